@@ -1,0 +1,81 @@
+# Everything a developer does here. `make help` lists it.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+# One folder for all that is built.
+TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
+export CARGO_TARGET_DIR := $(TARGET)
+
+# Flags for `millrace serve`, such as ARGS="--log-level debug".
+ARGS ?=
+# How long each fuzz target runs.
+FUZZ_SECONDS ?= 60
+
+.PHONY: run test test-clients lint conformance bench fuzz fmt clean help packages
+
+run: ## Build and run the broker (ARGS="--log-level debug" for settings)
+	cargo build --release --package millrace
+	exec "$(TARGET)/release/millrace" serve $(ARGS)
+
+test: packages ## Run all tests that need no cluster; real clients too
+	cargo test --workspace
+	$(MAKE) --no-print-directory test-clients
+
+CLIENTS := services/millrace/tests/clients/run.sh
+test-clients: packages ## Run only the tests with real clients
+	@if [ -x $(CLIENTS) ]; then \
+		cargo build --release --package millrace && MILLRACE="$(TARGET)/release/millrace" $(CLIENTS); \
+	else \
+		echo "SKIPPED: the tests with real clients: there is no $(CLIENTS)"; \
+	fi
+
+lint: ## Check format, lints, documentation, dependencies and citations
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+	@if ! cargo deny --version >/dev/null 2>&1; then \
+		echo "SKIPPED: cargo deny (licences, sources, advisories): install it with 'cargo install cargo-deny --locked'"; \
+	else \
+		cargo deny check --hide-inclusion-graph licenses bans sources; \
+		if cargo deny fetch db >/dev/null 2>&1; then \
+			cargo deny check advisories; \
+		else \
+			echo "SKIPPED: cargo deny check advisories: the advisory database cannot be fetched from here"; \
+		fi; \
+	fi
+	cargo run --quiet --package millrace-conformance
+
+conformance: ## Which statements of the MQTT standards are proven; fails while one is open
+	cargo run --quiet --package millrace-conformance -- --missing --check
+
+bench: packages ## Measure Millrace beside mosquitto and print the ratios
+	cargo build --release
+	cargo run --release --package millrace-loadtests -- compare
+
+FUZZ := services/mqtt/fuzz
+fuzz: ## Fuzz each target of the packet decoder for FUZZ_SECONDS (60)
+	cargo +nightly --version >/dev/null 2>&1 || rustup toolchain install nightly --profile minimal
+	cargo fuzz --version >/dev/null 2>&1 || cargo install cargo-fuzz --locked
+	for target in $$(cargo +nightly fuzz list --fuzz-dir $(FUZZ)); do \
+		cargo +nightly fuzz run --fuzz-dir $(FUZZ) --target-dir "$(TARGET)/fuzz" $$target -- \
+			-max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=2048; \
+	done
+
+fmt: ## Format the sources
+	cargo fmt --all
+
+clean: ## Delete all that was built
+	cargo clean
+
+# Daemons are in /usr/sbin, which is not on everybody's path.
+packages:
+	@PATH="$$PATH:/usr/sbin"; \
+	if command -v mosquitto >/dev/null && command -v mosquitto_pub >/dev/null; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq \
+		&& DEBIAN_FRONTEND=noninteractive apt-get install -y -qq mosquitto mosquitto-clients; then exit 0; fi; \
+	echo "SKIPPED: what needs mosquitto and its clients: install the packages mosquitto and mosquitto-clients"
+
+help: ## Show this list
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22

@@ -1,0 +1,88 @@
+//! `idle`: what a connection that does nothing costs in memory.
+
+use std::io::ErrorKind;
+use std::net::TcpStream;
+
+use crate::broker::Broker;
+use crate::clock;
+use crate::failure::{Failure, Outcome};
+use crate::link::Hello;
+use crate::procfs;
+use crate::receipts::Faults;
+use crate::report::{Better, Figure, Report};
+use crate::scenario::{Scenario, Settings};
+
+/// Descriptors the driver and the broker need beside the connections.
+const SPARE_DESCRIPTORS: usize = 500;
+
+/// Opens the connections, lets the broker settle, and looks.
+pub(crate) fn run(settings: &Settings, broker: &Broker) -> Outcome<Report> {
+    check_descriptors(settings.connections)?;
+    let memory_before = broker.settled_memory();
+    let server_before = broker.cpu_seconds()?;
+    let driver_before = procfs::own_cpu_seconds();
+    let start_ns = clock::now_ns();
+    let deadline_ns = start_ns + clock::seconds_ns(settings.seconds + settings.timeout);
+
+    let mut connections = Vec::with_capacity(settings.connections as usize);
+    let mut timed_out = false;
+    for index in 0..settings.connections {
+        connections.push(open(index, settings.subscribe, broker)?);
+        if clock::now_ns() > deadline_ns {
+            timed_out = true;
+            break;
+        }
+    }
+    let memory_after = broker.settled_memory();
+    let opened = connections.len() as u64;
+    let grown_kb = memory_after.rss_kb.saturating_sub(memory_before.rss_kb);
+    let value = grown_kb as f64 * 1024.0 / opened as f64;
+    let report = Report {
+        scenario: Scenario::Idle.name(),
+        broker: broker.name.clone(),
+        figure: Figure { name: "bytes_per_connection", unit: "bytes/conn", value, better: Better::Less },
+        extra: Vec::new(),
+        count: opened,
+        wall_seconds: clock::ns_seconds(clock::now_ns() - start_ns),
+        server_cpu_seconds: broker.cpu_seconds()? - server_before,
+        driver_cpu_seconds: procfs::own_cpu_seconds() - driver_before,
+        faults: Faults { closed: closed(&connections), ..Faults::default() },
+        timed_out,
+        latency: None,
+        ack_latency: None,
+        memory_before,
+        memory_after,
+    };
+    Ok(report)
+}
+
+fn open(index: u32, subscribe: bool, broker: &Broker) -> Outcome<TcpStream> {
+    let run = std::process::id();
+    let client_id = format!("i{run:x}-{index}");
+    let filter = format!("load/{run:x}/{index}");
+    let hello = Hello {
+        client_id: &client_id,
+        clean_session: true,
+        subscription: subscribe.then_some((filter.as_str(), 0)),
+    };
+    hello.open(broker.address)
+}
+
+/// Each connection is a descriptor here and one in the broker, which has this process's limit.
+fn check_descriptors(connections: u32) -> Outcome<()> {
+    let limit = procfs::open_files_max();
+    if connections as usize + SPARE_DESCRIPTORS > limit {
+        let what = format!("{connections} connections do not fit in {limit} open files; see --connections");
+        return Err(Failure::new(what));
+    }
+    Ok(())
+}
+
+/// Connections the broker closed although they did nothing wrong.
+fn closed(connections: &[TcpStream]) -> u64 {
+    let is_open = |stream: &&TcpStream| {
+        let looked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
+        matches!(looked, Err(e) if e.kind() == ErrorKind::WouldBlock)
+    };
+    (connections.len() - connections.iter().filter(is_open).count()) as u64
+}

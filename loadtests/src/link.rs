@@ -1,0 +1,219 @@
+//! One MQTT connection of the driver: opened blocking, run non-blocking.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+use crate::failure::{Failure, Outcome, While};
+use crate::packet;
+
+/// How long a broker may take to answer CONNECT and SUBSCRIBE.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Kernel send buffer of a connection. The kernel would let it grow to megabytes, and a flood would then
+/// measure how long a slow broker takes to empty them.
+const SEND_BUFFER_BYTES: usize = 128 * 1024;
+/// Connections from one source address: well below the ports the kernel hands out for one.
+const CONNECTIONS_PER_SOURCE: u32 = 4000;
+
+/// The loopback address connection number `number` of process `pid` comes from. One address has too few ports
+/// for the large scenarios, and a port that closed first is kept from use for a minute, so that every process
+/// and every few thousand connections have addresses of their own in 127.0.0.0/8.
+fn source(pid: u32, number: u32) -> Ipv4Addr {
+    let address = number / CONNECTIONS_PER_SOURCE;
+    let bytes = [16 + pid % 200, pid / 200 % 250, 2 + address % 250];
+    let [second, third, fourth] = bytes.map(|byte| byte as u8);
+    Ipv4Addr::new(127, second, third, fourth)
+}
+
+/// An unconnected socket bound to the next source address.
+pub(crate) fn socket() -> std::io::Result<Socket> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let source = source(std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_tcp_nodelay(true)?;
+    socket.bind(&SockAddr::from(SocketAddr::from((source, 0))))?;
+    Ok(socket)
+}
+
+/// What a connection says first.
+pub(crate) struct Hello<'a> {
+    pub(crate) client_id: &'a str,
+    pub(crate) clean_session: bool,
+    /// Filter and QoS.
+    pub(crate) subscription: Option<(&'a str, u8)>,
+}
+
+impl Hello<'_> {
+    /// Connects and waits for the broker's answers. Reads not a byte more than those, so that messages
+    /// which follow them stay in the socket for the measured part of the run.
+    pub(crate) fn open(&self, broker: SocketAddr) -> Outcome<TcpStream> {
+        self.try_open(broker).during(&format!("client {} to {broker}", self.client_id))
+    }
+
+    fn try_open(&self, broker: SocketAddr) -> Result<TcpStream, Failure> {
+        let socket = socket().during("opening a socket")?;
+        socket.set_send_buffer_size(SEND_BUFFER_BYTES).during("sizing its send buffer")?;
+        socket.connect_timeout(&broker.into(), HANDSHAKE_TIMEOUT).during("connecting")?;
+        let mut stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(HANDSHAKE_TIMEOUT)).during("setting a time-out")?;
+
+        let mut connack = [0; packet::CONNACK_BYTES];
+        stream.write_all(&packet::connect(self.client_id, self.clean_session)).during("sending CONNECT")?;
+        stream.read_exact(&mut connack).during("waiting for CONNACK")?;
+        if connack[0] != 0x20 || connack[3] != 0 {
+            return Err(Failure::new(format!("the broker answered CONNECT with {connack:?}")));
+        }
+        if let Some((filter, qos)) = self.subscription {
+            let mut suback = [0; packet::SUBACK_BYTES];
+            stream.write_all(&packet::subscribe(1, filter, qos)).during("sending SUBSCRIBE")?;
+            stream.read_exact(&mut suback).during("waiting for SUBACK")?;
+            if suback[0] != 0x90 || suback[4] != qos {
+                return Err(Failure::new(format!("the broker answered SUBSCRIBE with {suback:?}")));
+            }
+        }
+        Ok(stream)
+    }
+}
+
+/// Whether a link has more to give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Filled {
+    /// Nothing is left in the socket: wait for the next event.
+    Drained,
+    /// The buffer was filled: read again.
+    More,
+    /// The broker closed.
+    Closed,
+}
+
+/// A non-blocking connection with what is cut off at both of its ends.
+pub(crate) struct Link {
+    pub(crate) stream: mio::net::TcpStream,
+    /// The head of a packet whose rest is not here yet.
+    carry: Vec<u8>,
+    /// What the socket did not take, from `pending_at` on.
+    pending: Vec<u8>,
+    pending_at: usize,
+    /// False from the moment the socket takes no more until the event that it does again.
+    pub(crate) writable: bool,
+    pub(crate) open: bool,
+}
+
+impl Link {
+    pub(crate) fn new(stream: TcpStream) -> Outcome<Self> {
+        stream.set_nonblocking(true).during("making a socket non-blocking")?;
+        Ok(Self::accepted(mio::net::TcpStream::from_std(stream)))
+    }
+
+    /// A socket that does not block already.
+    pub(crate) fn accepted(stream: mio::net::TcpStream) -> Self {
+        Self { stream, carry: Vec::new(), pending: Vec::new(), pending_at: 0, writable: true, open: true }
+    }
+
+    /// Bytes the socket has not taken yet.
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        self.pending.len() - self.pending_at
+    }
+
+    /// One read into `buffer`, behind what was left from the last one; gives the bytes to parse.
+    pub(crate) fn fill<'b>(&mut self, buffer: &'b mut [u8]) -> (&'b [u8], Filled) {
+        let kept = self.carry.len();
+        buffer[..kept].copy_from_slice(&self.carry);
+        self.carry.clear();
+        loop {
+            match self.stream.read(&mut buffer[kept..]) {
+                Ok(0) => {
+                    self.open = false;
+                    return (&buffer[..kept], Filled::Closed);
+                }
+                Ok(read) => {
+                    let all = kept + read;
+                    let filled = if all == buffer.len() { Filled::More } else { Filled::Drained };
+                    return (&buffer[..all], filled);
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return (&buffer[..kept], Filled::Drained),
+                Err(_) => {
+                    self.open = false;
+                    return (&buffer[..kept], Filled::Closed);
+                }
+            }
+        }
+    }
+
+    /// Keeps the incomplete packet at the end of what [`Self::fill`] gave.
+    pub(crate) fn keep(&mut self, rest: &[u8]) {
+        self.carry.extend_from_slice(rest);
+    }
+
+    /// One write, of which the number of bytes taken is told; a refusal by a closed socket closes the link.
+    pub(crate) fn write_some(&mut self, bytes: &[u8]) -> usize {
+        loop {
+            match self.stream.write(bytes) {
+                Ok(taken) => {
+                    self.writable = taken == bytes.len();
+                    return taken;
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    self.writable = false;
+                    return 0;
+                }
+                Err(_) => {
+                    self.writable = false;
+                    self.open = false;
+                    return 0;
+                }
+            }
+        }
+    }
+
+    /// Holds what must follow before anything else is written.
+    pub(crate) fn hold(&mut self, rest: &[u8]) {
+        self.pending.extend_from_slice(rest);
+    }
+
+    /// Writes everything, now or when the socket takes it.
+    pub(crate) fn write_or_hold(&mut self, bytes: &[u8]) {
+        let taken = if self.flush() { self.write_some(bytes) } else { 0 };
+        self.hold(&bytes[taken..]);
+    }
+
+    /// Writes what is held; true when nothing is left of it.
+    pub(crate) fn flush(&mut self) -> bool {
+        if self.pending.is_empty() || !self.writable {
+            return self.pending.is_empty();
+        }
+        let mut pending = std::mem::take(&mut self.pending);
+        self.pending_at += self.write_some(&pending[self.pending_at..]);
+        if self.pending_at == pending.len() {
+            self.pending_at = 0;
+            pending.clear();
+        } else if self.pending_at > pending.len() / 2 {
+            // Moving the rest only when it is the smaller part keeps the cost of a byte constant.
+            pending.drain(..self.pending_at);
+            self.pending_at = 0;
+        }
+        self.pending = pending;
+        self.pending.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_are_loopback_and_shared_by_few_connections() {
+        for pid in [0, 1, 199, 200, 4_194_304] {
+            let sources = [0, 3999, 4000, 900_000].map(|number| source(pid, number));
+            assert!(sources.iter().all(Ipv4Addr::is_loopback));
+            assert_eq!(sources[0], sources[1]);
+            assert_ne!(sources[1], sources[2]);
+        }
+        assert_ne!(source(7, 0), source(8, 0));
+    }
+}

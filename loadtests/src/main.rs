@@ -1,0 +1,191 @@
+//! `mqttload` measures any MQTT broker on this machine by the CPU time it takes, and checks every delivery.
+//! It knows nothing of any broker's inside: it starts a process, speaks MQTT 3.1.1 to it and reads /proc.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
+
+mod broker;
+mod churn;
+mod clock;
+mod compare;
+mod engine;
+mod failure;
+mod floor;
+mod idle;
+mod latency;
+mod link;
+mod packet;
+mod preset;
+mod procfs;
+mod publisher;
+mod receipts;
+mod receiver;
+mod report;
+mod scenario;
+mod session;
+mod table;
+mod tally;
+mod traffic;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use broker::Broker;
+use compare::Comparison;
+use failure::{Failure, Outcome};
+use preset::BrokerSpec;
+use report::Report;
+use scenario::{Scenario, Settings};
+
+/// Measures MQTT brokers by their CPU time.
+#[derive(Parser)]
+#[command(name = "mqttload", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// One scenario, once, against one broker.
+    Run(Single),
+    /// Scenarios against several brokers in turn: a Markdown table of medians and ratios.
+    Compare(Several),
+    /// Serves as the least a broker can do: the floor under every broker's figures.
+    Floor {
+        #[arg(long)]
+        port: u16,
+    },
+}
+
+#[derive(Args)]
+struct Single {
+    scenario: Scenario,
+    /// millrace, mosquitto, rumqttd, floor, or NAME=COMMAND with {port}, {config} and {dir} filled in.
+    #[arg(long, default_value = "millrace", conflicts_with = "pid")]
+    broker: String,
+    /// A broker that runs already, by its process id; needs --port.
+    #[arg(long, requires = "port")]
+    pid: Option<u32>,
+    /// Where that broker listens on 127.0.0.1.
+    #[arg(long, requires = "pid")]
+    port: Option<u16>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    settings: Settings,
+    #[command(flatten)]
+    millrace: Millrace,
+}
+
+#[derive(Args)]
+struct Several {
+    /// As for `run`; may be repeated.
+    #[arg(long, default_values = ["mosquitto", "millrace"])]
+    broker: Vec<String>,
+    /// Scenarios, separated by commas [default: all without persistent sessions].
+    #[arg(long, value_delimiter = ',')]
+    scenario: Vec<Scenario>,
+    /// Every scenario, those with persistent sessions too.
+    #[arg(long, conflicts_with = "scenario")]
+    all: bool,
+    /// Runs of each, of which the median is shown.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// The broker whose figures are 1.
+    #[arg(long, default_value = "mosquitto")]
+    baseline: String,
+    /// Also print the JSON of each run, before the tables.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    settings: Settings,
+    #[command(flatten)]
+    millrace: Millrace,
+}
+
+/// How the preset `millrace` is started.
+#[derive(Args)]
+struct Millrace {
+    /// Its program.
+    #[arg(long, default_value = "target/release/millrace")]
+    millrace_bin: PathBuf,
+    /// More arguments for it.
+    #[arg(long, default_value = "", allow_hyphen_values = true)]
+    millrace_args: String,
+}
+
+impl Millrace {
+    fn spec(&self, text: &str) -> Outcome<BrokerSpec> {
+        BrokerSpec::parse(text, &self.millrace_bin, &self.millrace_args)
+    }
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Task::Run(single) => single.run(),
+        Task::Compare(several) => several.run(),
+        Task::Floor { port } => {
+            raise_descriptors();
+            floor::serve(port)
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("mqttload: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Single {
+    fn run(&self) -> Outcome<()> {
+        raise_descriptors();
+        let broker = match self.pid.zip(self.port) {
+            Some((pid, port)) => Broker::attach(pid, SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?,
+            None => Broker::start(&self.millrace.spec(&self.broker)?)?,
+        };
+        let report = run_scenario(self.scenario, &self.settings, &broker)?;
+        println!("{}", if self.json { report.json() } else { report.line() });
+        Ok(())
+    }
+}
+
+impl Several {
+    fn run(&self) -> Outcome<()> {
+        raise_descriptors();
+        let scenarios = match self.scenario.as_slice() {
+            _ if self.all => Scenario::value_variants(),
+            [] => &Scenario::LIVE,
+            chosen => chosen,
+        };
+        let comparison = Comparison {
+            brokers: self.broker.iter().map(|text| self.millrace.spec(text)).collect::<Outcome<_>>()?,
+            scenarios: scenarios.to_vec(),
+            rounds: self.rounds,
+            baseline: self.baseline.clone(),
+            json: self.json,
+        };
+        comparison.run(&self.settings)
+    }
+}
+
+/// Runs one scenario against a running broker.
+fn run_scenario(scenario: Scenario, settings: &Settings, broker: &Broker) -> Outcome<Report> {
+    match (scenario, scenario.plan(settings)) {
+        (_, Some(plan)) => traffic::run(scenario, plan, settings, broker),
+        (Scenario::Idle, None) => idle::run(settings, broker),
+        (Scenario::Connect, None) => churn::run(settings, broker),
+        (other, None) => Err(Failure::new(format!("{} has no plan", other.name()))),
+    }
+}
+
+/// To the hard limit, for this process and the brokers it starts.
+fn raise_descriptors() {
+    if let Err(why) = rlimit::increase_nofile_limit(u64::MAX) {
+        eprintln!("mqttload: the limit of open files stays as it is: {why}");
+    }
+}

@@ -1,0 +1,38 @@
+//! What one thread sent and got in a run, and the sum of several.
+
+use crate::latency::Histogram;
+use crate::receipts::Faults;
+
+/// What came of a run.
+pub(crate) struct Tally {
+    /// Messages sent by each publisher, by its number, with those sent before the run.
+    pub(crate) sent: Vec<u32>,
+    pub(crate) acked: u64,
+    pub(crate) delivered: u64,
+    pub(crate) faults: Faults,
+    pub(crate) latency: Option<Histogram>,
+    pub(crate) ack_latency: Option<Histogram>,
+    /// The hard time-out struck.
+    pub(crate) timed_out: bool,
+}
+
+impl Tally {
+    /// Adds what another thread did in the same run.
+    pub(crate) fn add(&mut self, other: Self) {
+        for (mine, theirs) in self.sent.iter_mut().zip(other.sent) {
+            // Each publisher belongs to one thread; to the others it stands where it was before the run.
+            *mine = theirs.max(*mine);
+        }
+        self.acked += other.acked;
+        self.delivered += other.delivered;
+        self.faults.add(other.faults);
+        for (mine, theirs) in
+            [(&mut self.latency, &other.latency), (&mut self.ack_latency, &other.ack_latency)]
+        {
+            if let (Some(mine), Some(theirs)) = (mine, theirs) {
+                mine.add(theirs);
+            }
+        }
+        self.timed_out |= other.timed_out;
+    }
+}

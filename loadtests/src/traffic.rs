@@ -1,0 +1,198 @@
+//! Runs a plan: opens the connections, splits them among threads, measures, and adds up.
+
+use std::net::{SocketAddr, TcpStream};
+
+use crate::broker::Broker;
+use crate::clock;
+use crate::engine::{Bounds, Engine};
+use crate::failure::{Failure, Outcome};
+use crate::link::{Hello, Link};
+use crate::packet::PublishTemplate;
+use crate::publisher::Publisher;
+use crate::receiver::Receiver;
+use crate::report::{Better, Figure, Report};
+use crate::scenario::{Plan, Scenario, Sessions, Settings, Shape};
+use crate::session;
+use crate::tally::Tally;
+
+struct Traffic<'a> {
+    plan: Plan,
+    settings: &'a Settings,
+    broker: SocketAddr,
+    /// Sets the topics and client ids of this run apart from those of others on the same broker.
+    run: u32,
+}
+
+/// Runs one scenario of messages against a broker.
+pub(crate) fn run(scenario: Scenario, plan: Plan, settings: &Settings, broker: &Broker) -> Outcome<Report> {
+    let traffic = Traffic { plan, settings, broker: broker.address, run: std::process::id() };
+    let persistent = plan.sessions != Sessions::Clean;
+    let mut receivers = traffic.open_receivers(!persistent, true)?;
+    let mut sent_before = vec![0; plan.publishers as usize];
+    if matches!(plan.sessions, Sessions::Offline | Sessions::Returning) {
+        receivers.drain(..).try_for_each(session::leave)?;
+    }
+    let mut publishers = traffic.open_publishers()?;
+    if plan.sessions == Sessions::Returning {
+        let filled = traffic.run_engines(std::mem::take(&mut publishers), Vec::new(), &sent_before)?;
+        if filled.timed_out || filled.faults.any() {
+            return Err(Failure::new("the broker did not acknowledge all that is to be drained"));
+        }
+        sent_before = filled.sent;
+    }
+
+    let memory_before = broker.memory();
+    let server_before = broker.cpu_seconds()?;
+    let driver_before = crate::procfs::own_cpu_seconds();
+    let start_ns = clock::now_ns();
+    if plan.sessions == Sessions::Returning {
+        receivers = traffic.open_receivers(false, false)?;
+    }
+    let tally = traffic.run_engines(publishers, receivers, &sent_before)?;
+    let wall_seconds = clock::ns_seconds(clock::now_ns() - start_ns);
+    let server_cpu_seconds = broker.cpu_seconds()? - server_before;
+    let driver_cpu_seconds = crate::procfs::own_cpu_seconds() - driver_before;
+    let memory_after = broker.memory();
+    if persistent {
+        traffic.end_sessions()?;
+    }
+
+    let count = if plan.sessions == Sessions::Offline { tally.acked } else { tally.delivered };
+    let unit = if plan.sessions == Sessions::Offline { "acks per CPU s" } else { "msg per CPU s" };
+    let value = count as f64 / server_cpu_seconds;
+    Ok(Report {
+        scenario: scenario.name(),
+        broker: broker.name.clone(),
+        figure: Figure { name: "per_server_cpu_s", unit, value, better: Better::More },
+        extra: Vec::new(),
+        count,
+        wall_seconds,
+        server_cpu_seconds,
+        driver_cpu_seconds,
+        faults: tally.faults,
+        timed_out: tally.timed_out,
+        latency: tally.latency.and_then(|h| h.percentiles()),
+        ack_latency: tally.ack_latency.and_then(|h| h.percentiles()),
+        memory_before,
+        memory_after,
+    })
+}
+
+impl Traffic<'_> {
+    fn topic(&self, publisher: u32) -> String {
+        format!("load/{:x}/{publisher}", self.run)
+    }
+
+    fn filter(&self, receiver: u32) -> String {
+        match self.plan.shape {
+            Shape::Pairs => self.topic(receiver),
+            Shape::FanOut => self.topic(0),
+            Shape::FanIn => format!("load/{:x}/+", self.run),
+        }
+    }
+
+    fn open_receivers(&self, clean_session: bool, subscribe: bool) -> Outcome<Vec<TcpStream>> {
+        let open = |receiver: u32| {
+            let filter = self.filter(receiver);
+            let subscription = subscribe.then_some((filter.as_str(), self.plan.qos));
+            self.hello(&self.receiver_id(receiver), clean_session, subscription)
+        };
+        (0..self.plan.receivers).map(open).collect()
+    }
+
+    fn open_publishers(&self) -> Outcome<Vec<TcpStream>> {
+        let open = |publisher: u32| self.hello(&format!("p{:x}-{publisher}", self.run), true, None);
+        (0..self.plan.publishers).map(open).collect()
+    }
+
+    /// Removes the persistent sessions from a broker that goes on running.
+    fn end_sessions(&self) -> Outcome<()> {
+        self.open_receivers(true, false)?.into_iter().try_for_each(session::leave)
+    }
+
+    fn receiver_id(&self, receiver: u32) -> String {
+        format!("s{:x}-{receiver}", self.run)
+    }
+
+    fn hello(&self, client_id: &str, clean: bool, subscription: Option<(&str, u8)>) -> Outcome<TcpStream> {
+        Hello { client_id, clean_session: clean, subscription }.open(self.broker)
+    }
+
+    /// Without receivers only the publishing is run, without publishers only the receiving.
+    fn run_engines(
+        &self,
+        publishers: Vec<TcpStream>,
+        receivers: Vec<TcpStream>,
+        sent_before: &[u32],
+    ) -> Outcome<Tally> {
+        let engines = self.engines(publishers, receivers, sent_before)?;
+        let tallies: Vec<Outcome<Tally>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = engines.into_iter().map(|e| scope.spawn(|| e.run())).collect();
+            let panicked = || Err(Failure::new("a thread of the driver panicked"));
+            threads.into_iter().map(|t| t.join().unwrap_or_else(|_| panicked())).collect()
+        });
+        let mut tallies = tallies.into_iter();
+        let none = || Failure::new("nothing to run");
+        let mut sum = tallies.next().ok_or_else(none)??;
+        tallies.try_for_each(|tally| tally.map(|tally| sum.add(tally)))?;
+        Ok(sum)
+    }
+
+    /// Only pairs are split: what meets in one subscriber, or comes from one publisher, stays together.
+    fn engines(
+        &self,
+        publishers: Vec<TcpStream>,
+        receivers: Vec<TcpStream>,
+        sent_before: &[u32],
+    ) -> Outcome<Vec<Engine>> {
+        let threads = match self.plan.shape {
+            Shape::Pairs => self.settings.threads.min(self.plan.publishers),
+            Shape::FanOut | Shape::FanIn => 1,
+        };
+        let mut engines: Vec<Engine> = (0..threads).map(|_| self.engine(sent_before)).collect();
+        for (index, stream) in (0u32..).zip(publishers) {
+            let publisher = self.publisher(index, stream)?;
+            engines[(index % threads) as usize].publishers.push(publisher);
+        }
+        for (index, stream) in (0u32..).zip(receivers) {
+            let receiver = self.receiver(index, stream)?;
+            engines[(index % threads) as usize].receivers.push(receiver);
+        }
+        Ok(engines)
+    }
+
+    fn engine(&self, sent_before: &[u32]) -> Engine {
+        let settings = self.settings;
+        let share = settings.messages / u64::from(self.plan.publishers);
+        let bounds = Bounds {
+            send_ns: clock::seconds_ns(settings.seconds),
+            messages_max: u32::try_from(share).unwrap_or(u32::MAX).max(1),
+            quiet_ns: clock::seconds_ns(settings.quiet_seconds),
+            hard_ns: clock::seconds_ns(settings.seconds + settings.timeout),
+        };
+        Engine {
+            publishers: Vec::new(),
+            receivers: Vec::new(),
+            pace: self.plan.pace,
+            bounds,
+            sent_before: sent_before.to_vec(),
+            payload_bytes: settings.payload_bytes as usize,
+            measure_latency: self.plan.measure_latency,
+        }
+    }
+
+    fn publisher(&self, index: u32, stream: TcpStream) -> Outcome<Publisher> {
+        let payload_bytes = self.settings.payload_bytes as usize;
+        let template = PublishTemplate::new(&self.topic(index), self.plan.qos, index, payload_bytes);
+        Ok(Publisher::new(Link::new(stream)?, index, template, self.plan.ack_window))
+    }
+
+    fn receiver(&self, index: u32, stream: TcpStream) -> Outcome<Receiver> {
+        let (first_publisher, publishers) = match self.plan.shape {
+            Shape::Pairs => (index, 1),
+            Shape::FanOut => (0, 1),
+            Shape::FanIn => (0, self.plan.publishers),
+        };
+        Ok(Receiver { link: Link::new(stream)?, first_publisher, publishers })
+    }
+}

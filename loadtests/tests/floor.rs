@@ -1,0 +1,69 @@
+//! The driver against its own floor: every scenario runs, counts what it sent and finds no fault; and what
+//! cannot be run is told by the exit code.
+#![allow(clippy::unwrap_used, reason = "the functions around the tests may fail like the tests")]
+
+use std::process::{Command, Output};
+
+fn mqttload(arguments: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_mqttload")).args(arguments.split(' ')).output().unwrap()
+}
+
+fn json(arguments: &str) -> String {
+    let output = mqttload(arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn number(json: &str, name: &str) -> f64 {
+    let (_, rest) = json.split_once(&format!("\"{name}\":")).unwrap();
+    rest.split([',', '}']).next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn every_live_scenario_counts_all_messages_and_finds_no_fault() {
+    let small = "--broker floor --seconds 0.2 --pairs 10 --subscribers 20 --messages 20000 --json";
+    for scenario in ["qos1-closed", "qos0-flood", "qos0-window", "fanout", "fanin-qos0", "fanin-qos1"] {
+        for threads in [1, 3] {
+            let json = json(&format!("run {scenario} {small} --threads {threads}"));
+            assert!(number(&json, "count") >= 100.0, "{json}");
+            for fault in ["lost", "repeated", "disordered", "stray", "unacked", "closed"] {
+                assert!(number(&json, fault) == 0.0, "{fault} in {json}");
+            }
+            assert!(json.contains("\"timed_out\":false"), "{json}");
+        }
+    }
+}
+
+#[test]
+fn connections_are_counted_idle_and_passing() {
+    let idle = json("run idle --broker floor --connections 50 --subscribe --json");
+    assert_eq!((number(&idle, "count"), number(&idle, "closed")), (50.0, 0.0));
+    let churn = json("run connect --broker floor --connects 200 --json");
+    assert_eq!((number(&churn, "count"), number(&churn, "closed")), (200.0, 0.0));
+}
+
+/// The floor keeps nothing, so messages for those who are away are lost: the driver must say so.
+#[test]
+fn a_broker_that_loses_is_found_out() {
+    let quick = "--seconds 0.1 --pairs 2 --messages 100 --quiet-seconds 0.2 --json";
+    let json = json(&format!("run durable-drain --broker floor {quick}"));
+    assert_eq!((number(&json, "count"), number(&json, "lost")), (0.0, 100.0));
+}
+
+#[test]
+fn comparing_prints_a_table_and_skips_what_is_missing() {
+    let small = "--rounds 1 --seconds 0.1 --pairs 4 --messages 1000";
+    let output =
+        mqttload(&format!("compare --broker floor --broker no=/no/such {small} --scenario qos0-flood"));
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stdout).contains("| qos0-flood | msg per CPU s |"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("SKIPPED: no: there is no program"));
+}
+
+#[test]
+fn what_cannot_run_fails() {
+    for arguments in ["run idle --broker no=/no/such", "run idle --broker no=true", "run nonsense"] {
+        assert!(!mqttload(arguments).status.success(), "{arguments}");
+    }
+}

@@ -1,0 +1,31 @@
+//! The sources that can have citations.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Folders that hold what was built or downloaded.
+const SKIPPED: [&str; 3] = ["target", "node_modules", "__pycache__"];
+
+/// Endings of the sources that can have citations.
+const ENDINGS: [&str; 7] = ["rs", "py", "mjs", "js", "ts", "go", "sh"];
+
+/// All sources under `root`, sorted. Hidden folders are skipped, links are not followed.
+pub(crate) fn sources(root: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let mut folders = vec![root.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            let kind = entry.file_type()?;
+            if kind.is_dir() && !name.starts_with('.') && !SKIPPED.contains(&name.as_ref()) {
+                folders.push(entry.path());
+            } else if kind.is_file() && name.rsplit_once('.').is_some_and(|(_, end)| ENDINGS.contains(&end)) {
+                files.push(entry.path());
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}

@@ -1,0 +1,137 @@
+//! Passwords that were found right a moment ago.
+
+use blake2::Blake2bMac;
+use blake2::digest::consts::U16;
+use blake2::digest::{FixedOutput, KeyInit, Update};
+
+/// Places that one entry may stand in.
+const WAYS: usize = 4;
+
+/// Remembers for a while which passwords were found right, so that a client that reconnects does not cost an
+/// Argon2 each time (tens of milliseconds and 19 MiB).
+///
+/// It holds a keyed hash of user, password and the line's hash, never a password: without the key, which
+/// lives in this process alone, the memory says nothing. A changed line is another entry, so a new password
+/// file needs no clearing. Its size is fixed; an entry that finds no place takes that of the oldest of four.
+/// Only a client with a right password can push another out.
+#[derive(Debug)]
+pub struct VerifiedCache {
+    /// Keyed, before any input.
+    hasher: Blake2bMac<U16>,
+    sets: Box<[[Entry; WAYS]]>,
+    ttl_s: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    /// Zero: nothing stands here (a hash of zero is not remembered).
+    tag: u128,
+    since_s: u32,
+}
+
+impl VerifiedCache {
+    /// A cache of at least `entries` places (0: it remembers nothing) whose entries count for `ttl_s`
+    /// seconds. `key` is random and of this process, see [`super::passwords::random_key`].
+    pub fn new(key: &[u8; 64], entries: usize, ttl_s: u32) -> Self {
+        let sets = vec![[Entry::default(); WAYS]; entries.div_ceil(WAYS)];
+        Self { hasher: Blake2bMac::new(key.into()), sets: sets.into(), ttl_s }
+    }
+
+    /// True when [`VerifiedCache::insert`] was called with the same within the time to live. `now_s` is of
+    /// any clock that does not go backwards.
+    pub fn contains(&self, user: &str, password: &[u8], phc: &str, now_s: u32) -> bool {
+        let tag = self.tag(user, password, phc);
+        tag != 0
+            && self
+                .set(tag)
+                .is_some_and(|at| self.sets[at].iter().any(|e| e.tag == tag && self.is_fresh(e, now_s)))
+    }
+
+    /// Remembers that the password is the one of the hash. Call it only after [`super::passwords::verify`]
+    /// said so.
+    pub fn insert(&mut self, user: &str, password: &[u8], phc: &str, now_s: u32) {
+        let tag = self.tag(user, password, phc);
+        let Some(at) = self.set(tag) else { return };
+        let set = &mut self.sets[at];
+        let age = |e: &Entry| if e.tag == 0 { u32::MAX } else { now_s.wrapping_sub(e.since_s) };
+        let same = set.iter().position(|e| e.tag == tag);
+        let oldest = || (0..WAYS).max_by_key(|i| age(&set[*i])).unwrap_or(0);
+        let place = same.unwrap_or_else(oldest);
+        set[place] = Entry { tag, since_s: now_s };
+    }
+
+    fn is_fresh(&self, entry: &Entry, now_s: u32) -> bool {
+        now_s.wrapping_sub(entry.since_s) < self.ttl_s
+    }
+
+    fn set(&self, tag: u128) -> Option<usize> {
+        // The remainder is smaller than the divisor, which is a `usize`.
+        (tag >> 64).checked_rem(self.sets.len() as u128).map(|at| at as usize)
+    }
+
+    /// Lengths are in front, so that no two inputs read the same.
+    fn tag(&self, user: &str, password: &[u8], phc: &str) -> u128 {
+        let mut hasher = self.hasher.clone();
+        for part in [user.as_bytes(), password, phc.as_bytes()] {
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part);
+        }
+        u128::from_le_bytes(hasher.finalize_fixed().into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cache(entries: usize) -> VerifiedCache {
+        VerifiedCache::new(&[7; 64], entries, 60)
+    }
+
+    #[test]
+    fn only_the_same_user_password_and_line_are_known() {
+        let mut cache = cache(16);
+        cache.insert("bob", b"secret", "$line", 100);
+        assert!(cache.contains("bob", b"secret", "$line", 100));
+        for (user, password, phc) in [
+            ("eve", &b"secret"[..], "$line"),
+            ("bob", b"secreT", "$line"),
+            ("bob", b"secret", "$other"),
+            ("bobs", b"ecret", "$line"),
+            ("bob", b"secret$line", ""),
+        ] {
+            assert!(!cache.contains(user, password, phc, 100), "{user}");
+        }
+        assert!(!self::cache(16).contains("bob", b"secret", "$line", 100));
+    }
+
+    #[test]
+    fn an_entry_counts_for_its_time_and_again_when_renewed() {
+        let mut cache = cache(16);
+        // Over the end of the seconds, too.
+        for start in [0, 1000, u32::MAX - 10] {
+            cache.insert("bob", b"s", "$", start);
+            assert!(cache.contains("bob", b"s", "$", start.wrapping_add(59)));
+            assert!(!cache.contains("bob", b"s", "$", start.wrapping_add(60)));
+            cache.insert("bob", b"s", "$", start.wrapping_add(60));
+            assert!(cache.contains("bob", b"s", "$", start.wrapping_add(61)));
+        }
+    }
+
+    #[test]
+    fn its_size_is_bounded_and_the_oldest_goes_first() {
+        let mut cache = cache(4);
+        for n in 0..5u32 {
+            cache.insert(&n.to_string(), b"s", "$", n);
+        }
+        assert!(!cache.contains("0", b"s", "$", 5));
+        assert!((1..5).all(|n| cache.contains(&n.to_string(), b"s", "$", 5)));
+    }
+
+    #[test]
+    fn without_places_it_remembers_nothing() {
+        let mut cache = cache(0);
+        cache.insert("bob", b"s", "$", 0);
+        assert!(!cache.contains("bob", b"s", "$", 0));
+    }
+}

@@ -1,0 +1,215 @@
+//! Two questions about topic filters: does one match all that another does, and is there a topic that both
+//! match?
+//!
+//! The filter of a rule may have the placeholders `%c` (client id) and `%u` (user name) within its levels;
+//! they are compared in place, without writing the filter out. Both filters must be valid, the second one
+//! without share name.
+
+/// What placeholders stand for. A value must not have characters that mean something in a filter.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Values<'a> {
+    pub(super) client_id: &'a str,
+    pub(super) user: &'a str,
+}
+
+/// True when every topic that `filter` matches is matched by `rule`. A topic name is a filter that matches
+/// itself.
+pub(super) fn covers(rule: &str, filter: &str, values: Values<'_>) -> bool {
+    if apart_by_dollar(rule, filter) {
+        return false;
+    }
+    let mut levels = unrolled(filter).split('/');
+    for level in rule.split('/') {
+        match (level, levels.next()) {
+            ("#", _) => return true,
+            (_, None | Some("#")) => return false,
+            ("+", Some(_)) => {}
+            (level, Some(other)) if equal(level, other, values) => {}
+            _ => return false,
+        }
+    }
+    levels.next().is_none()
+}
+
+/// True when some topic is matched by both.
+pub(super) fn overlaps(rule: &str, filter: &str, values: Values<'_>) -> bool {
+    if apart_by_dollar(rule, filter) {
+        return false;
+    }
+    let (mut ours, mut theirs) = (unrolled(rule).split('/'), unrolled(filter).split('/'));
+    loop {
+        match (ours.next(), theirs.next()) {
+            (Some("#"), _) | (_, Some("#")) | (None, None) => return true,
+            (Some("+"), Some(_)) | (Some(_), Some("+")) => {}
+            (Some(level), Some(other)) if equal(level, other, values) => {}
+            _ => return false,
+        }
+    }
+}
+
+/// The same filter with the levels that `#` needs at least, because no topic is empty: they can be compared.
+fn unrolled(filter: &str) -> &str {
+    match filter {
+        "#" => "+/#",
+        "/#" => "/+/#",
+        _ => filter,
+    }
+}
+
+/// One of them starts with a wildcard, so matches no topic that the other can match.
+fn apart_by_dollar(a: &str, b: &str) -> bool {
+    //= [MQTT-4.7.2-1] v5 v3.1.1
+    let (wild, dollar) = (|f: &str| f.starts_with(['+', '#']), |f: &str| f.starts_with('$'));
+    wild(a) && dollar(b) || dollar(a) && wild(b)
+}
+
+/// True when the level of a rule, its placeholders replaced, is `other`.
+fn equal(level: &str, other: &str, values: Values<'_>) -> bool {
+    let Some((plain, after)) = level.split_once('%') else { return level == other };
+    let Some(other) = other.strip_prefix(plain) else { return false };
+    let (value, after) = match after.as_bytes().first() {
+        Some(b'c') => (values.client_id, &after[1..]),
+        Some(b'u') => (values.user, &after[1..]),
+        _ => ("%", after),
+    };
+    other.strip_prefix(value).is_some_and(|other| equal(after, other, values))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NOBODY: Values<'_> = Values { client_id: "c1", user: "bob" };
+
+    /// Section 4.7 as it is written, for topics.
+    fn matches(filter: &str, topic: &str) -> bool {
+        fn from(filter: &[&str], topic: &[&str]) -> bool {
+            match (filter, topic) {
+                (["#"], _) | ([], []) => true,
+                (["+", filter @ ..], [_, topic @ ..]) => from(filter, topic),
+                ([a, filter @ ..], [b, topic @ ..]) => a == b && from(filter, topic),
+                _ => false,
+            }
+        }
+        let levels = |text: &'_ str| text.split('/').map(str::to_owned).collect::<Vec<_>>();
+        let (f, t) = (levels(filter), levels(topic));
+        let (f, t): (Vec<&str>, Vec<&str>) =
+            (f.iter().map(String::as_str).collect(), t.iter().map(String::as_str).collect());
+        !(topic.starts_with('$') && filter.starts_with(['+', '#'])) && from(&f, &t)
+    }
+
+    /// All topics of up to four levels; the filters below have up to three, so a level is left for `#`. The
+    /// level `z` is in no filter: only a wildcard can match it.
+    fn topics() -> Vec<String> {
+        let mut all: Vec<String> = ["a", "b", "z", "", "$a"].map(str::to_owned).into();
+        let mut longest = all.clone();
+        for _ in 0..3 {
+            longest = longest
+                .iter()
+                .flat_map(|t| ["a", "b", "z", ""].map(|level| format!("{t}/{level}")))
+                .collect();
+            all.extend_from_slice(&longest);
+        }
+        all.retain(|t| !t.is_empty());
+        all
+    }
+
+    fn filters() -> Vec<String> {
+        let mut all = vec!["#".to_owned()];
+        let mut longest: Vec<String> = ["a", "b", "", "+", "$a"].map(str::to_owned).into();
+        for _ in 0..3 {
+            all.extend(longest.iter().filter(|f| !f.is_empty()).cloned());
+            all.extend(longest.iter().map(|f| format!("{f}/#")));
+            longest = longest
+                .iter()
+                .flat_map(|f| ["a", "b", "", "+"].map(|level| format!("{f}/{level}")))
+                .collect();
+        }
+        all
+    }
+
+    #[test]
+    //= [MQTT-4.7.2-1] v5 v3.1.1
+    fn cover_and_overlap_of_filters() {
+        // (rule, filter, covers, overlaps)
+        for (rule, filter, cover, overlap) in [
+            ("a/#", "a/+", true, true),
+            ("a/#", "a/b/#", true, true),
+            ("a/#", "a", true, true),
+            ("a/#", "a/#", true, true),
+            ("a/#", "#", false, true),
+            ("a/#", "ab", false, false),
+            ("a/#", "+", false, true),
+            ("a/+", "a/#", false, true),
+            ("a/+", "a", false, false),
+            ("a/+/#", "a/#", false, true),
+            ("+/x", "a/x", true, true),
+            ("+/x", "+/x", true, true),
+            ("+/x", "#", false, true),
+            ("+/x", "a/+", false, true),
+            ("+/#", "#", true, true),
+            ("/+/#", "/#", true, true),
+            ("+", "/#", false, false),
+            ("#", "+/#", true, true),
+            ("#", "#", true, true),
+            ("#", "$SYS/#", false, false),
+            ("+/a", "$SYS/a", false, false),
+            ("$SYS/#", "#", false, false),
+            ("$SYS/#", "$SYS/a", true, true),
+            ("a/%c/x", "a/c1/x", true, true),
+            ("a/%c/x", "a/c2/x", false, false),
+            ("a/%c/x", "a/+/x", false, true),
+            ("a/%c/#", "a/c1", true, true),
+            ("x-%c-%u%", "x-c1-bob%", true, true),
+            ("x-%c-%u%", "x-c1-bob", false, false),
+            ("100%", "100%", true, true),
+            ("%d", "%d", true, true),
+        ] {
+            assert_eq!(covers(rule, filter, NOBODY), cover, "{rule} covers {filter}");
+            assert_eq!(overlaps(rule, filter, NOBODY), overlap, "{rule} overlaps {filter}");
+        }
+    }
+
+    #[test]
+    fn every_pair_of_small_filters_agrees_with_their_topics() {
+        let (topics, filters) = (topics(), filters());
+        let sets: Vec<Vec<bool>> =
+            filters.iter().map(|f| topics.iter().map(|t| matches(f, t)).collect()).collect();
+        for (rule, ours) in filters.iter().zip(&sets) {
+            for (filter, theirs) in filters.iter().zip(&sets) {
+                let both = || ours.iter().zip(theirs);
+                let cover = both().all(|(ours, theirs)| *ours || !theirs);
+                let overlap = both().any(|(ours, theirs)| *ours && *theirs);
+                assert_eq!(covers(rule, filter, NOBODY), cover, "{rule} covers {filter}");
+                assert_eq!(overlaps(rule, filter, NOBODY), overlap, "{rule} overlaps {filter}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_placeholder_is_as_good_as_its_value(
+            rule in proptest::collection::vec("(a|b|%c|%u|x%c|%|\\+)", 1..4),
+            filter in proptest::collection::vec("(a|b|c1|bob|xc1|%|\\+)", 1..4),
+            hash: [bool; 2],
+        ) {
+            let end = |levels: &[String], hash| levels.join("/") + if hash { "/#" } else { "" };
+            let (rule, filter) = (end(&rule, hash[0]), end(&filter, hash[1]));
+            let plain = rule.replace("%c", "c1").replace("%u", "bob");
+            prop_assert_eq!(covers(&rule, &filter, NOBODY), covers(&plain, &filter, NOBODY));
+            prop_assert_eq!(overlaps(&rule, &filter, NOBODY), overlaps(&plain, &filter, NOBODY));
+        }
+
+        #[test]
+        fn a_topic_is_covered_when_it_is_matched(
+            filter in "((a|b|\\+|\\$a|)(/(a|b|\\+|)){0,6}(/#)?|#)",
+            topic in "(a|b|\\$a|)(/(a|b|)){0,6}",
+        ) {
+            prop_assume!(!topic.is_empty() && !filter.is_empty());
+            prop_assert_eq!(covers(&filter, &topic, NOBODY), matches(&filter, &topic));
+            prop_assert_eq!(overlaps(&filter, &topic, NOBODY), matches(&filter, &topic));
+        }
+    }
+}

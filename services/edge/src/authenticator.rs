@@ -1,0 +1,145 @@
+//! Who may connect and what they may do, from the configured files. Password hashes are checked on a thread of their
+//! own: one takes longer than thousands of messages.
+
+use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use millrace_session::Seconds;
+
+use crate::StartError;
+use crate::auth::passwords::{self, PasswordFile, VerifiedCache};
+use crate::auth::rules::Rules;
+use crate::config::Authentication;
+use crate::core::connection::ConnectionId;
+use crate::mailbox::{Mail, Mailbox};
+
+/// Passwords that wait to be checked; beyond it a CONNECT is refused as "server busy".
+const JOBS_MAX: usize = 10_000;
+/// Passwords that were right and are remembered, so that a reconnect storm is not one of password hashing.
+const VERIFIED_MAX: usize = 100_000;
+/// How long one is remembered, seconds.
+const VERIFIED_S: u32 = 300;
+
+/// What can be said of a user name and password at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Accepted,
+    Refused,
+    /// A [`Mail::Authenticated`] will tell.
+    Later,
+    /// Too many wait already.
+    Busy,
+}
+
+struct Job {
+    connection: ConnectionId,
+    user: Box<str>,
+    password: Box<[u8]>,
+    phc: Box<str>,
+    known: bool,
+    now: Seconds,
+}
+
+/// Who may connect and what they may do.
+pub(crate) struct Authenticator {
+    allow_anonymous: bool,
+    passwords: Option<PasswordFile>,
+    rules: Rules,
+    verified: Arc<Mutex<VerifiedCache>>,
+    jobs: Option<SyncSender<Job>>,
+}
+
+impl Authenticator {
+    /// Reads the files and starts the thread that checks passwords.
+    pub(crate) fn start(config: &Authentication, mailboxes: &Arc<[Mailbox]>) -> Result<Self, StartError> {
+        let passwords = read(config.password_file.as_deref(), "password file", PasswordFile::parse)?;
+        let rules = read(config.rules_file.as_deref(), "rules file", Rules::parse)?.unwrap_or_default();
+        let key = passwords::random_key()
+            .map_err(|error| StartError(format!("no random numbers from the system: {error}")))?;
+        let verified = Arc::new(Mutex::new(VerifiedCache::new(&key, VERIFIED_MAX, VERIFIED_S)));
+        let jobs = match &passwords {
+            None => None,
+            Some(_) => {
+                let (sender, receiver) = sync_channel(JOBS_MAX);
+                let (verified, mailboxes) = (verified.clone(), mailboxes.clone());
+                std::thread::Builder::new()
+                    .name("passwords".into())
+                    .spawn(move || check_passwords(&receiver, &verified, &mailboxes))
+                    .map_err(|error| StartError(format!("cannot start a thread: {error}")))?;
+                Some(sender)
+            }
+        };
+        Ok(Self { allow_anonymous: config.allow_anonymous, passwords, rules, verified, jobs })
+    }
+
+    /// Whether a client with these credentials may connect.
+    //= [MQTT-3.1.4-2] v5 v3.1.1
+    pub(crate) fn check(
+        &self,
+        connection: ConnectionId,
+        user: Option<&str>,
+        password: Option<&[u8]>,
+        now: Seconds,
+    ) -> Verdict {
+        let (Some(user), Some(file)) = (user, &self.passwords) else {
+            // Without a password file a name is only a name.
+            let accepted = self.allow_anonymous;
+            return if accepted { Verdict::Accepted } else { Verdict::Refused };
+        };
+        let password = password.unwrap_or_default();
+        let phc = file.lookup(user);
+        if let Some(phc) = phc
+            && self.verified.lock().unwrap_or_else(PoisonError::into_inner).contains(user, password, phc, now)
+        {
+            return Verdict::Accepted;
+        }
+        let job = Job {
+            connection,
+            user: user.into(),
+            password: password.into(),
+            // An unknown user takes as long as a wrong password.
+            phc: phc.unwrap_or(passwords::dummy()).into(),
+            known: phc.is_some(),
+            now,
+        };
+        match self.jobs.as_ref().map(|jobs| jobs.try_send(job)) {
+            Some(Ok(())) => Verdict::Later,
+            Some(Err(TrySendError::Full(_))) => Verdict::Busy,
+            Some(Err(TrySendError::Disconnected(_))) | None => Verdict::Refused,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn may_publish(&self, user: Option<&str>, client_id: &str, topic: &str) -> bool {
+        self.rules.is_empty() || self.rules.allows_publish(user, client_id, topic)
+    }
+
+    pub(crate) fn may_subscribe(&self, user: Option<&str>, client_id: &str, filter: &str) -> bool {
+        self.rules.is_empty() || self.rules.allows_subscribe(user, client_id, filter)
+    }
+}
+
+/// Until the authenticator is gone.
+fn check_passwords(jobs: &Receiver<Job>, verified: &Mutex<VerifiedCache>, mailboxes: &[Mailbox]) {
+    while let Ok(job) = jobs.recv() {
+        let accepted = passwords::verify(&job.phc, &job.password) && job.known;
+        if accepted {
+            let mut verified = verified.lock().unwrap_or_else(PoisonError::into_inner);
+            verified.insert(&job.user, &job.password, &job.phc, job.now);
+        }
+        let mut mail = vec![Mail::Authenticated { connection: job.connection, accepted }];
+        mailboxes[usize::from(job.connection.core)].deliver(&mut mail);
+    }
+}
+
+fn read<T, E: std::fmt::Display>(
+    path: Option<&Path>,
+    what: &str,
+    parse: impl Fn(&str) -> Result<T, E>,
+) -> Result<Option<T>, StartError> {
+    let Some(path) = path else { return Ok(None) };
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| StartError(format!("cannot read the {what} {}: {error}", path.display())))?;
+    parse(&text).map(Some).map_err(|error| StartError(format!("{what} {}: {error}", path.display())))
+}

@@ -1,0 +1,167 @@
+//! New connections.
+
+use std::io;
+
+use mio::net::{TcpListener, TcpStream};
+use mio::{Interest, Token};
+
+use super::connection::{Adopted, Connected, Partial, Transport};
+use super::timers::Due;
+use super::{Core, FIRST_LISTENER, LINGER_S};
+
+/// One listening socket of this core.
+pub(crate) struct Listener {
+    pub(crate) socket: TcpListener,
+    /// It speaks WebSocket.
+    pub(crate) websocket: bool,
+}
+
+impl Core {
+    /// Registers the listeners; to be called once, before the first turn.
+    pub(crate) fn listen(&mut self) -> io::Result<()> {
+        for (index, listener) in self.listeners.iter_mut().enumerate() {
+            let token = Token(FIRST_LISTENER + index);
+            self.poll.registry().register(&mut listener.socket, token, Interest::READABLE)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn stop_listening(&mut self) {
+        self.listeners.clear();
+    }
+
+    pub(super) fn accept_all(&mut self) {
+        for listener in 0..self.listeners.len() {
+            self.accept(listener);
+        }
+    }
+
+    /// Accepts everything that waits on one listener.
+    pub(super) fn accept(&mut self, listener: usize) {
+        loop {
+            let Some(at) = self.listeners.get(listener) else { return };
+            match at.socket.accept() {
+                Ok((stream, peer)) => {
+                    let websocket = at.websocket;
+                    self.accepted(stream, websocket, peer);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if is_about_one_connection(&error) => {}
+                Err(error) => {
+                    // Out of files or memory: what is connected goes on; the backlog waits.
+                    tracing::warn!(%error, "cannot accept connections for a moment: raise the open-files limit");
+                    self.counters().refused_files.add(1);
+                    return self.calendar.add(self.now + 1, Due::Accept);
+                }
+            }
+        }
+    }
+
+    fn accepted(&mut self, stream: TcpStream, websocket: bool, peer: std::net::SocketAddr) {
+        self.counters().accepted.add(1);
+        if self.process.open_connections() >= u64::from(self.process.limits.connections_max) {
+            self.counters().refused_limit.add(1);
+            return;
+        }
+        let trusted = &self.process.config.proxy_protocol_from;
+        let transport = match (trusted.is_empty(), websocket) {
+            (true, false) => Transport::Tcp,
+            (true, true) => Transport::Handshake,
+            (false, _) if !trusted.contains(&peer.ip()) => {
+                self.counters().refused_proxy.add(1);
+                return;
+            }
+            (false, websocket) => Transport::Proxy { websocket },
+        };
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "TCP_NODELAY");
+        }
+        let Some(slot) = self.add_connection(stream, transport) else { return };
+        let generation = self.connections[slot as usize].generation;
+        let due = self.now + u32::from(self.process.limits.connect_timeout_s).max(1);
+        self.calendar.add(due, Due::Connection { slot, generation });
+    }
+
+    fn add_connection(&mut self, stream: TcpStream, transport: Transport) -> Option<u32> {
+        let generation = self.next_generation();
+        let entry = self.connections.vacant_entry();
+        let token = entry.key();
+        let connection = entry.insert(Connected::new(stream, transport, generation, self.now));
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        if let Err(error) = self.poll.registry().register(&mut connection.stream, Token(token), interest) {
+            tracing::warn!(%error, "cannot watch a new connection");
+            self.connections.remove(token);
+            return None;
+        }
+        self.counters().open.add(1);
+        u32::try_from(token).ok()
+    }
+
+    /// Takes over a connection whose CONNECT another core has read.
+    pub(super) fn adopt(&mut self, adopted: Adopted) {
+        if self.stopping {
+            return;
+        }
+        let Some(slot) = self.add_connection(adopted.stream, adopted.transport) else { return };
+        let connection = &mut self.connections[slot as usize];
+        connection.read_closed = adopted.read_closed;
+        connection.partial = Some(Box::new(Partial { bytes: adopted.bytes, raw: adopted.raw, needed: 0 }));
+        let due = Due::Connection { slot, generation: connection.generation };
+        self.calendar.add(self.now + u32::from(self.process.limits.connect_timeout_s).max(1), due);
+        self.digest_held(slot);
+    }
+
+    /// Hands a connection to the core that owns its client id, with the bytes from its CONNECT on.
+    pub(super) fn hand_over(&mut self, slot: u32, owner: u16, bytes: Vec<u8>, raw: usize) {
+        let Some(mut connection) = self.connections.try_remove(slot as usize) else { return };
+        self.counters().open.sub(1);
+        if let Err(error) = self.poll.registry().deregister(&mut connection.stream) {
+            tracing::debug!(%error, "deregistering a connection that moves");
+        }
+        let adopted = Adopted {
+            stream: connection.stream,
+            transport: connection.transport,
+            bytes,
+            raw,
+            read_closed: connection.read_closed,
+        };
+        self.post(owner, crate::mailbox::Mail::Adopt(Box::new(adopted)));
+    }
+
+    /// Closes our side of a socket and gives the peer a moment to close its own.
+    pub(super) fn linger(&mut self, slot: u32) {
+        let connection = &mut self.connections[slot as usize];
+        if connection.read_closed || connection.stream.shutdown(std::net::Shutdown::Write).is_err() {
+            return self.remove_connection(slot);
+        }
+        connection.state = super::State::Lingering;
+        connection.partial = None;
+        let due = Due::Connection { slot, generation: connection.generation };
+        self.calendar.add(self.now + LINGER_S, due);
+        self.make_readable(slot);
+    }
+
+    /// Closes a socket and forgets the connection.
+    pub(super) fn remove_connection(&mut self, slot: u32) {
+        let Some(mut connection) = self.connections.try_remove(slot as usize) else { return };
+        self.counters().open.sub(1);
+        if let Some(outbound) = connection.outbound.take() {
+            self.pool.give(outbound);
+        }
+        // Closing the file ends its registration.
+        drop(connection);
+    }
+}
+
+/// Errors of `accept` that say something of the connection, not of the listener (accept(2)).
+fn is_about_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::NetworkUnreachable
+            | io::ErrorKind::HostUnreachable
+            | io::ErrorKind::PermissionDenied
+    )
+}

@@ -1,0 +1,312 @@
+//! Sessions and their connections: attaching, taking over, letting go, ending.
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use millrace_mqtt::ReasonCode;
+use millrace_mqtt::topic::Filter;
+use millrace_session::{Accept, Entry, Seconds, Session, SessionWill};
+
+use super::connection::{NONE, Request, State};
+use super::publish::group_id;
+use super::timers::Due;
+use super::{Core, Ended, Homed, LINGER_S, OutboundSlot, parts};
+use crate::broker::Broker;
+use crate::ws::frames;
+
+impl Core {
+    /// Gives a connection its session, a new one or the one that is there, and answers the CONNECT.
+    pub(super) fn attach(&mut self, slot: u32, broker: &Arc<Broker>, request: Request) {
+        let hash = self.process.owners.hash_one((&*broker.name, &*request.client_id));
+        let found = self.directory.find(hash, |session| {
+            let homed = &self.sessions[session as usize];
+            Arc::ptr_eq(&homed.broker, broker) && **homed.session.client_id() == *request.client_id
+        });
+        if let Some(session) = found {
+            self.take_over(session);
+        }
+        // Taking over may have ended the session.
+        let found = found.filter(|session| self.sessions.contains(*session as usize));
+        let present = match found {
+            Some(session) if request.clean_start => {
+                //= [MQTT-3.1.2-4] v5
+                //= [MQTT-3.1.2-6] v3.1.1
+                self.end_session(session);
+                None
+            }
+            other => other,
+        };
+        let session = present.unwrap_or_else(|| self.new_session(broker, hash, request.client_id.clone()));
+        let homed = &mut self.sessions[session as usize];
+        homed.connection = slot;
+        (homed.will_at, homed.ends_at) = (0, 0);
+        homed.session.expiry_s = request.granted_expiry_s;
+        homed.session.will =
+            request.will.map(|(message, delay_s)| Box::new(SessionWill { message, delay_s }));
+        homed.session.resume();
+        let connection = &mut self.connections[slot as usize];
+        connection.session = session;
+        connection.user = request.user;
+        let counters = self.broker_counters(broker);
+        counters.connects.add(1);
+        counters.connected.add(1);
+        let accept = Accept {
+            session_present: present.is_some(),
+            assigned_client_id: request.assigned.then_some(&*request.client_id),
+            requested_expiry_s: request.requested_expiry_s,
+            granted_expiry_s: request.granted_expiry_s,
+        };
+        let (protocol, mut out, _) = parts!(self, slot);
+        protocol.accept(&accept, &self.process.settings, &mut out);
+        if present.is_some() {
+            self.set_members_online(session, true);
+            self.pump(slot);
+        }
+        let connection = &self.connections[slot as usize];
+        if let Some(at) = keep_alive_deadline(connection.last_input, connection.protocol.keep_alive_s()) {
+            self.calendar.add(at, Due::Connection { slot, generation: connection.generation });
+        }
+    }
+
+    fn new_session(&mut self, broker: &Arc<Broker>, hash: u64, client_id: Arc<str>) -> u32 {
+        let homed = Homed {
+            session: Session::new(client_id),
+            broker: broker.clone(),
+            connection: NONE,
+            generation: self.next_generation(),
+            will_at: 0,
+            ends_at: 0,
+            hash,
+        };
+        let session = u32::try_from(self.sessions.insert(homed)).unwrap_or(NONE);
+        self.directory.insert(hash, session);
+        self.broker_counters(broker).sessions.add(1);
+        session
+    }
+
+    /// Ends the connection that has this session now.
+    //= [MQTT-3.1.4-3] v5
+    //= [MQTT-3.1.4-2] v3.1.1
+    fn take_over(&mut self, session: u32) {
+        let slot = self.sessions[session as usize].connection;
+        if slot != NONE {
+            let what = "another connection with this client identifier";
+            self.say_and_close(slot, ReasonCode::SESSION_TAKEN_OVER, what, Ended::TakenOver);
+        }
+    }
+
+    /// Ends a connection: its session lets go of it, what waits is written unless the peer is gone.
+    pub(super) fn end(&mut self, slot: u32, ended: Ended, with_will: bool) {
+        let Some(connection) = self.connections.get_mut(slot as usize) else { return };
+        if connection.state != State::Open {
+            return self.remove_connection(slot);
+        }
+        let session = std::mem::replace(&mut connection.session, NONE);
+        connection.pending = None;
+        connection.partial = None;
+        if session == NONE {
+            if ended == Ended::Lost {
+                self.counters().refused_closed.add(1);
+            }
+        } else {
+            self.count_ended(session, ended);
+        }
+        let connection = &mut self.connections[slot as usize];
+        connection.state = State::Draining;
+        let due = Due::Connection { slot, generation: connection.generation };
+        let is_websocket = connection.is_websocket();
+        match ended {
+            Ended::Client | Ended::Lost | Ended::Slow => self.remove_connection(slot),
+            Ended::TakenOver | Ended::KeepAlive | Ended::Shutdown | Ended::Error(_) => {
+                self.calendar.add(self.now + LINGER_S, due);
+                let (_, mut out, _) = parts!(self, slot);
+                // Makes the connection one to flush, which ends it also when nothing waits.
+                let outbound = out.outbound();
+                if is_websocket {
+                    let mut frame = Vec::new();
+                    frames::close(1000, "", &mut frame);
+                    outbound.push_control(frame);
+                }
+            }
+        }
+        if session != NONE {
+            self.detach(session, with_will);
+        }
+    }
+
+    fn count_ended(&self, session: u32, ended: Ended) {
+        let counters = self.broker_counters(&self.sessions[session as usize].broker);
+        counters.connected.sub(1);
+        let counter = match ended {
+            Ended::Client => &counters.ended_client,
+            Ended::Lost => &counters.ended_lost,
+            Ended::TakenOver => &counters.ended_taken_over,
+            Ended::KeepAlive => &counters.ended_keep_alive,
+            Ended::Shutdown => &counters.ended_shutdown,
+            Ended::Slow => &counters.ended_slow,
+            Ended::Error(ReasonCode::MALFORMED_PACKET) => &counters.ended_malformed,
+            Ended::Error(ReasonCode::PACKET_TOO_LARGE) => &counters.ended_too_large,
+            Ended::Error(ReasonCode::PROTOCOL_ERROR) => &counters.ended_protocol,
+            Ended::Error(_) => &counters.ended_other,
+        };
+        counter.add(1);
+    }
+
+    /// A session without connection: publishes or schedules its will, ends it or schedules its end.
+    fn detach(&mut self, session: u32, with_will: bool) {
+        let now = self.now;
+        let homed = &mut self.sessions[session as usize];
+        homed.connection = NONE;
+        homed.session.shrink();
+        if !with_will {
+            //= [MQTT-3.1.2-10] v5
+            //= [MQTT-3.1.2-10] v3.1.1
+            homed.session.will = None;
+        }
+        if homed.session.expiry_s == 0 {
+            return self.end_session(session);
+        }
+        homed.will_at = homed.session.will_due(now).unwrap_or(0);
+        if homed.session.expiry_s != Session::NO_EXPIRY {
+            homed.ends_at = now.saturating_add(homed.session.expiry_s);
+        }
+        self.set_members_online(session, false);
+        self.pass_on_waiting(session);
+        self.schedule(session);
+        if self.sessions[session as usize].will_at == now {
+            self.publish_will(session);
+        }
+    }
+
+    fn schedule(&mut self, session: u32) {
+        let homed = &self.sessions[session as usize];
+        let due = Due::Session { slot: session, generation: homed.generation };
+        for at in [homed.will_at, homed.ends_at] {
+            if at != 0 {
+                self.calendar.add(at, due);
+            }
+        }
+    }
+
+    pub(super) fn session_due(&mut self, session: u32, generation: u32) {
+        let now = self.now;
+        let Some(homed) = self.sessions.get(session as usize) else { return };
+        if homed.generation != generation || homed.connection != NONE {
+            return;
+        }
+        let (will_at, ends_at) = (homed.will_at, homed.ends_at);
+        if will_at != 0 && will_at <= now {
+            self.publish_will(session);
+        }
+        if ends_at != 0 && ends_at <= now {
+            self.end_session(session);
+        }
+    }
+
+    //= [MQTT-3.1.2-8] v5
+    //= [MQTT-3.1.2-8] v3.1.1
+    fn publish_will(&mut self, session: u32) {
+        let homed = &mut self.sessions[session as usize];
+        homed.will_at = 0;
+        let Some(will) = homed.session.will.take() else { return };
+        let broker = homed.broker.clone();
+        self.broker_counters(&broker).wills.add(1);
+        self.publish_from_server(&broker, &will.message.issued(self.now));
+    }
+
+    /// Ends a session with everything it has. A will that was due to be sent is sent now.
+    pub(super) fn end_session(&mut self, session: u32) {
+        self.publish_will(session);
+        let target = self.target_of(session);
+        let homed = self.sessions.remove(session as usize);
+        self.directory.remove(homed.hash, session);
+        let broker = homed.broker;
+        self.broker_counters(&broker).sessions.sub(1);
+        if homed.session.subscriptions_len() > 0 {
+            broker.router.edit(|edit| {
+                for (text, _) in homed.session.subscriptions() {
+                    if let Some(filter) = Filter::parse(text) {
+                        edit.unsubscribe(filter, target);
+                    }
+                }
+            });
+        }
+        for entry in homed.session.into_legacy() {
+            self.pass_on(&broker, &entry);
+        }
+    }
+
+    /// Gives what waits for shared subscriptions to other members, where any is there.
+    fn pass_on_waiting(&mut self, session: u32) {
+        let waiting = self.sessions[session as usize].session.take_shared();
+        let broker = self.sessions[session as usize].broker.clone();
+        for entry in waiting {
+            self.pass_on(&broker, &entry);
+        }
+    }
+
+    /// Gives a message of a shared subscription to the member whose turn it is.
+    fn pass_on(&mut self, broker: &Arc<Broker>, entry: &Entry) {
+        let routes = self.routes.get(broker, entry.message.topic());
+        let group = routes.matched.groups.iter().find(|group| group_id(group) == entry.shared);
+        if let Some(receiver) = group.and_then(|group| group.pick()) {
+            self.deliver_shared(&routes, receiver, &entry.message, entry.shared);
+        }
+    }
+
+    /// A member of shared subscriptions comes or goes: those who are there get the messages.
+    fn set_members_online(&mut self, session: u32, online: bool) {
+        let target = self.target_of(session);
+        let homed = &self.sessions[session as usize];
+        let shared = || {
+            homed
+                .session
+                .subscriptions()
+                .filter_map(|(text, _)| Filter::parse(text))
+                .filter(|f| f.share.is_some())
+        };
+        if shared().next().is_none() {
+            return;
+        }
+        homed.broker.router.edit(|edit| {
+            for filter in shared() {
+                edit.set_online(filter, target, online);
+            }
+        });
+    }
+
+    pub(super) fn connection_due(&mut self, slot: u32, generation: u32) {
+        let Some(connection) = self.connections.get(slot as usize) else { return };
+        if connection.generation != generation {
+            return;
+        }
+        if connection.state != State::Open {
+            return self.remove_connection(slot);
+        }
+        if connection.session == NONE {
+            if connection.pending.is_none() {
+                self.counters().refused_silent.add(1);
+                return self.remove_connection(slot);
+            }
+            // The authenticator is behind; that is not the client's fault.
+            return self.calendar.add(self.now + 1, Due::Connection { slot, generation });
+        }
+        // While we do not read it, its silence says nothing.
+        let heard = if connection.readable { self.now } else { connection.last_input };
+        let session = connection.session;
+        let Some(at) = keep_alive_deadline(heard, connection.protocol.keep_alive_s()) else { return };
+        if at > self.now {
+            self.sessions[session as usize].session.shrink();
+            return self.calendar.add(at, Due::Connection { slot, generation });
+        }
+        //= [MQTT-3.1.2-22] v5
+        //= [MQTT-3.1.2-24] v3.1.1
+        self.say_and_close(slot, ReasonCode::KEEP_ALIVE_TIMEOUT, "keep alive timeout", Ended::KeepAlive);
+    }
+}
+
+/// When a client that was last heard at `heard` is given up: after one and a half times its keep alive.
+fn keep_alive_deadline(heard: Seconds, keep_alive_s: u16) -> Option<Seconds> {
+    let keep_alive = Seconds::from(keep_alive_s);
+    (keep_alive > 0).then(|| heard + keep_alive + keep_alive / 2 + 1)
+}

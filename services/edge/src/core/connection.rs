@@ -1,0 +1,140 @@
+//! One network connection as its core holds it.
+
+use std::sync::Arc;
+
+use millrace_session::{Connection, Message, Seconds};
+use mio::net::TcpStream;
+
+use crate::outbound::Outbound;
+use crate::ws::frames::Decoder;
+
+/// No session.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// A connection of the process: a slot may be used again, a generation is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ConnectionId {
+    pub(crate) core: u16,
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+}
+
+/// What stands between the socket and MQTT.
+#[derive(Debug)]
+pub(crate) enum Transport {
+    /// Nothing.
+    Tcp,
+    /// A PROXY protocol header comes first; then WebSocket or not.
+    Proxy {
+        /// The listener speaks WebSocket.
+        websocket: bool,
+    },
+    /// The HTTP request of a WebSocket handshake comes first.
+    Handshake,
+    /// WebSocket frames.
+    WebSocket(Box<Decoder>),
+}
+
+/// One network connection. Everything that an idle connection does not need is behind an empty option.
+pub(crate) struct Connected {
+    pub(crate) stream: TcpStream,
+    pub(crate) generation: u32,
+    /// Slot of the session, [`NONE`] before the CONNECT is accepted and after the session let go.
+    pub(crate) session: u32,
+    pub(crate) last_input: Seconds,
+    pub(crate) protocol: Connection,
+    pub(crate) transport: Transport,
+    /// Bytes of a packet that is not whole yet.
+    pub(crate) partial: Option<Box<Partial>>,
+    pub(crate) outbound: Option<Box<Outbound>>,
+    /// Waits for the authenticator.
+    pub(crate) pending: Option<Box<Request>>,
+    pub(crate) user: Option<Arc<str>>,
+    pub(crate) state: State,
+    /// The socket takes no more for now.
+    pub(crate) busy: bool,
+    /// The socket has, or may have, more to read.
+    pub(crate) readable: bool,
+    /// Stands in the core's list of connections to read.
+    pub(crate) listed: bool,
+    /// Is not read, because its receivers are behind.
+    pub(crate) paused: bool,
+    /// The peer closed its side.
+    pub(crate) read_closed: bool,
+}
+
+/// How far a connection is from its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// In use.
+    Open,
+    /// To be closed once what waits is written.
+    Draining,
+    /// Our side is closed; what still comes is thrown away until the peer closes too (else a reset could take the last
+    /// packet from it).
+    Lingering,
+}
+
+/// Bytes that came and are not a whole packet yet.
+#[derive(Debug, Default)]
+pub(crate) struct Partial {
+    /// MQTT bytes, then `raw` bytes of an incomplete WebSocket frame header.
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) raw: usize,
+    /// Size of the packet as far as known, bytes.
+    pub(crate) needed: usize,
+}
+
+/// What a CONNECT asked for, freed from the packet.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) client_id: Arc<str>,
+    pub(crate) assigned: bool,
+    pub(crate) clean_start: bool,
+    pub(crate) requested_expiry_s: u32,
+    pub(crate) granted_expiry_s: u32,
+    pub(crate) user: Option<Arc<str>>,
+    pub(crate) will: Option<(Arc<Message>, u32)>,
+}
+
+/// A connection on its way to the core that owns its client id.
+pub(crate) struct Adopted {
+    pub(crate) stream: TcpStream,
+    pub(crate) transport: Transport,
+    /// The CONNECT and what came behind it, then `raw` bytes of an incomplete WebSocket frame header.
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) raw: usize,
+    pub(crate) read_closed: bool,
+}
+
+impl Connected {
+    pub(crate) fn new(stream: TcpStream, transport: Transport, generation: u32, now: Seconds) -> Self {
+        Self {
+            stream,
+            generation,
+            session: NONE,
+            last_input: now,
+            protocol: Connection::new(),
+            transport,
+            partial: None,
+            outbound: None,
+            pending: None,
+            user: None,
+            state: State::Open,
+            busy: false,
+            readable: true,
+            listed: false,
+            paused: false,
+            read_closed: false,
+        }
+    }
+
+    pub(crate) fn is_websocket(&self) -> bool {
+        matches!(self.transport, Transport::WebSocket(_))
+    }
+
+    /// Input is taken and processed.
+    pub(crate) fn is_reading(&self) -> bool {
+        self.state == State::Open && !self.paused && self.pending.is_none()
+    }
+}

@@ -1,0 +1,283 @@
+//! Messages to the sessions of this core.
+
+use std::sync::Arc;
+
+use millrace_mqtt::encode::PublishHead;
+use millrace_mqtt::{Packet, Properties, QoS, Version, decode, frame};
+use millrace_router::Receiver;
+use millrace_session::{Delivered, Delivery, DropReason, Message, Out};
+
+use super::connection::{ConnectionId, NONE};
+use super::{Core, Homed, OutboundSlot, parts};
+use crate::broker::{Broker, Routes};
+use crate::mailbox::{Mail, Run};
+use crate::metrics::BrokerCounters;
+use crate::outbound::Room;
+
+/// Runs from here on are referred to by several receivers instead of copied for each, bytes.
+const SHARE_RUN_BYTES_MIN: usize = 2048;
+
+impl Core {
+    /// Hands a message to this core's receivers.
+    pub(super) fn deliver_here(
+        &mut self,
+        routes: &Arc<Routes>,
+        message: &Arc<Message>,
+        from: Option<ConnectionId>,
+    ) {
+        for receiver in routes.receivers(self.index) {
+            self.deliver_one(&routes.broker, receiver, message, from, 0);
+        }
+    }
+
+    /// Hands a message to the member of a shared subscription whose turn it is.
+    pub(super) fn deliver_shared(
+        &mut self,
+        routes: &Arc<Routes>,
+        receiver: Receiver,
+        message: &Arc<Message>,
+        group: u64,
+    ) {
+        let core = receiver.target.core;
+        if core == self.index {
+            self.deliver_one(&routes.broker, &receiver, message, None, group);
+        } else {
+            let (routes, message) = (routes.clone(), message.clone());
+            self.post(core, Mail::Shared { routes, receiver, message, group });
+        }
+    }
+
+    /// Hands a message to one session of this core.
+    pub(super) fn deliver_one(
+        &mut self,
+        broker: &Broker,
+        receiver: &Receiver,
+        message: &Arc<Message>,
+        from: Option<ConnectionId>,
+        shared: u64,
+    ) {
+        let Some(homed) = homed(&mut self.sessions, receiver) else { return };
+        //= [MQTT-3.8.3-3] v5
+        if receiver.no_local && is_publisher(homed, from, &self.connections) {
+            return;
+        }
+        let delivery = Delivery {
+            message,
+            //= [MQTT-3.8.4-8] v5
+            //= [MQTT-3.8.4-6] v3.1.1
+            qos: message.qos().min(receiver.qos),
+            //= [MQTT-3.3.1-12] [MQTT-3.3.1-13] v5
+            //= [MQTT-3.3.1-9] v3.1.1
+            retain: receiver.retain_as_published && message.retain(),
+            replay: false,
+            shared,
+            identifiers: &receiver.identifiers,
+        };
+        let settings = &self.process.settings;
+        let counters = &broker.counters[usize::from(self.index)];
+        if homed.connection == NONE {
+            let outcome = homed.session.deliver(delivery, None, settings, self.now, &mut Vec::new());
+            return count(counters, outcome);
+        }
+        let soft_bytes = self.process.limits.outbound_soft_bytes as usize;
+        let (protocol, mut out, _) = parts!(self, homed.connection);
+        let mut congested = false;
+        if out.busy
+            && delivery.qos == QoS::AtMostOnce
+            && out.outbound().room(soft_bytes, self.now_ms) == Room::Congested
+        {
+            // Append all the same: it is the publisher that waits.
+            out.busy = false;
+            congested = true;
+        }
+        count(counters, homed.session.deliver(delivery, Some(protocol), settings, self.now, &mut out));
+        if let Some(from) = from.filter(|_| congested) {
+            self.congested(from);
+        }
+    }
+
+    /// Sends what a session had to hold back, as far as it can be sent now.
+    pub(super) fn pump(&mut self, slot: u32) {
+        let (protocol, mut out, session) = parts!(self, slot);
+        let homed = &mut self.sessions[session as usize];
+        let counters = &homed.broker.counters[usize::from(self.index)];
+        let mut dropped = |reason| count(counters, Delivered::Dropped(reason));
+        homed.session.pump(protocol, &self.process.settings, self.now, &mut out, &mut dropped);
+    }
+
+    pub(super) fn deliver_mailed_run(&mut self, run: &Run) {
+        if self.deliver_run(&run.routes, &run.bytes, run.is_v5, run.count, run.from) {
+            self.congested(run.from);
+        }
+    }
+
+    /// Hands a run to this core's receivers. True when one of them is behind and the publisher should wait.
+    pub(super) fn deliver_run(
+        &mut self,
+        routes: &Routes,
+        bytes: &[u8],
+        is_v5: bool,
+        count: usize,
+        from: ConnectionId,
+    ) -> bool {
+        let receivers = routes.receivers(self.index);
+        let counters = &routes.broker.counters[usize::from(self.index)];
+        let soft_bytes = self.process.limits.outbound_soft_bytes as usize;
+        let mut forms =
+            Forms { routes, bytes, is_v5, share: receivers.len() > 1, other: None, shared: [None, None] };
+        let mut congested = false;
+        let mut slow = Vec::new();
+        for receiver in receivers {
+            let Some(homed) = homed(&mut self.sessions, receiver) else { continue };
+            if homed.connection == NONE
+                || (receiver.no_local && is_publisher(homed, Some(from), &self.connections))
+            {
+                continue;
+            }
+            let replaying = homed.session.is_replaying();
+            let (protocol, mut out, _) = parts!(self, homed.connection);
+            if replaying || !protocol.takes_shared_bytes() || !receiver.identifiers.is_empty() {
+                slow.push(receiver);
+                continue;
+            }
+            if out.busy {
+                match out.outbound().room(soft_bytes, self.now_ms) {
+                    Room::Free => {}
+                    Room::Congested => congested = true,
+                    Room::Full => {
+                        counters.dropped_busy.add(count);
+                        continue;
+                    }
+                }
+            }
+            forms.append(protocol.version() == Version::V5, &mut out);
+            counters.sent.add(count);
+        }
+        if !slow.is_empty() {
+            self.deliver_run_singly(routes, bytes, is_v5, &slow, from);
+        }
+        congested
+    }
+
+    /// For receivers whose packets differ from everybody else's.
+    fn deliver_run_singly(
+        &mut self,
+        routes: &Routes,
+        bytes: &[u8],
+        is_v5: bool,
+        receivers: &[&Receiver],
+        from: ConnectionId,
+    ) {
+        let now = self.now;
+        each_publish(bytes, is_v5, |payload| {
+            let qos = QoS::AtMostOnce;
+            let message =
+                Arc::new(Message::new(routes.topic.clone(), qos, false, Properties::EMPTY, payload, now));
+            for receiver in receivers {
+                self.deliver_one(&routes.broker, receiver, &message, Some(from), 0);
+            }
+        });
+    }
+
+    /// The receivers of a publisher are behind.
+    fn congested(&mut self, publisher: ConnectionId) {
+        if publisher.core == self.index {
+            self.pause(publisher);
+        } else {
+            self.post(publisher.core, Mail::Congested(publisher));
+        }
+    }
+}
+
+/// The session that a receiver stands for, if it is still there.
+fn homed<'s>(sessions: &'s mut slab::Slab<Homed>, receiver: &Receiver) -> Option<&'s mut Homed> {
+    sessions
+        .get_mut(receiver.target.slot as usize)
+        .filter(|homed| homed.generation == receiver.target.generation)
+}
+
+fn is_publisher(
+    homed: &Homed,
+    from: Option<ConnectionId>,
+    connections: &slab::Slab<super::Connected>,
+) -> bool {
+    from.is_some_and(|from| {
+        homed.connection == from.slot
+            && connections
+                .get(from.slot as usize)
+                .is_some_and(|connection| connection.generation == from.generation)
+    })
+}
+
+/// Counts what became of a message.
+pub(super) fn count(counters: &BrokerCounters, outcome: Delivered) {
+    let counter = match outcome {
+        Delivered::Sent | Delivered::Queued => &counters.sent,
+        Delivered::Dropped(DropReason::Offline) => return,
+        Delivered::Dropped(DropReason::Busy) => &counters.dropped_busy,
+        Delivered::Dropped(DropReason::QueueFull) => &counters.dropped_queue,
+        Delivered::Dropped(DropReason::Expired) => &counters.dropped_expired,
+        Delivered::Dropped(DropReason::TooLarge) => &counters.dropped_too_large,
+    };
+    counter.add(1);
+}
+
+/// A run as 5.0 and as 3.x clients get it; each form is made when the first receiver needs it.
+struct Forms<'r> {
+    routes: &'r Routes,
+    bytes: &'r [u8],
+    is_v5: bool,
+    /// Several receivers: refer to one copy.
+    share: bool,
+    other: Option<Vec<u8>>,
+    shared: [Option<Arc<[u8]>>; 2],
+}
+
+impl Forms<'_> {
+    fn append(&mut self, v5: bool, out: &mut OutboundSlot<'_>) {
+        let bytes = if v5 == self.is_v5 {
+            self.bytes
+        } else {
+            self.other.get_or_insert_with(|| transcode(&self.routes.topic, self.bytes, self.is_v5))
+        };
+        if self.share && bytes.len() >= SHARE_RUN_BYTES_MIN {
+            let shared = self.shared[usize::from(v5)].get_or_insert_with(|| bytes.into());
+            out.outbound().push_shared(shared);
+        } else {
+            out.buffer().extend_from_slice(bytes);
+        }
+    }
+}
+
+/// The run as the other kind of client gets it: with or without the length of (no) properties.
+fn transcode(topic: &str, bytes: &[u8], is_v5: bool) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.len() + bytes.len() / 16);
+    let to = if is_v5 { Version::V311 } else { Version::V5 };
+    each_publish(bytes, is_v5, |payload| {
+        let head = PublishHead {
+            dup: false,
+            qos: QoS::AtMostOnce,
+            retain: false,
+            topic,
+            packet_id: None,
+            properties: Properties::EMPTY,
+            more: Properties::EMPTY,
+            payload_len: payload.len(),
+        };
+        head.encode(to, &mut out);
+        out.extend_from_slice(payload);
+    });
+    out
+}
+
+/// Calls `f` with the payload of each packet of a run.
+fn each_publish(bytes: &[u8], is_v5: bool, mut f: impl FnMut(&[u8])) {
+    let version = if is_v5 { Version::V5 } else { Version::V311 };
+    let mut rest = bytes;
+    while let Ok(Ok(framed)) = frame(rest, u32::MAX) {
+        if let Ok(Packet::Publish(publish)) = decode(framed.first, framed.body, Some(version)) {
+            f(publish.payload);
+        }
+        rest = &rest[framed.size..];
+    }
+}

@@ -1,0 +1,36 @@
+//! Which session belongs to a client id.
+
+use hashbrown::HashTable;
+
+/// Session slots by the hash of (broker, client id). The names themselves stand in the sessions only.
+#[derive(Debug, Default)]
+pub(crate) struct Directory(HashTable<(u32, u32)>);
+
+/// The half of a hash that is kept, so that growing needs no look at the sessions.
+fn kept(hash: u64) -> u32 {
+    (hash >> 32) as u32
+}
+
+/// Spreads the kept half over the bits that the table uses.
+fn spread(kept: u32) -> u64 {
+    u64::from(kept).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+impl Directory {
+    pub(crate) fn find(&self, hash: u64, is_it: impl Fn(u32) -> bool) -> Option<u32> {
+        let kept = kept(hash);
+        self.0.find(spread(kept), |(of, slot)| *of == kept && is_it(*slot)).map(|(_, slot)| *slot)
+    }
+
+    pub(crate) fn insert(&mut self, hash: u64, slot: u32) {
+        let kept = kept(hash);
+        self.0.insert_unique(spread(kept), (kept, slot), |(of, _)| spread(*of));
+    }
+
+    pub(crate) fn remove(&mut self, hash: u64, slot: u32) {
+        let kept = kept(hash);
+        if let Ok(entry) = self.0.find_entry(spread(kept), |entry| *entry == (kept, slot)) {
+            entry.remove();
+        }
+    }
+}

@@ -1,0 +1,462 @@
+//! One event loop: its connections, the sessions it owns, and the turn in which everything happens.
+//!
+//! A turn: wait for sockets or mail; read each ready socket once and carry out what its packets ask; take the mail of
+//! other cores; look at what is due; leave mail for other cores; write what has gathered, one system call a socket.
+
+mod accept;
+mod attach;
+mod authenticate;
+pub(crate) mod connection;
+mod deliver;
+mod directory;
+mod input;
+mod packets;
+mod publish;
+mod retained;
+mod routes;
+mod subscribe;
+mod timers;
+mod transport;
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use millrace_mqtt::ReasonCode;
+use millrace_session::{Message, Seconds, Session};
+use mio::{Events, Poll, Token};
+use slab::Slab;
+
+use crate::broker::Broker;
+use crate::clock::{Millis, seconds};
+use crate::mailbox::{Mail, Mailbox};
+use crate::metrics::{BrokerCounters, CoreCounters, Count};
+use crate::outbound::{Flushed, Outbound, OutboundSlot, Pool};
+use crate::process::Process;
+pub(crate) use accept::Listener;
+use connection::{Connected, ConnectionId, NONE, State};
+use directory::Directory;
+use routes::RouteCache;
+use timers::{Calendar, Due};
+
+/// Bytes read from one socket in one turn.
+const READ_BYTES: usize = 128 * 1024;
+/// Sockets told of by one wait.
+const EVENTS: usize = 1024;
+/// Longest sleep: a health check wants to see turns.
+const SLEEP_MAX_MS: u64 = 1000;
+/// Sleep while publishers are paused.
+const PAUSE_MS: u64 = 2;
+/// Seconds that a peer has to close its side after we closed ours.
+const LINGER_S: Seconds = 2;
+
+/// The token that says "mail".
+const WAKER: Token = Token(usize::MAX);
+/// Listeners have the tokens from here on.
+const FIRST_LISTENER: usize = usize::MAX - 64;
+
+/// A session and where it stands on this core.
+pub(crate) struct Homed {
+    pub(crate) session: Session,
+    pub(crate) broker: Arc<Broker>,
+    /// Slot of its connection, [`NONE`] without one.
+    pub(crate) connection: u32,
+    pub(crate) generation: u32,
+    /// When its will is published, 0 for never.
+    pub(crate) will_at: Seconds,
+    /// When it ends, 0 for never.
+    pub(crate) ends_at: Seconds,
+    pub(crate) hash: u64,
+}
+
+/// Why a connection ended, for the counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Client,
+    Lost,
+    TakenOver,
+    KeepAlive,
+    Shutdown,
+    Slow,
+    Error(ReasonCode),
+}
+
+/// One event loop.
+pub(crate) struct Core {
+    index: u16,
+    process: Arc<Process>,
+    poll: Poll,
+    listeners: Vec<Listener>,
+    connections: Slab<Connected>,
+    sessions: Slab<Homed>,
+    directory: Directory,
+    routes: RouteCache,
+    calendar: Calendar,
+    /// Shared by all reads.
+    read_buffer: Vec<u8>,
+    pool: Pool,
+    /// Connections to flush at the end of the turn.
+    dirty: Vec<u32>,
+    /// Connections that have more to read.
+    ready: Vec<u32>,
+    /// Publishers that are not read, with the time until which.
+    paused: Vec<(ConnectionId, Millis)>,
+    /// Mail for the other cores, by core.
+    outgoing: Vec<Vec<Mail>>,
+    incoming: Vec<Mail>,
+    generation: u32,
+    now_ms: Millis,
+    now: Seconds,
+    stopping: bool,
+}
+
+impl Core {
+    pub(crate) fn new(index: u16, process: Arc<Process>, poll: Poll, listeners: Vec<Listener>) -> Self {
+        let cores = process.mailboxes.len();
+        Self {
+            index,
+            poll,
+            listeners,
+            connections: Slab::new(),
+            sessions: Slab::new(),
+            directory: Directory::default(),
+            routes: RouteCache::default(),
+            calendar: Calendar::default(),
+            read_buffer: vec![0; READ_BYTES],
+            pool: Pool::default(),
+            dirty: Vec::new(),
+            ready: Vec::new(),
+            paused: Vec::new(),
+            outgoing: (0..cores).map(|_| Vec::new()).collect(),
+            incoming: Vec::new(),
+            generation: 0,
+            now_ms: process.clock.now(),
+            now: seconds(process.clock.now()),
+            stopping: false,
+            process,
+        }
+    }
+
+    /// The token under which a core's waker is registered.
+    pub(crate) const fn waker_token() -> Token {
+        WAKER
+    }
+
+    /// Turns until the process stops and the connections have gone or `grace` has passed.
+    pub(crate) fn run(mut self, grace: &OnceLock<Duration>) {
+        let mut events = Events::with_capacity(EVENTS);
+        let mut give_up_at = Millis::MAX;
+        loop {
+            if let Err(error) = self.wait(&mut events) {
+                tracing::error!(%error, core = self.index, "waiting for events failed; this event loop ends");
+                return;
+            }
+            self.read_clock();
+            self.turn(&events);
+            if self.stopping && (self.connections.is_empty() || self.now_ms >= give_up_at) {
+                return;
+            }
+            if !self.stopping && self.process.stopping.load(Ordering::Relaxed) {
+                let grace = grace.get().copied().unwrap_or_default();
+                give_up_at = self.now_ms.saturating_add(u64::try_from(grace.as_millis()).unwrap_or(u64::MAX));
+                self.begin_stop();
+            }
+        }
+    }
+
+    fn read_clock(&mut self) {
+        self.now_ms = self.process.clock.now();
+        self.now = seconds(self.now_ms);
+        self.process.turned_at[usize::from(self.index)].store(self.now_ms, Ordering::Relaxed);
+        self.counters().turns.add(1);
+    }
+
+    fn wait(&mut self, events: &mut Events) -> io::Result<()> {
+        let mut timeout = SLEEP_MAX_MS;
+        if self.calendar.next().is_some() {
+            // Seconds are counted from 1: the next one begins when the present thousand ends.
+            timeout = timeout.min(1000 - self.now_ms % 1000);
+        }
+        if !self.paused.is_empty() || self.stopping {
+            timeout = timeout.min(PAUSE_MS);
+        }
+        if !self.ready.is_empty() || !self.mailbox().sleep() {
+            timeout = 0;
+        }
+        let result = self.poll.poll(events, Some(Duration::from_millis(timeout)));
+        self.mailbox().awake();
+        match result {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            other => other,
+        }
+    }
+
+    fn turn(&mut self, events: &Events) {
+        for event in events {
+            match event.token() {
+                WAKER => {}
+                Token(token) if token >= FIRST_LISTENER => self.accept(token - FIRST_LISTENER),
+                Token(token) => self.socket_event(token, event),
+            }
+        }
+        self.read_ready();
+        self.take_mail();
+        self.look_at_due();
+        self.resume_paused();
+        // Writing may end a connection, which may publish a will, which is more to write.
+        loop {
+            self.send_mail();
+            self.flush_dirty();
+            if self.dirty.is_empty() && self.outgoing.iter().all(Vec::is_empty) {
+                break;
+            }
+        }
+    }
+
+    fn socket_event(&mut self, token: usize, event: &mio::event::Event) {
+        let slot = u32::try_from(token).unwrap_or(NONE);
+        let Some(connection) = self.connections.get_mut(token) else { return };
+        if event.is_read_closed() || event.is_error() {
+            connection.read_closed = true;
+        }
+        if event.is_writable() && connection.busy {
+            connection.busy = false;
+            self.flush(slot);
+        }
+        if event.is_readable() || event.is_read_closed() || event.is_error() {
+            self.make_readable(slot);
+        }
+    }
+
+    /// Puts a connection on the list of those to read.
+    fn make_readable(&mut self, slot: u32) {
+        let Some(connection) = self.connections.get_mut(slot as usize) else { return };
+        connection.readable = true;
+        if !connection.listed {
+            connection.listed = true;
+            self.ready.push(slot);
+        }
+    }
+
+    fn read_ready(&mut self) {
+        for slot in std::mem::take(&mut self.ready) {
+            let Some(connection) = self.connections.get_mut(slot as usize) else { continue };
+            connection.listed = false;
+            if connection.readable {
+                self.read(slot);
+            }
+        }
+    }
+
+    fn take_mail(&mut self) {
+        let mut mail = std::mem::take(&mut self.incoming);
+        self.mailbox().take(&mut mail);
+        for letter in mail.drain(..) {
+            match letter {
+                Mail::Adopt(adopted) => self.adopt(*adopted),
+                Mail::Run(run) => self.deliver_mailed_run(&run),
+                Mail::Publish { routes, message, from } => self.deliver_here(&routes, &message, from),
+                Mail::Shared { routes, receiver, message, group } => {
+                    self.deliver_one(&routes.broker, &receiver, &message, None, group);
+                }
+                Mail::Congested(id) => self.pause(id),
+                Mail::Authenticated { connection, accepted } => self.authenticated(connection, accepted),
+            }
+        }
+        self.incoming = mail;
+    }
+
+    /// Leaves mail for another core; it goes at the end of the turn.
+    fn post(&mut self, core: u16, mail: Mail) {
+        self.outgoing[usize::from(core)].push(mail);
+    }
+
+    fn send_mail(&mut self) {
+        for (core, batch) in self.outgoing.iter_mut().enumerate() {
+            if !batch.is_empty() && self.process.mailboxes[core].deliver(batch) {
+                self.process.counters[usize::from(self.index)].wakes.add(1);
+            }
+        }
+    }
+
+    /// Does not read a publisher for a moment, because its receivers are behind.
+    fn pause(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connection_of(id) else { return };
+        if !connection.paused {
+            connection.paused = true;
+            self.paused.push((id, self.now_ms + PAUSE_MS));
+            self.process.broker.counters[usize::from(self.index)].pauses.add(1);
+        }
+    }
+
+    fn resume_paused(&mut self) {
+        if self.paused.is_empty() {
+            return;
+        }
+        let mailbox_max = self.process.limits.mailbox_bytes_max as usize;
+        let overfull = self.process.mailboxes.iter().any(|mailbox| mailbox.bytes() > mailbox_max / 2);
+        for (id, until) in std::mem::take(&mut self.paused) {
+            if until > self.now_ms || overfull {
+                self.paused.push((id, until));
+                continue;
+            }
+            if let Some(connection) = self.connection_of(id) {
+                connection.paused = false;
+                self.digest_held(id.slot);
+            }
+            if self.connection_of(id).is_some_and(|connection| !connection.paused) {
+                self.make_readable(id.slot);
+            }
+        }
+    }
+
+    fn connection_of(&mut self, id: ConnectionId) -> Option<&mut Connected> {
+        self.connections.get_mut(id.slot as usize).filter(|connection| connection.generation == id.generation)
+    }
+
+    fn id_of(&self, slot: u32) -> ConnectionId {
+        ConnectionId { core: self.index, slot, generation: self.connections[slot as usize].generation }
+    }
+
+    fn mailbox(&self) -> &Mailbox {
+        &self.process.mailboxes[usize::from(self.index)]
+    }
+
+    fn counters(&self) -> &CoreCounters {
+        &self.process.counters[usize::from(self.index)]
+    }
+
+    fn broker_counters<'b>(&self, broker: &'b Broker) -> &'b BrokerCounters {
+        &broker.counters[usize::from(self.index)]
+    }
+
+    fn next_generation(&mut self) -> u32 {
+        self.generation = self.generation.wrapping_add(1);
+        self.generation
+    }
+
+    fn flush_dirty(&mut self) {
+        let mut dirty = std::mem::take(&mut self.dirty);
+        for slot in dirty.drain(..) {
+            self.flush(slot);
+        }
+        if self.dirty.is_empty() {
+            self.dirty = dirty;
+        }
+    }
+
+    /// Writes what waits for one socket, then what its session had to hold back.
+    fn flush(&mut self, slot: u32) {
+        loop {
+            let Some(connection) = self.connections.get_mut(slot as usize) else { return };
+            if connection.busy {
+                return;
+            }
+            if let Some(mut outbound) = connection.outbound.take() {
+                let websocket = connection.is_websocket();
+                match outbound.flush(&mut connection.stream, websocket) {
+                    Ok((written, Flushed::All)) => {
+                        self.pool.give(outbound);
+                        self.counters().bytes_out.add(written);
+                    }
+                    Ok((written, Flushed::Busy)) => {
+                        connection.busy = true;
+                        connection.outbound = Some(outbound);
+                        self.counters().bytes_out.add(written);
+                        return self.after_busy_flush(slot, written);
+                    }
+                    Err(error) => {
+                        tracing::debug!(%error, "writing failed");
+                        return self.end(slot, Ended::Lost, true);
+                    }
+                }
+            }
+            if self.connections[slot as usize].state == State::Draining {
+                return self.linger(slot);
+            }
+            if !self.continue_session(slot) {
+                return;
+            }
+        }
+    }
+
+    /// A socket is full: is it so full that its connection must go?
+    fn after_busy_flush(&mut self, slot: u32, written: usize) {
+        let limits = &self.process.limits;
+        let connection = &mut self.connections[slot as usize];
+        let Some(outbound) = &mut connection.outbound else { return };
+        outbound.note_progress(written, limits.outbound_soft_bytes as usize, self.now_ms);
+        if outbound.len() > limits.outbound_hard_bytes as usize {
+            self.end(slot, Ended::Slow, true);
+        }
+    }
+
+    /// Lets a session send what it held back while the socket was busy. True when there is more to write.
+    fn continue_session(&mut self, slot: u32) -> bool {
+        let connection = &self.connections[slot as usize];
+        if connection.session == NONE || !self.sessions[connection.session as usize].session.has_backlog() {
+            return false;
+        }
+        self.pump(slot);
+        // The pump noted the connection as dirty, but it is being flushed now.
+        if self.dirty.last() == Some(&slot) {
+            self.dirty.pop();
+        }
+        self.connections[slot as usize].outbound.is_some()
+    }
+
+    fn look_at_due(&mut self) {
+        while let Some(all) = self.calendar.take(self.now) {
+            for due in all {
+                match due {
+                    Due::Connection { slot, generation } => self.connection_due(slot, generation),
+                    Due::Session { slot, generation } => self.session_due(slot, generation),
+                    Due::Accept => self.accept_all(),
+                }
+            }
+        }
+    }
+
+    fn begin_stop(&mut self) {
+        self.stopping = true;
+        self.stop_listening();
+        let open: Vec<u32> =
+            self.connections.iter().filter_map(|(slot, _)| u32::try_from(slot).ok()).collect();
+        for slot in open {
+            self.say_and_close(
+                slot,
+                ReasonCode::SERVER_SHUTTING_DOWN,
+                "server shutting down",
+                Ended::Shutdown,
+            );
+        }
+        self.flush_dirty();
+    }
+}
+
+/// The parts of a core that one connection and its session are worked on with, borrowed apart.
+macro_rules! parts {
+    ($core:expr, $slot:expr) => {{
+        let connection = &mut $core.connections[$slot as usize];
+        let out = OutboundSlot {
+            slot: &mut connection.outbound,
+            pool: &mut $core.pool,
+            dirty: &mut $core.dirty,
+            connection: $slot,
+            busy: connection.busy,
+            soft_bytes: $core.process.limits.outbound_soft_bytes as usize,
+        };
+        (&mut connection.protocol, out, connection.session)
+    }};
+}
+use parts;
+
+#[allow(dead_code)]
+fn assert_small() {
+    const { assert!(size_of::<Connected>() <= 128) }
+    const { assert!(size_of::<Homed>() <= 104) }
+    const { assert!(size_of::<Outbound>() <= 128) }
+    let _ = size_of::<Count>();
+    let _ = size_of::<Message>();
+}

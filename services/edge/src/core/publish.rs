@@ -1,0 +1,242 @@
+//! Messages from clients: checked, routed, handed to their receivers, acknowledged.
+//!
+//! QoS 0 has a fast path. Consecutive PUBLISH packets of one publisher to one topic, without properties or RETAIN, form
+//! a *run*: their bytes are just what a receiver of the same protocol gets, so they are handed on as they stand.
+
+use std::hash::BuildHasher;
+use std::ops::Range;
+use std::sync::Arc;
+
+use millrace_mqtt::{PacketType, Publish, QoS, ReasonCode, Version, topic};
+use millrace_router::Group;
+use millrace_session::{Message, Publication};
+
+use super::connection::{ConnectionId, NONE};
+use super::{Core, OutboundSlot, parts};
+use crate::broker::{Broker, Routes};
+use crate::mailbox::{Mail, Run};
+
+/// First byte of a PUBLISH with QoS 0 and without RETAIN.
+const PLAIN_PUBLISH: u8 = (PacketType::Publish as u8) << 4;
+
+/// A run that is being gathered: a range of the buffer that is read from.
+pub(super) struct RunInProgress {
+    routes: Arc<Routes>,
+    is_v5: bool,
+    bytes: Range<usize>,
+    count: usize,
+}
+
+impl RunInProgress {
+    /// The size of the packet at the start of `bytes` when it is whole and continues the run: its topic was checked
+    /// with the run's first packet.
+    #[inline]
+    pub(super) fn takes(&self, bytes: &[u8]) -> Option<usize> {
+        let (remaining, head) = match bytes {
+            [PLAIN_PUBLISH, a @ 0..=0x7F, ..] => (usize::from(*a), 2),
+            [PLAIN_PUBLISH, a, b @ 1..=0x7F, ..] => (usize::from(a & 0x7F) | usize::from(*b) << 7, 3),
+            _ => return None,
+        };
+        let body = bytes.get(head..head + remaining)?;
+        let topic = self.routes.topic.as_bytes();
+        let (length, rest) = body.split_first_chunk::<2>()?;
+        let same = usize::from(u16::from_be_bytes(*length)) == topic.len() && rest.starts_with(topic);
+        // 5.0: no properties.
+        let plain = !self.is_v5 || rest.get(topic.len()) == Some(&0);
+        (same && plain).then_some(head + remaining)
+    }
+
+    #[inline]
+    pub(super) fn add(&mut self, size: usize) {
+        self.bytes.end += size;
+        self.count += 1;
+    }
+}
+
+/// The number that stands for a shared subscription in sessions; never 0.
+pub(super) fn group_id(group: &Group) -> u64 {
+    foldhash::fast::FixedState::default().hash_one((group.name(), group.filter())) | 1
+}
+
+/// Why a PUBLISH is not carried out.
+type Refused = (ReasonCode, &'static str);
+
+impl Core {
+    /// True when a PUBLISH may begin a run.
+    pub(super) fn may_run(&self, slot: u32, first: u8, publish: &Publish<'_>) -> bool {
+        first == PLAIN_PUBLISH
+            && publish.properties.is_empty()
+            && self.connections[slot as usize].session != NONE
+    }
+
+    /// Begins a run with the packet at `at`; `None` when the packet was refused or carried out by itself.
+    pub(super) fn begin_run(
+        &mut self,
+        slot: u32,
+        publish: &Publish<'_>,
+        at: usize,
+        size: usize,
+    ) -> Option<RunInProgress> {
+        if let Err(refused) = self.may_publish(slot, publish.topic) {
+            self.count_received(slot, QoS::AtMostOnce, 1);
+            tracing::debug!(topic = publish.topic, reason = %refused.0, "PUBLISH refused");
+            return None;
+        }
+        let routes = self.routes_of(slot, publish.topic);
+        if !routes.matched.groups.is_empty() {
+            self.count_received(slot, QoS::AtMostOnce, 1);
+            let message = self.message_of(&routes, publish);
+            self.route(&routes, &message, Some(self.id_of(slot)));
+            return None;
+        }
+        let is_v5 = self.connections[slot as usize].protocol.version() == Version::V5;
+        Some(RunInProgress { routes, is_v5, bytes: at..at + size, count: 1 })
+    }
+
+    /// Hands a run to its receivers.
+    pub(super) fn finish_run(&mut self, slot: u32, bytes: &[u8], run: Option<RunInProgress>) {
+        let Some(RunInProgress { routes, is_v5, bytes: range, count }) = run else { return };
+        if !self.connections.contains(slot as usize) {
+            return;
+        }
+        self.count_received(slot, QoS::AtMostOnce, count);
+        let from = self.id_of(slot);
+        let bytes = &bytes[range];
+        let mut mailed: Option<Arc<[u8]>> = None;
+        for (core, _) in &routes.cores {
+            if *core == self.index {
+                if self.deliver_run(&routes, bytes, is_v5, count, from) {
+                    self.pause(from);
+                }
+                continue;
+            }
+            let bytes = mailed.get_or_insert_with(|| bytes.into()).clone();
+            let run = Run { routes: routes.clone(), bytes, is_v5, count, from };
+            self.post(*core, Mail::Run(Box::new(run)));
+            self.pause_for_mailbox(*core, from);
+        }
+    }
+
+    /// Carries out a PUBLISH that is not part of a run.
+    pub(super) fn publish(&mut self, slot: u32, publication: &Publication<'_>) {
+        let publish = &publication.publish;
+        self.count_received(slot, publish.qos, 1);
+        let topic = publication.topic.as_str();
+        let (reason, what) = match self.may_publish(slot, topic) {
+            Ok(()) => self.carry_out(slot, topic, publish),
+            Err(refused) => refused,
+        };
+        if reason.is_error() {
+            tracing::debug!(topic, %reason, what, "PUBLISH refused");
+        }
+        let Some(id) = publish.packet_id else { return };
+        let (protocol, mut out, session) = parts!(self, slot);
+        // A 3.x client cannot be told a refusal: it gets a positive acknowledgement.
+        //= [MQTT-3.3.5-2] v3.1.1
+        let session = &mut self.sessions[session as usize].session;
+        protocol.published(publish.qos, id, reason, what, session, &mut out);
+    }
+
+    fn carry_out(&mut self, slot: u32, topic: &str, publish: &Publish<'_>) -> (ReasonCode, &'static str) {
+        let from = Some(self.id_of(slot));
+        let routes = if publish.retain {
+            let routes = self.routes_of(slot, topic);
+            let message = self.message_of(&routes, publish);
+            return match self.publish_retained(&routes.broker, &message, from) {
+                true => (ReasonCode::SUCCESS, ""),
+                false => (ReasonCode::QUOTA_EXCEEDED, "the broker's limit of retained messages is reached"),
+            };
+        } else {
+            self.routes_of(slot, topic)
+        };
+        if routes.is_empty() {
+            return (ReasonCode::NO_MATCHING_SUBSCRIBERS, "");
+        }
+        let message = self.message_of(&routes, publish);
+        self.route(&routes, &message, from);
+        (ReasonCode::SUCCESS, "")
+    }
+
+    fn message_of(&self, routes: &Routes, publish: &Publish<'_>) -> Arc<Message> {
+        Arc::new(Message::new(
+            routes.topic.clone(),
+            publish.qos,
+            publish.retain,
+            publish.properties,
+            publish.payload,
+            self.now,
+        ))
+    }
+
+    /// The receivers of what this connection publishes to `topic`.
+    fn routes_of(&mut self, slot: u32, topic: &str) -> Arc<Routes> {
+        let session = self.connections[slot as usize].session;
+        self.routes.get(&self.sessions[session as usize].broker, topic)
+    }
+
+    /// Publishes a message that no connection sent just now: a will.
+    pub(super) fn publish_from_server(&mut self, broker: &Arc<Broker>, message: &Arc<Message>) {
+        if message.retain() {
+            self.publish_retained(broker, message, None);
+        } else {
+            let routes = self.routes.get(broker, message.topic());
+            self.route(&routes, message, None);
+        }
+    }
+
+    /// Hands a message to all its receivers, here and on other cores.
+    pub(super) fn route(&mut self, routes: &Arc<Routes>, message: &Arc<Message>, from: Option<ConnectionId>) {
+        for (core, _) in &routes.cores {
+            if *core == self.index {
+                self.deliver_here(routes, message, from);
+                continue;
+            }
+            self.post(*core, Mail::Publish { routes: routes.clone(), message: message.clone(), from });
+            if let Some(from) = from {
+                self.pause_for_mailbox(*core, from);
+            }
+        }
+        for group in &routes.matched.groups {
+            let Some(receiver) = group.pick() else { continue };
+            self.deliver_shared(routes, receiver, message, group_id(group));
+        }
+    }
+
+    /// Does not read a publisher while too much waits for another core.
+    fn pause_for_mailbox(&mut self, core: u16, from: ConnectionId) {
+        let waiting = self.process.mailboxes[usize::from(core)].bytes();
+        if waiting > self.process.limits.mailbox_bytes_max as usize {
+            self.pause(from);
+        }
+    }
+
+    fn may_publish(&self, slot: u32, topic: &str) -> Result<(), Refused> {
+        let connection = &self.connections[slot as usize];
+        let homed = &self.sessions[connection.session as usize];
+        let counters = self.broker_counters(&homed.broker);
+        let levels = usize::from(self.process.limits.topic_levels_max);
+        if topic.len() > levels && topic.bytes().filter(|byte| *byte == b'/').count() >= levels {
+            counters.publish_topic.add(1);
+            return Err((ReasonCode::TOPIC_NAME_INVALID, "the topic has too many levels"));
+        }
+        let user = connection.user.as_deref();
+        let client_id = homed.session.client_id();
+        //= [MQTT-4.7.2-1] v5 v3.1.1
+        let reserved = topic.as_bytes().first() == Some(&b'$') && topic::matches("$SYS/#", topic);
+        if reserved || !self.process.authenticator.may_publish(user, client_id, topic) {
+            counters.publish_denied.add(1);
+            return Err((ReasonCode::NOT_AUTHORIZED, "not allowed to publish to this topic"));
+        }
+        Ok(())
+    }
+
+    fn count_received(&self, slot: u32, qos: QoS, count: usize) {
+        let session = self.connections[slot as usize].session;
+        let counters = self.broker_counters(&self.sessions[session as usize].broker);
+        match qos {
+            QoS::AtMostOnce => counters.received_qos0.add(count),
+            QoS::AtLeastOnce => counters.received_qos1.add(count),
+            QoS::ExactlyOnce => counters.received_qos2.add(count),
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Who gets what is published to a topic, remembered by each core for as long as no subscription changes.
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use hashbrown::HashTable;
+
+use crate::broker::{Broker, Routes};
+
+/// Topics remembered by one core; then it forgets all and starts anew.
+const TOPICS_MAX: usize = 16 * 1024;
+
+/// The remembered topics of one core.
+#[derive(Default)]
+pub(super) struct RouteCache {
+    entries: HashTable<Entry>,
+    hasher: foldhash::fast::RandomState,
+}
+
+struct Entry {
+    hash: u64,
+    routes: Arc<Routes>,
+}
+
+impl RouteCache {
+    /// The receivers of `topic` as of now: of every subscription that was acknowledged before this call (P2).
+    pub(super) fn get(&mut self, broker: &Arc<Broker>, topic: &str) -> Arc<Routes> {
+        let hash = self.hasher.hash_one((&*broker.name, topic));
+        let same = |entry: &Entry| Arc::ptr_eq(&entry.routes.broker, broker) && *entry.routes.topic == *topic;
+        if let Some(entry) = self.entries.find_mut(hash, same) {
+            if entry.routes.generation != broker.router.generation() {
+                entry.routes = routes_of(broker, entry.routes.topic.clone());
+            }
+            return entry.routes.clone();
+        }
+        let routes = routes_of(broker, topic.into());
+        if self.entries.len() >= TOPICS_MAX {
+            self.entries.clear();
+        }
+        let entry = Entry { hash, routes: routes.clone() };
+        self.entries.insert_unique(hash, entry, |entry| entry.hash);
+        routes
+    }
+}
+
+fn routes_of(broker: &Arc<Broker>, topic: Arc<str>) -> Arc<Routes> {
+    let snapshot = broker.router.snapshot();
+    let matched = snapshot.matches(&topic);
+    Arc::new(Routes::new(broker.clone(), topic, snapshot.generation(), matched))
+}

@@ -1,0 +1,138 @@
+//! SUBSCRIBE and UNSUBSCRIBE.
+
+use millrace_mqtt::topic::Filter;
+use millrace_mqtt::{Property, ReasonCode, RetainHandling, Subscribe, SubscribeOptions, Unsubscribe};
+use millrace_router::{Edit, Target};
+use millrace_session::Subscription;
+use smallvec::SmallVec;
+
+use super::retained::Replay;
+use super::{Core, Homed, OutboundSlot, parts};
+
+/// The reasons of one packet; most have one filter.
+type Reasons = SmallVec<[ReasonCode; 4]>;
+
+impl Core {
+    /// Makes the subscriptions that are allowed, answers, and sends what is retained.
+    pub(super) fn subscribe(&mut self, slot: u32, subscribe: &Subscribe<'_>) {
+        let identifier = subscribe.properties.iter().find_map(|property| match property {
+            Property::SubscriptionIdentifier(identifier) => Some(identifier),
+            _ => None,
+        });
+        let identifier = identifier.unwrap_or(0);
+        let session = self.connections[slot as usize].session;
+        let target = self.target_of(session);
+        let broker = self.sessions[session as usize].broker.clone();
+        let checked: SmallVec<[(&str, SubscribeOptions, ReasonCode); 4]> = subscribe
+            .filters
+            .clone()
+            .map(|(text, options)| (text, options, self.may_subscribe(slot, text, options)))
+            .collect();
+        let mut reasons = Reasons::new();
+        let mut replays: SmallVec<[Replay; 2]> = SmallVec::new();
+        let homed = &mut self.sessions[session as usize];
+        // Held until the snapshot is taken, see `Broker::retained_gate`.
+        let gate = broker.retained_gate();
+        //= [MQTT-3.8.4-5] [MQTT-3.8.4-3] v5
+        //= [MQTT-3.8.4-4] [MQTT-3.8.4-3] v3.1.1
+        broker.router.edit(|edit| {
+            for (text, options, reason) in checked {
+                let reason = if reason.is_error() {
+                    reason
+                } else {
+                    let limit = self.process.limits.subscriptions_per_session_max as usize;
+                    let is_new = homed.session.subscription(text).is_none();
+                    if is_new && homed.session.subscriptions_len() >= limit {
+                        broker.counters[usize::from(self.index)].subscribe_quota.add(1);
+                        ReasonCode::QUOTA_EXCEEDED
+                    } else {
+                        add(edit, homed, target, text, Subscription { options, identifier }, &mut replays);
+                        reason
+                    }
+                };
+                reasons.push(reason);
+            }
+        });
+        let retained = (!replays.is_empty()).then(|| broker.retained.snapshot());
+        drop(gate);
+        let (protocol, mut out, _) = parts!(self, slot);
+        protocol.subscribed(subscribe.packet_id, &reasons, &mut out);
+        if let Some(retained) = retained {
+            self.replay(slot, &retained, &replays);
+        }
+    }
+
+    /// The reason code for one filter: as granted, or why not.
+    fn may_subscribe(&self, slot: u32, text: &str, options: SubscribeOptions) -> ReasonCode {
+        let connection = &self.connections[slot as usize];
+        let homed = &self.sessions[connection.session as usize];
+        let counters = self.broker_counters(&homed.broker);
+        let levels = text.bytes().filter(|byte| *byte == b'/').count() + 1;
+        let Some(filter) =
+            Filter::parse(text).filter(|_| levels <= usize::from(self.process.limits.topic_levels_max))
+        else {
+            counters.subscribe_invalid.add(1);
+            return ReasonCode::TOPIC_FILTER_INVALID;
+        };
+        let user = connection.user.as_deref();
+        if !self.process.authenticator.may_subscribe(user, homed.session.client_id(), filter.filter) {
+            counters.subscribe_denied.add(1);
+            return ReasonCode::NOT_AUTHORIZED;
+        }
+        ReasonCode(options.qos as u8)
+    }
+
+    /// Ends subscriptions and answers. Messages that were on their way to the session still arrive.
+    pub(super) fn unsubscribe(&mut self, slot: u32, unsubscribe: &Unsubscribe<'_>) {
+        let session = self.connections[slot as usize].session;
+        let target = self.target_of(session);
+        let homed = &mut self.sessions[session as usize];
+        let broker = homed.broker.clone();
+        let mut reasons = Reasons::new();
+        //= [MQTT-3.10.4-1] v5 v3.1.1
+        broker.router.edit(|edit| {
+            for text in unsubscribe.filters.clone() {
+                let existed = homed.session.unsubscribe(text);
+                if existed && let Some(filter) = Filter::parse(text) {
+                    edit.unsubscribe(filter, target);
+                }
+                reasons.push(if existed { ReasonCode::SUCCESS } else { ReasonCode::NO_SUBSCRIPTION_EXISTED });
+            }
+        });
+        let (protocol, mut out, _) = parts!(self, slot);
+        protocol.unsubscribed(unsubscribe.packet_id, &reasons, &mut out);
+    }
+
+    pub(super) fn target_of(&self, session: u32) -> Target {
+        let generation = self.sessions[session as usize].generation;
+        Target { core: self.index, slot: session, generation }
+    }
+}
+
+/// Adds or replaces one subscription.
+fn add(
+    edit: &mut Edit<'_>,
+    homed: &mut Homed,
+    target: Target,
+    text: &str,
+    subscription: Subscription,
+    replays: &mut SmallVec<[Replay; 2]>,
+) {
+    let Some(filter) = Filter::parse(text) else { return };
+    let SubscribeOptions { qos, no_local, retain_as_published, retain_handling } = subscription.options;
+    let identifier = subscription.identifier;
+    let routed = millrace_router::Subscription { target, qos, no_local, retain_as_published, identifier };
+    edit.subscribe(filter, routed);
+    let is_new = homed.session.subscribe(text, subscription);
+    //= [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11] v5
+    //= [MQTT-3.3.1-6] v3.1.1
+    let wanted = match retain_handling {
+        RetainHandling::Send => true,
+        RetainHandling::SendIfNew => is_new,
+        RetainHandling::DoNotSend => false,
+    };
+    // A shared subscription gets no retained messages (MQTT 5.0 section 4.8.2).
+    if wanted && filter.share.is_none() {
+        replays.push(Replay { filter: filter.filter.into(), qos, identifier });
+    }
+}

@@ -1,0 +1,117 @@
+//! From the bytes of a socket to the bytes of MQTT: PROXY header, WebSocket handshake, WebSocket frames.
+
+use super::connection::{State, Transport};
+use super::input::Rest;
+use super::{Core, Ended, OutboundSlot, parts};
+use crate::proxy;
+use crate::ws::frames::{self, Control};
+use crate::ws::handshake;
+
+impl Core {
+    /// Carries out the packets in `bytes`, of which those from `raw_from` on have not been through the transport.
+    /// `None`: nothing is to be kept, perhaps because the connection is gone.
+    pub(super) fn digest(&mut self, slot: u32, bytes: &mut [u8], raw_from: usize) -> Option<Rest> {
+        let mut start = 0;
+        let mut raw_from = raw_from;
+        loop {
+            let size = match self.connections[slot as usize].transport {
+                Transport::Tcp => {
+                    return self.packets(slot, bytes, start..bytes.len(), bytes.len()..bytes.len());
+                }
+                Transport::WebSocket(_) => return self.frames(slot, bytes, start, raw_from),
+                Transport::Proxy { websocket } => self.proxy_header(slot, &bytes[raw_from..], websocket)?,
+                Transport::Handshake => self.handshake(slot, &bytes[raw_from..])?,
+            };
+            if size == 0 {
+                return Some(Rest { mqtt: 0..0, raw: raw_from..bytes.len(), needed: 0 });
+            }
+            raw_from += size;
+            start = raw_from;
+        }
+    }
+
+    /// The size of the PROXY header, 0 when it is not whole. `None`: the connection is gone.
+    fn proxy_header(&mut self, slot: u32, bytes: &[u8], websocket: bool) -> Option<usize> {
+        match proxy::parse(bytes) {
+            Ok(None) => Some(0),
+            Ok(Some(header)) => {
+                let transport = if websocket { Transport::Handshake } else { Transport::Tcp };
+                self.connections[slot as usize].transport = transport;
+                Some(header.size)
+            }
+            Err(error) => {
+                tracing::info!(%error, "PROXY header refused");
+                self.counters().refused_proxy.add(1);
+                self.remove_connection(slot);
+                None
+            }
+        }
+    }
+
+    /// The size of the handshake request, 0 when it is not whole. `None`: the connection is being closed.
+    fn handshake(&mut self, slot: u32, bytes: &[u8]) -> Option<usize> {
+        let parsed = handshake::parse(bytes, usize::from(self.process.limits.http_head_bytes_max));
+        let (response, head_len) = match parsed {
+            Ok(None) => return Some(0),
+            Ok(Some(upgrade)) => (upgrade.response, Some(upgrade.head_len)),
+            Err(refusal) => {
+                tracing::debug!(refusal.reason, "WebSocket handshake refused");
+                self.counters().refused_handshake.add(1);
+                (refusal.response, None)
+            }
+        };
+        let (_, mut out, _) = parts!(self, slot);
+        out.outbound().push_control(response);
+        let connection = &mut self.connections[slot as usize];
+        match head_len {
+            Some(_) => connection.transport = Transport::WebSocket(Box::default()),
+            None => connection.state = State::Draining,
+        }
+        head_len
+    }
+
+    fn frames(&mut self, slot: u32, bytes: &mut [u8], start: usize, raw_from: usize) -> Option<Rest> {
+        let data_max = u64::MAX >> 1;
+        let mut replies = Vec::new();
+        let mut closing = false;
+        let Transport::WebSocket(decoder) = &mut self.connections[slot as usize].transport else {
+            return None;
+        };
+        let mut on_control = |control: Control<'_>| match control {
+            Control::Ping(payload) => frames::pong(payload, &mut replies),
+            Control::Pong => {}
+            Control::Close(code) => {
+                frames::close(code, "", &mut replies);
+                closing = true;
+            }
+        };
+        let decoded = match decoder.decode(&mut bytes[raw_from..], data_max, &mut on_control) {
+            Ok(decoded) => decoded,
+            Err(error) => {
+                frames::close(error.close_code(), "", &mut replies);
+                self.push_control(slot, replies);
+                self.end(slot, Ended::Error(millrace_mqtt::ReasonCode::PROTOCOL_ERROR), true);
+                return None;
+            }
+        };
+        if !closing {
+            self.push_control(slot, std::mem::take(&mut replies));
+        }
+        let data_end = raw_from + decoded.data;
+        let raw = raw_from + decoded.rest.start..raw_from + decoded.rest.end;
+        let rest = self.packets(slot, bytes, start..data_end, raw);
+        if closing && self.connections.contains(slot as usize) {
+            self.push_control(slot, replies);
+            self.end(slot, Ended::Lost, true);
+            return None;
+        }
+        rest
+    }
+
+    fn push_control(&mut self, slot: u32, frame: Vec<u8>) {
+        if !frame.is_empty() {
+            let (_, mut out, _) = parts!(self, slot);
+            out.outbound().push_control(frame);
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! Listeners and event loops that hold the connections and speak MQTT.
+//!
+//! One event loop a core. A loop owns its connections and the sessions of the client ids that fall to it; what several
+//! loops need (brokers with their tries and retained messages) is shared as snapshots. This crate knows nothing of
+//! command lines, files of settings or HTTP.
+
+pub mod auth;
+mod authenticator;
+mod broker;
+mod clock;
+pub mod config;
+mod core;
+pub mod limits;
+mod mailbox;
+mod metrics;
+mod outbound;
+mod process;
+pub mod proxy;
+mod start;
+pub mod ws;
+
+pub use config::{Authentication, Config};
+pub use limits::Limits;
+pub use start::{Edge, StartError, start};

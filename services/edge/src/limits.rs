@@ -1,0 +1,80 @@
+//! Every limit of the edge: name, unit, default, why.
+
+use serde::{Deserialize, Serialize};
+
+/// The limits of an edge process. Each is a setting of the same name (`--packet-size-max`, `packet_size_max` in the
+/// file, `MILLRACE_PACKET_SIZE_MAX`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// Connections at once, of all brokers. Beyond it a new connection is closed (or answered with 0x89).
+    pub connections_max: u32,
+    /// Seconds from accept to a whole CONNECT: what never says who it is must not hold a socket.
+    pub connect_timeout_s: u16,
+    /// Largest packet a client may send, bytes; told to 5.0 clients as Maximum Packet Size.
+    pub packet_size_max: u32,
+    /// Largest keep alive, seconds; a client that asks for more (or for none) is told this one when it is 5.0. 0: no
+    /// limit.
+    pub keep_alive_max_s: u16,
+    /// Longest client identifier, bytes.
+    pub client_id_bytes_max: u16,
+    /// QoS 1 and 2 messages a client may have unacknowledged towards the server (Receive Maximum of CONNACK).
+    pub receive_maximum: u16,
+    /// QoS 1 and 2 messages the server has unacknowledged towards one client, whatever the client allows (a 3.x client
+    /// cannot say): bounds what a reconnect sends again.
+    pub inflight_max: u16,
+    /// Topic aliases a client may set (Topic Alias Maximum of CONNACK): each costs memory for a topic.
+    pub topic_alias_max: u16,
+    /// Topic aliases the server sets towards one client, whatever the client allows.
+    pub topic_alias_outbound_max: u16,
+    /// Subscriptions of one session.
+    pub subscriptions_per_session_max: u32,
+    /// Longest topic filter or topic name, levels: bounds the work of a match.
+    pub topic_levels_max: u16,
+    /// Longest session expiry, seconds. A 5.0 client that asks for more is told this one.
+    pub session_expiry_max_s: u32,
+    /// Session expiry of 3.x clients without clean session (they cannot say one), seconds.
+    pub session_expiry_v3_s: u32,
+    /// Messages that wait in one session, offline or over its receive maximum.
+    pub queue_messages_max: u32,
+    /// Bytes (topic, properties and payload) that wait in one session.
+    pub queue_bytes_max: u64,
+    /// Retained messages of one broker.
+    pub retained_messages_max: u32,
+    /// Bytes waiting for a busy socket above which QoS 0 messages to it are dropped.
+    pub outbound_soft_bytes: u32,
+    /// Bytes waiting for a busy socket above which the connection is closed (0x97): acknowledgements and QoS 1
+    /// within the receive maximum are below it.
+    pub outbound_hard_bytes: u32,
+    /// Bytes between two cores above which publishers are not read for a while.
+    pub mailbox_bytes_max: u32,
+    /// Largest HTTP request head of a WebSocket handshake, bytes.
+    pub http_head_bytes_max: u16,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections_max: 1_000_000,
+            connect_timeout_s: 10,
+            packet_size_max: 1024 * 1024,
+            keep_alive_max_s: 0,
+            client_id_bytes_max: 1024,
+            receive_maximum: 1024,
+            inflight_max: 1024,
+            topic_alias_max: 64,
+            topic_alias_outbound_max: 16,
+            subscriptions_per_session_max: 100_000,
+            topic_levels_max: 128,
+            session_expiry_max_s: 90 * 24 * 3600,
+            session_expiry_v3_s: 7 * 24 * 3600,
+            queue_messages_max: 100_000,
+            queue_bytes_max: 64 * 1024 * 1024,
+            retained_messages_max: 1_000_000,
+            outbound_soft_bytes: 1024 * 1024,
+            outbound_hard_bytes: 64 * 1024 * 1024,
+            mailbox_bytes_max: 16 * 1024 * 1024,
+            http_head_bytes_max: 8192,
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Work between cores: whole turns of it at a time.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use millrace_router::Receiver;
+use millrace_session::Message;
+use mio::Waker;
+
+use crate::broker::Routes;
+use crate::core::connection::{Adopted, ConnectionId};
+
+/// One piece of work for another core.
+pub(crate) enum Mail {
+    /// A connection whose client id this core owns, with the bytes that came so far.
+    Adopt(Box<Adopted>),
+    /// QoS 0 publishes of one publisher to one topic, as they stood on the wire.
+    Run(Box<Run>),
+    /// A message for this core's receivers of `routes`.
+    Publish { routes: Arc<Routes>, message: Arc<Message>, from: Option<ConnectionId> },
+    /// A message for one receiver: the member of a shared subscription whose turn it is.
+    Shared { routes: Arc<Routes>, receiver: Receiver, message: Arc<Message>, group: u64 },
+    /// The receivers of a publisher are behind: do not read it for a while.
+    Congested(ConnectionId),
+    /// The answer of the authenticator.
+    Authenticated { connection: ConnectionId, accepted: bool },
+}
+
+/// QoS 0 publishes of one publisher to one topic.
+pub(crate) struct Run {
+    pub(crate) routes: Arc<Routes>,
+    /// Whole PUBLISH packets without RETAIN, as a client of this kind (5.0 or not) gets them.
+    pub(crate) bytes: Arc<[u8]>,
+    pub(crate) is_v5: bool,
+    pub(crate) count: usize,
+    pub(crate) from: ConnectionId,
+}
+
+impl Mail {
+    fn size(&self) -> usize {
+        match self {
+            Self::Run(run) => run.bytes.len(),
+            Self::Publish { message, .. } | Self::Shared { message, .. } => message.size(),
+            Self::Adopt(adopted) => adopted.bytes.len(),
+            Self::Congested(_) | Self::Authenticated { .. } => 0,
+        }
+    }
+}
+
+/// What other threads leave for one core.
+pub(crate) struct Mailbox {
+    mail: Mutex<Vec<Mail>>,
+    bytes: AtomicUsize,
+    /// The core sleeps, or is about to: whoever leaves mail wakes it.
+    sleeping: AtomicBool,
+    waker: Waker,
+}
+
+impl Mailbox {
+    pub(crate) fn new(waker: Waker) -> Self {
+        Self { mail: Mutex::default(), bytes: AtomicUsize::new(0), sleeping: AtomicBool::new(false), waker }
+    }
+
+    /// Leaves a batch; true when the core had to be woken. Empties `batch`.
+    pub(crate) fn deliver(&self, batch: &mut Vec<Mail>) -> bool {
+        let bytes: usize = batch.iter().map(Mail::size).sum();
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        {
+            let mut mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
+            if mail.is_empty() { std::mem::swap(&mut *mail, batch) } else { mail.append(batch) }
+        }
+        self.wake()
+    }
+
+    /// Wakes the core if it sleeps.
+    pub(crate) fn wake(&self) -> bool {
+        // SeqCst pairs with `sleep`: either we see the flag, or the core sees the mail before it sleeps.
+        let sleeps = self.sleeping.swap(false, Ordering::SeqCst);
+        if sleeps && let Err(error) = self.waker.wake() {
+            tracing::error!(%error, "could not wake an event loop; its work waits for its next timer");
+        }
+        sleeps
+    }
+
+    /// Takes all mail, into the empty `into`.
+    pub(crate) fn take(&self, into: &mut Vec<Mail>) {
+        std::mem::swap(&mut *self.mail.lock().unwrap_or_else(PoisonError::into_inner), into);
+        self.bytes.store(0, Ordering::Relaxed);
+    }
+
+    /// To be called before sleeping; false when there is mail.
+    pub(crate) fn sleep(&self) -> bool {
+        self.sleeping.store(true, Ordering::SeqCst);
+        if self.mail.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+            return true;
+        }
+        self.sleeping.store(false, Ordering::SeqCst);
+        false
+    }
+
+    pub(crate) fn awake(&self) {
+        self.sleeping.store(false, Ordering::Relaxed);
+    }
+
+    /// Bytes that wait.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}

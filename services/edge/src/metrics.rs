@@ -1,0 +1,134 @@
+//! Counters: one set a core, written by that core alone, summed when somebody asks.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A counter or gauge with a single writer.
+#[derive(Debug, Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    /// Not a read-modify-write: the owning core is the only writer.
+    #[inline]
+    pub(crate) fn add(&self, n: usize) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n as u64), Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn sub(&self, n: usize) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_sub(n as u64), Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Declares a set of counters: field, kind, metric name, labels, help. The list that `/metrics` shows is this list.
+macro_rules! counters {
+    ($(#[$doc:meta])* $set:ident { $($field:ident: $kind:literal $metric:literal [$($label:literal)?] $help:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Default)]
+        #[repr(align(128))]
+        pub(crate) struct $set { $(pub(crate) $field: Count,)* }
+
+        impl $set {
+            pub(crate) const METRICS: &'static [Metric] =
+                &[$(Metric { kind: $kind, name: $metric, labels: concat!($($label)?), help: $help },)*];
+
+            pub(crate) fn values(&self) -> Vec<u64> {
+                vec![$(self.$field.get(),)*]
+            }
+        }
+    };
+}
+
+/// One line of `/metrics`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Metric {
+    kind: &'static str,
+    name: &'static str,
+    labels: &'static str,
+    help: &'static str,
+}
+
+counters! {
+    /// What concerns the process as a whole: before a connection belongs to a broker.
+    CoreCounters {
+        accepted: "counter" "millrace_connections_accepted_total" [] "Connections accepted on any listener.",
+        open: "gauge" "millrace_connections_open" [] "Open network connections, whether or not they sent CONNECT.",
+        bytes_in: "counter" "millrace_bytes_received_total" [] "Bytes read from connections.",
+        bytes_out: "counter" "millrace_bytes_sent_total" [] "Bytes written to connections.",
+        turns: "counter" "millrace_loop_turns_total" [] "Turns of the event loops.",
+        wakes: "counter" "millrace_loop_wakes_total" [] "Times a core woke another one.",
+        refused_limit: "counter" "millrace_connections_refused_total" ["reason=\"connections_max\""] "Connections closed before they belonged to a broker, by reason.",
+        refused_files: "counter" "millrace_connections_refused_total" ["reason=\"open_files\""] "Connections closed before they belonged to a broker, by reason.",
+        refused_proxy: "counter" "millrace_connections_refused_total" ["reason=\"proxy_header\""] "Connections closed before they belonged to a broker, by reason.",
+        refused_handshake: "counter" "millrace_connections_refused_total" ["reason=\"websocket_handshake\""] "Connections closed before they belonged to a broker, by reason.",
+        refused_silent: "counter" "millrace_connections_refused_total" ["reason=\"connect_timeout\""] "Connections closed before they belonged to a broker, by reason.",
+        refused_first: "counter" "millrace_connections_refused_total" ["reason=\"first_packet\""] "Connections closed before they belonged to a broker, by reason.",
+        refused_connect: "counter" "millrace_connections_refused_total" ["reason=\"invalid_connect\""] "Connections closed before they belonged to a broker, by reason.",
+        refused_closed: "counter" "millrace_connections_refused_total" ["reason=\"closed_by_peer\""] "Connections closed before they belonged to a broker, by reason.",
+    }
+}
+
+counters! {
+    /// What belongs to one broker.
+    BrokerCounters {
+        connects: "counter" "millrace_connects_total" [] "CONNECT packets accepted.",
+        connected: "gauge" "millrace_clients_connected" [] "Clients connected now.",
+        sessions: "gauge" "millrace_sessions" [] "Sessions, connected or not.",
+        refused_credentials: "counter" "millrace_connects_refused_total" ["reason=\"credentials\""] "CONNECT packets refused, by reason.",
+        refused_authorization: "counter" "millrace_connects_refused_total" ["reason=\"not_authorized\""] "CONNECT packets refused, by reason.",
+        refused_busy: "counter" "millrace_connects_refused_total" ["reason=\"busy\""] "CONNECT packets refused, by reason.",
+        ended_client: "counter" "millrace_disconnects_total" ["reason=\"client\""] "Connections that ended, by reason.",
+        ended_lost: "counter" "millrace_disconnects_total" ["reason=\"lost\""] "Connections that ended, by reason.",
+        ended_keep_alive: "counter" "millrace_disconnects_total" ["reason=\"keep_alive\""] "Connections that ended, by reason.",
+        ended_taken_over: "counter" "millrace_disconnects_total" ["reason=\"taken_over\""] "Connections that ended, by reason.",
+        ended_malformed: "counter" "millrace_disconnects_total" ["reason=\"malformed_packet\""] "Connections that ended, by reason.",
+        ended_protocol: "counter" "millrace_disconnects_total" ["reason=\"protocol_error\""] "Connections that ended, by reason.",
+        ended_too_large: "counter" "millrace_disconnects_total" ["reason=\"packet_too_large\""] "Connections that ended, by reason.",
+        ended_slow: "counter" "millrace_disconnects_total" ["reason=\"outbound_limit\""] "Connections that ended, by reason.",
+        ended_shutdown: "counter" "millrace_disconnects_total" ["reason=\"shutdown\""] "Connections that ended, by reason.",
+        ended_other: "counter" "millrace_disconnects_total" ["reason=\"other\""] "Connections that ended, by reason.",
+        received_qos0: "counter" "millrace_messages_received_total" ["qos=\"0\""] "PUBLISH packets from clients.",
+        received_qos1: "counter" "millrace_messages_received_total" ["qos=\"1\""] "PUBLISH packets from clients.",
+        received_qos2: "counter" "millrace_messages_received_total" ["qos=\"2\""] "PUBLISH packets from clients.",
+        sent: "counter" "millrace_messages_sent_total" [] "Messages sent or queued to subscribers.",
+        dropped_busy: "counter" "millrace_messages_dropped_total" ["reason=\"busy_socket\""] "Messages not delivered to a subscriber, by reason.",
+        dropped_queue: "counter" "millrace_messages_dropped_total" ["reason=\"queue_full\""] "Messages not delivered to a subscriber, by reason.",
+        dropped_expired: "counter" "millrace_messages_dropped_total" ["reason=\"expired\""] "Messages not delivered to a subscriber, by reason.",
+        dropped_too_large: "counter" "millrace_messages_dropped_total" ["reason=\"packet_too_large\""] "Messages not delivered to a subscriber, by reason.",
+        publish_denied: "counter" "millrace_publishes_refused_total" ["reason=\"not_authorized\""] "PUBLISH packets refused, by reason.",
+        publish_quota: "counter" "millrace_publishes_refused_total" ["reason=\"retained_limit\""] "PUBLISH packets refused, by reason.",
+        publish_topic: "counter" "millrace_publishes_refused_total" ["reason=\"topic_levels\""] "PUBLISH packets refused, by reason.",
+        subscribe_denied: "counter" "millrace_subscribes_refused_total" ["reason=\"not_authorized\""] "Subscriptions refused, by reason.",
+        subscribe_quota: "counter" "millrace_subscribes_refused_total" ["reason=\"subscriptions_limit\""] "Subscriptions refused, by reason.",
+        subscribe_invalid: "counter" "millrace_subscribes_refused_total" ["reason=\"invalid_filter\""] "Subscriptions refused, by reason.",
+        wills: "counter" "millrace_wills_published_total" [] "Will messages published.",
+        pauses: "counter" "millrace_publisher_pauses_total" [] "Times a publisher was not read because its receivers were behind.",
+    }
+}
+
+/// Appends the text format of `metrics` with the summed values of `sets`. `label` (with quotes) comes first.
+pub(crate) fn write(out: &mut String, metrics: &[Metric], label: &str, sets: &[Vec<u64>]) {
+    let mut last = "";
+    for (index, metric) in metrics.iter().enumerate() {
+        if metric.name != last {
+            let _ = writeln!(
+                out,
+                "# HELP {} {}\n# TYPE {} {}",
+                metric.name, metric.help, metric.name, metric.kind
+            );
+            last = metric.name;
+        }
+        // A gauge is a sum of wrapping differences: a client may come on one core and go on another.
+        let value = sets.iter().fold(0u64, |sum, set| sum.wrapping_add(set[index]));
+        let comma = if label.is_empty() || metric.labels.is_empty() { "" } else { "," };
+        let labels = format!("{label}{comma}{}", metric.labels);
+        let _ = match labels.as_str() {
+            "" => writeln!(out, "{} {value}", metric.name),
+            labels => writeln!(out, "{}{{{labels}}} {value}", metric.name),
+        };
+    }
+}

@@ -1,0 +1,92 @@
+//! What the cores of one edge process share.
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use millrace_session::Settings;
+
+use crate::authenticator::Authenticator;
+use crate::broker::Broker;
+use crate::clock::{Clock, Millis};
+use crate::config::Config;
+use crate::limits::Limits;
+use crate::mailbox::Mailbox;
+use crate::metrics::{self, BrokerCounters, CoreCounters};
+
+/// An event loop that has not turned for this long is stuck.
+const STUCK_MS: Millis = 5_000;
+
+/// What the cores of one edge process share.
+pub(crate) struct Process {
+    pub(crate) clock: Clock,
+    pub(crate) limits: Limits,
+    pub(crate) settings: Settings,
+    pub(crate) config: Config,
+    /// The one broker of a process that serves one machine.
+    pub(crate) broker: Arc<Broker>,
+    pub(crate) authenticator: Authenticator,
+    pub(crate) mailboxes: Arc<[Mailbox]>,
+    pub(crate) counters: Box<[CoreCounters]>,
+    /// When each core last turned, milliseconds.
+    pub(crate) turned_at: Box<[AtomicU64]>,
+    pub(crate) stopping: AtomicBool,
+    pub(crate) owners: foldhash::fast::RandomState,
+}
+
+impl Process {
+    /// The core on which sessions of this client id live. A connection moves there once, at its CONNECT, so that a
+    /// session never moves and everything about it happens on one core.
+    pub(crate) fn owner(&self, broker: &Broker, client_id: &str) -> u16 {
+        let hash = self.owners.hash_one((&*broker.name, client_id));
+        let cores = self.mailboxes.len() as u64;
+        u16::try_from((hash >> 32) % cores).unwrap_or(0)
+    }
+
+    /// Open connections on all cores.
+    pub(crate) fn open_connections(&self) -> u64 {
+        self.counters.iter().map(|core| core.open.get()).sum()
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        for mailbox in &*self.mailboxes {
+            mailbox.wake();
+        }
+    }
+
+    pub(crate) fn health(&self) -> Result<(), String> {
+        let now = self.clock.now();
+        for (core, turned_at) in self.turned_at.iter().enumerate() {
+            let age = now.saturating_sub(turned_at.load(Ordering::Relaxed));
+            if age > STUCK_MS {
+                return Err(format!("event loop {core} has not turned for {age} ms"));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn metrics(&self) -> String {
+        let mut out = String::new();
+        let cores: Vec<_> = self.counters.iter().map(CoreCounters::values).collect();
+        metrics::write(&mut out, CoreCounters::METRICS, "", &cores);
+        let brokers: Vec<_> = self.broker.counters.iter().map(BrokerCounters::values).collect();
+        metrics::write(
+            &mut out,
+            BrokerCounters::METRICS,
+            &format!("broker=\"{}\"", self.broker.name),
+            &brokers,
+        );
+        let gauges = [
+            ("millrace_subscriptions", "Subscriptions of all sessions.", self.broker.router.subscriptions()),
+            ("millrace_retained_messages", "Retained messages.", self.broker.retained.len()),
+        ];
+        for (name, help, value) in gauges {
+            let broker = &self.broker.name;
+            out += &format!(
+                "# HELP {name} {help}\n# TYPE {name} gauge\n{name}{{broker=\"{broker}\"}} {value}\n"
+            );
+        }
+        out
+    }
+}

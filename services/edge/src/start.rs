@@ -1,0 +1,208 @@
+//! Starting and stopping the event loops of a process.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use millrace_session::Settings;
+use mio::net::TcpListener;
+use mio::{Poll, Waker};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::authenticator::Authenticator;
+use crate::broker::{Broker, DEFAULT_BROKER};
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::core::{Core, Listener};
+use crate::limits::Limits;
+use crate::mailbox::Mailbox;
+use crate::metrics::CoreCounters;
+use crate::process::Process;
+
+/// Connections that wait to be accepted, per listener and core.
+const BACKLOG: i32 = 4096;
+
+/// Why an edge could not be started. Says what happened and what to do.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct StartError(pub String);
+
+/// A running edge: event loops, listeners and everything they hold. Dropping it without [`Edge::shutdown`] stops the
+/// loops at once.
+pub struct Edge {
+    process: Arc<Process>,
+    mqtt_addresses: Vec<SocketAddr>,
+    ws_addresses: Vec<SocketAddr>,
+    grace: Arc<OnceLock<Duration>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Binds the listeners and starts the event loops.
+///
+/// # Errors
+/// When an address cannot be bound or a file of the configuration cannot be read.
+pub fn start(config: Config) -> Result<Edge, StartError> {
+    let cores = match config.threads {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        threads => threads.min(usize::from(u16::MAX)),
+    };
+    let mut listeners: Vec<Vec<Listener>> = (0..cores).map(|_| Vec::new()).collect();
+    let mqtt_addresses = bind_all(&config.mqtt_listen, false, &mut listeners)?;
+    let ws_addresses = bind_all(&config.ws_listen, true, &mut listeners)?;
+
+    let mut polls = Vec::with_capacity(cores);
+    let mut mailboxes = Vec::with_capacity(cores);
+    for _ in 0..cores {
+        let poll = Poll::new().map_err(|error| cannot("create an event queue", &error))?;
+        let waker = Waker::new(poll.registry(), Core::waker_token())
+            .map_err(|error| cannot("create an event queue", &error))?;
+        polls.push(poll);
+        mailboxes.push(Mailbox::new(waker));
+    }
+    let mailboxes: Arc<[Mailbox]> = mailboxes.into();
+    let process = Arc::new(Process {
+        clock: Clock::start(),
+        settings: settings(&config.limits),
+        limits: config.limits.clone(),
+        authenticator: Authenticator::start(&config.authentication, &mailboxes)?,
+        config,
+        broker: Arc::new(Broker::new(DEFAULT_BROKER, cores)),
+        counters: (0..cores).map(|_| CoreCounters::default()).collect(),
+        turned_at: (0..cores).map(|_| AtomicU64::new(0)).collect(),
+        mailboxes,
+        stopping: AtomicBool::new(false),
+        owners: foldhash::fast::RandomState::default(),
+    });
+    let grace = Arc::new(OnceLock::new());
+    let mut edge = Edge { process, mqtt_addresses, ws_addresses, grace, threads: Vec::new() };
+    for (index, (poll, listeners)) in polls.into_iter().zip(listeners).enumerate() {
+        let index = u16::try_from(index).unwrap_or(u16::MAX);
+        let mut core = Core::new(index, edge.process.clone(), poll, listeners);
+        core.listen().map_err(|error| cannot("watch a listener", &error))?;
+        let grace = edge.grace.clone();
+        let thread = std::thread::Builder::new()
+            .name(format!("core-{index}"))
+            .spawn(move || core.run(&grace))
+            .map_err(|error| cannot("start a thread", &error))?;
+        edge.threads.push(thread);
+    }
+    Ok(edge)
+}
+
+impl Edge {
+    /// Bound addresses of MQTT over TCP, in the order of the configuration.
+    pub fn mqtt_addresses(&self) -> &[SocketAddr] {
+        &self.mqtt_addresses
+    }
+
+    /// Bound addresses of MQTT over WebSocket, in the order of the configuration.
+    pub fn ws_addresses(&self) -> &[SocketAddr] {
+        &self.ws_addresses
+    }
+
+    /// The metrics in Prometheus text format.
+    pub fn metrics(&self) -> String {
+        self.process.metrics()
+    }
+
+    /// Whether every event loop still turns; the text names what does not.
+    ///
+    /// # Errors
+    /// When one does not.
+    pub fn health(&self) -> Result<(), String> {
+        self.process.health()
+    }
+
+    /// Orderly end: no new connections, DISCONNECT 0x8B to 5.0 clients, what is written is flushed (for at most
+    /// `grace`), then the loops end.
+    pub fn shutdown(mut self, grace: Duration) {
+        // Set once: this consumes the edge.
+        let _ = self.grace.set(grace);
+        self.stop();
+    }
+
+    fn stop(&mut self) {
+        self.process.stop();
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("an event loop ended with a panic");
+            }
+        }
+    }
+}
+
+impl Drop for Edge {
+    fn drop(&mut self) {
+        let _ = self.grace.set(Duration::ZERO);
+        self.stop();
+    }
+}
+
+fn cannot(what: &str, error: &io::Error) -> StartError {
+    StartError(format!("cannot {what}: {error}"))
+}
+
+fn settings(limits: &Limits) -> Settings {
+    Settings {
+        receive_maximum: limits.receive_maximum.max(1),
+        inflight_max: limits.inflight_max.max(1),
+        packet_size_max: limits.packet_size_max,
+        topic_alias_max: limits.topic_alias_max,
+        topic_alias_outbound_max: limits.topic_alias_outbound_max,
+        keep_alive_max_s: limits.keep_alive_max_s,
+        session_expiry_max_s: limits.session_expiry_max_s,
+        session_expiry_v3_s: limits.session_expiry_v3_s,
+        client_id_bytes_max: limits.client_id_bytes_max,
+        queue_messages_max: limits.queue_messages_max,
+        queue_bytes_max: limits.queue_bytes_max,
+    }
+}
+
+/// Binds each address once a core; the kernel spreads new connections over them.
+fn bind_all(
+    addresses: &[SocketAddr],
+    websocket: bool,
+    listeners: &mut [Vec<Listener>],
+) -> Result<Vec<SocketAddr>, StartError> {
+    let mut bound = Vec::new();
+    for address in addresses {
+        let failed = |error: io::Error| bind_error(*address, &error);
+        // Sharing a port between our own cores would also share it with another process of the same user: look first,
+        // alone, whether it is free.
+        let probe = socket(*address, false).map_err(failed)?;
+        let mut at = *address;
+        at.set_port(probe.local_addr().ok().and_then(|at| at.as_socket()).map_or(at.port(), |at| at.port()));
+        drop(probe);
+        for core in listeners.iter_mut() {
+            let socket = socket(at, true).map_err(failed)?;
+            core.push(Listener { socket: TcpListener::from_std(socket.into()), websocket });
+        }
+        bound.push(at);
+    }
+    Ok(bound)
+}
+
+fn socket(address: SocketAddr, shared: bool) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    if shared {
+        socket.set_reuse_port(true)?;
+    }
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket)
+}
+
+fn bind_error(address: SocketAddr, error: &io::Error) -> StartError {
+    let advice = match error.kind() {
+        io::ErrorKind::AddrInUse => "another program listens there: stop it or choose another address",
+        io::ErrorKind::PermissionDenied => "ports below 1024 need privileges: choose another port",
+        io::ErrorKind::AddrNotAvailable => "this machine has no such address",
+        _ => "choose another address",
+    };
+    StartError(format!("cannot listen on {address}: {error}; {advice}"))
+}

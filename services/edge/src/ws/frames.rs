@@ -1,0 +1,292 @@
+//! WebSocket frames (RFC 6455 section 5), as a server sees them.
+//!
+//! The decoder works on the buffer that was read into: it unmasks in place and closes the gaps that frame
+//! headers leave, so that MQTT sees one run of bytes and nothing is allocated. Lengths need not be written in
+//! their shortest form: no reading of them is ambiguous.
+
+use std::ops::Range;
+
+/// Most payload bytes of a control frame (RFC 6455 section 5.5).
+pub const CONTROL_BYTES_MAX: usize = 125;
+
+/// `code` of [`Control::Close`] and [`close`] when the frame has none (RFC 6455 section 7.4.1).
+pub const CLOSE_WITHOUT_CODE: u16 = 1005;
+
+/// A frame that ends the connection. The names are counters' reasons.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// Text: MQTT is binary.
+    #[error("the client sent a websocket text frame; MQTT packets go into binary frames")]
+    Text,
+    /// A frame without mask.
+    #[error("the client sent a websocket frame without mask")]
+    NotMasked,
+    /// RSV1 to RSV3, which only an extension may set.
+    #[error("the client used a websocket extension that was not agreed on")]
+    ReservedBits,
+    /// An opcode without meaning.
+    #[error("the client sent a websocket frame with an unknown opcode")]
+    Opcode,
+    /// A continuation of nothing, or a new message before the last one ended.
+    #[error("the client sent a websocket fragment out of order")]
+    Fragment,
+    /// A control frame in fragments or longer than 125 bytes.
+    #[error("the client sent a websocket control frame that is too long or in fragments")]
+    Control,
+    /// A close frame with half a code or a code that must not be sent.
+    #[error("the client sent a websocket close frame with a wrong code")]
+    CloseCode,
+    /// A close reason that is not UTF-8.
+    #[error("the client sent a websocket close reason that is not UTF-8")]
+    CloseReason,
+    /// A length with its top bit set.
+    #[error("the client sent a websocket frame of an impossible length")]
+    Length,
+    /// Longer than the caller takes.
+    #[error("the client sent a websocket frame that is too large")]
+    TooLarge,
+}
+
+impl FrameError {
+    /// The code to close with, see [`close`].
+    pub fn close_code(self) -> u16 {
+        match self {
+            //= [MQTT-6.0.0-1] v5 v3.1.1
+            Self::Text => 1003,
+            Self::CloseReason => 1007,
+            Self::TooLarge => 1009,
+            _ => 1002,
+        }
+    }
+}
+
+/// A control frame, told in its place between the data.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Control<'a> {
+    /// To be answered with [`pong`] and the same payload.
+    Ping(&'a [u8]),
+    /// Nothing to do.
+    Pong,
+    /// To be answered with [`close`] and the same code, once the data before it was handled. Whatever follows
+    /// it is thrown away.
+    Close(u16),
+}
+
+/// What a buffer holds after [`Decoder::decode`].
+#[derive(Debug, PartialEq, Eq)]
+pub struct Decoded {
+    /// `buf[..data]` are bytes of MQTT.
+    pub data: usize,
+    /// Bytes of a frame header or a control frame that is not whole, at most 138: to be in front of what is
+    /// read next. They follow the data without a gap, and reach to the end of what the buffer still holds.
+    pub rest: Range<usize>,
+}
+
+/// What is known of a stream of frames between two reads.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    /// Payload of the present data frame that was not seen yet, bytes.
+    left: u64,
+    /// Turned so that its first byte belongs to the next byte of payload.
+    mask: [u8; 4],
+    /// A message was begun and its last fragment is to come.
+    fragmented: bool,
+    closed: bool,
+}
+
+impl Decoder {
+    /// Takes the bytes of `buf`, whose first ones are the `rest` of the last call. Payload is handed on
+    /// before its frame is whole. `data_max` is the longest data frame, bytes (of MQTT packets themselves it
+    /// says nothing: one may span frames, and a frame may hold many).
+    ///
+    /// # Errors When the connection must end: send [`close`] with [`FrameError::close_code`]. What came
+    /// before in the same buffer is not handed on.
+    pub fn decode(
+        &mut self,
+        buf: &mut [u8],
+        data_max: u64,
+        control: &mut impl FnMut(Control<'_>),
+    ) -> Result<Decoded, FrameError> {
+        let mut data = 0;
+        let mut at = 0;
+        while !self.closed {
+            //= [MQTT-6.0.0-2] v5 v3.1.1
+            let payload = at..at + self.payload_in(buf.len() - at);
+            data += self.take(buf, payload.clone(), data);
+            at = payload.end;
+            let Some(head) = Head::read(&buf[at..]) else { break };
+            self.check(&head, data_max)?;
+            let end = at + head.size;
+            if head.opcode < 8 {
+                self.left = head.payload;
+                self.mask = head.mask;
+                self.fragmented = !head.fin;
+                at = end;
+                continue;
+            }
+            // At most 125 bytes, as was checked.
+            let Some(payload) = buf.get_mut(end..end + head.payload as usize) else { break };
+            unmask(payload, head.mask);
+            control(control_frame(head.opcode, payload)?);
+            self.closed = head.opcode == CLOSE;
+            at = end + payload.len();
+        }
+        if self.closed {
+            return Ok(Decoded { data, rest: data..data });
+        }
+        let rest = data..data + (buf.len() - at);
+        buf.copy_within(at.., data);
+        Ok(Decoded { data, rest })
+    }
+
+    fn payload_in(&self, available: usize) -> usize {
+        usize::try_from(self.left).map_or(available, |left| left.min(available))
+    }
+
+    /// Unmasks payload and moves it to `to`.
+    fn take(&mut self, buf: &mut [u8], payload: Range<usize>, to: usize) -> usize {
+        let len = payload.len();
+        unmask(&mut buf[payload.clone()], self.mask);
+        if payload.start != to {
+            buf.copy_within(payload, to);
+        }
+        self.mask.rotate_left(len % 4);
+        self.left -= len as u64;
+        len
+    }
+
+    fn check(&self, head: &Head, data_max: u64) -> Result<(), FrameError> {
+        if head.reserved {
+            return Err(FrameError::ReservedBits);
+        }
+        match head.opcode {
+            TEXT => return Err(FrameError::Text),
+            CONTINUATION if !self.fragmented => return Err(FrameError::Fragment),
+            BINARY if self.fragmented => return Err(FrameError::Fragment),
+            CONTINUATION | BINARY if head.payload >> 63 != 0 => return Err(FrameError::Length),
+            CONTINUATION | BINARY if head.payload > data_max => return Err(FrameError::TooLarge),
+            CLOSE..=PONG if !head.fin || head.payload > CONTROL_BYTES_MAX as u64 => {
+                return Err(FrameError::Control);
+            }
+            CONTINUATION | BINARY | CLOSE..=PONG => {}
+            _ => return Err(FrameError::Opcode),
+        }
+        if head.masked { Ok(()) } else { Err(FrameError::NotMasked) }
+    }
+}
+
+const CONTINUATION: u8 = 0;
+const TEXT: u8 = 1;
+const BINARY: u8 = 2;
+const CLOSE: u8 = 8;
+const PING: u8 = 9;
+const PONG: u8 = 10;
+const FIN: u8 = 0x80;
+
+struct Head {
+    fin: bool,
+    reserved: bool,
+    opcode: u8,
+    masked: bool,
+    mask: [u8; 4],
+    payload: u64,
+    /// Bytes of the header.
+    size: usize,
+}
+
+impl Head {
+    /// `None` when it is not whole. A header without mask is read to its end as well, to be refused for that.
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let (&[first, second], after) = bytes.split_first_chunk()?;
+        let (payload, after) = match second & 0x7F {
+            126 => after.split_first_chunk().map(|(b, after)| (u64::from(u16::from_be_bytes(*b)), after))?,
+            127 => after.split_first_chunk().map(|(b, after)| (u64::from_be_bytes(*b), after))?,
+            short => (u64::from(short), after),
+        };
+        let masked = second & 0x80 != 0;
+        let (mask, after) = match masked {
+            true => after.split_first_chunk().map(|(b, after)| (*b, after))?,
+            false => ([0; 4], after),
+        };
+        Some(Self {
+            fin: first & FIN != 0,
+            reserved: first & 0x70 != 0,
+            opcode: first & 0x0F,
+            masked,
+            mask,
+            payload,
+            size: bytes.len() - after.len(),
+        })
+    }
+}
+
+/// Eight bytes at a time; the compiler makes vector instructions of it.
+fn unmask(bytes: &mut [u8], mask: [u8; 4]) {
+    let [a, b, c, d] = mask;
+    let wide = u64::from_ne_bytes([a, b, c, d, a, b, c, d]);
+    let (words, tail) = bytes.as_chunks_mut::<8>();
+    for word in words {
+        *word = (u64::from_ne_bytes(*word) ^ wide).to_ne_bytes();
+    }
+    for (byte, mask) in tail.iter_mut().zip(mask.into_iter().cycle()) {
+        *byte ^= mask;
+    }
+}
+
+fn control_frame(opcode: u8, payload: &[u8]) -> Result<Control<'_>, FrameError> {
+    match opcode {
+        PING => Ok(Control::Ping(payload)),
+        PONG => Ok(Control::Pong),
+        _ if payload.is_empty() => Ok(Control::Close(CLOSE_WITHOUT_CODE)),
+        _ => {
+            let (code, reason) = payload.split_first_chunk().ok_or(FrameError::CloseCode)?;
+            let code = u16::from_be_bytes(*code);
+            // RFC 6455 section 7.4 and the registry it founded.
+            if !matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999) {
+                return Err(FrameError::CloseCode);
+            }
+            std::str::from_utf8(reason).map_err(|_| FrameError::CloseReason)?;
+            Ok(Control::Close(code))
+        }
+    }
+}
+
+/// Appends the header of a binary frame from the server, which is whole and not masked; the payload follows
+/// it.
+pub fn header(payload_len: usize, out: &mut Vec<u8>) {
+    //= [MQTT-6.0.0-1] v5 v3.1.1
+    out.push(FIN | BINARY);
+    match (u8::try_from(payload_len), u16::try_from(payload_len)) {
+        (Ok(len @ 0..=125), _) => out.push(len),
+        (_, Ok(len)) => {
+            out.push(126);
+            out.extend_from_slice(&len.to_be_bytes());
+        }
+        _ => {
+            out.push(127);
+            out.extend_from_slice(&(payload_len as u64).to_be_bytes());
+        }
+    }
+}
+
+/// Appends a close frame. The reason is cut to what fits; [`CLOSE_WITHOUT_CODE`] makes an empty frame.
+pub fn close(code: u16, reason: &str, out: &mut Vec<u8>) {
+    if code == CLOSE_WITHOUT_CODE {
+        return out.extend_from_slice(&[FIN | CLOSE, 0]);
+    }
+    let reason = &reason[..reason.floor_char_boundary(CONTROL_BYTES_MAX - 2)];
+    out.extend_from_slice(&[FIN | CLOSE, reason.len() as u8 + 2]);
+    out.extend_from_slice(&code.to_be_bytes());
+    out.extend_from_slice(reason.as_bytes());
+}
+
+/// Appends the answer to [`Control::Ping`].
+pub fn pong(payload: &[u8], out: &mut Vec<u8>) {
+    let payload = &payload[..payload.len().min(CONTROL_BYTES_MAX)];
+    out.extend_from_slice(&[FIN | PONG, payload.len() as u8]);
+    out.extend_from_slice(payload);
+}
+
+#[cfg(test)]
+#[path = "frames_tests.rs"]
+mod tests;

@@ -1,0 +1,233 @@
+//! The HTTP request that opens a WebSocket (RFC 6455 section 4.2), and the answer to it.
+//!
+//! No extension is ever agreed on: per-message compression costs a window of memory a connection. `Origin` is
+//! not looked at: MQTT says who it is inside the stream, so there is no cookie that a foreign page could make
+//! use of.
+
+use base64::Engine as _;
+use base64::alphabet;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
+use httparse::{Error, Request, Status};
+use sha1::{Digest, Sha1};
+
+/// The one path that speaks MQTT.
+pub const PATH: &str = "/mqtt";
+
+/// Header lines of a request; browsers behind a proxy send about 25.
+const HEADERS_MAX: usize = 64;
+
+/// What RFC 6455 section 1.3 has both sides append to the key.
+const KEY_SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+
+/// Takes keys whose last character has bits beyond the 16 bytes, as the example key of RFC 6455 section 1.3
+/// does.
+const KEY_BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+);
+
+/// A handshake that can go on.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Upgrade {
+    /// Bytes of the request head; what follows in the buffer are frames.
+    pub head_len: usize,
+    /// The whole answer (101), to be sent before any frame.
+    pub response: Vec<u8>,
+}
+
+/// A request that is not answered with a WebSocket. Send `response`, then close.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// A whole HTTP answer whose text says what to do.
+    pub response: Vec<u8>,
+    /// For logs and counters.
+    pub reason: &'static str,
+}
+
+/// Reads the request head at the start of `buf`. `Ok(None)`: it is not whole yet; never returned once `buf`
+/// has `head_bytes_max` bytes.
+///
+/// # Errors
+/// When the request is not the opening of an MQTT WebSocket: with the answer to send.
+pub fn parse(buf: &[u8], head_bytes_max: usize) -> Result<Option<Upgrade>, Refusal> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut request = Request::new(&mut headers);
+    let head_len = match request.parse(buf) {
+        Ok(Status::Complete(len)) if len <= head_bytes_max => len,
+        Ok(Status::Partial) if buf.len() < head_bytes_max => return Ok(None),
+        Ok(_) | Err(Error::TooManyHeaders) => return Err(refuse(&TOO_LARGE)),
+        Err(_) => return Err(refuse(&NOT_HTTP)),
+    };
+    let key = check(&request)?;
+    let protocol = choose_protocol(&request).ok_or_else(|| refuse(&NO_PROTOCOL))?;
+    let accept = accept(key);
+    let response = format!(
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Accept: {accept}\r\nSec-WebSocket-Protocol: {protocol}\r\n\r\n"
+    );
+    Ok(Some(Upgrade { head_len, response: response.into_bytes() }))
+}
+
+/// Everything but the subprotocol; gives the key.
+fn check<'b>(request: &Request<'_, 'b>) -> Result<&'b [u8], Refusal> {
+    if request.method != Some("GET") {
+        return Err(refuse(&NOT_GET));
+    }
+    if request.version != Some(1) {
+        return Err(refuse(&OLD_HTTP));
+    }
+    if only(request, "host").is_none() {
+        return Err(refuse(&NO_HOST));
+    }
+    if path(request.path.unwrap_or_default()) != PATH {
+        return Err(refuse(&NOT_FOUND));
+    }
+    if !has_token(request, "upgrade", "websocket") || !has_token(request, "connection", "upgrade") {
+        return Err(refuse(&NO_UPGRADE));
+    }
+    if only(request, "sec-websocket-version") != Some(b"13") {
+        return Err(refuse(&OTHER_VERSION));
+    }
+    let key = only(request, "sec-websocket-key").ok_or_else(|| refuse(&BAD_KEY))?;
+    // One more than a key has: the decoder asks for room by its estimate.
+    let mut decoded = [0; 18];
+    match KEY_BASE64.decode_slice(key, &mut decoded) {
+        Ok(16) => Ok(key),
+        _ => Err(refuse(&BAD_KEY)),
+    }
+}
+
+/// The subprotocol to answer with. A 3.1 client may know only the older name.
+fn choose_protocol(request: &Request<'_, '_>) -> Option<&'static str> {
+    //= [MQTT-6.0.0-3] v5 v3.1.1
+    //= [MQTT-6.0.0-4] v5 v3.1.1
+    ["mqtt", "mqttv3.1"].into_iter().find(|name| {
+        values(request, "sec-websocket-protocol").flat_map(tokens).any(|offer| offer == name.as_bytes())
+    })
+}
+
+fn accept(key: &[u8]) -> String {
+    let mut hash = Sha1::new();
+    hash.update(key);
+    hash.update(KEY_SUFFIX);
+    STANDARD.encode(hash.finalize())
+}
+
+/// The path of a request target, which may be a whole address (RFC 9112 section 3.2.2) and may have a query.
+fn path(target: &str) -> &str {
+    let target = target.split('?').next().unwrap_or_default();
+    match target.split_once("://") {
+        Some((_, rest)) => rest.find('/').map_or("/", |at| &rest[at..]),
+        None => target,
+    }
+}
+
+fn values<'r, 'b>(
+    request: &'r Request<'_, 'b>,
+    name: &'static str,
+) -> impl Iterator<Item = &'b [u8]> + use<'r, 'b> {
+    let headers: &'r [httparse::Header<'b>] = request.headers;
+    headers.iter().filter(move |h| h.name.eq_ignore_ascii_case(name)).map(|h| h.value.trim_ascii())
+}
+
+/// The value of a header that must be there once.
+fn only<'b>(request: &Request<'_, 'b>, name: &'static str) -> Option<&'b [u8]> {
+    let mut all = values(request, name);
+    all.next().filter(|_| all.next().is_none())
+}
+
+fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|b| *b == b',').map(<[u8]>::trim_ascii)
+}
+
+fn has_token(request: &Request<'_, '_>, name: &'static str, token: &str) -> bool {
+    values(request, name).flat_map(tokens).any(|t| t.eq_ignore_ascii_case(token.as_bytes()))
+}
+
+/// One way to be refused.
+struct Answer {
+    status: &'static str,
+    /// Header lines beyond the common ones, each with its line end.
+    headers: &'static str,
+    reason: &'static str,
+    text: &'static str,
+}
+
+fn refuse(answer: &Answer) -> Refusal {
+    let Answer { status, headers, reason, text } = answer;
+    // A 426 must name `Upgrade` in `Connection` too (RFC 9110 section 7.8).
+    let connection = if headers.contains("Upgrade:") { "close, upgrade" } else { "close" };
+    let response = format!(
+        "HTTP/1.1 {status}\r\nConnection: {connection}\r\n{headers}Content-Type: text/plain; charset=utf-8\r\n\
+         Content-Length: {}\r\n\r\n{text}\n",
+        text.len() + 1
+    );
+    Refusal { response: response.into_bytes(), reason }
+}
+
+const NOT_HTTP: Answer = Answer {
+    status: "400 Bad Request",
+    headers: "",
+    reason: "not an http request",
+    text: "This is not an HTTP request. This port speaks MQTT over WebSocket: use a ws:// address with the path /mqtt \
+           here, or the port for MQTT over TCP.",
+};
+const OLD_HTTP: Answer = Answer {
+    status: "400 Bad Request",
+    headers: "",
+    reason: "http version below 1.1",
+    text: "A WebSocket needs HTTP/1.1. If a proxy stands in between, let it speak HTTP/1.1 to this server.",
+};
+const NO_HOST: Answer = Answer {
+    status: "400 Bad Request",
+    headers: "",
+    reason: "not exactly one host header",
+    text: "The request must have exactly one Host header.",
+};
+const NOT_FOUND: Answer = Answer {
+    status: "404 Not Found",
+    headers: "",
+    reason: "path is not /mqtt",
+    text: "MQTT over WebSocket is at the path /mqtt of this server.",
+};
+const NOT_GET: Answer = Answer {
+    status: "405 Method Not Allowed",
+    headers: "Allow: GET\r\n",
+    reason: "method is not get",
+    text: "A WebSocket is opened with GET. Connect an MQTT client over WebSocket to the path /mqtt.",
+};
+const NO_UPGRADE: Answer = Answer {
+    status: "426 Upgrade Required",
+    headers: "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n",
+    reason: "no websocket upgrade asked for",
+    text: "This is an MQTT broker. Connect an MQTT client over WebSocket to the path /mqtt. If a proxy stands in \
+           between, let it pass the headers Upgrade and Connection.",
+};
+const OTHER_VERSION: Answer = Answer {
+    status: "426 Upgrade Required",
+    headers: "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n",
+    reason: "websocket version is not 13",
+    text: "This server speaks WebSocket version 13 (RFC 6455): the request must have one Sec-WebSocket-Version: 13.",
+};
+const BAD_KEY: Answer = Answer {
+    status: "400 Bad Request",
+    headers: "",
+    reason: "sec-websocket-key is not 16 bytes",
+    text: "The request must have one Sec-WebSocket-Key header with 16 bytes in base64.",
+};
+const NO_PROTOCOL: Answer = Answer {
+    status: "400 Bad Request",
+    headers: "",
+    reason: "subprotocol mqtt not offered",
+    text: "The client must offer the WebSocket subprotocol \"mqtt\" (header Sec-WebSocket-Protocol: mqtt).",
+};
+const TOO_LARGE: Answer = Answer {
+    status: "431 Request Header Fields Too Large",
+    headers: "",
+    reason: "request head too large",
+    text: "The head of the HTTP request is too large. Send fewer or shorter headers (cookies, for example).",
+};
+
+#[cfg(test)]
+#[path = "handshake_tests.rs"]
+mod tests;

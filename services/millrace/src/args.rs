@@ -1,0 +1,107 @@
+//! Every setting of `millrace serve` but the limits: name, unit, default, what it is for. The one place they are
+//! declared; the TOML file and the environment use the same names (see [`crate::settings`]).
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use crate::limits::{LimitArgs, whole_number};
+
+/// Settings of `millrace serve`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// TOML file with settings; also MILLRACE_CONFIG.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Folder for durable data. This version keeps everything in memory: nothing is created or stored there yet.
+    #[arg(long, value_name = "DIR", default_value = "./data")]
+    pub(crate) data_dir: PathBuf,
+
+    /// Addresses for MQTT over TCP, or "off".
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:1883", value_delimiter = ',')]
+    #[arg(value_parser = listen)]
+    pub(crate) mqtt_listen: Vec<Listen>,
+
+    /// Addresses for MQTT over WebSocket (path /mqtt), or "off".
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8083", value_delimiter = ',')]
+    #[arg(value_parser = listen)]
+    pub(crate) ws_listen: Vec<Listen>,
+
+    /// Address for HTTP: the start page, /healthz and /metrics; or "off". It asks for no password.
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8080", value_parser = listen)]
+    pub(crate) http_listen: Listen,
+
+    /// Event loops; 0 is one for each core.
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    #[arg(value_parser = whole_number::<usize>(0, 1024))]
+    pub(crate) threads: usize,
+
+    /// Proxies whose PROXY protocol v2 header is believed. When set, every connection must come from one of them and
+    /// start with that header.
+    #[arg(long, value_name = "IP", value_delimiter = ',', value_parser = ip)]
+    pub(crate) proxy_protocol_from: Vec<IpAddr>,
+
+    /// Accept clients without user name and password [default: true on loopback without a password file, else false].
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(value_parser = yes_or_no)]
+    pub(crate) allow_anonymous: Option<bool>,
+
+    /// Users and their hashed passwords, as `millrace passwd` writes them.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) password_file: Option<PathBuf>,
+
+    /// Rules that allow or deny topics [default: everything is allowed].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) rules_file: Option<PathBuf>,
+
+    /// What is logged: error, warn, info, debug, trace or off; or per part, such as "warn,millrace_edge=debug".
+    #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = crate::logs::filter)]
+    pub(crate) log_level: String,
+
+    /// How log lines are written, to standard error: for people, or one JSON object a line.
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub(crate) log_format: LogFormat,
+
+    /// Seconds a stopping server may take to send what its clients still have to get.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    #[arg(value_parser = whole_number::<u64>(0, 3600))]
+    pub(crate) shutdown_grace_s: u64,
+
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
+}
+
+/// An address to listen on, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listen {
+    /// Do not listen.
+    Off,
+    /// Listen here.
+    At(SocketAddr),
+}
+
+/// How log lines are written: for people, or one JSON object a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}
+
+fn listen(text: &str) -> Result<Listen, String> {
+    if text == "off" {
+        return Ok(Listen::Off);
+    }
+    text.parse().map(Listen::At).map_err(|_| {
+        "an IP address with a port is allowed, such as 127.0.0.1:1883, 0.0.0.0:1883 or [::]:1883, or \"off\"".into()
+    })
+}
+
+fn ip(text: &str) -> Result<IpAddr, String> {
+    text.parse().map_err(|_| "an IP address is allowed, such as 10.0.0.7 or fd00::7".into())
+}
+
+fn yes_or_no(text: &str) -> Result<bool, String> {
+    text.parse().map_err(|_| "true or false is allowed".into())
+}

@@ -1,0 +1,115 @@
+//! The limits of the edge as flags. Names, types and defaults are the edge's own (`millrace_edge::Limits`); where a limit
+//! is missing here, this does not compile.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+use millrace_edge::Limits;
+
+/// A parser of whole numbers from `least` to `most` that says so.
+pub(crate) fn whole_number<T>(least: T, most: T) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync
+where
+    T: FromStr + PartialOrd + Display + Copy + Send + Sync,
+{
+    move |text| match text.parse::<T>() {
+        Ok(number) if number >= least && number <= most => Ok(number),
+        _ => Err(format!("a whole number from {least} to {most} is allowed")),
+    }
+}
+
+macro_rules! limits {
+    ($($name:ident: $type:ident in $least:literal..=$most:expr, $unit:literal, $help:literal;)+) => {
+        /// The flags of the limits.
+        #[derive(Clone, Debug, clap::Args)]
+        #[command(next_help_heading = "Limits")]
+        pub(crate) struct LimitArgs {
+            $(
+                #[doc = $help]
+                #[arg(long, value_name = $unit, default_value_t = Limits::default().$name)]
+                #[arg(value_parser = whole_number::<$type>($least, $most))]
+                $name: $type,
+            )+
+        }
+
+        impl From<LimitArgs> for Limits {
+            fn from(args: LimitArgs) -> Self {
+                Self { $($name: args.$name),+ }
+            }
+        }
+    };
+}
+
+/// Largest packet the protocol can express: one byte, four of remaining length, and what those can say.
+const PACKET_BYTES_MAX: u32 = 5 + 268_435_455;
+
+limits! {
+    connections_max: u32 in 1..=u32::MAX, "COUNT",
+        "Connections at once; beyond it new ones are refused.";
+    connect_timeout_s: u16 in 1..=u16::MAX, "SECONDS",
+        "Time from connecting to a whole CONNECT packet.";
+    packet_size_max: u32 in 64..=PACKET_BYTES_MAX, "BYTES",
+        "Largest packet a client may send.";
+    keep_alive_max_s: u16 in 0..=u16::MAX, "SECONDS",
+        "Largest keep alive, told to 5.0 clients that ask for more or for none; 0 is no limit.";
+    client_id_bytes_max: u16 in 23..=u16::MAX, "BYTES",
+        "Longest client identifier.";
+    receive_maximum: u16 in 1..=u16::MAX, "MESSAGES",
+        "QoS 1 and 2 messages a client may have unacknowledged towards the server.";
+    inflight_max: u16 in 1..=u16::MAX, "MESSAGES",
+        "QoS 1 and 2 messages the server has unacknowledged towards one client.";
+    topic_alias_max: u16 in 0..=u16::MAX, "COUNT",
+        "Topic aliases a client may set.";
+    topic_alias_outbound_max: u16 in 0..=u16::MAX, "COUNT",
+        "Topic aliases the server sets towards one client.";
+    subscriptions_per_session_max: u32 in 1..=u32::MAX, "COUNT",
+        "Subscriptions of one session.";
+    topic_levels_max: u16 in 1..=u16::MAX, "LEVELS",
+        "Levels of the longest topic or topic filter.";
+    session_expiry_max_s: u32 in 0..=u32::MAX, "SECONDS",
+        "Longest session expiry; a 5.0 client that asks for more is told this one.";
+    session_expiry_v3_s: u32 in 0..=u32::MAX, "SECONDS",
+        "Session expiry of 3.x clients that connect without clean session.";
+    queue_messages_max: u32 in 0..=u32::MAX, "MESSAGES",
+        "Messages that wait in one session.";
+    queue_bytes_max: u64 in 0..=i64::MAX as u64, "BYTES",
+        "Bytes of messages that wait in one session.";
+    retained_messages_max: u32 in 0..=u32::MAX, "MESSAGES",
+        "Retained messages of one broker.";
+    outbound_soft_bytes: u32 in 0..=u32::MAX, "BYTES",
+        "Bytes waiting for a busy socket above which QoS 0 messages to it are dropped and counted.";
+    outbound_hard_bytes: u32 in 65_536..=u32::MAX, "BYTES",
+        "Bytes waiting for a busy socket above which its connection is closed.";
+    mailbox_bytes_max: u32 in 65_536..=u32::MAX, "BYTES",
+        "Bytes between two event loops above which publishers are not read for a while.";
+    http_head_bytes_max: u16 in 512..=u16::MAX, "BYTES",
+        "Largest HTTP request head of a WebSocket handshake.";
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, FromArgMatches};
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Only {
+        #[command(flatten)]
+        limits: LimitArgs,
+    }
+
+    #[test]
+    fn the_flags_default_to_the_edges_defaults() {
+        let matches = Only::command().get_matches_from(["millrace"]);
+        let only = Only::from_arg_matches(&matches).unwrap();
+        assert_eq!(Limits::from(only.limits), Limits::default());
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_refused_with_the_range() {
+        let parse = whole_number::<u16>(1, 10);
+        assert_eq!(parse("7"), Ok(7));
+        for wrong in ["0", "11", "-1", "ten", "", "70000", "1.5"] {
+            assert_eq!(parse(wrong), Err("a whole number from 1 to 10 is allowed".to_owned()), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Logs: one line for each event, to standard error.
+
+use std::io::IsTerminal;
+
+use tracing_subscriber::EnvFilter;
+
+use crate::args::LogFormat;
+
+/// The filter text, if it is one.
+pub(crate) fn filter(text: &str) -> Result<String, String> {
+    // A bare word is read as the name of a part by the filter's syntax; here it can only be a misspelt level.
+    let levels = ["error", "warn", "info", "debug", "trace", "off"];
+    let known = |word: &str| levels.contains(&word);
+    let fits = text
+        .split(',')
+        .all(|part| part.rsplit_once('=').map_or_else(|| known(part), |(_, level)| known(level)));
+    if fits && EnvFilter::try_new(text).is_ok() {
+        return Ok(text.to_owned());
+    }
+    Err(format!("{} is allowed, or per part such as \"warn,millrace_edge=debug\"", levels.join(", ")))
+}
+
+/// Starts logging. Lines before it are not written.
+pub(crate) fn start(level: &str, format: LogFormat) {
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::new(level))
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        .with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => builder.init(),
+        LogFormat::Json => builder.json().flatten_event(true).with_target(true).init(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::filter;
+
+    #[test]
+    fn levels_and_filters_per_part_are_accepted() {
+        for text in ["off", "info", "trace", "warn,millrace_edge=debug", "millrace=info,millrace_edge=trace"]
+        {
+            assert!(filter(text).is_ok(), "{text}");
+        }
+        for text in ["", "loud", "info,edge", "edge=loud", "INFO!"] {
+            assert!(filter(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! The all-in-one Millrace server and command line: settings in, an edge and its HTTP port out. It knows nothing of
+//! MQTT itself.
+
+mod args;
+mod cli;
+mod http;
+mod limits;
+mod logs;
+mod passwd;
+#[cfg(test)]
+mod readme;
+mod serve;
+mod settings;
+
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    match cli::run(std::env::args_os().collect()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}

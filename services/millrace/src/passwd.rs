@@ -1,0 +1,147 @@
+//! `millrace passwd`: adds, changes or deletes one user of a password file. How a password is hashed and a line is
+//! written is the edge's business, which reads the file.
+
+use std::io::{IsTerminal, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use millrace_edge::auth::passwords;
+
+use crate::cli::Failure;
+
+/// Longest password, bytes: what a CONNECT packet can carry.
+const PASSWORD_BYTES_MAX: usize = 65_535;
+
+/// Asks for the password twice on the terminal, or reads its one line from standard input when that is no terminal.
+#[derive(Debug, Args)]
+pub(crate) struct PasswdArgs {
+    /// The password file; created when there is none.
+    file: PathBuf,
+    /// The user's name.
+    user: String,
+    /// Delete the user.
+    #[arg(long, conflicts_with = "stdin")]
+    delete: bool,
+    /// Read the password from standard input even when that is a terminal.
+    #[arg(long)]
+    stdin: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &PasswdArgs) -> Result<(), Failure> {
+    // The path behind a link: the link is to stay one.
+    let file = std::fs::canonicalize(&args.file).unwrap_or_else(|_| args.file.clone());
+    let failed =
+        |what: &str, error: std::io::Error| Failure::Run(format!("{} {what}: {error}", file.display()));
+    let edit = |text: &str, hash: Option<&str>| {
+        passwords::edit(text, &args.user, hash)
+            .map_err(|error| Failure::Settings(format!("the user \"{}\" is not allowed: {error}", args.user)))
+    };
+    let text = match std::fs::read_to_string(&file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !args.delete => String::new(),
+        Err(error) => return Err(failed("cannot be read", error)),
+    };
+    // Also before a password is asked for: a user name that is not allowed ends it here.
+    let without = edit(&text, None)?;
+    let edited = if args.delete {
+        if without == text {
+            return Err(Failure::Run(format!("{} has no user {}", file.display(), args.user)));
+        }
+        without
+    } else {
+        let hash =
+            passwords::hash(password(args)?.as_bytes()).map_err(|error| Failure::Run(error.to_string()))?;
+        edit(&text, Some(&hash))?
+    };
+    replace(&file, &edited).map_err(|error| failed("cannot be written", error))?;
+    let what = if args.delete { "deleted from" } else { "written to" };
+    let _ = writeln!(std::io::stderr(), "User {} {what} {}.", args.user, file.display());
+    Ok(())
+}
+
+fn password(args: &PasswdArgs) -> Result<String, Failure> {
+    let no_password = |error: std::io::Error| Failure::Run(format!("the password cannot be read: {error}"));
+    let password = if args.stdin || !std::io::stdin().is_terminal() {
+        let mut text = String::new();
+        // Two more: the end of the line.
+        std::io::stdin()
+            .take(PASSWORD_BYTES_MAX as u64 + 2)
+            .read_to_string(&mut text)
+            .map_err(no_password)?;
+        one_line(&text).map_err(Failure::Settings)?.to_owned()
+    } else {
+        let first =
+            rpassword::prompt_password(format!("Password for {}: ", args.user)).map_err(no_password)?;
+        if rpassword::prompt_password("Again: ").map_err(no_password)? != first {
+            return Err(Failure::Settings("the two passwords are not the same; nothing was changed".into()));
+        }
+        first
+    };
+    if password.is_empty() || password.len() > PASSWORD_BYTES_MAX {
+        return Err(Failure::Settings(format!("a password of 1 to {PASSWORD_BYTES_MAX} bytes is allowed")));
+    }
+    Ok(password)
+}
+
+fn one_line(text: &str) -> Result<&str, String> {
+    let line = text.strip_suffix('\n').unwrap_or(text);
+    let line = line.strip_suffix('\r').unwrap_or(line);
+    if line.contains('\n') {
+        return Err("standard input has more than one line: the password is one line".into());
+    }
+    Ok(line)
+}
+
+/// Replaces the file as a whole, readable by its owner only: a reader sees the old text or the new one, never a part.
+fn replace(file: &Path, text: &str) -> std::io::Result<()> {
+    let name = file.file_name().ok_or(std::io::ErrorKind::InvalidInput)?;
+    let folder = match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let temporary = folder.join(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
+    let write = || {
+        let mut new =
+            std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+        new.write_all(text.as_bytes())?;
+        new.sync_all()?;
+        std::fs::rename(&temporary, file)?;
+        std::fs::File::open(folder)?.sync_all()
+    };
+    let written = write();
+    if written.is_err() {
+        let _ = std::fs::remove_file(&temporary);
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_password_from_standard_input_is_one_line() {
+        for (text, line) in [("pw", "pw"), ("pw\n", "pw"), ("pw\r\n", "pw"), (" p w \n", " p w ")] {
+            assert_eq!(one_line(text), Ok(line), "{text:?}");
+        }
+        assert!(one_line("a\nb\n").is_err());
+    }
+
+    #[test]
+    fn the_file_is_replaced_whole_and_private() {
+        let folder = std::env::temp_dir().join(format!("millrace-passwd-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("users");
+        std::fs::write(&file, "old").unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
+        replace(&file, "new").unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "new");
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,117 @@
+//! `millrace serve`: from settings to a running server, and its orderly end.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use signal_hook::consts::TERM_SIGNALS;
+use signal_hook::iterator::Signals;
+use tracing::{info, warn};
+
+use crate::cli::Failure;
+use crate::settings::Settings;
+use crate::{http, logs};
+
+/// What runs: shared by the HTTP port and the end of the process, which takes it out.
+pub(crate) type Running = Arc<Mutex<Option<millrace_edge::Edge>>>;
+
+/// Runs the server until a signal ends it. `ignored` are names of environment variables that are no setting.
+pub(crate) fn run(settings: Settings, ignored: &[String]) -> Result<(), Failure> {
+    logs::start(&settings.log_level, settings.log_format);
+    if !ignored.is_empty() {
+        warn!(names = %ignored.join(", "), "environment variables that are no setting are ignored");
+    }
+    // Before the listeners are open, so that a signal is never missed.
+    let mut signals =
+        signals().map_err(|error| Failure::Run(format!("signals cannot be received: {error}")))?;
+    raise_open_files();
+    let http = settings.http_listen.map(bind).transpose()?;
+
+    let edge = millrace_edge::start(settings.edge).map_err(|error| Failure::Run(error.to_string()))?;
+    let where_ = http::Addresses::of(&edge);
+    let running: Running = Arc::new(Mutex::new(Some(edge)));
+    let http_address = http.map(|(listener, address)| {
+        http::start(listener, Arc::clone(&running), where_.clone())
+            .map(|()| address)
+            .map_err(|error| Failure::Run(format!("the HTTP port {address} cannot be served: {error}")))
+    });
+    greet(&where_, http_address.transpose()?, settings.open_to_everybody);
+    info!(
+        data_dir = %settings.data_dir.display(),
+        "sessions and retained messages are in memory only and end with this process; nothing is stored in data_dir yet"
+    );
+
+    let signal = signals.forever().next();
+    let name = signal.and_then(signal_hook::low_level::signal_name).unwrap_or("signal");
+    info!(
+        signal = name,
+        grace_s = settings.shutdown_grace.as_secs(),
+        "stopping; a second signal stops at once"
+    );
+    let edge = running.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(edge) = edge {
+        edge.shutdown(settings.shutdown_grace);
+    }
+    info!("stopped");
+    Ok(())
+}
+
+/// The first signal is read from what this returns; the second one ends the process at once, whatever it is doing.
+fn signals() -> std::io::Result<Signals> {
+    let second = Arc::new(AtomicBool::new(false));
+    for signal in TERM_SIGNALS {
+        // In this order: the first signal finds the flag unset, and sets it.
+        signal_hook::flag::register_conditional_shutdown(*signal, 1, Arc::clone(&second))?;
+        signal_hook::flag::register(*signal, Arc::clone(&second))?;
+    }
+    Signals::new(TERM_SIGNALS)
+}
+
+/// A connection is an open file, and shells start programs with few of them allowed.
+fn raise_open_files() {
+    match rlimit::increase_nofile_limit(u64::MAX) {
+        Ok(open_files_max) => info!(open_files_max, "open files: the most this process is allowed"),
+        Err(error) => warn!(%error, "the limit of open files stays as it is; it bounds the connections"),
+    }
+}
+
+fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Failure> {
+    let open = || -> std::io::Result<_> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let bound = listener.local_addr()?;
+        Ok((listener, bound))
+    };
+    open().map_err(|error| {
+        let what = match error.kind() {
+            std::io::ErrorKind::AddrInUse => "another program listens there, so stop it or",
+            std::io::ErrorKind::PermissionDenied => "ports below 1024 need a privilege, so",
+            std::io::ErrorKind::AddrNotAvailable => "this machine does not have that address, so",
+            _ => "to go on,",
+        };
+        Failure::Run(format!(
+            "HTTP cannot listen on {address} ({error}): {what} set another address with --http-listen, or \"off\""
+        ))
+    })
+}
+
+/// Says where everything is and how to send a first message.
+fn greet(at: &http::Addresses, http: Option<SocketAddr>, open_to_everybody: bool) {
+    for address in &at.mqtt {
+        info!("MQTT over TCP is open at mqtt://{address}");
+    }
+    for address in &at.ws {
+        info!("MQTT over WebSocket is open at ws://{address}/mqtt");
+    }
+    if let Some(address) = http {
+        info!("HTTP is open at http://{address}/ (start page, /healthz, /metrics)");
+    }
+    if open_to_everybody {
+        warn!("clients without a password are accepted from the network, as allow_anonymous says");
+    }
+    if let Some(address) = at.mqtt.first() {
+        let (host, port) = (http::reachable(*address, None), address.port());
+        info!("to see a first message: mosquitto_sub -h {host} -p {port} -t 'hello/#' -v");
+        info!("and in another terminal: mosquitto_pub -h {host} -p {port} -t hello/world -m hi");
+    }
+}

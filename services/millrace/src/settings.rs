@@ -1,0 +1,231 @@
+//! From flags, environment and file to one checked set of settings. A value from the environment or the file takes the
+//! same way as a flag, so names, types and sentences are the same everywhere.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::error::{ContextKind, ContextValue};
+use clap::parser::ValueSource;
+
+use crate::args::{Listen, LogFormat, ServeArgs};
+use crate::cli::{Failure, serve_args, serve_command};
+
+const PREFIX: &str = "MILLRACE_";
+
+/// What a server is started with.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    /// Listeners, who may connect, limits.
+    pub(crate) edge: millrace_edge::Config,
+    /// Folder for durable data; nothing is stored there yet.
+    pub(crate) data_dir: PathBuf,
+    /// Where HTTP is served, if anywhere.
+    pub(crate) http_listen: Option<SocketAddr>,
+    /// A filter that [`crate::logs::filter`] accepted.
+    pub(crate) log_level: String,
+    /// How log lines are written.
+    pub(crate) log_format: LogFormat,
+    /// How long a stopping server may take.
+    pub(crate) shutdown_grace: Duration,
+    /// Whether anybody on the network may connect, knowingly.
+    pub(crate) open_to_everybody: bool,
+}
+
+/// The settings of the command line `args`, completed from `environment` and the file. Also the names of `MILLRACE_`
+/// variables that are no setting: container platforms set some of their own, so they are no error.
+pub(crate) fn load(
+    args: Vec<OsString>,
+    environment: impl Iterator<Item = (String, String)>,
+) -> Result<(Settings, Vec<String>), Failure> {
+    let known = names();
+    let (given, matches) = serve_args(&args)?;
+    // An empty variable is one that a script or a compose file left unset.
+    let mut environment: BTreeMap<String, String> = environment
+        .filter(|(_, value)| !value.is_empty())
+        .filter_map(|(name, value)| Some((name.strip_prefix(PREFIX)?.to_lowercase(), value)))
+        .collect();
+    let config = given.config.or_else(|| environment.remove("config").map(PathBuf::from));
+    environment.remove("config");
+    let mut file = match &config {
+        Some(path) => read(path, &known)?,
+        None => BTreeMap::new(),
+    };
+
+    let mut completed = args;
+    for name in &known {
+        if matches.value_source(name) == Some(ValueSource::CommandLine) {
+            continue;
+        }
+        let (value, source) = match (environment.get(name), file.remove(name)) {
+            (Some(value), _) => (value.clone(), format!("environment variable {}", variable(name))),
+            (None, Some(value)) => (value, shown(config.as_deref())),
+            (None, None) => continue,
+        };
+        let flag = OsString::from(format!("--{}={value}", name.replace('_', "-")));
+        check(name, &value, &flag, &source)?;
+        // Right after the command's name: behind the last argument a `--` could stand.
+        completed.insert(2, flag);
+    }
+    let ignored =
+        environment.keys().filter(|name| !known.contains(*name)).map(|name| variable(name)).collect();
+    Ok((combine(serve_args(&completed)?.0).map_err(Failure::Settings)?, ignored))
+}
+
+/// Names of all settings that a file or the environment may have.
+fn names() -> BTreeSet<String> {
+    serve_command()
+        .get_arguments()
+        .map(|argument| argument.get_id().to_string())
+        .filter(|name| !matches!(name.as_str(), "config" | "help" | "version"))
+        .collect()
+}
+
+fn variable(name: &str) -> String {
+    format!("{PREFIX}{}", name.to_uppercase())
+}
+
+fn shown(path: Option<&Path>) -> String {
+    path.map(|path| path.display().to_string()).unwrap_or_default()
+}
+
+/// The file's keys and values, the values as a flag would write them.
+fn read(path: &Path, known: &BTreeSet<String>) -> Result<BTreeMap<String, String>, Failure> {
+    let shown = path.display();
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::Settings(format!("the settings file {shown} cannot be read: {error}")))?;
+    let table: toml::Table =
+        text.parse().map_err(|error| Failure::Settings(format!("{shown} is not valid TOML: {error}")))?;
+    let mut values = BTreeMap::new();
+    for (key, value) in table {
+        if !known.contains(&key) {
+            return Err(Failure::Settings(format!(
+                "{shown}: unknown key \"{key}\"; {}",
+                instead(&key, known)
+            )));
+        }
+        let value = plain(&value).ok_or_else(|| {
+            Failure::Settings(format!(
+                "{shown}: {key} = {value} is not allowed: a text, a number, true or false, or a list of texts is allowed"
+            ))
+        })?;
+        values.insert(key, value);
+    }
+    Ok(values)
+}
+
+fn plain(value: &toml::Value) -> Option<String> {
+    match value {
+        toml::Value::String(text) => Some(text.clone()),
+        toml::Value::Integer(number) => Some(number.to_string()),
+        toml::Value::Float(number) => Some(number.to_string()),
+        toml::Value::Boolean(yes) => Some(yes.to_string()),
+        toml::Value::Array(items) => {
+            let items: Option<Vec<_>> = items.iter().map(|item| item.as_str()).collect();
+            items.map(|items| items.join(","))
+        }
+        toml::Value::Datetime(_) | toml::Value::Table(_) => None,
+    }
+}
+
+/// What may have been meant by the unknown `key`.
+fn instead(key: &str, known: &BTreeSet<String>) -> String {
+    let flag = format!("--{}", key.replace('_', "-"));
+    let suggested =
+        serve_command().try_get_matches_from(["serve".to_owned(), flag]).err().and_then(|error| match error
+            .get(ContextKind::SuggestedArg)?
+        {
+            ContextValue::String(flag) => Some(flag.trim_start_matches('-').replace('-', "_")),
+            _ => None,
+        });
+    match suggested {
+        Some(name) if known.contains(&name) => format!("did you mean \"{name}\"?"),
+        _ => format!("allowed are {}", known.iter().cloned().collect::<Vec<_>>().join(", ")),
+    }
+}
+
+/// Whether the value is allowed; the sentence names where it stands, the key, the value and what is allowed.
+fn check(name: &str, value: &str, flag: &OsString, source: &str) -> Result<(), Failure> {
+    let Err(error) = serve_command().try_get_matches_from([&OsString::from("serve"), flag]) else {
+        return Ok(());
+    };
+    let allowed = match (error.source(), error.get(ContextKind::ValidValue)) {
+        (Some(reason), _) => reason.to_string(),
+        (None, Some(ContextValue::Strings(values))) => format!("{} is allowed", values.join(" or ")),
+        _ => error.kind().to_string(),
+    };
+    Err(Failure::Settings(format!("{source}: {name} = \"{value}\" is not allowed: {allowed}")))
+}
+
+/// The rules that need more than one setting.
+fn combine(args: ServeArgs) -> Result<Settings, String> {
+    let mqtt_listen = addresses("mqtt_listen", &args.mqtt_listen)?;
+    let ws_listen = addresses("ws_listen", &args.ws_listen)?;
+    if mqtt_listen.is_empty() && ws_listen.is_empty() {
+        return Err(
+            "mqtt_listen and ws_listen are both off, so no client could connect: leave one of them on".into(),
+        );
+    }
+    let exposed = mqtt_listen.iter().chain(&ws_listen).find(|at| !at.ip().to_canonical().is_loopback());
+    let allow_anonymous = match (args.allow_anonymous, &args.password_file, exposed) {
+        (Some(false), None, _) => {
+            return Err(
+                "allow_anonymous is false and no password_file is set, so no client could connect: set \
+                        --password-file FILE (made with `millrace passwd FILE USER`)"
+                    .into(),
+            );
+        }
+        (None, None, Some(at)) => {
+            return Err(format!(
+                "{at} can be reached by others, and nothing says who may connect. Set --password-file FILE (made with \
+                 `millrace passwd FILE USER`), or --allow-anonymous to accept everybody, or listen on 127.0.0.1 only"
+            ));
+        }
+        (Some(said), _, _) => said,
+        (None, password_file, _) => password_file.is_none(),
+    };
+    Ok(Settings {
+        open_to_everybody: allow_anonymous && exposed.is_some(),
+        data_dir: args.data_dir,
+        http_listen: match args.http_listen {
+            Listen::Off => None,
+            Listen::At(address) => Some(address),
+        },
+        log_level: args.log_level,
+        log_format: args.log_format,
+        shutdown_grace: Duration::from_secs(args.shutdown_grace_s),
+        edge: millrace_edge::Config {
+            mqtt_listen,
+            ws_listen,
+            threads: args.threads,
+            proxy_protocol_from: args.proxy_protocol_from,
+            authentication: millrace_edge::Authentication {
+                allow_anonymous,
+                password_file: args.password_file,
+                rules_file: args.rules_file,
+            },
+            limits: args.limits.into(),
+        },
+    })
+}
+
+fn addresses(name: &str, listen: &[Listen]) -> Result<Vec<SocketAddr>, String> {
+    let at: Vec<_> = listen
+        .iter()
+        .filter_map(|listen| match listen {
+            Listen::Off => None,
+            Listen::At(address) => Some(*address),
+        })
+        .collect();
+    if !at.is_empty() && at.len() < listen.len() {
+        return Err(format!("{name} has \"off\" beside addresses: \"off\" stands alone"));
+    }
+    Ok(at)
+}
+
+#[cfg(test)]
+#[path = "settings_tests.rs"]
+mod tests;

@@ -1,0 +1,173 @@
+//! Precedence, the sentences for what is not allowed, and the rules about who may connect.
+
+use super::*;
+
+/// A file with this content, gone with the test.
+struct File(PathBuf);
+
+impl File {
+    fn new(name: &str, text: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("millrace-{}-{name}.toml", std::process::id()));
+        std::fs::write(&path, text).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn load_with(flags: &[&str], environment: &[(&str, &str)]) -> Result<(Settings, Vec<String>), String> {
+    let args = ["millrace", "serve"].iter().chain(flags).map(OsString::from).collect();
+    let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    load(args, environment).map_err(|failure| match failure {
+        Failure::Usage(error) => error.to_string(),
+        Failure::Settings(sentence) | Failure::Run(sentence) => sentence,
+    })
+}
+
+fn settings(flags: &[&str], environment: &[(&str, &str)]) -> Settings {
+    load_with(flags, environment).unwrap().0
+}
+
+#[test]
+fn defaults_are_three_loopback_listeners_open_to_this_machine() {
+    let settings = settings(&[], &[]);
+    assert_eq!(settings.edge.mqtt_listen, ["127.0.0.1:1883".parse().unwrap()]);
+    assert_eq!(settings.edge.ws_listen, ["127.0.0.1:8083".parse().unwrap()]);
+    assert_eq!(settings.http_listen, Some("127.0.0.1:8080".parse().unwrap()));
+    assert_eq!(settings.edge.limits, millrace_edge::Limits::default());
+    assert!(settings.edge.authentication.allow_anonymous);
+    assert!(!settings.open_to_everybody);
+}
+
+#[test]
+fn a_flag_beats_the_environment_beats_the_file_beats_the_default() {
+    let file = File::new(
+        "precedence",
+        "packet_size_max = 1000\nthreads = 3\nmqtt_listen = [\"127.0.0.1:1\", \"[::1]:1\"]",
+    );
+    let path = file.0.to_str().unwrap();
+    let environment = [("MILLRACE_PACKET_SIZE_MAX", "2000"), ("MILLRACE_THREADS", "4")];
+    type Case<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)], u32, usize, usize);
+    let cases: [Case; 5] = [
+        (&[], &[], 1024 * 1024, 0, 1),
+        (&["--config", path], &[], 1000, 3, 2),
+        (&[], &[("MILLRACE_CONFIG", path)], 1000, 3, 2),
+        (&["--config", path], &environment, 2000, 4, 2),
+        (
+            &["--config", path, "--packet-size-max", "3000", "--mqtt-listen=127.0.0.1:2"],
+            &environment,
+            3000,
+            4,
+            1,
+        ),
+    ];
+    for (flags, environment, packet_size_max, threads, listeners) in cases {
+        let settings = settings(flags, environment);
+        assert_eq!(settings.edge.limits.packet_size_max, packet_size_max, "{flags:?} {environment:?}");
+        assert_eq!(settings.edge.threads, threads, "{flags:?} {environment:?}");
+        assert_eq!(settings.edge.mqtt_listen.len(), listeners, "{flags:?} {environment:?}");
+    }
+}
+
+#[test]
+fn every_setting_can_be_set_in_the_file_and_in_the_environment() {
+    for name in names() {
+        let sentence = load_with(&[], &[(&variable(&name), "\u{1}")]).map(|_| ());
+        let path_or_wrong = matches!(name.as_str(), "data_dir" | "password_file" | "rules_file");
+        assert_eq!(sentence.is_ok(), path_or_wrong, "{name}: {sentence:?}");
+    }
+}
+
+#[test]
+fn what_is_not_allowed_is_said_with_key_value_and_what_is() {
+    let cases = [
+        (
+            "packet_size_max = \"big\"",
+            "packet_size_max = \"big\" is not allowed: a whole number from 64 to 268435460",
+        ),
+        ("receive_maximum = 0", "receive_maximum = \"0\" is not allowed: a whole number from 1 to 65535"),
+        ("threads = 1.5", "threads = \"1.5\" is not allowed: a whole number from 0 to 1024"),
+        ("log_format = \"xml\"", "log_format = \"xml\" is not allowed: text or json is allowed"),
+        ("log_level = \"loud\"", "log_level = \"loud\" is not allowed"),
+        (
+            "mqtt_listen = \"here\"",
+            "mqtt_listen = \"here\" is not allowed: an IP address with a port is allowed",
+        ),
+        ("mqtt_listen = [\"off\", \"127.0.0.1:1\"]", "mqtt_listen has \"off\" beside addresses"),
+        (
+            "proxy_protocol_from = [\"lb\"]",
+            "proxy_protocol_from = \"lb\" is not allowed: an IP address is allowed",
+        ),
+        (
+            "allow_anonymous = \"maybe\"",
+            "allow_anonymous = \"maybe\" is not allowed: true or false is allowed",
+        ),
+        ("mqtt_lisen = \"off\"", "unknown key \"mqtt_lisen\"; did you mean \"mqtt_listen\"?"),
+        ("zzz = 1", "unknown key \"zzz\"; allowed are allow_anonymous, "),
+        ("config = \"other.toml\"", "unknown key \"config\""),
+        ("[limits]\npacket_size_max = 1", "unknown key \"limits\""),
+        ("threads = ", "is not valid TOML"),
+        ("mqtt_listen = \"off\"\nws_listen = \"off\"", "no client could connect: leave one of them on"),
+    ];
+    for (number, (text, expected)) in cases.into_iter().enumerate() {
+        let file = File::new(&format!("wrong-{number}"), text);
+        let sentence = load_with(&["--config", file.0.to_str().unwrap()], &[]).unwrap_err();
+        assert!(sentence.contains(expected), "{text}\n{sentence}");
+    }
+    let sentence = load_with(&[], &[("MILLRACE_THREADS", "many")]).unwrap_err();
+    assert!(sentence.starts_with("environment variable MILLRACE_THREADS: threads = \"many\""), "{sentence}");
+    let sentence = load_with(&["--config", "/nowhere/at/all.toml"], &[]).unwrap_err();
+    assert!(sentence.contains("/nowhere/at/all.toml cannot be read"), "{sentence}");
+}
+
+#[test]
+fn a_variable_that_is_no_setting_is_told_and_an_empty_one_is_unset() {
+    let (settings, ignored) =
+        load_with(&[], &[("MILLRACE_TREADS", "1"), ("MILLRACE_THREADS", ""), ("OTHER", "1")]).unwrap();
+    assert_eq!((settings.edge.threads, ignored), (0, vec!["MILLRACE_TREADS".to_owned()]));
+}
+
+#[test]
+fn nobody_unknown_is_let_in_from_outside_unless_that_was_said() {
+    // Flags, then: who may connect (anonymous, open to everybody) or the words of the refusal.
+    type Case<'a> = (&'a [&'a str], Result<(bool, bool), &'a str>);
+    let cases: [Case; 16] = [
+        (&[], Ok((true, false))),
+        (&["--allow-anonymous"], Ok((true, false))),
+        (&["--allow-anonymous=true"], Ok((true, false))),
+        (&["--allow-anonymous=false"], Err("no client could connect: set --password-file")),
+        (&["--password-file=p"], Ok((false, false))),
+        (&["--password-file=p", "--allow-anonymous"], Ok((true, false))),
+        (&["--mqtt-listen=127.8.0.1:1"], Ok((true, false))),
+        (&["--mqtt-listen=[::1]:1"], Ok((true, false))),
+        (&["--mqtt-listen=[::ffff:127.0.0.1]:1"], Ok((true, false))),
+        (&["--mqtt-listen=0.0.0.0:1"], Err("0.0.0.0:1 can be reached by others")),
+        (&["--mqtt-listen=[::]:1"], Err("[::]:1 can be reached by others")),
+        (&["--mqtt-listen=127.0.0.1:1,10.0.0.1:1"], Err("Set --password-file FILE")),
+        (&["--ws-listen=192.168.1.5:1"], Err("or --allow-anonymous to accept everybody")),
+        (&["--ws-listen=0.0.0.0:1", "--allow-anonymous"], Ok((true, true))),
+        (&["--ws-listen=0.0.0.0:1", "--password-file=p"], Ok((false, false))),
+        (&["--http-listen=0.0.0.0:1"], Ok((true, false))),
+    ];
+    for (flags, expected) in cases {
+        match (load_with(flags, &[]), expected) {
+            (Ok((settings, _)), Ok((anonymous, open))) => {
+                assert_eq!(settings.edge.authentication.allow_anonymous, anonymous, "{flags:?}");
+                assert_eq!(settings.open_to_everybody, open, "{flags:?}");
+            }
+            (Err(sentence), Err(words)) => assert!(sentence.contains(words), "{flags:?}: {sentence}"),
+            (found, _) => panic!("{flags:?}: {found:?}"),
+        }
+    }
+}
+
+#[test]
+fn listeners_can_be_off() {
+    let settings = settings(&["--ws-listen=off", "--http-listen", "off"], &[]);
+    assert!(settings.edge.ws_listen.is_empty());
+    assert_eq!(settings.http_listen, None);
+}

@@ -1,0 +1,168 @@
+//! The built program: exit codes, sentences, start and end, the password file.
+#![allow(clippy::unwrap_used, reason = "helpers of tests, where a panic is the failure")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+fn millrace(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_millrace"));
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("MILLRACE_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A server on free ports, ended with the test.
+struct Server {
+    child: Child,
+    log: BufReader<std::process::ChildStderr>,
+}
+
+impl Server {
+    fn start(args: &[&str]) -> Self {
+        let free =
+            ["serve", "--mqtt-listen=127.0.0.1:0", "--ws-listen=127.0.0.1:0", "--http-listen=127.0.0.1:0"];
+        let mut child = millrace(&[&free, args].concat()).spawn().unwrap();
+        let log = BufReader::new(child.stderr.take().unwrap());
+        Self { child, log }
+    }
+
+    /// Reads the log up to the line that has `words`, and gives what stands behind them.
+    fn behind(&mut self, words: &str) -> String {
+        let mut line = String::new();
+        while self.log.read_line(&mut line).unwrap() > 0 {
+            if let Some((_, rest)) = line.split_once(words) {
+                return rest.trim().to_owned();
+            }
+            line.clear();
+        }
+        panic!("the server ended before it said \"{words}\"");
+    }
+
+    fn address(&mut self, words: &str) -> String {
+        self.behind(words).chars().take_while(|char| char.is_ascii_digit() || ".:".contains(*char)).collect()
+    }
+
+    fn end(&mut self, signal: &str) -> Option<i32> {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_server_says_where_it_is_answers_http_and_ends_in_order() {
+    for signal in ["-TERM", "-INT"] {
+        let mut server = Server::start(&[]);
+        let mqtt = server.address("mqtt://");
+        let ws = server.address("ws://");
+        let http = server.address("http://");
+        TcpStream::connect(&mqtt).unwrap();
+        TcpStream::connect(&ws).unwrap();
+        for (path, words) in [("/healthz", "ok"), ("/metrics", "version=0.0.4"), ("/", mqtt.as_str())] {
+            let mut stream = TcpStream::connect(&http).unwrap();
+            write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains(words), "{path}: {answer}");
+        }
+        assert_eq!(server.end(signal), Some(0), "{signal}");
+        server.behind("stopped");
+    }
+}
+
+#[test]
+fn an_address_in_use_is_one_sentence_and_exit_code_1() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    for listen in ["--mqtt-listen", "--ws-listen", "--http-listen"] {
+        let mut args = vec!["serve", "--log-level=off", listen, &address];
+        for other in ["--mqtt-listen=127.0.0.1:0", "--ws-listen=127.0.0.1:0", "--http-listen=127.0.0.1:0"] {
+            if !other.starts_with(listen) {
+                args.push(other);
+            }
+        }
+        let output = millrace(&args).output().unwrap();
+        let said = said(&output);
+        assert_eq!(output.status.code(), Some(1), "{listen}: {said}");
+        assert!(
+            said.starts_with("millrace: ") && said.contains(&address) && said.lines().count() == 1,
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn what_is_wrong_in_the_settings_is_exit_code_2() {
+    let cases = [
+        (&["serve", "--mqtt-listen=0.0.0.0:0"][..], "--password-file"),
+        (&["serve", "--threads=many"], "a whole number from 0 to 1024 is allowed"),
+        (&["serve", "--config=/nowhere.toml"], "cannot be read"),
+        (&["serve", "--no-such-flag"], "--no-such-flag"),
+        (&["no-such-command"], "no-such-command"),
+        (&[], "Usage: millrace"),
+        (&["passwd", "/nowhere/users", "two\nlines"], "is not allowed"),
+    ];
+    for (args, words) in cases {
+        let output = millrace(args).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(said(&output).contains(words), "{args:?}: {}", said(&output));
+    }
+}
+
+#[test]
+fn help_and_version_go_to_stdout() {
+    for (args, words) in [(["--version"], env!("CARGO_PKG_VERSION")), (["--help"], "passwd")] {
+        let output = millrace(&args).output().unwrap();
+        assert!(
+            output.status.success() && String::from_utf8_lossy(&output.stdout).contains(words),
+            "{args:?}"
+        );
+    }
+}
+
+#[test]
+fn passwd_adds_changes_and_deletes_users_and_keeps_the_rest() {
+    let file: PathBuf = std::env::temp_dir().join(format!("millrace-users-{}", std::process::id()));
+    std::fs::write(&file, "# users\n").unwrap();
+    let path = file.to_str().unwrap();
+    let passwd = |args: &[&str], password: &str| {
+        let mut child = millrace(&[&["passwd", path], args].concat()).stdin(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(password.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        (output.status.code(), std::fs::read_to_string(&file).unwrap())
+    };
+    let users = |text: &str| -> Vec<String> {
+        text.lines().map(|line| line.split(':').next().unwrap_or_default().to_owned()).collect()
+    };
+
+    let (code, first) = passwd(&["ann"], "secret\n");
+    assert_eq!((code, users(&first)), (Some(0), vec!["# users".into(), "ann".into()]));
+    assert!(!first.contains("secret"), "{first}");
+    let (_, second) = passwd(&["bob", "--stdin"], "other");
+    assert_eq!(users(&second), ["# users", "ann", "bob"]);
+    let (_, changed) = passwd(&["ann"], "new\n");
+    assert_eq!(users(&changed), ["# users", "ann", "bob"]);
+    assert_ne!(changed, second);
+    let (code, deleted) = passwd(&["ann", "--delete"], "");
+    assert_eq!((code, users(&deleted)), (Some(0), vec!["# users".into(), "bob".into()]));
+    for (args, password) in [(&["ann", "--delete"][..], ""), (&["cat"], ""), (&["cat"], "two\nlines\n")] {
+        let (code, text) = passwd(args, password);
+        assert!(code != Some(0) && text == deleted, "{args:?}");
+    }
+    std::fs::remove_file(&file).unwrap();
+}

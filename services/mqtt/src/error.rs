@@ -1,0 +1,45 @@
+//! Why bytes are not a packet.
+
+use crate::ReasonCode;
+
+/// Why bytes are not a packet. [`DecodeError::reason`] is the code that MQTT 5.0 names for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// The packet breaks the wire format: lengths, flags, reserved bits, UTF-8, values out of range.
+    #[error("malformed packet: {0}")]
+    Malformed(&'static str),
+    /// The packet is well formed but not allowed here: a property twice, a packet type that a server never gets.
+    #[error("protocol error: {0}")]
+    Protocol(&'static str),
+    /// The CONNECT names a protocol version that is not known.
+    #[error("unsupported protocol version")]
+    UnsupportedVersion,
+    /// The fixed header names a packet larger than the limit; found before anything is allocated for it.
+    #[error("packet of {size} bytes is over the limit of {limit}")]
+    TooLarge {
+        /// Size of the whole packet, bytes.
+        size: u32,
+        /// The limit it passed, bytes.
+        limit: u32,
+    },
+    /// A topic name that is empty (3.x; in 5.0 an empty one without alias is a protocol error) or has a wildcard.
+    #[error("invalid topic name")]
+    TopicName,
+    /// A topic filter that breaks the rules of section 4.7, or a bad `$share` name.
+    #[error("invalid topic filter")]
+    TopicFilter,
+}
+
+impl DecodeError {
+    /// The reason code that MQTT 5.0 names for this error.
+    pub const fn reason(self) -> ReasonCode {
+        match self {
+            Self::Malformed(_) => ReasonCode::MALFORMED_PACKET,
+            Self::Protocol(_) => ReasonCode::PROTOCOL_ERROR,
+            Self::UnsupportedVersion => ReasonCode::UNSUPPORTED_PROTOCOL_VERSION,
+            Self::TooLarge { .. } => ReasonCode::PACKET_TOO_LARGE,
+            Self::TopicName => ReasonCode::TOPIC_NAME_INVALID,
+            Self::TopicFilter => ReasonCode::TOPIC_FILTER_INVALID,
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Finding packet boundaries in a byte stream.
+
+use crate::{DecodeError, packet, wire};
+
+/// One whole packet at the start of a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    /// First byte: packet type and flags.
+    pub first: u8,
+    /// Variable header and payload.
+    pub body: &'a [u8],
+    /// Size of the whole packet, fixed header included, bytes: what to advance by.
+    pub size: usize,
+}
+
+/// Finds one whole packet at the start of `buf`.
+///
+/// `Ok(Err(needed))` means not yet: the packet needs `needed` bytes in all as far as is known now (always more than
+/// `buf.len()`; a lower bound while the fixed header itself is cut).
+///
+/// # Errors
+/// A remaining length of more than four bytes is malformed; a packet over `packet_size_max` bytes is too large, which
+/// is found as soon as the fixed header is there. A first byte that no version allows is malformed at once.
+#[inline]
+pub fn frame(buf: &[u8], packet_size_max: u32) -> Result<Result<Frame<'_>, usize>, DecodeError> {
+    let Some((&first, rest)) = buf.split_first() else { return Ok(Err(2)) };
+    packet::check_first_byte(first)?;
+    let Some((body_len, len_len)) = wire::read_var_int(rest)? else { return Ok(Err(buf.len() + 1)) };
+    // At most 5 + 268,435,455: no overflow.
+    let size = 1 + len_len as u32 + body_len;
+    if size > packet_size_max {
+        return Err(DecodeError::TooLarge { size, limit: packet_size_max });
+    }
+    let size = size as usize;
+    match buf.get(1 + len_len..size) {
+        Some(body) => Ok(Ok(Frame { first, body, size })),
+        None => Ok(Err(size)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

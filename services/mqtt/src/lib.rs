@@ -1,0 +1,26 @@
+//! MQTT 3.1, 3.1.1 and 5.0 packets: incremental zero-copy decoding, encoding into shared buffers, strict
+//! validation.
+//!
+//! This crate knows nothing of sockets, clocks, sessions or routing. It turns bytes into [`Packet`]s that borrow
+//! from the bytes, and packets into bytes: [`frame()`] finds a packet in a stream, [`decode()`] reads it,
+//! [`mod@encode`] writes it.
+
+pub mod encode;
+mod error;
+mod frame;
+mod packet;
+mod property;
+mod reason;
+pub mod topic;
+mod types;
+mod wire;
+
+pub use error::DecodeError;
+pub use frame::{Frame, frame};
+pub use packet::{
+    Ack, Auth, ConnAck, Connect, Disconnect, Packet, Publish, SubAck, Subscribe, SubscribeFilters, UnsubAck,
+    Unsubscribe, UnsubscribeFilters, Will, connect_version, decode,
+};
+pub use property::{Properties, Property, PropertyIter};
+pub use reason::ReasonCode;
+pub use types::{PacketId, PacketType, QoS, RetainHandling, SubscribeOptions, Version};

@@ -1,0 +1,189 @@
+//! CONNECT and CONNACK.
+
+use crate::{
+    DecodeError, PacketType, Properties, QoS, ReasonCode, Version,
+    property::{Allowed, read_properties},
+    topic,
+    wire::Reader,
+};
+
+/// CONNECT (MQTT 5.0 section 3.1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Connect<'a> {
+    /// Protocol version; every later packet of the connection is decoded with it.
+    pub version: Version,
+    /// Clean Start (5.0) or Clean Session (3.x).
+    pub clean_start: bool,
+    /// Keep alive in seconds, 0 for none.
+    pub keep_alive_s: u16,
+    /// Properties of the CONNECT; empty for 3.x.
+    pub properties: Properties<'a>,
+    /// Client identifier, possibly empty.
+    pub client_id: &'a str,
+    /// The will, if one is set.
+    pub will: Option<Will<'a>>,
+    /// User name.
+    pub user_name: Option<&'a str>,
+    /// Password.
+    pub password: Option<&'a [u8]>,
+}
+
+/// The will message of a CONNECT.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Will<'a> {
+    pub qos: QoS,
+    pub retain: bool,
+    pub properties: Properties<'a>,
+    pub topic: &'a str,
+    pub payload: &'a [u8],
+}
+
+/// CONNACK (section 3.2). For 3.x `reason` is the 3.x return code (0 to 5).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct ConnAck<'a> {
+    pub session_present: bool,
+    pub reason: ReasonCode,
+    pub properties: Properties<'a>,
+}
+
+/// The protocol version that the body of a CONNECT names, also when the rest of it cannot be decoded: what to answer
+/// a bad CONNECT in. `None` when the version is not known or the body ends before it.
+pub fn connect_version(body: &[u8]) -> Option<Version> {
+    read_version(&mut Reader::new(body)).ok()
+}
+
+fn read_version(r: &mut Reader<'_>) -> Result<Version, DecodeError> {
+    //= [MQTT-3.1.2-1] v5 v3.1.1
+    //= [MQTT-3.1.2-2] v5 v3.1.1
+    let name = r.binary()?;
+    match (name, r.u8()?) {
+        (b"MQTT", 5) => Ok(Version::V5),
+        (b"MQTT", 4) => Ok(Version::V311),
+        (b"MQIsdp", 3) => Ok(Version::V31),
+        _ => Err(DecodeError::UnsupportedVersion),
+    }
+}
+
+/// The flags of a CONNECT, found to agree with each other.
+struct Flags {
+    user_name: bool,
+    password: bool,
+    will: Option<(QoS, bool)>,
+    clean_start: bool,
+}
+
+impl Flags {
+    fn read(bits: u8, version: Version) -> Result<Self, DecodeError> {
+        //= [MQTT-3.1.2-3] v5 v3.1.1
+        if bits & 0x01 != 0 {
+            return Err(DecodeError::Malformed("the reserved flag of CONNECT is set"));
+        }
+        let will = match (bits & 0x04 != 0, bits & 0x38) {
+            (false, 0) => None,
+            //= [MQTT-3.1.2-11] v5 v3.1.1
+            //= [MQTT-3.1.2-13] v5 v3.1.1
+            //= [MQTT-3.1.2-15] v3.1.1
+            (false, _) => return Err(DecodeError::Malformed("will QoS or will retain without a will")),
+            (true, _) => {
+                //= [MQTT-3.1.2-12] v5
+                //= [MQTT-3.1.2-14] v3.1.1
+                let qos = QoS::from_bits(bits >> 3 & 0x03).ok_or(DecodeError::Malformed("will QoS 3"))?;
+                Some((qos, bits & 0x20 != 0))
+            }
+        };
+        let flags = Self {
+            user_name: bits & 0x80 != 0,
+            password: bits & 0x40 != 0,
+            will,
+            clean_start: bits & 0x02 != 0,
+        };
+        //= [MQTT-3.1.2-22] v3.1.1
+        if flags.password && !flags.user_name && version < Version::V5 {
+            return Err(DecodeError::Malformed("a password without a user name"));
+        }
+        Ok(flags)
+    }
+}
+
+pub(super) fn decode(body: &[u8]) -> Result<Connect<'_>, DecodeError> {
+    let mut r = Reader::new(body);
+    let version = read_version(&mut r)?;
+    let flags = Flags::read(r.u8()?, version)?;
+    let keep_alive_s = r.u16()?;
+    let properties = match version {
+        Version::V5 => read_properties(&mut r, &Allowed::CONNECT)?.0,
+        _ => Properties::EMPTY,
+    };
+    //= [MQTT-3.1.3-1] v5 v3.1.1
+    //= [MQTT-3.1.3-3] v5 v3.1.1
+    //= [MQTT-3.1.3-4] v5 v3.1.1
+    let client_id = r.string()?;
+    //= [MQTT-3.1.2-9] v5 v3.1.1
+    let will = flags.will.map(|(qos, retain)| decode_will(&mut r, qos, retain, version)).transpose()?;
+    // 3.1 lets the remaining length prevail over these two flags: the fields may be missing.
+    let here = |r: &Reader<'_>, flag: bool| flag && !(version == Version::V31 && r.is_empty());
+    //= [MQTT-3.1.2-16] v5
+    //= [MQTT-3.1.2-17] v5
+    //= [MQTT-3.1.2-18] v3.1.1
+    //= [MQTT-3.1.2-19] v3.1.1
+    //= [MQTT-3.1.3-12] v5
+    //= [MQTT-3.1.3-11] v3.1.1
+    let user_name = if here(&r, flags.user_name) { Some(r.string()?) } else { None };
+    //= [MQTT-3.1.2-18] v5
+    //= [MQTT-3.1.2-19] v5
+    //= [MQTT-3.1.2-20] v3.1.1
+    //= [MQTT-3.1.2-21] v3.1.1
+    let password = if here(&r, flags.password) { Some(r.binary()?) } else { None };
+    r.end()?;
+    let clean_start = flags.clean_start;
+    Ok(Connect { version, clean_start, keep_alive_s, properties, client_id, will, user_name, password })
+}
+
+fn decode_will<'a>(
+    r: &mut Reader<'a>,
+    qos: QoS,
+    retain: bool,
+    version: Version,
+) -> Result<Will<'a>, DecodeError> {
+    let properties = match version {
+        Version::V5 => read_properties(r, &Allowed::WILL)?.0,
+        _ => Properties::EMPTY,
+    };
+    //= [MQTT-3.1.3-11] v5
+    //= [MQTT-3.1.3-10] v3.1.1
+    let topic = r.string()?;
+    if !topic::is_valid_name(topic) {
+        return Err(DecodeError::TopicName);
+    }
+    let payload = r.binary()?;
+    Ok(Will { qos, retain, properties, topic, payload })
+}
+
+pub(super) fn decode_connack(body: &[u8], version: Version) -> Result<ConnAck<'_>, DecodeError> {
+    let mut r = Reader::new(body);
+    let flags = r.u8()?;
+    // 3.1 has no session present: the byte is not used.
+    //= [MQTT-3.2.2-1] v5
+    if flags > 1 && version != Version::V31 {
+        return Err(DecodeError::Malformed("a reserved flag of CONNACK is set"));
+    }
+    let session_present = flags == 1 && version != Version::V31;
+    let reason = ReasonCode(r.u8()?);
+    let known = if version == Version::V5 { reason.is_legal_in(PacketType::ConnAck) } else { reason.0 <= 5 };
+    if !known {
+        return Err(DecodeError::Protocol("a reason code that CONNACK does not have"));
+    }
+    //= [MQTT-3.2.2-6] v5
+    //= [MQTT-3.2.2-4] v3.1.1
+    if session_present && reason != ReasonCode::SUCCESS {
+        return Err(DecodeError::Protocol("a session is present but the connection is refused"));
+    }
+    let properties = match version {
+        Version::V5 => read_properties(&mut r, &Allowed::CONNACK)?.0,
+        _ => Properties::EMPTY,
+    };
+    r.end()?;
+    Ok(ConnAck { session_present, reason, properties })
+}

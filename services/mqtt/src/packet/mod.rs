@@ -1,0 +1,140 @@
+//! The control packets and their decoder.
+
+mod ack;
+mod connect;
+mod disconnect;
+mod publish;
+mod subscribe;
+
+use crate::{DecodeError, PacketType, Version};
+
+pub use ack::Ack;
+pub use connect::{ConnAck, Connect, Will, connect_version};
+pub use disconnect::{Auth, Disconnect};
+pub use publish::Publish;
+pub use subscribe::{SubAck, Subscribe, SubscribeFilters, UnsubAck, Unsubscribe, UnsubscribeFilters};
+
+/// A decoded control packet that borrows from the bytes it was decoded from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Packet<'a> {
+    Connect(Connect<'a>),
+    ConnAck(ConnAck<'a>),
+    Publish(Publish<'a>),
+    PubAck(Ack<'a>),
+    PubRec(Ack<'a>),
+    PubRel(Ack<'a>),
+    PubComp(Ack<'a>),
+    Subscribe(Subscribe<'a>),
+    SubAck(SubAck<'a>),
+    Unsubscribe(Unsubscribe<'a>),
+    UnsubAck(UnsubAck<'a>),
+    PingReq,
+    PingResp,
+    Disconnect(Disconnect<'a>),
+    Auth(Auth<'a>),
+}
+
+impl Packet<'_> {
+    /// Its type.
+    pub const fn packet_type(&self) -> PacketType {
+        match self {
+            Self::Connect(_) => PacketType::Connect,
+            Self::ConnAck(_) => PacketType::ConnAck,
+            Self::Publish(_) => PacketType::Publish,
+            Self::PubAck(_) => PacketType::PubAck,
+            Self::PubRec(_) => PacketType::PubRec,
+            Self::PubRel(_) => PacketType::PubRel,
+            Self::PubComp(_) => PacketType::PubComp,
+            Self::Subscribe(_) => PacketType::Subscribe,
+            Self::SubAck(_) => PacketType::SubAck,
+            Self::Unsubscribe(_) => PacketType::Unsubscribe,
+            Self::UnsubAck(_) => PacketType::UnsubAck,
+            Self::PingReq => PacketType::PingReq,
+            Self::PingResp => PacketType::PingResp,
+            Self::Disconnect(_) => PacketType::Disconnect,
+            Self::Auth(_) => PacketType::Auth,
+        }
+    }
+}
+
+/// Decodes one packet. `version` is that of the connection; before a CONNECT it is not known and only a CONNECT is
+/// decoded (any other type is a protocol error). Decodes packets of both directions; which a server may get is the
+/// session's to judge.
+///
+/// # Errors
+/// See [`DecodeError`].
+#[inline]
+pub fn decode<'a>(first: u8, body: &'a [u8], version: Option<Version>) -> Result<Packet<'a>, DecodeError> {
+    match version {
+        Some(version) if first >> 4 == PacketType::Publish as u8 => {
+            publish::decode(first, body, version).map(Packet::Publish)
+        }
+        _ => decode_other(first, body, version),
+    }
+}
+
+fn decode_other<'a>(first: u8, body: &'a [u8], version: Option<Version>) -> Result<Packet<'a>, DecodeError> {
+    check_first_byte(first)?;
+    let kind = PacketType::from_bits(first >> 4).ok_or(BAD_FIRST_BYTE)?;
+    if kind == PacketType::Connect {
+        return connect::decode(body).map(Packet::Connect);
+    }
+    //= [MQTT-3.1.0-1] v5 v3.1.1
+    let version = version.ok_or(DecodeError::Protocol("the first packet is not a CONNECT"))?;
+    // The DUP bit of PUBREL, SUBSCRIBE and UNSUBSCRIBE, which only 3.1 has (for packets sent again).
+    if first & 0x08 != 0 && kind != PacketType::Publish && version != Version::V31 {
+        return Err(BAD_FIRST_BYTE);
+    }
+    match kind {
+        PacketType::Connect => connect::decode(body).map(Packet::Connect),
+        PacketType::ConnAck => connect::decode_connack(body, version).map(Packet::ConnAck),
+        PacketType::Publish => publish::decode(first, body, version).map(Packet::Publish),
+        PacketType::PubAck => ack::decode(kind, body, version).map(Packet::PubAck),
+        PacketType::PubRec => ack::decode(kind, body, version).map(Packet::PubRec),
+        PacketType::PubRel => ack::decode(kind, body, version).map(Packet::PubRel),
+        PacketType::PubComp => ack::decode(kind, body, version).map(Packet::PubComp),
+        PacketType::Subscribe => subscribe::decode_subscribe(body, version).map(Packet::Subscribe),
+        PacketType::SubAck => subscribe::decode_suback(body, version).map(Packet::SubAck),
+        PacketType::Unsubscribe => subscribe::decode_unsubscribe(body, version).map(Packet::Unsubscribe),
+        PacketType::UnsubAck => subscribe::decode_unsuback(body, version).map(Packet::UnsubAck),
+        PacketType::PingReq if body.is_empty() => Ok(Packet::PingReq),
+        PacketType::PingResp if body.is_empty() => Ok(Packet::PingResp),
+        PacketType::PingReq | PacketType::PingResp => Err(DecodeError::Malformed("a ping with content")),
+        PacketType::Disconnect => disconnect::decode_disconnect(body, version).map(Packet::Disconnect),
+        PacketType::Auth => disconnect::decode_auth(body, version).map(Packet::Auth),
+    }
+}
+
+const BAD_FIRST_BYTE: DecodeError = DecodeError::Malformed("packet type or flags that do not exist");
+
+/// For each packet type the flags that some version allows, one bit for each value of the four flag bits.
+//= [MQTT-2.1.3-1] v5
+//= [MQTT-2.2.2-1] v3.1.1
+//= [MQTT-2.2.2-2] v3.1.1
+//= [MQTT-3.14.1-1] v5 v3.1.1
+//= [MQTT-3.15.1-1] v5
+const FLAGS: [u16; 16] = {
+    let mut flags = [1; 16];
+    flags[0] = 0;
+    // Any DUP and RETAIN, any QoS but 3.
+    //= [MQTT-3.3.1-4] v5 v3.1.1
+    flags[PacketType::Publish as usize] = 0b0011_1111_0011_1111;
+    // 0010, and 1010 in 3.1, where these packets have the DUP bit.
+    //= [MQTT-3.6.1-1] v5 v3.1.1
+    //= [MQTT-3.8.1-1] v5 v3.1.1
+    //= [MQTT-3.10.1-1] v5 v3.1.1
+    flags[PacketType::PubRel as usize] = 1 << 0b0010 | 1 << 0b1010;
+    flags[PacketType::Subscribe as usize] = 1 << 0b0010 | 1 << 0b1010;
+    flags[PacketType::Unsubscribe as usize] = 1 << 0b0010 | 1 << 0b1010;
+    flags
+};
+
+/// Fails for a packet type or flags that no version has.
+#[inline]
+pub(crate) const fn check_first_byte(first: u8) -> Result<(), DecodeError> {
+    if FLAGS[(first >> 4) as usize] >> (first & 0x0F) & 1 == 1 { Ok(()) } else { Err(BAD_FIRST_BYTE) }
+}
+
+#[cfg(test)]
+mod tests;

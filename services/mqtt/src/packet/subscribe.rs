@@ -1,0 +1,209 @@
+//! SUBSCRIBE, SUBACK, UNSUBSCRIBE and UNSUBACK.
+
+use std::iter::FusedIterator;
+
+use crate::{
+    DecodeError, PacketId, PacketType, Properties, QoS, ReasonCode, RetainHandling, SubscribeOptions,
+    Version,
+    property::{Allowed, read_properties},
+    wire::Reader,
+};
+
+/// SUBSCRIBE (section 3.8).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Subscribe<'a> {
+    pub packet_id: PacketId,
+    pub properties: Properties<'a>,
+    /// At least one.
+    pub filters: SubscribeFilters<'a>,
+}
+
+/// The topic filters and options of a SUBSCRIBE, validated UTF-8 and options; iterate to read them.
+///
+/// Whether a filter is a legal topic filter is the reader's to check with [`crate::topic::Filter::parse`]: it is
+/// answered per filter, not by closing the connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubscribeFilters<'a>(pub(crate) &'a [u8], pub(crate) Version);
+
+impl<'a> SubscribeFilters<'a> {
+    /// The bytes as they stand on the wire.
+    pub const fn as_bytes(&self) -> &'a [u8] {
+        self.0
+    }
+
+    /// Takes bytes that an earlier [`SubscribeFilters::as_bytes`] gave, and the version they were decoded with.
+    pub const fn from_validated(bytes: &'a [u8], version: Version) -> Self {
+        Self(bytes, version)
+    }
+}
+
+impl<'a> Iterator for SubscribeFilters<'a> {
+    type Item = (&'a str, SubscribeOptions);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut r = Reader::new(self.0);
+        let item = read_filter(&mut r, self.1).ok();
+        self.0 = if item.is_some() { r.rest() } else { &[] };
+        item
+    }
+}
+
+impl FusedIterator for SubscribeFilters<'_> {}
+
+/// SUBACK (section 3.9): a reason code for each filter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct SubAck<'a> {
+    pub packet_id: PacketId,
+    pub properties: Properties<'a>,
+    pub reasons: &'a [u8],
+}
+
+/// UNSUBSCRIBE (section 3.10).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Unsubscribe<'a> {
+    pub packet_id: PacketId,
+    pub properties: Properties<'a>,
+    /// At least one.
+    pub filters: UnsubscribeFilters<'a>,
+}
+
+/// The topic filters of an UNSUBSCRIBE, validated UTF-8; iterate to read them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnsubscribeFilters<'a>(pub(crate) &'a [u8]);
+
+impl<'a> UnsubscribeFilters<'a> {
+    /// The bytes as they stand on the wire.
+    pub const fn as_bytes(&self) -> &'a [u8] {
+        self.0
+    }
+
+    /// Takes bytes that an earlier [`UnsubscribeFilters::as_bytes`] gave.
+    pub const fn from_validated(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl<'a> Iterator for UnsubscribeFilters<'a> {
+    type Item = &'a str;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut r = Reader::new(self.0);
+        let item = r.string().ok();
+        self.0 = if item.is_some() { r.rest() } else { &[] };
+        item
+    }
+}
+
+impl FusedIterator for UnsubscribeFilters<'_> {}
+
+/// UNSUBACK (section 3.11): a reason code for each filter; none for 3.x.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct UnsubAck<'a> {
+    pub packet_id: PacketId,
+    pub properties: Properties<'a>,
+    pub reasons: &'a [u8],
+}
+
+pub(super) fn decode_subscribe(body: &[u8], version: Version) -> Result<Subscribe<'_>, DecodeError> {
+    let mut r = Reader::new(body);
+    let (packet_id, properties) = read_head(&mut r, version, &Allowed::SUBSCRIBE)?;
+    let filters = SubscribeFilters(r.rest(), version);
+    //= [MQTT-3.8.3-2] v5
+    //= [MQTT-3.8.3-3] v3.1.1
+    if r.is_empty() {
+        return Err(DecodeError::Protocol("SUBSCRIBE without a topic filter"));
+    }
+    while !r.is_empty() {
+        read_filter(&mut r, version)?;
+    }
+    Ok(Subscribe { packet_id, properties, filters })
+}
+
+pub(super) fn decode_suback(body: &[u8], version: Version) -> Result<SubAck<'_>, DecodeError> {
+    let mut r = Reader::new(body);
+    let (packet_id, properties) = read_head(&mut r, version, &Allowed::ACK)?;
+    let reasons = r.rest();
+    let legal = |&byte: &u8| match version {
+        Version::V5 => ReasonCode(byte).is_legal_in(PacketType::SubAck),
+        //= [MQTT-3.9.3-2] v3.1.1
+        Version::V31 | Version::V311 => matches!(byte, 0..=2 | 0x80),
+    };
+    if reasons.is_empty() || !reasons.iter().all(legal) {
+        return Err(DecodeError::Protocol("no reason code, or one that SUBACK does not have"));
+    }
+    Ok(SubAck { packet_id, properties, reasons })
+}
+
+pub(super) fn decode_unsubscribe(body: &[u8], version: Version) -> Result<Unsubscribe<'_>, DecodeError> {
+    let mut r = Reader::new(body);
+    let (packet_id, properties) = read_head(&mut r, version, &Allowed::UNSUBSCRIBE)?;
+    let filters = UnsubscribeFilters(r.rest());
+    //= [MQTT-3.10.3-2] v5 v3.1.1
+    if r.is_empty() {
+        return Err(DecodeError::Protocol("UNSUBSCRIBE without a topic filter"));
+    }
+    while !r.is_empty() {
+        //= [MQTT-3.10.3-1] v5 v3.1.1
+        r.string()?;
+    }
+    Ok(Unsubscribe { packet_id, properties, filters })
+}
+
+pub(super) fn decode_unsuback(body: &[u8], version: Version) -> Result<UnsubAck<'_>, DecodeError> {
+    let mut r = Reader::new(body);
+    let (packet_id, properties) = read_head(&mut r, version, &Allowed::ACK)?;
+    let reasons = r.rest();
+    if version != Version::V5 {
+        r.end()?;
+    } else if reasons.is_empty() || !reasons.iter().all(|&b| ReasonCode(b).is_legal_in(PacketType::UnsubAck))
+    {
+        return Err(DecodeError::Protocol("no reason code, or one that UNSUBACK does not have"));
+    }
+    Ok(UnsubAck { packet_id, properties, reasons })
+}
+
+/// The variable header that all four have.
+fn read_head<'a>(
+    r: &mut Reader<'a>,
+    version: Version,
+    allowed: &Allowed,
+) -> Result<(PacketId, Properties<'a>), DecodeError> {
+    let packet_id = r.packet_id()?;
+    let properties = match version {
+        Version::V5 => read_properties(r, allowed)?.0,
+        Version::V31 | Version::V311 => Properties::EMPTY,
+    };
+    Ok((packet_id, properties))
+}
+
+fn read_filter<'a>(r: &mut Reader<'a>, version: Version) -> Result<(&'a str, SubscribeOptions), DecodeError> {
+    //= [MQTT-3.8.3-1] v5 v3.1.1
+    let filter = r.string()?;
+    let bits = r.u8()?;
+    let options = if version == Version::V5 { options_5(bits)? } else { options_3(bits)? };
+    Ok((filter, options))
+}
+
+fn options_3(bits: u8) -> Result<SubscribeOptions, DecodeError> {
+    //= [MQTT-3.8.3-4] v3.1.1
+    let qos = QoS::from_bits(bits).ok_or(DecodeError::Malformed("requested QoS over 2"))?;
+    Ok(SubscribeOptions { qos, ..SubscribeOptions::default() })
+}
+
+fn options_5(bits: u8) -> Result<SubscribeOptions, DecodeError> {
+    //= [MQTT-3.8.3-5] v5
+    if bits & 0xC0 != 0 {
+        return Err(DecodeError::Malformed("reserved bits of the subscription options"));
+    }
+    Ok(SubscribeOptions {
+        qos: QoS::from_bits(bits & 0x03).ok_or(DecodeError::Protocol("maximum QoS 3"))?,
+        no_local: bits & 0x04 != 0,
+        retain_as_published: bits & 0x08 != 0,
+        retain_handling: RetainHandling::from_bits(bits >> 4)
+            .ok_or(DecodeError::Protocol("retain handling 3"))?,
+    })
+}

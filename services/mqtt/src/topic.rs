@@ -1,0 +1,116 @@
+//! Topic names and topic filters (MQTT 5.0 section 4.7, shared subscriptions 4.8.2).
+
+use crate::wire::FIELD_BYTES_MAX;
+
+/// True when `topic` may be published to: not empty, at most 65,535 bytes, no wildcard, no U+0000.
+#[inline]
+pub fn is_valid_name(topic: &str) -> bool {
+    //= [MQTT-4.7.3-1] v5 v3.1.1
+    //= [MQTT-4.7.3-3] v5 v3.1.1
+    !topic.is_empty() && topic.len() <= FIELD_BYTES_MAX && has_name_chars(topic)
+}
+
+/// True when `topic` has no character that a topic name must not have.
+///
+/// Looks at blocks of a fixed size and without an early exit, which compiles to vector code: nearly all topics are
+/// good, and every PUBLISH comes through here.
+#[inline]
+pub(crate) fn has_name_chars(topic: &str) -> bool {
+    const BLOCK: usize = 16;
+    let bytes = topic.as_bytes();
+    let Some(last) = bytes.last_chunk::<BLOCK>() else { return !any_bad(bytes) };
+    // The last block overlaps the one before it, so that no shorter rest is left.
+    let (blocks, _) = bytes.as_chunks::<BLOCK>();
+    !blocks.iter().fold(any_bad(last), |bad, block| bad | any_bad(block))
+}
+
+#[inline]
+fn any_bad(bytes: &[u8]) -> bool {
+    //= [MQTT-4.7.0-1] v5
+    //= [MQTT-4.7.1-1] v3.1.1
+    //= [MQTT-4.7.3-2] v5 v3.1.1
+    bytes.iter().fold(false, |bad, &b| bad | (b == 0) | (b == b'+') | (b == b'#'))
+}
+
+/// A topic filter, split from its share name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Filter<'a> {
+    /// The share name of `$share/<name>/<filter>`.
+    pub share: Option<&'a str>,
+    /// The filter that topics are matched with.
+    pub filter: &'a str,
+}
+
+impl<'a> Filter<'a> {
+    /// Parses and checks a filter as it stands in SUBSCRIBE. `None` when it breaks a rule of section 4.7 or 4.8.2.
+    pub fn parse(text: &'a str) -> Option<Self> {
+        //= [MQTT-4.7.3-3] v5 v3.1.1
+        //= [MQTT-4.7.3-2] v5 v3.1.1
+        if text.len() > FIELD_BYTES_MAX || text.as_bytes().contains(&0) {
+            return None;
+        }
+        //= [MQTT-4.8.2-1] v5
+        //= [MQTT-4.8.2-2] v5
+        let (share, filter) = match text.strip_prefix("$share/") {
+            None => (None, text),
+            Some(rest) => {
+                let (name, filter) = rest.split_once('/')?;
+                if name.is_empty() || name.contains(['+', '#']) {
+                    return None;
+                }
+                (Some(name), filter)
+            }
+        };
+        is_valid_filter(filter).then_some(Self { share, filter })
+    }
+
+    /// True when the filter has a wildcard.
+    pub fn has_wildcard(&self) -> bool {
+        self.filter.bytes().any(|b| b == b'+' || b == b'#')
+    }
+}
+
+fn is_valid_filter(filter: &str) -> bool {
+    //= [MQTT-4.7.3-1] v5 v3.1.1
+    if filter.is_empty() {
+        return false;
+    }
+    let mut levels = filter.split('/');
+    while let Some(level) = levels.next() {
+        match level {
+            //= [MQTT-4.7.1-1] v5
+            //= [MQTT-4.7.1-2] v3.1.1
+            "#" => return levels.next().is_none(),
+            "+" => {}
+            //= [MQTT-4.7.1-2] v5
+            //= [MQTT-4.7.1-3] v3.1.1
+            _ if level.contains(['+', '#']) => return false,
+            _ => {}
+        }
+    }
+    true
+}
+
+/// True when `filter` (without share name) matches `topic`. The plain definition of section 4.7, for tests and rare
+/// paths; the router has a trie.
+pub fn matches(filter: &str, topic: &str) -> bool {
+    //= [MQTT-4.7.2-1] v5 v3.1.1
+    if topic.starts_with('$') && filter.starts_with(['+', '#']) {
+        return false;
+    }
+    // Levels are compared byte by byte: case, empty levels and Unicode forms all count.
+    //= [MQTT-4.7.3-4] v5 v3.1.1
+    let (mut filter, mut topic) = (filter.split('/'), topic.split('/'));
+    loop {
+        match (filter.next(), topic.next()) {
+            // Also with no level left in the topic: `sport/#` matches `sport`.
+            (Some("#"), _) | (None, None) => return true,
+            (Some("+"), Some(_)) => {}
+            (Some(wanted), Some(level)) if wanted == level => {}
+            _ => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,180 @@
+//! Integers, strings and binary data as they stand on the wire (MQTT 5.0 section 1.5).
+
+use crate::DecodeError;
+
+/// Largest value of a variable byte integer, and so of a remaining length.
+pub(crate) const VAR_INT_MAX: u32 = 268_435_455;
+
+/// Longest string or binary field, bytes: its length prefix has two bytes.
+pub(crate) const FIELD_BYTES_MAX: usize = u16::MAX as usize;
+
+const CUT: DecodeError = DecodeError::Malformed("a field is cut short");
+
+/// Reads fields from the front of the bytes of one packet. Every method takes what it read, or fails without panic.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    #[inline]
+    pub(crate) const fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    #[inline]
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// All bytes not yet read.
+    #[inline]
+    pub(crate) const fn rest(&self) -> &'a [u8] {
+        self.0
+    }
+
+    #[inline]
+    pub(crate) fn u8(&mut self) -> Result<u8, DecodeError> {
+        let (&byte, rest) = self.0.split_first().ok_or(CUT)?;
+        self.0 = rest;
+        Ok(byte)
+    }
+
+    #[inline]
+    pub(crate) fn u16(&mut self) -> Result<u16, DecodeError> {
+        let (&bytes, rest) = self.0.split_first_chunk().ok_or(CUT)?;
+        self.0 = rest;
+        Ok(u16::from_be_bytes(bytes))
+    }
+
+    #[inline]
+    pub(crate) fn u32(&mut self) -> Result<u32, DecodeError> {
+        let (&bytes, rest) = self.0.split_first_chunk().ok_or(CUT)?;
+        self.0 = rest;
+        Ok(u32::from_be_bytes(bytes))
+    }
+
+    #[inline]
+    pub(crate) fn take(&mut self, len: usize) -> Result<&'a [u8], DecodeError> {
+        let (bytes, rest) = self.0.split_at_checked(len).ok_or(CUT)?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    #[inline]
+    pub(crate) fn var_int(&mut self) -> Result<u32, DecodeError> {
+        let (value, len) = read_var_int(self.0)?.ok_or(CUT)?;
+        self.take(len)?;
+        Ok(value)
+    }
+
+    /// Binary data, or the bytes of a string, with a length of two bytes before it.
+    #[inline]
+    pub(crate) fn binary(&mut self) -> Result<&'a [u8], DecodeError> {
+        let len = self.u16()?;
+        self.take(len.into())
+    }
+
+    /// A UTF-8 encoded string (section 1.5.4).
+    #[inline]
+    pub(crate) fn string(&mut self) -> Result<&'a str, DecodeError> {
+        let text = utf8(self.binary()?)?;
+        //= [MQTT-1.5.4-2] v5
+        //= [MQTT-1.5.3-2] v3.1.1
+        if text.as_bytes().contains(&0) {
+            return Err(DecodeError::Malformed("a string has U+0000"));
+        }
+        Ok(text)
+    }
+
+    /// A packet identifier, which is never 0.
+    #[inline]
+    pub(crate) fn packet_id(&mut self) -> Result<crate::PacketId, DecodeError> {
+        //= [MQTT-2.3.1-1] v3.1.1
+        crate::PacketId::new(self.u16()?).ok_or(DecodeError::Malformed("packet identifier 0"))
+    }
+
+    /// Fails unless everything has been read.
+    #[inline]
+    pub(crate) const fn end(&self) -> Result<(), DecodeError> {
+        if self.0.is_empty() { Ok(()) } else { Err(DecodeError::Malformed("bytes after the last field")) }
+    }
+}
+
+/// Well-formed UTF-8, which Rust's `str` holds to exactly the standard's rule: no surrogates, nothing overlong, and
+/// U+FEFF is a character like any other.
+#[inline]
+pub(crate) fn utf8(bytes: &[u8]) -> Result<&str, DecodeError> {
+    //= [MQTT-1.5.4-1] v5
+    //= [MQTT-1.5.4-3] v5
+    //= [MQTT-1.5.3-1] v3.1.1
+    //= [MQTT-1.5.3-3] v3.1.1
+    std::str::from_utf8(bytes).map_err(|_| DecodeError::Malformed("a string is not UTF-8"))
+}
+
+/// A variable byte integer at the start of `buf` and the number of bytes it takes; `None` when it is cut.
+#[inline]
+pub(crate) fn read_var_int(buf: &[u8]) -> Result<Option<(u32, usize)>, DecodeError> {
+    let Some(&byte) = buf.first() else { return Ok(None) };
+    if byte < 0x80 {
+        return Ok(Some((u32::from(byte), 1)));
+    }
+    let mut value = u32::from(byte & 0x7F);
+    for len in 2..=4 {
+        let Some(&byte) = buf.get(len - 1) else { return Ok(None) };
+        value |= u32::from(byte & 0x7F) << (7 * (len - 1));
+        if byte < 0x80 {
+            //= [MQTT-1.5.5-1] v5
+            return match byte {
+                0 => Err(DecodeError::Malformed("a variable byte integer is longer than it need be")),
+                _ => Ok(Some((value, len))),
+            };
+        }
+    }
+    Err(DecodeError::Malformed("a variable byte integer has more than four bytes"))
+}
+
+/// Bytes that `value` takes as a variable byte integer.
+#[inline]
+pub(crate) const fn var_int_len(value: usize) -> usize {
+    match value {
+        0..=0x7F => 1,
+        0x80..=0x3FFF => 2,
+        0x4000..=0x1F_FFFF => 3,
+        _ => 4,
+    }
+}
+
+/// Appends `value` in the fewest bytes. A value over [`VAR_INT_MAX`] cannot be said on the wire and is cut to it.
+#[inline]
+pub(crate) fn put_var_int(value: usize, out: &mut Vec<u8>) {
+    debug_assert!(value <= VAR_INT_MAX as usize, "{value} is over the largest variable byte integer");
+    let mut rest = value.min(VAR_INT_MAX as usize);
+    while rest >= 0x80 {
+        out.push((rest & 0x7F) as u8 | 0x80);
+        rest >>= 7;
+    }
+    out.push(rest as u8);
+}
+
+#[inline]
+pub(crate) fn put_binary(bytes: &[u8], out: &mut Vec<u8>) {
+    debug_assert!(bytes.len() <= FIELD_BYTES_MAX, "a field of {} bytes", bytes.len());
+    let bytes = bytes.get(..FIELD_BYTES_MAX).unwrap_or(bytes);
+    out.extend_from_slice(&(bytes.len() as u16).to_be_bytes());
+    out.extend_from_slice(bytes);
+}
+
+#[inline]
+pub(crate) fn put_string(text: &str, out: &mut Vec<u8>) {
+    debug_assert!(text.len() <= FIELD_BYTES_MAX, "a string of {} bytes", text.len());
+    put_binary(fit(text).as_bytes(), out);
+}
+
+/// What of `text` fits in a string field: all of it, but for strings that no packet can carry, which are cut between
+/// two characters so that the packet stays well formed.
+#[inline]
+pub(crate) fn fit(text: &str) -> &str {
+    if text.len() <= FIELD_BYTES_MAX { text } else { &text[..text.floor_char_boundary(FIELD_BYTES_MAX)] }
+}
+
+#[cfg(test)]
+mod tests;

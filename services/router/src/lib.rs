@@ -1,0 +1,25 @@
+//! Who gets a message: subscription tries with `+`, `#`, `$share` and `$`-topics, and the same trie for
+//! retained messages.
+//!
+//! Reads and writes never wait for each other. A [`Router`] publishes immutable [`Snapshot`]s; a writer copies
+//! the path that it changes (a few nodes, however large the broker) and publishes a new root. A core may keep
+//! what it matched for as long as [`Router::generation`] stays the same.
+//!
+//! This crate knows nothing of packets, sockets, clocks, sessions or the store. Filters and topics come in
+//! checked (`millrace_mqtt::topic`).
+
+mod group;
+mod matched;
+mod pmap;
+mod router;
+mod seed;
+mod set;
+mod subscription;
+mod topic_tree;
+mod trie;
+
+pub use group::Group;
+pub use matched::{Matched, Receiver};
+pub use router::{Edit, Router, Snapshot};
+pub use subscription::{Subscription, Target};
+pub use topic_tree::{TopicTree, TreeSnapshot};

@@ -1,0 +1,111 @@
+//! What a topic matched.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use millrace_mqtt::QoS;
+use smallvec::SmallVec;
+
+use crate::group::Group;
+use crate::pmap::Map;
+use crate::subscription::{Subscription, Target};
+
+/// A session that gets the message, once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Receiver {
+    /// Who.
+    pub target: Target,
+    /// The highest granted quality of service of the matching subscriptions.
+    pub qos: QoS,
+    /// Do not send it when this same client published it.
+    pub no_local: bool,
+    /// Keep the RETAIN flag of the message as it was published.
+    pub retain_as_published: bool,
+    /// The subscription identifiers of the matching subscriptions; one may stand there twice.
+    pub identifiers: SmallVec<[u32; 1]>,
+}
+
+impl From<&Subscription> for Receiver {
+    #[inline]
+    fn from(subscription: &Subscription) -> Self {
+        let mut identifiers = SmallVec::new();
+        if subscription.identifier != 0 {
+            identifiers.push(subscription.identifier);
+        }
+        Self {
+            target: subscription.target,
+            qos: subscription.qos,
+            no_local: subscription.no_local,
+            retain_as_published: subscription.retain_as_published,
+            identifiers,
+        }
+    }
+}
+
+impl Receiver {
+    /// Adds another matching subscription of the same session: one copy serves all of them.
+    //= [MQTT-3.3.4-2] v5
+    //= [MQTT-3.3.4-3] v5
+    //= [MQTT-3.3.4-4] v5
+    //= [MQTT-3.3.5-1] v3.1.1
+    fn merge(&mut self, other: &Subscription) {
+        self.qos = self.qos.max(other.qos);
+        // No Local keeps a message from one subscription. As long as another one wants it, the client gets it.
+        self.no_local &= other.no_local;
+        // The one copy can carry one RETAIN flag. A subscription that asked for the flag as published would be told
+        // something false by a cleared flag; one that did not ask only learns more than it needs.
+        self.retain_as_published |= other.retain_as_published;
+        if other.identifier != 0 {
+            self.identifiers.push(other.identifier);
+        }
+    }
+}
+
+/// Who gets a message of one topic, as of one snapshot.
+#[derive(Clone, Debug, Default)]
+pub struct Matched {
+    /// In the order of targets, one per target.
+    pub receivers: Box<[Receiver]>,
+    /// Each gets the message once, through the member that it picks.
+    pub groups: Box<[Arc<Group>]>,
+}
+
+impl Matched {
+    /// Merges the subscribers of the filters that matched.
+    pub(crate) fn new(found: &[&Map<Subscription>], groups: Vec<Arc<Group>>) -> Self {
+        let mut receivers: Vec<Receiver> = Vec::with_capacity(found.iter().map(|map| map.len()).sum());
+        match found {
+            // Most topics: one filter, where each target stands once.
+            [only] => {
+                receivers.extend(only.iter().map(Receiver::from));
+                // It is in order already, but for two users of one slot.
+                receivers.sort_by_key(|receiver| receiver.target.order());
+            }
+            _ => {
+                let mut all: Vec<&Subscription> = Vec::with_capacity(receivers.capacity());
+                all.extend(found.iter().flat_map(|map| map.iter()));
+                // This sort finds the sorted runs, one per filter, and merges them.
+                all.sort_by_key(|subscription| subscription.target.order());
+                for subscription in all {
+                    match receivers.last_mut() {
+                        Some(last) if last.target == subscription.target => last.merge(subscription),
+                        _ => receivers.push(subscription.into()),
+                    }
+                }
+            }
+        }
+        Self { receivers: receivers.into_boxed_slice(), groups: groups.into_boxed_slice() }
+    }
+
+    /// True when nobody gets it.
+    pub fn is_empty(&self) -> bool {
+        self.receivers.is_empty() && self.groups.is_empty()
+    }
+
+    /// The receivers that live on `core`.
+    pub fn core_range(&self, core: u16) -> Range<usize> {
+        let start = self.receivers.partition_point(|receiver| receiver.target.core < core);
+        let len = self.receivers[start..].partition_point(|receiver| receiver.target.core == core);
+        start..start + len
+    }
+}

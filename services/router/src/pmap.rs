@@ -1,0 +1,311 @@
+//! A persistent map: cloning is O(1), a change copies O(log n), and what only the writer holds is changed in place.
+//!
+//! A hash trie. Most maps of a broker hold no, one or two entries, so the tiny forms take no or one allocation; past
+//! [`Entry::LEAF_MAX`] a leaf becomes a branch of 16 by the next four bits of the entry's address.
+
+use std::mem;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::seed::Seed;
+
+/// Something with its key inside.
+pub(crate) trait Entry: Clone {
+    type Key: Ord + ?Sized;
+    /// More entries than this, 2 or more, make a branch. A change copies one whole leaf.
+    const LEAF_MAX: usize;
+    fn key(&self) -> &Self::Key;
+    /// Where the key belongs, highest bits first: a hash, or an order-keeping number.
+    fn address(key: &Self::Key, seed: &Seed) -> u64;
+}
+
+/// Branches below this depth would have no bits of the address left; a leaf there grows without limit.
+const DEPTH_MAX: u32 = 16;
+
+/// Entries in the order of their keys.
+type Leaf<T> = SmallVec<[T; 2]>;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Map<T> {
+    #[default]
+    Empty,
+    One(T),
+    Leaf(Arc<Leaf<T>>),
+    Branch(Arc<Branch<T>>),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Branch<T> {
+    /// Entries below.
+    len: usize,
+    slots: [Map<T>; 16],
+}
+
+#[inline]
+fn slot(address: u64) -> usize {
+    (address >> 60) as usize
+}
+
+fn search<T: Entry>(leaf: &[T], key: &T::Key) -> Result<usize, usize> {
+    leaf.binary_search_by(|entry| entry.key().cmp(key))
+}
+
+impl<T> Map<T> {
+    pub(crate) fn is_empty(&self) -> bool {
+        matches!(self, Self::Empty)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Empty => 0,
+            Self::One(_) => 1,
+            Self::Leaf(leaf) => leaf.len(),
+            Self::Branch(branch) => branch.len,
+        }
+    }
+
+    /// In the order of addresses (within a leaf: of keys).
+    pub(crate) fn iter(&self) -> Iter<'_, T> {
+        let mut iter = Iter { entries: [].iter(), branches: SmallVec::new() };
+        iter.enter(self);
+        iter
+    }
+
+    /// Hands over the entries that nobody else holds, and lets go of the others.
+    pub(crate) fn into_sole(self, give: &mut impl FnMut(T)) {
+        match self {
+            Self::Empty => {}
+            Self::One(entry) => give(entry),
+            Self::Leaf(leaf) => {
+                if let Some(leaf) = Arc::into_inner(leaf) {
+                    leaf.into_iter().for_each(give);
+                }
+            }
+            Self::Branch(branch) => {
+                if let Some(branch) = Arc::into_inner(branch) {
+                    for map in branch.slots {
+                        map.into_sole(give);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The entry with the lowest address above `after`. `address` must be the one that the map is built by.
+    pub(crate) fn next_after(&self, after: u64, address: impl Fn(&T) -> u64 + Copy) -> Option<&T> {
+        self.next_at(Some(after), 0, address)
+    }
+
+    /// The entry with the lowest address.
+    pub(crate) fn first(&self, address: impl Fn(&T) -> u64 + Copy) -> Option<&T> {
+        self.next_at(None, 0, address)
+    }
+
+    fn next_at(&self, after: Option<u64>, depth: u32, address: impl Fn(&T) -> u64 + Copy) -> Option<&T> {
+        let wanted = |entry: &&T| after.is_none_or(|after| address(entry) > after);
+        match self {
+            Self::Empty => None,
+            Self::One(entry) => Some(entry).filter(wanted),
+            Self::Leaf(leaf) => leaf.iter().filter(wanted).min_by_key(|entry| address(entry)),
+            Self::Branch(branch) => {
+                let start = after.map_or(0, |after| slot(after << (4 * depth)));
+                let bound = |index| after.filter(|_| index == start);
+                (start..16).find_map(|index| branch.slots[index].next_at(bound(index), depth + 1, address))
+            }
+        }
+    }
+}
+
+impl<T: Entry> Map<T> {
+    pub(crate) fn get(&self, key: &T::Key, seed: &Seed) -> Option<&T> {
+        let mut map = self;
+        if let Self::Branch(_) = map {
+            // Small maps are never hashed for.
+            let mut address = T::address(key, seed);
+            while let Self::Branch(branch) = map {
+                map = &branch.slots[slot(address)];
+                address <<= 4;
+            }
+        }
+        match map {
+            Self::One(entry) if entry.key() == key => Some(entry),
+            Self::Leaf(leaf) => search(leaf, key).ok().map(|index| &leaf[index]),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn get_mut(&mut self, key: &T::Key, seed: &Seed) -> Option<&mut T> {
+        let mut map = self;
+        if let Self::Branch(_) = map {
+            let mut address = T::address(key, seed);
+            while let Self::Branch(branch) = map {
+                map = &mut Arc::make_mut(branch).slots[slot(address)];
+                address <<= 4;
+            }
+        }
+        match map {
+            Self::One(entry) if entry.key() == key => Some(entry),
+            Self::Leaf(leaf) => {
+                let index = search(leaf, key).ok()?;
+                Some(&mut Arc::make_mut(leaf)[index])
+            }
+            _ => None,
+        }
+    }
+
+    /// The entry of `key`, made if there is none, and whether it was made.
+    pub(crate) fn get_or_insert(
+        &mut self,
+        key: &T::Key,
+        seed: &Seed,
+        make: impl FnOnce() -> T,
+    ) -> (&mut T, bool) {
+        let is_new = self.get(key, seed).is_none();
+        let mut address = T::address(key, seed);
+        let mut depth = 0;
+        let mut map = self;
+        loop {
+            if is_new {
+                map.make_room(seed, depth);
+            }
+            match map {
+                Self::Branch(branch) => {
+                    let branch = Arc::make_mut(branch);
+                    branch.len += usize::from(is_new);
+                    map = &mut branch.slots[slot(address)];
+                    address <<= 4;
+                    depth += 1;
+                }
+                Self::Leaf(leaf) => {
+                    let leaf = Arc::make_mut(leaf);
+                    let index = match search(leaf, key) {
+                        Ok(index) => index,
+                        Err(index) => {
+                            leaf.insert(index, make());
+                            index
+                        }
+                    };
+                    return (&mut leaf[index], is_new);
+                }
+                Self::Empty => {
+                    *map = Self::One(make());
+                    return (map.sole(), true);
+                }
+                Self::One(entry) => return (entry, false),
+            }
+        }
+    }
+
+    fn sole(&mut self) -> &mut T {
+        match self {
+            Self::One(entry) => entry,
+            _ => unreachable!("only called on `One`"),
+        }
+    }
+
+    /// Makes one more entry fit at this place: afterwards it is empty, a leaf that is not full, or a branch.
+    fn make_room(&mut self, seed: &Seed, depth: u32) {
+        match self {
+            Self::One(_) => {
+                if let Self::One(entry) = mem::take(self) {
+                    *self = Self::Leaf(Arc::new(Leaf::from_iter([entry])));
+                }
+            }
+            Self::Leaf(leaf) if leaf.len() >= T::LEAF_MAX && depth < DEPTH_MAX => {
+                let mut branch = Branch { len: leaf.len(), slots: Default::default() };
+                let mut lists: [Leaf<T>; 16] = Default::default();
+                for entry in leaf.iter() {
+                    lists[slot(T::address(entry.key(), seed) << (4 * depth))].push(entry.clone());
+                }
+                for (map, list) in branch.slots.iter_mut().zip(lists) {
+                    *map = Self::from_sorted(list);
+                }
+                *self = Self::Branch(Arc::new(branch));
+            }
+            _ => {}
+        }
+    }
+
+    fn from_sorted(mut entries: Leaf<T>) -> Self {
+        match entries.len() {
+            0 => Self::Empty,
+            1 => entries.pop().map_or(Self::Empty, Self::One),
+            _ => Self::Leaf(Arc::new(entries)),
+        }
+    }
+
+    pub(crate) fn remove(&mut self, key: &T::Key, seed: &Seed) -> Option<T> {
+        // Looks first: what is not there must not cost a copied path.
+        self.get(key, seed)?;
+        self.remove_at(key, T::address(key, seed))
+    }
+
+    fn remove_at(&mut self, key: &T::Key, address: u64) -> Option<T> {
+        match self {
+            Self::Empty => None,
+            Self::One(_) => match mem::take(self) {
+                Self::One(entry) => Some(entry),
+                _ => None,
+            },
+            Self::Leaf(leaf) => {
+                let index = search(leaf, key).ok()?;
+                let leaf = Arc::make_mut(leaf);
+                let removed = leaf.remove(index);
+                if leaf.len() < 2 {
+                    *self = Self::from_sorted(mem::take(leaf));
+                }
+                Some(removed)
+            }
+            Self::Branch(branch) => {
+                let branch = Arc::make_mut(branch);
+                let removed = branch.slots[slot(address)].remove_at(key, address << 4)?;
+                branch.len -= 1;
+                // Half a leaf, so that an entry that comes and goes does not build and tear down a branch.
+                if branch.len <= T::LEAF_MAX / 2 {
+                    let mut entries: Leaf<T> = branch.slots.iter().flat_map(Self::iter).cloned().collect();
+                    entries.sort_unstable_by(|a, b| a.key().cmp(b.key()));
+                    *self = Self::from_sorted(entries);
+                }
+                Some(removed)
+            }
+        }
+    }
+}
+
+/// The entries of a map.
+pub(crate) struct Iter<'a, T> {
+    entries: std::slice::Iter<'a, T>,
+    branches: SmallVec<[std::slice::Iter<'a, Map<T>>; 6]>,
+}
+
+impl<'a, T> Iter<'a, T> {
+    fn enter(&mut self, map: &'a Map<T>) {
+        match map {
+            Map::Empty => {}
+            Map::One(entry) => self.entries = std::slice::from_ref(entry).iter(),
+            Map::Leaf(leaf) => self.entries = leaf.iter(),
+            Map::Branch(branch) => self.branches.push(branch.slots.iter()),
+        }
+    }
+}
+
+impl<'a, T> Iterator for Iter<'a, T> {
+    type Item = &'a T;
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a T> {
+        loop {
+            if let Some(entry) = self.entries.next() {
+                return Some(entry);
+            }
+            match self.branches.last_mut()?.next() {
+                Some(map) => self.enter(map),
+                None => drop(self.branches.pop()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,264 @@
+//! The subscriptions of one broker.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use millrace_mqtt::topic::Filter;
+use smallvec::SmallVec;
+
+use crate::matched::Matched;
+use crate::pmap::Map;
+use crate::seed::Seed;
+use crate::set::Set;
+use crate::subscription::{Subscription, Target};
+use crate::trie::{Content, Node};
+
+/// The subscriptions of one broker in this process. Any thread may read and write it.
+#[derive(Debug)]
+pub struct Router {
+    /// The writers' own tree; the published snapshot is a (cheap) clone of it.
+    tree: Mutex<Tree>,
+    published: ArcSwap<Snapshot>,
+    generation: AtomicU64,
+}
+
+#[derive(Clone, Debug)]
+struct Tree {
+    root: Arc<Node<Set>>,
+    subscriptions: usize,
+    seed: Seed,
+}
+
+/// All subscriptions at one moment. It never changes.
+#[derive(Debug)]
+pub struct Snapshot {
+    tree: Tree,
+    generation: u64,
+}
+
+/// A batch of changes, published together at its end.
+#[derive(Debug)]
+pub struct Edit<'a> {
+    tree: &'a mut Tree,
+    changed: bool,
+}
+
+impl Default for Router {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Router {
+    /// No subscriptions.
+    pub fn new() -> Self {
+        Self::with(Seed::random())
+    }
+
+    /// As [`Router::new`], but with the same internal order in every process: for simulations.
+    pub fn with_seed(seed: u64) -> Self {
+        Self::with(Seed::fixed(seed))
+    }
+
+    fn with(seed: Seed) -> Self {
+        let tree = Tree { root: Arc::new(Node::new("")), subscriptions: 0, seed };
+        let snapshot = Snapshot { tree: tree.clone(), generation: 0 };
+        Self {
+            tree: Mutex::new(tree),
+            published: ArcSwap::from_pointee(snapshot),
+            generation: AtomicU64::new(0),
+        }
+    }
+
+    /// Adds a subscription. False when it replaced one of the same target, filter and share name.
+    ///
+    /// The member of a shared subscription is online from here on.
+    pub fn subscribe(&self, filter: Filter<'_>, subscription: Subscription) -> bool {
+        self.edit(|edit| edit.subscribe(filter, subscription))
+    }
+
+    /// Removes a subscription. False when there was none.
+    pub fn unsubscribe(&self, filter: Filter<'_>, target: Target) -> bool {
+        self.edit(|edit| edit.unsubscribe(filter, target))
+    }
+
+    /// Says whether a member of a shared subscription is online. It has no effect on other subscriptions.
+    pub fn set_online(&self, filter: Filter<'_>, target: Target, online: bool) {
+        self.edit(|edit| edit.set_online(filter, target, online));
+    }
+
+    /// Makes changes as one batch: cheaper than one by one, and no snapshot shows a part of it. Other writers wait, and
+    /// `f` must not call this router. When nothing changed, nothing is published.
+    pub fn edit<R>(&self, f: impl FnOnce(&mut Edit<'_>) -> R) -> R {
+        // Each single change leaves a whole tree behind, also when a batch panicked between two of them.
+        let mut tree = self.tree.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut edit = Edit { tree: &mut tree, changed: false };
+        let result = f(&mut edit);
+        let old = edit.changed.then(|| self.publish(&tree));
+        drop(tree);
+        // After the lock: the last holder of a snapshot pays for dropping what only it had.
+        drop(old);
+        result
+    }
+
+    /// Order: the snapshot is swapped in before the generation is stored, and a reader loads the generation (acquire)
+    /// before it loads the snapshot. So whoever sees generation n gets snapshot n or a later one, and a cache that was
+    /// filled from an older snapshot has an older number. Both stores are sequentially consistent and done when the
+    /// writer's call returns: a load after that, in any thread that was told of it (a SUBACK, a channel, a lock) or
+    /// that follows it in the order of all such operations, sees them.
+    fn publish(&self, tree: &Tree) -> Arc<Snapshot> {
+        let generation = self.generation.load(Ordering::Relaxed) + 1;
+        let old = self.published.swap(Arc::new(Snapshot { tree: tree.clone(), generation }));
+        self.generation.store(generation, Ordering::SeqCst);
+        old
+    }
+
+    /// The number of the newest snapshot; any change of a subscription changes it. What was matched with the snapshot of
+    /// this generation is still right.
+    #[inline]
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// The newest snapshot.
+    #[inline]
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.published.load_full()
+    }
+
+    /// How many subscriptions there are.
+    pub fn subscriptions(&self) -> usize {
+        self.published.load().subscriptions()
+    }
+}
+
+impl Snapshot {
+    /// Its number: compare it with [`Router::generation`].
+    #[inline]
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// How many subscriptions there are.
+    pub fn subscriptions(&self) -> usize {
+        self.tree.subscriptions
+    }
+
+    /// Who gets a message of `topic`, which is a valid topic name.
+    pub fn matches(&self, topic: &str) -> Matched {
+        let mut found: SmallVec<[&Map<Subscription>; 12]> = SmallVec::new();
+        let mut groups = Vec::new();
+        self.tree.root.matching(topic, &self.tree.seed, |set: &Set| {
+            if !set.subscribers.is_empty() {
+                found.push(&set.subscribers);
+            }
+            groups.extend(set.groups().cloned());
+        });
+        Matched::new(&found, groups)
+    }
+}
+
+impl Edit<'_> {
+    /// As [`Router::subscribe`].
+    //= [MQTT-3.8.4-3] v5 v3.1.1
+    // The new subscription stands in the place of the old one, with nothing between them.
+    pub fn subscribe(&mut self, filter: Filter<'_>, subscription: Subscription) -> bool {
+        let Tree { root, seed, .. } = &mut *self.tree;
+        let target = subscription.target;
+        let set = root.find(filter.filter, seed);
+        let old = match filter.share {
+            None => set.and_then(|set| set.subscribers.get(&target, seed)).map(|old| (old, true)),
+            Some(name) => set.and_then(|set| set.group(name, seed)?.get(target, seed)),
+        };
+        // A client that subscribes again at each reconnect must not make every core match anew.
+        if old == Some((&subscription, true)) {
+            return false;
+        }
+        let is_new = old.is_none();
+        let set = Arc::make_mut(root).make(filter.filter, seed);
+        match filter.share {
+            None => *set.subscribers.get_or_insert(&target, seed, || subscription).0 = subscription,
+            Some(name) => set.group_mut(name, filter.filter, seed).join(subscription, true, seed),
+        }
+        self.tree.subscriptions += usize::from(is_new);
+        self.changed = true;
+        is_new
+    }
+
+    /// As [`Router::unsubscribe`].
+    //= [MQTT-3.10.4-1] v5 v3.1.1
+    pub fn unsubscribe(&mut self, filter: Filter<'_>, target: Target) -> bool {
+        let Tree { root, seed, .. } = &mut *self.tree;
+        let set = root.find(filter.filter, seed);
+        let exists = match filter.share {
+            None => set.is_some_and(|set| set.subscribers.get(&target, seed).is_some()),
+            Some(name) => set.and_then(|set| set.group(name, seed)?.get(target, seed)).is_some(),
+        };
+        if !exists {
+            return false;
+        }
+        let root = Arc::make_mut(root);
+        let set = root.make(filter.filter, seed);
+        match filter.share {
+            None => drop(set.subscribers.remove(&target, seed)),
+            Some(name) => set.leave_group(name, target, seed),
+        }
+        if set.is_empty() {
+            root.prune(filter.filter, seed);
+        }
+        self.tree.subscriptions -= 1;
+        self.changed = true;
+        true
+    }
+
+    /// As [`Router::set_online`].
+    pub fn set_online(&mut self, filter: Filter<'_>, target: Target, online: bool) {
+        let Tree { root, seed, .. } = &mut *self.tree;
+        let Some(name) = filter.share else { return };
+        let group = root.find(filter.filter, seed).and_then(|set| set.group(name, seed));
+        let Some((&member, was_online)) = group.and_then(|group| group.get(target, seed)) else { return };
+        if was_online != online {
+            let set = Arc::make_mut(root).make(filter.filter, seed);
+            set.group_mut(name, filter.filter, seed).join(member, online, seed);
+            self.changed = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millrace_mqtt::QoS;
+
+    #[test]
+    fn nothing_is_left_of_what_was_removed() {
+        let router = Router::new();
+        let filters = ["a", "a/b", "a/+/c", "a/+/#", "#", "+", "+/+", "a/b/c/d/e", "a/#", "/", "b/+", "b/#"];
+        let all: Vec<_> = filters
+            .iter()
+            .flat_map(|filter| [None, Some("g"), Some("h")].map(|share| Filter { share, filter }))
+            .flat_map(|filter| (0..100).map(move |slot| (filter, Target { core: 0, slot, generation: 0 })))
+            .collect();
+        let with = |target| Subscription {
+            target,
+            qos: QoS::AtMostOnce,
+            no_local: false,
+            retain_as_published: false,
+            identifier: 0,
+        };
+        for (filter, target) in &all {
+            assert!(router.subscribe(*filter, with(*target)));
+        }
+        let kept = router.snapshot();
+        // Another order than they came in.
+        for step in 0..all.len() {
+            let (filter, target) = all[step * 1009 % all.len()];
+            assert!(router.unsubscribe(filter, target));
+        }
+        let tree = router.tree.lock().unwrap();
+        assert!(tree.root.is_empty());
+        assert!(tree.root.children().is_empty());
+        assert_eq!((tree.subscriptions, kept.subscriptions()), (0, all.len()));
+    }
+}

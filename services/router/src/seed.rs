@@ -1,0 +1,29 @@
+//! The hash of topic levels.
+
+use std::hash::{BuildHasher, Hasher};
+
+use foldhash::SharedSeed;
+use foldhash::quality::SeedableRandomState;
+
+/// Seeds the hash of levels. Clients choose levels, so outside of tests and simulations the seed is random: a
+/// tenant cannot prepare levels that fall on one another.
+#[derive(Clone, Debug)]
+pub(crate) struct Seed(SeedableRandomState);
+
+impl Seed {
+    pub(crate) fn random() -> Self {
+        Self(SeedableRandomState::random())
+    }
+
+    /// The same number gives the same hashes in every process, so a simulation can be run again.
+    pub(crate) fn fixed(seed: u64) -> Self {
+        Self(SeedableRandomState::with_seed(seed, SharedSeed::global_fixed()))
+    }
+
+    #[inline]
+    pub(crate) fn hash(&self, text: &str) -> u64 {
+        let mut hasher = self.0.build_hasher();
+        hasher.write(text.as_bytes());
+        hasher.finish()
+    }
+}

@@ -1,0 +1,65 @@
+//! The subscribers of one filter.
+
+use std::sync::Arc;
+
+use crate::group::Group;
+use crate::pmap::{Entry, Map};
+use crate::seed::Seed;
+use crate::subscription::{Subscription, Target};
+use crate::trie::Content;
+
+/// Every node of the trie has one, so what is rare stands behind a pointer.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Set {
+    pub(crate) subscribers: Map<Subscription>,
+    groups: Option<Arc<Map<Arc<Group>>>>,
+}
+
+impl Content for Set {
+    fn is_empty(&self) -> bool {
+        self.subscribers.is_empty() && self.groups.is_none()
+    }
+}
+
+impl Entry for Arc<Group> {
+    type Key = str;
+    const LEAF_MAX: usize = 8;
+
+    fn key(&self) -> &str {
+        self.name()
+    }
+
+    fn address(key: &str, seed: &Seed) -> u64 {
+        seed.hash(key)
+    }
+}
+
+impl Set {
+    pub(crate) fn groups(&self) -> impl Iterator<Item = &Arc<Group>> {
+        self.groups.iter().flat_map(|groups| groups.iter())
+    }
+
+    pub(crate) fn group(&self, name: &str, seed: &Seed) -> Option<&Group> {
+        self.groups.as_ref()?.get(name, seed).map(|group| &**group)
+    }
+
+    /// The group of that name, made if there is none. A group must not stay without members.
+    pub(crate) fn group_mut(&mut self, name: &str, filter: &str, seed: &Seed) -> &mut Group {
+        let groups = Arc::make_mut(self.groups.get_or_insert_default());
+        Arc::make_mut(groups.get_or_insert(name, seed, || Arc::new(Group::new(name, filter))).0)
+    }
+
+    /// Removes a member, and its group with the last one.
+    pub(crate) fn leave_group(&mut self, name: &str, target: Target, seed: &Seed) {
+        let Some(groups) = &mut self.groups else { return };
+        let members = Arc::make_mut(groups);
+        let Some(group) = members.get_mut(name, seed).map(Arc::make_mut) else { return };
+        group.leave(target, seed);
+        if group.is_empty() {
+            members.remove(name, seed);
+        }
+        if members.is_empty() {
+            self.groups = None;
+        }
+    }
+}

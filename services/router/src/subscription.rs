@@ -1,0 +1,104 @@
+//! Sessions as the router sees them, and what they subscribed to.
+
+use millrace_mqtt::QoS;
+
+use crate::pmap::Entry;
+use crate::seed::Seed;
+
+/// A session in this process. Ordered by core, then slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Target {
+    /// The core (shard) that owns the session.
+    pub core: u16,
+    /// The session's place in that core's table.
+    pub slot: u32,
+    /// Tells the users of one slot apart.
+    pub generation: u32,
+}
+
+impl Target {
+    /// The order of targets as one number, which compares faster than three.
+    #[inline]
+    pub(crate) fn order(self) -> u128 {
+        u128::from(self.core) << 64 | u128::from(self.slot) << 32 | u128::from(self.generation)
+    }
+
+    /// 64 bits in the order of targets. Cores and slots are small numbers that count up from zero, so both are
+    /// written as "how long, then the digits" (base 16): neighbours share a prefix, and no prefix is a run of
+    /// zeros that would cost a map one branch per digit. What room is left holds the low bits of the generation;
+    /// two targets with the same address are still told apart by their key.
+    pub(crate) fn address(self) -> u64 {
+        let mut free = 64;
+        let mut address = 0;
+        let mut push = |value: u64, bits: u32| {
+            free -= bits;
+            address |= value << free;
+        };
+        if self.core < 15 {
+            push(u64::from(self.core), 4);
+        } else {
+            push(15, 4);
+            push(u64::from(self.core), 16);
+        }
+        let digits = (32 - self.slot.leading_zeros()).div_ceil(4);
+        push(u64::from(digits), 4);
+        push(u64::from(self.slot), digits * 4);
+        address | (u64::from(self.generation) & ((1 << free) - 1))
+    }
+}
+
+/// One subscription of one session, without its filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Subscription {
+    /// Who subscribed.
+    pub target: Target,
+    /// The granted (highest) quality of service.
+    pub qos: QoS,
+    /// Do not send what this same client published.
+    pub no_local: bool,
+    /// Keep the RETAIN flag of the message as it was published.
+    pub retain_as_published: bool,
+    /// The subscription identifier, 0 for none.
+    pub identifier: u32,
+}
+
+impl Entry for Subscription {
+    type Key = Target;
+    // Plain bytes, so copying a full leaf is one short memcpy.
+    const LEAF_MAX: usize = 32;
+
+    #[inline]
+    fn key(&self) -> &Target {
+        &self.target
+    }
+
+    #[inline]
+    fn address(key: &Target, _: &Seed) -> u64 {
+        key.address()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn addresses_are_in_the_order_of_targets(
+            a in (0u16..40, any::<u32>(), 0u32..200),
+            b in (0u16..40, any::<u32>(), 0u32..200),
+            shift in 0u32..32,
+        ) {
+            let target = |(core, slot, generation): (u16, u32, u32)| Target { core, slot: slot >> shift, generation };
+            let (a, b) = (target(a), target(b));
+            prop_assert_eq!(a.cmp(&b), a.address().cmp(&b.address()));
+        }
+    }
+
+    #[test]
+    fn the_largest_target_fits() {
+        let last = Target { core: u16::MAX, slot: u32::MAX, generation: u32::MAX };
+        assert_eq!(last.address() >> 8, 0xFF_FFF8_FFFF_FFFF);
+    }
+}

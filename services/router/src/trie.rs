@@ -1,0 +1,249 @@
+//! A persistent trie over topic levels.
+//!
+//! Nothing here recurses over levels: a filter may have 65,535 of them, and a stack may not.
+
+use std::mem;
+use std::sync::Arc;
+
+use compact_str::CompactString;
+use smallvec::SmallVec;
+
+use crate::pmap::{Entry, Map};
+use crate::seed::Seed;
+
+/// What stands at the end of a filter or topic.
+pub(crate) trait Content: Clone + Default {
+    fn is_empty(&self) -> bool;
+}
+
+/// One level. A node without any content below does not exist (but for the root).
+#[derive(Clone, Debug)]
+pub(crate) struct Node<C> {
+    level: CompactString,
+    children: Map<Arc<Self>>,
+    /// Of the filter that ends here.
+    content: C,
+    wild: Option<Arc<Wild<C>>>,
+}
+
+/// The wildcards that follow a level.
+#[derive(Clone, Debug, Default)]
+struct Wild<C> {
+    plus: Option<Arc<Node<C>>>,
+    /// Of the filter that ends with `#` below this level.
+    many: C,
+}
+
+impl<C> Entry for Arc<Node<C>> {
+    type Key = str;
+    // An entry's copy touches the counter in its node, so a leaf is short.
+    const LEAF_MAX: usize = 4;
+
+    #[inline]
+    fn key(&self) -> &str {
+        &self.level
+    }
+
+    #[inline]
+    fn address(key: &str, seed: &Seed) -> u64 {
+        seed.hash(key)
+    }
+}
+
+/// The first level, and what follows its separator.
+#[inline]
+pub(crate) fn split_level(text: &str) -> (&str, Option<&str>) {
+    match text.as_bytes().iter().position(|byte| *byte == b'/') {
+        Some(end) => (&text[..end], Some(&text[end + 1..])),
+        None => (text, None),
+    }
+}
+
+impl<C: Content> Node<C> {
+    pub(crate) fn new(level: &str) -> Self {
+        Self { level: level.into(), children: Map::Empty, content: C::default(), wild: None }
+    }
+
+    pub(crate) fn level(&self) -> &str {
+        &self.level
+    }
+
+    pub(crate) fn children(&self) -> &Map<Arc<Self>> {
+        &self.children
+    }
+
+    pub(crate) fn content(&self) -> &C {
+        &self.content
+    }
+
+    pub(crate) fn child(&self, level: &str, seed: &Seed) -> Option<&Self> {
+        self.children.get(level, seed).map(|child| &**child)
+    }
+
+    /// True when nothing stands here or below.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.parts() == 0
+    }
+
+    /// How many reasons there are to keep this node.
+    fn parts(&self) -> usize {
+        let wild = self
+            .wild
+            .as_ref()
+            .map_or(0, |wild| usize::from(wild.plus.is_some()) + usize::from(!wild.many.is_empty()));
+        usize::from(!self.content.is_empty()) + self.children.len() + wild
+    }
+
+    /// The content of `filter`, if it has any.
+    pub(crate) fn find(&self, filter: &str, seed: &Seed) -> Option<&C> {
+        let mut node = self;
+        let mut rest = Some(filter);
+        while let Some(text) = rest {
+            let (level, tail) = split_level(text);
+            node = match level {
+                "#" => return node.wild.as_ref().map(|wild| &wild.many),
+                "+" => node.wild.as_ref()?.plus.as_ref()?,
+                _ => node.children.get(level, seed)?,
+            };
+            rest = tail;
+        }
+        Some(&node.content)
+    }
+
+    /// The content of `filter`, with its path made or copied where it must be. [`Node::prune`] it if it stays empty.
+    pub(crate) fn make(&mut self, filter: &str, seed: &Seed) -> &mut C {
+        let mut node = self;
+        let mut rest = Some(filter);
+        while let Some(text) = rest {
+            let (level, tail) = split_level(text);
+            let child = match level {
+                "#" => return &mut node.wild_mut().many,
+                "+" => node.wild_mut().plus.get_or_insert_with(|| Arc::new(Self::new("+"))),
+                _ => node.children.get_or_insert(level, seed, || Arc::new(Self::new(level))).0,
+            };
+            node = Arc::make_mut(child);
+            rest = tail;
+        }
+        &mut node.content
+    }
+
+    fn wild_mut(&mut self) -> &mut Wild<C> {
+        Arc::make_mut(self.wild.get_or_insert_default())
+    }
+
+    fn child_mut(&mut self, level: &str, seed: &Seed) -> Option<&mut Self> {
+        let child = match level {
+            "+" => self.wild_mut().plus.as_mut()?,
+            _ => self.children.get_mut(level, seed)?,
+        };
+        Some(Arc::make_mut(child))
+    }
+
+    fn drop_empty_wild(&mut self) {
+        if self.wild.as_ref().is_some_and(|wild| wild.plus.is_none() && wild.many.is_empty()) {
+            self.wild = None;
+        }
+    }
+
+    /// Takes away the nodes of `filter` that lead to nothing, after its content became empty.
+    pub(crate) fn prune(&mut self, filter: &str, seed: &Seed) {
+        let levels = || filter.split('/').filter(|level| *level != "#");
+        let mut keep = 0;
+        let mut node = &mut *self;
+        for (depth, level) in levels().enumerate() {
+            if node.parts() > 1 {
+                keep = depth;
+            }
+            match node.child_mut(level, seed) {
+                Some(child) => node = child,
+                None => return,
+            }
+        }
+        node.drop_empty_wild();
+        if !node.is_empty() {
+            return;
+        }
+        let mut node = self;
+        let mut levels = levels();
+        for level in levels.by_ref().take(keep) {
+            match node.child_mut(level, seed) {
+                Some(child) => node = child,
+                None => return,
+            }
+        }
+        match levels.next() {
+            Some("+") => {
+                node.wild_mut().plus = None;
+                node.drop_empty_wild();
+            }
+            Some(level) => drop(node.children.remove(level, seed)),
+            // The filter is `#`, and it stood in the root.
+            None => {}
+        }
+    }
+
+    /// Visits the content of every filter that matches `topic`.
+    //= [MQTT-4.7.3-4] v5 v3.1.1
+    // Levels are compared as bytes: no normalization, no folding of case, and an empty level is a level.
+    pub(crate) fn matching<'a>(&'a self, topic: &str, seed: &Seed, mut visit: impl FnMut(&'a C)) {
+        //= [MQTT-4.7.2-1] v5 v3.1.1
+        // Only the root's wildcards could match the level with the `$`.
+        let mut hidden = topic.starts_with('$');
+        // Where a `+` was passed by: the node below it, and what of the topic is left there.
+        let mut open: SmallVec<[(&'a Self, Option<&str>); 12]> = SmallVec::new();
+        let mut next = Some((self, Some(topic)));
+        while let Some((node, rest)) = next {
+            let wild = node.wild.as_deref().filter(|_| !hidden);
+            hidden = false;
+            if let Some(wild) = wild {
+                // Also with nothing left: `a/#` matches `a`.
+                visit(&wild.many);
+            }
+            next = match rest {
+                None => {
+                    visit(&node.content);
+                    None
+                }
+                Some(text) => {
+                    let (level, tail) = split_level(text);
+                    if let Some(plus) = wild.and_then(|wild| wild.plus.as_deref()) {
+                        open.push((plus, tail));
+                    }
+                    node.child(level, seed).map(|child| (child, tail))
+                }
+            }
+            .or_else(|| open.pop());
+        }
+    }
+}
+
+/// Without this, the last holder of a long chain of nodes would drop it one stack frame per level.
+impl<C> Drop for Node<C> {
+    fn drop(&mut self) {
+        if self.children.is_empty() && self.wild.is_none() {
+            return;
+        }
+        let mut chains = Vec::new();
+        self.give_up(&mut chains);
+        while let Some(map) = chains.pop() {
+            map.into_sole(&mut |child| {
+                if let Some(mut child) = Arc::into_inner(child) {
+                    child.give_up(&mut chains);
+                }
+            });
+        }
+    }
+}
+
+impl<C> Node<C> {
+    /// Moves what is below this node to the list of what is to be dropped.
+    fn give_up(&mut self, chains: &mut Vec<Map<Arc<Self>>>) {
+        let children = mem::take(&mut self.children);
+        if !children.is_empty() {
+            chains.push(children);
+        }
+        if let Some(plus) = self.wild.take().and_then(Arc::into_inner).and_then(|wild| wild.plus) {
+            chains.push(Map::One(plus));
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Topic aliases of one connection, both ways (MQTT 5.0 section 3.3.2.3.4).
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+/// Topic aliases of one connection. They end with it.
+#[derive(Debug, Default)]
+pub(crate) struct Aliases {
+    /// Set by the client, at index alias - 1.
+    inbound: Vec<Option<Arc<str>>>,
+    /// Set by the server.
+    outbound: HashMap<Arc<str>, u16, foldhash::fast::FixedState>,
+}
+
+/// How a topic is sent to a client that allows aliases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outbound {
+    /// The client knows the alias: the topic name is left out.
+    Known(u16),
+    /// Name and alias are sent, which sets it.
+    Set(u16),
+    /// No alias is left.
+    Plain,
+}
+
+impl Aliases {
+    pub(crate) fn set_inbound(&mut self, alias: u16, topic: &str) {
+        let index = usize::from(alias) - 1;
+        if self.inbound.len() <= index {
+            self.inbound.resize(index + 1, None);
+        }
+        self.inbound[index] = Some(topic.into());
+    }
+
+    pub(crate) fn inbound(&self, alias: u16) -> Option<Arc<str>> {
+        self.inbound.get(usize::from(alias).checked_sub(1)?)?.clone()
+    }
+
+    pub(crate) fn outbound(&mut self, topic: &Arc<str>, alias_max: u16) -> Outbound {
+        if let Some(alias) = self.outbound.get(topic) {
+            return Outbound::Known(*alias);
+        }
+        let next = self.outbound.len() + 1;
+        match u16::try_from(next) {
+            Ok(alias) if alias <= alias_max => {
+                self.outbound.insert(topic.clone(), alias);
+                Outbound::Set(alias)
+            }
+            _ => Outbound::Plain,
+        }
+    }
+
+    /// Takes back an alias that was set in a packet that was then not sent.
+    pub(crate) fn unset(&mut self, topic: &Arc<str>) {
+        self.outbound.remove(topic);
+    }
+}

@@ -1,0 +1,102 @@
+//! The CONNACK: what a server tells of itself (MQTT 5.0 section 3.2).
+
+use millrace_mqtt::{ConnAck, Packet, Properties, Property, ReasonCode, Version, encode};
+
+use crate::{Connection, Out, Session, Settings};
+
+/// What a server answers a CONNECT with.
+#[derive(Clone, Copy, Debug)]
+pub struct Accept<'a> {
+    /// The session was there already.
+    pub session_present: bool,
+    /// The client identifier, when the server chose it.
+    pub assigned_client_id: Option<&'a str>,
+    /// Session expiry that the client asked for, seconds.
+    pub requested_expiry_s: u32,
+    /// Session expiry that it got, seconds.
+    pub granted_expiry_s: u32,
+}
+
+impl Connection {
+    /// Answers the CONNECT with success; the connection is open from now on.
+    //= [MQTT-3.2.0-1] [MQTT-3.1.4-5] v5
+    //= [MQTT-3.1.4-4] [MQTT-3.2.0-1] v3.1.1
+    pub fn accept(&mut self, accept: &Accept<'_>, settings: &Settings, out: &mut impl Out) {
+        let mut properties = Vec::new();
+        if self.version() == Version::V5 {
+            self.accept_properties(accept, settings, &mut properties);
+        }
+        self.open();
+        let connack = ConnAck {
+            //= [MQTT-3.2.2-2] [MQTT-3.2.2-3] v5 v3.1.1
+            //= [MQTT-3.2.2-1] v3.1.1
+            session_present: accept.session_present && self.version() != Version::V31,
+            reason: ReasonCode::SUCCESS,
+            properties: Properties::from_validated(&properties),
+        };
+        encode::packet(&Packet::ConnAck(connack), self.version(), out.buffer());
+    }
+
+    fn accept_properties(&self, accept: &Accept<'_>, settings: &Settings, out: &mut Vec<u8>) {
+        if accept.granted_expiry_s != accept.requested_expiry_s {
+            Property::SessionExpiryInterval(accept.granted_expiry_s).encode(out);
+        }
+        Property::ReceiveMaximum(settings.receive_maximum).encode(out);
+        Property::MaximumPacketSize(settings.packet_size_max).encode(out);
+        //= [MQTT-3.2.2-16] v5
+        if let Some(client_id) = accept.assigned_client_id {
+            Property::AssignedClientIdentifier(client_id).encode(out);
+        }
+        if settings.topic_alias_max > 0 {
+            Property::TopicAliasMaximum(settings.topic_alias_max).encode(out);
+        }
+        //= [MQTT-3.1.2-21] [MQTT-3.2.2-22] v5
+        if self.keep_alive_s() != self.requested_keep_alive_s() {
+            Property::ServerKeepAlive(self.keep_alive_s()).encode(out);
+        }
+    }
+
+    /// Answers the CONNECT with a refusal; the connection is to be closed.
+    //= [MQTT-3.2.2-7] v5
+    //= [MQTT-3.2.2-5] v3.1.1
+    pub fn refuse(&mut self, reason: ReasonCode, what: &str, out: &mut impl Out) {
+        refusal(self.version(), reason, what, self.packet_size_max(), out);
+    }
+}
+
+/// Appends a CONNACK that refuses. `what` goes to a 5.0 client as reason string when it fits.
+pub(crate) fn refusal(
+    version: Version,
+    reason: ReasonCode,
+    what: &str,
+    packet_size_max: usize,
+    out: &mut impl Out,
+) {
+    let mut properties = Vec::new();
+    //= [MQTT-3.2.2-19] v5
+    if version == Version::V5 && what.len() + 16 <= packet_size_max {
+        Property::ReasonString(what).encode(&mut properties);
+    }
+    //= [MQTT-3.2.2-6] v5
+    let connack =
+        ConnAck { session_present: false, reason, properties: Properties::from_validated(&properties) };
+    encode::packet(&Packet::ConnAck(connack), version, out.buffer());
+}
+
+impl Session {
+    /// What a CONNECT asks for as session expiry, and what it gets, seconds.
+    pub fn expiry_of(
+        version: Version,
+        clean_start: bool,
+        asked: Option<u32>,
+        settings: &Settings,
+    ) -> (u32, u32) {
+        let asked = match version {
+            //= [MQTT-3.1.2-4] v3.1.1
+            Version::V31 | Version::V311 if clean_start => 0,
+            Version::V31 | Version::V311 => settings.session_expiry_v3_s,
+            Version::V5 => asked.unwrap_or(0),
+        };
+        (asked, asked.min(settings.session_expiry_max_s))
+    }
+}

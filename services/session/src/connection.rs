@@ -1,0 +1,560 @@
+//! The state of one network connection, from CONNECT to the close.
+
+use std::sync::Arc;
+
+use millrace_mqtt::{
+    Ack, Connect, DecodeError, Disconnect, Packet, PacketId, PacketType, Properties, Property, Publish, QoS,
+    ReasonCode, Subscribe, Version, encode, topic,
+};
+
+use crate::aliases::{Aliases, Outbound};
+use crate::effect::{Closing, Effect, Publication, Topic};
+use crate::outbox::State;
+use crate::{Out, Session, Settings, connack};
+
+/// How far a connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Nothing has come yet.
+    Silent,
+    /// The CONNECT came and is not answered.
+    Connecting,
+    /// The CONNECT was accepted.
+    Open,
+}
+
+/// The protocol state of one network connection.
+#[derive(Debug)]
+pub struct Connection {
+    phase: Phase,
+    version: Version,
+    request_problem_information: bool,
+    keep_alive_s: u16,
+    requested_keep_alive_s: u16,
+    /// The client's Receive Maximum.
+    receive_maximum: u16,
+    /// QoS 1 messages from the client that are not acknowledged yet.
+    pending_acks: u16,
+    topic_alias_max: u16,
+    /// The client's Maximum Packet Size.
+    packet_size_max: u32,
+    aliases: Option<Box<Aliases>>,
+}
+
+impl Default for Connection {
+    fn default() -> Self {
+        Self {
+            phase: Phase::Silent,
+            version: Version::V311,
+            request_problem_information: true,
+            keep_alive_s: 0,
+            requested_keep_alive_s: 0,
+            receive_maximum: u16::MAX,
+            pending_acks: 0,
+            topic_alias_max: 0,
+            packet_size_max: u32::MAX,
+            aliases: None,
+        }
+    }
+}
+
+impl Connection {
+    /// A connection on which nothing has come yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The protocol version, once the CONNECT came.
+    pub fn decoding_version(&self) -> Option<Version> {
+        (self.phase != Phase::Silent).then_some(self.version)
+    }
+
+    /// The protocol version; 3.1.1 before the CONNECT.
+    #[inline]
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// True once the CONNECT was accepted.
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        self.phase == Phase::Open
+    }
+
+    /// Seconds without a packet after which, times one and a half, the connection is dead; 0 for never.
+    pub fn keep_alive_s(&self) -> u16 {
+        self.keep_alive_s
+    }
+
+    pub(crate) fn requested_keep_alive_s(&self) -> u16 {
+        self.requested_keep_alive_s
+    }
+
+    pub(crate) fn open(&mut self) {
+        self.phase = Phase::Open;
+    }
+
+    /// True when a PUBLISH encoded for any client of this version can be sent as it is: no alias, no size limit.
+    #[inline]
+    pub fn takes_shared_bytes(&self) -> bool {
+        self.phase == Phase::Open && self.topic_alias_max == 0 && self.packet_size_max == u32::MAX
+    }
+
+    pub(crate) fn window_max(&self, settings: &Settings) -> usize {
+        //= [MQTT-3.3.4-9] v5
+        usize::from(self.receive_maximum.min(settings.inflight_max))
+    }
+
+    #[inline]
+    pub(crate) fn has_packet_size_max(&self) -> bool {
+        self.packet_size_max != u32::MAX
+    }
+
+    pub(crate) fn packet_size_max(&self) -> usize {
+        self.packet_size_max as usize
+    }
+
+    //= [MQTT-3.1.2-26] [MQTT-3.1.2-27] v5
+    pub(crate) fn outbound_alias(&mut self, topic: &Arc<str>) -> Outbound {
+        if self.topic_alias_max == 0 {
+            return Outbound::Plain;
+        }
+        self.aliases.get_or_insert_default().outbound(topic, self.topic_alias_max)
+    }
+
+    pub(crate) fn unset_alias(&mut self, topic: &Arc<str>) {
+        if let Some(aliases) = &mut self.aliases {
+            aliases.unset(topic);
+        }
+    }
+
+    /// Takes one packet. `session` is the connection's once the CONNECT was accepted.
+    #[inline]
+    pub fn input<'a>(
+        &mut self,
+        packet: Packet<'a>,
+        session: Option<&mut Session>,
+        settings: &Settings,
+        out: &mut impl Out,
+    ) -> Effect<'a> {
+        let Some(session) = session.filter(|_| self.phase == Phase::Open) else {
+            return self.input_before_open(packet, settings, out);
+        };
+        match packet {
+            Packet::Publish(publish) => self.publish(publish, session, settings, out),
+            Packet::PubAck(ack) => self.puback(ack, session, out),
+            Packet::PubRec(ack) => self.pubrec(ack, session, out),
+            Packet::PubRel(ack) => self.pubrel(ack, session, out),
+            Packet::PubComp(ack) => self.pubcomp(ack, session, out),
+            Packet::Subscribe(subscribe) => self.subscribe(subscribe, out),
+            Packet::Unsubscribe(unsubscribe) => Effect::Unsubscribe(unsubscribe),
+            Packet::PingReq => {
+                //= [MQTT-3.12.4-1] v5 v3.1.1
+                encode::packet(&Packet::PingResp, self.version, out.buffer());
+                Effect::None
+            }
+            Packet::Disconnect(disconnect) => self.client_disconnects(&disconnect, session, settings, out),
+            //= [MQTT-3.1.0-2] v5 v3.1.1
+            Packet::Connect(_) => self.close(ReasonCode::PROTOCOL_ERROR, "a second CONNECT", out),
+            Packet::Auth(_) => {
+                //= [MQTT-4.12.0-6] v5
+                self.close(
+                    ReasonCode::PROTOCOL_ERROR,
+                    "AUTH without an authentication method in CONNECT",
+                    out,
+                )
+            }
+            Packet::ConnAck(_) | Packet::SubAck(_) | Packet::UnsubAck(_) | Packet::PingResp => {
+                self.close(ReasonCode::PROTOCOL_ERROR, "a packet that only a server sends", out)
+            }
+        }
+    }
+
+    fn input_before_open<'a>(
+        &mut self,
+        packet: Packet<'a>,
+        settings: &Settings,
+        out: &mut impl Out,
+    ) -> Effect<'a> {
+        match (self.phase, packet) {
+            (Phase::Silent, Packet::Connect(connect)) => self.connect(connect, settings, out),
+            //= [MQTT-3.1.0-1] v5 v3.1.1
+            (Phase::Silent, _) => Effect::Close(Closing {
+                reason: ReasonCode::PROTOCOL_ERROR,
+                what: "the first packet is not CONNECT",
+            }),
+            _ => {
+                Effect::Close(Closing { reason: ReasonCode::PROTOCOL_ERROR, what: "a packet before CONNACK" })
+            }
+        }
+    }
+
+    fn connect<'a>(&mut self, connect: Connect<'a>, settings: &Settings, out: &mut impl Out) -> Effect<'a> {
+        self.phase = Phase::Connecting;
+        self.version = connect.version;
+        self.requested_keep_alive_s = connect.keep_alive_s;
+        self.keep_alive_s = connect.keep_alive_s;
+        let longest = settings.keep_alive_max_s;
+        if self.version == Version::V5
+            && longest > 0
+            && (connect.keep_alive_s == 0 || connect.keep_alive_s > longest)
+        {
+            self.keep_alive_s = longest;
+        }
+        let mut method = false;
+        for property in connect.properties.iter() {
+            match property {
+                Property::ReceiveMaximum(maximum) => self.receive_maximum = maximum,
+                Property::MaximumPacketSize(maximum) => self.packet_size_max = maximum,
+                Property::TopicAliasMaximum(maximum) => {
+                    self.topic_alias_max = maximum.min(settings.topic_alias_outbound_max);
+                }
+                Property::RequestProblemInformation(wanted) => self.request_problem_information = wanted == 1,
+                Property::AuthenticationMethod(_) => method = true,
+                _ => {}
+            }
+        }
+        if method {
+            //= [MQTT-4.12.0-1] v5
+            return self.refused(
+                ReasonCode::BAD_AUTHENTICATION_METHOD,
+                "authentication method not supported",
+                out,
+            );
+        }
+        if connect.client_id.len() > usize::from(settings.client_id_bytes_max) {
+            //= [MQTT-3.1.3-8] v5
+            //= [MQTT-3.1.3-9] v3.1.1
+            return self.refused(ReasonCode::CLIENT_IDENTIFIER_NOT_VALID, "client identifier too long", out);
+        }
+        if connect.client_id.is_empty()
+            && (self.version == Version::V31 || (self.version == Version::V311 && !connect.clean_start))
+        {
+            //= [MQTT-3.1.3-8] [MQTT-3.1.3-9] v3.1.1
+            let what = "an empty client identifier needs a clean session";
+            return self.refused(ReasonCode::CLIENT_IDENTIFIER_NOT_VALID, what, out);
+        }
+        Effect::Connect(Box::new(connect))
+    }
+
+    fn refused<'a>(&mut self, reason: ReasonCode, what: &'static str, out: &mut impl Out) -> Effect<'a> {
+        self.refuse(reason, what, out);
+        Effect::Close(Closing { reason, what })
+    }
+
+    /// Answers bytes that are not a packet. `first` and `body` are those of the frame when it was whole: they tell the
+    /// version of a CONNECT that could not be decoded.
+    //= [MQTT-4.13.1-1] v5
+    pub fn undecodable(
+        &mut self,
+        error: DecodeError,
+        frame: Option<(u8, &[u8])>,
+        out: &mut impl Out,
+    ) -> Closing {
+        let reason = error.reason();
+        let what = match error {
+            DecodeError::Malformed(what) | DecodeError::Protocol(what) => what,
+            DecodeError::UnsupportedVersion => "unsupported protocol version: use MQTT 3.1, 3.1.1 or 5.0",
+            DecodeError::TooLarge { .. } => "the packet is over the limit",
+            DecodeError::TopicName => "invalid topic name",
+            DecodeError::TopicFilter => "invalid topic filter",
+        };
+        if self.phase == Phase::Open {
+            self.disconnect(reason, what, out);
+        } else if self.phase == Phase::Silent
+            && let Some((first, body)) = frame
+            && first >> 4 == PacketType::Connect as u8
+        {
+            match (connect_level(body), error) {
+                //= [MQTT-3.1.2-2] v5 v3.1.1
+                (Some(6..), DecodeError::UnsupportedVersion) | (Some(5), _) => {
+                    connack::refusal(Version::V5, reason, what, usize::MAX, out);
+                }
+                (Some(_), DecodeError::UnsupportedVersion) => {
+                    connack::refusal(Version::V311, reason, what, usize::MAX, out);
+                }
+                _ => {}
+            }
+        }
+        Closing { reason, what }
+    }
+
+    /// Ends the connection from the server's side: a DISCONNECT for 5.0, nothing for 3.x.
+    //= [MQTT-3.14.0-1] v5
+    pub fn disconnect(&mut self, reason: ReasonCode, what: &'static str, out: &mut impl Out) -> Closing {
+        if self.version == Version::V5 && self.phase == Phase::Open {
+            let mut properties = Vec::new();
+            //= [MQTT-3.14.2-3] v5
+            if !what.is_empty() && what.len() + 16 <= self.packet_size_max() {
+                Property::ReasonString(what).encode(&mut properties);
+            }
+            let properties = Properties::from_validated(&properties);
+            encode::packet(
+                &Packet::Disconnect(Disconnect { reason, properties }),
+                self.version,
+                out.buffer(),
+            );
+        }
+        Closing { reason, what }
+    }
+
+    fn close<'a>(&mut self, reason: ReasonCode, what: &'static str, out: &mut impl Out) -> Effect<'a> {
+        Effect::Close(self.disconnect(reason, what, out))
+    }
+
+    fn publish<'a>(
+        &mut self,
+        publish: Publish<'a>,
+        session: &mut Session,
+        settings: &Settings,
+        out: &mut impl Out,
+    ) -> Effect<'a> {
+        let topic = if publish.properties.is_empty() {
+            Topic::Named(publish.topic)
+        } else {
+            match self.inbound_topic(&publish, settings) {
+                Ok(topic) => topic,
+                Err((reason, what)) => return self.close(reason, what, out),
+            }
+        };
+        match (publish.qos, publish.packet_id) {
+            (QoS::ExactlyOnce, Some(id)) => {
+                //= [MQTT-4.3.3-10] v5
+                if session.inbound.contains(id) {
+                    self.ack(PacketType::PubRec, id, ReasonCode::SUCCESS, "", out);
+                    return Effect::None;
+                }
+                if self.is_over_receive_maximum(session, settings) {
+                    return self.over_receive_maximum(out);
+                }
+                session.inbound.insert(id);
+            }
+            (QoS::AtLeastOnce, _) => {
+                if self.is_over_receive_maximum(session, settings) {
+                    return self.over_receive_maximum(out);
+                }
+                self.pending_acks += 1;
+            }
+            _ => {}
+        }
+        Effect::Publish(Publication { topic, publish })
+    }
+
+    fn is_over_receive_maximum(&self, session: &Session, settings: &Settings) -> bool {
+        // A 3.x client cannot be told a maximum; its packet ids are the limit.
+        let maximum = if self.version == Version::V5 { settings.receive_maximum } else { u16::MAX };
+        usize::from(self.pending_acks) + session.inbound.len() >= usize::from(maximum)
+    }
+
+    //= [MQTT-3.3.4-8] v5
+    fn over_receive_maximum<'a>(&mut self, out: &mut impl Out) -> Effect<'a> {
+        self.close(
+            ReasonCode::RECEIVE_MAXIMUM_EXCEEDED,
+            "more unacknowledged messages than Receive Maximum",
+            out,
+        )
+    }
+
+    fn inbound_topic<'a>(
+        &mut self,
+        publish: &Publish<'a>,
+        settings: &Settings,
+    ) -> Result<Topic<'a>, (ReasonCode, &'static str)> {
+        let mut alias = None;
+        for property in publish.properties.iter() {
+            match property {
+                Property::TopicAlias(number) => alias = Some(number),
+                //= [MQTT-3.3.4-6] v5
+                Property::SubscriptionIdentifier(_) => {
+                    return Err((ReasonCode::PROTOCOL_ERROR, "a subscription identifier from a client"));
+                }
+                _ => {}
+            }
+        }
+        let Some(alias) = alias else { return Ok(Topic::Named(publish.topic)) };
+        //= [MQTT-3.2.2-18] [MQTT-3.3.2-9] v5
+        if alias == 0 || alias > settings.topic_alias_max {
+            return Err((ReasonCode::TOPIC_ALIAS_INVALID, "topic alias over Topic Alias Maximum"));
+        }
+        //= [MQTT-3.3.2-7] v5
+        let aliases = self.aliases.get_or_insert_default();
+        if publish.topic.is_empty() {
+            let unknown = (ReasonCode::PROTOCOL_ERROR, "a topic alias that was not set");
+            return aliases.inbound(alias).map(Topic::Alias).ok_or(unknown);
+        }
+        aliases.set_inbound(alias, publish.topic);
+        Ok(Topic::Named(publish.topic))
+    }
+
+    /// Acknowledges a QoS 1 or 2 publication: it is where it must be, or `reason` says why not.
+    //= [MQTT-4.3.2-4] [MQTT-4.3.3-8] v5
+    //= [MQTT-4.3.2-2] [MQTT-4.3.3-2] v3.1.1
+    #[inline]
+    pub fn published(
+        &mut self,
+        qos: QoS,
+        id: PacketId,
+        reason: ReasonCode,
+        what: &str,
+        session: &mut Session,
+        out: &mut impl Out,
+    ) {
+        if qos == QoS::AtLeastOnce {
+            self.pending_acks = self.pending_acks.saturating_sub(1);
+            self.ack(PacketType::PubAck, id, reason, what, out);
+        } else {
+            if reason.is_error() {
+                //= [MQTT-4.3.3-9] v5
+                session.inbound.remove(id);
+            }
+            self.ack(PacketType::PubRec, id, reason, what, out);
+        }
+    }
+
+    fn ack(&self, kind: PacketType, id: PacketId, reason: ReasonCode, what: &str, out: &mut impl Out) {
+        if reason == ReasonCode::SUCCESS || self.version != Version::V5 {
+            return encode::plain_ack(kind, id, out.buffer());
+        }
+        let mut properties = Vec::new();
+        //= [MQTT-3.1.2-29] [MQTT-3.4.2-2] [MQTT-3.5.2-2] [MQTT-3.6.2-2] [MQTT-3.7.2-2] v5
+        if self.request_problem_information && !what.is_empty() && what.len() + 16 <= self.packet_size_max() {
+            Property::ReasonString(what).encode(&mut properties);
+        }
+        let properties = Properties::from_validated(&properties);
+        encode::ack(kind, &Ack { packet_id: id, reason, properties }, self.version, out.buffer());
+    }
+
+    fn puback<'a>(&mut self, ack: Ack<'_>, session: &mut Session, out: &mut impl Out) -> Effect<'a> {
+        let Some(outbox) = &mut session.outbox else { return Effect::None };
+        match outbox.state(ack.packet_id) {
+            //= [MQTT-4.3.2-3] v5
+            Some(State::Published(entry)) if entry.qos == QoS::AtLeastOnce => outbox.complete(ack.packet_id),
+            // It acknowledges what is not on its way: harmless, perhaps a repeat.
+            None => return Effect::None,
+            Some(_) => return self.close(ReasonCode::PROTOCOL_ERROR, "PUBACK for a QoS 2 message", out),
+        }
+        Effect::Acknowledged
+    }
+
+    fn pubrec<'a>(&mut self, ack: Ack<'_>, session: &mut Session, out: &mut impl Out) -> Effect<'a> {
+        let id = ack.packet_id;
+        match session.outbox.as_mut().and_then(|outbox| outbox.state(id)) {
+            Some(State::Published(entry)) if entry.qos == QoS::AtLeastOnce => {
+                return self.close(ReasonCode::PROTOCOL_ERROR, "PUBREC for a QoS 1 message", out);
+            }
+            Some(_) if ack.reason.is_error() => {
+                //= [MQTT-4.4.0-2] [MQTT-4.8.2-6] v5
+                session.outbox().complete(id);
+                return Effect::Acknowledged;
+            }
+            //= [MQTT-4.3.3-4] v5
+            //= [MQTT-4.3.3-1] v3.1.1
+            Some(_) => {
+                session.outbox().release(id);
+                self.ack(PacketType::PubRel, id, ReasonCode::SUCCESS, "", out);
+            }
+            None if ack.reason.is_error() => {}
+            None => self.ack(PacketType::PubRel, id, ReasonCode::PACKET_IDENTIFIER_NOT_FOUND, "", out),
+        }
+        Effect::None
+    }
+
+    //= [MQTT-4.3.3-11] v5
+    fn pubrel<'a>(&mut self, ack: Ack<'_>, session: &mut Session, out: &mut impl Out) -> Effect<'a> {
+        let known = session.inbound.remove(ack.packet_id);
+        let reason = if known { ReasonCode::SUCCESS } else { ReasonCode::PACKET_IDENTIFIER_NOT_FOUND };
+        self.ack(PacketType::PubComp, ack.packet_id, reason, "", out);
+        Effect::None
+    }
+
+    fn pubcomp<'a>(&mut self, ack: Ack<'_>, session: &mut Session, out: &mut impl Out) -> Effect<'a> {
+        let Some(outbox) = &mut session.outbox else { return Effect::None };
+        match outbox.state(ack.packet_id) {
+            Some(State::Released) => outbox.complete(ack.packet_id),
+            Some(State::Published(_)) => {
+                return self.close(
+                    ReasonCode::PROTOCOL_ERROR,
+                    "PUBCOMP for a message that was not released",
+                    out,
+                );
+            }
+            Some(State::Done) | None => return Effect::None,
+        }
+        Effect::Acknowledged
+    }
+
+    fn subscribe<'a>(&mut self, subscribe: Subscribe<'a>, out: &mut impl Out) -> Effect<'a> {
+        //= [MQTT-3.8.3-4] v5
+        let shared_no_local = subscribe.filters.clone().any(|(filter, options)| {
+            options.no_local && topic::Filter::parse(filter).is_some_and(|f| f.share.is_some())
+        });
+        if shared_no_local {
+            return self.close(ReasonCode::PROTOCOL_ERROR, "No Local on a shared subscription", out);
+        }
+        Effect::Subscribe(subscribe)
+    }
+
+    /// Answers a SUBSCRIBE, one reason for each filter.
+    //= [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-3.8.4-6] v5
+    //= [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-3.8.4-5] v3.1.1
+    pub fn subscribed(&self, id: PacketId, reasons: &[ReasonCode], out: &mut impl Out) {
+        self.subscribe_ack(PacketType::SubAck, id, reasons, out);
+    }
+
+    /// Answers an UNSUBSCRIBE, one reason for each filter.
+    //= [MQTT-3.10.4-4] [MQTT-3.10.4-5] [MQTT-3.11.3-1] v5
+    //= [MQTT-3.10.4-4] [MQTT-3.10.4-5] v3.1.1
+    pub fn unsubscribed(&self, id: PacketId, reasons: &[ReasonCode], out: &mut impl Out) {
+        self.subscribe_ack(PacketType::UnsubAck, id, reasons, out);
+    }
+
+    fn subscribe_ack(&self, kind: PacketType, id: PacketId, reasons: &[ReasonCode], out: &mut impl Out) {
+        let three_x: Vec<ReasonCode>;
+        let reasons = if self.version == Version::V5 || !reasons.iter().any(|reason| reason.is_error()) {
+            reasons
+        } else {
+            //= [MQTT-3.9.3-2] v3.1.1
+            let failure =
+                |reason: &ReasonCode| if reason.is_error() { ReasonCode::UNSPECIFIED_ERROR } else { *reason };
+            three_x = reasons.iter().map(failure).collect();
+            &three_x
+        };
+        encode::subscribe_ack(kind, id, Properties::EMPTY, reasons, self.version, out.buffer());
+    }
+
+    fn client_disconnects<'a>(
+        &mut self,
+        disconnect: &Disconnect<'_>,
+        session: &mut Session,
+        settings: &Settings,
+        out: &mut impl Out,
+    ) -> Effect<'a> {
+        for property in disconnect.properties.iter() {
+            match property {
+                Property::SessionExpiryInterval(seconds) => {
+                    if session.expiry_s == 0 && seconds > 0 {
+                        let what = "a session expiry in DISCONNECT where CONNECT had none";
+                        return self.close(ReasonCode::PROTOCOL_ERROR, what, out);
+                    }
+                    session.expiry_s = seconds.min(settings.session_expiry_max_s);
+                }
+                Property::ServerReference(_) => {
+                    return self.close(ReasonCode::PROTOCOL_ERROR, "a server reference from a client", out);
+                }
+                _ => {}
+            }
+        }
+        //= [MQTT-3.14.4-3] [MQTT-3.1.2-10] v5
+        //= [MQTT-3.14.4-3] [MQTT-3.1.2-10] v3.1.1
+        Effect::Disconnect { with_will: disconnect.reason == ReasonCode::DISCONNECT_WITH_WILL }
+    }
+}
+
+/// The protocol level of a CONNECT that names a known protocol.
+fn connect_level(body: &[u8]) -> Option<u8> {
+    match body {
+        [0, 4, b'M', b'Q', b'T', b'T', level, ..] => Some(*level),
+        [0, 6, b'M', b'Q', b'I', b's', b'd', b'p', _, ..] => Some(3),
+        _ => None,
+    }
+}

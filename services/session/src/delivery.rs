@@ -1,0 +1,229 @@
+//! Messages from the server to one client.
+
+use std::sync::Arc;
+
+use millrace_mqtt::encode::{self, PublishHead};
+use millrace_mqtt::{PacketId, PacketType, Properties, Property, QoS, Version};
+use smallvec::SmallVec;
+
+use crate::aliases::Outbound;
+use crate::outbox::{Entry, State};
+use crate::{Connection, Message, Out, Seconds, Session, Settings};
+
+/// One message for one session.
+#[derive(Clone, Copy, Debug)]
+pub struct Delivery<'m> {
+    /// The message.
+    pub message: &'m Arc<Message>,
+    /// The lower of the publisher's QoS and the subscription's.
+    pub qos: QoS,
+    /// RETAIN as it is sent.
+    pub retain: bool,
+    /// It stems from the retained store: live messages wait behind it.
+    pub replay: bool,
+    /// The shared subscription it came by, as the caller numbers them; 0 for none.
+    pub shared: u64,
+    /// Subscription identifiers.
+    pub identifiers: &'m [u32],
+}
+
+/// What became of a [`Delivery`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivered {
+    /// Its bytes are in the outbound buffer.
+    Sent,
+    /// It waits in the session.
+    Queued,
+    /// It is gone, and must be counted.
+    Dropped(DropReason),
+}
+
+/// Why a message did not reach a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DropReason {
+    /// QoS 0 and the session has no connection: not a loss, QoS 0 is not kept.
+    Offline,
+    /// QoS 0 and the socket is busy with more than the soft limit.
+    Busy,
+    /// The session's queue is at its limit.
+    QueueFull,
+    /// Its expiry interval passed before it was sent.
+    Expired,
+    /// Larger than the client's Maximum Packet Size.
+    TooLarge,
+}
+
+impl Session {
+    /// Sends a message, or keeps it until it can be sent. `connection` is that of the session, if it has one.
+    #[inline]
+    pub fn deliver(
+        &mut self,
+        delivery: Delivery<'_>,
+        connection: Option<&mut Connection>,
+        settings: &Settings,
+        now: Seconds,
+        out: &mut impl Out,
+    ) -> Delivered {
+        if let Some(connection) = connection
+            && !out.is_full()
+            && self.may_send(&delivery, connection, settings)
+        {
+            return self.send(delivery.to_entry(), connection, now, out);
+        } else if delivery.qos == QoS::AtMostOnce && !delivery.replay && !self.is_replaying() {
+            // No queue for QoS 0: it would only make a slow consumer's messages late as well as lost.
+            return Delivered::Dropped(if out.is_full() { DropReason::Busy } else { DropReason::Offline });
+        }
+        self.keep(&delivery, settings)
+    }
+
+    fn may_send(&self, delivery: &Delivery<'_>, connection: &Connection, settings: &Settings) -> bool {
+        let Some(outbox) = &self.outbox else { return true };
+        if delivery.qos == QoS::AtMostOnce {
+            return outbox.replays() == 0;
+        }
+        outbox.is_caught_up() && outbox.has_room(connection.window_max(settings))
+    }
+
+    fn keep(&mut self, delivery: &Delivery<'_>, settings: &Settings) -> Delivered {
+        let outbox = self.outbox();
+        let full = outbox.queue_len() >= settings.queue_messages_max as usize
+            || outbox.queue_bytes() + delivery.message.size() as u64 > settings.queue_bytes_max;
+        // Retained messages are held anyway: only a reference waits here, so they do not count as queue.
+        if full && !delivery.replay {
+            return Delivered::Dropped(DropReason::QueueFull);
+        }
+        outbox.enqueue(delivery.to_entry());
+        Delivered::Queued
+    }
+
+    /// Sends what waits, as far as Receive Maximum and the socket allow. `dropped` is told what could not be sent.
+    //= [MQTT-4.4.0-1] v5 v3.1.1
+    //= [MQTT-4.6.0-6] v5
+    pub fn pump(
+        &mut self,
+        connection: &mut Connection,
+        settings: &Settings,
+        now: Seconds,
+        out: &mut impl Out,
+        dropped: &mut impl FnMut(DropReason),
+    ) {
+        let window_max = connection.window_max(settings);
+        while !out.is_full() {
+            let Some(outbox) = self.outbox.as_mut() else { return };
+            if outbox.is_caught_up() {
+                break;
+            }
+            let room = outbox.has_room(window_max);
+            if room && let Some((id, state)) = outbox.next_resend() {
+                match state {
+                    //= [MQTT-3.3.1-1] v5 v3.1.1
+                    State::Published(entry) => {
+                        if !encode(&entry.clone(), Some(id), true, connection, now, out) {
+                            outbox.complete(id);
+                            dropped(DropReason::TooLarge);
+                        }
+                    }
+                    State::Released | State::Done => encode::plain_ack(PacketType::PubRel, id, out.buffer()),
+                }
+                continue;
+            }
+            match outbox.next_in_queue() {
+                Some(entry) if entry.qos == QoS::AtMostOnce || room => {}
+                _ => break,
+            }
+            let Some(entry) = outbox.dequeue() else { break };
+            if let Delivered::Dropped(reason) = self.send(entry, connection, now, out) {
+                dropped(reason);
+            }
+        }
+    }
+
+    fn send(
+        &mut self,
+        entry: Entry,
+        connection: &mut Connection,
+        now: Seconds,
+        out: &mut impl Out,
+    ) -> Delivered {
+        //= [MQTT-3.3.2-5] v5
+        if entry.message.is_expired(now) {
+            return Delivered::Dropped(DropReason::Expired);
+        }
+        let id = (entry.qos != QoS::AtMostOnce).then(|| self.outbox().next_id());
+        if !encode(&entry, id, false, connection, now, out) {
+            return Delivered::Dropped(DropReason::TooLarge);
+        }
+        if id.is_some() {
+            self.outbox().push(entry);
+        }
+        Delivered::Sent
+    }
+}
+
+impl Delivery<'_> {
+    fn to_entry(self) -> Entry {
+        Entry {
+            message: self.message.clone(),
+            qos: self.qos,
+            retain: self.retain,
+            replay: self.replay,
+            shared: self.shared,
+            identifiers: SmallVec::from_slice(self.identifiers),
+        }
+    }
+}
+
+/// Appends the PUBLISH of `entry`; false (and nothing appended) when it is over the client's Maximum Packet Size.
+fn encode(
+    entry: &Entry,
+    packet_id: Option<PacketId>,
+    dup: bool,
+    connection: &mut Connection,
+    now: Seconds,
+    out: &mut impl Out,
+) -> bool {
+    let message = &entry.message;
+    let version = connection.version();
+    let mut more = Vec::new();
+    let mut topic: &str = message.topic();
+    let mut alias = Outbound::Plain;
+    if version == Version::V5 {
+        //= [MQTT-3.3.2-6] v5
+        if let Some(seconds) = message.expiry_left(now) {
+            Property::MessageExpiryInterval(seconds).encode(&mut more);
+        }
+        //= [MQTT-3.3.4-3] [MQTT-3.3.4-4] v5
+        for identifier in &entry.identifiers {
+            Property::SubscriptionIdentifier(*identifier).encode(&mut more);
+        }
+        alias = connection.outbound_alias(message.topic());
+        match alias {
+            Outbound::Known(alias) => {
+                topic = "";
+                Property::TopicAlias(alias).encode(&mut more);
+            }
+            Outbound::Set(alias) => Property::TopicAlias(alias).encode(&mut more),
+            Outbound::Plain => {}
+        }
+    }
+    let head = PublishHead {
+        dup,
+        qos: entry.qos,
+        retain: entry.retain,
+        topic,
+        packet_id,
+        properties: message.properties(),
+        more: Properties::from_validated(&more),
+        payload_len: message.payload().len(),
+    };
+    //= [MQTT-3.1.2-24] [MQTT-3.1.2-25] v5
+    if connection.has_packet_size_max() && head.packet_size(version) > connection.packet_size_max() {
+        if let Outbound::Set(_) = alias {
+            connection.unset_alias(message.topic());
+        }
+        return false;
+    }
+    head.encode(version, out.buffer());
+    out.payload(message);
+    true
+}

@@ -1,0 +1,28 @@
+//! The MQTT connection and session state machine.
+//!
+//! Packets in, [`Effect`]s and bytes out. This crate does no I/O, owns no clock and starts no task: the time comes in
+//! as [`Seconds`], bytes leave through [`Out`]. It knows nothing of routing, stores or threads.
+//!
+//! A [`Connection`] lives as long as a network connection, a [`Session`] as long as the standard says.
+
+mod aliases;
+mod connack;
+mod connection;
+mod delivery;
+mod effect;
+mod inbound;
+mod message;
+mod out;
+mod outbox;
+mod session;
+mod settings;
+
+pub use connack::Accept;
+pub use connection::Connection;
+pub use delivery::{Delivered, Delivery, DropReason};
+pub use effect::{Closing, Effect, Publication, Topic};
+pub use message::{Message, Seconds};
+pub use out::Out;
+pub use outbox::Entry;
+pub use session::{Session, SessionWill, Subscription};
+pub use settings::Settings;

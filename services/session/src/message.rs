@@ -1,0 +1,123 @@
+//! An application message on its way from one publisher to its receivers.
+
+use std::sync::Arc;
+
+use millrace_mqtt::{Properties, Property, QoS};
+
+/// Whole seconds of a clock that the caller keeps; only differences matter.
+pub type Seconds = u32;
+
+/// An application message: what is the same for every receiver. Shared behind an [`Arc`].
+#[derive(Debug, PartialEq, Eq)]
+pub struct Message {
+    topic: Arc<str>,
+    /// Properties that are forwarded as they are, then the payload.
+    body: Box<[u8]>,
+    properties_len: u32,
+    expires_at: Seconds,
+    qos: QoS,
+    retain: bool,
+}
+
+/// `expires_at` of a message that never does.
+const NEVER: Seconds = Seconds::MAX;
+
+impl Message {
+    /// A message from the fields of a PUBLISH or a will. Properties that concern one hop only (topic alias) or change
+    /// on the way (expiry) are taken out of `properties`.
+    pub fn new(
+        topic: Arc<str>,
+        qos: QoS,
+        retain: bool,
+        properties: Properties<'_>,
+        payload: &[u8],
+        now: Seconds,
+    ) -> Self {
+        let mut expires_at = NEVER;
+        let mut body = Vec::with_capacity(properties.as_bytes().len() + payload.len());
+        if forwards_whole(properties) {
+            body.extend_from_slice(properties.as_bytes());
+        } else {
+            //= [MQTT-3.3.2-17] [MQTT-3.3.2-18] v5
+            for property in properties.iter() {
+                match property {
+                    Property::MessageExpiryInterval(seconds) => {
+                        expires_at = now.saturating_add(seconds).min(NEVER - 1);
+                    }
+                    Property::TopicAlias(_) | Property::WillDelayInterval(_) => {}
+                    other => other.encode(&mut body),
+                }
+            }
+        }
+        let properties_len = u32::try_from(body.len()).unwrap_or(u32::MAX);
+        body.extend_from_slice(payload);
+        Self { topic, body: body.into_boxed_slice(), properties_len, expires_at, qos, retain }
+    }
+
+    /// The same message with its expiry interval beginning at `now`. For a will, which is made at `now` 0 and published
+    /// later.
+    pub fn issued(self: &Arc<Self>, now: Seconds) -> Arc<Self> {
+        if self.expires_at == NEVER {
+            return self.clone();
+        }
+        Arc::new(Self {
+            topic: self.topic.clone(),
+            body: self.body.clone(),
+            properties_len: self.properties_len,
+            expires_at: self.expires_at.saturating_add(now).min(NEVER - 1),
+            qos: self.qos,
+            retain: self.retain,
+        })
+    }
+
+    /// Topic name.
+    pub fn topic(&self) -> &Arc<str> {
+        &self.topic
+    }
+
+    /// Quality of service of the publisher.
+    pub fn qos(&self) -> QoS {
+        self.qos
+    }
+
+    /// RETAIN as the publisher set it.
+    pub fn retain(&self) -> bool {
+        self.retain
+    }
+
+    /// The properties that every receiver gets.
+    pub fn properties(&self) -> Properties<'_> {
+        Properties::from_validated(&self.body[..self.properties_len as usize])
+    }
+
+    /// The payload.
+    pub fn payload(&self) -> &[u8] {
+        &self.body[self.properties_len as usize..]
+    }
+
+    /// Bytes that the message stands for in limits: topic, properties and payload.
+    pub fn size(&self) -> usize {
+        self.topic.len() + self.body.len()
+    }
+
+    /// True when its expiry interval has passed.
+    pub fn is_expired(&self, now: Seconds) -> bool {
+        now >= self.expires_at
+    }
+
+    /// Seconds left until it expires; `None` when it never does.
+    pub fn expiry_left(&self, now: Seconds) -> Option<u32> {
+        (self.expires_at != NEVER).then(|| self.expires_at.saturating_sub(now))
+    }
+}
+
+/// The common case: no property that must be taken out.
+fn forwards_whole(properties: Properties<'_>) -> bool {
+    properties.is_empty()
+        || !properties.iter().any(|property| {
+            matches!(
+                property,
+                Property::MessageExpiryInterval(_) | Property::TopicAlias(_) | Property::WillDelayInterval(_)
+            )
+        })
+}

@@ -1,0 +1,233 @@
+//! Messages towards a client: those it has not acknowledged, then those that wait.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use millrace_mqtt::{PacketId, QoS};
+use smallvec::SmallVec;
+
+use crate::Message;
+
+/// Packet ids of one session, which is also how far apart two ids in use may be.
+const PACKET_IDS: usize = 65_535;
+
+/// A message for one session.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The message.
+    pub message: Arc<Message>,
+    /// At which QoS it is sent.
+    pub qos: QoS,
+    /// RETAIN as it is sent.
+    pub retain: bool,
+    /// It stems from the retained store, not from a publisher just now.
+    pub replay: bool,
+    /// The shared subscription it came by, as the caller numbers them; 0 for none. When the session goes without
+    /// having acknowledged it, another member gets it.
+    pub shared: u64,
+    /// Subscription identifiers.
+    pub identifiers: SmallVec<[u32; 1]>,
+}
+
+/// Where an unacknowledged message stands.
+#[derive(Debug)]
+pub(crate) enum State {
+    /// PUBLISH with QoS 1 or 2 is unacknowledged.
+    Published(Entry),
+    /// PUBREC came; PUBCOMP has not.
+    Released,
+    /// Acknowledged before an earlier one; its place is freed when it comes to the front.
+    Done,
+}
+
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) state: State,
+    /// Sent on the present connection, so it counts against Receive Maximum.
+    pub(crate) sent: bool,
+}
+
+/// Unacknowledged messages in the order they were sent, and those that wait for a place.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    /// Packet ids count up from `first_id`, so an id's slot is found by subtraction.
+    slots: VecDeque<Slot>,
+    first_id: PacketId,
+    /// Slots that count against Receive Maximum.
+    window: usize,
+    /// Slots before this index were sent on the present connection.
+    resend: usize,
+    queue: VecDeque<Entry>,
+    queue_bytes: u64,
+    replays: usize,
+}
+
+impl Default for Outbox {
+    fn default() -> Self {
+        Self {
+            slots: VecDeque::new(),
+            first_id: PacketId::MIN,
+            window: 0,
+            resend: 0,
+            queue: VecDeque::new(),
+            queue_bytes: 0,
+            replays: 0,
+        }
+    }
+}
+
+/// `id` plus `n`, from 65,535 on to 1.
+fn id_after(id: PacketId, n: usize) -> PacketId {
+    let zero_based = (usize::from(id.get()) - 1 + n) % PACKET_IDS;
+    // At most 65,534, so neither the conversion nor the addition can fail.
+    PacketId::MIN.saturating_add(u16::try_from(zero_based).unwrap_or(0))
+}
+
+impl Outbox {
+    /// A new connection: everything unacknowledged is to be sent again.
+    pub(crate) fn rewind(&mut self) {
+        self.window = 0;
+        self.resend = 0;
+        for slot in &mut self.slots {
+            slot.sent = false;
+        }
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.slots.is_empty() && self.queue.is_empty()
+    }
+
+    pub(crate) fn window(&self) -> usize {
+        self.window
+    }
+
+    /// Room for one more unacknowledged message.
+    pub(crate) fn has_room(&self, window_max: usize) -> bool {
+        self.window < window_max && self.slots.len() < PACKET_IDS
+    }
+
+    /// True when nothing waits, so a message may be sent past the queue without overtaking.
+    pub(crate) fn is_caught_up(&self) -> bool {
+        self.queue.is_empty() && self.resend == self.slots.len()
+    }
+
+    pub(crate) fn replays(&self) -> usize {
+        self.replays
+    }
+
+    pub(crate) fn queue_len(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub(crate) fn queue_bytes(&self) -> u64 {
+        self.queue_bytes
+    }
+
+    pub(crate) fn enqueue(&mut self, entry: Entry) {
+        self.queue_bytes += entry.message.size() as u64;
+        self.replays += usize::from(entry.replay);
+        self.queue.push_back(entry);
+    }
+
+    pub(crate) fn dequeue(&mut self) -> Option<Entry> {
+        let entry = self.queue.pop_front()?;
+        self.queue_bytes -= entry.message.size() as u64;
+        self.replays -= usize::from(entry.replay);
+        if self.queue.is_empty() && self.queue.capacity() > 64 {
+            self.queue = VecDeque::new();
+        }
+        Some(entry)
+    }
+
+    pub(crate) fn next_in_queue(&self) -> Option<&Entry> {
+        self.queue.front()
+    }
+
+    /// The packet id that [`Outbox::push`] will give.
+    //= [MQTT-2.2.1-4] v5
+    pub(crate) fn next_id(&self) -> PacketId {
+        id_after(self.first_id, self.slots.len())
+    }
+
+    /// Keeps a message that is being sent under [`Outbox::next_id`].
+    pub(crate) fn push(&mut self, entry: Entry) {
+        self.slots.push_back(Slot { state: State::Published(entry), sent: true });
+        self.resend = self.slots.len();
+        self.window += 1;
+    }
+
+    /// The next slot to send again after a reconnect, counted as sent.
+    pub(crate) fn next_resend(&mut self) -> Option<(PacketId, &State)> {
+        while self.resend < self.slots.len() {
+            let index = self.resend;
+            self.resend += 1;
+            if matches!(self.slots[index].state, State::Done) {
+                continue;
+            }
+            self.slots[index].sent = true;
+            self.window += 1;
+            return Some((id_after(self.first_id, index), &self.slots[index].state));
+        }
+        None
+    }
+
+    fn index_of(&self, id: PacketId) -> Option<usize> {
+        let index = (usize::from(id.get()) + PACKET_IDS - usize::from(self.first_id.get())) % PACKET_IDS;
+        (index < self.slots.len()).then_some(index)
+    }
+
+    pub(crate) fn state(&self, id: PacketId) -> Option<&State> {
+        match &self.slots[self.index_of(id)?].state {
+            State::Done => None,
+            state => Some(state),
+        }
+    }
+
+    /// PUBREC: the message need not be kept any longer, the packet id still is.
+    pub(crate) fn release(&mut self, id: PacketId) {
+        if let Some(index) = self.index_of(id) {
+            self.slots[index].state = State::Released;
+        }
+    }
+
+    /// PUBACK, PUBCOMP or a refusing PUBREC: the packet id is free.
+    pub(crate) fn complete(&mut self, id: PacketId) {
+        let Some(index) = self.index_of(id) else { return };
+        let slot = &mut self.slots[index];
+        slot.state = State::Done;
+        if slot.sent {
+            slot.sent = false;
+            self.window -= 1;
+        }
+        while matches!(self.slots.front(), Some(Slot { state: State::Done, .. })) {
+            self.slots.pop_front();
+            self.first_id = id_after(self.first_id, 1);
+            self.resend = self.resend.saturating_sub(1);
+        }
+        if self.slots.is_empty() && self.slots.capacity() > 64 {
+            self.slots = VecDeque::new();
+        }
+    }
+
+    /// Takes out the entries that wait and for which `wanted` holds.
+    pub(crate) fn take_waiting(&mut self, wanted: impl Fn(&Entry) -> bool) -> Vec<Entry> {
+        let mut taken = Vec::new();
+        for entry in std::mem::take(&mut self.queue) {
+            if wanted(&entry) { taken.push(entry) } else { self.queue.push_back(entry) }
+        }
+        self.queue_bytes = self.queue.iter().map(|entry| entry.message.size() as u64).sum();
+        self.replays = self.queue.iter().filter(|entry| entry.replay).count();
+        taken
+    }
+
+    /// What the session leaves behind, in order, for other members of its shared subscriptions: what was sent with QoS 2
+    /// must not go to anybody else.
+    //= [MQTT-4.8.2-5] v5
+    pub(crate) fn into_legacy(self) -> impl Iterator<Item = Entry> {
+        let slots = self.slots.into_iter().filter_map(|slot| match slot.state {
+            State::Published(entry) if entry.qos == QoS::AtLeastOnce => Some(entry),
+            _ => None,
+        });
+        slots.chain(self.queue)
+    }
+}

@@ -1,0 +1,158 @@
+//! A session: what outlives a network connection (MQTT 5.0 section 4.1).
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use millrace_mqtt::{PacketId, SubscribeOptions};
+
+use crate::inbound::Inbound;
+use crate::outbox::{Entry, Outbox};
+use crate::{Message, Seconds};
+
+/// One subscription of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Subscription {
+    /// As granted.
+    pub options: SubscribeOptions,
+    /// Subscription identifier, 0 for none.
+    pub identifier: u32,
+}
+
+/// A will that was accepted with the CONNECT.
+#[derive(Clone, Debug)]
+pub struct SessionWill {
+    /// What is published.
+    pub message: Arc<Message>,
+    /// Seconds between the end of the connection and the publication.
+    pub delay_s: u32,
+}
+
+/// What a server keeps for a client id (MQTT 5.0 section 4.1): subscriptions, messages on their way both ways, the
+/// will.
+#[derive(Debug)]
+pub struct Session {
+    client_id: Arc<str>,
+    /// Seconds that the session outlives its connection; [`Session::NO_EXPIRY`]: for ever.
+    pub expiry_s: u32,
+    /// The will of the present or last connection.
+    pub will: Option<Box<SessionWill>>,
+    subscriptions: Option<Box<Subscriptions>>,
+    pub(crate) inbound: Inbound,
+    pub(crate) outbox: Option<Box<Outbox>>,
+}
+
+/// Seeded, because filters come from outside.
+type Subscriptions = HashMap<Box<str>, Subscription, foldhash::fast::RandomState>;
+
+impl Session {
+    /// Session expiry of a session that never expires.
+    pub const NO_EXPIRY: u32 = u32::MAX;
+
+    /// A new session without anything.
+    pub fn new(client_id: Arc<str>) -> Self {
+        Self {
+            client_id,
+            expiry_s: 0,
+            will: None,
+            subscriptions: None,
+            inbound: Inbound::default(),
+            outbox: None,
+        }
+    }
+
+    /// The client identifier.
+    pub fn client_id(&self) -> &Arc<str> {
+        &self.client_id
+    }
+
+    /// Adds or replaces a subscription, keyed by the whole filter (share name included). True when it is new.
+    pub fn subscribe(&mut self, filter: &str, subscription: Subscription) -> bool {
+        self.subscriptions.get_or_insert_default().insert(filter.into(), subscription).is_none()
+    }
+
+    /// Removes a subscription; false when there was none.
+    pub fn unsubscribe(&mut self, filter: &str) -> bool {
+        self.subscriptions.as_mut().is_some_and(|all| all.remove(filter).is_some())
+    }
+
+    /// The subscription with this filter.
+    pub fn subscription(&self, filter: &str) -> Option<&Subscription> {
+        self.subscriptions.as_ref()?.get(filter)
+    }
+
+    /// Filters (share names included) and subscriptions, in no order.
+    pub fn subscriptions(&self) -> impl Iterator<Item = (&str, &Subscription)> {
+        self.subscriptions
+            .iter()
+            .flat_map(|all| all.iter())
+            .map(|(filter, subscription)| (&**filter, subscription))
+    }
+
+    /// Number of subscriptions.
+    pub fn subscriptions_len(&self) -> usize {
+        self.subscriptions.as_ref().map_or(0, |all| all.len())
+    }
+
+    /// Messages that wait (not those sent and unacknowledged).
+    pub fn waiting(&self) -> usize {
+        self.outbox.as_ref().map_or(0, |outbox| outbox.queue_len())
+    }
+
+    /// Messages sent and not acknowledged on the present connection.
+    pub fn unacknowledged(&self) -> usize {
+        self.outbox.as_ref().map_or(0, |outbox| outbox.window())
+    }
+
+    /// True while retained messages wait to be sent: live messages then wait behind them.
+    pub fn is_replaying(&self) -> bool {
+        self.outbox.as_ref().is_some_and(|outbox| outbox.replays() > 0)
+    }
+
+    /// True when [`Session::pump`] has something to send.
+    pub fn has_backlog(&self) -> bool {
+        self.outbox.as_ref().is_some_and(|outbox| !outbox.is_caught_up())
+    }
+
+    /// True when the QoS 2 id is between PUBLISH and PUBREL.
+    pub fn is_receiving(&self, id: PacketId) -> bool {
+        self.inbound.contains(id)
+    }
+
+    /// A new connection takes the session over: what is unacknowledged will be sent again by [`Session::pump`].
+    //= [MQTT-3.1.2-5] v5
+    //= [MQTT-3.1.2-4] v3.1.1
+    pub fn resume(&mut self) {
+        if let Some(outbox) = &mut self.outbox {
+            outbox.rewind();
+        }
+    }
+
+    /// Takes out what waits unsent for shared subscriptions, for another member of the group.
+    pub fn take_shared(&mut self) -> Vec<Entry> {
+        self.outbox.as_mut().map_or_else(Vec::new, |outbox| outbox.take_waiting(|entry| entry.shared != 0))
+    }
+
+    /// Ends the session; gives what other members of its shared subscriptions may get instead, in order.
+    pub fn into_legacy(self) -> impl Iterator<Item = Entry> {
+        self.outbox.into_iter().flat_map(|outbox| outbox.into_legacy()).filter(|entry| entry.shared != 0)
+    }
+
+    /// The will to publish now that the connection ended, or to keep until its delay has passed.
+    pub fn will_due(&self, ended: Seconds) -> Option<Seconds> {
+        let will = self.will.as_ref()?;
+        //= [MQTT-3.1.3-9] v5
+        Some(ended.saturating_add(will.delay_s.min(self.expiry_s)))
+    }
+
+    pub(crate) fn outbox(&mut self) -> &mut Outbox {
+        self.outbox.get_or_insert_default()
+    }
+
+    /// Gives back memory that an idle session does not need; to be called now and then, not for every message.
+    pub fn shrink(&mut self) {
+        // The next packet id lives in the outbox: it may start again at 1 once nothing is unacknowledged.
+        if self.outbox.as_ref().is_some_and(|outbox| outbox.is_idle()) {
+            self.outbox = None;
+        }
+    }
+}

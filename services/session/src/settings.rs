@@ -1,0 +1,46 @@
+//! The limits that the state machine keeps; the edge fills them from its configuration.
+
+/// What a server allows its clients, and what it allows itself towards them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Unacknowledged QoS 1 and 2 messages from one 5.0 client.
+    pub receive_maximum: u16,
+    /// Unacknowledged QoS 1 and 2 messages towards one client, whatever the client allows.
+    pub inflight_max: u16,
+    /// Largest packet from a client, bytes.
+    pub packet_size_max: u32,
+    /// Topic aliases a client may set.
+    pub topic_alias_max: u16,
+    /// Topic aliases set towards one client, whatever the client allows.
+    pub topic_alias_outbound_max: u16,
+    /// Largest keep alive, seconds; 0 for none.
+    pub keep_alive_max_s: u16,
+    /// Longest session expiry, seconds.
+    pub session_expiry_max_s: u32,
+    /// Session expiry of 3.x clients that do not ask for a clean session, seconds.
+    pub session_expiry_v3_s: u32,
+    /// Longest client identifier, bytes.
+    pub client_id_bytes_max: u16,
+    /// Messages waiting in one session.
+    pub queue_messages_max: u32,
+    /// Bytes waiting in one session.
+    pub queue_bytes_max: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            receive_maximum: 1024,
+            inflight_max: 1024,
+            packet_size_max: 1024 * 1024,
+            topic_alias_max: 64,
+            topic_alias_outbound_max: 16,
+            keep_alive_max_s: 0,
+            session_expiry_max_s: 90 * 24 * 3600,
+            session_expiry_v3_s: 7 * 24 * 3600,
+            client_id_bytes_max: 1024,
+            queue_messages_max: 100_000,
+            queue_bytes_max: 64 * 1024 * 1024,
+        }
+    }
+}
