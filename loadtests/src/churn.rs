@@ -113,8 +113,7 @@ impl<'a> Churn<'a> {
 
     /// True if the hard time-out ended it.
     fn waves(&mut self, settings: &Settings, start_ns: u64) -> Outcome<bool> {
-        let descriptors = procfs::open_files_max();
-        let wave = WAVE.min(descriptors / 2).max(1);
+        let wave = WAVE.min(procfs::connections_max()).max(1);
         loop {
             let before = self.broker.cpu_seconds()?;
             let timed_out = self.connect(settings, start_ns, wave)?;

@@ -70,7 +70,6 @@ struct Run {
     batch: Vec<u8>,
     acks: Vec<u8>,
     acked: u64,
-    closed: u64,
     progress_ns: u64,
     now_ns: u64,
 }
@@ -111,7 +110,6 @@ impl Run {
             batch: Vec::new(),
             acks: Vec::new(),
             acked: 0,
-            closed: 0,
             progress_ns: now_ns,
             now_ns,
             engine,
@@ -202,10 +200,8 @@ impl Run {
             }
             filled
         };
-        match filled {
-            Filled::Drained => {}
-            Filled::More => self.unread.push(at),
-            Filled::Closed => self.closed += 1,
+        if filled == Filled::More {
+            self.unread.push(at);
         }
     }
 
@@ -277,7 +273,10 @@ impl Run {
 
     fn tally(self, timed_out: bool) -> Tally {
         let sent = self.sent();
-        let mut faults = Faults { stray: self.ledger.stray, closed: self.closed, ..Faults::default() };
+        let links = self.engine.publishers.iter().map(|p| &p.link);
+        let links = links.chain(self.engine.receivers.iter().map(|r| &r.link));
+        let closed = links.filter(|link| !link.open).count() as u64;
+        let mut faults = Faults { stray: self.ledger.stray, closed, ..Faults::default() };
         for (receiver, row) in self.engine.receivers.iter().zip(&self.rows) {
             for (place, publisher) in publishers_of(receiver).enumerate() {
                 faults.add(self.ledger.faults(row + place, sent[publisher]));

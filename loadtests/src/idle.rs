@@ -12,9 +12,6 @@ use crate::receipts::Faults;
 use crate::report::{Better, Figure, Report};
 use crate::scenario::{Scenario, Settings};
 
-/// Descriptors the driver and the broker need beside the connections.
-const SPARE_DESCRIPTORS: usize = 500;
-
 /// Opens the connections, lets the broker settle, and looks.
 pub(crate) fn run(settings: &Settings, broker: &Broker) -> Outcome<Report> {
     check_descriptors(settings.connections)?;
@@ -70,9 +67,9 @@ fn open(index: u32, subscribe: bool, broker: &Broker) -> Outcome<TcpStream> {
 
 /// Each connection is a descriptor here and one in the broker, which has this process's limit.
 fn check_descriptors(connections: u32) -> Outcome<()> {
-    let limit = procfs::open_files_max();
-    if connections as usize + SPARE_DESCRIPTORS > limit {
-        let what = format!("{connections} connections do not fit in {limit} open files; see --connections");
+    let most = procfs::connections_max();
+    if connections as usize > most {
+        let what = format!("the limit of open files leaves room for {most} connections; see --connections");
         return Err(Failure::new(what));
     }
     Ok(())

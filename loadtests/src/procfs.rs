@@ -6,6 +6,11 @@ use crate::failure::{Failure, Outcome};
 
 /// Linux tells user space about CPU time in ticks of this length on every architecture it runs brokers on.
 const TICKS_PER_SECOND: f64 = 100.0;
+/// The least CPU time that can be told from none.
+pub(crate) const TICK_SECONDS: f64 = 1.0 / TICKS_PER_SECOND;
+
+/// Descriptors the driver and the broker need beside their connections.
+const SPARE_DESCRIPTORS: usize = 500;
 
 /// What /proc/<pid>/stat says, of the whole process with all its threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,9 +97,10 @@ pub(crate) fn memory(root: u32) -> Memory {
     sum
 }
 
-/// Descriptors this process may open; the brokers it starts inherit the limit.
-pub(crate) fn open_files_max() -> usize {
-    rlimit::getrlimit(rlimit::Resource::NOFILE).map_or(0, |(soft, _)| usize::try_from(soft).unwrap_or(0))
+/// Connections this process may hold, and a broker it starts, which inherits its limit of open files.
+pub(crate) fn connections_max() -> usize {
+    let limit = rlimit::getrlimit(rlimit::Resource::NOFILE).map_or(0, |(soft, _)| soft);
+    usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(SPARE_DESCRIPTORS)
 }
 
 #[cfg(test)]

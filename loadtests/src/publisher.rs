@@ -4,8 +4,6 @@ use crate::latency::Histogram;
 use crate::link::{Filled, Link};
 use crate::packet::{self, PublishTemplate};
 
-/// Bytes encoded for one write: large enough to make the call cheap, small enough to stay in the cache.
-const BATCH_BYTES: usize = 32 * 1024;
 /// Packet ids a publisher may use at once, so its largest window.
 pub(crate) const WINDOW_MAX: u32 = 16_384;
 
@@ -14,6 +12,7 @@ pub(crate) struct Publisher {
     pub(crate) link: Link,
     pub(crate) index: u32,
     template: PublishTemplate,
+    /// Messages in one write at most.
     batch_messages: u32,
     sent: u32,
     acks: Option<Acks>,
@@ -46,8 +45,13 @@ impl Acks {
 
 impl Publisher {
     /// With a `window` of unacknowledged messages at QoS 1, without one at QoS 0.
-    pub(crate) fn new(link: Link, index: u32, template: PublishTemplate, window: Option<u32>) -> Self {
-        let batch_messages = (BATCH_BYTES / template.len()).max(1) as u32;
+    pub(crate) fn new(
+        link: Link,
+        index: u32,
+        template: PublishTemplate,
+        batch_messages: u32,
+        window: Option<u32>,
+    ) -> Self {
         let acks = window.map(Acks::new);
         Self { link, index, template, batch_messages, sent: 0, acks, queued: false }
     }

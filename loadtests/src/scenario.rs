@@ -57,6 +57,10 @@ pub(crate) struct Settings {
     /// lifts the limit of a QoS 0 scenario.
     #[arg(long)]
     pub(crate) window: Option<u32>,
+    /// Messages a publisher gives to the socket in one write, at most. Large ones flatter brokers that pass on
+    /// whole reads.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) batch: u32,
     /// Bytes of a payload; the first 16 carry the driver's stamp.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(16..=60_000))]
     pub(crate) payload_bytes: u32,

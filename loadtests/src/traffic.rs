@@ -8,6 +8,7 @@ use crate::engine::{Bounds, Engine};
 use crate::failure::{Failure, Outcome};
 use crate::link::{Hello, Link};
 use crate::packet::PublishTemplate;
+use crate::procfs;
 use crate::publisher::Publisher;
 use crate::receiver::Receiver;
 use crate::report::{Better, Figure, Report};
@@ -43,7 +44,7 @@ pub(crate) fn run(scenario: Scenario, plan: Plan, settings: &Settings, broker: &
 
     let memory_before = broker.memory();
     let server_before = broker.cpu_seconds()?;
-    let driver_before = crate::procfs::own_cpu_seconds();
+    let driver_before = procfs::own_cpu_seconds();
     let start_ns = clock::now_ns();
     if plan.sessions == Sessions::Returning {
         receivers = traffic.open_receivers(false, false)?;
@@ -51,7 +52,7 @@ pub(crate) fn run(scenario: Scenario, plan: Plan, settings: &Settings, broker: &
     let tally = traffic.run_engines(publishers, receivers, &sent_before)?;
     let wall_seconds = clock::ns_seconds(clock::now_ns() - start_ns);
     let server_cpu_seconds = broker.cpu_seconds()? - server_before;
-    let driver_cpu_seconds = crate::procfs::own_cpu_seconds() - driver_before;
+    let driver_cpu_seconds = procfs::own_cpu_seconds() - driver_before;
     let memory_after = broker.memory();
     if persistent {
         traffic.end_sessions()?;
@@ -59,7 +60,7 @@ pub(crate) fn run(scenario: Scenario, plan: Plan, settings: &Settings, broker: &
 
     let count = if plan.sessions == Sessions::Offline { tally.acked } else { tally.delivered };
     let unit = if plan.sessions == Sessions::Offline { "acks per CPU s" } else { "msg per CPU s" };
-    let value = count as f64 / server_cpu_seconds;
+    let value = count as f64 / server_cpu_seconds.max(procfs::TICK_SECONDS);
     Ok(Report {
         scenario: scenario.name(),
         broker: broker.name.clone(),
@@ -184,7 +185,8 @@ impl Traffic<'_> {
     fn publisher(&self, index: u32, stream: TcpStream) -> Outcome<Publisher> {
         let payload_bytes = self.settings.payload_bytes as usize;
         let template = PublishTemplate::new(&self.topic(index), self.plan.qos, index, payload_bytes);
-        Ok(Publisher::new(Link::new(stream)?, index, template, self.plan.ack_window))
+        let link = Link::new(stream)?;
+        Ok(Publisher::new(link, index, template, self.settings.batch, self.plan.ack_window))
     }
 
     fn receiver(&self, index: u32, stream: TcpStream) -> Outcome<Receiver> {

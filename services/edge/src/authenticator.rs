@@ -129,7 +129,7 @@ fn check_passwords(jobs: &Receiver<Job>, verified: &Mutex<VerifiedCache>, mailbo
             verified.insert(&job.user, &job.password, &job.phc, job.now);
         }
         let mut mail = vec![Mail::Authenticated { connection: job.connection, accepted }];
-        mailboxes[usize::from(job.connection.core)].deliver(&mut mail);
+        mailboxes[usize::from(job.connection.core)].deliver(&mut mail, 0);
     }
 }
 

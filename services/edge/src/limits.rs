@@ -73,7 +73,7 @@ impl Default for Limits {
             retained_messages_max: 1_000_000,
             outbound_soft_bytes: 1024 * 1024,
             outbound_hard_bytes: 64 * 1024 * 1024,
-            mailbox_bytes_max: 16 * 1024 * 1024,
+            mailbox_bytes_max: 4 * 1024 * 1024,
             http_head_bytes_max: 8192,
         }
     }

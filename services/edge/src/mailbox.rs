@@ -20,8 +20,10 @@ pub(crate) enum Mail {
     Publish { routes: Arc<Routes>, message: Arc<Message>, from: Option<ConnectionId> },
     /// A message for one receiver: the member of a shared subscription whose turn it is.
     Shared { routes: Arc<Routes>, receiver: Receiver, message: Arc<Message>, group: u64 },
-    /// The receivers of a publisher are behind: do not read it for a while.
+    /// A receiver of a publisher is behind: do not read the publisher until it is not.
     Congested(ConnectionId),
+    /// The receiver has caught up.
+    Relieved(ConnectionId),
     /// The answer of the authenticator.
     Authenticated { connection: ConnectionId, accepted: bool },
 }
@@ -37,12 +39,13 @@ pub(crate) struct Run {
 }
 
 impl Mail {
-    fn size(&self) -> usize {
+    /// Bytes it stands for in limits.
+    pub(crate) fn size(&self) -> usize {
         match self {
             Self::Run(run) => run.bytes.len(),
             Self::Publish { message, .. } | Self::Shared { message, .. } => message.size(),
             Self::Adopt(adopted) => adopted.bytes.len(),
-            Self::Congested(_) | Self::Authenticated { .. } => 0,
+            Self::Congested(_) | Self::Relieved(_) | Self::Authenticated { .. } => 0,
         }
     }
 }
@@ -61,9 +64,8 @@ impl Mailbox {
         Self { mail: Mutex::default(), bytes: AtomicUsize::new(0), sleeping: AtomicBool::new(false), waker }
     }
 
-    /// Leaves a batch; true when the core had to be woken. Empties `batch`.
-    pub(crate) fn deliver(&self, batch: &mut Vec<Mail>) -> bool {
-        let bytes: usize = batch.iter().map(Mail::size).sum();
+    /// Leaves a batch of so many bytes; true when the core had to be woken. Empties `batch`.
+    pub(crate) fn deliver(&self, batch: &mut Vec<Mail>, bytes: usize) -> bool {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         {
             let mut mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);

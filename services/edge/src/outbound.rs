@@ -69,7 +69,7 @@ pub(crate) enum Room {
 /// How long a receiver that is over its soft limit may hold up its publishers before it loses messages instead,
 /// milliseconds. One that takes a soft limit's worth of bytes in that time has it anew, so no publisher is slowed below
 /// that rate by a receiver.
-const GRACE_MS: Millis = 250;
+pub(crate) const GRACE_MS: Millis = 1000;
 
 /// How a flush ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,9 +88,14 @@ impl Outbound {
     }
 
     /// Room for a QoS 0 message while the socket is busy.
-    pub(crate) fn room(&mut self, soft_bytes: usize, now: Millis) -> Room {
-        if self.len() < soft_bytes {
+    pub(crate) fn room(&mut self, soft_bytes: usize, hard_bytes: usize, now: Millis) -> Room {
+        let len = self.len();
+        if len < soft_bytes {
             return Room::Free;
+        }
+        // What publishers had on its way when they were told to wait may still come; more than that may not.
+        if len > hard_bytes / 2 {
+            return Room::Full;
         }
         if self.full_since == 0 {
             (self.full_since, self.full_written) = (now.max(1), 0);

@@ -231,8 +231,13 @@ mod tests {
     use super::*;
     use millrace_mqtt::QoS;
 
+    fn with(target: Target) -> Subscription {
+        let qos = QoS::AtMostOnce;
+        Subscription { target, qos, no_local: false, retain_as_published: false, identifier: 0 }
+    }
+
     #[test]
-    fn nothing_is_left_of_what_was_removed() {
+    fn no_node_is_left_of_what_was_removed() {
         let router = Router::new();
         let filters = ["a", "a/b", "a/+/c", "a/+/#", "#", "+", "+/+", "a/b/c/d/e", "a/#", "/", "b/+", "b/#"];
         let all: Vec<_> = filters
@@ -240,13 +245,6 @@ mod tests {
             .flat_map(|filter| [None, Some("g"), Some("h")].map(|share| Filter { share, filter }))
             .flat_map(|filter| (0..100).map(move |slot| (filter, Target { core: 0, slot, generation: 0 })))
             .collect();
-        let with = |target| Subscription {
-            target,
-            qos: QoS::AtMostOnce,
-            no_local: false,
-            retain_as_published: false,
-            identifier: 0,
-        };
         for (filter, target) in &all {
             assert!(router.subscribe(*filter, with(*target)));
         }
@@ -255,10 +253,24 @@ mod tests {
         for step in 0..all.len() {
             let (filter, target) = all[step * 1009 % all.len()];
             assert!(router.unsubscribe(filter, target));
+            router.snapshot().tree.root.assert_tidy();
         }
         let tree = router.tree.lock().unwrap();
         assert!(tree.root.is_empty());
         assert!(tree.root.children().is_empty());
         assert_eq!((tree.subscriptions, kept.subscriptions()), (0, all.len()));
+    }
+
+    #[test]
+    fn no_part_is_left_of_one_filter_beside_another() {
+        let target = Target { core: 0, slot: 1, generation: 0 };
+        let filters = ["a", "a/b", "a/+", "a/#", "#", "+", "a/+/#", "a/b/c", "+/b"];
+        for (kept, removed) in filters.iter().flat_map(|kept| filters.map(|removed| (kept, removed))) {
+            let router = Router::new();
+            router.subscribe(Filter { share: None, filter: kept }, with(target));
+            router.subscribe(Filter { share: Some("g"), filter: removed }, with(target));
+            assert!(router.unsubscribe(Filter { share: Some("g"), filter: removed }, target));
+            router.snapshot().tree.root.assert_tidy();
+        }
     }
 }

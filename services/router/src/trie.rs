@@ -247,3 +247,15 @@ impl<C> Node<C> {
         }
     }
 }
+
+#[cfg(test)]
+impl<C: Content> Node<C> {
+    /// Panics when something below this node leads to no content.
+    pub(crate) fn assert_tidy(&self) {
+        let plus = self.wild.iter().inspect(|wild| assert!(wild.plus.is_some() || !wild.many.is_empty()));
+        for child in self.children.iter().chain(plus.filter_map(|wild| wild.plus.as_ref())) {
+            assert!(!child.is_empty());
+            child.assert_tidy();
+        }
+    }
+}

@@ -64,10 +64,12 @@ fn readers_see_whole_batches_while_writers_work() {
                 })
             })
             .collect();
-        for writer in writers {
-            writer.join().unwrap();
-        }
+        // Lets the readers go before it says that a writer failed.
+        let results: Vec<_> = writers.into_iter().map(thread::ScopedJoinHandle::join).collect();
         done.store(true, Ordering::Release);
+        for result in results {
+            result.unwrap();
+        }
         for reader in readers {
             reader.join().unwrap();
         }
@@ -81,14 +83,16 @@ fn what_subscribe_returned_for_is_seen_by_whoever_is_told() {
     let router = Router::new();
     let told = AtomicU32::new(0);
     thread::scope(|scope| {
-        scope.spawn(|| {
+        let writer = scope.spawn(|| {
             for slot in 1..=ROUNDS {
                 router.subscribe(plain("a"), subscription(slot));
                 told.store(slot, Ordering::Release);
             }
         });
         let mut cached = (router.generation(), 0);
-        loop {
+        let mut finished = false;
+        while !finished {
+            finished = writer.is_finished();
             let slot = told.load(Ordering::Acquire);
             // As a core does: what was matched before is good while the generation stands.
             if cached.0 != router.generation() {
@@ -96,10 +100,8 @@ fn what_subscribe_returned_for_is_seen_by_whoever_is_told() {
                 cached = (snapshot.generation(), snapshot.matches("a").receivers.len());
             }
             assert!(cached.1 >= slot as usize);
-            if slot == ROUNDS {
-                break;
-            }
         }
+        assert_eq!(cached.1, ROUNDS as usize);
     });
 }
 

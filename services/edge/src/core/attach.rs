@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use millrace_mqtt::ReasonCode;
 use millrace_mqtt::topic::Filter;
-use millrace_session::{Accept, Entry, Seconds, Session, SessionWill};
+use millrace_session::{Entry, Seconds, Session, SessionWill};
 
 use super::connection::{NONE, Request, State};
 use super::publish::group_id;
@@ -16,7 +16,7 @@ use crate::ws::frames;
 
 impl Core {
     /// Gives a connection its session, a new one or the one that is there, and answers the CONNECT.
-    pub(super) fn attach(&mut self, slot: u32, broker: &Arc<Broker>, request: Request) {
+    pub(super) fn attach(&mut self, slot: u32, broker: &Arc<Broker>, mut request: Request) {
         let hash = self.process.owners.hash_one((&*broker.name, &*request.client_id));
         let found = self.directory.find(hash, |session| {
             let homed = &self.sessions[session as usize];
@@ -42,22 +42,16 @@ impl Core {
         (homed.will_at, homed.ends_at) = (0, 0);
         homed.session.expiry_s = request.granted_expiry_s;
         homed.session.will =
-            request.will.map(|(message, delay_s)| Box::new(SessionWill { message, delay_s }));
+            request.will.take().map(|(message, delay_s)| Box::new(SessionWill { message, delay_s }));
         homed.session.resume();
         let connection = &mut self.connections[slot as usize];
         connection.session = session;
-        connection.user = request.user;
+        connection.user = request.user.take();
         let counters = self.broker_counters(broker);
         counters.connects.add(1);
         counters.connected.add(1);
-        let accept = Accept {
-            session_present: present.is_some(),
-            assigned_client_id: request.assigned.then_some(&*request.client_id),
-            requested_expiry_s: request.requested_expiry_s,
-            granted_expiry_s: request.granted_expiry_s,
-        };
         let (protocol, mut out, _) = parts!(self, slot);
-        protocol.accept(&accept, &self.process.settings, &mut out);
+        protocol.accept(&request.accept(present.is_some()), &self.process.settings, &mut out);
         if present.is_some() {
             self.set_members_online(session, true);
             self.pump(slot);
@@ -166,9 +160,11 @@ impl Core {
         if homed.session.expiry_s == 0 {
             return self.end_session(session);
         }
-        homed.will_at = homed.session.will_due(now).unwrap_or(0);
+        // The second `now` has partly passed: what lasts some seconds ends in the second after, not too early.
+        let due = homed.session.will_due(now).unwrap_or(0);
+        homed.will_at = if due > now { due.saturating_add(1) } else { due };
         if homed.session.expiry_s != Session::NO_EXPIRY {
-            homed.ends_at = now.saturating_add(homed.session.expiry_s);
+            homed.ends_at = now.saturating_add(homed.session.expiry_s).saturating_add(1);
         }
         self.set_members_online(session, false);
         self.pass_on_waiting(session);
@@ -305,8 +301,8 @@ impl Core {
     }
 }
 
-/// When a client that was last heard at `heard` is given up: after one and a half times its keep alive.
+/// When a client that was last heard at `heard` is given up: after one and a half times its keep alive, not before.
 fn keep_alive_deadline(heard: Seconds, keep_alive_s: u16) -> Option<Seconds> {
     let keep_alive = Seconds::from(keep_alive_s);
-    (keep_alive > 0).then(|| heard + keep_alive + keep_alive / 2 + 1)
+    (keep_alive > 0).then(|| heard + keep_alive + keep_alive.div_ceil(2) + 1)
 }

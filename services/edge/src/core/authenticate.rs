@@ -15,9 +15,10 @@ const ASSIGNED_ID_BYTES: usize = 12;
 
 impl Core {
     /// The other core that owns the sessions of this client id, if one does.
-    pub(super) fn owned_elsewhere(&self, _slot: u32, connect: &Connect<'_>) -> Option<u16> {
-        // A client id that we choose is chosen to be ours.
-        if connect.client_id.is_empty() || self.process.mailboxes.len() == 1 {
+    pub(super) fn owner_elsewhere(&self, slot: u32, connect: &Connect<'_>) -> Option<u16> {
+        // A client id that we choose is chosen to be ours. A second CONNECT is an error, here and anywhere.
+        let first = self.connections[slot as usize].protocol.decoding_version().is_none();
+        if !first || connect.client_id.is_empty() {
             return None;
         }
         let owner = self.process.owner(&self.process.broker, connect.client_id);
@@ -67,7 +68,7 @@ impl Core {
         }
     }
 
-    /// The client is who it says; may it have the will it wants?
+    /// The client is who it says; may it have the will it wants, and can it take the answer?
     fn admit(&mut self, slot: u32, request: Request) {
         if let Some((will, _)) = &request.will {
             let authenticator = &self.process.authenticator;
@@ -80,6 +81,12 @@ impl Core {
                     "not allowed to publish the will's topic",
                 );
             }
+        }
+        let protocol = &self.connections[slot as usize].protocol;
+        if !protocol.takes_accept(&request.accept(false), &self.process.settings) {
+            self.counters().refused_connect.add(1);
+            let what = "Maximum Packet Size is too small for the answer";
+            return self.refuse(slot, ReasonCode::PACKET_TOO_LARGE, what);
         }
         let broker = self.process.broker.clone();
         self.attach(slot, &broker, request);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use millrace_session::{Connection, Message, Seconds};
+use millrace_session::{Accept, Connection, Message, Seconds};
 use mio::net::TcpStream;
 
 use crate::outbound::Outbound;
@@ -95,6 +95,18 @@ pub(crate) struct Request {
     pub(crate) granted_expiry_s: u32,
     pub(crate) user: Option<Arc<str>>,
     pub(crate) will: Option<(Arc<Message>, u32)>,
+}
+
+impl Request {
+    /// What it is answered with when the client is let in.
+    pub(crate) fn accept(&self, session_present: bool) -> Accept<'_> {
+        Accept {
+            session_present,
+            assigned_client_id: self.assigned.then_some(&*self.client_id),
+            requested_expiry_s: self.requested_expiry_s,
+            granted_expiry_s: self.granted_expiry_s,
+        }
+    }
 }
 
 /// A connection on its way to the core that owns its client id.

@@ -16,6 +16,8 @@ use crate::outbound::Room;
 
 /// Runs from here on are referred to by several receivers instead of copied for each, bytes.
 const SHARE_RUN_BYTES_MIN: usize = 2048;
+/// Bytes for one socket that are written at once instead of at the end of the turn: they are still in the cache.
+const FLUSH_BYTES: usize = 256 * 1024;
 
 impl Core {
     /// Hands a message to this core's receivers.
@@ -80,19 +82,20 @@ impl Core {
             return count(counters, outcome);
         }
         let soft_bytes = self.process.limits.outbound_soft_bytes as usize;
+        let hard_bytes = self.process.limits.outbound_hard_bytes as usize;
         let (protocol, mut out, _) = parts!(self, homed.connection);
-        let mut congested = false;
+        let mut behind = None;
         if out.busy
             && delivery.qos == QoS::AtMostOnce
-            && out.outbound().room(soft_bytes, self.now_ms) == Room::Congested
+            && out.outbound().room(soft_bytes, hard_bytes, self.now_ms) == Room::Congested
         {
             // Append all the same: it is the publisher that waits.
             out.busy = false;
-            congested = true;
+            behind = Some(homed.connection);
         }
         count(counters, homed.session.deliver(delivery, Some(protocol), settings, self.now, &mut out));
-        if let Some(from) = from.filter(|_| congested) {
-            self.congested(from);
+        if let (Some(behind), Some(from)) = (behind, from) {
+            self.hold_up(behind, from);
         }
     }
 
@@ -106,12 +109,10 @@ impl Core {
     }
 
     pub(super) fn deliver_mailed_run(&mut self, run: &Run) {
-        if self.deliver_run(&run.routes, &run.bytes, run.is_v5, run.count, run.from) {
-            self.congested(run.from);
-        }
+        self.deliver_run(&run.routes, &run.bytes, run.is_v5, run.count, run.from);
     }
 
-    /// Hands a run to this core's receivers. True when one of them is behind and the publisher should wait.
+    /// Hands a run to this core's receivers.
     pub(super) fn deliver_run(
         &mut self,
         routes: &Routes,
@@ -119,14 +120,14 @@ impl Core {
         is_v5: bool,
         count: usize,
         from: ConnectionId,
-    ) -> bool {
+    ) {
         let receivers = routes.receivers(self.index);
         let counters = &routes.broker.counters[usize::from(self.index)];
         let soft_bytes = self.process.limits.outbound_soft_bytes as usize;
+        let hard_bytes = self.process.limits.outbound_hard_bytes as usize;
         let mut forms =
             Forms { routes, bytes, is_v5, share: receivers.len() > 1, other: None, shared: [None, None] };
-        let mut congested = false;
-        let mut slow = Vec::new();
+        let (mut slow, mut behind, mut full) = (Vec::new(), Vec::new(), Vec::new());
         for receiver in receivers {
             let Some(homed) = homed(&mut self.sessions, receiver) else { continue };
             if homed.connection == NONE
@@ -141,9 +142,9 @@ impl Core {
                 continue;
             }
             if out.busy {
-                match out.outbound().room(soft_bytes, self.now_ms) {
+                match out.outbound().room(soft_bytes, hard_bytes, self.now_ms) {
                     Room::Free => {}
-                    Room::Congested => congested = true,
+                    Room::Congested => behind.push(homed.connection),
                     Room::Full => {
                         counters.dropped_busy.add(count);
                         continue;
@@ -152,11 +153,19 @@ impl Core {
             }
             forms.append(protocol.version() == Version::V5, &mut out);
             counters.sent.add(count);
+            if !out.busy && out.outbound().len() >= FLUSH_BYTES {
+                full.push(homed.connection);
+            }
+        }
+        for connection in full {
+            self.flush(connection);
+        }
+        for connection in behind {
+            self.hold_up(connection, from);
         }
         if !slow.is_empty() {
             self.deliver_run_singly(routes, bytes, is_v5, &slow, from);
         }
-        congested
     }
 
     /// For receivers whose packets differ from everybody else's.
@@ -177,15 +186,6 @@ impl Core {
                 self.deliver_one(&routes.broker, receiver, &message, Some(from), 0);
             }
         });
-    }
-
-    /// The receivers of a publisher are behind.
-    fn congested(&mut self, publisher: ConnectionId) {
-        if publisher.core == self.index {
-            self.pause(publisher);
-        } else {
-            self.post(publisher.core, Mail::Congested(publisher));
-        }
     }
 }
 

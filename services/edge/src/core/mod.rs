@@ -6,6 +6,7 @@
 mod accept;
 mod attach;
 mod authenticate;
+mod congestion;
 pub(crate) mod connection;
 mod deliver;
 mod directory;
@@ -32,9 +33,10 @@ use crate::broker::Broker;
 use crate::clock::{Millis, seconds};
 use crate::mailbox::{Mail, Mailbox};
 use crate::metrics::{BrokerCounters, CoreCounters, Count};
-use crate::outbound::{Flushed, Outbound, OutboundSlot, Pool};
+use crate::outbound::{Flushed, GRACE_MS, Outbound, OutboundSlot, Pool};
 use crate::process::Process;
 pub(crate) use accept::Listener;
+use congestion::Behind;
 use connection::{Connected, ConnectionId, NONE, State};
 use directory::Directory;
 use routes::RouteCache;
@@ -100,10 +102,14 @@ pub(crate) struct Core {
     dirty: Vec<u32>,
     /// Connections that have more to read.
     ready: Vec<u32>,
-    /// Publishers that are not read, with the time until which.
+    /// Publishers that are not read, with the time until which at most.
     paused: Vec<(ConnectionId, Millis)>,
+    /// Receivers that are behind, with the publishers that wait for them.
+    behind: Behind,
     /// Mail for the other cores, by core.
     outgoing: Vec<Vec<Mail>>,
+    /// Bytes of that mail, by core.
+    outgoing_bytes: Vec<usize>,
     incoming: Vec<Mail>,
     generation: u32,
     now_ms: Millis,
@@ -128,7 +134,9 @@ impl Core {
             dirty: Vec::new(),
             ready: Vec::new(),
             paused: Vec::new(),
+            behind: Behind::default(),
             outgoing: (0..cores).map(|_| Vec::new()).collect(),
+            outgoing_bytes: vec![0; cores],
             incoming: Vec::new(),
             generation: 0,
             now_ms: process.clock.now(),
@@ -181,7 +189,7 @@ impl Core {
         if !self.paused.is_empty() || self.stopping {
             timeout = timeout.min(PAUSE_MS);
         }
-        if !self.ready.is_empty() || !self.mailbox().sleep() {
+        if !self.ready.is_empty() || self.has_relief() || !self.mailbox().sleep() {
             timeout = 0;
         }
         let result = self.poll.poll(events, Some(Duration::from_millis(timeout)));
@@ -203,6 +211,7 @@ impl Core {
         self.read_ready();
         self.take_mail();
         self.look_at_due();
+        self.relieve();
         self.resume_paused();
         // Writing may end a connection, which may publish a will, which is more to write.
         loop {
@@ -260,7 +269,8 @@ impl Core {
                 Mail::Shared { routes, receiver, message, group } => {
                     self.deliver_one(&routes.broker, &receiver, &message, None, group);
                 }
-                Mail::Congested(id) => self.pause(id),
+                Mail::Congested(id) => self.pause(id, GRACE_MS),
+                Mail::Relieved(id) => self.resume(id),
                 Mail::Authenticated { connection, accepted } => self.authenticated(connection, accepted),
             }
         }
@@ -269,44 +279,18 @@ impl Core {
 
     /// Leaves mail for another core; it goes at the end of the turn.
     fn post(&mut self, core: u16, mail: Mail) {
+        self.outgoing_bytes[usize::from(core)] += mail.size();
         self.outgoing[usize::from(core)].push(mail);
     }
 
     fn send_mail(&mut self) {
         for (core, batch) in self.outgoing.iter_mut().enumerate() {
-            if !batch.is_empty() && self.process.mailboxes[core].deliver(batch) {
-                self.process.counters[usize::from(self.index)].wakes.add(1);
-            }
-        }
-    }
-
-    /// Does not read a publisher for a moment, because its receivers are behind.
-    fn pause(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connection_of(id) else { return };
-        if !connection.paused {
-            connection.paused = true;
-            self.paused.push((id, self.now_ms + PAUSE_MS));
-            self.process.broker.counters[usize::from(self.index)].pauses.add(1);
-        }
-    }
-
-    fn resume_paused(&mut self) {
-        if self.paused.is_empty() {
-            return;
-        }
-        let mailbox_max = self.process.limits.mailbox_bytes_max as usize;
-        let overfull = self.process.mailboxes.iter().any(|mailbox| mailbox.bytes() > mailbox_max / 2);
-        for (id, until) in std::mem::take(&mut self.paused) {
-            if until > self.now_ms || overfull {
-                self.paused.push((id, until));
+            if batch.is_empty() {
                 continue;
             }
-            if let Some(connection) = self.connection_of(id) {
-                connection.paused = false;
-                self.digest_held(id.slot);
-            }
-            if self.connection_of(id).is_some_and(|connection| !connection.paused) {
-                self.make_readable(id.slot);
+            let bytes = std::mem::take(&mut self.outgoing_bytes[core]);
+            if self.process.mailboxes[core].deliver(batch, bytes) {
+                self.process.counters[usize::from(self.index)].wakes.add(1);
             }
         }
     }

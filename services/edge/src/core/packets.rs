@@ -32,65 +32,54 @@ impl Core {
                 continue;
             }
             let framed = match frame(rest, self.process.limits.packet_size_max) {
-                Ok(Ok(framed)) => framed,
                 Ok(Err(bytes)) => {
                     needed = bytes;
                     break;
                 }
-                Err(error) => {
-                    self.finish_run(slot, bytes, run.take());
-                    self.undecodable(slot, error, None);
-                    return None;
-                }
+                other => other.map(Result::ok),
             };
-            let packet = decode(
-                framed.first,
-                framed.body,
-                self.connections[slot as usize].protocol.decoding_version(),
-            );
-            let packet = match packet {
-                Ok(Packet::Publish(publish)) if self.may_run(slot, framed.first, &publish) => {
-                    // A run ends where its topic does.
-                    self.finish_run(slot, bytes, run.take());
+            // Handing a run on may end any connection, this one too.
+            if !self.finish_run(slot, bytes, run.take()) {
+                return None;
+            }
+            let framed = match framed {
+                Ok(framed) => framed?,
+                Err(error) => return self.undecodable(slot, error, None),
+            };
+            let version = self.connections[slot as usize].protocol.decoding_version();
+            let packet = match decode(framed.first, framed.body, version) {
+                Ok(packet) => packet,
+                Err(error) => return self.undecodable(slot, error, Some((framed.first, framed.body))),
+            };
+            match packet {
+                Packet::Publish(publish) if self.may_run(slot, framed.first, &publish) => {
                     run = self.begin_run(slot, &publish, at, framed.size);
                     at += framed.size;
                     continue;
                 }
-                Ok(Packet::Connect(connect)) if self.connections[slot as usize].session == NONE => {
-                    if let Some(owner) = self.owned_elsewhere(slot, &connect) {
-                        let mut moving = bytes[at..mqtt.end].to_vec();
-                        moving.extend_from_slice(&bytes[raw.clone()]);
-                        self.hand_over(slot, owner, moving, raw.len());
-                        return None;
-                    }
-                    Packet::Connect(connect)
-                }
-                Ok(packet) => packet,
-                Err(error) => {
-                    self.finish_run(slot, bytes, run.take());
-                    self.undecodable(slot, error, Some((framed.first, framed.body)));
+                Packet::Connect(connect) if self.owner_elsewhere(slot, &connect).is_some() => {
+                    let mut moving = rest.to_vec();
+                    moving.extend_from_slice(&bytes[raw.clone()]);
+                    let owner = self.owner_elsewhere(slot, &connect)?;
+                    self.hand_over(slot, owner, moving, raw.len());
                     return None;
                 }
-            };
-            self.finish_run(slot, bytes, run.take());
+                packet => self.packet(slot, packet),
+            }
             at += framed.size;
-            self.packet(slot, packet);
-            match self.connections.get(slot as usize) {
-                Some(connection) if connection.state == State::Open => {
-                    if !connection.is_reading() {
-                        break;
-                    }
-                }
-                _ => return None,
+            if !self.is_open(slot) {
+                return None;
+            }
+            if !self.connections[slot as usize].is_reading() {
+                break;
             }
         }
-        self.finish_run(slot, bytes, run.take());
-        match self.connections.get(slot as usize) {
-            Some(connection) if connection.state == State::Open => {
-                Some(Rest { mqtt: at..mqtt.end, raw, needed })
-            }
-            _ => None,
-        }
+        self.finish_run(slot, bytes, run).then_some(Rest { mqtt: at..mqtt.end, raw, needed })
+    }
+
+    /// False once the connection is being closed, or gone.
+    pub(super) fn is_open(&self, slot: u32) -> bool {
+        self.connections.get(slot as usize).is_some_and(|connection| connection.state == State::Open)
     }
 
     /// One packet through the state machine, and what it asks for.
@@ -118,14 +107,12 @@ impl Core {
         }
     }
 
-    fn undecodable(&mut self, slot: u32, error: DecodeError, framed: Option<(u8, &[u8])>) {
-        if !self.connections.contains(slot as usize) {
-            return;
-        }
+    fn undecodable(&mut self, slot: u32, error: DecodeError, framed: Option<(u8, &[u8])>) -> Option<Rest> {
         let (protocol, mut out, _) = parts!(self, slot);
         let closing = protocol.undecodable(error, framed, &mut out);
         let connecting = framed.is_some_and(|(first, _)| first >> 4 == PacketType::Connect as u8);
         self.close_counted(slot, closing, connecting);
+        None
     }
 
     fn close(&mut self, slot: u32, closing: Closing) {

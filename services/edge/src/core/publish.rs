@@ -93,28 +93,26 @@ impl Core {
         Some(RunInProgress { routes, is_v5, bytes: at..at + size, count: 1 })
     }
 
-    /// Hands a run to its receivers.
-    pub(super) fn finish_run(&mut self, slot: u32, bytes: &[u8], run: Option<RunInProgress>) {
-        let Some(RunInProgress { routes, is_v5, bytes: range, count }) = run else { return };
-        if !self.connections.contains(slot as usize) {
-            return;
-        }
+    /// Hands a run to its receivers. False when the connection has ended by that.
+    pub(super) fn finish_run(&mut self, slot: u32, bytes: &[u8], run: Option<RunInProgress>) -> bool {
+        let Some(RunInProgress { routes, is_v5, bytes: range, count }) = run else {
+            return self.is_open(slot);
+        };
         self.count_received(slot, QoS::AtMostOnce, count);
         let from = self.id_of(slot);
         let bytes = &bytes[range];
         let mut mailed: Option<Arc<[u8]>> = None;
         for (core, _) in &routes.cores {
             if *core == self.index {
-                if self.deliver_run(&routes, bytes, is_v5, count, from) {
-                    self.pause(from);
-                }
+                self.deliver_run(&routes, bytes, is_v5, count, from);
                 continue;
             }
             let bytes = mailed.get_or_insert_with(|| bytes.into()).clone();
             let run = Run { routes: routes.clone(), bytes, is_v5, count, from };
             self.post(*core, Mail::Run(Box::new(run)));
-            self.pause_for_mailbox(*core, from);
+            self.hold_up_for_mailbox(*core, from);
         }
+        self.is_open(slot)
     }
 
     /// Carries out a PUBLISH that is not part of a run.
@@ -193,20 +191,12 @@ impl Core {
             }
             self.post(*core, Mail::Publish { routes: routes.clone(), message: message.clone(), from });
             if let Some(from) = from {
-                self.pause_for_mailbox(*core, from);
+                self.hold_up_for_mailbox(*core, from);
             }
         }
         for group in &routes.matched.groups {
             let Some(receiver) = group.pick() else { continue };
             self.deliver_shared(routes, receiver, message, group_id(group));
-        }
-    }
-
-    /// Does not read a publisher while too much waits for another core.
-    fn pause_for_mailbox(&mut self, core: u16, from: ConnectionId) {
-        let waiting = self.process.mailboxes[usize::from(core)].bytes();
-        if waiting > self.process.limits.mailbox_bytes_max as usize {
-            self.pause(from);
         }
     }
 

@@ -19,7 +19,7 @@ impl Entry for Pair {
     }
 
     fn address(key: &u16, _: &Seed) -> u64 {
-        if key % 3 == 0 { 7 } else { u64::from(*key) << 56 | u64::from(*key >> 8) }
+        if key.is_multiple_of(3) { 7 } else { u64::from(*key) << 56 | u64::from(*key >> 8) }
     }
 }
 

@@ -1,0 +1,126 @@
+//! Receivers that are behind, and the publishers that wait for them.
+//!
+//! QoS 0 has no queue. When more than the soft limit waits for a receiver's socket, its publishers are not read until
+//! half of it is written, for as long as the receiver keeps taking bytes (`outbound::GRACE_MS`). A receiver that hardly
+//! moves holds nobody up: it loses messages instead (P9).
+
+use std::collections::{HashMap, VecDeque};
+
+use super::connection::ConnectionId;
+use super::{Core, PAUSE_MS, READ_BYTES};
+use crate::clock::Millis;
+use crate::mailbox::Mail;
+use crate::outbound::GRACE_MS;
+
+/// Publishers that wait, by the connection of the receiver.
+#[derive(Debug, Default)]
+pub(super) struct Behind(HashMap<u32, VecDeque<ConnectionId>>);
+
+impl Core {
+    /// `receiver` is behind: `publisher` is not read until it has caught up.
+    pub(super) fn hold_up(&mut self, receiver: u32, publisher: ConnectionId) {
+        let waiting = self.behind.0.entry(receiver).or_default();
+        // It may wait already, and have gone on because it had waited long enough.
+        if !waiting.contains(&publisher) {
+            waiting.push_back(publisher);
+        }
+        if publisher.core == self.index {
+            self.pause(publisher, GRACE_MS);
+        } else {
+            self.post(publisher.core, Mail::Congested(publisher));
+        }
+    }
+
+    /// Does not read a publisher while too much waits for another core.
+    pub(super) fn hold_up_for_mailbox(&mut self, core: u16, publisher: ConnectionId) {
+        let core = usize::from(core);
+        let waiting = self.process.mailboxes[core].bytes() + self.outgoing_bytes[core];
+        if waiting > self.process.limits.mailbox_bytes_max as usize {
+            self.pause(publisher, PAUSE_MS);
+        }
+    }
+
+    /// True when publishers wait for a receiver that has nothing left to write: nothing else would wake them.
+    pub(super) fn has_relief(&self) -> bool {
+        self.behind.0.keys().any(|receiver| self.waits_for_socket(*receiver) == 0)
+    }
+
+    /// Bytes that wait for the socket of a receiver.
+    fn waits_for_socket(&self, receiver: u32) -> usize {
+        self.connections
+            .get(receiver as usize)
+            .and_then(|connection| connection.outbound.as_ref())
+            .map_or(0, |outbound| outbound.len())
+    }
+
+    /// Lets publishers go on whose receivers have caught up; as many as there is room for what each may send at once.
+    pub(super) fn relieve(&mut self) {
+        if self.behind.0.is_empty() {
+            return;
+        }
+        let soft_bytes = self.process.limits.outbound_soft_bytes as usize;
+        let mut behind = std::mem::take(&mut self.behind.0);
+        behind.retain(|receiver, waiting| {
+            let len = self.waits_for_socket(*receiver);
+            if len < soft_bytes / 2 {
+                let go_on = ((soft_bytes - len) / READ_BYTES).max(1).min(waiting.len());
+                for publisher in waiting.drain(..go_on) {
+                    if publisher.core == self.index {
+                        self.resume(publisher);
+                    } else {
+                        self.post(publisher.core, Mail::Relieved(publisher));
+                    }
+                }
+            }
+            !waiting.is_empty()
+        });
+        // Going on may have held somebody up anew.
+        for (receiver, waiting) in behind {
+            self.behind.0.entry(receiver).or_default().extend(waiting);
+        }
+    }
+
+    /// Does not read a publisher for a while.
+    pub(super) fn pause(&mut self, id: ConnectionId, at_most_ms: Millis) {
+        let Some(connection) = self.connection_of(id) else { return };
+        if !connection.paused {
+            connection.paused = true;
+            self.paused.push((id, self.now_ms + at_most_ms));
+            self.process.broker.counters[usize::from(self.index)].pauses.add(1);
+        }
+    }
+
+    /// Reads a publisher again.
+    pub(super) fn resume(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connection_of(id).filter(|connection| connection.paused) else { return };
+        connection.paused = false;
+        self.paused.retain(|(paused, _)| *paused != id);
+        self.digest_held(id.slot);
+        if self.connection_of(id).is_some_and(|connection| connection.readable) {
+            self.make_readable(id.slot);
+        }
+    }
+
+    /// Reads publishers again that have waited long enough.
+    pub(super) fn resume_paused(&mut self) {
+        if self.paused.iter().all(|(_, until)| *until > self.now_ms) {
+            return;
+        }
+        let mailbox_max = self.process.limits.mailbox_bytes_max as usize;
+        let overfull = self.process.mailboxes.iter().any(|mailbox| mailbox.bytes() > mailbox_max / 2);
+        let due: Vec<ConnectionId> = self
+            .paused
+            .iter()
+            .filter(|(_, until)| *until <= self.now_ms && !overfull)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in due {
+            self.resume(id);
+        }
+        // A connection that is gone can no longer be resumed.
+        let now_ms = self.now_ms;
+        let mut paused = std::mem::take(&mut self.paused);
+        paused.retain(|(id, until)| *until > now_ms || self.connection_of(*id).is_some());
+        self.paused = paused;
+    }
+}

@@ -1,0 +1,253 @@
+#!/usr/bin/env bash
+# Real MQTT clients against the built broker.
+#
+#   MILLRACE=target/release/millrace services/millrace/tests/clients/run.sh [suite...]
+#
+# Suites: mosquitto, paho, gmqtt, aiomqtt, mqttjs, go, browser; all of them when none is named. Each has brokers of its
+# own on free loopback ports: an open one, and one with a password file and a rules file. What the clients need is
+# installed into target/clients once. What cannot be had here is said with a line that starts with SKIPPED.
+#
+# A suite is a program that prints a line for each check ("ok <suite>: ...", "FAILED: <suite>: ...", "SKIPPED: <suite>:
+# ...") and finds its brokers in the environment: OPEN_PORT, OPEN_WS, GUARDED_PORT, GUARDED_WS (see guard() for users
+# and rules), all on 127.0.0.1.
+set -uo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../../../.." && pwd)
+target=${CARGO_TARGET_DIR:-$root/target}
+cache=$target/clients
+suite_seconds_max=120
+start_seconds_max=10
+stop_seconds_max=15
+
+suites=("$@")
+[ ${#suites[@]} -gt 0 ] || suites=(mosquitto paho gmqtt aiomqtt mqttjs go browser)
+millrace=$(realpath -e -- "${MILLRACE:-$target/release/millrace}" 2>/dev/null) || {
+    echo "FAILED: clients: there is no broker to test: build it (cargo build --release -p millrace) or set MILLRACE"
+    exit 1
+}
+# What this machine sets for its own broker is not for these.
+unset "${!MILLRACE_@}"
+mkdir -p "$cache" || exit 1
+work=$(mktemp -d) || exit 1
+results=$work/results
+: >"$results"
+brokers=()
+
+cleanup() {
+    for pid in "${brokers[@]}"; do kill -KILL "$pid" 2>/dev/null; done
+    rm -rf "$work"
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM
+
+# Prints a line and counts it.
+say() { tee -a "$results" <<<"$1"; }
+has() { command -v "$1" >/dev/null 2>&1; }
+
+# Waits until a command succeeds: wait_for SECONDS COMMAND...
+wait_for() {
+    local end=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        [ "$SECONDS" -lt "$end" ] || return 1
+        sleep 0.02
+    done
+}
+
+# -- brokers
+
+# Starts one and sets the port variables: start PREFIX FLAG...
+start() {
+    local prefix=$1 log=$work/$suite-$1.log
+    shift
+    "$millrace" serve --mqtt-listen=127.0.0.1:0 --ws-listen=127.0.0.1:0 --http-listen=127.0.0.1:0 \
+        --data-dir="$work/data" "$@" 2>"$log" &
+    local pid=$!
+    brokers+=("$pid")
+    if ! wait_for "$start_seconds_max" is_up "$pid" "$log" || ! kill -0 "$pid" 2>/dev/null; then
+        say "FAILED: $suite: the broker did not start: $(tail -1 "$log")"
+        return 1
+    fi
+    local port ws
+    port=$(sed -nE 's#.*mqtt://127\.0\.0\.1:([0-9]+).*#\1#p' "$log" | head -1)
+    ws=$(sed -nE 's#.* ws://127\.0\.0\.1:([0-9]+).*#\1#p' "$log" | head -1)
+    export "${prefix}_PORT=$port" "${prefix}_WS=$ws"
+}
+
+# True when there is nothing left to wait for: it listens, or it has ended.
+is_up() { grep -qs 'HTTP is open' "$2" || ! kill -0 "$1" 2>/dev/null; }
+is_gone() { ! kill -0 "$1" 2>/dev/null; }
+
+# Users and rules of the guarded broker.
+guard() {
+    printf 'right' | "$millrace" passwd "$work/users.txt" ann --stdin 2>>"$work/passwd.log" || return 1
+    cat >"$work/rules.txt" <<'RULES'
+deny   all        *    closed/#
+deny   subscribe  *    writeonly/#
+deny   publish    *    readonly/#
+allow  all        ann  #
+RULES
+    start GUARDED --password-file="$work/users.txt" --rules-file="$work/rules.txt"
+}
+
+# The brokers of a suite must still be there, end in order, and must not have panicked.
+stop() {
+    local pid code wrong=
+    for pid in "${brokers[@]}"; do
+        kill -TERM "$pid" 2>/dev/null || wrong="it was gone before the end"
+        wait_for "$stop_seconds_max" is_gone "$pid" || { wrong="it did not stop"; kill -KILL "$pid"; }
+        wait "$pid"
+        code=$?
+        [ -n "$wrong" ] || [ "$code" = 0 ] || wrong="it ended with code $code"
+    done
+    brokers=()
+    if grep -E 'panicked| ERROR ' "$work/$suite"-*.log; then wrong="its log has errors"; fi
+    if [ -n "$wrong" ]; then say "FAILED: $suite: broker: $wrong"; else say "ok $suite: the brokers end in order"; fi
+}
+
+# -- what the clients need
+
+apt_updated=
+# Installs Debian packages where that is possible.
+packages() {
+    [ "$(id -u)" = 0 ] && has apt-get || return 1
+    [ -n "$apt_updated" ] || apt-get update -qq >/dev/null 2>&1 || return 1
+    apt_updated=yes
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null 2>&1
+}
+
+# A program, by name or from Debian packages: need PROGRAM PACKAGE...
+need() {
+    local program=$1
+    shift
+    has "$program" || packages "$@" || has "$program" && return
+    say "SKIPPED: $suite: $program is not installed; install it (Debian: apt-get install $*)"
+    return 1
+}
+
+# Runs an installation and shows what it said only when it failed.
+install() {
+    "$@" >"$work/install.log" 2>&1 && return
+    tail -15 "$work/install.log"
+    return 1
+}
+
+need_python() {
+    need python3 python3 python3-venv || return 1
+    local venv=$cache/python
+    cmp -s "$here/requirements.txt" "$venv/installed.txt" && return
+    echo "installing the Python clients into $venv"
+    rm -rf "$venv"
+    { install python3 -m venv "$venv" || { packages python3-venv && rm -rf "$venv" && install python3 -m venv "$venv"; }; } \
+        && install "$venv/bin/pip" install --disable-pip-version-check --no-deps -r "$here/requirements.txt" \
+        && cp "$here/requirements.txt" "$venv/installed.txt" && return
+    say "SKIPPED: $suite: the Python clients cannot be installed here (python3 -m venv, pip)"
+    return 1
+}
+
+need_node() {
+    need node nodejs npm && need npm npm || return 1
+    local folder=$cache/node
+    export NODE_CLIENTS=$folder
+    cmp -s "$here/package-lock.json" "$folder/installed.json" && return
+    echo "installing the JavaScript clients into $folder"
+    rm -rf "$folder"
+    mkdir -p "$folder"
+    cp "$here/package.json" "$here/package-lock.json" "$folder"
+    install npm ci --prefix "$folder" --no-audit --no-fund --ignore-scripts \
+        && cp "$here/package-lock.json" "$folder/installed.json" && return
+    say "SKIPPED: $suite: the JavaScript clients cannot be installed here (npm ci)"
+    return 1
+}
+
+need_go() {
+    need go golang || return 1
+    mkdir -p "$cache/go"
+    echo "building the Go clients"
+    (cd "$here/go" && install go mod download) || {
+        say "SKIPPED: $suite: the Go clients cannot be downloaded here (go mod download)"
+        return 1
+    }
+    (cd "$here/go" && install go test -c -o "$cache/go/clients.test" .) && return
+    say "FAILED: $suite: the Go test does not build"
+    return 1
+}
+
+need_chromium() {
+    local name
+    for try in first installed; do
+        for name in chromium chromium-browser google-chrome; do
+            has "$name" && CHROMIUM=$(command -v "$name") && export CHROMIUM && return
+        done
+        [ "$try" = installed ] || packages chromium
+    done
+    say "SKIPPED: $suite: there is no Chromium; install it (Debian: apt-get install chromium)"
+    return 1
+}
+
+# -- suites
+
+python() { PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 "$cache/python/bin/python" "$here/$1"; }
+
+# What `go test` prints, as lines of a suite.
+go_lines() {
+    sed -uE -e 's/^ *--- PASS: Test([^ ]*).*/ok go: \1/' -e 's/^ *--- FAIL: Test([^ ]*).*/FAILED: go: \1/' \
+        -e 's/^ *--- SKIP: Test([^ ]*).*/SKIPPED: go: \1/' -e '/^(=== |PASS$|FAIL$)/d'
+}
+
+limited() { timeout --kill-after=5 "$suite_seconds_max" "$@"; }
+export -f python go_lines
+export here cache
+
+run_mosquitto() { limited "$here/mosquitto.sh"; }
+run_paho() { limited bash -c 'python paho_test.py'; }
+run_gmqtt() { limited bash -c 'python gmqtt_test.py'; }
+run_aiomqtt() { limited bash -c 'python aiomqtt_test.py'; }
+run_mqttjs() { limited node --test --test-reporter="$here/reporter.mjs" "$here/mqttjs.test.mjs"; }
+run_go() { limited "$cache/go/clients.test" -test.v -test.timeout="${suite_seconds_max}s" 2>&1 | go_lines; }
+run_browser() { limited node "$here/browser.mjs"; }
+
+prepare() {
+    case $1 in
+    mosquitto) need mosquitto_sub mosquitto-clients && need mosquitto_pub mosquitto-clients ;;
+    paho | gmqtt | aiomqtt) need_python ;;
+    mqttjs) need_node ;;
+    go) need_go ;;
+    browser) need_node && need_chromium ;;
+    *)
+        say "FAILED: $1: there is no such suite"
+        return 1
+        ;;
+    esac
+}
+
+# The port of a broker that was here before is nobody's now: each suite has its own users file too.
+for suite in "${suites[@]}"; do
+    echo "== $suite"
+    prepare "$suite" || continue
+    began=$SECONDS
+    rm -f "$work/users.txt"
+    if start OPEN && guard; then
+        : >"$work/output"
+        "run_$suite" >>"$work/output" 2>&1 &
+        running=$!
+        # Shown while it comes.
+        tail -n +1 -s 0.1 -f --pid="$running" "$work/output"
+        wait "$running"
+        code=$?
+        cat "$work/output" >>"$results"
+        if [ "$code" != 0 ] && ! grep -q "^FAILED: $suite: " "$work/output"; then
+            [ "$code" != 124 ] || code="no end after $suite_seconds_max seconds"
+            say "FAILED: $suite: the suite ended with $code"
+        elif ! grep -q "^ok $suite: " "$work/output"; then
+            say "FAILED: $suite: no check ran"
+        fi
+    fi
+    stop
+    echo "== $suite took $((SECONDS - began)) s"
+done
+
+count() { grep -c "^$1" "$results"; }
+failed=$(count 'FAILED: ')
+echo "clients: $(count 'ok ') passed, $failed failed, $(count 'SKIPPED: ') skipped"
+[ "$failed" = 0 ]
