@@ -1,11 +1,8 @@
 //! Every limit of the edge: name, unit, default, why.
 
-use serde::{Deserialize, Serialize};
-
 /// The limits of an edge process. Each is a setting of the same name (`--packet-size-max`, `packet_size_max` in the
 /// file, `MILLRACE_PACKET_SIZE_MAX`).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Connections at once, of all brokers. Beyond it a new connection is closed (or answered with 0x89).
     pub connections_max: u32,
@@ -48,6 +45,8 @@ pub struct Limits {
     pub outbound_hard_bytes: u32,
     /// Bytes between two cores above which publishers are not read for a while.
     pub mailbox_bytes_max: u32,
+    /// Seconds between updates of the `$SYS` topics of each broker; 0: never.
+    pub sys_interval_s: u16,
     /// Largest HTTP request head of a WebSocket handshake, bytes.
     pub http_head_bytes_max: u16,
 }
@@ -74,6 +73,7 @@ impl Default for Limits {
             outbound_soft_bytes: 1024 * 1024,
             outbound_hard_bytes: 64 * 1024 * 1024,
             mailbox_bytes_max: 4 * 1024 * 1024,
+            sys_interval_s: 10,
             http_head_bytes_max: 8192,
         }
     }

@@ -19,6 +19,11 @@ impl Count {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_sub(n as u64), Ordering::Relaxed);
     }
 
+    /// The sum over the cores. A gauge of one core may have wrapped below zero: the client came on another.
+    pub(crate) fn sum<'c>(counts: impl Iterator<Item = &'c Self>) -> u64 {
+        counts.fold(0, |sum, count| sum.wrapping_add(count.get()))
+    }
+
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -68,6 +73,7 @@ counters! {
         refused_silent: "counter" "millrace_connections_refused_total" ["reason=\"connect_timeout\""] "Connections closed before they belonged to a broker, by reason.",
         refused_first: "counter" "millrace_connections_refused_total" ["reason=\"first_packet\""] "Connections closed before they belonged to a broker, by reason.",
         refused_connect: "counter" "millrace_connections_refused_total" ["reason=\"invalid_connect\""] "Connections closed before they belonged to a broker, by reason.",
+        refused_frame: "counter" "millrace_connections_refused_total" ["reason=\"websocket_frame\""] "Connections closed before they belonged to a broker, by reason.",
         refused_closed: "counter" "millrace_connections_refused_total" ["reason=\"closed_by_peer\""] "Connections closed before they belonged to a broker, by reason.",
     }
 }
@@ -88,6 +94,10 @@ counters! {
         ended_malformed: "counter" "millrace_disconnects_total" ["reason=\"malformed_packet\""] "Connections that ended, by reason.",
         ended_protocol: "counter" "millrace_disconnects_total" ["reason=\"protocol_error\""] "Connections that ended, by reason.",
         ended_too_large: "counter" "millrace_disconnects_total" ["reason=\"packet_too_large\""] "Connections that ended, by reason.",
+        ended_frame: "counter" "millrace_disconnects_total" ["reason=\"websocket_frame\""] "Connections that ended, by reason.",
+        ended_topic: "counter" "millrace_disconnects_total" ["reason=\"invalid_topic\""] "Connections that ended, by reason.",
+        ended_alias: "counter" "millrace_disconnects_total" ["reason=\"topic_alias\""] "Connections that ended, by reason.",
+        ended_receive_maximum: "counter" "millrace_disconnects_total" ["reason=\"receive_maximum\""] "Connections that ended, by reason.",
         ended_slow: "counter" "millrace_disconnects_total" ["reason=\"outbound_limit\""] "Connections that ended, by reason.",
         ended_shutdown: "counter" "millrace_disconnects_total" ["reason=\"shutdown\""] "Connections that ended, by reason.",
         ended_other: "counter" "millrace_disconnects_total" ["reason=\"other\""] "Connections that ended, by reason.",

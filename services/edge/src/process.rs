@@ -12,7 +12,7 @@ use crate::clock::{Clock, Millis};
 use crate::config::Config;
 use crate::limits::Limits;
 use crate::mailbox::Mailbox;
-use crate::metrics::{self, BrokerCounters, CoreCounters};
+use crate::metrics::{self, BrokerCounters, CoreCounters, Count};
 
 /// An event loop that has not turned for this long is stuck.
 const STUCK_MS: Millis = 5_000;
@@ -45,7 +45,7 @@ impl Process {
 
     /// Open connections on all cores.
     pub(crate) fn open_connections(&self) -> u64 {
-        self.counters.iter().map(|core| core.open.get()).sum()
+        Count::sum(self.counters.iter().map(|core| &core.open))
     }
 
     pub(crate) fn stop(&self) {

@@ -192,6 +192,8 @@ fn socket(address: SocketAddr, shared: bool) -> io::Result<Socket> {
         socket.set_reuse_port(true)?;
     }
     socket.set_nonblocking(true)?;
+    // Accepted sockets inherit it (tcp(7)), which saves a system call for each.
+    socket.set_tcp_nodelay(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket)

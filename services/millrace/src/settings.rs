@@ -169,7 +169,10 @@ fn combine(args: ServeArgs) -> Result<Settings, String> {
             "mqtt_listen and ws_listen are both off, so no client could connect: leave one of them on".into(),
         );
     }
-    let exposed = mqtt_listen.iter().chain(&ws_listen).find(|at| !at.ip().to_canonical().is_loopback());
+    // A proxy in front means that others come through it, however close it stands.
+    let proxied = !args.proxy_protocol_from.is_empty();
+    let exposed =
+        mqtt_listen.iter().chain(&ws_listen).find(|at| proxied || !at.ip().to_canonical().is_loopback());
     let allow_anonymous = match (args.allow_anonymous, &args.password_file, exposed) {
         (Some(false), None, _) => {
             return Err(

@@ -135,7 +135,7 @@ fn a_variable_that_is_no_setting_is_told_and_an_empty_one_is_unset() {
 fn nobody_unknown_is_let_in_from_outside_unless_that_was_said() {
     // Flags, then: who may connect (anonymous, open to everybody) or the words of the refusal.
     type Case<'a> = (&'a [&'a str], Result<(bool, bool), &'a str>);
-    let cases: [Case; 16] = [
+    let cases: [Case; 17] = [
         (&[], Ok((true, false))),
         (&["--allow-anonymous"], Ok((true, false))),
         (&["--allow-anonymous=true"], Ok((true, false))),
@@ -146,6 +146,7 @@ fn nobody_unknown_is_let_in_from_outside_unless_that_was_said() {
         (&["--mqtt-listen=[::1]:1"], Ok((true, false))),
         (&["--mqtt-listen=[::ffff:127.0.0.1]:1"], Ok((true, false))),
         (&["--mqtt-listen=0.0.0.0:1"], Err("0.0.0.0:1 can be reached by others")),
+        (&["--proxy-protocol-from=127.0.0.1"], Err("127.0.0.1:1883 can be reached by others")),
         (&["--mqtt-listen=[::]:1"], Err("[::]:1 can be reached by others")),
         (&["--mqtt-listen=127.0.0.1:1,10.0.0.1:1"], Err("Set --password-file FILE")),
         (&["--ws-listen=192.168.1.5:1"], Err("or --allow-anonymous to accept everybody")),

@@ -28,6 +28,9 @@ pub enum DecodeError {
     /// A topic filter that breaks the rules of section 4.7, or a bad `$share` name.
     #[error("invalid topic filter")]
     TopicFilter,
+    /// A topic alias of 0. One over the maximum is the session's to find.
+    #[error("topic alias 0")]
+    TopicAlias,
 }
 
 impl DecodeError {
@@ -40,6 +43,7 @@ impl DecodeError {
             Self::TooLarge { .. } => ReasonCode::PACKET_TOO_LARGE,
             Self::TopicName => ReasonCode::TOPIC_NAME_INVALID,
             Self::TopicFilter => ReasonCode::TOPIC_FILTER_INVALID,
+            Self::TopicAlias => ReasonCode::TOPIC_ALIAS_INVALID,
         }
     }
 }

@@ -22,11 +22,27 @@ impl Connection {
     //= [MQTT-3.2.0-1] [MQTT-3.1.4-5] v5
     //= [MQTT-3.1.4-4] [MQTT-3.2.0-1] v3.1.1
     pub fn accept(&mut self, accept: &Accept<'_>, settings: &Settings, out: &mut impl Out) {
+        self.encode_accept(accept, settings, out);
+        self.open();
+    }
+
+    /// False when the CONNACK of [`Connection::accept`] would be over the client's Maximum Packet Size: then the client
+    /// can only be refused.
+    //= [MQTT-3.1.2-24] v5
+    pub fn takes_accept(&self, accept: &Accept<'_>, settings: &Settings) -> bool {
+        if !self.has_packet_size_max() {
+            return true;
+        }
+        let mut connack = Vec::new();
+        self.encode_accept(accept, settings, &mut connack);
+        connack.len() <= self.packet_size_max()
+    }
+
+    fn encode_accept(&self, accept: &Accept<'_>, settings: &Settings, out: &mut impl Out) {
         let mut properties = Vec::new();
         if self.version() == Version::V5 {
             self.accept_properties(accept, settings, &mut properties);
         }
-        self.open();
         let connack = ConnAck {
             //= [MQTT-3.2.2-2] [MQTT-3.2.2-3] v5 v3.1.1
             //= [MQTT-3.2.2-1] v3.1.1
@@ -64,7 +80,11 @@ impl Connection {
     }
 }
 
-/// Appends a CONNACK that refuses. `what` goes to a 5.0 client as reason string when it fits.
+/// Bytes of a 5.0 CONNACK without properties.
+const PLAIN_CONNACK_BYTES: usize = 5;
+
+/// Appends a CONNACK that refuses. `what` goes to a 5.0 client as reason string when it fits. Nothing is said to a
+/// client that takes no packet of that size.
 pub(crate) fn refusal(
     version: Version,
     reason: ReasonCode,
@@ -72,6 +92,9 @@ pub(crate) fn refusal(
     packet_size_max: usize,
     out: &mut impl Out,
 ) {
+    if packet_size_max < PLAIN_CONNACK_BYTES {
+        return;
+    }
     let mut properties = Vec::new();
     //= [MQTT-3.2.2-19] v5
     if version == Version::V5 && what.len() + 16 <= packet_size_max {
@@ -100,3 +123,7 @@ impl Session {
         (asked, asked.min(settings.session_expiry_max_s))
     }
 }
+
+#[cfg(test)]
+#[path = "connack_tests.rs"]
+mod tests;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use millrace_mqtt::{
     Ack, Connect, DecodeError, Disconnect, Packet, PacketId, PacketType, Properties, Property, Publish, QoS,
-    ReasonCode, Subscribe, Version, encode, topic,
+    ReasonCode, Subscribe, Unsubscribe, Version, encode, topic,
 };
 
 use crate::aliases::{Aliases, Outbound};
@@ -147,7 +147,7 @@ impl Connection {
             Packet::PubRel(ack) => self.pubrel(ack, session, out),
             Packet::PubComp(ack) => self.pubcomp(ack, session, out),
             Packet::Subscribe(subscribe) => self.subscribe(subscribe, out),
-            Packet::Unsubscribe(unsubscribe) => Effect::Unsubscribe(unsubscribe),
+            Packet::Unsubscribe(unsubscribe) => self.unsubscribe(unsubscribe, out),
             Packet::PingReq => {
                 //= [MQTT-3.12.4-1] v5 v3.1.1
                 encode::packet(&Packet::PingResp, self.version, out.buffer());
@@ -258,6 +258,7 @@ impl Connection {
             DecodeError::TooLarge { .. } => "the packet is over the limit",
             DecodeError::TopicName => "invalid topic name",
             DecodeError::TopicFilter => "invalid topic filter",
+            DecodeError::TopicAlias => "topic alias 0",
         };
         if self.phase == Phase::Open {
             self.disconnect(reason, what, out);
@@ -491,7 +492,29 @@ impl Connection {
         if shared_no_local {
             return self.close(ReasonCode::PROTOCOL_ERROR, "No Local on a shared subscription", out);
         }
+        if !self.takes_reasons(subscribe.filters.clone()) {
+            return self.close(ReasonCode::PACKET_TOO_LARGE, "SUBACK over Maximum Packet Size", out);
+        }
         Effect::Subscribe(subscribe)
+    }
+
+    fn unsubscribe<'a>(&mut self, unsubscribe: Unsubscribe<'a>, out: &mut impl Out) -> Effect<'a> {
+        if !self.takes_reasons(unsubscribe.filters.clone()) {
+            return self.close(ReasonCode::PACKET_TOO_LARGE, "UNSUBACK over Maximum Packet Size", out);
+        }
+        Effect::Unsubscribe(unsubscribe)
+    }
+
+    /// Whether the client takes an answer with a reason code for each of these: it cannot do without one.
+    //= [MQTT-3.1.2-24] v5
+    fn takes_reasons(&self, filters: impl Iterator) -> bool {
+        if !self.has_packet_size_max() {
+            return true;
+        }
+        // Packet id, no properties, reasons; before them the type and a remaining length of one to four bytes.
+        let body = 3 + filters.count();
+        let length = 1 + [128, 16_384, 2_097_152].iter().filter(|limit| body >= **limit).count();
+        1 + length + body <= self.packet_size_max()
     }
 
     /// Answers a SUBSCRIBE, one reason for each filter.
@@ -546,7 +569,7 @@ impl Connection {
         }
         //= [MQTT-3.14.4-3] [MQTT-3.1.2-10] v5
         //= [MQTT-3.14.4-3] [MQTT-3.1.2-10] v3.1.1
-        Effect::Disconnect { with_will: disconnect.reason == ReasonCode::DISCONNECT_WITH_WILL }
+        Effect::Disconnect { with_will: disconnect.reason != ReasonCode::SUCCESS }
     }
 }
 
@@ -558,3 +581,7 @@ fn connect_level(body: &[u8]) -> Option<u8> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+#[path = "connection_tests.rs"]
+mod tests;

@@ -113,8 +113,9 @@ impl Session {
             if outbox.is_caught_up() {
                 break;
             }
-            let room = outbox.has_room(window_max);
-            if room && let Some((id, state)) = outbox.next_resend() {
+            if outbox.has_window(window_max)
+                && let Some((id, state)) = outbox.next_resend()
+            {
                 match state {
                     //= [MQTT-3.3.1-1] v5 v3.1.1
                     State::Published(entry) => {
@@ -128,7 +129,7 @@ impl Session {
                 continue;
             }
             match outbox.next_in_queue() {
-                Some(entry) if entry.qos == QoS::AtMostOnce || room => {}
+                Some(entry) if entry.qos == QoS::AtMostOnce || outbox.has_room(window_max) => {}
                 _ => break,
             }
             let Some(entry) = outbox.dequeue() else { break };
@@ -185,6 +186,7 @@ fn encode(
     let message = &entry.message;
     let version = connection.version();
     let mut more = Vec::new();
+    let mut more_without_alias = 0;
     let mut topic: &str = message.topic();
     let mut alias = Outbound::Plain;
     if version == Version::V5 {
@@ -196,6 +198,7 @@ fn encode(
         for identifier in &entry.identifiers {
             Property::SubscriptionIdentifier(*identifier).encode(&mut more);
         }
+        more_without_alias = more.len();
         alias = connection.outbound_alias(message.topic());
         match alias {
             Outbound::Known(alias) => {
@@ -206,7 +209,7 @@ fn encode(
             Outbound::Plain => {}
         }
     }
-    let head = PublishHead {
+    let mut head = PublishHead {
         dup,
         qos: entry.qos,
         retain: entry.retain,
@@ -216,14 +219,26 @@ fn encode(
         more: Properties::from_validated(&more),
         payload_len: message.payload().len(),
     };
+    let fits = |head: &PublishHead<'_>, connection: &Connection| {
+        !connection.has_packet_size_max() || head.packet_size(version) <= connection.packet_size_max()
+    };
     //= [MQTT-3.1.2-24] [MQTT-3.1.2-25] v5
-    if connection.has_packet_size_max() && head.packet_size(version) > connection.packet_size_max() {
+    if !fits(&head, connection) {
         if let Outbound::Set(_) = alias {
             connection.unset_alias(message.topic());
         }
-        return false;
+        // Without the alias it may fit: the alias is an addition to the name, or longer than a very short one.
+        head.topic = message.topic();
+        head.more = Properties::from_validated(&more[..more_without_alias]);
+        if !fits(&head, connection) {
+            return false;
+        }
     }
     head.encode(version, out.buffer());
     out.payload(message);
     true
 }
+
+#[cfg(test)]
+#[path = "delivery_tests.rs"]
+mod tests;

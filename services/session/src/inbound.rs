@@ -33,3 +33,7 @@ impl Inbound {
         self.ids.as_ref().map_or(0, |ids| ids.len())
     }
 }
+
+#[cfg(test)]
+#[path = "inbound_tests.rs"]
+mod tests;

@@ -12,10 +12,16 @@ mod delivery;
 mod effect;
 mod inbound;
 mod message;
+#[cfg(test)]
+mod model_tests;
 mod out;
 mod outbox;
+#[cfg(test)]
+mod packet_tests;
 mod session;
 mod settings;
+#[cfg(test)]
+mod test_client;
 
 pub use connack::Accept;
 pub use connection::Connection;

@@ -102,7 +102,8 @@ impl Message {
 
     /// True when its expiry interval has passed.
     pub fn is_expired(&self, now: Seconds) -> bool {
-        now >= self.expires_at
+        // The second in which it was published had begun: only with the next one has the interval surely passed.
+        now > self.expires_at
     }
 
     /// Seconds left until it expires; `None` when it never does.

@@ -101,9 +101,14 @@ impl Outbox {
         self.window
     }
 
-    /// Room for one more unacknowledged message.
+    /// Room under Receive Maximum: enough to send again what has its packet id already.
+    pub(crate) fn has_window(&self, window_max: usize) -> bool {
+        self.window < window_max
+    }
+
+    /// Room for one more unacknowledged message, which needs a packet id too.
     pub(crate) fn has_room(&self, window_max: usize) -> bool {
-        self.window < window_max && self.slots.len() < PACKET_IDS
+        self.has_window(window_max) && self.slots.len() < PACKET_IDS
     }
 
     /// True when nothing waits, so a message may be sent past the queue without overtaking.
@@ -231,3 +236,7 @@ impl Outbox {
         slots.chain(self.queue)
     }
 }
+
+#[cfg(test)]
+#[path = "outbox_tests.rs"]
+mod tests;

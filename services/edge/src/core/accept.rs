@@ -2,6 +2,7 @@
 
 use std::io;
 
+use millrace_session::Seconds;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Token};
 
@@ -22,6 +23,9 @@ impl Core {
         for (index, listener) in self.listeners.iter_mut().enumerate() {
             let token = Token(FIRST_LISTENER + index);
             self.poll.registry().register(&mut listener.socket, token, Interest::READABLE)?;
+        }
+        if self.index == 0 && self.process.limits.sys_interval_s > 0 {
+            self.calendar.add(self.now, Due::Sys);
         }
         Ok(())
     }
@@ -74,13 +78,14 @@ impl Core {
             }
             (false, websocket) => Transport::Proxy { websocket },
         };
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "TCP_NODELAY");
-        }
         let Some(slot) = self.add_connection(stream, transport) else { return };
         let generation = self.connections[slot as usize].generation;
-        let due = self.now + u32::from(self.process.limits.connect_timeout_s).max(1);
-        self.calendar.add(due, Due::Connection { slot, generation });
+        self.calendar.add(self.connect_deadline(), Due::Connection { slot, generation });
+    }
+
+    /// When a connection that was accepted now must have sent its CONNECT. The second `now` has partly passed.
+    fn connect_deadline(&self) -> Seconds {
+        self.now + Seconds::from(self.process.limits.connect_timeout_s).max(1) + 1
     }
 
     fn add_connection(&mut self, stream: TcpStream, transport: Transport) -> Option<u32> {
@@ -106,9 +111,13 @@ impl Core {
         let Some(slot) = self.add_connection(adopted.stream, adopted.transport) else { return };
         let connection = &mut self.connections[slot as usize];
         connection.read_closed = adopted.read_closed;
+        connection.outbound = adopted.outbound;
+        if connection.outbound.is_some() {
+            self.dirty.push(slot);
+        }
         connection.partial = Some(Box::new(Partial { bytes: adopted.bytes, raw: adopted.raw, needed: 0 }));
         let due = Due::Connection { slot, generation: connection.generation };
-        self.calendar.add(self.now + u32::from(self.process.limits.connect_timeout_s).max(1), due);
+        self.calendar.add(self.connect_deadline(), due);
         self.digest_held(slot);
     }
 
@@ -124,6 +133,7 @@ impl Core {
             transport: connection.transport,
             bytes,
             raw,
+            outbound: connection.outbound,
             read_closed: connection.read_closed,
         };
         self.post(owner, crate::mailbox::Mail::Adopt(Box::new(adopted)));

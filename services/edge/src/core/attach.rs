@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use millrace_mqtt::ReasonCode;
 use millrace_mqtt::topic::Filter;
-use millrace_session::{Entry, Seconds, Session, SessionWill};
+use millrace_session::{Message, Seconds, Session, SessionWill};
 
 use super::connection::{NONE, Request, State};
 use super::publish::group_id;
@@ -228,7 +228,7 @@ impl Core {
             });
         }
         for entry in homed.session.into_legacy() {
-            self.pass_on(&broker, &entry);
+            self.pass_on(&broker, &entry.message, entry.shared);
         }
     }
 
@@ -237,17 +237,23 @@ impl Core {
         let waiting = self.sessions[session as usize].session.take_shared();
         let broker = self.sessions[session as usize].broker.clone();
         for entry in waiting {
-            self.pass_on(&broker, &entry);
+            self.pass_on(&broker, &entry.message, entry.shared);
         }
     }
 
     /// Gives a message of a shared subscription to the member whose turn it is.
-    fn pass_on(&mut self, broker: &Arc<Broker>, entry: &Entry) {
-        let routes = self.routes.get(broker, entry.message.topic());
-        let group = routes.matched.groups.iter().find(|group| group_id(group) == entry.shared);
-        if let Some(receiver) = group.and_then(|group| group.pick()) {
-            self.deliver_shared(&routes, receiver, &entry.message, entry.shared);
+    pub(super) fn pass_on(&mut self, broker: &Arc<Broker>, message: &Arc<Message>, group: u64) {
+        let routes = self.routes.get(broker, message.topic());
+        let found = routes.matched.groups.iter().find(|found| group_id(found) == group);
+        if let Some(receiver) = found.and_then(|found| found.pick()) {
+            self.deliver_shared(&routes, receiver, message, group);
         }
+    }
+
+    /// Whether a shared subscription has a member that gets the message at once.
+    pub(super) fn is_anybody_online(&mut self, broker: &Arc<Broker>, message: &Message, group: u64) -> bool {
+        let routes = self.routes.get(broker, message.topic());
+        routes.matched.groups.iter().any(|found| group_id(found) == group && found.online() > 0)
     }
 
     /// A member of shared subscriptions comes or goes: those who are there get the messages.

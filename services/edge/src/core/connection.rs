@@ -116,6 +116,8 @@ pub(crate) struct Adopted {
     /// The CONNECT and what came behind it, then `raw` bytes of an incomplete WebSocket frame header.
     pub(crate) bytes: Vec<u8>,
     pub(crate) raw: usize,
+    /// The rest of the WebSocket handshake's answer, if the socket did not take it yet.
+    pub(crate) outbound: Option<Box<Outbound>>,
     pub(crate) read_closed: bool,
 }
 
@@ -134,7 +136,7 @@ impl Connected {
             user: None,
             state: State::Open,
             busy: false,
-            readable: true,
+            readable: false,
             listed: false,
             paused: false,
             read_closed: false,

@@ -49,6 +49,27 @@ impl Core {
         }
     }
 
+    /// A message for a member of a shared subscription, from another core. When the member left while the message was
+    /// on its way, it is somebody else's turn; it waits for a member that will be back only when nobody is online.
+    pub(super) fn deliver_mailed_share(
+        &mut self,
+        broker: &Arc<Broker>,
+        receiver: &Receiver,
+        message: &Arc<Message>,
+        group: u64,
+    ) {
+        let here = homed(&mut self.sessions, receiver).map(|homed| homed.connection != NONE);
+        let passes_on = match here {
+            Some(online) => !online && self.is_anybody_online(broker, message, group),
+            None => true,
+        };
+        if passes_on {
+            self.pass_on(broker, message, group);
+        } else {
+            self.deliver_one(broker, receiver, message, None, group);
+        }
+    }
+
     /// Hands a message to one session of this core.
     pub(super) fn deliver_one(
         &mut self,

@@ -16,6 +16,7 @@ mod publish;
 mod retained;
 mod routes;
 mod subscribe;
+mod sys;
 mod timers;
 mod transport;
 
@@ -82,6 +83,10 @@ pub(crate) enum Ended {
     Shutdown,
     Slow,
     Error(ReasonCode),
+    /// The client closed its WebSocket, without DISCONNECT; the code to answer with.
+    WebSocketClosed(u16),
+    /// A WebSocket frame that is none; the code to close with.
+    Frame(u16),
 }
 
 /// One event loop.
@@ -267,7 +272,7 @@ impl Core {
                 Mail::Run(run) => self.deliver_mailed_run(&run),
                 Mail::Publish { routes, message, from } => self.deliver_here(&routes, &message, from),
                 Mail::Shared { routes, receiver, message, group } => {
-                    self.deliver_one(&routes.broker, &receiver, &message, None, group);
+                    self.deliver_mailed_share(&routes.broker, &receiver, &message, group);
                 }
                 Mail::Congested(id) => self.pause(id, GRACE_MS),
                 Mail::Relieved(id) => self.resume(id),
@@ -397,6 +402,7 @@ impl Core {
                     Due::Connection { slot, generation } => self.connection_due(slot, generation),
                     Due::Session { slot, generation } => self.session_due(slot, generation),
                     Due::Accept => self.accept_all(),
+                    Due::Sys => self.publish_sys(),
                 }
             }
         }

@@ -140,10 +140,17 @@ impl Core {
         let routes = if publish.retain {
             let routes = self.routes_of(slot, topic);
             let message = self.message_of(&routes, publish);
-            return match self.publish_retained(&routes.broker, &message, from) {
-                true => (ReasonCode::SUCCESS, ""),
-                false => (ReasonCode::QUOTA_EXCEEDED, "the broker's limit of retained messages is reached"),
-            };
+            if self.publish_retained(&routes.broker, &message, from) {
+                return (ReasonCode::SUCCESS, "");
+            }
+            let version = self.connections[slot as usize].protocol.version();
+            if publish.qos > QoS::AtMostOnce && version == Version::V5 {
+                return (ReasonCode::QUOTA_EXCEEDED, "the broker's limit of retained messages is reached");
+            }
+            // The client cannot be told: what is acknowledged still goes to who is subscribed now.
+            //= [MQTT-4.5.0-1] v3.1.1
+            self.route(&routes, &message, from);
+            return (ReasonCode::SUCCESS, "");
         } else {
             self.routes_of(slot, topic)
         };
@@ -174,9 +181,8 @@ impl Core {
 
     /// Publishes a message that no connection sent just now: a will.
     pub(super) fn publish_from_server(&mut self, broker: &Arc<Broker>, message: &Arc<Message>) {
-        if message.retain() {
-            self.publish_retained(broker, message, None);
-        } else {
+        // Also when it cannot be retained: who is subscribed now gets it.
+        if !message.retain() || !self.publish_retained(broker, message, None) {
             let routes = self.routes.get(broker, message.topic());
             self.route(&routes, message, None);
         }

@@ -7,13 +7,16 @@ use hashbrown::HashTable;
 
 use crate::broker::{Broker, Routes};
 
-/// Topics remembered by one core; then it forgets all and starts anew.
-const TOPICS_MAX: usize = 16 * 1024;
+/// Receivers remembered by one core, a topic counting as [`TOPIC_WEIGHT`]; then it forgets all and starts anew.
+const WEIGHT_MAX: usize = 1024 * 1024;
+/// What a topic takes besides its receivers, in receivers.
+const TOPIC_WEIGHT: usize = 64;
 
 /// The remembered topics of one core.
 #[derive(Default)]
 pub(super) struct RouteCache {
     entries: HashTable<Entry>,
+    weight: usize,
     hasher: foldhash::fast::RandomState,
 }
 
@@ -29,18 +32,26 @@ impl RouteCache {
         let same = |entry: &Entry| Arc::ptr_eq(&entry.routes.broker, broker) && *entry.routes.topic == *topic;
         if let Some(entry) = self.entries.find_mut(hash, same) {
             if entry.routes.generation != broker.router.generation() {
+                self.weight -= weight(&entry.routes);
                 entry.routes = routes_of(broker, entry.routes.topic.clone());
+                self.weight += weight(&entry.routes);
             }
             return entry.routes.clone();
         }
         let routes = routes_of(broker, topic.into());
-        if self.entries.len() >= TOPICS_MAX {
+        if self.weight >= WEIGHT_MAX {
             self.entries.clear();
+            self.weight = 0;
         }
+        self.weight += weight(&routes);
         let entry = Entry { hash, routes: routes.clone() };
         self.entries.insert_unique(hash, entry, |entry| entry.hash);
         routes
     }
+}
+
+fn weight(routes: &Routes) -> usize {
+    TOPIC_WEIGHT + routes.matched.receivers.len()
 }
 
 fn routes_of(broker: &Arc<Broker>, topic: Arc<str>) -> Arc<Routes> {

@@ -13,6 +13,8 @@ pub(crate) enum Due {
     Session { slot: u32, generation: u32 },
     /// Accepting failed and is to be tried again.
     Accept,
+    /// The `$SYS` topics are to be updated.
+    Sys,
 }
 
 /// Entries by second. Nothing is ever cancelled: an entry that is no longer wanted is looked at once and dropped.

@@ -114,8 +114,9 @@ fn check_value(property: Property<'_>) -> Result<(), DecodeError> {
         P::SharedSubscriptionAvailable(2..) => "shared subscription available over 1",
         P::ReceiveMaximum(0) => "receive maximum 0",
         P::MaximumPacketSize(0) => "maximum packet size 0",
+        // Section 3.3.4 gives this protocol error a reason code of its own.
         //= [MQTT-3.3.2-8] v5
-        P::TopicAlias(0) => "topic alias 0",
+        P::TopicAlias(0) => return Err(DecodeError::TopicAlias),
         P::SubscriptionIdentifier(0) => "subscription identifier 0",
         //= [MQTT-3.3.2-14] v5
         P::ResponseTopic(topic) if !topic::is_valid_name(topic) => "response topic is not a topic name",

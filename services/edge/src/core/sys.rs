@@ -1,0 +1,51 @@
+//! The `$SYS` topics of a broker: what its clients can see of it. Names are those that others use too.
+
+use std::sync::Arc;
+
+use millrace_mqtt::{Properties, QoS};
+use millrace_session::Message;
+
+use super::Core;
+use super::timers::Due;
+use crate::broker::Broker;
+use crate::metrics::{BrokerCounters, Count};
+
+impl Core {
+    /// Publishes the `$SYS` topics, retained. One core does it for all.
+    pub(super) fn publish_sys(&mut self) {
+        let broker = self.process.broker.clone();
+        for (topic, value) in self.sys_values(&broker) {
+            let topic = format!("$SYS/broker/{topic}");
+            let (qos, empty) = (QoS::AtMostOnce, Properties::EMPTY);
+            let message = Message::new(topic.into(), qos, true, empty, value.as_bytes(), self.now);
+            self.publish_retained(&broker, &Arc::new(message), None);
+        }
+        let interval = u32::from(self.process.limits.sys_interval_s);
+        self.calendar.add(self.now + interval, Due::Sys);
+    }
+
+    fn sys_values(&self, broker: &Broker) -> Vec<(&'static str, String)> {
+        let sum = |of: fn(&BrokerCounters) -> &Count| Count::sum(broker.counters.iter().map(of));
+        let connected = sum(|counters| &counters.connected);
+        let sessions = sum(|counters| &counters.sessions);
+        let received = sum(|counters| &counters.received_qos0)
+            .wrapping_add(sum(|counters| &counters.received_qos1))
+            .wrapping_add(sum(|counters| &counters.received_qos2));
+        let dropped = sum(|counters| &counters.dropped_busy)
+            .wrapping_add(sum(|counters| &counters.dropped_queue))
+            .wrapping_add(sum(|counters| &counters.dropped_expired))
+            .wrapping_add(sum(|counters| &counters.dropped_too_large));
+        vec![
+            ("version", concat!("Millrace ", env!("CARGO_PKG_VERSION")).to_owned()),
+            ("uptime", format!("{} seconds", self.now_ms / 1000)),
+            ("clients/connected", connected.to_string()),
+            ("clients/disconnected", sessions.saturating_sub(connected).to_string()),
+            ("clients/total", sessions.to_string()),
+            ("messages/received", received.to_string()),
+            ("messages/sent", sum(|counters| &counters.sent).to_string()),
+            ("messages/dropped", dropped.to_string()),
+            ("subscriptions/count", broker.router.subscriptions().to_string()),
+            ("retained messages/count", broker.retained.len().to_string()),
+        ]
+    }
+}

@@ -1,0 +1,306 @@
+use millrace_mqtt::PacketType::{PubAck, PubComp, PubRec};
+use millrace_mqtt::{Property, ReasonCode, Version};
+
+use super::*;
+use crate::outbox::Outbox;
+use crate::test_client::{Client, delivery, message, properties};
+
+#[test]
+fn each_qos_is_sent_as_its_protocol_says() {
+    //= [MQTT-4.3.1-1] [MQTT-4.3.2-2] [MQTT-4.3.3-2] [MQTT-2.2.1-4] v5
+    //= [MQTT-4.3.1-1] [MQTT-2.3.1-4] v3.1.1
+    for version in [Version::V31, Version::V311, Version::V5] {
+        let mut client = Client::new(version);
+        for level in [0, 1, 2, 1] {
+            assert_eq!(client.deliver(level, "x"), Delivered::Sent);
+        }
+        assert_eq!(
+            client.read(),
+            ["PUBLISH q0 a=x", "PUBLISH q1 #1 a=x", "PUBLISH q2 #2 a=x", "PUBLISH q1 #3 a=x"],
+            "{version:?}"
+        );
+    }
+}
+
+#[test]
+fn no_more_is_sent_than_the_receive_maximum_allows() {
+    //= [MQTT-3.3.4-9] [MQTT-4.9.0-1] [MQTT-4.9.0-2] v5
+    let mut client = Client::with(Version::V5, &[Property::ReceiveMaximum(2)], Settings::default());
+    client.deliver_all(1, "abcd");
+    assert_eq!(client.read(), ["PUBLISH q1 #1 a=a", "PUBLISH q1 #2 a=b"]);
+    assert_eq!((client.session.unacknowledged(), client.session.waiting()), (2, 2));
+    // Each acknowledgement makes room for one, in whatever order they come.
+    assert_eq!(client.ack(PubAck, 2), "acknowledged");
+    assert_eq!(client.read(), ["PUBLISH q1 #3 a=c"]);
+    assert_eq!(client.ack(PubAck, 2), "nothing");
+    assert_eq!(client.read(), [""; 0]);
+    client.ack(PubAck, 1);
+    assert_eq!(client.read(), ["PUBLISH q1 #4 a=d"]);
+}
+
+#[test]
+fn a_qos_2_message_holds_its_place_until_pubcomp() {
+    //= [MQTT-4.9.0-2] [MQTT-4.3.3-4] v5
+    let mut client = Client::with(Version::V5, &[Property::ReceiveMaximum(1)], Settings::default());
+    client.deliver_all(2, "ab");
+    assert_eq!(client.read(), ["PUBLISH q2 #1 a=a"]);
+    assert_eq!(client.ack(PubRec, 1), "nothing");
+    assert_eq!(client.read(), ["PUBREL #1"]);
+    assert_eq!(client.ack(PubComp, 1), "acknowledged");
+    assert_eq!(client.read(), ["PUBLISH q2 #2 a=b"]);
+    // A refusing PUBREC ends it at once.
+    client.deliver(2, "c");
+    assert_eq!(client.refuse(PubRec, 2, ReasonCode::QUOTA_EXCEEDED), "acknowledged");
+    assert_eq!(client.read(), ["PUBLISH q2 #3 a=c"]);
+}
+
+#[test]
+fn qos_0_and_acknowledgements_pass_a_full_receive_maximum() {
+    //= [MQTT-4.9.0-3] v5
+    let mut client = Client::with(Version::V5, &[Property::ReceiveMaximum(1)], Settings::default());
+    client.deliver_all(1, "ab");
+    assert_eq!(client.deliver(0, "now"), Delivered::Sent);
+    assert_eq!(client.publish(2, 9), "publish t");
+    client.published(2, 9, ReasonCode::SUCCESS, "");
+    assert_eq!(client.send(millrace_mqtt::Packet::PingReq), "nothing");
+    assert_eq!(client.read(), ["PUBLISH q1 #1 a=a", "PUBLISH q0 a=now", "PUBREC #9", "PINGRESP"]);
+}
+
+#[test]
+fn the_servers_own_maximum_holds_for_clients_that_cannot_say_one() {
+    for version in [Version::V31, Version::V311, Version::V5] {
+        let settings = Settings { inflight_max: 2, ..Settings::default() };
+        let mut client = Client::with(version, &[], settings);
+        client.deliver_all(1, "abc");
+        assert_eq!(client.read().len(), 2, "{version:?}");
+        client.ack(PubAck, 1);
+        assert_eq!(client.read(), ["PUBLISH q1 #3 a=c"], "{version:?}");
+    }
+}
+
+#[test]
+fn a_resumed_session_sends_what_is_unacknowledged_first_in_its_order_with_its_ids() {
+    //= [MQTT-4.4.0-1] [MQTT-3.3.1-1] [MQTT-4.3.3-6] v5
+    //= [MQTT-4.4.0-1] [MQTT-3.3.1-1] [MQTT-4.3.2-1] [MQTT-4.3.3-1] v3.1.1
+    for version in [Version::V31, Version::V311, Version::V5] {
+        let settings = Settings { inflight_max: 5, ..Settings::default() };
+        let mut client = Client::with(version, &[], settings);
+        for (level, payload) in [(1, "a"), (2, "b"), (1, "c"), (2, "d"), (2, "e"), (1, "waits")] {
+            client.deliver(level, payload);
+        }
+        client.read();
+        client.ack(PubRec, 2);
+        client.ack(PubAck, 3);
+        client.ack(PubRec, 4);
+        client.ack(PubComp, 4);
+        client.cut();
+        // Fewer than before the cut are under way, so there is room for what waited.
+        client.deliver(1, "offline");
+        client.reconnect();
+        assert_eq!(
+            client.read(),
+            [
+                "PUBLISH dup q1 #1 a=a",
+                "PUBREL #2",
+                "PUBLISH dup q2 #5 a=e",
+                "PUBLISH dup q1 #6 a=waits",
+                "PUBLISH q1 #7 a=offline"
+            ],
+            "{version:?}"
+        );
+    }
+}
+
+#[test]
+fn what_is_sent_again_counts_against_the_receive_maximum_too() {
+    //= [MQTT-3.3.4-9] v5
+    let mut client = Client::with(Version::V5, &[], Settings::default());
+    client.deliver_all(1, "abc");
+    client.cut();
+    client.properties = properties(&[Property::ReceiveMaximum(2)]);
+    client.reconnect();
+    assert_eq!(client.read(), ["PUBLISH dup q1 #1 a=a", "PUBLISH dup q1 #2 a=b"]);
+    client.deliver_all(1, "d");
+    client.ack(PubAck, 1);
+    assert_eq!(client.read(), ["PUBLISH dup q1 #3 a=c"]);
+    client.ack(PubAck, 2);
+    assert_eq!(client.read(), ["PUBLISH q1 #4 a=d"]);
+}
+
+#[test]
+fn a_message_is_sent_again_with_every_reconnect_and_never_without_one() {
+    //= [MQTT-4.4.0-1] v5
+    let mut client = Client::new(Version::V5);
+    client.deliver_all(2, "a");
+    assert_eq!(client.read(), ["PUBLISH q2 #1 a=a"]);
+    client.pump();
+    assert_eq!(client.read(), [""; 0]);
+    for _ in 0..3 {
+        client.reconnect();
+        assert_eq!(client.read(), ["PUBLISH dup q2 #1 a=a"]);
+    }
+    client.ack(PubRec, 1);
+    client.read();
+    for _ in 0..3 {
+        client.reconnect();
+        assert_eq!(client.read(), ["PUBREL #1"]);
+    }
+    client.ack(PubComp, 1);
+    client.reconnect();
+    assert_eq!(client.read(), [""; 0]);
+}
+
+#[test]
+fn packet_ids_go_on_where_they_were_across_the_wrap() {
+    let mut client = Client::new(Version::V311);
+    client.session.outbox = Some(Box::new(Outbox::beginning_at(65_534)));
+    client.deliver_all(1, "abcd");
+    assert_eq!(
+        client.read(),
+        ["PUBLISH q1 #65534 a=a", "PUBLISH q1 #65535 a=b", "PUBLISH q1 #1 a=c", "PUBLISH q1 #2 a=d"]
+    );
+    client.ack(PubAck, 65_535);
+    client.ack(PubAck, 1);
+    client.reconnect();
+    assert_eq!(client.read(), ["PUBLISH dup q1 #65534 a=a", "PUBLISH dup q1 #2 a=d"]);
+    assert_eq!(client.ack(PubAck, 2), "acknowledged");
+    assert_eq!(client.ack(PubAck, 65_534), "acknowledged");
+    client.deliver_all(1, "e");
+    assert_eq!(client.read(), ["PUBLISH q1 #3 a=e"]);
+}
+
+#[test]
+fn the_oldest_message_is_sent_again_when_every_packet_id_is_taken() {
+    //= [MQTT-4.4.0-1] v5 v3.1.1
+    let mut client = Client::new(Version::V311);
+    client.deliver_all(1, "s");
+    for number in 2..=u16::MAX {
+        client.deliver(1, "x");
+        client.ack(PubAck, number);
+    }
+    assert_eq!(client.deliver(1, "new"), Delivered::Queued);
+    client.reconnect();
+    assert_eq!(client.read(), ["PUBLISH dup q1 #1 a=s"]);
+    client.ack(PubAck, 1);
+    assert_eq!(client.read(), ["PUBLISH q1 #1 a=new"]);
+}
+
+#[test]
+fn live_messages_wait_behind_retained_ones() {
+    let mut client = Client::with(Version::V5, &[Property::ReceiveMaximum(1)], Settings::default());
+    for payload in ["r1", "r2"] {
+        client.replay(1, payload);
+    }
+    assert!(client.session.is_replaying());
+    assert_eq!(client.replay(0, "r3"), Delivered::Queued);
+    assert_eq!(client.deliver(0, "live0"), Delivered::Queued);
+    assert_eq!(client.deliver(1, "live1"), Delivered::Queued);
+    assert_eq!(client.read(), ["PUBLISH retain q1 #1 a=r1"]);
+    client.ack(PubAck, 1);
+    assert!(!client.session.is_replaying());
+    assert_eq!(client.read(), ["PUBLISH retain q1 #2 a=r2", "PUBLISH retain q0 a=r3", "PUBLISH q0 a=live0"]);
+    // Nothing retained waits any longer: QoS 0 goes at once.
+    assert_eq!(client.deliver(0, "fast"), Delivered::Sent);
+    client.ack(PubAck, 2);
+    assert_eq!(client.read(), ["PUBLISH q0 a=fast", "PUBLISH q1 #3 a=live1"]);
+}
+
+#[test]
+fn what_cannot_be_kept_says_why() {
+    let limits = Settings { queue_messages_max: 2, inflight_max: 1, ..Settings::default() };
+    let bytes = Settings { queue_bytes_max: 5, inflight_max: 1, ..Settings::default() };
+    use Delivered::{Dropped, Queued, Sent};
+    use DropReason::{Busy, Offline, QueueFull};
+    // Settings, connected, busy; QoS and payload of messages with what becomes of each.
+    #[rustfmt::skip]
+    let cases = [
+        (limits, true, false, &[(1, "s", Sent), (1, "a", Queued), (2, "b", Queued), (1, "c", Dropped(QueueFull)), (0, "d", Sent)][..]),
+        (limits, false, false, &[(0, "a", Dropped(Offline)), (1, "a", Queued), (1, "b", Queued), (2, "c", Dropped(QueueFull))]),
+        (limits, true, true, &[(0, "a", Dropped(Busy)), (1, "a", Queued), (2, "b", Queued), (1, "c", Dropped(QueueFull))]),
+        // The topic's one byte counts as well.
+        (bytes, false, false, &[(1, "12345", Dropped(QueueFull)), (1, "1234", Queued), (1, "", Dropped(QueueFull))]),
+        (bytes, false, false, &[(1, "1", Queued), (1, "12", Queued), (1, "", Dropped(QueueFull)), (2, "", Dropped(QueueFull))]),
+        (bytes, true, true, &[(1, "1234", Queued), (0, "x", Dropped(Busy))]),
+    ];
+    for (settings, connected, busy, steps) in cases {
+        let mut client = Client::with(Version::V5, &[], settings);
+        if !connected {
+            client.cut();
+        }
+        client.wire.full = busy;
+        for (level, payload, expected) in steps {
+            assert_eq!(client.deliver(*level, payload), *expected, "{settings:?} {level} {payload}");
+        }
+        assert!(client.session.waiting() <= 2);
+    }
+}
+
+#[test]
+fn retained_messages_are_not_kept_from_a_client_by_a_full_queue() {
+    let settings = Settings { queue_messages_max: 1, inflight_max: 1, ..Settings::default() };
+    let mut client = Client::with(Version::V5, &[], settings);
+    client.deliver_all(1, "ab");
+    assert_eq!(client.replay(1, "r"), Delivered::Queued);
+    assert_eq!(client.deliver(0, "live"), Delivered::Dropped(DropReason::QueueFull));
+}
+
+#[test]
+fn a_busy_socket_gets_the_rest_when_it_is_free_again() {
+    let mut client = Client::new(Version::V311);
+    client.wire.full = true;
+    client.deliver_all(1, "ab");
+    client.pump();
+    assert_eq!(client.read(), [""; 0]);
+    assert!(client.session.has_backlog());
+    client.wire.full = false;
+    client.pump();
+    assert_eq!(client.read(), ["PUBLISH q1 #1 a=a", "PUBLISH q1 #2 a=b"]);
+    assert!(!client.session.has_backlog());
+}
+
+#[test]
+fn an_expired_message_is_not_sent_and_one_on_its_way_is() {
+    //= [MQTT-3.3.2-5] [MQTT-3.3.2-6] [MQTT-4.3.3-7] v5
+    let mut client = Client::with(Version::V5, &[Property::ReceiveMaximum(1)], Settings::default());
+    let expiring = |seconds, payload, client: &Client| {
+        message("a", 2, &properties(&[Property::MessageExpiryInterval(seconds)]), payload, client.now)
+    };
+    for (level, seconds, payload) in
+        [(2, 10, "under way"), (1, 10, "too late"), (1, 30, "in time"), (1, u32::MAX, "far")]
+    {
+        let message = expiring(seconds, payload, &client);
+        client.deliver_as(&delivery(&message, level));
+    }
+    assert_eq!(client.read(), ["PUBLISH q2 #1 a=under way MessageExpiryInterval(10)"]);
+    client.now += 20;
+    // It was sent before it expired: it is sent again until it is acknowledged.
+    client.reconnect();
+    assert_eq!(client.read(), ["PUBLISH dup q2 #1 a=under way MessageExpiryInterval(0)"]);
+    client.ack(PubRec, 1);
+    client.read();
+    client.ack(PubComp, 1);
+    assert_eq!(client.dropped, [DropReason::Expired]);
+    assert_eq!(client.read(), ["PUBLISH q1 #2 a=in time MessageExpiryInterval(10)"]);
+    client.now += 10;
+    client.ack(PubAck, 2);
+    let far = client.read();
+    assert_eq!(far.len(), 1);
+    assert!(far[0].starts_with("PUBLISH q1 #3 a=far MessageExpiryInterval(42949"), "{far:?}");
+    let message = expiring(5, "dead", &client);
+    client.now += 6;
+    client.ack(PubAck, 3);
+    assert_eq!(client.deliver_as(&delivery(&message, 1)), Delivered::Dropped(DropReason::Expired));
+    // The packet id was not used up.
+    client.deliver(1, "next");
+    assert_eq!(client.read(), ["PUBLISH q1 #4 a=next"]);
+}
+
+#[test]
+fn a_client_of_3_1_1_is_not_told_the_expiry_but_spared_what_expired() {
+    let mut client = Client::new(Version::V311);
+    let message = message("a", 1, &properties(&[Property::MessageExpiryInterval(5)]), "x", client.now);
+    assert_eq!(client.deliver_as(&delivery(&message, 1)), Delivered::Sent);
+    client.now += 6;
+    assert_eq!(client.deliver_as(&delivery(&message, 1)), Delivered::Dropped(DropReason::Expired));
+    assert_eq!(client.read(), ["PUBLISH q1 #1 a=x"]);
+}
