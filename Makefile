@@ -45,7 +45,7 @@ lint: ## Check format, lints, documentation, dependencies and citations
 			echo "SKIPPED: cargo deny check advisories: the advisory database cannot be fetched from here"; \
 		fi; \
 	fi
-	cargo run --quiet --package millrace-conformance
+	cargo run --quiet --package millrace-conformance -- --check
 
 conformance: ## Which statements of the MQTT standards are proven; fails while one is open
 	cargo run --quiet --package millrace-conformance -- --missing --check

@@ -17,6 +17,8 @@ pub(crate) struct Broker {
     pub(crate) router: Router,
     /// Retained messages by topic. In memory: the store takes this over.
     pub(crate) retained: TopicTree<Arc<Message>>,
+    /// The `$SYS` topics: read like retained messages, but not the tenant's and not in its limit.
+    pub(crate) sys: TopicTree<Arc<Message>>,
     /// Held while a retained message is set and its receivers are looked up, and while a subscription is made and
     /// its retained messages are looked up: a new subscription gets a message one way or the other, never both, never
     /// neither (P6).
@@ -31,6 +33,7 @@ impl Broker {
             name: name.into(),
             router: Router::new(),
             retained: TopicTree::new(),
+            sys: TopicTree::new(),
             retained_gate: Mutex::default(),
             counters: (0..cores).map(|_| BrokerCounters::default()).collect(),
         }

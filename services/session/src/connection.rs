@@ -33,8 +33,9 @@ pub struct Connection {
     requested_keep_alive_s: u16,
     /// The client's Receive Maximum.
     receive_maximum: u16,
-    /// QoS 1 messages from the client that are not acknowledged yet.
-    pending_acks: u16,
+    /// QoS 1 and 2 messages from the client, on this connection, that are not completed: what counts against our
+    /// Receive Maximum. (QoS 2 messages of an earlier connection do not.)
+    uncompleted: u16,
     topic_alias_max: u16,
     /// The client's Maximum Packet Size.
     packet_size_max: u32,
@@ -50,7 +51,7 @@ impl Default for Connection {
             keep_alive_s: 0,
             requested_keep_alive_s: 0,
             receive_maximum: u16::MAX,
-            pending_acks: 0,
+            uncompleted: 0,
             topic_alias_max: 0,
             packet_size_max: u32::MAX,
             aliases: None,
@@ -157,7 +158,7 @@ impl Connection {
             //= [MQTT-3.1.0-2] v5 v3.1.1
             Packet::Connect(_) => self.close(ReasonCode::PROTOCOL_ERROR, "a second CONNECT", out),
             Packet::Auth(_) => {
-                //= [MQTT-4.12.0-6] v5
+                //= [MQTT-4.12.0-7] v5
                 self.close(
                     ReasonCode::PROTOCOL_ERROR,
                     "AUTH without an authentication method in CONNECT",
@@ -325,26 +326,27 @@ impl Connection {
                     self.ack(PacketType::PubRec, id, ReasonCode::SUCCESS, "", out);
                     return Effect::None;
                 }
-                if self.is_over_receive_maximum(session, settings) {
+                if self.is_over_receive_maximum(settings) {
                     return self.over_receive_maximum(out);
                 }
                 session.inbound.insert(id);
+                self.uncompleted += 1;
             }
             (QoS::AtLeastOnce, _) => {
-                if self.is_over_receive_maximum(session, settings) {
+                if self.is_over_receive_maximum(settings) {
                     return self.over_receive_maximum(out);
                 }
-                self.pending_acks += 1;
+                self.uncompleted += 1;
             }
             _ => {}
         }
         Effect::Publish(Publication { topic, publish })
     }
 
-    fn is_over_receive_maximum(&self, session: &Session, settings: &Settings) -> bool {
+    fn is_over_receive_maximum(&self, settings: &Settings) -> bool {
         // A 3.x client cannot be told a maximum; its packet ids are the limit.
         let maximum = if self.version == Version::V5 { settings.receive_maximum } else { u16::MAX };
-        usize::from(self.pending_acks) + session.inbound.len() >= usize::from(maximum)
+        self.uncompleted >= maximum
     }
 
     //= [MQTT-3.3.4-8] v5
@@ -401,15 +403,20 @@ impl Connection {
         out: &mut impl Out,
     ) {
         if qos == QoS::AtLeastOnce {
-            self.pending_acks = self.pending_acks.saturating_sub(1);
+            self.completed();
             self.ack(PacketType::PubAck, id, reason, what, out);
         } else {
             if reason.is_error() {
                 //= [MQTT-4.3.3-9] v5
                 session.inbound.remove(id);
+                self.completed();
             }
             self.ack(PacketType::PubRec, id, reason, what, out);
         }
+    }
+
+    fn completed(&mut self) {
+        self.uncompleted = self.uncompleted.saturating_sub(1);
     }
 
     fn ack(&self, kind: PacketType, id: PacketId, reason: ReasonCode, what: &str, out: &mut impl Out) {
@@ -463,6 +470,7 @@ impl Connection {
     //= [MQTT-4.3.3-11] v5
     fn pubrel<'a>(&mut self, ack: Ack<'_>, session: &mut Session, out: &mut impl Out) -> Effect<'a> {
         let known = session.inbound.remove(ack.packet_id);
+        self.completed();
         let reason = if known { ReasonCode::SUCCESS } else { ReasonCode::PACKET_IDENTIFIER_NOT_FOUND };
         self.ack(PacketType::PubComp, ack.packet_id, reason, "", out);
         Effect::None

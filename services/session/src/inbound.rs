@@ -29,6 +29,7 @@ impl Inbound {
         self.ids.as_ref().is_some_and(|ids| ids.contains(&id))
     }
 
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.ids.as_ref().map_or(0, |ids| ids.len())
     }

@@ -98,29 +98,37 @@ impl Core {
         let session = std::mem::replace(&mut connection.session, NONE);
         connection.pending = None;
         connection.partial = None;
-        if session == NONE {
-            if ended == Ended::Lost {
-                self.counters().refused_closed.add(1);
-            }
-        } else {
+        if session != NONE {
             self.count_ended(session, ended);
+        } else if matches!(ended, Ended::Lost | Ended::WebSocketClosed(_)) {
+            self.counters().refused_closed.add(1);
+        } else if let Ended::Frame(_) = ended {
+            self.counters().refused_frame.add(1);
         }
         let connection = &mut self.connections[slot as usize];
         connection.state = State::Draining;
         let due = Due::Connection { slot, generation: connection.generation };
         let is_websocket = connection.is_websocket();
-        match ended {
-            Ended::Client | Ended::Lost | Ended::Slow => self.remove_connection(slot),
-            Ended::TakenOver | Ended::KeepAlive | Ended::Shutdown | Ended::Error(_) => {
-                self.calendar.add(self.now + LINGER_S, due);
-                let (_, mut out, _) = parts!(self, slot);
-                // Makes the connection one to flush, which ends it also when nothing waits.
-                let outbound = out.outbound();
-                if is_websocket {
-                    let mut frame = Vec::new();
-                    frames::close(1000, "", &mut frame);
-                    outbound.push_control(frame);
-                }
+        let nothing_to_say = match ended {
+            Ended::Lost | Ended::Slow => true,
+            Ended::Client => !is_websocket && connection.outbound.is_none(),
+            _ => false,
+        };
+        if nothing_to_say {
+            self.remove_connection(slot);
+        } else {
+            self.calendar.add(self.now + LINGER_S, due);
+            let (_, mut out, _) = parts!(self, slot);
+            // Makes the connection one to flush, which ends it also when nothing waits.
+            let outbound = out.outbound();
+            if is_websocket {
+                let code = match ended {
+                    Ended::WebSocketClosed(code) | Ended::Frame(code) => code,
+                    _ => frames::NORMAL_CLOSE,
+                };
+                let mut frame = Vec::new();
+                frames::close(code, "", &mut frame);
+                outbound.push_control(frame);
             }
         }
         if session != NONE {
@@ -133,7 +141,8 @@ impl Core {
         counters.connected.sub(1);
         let counter = match ended {
             Ended::Client => &counters.ended_client,
-            Ended::Lost => &counters.ended_lost,
+            Ended::Lost | Ended::WebSocketClosed(_) => &counters.ended_lost,
+            Ended::Frame(_) => &counters.ended_frame,
             Ended::TakenOver => &counters.ended_taken_over,
             Ended::KeepAlive => &counters.ended_keep_alive,
             Ended::Shutdown => &counters.ended_shutdown,
@@ -141,6 +150,11 @@ impl Core {
             Ended::Error(ReasonCode::MALFORMED_PACKET) => &counters.ended_malformed,
             Ended::Error(ReasonCode::PACKET_TOO_LARGE) => &counters.ended_too_large,
             Ended::Error(ReasonCode::PROTOCOL_ERROR) => &counters.ended_protocol,
+            Ended::Error(ReasonCode::TOPIC_NAME_INVALID | ReasonCode::TOPIC_FILTER_INVALID) => {
+                &counters.ended_topic
+            }
+            Ended::Error(ReasonCode::TOPIC_ALIAS_INVALID) => &counters.ended_alias,
+            Ended::Error(ReasonCode::RECEIVE_MAXIMUM_EXCEEDED) => &counters.ended_receive_maximum,
             Ended::Error(_) => &counters.ended_other,
         };
         counter.add(1);
@@ -281,6 +295,10 @@ impl Core {
         let Some(connection) = self.connections.get(slot as usize) else { return };
         if connection.generation != generation {
             return;
+        }
+        if self.stopping && connection.state == State::Draining {
+            // What waits may take as long as the whole server may.
+            return self.calendar.add(self.now + 1, Due::Connection { slot, generation });
         }
         if connection.state != State::Open {
             return self.remove_connection(slot);

@@ -411,8 +411,11 @@ impl Core {
     fn begin_stop(&mut self) {
         self.stopping = true;
         self.stop_listening();
-        let open: Vec<u32> =
-            self.connections.iter().filter_map(|(slot, _)| u32::try_from(slot).ok()).collect();
+        // Those that are being closed have been told why.
+        let open: Vec<u32> = (self.connections.iter())
+            .filter(|(_, connection)| connection.state == State::Open)
+            .filter_map(|(slot, _)| u32::try_from(slot).ok())
+            .collect();
         for slot in open {
             self.say_and_close(
                 slot,

@@ -10,6 +10,9 @@ use super::input::Rest;
 use super::publish::RunInProgress;
 use super::{Core, Ended, OutboundSlot, parts};
 
+/// First byte of a CONNECT: a connection that begins with another is refused for it, not for what follows.
+const FIRST_OF_CONNECT: u8 = (PacketType::Connect as u8) << 4;
+
 impl Core {
     /// Carries out the whole packets in `bytes[mqtt]`. `raw` is what stands behind them and is kept as it is.
     pub(super) fn packets(
@@ -33,6 +36,12 @@ impl Core {
             }
             let framed = match frame(rest, self.process.limits.packet_size_max) {
                 Ok(Err(bytes)) => {
+                    //= [MQTT-3.1.0-1] v5 v3.1.1
+                    let stranger = self.connections[slot as usize].protocol.decoding_version().is_none();
+                    if stranger && rest.first().is_some_and(|first| *first != FIRST_OF_CONNECT) {
+                        let error = DecodeError::Protocol("the first packet is not CONNECT");
+                        return self.undecodable(slot, error, None);
+                    }
                     needed = bytes;
                     break;
                 }

@@ -51,7 +51,10 @@ impl Core {
 
     /// Sends the retained messages of new subscriptions, as of the moment the subscriptions were made.
     pub(super) fn replay(&mut self, slot: u32, snapshot: &TreeSnapshot<Arc<Message>>, replays: &[Replay]) {
+        let session = self.connections[slot as usize].session;
+        let sys = self.sessions[session as usize].broker.sys.snapshot();
         for replay in replays {
+            let snapshot = if replay.filter.starts_with("$SYS/") { &*sys } else { snapshot };
             //= [MQTT-3.3.1-9] v5
             let _ = snapshot.for_each(&replay.filter, |message| {
                 self.replay_one(slot, replay, message);

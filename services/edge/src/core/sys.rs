@@ -18,7 +18,10 @@ impl Core {
             let topic = format!("$SYS/broker/{topic}");
             let (qos, empty) = (QoS::AtMostOnce, Properties::EMPTY);
             let message = Message::new(topic.into(), qos, true, empty, value.as_bytes(), self.now);
-            self.publish_retained(&broker, &Arc::new(message), None);
+            let message = Arc::new(message);
+            broker.sys.insert(message.topic(), message.clone());
+            let routes = self.routes.get(&broker, message.topic());
+            self.route(&routes, &message, None);
         }
         let interval = u32::from(self.process.limits.sys_interval_s);
         self.calendar.add(self.now + interval, Due::Sys);

@@ -73,36 +73,32 @@ impl Core {
     fn frames(&mut self, slot: u32, bytes: &mut [u8], start: usize, raw_from: usize) -> Option<Rest> {
         let data_max = u64::MAX >> 1;
         let mut replies = Vec::new();
-        let mut closing = false;
+        let mut closing = None;
         let Transport::WebSocket(decoder) = &mut self.connections[slot as usize].transport else {
             return None;
         };
         let mut on_control = |control: Control<'_>| match control {
             Control::Ping(payload) => frames::pong(payload, &mut replies),
             Control::Pong => {}
-            Control::Close(code) => {
-                frames::close(code, "", &mut replies);
-                closing = true;
-            }
+            Control::Close(code) => closing = Some(code),
         };
         let decoded = match decoder.decode(&mut bytes[raw_from..], data_max, &mut on_control) {
             Ok(decoded) => decoded,
             Err(error) => {
-                frames::close(error.close_code(), "", &mut replies);
+                tracing::debug!(%error, "closing a WebSocket");
                 self.push_control(slot, replies);
-                self.end(slot, Ended::Error(millrace_mqtt::ReasonCode::PROTOCOL_ERROR), true);
+                self.end(slot, Ended::Frame(error.close_code()), true);
                 return None;
             }
         };
-        if !closing {
-            self.push_control(slot, std::mem::take(&mut replies));
-        }
+        self.push_control(slot, replies);
         let data_end = raw_from + decoded.data;
         let raw = raw_from + decoded.rest.start..raw_from + decoded.rest.end;
         let rest = self.packets(slot, bytes, start..data_end, raw);
-        if closing && self.connections.contains(slot as usize) {
-            self.push_control(slot, replies);
-            self.end(slot, Ended::Lost, true);
+        if let Some(code) = closing {
+            if self.is_open(slot) {
+                self.end(slot, Ended::WebSocketClosed(code), true);
+            }
             return None;
         }
         rest

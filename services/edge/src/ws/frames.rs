@@ -12,6 +12,9 @@ pub const CONTROL_BYTES_MAX: usize = 125;
 /// `code` of [`Control::Close`] and [`close`] when the frame has none (RFC 6455 section 7.4.1).
 pub const CLOSE_WITHOUT_CODE: u16 = 1005;
 
+/// The code of a close without complaint (RFC 6455 section 7.4.1).
+pub const NORMAL_CLOSE: u16 = 1000;
+
 /// A frame that ends the connection. The names are counters' reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
