@@ -26,7 +26,9 @@ pub(crate) fn start(level: &str, format: LogFormat) {
         .with_env_filter(EnvFilter::new(level))
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
-        .with_writer(std::io::stderr);
+        .with_writer(std::io::stderr)
+        // Else a line that cannot be written ends in a panic: who reads the log may go, the broker stays.
+        .log_internal_errors(false);
     match format {
         LogFormat::Text => builder.init(),
         LogFormat::Json => builder.json().flatten_event(true).with_target(true).init(),

@@ -1,10 +1,12 @@
 //! The built program: exit codes, sentences, start and end, the password file.
 #![allow(clippy::unwrap_used, reason = "helpers of tests, where a panic is the failure")]
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
 fn millrace(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_millrace"));
@@ -22,7 +24,7 @@ fn said(output: &Output) -> String {
 /// A server on free ports, ended with the test.
 struct Server {
     child: Child,
-    log: BufReader<std::process::ChildStderr>,
+    log: BufReader<ChildStderr>,
 }
 
 impl Server {
@@ -83,6 +85,21 @@ fn a_server_says_where_it_is_answers_http_and_ends_in_order() {
         assert_eq!(server.end(signal), Some(0), "{signal}");
         server.behind("stopped");
     }
+}
+
+#[test]
+fn a_server_whose_log_nobody_reads_any_more_goes_on() {
+    let mut server = Server::start(&["--log-level=trace"]);
+    let mqtt = server.address("mqtt://");
+    server.log = BufReader::new(ChildStderr::from(OwnedFd::from(File::open("/dev/null").unwrap())));
+    for _ in 0..3 {
+        let mut stream = TcpStream::connect(&mqtt).unwrap();
+        stream.write_all(b"\x10\x0d\0\x04MQTT\x04\x02\0\x3c\0\x01a").unwrap();
+        let mut answer = [0; 4];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(answer, *b"\x20\x02\0\0");
+    }
+    assert_eq!(server.end("-TERM"), Some(0));
 }
 
 #[test]

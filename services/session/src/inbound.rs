@@ -28,11 +28,6 @@ impl Inbound {
     pub(crate) fn contains(&self, id: PacketId) -> bool {
         self.ids.as_ref().is_some_and(|ids| ids.contains(&id))
     }
-
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.ids.as_ref().map_or(0, |ids| ids.len())
-    }
 }
 
 #[cfg(test)]

@@ -160,6 +160,13 @@ need_node() {
     return 1
 }
 
+# What drives the browser asks for it.
+need_node_20() {
+    node -e 'process.exit(Number(process.versions.node.split(".")[0]) < 20 ? 1 : 0)' && return
+    say "SKIPPED: $suite: node $(node --version) is too old; install 20 or newer"
+    return 1
+}
+
 need_go() {
     need go golang || return 1
     mkdir -p "$cache/go"
@@ -189,11 +196,8 @@ need_chromium() {
 
 python() { PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 "$cache/python/bin/python" "$here/$1"; }
 
-# What `go test` prints, as lines of a suite.
-go_lines() {
-    sed -uE -e 's/^ *--- PASS: Test([^ ]*).*/ok go: \1/' -e 's/^ *--- FAIL: Test([^ ]*).*/FAILED: go: \1/' \
-        -e 's/^ *--- SKIP: Test([^ ]*).*/SKIPPED: go: \1/' -e '/^(=== |PASS$|FAIL$)/d'
-}
+# Its checks print their lines themselves.
+go_lines() { grep --line-buffered -vE '^ *(=== |--- |PASS$|FAIL$)'; }
 
 limited() { timeout --kill-after=5 "$suite_seconds_max" "$@"; }
 export -f python go_lines
@@ -213,7 +217,7 @@ prepare() {
     paho | gmqtt | aiomqtt) need_python ;;
     mqttjs) need_node ;;
     go) need_go ;;
-    browser) need_node && need_chromium ;;
+    browser) need_node && need_node_20 && need_chromium ;;
     *)
         say "FAILED: $1: there is no such suite"
         return 1

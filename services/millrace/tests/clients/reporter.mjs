@@ -1,0 +1,16 @@
+// What node --test reports, as lines of a suite.
+
+export default async function* lines(events) {
+  for await (const { type, data } of events) {
+    if (type === 'test:stdout' || type === 'test:stderr') yield data.message
+    if (type !== 'test:pass' && type !== 'test:fail') continue
+    const name = `mqttjs: ${data.name}`
+    if (data.skip) yield `SKIPPED: ${name}: ${data.skip}\n`
+    else if (type === 'test:pass') yield `ok ${name}\n`
+    else {
+      const error = data.details.error?.cause ?? data.details.error
+      yield `FAILED: ${name}: ${String(error?.message ?? error).split('\n').slice(0, 3).join(' ').slice(0, 300)}\n`
+      if (error?.stack) yield `${error.stack}\n`
+    }
+  }
+}
