@@ -9,10 +9,12 @@ use millrace_session::Message;
 use crate::metrics::BrokerCounters;
 
 /// The broker of a process that serves one machine.
-pub(crate) const DEFAULT_BROKER: &str = "default";
+pub(crate) const DEFAULT_BROKER: (u64, &str) = (0, "default");
 
 /// One tenant's broker. Sessions and connections hold it; nothing of it is reachable from another broker.
 pub(crate) struct Broker {
+    /// Its number in the store.
+    pub(crate) id: u64,
     pub(crate) name: Box<str>,
     pub(crate) router: Router,
     /// Retained messages by topic. In memory: the store takes this over.
@@ -28,8 +30,9 @@ pub(crate) struct Broker {
 }
 
 impl Broker {
-    pub(crate) fn new(name: &str, cores: usize) -> Self {
+    pub(crate) fn new(id: u64, name: &str, cores: usize) -> Self {
         Self {
+            id,
             name: name.into(),
             router: Router::new(),
             retained: TopicTree::new(),

@@ -1,6 +1,6 @@
 //! The one place that reads a clock.
 
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use millrace_session::Seconds;
 
@@ -8,6 +8,8 @@ use millrace_session::Seconds;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     start: Instant,
+    /// Milliseconds since 1970 at the start. What is stored counts from there.
+    unix_start_ms: u64,
 }
 
 /// Milliseconds since the process started.
@@ -16,11 +18,28 @@ pub(crate) type Millis = u64;
 impl Clock {
     #[allow(clippy::disallowed_methods)]
     pub(crate) fn start() -> Self {
-        Self { start: Instant::now() }
+        let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Self::at(u64::try_from(unix.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// A clock that was started at this time.
+    #[allow(clippy::disallowed_methods)]
+    pub(crate) fn at(unix_start_ms: u64) -> Self {
+        Self { start: Instant::now(), unix_start_ms }
     }
 
     pub(crate) fn now(&self) -> Millis {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// The time of a second of this process, milliseconds since 1970.
+    pub(crate) fn unix_ms(&self, at: Seconds) -> u64 {
+        self.unix_start_ms + 1000 * u64::from(at)
+    }
+
+    /// The second of this process at a time in milliseconds since 1970; 0 for what was before.
+    pub(crate) fn seconds_of_unix_ms(&self, unix_ms: u64) -> Seconds {
+        Seconds::try_from(unix_ms.saturating_sub(self.unix_start_ms) / 1000).unwrap_or(Seconds::MAX - 1)
     }
 }
 

@@ -17,8 +17,9 @@ mod outbound;
 mod process;
 pub mod proxy;
 mod start;
+mod store;
 pub mod ws;
 
 pub use config::{Authentication, Config};
 pub use limits::Limits;
-pub use start::{Edge, StartError, start};
+pub use start::{Edge, StartError, start, start_on};

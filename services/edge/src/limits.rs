@@ -45,6 +45,8 @@ pub struct Limits {
     pub outbound_hard_bytes: u32,
     /// Bytes between two cores above which publishers are not read for a while.
     pub mailbox_bytes_max: u32,
+    /// Bytes that wait to be stored above which publishers are not read for a while.
+    pub store_bytes_max: u32,
     /// Seconds between updates of the `$SYS` topics of each broker; 0: never.
     pub sys_interval_s: u16,
     /// Largest HTTP request head of a WebSocket handshake, bytes.
@@ -73,6 +75,7 @@ impl Default for Limits {
             outbound_soft_bytes: 1024 * 1024,
             outbound_hard_bytes: 64 * 1024 * 1024,
             mailbox_bytes_max: 4 * 1024 * 1024,
+            store_bytes_max: 32 * 1024 * 1024,
             sys_interval_s: 10,
             http_head_bytes_max: 8192,
         }

@@ -9,6 +9,7 @@ use mio::Waker;
 
 use crate::broker::Routes;
 use crate::core::connection::{Adopted, ConnectionId};
+use crate::store::Ack;
 
 /// One piece of work for another core.
 pub(crate) enum Mail {
@@ -19,11 +20,19 @@ pub(crate) enum Mail {
     /// A message for this core's receivers of `routes`.
     Publish { routes: Arc<Routes>, message: Arc<Message>, from: Option<ConnectionId> },
     /// A message for one receiver: the member of a shared subscription whose turn it is.
-    Shared { routes: Arc<Routes>, receiver: Receiver, message: Arc<Message>, group: u64 },
+    Shared {
+        routes: Arc<Routes>,
+        receiver: Receiver,
+        message: Arc<Message>,
+        from: Option<ConnectionId>,
+        group: u64,
+    },
     /// A receiver of a publisher is behind: do not read the publisher until it is not.
     Congested(ConnectionId),
     /// The receiver has caught up.
     Relieved(ConnectionId),
+    /// What these publishers wait for is durable, or could not be stored.
+    Stored { acks: Vec<Ack>, stored: bool },
     /// The answer of the authenticator.
     Authenticated { connection: ConnectionId, accepted: bool },
 }
@@ -45,7 +54,7 @@ impl Mail {
             Self::Run(run) => run.bytes.len(),
             Self::Publish { message, .. } | Self::Shared { message, .. } => message.size(),
             Self::Adopt(adopted) => adopted.bytes.len(),
-            Self::Congested(_) | Self::Relieved(_) | Self::Authenticated { .. } => 0,
+            Self::Stored { .. } | Self::Congested(_) | Self::Relieved(_) | Self::Authenticated { .. } => 0,
         }
     }
 }

@@ -322,6 +322,11 @@ impl Out for OutboundSlot<'_> {
 
     #[inline]
     fn is_full(&self) -> bool {
-        self.busy && self.slot.as_ref().is_some_and(|outbound| outbound.len() >= self.soft_bytes)
+        self.busy && self.is_enough()
+    }
+
+    #[inline]
+    fn is_enough(&self) -> bool {
+        self.slot.as_ref().is_some_and(|outbound| outbound.len() >= self.soft_bytes)
     }
 }

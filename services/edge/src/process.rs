@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::limits::Limits;
 use crate::mailbox::Mailbox;
 use crate::metrics::{self, BrokerCounters, CoreCounters, Count};
+use crate::store::Store;
 
 /// An event loop that has not turned for this long is stuck.
 const STUCK_MS: Millis = 5_000;
@@ -26,6 +27,8 @@ pub(crate) struct Process {
     /// The one broker of a process that serves one machine.
     pub(crate) broker: Arc<Broker>,
     pub(crate) authenticator: Authenticator,
+    /// Where what must survive is kept; without one it ends with the process.
+    pub(crate) store: Option<Store>,
     pub(crate) mailboxes: Arc<[Mailbox]>,
     pub(crate) counters: Box<[CoreCounters]>,
     /// When each core last turned, milliseconds.

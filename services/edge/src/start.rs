@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use millrace_session::Settings;
+use millrace_storage::Database;
 use mio::net::TcpListener;
 use mio::{Poll, Waker};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -21,6 +22,7 @@ use crate::limits::Limits;
 use crate::mailbox::Mailbox;
 use crate::metrics::CoreCounters;
 use crate::process::Process;
+use crate::store::Store;
 
 /// Connections that wait to be accepted, per listener and core.
 const BACKLOG: i32 = 4096;
@@ -45,6 +47,18 @@ pub struct Edge {
 /// # Errors
 /// When an address cannot be bound or a file of the configuration cannot be read.
 pub fn start(config: Config) -> Result<Edge, StartError> {
+    start_with(config, None)
+}
+
+/// As [`start`], on a store: what must survive the process is kept there.
+///
+/// # Errors
+/// As [`start`], and when the store cannot be read.
+pub fn start_on(config: Config, database: Database) -> Result<Edge, StartError> {
+    start_with(config, Some(database))
+}
+
+fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartError> {
     let cores = match config.threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         threads => threads.min(usize::from(u16::MAX)),
@@ -63,13 +77,19 @@ pub fn start(config: Config) -> Result<Edge, StartError> {
         mailboxes.push(Mailbox::new(waker));
     }
     let mailboxes: Arc<[Mailbox]> = mailboxes.into();
+    let clock = Clock::start();
+    let (id, name) = DEFAULT_BROKER;
+    let broker = Arc::new(Broker::new(id, name, cores));
+    let store =
+        database.map(|database| Store::start(database, clock, &broker, mailboxes.clone())).transpose()?;
     let process = Arc::new(Process {
-        clock: Clock::start(),
+        clock,
+        store,
         settings: settings(&config.limits),
         limits: config.limits.clone(),
         authenticator: Authenticator::start(&config.authentication, &mailboxes)?,
         config,
-        broker: Arc::new(Broker::new(DEFAULT_BROKER, cores)),
+        broker,
         counters: (0..cores).map(|_| CoreCounters::default()).collect(),
         turned_at: (0..cores).map(|_| AtomicU64::new(0)).collect(),
         mailboxes,

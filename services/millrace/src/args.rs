@@ -15,7 +15,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Folder for durable data. This version keeps everything in memory: nothing is created or stored there yet.
+    /// Folder for durable data (so far retained messages), made when it is not there; or "off": everything ends with the
+    /// process.
     #[arg(long, value_name = "DIR", default_value = "./data")]
     pub(crate) data_dir: PathBuf,
 

@@ -81,6 +81,8 @@ limits! {
         "Bytes waiting for a busy socket above which its connection is closed.";
     mailbox_bytes_max: u32 in 65_536..=u32::MAX, "BYTES",
         "Bytes between two event loops above which publishers are not read for a while.";
+    store_bytes_max: u32 in 65_536..=u32::MAX, "BYTES",
+        "Bytes waiting to be stored above which publishers are not read for a while.";
     sys_interval_s: u16 in 0..=u16::MAX, "SECONDS",
         "Time between updates of the $SYS topics; 0 is never.";
     http_head_bytes_max: u16 in 512..=u16::MAX, "BYTES",

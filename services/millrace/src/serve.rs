@@ -1,9 +1,11 @@
 //! `millrace serve`: from settings to a running server, and its orderly end.
 
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use millrace_storage::{Database, Embedded, OpenError, Options};
 use signal_hook::consts::TERM_SIGNALS;
 use signal_hook::iterator::Signals;
 use tracing::{info, warn};
@@ -27,7 +29,11 @@ pub(crate) fn run(settings: Settings, ignored: &[String]) -> Result<(), Failure>
     raise_open_files();
     let http = settings.http_listen.map(bind).transpose()?;
 
-    let edge = millrace_edge::start(settings.edge).map_err(|error| Failure::Run(error.to_string()))?;
+    let edge = match &settings.data_dir {
+        Some(path) => millrace_edge::start_on(settings.edge, open(path)?),
+        None => millrace_edge::start(settings.edge),
+    };
+    let edge = edge.map_err(|error| Failure::Run(error.to_string()))?;
     let where_ = http::Addresses::of(&edge);
     let running: Running = Arc::new(Mutex::new(Some(edge)));
     let http_address = http.map(|(listener, address)| {
@@ -36,10 +42,13 @@ pub(crate) fn run(settings: Settings, ignored: &[String]) -> Result<(), Failure>
             .map_err(|error| Failure::Run(format!("the HTTP port {address} cannot be served: {error}")))
     });
     greet(&where_, http_address.transpose()?, settings.open_to_everybody);
-    info!(
-        data_dir = %settings.data_dir.display(),
-        "sessions and retained messages are in memory only and end with this process; nothing is stored in data_dir yet"
-    );
+    match &settings.data_dir {
+        Some(path) => info!(
+            data_dir = %path.display(),
+            "retained messages are durable; sessions are in memory only and end with this process"
+        ),
+        None => info!("data_dir is off: everything ends with this process"),
+    }
 
     let signal = signals.forever().next();
     let name = signal.and_then(signal_hook::low_level::signal_name).unwrap_or("signal");
@@ -54,6 +63,28 @@ pub(crate) fn run(settings: Settings, ignored: &[String]) -> Result<(), Failure>
     }
     info!("stopped");
     Ok(())
+}
+
+/// Opens the data folder.
+fn open(path: &Path) -> Result<Database, Failure> {
+    let opened = Embedded::open(path, Options::default());
+    opened.map(|store| store.database()).map_err(|error| {
+        let advice = match &error {
+            OpenError::Locked(_) => "stop that process, or set another folder with --data-dir",
+            OpenError::NewerFormat { .. } => {
+                "start the version that wrote it, or set another folder with --data-dir"
+            }
+            OpenError::NotAStore(_) => "set an empty folder, or one that is not there yet, with --data-dir",
+            OpenError::ReadOnly(_) => "let this user write to it, or set another folder with --data-dir",
+            OpenError::NoSpace(_) => "make room on the disk, or set a folder on another one with --data-dir",
+            OpenError::Corrupt { .. } => {
+                "restore a backup, or set another folder with --data-dir; nothing was changed"
+            }
+            _ => "set another folder with --data-dir, or \"off\" to keep everything in memory",
+        };
+        let cause = std::error::Error::source(&error).map_or_else(String::new, |cause| format!(" ({cause})"));
+        Failure::Run(format!("{error}{cause}: {advice}"))
+    })
 }
 
 /// The first signal is read from what this returns; the second one ends the process at once, whatever it is doing.

@@ -21,8 +21,8 @@ const PREFIX: &str = "MILLRACE_";
 pub(crate) struct Settings {
     /// Listeners, who may connect, limits.
     pub(crate) edge: millrace_edge::Config,
-    /// Folder for durable data; nothing is stored there yet.
-    pub(crate) data_dir: PathBuf,
+    /// Folder for durable data; without one everything is in memory.
+    pub(crate) data_dir: Option<PathBuf>,
     /// Where HTTP is served, if anywhere.
     pub(crate) http_listen: Option<SocketAddr>,
     /// A filter that [`crate::logs::filter`] accepted.
@@ -192,7 +192,7 @@ fn combine(args: ServeArgs) -> Result<Settings, String> {
     };
     Ok(Settings {
         open_to_everybody: allow_anonymous && exposed.is_some(),
-        data_dir: args.data_dir,
+        data_dir: Some(args.data_dir).filter(|path| path.as_os_str() != "off"),
         http_listen: match args.http_listen {
             Listen::Off => None,
             Listen::At(address) => Some(address),

@@ -31,7 +31,9 @@ impl Server {
     fn start(args: &[&str]) -> Self {
         let free =
             ["serve", "--mqtt-listen=127.0.0.1:0", "--ws-listen=127.0.0.1:0", "--http-listen=127.0.0.1:0"];
-        let mut child = millrace(&[&free, args].concat()).spawn().unwrap();
+        let data_dir: &[&str] =
+            if args.iter().any(|arg| arg.starts_with("--data-dir")) { &[] } else { &["--data-dir=off"] };
+        let mut child = millrace(&[&free, data_dir, args].concat()).spawn().unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
         Self { child, log }
     }
@@ -103,11 +105,81 @@ fn a_server_whose_log_nobody_reads_any_more_goes_on() {
 }
 
 #[test]
+fn what_was_retained_and_acknowledged_survives_a_kill_at_once() {
+    const CONNECT: &[u8] = b"\x10\x0d\0\x04MQTT\x04\x02\0\x3c\0\x01a";
+    let folder = tempfile::tempdir().unwrap();
+    let data_dir = format!("--data-dir={}", folder.path().display());
+    for round in b'0'..b'5' {
+        let mut server = Server::start(&[&data_dir]);
+        let mut stream = TcpStream::connect(server.address("mqtt://")).unwrap();
+        stream.write_all(CONNECT).unwrap();
+        stream.read_exact(&mut [0; 4]).unwrap();
+        if round > b'0' {
+            // SUBSCRIBE to "k": SUBACK, then what was retained before the kill.
+            stream.write_all(b"\x82\x06\0\x01\0\x01k\0").unwrap();
+            let mut answer = [0; 11];
+            stream.read_exact(&mut answer).unwrap();
+            assert_eq!(answer, [0x90, 3, 0, 1, 0, 0x31, 4, 0, 1, b'k', round - 1]);
+        }
+        // PUBLISH to "k" with QoS 1 and RETAIN: PUBACK. (The subscriber's own copy comes first.)
+        stream.write_all(&[0x33, 6, 0, 1, b'k', 0, 7, round]).unwrap();
+        let mut answers = vec![0; if round > b'0' { 6 + 4 } else { 4 }];
+        stream.read_exact(&mut answers).unwrap();
+        assert!(answers.ends_with(&[0x40, 2, 0, 7]), "{answers:?}");
+        server.end("-KILL");
+    }
+}
+
+#[test]
+fn a_data_folder_that_cannot_be_used_is_one_sentence_and_exit_code_1() {
+    let folder = tempfile::tempdir().unwrap();
+    let used = folder.path().join("used");
+    let foreign = folder.path().join("foreign");
+    std::fs::create_dir(&foreign).unwrap();
+    std::fs::write(foreign.join("file"), "of something else").unwrap();
+    let newer = folder.path().join("newer");
+    let _server = {
+        let mut server = Server::start(&[&format!("--data-dir={}", used.display())]);
+        server.address("mqtt://");
+        let mut other = Server::start(&[&format!("--data-dir={}", newer.display())]);
+        other.address("mqtt://");
+        other.end("-TERM");
+        server
+    };
+    let format = newer.join("format");
+    let text = std::fs::read_to_string(&format).unwrap();
+    std::fs::write(&format, text.replace('1', "99")).unwrap();
+    for (path, words) in [
+        (&used, "in use by another process: stop that process"),
+        (&foreign, "is no data folder of this program: set an empty folder"),
+        (&newer, "has format 99"),
+    ] {
+        let flag = format!("--data-dir={}", path.display());
+        let output = millrace(&[
+            "serve",
+            "--log-level=off",
+            "--mqtt-listen=127.0.0.1:0",
+            "--ws-listen=off",
+            "--http-listen=off",
+            &flag,
+        ])
+        .output()
+        .unwrap();
+        let said = said(&output);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(
+            said.starts_with("millrace: ") && said.contains(words) && said.lines().count() == 1,
+            "{said}"
+        );
+    }
+}
+
+#[test]
 fn an_address_in_use_is_one_sentence_and_exit_code_1() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     for listen in ["--mqtt-listen", "--ws-listen", "--http-listen"] {
-        let mut args = vec!["serve", "--log-level=off", listen, &address];
+        let mut args = vec!["serve", "--log-level=off", "--data-dir=off", listen, &address];
         for other in ["--mqtt-listen=127.0.0.1:0", "--ws-listen=127.0.0.1:0", "--http-listen=127.0.0.1:0"] {
             if !other.starts_with(listen) {
                 args.push(other);

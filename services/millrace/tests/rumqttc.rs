@@ -23,6 +23,7 @@ impl Server {
     fn start(args: &[&str]) -> Self {
         let free = [
             "serve",
+            "--data-dir=off",
             "--mqtt-listen=127.0.0.1:0",
             "--ws-listen=off",
             "--http-listen=off",

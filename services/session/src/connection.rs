@@ -9,6 +9,7 @@ use millrace_mqtt::{
 
 use crate::aliases::{Aliases, Outbound};
 use crate::effect::{Closing, Effect, Publication, Topic};
+use crate::inbound::Receipt;
 use crate::outbox::State;
 use crate::{Out, Session, Settings, connack};
 
@@ -322,9 +323,14 @@ impl Connection {
         match (publish.qos, publish.packet_id) {
             (QoS::ExactlyOnce, Some(id)) => {
                 //= [MQTT-4.3.3-10] v5
-                if session.inbound.contains(id) {
-                    self.ack(PacketType::PubRec, id, ReasonCode::SUCCESS, "", out);
-                    return Effect::None;
+                match session.inbound.get(id) {
+                    Some(Receipt::Received) => {
+                        self.ack(PacketType::PubRec, id, ReasonCode::SUCCESS, "", out);
+                        return Effect::None;
+                    }
+                    // It is answered when it is where it must be.
+                    Some(Receipt::Pending) => return Effect::None,
+                    None => {}
                 }
                 if self.is_over_receive_maximum(settings) {
                     return self.over_receive_maximum(out);
@@ -410,6 +416,9 @@ impl Connection {
                 //= [MQTT-4.3.3-9] v5
                 session.inbound.remove(id);
                 self.completed();
+            } else if !session.inbound.receive(id) {
+                // The client has given it up meanwhile.
+                return;
             }
             self.ack(PacketType::PubRec, id, reason, what, out);
         }

@@ -64,12 +64,13 @@ impl Session {
         now: Seconds,
         out: &mut impl Out,
     ) -> Delivered {
+        let can_wait = delivery.qos != QoS::AtMostOnce || delivery.replay;
         if let Some(connection) = connection
-            && !out.is_full()
+            && !(if can_wait { out.is_enough() } else { out.is_full() })
             && self.may_send(&delivery, connection, settings)
         {
             return self.send(delivery.to_entry(), connection, now, out);
-        } else if delivery.qos == QoS::AtMostOnce && !delivery.replay && !self.is_replaying() {
+        } else if !can_wait && !self.is_replaying() {
             // No queue for QoS 0: it would only make a slow consumer's messages late as well as lost.
             return Delivered::Dropped(if out.is_full() { DropReason::Busy } else { DropReason::Offline });
         }
@@ -108,7 +109,7 @@ impl Session {
         dropped: &mut impl FnMut(DropReason),
     ) {
         let window_max = connection.window_max(settings);
-        while !out.is_full() {
+        while !out.is_enough() {
             let Some(outbox) = self.outbox.as_mut() else { return };
             if outbox.is_caught_up() {
                 break;

@@ -34,6 +34,22 @@ fn a_qos_2_publish_is_routed_once_however_often_it_comes() {
 }
 
 #[test]
+fn a_qos_2_publish_is_not_answered_before_it_is_where_it_must_be() {
+    let mut client = Client::new(Version::V5);
+    assert_eq!(client.publish(2, 7), "publish t");
+    assert_eq!(client.publish(2, 7), "nothing");
+    client.reconnect();
+    assert_eq!(client.publish(2, 7), "nothing");
+    assert_eq!(client.read(), [""; 0]);
+    client.published(2, 7, ReasonCode::SUCCESS, "");
+    assert_eq!(client.publish(2, 7), "nothing");
+    client.ack(PubRel, 7);
+    // An answer that comes when the client no longer waits for it is none.
+    client.published(2, 7, ReasonCode::SUCCESS, "");
+    assert_eq!(client.read(), ["PUBREC #7", "PUBREC #7", "PUBCOMP #7"]);
+}
+
+#[test]
 fn a_refused_qos_2_publish_leaves_its_packet_id_free() {
     //= [MQTT-4.3.3-9] v5
     let mut client = Client::new(Version::V5);

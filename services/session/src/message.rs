@@ -70,6 +70,25 @@ impl Message {
         })
     }
 
+    /// A message as it was kept elsewhere. `properties` are those of [`Message::properties`].
+    pub fn restored(
+        topic: Arc<str>,
+        qos: QoS,
+        retain: bool,
+        properties: Properties<'_>,
+        payload: &[u8],
+        expires_at: Option<Seconds>,
+    ) -> Self {
+        let mut message = Self::new(topic, qos, retain, properties, payload, 0);
+        message.expires_at = expires_at.unwrap_or(NEVER);
+        message
+    }
+
+    /// When it expires, if it does.
+    pub fn expires_at(&self) -> Option<Seconds> {
+        (self.expires_at != NEVER).then_some(self.expires_at)
+    }
+
     /// Topic name.
     pub fn topic(&self) -> &Arc<str> {
         &self.topic

@@ -12,8 +12,13 @@ pub trait Out {
     /// Appends the payload of `message`: a copy, or a reference to it when it is large.
     fn payload(&mut self, message: &Arc<Message>);
 
-    /// True while so much waits for the socket that no further message should be taken from a queue.
+    /// True while so much waits for the socket that no further message should be sent.
     fn is_full(&self) -> bool;
+
+    /// True while so much waits to be written, also to a socket that takes it, that what can wait in the session should.
+    fn is_enough(&self) -> bool {
+        self.is_full()
+    }
 }
 
 impl Out for Vec<u8> {

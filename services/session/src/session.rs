@@ -115,7 +115,7 @@ impl Session {
 
     /// True when the QoS 2 id is between PUBLISH and PUBREL.
     pub fn is_receiving(&self, id: PacketId) -> bool {
-        self.inbound.contains(id)
+        self.inbound.get(id).is_some()
     }
 
     /// A new connection takes the session over: what is unacknowledged will be sent again by [`Session::pump`].
@@ -124,6 +124,15 @@ impl Session {
     pub fn resume(&mut self) {
         if let Some(outbox) = &mut self.outbox {
             outbox.rewind();
+        }
+    }
+
+    /// A QoS 2 message from the client is where it must be, or will not get there, while there is nobody to be told.
+    pub fn received(&mut self, id: PacketId, stored: bool) {
+        if stored {
+            self.inbound.receive(id);
+        } else {
+            self.inbound.remove(id);
         }
     }
 

@@ -14,6 +14,10 @@ use super::{Core, Ended, Homed, LINGER_S, OutboundSlot, parts};
 use crate::broker::Broker;
 use crate::ws::frames;
 
+/// A connection with a long keep alive is looked at so often all the same, seconds: the calendar remembers one that is
+/// gone for no longer, however fast clients come and go.
+const LOOK_S: Seconds = 60;
+
 impl Core {
     /// Gives a connection its session, a new one or the one that is there, and answers the CONNECT.
     pub(super) fn attach(&mut self, slot: u32, broker: &Arc<Broker>, mut request: Request) {
@@ -58,6 +62,7 @@ impl Core {
         }
         let connection = &self.connections[slot as usize];
         if let Some(at) = keep_alive_deadline(connection.last_input, connection.protocol.keep_alive_s()) {
+            let at = at.min(self.now + LOOK_S);
             self.calendar.add(at, Due::Connection { slot, generation: connection.generation });
         }
     }
@@ -104,6 +109,8 @@ impl Core {
             self.counters().refused_closed.add(1);
         } else if let Ended::Frame(_) = ended {
             self.counters().refused_frame.add(1);
+        } else if ended == Ended::Slow {
+            self.counters().refused_slow.add(1);
         }
         let connection = &mut self.connections[slot as usize];
         connection.state = State::Draining;
@@ -260,7 +267,7 @@ impl Core {
         let routes = self.routes.get(broker, message.topic());
         let found = routes.matched.groups.iter().find(|found| group_id(found) == group);
         if let Some(receiver) = found.and_then(|found| found.pick()) {
-            self.deliver_shared(&routes, receiver, message, group);
+            self.deliver_shared(&routes, receiver, message, None, group);
         }
     }
 
@@ -317,6 +324,7 @@ impl Core {
         let Some(at) = keep_alive_deadline(heard, connection.protocol.keep_alive_s()) else { return };
         if at > self.now {
             self.sessions[session as usize].session.shrink();
+            let at = at.min(self.now + LOOK_S);
             return self.calendar.add(at, Due::Connection { slot, generation });
         }
         //= [MQTT-3.1.2-22] v5

@@ -6,11 +6,11 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::connection::ConnectionId;
+use super::connection::{Connected, ConnectionId, Paused};
 use super::{Core, PAUSE_MS, READ_BYTES};
-use crate::clock::Millis;
 use crate::mailbox::Mail;
 use crate::outbound::GRACE_MS;
+use crate::store::Store;
 
 /// Publishers that wait, by the connection of the receiver.
 #[derive(Debug, Default)]
@@ -25,8 +25,11 @@ impl Core {
             waiting.push_back(publisher);
         }
         if publisher.core == self.index {
-            self.pause(publisher, GRACE_MS);
-        } else {
+            return self.pause(publisher, Paused::ForReceiver);
+        }
+        // Messages that are delivered one by one hold their publisher up one by one.
+        let last = self.outgoing[usize::from(publisher.core)].last();
+        if !matches!(last, Some(Mail::Congested(told)) if *told == publisher) {
             self.post(publisher.core, Mail::Congested(publisher));
         }
     }
@@ -36,7 +39,15 @@ impl Core {
         let core = usize::from(core);
         let waiting = self.process.mailboxes[core].bytes() + self.outgoing_bytes[core];
         if waiting > self.process.limits.mailbox_bytes_max as usize {
-            self.pause(publisher, PAUSE_MS);
+            self.pause(publisher, Paused::ForMailbox);
+        }
+    }
+
+    /// Does not read a publisher while too much waits to be stored.
+    pub(super) fn hold_up_for_store(&mut self, publisher: ConnectionId) {
+        let waiting = self.process.store.as_ref().map_or(0, Store::waiting_bytes);
+        if waiting > self.process.limits.store_bytes_max as usize {
+            self.pause(publisher, Paused::ForMailbox);
         }
     }
 
@@ -81,19 +92,32 @@ impl Core {
     }
 
     /// Does not read a publisher for a while.
-    pub(super) fn pause(&mut self, id: ConnectionId, at_most_ms: Millis) {
+    pub(super) fn pause(&mut self, id: ConnectionId, why: Paused) {
+        let at_most_ms = if why == Paused::ForReceiver { GRACE_MS } else { PAUSE_MS };
+        let until = self.now_ms + at_most_ms;
         let Some(connection) = self.connection_of(id) else { return };
-        if !connection.paused {
-            connection.paused = true;
-            self.paused.push((id, self.now_ms + at_most_ms));
-            self.process.broker.counters[usize::from(self.index)].pauses.add(1);
+        match (connection.paused, why) {
+            (Paused::No, _) => {
+                connection.paused = why;
+                self.paused.push((id, until));
+                self.process.broker.counters[usize::from(self.index)].pauses.add(1);
+            }
+            // Its receiver may need longer than the mailbox.
+            (Paused::ForMailbox, Paused::ForReceiver) => {
+                connection.paused = why;
+                if let Some((_, at)) = self.paused.iter_mut().find(|(paused, _)| *paused == id) {
+                    *at = until;
+                }
+            }
+            _ => {}
         }
     }
 
     /// Reads a publisher again.
     pub(super) fn resume(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connection_of(id).filter(|connection| connection.paused) else { return };
-        connection.paused = false;
+        let is_paused = |connection: &&mut Connected| connection.paused != Paused::No;
+        let Some(connection) = self.connection_of(id).filter(is_paused) else { return };
+        connection.paused = Paused::No;
         self.paused.retain(|(paused, _)| *paused != id);
         self.digest_held(id.slot);
         if self.connection_of(id).is_some_and(|connection| connection.readable) {
@@ -107,7 +131,10 @@ impl Core {
             return;
         }
         let mailbox_max = self.process.limits.mailbox_bytes_max as usize;
-        let overfull = self.process.mailboxes.iter().any(|mailbox| mailbox.bytes() > mailbox_max / 2);
+        let overfull = self.process.mailboxes.iter().any(|mailbox| mailbox.bytes() > mailbox_max / 2)
+            || self.process.store.as_ref().is_some_and(|store| {
+                store.waiting_bytes() > self.process.limits.store_bytes_max as usize / 2
+            });
         let due: Vec<ConnectionId> = self
             .paused
             .iter()

@@ -57,10 +57,21 @@ pub(crate) struct Connected {
     pub(crate) readable: bool,
     /// Stands in the core's list of connections to read.
     pub(crate) listed: bool,
-    /// Is not read, because its receivers are behind.
-    pub(crate) paused: bool,
+    /// Whether it is not read for a while.
+    pub(crate) paused: Paused,
     /// The peer closed its side.
     pub(crate) read_closed: bool,
+}
+
+/// Why a publisher is not read for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Paused {
+    /// It is read.
+    No,
+    /// Too much waits for another core, or to be stored.
+    ForMailbox,
+    /// One of its receivers is behind.
+    ForReceiver,
 }
 
 /// How far a connection is from its end.
@@ -138,7 +149,7 @@ impl Connected {
             busy: false,
             readable: false,
             listed: false,
-            paused: false,
+            paused: Paused::No,
             read_closed: false,
         }
     }
@@ -149,6 +160,6 @@ impl Connected {
 
     /// Input is taken and processed.
     pub(crate) fn is_reading(&self) -> bool {
-        self.state == State::Open && !self.paused && self.pending.is_none()
+        self.state == State::Open && self.paused == Paused::No && self.pending.is_none()
     }
 }

@@ -38,14 +38,17 @@ impl Core {
         routes: &Arc<Routes>,
         receiver: Receiver,
         message: &Arc<Message>,
+        from: Option<ConnectionId>,
         group: u64,
     ) {
         let core = receiver.target.core;
         if core == self.index {
-            self.deliver_one(&routes.broker, &receiver, message, None, group);
-        } else {
-            let (routes, message) = (routes.clone(), message.clone());
-            self.post(core, Mail::Shared { routes, receiver, message, group });
+            return self.deliver_one(&routes.broker, &receiver, message, from, group);
+        }
+        let (routes, message) = (routes.clone(), message.clone());
+        self.post(core, Mail::Shared { routes, receiver, message, from, group });
+        if let Some(from) = from {
+            self.hold_up_for_mailbox(core, from);
         }
     }
 
@@ -56,6 +59,7 @@ impl Core {
         broker: &Arc<Broker>,
         receiver: &Receiver,
         message: &Arc<Message>,
+        from: Option<ConnectionId>,
         group: u64,
     ) {
         let here = homed(&mut self.sessions, receiver).map(|homed| homed.connection != NONE);
@@ -66,7 +70,7 @@ impl Core {
         if passes_on {
             self.pass_on(broker, message, group);
         } else {
-            self.deliver_one(broker, receiver, message, None, group);
+            self.deliver_one(broker, receiver, message, from, group);
         }
     }
 
@@ -115,8 +119,21 @@ impl Core {
             behind = Some(homed.connection);
         }
         count(counters, homed.session.deliver(delivery, Some(protocol), settings, self.now, &mut out));
+        if !out.busy && out.slot.as_ref().is_some_and(|outbound| outbound.len() >= FLUSH_BYTES) {
+            self.overfull.push(homed.connection);
+        }
         if let (Some(behind), Some(from)) = (behind, from) {
             self.hold_up(behind, from);
+        }
+    }
+
+    /// Writes what has become much within one turn, so that it does not become too much.
+    pub(super) fn flush_overfull(&mut self) {
+        while let Some(slot) = self.overfull.pop() {
+            // Of one that is noted more than once nothing is left.
+            if self.connections.get(slot as usize).is_some_and(|connection| connection.outbound.is_some()) {
+                self.flush(slot);
+            }
         }
     }
 

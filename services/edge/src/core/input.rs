@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 use std::ops::Range;
 
-use super::connection::{Partial, State};
+use super::connection::{Connected, Partial, State};
 use super::{Core, Ended, READ_BYTES};
 
 /// Packets with more than this to come are gathered in a buffer of their own, bytes.
@@ -58,7 +58,7 @@ impl Core {
             }
         }
         self.read_buffer = buffer;
-        self.list_if_readable(slot);
+        self.after_digest(slot);
     }
 
     /// Notes what a read tells of the socket; the number of bytes that came, if any did.
@@ -87,6 +87,19 @@ impl Core {
                 None
             }
         }
+    }
+
+    /// Ends a client that asks and does not read the answers, which can wait nowhere else; lists others to be read again.
+    fn after_digest(&mut self, slot: u32) {
+        let hard_bytes = self.process.limits.outbound_hard_bytes as usize;
+        let unread = |connection: &Connected| {
+            connection.busy
+                && connection.outbound.as_ref().is_some_and(|outbound| outbound.len() > hard_bytes)
+        };
+        if self.connections.get(slot as usize).is_some_and(unread) {
+            return self.end(slot, Ended::Slow, true);
+        }
+        self.list_if_readable(slot);
     }
 
     fn list_if_readable(&mut self, slot: u32) {
@@ -119,7 +132,7 @@ impl Core {
             let done = partial.bytes.is_empty();
             self.connections[slot as usize].partial = (!done).then_some(partial);
         }
-        self.list_if_readable(slot);
+        self.after_digest(slot);
     }
 
     /// Carries out what was read before and could not be carried out then.
@@ -129,7 +142,7 @@ impl Core {
         if let Some(rest) = self.digest(slot, &mut partial.bytes, raw_from) {
             self.hold(slot, &partial.bytes, rest);
         }
-        self.list_if_readable(slot);
+        self.after_digest(slot);
     }
 
     /// Keeps what was not used up.

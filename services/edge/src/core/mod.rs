@@ -34,11 +34,11 @@ use crate::broker::Broker;
 use crate::clock::{Millis, seconds};
 use crate::mailbox::{Mail, Mailbox};
 use crate::metrics::{BrokerCounters, CoreCounters, Count};
-use crate::outbound::{Flushed, GRACE_MS, Outbound, OutboundSlot, Pool};
+use crate::outbound::{Flushed, Outbound, OutboundSlot, Pool};
 use crate::process::Process;
 pub(crate) use accept::Listener;
 use congestion::Behind;
-use connection::{Connected, ConnectionId, NONE, State};
+use connection::{Connected, ConnectionId, NONE, Paused, State};
 use directory::Directory;
 use routes::RouteCache;
 use timers::{Calendar, Due};
@@ -105,6 +105,8 @@ pub(crate) struct Core {
     pool: Pool,
     /// Connections to flush at the end of the turn.
     dirty: Vec<u32>,
+    /// Connections to flush before that, because they have much to write.
+    overfull: Vec<u32>,
     /// Connections that have more to read.
     ready: Vec<u32>,
     /// Publishers that are not read, with the time until which at most.
@@ -137,6 +139,7 @@ impl Core {
             read_buffer: vec![0; READ_BYTES],
             pool: Pool::default(),
             dirty: Vec::new(),
+            overfull: Vec::new(),
             ready: Vec::new(),
             paused: Vec::new(),
             behind: Behind::default(),
@@ -259,6 +262,7 @@ impl Core {
             connection.listed = false;
             if connection.readable {
                 self.read(slot);
+                self.flush_overfull();
             }
         }
     }
@@ -271,13 +275,15 @@ impl Core {
                 Mail::Adopt(adopted) => self.adopt(*adopted),
                 Mail::Run(run) => self.deliver_mailed_run(&run),
                 Mail::Publish { routes, message, from } => self.deliver_here(&routes, &message, from),
-                Mail::Shared { routes, receiver, message, group } => {
-                    self.deliver_mailed_share(&routes.broker, &receiver, &message, group);
+                Mail::Shared { routes, receiver, message, from, group } => {
+                    self.deliver_mailed_share(&routes.broker, &receiver, &message, from, group);
                 }
-                Mail::Congested(id) => self.pause(id, GRACE_MS),
+                Mail::Congested(id) => self.pause(id, Paused::ForReceiver),
                 Mail::Relieved(id) => self.resume(id),
+                Mail::Stored { acks, stored } => self.stored(&acks, stored),
                 Mail::Authenticated { connection, accepted } => self.authenticated(connection, accepted),
             }
+            self.flush_overfull();
         }
         self.incoming = mail;
     }
@@ -409,6 +415,8 @@ impl Core {
     }
 
     fn begin_stop(&mut self) {
+        // What was acknowledged to a client of another core is there by now.
+        self.take_mail();
         self.stopping = true;
         self.stop_listening();
         // Those that are being closed have been told why.

@@ -12,9 +12,11 @@ use millrace_router::Group;
 use millrace_session::{Message, Publication};
 
 use super::connection::{ConnectionId, NONE};
-use super::{Core, OutboundSlot, parts};
+use super::retained::Kept;
+use super::{Core, Ended, OutboundSlot, parts};
 use crate::broker::{Broker, Routes};
 use crate::mailbox::{Mail, Run};
+use crate::store::Ack;
 
 /// First byte of a PUBLISH with QoS 0 and without RETAIN.
 const PLAIN_PUBLISH: u8 = (PacketType::Publish as u8) << 4;
@@ -120,10 +122,11 @@ impl Core {
         let publish = &publication.publish;
         self.count_received(slot, publish.qos, 1);
         let topic = publication.topic.as_str();
-        let (reason, what) = match self.may_publish(slot, topic) {
+        let outcome = match self.may_publish(slot, topic) {
             Ok(()) => self.carry_out(slot, topic, publish),
-            Err(refused) => refused,
+            Err(refused) => Some(refused),
         };
+        let Some((reason, what)) = outcome else { return };
         if reason.is_error() {
             tracing::debug!(topic, %reason, what, "PUBLISH refused");
         }
@@ -135,31 +138,92 @@ impl Core {
         protocol.published(publish.qos, id, reason, what, session, &mut out);
     }
 
-    fn carry_out(&mut self, slot: u32, topic: &str, publish: &Publish<'_>) -> (ReasonCode, &'static str) {
+    /// Routes a message. The reason to acknowledge it with; `None` when the store will acknowledge it.
+    fn carry_out(
+        &mut self,
+        slot: u32,
+        topic: &str,
+        publish: &Publish<'_>,
+    ) -> Option<(ReasonCode, &'static str)> {
         let from = Some(self.id_of(slot));
         let routes = if publish.retain {
             let routes = self.routes_of(slot, topic);
             let message = self.message_of(&routes, publish);
-            if self.publish_retained(&routes.broker, &message, from) {
-                return (ReasonCode::SUCCESS, "");
+            let ack = self.ack_of(slot, publish);
+            match self.publish_retained(&routes.broker, &message, from, ack) {
+                Kept::Now => return Some((ReasonCode::SUCCESS, "")),
+                Kept::WhenStored => {
+                    self.hold_up_for_store(self.id_of(slot));
+                    return None;
+                }
+                Kept::Not => {}
             }
             let version = self.connections[slot as usize].protocol.version();
             if publish.qos > QoS::AtMostOnce && version == Version::V5 {
-                return (ReasonCode::QUOTA_EXCEEDED, "the broker's limit of retained messages is reached");
+                let what = "the broker's limit of retained messages is reached";
+                return Some((ReasonCode::QUOTA_EXCEEDED, what));
             }
             // The client cannot be told: what is acknowledged still goes to who is subscribed now.
             //= [MQTT-4.5.0-1] v3.1.1
             self.route(&routes, &message, from);
-            return (ReasonCode::SUCCESS, "");
+            return Some((ReasonCode::SUCCESS, ""));
         } else {
             self.routes_of(slot, topic)
         };
         if routes.is_empty() {
-            return (ReasonCode::NO_MATCHING_SUBSCRIBERS, "");
+            return Some((ReasonCode::NO_MATCHING_SUBSCRIBERS, ""));
         }
         let message = self.message_of(&routes, publish);
         self.route(&routes, &message, from);
-        (ReasonCode::SUCCESS, "")
+        Some((ReasonCode::SUCCESS, ""))
+    }
+
+    /// The acknowledgement that the store is to send for a publish.
+    fn ack_of(&self, slot: u32, publish: &Publish<'_>) -> Option<Ack> {
+        let session = self.target_of(self.connections[slot as usize].session);
+        let connection = self.id_of(slot);
+        publish.packet_id.map(|packet_id| Ack { connection, session, qos: publish.qos, packet_id })
+    }
+
+    /// The store has what these publishers wait for, or has refused it.
+    //= [MQTT-4.3.2-4] [MQTT-4.3.3-8] v5
+    pub(super) fn stored(&mut self, acks: &[Ack], stored: bool) {
+        for ack in acks {
+            let Some(homed) = self.sessions.get(ack.session.slot as usize) else { continue };
+            if homed.generation != ack.session.generation {
+                continue;
+            }
+            // A QoS 1 message is published anew on a new connection; the state of a QoS 2 message is the session's.
+            let slot = match ack.qos {
+                QoS::ExactlyOnce => homed.connection,
+                _ => self.connection_of(ack.connection).map_or(NONE, |_| ack.connection.slot),
+            };
+            self.acknowledge_stored(ack, slot, stored);
+        }
+    }
+
+    fn acknowledge_stored(&mut self, ack: &Ack, slot: u32, stored: bool) {
+        let session = &mut self.sessions[ack.session.slot as usize].session;
+        if slot == NONE {
+            if ack.qos == QoS::ExactlyOnce {
+                session.received(ack.packet_id, stored);
+            }
+            return;
+        }
+        let (protocol, mut out, _) = parts!(self, slot);
+        let (reason, what) = match stored {
+            true => (ReasonCode::SUCCESS, ""),
+            false => (
+                ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR,
+                "the message could not be stored: try again later",
+            ),
+        };
+        if stored || protocol.version() == Version::V5 {
+            return protocol.published(ack.qos, ack.packet_id, reason, what, session, &mut out);
+        }
+        // A 3.x client cannot be told: without an acknowledgement it will try again.
+        session.received(ack.packet_id, false);
+        self.end(slot, Ended::Error(reason), true);
     }
 
     fn message_of(&self, routes: &Routes, publish: &Publish<'_>) -> Arc<Message> {
@@ -182,7 +246,7 @@ impl Core {
     /// Publishes a message that no connection sent just now: a will.
     pub(super) fn publish_from_server(&mut self, broker: &Arc<Broker>, message: &Arc<Message>) {
         // Also when it cannot be retained: who is subscribed now gets it.
-        if !message.retain() || !self.publish_retained(broker, message, None) {
+        if !message.retain() || self.publish_retained(broker, message, None, None) == Kept::Not {
             let routes = self.routes.get(broker, message.topic());
             self.route(&routes, message, None);
         }
@@ -202,7 +266,7 @@ impl Core {
         }
         for group in &routes.matched.groups {
             let Some(receiver) = group.pick() else { continue };
-            self.deliver_shared(routes, receiver, message, group_id(group));
+            self.deliver_shared(routes, receiver, message, from, group_id(group));
         }
     }
 

@@ -24,6 +24,7 @@ use millrace_mqtt::{
     Ack, ConnAck, Connect, Disconnect, Packet, PacketId, PacketType, Properties, Property, Publish, QoS,
     ReasonCode, SubAck, SubscribeOptions, UnsubAck, Version, Will, encode,
 };
+use millrace_storage::Database;
 
 /// How long a packet or a close may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -42,6 +43,17 @@ impl Server {
 
     /// The same with another configuration.
     pub(crate) fn with(change: impl FnOnce(&mut Config)) -> Self {
+        let started = millrace_edge::start(Self::config(change));
+        Self { edge: started.unwrap_or_else(|error| panic!("no edge: {error}")) }
+    }
+
+    /// The same on a store.
+    pub(crate) fn on(database: &Database, change: impl FnOnce(&mut Config)) -> Self {
+        let started = millrace_edge::start_on(Self::config(change), database.clone());
+        Self { edge: started.unwrap_or_else(|error| panic!("no edge: {error}")) }
+    }
+
+    fn config(change: impl FnOnce(&mut Config)) -> Config {
         let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut config = Config {
             mqtt_listen: vec![loopback],
@@ -50,7 +62,7 @@ impl Server {
             ..Config::default()
         };
         change(&mut config);
-        Self { edge: millrace_edge::start(config).unwrap_or_else(|error| panic!("no edge: {error}")) }
+        config
     }
 
     /// Where it listens for MQTT over TCP.
@@ -89,6 +101,11 @@ impl Client {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
         Self { stream, received: Vec::new(), version: Version::V5, connack: None }
+    }
+
+    /// What was read from the socket and not taken yet.
+    pub(crate) fn unread(&self) -> &[u8] {
+        &self.received
     }
 
     /// The socket, for what a packet cannot say.

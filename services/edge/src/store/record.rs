@@ -1,0 +1,93 @@
+//! A message as it stands in the store.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 1 | format, 1 |
+//! | 1 | QoS in bits 0 and 1, RETAIN in bit 2 |
+//! | 8 | when it expires, milliseconds since 1970, little-endian; 0 for never |
+//! | 4 | length of the properties, little-endian |
+//! | | properties as on the wire, then the payload |
+
+use std::sync::Arc;
+
+use millrace_mqtt::{Properties, QoS};
+use millrace_session::Message;
+
+use crate::clock::Clock;
+
+const FORMAT: u8 = 1;
+const HEAD: usize = 14;
+const RETAIN: u8 = 4;
+
+/// A message into bytes; its topic is the reader's to know.
+pub(crate) fn encode(message: &Message, clock: &Clock) -> Vec<u8> {
+    let properties = message.properties().as_bytes();
+    let mut out = Vec::with_capacity(HEAD + properties.len() + message.payload().len());
+    out.push(FORMAT);
+    out.push(message.qos() as u8 | if message.retain() { RETAIN } else { 0 });
+    let expires_at = message.expires_at().map_or(0, |at| clock.unix_ms(at));
+    out.extend_from_slice(&expires_at.to_le_bytes());
+    out.extend_from_slice(&u32::try_from(properties.len()).unwrap_or(u32::MAX).to_le_bytes());
+    out.extend_from_slice(properties);
+    out.extend_from_slice(message.payload());
+    out
+}
+
+/// Bytes into a message. `None` when they are not of this format.
+pub(crate) fn decode(topic: Arc<str>, bytes: &[u8], clock: &Clock) -> Option<Message> {
+    let (head, rest) = bytes.split_first_chunk::<HEAD>()?;
+    let [FORMAT, flags, a, b, c, d, e, f, g, h, lengths @ ..] = *head else { return None };
+    let expires_at = match u64::from_le_bytes([a, b, c, d, e, f, g, h]) {
+        0 => None,
+        unix_ms => Some(clock.seconds_of_unix_ms(unix_ms)),
+    };
+    let (properties, payload) = rest.split_at_checked(u32::from_le_bytes(lengths) as usize)?;
+    let properties = Properties::from_validated(properties);
+    let qos = QoS::from_bits(flags & 3)?;
+    Some(Message::restored(topic, qos, flags & RETAIN != 0, properties, payload, expires_at))
+}
+
+#[cfg(test)]
+mod tests {
+    use millrace_mqtt::Property;
+
+    use super::*;
+
+    #[test]
+    fn a_message_comes_back_as_it_went() {
+        let clock = Clock::start();
+        let mut properties = Vec::new();
+        Property::ContentType("text/plain").encode(&mut properties);
+        Property::MessageExpiryInterval(90).encode(&mut properties);
+        Property::UserProperty("a", "b").encode(&mut properties);
+        for properties in [Properties::EMPTY, Properties::from_validated(&properties)] {
+            for (qos, retain, payload) in [
+                (QoS::AtMostOnce, true, &b""[..]),
+                (QoS::AtLeastOnce, false, b"x"),
+                (QoS::ExactlyOnce, true, b"yy"),
+            ] {
+                let message = Message::new("a/b".into(), qos, retain, properties, payload, 10);
+                let bytes = encode(&message, &clock);
+                assert_eq!(decode("a/b".into(), &bytes, &clock).as_ref(), Some(&message));
+                for cut in 0..HEAD {
+                    assert_eq!(decode("a/b".into(), &bytes[..cut], &clock), None);
+                }
+            }
+        }
+        assert_eq!(decode("a".into(), &[9; 40], &clock), None);
+    }
+
+    #[test]
+    fn what_expired_while_the_process_was_away_is_expired() {
+        let before = Clock::at(1_000_000);
+        let mut properties = Vec::new();
+        Property::MessageExpiryInterval(60).encode(&mut properties);
+        let properties = Properties::from_validated(&properties);
+        let message = Message::new("a".into(), QoS::AtMostOnce, true, properties, b"x", 5);
+        let bytes = encode(&message, &before);
+        for (later_ms, expired) in [(1_030_000, false), (1_100_000, true)] {
+            let message = decode("a".into(), &bytes, &Clock::at(later_ms)).unwrap();
+            assert_eq!(message.is_expired(1), expired, "{later_ms}");
+        }
+    }
+}

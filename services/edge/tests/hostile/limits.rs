@@ -1,0 +1,198 @@
+//! Limits: what is at one is answered as the protocol says, counted, and everything below goes on.
+
+use std::net::TcpStream;
+
+use millrace_mqtt::Version::{V5, V311};
+use millrace_mqtt::{
+    Connect, Packet, PacketType, Properties, Property, Publish, QoS, ReasonCode, SubscribeOptions,
+};
+
+use crate::common::{Client, Server, connect, id, list, properties, publish, publish_qos};
+use crate::tools::{
+    dropped, ended, eventually, expect_clients, expect_count, metric, number_of, numbered, read_to_close,
+    refused,
+};
+
+const QUOTA: u8 = ReasonCode::QUOTA_EXCEEDED.0;
+const INVALID: u8 = ReasonCode::TOPIC_FILTER_INVALID.0;
+
+/// A session that outlives its connection.
+fn lasting(id: &str) -> Connect<'_> {
+    let expiry = properties(&[Property::SessionExpiryInterval(60)]);
+    Connect { clean_start: false, properties: expiry, ..connect(V5, id) }
+}
+
+fn subscribe_options(qos: QoS) -> SubscribeOptions {
+    SubscribeOptions { qos, ..Default::default() }
+}
+
+#[test]
+fn a_packet_of_the_largest_size_is_taken_and_one_byte_more_is_not() {
+    let server = Server::with(|config| config.limits.packet_size_max = 10_000);
+    let mut ann = Client::connect(&server, V5, "ann");
+    let told = list(ann.connack.as_ref().unwrap().properties);
+    assert!(told.contains(&Property::MaximumPacketSize(10_000)), "{told:?}");
+    ann.subscribe("a", QoS::AtMostOnce);
+    // Type, two bytes of length, two of the topic's, the topic, no properties.
+    let largest = vec![b'x'; 10_000 - 7];
+    ann.send(&Packet::Publish(publish("a", &largest)));
+    assert_eq!(ann.recv_publish().payload, largest);
+    ann.send(&Packet::Publish(publish("a", &[&largest[..], b"x"].concat())));
+    ann.expect_disconnect(ReasonCode::PACKET_TOO_LARGE);
+    expect_count(ended, &server, "packet_too_large", 1);
+}
+
+#[test]
+fn subscriptions_over_the_limit_are_refused_one_by_one() {
+    let server = Server::with(|config| config.limits.subscriptions_per_session_max = 3);
+    let mut ann = Client::connect(&server, V5, "ann");
+    let qos = subscribe_options(QoS::AtLeastOnce);
+    let suback = ann.subscribe_all(&[("a", qos), ("b", qos), ("c", qos), ("d", qos)], Properties::EMPTY);
+    assert_eq!(suback.reasons, [1, 1, 1, QUOTA]);
+    // One that is there may be replaced, and one that has gone makes room.
+    let qos = subscribe_options(QoS::ExactlyOnce);
+    assert_eq!(ann.subscribe_all(&[("a", qos), ("e", qos)], Properties::EMPTY).reasons, [2, QUOTA]);
+    ann.unsubscribe(&["b"]);
+    assert_eq!(ann.subscribe_all(&[("e", qos), ("f", qos)], Properties::EMPTY).reasons, [2, QUOTA]);
+    // 3.1.1 has one code for all failures.
+    let mut old = Client::connect(&server, V311, "old");
+    let all: Vec<_> = ["a", "b", "c", "d"].map(|filter| (filter, qos)).into();
+    assert_eq!(old.subscribe_all(&all, Properties::EMPTY).reasons, [2, 2, 2, 0x80]);
+    let by_limit =
+        |server: &Server, reason: &str| metric(server, "millrace_subscribes_refused_total", reason);
+    expect_count(by_limit, &server, "reason=\"subscriptions_limit\"", 4);
+    assert_eq!(metric(&server, "millrace_subscriptions", ""), 6);
+}
+
+#[test]
+fn topics_and_filters_with_too_many_levels_are_refused() {
+    let server = Server::with(|config| config.limits.topic_levels_max = 4);
+    let (mut ann, mut bob) = (Client::connect(&server, V5, "ann"), Client::connect(&server, V5, "bob"));
+    let all = [("1/2/3/4", subscribe_options(QoS::AtMostOnce)), ("1/2/3/4/5", Default::default())];
+    assert_eq!(bob.subscribe_all(&all, Properties::EMPTY).reasons, [0, INVALID]);
+    assert!(!ann.publish(publish_qos(QoS::AtLeastOnce, 1, "1/2/3/4", b"")).is_error());
+    assert_eq!(bob.recv_publish().topic, "1/2/3/4");
+    let reason = ann.publish(publish_qos(QoS::AtLeastOnce, 1, "1/2/3/4/5", b""));
+    assert_eq!(reason, ReasonCode::TOPIC_NAME_INVALID);
+    ann.publish(publish("1/2/3/4/5", b""));
+    assert_eq!(metric(&server, "millrace_publishes_refused_total", "topic_levels"), 2);
+    assert_eq!(metric(&server, "millrace_subscribes_refused_total", "invalid_filter"), 1);
+}
+
+#[test]
+fn a_client_id_over_the_limit_is_refused() {
+    let server = Server::with(|config| config.limits.client_id_bytes_max = 30);
+    Client::connect(&server, V5, &"x".repeat(30)).disconnect();
+    let refusal = Client::refused(&server, connect(V5, &"x".repeat(31)));
+    assert_eq!(refusal.reason, ReasonCode::CLIENT_IDENTIFIER_NOT_VALID);
+    let refusal = Client::refused(&server, connect(V311, &"x".repeat(31)));
+    assert_eq!(refusal.reason, ReasonCode(2));
+    expect_count(refused, &server, "invalid_connect", 2);
+}
+
+#[test]
+fn more_unacknowledged_messages_than_the_receive_maximum_end_the_connection() {
+    let server = Server::with(|config| config.limits.receive_maximum = 5);
+    let mut ann = Client::connect(&server, V5, "ann");
+    let told = list(ann.connack.as_ref().unwrap().properties);
+    assert!(told.contains(&Property::ReceiveMaximum(5)), "{told:?}");
+    for number in 1..=5 {
+        ann.send(&Packet::Publish(publish_qos(QoS::ExactlyOnce, number, "a", b"")));
+        ann.recv_ack(PacketType::PubRec, id(number));
+    }
+    // Sent again it is the same message.
+    ann.send(&Packet::Publish(Publish { dup: true, ..publish_qos(QoS::ExactlyOnce, 3, "a", b"") }));
+    ann.recv_ack(PacketType::PubRec, id(3));
+    ann.send(&Packet::Publish(publish_qos(QoS::ExactlyOnce, 6, "a", b"")));
+    ann.expect_disconnect(ReasonCode::RECEIVE_MAXIMUM_EXCEEDED);
+    expect_count(ended, &server, "receive_maximum", 1);
+}
+
+#[test]
+fn topic_aliases_over_the_limit_end_the_connection() {
+    let server = Server::with(|config| config.limits.topic_alias_max = 3);
+    let mut wrong = 0;
+    for alias in [0, 4, u16::MAX] {
+        let mut ann = Client::connect(&server, V5, "ann");
+        let with = |alias| properties(&[Property::TopicAlias(alias)]);
+        ann.publish(Publish { properties: with(3), ..publish("a", b"") });
+        ann.send(&Packet::Publish(Publish { properties: with(alias), ..publish("a", b"") }));
+        ann.expect_disconnect(ReasonCode::TOPIC_ALIAS_INVALID);
+        wrong += 1;
+    }
+    expect_count(ended, &server, "topic_alias", wrong);
+}
+
+#[test]
+fn retained_messages_over_the_limit_are_refused() {
+    let server = Server::with(|config| {
+        config.limits.retained_messages_max = 2;
+        // Its topics are retained, too.
+        config.limits.sys_interval_s = 0;
+    });
+    let mut ann = Client::connect(&server, V5, "ann");
+    let mut keep = |topic, payload: &[u8]| {
+        ann.publish(Publish { retain: true, ..publish_qos(QoS::AtLeastOnce, 1, topic, payload) })
+    };
+    assert!(!keep("a", b"1").is_error());
+    assert!(!keep("b", b"1").is_error());
+    assert_eq!(keep("c", b"1"), ReasonCode::QUOTA_EXCEEDED);
+    // One that is there may be replaced, and one that has gone makes room.
+    assert!(!keep("a", b"2").is_error());
+    assert!(!keep("b", b"").is_error());
+    assert!(!keep("c", b"1").is_error());
+    assert_eq!(keep("d", b"1"), ReasonCode::QUOTA_EXCEEDED);
+    assert_eq!(metric(&server, "millrace_publishes_refused_total", "retained_limit"), 2);
+    assert_eq!(metric(&server, "millrace_retained_messages", ""), 2);
+}
+
+/// Publishes ten messages of this size to an offline session; the numbers that it gets, and what was counted.
+fn queued(server: &Server, len: usize) -> (Vec<u64>, u64) {
+    let mut ann = Client::open(server, lasting("ann"));
+    ann.subscribe("a", QoS::AtLeastOnce);
+    ann.cut();
+    let mut bob = Client::connect(server, V5, "bob");
+    for number in 0..10 {
+        bob.publish(publish_qos(QoS::AtLeastOnce, 1, "a", &numbered(number, len)));
+    }
+    let mut ann = Client::open(server, lasting("ann"));
+    let waited = dropped(server, "queue_full");
+    let numbers = (0..10 - waited).map(|_| number_of(ann.recv_publish().payload)).collect();
+    ann.expect_nothing();
+    (numbers, waited)
+}
+
+#[test]
+fn a_queue_keeps_so_many_messages_and_counts_what_it_drops() {
+    let server = Server::with(|config| config.limits.queue_messages_max = 4);
+    assert_eq!(queued(&server, 8), (vec![0, 1, 2, 3], 6));
+}
+
+#[test]
+fn a_queue_keeps_so_many_bytes_and_counts_what_it_drops() {
+    let server = Server::with(|config| config.limits.queue_bytes_max = 10_000);
+    let (numbers, dropped) = queued(&server, 3000);
+    assert_eq!((numbers, dropped), (vec![0, 1, 2], 7));
+}
+
+#[test]
+fn connections_over_the_limit_are_closed_at_once_and_those_below_go_on() {
+    let server = Server::with(|config| {
+        config.threads = 2;
+        config.limits.connections_max = 5;
+    });
+    let mut all: Vec<_> =
+        (0..5).map(|number| Client::connect(&server, V5, &format!("client-{number}"))).collect();
+    for _ in 0..10 {
+        assert_eq!(read_to_close(&TcpStream::connect(server.mqtt()).unwrap()), b"");
+    }
+    assert_eq!(read_to_close(&TcpStream::connect(server.ws()).unwrap()), b"");
+    expect_count(refused, &server, "connections_max", 11);
+    all.iter_mut().for_each(Client::ping);
+    // One that goes makes room.
+    all.pop().unwrap().disconnect();
+    eventually(|| metric(&server, "millrace_connections_open", "") == 4, || "it has gone".to_owned());
+    Client::connect(&server, V5, "another").ping();
+    all.iter_mut().for_each(Client::ping);
+    expect_clients(&server, 4);
+}

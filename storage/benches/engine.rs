@@ -1,0 +1,130 @@
+//! What durable appends cost on the embedded engine: CPU of the whole process, flushes and merges too, and the time to
+//! the acknowledgement. `cargo bench -p millrace-storage [-- <records>]`
+#![allow(clippy::print_stdout)]
+
+use std::{
+    collections::VecDeque,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, Waker},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use millrace_storage::{Commit, Database, Embedded, KeyRange, Options, block_on};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Transactions of `batch` appends to `streams` streams in turn, `in_flight` of them at once.
+struct Scenario {
+    batch: usize,
+    streams: u64,
+    in_flight: usize,
+    trim: bool,
+}
+
+fn main() {
+    let records = std::env::args().skip(1).find_map(|arg| arg.parse().ok()).unwrap_or(1_000_000);
+    println!(
+        "batch streams in-flight | us CPU/record  records/CPU s  records/s | p50 us  p99 us | MB on disk"
+    );
+    for (batch, streams, in_flight, trim) in [
+        (1, 1_000, 1, false),
+        (1, 1_000, 500, false),
+        (10, 1_000, 50, false),
+        (100, 1, 1, false),
+        (100, 1, 8, false),
+        (100, 1_000, 1, false),
+        (100, 1_000, 8, false),
+        (500, 1_000, 4, false),
+        (100, 100, 8, true),
+    ] {
+        let scenario = Scenario { batch, streams, in_flight, trim };
+        let records = if batch * in_flight < 100 { records / 20 } else { records };
+        measure(&scenario, records);
+    }
+}
+
+fn measure(scenario: &Scenario, records: usize) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = Embedded::open(folder.path().join("data"), Options::default()).expect("a store");
+    let database = store.database();
+    let (cpu, start) = (cpu_seconds(), now());
+    let mut latencies = Vec::with_capacity(records / scenario.batch);
+    let mut flying: VecDeque<(Instant, Commit)> = VecDeque::new();
+    let mut sequence = 0;
+    while sequence < records as u64 || !flying.is_empty() {
+        while flying.len() < scenario.in_flight && sequence < records as u64 {
+            flying.push_back((now(), append(&database, scenario, &mut sequence)));
+        }
+        let (sent, mut commit) = flying.pop_front().expect("one is in flight");
+        // Those behind it are mostly of the same group; a waker each would measure the bench.
+        let result = match Pin::new(&mut commit).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(result) => result,
+            Poll::Pending => block_on(commit),
+        };
+        result.expect("a commit");
+        latencies.push(sent.elapsed());
+    }
+    let (cpu, wall) = (cpu_seconds() - cpu, start.elapsed().as_secs_f64());
+    latencies.sort_unstable();
+    let percentile = |percent: usize| latencies[latencies.len() * percent / 100].as_micros();
+    let count = sequence as f64;
+    println!(
+        "{:5} {:7} {:9} | {:13.2} {:14.0} {:10.0} | {:6} {:7} | {} {}",
+        scenario.batch,
+        scenario.streams,
+        scenario.in_flight,
+        cpu * 1e6 / count,
+        count / cpu,
+        count / wall,
+        percentile(50),
+        percentile(99),
+        store.disk_use().map_or(0, |disk| disk.used_bytes >> 20),
+        if scenario.trim { "(read and cleared behind)" } else { "" },
+    );
+}
+
+fn append(database: &Database, scenario: &Scenario, sequence: &mut u64) -> Commit {
+    let transaction = database.begin_unretried();
+    let number = *sequence / scenario.batch as u64;
+    for place in 0..scenario.batch {
+        let prefix = stream(*sequence % scenario.streams);
+        let user = u16::try_from(place).unwrap_or(u16::MAX).to_be_bytes();
+        let payload = Bytes::copy_from_slice(&[7; 200]);
+        transaction.set_versionstamped_key(prefix, user, [], payload).expect("an append");
+        *sequence += 1;
+    }
+    if scenario.trim && number.is_multiple_of(10) {
+        // All that the store has of one stream: about as much as was appended to it since it was cleared last.
+        let behind = number / 10 % scenario.streams;
+        let newest = [&stream(behind)[..], &transaction_version(&transaction)].concat();
+        transaction.clear_range(KeyRange::new(stream(behind), newest)).expect("a range");
+    }
+    transaction.commit()
+}
+
+fn transaction_version(transaction: &millrace_storage::Transaction) -> [u8; 8] {
+    (block_on(transaction.read_version()).expect("a version") + 1).to_be_bytes()
+}
+
+fn stream(number: u64) -> [u8; 11] {
+    let mut prefix = *b"st........\0";
+    prefix[2..10].copy_from_slice(&number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes());
+    prefix
+}
+
+#[allow(clippy::disallowed_methods)]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Time of the process on all cores. In hundredths, as Linux counts.
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").expect("/proc");
+    let after_name = stat.rsplit(") ").next().expect("a name");
+    let mut fields = after_name.split(' ').skip(11).map(|field| field.parse::<u64>().expect("a number"));
+    let ticks = fields.next().unwrap_or(0) + fields.next().unwrap_or(0);
+    Duration::from_millis(10 * ticks).as_secs_f64()
+}

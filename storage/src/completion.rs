@@ -1,0 +1,102 @@
+//! The end of a commit: told to a callback, or to whoever awaits it.
+
+use std::{
+    future::Future,
+    pin::{Pin, pin},
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll, Wake, Waker},
+    thread::Thread,
+};
+
+use crate::{error::Error, version::Committed};
+
+/// What an engine calls once, when a commit is decided. One that is dropped says [`Error::CommitUnknown`].
+pub struct Completion(Option<Callback>);
+
+type Callback = Box<dyn FnOnce(Result<Committed, Error>) + Send>;
+
+impl Completion {
+    /// Calls `callback` on the engine's thread: it must be short and must not wait.
+    pub fn call(callback: impl FnOnce(Result<Committed, Error>) + Send + 'static) -> Self {
+        Self(Some(Box::new(callback)))
+    }
+
+    /// A completion and the future that it completes.
+    pub fn future() -> (Self, Commit) {
+        let state = Arc::new(Mutex::new(State::Waiting(None)));
+        let commit = Commit(state.clone());
+        (Self::call(move |result| finish(&state, result)), commit)
+    }
+
+    /// Tells the result.
+    pub fn complete(mut self, result: Result<Committed, Error>) {
+        if let Some(callback) = self.0.take() {
+            callback(result);
+        }
+    }
+}
+
+impl Drop for Completion {
+    fn drop(&mut self) {
+        if let Some(callback) = self.0.take() {
+            callback(Err(Error::CommitUnknown));
+        }
+    }
+}
+
+enum State {
+    Waiting(Option<Waker>),
+    Done(Result<Committed, Error>),
+}
+
+fn finish(state: &Mutex<State>, result: Result<Committed, Error>) {
+    let mut locked = state.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = std::mem::replace(&mut *locked, State::Done(result));
+    drop(locked);
+    if let State::Waiting(Some(waker)) = before {
+        waker.wake();
+    }
+}
+
+/// A commit that was handed to the engine. It goes on when this is dropped; only the result is not heard then.
+#[must_use = "the result of a commit decides what may be acknowledged"]
+pub struct Commit(Arc<Mutex<State>>);
+
+impl Future for Commit {
+    type Output = Result<Committed, Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *state {
+            State::Done(result) => Poll::Ready(result.clone()),
+            State::Waiting(waker) => {
+                match waker {
+                    Some(waker) => waker.clone_from(context.waker()),
+                    None => *waker = Some(context.waker().clone()),
+                }
+                Poll::Pending
+            }
+        }
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Runs a future on this thread until it is done: for tests, tools and threads without an executor.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
+        }
+        std::thread::park();
+    }
+}

@@ -1,0 +1,91 @@
+//! Copies of a data folder: a backup while it is in use, and the way back.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    Embedded,
+    folder::{Folder, sync_folder},
+    options::Options,
+    store::Store,
+};
+use crate::{
+    engine::local::View,
+    error::{Error, OpenError},
+    key::KeyRange,
+};
+
+/// Why a backup or a restore did not come to its end. What it had copied so far is in a folder with `.partial` at the end
+/// of its name, and may be deleted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RestoreError {
+    /// The folder to write is there already.
+    #[error("{0} is there already: a backup or a restore makes a new folder")]
+    Exists(PathBuf),
+    /// A folder could not be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The keys could not be copied.
+    #[error("the keys could not be copied")]
+    Copy(#[from] Error),
+    /// The folder could not be moved into its place.
+    #[error("{path} could not be moved into its place")]
+    Move {
+        /// The folder.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Embedded {
+    /// Copies all keys of one version into a new data folder while this one goes on. Every block that is read is checked; the
+    /// copy is compact.
+    ///
+    /// # Errors
+    /// The folder `to` exists or cannot be written, or a key cannot be read.
+    pub fn backup(&self, to: impl AsRef<Path>) -> Result<(), RestoreError> {
+        let to = to.as_ref();
+        if to.exists() {
+            return Err(RestoreError::Exists(to.into()));
+        }
+        let moved = |source| RestoreError::Move { path: to.into(), source };
+        let mut partial = to.as_os_str().to_owned();
+        partial.push(".partial");
+        let partial = PathBuf::from(partial);
+        if partial.exists() {
+            fs::remove_dir_all(&partial).map_err(moved)?;
+        }
+        self.copy(&partial)?;
+        fs::rename(&partial, to).map_err(moved)?;
+        let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty());
+        sync_folder(parent.unwrap_or(Path::new("."))).map_err(moved)
+    }
+
+    fn copy(&self, to: &Path) -> Result<(), RestoreError> {
+        let folder = Folder::open(to)?;
+        let store = Store::open(&folder.tables(), self.cell.options())?;
+        let (version, keys) = self.engine.snapshot();
+        store.fill(version, &mut |sink| {
+            let mut result = Ok(());
+            keys.scan(&KeyRange::prefix([]), false, &mut |key, value| {
+                result = sink(key, value);
+                result.is_ok()
+            })?;
+            result.clone()
+        })?;
+        Ok(())
+    }
+}
+
+/// Makes a data folder of a backup.
+///
+/// # Errors
+/// `to` exists, or `backup` is no whole backup.
+pub fn restore(backup: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<(), RestoreError> {
+    Embedded::open(backup, Options::default())?.backup(to)
+}

@@ -1,0 +1,127 @@
+//! The folder itself: its lock, its format, and what its errors mean.
+
+use std::{
+    fs::{self, File, TryLockError},
+    io::{self, ErrorKind, Write},
+    path::{Path, PathBuf},
+};
+
+use crate::error::OpenError;
+
+/// The format that is written. 1: tables of fjall 3 in `tables`, one keyspace `keys`, the version at `\xff/version`.
+const FORMAT: u32 = 1;
+
+const FORMAT_PREFIX: &str = "millrace-store ";
+const LOCK: &str = "lock";
+const FORMAT_FILE: &str = "format";
+const FORMAT_NEW: &str = "format.new";
+
+/// A data folder that this process holds the lock of.
+pub(super) struct Folder {
+    path: PathBuf,
+    /// Unlocks when it is closed, however the process ends.
+    _lock: File,
+}
+
+impl Folder {
+    /// Locks a folder and checks its format.
+    pub(super) fn open(path: &Path) -> Result<Self, OpenError> {
+        fs::create_dir_all(path).map_err(|error| refused(path, error))?;
+        // Looked at before the lock is made: a folder of something else stays as it is.
+        let format = read_format(path)?;
+        let lock = lock(path)?;
+        if format.is_none() && read_format(path)?.is_none() {
+            write_format(path).map_err(|error| refused(path, error))?;
+        }
+        Ok(Self { path: path.into(), _lock: lock })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn tables(&self) -> PathBuf {
+        self.path.join("tables")
+    }
+
+    /// Writes and syncs a file, and deletes it.
+    pub(super) fn probe(&self) -> io::Result<()> {
+        let path = self.path.join("probe");
+        let written = write_synced(&path, &[0; 1 << 16]);
+        fs::remove_file(&path)?;
+        written
+    }
+}
+
+/// The format of a folder; `None` when it has nothing yet.
+fn read_format(path: &Path) -> Result<Option<u32>, OpenError> {
+    let text = match fs::read_to_string(path.join(FORMAT_FILE)) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let empty = is_new(path).map_err(|error| refused(path, error))?;
+            return if empty { Ok(None) } else { Err(OpenError::NotAStore(path.into())) };
+        }
+        Err(error) => return Err(refused(path, error)),
+    };
+    let number = text.strip_prefix(FORMAT_PREFIX).and_then(|rest| rest.trim_end().parse().ok());
+    match number {
+        Some(found) if found > FORMAT => {
+            Err(OpenError::NewerFormat { path: path.into(), found, known: FORMAT })
+        }
+        Some(found) if found > 0 => Ok(Some(found)),
+        _ => Err(corrupt(path, "its format file is not one")),
+    }
+}
+
+/// Whether a folder has nothing but what a start that was cut short left.
+fn is_new(path: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(path)? {
+        let name = entry?.file_name();
+        if name != LOCK && name != FORMAT_NEW && name != "lost+found" {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn write_format(path: &Path) -> io::Result<()> {
+    let new = path.join(FORMAT_NEW);
+    write_synced(&new, format!("{FORMAT_PREFIX}{FORMAT}\n").as_bytes())?;
+    fs::rename(&new, path.join(FORMAT_FILE))?;
+    sync_folder(path)
+}
+
+fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+/// Makes the names in a folder durable.
+pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+fn lock(path: &Path) -> Result<File, OpenError> {
+    let mut options = File::options();
+    options.create(true).truncate(false).write(true);
+    let file = options.open(path.join(LOCK)).map_err(|error| refused(path, error))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(OpenError::Locked(path.into())),
+        Err(TryLockError::Error(error)) => Err(refused(path, error)),
+    }
+}
+
+/// What an error of the system means for a data folder.
+pub(super) fn refused(path: &Path, error: io::Error) -> OpenError {
+    match error.kind() {
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => OpenError::ReadOnly(path.into()),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => OpenError::NoSpace(path.into()),
+        _ => OpenError::Io { path: path.into(), source: error },
+    }
+}
+
+pub(super) fn corrupt(path: &Path, reason: impl Into<String>) -> OpenError {
+    OpenError::Corrupt { path: path.into(), reason: reason.into() }
+}

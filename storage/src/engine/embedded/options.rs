@@ -1,0 +1,60 @@
+//! Settings of a data folder.
+
+use std::{fmt, io, path::Path, sync::Arc};
+
+/// How a data folder is kept. All sizes in bytes.
+#[derive(Clone)]
+pub struct Options {
+    /// Memory for blocks of tables that were read. Default 64 MiB.
+    pub cache_bytes: u64,
+    /// Writes kept in memory before they become a table; up to five times as much is in memory when writes come faster
+    /// than tables are made. Default 64 MiB.
+    pub memtable_bytes: u64,
+    /// Space that must be free on the disk for writes to be taken; what runs in the background needs some, too. Default
+    /// 256 MiB.
+    pub disk_reserve_bytes: u64,
+    /// Threads that make and merge tables. Default 2.
+    pub background_threads: usize,
+    /// Asks for the free bytes of the disk that has the folder.
+    pub free_bytes: FreeBytes,
+}
+
+/// See [`Options::free_bytes`].
+pub type FreeBytes = Arc<dyn Fn(&Path) -> io::Result<u64> + Send + Sync>;
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            cache_bytes: 64 << 20,
+            memtable_bytes: 64 << 20,
+            disk_reserve_bytes: 256 << 20,
+            background_threads: 2,
+            free_bytes: Arc::new(free_bytes),
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("cache_bytes", &self.cache_bytes)
+            .field("memtable_bytes", &self.memtable_bytes)
+            .field("disk_reserve_bytes", &self.disk_reserve_bytes)
+            .field("background_threads", &self.background_threads)
+            .finish_non_exhaustive()
+    }
+}
+
+fn free_bytes(path: &Path) -> io::Result<u64> {
+    let disk = rustix::fs::statvfs(path)?;
+    Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
+/// What a data folder takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskUse {
+    /// Bytes of its files.
+    pub used_bytes: u64,
+    /// Bytes that are free on its disk.
+    pub free_bytes: u64,
+}

@@ -1,0 +1,166 @@
+//! fjall, as this engine uses it.
+
+use std::{
+    io::ErrorKind,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+};
+
+use bytes::Bytes;
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, LsmError, PersistMode, Readable, Snapshot};
+
+use super::{
+    folder::{corrupt, refused},
+    options::Options,
+};
+use crate::{
+    engine::local::Write,
+    error::{Error, OpenError},
+    key::KeyRange,
+    version::Version,
+};
+
+/// Where the version stands; behind all keys of users.
+const VERSION_KEY: &[u8] = b"\xff/version";
+
+/// Tables that were not made from memory yet before fjall makes writers sleep (at four): commits wait before that, where
+/// they can see a failure.
+const SEALED_MAX: usize = 2;
+
+/// New tables that were not merged yet before fjall makes writers sleep (at 30).
+const UNMERGED_MAX: usize = 24;
+
+pub(super) struct Store {
+    database: Database,
+    keys: Keyspace,
+}
+
+impl Store {
+    pub(super) fn open(tables: &Path, options: &Options) -> Result<Self, OpenError> {
+        // Damaged files can make it panic.
+        let opened = catch_unwind(AssertUnwindSafe(|| Self::open_tables(tables, options)));
+        match opened {
+            Ok(opened) => opened.map_err(|error| open_error(tables, error)),
+            Err(_) => Err(corrupt(tables, "its tables or journals cannot be read")),
+        }
+    }
+
+    fn open_tables(tables: &Path, options: &Options) -> fjall::Result<Self> {
+        let database = Database::builder(tables)
+            .cache_size(options.cache_bytes)
+            .worker_threads(options.background_threads.max(1))
+            .manual_journal_persist(true)
+            .open()?;
+        let keys = database.keyspace("keys", || {
+            KeyspaceCreateOptions::default()
+                .manual_journal_persist(true)
+                .max_memtable_size(options.memtable_bytes)
+        })?;
+        Ok(Self { database, keys })
+    }
+
+    pub(super) fn snapshot(&self) -> Snapshot {
+        self.database.snapshot()
+    }
+
+    pub(super) fn version(&self) -> Result<Version, Error> {
+        let stored = self.get(&self.snapshot(), VERSION_KEY)?;
+        match stored.map(|bytes| <[u8; 8]>::try_from(&*bytes)) {
+            None => Ok(0),
+            Some(Ok(bytes)) => Ok(Version::from_be_bytes(bytes)),
+            Some(Err(_)) => Err(Error::Corrupt("the version has not eight bytes".into())),
+        }
+    }
+
+    pub(super) fn get(&self, snapshot: &Snapshot, key: &[u8]) -> Result<Option<Bytes>, Error> {
+        let value = snapshot.get(&self.keys, key).map_err(|error| error_of(&error))?;
+        Ok(value.map(Bytes::from))
+    }
+
+    pub(super) fn scan(
+        &self,
+        snapshot: &Snapshot,
+        range: &KeyRange,
+        reverse: bool,
+        each: &mut dyn FnMut(Bytes, Bytes) -> bool,
+    ) -> Result<(), Error> {
+        let mut keys = snapshot.range::<&[u8], _>(&self.keys, &*range.begin..&*range.end);
+        while let Some(item) = if reverse { keys.next_back() } else { keys.next() } {
+            let (key, value) = item.into_inner().map_err(|error| error_of(&error))?;
+            if !each(key.into(), value.into()) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes one batch, syncs it, and makes it visible.
+    pub(super) fn apply(&self, version: Version, writes: Vec<Write>) -> Result<(), Error> {
+        let mut batch = self.database.batch().durability(Some(PersistMode::SyncData));
+        for Write { key, value } in writes {
+            match value {
+                Some(value) => batch.insert(&self.keys, key, value),
+                None => batch.remove(&self.keys, key),
+            }
+        }
+        batch.insert(&self.keys, VERSION_KEY, Bytes::copy_from_slice(&version.to_be_bytes()));
+        batch.commit().map_err(|error| error_of(&error))
+    }
+
+    /// Writes keys and values that come in order into an empty store, without a journal.
+    pub(super) fn fill(&self, version: Version, items: &mut Items<'_>) -> Result<(), Error> {
+        let mut fill = self.keys.start_ingestion().map_err(|error| error_of(&error))?;
+        items(&mut |key, value| fill.write(key, value).map_err(|error| error_of(&error)))?;
+        let version = Bytes::copy_from_slice(&version.to_be_bytes());
+        fill.write(VERSION_KEY, version).map_err(|error| error_of(&error))?;
+        fill.finish().map_err(|error| error_of(&error))?;
+        self.database.persist(PersistMode::SyncAll).map_err(|error| error_of(&error))
+    }
+
+    /// Whether a write or a background thread has failed: fjall takes no write any more then.
+    pub(super) fn failure(&self) -> Option<Error> {
+        self.database.persist(PersistMode::Buffer).err().map(|error| error_of(&error))
+    }
+
+    pub(super) fn is_behind(&self) -> bool {
+        self.keys.sealed_memtable_count() > SEALED_MAX || self.keys.l0_table_count() > UNMERGED_MAX
+    }
+
+    /// Starts to write what is in memory into tables.
+    pub(super) fn start_flush(&self) -> Result<(), Error> {
+        self.keys.rotate_memtable().map(drop).map_err(|error| error_of(&error))
+    }
+
+    pub(super) fn is_flushing(&self) -> bool {
+        self.keys.sealed_memtable_count() > 0
+    }
+
+    pub(super) fn disk_space(&self) -> Result<u64, Error> {
+        self.database.disk_space().map_err(|error| error_of(&error))
+    }
+}
+
+/// Gives items to a sink, one by one.
+pub(super) type Items<'a> =
+    dyn FnMut(&mut dyn FnMut(Bytes, Bytes) -> Result<(), Error>) -> Result<(), Error> + 'a;
+
+fn error_of(error: &fjall::Error) -> Error {
+    match error {
+        fjall::Error::Io(error) | fjall::Error::Storage(LsmError::Io(error)) => Error::Io(error.to_string()),
+        fjall::Error::Poisoned => Error::Io("an earlier write or sync failed".into()),
+        other => Error::Corrupt(other.to_string()),
+    }
+}
+
+fn open_error(path: &Path, error: fjall::Error) -> OpenError {
+    match error {
+        fjall::Error::Locked => OpenError::Locked(path.into()),
+        fjall::Error::Io(error) | fjall::Error::Storage(LsmError::Io(error)) => match error.kind() {
+            ErrorKind::NotFound | ErrorKind::UnexpectedEof | ErrorKind::InvalidData => {
+                corrupt(path, error.to_string())
+            }
+            _ => refused(path, error),
+        },
+        other => corrupt(path, other.to_string()),
+    }
+}

@@ -1,0 +1,125 @@
+//! What a transaction has written so far, and what it sees of that.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::{
+    range_set::RangeSet,
+    request::{Mutation, Stamped},
+};
+use crate::{key::KeyRange, version::Version};
+
+/// The state of a key that was written.
+#[derive(Clone)]
+pub(super) enum Op {
+    Set(Bytes),
+    Clear,
+    /// Something is added to what the store has.
+    Add(i64),
+}
+
+/// The writes of one transaction.
+#[derive(Default)]
+pub(super) struct Buffer {
+    /// Keys written after the last range that covers them was cleared.
+    keys: BTreeMap<Bytes, Op>,
+    cleared: RangeSet,
+    stamped: Vec<Stamped>,
+    /// What the first `unreadable_count` of `stamped` may become.
+    unreadable: RangeSet,
+    unreadable_count: usize,
+}
+
+impl Buffer {
+    pub(super) fn set(&mut self, key: Bytes, value: Bytes) {
+        self.keys.insert(key, Op::Set(value));
+    }
+
+    pub(super) fn clear(&mut self, key: Bytes) {
+        self.keys.insert(key, Op::Clear);
+    }
+
+    pub(super) fn clear_range(&mut self, range: KeyRange) {
+        let inside: Vec<Bytes> =
+            self.keys.range::<Bytes, _>(&range.begin..&range.end).map(|(key, _)| key.clone()).collect();
+        for key in inside {
+            self.keys.remove(&key);
+        }
+        // A stamp is later than all that is in the store, so only a range over all stamps takes keys that are still to come.
+        let covers = |s: &Stamped| range.begin <= s.possible(0).begin && range.end >= s.possible(0).end;
+        if !self.stamped.is_empty() {
+            self.stamped.retain(|stamped| !covers(stamped));
+            (self.unreadable, self.unreadable_count) = (RangeSet::default(), 0);
+        }
+        self.cleared.insert(range);
+    }
+
+    pub(super) fn add(&mut self, key: Bytes, addend: i64) {
+        let op = match self.seen(&key) {
+            Some(Op::Set(value)) => Op::Set(add(Some(value), addend)),
+            Some(Op::Clear) => Op::Set(add(None, addend)),
+            Some(Op::Add(before)) => Op::Add(before.wrapping_add(addend)),
+            None => Op::Add(addend),
+        };
+        self.keys.insert(key, op);
+    }
+
+    pub(super) fn set_stamped(&mut self, stamped: Stamped) {
+        self.stamped.push(stamped);
+    }
+
+    /// What this transaction made of a key; `None` when it did not touch it.
+    pub(super) fn seen(&self, key: &[u8]) -> Option<Op> {
+        let written = self.keys.get(key).cloned();
+        written.or_else(|| self.cleared.contains(key).then_some(Op::Clear))
+    }
+
+    /// Whether reads of the range need nothing from here.
+    pub(super) fn is_untouched(&self) -> bool {
+        self.keys.is_empty() && self.cleared.is_empty()
+    }
+
+    /// The written keys of a range, in order.
+    pub(super) fn written(&self, range: &KeyRange) -> Vec<(Bytes, Op)> {
+        let keys = self.keys.range::<Bytes, _>(&range.begin..&range.end);
+        keys.map(|(key, op)| (key.clone(), op.clone())).collect()
+    }
+
+    pub(super) fn cleared(&self) -> &RangeSet {
+        &self.cleared
+    }
+
+    /// Whether the range may have keys whose stamp is not known yet.
+    pub(super) fn is_unreadable(&mut self, range: &KeyRange, read_version: Version) -> bool {
+        for stamped in &self.stamped[self.unreadable_count..] {
+            self.unreadable.insert(stamped.possible(read_version));
+        }
+        self.unreadable_count = self.stamped.len();
+        !self.unreadable.is_empty() && self.unreadable.intersects(range)
+    }
+
+    /// The changes in an order that gives what the transaction saw.
+    pub(super) fn into_mutations(self) -> Vec<Mutation> {
+        let mut mutations = Vec::with_capacity(self.keys.len() + self.stamped.len() + 1);
+        mutations.extend(self.cleared.into_ranges().map(Mutation::ClearRange));
+        mutations.extend(self.keys.into_iter().map(|(key, op)| match op {
+            Op::Set(value) => Mutation::Set(key, value),
+            Op::Clear => Mutation::Clear(key),
+            Op::Add(addend) => Mutation::Add(key, addend),
+        }));
+        mutations.extend(self.stamped.into_iter().map(Mutation::SetStamped));
+        mutations
+    }
+}
+
+/// FoundationDB's addition: a value of another length is cut, or filled with zeros, to eight bytes.
+pub(super) fn add(value: Option<Bytes>, addend: i64) -> Bytes {
+    let mut bytes = [0; size_of::<i64>()];
+    if let Some(value) = value {
+        let length = value.len().min(bytes.len());
+        bytes[..length].copy_from_slice(&value[..length]);
+    }
+    let sum = i64::from_le_bytes(bytes).wrapping_add(addend);
+    Bytes::copy_from_slice(&sum.to_le_bytes())
+}

@@ -1,0 +1,126 @@
+//! What a group of commits makes of the store: each key once, as it is after the last of them.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::{
+    backend::{View, Write},
+    buffer::add,
+    emptied::Emptied,
+    request::Mutation,
+    resolver::Resolver,
+};
+use crate::{
+    error::Error,
+    key::KeyRange,
+    version::{Version, Versionstamp},
+};
+
+/// What the commit thread remembers of earlier writes.
+pub(super) struct Known {
+    pub(super) resolver: Resolver,
+    pub(super) emptied: Emptied,
+}
+
+impl Known {
+    pub(super) fn new(version: Version) -> Self {
+        Self { resolver: Resolver::new(version), emptied: Emptied::default() }
+    }
+
+    fn wrote_key(&mut self, version: Version, key: &Bytes) {
+        self.resolver.wrote_key(version, key.clone());
+        self.emptied.wrote(key);
+    }
+}
+
+/// The writes of the transactions of a group so far.
+pub(super) struct Overlay<'a, V> {
+    /// The store before the group.
+    view: &'a V,
+    version: Version,
+    /// Keys with a stamp of this group. They are new and distinct, so they need no order, until a range is cleared that may
+    /// have some of them.
+    appended: Vec<(Bytes, Bytes)>,
+    keys: BTreeMap<Bytes, Option<Bytes>>,
+    in_order: bool,
+}
+
+impl<'a, V: View> Overlay<'a, V> {
+    pub(super) fn new(view: &'a V, version: Version) -> Self {
+        Self { view, version, appended: Vec::new(), keys: BTreeMap::new(), in_order: false }
+    }
+
+    /// Adds one transaction's changes, and remembers what it wrote.
+    pub(super) fn add(
+        &mut self,
+        mutations: Vec<Mutation>,
+        stamp: Versionstamp,
+        known: &mut Known,
+    ) -> Result<(), Error> {
+        for mutation in mutations {
+            match mutation {
+                Mutation::Set(key, value) => self.write(key, Some(value), known),
+                Mutation::Clear(key) => self.write(key, None, known),
+                Mutation::Add(key, addend) => {
+                    let sum = add(self.get(&key)?, addend);
+                    self.write(key, Some(sum), known);
+                }
+                Mutation::ClearRange(range) => {
+                    known.resolver.wrote_range(self.version, &range);
+                    self.clear_range(&range, &mut known.emptied)?;
+                    known.emptied.cleared(range);
+                }
+                Mutation::SetStamped(stamped) => {
+                    let (key, value) = stamped.resolve(stamp);
+                    if self.in_order {
+                        self.write(key, Some(value), known);
+                    } else {
+                        known.wrote_key(self.version, &key);
+                        self.appended.push((key, value));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, key: Bytes, value: Option<Bytes>, known: &mut Known) {
+        known.wrote_key(self.version, &key);
+        self.keys.insert(key, value);
+    }
+
+    fn get(&self, key: &Bytes) -> Result<Option<Bytes>, Error> {
+        match self.keys.get(key) {
+            Some(value) => Ok(value.clone()),
+            None => self.view.get(key),
+        }
+    }
+
+    /// The backend knows no ranges: each key becomes a deletion of its own.
+    fn clear_range(&mut self, range: &KeyRange, emptied: &mut Emptied) -> Result<(), Error> {
+        if !self.in_order {
+            self.in_order = true;
+            self.keys.extend(self.appended.drain(..).map(|(key, value)| (key, Some(value))));
+        }
+        for (_, value) in self.keys.range_mut::<Bytes, _>(&range.begin..&range.end) {
+            *value = None;
+        }
+        for part in emptied.unknown(range) {
+            self.view.scan(&part, false, &mut |key, _| {
+                self.keys.insert(key, None);
+                true
+            })?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn into_writes(self) -> Vec<Write> {
+        let appended = self.appended.into_iter().map(|(key, value)| Write { key, value: Some(value) });
+        let keys = self.keys.into_iter().map(|(key, value)| Write { key, value });
+        let mut writes = Vec::with_capacity(appended.len() + keys.len());
+        writes.extend(appended);
+        writes.extend(keys);
+        writes
+    }
+}

@@ -1,0 +1,115 @@
+//! Transactions that wait for the commit thread.
+
+use std::{
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use super::request::Request;
+use crate::error::Error;
+
+/// Bytes of writes that may wait. Beyond it commits are refused as busy: bounds memory when the disk is slower than those
+/// who write.
+const WAITING_BYTES_MAX: usize = 64 << 20;
+
+/// Transactions that may wait.
+const WAITING_MAX: usize = 100_000;
+
+/// Bytes of writes of one group, but for its last transaction: bounds how long the first waits for the others' writes.
+const GROUP_BYTES_MAX: usize = 8 << 20;
+
+/// Transactions of one group: their place in it must fit the versionstamp.
+const GROUP_MAX: usize = 1 << 16;
+
+#[derive(Default)]
+pub(super) struct Queue {
+    state: Mutex<State>,
+    arrived: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: Vec<Request>,
+    bytes: usize,
+    closed: bool,
+}
+
+impl Queue {
+    /// Hands a transaction over, or tells it at once why not.
+    pub(super) fn push(&self, request: Request) {
+        let mut state = self.lock();
+        let full = state.bytes >= WAITING_BYTES_MAX || state.waiting.len() >= WAITING_MAX;
+        if full || state.closed {
+            let error = if state.closed { Error::Closed } else { Error::Busy };
+            drop(state);
+            return request.done.complete(Err(error));
+        }
+        state.bytes += request.bytes;
+        state.waiting.push(request);
+        let first = state.waiting.len() == 1;
+        drop(state);
+        if first {
+            self.arrived.notify_one();
+        }
+    }
+
+    /// The next group. Empty when nothing came for `patience`; `None` after the end.
+    pub(super) fn group(&self, patience: Option<Duration>) -> Option<Vec<Request>> {
+        let mut state = self.lock();
+        while state.waiting.is_empty() {
+            if state.closed {
+                return None;
+            }
+            state = match patience {
+                None => self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(patience) => {
+                    let (state, result) =
+                        self.arrived.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner);
+                    if result.timed_out() {
+                        return Some(Vec::new());
+                    }
+                    state
+                }
+            };
+        }
+        Some(state.take_group())
+    }
+
+    /// Waits for a time in which more transactions may gather.
+    pub(super) fn gather(&self, patience: Duration) {
+        drop(self.arrived.wait_timeout(self.lock(), patience));
+    }
+
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.arrived.notify_one();
+    }
+
+    /// What still waits when there is no thread any more that would take it.
+    pub(super) fn take_all(&self) -> Vec<Request> {
+        let mut state = self.lock();
+        state.bytes = 0;
+        std::mem::take(&mut state.waiting)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn take_group(&mut self) -> Vec<Request> {
+        let (mut bytes, mut count) = (0, 0);
+        for request in self.waiting.iter().take(GROUP_MAX) {
+            if bytes >= GROUP_BYTES_MAX {
+                break;
+            }
+            bytes += request.bytes;
+            count += 1;
+        }
+        let rest = self.waiting.split_off(count);
+        let group = std::mem::replace(&mut self.waiting, rest);
+        self.bytes -= bytes;
+        group
+    }
+}

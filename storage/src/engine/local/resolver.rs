@@ -1,0 +1,129 @@
+//! Which keys were written at which versions: decides whether what a transaction read has changed since.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    ops::Bound,
+};
+
+use bytes::Bytes;
+
+use crate::{error::Error, key::KeyRange, version::Version};
+
+/// Writes that are remembered, at most. Beyond it transactions that read before the older half are too old: bounds memory
+/// when a transaction stays open for seconds under load. About 100 bytes each.
+const WRITES_MAX: usize = 2_000_000;
+
+/// Writes after which a generation is full: versions are forgotten a generation at a time.
+const GENERATION_WRITES: usize = 8_192;
+
+/// The writes since the oldest version that somebody may still have read at.
+pub(super) struct Resolver {
+    /// The version before which nothing is known.
+    floor: Version,
+    /// Oldest first.
+    generations: VecDeque<Generation>,
+    writes_max: usize,
+}
+
+#[derive(Default)]
+struct Generation {
+    newest: Version,
+    keys: BTreeMap<Bytes, Version>,
+    ranges: Steps,
+}
+
+impl Resolver {
+    pub(super) fn new(floor: Version) -> Self {
+        Self { floor, generations: VecDeque::new(), writes_max: WRITES_MAX }
+    }
+
+    /// Checks that nothing in `reads` was written after `since`.
+    pub(super) fn check(&self, since: Version, reads: &[KeyRange]) -> Result<(), Error> {
+        if since < self.floor {
+            return Err(Error::TooOld);
+        }
+        let recent = || self.generations.iter().rev().take_while(|generation| generation.newest > since);
+        let changed = reads.iter().any(|range| recent().any(|generation| generation.has_newer(since, range)));
+        if changed { Err(Error::Conflict) } else { Ok(()) }
+    }
+
+    /// Remembers a write of one key.
+    pub(super) fn wrote_key(&mut self, version: Version, key: Bytes) {
+        self.generation(version).keys.insert(key, version);
+    }
+
+    /// Remembers a write of a range.
+    pub(super) fn wrote_range(&mut self, version: Version, range: &KeyRange) {
+        if !range.is_empty() {
+            self.generation(version).ranges.raise(range, version);
+        }
+    }
+
+    /// Forgets what nobody can ask for: all open and coming transactions read at `oldest` or later.
+    pub(super) fn forget_until(&mut self, oldest: Version) {
+        while self.generations.front().is_some_and(|generation| generation.newest <= oldest) {
+            self.generations.pop_front();
+        }
+        while self.len() > self.writes_max
+            && let Some(forgotten) = self.generations.pop_front()
+        {
+            self.floor = forgotten.newest;
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.generations.iter().map(Generation::len).sum()
+    }
+
+    fn generation(&mut self, version: Version) -> &mut Generation {
+        if self.generations.back().is_none_or(|last| last.len() >= GENERATION_WRITES && last.newest < version)
+        {
+            self.generations.push_back(Generation::default());
+        }
+        let last = self.generations.len() - 1;
+        let generation = &mut self.generations[last];
+        generation.newest = version;
+        generation
+    }
+}
+
+impl Generation {
+    fn len(&self) -> usize {
+        self.keys.len() + self.ranges.0.len()
+    }
+
+    fn has_newer(&self, since: Version, range: &KeyRange) -> bool {
+        let mut keys = self.keys.range::<Bytes, _>(&range.begin..&range.end);
+        keys.any(|(_, version)| *version > since) || self.ranges.has_newer(since, range)
+    }
+}
+
+/// A version for every key, as steps: each key here is where a new version begins.
+#[derive(Default)]
+struct Steps(BTreeMap<Bytes, Version>);
+
+impl Steps {
+    fn at(&self, key: &Bytes) -> Version {
+        self.0.range::<Bytes, _>(..=key).next_back().map_or(0, |(_, version)| *version)
+    }
+
+    /// Gives all keys of the range a version that is later than all before.
+    fn raise(&mut self, range: &KeyRange, version: Version) {
+        let behind = self.at(&range.end);
+        let inside: Vec<Bytes> =
+            self.0.range::<Bytes, _>(&range.begin..&range.end).map(|(key, _)| key.clone()).collect();
+        for key in inside {
+            self.0.remove(&key);
+        }
+        self.0.insert(range.begin.clone(), version);
+        self.0.entry(range.end.clone()).or_insert(behind);
+    }
+
+    fn has_newer(&self, since: Version, range: &KeyRange) -> bool {
+        if self.0.is_empty() {
+            return false;
+        }
+        let inside = (Bound::Excluded(&range.begin), Bound::Excluded(&range.end));
+        self.at(&range.begin) > since || self.0.range::<Bytes, _>(inside).any(|(_, version)| *version > since)
+    }
+}

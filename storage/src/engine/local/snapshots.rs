@@ -1,0 +1,72 @@
+//! The states that transactions read, and the oldest that one still does.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+};
+
+use bytes::Bytes;
+
+use super::backend::View;
+use crate::{error::Error, key::KeyRange, version::Version};
+
+/// The state at a version.
+pub(super) struct Snapshot<V> {
+    pub(super) version: Version,
+    pub(super) view: V,
+}
+
+impl<V: View> View for Arc<Snapshot<V>> {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, Error> {
+        self.view.get(key)
+    }
+
+    fn scan(
+        &self,
+        range: &KeyRange,
+        reverse: bool,
+        each: &mut dyn FnMut(Bytes, Bytes) -> bool,
+    ) -> Result<(), Error> {
+        self.view.scan(range, reverse, each)
+    }
+}
+
+/// The newest durable state, which every transaction that begins to read shares, and those before it that are still in use.
+pub(super) struct Snapshots<V>(Mutex<State<V>>);
+
+struct State<V> {
+    current: Arc<Snapshot<V>>,
+    older: VecDeque<(Version, Weak<Snapshot<V>>)>,
+}
+
+impl<V> Snapshots<V> {
+    pub(super) fn new(version: Version, view: V) -> Self {
+        let current = Arc::new(Snapshot { version, view });
+        Self(Mutex::new(State { current, older: VecDeque::new() }))
+    }
+
+    pub(super) fn current(&self) -> Arc<Snapshot<V>> {
+        self.lock().current.clone()
+    }
+
+    /// Makes a state the current one. Returns the oldest version that is in use.
+    pub(super) fn publish(&self, version: Version, view: V) -> Version {
+        let next = Arc::new(Snapshot { version, view });
+        let mut state = self.lock();
+        let last = std::mem::replace(&mut state.current, next);
+        state.older.push_back((last.version, Arc::downgrade(&last)));
+        drop(state);
+        // The view is closed outside of the lock.
+        drop(last);
+        let mut state = self.lock();
+        // Once it is not the current one, nobody new can get hold of it.
+        while state.older.front().is_some_and(|(_, snapshot)| snapshot.strong_count() == 0) {
+            state.older.pop_front();
+        }
+        state.older.front().map_or(version, |(oldest, _)| *oldest)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<V>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,171 @@
+//! A transaction of a local engine: reads a snapshot under its own writes, remembers what it read.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+
+use super::{
+    Shared,
+    backend::{Backend, View},
+    buffer::{Buffer, Op, add},
+    merge::{self, Layer},
+    request::{Base, Mutation, Request, Stamped},
+    snapshots::Snapshot,
+};
+use crate::{
+    completion::Completion,
+    engine::EngineTransaction,
+    error::Error,
+    key::{KeyRange, after},
+    reply::Reply,
+    transaction::{Page, RangeOptions, Read},
+    version::{Committed, Version},
+};
+
+pub(super) struct LocalTransaction<B: Backend> {
+    shared: Arc<Shared<B>>,
+    state: Mutex<State<B::View>>,
+}
+
+struct State<V> {
+    /// What is read; taken with the first read.
+    snapshot: Option<Arc<Snapshot<V>>>,
+    buffer: Buffer,
+    reads: Vec<KeyRange>,
+    write_conflicts: Vec<KeyRange>,
+}
+
+impl<V> Default for State<V> {
+    fn default() -> Self {
+        Self { snapshot: None, buffer: Buffer::default(), reads: Vec::new(), write_conflicts: Vec::new() }
+    }
+}
+
+impl<B: Backend> LocalTransaction<B> {
+    pub(super) fn new(shared: Arc<Shared<B>>) -> Self {
+        Self { shared, state: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<B::View>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn snapshot(&self, state: &mut State<B::View>) -> Arc<Snapshot<B::View>> {
+        state.snapshot.get_or_insert_with(|| self.shared.snapshots.current()).clone()
+    }
+
+    fn read_key(&self, key: &[u8], read: Read) -> Result<Option<Bytes>, Error> {
+        let mut state = self.lock();
+        let snapshot = self.snapshot(&mut state);
+        let range = KeyRange::key(key);
+        if state.buffer.is_unreadable(&range, snapshot.version) {
+            return Err(Error::Unreadable);
+        }
+        let addend = match state.buffer.seen(key) {
+            Some(Op::Set(value)) => return Ok(Some(value)),
+            Some(Op::Clear) => return Ok(None),
+            Some(Op::Add(addend)) => Some(addend),
+            None => None,
+        };
+        if read == Read::Serializable {
+            state.reads.push(range);
+        }
+        drop(state);
+        let stored = snapshot.view.get(key)?;
+        Ok(match addend {
+            Some(addend) => Some(add(stored, addend)),
+            None => stored,
+        })
+    }
+
+    fn read_range(&self, range: &KeyRange, options: RangeOptions) -> Result<Page, Error> {
+        let mut state = self.lock();
+        let snapshot = self.snapshot(&mut state);
+        if state.buffer.is_unreadable(range, snapshot.version) {
+            return Err(Error::Unreadable);
+        }
+        let layer = Layer::of(&state.buffer, range, options.reverse);
+        drop(state);
+        let page = merge::page(&snapshot.view, range, options, layer)?;
+        if options.read == Read::Serializable {
+            self.lock().reads.push(what_was_read(range, options.reverse, &page));
+        }
+        Ok(page)
+    }
+}
+
+/// The part of a range that a page answers for.
+fn what_was_read(range: &KeyRange, reverse: bool, page: &Page) -> KeyRange {
+    let mut read = range.clone();
+    if let Some(last) = page.items.last().filter(|_| page.more) {
+        if reverse {
+            read.begin = last.key.clone();
+        } else {
+            read.end = after(&last.key);
+        }
+    }
+    read
+}
+
+impl<B: Backend> EngineTransaction for LocalTransaction<B> {
+    fn read_version(&self) -> Reply<'_, Version> {
+        let version = self.snapshot(&mut self.lock()).version;
+        Reply::ready(Ok(version))
+    }
+
+    fn get<'a>(&'a self, key: &[u8], read: Read) -> Reply<'a, Option<Bytes>> {
+        Reply::ready(self.read_key(key, read))
+    }
+
+    fn range<'a>(&'a self, range: KeyRange, options: RangeOptions) -> Reply<'a, Page> {
+        Reply::ready(self.read_range(&range, options))
+    }
+
+    fn set(&self, key: Bytes, value: Bytes) {
+        self.lock().buffer.set(key, value);
+    }
+
+    fn clear(&self, key: Bytes) {
+        self.lock().buffer.clear(key);
+    }
+
+    fn clear_range(&self, range: KeyRange) {
+        self.lock().buffer.clear_range(range);
+    }
+
+    fn atomic_add(&self, key: Bytes, addend: i64) {
+        self.lock().buffer.add(key, addend);
+    }
+
+    fn set_versionstamped_key(&self, template: Vec<u8>, offset: usize, value: Bytes) {
+        self.lock().buffer.set_stamped(Stamped { template, offset, value });
+    }
+
+    fn add_read_conflict_range(&self, range: KeyRange) {
+        let mut state = self.lock();
+        // It conflicts with what comes after the version that is read, so there must be one.
+        self.snapshot(&mut state);
+        state.reads.push(range);
+    }
+
+    fn add_write_conflict_range(&self, range: KeyRange) {
+        self.lock().write_conflicts.push(range);
+    }
+
+    fn commit(&self, done: Completion) {
+        let state = std::mem::take(&mut *self.lock());
+        let mutations = state.buffer.into_mutations();
+        if mutations.is_empty() && state.write_conflicts.is_empty() {
+            // What only reads is serialized at its read version.
+            return done.complete(Ok(Committed { versionstamp: None }));
+        }
+        self.shared.queue.push(Request {
+            base: state.snapshot.map(|snapshot| Base { version: snapshot.version, _held: snapshot }),
+            reads: state.reads,
+            write_conflicts: state.write_conflicts,
+            bytes: mutations.iter().map(Mutation::bytes).sum(),
+            mutations,
+            done,
+        });
+    }
+}

@@ -1,0 +1,76 @@
+//! Keys in a map: the same transactions as on disk, for tests.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::Bytes;
+
+use super::local::{Backend, LocalEngine, View, Write};
+use crate::{engine::Engine, error::Error, key::KeyRange, version::Version};
+
+/// An engine that keeps nothing beyond the process.
+///
+/// # Panics
+/// When the system gives no thread.
+pub(crate) fn engine() -> Arc<dyn Engine> {
+    Arc::new(LocalEngine::start(Arc::new(Memory::default())).expect("a thread for the commits of a test"))
+}
+
+type Keys = BTreeMap<Bytes, Bytes>;
+
+#[derive(Default)]
+struct Memory(Mutex<(Version, Arc<Keys>)>);
+
+impl Memory {
+    fn lock(&self) -> MutexGuard<'_, (Version, Arc<Keys>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Backend for Memory {
+    type View = Arc<Keys>;
+
+    fn version(&self) -> Version {
+        self.lock().0
+    }
+
+    fn view(&self) -> Arc<Keys> {
+        self.lock().1.clone()
+    }
+
+    fn apply(&self, version: Version, writes: Vec<Write>) -> Result<(), Error> {
+        let mut state = self.lock();
+        state.0 = version;
+        let keys = Arc::make_mut(&mut state.1);
+        for Write { key, value } in writes {
+            match value {
+                Some(value) => keys.insert(key, value),
+                None => keys.remove(&key),
+            };
+        }
+        Ok(())
+    }
+}
+
+impl View for Arc<Keys> {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, Error> {
+        Ok(BTreeMap::get(self, key).cloned())
+    }
+
+    fn scan(
+        &self,
+        range: &KeyRange,
+        reverse: bool,
+        each: &mut dyn FnMut(Bytes, Bytes) -> bool,
+    ) -> Result<(), Error> {
+        let mut keys = self.range::<Bytes, _>(&range.begin..&range.end);
+        while let Some((key, value)) = if reverse { keys.next_back() } else { keys.next() } {
+            if !each(key.clone(), value.clone()) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,59 @@
+//! What an engine must do. [`crate::Transaction`] has checked limits and key space before anything gets here.
+
+pub(crate) mod embedded;
+mod local;
+pub(crate) mod memory;
+
+use bytes::Bytes;
+
+use crate::{
+    completion::Completion,
+    key::KeyRange,
+    reply::Reply,
+    transaction::{Page, RangeOptions, Read},
+    version::Version,
+};
+
+/// A store of transactions.
+pub trait Engine: Send + Sync + 'static {
+    /// A new transaction. It gets its read version with its first read.
+    fn begin(&self) -> Box<dyn EngineTransaction>;
+}
+
+/// One transaction of an engine. Reads see the transaction's own writes.
+pub trait EngineTransaction: Send + Sync {
+    /// The version that this transaction reads at: at least that of every commit that was acknowledged before it was
+    /// asked for first.
+    fn read_version(&self) -> Reply<'_, Version>;
+
+    /// The value of a key.
+    fn get<'a>(&'a self, key: &[u8], read: Read) -> Reply<'a, Option<Bytes>>;
+
+    /// The first keys and values of a range, or with `reverse` the last, from the end.
+    fn range<'a>(&'a self, range: KeyRange, options: RangeOptions) -> Reply<'a, Page>;
+
+    /// Sets a key.
+    fn set(&self, key: Bytes, value: Bytes);
+
+    /// Deletes a key.
+    fn clear(&self, key: Bytes);
+
+    /// Deletes all keys of a range.
+    fn clear_range(&self, range: KeyRange);
+
+    /// Adds to a little-endian integer of eight bytes, at commit and without a read; an absent one is 0.
+    fn atomic_add(&self, key: Bytes, addend: i64);
+
+    /// Sets the key `template` with the ten bytes at `offset` replaced by the commit's versionstamp.
+    fn set_versionstamped_key(&self, template: Vec<u8>, offset: usize, value: Bytes);
+
+    /// Conflicts with commits that write in the range, as if it had been read.
+    fn add_read_conflict_range(&self, range: KeyRange);
+
+    /// Makes readers of the range conflict, as if it had been written.
+    fn add_write_conflict_range(&self, range: KeyRange);
+
+    /// Commits. The completion is told when the transaction is durable, or why it is not. Called once; nothing else is
+    /// called afterwards.
+    fn commit(&self, done: Completion);
+}

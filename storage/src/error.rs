@@ -1,0 +1,122 @@
+//! Errors of transactions and of opening a store.
+
+use std::path::PathBuf;
+
+/// Why a read or a commit failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Something that the transaction read was changed before it committed. Retryable.
+    #[error("the transaction conflicts with one that committed after it had read")]
+    Conflict,
+    /// The transaction is older than the store keeps versions for. Retryable.
+    #[error("the transaction is too old")]
+    TooOld,
+    /// The store failed while it committed: the transaction may or may not be durable. Retryable by a transaction that
+    /// finds out or may be done twice.
+    #[error("it is not known whether the transaction committed")]
+    CommitUnknown,
+    /// More waits to be committed than the store wants to hold. Retryable.
+    #[error("too much waits to be committed")]
+    Busy,
+    /// The store recovers from a failure of its disk. Retryable.
+    #[error("the store is not available: {0}")]
+    Unavailable(String),
+    /// The disk has less space left than the reserve: writes are refused until there is more, reads go on.
+    #[error("the disk is nearly full: {free_bytes} bytes are free, {reserve_bytes} are kept in reserve")]
+    DiskFull {
+        /// Bytes that are free.
+        free_bytes: u64,
+        /// Bytes below which no write is taken.
+        reserve_bytes: u64,
+    },
+    /// The disk failed: writes are refused until the store could be opened again.
+    #[error("the disk failed: {0}")]
+    Io(String),
+    /// What was read is not what was written.
+    #[error("stored data is corrupted: {0}")]
+    Corrupt(String),
+    /// The transaction was committed before.
+    #[error("the transaction was committed before")]
+    Used,
+    /// The store was closed.
+    #[error("the store is closed")]
+    Closed,
+    /// A key is empty, longer than [`crate::limits::KEY_BYTES_MAX`] or not below [`crate::limits::KEY_SPACE_END`].
+    #[error("a key of {0} bytes is not allowed: keys are 1 to 10000 bytes and begin below 0xff")]
+    KeyNotAllowed(usize),
+    /// A value is longer than [`crate::limits::VALUE_BYTES_MAX`].
+    #[error("a value of {0} bytes is not allowed: values have at most 100000 bytes")]
+    ValueTooLarge(usize),
+    /// The transaction is larger than [`crate::limits::TRANSACTION_BYTES_MAX`].
+    #[error("the transaction is larger than 10000000 bytes")]
+    TransactionTooLarge,
+    /// A range ends before it begins.
+    #[error("the range ends before it begins")]
+    InvertedRange,
+    /// A read of keys that this transaction sets with a versionstamp, which exists only after the commit.
+    #[error("versionstamped keys cannot be read in the transaction that sets them")]
+    Unreadable,
+}
+
+impl Error {
+    /// Whether the same transaction, run again from its beginning, may succeed.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(
+            self,
+            Self::Conflict | Self::TooOld | Self::CommitUnknown | Self::Busy | Self::Unavailable(_)
+        )
+    }
+
+    /// Whether the transaction may have committed although there was an error.
+    #[must_use]
+    pub fn is_maybe_committed(&self) -> bool {
+        *self == Self::CommitUnknown
+    }
+}
+
+/// Why a data folder was not opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Another process has the folder open.
+    #[error("the data folder {0} is in use by another process")]
+    Locked(PathBuf),
+    /// A later version of the program wrote the folder.
+    #[error("the data folder {path} has format {found}, and this version reads formats up to {known}")]
+    NewerFormat {
+        /// The folder.
+        path: PathBuf,
+        /// The format it has.
+        found: u32,
+        /// The newest format that this version reads.
+        known: u32,
+    },
+    /// The folder holds something else.
+    #[error("the folder {0} is not empty and is no data folder of this program")]
+    NotAStore(PathBuf),
+    /// The folder cannot be written to.
+    #[error("the data folder {0} cannot be written to")]
+    ReadOnly(PathBuf),
+    /// The disk is full.
+    #[error("there is no space left for the data folder {0}")]
+    NoSpace(PathBuf),
+    /// A file is damaged.
+    #[error("the data folder {path} is corrupted: {reason}")]
+    Corrupt {
+        /// The folder.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Something else went wrong with the disk.
+    #[error("the data folder {path} cannot be opened")]
+    Io {
+        /// The folder.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+}

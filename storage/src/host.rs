@@ -1,0 +1,68 @@
+//! What the store needs from its surroundings: time, randomness, and a way to wait.
+
+use std::{
+    future::Future,
+    hash::{BuildHasher, RandomState},
+    pin::Pin,
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
+
+use crate::timer::Timer;
+
+/// The future of a wait.
+pub type Pause = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Clock, randomness and timer. Tests and simulations bring their own, so that a seed reproduces a run.
+pub trait Host: Send + Sync + 'static {
+    /// Time since some fixed moment; never goes back.
+    fn now(&self) -> Duration;
+
+    /// A random number, to spread retries.
+    fn random(&self) -> u64;
+
+    /// Is done after `duration`.
+    fn pause(&self, duration: Duration) -> Pause;
+}
+
+/// The machine's clock, and a timer thread that starts with the first wait.
+pub struct System {
+    start: Instant,
+    seed: RandomState,
+    drawn: AtomicU64,
+    timer: Timer,
+}
+
+impl System {
+    /// Starts at zero.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { start: instant(), seed: RandomState::new(), drawn: AtomicU64::new(0), timer: Timer::default() }
+    }
+}
+
+impl Default for System {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Host for System {
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    fn random(&self) -> u64 {
+        self.seed.hash_one(self.drawn.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn pause(&self, duration: Duration) -> Pause {
+        Box::pin(self.timer.after(instant() + duration))
+    }
+}
+
+/// The one place that reads the machine's clock.
+#[allow(clippy::disallowed_methods)]
+pub(crate) fn instant() -> Instant {
+    Instant::now()
+}

@@ -1,0 +1,41 @@
+//! The answer to a read.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use crate::error::Error;
+
+/// The future of a read. An engine that has its data at hand answers at once, without an allocation.
+#[must_use = "a read does nothing until it is awaited"]
+pub enum Reply<'a, T> {
+    /// The answer is there; `None` once it was taken.
+    Ready(Option<Result<T, Error>>),
+    /// The answer comes.
+    Later(Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>),
+}
+
+impl<T> Reply<'_, T> {
+    /// An answer that is there.
+    pub fn ready(answer: Result<T, Error>) -> Self {
+        Self::Ready(Some(answer))
+    }
+}
+
+// The answer is only ever moved out, never pinned.
+impl<T> Unpin for Reply<'_, T> {}
+
+impl<T> Future for Reply<'_, T> {
+    type Output = Result<T, Error>;
+
+    /// # Panics
+    /// When polled after it was done.
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Self::Ready(answer) => Poll::Ready(answer.take().expect("polled after it was done")),
+            Self::Later(future) => future.as_mut().poll(context),
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! How long to wait before a transaction is tried again.
+
+use std::time::Duration;
+
+/// Bounds of the retries of one transaction.
+#[derive(Clone, Copy, Debug)]
+pub struct RetryPolicy {
+    /// Times a transaction is tried, the first one too. Default 50.
+    pub attempts_max: u32,
+    /// Longest wait before the second attempt; it doubles with each further one. Default 1 ms.
+    pub delay_first: Duration,
+    /// Longest wait before any attempt. Default 500 ms.
+    pub delay_max: Duration,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            attempts_max: 50,
+            delay_first: Duration::from_millis(1),
+            delay_max: Duration::from_millis(500),
+        }
+    }
+}
+
+impl RetryPolicy {
+    /// The wait after `attempts` failed ones. Full jitter, anywhere from nothing to the bound: transactions that met once
+    /// shall not meet again.
+    pub(crate) fn delay(&self, attempts: u32, random: u64) -> Duration {
+        let doubled = self.delay_first.saturating_mul(1 << (attempts.saturating_sub(1)).min(20));
+        let bound = doubled.min(self.delay_max);
+        let micros = u64::try_from(bound.as_micros()).unwrap_or(u64::MAX);
+        Duration::from_micros(random % micros.saturating_add(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_their_bound() {
+        let policy = RetryPolicy::default();
+        for (attempts, bound_ms) in [(1, 1), (2, 2), (5, 16), (10, 500), (40, 500)] {
+            for random in [0, 1, 12_345_678_901, u64::MAX] {
+                assert!(policy.delay(attempts, random) <= Duration::from_millis(bound_ms), "{attempts}");
+            }
+        }
+        assert_eq!(policy.delay(10, 500_000), Duration::from_millis(500));
+    }
+}

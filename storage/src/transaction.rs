@@ -1,0 +1,318 @@
+//! One transaction: checks the limits, and hands the rest to its engine.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+
+use crate::{
+    completion::{Commit, Completion},
+    engine::EngineTransaction,
+    error::Error,
+    host::Host,
+    key::KeyRange,
+    limits,
+    reply::Reply,
+    version::{Committed, Version, Versionstamp},
+};
+
+/// Whether a read makes the transaction conflict with later commits to what it read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Read {
+    /// It does: what was read still holds at the commit.
+    #[default]
+    Serializable,
+    /// It does not: what was read held at the read version.
+    Snapshot,
+}
+
+/// How to read a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RangeOptions {
+    /// Most keys of the page; at least 1.
+    pub limit: usize,
+    /// From the end of the range to its beginning.
+    pub reverse: bool,
+    /// Whether the read conflicts.
+    pub read: Read,
+}
+
+impl RangeOptions {
+    /// The first `limit` keys, serializable.
+    #[must_use]
+    pub fn first(limit: usize) -> Self {
+        Self { limit, reverse: false, read: Read::Serializable }
+    }
+
+    /// The last `limit` keys, the last one first, serializable.
+    #[must_use]
+    pub fn last(limit: usize) -> Self {
+        Self { reverse: true, ..Self::first(limit) }
+    }
+
+    /// The same as a snapshot read.
+    #[must_use]
+    pub fn snapshot(self) -> Self {
+        Self { read: Read::Snapshot, ..self }
+    }
+}
+
+/// A key and its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyValue {
+    /// The key.
+    pub key: Bytes,
+    /// The value.
+    pub value: Bytes,
+}
+
+/// What a range read found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    /// Keys and values in the order of the read.
+    pub items: Vec<KeyValue>,
+    /// Whether there may be more in the range, after the last item. A page may end before its limit, see
+    /// [`limits::PAGE_BYTES_MAX`].
+    pub more: bool,
+}
+
+/// A transaction: reads at one version, sees its own writes, commits all or nothing.
+///
+/// Writes are checked and buffered; nothing is visible to others before the commit. One that is dropped did nothing.
+/// Clones are the same transaction; reads of several may be awaited together.
+#[derive(Clone)]
+pub struct Transaction(Arc<Inner>);
+
+struct Inner {
+    engine: Box<dyn EngineTransaction>,
+    host: Arc<dyn Host>,
+    began: Duration,
+    bytes: AtomicUsize,
+    used: AtomicBool,
+}
+
+impl Transaction {
+    pub(crate) fn new(engine: Box<dyn EngineTransaction>, host: Arc<dyn Host>) -> Self {
+        let (began, bytes, used) = (host.now(), AtomicUsize::new(0), AtomicBool::new(false));
+        Self(Arc::new(Inner { engine, host, began, bytes, used }))
+    }
+
+    /// The version that this transaction reads at.
+    ///
+    /// # Errors
+    /// [`Error::TooOld`], or what befell the engine.
+    pub fn read_version(&self) -> Reply<'_, Version> {
+        match self.0.check_open() {
+            Ok(()) => self.0.engine.read_version(),
+            Err(error) => Reply::ready(Err(error)),
+        }
+    }
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// [`Error::Unreadable`] for keys that this transaction sets with a versionstamp, [`Error::TooOld`], a limit, or what
+    /// befell the engine.
+    pub fn get(&self, key: impl AsRef<[u8]>, read: Read) -> Reply<'_, Option<Bytes>> {
+        let key = key.as_ref();
+        let bytes = if read == Read::Serializable { limits::cost(key.len(), 0) } else { 0 };
+        match check_key(key).and_then(|()| self.0.check_open()).and_then(|()| self.0.add_bytes(bytes)) {
+            Ok(()) => self.0.engine.get(key, read),
+            Err(error) => Reply::ready(Err(error)),
+        }
+    }
+
+    /// A page of the keys of `range`. To go on where a page ended, read again from after its last key (with `reverse`: to
+    /// before it).
+    ///
+    /// # Errors
+    /// As [`Transaction::get`]; also when the range touches keys that this transaction sets with a versionstamp.
+    pub fn range(&self, range: KeyRange, options: RangeOptions) -> Reply<'_, Page> {
+        let bytes = if options.read == Read::Serializable { range_cost(&range) } else { 0 };
+        match check_range(&range).and_then(|()| self.0.check_open()).and_then(|()| self.0.add_bytes(bytes)) {
+            Ok(()) if range.is_empty() || options.limit == 0 => Reply::ready(Ok(Page::default())),
+            Ok(()) => self.0.engine.range(range, options),
+            Err(error) => Reply::ready(Err(error)),
+        }
+    }
+
+    /// Sets `key` to `value`.
+    ///
+    /// # Errors
+    /// A limit.
+    pub fn set(&self, key: impl AsRef<[u8]>, value: impl Into<Bytes>) -> Result<(), Error> {
+        let (key, value) = (key.as_ref(), value.into());
+        check_key(key)?;
+        check_value(&value)?;
+        self.0.add_bytes(limits::cost(key.len(), value.len()))?;
+        self.0.engine.set(Bytes::copy_from_slice(key), value);
+        Ok(())
+    }
+
+    /// Deletes `key`, if it is there.
+    ///
+    /// # Errors
+    /// A limit.
+    pub fn clear(&self, key: impl AsRef<[u8]>) -> Result<(), Error> {
+        let key = key.as_ref();
+        check_key(key)?;
+        self.0.add_bytes(limits::cost(key.len(), 0))?;
+        self.0.engine.clear(Bytes::copy_from_slice(key));
+        Ok(())
+    }
+
+    /// Deletes all keys of `range`.
+    ///
+    /// # Errors
+    /// A limit, or [`Error::InvertedRange`].
+    pub fn clear_range(&self, range: KeyRange) -> Result<(), Error> {
+        self.write_range(range, EngineTransaction::clear_range)
+    }
+
+    /// Adds `addend` to the integer at `key` (eight bytes, little-endian, wrapping; an absent one is 0) without reading it: two
+    /// transactions that add do not conflict.
+    ///
+    /// # Errors
+    /// A limit.
+    pub fn atomic_add(&self, key: impl AsRef<[u8]>, addend: i64) -> Result<(), Error> {
+        let key = key.as_ref();
+        check_key(key)?;
+        self.0.add_bytes(limits::cost(key.len(), size_of::<i64>()))?;
+        self.0.engine.atomic_add(Bytes::copy_from_slice(key), addend);
+        Ok(())
+    }
+
+    /// Sets the key `prefix`, commit versionstamp, `user_bytes`, `suffix`: later commits have later keys, and within one
+    /// transaction the user bytes order them. Does not conflict with other such writes.
+    ///
+    /// # Errors
+    /// A limit.
+    pub fn set_versionstamped_key(
+        &self,
+        prefix: impl AsRef<[u8]>,
+        user_bytes: [u8; 2],
+        suffix: impl AsRef<[u8]>,
+        value: impl Into<Bytes>,
+    ) -> Result<(), Error> {
+        let (prefix, suffix, value) = (prefix.as_ref(), suffix.as_ref(), value.into());
+        let length = prefix.len() + Versionstamp::LEN + user_bytes.len() + suffix.len();
+        if prefix.is_empty() || length > limits::KEY_BYTES_MAX || prefix >= limits::KEY_SPACE_END {
+            return Err(Error::KeyNotAllowed(length));
+        }
+        check_value(&value)?;
+        self.0.add_bytes(limits::cost(length, value.len()))?;
+        let mut template = Vec::with_capacity(length);
+        template.extend_from_slice(prefix);
+        template.extend_from_slice(&[0; Versionstamp::LEN]);
+        template.extend_from_slice(&user_bytes);
+        template.extend_from_slice(suffix);
+        self.0.engine.set_versionstamped_key(template, prefix.len(), value);
+        Ok(())
+    }
+
+    /// Conflicts with commits that write in `range`, as if it had been read.
+    ///
+    /// # Errors
+    /// A limit, or [`Error::InvertedRange`].
+    pub fn add_read_conflict_range(&self, range: KeyRange) -> Result<(), Error> {
+        self.write_range(range, EngineTransaction::add_read_conflict_range)
+    }
+
+    /// Makes transactions that read in `range` conflict, as if it had been written.
+    ///
+    /// # Errors
+    /// A limit, or [`Error::InvertedRange`].
+    pub fn add_write_conflict_range(&self, range: KeyRange) -> Result<(), Error> {
+        self.write_range(range, EngineTransaction::add_write_conflict_range)
+    }
+
+    /// Commits. The commit is handed to the engine at once; the future only hears the result, so it may be awaited, polled by an
+    /// event loop with a waker of its own, or waited for with [`crate::block_on`].
+    pub fn commit(self) -> Commit {
+        let (done, commit) = Completion::future();
+        self.commit_to(done);
+        commit
+    }
+
+    /// Commits, and calls `done` with the result on the engine's thread: it must be short and must not wait, such as one that
+    /// puts a message into an event loop's mailbox.
+    pub fn commit_then(self, done: impl FnOnce(Result<Committed, Error>) + Send + 'static) {
+        self.commit_to(Completion::call(done));
+    }
+
+    fn commit_to(self, done: Completion) {
+        let checked = self.0.check_open().and_then(|()| self.0.add_bytes(0));
+        match checked.and_then(|()| self.0.set_used()) {
+            Ok(()) => self.0.engine.commit(done),
+            Err(error) => done.complete(Err(error)),
+        }
+    }
+
+    fn write_range(
+        &self,
+        range: KeyRange,
+        write: fn(&(dyn EngineTransaction + 'static), KeyRange),
+    ) -> Result<(), Error> {
+        check_range(&range)?;
+        self.0.add_bytes(range_cost(&range))?;
+        if !range.is_empty() {
+            write(&*self.0.engine, range);
+        }
+        Ok(())
+    }
+}
+
+impl Inner {
+    fn check_open(&self) -> Result<(), Error> {
+        let age = self.host.now().saturating_sub(self.began);
+        if self.used.load(Ordering::Acquire) {
+            Err(Error::Used)
+        } else if age > limits::TRANSACTION_AGE_MAX {
+            Err(Error::TooOld)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn set_used(&self) -> Result<(), Error> {
+        if self.used.swap(true, Ordering::AcqRel) { Err(Error::Used) } else { Ok(()) }
+    }
+
+    /// Counts bytes. One that got too large stays so: it cannot be committed without the write that was refused.
+    fn add_bytes(&self, bytes: usize) -> Result<(), Error> {
+        if self.used.load(Ordering::Acquire) {
+            return Err(Error::Used);
+        }
+        let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        if before + bytes > limits::TRANSACTION_BYTES_MAX { Err(Error::TransactionTooLarge) } else { Ok(()) }
+    }
+}
+
+fn range_cost(range: &KeyRange) -> usize {
+    limits::cost(range.begin.len().max(range.end.len()), 0)
+}
+
+fn check_key(key: &[u8]) -> Result<(), Error> {
+    let allowed = !key.is_empty() && key.len() <= limits::KEY_BYTES_MAX && key < limits::KEY_SPACE_END;
+    if allowed { Ok(()) } else { Err(Error::KeyNotAllowed(key.len())) }
+}
+
+fn check_value(value: &[u8]) -> Result<(), Error> {
+    if value.len() <= limits::VALUE_BYTES_MAX { Ok(()) } else { Err(Error::ValueTooLarge(value.len())) }
+}
+
+/// The ends of a range are no keys: the beginning may be empty, the end may be that of the key space, and both may be the
+/// longest key with one byte more.
+fn check_range(range: &KeyRange) -> Result<(), Error> {
+    for end in [&range.begin, &range.end] {
+        if end.len() > limits::KEY_BYTES_MAX + 1 || **end > *limits::KEY_SPACE_END {
+            return Err(Error::KeyNotAllowed(end.len()));
+        }
+    }
+    if range.begin > range.end { Err(Error::InvertedRange) } else { Ok(()) }
+}

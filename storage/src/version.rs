@@ -1,0 +1,49 @@
+//! Versions of the store and what a commit gets.
+
+use std::fmt;
+
+/// A state of the store: every commit that is visible at a version is visible at all later ones.
+pub type Version = u64;
+
+/// Where a transaction stands in commit order: commit version and place within it, as ten bytes that sort.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Versionstamp(pub [u8; Self::LEN]);
+
+impl Versionstamp {
+    /// Bytes of a versionstamp.
+    pub const LEN: usize = 10;
+
+    /// The stamp of the transaction at `place` among those that committed at `version`.
+    #[must_use]
+    pub fn new(version: Version, place: u16) -> Self {
+        let mut bytes = [0; Self::LEN];
+        bytes[..8].copy_from_slice(&version.to_be_bytes());
+        bytes[8..].copy_from_slice(&place.to_be_bytes());
+        Self(bytes)
+    }
+
+    /// The version that the transaction committed at.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.0[..8].iter().fold(0, |version, byte| version << 8 | Version::from(*byte))
+    }
+
+    /// Its place among the transactions of that version.
+    #[must_use]
+    pub fn place(&self) -> u16 {
+        u16::from_be_bytes([self.0[8], self.0[9]])
+    }
+}
+
+impl fmt::Debug for Versionstamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.version(), self.place())
+    }
+}
+
+/// A transaction that committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// The place in commit order; `None` when nothing was written, for then there is none.
+    pub versionstamp: Option<Versionstamp>,
+}

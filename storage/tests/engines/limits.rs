@@ -1,0 +1,91 @@
+//! The limits of FoundationDB hold for every engine.
+
+use std::{sync::Arc, time::Duration};
+
+use millrace_storage::{
+    Database, Error, KeyRange, RangeOptions, Read, block_on,
+    limits::{KEY_BYTES_MAX, TRANSACTION_AGE_MAX, TRANSACTION_BYTES_MAX, VALUE_BYTES_MAX},
+};
+
+use crate::support::{TestHost, begin, commit};
+
+pub(crate) fn keys_and_values_have_limits(database: &Database, _: &Arc<TestHost>) {
+    let transaction = begin(database);
+    let (longest_key, longest_value) = (vec![b'k'; KEY_BYTES_MAX], vec![1; VALUE_BYTES_MAX]);
+    transaction.set(&longest_key, longest_value.clone()).unwrap();
+    assert_eq!(block_on(transaction.get(&longest_key, Read::Snapshot)), Ok(Some(longest_value.into())));
+
+    let too_long = vec![b'k'; KEY_BYTES_MAX + 1];
+    for key in [&too_long[..], b"", b"\xff", b"\xff\x01"] {
+        let refused = Error::KeyNotAllowed(key.len());
+        assert_eq!(transaction.set(key, "v"), Err(refused.clone()));
+        assert_eq!(transaction.clear(key), Err(refused.clone()));
+        assert_eq!(transaction.atomic_add(key, 1), Err(refused.clone()));
+        assert_eq!(block_on(transaction.get(key, Read::Snapshot)), Err(refused));
+    }
+    let value = vec![0; VALUE_BYTES_MAX + 1];
+    assert_eq!(transaction.set("k", value.clone()), Err(Error::ValueTooLarge(value.len())));
+    assert_eq!(
+        transaction.set_versionstamped_key("k", [0; 2], "", value.clone()),
+        Err(Error::ValueTooLarge(value.len()))
+    );
+    let prefix = vec![b'k'; KEY_BYTES_MAX - 11];
+    let length = KEY_BYTES_MAX + 1;
+    assert_eq!(
+        transaction.set_versionstamped_key(prefix, [0; 2], "", "v"),
+        Err(Error::KeyNotAllowed(length))
+    );
+    // What was refused is not part of the transaction.
+    commit(transaction).unwrap();
+}
+
+pub(crate) fn a_transaction_has_a_size(database: &Database, _: &Arc<TestHost>) {
+    let transaction = begin(database);
+    let mut written = 0;
+    let refused = loop {
+        let value = vec![0; VALUE_BYTES_MAX];
+        match transaction.set(format!("k{written}"), value) {
+            Ok(()) => written += VALUE_BYTES_MAX,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused, Error::TransactionTooLarge);
+    assert!((TRANSACTION_BYTES_MAX - 2 * VALUE_BYTES_MAX..TRANSACTION_BYTES_MAX).contains(&written));
+    assert_eq!(commit(transaction), Err(Error::TransactionTooLarge));
+}
+
+pub(crate) fn a_transaction_has_an_age(database: &Database, host: &Arc<TestHost>) {
+    let (young, old) = (begin(database), begin(database));
+    for transaction in [&young, &old] {
+        assert_eq!(block_on(transaction.get("k", Read::Serializable)), Ok(None));
+        transaction.set("k", "v").unwrap();
+    }
+    host.advance(TRANSACTION_AGE_MAX);
+    commit(young).unwrap();
+    host.advance(Duration::from_millis(1));
+    assert_eq!(block_on(old.get("k", Read::Serializable)), Err(Error::TooOld));
+    assert_eq!(
+        block_on(old.range(KeyRange::new("a", "b"), RangeOptions::first(1))).unwrap_err(),
+        Error::TooOld
+    );
+    assert_eq!(commit(old), Err(Error::TooOld));
+}
+
+pub(crate) fn an_inverted_range_is_refused(database: &Database, _: &Arc<TestHost>) {
+    let transaction = begin(database);
+    let inverted = KeyRange::new("b", "a");
+    assert_eq!(transaction.clear_range(inverted.clone()), Err(Error::InvertedRange));
+    assert_eq!(transaction.add_read_conflict_range(inverted.clone()), Err(Error::InvertedRange));
+    let read = block_on(transaction.range(inverted, RangeOptions::first(1)));
+    assert_eq!(read.unwrap_err(), Error::InvertedRange);
+    // An empty one is nothing, and the key space has an end.
+    transaction.clear_range(KeyRange::new("a", "a")).unwrap();
+    assert!(
+        block_on(transaction.range(KeyRange::new("a", "a"), RangeOptions::first(1)))
+            .unwrap()
+            .items
+            .is_empty()
+    );
+    transaction.clear_range(KeyRange::new("", b"\xff")).unwrap();
+    assert_eq!(transaction.clear_range(KeyRange::new("", b"\xff\0")), Err(Error::KeyNotAllowed(2)));
+}
