@@ -11,6 +11,8 @@ use std::time::Duration;
 use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 
+use millrace_edge::Limits;
+
 use crate::args::{Listen, LogFormat, ServeArgs};
 use crate::cli::{Failure, serve_args, serve_command};
 
@@ -160,6 +162,19 @@ fn check(name: &str, value: &str, flag: &OsString, source: &str) -> Result<(), F
     Err(Failure::Settings(format!("{source}: {name} = \"{value}\" is not allowed: {allowed}")))
 }
 
+/// Limits that hold only together.
+fn limits_fit(limits: &Limits) -> Result<(), String> {
+    let least = 2 * (u64::from(limits.outbound_soft_bytes) + u64::from(limits.mailbox_bytes_max));
+    if u64::from(limits.outbound_hard_bytes) >= least {
+        return Ok(());
+    }
+    Err(format!(
+        "outbound_hard_bytes = {} is too small: it must be at least {least}, twice the sum of outbound_soft_bytes and \
+         mailbox_bytes_max, or messages are dropped where their publishers should wait",
+        limits.outbound_hard_bytes
+    ))
+}
+
 /// The rules that need more than one setting.
 fn combine(args: ServeArgs) -> Result<Settings, String> {
     let mqtt_listen = addresses("mqtt_listen", &args.mqtt_listen)?;
@@ -190,6 +205,8 @@ fn combine(args: ServeArgs) -> Result<Settings, String> {
         (Some(said), _, _) => said,
         (None, password_file, _) => password_file.is_none(),
     };
+    let limits = Limits::from(args.limits);
+    limits_fit(&limits)?;
     Ok(Settings {
         open_to_everybody: allow_anonymous && exposed.is_some(),
         data_dir: Some(args.data_dir).filter(|path| path.as_os_str() != "off"),
@@ -210,7 +227,7 @@ fn combine(args: ServeArgs) -> Result<Settings, String> {
                 password_file: args.password_file,
                 rules_file: args.rules_file,
             },
-            limits: args.limits.into(),
+            limits,
         },
     })
 }

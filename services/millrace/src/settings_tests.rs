@@ -38,7 +38,7 @@ fn defaults_are_three_loopback_listeners_open_to_this_machine() {
     assert_eq!(settings.edge.mqtt_listen, ["127.0.0.1:1883".parse().unwrap()]);
     assert_eq!(settings.edge.ws_listen, ["127.0.0.1:8083".parse().unwrap()]);
     assert_eq!(settings.http_listen, Some("127.0.0.1:8080".parse().unwrap()));
-    assert_eq!(settings.edge.limits, millrace_edge::Limits::default());
+    assert_eq!(settings.edge.limits, Limits::default());
     assert!(settings.edge.authentication.allow_anonymous);
     assert!(!settings.open_to_everybody);
 }
@@ -164,6 +164,23 @@ fn nobody_unknown_is_let_in_from_outside_unless_that_was_said() {
             (found, _) => panic!("{flags:?}: {found:?}"),
         }
     }
+}
+
+#[test]
+fn limits_that_do_not_fit_together_are_refused_with_the_least_that_would() {
+    let refused = load_with(&["--outbound-hard-bytes=1000000"], &[]).map(|_| ());
+    let sentence = refused.expect_err("a hard limit below the soft one");
+    assert!(
+        sentence.contains("outbound_hard_bytes = 1000000 is too small: it must be at least 10485760"),
+        "{sentence}"
+    );
+    assert!(
+        load_with(
+            &["--outbound-hard-bytes=1000000", "--outbound-soft-bytes=100000", "--mailbox-bytes-max=100000"],
+            &[]
+        )
+        .is_ok()
+    );
 }
 
 #[test]

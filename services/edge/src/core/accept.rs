@@ -146,6 +146,7 @@ impl Core {
             return self.remove_connection(slot);
         }
         connection.state = super::State::Lingering;
+        connection.last_input = self.now;
         connection.partial = None;
         let due = Due::Connection { slot, generation: connection.generation };
         self.calendar.add(self.now + LINGER_S, due);

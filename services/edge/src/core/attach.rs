@@ -10,7 +10,7 @@ use millrace_session::{Message, Seconds, Session, SessionWill};
 use super::connection::{NONE, Request, State};
 use super::publish::group_id;
 use super::timers::Due;
-use super::{Core, Ended, Homed, LINGER_S, OutboundSlot, parts};
+use super::{Core, Ended, Homed, LINGER_S, LOOK_AT_SESSIONS_S, OutboundSlot, parts};
 use crate::broker::Broker;
 use crate::ws::frames;
 
@@ -75,6 +75,7 @@ impl Core {
             generation: self.next_generation(),
             will_at: 0,
             ends_at: 0,
+            looked_at: 0,
             hash,
         };
         let session = u32::try_from(self.sessions.insert(homed)).unwrap_or(NONE);
@@ -114,6 +115,7 @@ impl Core {
         }
         let connection = &mut self.connections[slot as usize];
         connection.state = State::Draining;
+        connection.last_input = self.now;
         let due = Due::Connection { slot, generation: connection.generation };
         let is_websocket = connection.is_websocket();
         let nothing_to_say = match ended {
@@ -196,19 +198,24 @@ impl Core {
     }
 
     fn schedule(&mut self, session: u32) {
-        let homed = &self.sessions[session as usize];
-        let due = Due::Session { slot: session, generation: homed.generation };
-        for at in [homed.will_at, homed.ends_at] {
-            if at != 0 {
-                self.calendar.add(at, due);
-            }
+        let homed = &mut self.sessions[session as usize];
+        let next = [homed.will_at, homed.ends_at].into_iter().filter(|at| *at != 0).min();
+        // Looked at now and then until it is due: what is far away would pile up with every session that comes and goes.
+        let Some(at) = next.map(|next| next.min(self.now + LOOK_AT_SESSIONS_S)) else { return };
+        if homed.looked_at == 0 || at < homed.looked_at {
+            homed.looked_at = at;
+            self.calendar.add(at, Due::Session { slot: session, generation: homed.generation });
         }
     }
 
     pub(super) fn session_due(&mut self, session: u32, generation: u32) {
         let now = self.now;
-        let Some(homed) = self.sessions.get(session as usize) else { return };
-        if homed.generation != generation || homed.connection != NONE {
+        let Some(homed) = self.sessions.get_mut(session as usize) else { return };
+        if homed.generation != generation {
+            return;
+        }
+        homed.looked_at = 0;
+        if homed.connection != NONE {
             return;
         }
         let (will_at, ends_at) = (homed.will_at, homed.ends_at);
@@ -216,8 +223,9 @@ impl Core {
             self.publish_will(session);
         }
         if ends_at != 0 && ends_at <= now {
-            self.end_session(session);
+            return self.end_session(session);
         }
+        self.schedule(session);
     }
 
     //= [MQTT-3.1.2-8] v5
@@ -308,7 +316,11 @@ impl Core {
             return self.calendar.add(self.now + 1, Due::Connection { slot, generation });
         }
         if connection.state != State::Open {
-            return self.remove_connection(slot);
+            // An entry from before the close may come early: what waits has its time all the same.
+            if self.now >= connection.last_input + LINGER_S {
+                self.remove_connection(slot);
+            }
+            return;
         }
         if connection.session == NONE {
             if connection.pending.is_none() {

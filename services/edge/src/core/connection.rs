@@ -41,6 +41,7 @@ pub(crate) struct Connected {
     pub(crate) generation: u32,
     /// Slot of the session, [`NONE`] before the CONNECT is accepted and after the session let go.
     pub(crate) session: u32,
+    /// When something came; on a closing connection, when it began to close.
     pub(crate) last_input: Seconds,
     pub(crate) protocol: Connection,
     pub(crate) transport: Transport,

@@ -53,6 +53,8 @@ const SLEEP_MAX_MS: u64 = 1000;
 const PAUSE_MS: u64 = 2;
 /// Seconds that a peer has to close its side after we closed ours.
 const LINGER_S: Seconds = 2;
+/// Longest time after which the calendar looks at a session without connection, seconds.
+const LOOK_AT_SESSIONS_S: Seconds = 600;
 
 /// The token that says "mail".
 const WAKER: Token = Token(usize::MAX);
@@ -70,6 +72,8 @@ pub(crate) struct Homed {
     pub(crate) will_at: Seconds,
     /// When it ends, 0 for never.
     pub(crate) ends_at: Seconds,
+    /// When the calendar looks at it next, 0 for never.
+    pub(crate) looked_at: Seconds,
     pub(crate) hash: u64,
 }
 

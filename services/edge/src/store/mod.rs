@@ -64,7 +64,7 @@ impl Store {
         let jobs = queue.clone();
         let writer = std::thread::Builder::new()
             .name("store".into())
-            .spawn(move || writer::run(&jobs, &database, &clock, &mailboxes))
+            .spawn(move || writer::run(&jobs, database, clock, mailboxes))
             .map_err(|error| StartError(format!("cannot start a thread: {error}")))?;
         Ok(Self { queue, writer: Some(writer) })
     }

@@ -1,5 +1,7 @@
 //! The thread that writes: jobs into transactions, results into mail.
 
+use std::sync::Arc;
+
 use millrace_storage::{Database, Error, Transaction, block_on};
 
 use super::queue::Queue;
@@ -13,12 +15,13 @@ const BATCH_JOBS_MAX: usize = 1000;
 const BATCH_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 /// Until the queue is closed.
-pub(super) fn run(queue: &Queue, database: &Database, clock: &Clock, mailboxes: &[Mailbox]) {
+pub(super) fn run(queue: &Queue, database: Database, clock: Clock, mailboxes: Arc<[Mailbox]>) {
+    let mut writer = Writer { database, clock, mailboxes, refused: false };
     while let Some(jobs) = queue.take() {
         let mut rest = jobs.as_slice();
         while !rest.is_empty() {
             let (batch, after) = rest.split_at(batch_len(rest));
-            write(database, clock, mailboxes, batch);
+            writer.write(batch);
             queue.done(batch);
             rest = after;
         }
@@ -35,25 +38,57 @@ fn batch_len(jobs: &[Job]) -> usize {
     fits.count().max(1)
 }
 
-fn write(database: &Database, clock: &Clock, mailboxes: &[Mailbox], batch: &[Job]) {
-    let result = block_on(database.run(async |transaction, _| {
-        for job in batch {
-            apply(&transaction, clock, job)?;
-        }
-        Ok::<(), Error>(())
-    }));
-    match result {
-        // One job that cannot be written must not take the others with it.
-        Err(error) if batch.len() > 1 && !error.is_retryable() => {
+struct Writer {
+    database: Database,
+    clock: Clock,
+    mailboxes: Arc<[Mailbox]>,
+    /// The last write was refused: what is said once need not be said for each.
+    refused: bool,
+}
+
+impl Writer {
+    fn write(&mut self, batch: &[Job]) {
+        let clock = self.clock;
+        let result = block_on(self.database.run(async |transaction, _| {
             for job in batch {
-                write(database, clock, mailboxes, std::slice::from_ref(job));
+                apply(&transaction, &clock, job)?;
+            }
+            Ok::<(), Error>(())
+        }));
+        match result {
+            // One job that cannot be written must not take the others with it.
+            Err(error) if batch.len() > 1 && !error.is_retryable() => {
+                for job in batch {
+                    self.write(std::slice::from_ref(job));
+                }
+            }
+            result => {
+                self.answer(batch, result.is_ok());
+                self.log(result.as_ref().err());
             }
         }
-        result => {
-            if let Err(error) = &result {
-                tracing::error!(%error, "the store refused a write; its publisher is told so");
+    }
+
+    /// Says when the store begins to refuse, and when it takes writes again.
+    fn log(&mut self, error: Option<&Error>) {
+        match error {
+            Some(error) if !self.refused => {
+                tracing::error!(%error, "the store refuses writes; publishers are told so, what is live goes on");
             }
-            answer(mailboxes, batch, result.is_ok());
+            None if self.refused => tracing::info!("the store takes writes again"),
+            _ => {}
+        }
+        self.refused = error.is_some();
+    }
+
+    /// Tells the publishers' event loops, in one piece of mail each.
+    fn answer(&self, batch: &[Job], stored: bool) {
+        for (core, mailbox) in self.mailboxes.iter().enumerate() {
+            let of_core = |ack: &Ack| usize::from(ack.connection.core) == core;
+            let acks: Vec<Ack> = batch.iter().filter_map(|job| job.ack).filter(of_core).collect();
+            if !acks.is_empty() {
+                mailbox.deliver(&mut vec![Mail::Stored { acks, stored }], 0);
+            }
         }
     }
 }
@@ -64,16 +99,5 @@ fn apply(transaction: &Transaction, clock: &Clock, job: &Job) -> Result<(), Erro
             retained::set(transaction, *broker, topic, &record::encode(message, clock))
         }
         Write::Retained { broker, topic, message: None } => retained::clear(transaction, *broker, topic),
-    }
-}
-
-/// Tells the publishers' event loops, in one piece of mail each.
-fn answer(mailboxes: &[Mailbox], batch: &[Job], stored: bool) {
-    for (core, mailbox) in mailboxes.iter().enumerate() {
-        let of_core = |ack: &Ack| usize::from(ack.connection.core) == core;
-        let acks: Vec<Ack> = batch.iter().filter_map(|job| job.ack).filter(of_core).collect();
-        if !acks.is_empty() {
-            mailbox.deliver(&mut vec![Mail::Stored { acks, stored }], 0);
-        }
     }
 }
