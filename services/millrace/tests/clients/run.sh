@@ -61,7 +61,7 @@ start() {
     local prefix=$1 log=$work/$suite-$1.log
     shift
     "$millrace" serve --mqtt-listen=127.0.0.1:0 --ws-listen=127.0.0.1:0 --http-listen=127.0.0.1:0 \
-        --data-dir="$work/data" "$@" 2>"$log" &
+        --data-dir="$work/$suite-$prefix.data" "$@" 2>"$log" &
     local pid=$!
     brokers+=("$pid")
     if ! wait_for "$start_seconds_max" is_up "$pid" "$log" || ! kill -0 "$pid" 2>/dev/null; then
