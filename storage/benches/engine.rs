@@ -1,5 +1,5 @@
 //! What durable appends cost on the embedded engine: CPU of the whole process, flushes and merges too, and the time to
-//! the acknowledgement. `cargo bench -p millrace-storage [-- <records>]`
+//! the acknowledgement. `cargo bench -p millrace-storage --bench engine -- [<records> [<row>]]`
 #![allow(clippy::print_stdout)]
 
 use std::{
@@ -25,11 +25,13 @@ struct Scenario {
 }
 
 fn main() {
-    let records = std::env::args().skip(1).find_map(|arg| arg.parse().ok()).unwrap_or(1_000_000);
+    let mut numbers = std::env::args().skip(1).filter_map(|arg| arg.parse::<usize>().ok());
+    let records = numbers.next().unwrap_or(1_000_000);
+    let only = numbers.next();
     println!(
-        "batch streams in-flight | us CPU/record  records/CPU s  records/s | p50 us  p99 us | MB on disk"
+        "batch streams in-flight | us CPU/record  records/CPU s  records/s | p50 us  p99 us | MB on disk, most in memory"
     );
-    for (batch, streams, in_flight, trim) in [
+    let rows = [
         (1, 1_000, 1, false),
         (1, 1_000, 500, false),
         (10, 1_000, 50, false),
@@ -39,7 +41,11 @@ fn main() {
         (100, 1_000, 8, false),
         (500, 1_000, 4, false),
         (100, 100, 8, true),
-    ] {
+    ];
+    for (row, (batch, streams, in_flight, trim)) in rows.into_iter().enumerate() {
+        if only.is_some_and(|only| only != row) {
+            continue;
+        }
         let scenario = Scenario { batch, streams, in_flight, trim };
         let records = if batch * in_flight < 100 { records / 20 } else { records };
         measure(&scenario, records);
@@ -72,7 +78,7 @@ fn measure(scenario: &Scenario, records: usize) {
     let percentile = |percent: usize| latencies[latencies.len() * percent / 100].as_micros();
     let count = sequence as f64;
     println!(
-        "{:5} {:7} {:9} | {:13.2} {:14.0} {:10.0} | {:6} {:7} | {} {}",
+        "{:5} {:7} {:9} | {:13.2} {:14.0} {:10.0} | {:6} {:7} | {:4} {:4} {}",
         scenario.batch,
         scenario.streams,
         scenario.in_flight,
@@ -82,6 +88,7 @@ fn measure(scenario: &Scenario, records: usize) {
         percentile(50),
         percentile(99),
         store.disk_use().map_or(0, |disk| disk.used_bytes >> 20),
+        memory_megabytes(),
         if scenario.trim { "(read and cleared behind)" } else { "" },
     );
 }
@@ -118,6 +125,13 @@ fn stream(number: u64) -> [u8; 11] {
 #[allow(clippy::disallowed_methods)]
 fn now() -> Instant {
     Instant::now()
+}
+
+/// The most that the process ever had in memory.
+fn memory_megabytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("/proc");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a line");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") >> 10
 }
 
 /// Time of the process on all cores. In hundredths, as Linux counts.

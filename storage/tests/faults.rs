@@ -134,6 +134,23 @@ fn a_damaged_journal_is_said() {
 }
 
 #[test]
+fn a_journal_that_lost_its_end_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&folder).unwrap();
+    for number in 0..100 {
+        put(&store.database(), &format!("k{number}"), &"v".repeat(1_000)).unwrap();
+    }
+    drop(store);
+    let journal = files(folder.path(), ".jnl").pop().unwrap();
+    fs::File::options().write(true).open(journal).unwrap().set_len(50_000).unwrap();
+    let refused = message(&folder);
+    assert!(refused.contains("is corrupted: commits up to 100 were acknowledged and only"), "{refused}");
+    assert_eq!(message(&folder), refused);
+    fs::remove_file(folder.path().join("watermark")).unwrap();
+    assert!(get(&open(&folder).unwrap().database(), "k30").unwrap().is_some());
+}
+
+#[test]
 fn damaged_tables_are_said() {
     let folder = tempfile::tempdir().unwrap();
     let copy = folder.path().join("copy");
@@ -143,10 +160,8 @@ fn damaged_tables_are_said() {
     }
     // A copy is all tables.
     store.backup(&copy).unwrap();
-    let tables = files(&copy, "/tables/");
-    let table = tables.iter().max_by_key(|path| fs::metadata(path).unwrap().len().min(60 << 20)).unwrap();
-    let tables: Vec<_> = tables.iter().filter(|path| path.extension().is_none()).collect();
-    let table = tables.into_iter().max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap_or(table);
+    let tables = files(&copy, "/keyspaces/").into_iter().filter(|path| path.extension().is_none());
+    let table = &tables.max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap();
     let length = fs::metadata(table).unwrap().len();
     for offset in [length / 3, length / 2] {
         damage(table, offset);

@@ -9,7 +9,7 @@ use millrace_session::Message;
 use crate::metrics::BrokerCounters;
 
 /// The broker of a process that serves one machine.
-pub(crate) const DEFAULT_BROKER: (u64, &str) = (0, "default");
+pub(crate) const DEFAULT_BROKER: &str = "default";
 
 /// One tenant's broker. Sessions and connections hold it; nothing of it is reachable from another broker.
 pub(crate) struct Broker {

@@ -7,8 +7,9 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use millrace_layers::Store as Layers;
 use millrace_session::Settings;
-use millrace_storage::Database;
+use millrace_storage::{Database, block_on};
 use mio::net::TcpListener;
 use mio::{Poll, Waker};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -78,10 +79,18 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
     }
     let mailboxes: Arc<[Mailbox]> = mailboxes.into();
     let clock = Clock::start();
-    let (id, name) = DEFAULT_BROKER;
-    let broker = Arc::new(Broker::new(id, name, cores));
-    let store =
-        database.map(|database| Store::start(database, clock, &broker, mailboxes.clone())).transpose()?;
+    let layers = database.map(Layers::new);
+    // Without a store there is nothing that a number could be mixed up with.
+    let id = match &layers {
+        Some(layers) => {
+            block_on(layers.ensure_broker(DEFAULT_BROKER.as_bytes()))
+                .map_err(|error| StartError(format!("cannot read the store: {error}")))?
+                .id
+        }
+        None => 0,
+    };
+    let broker = Arc::new(Broker::new(id, DEFAULT_BROKER, cores));
+    let store = layers.map(|layers| Store::start(layers, clock, &broker, mailboxes.clone())).transpose()?;
     let process = Arc::new(Process {
         clock,
         store,

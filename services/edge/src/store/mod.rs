@@ -14,7 +14,6 @@ use std::sync::Arc;
 use millrace_mqtt::{PacketId, QoS};
 use millrace_router::Target;
 use millrace_session::Message;
-use millrace_storage::Database;
 
 use crate::StartError;
 use crate::broker::Broker;
@@ -53,18 +52,18 @@ pub(crate) struct Store {
 impl Store {
     /// Reads what the brokers need at once, and starts the thread that writes.
     pub(crate) fn start(
-        database: Database,
+        layers: millrace_layers::Store,
         clock: Clock,
         broker: &Broker,
         mailboxes: Arc<[Mailbox]>,
     ) -> Result<Self, StartError> {
-        retained::load(&database, &clock, broker)
+        retained::load(&layers, &clock, broker)
             .map_err(|error| StartError(format!("cannot read the retained messages: {error}")))?;
         let queue = Arc::new(Queue::default());
         let jobs = queue.clone();
         let writer = std::thread::Builder::new()
             .name("store".into())
-            .spawn(move || writer::run(&jobs, database, clock, mailboxes))
+            .spawn(move || writer::run(&jobs, layers, clock, mailboxes))
             .map_err(|error| StartError(format!("cannot start a thread: {error}")))?;
         Ok(Self { queue, writer: Some(writer) })
     }

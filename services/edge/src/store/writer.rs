@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use millrace_storage::{Database, Error, Transaction, block_on};
+use millrace_layers::{Error, Store, retained};
+use millrace_storage::{Transaction, block_on};
 
 use super::queue::Queue;
-use super::{Ack, Job, Write, record, retained};
+use super::{Ack, Job, Write, record};
 use crate::clock::Clock;
 use crate::mailbox::{Mail, Mailbox};
 
@@ -15,8 +16,8 @@ const BATCH_JOBS_MAX: usize = 1000;
 const BATCH_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 /// Until the queue is closed.
-pub(super) fn run(queue: &Queue, database: Database, clock: Clock, mailboxes: Arc<[Mailbox]>) {
-    let mut writer = Writer { database, clock, mailboxes, refused: false };
+pub(super) fn run(queue: &Queue, layers: Store, clock: Clock, mailboxes: Arc<[Mailbox]>) {
+    let mut writer = Writer { layers, clock, mailboxes, refused: false };
     while let Some(jobs) = queue.take() {
         let mut rest = jobs.as_slice();
         while !rest.is_empty() {
@@ -39,7 +40,7 @@ fn batch_len(jobs: &[Job]) -> usize {
 }
 
 struct Writer {
-    database: Database,
+    layers: Store,
     clock: Clock,
     mailboxes: Arc<[Mailbox]>,
     /// The last write was refused: what is said once need not be said for each.
@@ -49,15 +50,15 @@ struct Writer {
 impl Writer {
     fn write(&mut self, batch: &[Job]) {
         let clock = self.clock;
-        let result = block_on(self.database.run(async |transaction, _| {
+        let result = block_on(self.layers.run(async |tx| {
             for job in batch {
-                apply(&transaction, &clock, job)?;
+                apply(&tx, &clock, job).await?;
             }
-            Ok::<(), Error>(())
+            Ok(())
         }));
         match result {
             // One job that cannot be written must not take the others with it.
-            Err(error) if batch.len() > 1 && !error.is_retryable() => {
+            Err(error) if batch.len() > 1 && !may_pass(&error) => {
                 for job in batch {
                     self.write(std::slice::from_ref(job));
                 }
@@ -93,11 +94,19 @@ impl Writer {
     }
 }
 
-fn apply(transaction: &Transaction, clock: &Clock, job: &Job) -> Result<(), Error> {
+/// Whether the store may take the same writes later.
+fn may_pass(error: &Error) -> bool {
+    matches!(error, Error::Store(error) if error.is_retryable())
+}
+
+async fn apply(tx: &Transaction, clock: &Clock, job: &Job) -> Result<(), Error> {
     match &job.write {
         Write::Retained { broker, topic, message: Some(message) } => {
-            retained::set(transaction, *broker, topic, &record::encode(message, clock))
+            let record = record::encode(message, clock).into();
+            retained::set(tx, *broker, topic.as_bytes(), &record).await
         }
-        Write::Retained { broker, topic, message: None } => retained::clear(transaction, *broker, topic),
+        Write::Retained { broker, topic, message: None } => {
+            retained::clear(tx, *broker, topic.as_bytes()).await
+        }
     }
 }

@@ -13,9 +13,10 @@ use bytes::Bytes;
 use fjall::Snapshot;
 
 use super::{
-    folder::Folder,
+    folder::{Folder, corrupt, refused},
     options::{DiskUse, Options},
     store::Store,
+    watermark::Watermark,
 };
 use crate::{
     engine::local::{Backend, Readiness, View, Write},
@@ -27,6 +28,7 @@ use crate::{
 pub(super) struct Cell {
     shared: Arc<Shared>,
     version: AtomicU64,
+    watermark: Watermark,
     /// The store was opened again and what it read back is not in tables yet.
     settling: AtomicBool,
     options: Options,
@@ -48,11 +50,13 @@ struct Slot {
 impl Cell {
     pub(super) fn open(folder: Folder, options: Options) -> Result<Self, OpenError> {
         let store = Store::open(&folder.tables(), &options)?;
-        let corrupt = |error: Error| super::folder::corrupt(folder.path(), error.to_string());
-        let version = AtomicU64::new(store.version().map_err(corrupt)?);
+        let watermark = Watermark::open(folder.path()).map_err(|error| refused(folder.path(), error))?;
+        let version = store.version().map_err(|error| corrupt(folder.path(), error.to_string()))?;
+        check_watermark(&folder, version, watermark.read())?;
+        let version = AtomicU64::new(version);
         let slot = RwLock::new(Slot { store: Some(store), opened: 0 });
         let shared = Arc::new(Shared { slot, folder });
-        Ok(Self { shared, version, settling: AtomicBool::new(false), options })
+        Ok(Self { shared, version, watermark, settling: AtomicBool::new(false), options })
     }
 
     fn check_space(&self) -> Result<(), Error> {
@@ -101,6 +105,17 @@ impl Cell {
     }
 }
 
+fn check_watermark(folder: &Folder, found: Version, noted: Version) -> Result<(), OpenError> {
+    if found >= noted {
+        return Ok(());
+    }
+    let reason = format!(
+        "commits up to {noted} were acknowledged and only those up to {found} are there; restore a backup, or delete the \
+         file watermark to go on without them"
+    );
+    Err(corrupt(folder.path(), reason))
+}
+
 impl Shared {
     fn slot(&self) -> RwLockReadGuard<'_, Slot> {
         self.slot.read().unwrap_or_else(PoisonError::into_inner)
@@ -136,6 +151,7 @@ impl Backend for Cell {
     fn apply(&self, version: Version, writes: Vec<Write>) -> Result<(), Error> {
         self.shared.slot().store()?.apply(version, writes)?;
         self.version.store(version, Ordering::Relaxed);
+        self.watermark.note(version);
         Ok(())
     }
 

@@ -3,14 +3,14 @@
 //! Group commit: one thread takes what waits, checks it, writes one batch into fjall's journal, syncs it with one fdatasync,
 //! and only then makes it visible and acknowledges it. The journal and every table carry checksums (xxh3).
 //!
-//! Known limits: a cleared range costs the commit thread a read and a tombstone for each key. A journal whose damage
-//! looks like its end (a record tag that is no tag) is cut there by fjall, as after a crash, without a message.
+//! Known limit: a cleared range costs the commit thread a read and a tombstone for each key that is there.
 
 mod backup;
 mod cell;
 mod folder;
 mod options;
 mod store;
+mod watermark;
 
 use std::{path::Path, sync::Arc};
 

@@ -4,10 +4,13 @@ use std::{
     io::ErrorKind,
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
+    sync::Arc,
 };
 
 use bytes::Bytes;
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, LsmError, PersistMode, Readable, Snapshot};
+use fjall::{
+    Database, Keyspace, KeyspaceCreateOptions, LsmError, PersistMode, Readable, Snapshot, compaction::Leveled,
+};
 
 use super::{
     folder::{corrupt, refused},
@@ -26,6 +29,10 @@ const VERSION_KEY: &[u8] = b"\xff/version";
 /// Tables that were not made from memory yet before fjall makes writers sleep (at four): commits wait before that, where
 /// they can see a failure.
 const SEALED_MAX: usize = 2;
+
+/// New tables that are merged together. Twice fjall's default: what is cut from a stream soon need not be merged at all, and of 3
+/// million appends to 1000 streams each costs 4.2 instead of 5.4 microseconds. More would make reads merge more tables.
+const UNMERGED: u8 = 8;
 
 /// New tables that were not merged yet before fjall makes writers sleep (at 30).
 const UNMERGED_MAX: usize = 24;
@@ -55,6 +62,7 @@ impl Store {
             KeyspaceCreateOptions::default()
                 .manual_journal_persist(true)
                 .max_memtable_size(options.memtable_bytes)
+                .compaction_strategy(Arc::new(Leveled::default().with_l0_threshold(UNMERGED)))
         })?;
         Ok(Self { database, keys })
     }

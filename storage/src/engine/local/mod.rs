@@ -12,6 +12,8 @@ mod range_set;
 mod request;
 mod resolver;
 mod snapshots;
+#[cfg(test)]
+mod tests;
 mod transaction;
 
 use std::{

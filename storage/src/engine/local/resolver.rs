@@ -127,3 +127,63 @@ impl Steps {
         self.at(&range.begin) > since || self.0.range::<Bytes, _>(inside).any(|(_, version)| *version > since)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(begin: &str, end: &str) -> KeyRange {
+        KeyRange::new(begin, end)
+    }
+
+    #[test]
+    fn a_newer_write_of_what_was_read_is_a_conflict() {
+        let mut resolver = Resolver::new(0);
+        resolver.wrote_key(5, Bytes::from_static(b"k"));
+        resolver.wrote_range(6, &range("c", "f"));
+        resolver.wrote_range(7, &range("d", "e"));
+        for (since, begin, end, conflict) in [
+            (4, "a", "z", true),
+            (4, "k", "k\0", true),
+            (5, "k", "k\0", false),
+            (5, "c", "c\0", true),
+            (6, "c", "d", false),
+            (6, "c", "dd", true),
+            (6, "e", "z", false),
+            (5, "e", "z", true),
+            (7, "a", "z", false),
+            (0, "a", "c", false),
+            (0, "f", "k", false),
+        ] {
+            let checked = resolver.check(since, &[range(begin, end)]);
+            assert_eq!(checked.is_err(), conflict, "since {since} in {begin:?} to {end:?}");
+        }
+    }
+
+    #[test]
+    fn what_nobody_can_ask_for_is_forgotten() {
+        let mut resolver = Resolver::new(0);
+        for version in 1..=40_000u64 {
+            resolver.wrote_key(version, version.to_be_bytes().to_vec().into());
+        }
+        resolver.forget_until(20_000);
+        assert!(resolver.len() <= 20_000 + GENERATION_WRITES, "{}", resolver.len());
+        let all = [KeyRange::new([0], [1])];
+        assert_eq!(resolver.check(20_000, &all), Err(Error::Conflict));
+        assert_eq!(resolver.check(40_000, &all), Ok(()));
+        resolver.forget_until(40_000);
+        assert_eq!(resolver.len(), 0);
+    }
+
+    #[test]
+    fn memory_is_bounded_and_who_reads_too_far_back_is_told() {
+        let mut resolver = Resolver { writes_max: 20_000, ..Resolver::new(0) };
+        for version in 1..=100_000u64 {
+            resolver.wrote_key(version, version.to_be_bytes().to_vec().into());
+            resolver.forget_until(0);
+            assert!(resolver.generations.len() <= 4);
+        }
+        assert_eq!(resolver.check(50_000, &[range("x", "y")]), Err(Error::TooOld));
+        assert_eq!(resolver.check(99_000, &[range("x", "y")]), Ok(()));
+    }
+}

@@ -1,0 +1,46 @@
+//! Limits of the layers. Those of the store below (10 MB and 5 s a transaction, 100 kB a value) are why most of them exist;
+//! they are the same on every engine, so they are no settings.
+
+/// Bytes of a client id, and of a filter with its `$share/group/`. With [`SUBSCRIPTIONS_MAX`] it lets a whole session be
+/// removed in one transaction.
+pub const NAME_BYTES_MAX: usize = 1_024;
+
+/// Bytes of the topic of a retained message. Each level costs one byte more in a key, so it stays below the longest key.
+pub const TOPIC_BYTES_MAX: usize = 4_096;
+
+/// Subscriptions of one session, kept by its owner, who knows them all: reading them for each new one would cost more than
+/// the limit saves.
+pub const SUBSCRIPTIONS_MAX: usize = 1_000;
+
+/// Streams of one publish. One that matches more is refused: it would be slow for everybody.
+pub const STREAMS_PER_PUBLISH_MAX: usize = 1_000;
+
+/// Groups that share one filter: they stand in one value.
+pub const GROUPS_PER_FILTER_MAX: usize = 64;
+
+/// A body that is longer, and goes to several streams, is stored once and referred to.
+pub const INLINE_SHARED_BYTES_MAX: usize = 1_024;
+
+/// Bytes of one value of a longer body, and longest body that stands in its stream.
+pub const CHUNK_BYTES: usize = 90_000;
+
+/// Bytes of a message: one transaction must hold it, with room for what is written beside it.
+pub const BODY_BYTES_MAX: usize = 8_000_000;
+
+/// Subscribers of a filter up to which one that leaves reads their exact number.
+pub const EXACT_COUNT_MAX: u64 = 256;
+
+/// Partitions of a stream.
+pub const PARTITIONS_MAX: u8 = 64;
+
+/// Trims that a stream remembers one by one, to tell a cursor behind its floor how much it missed.
+pub const TRIM_STEPS_MAX: usize = 16;
+
+/// Entries that one call of a trim removes, whatever it is asked for.
+pub const TRIM_ENTRIES_MAX: usize = 10_000;
+
+/// Keys that a page of retained messages looks at for each one that it may return, before it ends early.
+pub const RETAINED_SKIPS_PER_ITEM: usize = 8;
+
+/// Bytes after which a page of retained messages ends.
+pub const RETAINED_PAGE_BYTES: usize = 1 << 20;

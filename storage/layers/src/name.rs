@@ -1,0 +1,152 @@
+//! As much of filters and topics as the index needs: levels, wildcards, groups, and the hash that spreads names. They come in
+//! checked.
+
+use crate::{
+    error::{Error, Result},
+    limits::NAME_BYTES_MAX,
+};
+
+/// A filter as it is indexed: `$share/group/filter` taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Filter<'a> {
+    /// The group that shares it; empty when nobody does.
+    pub group: &'a [u8],
+    /// The filter that topics are matched with.
+    pub filter: &'a [u8],
+}
+
+impl<'a> Filter<'a> {
+    /// Takes the name of a subscription apart.
+    #[must_use]
+    pub fn parse(name: &'a [u8]) -> Self {
+        let shared = name.strip_prefix(b"$share/").and_then(|rest| {
+            let slash = rest.iter().position(|byte| *byte == b'/')?;
+            Some(Self { group: &rest[..slash], filter: &rest[slash + 1..] })
+        });
+        shared.unwrap_or(Self { group: b"", filter: name })
+    }
+
+    /// The name that [`Filter::parse`] takes.
+    #[must_use]
+    pub fn name(&self) -> Vec<u8> {
+        if self.group.is_empty() {
+            return self.filter.to_vec();
+        }
+        [b"$share/", self.group, b"/", self.filter].concat()
+    }
+
+    /// Whether it has a wildcard, and so stands in the part of the index that pods keep a trie of.
+    #[must_use]
+    pub fn is_wildcard(&self) -> bool {
+        self.filter.iter().any(|byte| matches!(byte, b'+' | b'#'))
+    }
+}
+
+/// A set of wildcard filters whose changes are told by one version key. Filters that begin with the same level are in the same
+/// one, so a storm of first subscriptions below one level disturbs only publishes below levels of its bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bucket(u8);
+
+impl Bucket {
+    /// Buckets of filters whose first level is no wildcard.
+    pub const HASHED: u8 = 64;
+
+    /// The bucket of filters whose first level is a wildcard.
+    pub const WILD: Self = Self(Self::HASHED);
+
+    /// All buckets.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..=Self::HASHED).map(Self)
+    }
+
+    /// The bucket that a filter is in.
+    #[must_use]
+    pub fn of_filter(filter: &[u8]) -> Self {
+        match first_level(filter) {
+            b"+" | b"#" => Self::WILD,
+            level => Self::hashed(level),
+        }
+    }
+
+    /// The buckets that can have filters for a topic. Wildcards do not stand for a first level that begins with `$`.
+    pub fn of_topic(topic: &[u8]) -> impl Iterator<Item = Self> {
+        let wild = (!topic.starts_with(b"$")).then_some(Self::WILD);
+        [Self::hashed(first_level(topic))].into_iter().chain(wild)
+    }
+
+    pub(crate) fn number(self) -> u64 {
+        self.0.into()
+    }
+
+    fn hashed(level: &[u8]) -> Self {
+        Self((hash(&[level]) % u64::from(Self::HASHED)) as u8)
+    }
+}
+
+fn first_level(name: &[u8]) -> &[u8] {
+    name.split(|byte| *byte == b'/').next().unwrap_or_default()
+}
+
+/// FNV-1a with a last mixing. It is in stored keys, so it must never change; it need not resist enemies, who would only
+/// slow their own broker.
+pub(crate) fn hash(parts: &[&[u8]]) -> u64 {
+    let bytes = parts.iter().copied().flatten();
+    let mut hash = bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    hash = (hash ^ hash >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    hash ^ hash >> 33
+}
+
+pub(crate) fn check(name: &[u8]) -> Result<()> {
+    check_length(name, NAME_BYTES_MAX)
+}
+
+pub(crate) fn check_length(name: &[u8], bytes_max: usize) -> Result<()> {
+    let bytes = name.len();
+    if bytes <= bytes_max { Ok(()) } else { Err(Error::NameTooLong { bytes, bytes_max }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_names_are_taken_apart_and_put_together() {
+        for (name, group, filter) in [
+            (&b"a/+/c"[..], &b""[..], &b"a/+/c"[..]),
+            (b"$share/g/a/#", b"g", b"a/#"),
+            (b"$share/g//x", b"g", b"/x"),
+            (b"$SYS/#", b"", b"$SYS/#"),
+        ] {
+            let parsed = Filter::parse(name);
+            assert_eq!(parsed, Filter { group, filter });
+            assert_eq!(parsed.name(), name);
+        }
+    }
+
+    #[test]
+    fn a_topic_and_its_filters_meet_in_a_bucket() {
+        for (topic, filter, meet) in [
+            (&b"a/b"[..], &b"a/+"[..], true),
+            (b"a/b", b"a/#", true),
+            (b"a/b", b"#", true),
+            (b"a/b", b"+/b", true),
+            (b"/b", b"/+", true),
+            (b"$SYS/b", b"$SYS/#", true),
+            (b"$SYS/b", b"#", false),
+        ] {
+            let met = Bucket::of_topic(topic).any(|bucket| bucket == Bucket::of_filter(filter));
+            assert_eq!(met, meet, "{topic:?} {filter:?}");
+        }
+    }
+
+    #[test]
+    fn the_hash_never_changes() {
+        assert_eq!(hash(&[b"fleet"]), hash(&[b"fl", b"eet"]));
+        assert_eq!((Bucket::of_filter(b"fleet/+"), Bucket::of_filter(b"/+")), (FLEET, EMPTY));
+    }
+
+    const FLEET: Bucket = Bucket(47);
+    const EMPTY: Bucket = Bucket(18);
+}

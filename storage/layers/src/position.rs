@@ -1,0 +1,66 @@
+//! Places in commit order.
+
+use std::fmt;
+
+use millrace_storage::{Version, Versionstamp};
+
+/// Where a message stands among all of the store: its transaction's versionstamp and its place in it. Also a cursor: all
+/// up to and with it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position(pub [u8; Self::LEN]);
+
+impl Position {
+    /// Bytes of a position.
+    pub const LEN: usize = Versionstamp::LEN + 2;
+
+    /// Before everything.
+    pub const MIN: Self = Self([0; Self::LEN]);
+
+    /// The message at `place` of a transaction.
+    #[must_use]
+    pub fn new(stamp: Versionstamp, place: u16) -> Self {
+        let mut bytes = [0; Self::LEN];
+        bytes[..Versionstamp::LEN].copy_from_slice(&stamp.0);
+        bytes[Versionstamp::LEN..].copy_from_slice(&place.to_be_bytes());
+        Self(bytes)
+    }
+
+    /// After all that a read at `version` sees, before all that it does not.
+    #[must_use]
+    pub fn end_of(version: Version) -> Self {
+        Self::new(Versionstamp::new(version, u16::MAX), u16::MAX)
+    }
+
+    /// The versionstamp of the transaction.
+    #[must_use]
+    pub fn stamp(&self) -> Versionstamp {
+        let mut stamp = [0; Versionstamp::LEN];
+        stamp.copy_from_slice(&self.0[..Versionstamp::LEN]);
+        Versionstamp(stamp)
+    }
+
+    /// The place in the transaction.
+    #[must_use]
+    pub fn place(&self) -> u16 {
+        u16::from_be_bytes([self.0[Self::LEN - 2], self.0[Self::LEN - 1]])
+    }
+}
+
+impl fmt::Debug for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}.{}", self.stamp(), self.place())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_sort_by_commit_and_then_by_place() {
+        let at = |version, place, user| Position::new(Versionstamp::new(version, place), user);
+        let sorted = [Position::MIN, at(1, 0, 0), at(1, 0, 1), at(1, 1, 0), Position::end_of(1), at(2, 0, 0)];
+        assert!(sorted.is_sorted());
+        assert_eq!((at(7, 8, 9).stamp(), at(7, 8, 9).place()), (Versionstamp::new(7, 8), 9));
+    }
+}

@@ -1,0 +1,175 @@
+//! Retained messages, keyed by the levels of their topics, so that a filter reads what it leads to and steps over the rest.
+//!
+//! Writes read nothing that conflicts: of several writers of a topic the last in commit order wins.
+
+mod walk;
+
+#[cfg(test)]
+mod tests;
+
+use bytes::Bytes;
+use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, after};
+use walk::{Pattern, Verdict};
+
+use crate::{
+    BrokerId,
+    error::Result,
+    limits::{RETAINED_PAGE_BYTES, RETAINED_SKIPS_PER_ITEM, TOPIC_BYTES_MAX},
+    name,
+    rows::Blob,
+    tags,
+    tuple::{Elements, Key},
+};
+
+/// A retained message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Retained {
+    /// Its topic.
+    pub topic: Bytes,
+    /// All of it.
+    pub body: Bytes,
+}
+
+/// Where a page ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bookmark(Bytes);
+
+/// Retained messages that match a filter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    /// In the order of their levels.
+    pub items: Vec<Retained>,
+    /// Where to go on; `None` at the end. A page may end early, even empty, where much had to be looked at.
+    pub next: Option<Bookmark>,
+    /// Keys that were looked at.
+    pub examined: usize,
+}
+
+/// Retains a message on its topic.
+///
+/// # Errors
+/// [`crate::Error::NameTooLong`], [`crate::Error::BodyTooLarge`], or the store's.
+pub async fn set(tx: &Transaction, broker: BrokerId, topic: &[u8], body: &Bytes) -> Result<()> {
+    name::check_length(topic, TOPIC_BYTES_MAX)?;
+    blob(broker, topic).set(tx, body).await
+}
+
+/// Removes the retained message of a topic.
+///
+/// # Errors
+/// The store's.
+pub async fn clear(tx: &Transaction, broker: BrokerId, topic: &[u8]) -> Result<()> {
+    if topic.len() > TOPIC_BYTES_MAX {
+        return Ok(());
+    }
+    blob(broker, topic).clear(tx).await
+}
+
+/// The retained message of a topic.
+///
+/// # Errors
+/// The store's.
+pub async fn get(tx: &Transaction, broker: BrokerId, topic: &[u8], read: Read) -> Result<Option<Bytes>> {
+    if topic.len() > TOPIC_BYTES_MAX {
+        return Ok(None);
+    }
+    blob(broker, topic).get(tx, read).await
+}
+
+/// A page of the retained messages that match a filter (without `$share/group/`). Work is bounded, whatever the filter: it ends
+/// after `limit` messages, many bytes, or many keys that did not match.
+///
+/// # Errors
+/// The store's.
+pub async fn matching(
+    tx: &Transaction,
+    broker: BrokerId,
+    filter: &[u8],
+    from: Option<&Bookmark>,
+    limit: usize,
+    read: Read,
+) -> Result<Page> {
+    let root = Key::new(broker, tags::RETAINED);
+    page_of(tx, broker, &root, &Pattern::new(&root, filter), from, limit, read).await
+}
+
+/// A page of all retained messages, those of topics that begin with `$` too.
+///
+/// # Errors
+/// The store's.
+pub async fn all(
+    tx: &Transaction,
+    broker: BrokerId,
+    from: Option<&Bookmark>,
+    limit: usize,
+    read: Read,
+) -> Result<Page> {
+    let root = Key::new(broker, tags::RETAINED);
+    page_of(tx, broker, &root, &Pattern::everything(&root), from, limit, read).await
+}
+
+async fn page_of(
+    tx: &Transaction,
+    broker: BrokerId,
+    root: &Key,
+    pattern: &Pattern<'_>,
+    from: Option<&Bookmark>,
+    limit: usize,
+    read: Read,
+) -> Result<Page> {
+    let (mut begin, end) = pattern.range();
+    if let Some(Bookmark(from)) = from {
+        begin = from.clone().max(begin);
+    }
+    let options = RangeOptions { limit: pattern.page(limit), reverse: false, read };
+    let examined_max = limit.max(1) * RETAINED_SKIPS_PER_ITEM;
+    let (mut page, mut bytes) = (Page::default(), 0);
+    while begin < end {
+        let rows = tx.range(KeyRange { begin: begin.clone(), end: end.clone() }, options).await?;
+        let Some(last) = rows.items.last().map(|row| row.key.clone()) else { break };
+        for row in rows.items {
+            if row.key < begin {
+                continue;
+            }
+            if page.items.len() >= limit || bytes >= RETAINED_PAGE_BYTES || page.examined >= examined_max {
+                page.next = Some(Bookmark(row.key));
+                return Ok(page);
+            }
+            page.examined += 1;
+            match pattern.judge(&levels(root, &row.key)?) {
+                Verdict::Matches(topic) => {
+                    let body = blob(broker, &topic).rest(tx, row.value).await?;
+                    bytes += topic.len() + body.len();
+                    page.items.push(Retained { topic: topic.into(), body });
+                }
+                Verdict::GoTo(next) => begin = next,
+            }
+        }
+        if !rows.more {
+            break;
+        }
+        begin = begin.max(after(&last));
+    }
+    Ok(page)
+}
+
+fn levels(root: &Key, key: &[u8]) -> Result<Vec<Vec<u8>>> {
+    let mut elements = Elements::after(root, key)?;
+    let mut levels = Vec::new();
+    while !elements.is_empty() {
+        levels.push(elements.bytes()?);
+    }
+    Ok(levels)
+}
+
+fn below(root: Key, levels: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Key {
+    levels.into_iter().fold(root, |key, level| key.bytes(level.as_ref()))
+}
+
+fn blob(broker: BrokerId, topic: &[u8]) -> Blob {
+    let levels = || topic.split(|byte| *byte == b'/');
+    Blob {
+        row: below(Key::new(broker, tags::RETAINED), levels()),
+        chunks: below(Key::new(broker, tags::RETAINED_CHUNK), levels()),
+    }
+}

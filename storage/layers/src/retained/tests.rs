@@ -1,0 +1,195 @@
+use std::collections::BTreeMap;
+
+use millrace_storage::{Database, block_on};
+use proptest::prelude::*;
+
+use super::*;
+use crate::testing::run;
+
+const BROKER: BrokerId = 3;
+
+fn with(topics: impl IntoIterator<Item = String>) -> Database {
+    let database = Database::memory();
+    let topics: Vec<String> = topics.into_iter().collect();
+    run(&database, async |tx| {
+        for topic in &topics {
+            set(tx, BROKER, topic.as_bytes(), &Bytes::from(format!("at {topic}"))).await?;
+        }
+        Ok(())
+    });
+    database
+}
+
+fn search(database: &Database, filter: &str, limit: usize) -> (Vec<String>, usize) {
+    let (mut topics, mut examined, mut from) = (Vec::new(), 0, None);
+    loop {
+        let tx = database.begin_unretried();
+        let page = matching(&tx, BROKER, filter.as_bytes(), from.as_ref(), limit, Read::Snapshot);
+        let page = block_on(page).unwrap();
+        assert!(page.items.len() <= limit);
+        examined += page.examined;
+        for item in page.items {
+            let topic = String::from_utf8(item.topic.to_vec()).unwrap();
+            assert_eq!(item.body, format!("at {topic}"));
+            topics.push(topic);
+        }
+        from = page.next;
+        if from.is_none() {
+            topics.sort();
+            return (topics, examined);
+        }
+    }
+}
+
+#[test]
+fn filters_find_what_they_match() {
+    let topics = ["a", "a/b", "a/b/c", "a/c", "/a", "a/", "a//b", "b", "$SYS/x", "$a", "%", "ab/c", "/"];
+    let database = with(topics.map(String::from));
+    for (filter, found) in [
+        ("a", &["a"][..]),
+        ("x", &[]),
+        ("a/+", &["a/", "a/b", "a/c"]),
+        ("a/#", &["a", "a/", "a//b", "a/b", "a/b/c", "a/c"]),
+        ("+", &["%", "a", "b"]),
+        ("+/+", &["/", "/a", "a/", "a/b", "a/c", "ab/c"]),
+        ("+/c", &["a/c", "ab/c"]),
+        ("+/+/b", &["a//b"]),
+        ("#", &["%", "/", "/a", "a", "a/", "a//b", "a/b", "a/b/c", "a/c", "ab/c", "b"]),
+        ("$SYS/#", &["$SYS/x"]),
+        ("$SYS/+", &["$SYS/x"]),
+        ("+/x", &[]),
+    ] {
+        for limit in [1, 2, 100] {
+            assert_eq!(search(&database, filter, limit).0, found, "{filter}");
+        }
+    }
+}
+
+#[test]
+fn everything_is_found_page_by_page_whatever_it_begins_with() {
+    let topics = ["a", "a/b", "$SYS/x", "$a", "%", "", "/"];
+    let database = with(topics.map(String::from));
+    let (mut names, mut from) = (Vec::new(), None);
+    loop {
+        let tx = database.begin_unretried();
+        let page = block_on(all(&tx, BROKER, from.as_ref(), 2, Read::Snapshot)).unwrap();
+        assert!(page.items.len() <= 2);
+        names.extend(page.items.into_iter().map(|item| String::from_utf8(item.topic.to_vec()).unwrap()));
+        from = page.next;
+        if from.is_none() {
+            break;
+        }
+    }
+    names.sort();
+    assert_eq!(names, ["", "$SYS/x", "$a", "%", "/", "a", "a/b"]);
+}
+
+#[test]
+fn a_filter_reads_only_what_it_leads_to() {
+    let mut topics = Vec::new();
+    for site in 0..20 {
+        for device in 0..50 {
+            topics.push(format!("site{site}/dev{device}/state"));
+        }
+        topics.push(format!("site{site}/meta"));
+    }
+    let database = with(topics);
+    let (found, examined) = search(&database, "+/meta", 1_000);
+    assert_eq!(found.len(), 20);
+    assert!(examined <= 3 * 20 + 2, "looked at {examined} of 1020");
+    let (found, examined) = search(&database, "+/dev7/+", 1_000);
+    assert_eq!(found.len(), 20);
+    assert!(examined <= 4 * 20 + 2, "looked at {examined} of 1020");
+    let (found, examined) = search(&database, "site7/#", 1_000);
+    assert_eq!((found.len(), examined), (51, 51));
+}
+
+#[test]
+fn a_page_of_nothing_but_gaps_ends_early_and_goes_on() {
+    let database = with((0..500).map(|number| format!("a{number}/x")));
+    let tx = database.begin_unretried();
+    let page = block_on(matching(&tx, BROKER, b"+/y", None, 2, Read::Snapshot)).unwrap();
+    assert!(page.items.is_empty() && page.next.is_some());
+    assert_eq!(page.examined, 2 * RETAINED_SKIPS_PER_ITEM);
+    assert_eq!(search(&database, "+/y", 2).0, Vec::<String>::new());
+}
+
+#[test]
+fn long_bodies_are_replaced_whole() {
+    let database = Database::memory();
+    for bytes in [10, 250_000, 100_000, 0, 90_000, 90_001] {
+        let body = Bytes::from(vec![bytes as u8; bytes]);
+        let kept = run(&database, async |tx| {
+            set(tx, BROKER, b"a/b", &body).await?;
+            get(tx, BROKER, b"a/b", Read::Serializable).await
+        });
+        assert_eq!(kept, Some(body.clone()), "{bytes}");
+        let tx = database.begin_unretried();
+        let page = block_on(matching(&tx, BROKER, b"a/#", None, 10, Read::Snapshot)).unwrap();
+        assert_eq!(page.items[0].body, body);
+    }
+    run(&database, async |tx| clear(tx, BROKER, b"a/b").await);
+    assert!(crate::testing::rows(&database).is_empty());
+}
+
+#[test]
+fn two_writers_of_a_topic_do_not_conflict_and_the_last_one_wins() {
+    let database = Database::memory();
+    let (first, second) = (database.begin_unretried(), database.begin_unretried());
+    block_on(async {
+        set(&first, BROKER, b"a", &Bytes::from_static(b"1")).await.unwrap();
+        set(&second, BROKER, b"a", &Bytes::from_static(b"2")).await.unwrap();
+        second.commit().await.unwrap();
+        first.commit().await.unwrap();
+        let kept = get(&database.begin_unretried(), BROKER, b"a", Read::Snapshot).await.unwrap();
+        assert_eq!(kept, Some(Bytes::from_static(b"1")));
+    });
+}
+
+fn matches(filter: &[&str], topic: &[&str]) -> bool {
+    if topic[0].starts_with('$') && matches!(filter[0], "+" | "#") {
+        return false;
+    }
+    for (depth, level) in filter.iter().enumerate() {
+        match *level {
+            "#" => return true,
+            "+" if topic.len() > depth => {}
+            exact if topic.get(depth) == Some(&exact) => {}
+            _ => return false,
+        }
+    }
+    filter.len() == topic.len()
+}
+
+fn topics() -> impl Strategy<Value = String> {
+    let level = prop_oneof![Just(""), Just("a"), Just("b"), Just("ab"), Just("$a"), Just("é")];
+    proptest::collection::vec(level, 1..5).prop_map(|levels| levels.join("/"))
+}
+
+fn filters() -> impl Strategy<Value = String> {
+    let level = prop_oneof![3 => Just("+"), 1 => Just("a"), 1 => Just("b"), 1 => Just(""), 1 => Just("$a")];
+    (proptest::collection::vec(level, 1..5), any::<bool>())
+        .prop_map(|(levels, rest)| levels.join("/") + if rest { "/#" } else { "" })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn the_walk_finds_what_looking_at_all_finds(
+        sets in proptest::collection::btree_map(topics(), any::<bool>(), 0..40),
+        filters in proptest::collection::vec(filters(), 5),
+        limit in 1..20usize,
+    ) {
+        let model: BTreeMap<String, ()> = sets.keys().map(|topic| (topic.clone(), ())).collect();
+        let database = with(model.keys().cloned());
+        for filter in filters.iter().map(String::as_str).chain(["#"]) {
+            let levels: Vec<&str> = filter.split('/').collect();
+            let expected: Vec<&String> = model
+                .keys()
+                .filter(|topic| matches(&levels, &topic.split('/').collect::<Vec<_>>()))
+                .collect();
+            let (found, _) = search(&database, filter, limit);
+            prop_assert_eq!(found.iter().collect::<Vec<_>>(), expected, "{}", filter);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The way of a filter through topics in the order of their levels: for each topic that does not match, the next one that can.
+
+use std::cmp::Ordering;
+
+use bytes::Bytes;
+
+use super::below;
+use crate::tuple::Key;
+
+/// Rows that are read at once where most of them may be stepped over.
+const PAGE_WITH_GAPS: usize = 16;
+
+/// Rows that are read at once where most of them match.
+const PAGE_WITHOUT_GAPS: usize = 256;
+
+/// A filter.
+pub(super) struct Pattern<'a> {
+    root: &'a Key,
+    levels: Vec<&'a [u8]>,
+    /// Also topics whose first level begins with `$`.
+    everything: bool,
+}
+
+/// What a topic is to a filter.
+pub(super) enum Verdict {
+    /// It matches; this is its name.
+    Matches(Vec<u8>),
+    /// Neither it nor any before this key matches.
+    GoTo(Bytes),
+}
+
+impl<'a> Pattern<'a> {
+    pub(super) fn new(root: &'a Key, filter: &'a [u8]) -> Self {
+        Self { root, levels: filter.split(|byte| *byte == b'/').collect(), everything: false }
+    }
+
+    /// What every topic matches.
+    pub(super) fn everything(root: &'a Key) -> Self {
+        Self { root, levels: vec![b"#"], everything: true }
+    }
+
+    /// Where topics can be that match: below the levels before the first wildcard.
+    pub(super) fn range(&self) -> (Bytes, Bytes) {
+        let exact = self.levels.iter().take_while(|level| !is_wildcard(level));
+        let start = below(self.root.clone(), exact);
+        (Bytes::copy_from_slice(start.as_ref()), start.end().into())
+    }
+
+    /// How many rows to read at once.
+    pub(super) fn page(&self, limit: usize) -> usize {
+        let ends_in_rest = self.levels.last() == Some(&&b"#"[..]);
+        let wildcards = self.levels.iter().filter(|level| is_wildcard(level)).count();
+        let page = if ends_in_rest && wildcards == 1 { PAGE_WITHOUT_GAPS } else { PAGE_WITH_GAPS };
+        page.min(limit + 1)
+    }
+
+    pub(super) fn judge(&self, topic: &[Vec<u8>]) -> Verdict {
+        let first = topic.first().map_or(&b""[..], Vec::as_slice);
+        if !self.everything && is_wildcard(self.levels[0]) && first.starts_with(b"$") {
+            return self.go_behind_dollar();
+        }
+        for (depth, level) in self.levels.iter().enumerate() {
+            match (*level, topic.get(depth)) {
+                (b"#", _) => return Verdict::Matches(topic.join(&b'/')),
+                (b"+", Some(_)) => {}
+                (b"+", None) => return go_to(self.key(topic).children().begin),
+                (exact, None) => return go_to(self.key(topic).bytes(exact).as_ref()),
+                (exact, Some(level)) => match level.as_slice().cmp(exact) {
+                    Ordering::Less => return go_to(self.key(&topic[..depth]).bytes(exact).as_ref()),
+                    Ordering::Equal => {}
+                    Ordering::Greater => return go_to(self.key(&topic[..depth]).end()),
+                },
+            }
+        }
+        match topic.get(..self.levels.len()) {
+            Some(matched) if matched.len() < topic.len() => go_to(self.key(matched).end()),
+            _ => Verdict::Matches(topic.join(&b'/')),
+        }
+    }
+
+    /// A wildcard does not stand for a first level that begins with `$`.
+    fn go_behind_dollar(&self) -> Verdict {
+        // What sorts between such levels and all that come after: the next byte, in a string that has not ended.
+        let mut key = self.root.clone().bytes(&[b'$' + 1]).as_ref().to_vec();
+        key.pop();
+        go_to(key)
+    }
+
+    fn key(&self, levels: &[Vec<u8>]) -> Key {
+        below(self.root.clone(), levels)
+    }
+}
+
+fn go_to(key: impl AsRef<[u8]>) -> Verdict {
+    Verdict::GoTo(Bytes::copy_from_slice(key.as_ref()))
+}
+
+fn is_wildcard(level: &[u8]) -> bool {
+    matches!(level, b"+" | b"#")
+}

@@ -1,0 +1,132 @@
+//! What all layers do with rows: read all of a range, take values apart, keep bodies that are longer than a value.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use millrace_storage::{KeyRange, KeyValue, RangeOptions, Read, Transaction, after};
+
+use crate::{
+    error::{Error, Result},
+    limits::{BODY_BYTES_MAX, CHUNK_BYTES},
+    tuple::Key,
+};
+
+/// Keys of one page, where a layer reads a whole range.
+const PAGE: usize = 1_000;
+
+/// All keys of a range. For ranges that a limit bounds.
+pub(crate) async fn all(tx: &Transaction, mut range: KeyRange, read: Read) -> Result<Vec<KeyValue>> {
+    let mut rows = Vec::new();
+    loop {
+        let options = RangeOptions { limit: PAGE, reverse: false, read };
+        let page = tx.range(range.clone(), options).await?;
+        rows.extend(page.items);
+        match rows.last() {
+            Some(last) if page.more => range.begin = after(&last.key),
+            _ => return Ok(rows),
+        }
+    }
+}
+
+/// The value of a counter that [`Transaction::atomic_add`] keeps.
+pub(crate) async fn counter(tx: &Transaction, key: &Key, read: Read) -> Result<u64> {
+    match tx.get(key, read).await? {
+        Some(mut value) => Ok(value.try_get_u64_le()?),
+        None => Ok(0),
+    }
+}
+
+/// Takes the first `length` bytes.
+pub(crate) fn take(value: &mut Bytes, length: usize) -> Result<Bytes> {
+    if length > value.len() {
+        return Err(Error::Corrupt("value"));
+    }
+    Ok(value.split_to(length))
+}
+
+/// Takes bytes that were put with [`put_sized`].
+pub(crate) fn take_sized(value: &mut Bytes) -> Result<Bytes> {
+    let length = value.try_get_u16()?;
+    take(value, length.into())
+}
+
+/// Writes bytes with their length before them. They are names, so they fit.
+pub(crate) fn put_sized(value: &mut Vec<u8>, bytes: &[u8]) {
+    value.put_u16(u16::try_from(bytes.len()).unwrap_or(u16::MAX));
+    value.put_slice(bytes);
+}
+
+pub(crate) fn check_body(body: &Bytes) -> Result<()> {
+    if body.len() <= BODY_BYTES_MAX { Ok(()) } else { Err(Error::BodyTooLarge(body.len())) }
+}
+
+/// The parts of a body that fit into values.
+pub(crate) fn chunks(body: &Bytes) -> impl Iterator<Item = Bytes> {
+    (0..body.len()).step_by(CHUNK_BYTES).map(|from| body.slice(from..body.len().min(from + CHUNK_BYTES)))
+}
+
+pub(crate) fn join(chunks: Vec<KeyValue>) -> Bytes {
+    let mut joined = BytesMut::with_capacity(chunks.iter().map(|chunk| chunk.value.len()).sum());
+    for chunk in chunks {
+        joined.put_slice(&chunk.value);
+    }
+    joined.freeze()
+}
+
+/// A body of any length below a key: the row says how many further chunks it has, which stand below another key.
+///
+/// It is written without a serializable read, so that writers of one body do not conflict: the last commit wins whole, since
+/// it writes row and chunks together. A chunk of an earlier, longer body that a race leaves behind is never read.
+pub(crate) struct Blob {
+    pub(crate) row: Key,
+    pub(crate) chunks: Key,
+}
+
+impl Blob {
+    pub(crate) async fn set(&self, tx: &Transaction, body: &Bytes) -> Result<()> {
+        check_body(body)?;
+        self.clear_chunks(tx).await?;
+        let mut parts = chunks(body);
+        let first = parts.next().unwrap_or_default();
+        let mut count: u16 = 0;
+        for part in parts {
+            count += 1;
+            tx.set(self.chunks.clone().uint(count.into()), part)?;
+        }
+        let mut value = Vec::with_capacity(2 + first.len());
+        value.put_u16(count);
+        value.put_slice(&first);
+        Ok(tx.set(&self.row, value)?)
+    }
+
+    pub(crate) async fn get(&self, tx: &Transaction, read: Read) -> Result<Option<Bytes>> {
+        match tx.get(&self.row, read).await? {
+            Some(row) => Ok(Some(self.rest(tx, row).await?)),
+            None => Ok(None),
+        }
+    }
+
+    /// The body of which the row was read already.
+    pub(crate) async fn rest(&self, tx: &Transaction, mut row: Bytes) -> Result<Bytes> {
+        let count = row.try_get_u16()?;
+        if count == 0 {
+            return Ok(row);
+        }
+        let range =
+            KeyRange::new(self.chunks.children().begin, self.chunks.clone().uint(u64::from(count) + 1));
+        let mut body = BytesMut::from(row);
+        body.put_slice(&join(all(tx, range, Read::Snapshot).await?));
+        Ok(body.freeze())
+    }
+
+    pub(crate) async fn clear(&self, tx: &Transaction) -> Result<()> {
+        self.clear_chunks(tx).await?;
+        Ok(tx.clear(&self.row)?)
+    }
+
+    async fn clear_chunks(&self, tx: &Transaction) -> Result<()> {
+        let old = tx.get(&self.row, Read::Snapshot).await?;
+        if old.is_some_and(|row| !row.starts_with(&[0, 0])) {
+            tx.clear_range(self.chunks.children())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,124 @@
+//! How sessions end when no owner ends them: their time is over, their pod died, or an operator removes them.
+
+use bytes::Bytes;
+use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, after};
+
+use super::{Record, SessionId, detach, fence, get, owned, owner, record, will};
+use crate::{
+    BrokerId,
+    due::{self, Due, Kind},
+    error::Result,
+    qos2, subscriptions,
+    tuple::Elements,
+};
+
+/// What became of something that was due.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settled {
+    /// A will that fires: to be published in this same transaction.
+    pub will: Option<Bytes>,
+    /// Whether the session ended.
+    pub ended: bool,
+}
+
+/// Does what is due, if it still is: somebody may have come back, or the session may have got another expiry.
+///
+/// # Errors
+/// The store's.
+pub async fn settle(tx: &Transaction, due: &Due, now_ms: u64) -> Result<Settled> {
+    let id = SessionId { broker: due.broker, client: &due.client };
+    let nothing = Settled::default();
+    let Some(record) = record::get_fenced(tx, id, Read::Serializable).await? else { return Ok(nothing) };
+    if !record.is_detached() {
+        return Ok(nothing);
+    }
+    if record.is_expired(now_ms) {
+        return Ok(Settled { will: remove(tx, id, &record).await?, ended: true });
+    }
+    match will::get(tx, id, &record).await? {
+        Some(will) if due.kind == Kind::Will && will.fires_at_ms(&record) <= now_ms => {
+            will::clear(tx, id, &record, &will).await?;
+            Ok(Settled { will: Some(will.body), ended: false })
+        }
+        _ => Ok(nothing),
+    }
+}
+
+/// Ends the connection of a session for a pod that died, if the session is still that pod's. Returns its will if it fires at once: to
+/// be published in this same transaction.
+///
+/// # Errors
+/// The store's.
+pub async fn abandon(tx: &Transaction, id: SessionId<'_>, dead: &[u8], now_ms: u64) -> Result<Option<Bytes>> {
+    match record::get_fenced(tx, id, Read::Serializable).await? {
+        Some(record) if record.owner == dead && !record.is_detached() => {
+            let owned = fence(tx, id, record.epoch).await?;
+            detach(owned, owned::by_death(now_ms)).await
+        }
+        // A row that tells of a session that it has no more.
+        _ => owner::remove(tx, dead, id).map(|()| None),
+    }
+}
+
+/// Ends a session whoever owns it, as an operator may. Returns what it was, and its will if it has one: to be published in
+/// this same transaction.
+///
+/// # Errors
+/// The store's.
+pub async fn purge(tx: &Transaction, id: SessionId<'_>) -> Result<Option<(Record, Option<Bytes>)>> {
+    match get(tx, id, Read::Serializable).await? {
+        Some(record) => {
+            let will = remove(tx, id, &record).await?;
+            Ok(Some((record, will)))
+        }
+        None => Ok(None),
+    }
+}
+
+/// Sessions of a broker after `from`, in order of client ids, at most `limit`; without their cursors. A snapshot read.
+///
+/// # Errors
+/// The store's.
+pub async fn list(
+    tx: &Transaction,
+    broker: BrokerId,
+    from: Option<&[u8]>,
+    limit: usize,
+) -> Result<Vec<(Bytes, Record)>> {
+    let prefix = record::sessions(broker);
+    let begin = from.map_or(prefix.children().begin, |from| after(prefix.clone().bytes(from).as_ref()));
+    let range = KeyRange::new(begin, prefix.end());
+    let mut sessions = Vec::new();
+    for row in tx.range(range, RangeOptions::first(limit).snapshot()).await?.items {
+        let client = Elements::after(&prefix, &row.key)?.bytes()?.into();
+        sessions.push((client, record::decode(row.value)?));
+    }
+    Ok(sessions)
+}
+
+/// Removes all of a session; its will fires.
+pub(super) async fn remove(tx: &Transaction, id: SessionId<'_>, record: &Record) -> Result<Option<Bytes>> {
+    let fired = will::take(tx, id, record).await?;
+    unschedule_expiry(tx, id, record)?;
+    if !record.is_detached() {
+        owner::remove(tx, &record.owner, id)?;
+    }
+    subscriptions::clear(tx, id).await?;
+    qos2::clear_all(tx, id)?;
+    record::clear(tx, id)?;
+    Ok(fired)
+}
+
+pub(super) fn schedule_expiry(tx: &Transaction, id: SessionId<'_>, record: &Record) -> Result<()> {
+    match record.expires_at_ms() {
+        Some(at_ms) => due::schedule(tx, &Due::new(id, Kind::Expiry, at_ms)),
+        None => Ok(()),
+    }
+}
+
+pub(super) fn unschedule_expiry(tx: &Transaction, id: SessionId<'_>, record: &Record) -> Result<()> {
+    match record.expires_at_ms() {
+        Some(at_ms) => due::cancel(tx, &Due::new(id, Kind::Expiry, at_ms)),
+        None => Ok(()),
+    }
+}

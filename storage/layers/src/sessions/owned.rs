@@ -1,0 +1,128 @@
+//! What the owner of a session does with it.
+
+use bytes::Bytes;
+use millrace_storage::{Read, Transaction};
+
+use super::{
+    Record, SessionId,
+    end::{self, schedule_expiry},
+    owner, record, will,
+};
+use crate::{
+    due::{self, Due, Kind},
+    error::{Error, Result},
+    position::Position,
+};
+
+/// A session of which a transaction has proven that it is its owner's. There is no other way to one than [`fence`].
+pub struct Owned<'t> {
+    pub(crate) tx: &'t Transaction,
+    id: SessionId<'t>,
+    record: Record,
+}
+
+impl Owned<'_> {
+    /// Its name.
+    #[must_use]
+    pub fn id(&self) -> SessionId<'_> {
+        self.id
+    }
+
+    /// The session. Its cursor is not read here.
+    #[must_use]
+    pub fn record(&self) -> &Record {
+        &self.record
+    }
+}
+
+/// Proves that a session is still of `epoch`, and makes the transaction conflict if that changes before it commits.
+///
+/// # Errors
+/// [`Error::Fenced`]: the transaction has then written nothing for this session, and may go on with others.
+pub async fn fence<'t>(tx: &'t Transaction, id: SessionId<'t>, epoch: u64) -> Result<Owned<'t>> {
+    match record::get_fenced(tx, id, Read::Serializable).await? {
+        Some(record) if record.epoch == epoch && !record.is_detached() => Ok(Owned { tx, id, record }),
+        _ => Err(Error::Fenced { epoch }),
+    }
+}
+
+/// Writes how far a session has acknowledged.
+///
+/// # Errors
+/// The store's.
+pub fn checkpoint(owned: &Owned<'_>, cursor: Position) -> Result<()> {
+    record::set_cursor(owned.tx, owned.id, cursor)
+}
+
+/// Writes what the owner wants to find again.
+///
+/// # Errors
+/// The store's.
+pub fn save(owned: &mut Owned<'_>, details: Bytes) -> Result<()> {
+    owned.record.details = details;
+    record::set(owned.tx, owned.id, &owned.record)
+}
+
+/// How a connection ends.
+#[derive(Clone, Copy, Debug)]
+pub struct Detach {
+    /// The time, in unix milliseconds.
+    pub now_ms: u64,
+    /// A new expiry, if the client gave one with its farewell.
+    pub expiry_s: Option<u32>,
+    /// Whether the will stays, to fire after its delay. A proper farewell takes it back.
+    pub keep_will: bool,
+    /// How far the session has acknowledged, if that is to be written.
+    pub cursor: Option<Position>,
+}
+
+/// Ends a connection. The session waits for the next one until it expires; with an expiry of 0 it ends. Returns the will if it
+/// fires at once: to be published in this same transaction.
+///
+/// # Errors
+/// The store's.
+pub async fn detach(mut owned: Owned<'_>, how: Detach) -> Result<Option<Bytes>> {
+    let (tx, id) = (owned.tx, owned.id);
+    let record = &mut owned.record;
+    let will = will::get(tx, id, record).await?;
+    if let Some(will) = will.as_ref().filter(|_| !how.keep_will) {
+        will::clear(tx, id, record, will).await?;
+        record.has_will = false;
+    }
+    record.expiry_s = how.expiry_s.unwrap_or(record.expiry_s);
+    if record.expiry_s == 0 {
+        return end::remove(tx, id, record).await;
+    }
+    owner::remove(tx, &record.owner, id)?;
+    // 0 says that there is a connection.
+    record.detached_at_ms = how.now_ms.max(1);
+    let mut fired = None;
+    if let Some(will) = will.filter(|_| how.keep_will) {
+        if will.delay_s == 0 {
+            will::clear(tx, id, record, &will).await?;
+            record.has_will = false;
+            fired = Some(will.body);
+        } else {
+            due::schedule(tx, &Due::new(id, Kind::Will, will.fires_at_ms(record)))?;
+        }
+    }
+    schedule_expiry(tx, id, record)?;
+    record::set(tx, id, record)?;
+    if let Some(cursor) = how.cursor {
+        record::set_cursor(tx, id, cursor)?;
+    }
+    Ok(fired)
+}
+
+/// Ends a session now, with all that it has. Returns its will, if it has one: to be published in this same transaction.
+///
+/// # Errors
+/// The store's.
+pub async fn end(owned: Owned<'_>) -> Result<Option<Bytes>> {
+    end::remove(owned.tx, owned.id, &owned.record).await
+}
+
+/// How a pod's death ends a connection.
+pub(super) fn by_death(now_ms: u64) -> Detach {
+    Detach { now_ms, expiry_s: None, keep_will: true, cursor: None }
+}

@@ -1,0 +1,67 @@
+//! Which sessions a pod has: to clean up after one that died. The rows are the region's, by pod, so that they are found without
+//! asking every broker.
+
+use bytes::Bytes;
+use millrace_storage::{KeyRange, RangeOptions, Transaction, after};
+
+use super::SessionId;
+use crate::{
+    BrokerId,
+    error::Result,
+    tags,
+    tuple::{Elements, Key},
+};
+
+/// A session that a pod has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnedSession {
+    /// Its broker.
+    pub broker: BrokerId,
+    /// Its client id.
+    pub client: Bytes,
+}
+
+impl OwnedSession {
+    /// Its name.
+    #[must_use]
+    pub fn id(&self) -> SessionId<'_> {
+        SessionId { broker: self.broker, client: &self.client }
+    }
+}
+
+pub(super) fn add(tx: &Transaction, owner: &[u8], id: SessionId<'_>) -> Result<()> {
+    Ok(tx.set(key(owner, id), Bytes::new())?)
+}
+
+pub(super) fn remove(tx: &Transaction, owner: &[u8], id: SessionId<'_>) -> Result<()> {
+    Ok(tx.clear(key(owner, id))?)
+}
+
+/// Sessions that `owner` has, after `from`, at most `limit`. A snapshot read.
+///
+/// # Errors
+/// The store's.
+pub async fn of_owner(
+    tx: &Transaction,
+    owner: &[u8],
+    from: Option<SessionId<'_>>,
+    limit: usize,
+) -> Result<Vec<OwnedSession>> {
+    let prefix = prefix(owner);
+    let begin = from.map_or(prefix.children().begin, |from| after(key(owner, from).as_ref()));
+    let range = KeyRange::new(begin, prefix.end());
+    let mut sessions = Vec::new();
+    for row in tx.range(range, RangeOptions::first(limit).snapshot()).await?.items {
+        let mut elements = Elements::after(&prefix, &row.key)?;
+        sessions.push(OwnedSession { broker: elements.uint()?, client: elements.bytes()?.into() });
+    }
+    Ok(sessions)
+}
+
+fn prefix(owner: &[u8]) -> Key {
+    Key::new(tags::REGION, tags::OWNER).bytes(owner)
+}
+
+fn key(owner: &[u8], id: SessionId<'_>) -> Key {
+    prefix(owner).uint(id.broker).bytes(id.client)
+}

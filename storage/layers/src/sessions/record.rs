@@ -1,0 +1,121 @@
+//! The rows of a session.
+
+use bytes::{Buf, BufMut, Bytes};
+use millrace_storage::{Read, Transaction};
+
+use super::SessionId;
+use crate::{error::Result, position::Position, rows, streams::row::position, tags, tuple::Key};
+
+/// The expiry of a session that never ends by itself.
+pub const EXPIRY_NEVER: u32 = u32::MAX;
+
+/// A session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Larger with every owner, also when the session ended in between.
+    pub epoch: u64,
+    /// The pod that has its connection, or had it last.
+    pub owner: Bytes,
+    /// Seconds that it stays without a connection; [`EXPIRY_NEVER`] for ever.
+    pub expiry_s: u32,
+    /// Since when it has no connection, in unix milliseconds; 0 while it has one.
+    pub detached_at_ms: u64,
+    /// All up to here is acknowledged.
+    pub cursor: Position,
+    /// Whether it may have a will: one that fired leaves this as it was.
+    pub(super) has_will: bool,
+    /// What only the session's owner reads.
+    pub details: Bytes,
+}
+
+impl Record {
+    /// Whether it has no connection.
+    #[must_use]
+    pub fn is_detached(&self) -> bool {
+        self.detached_at_ms != 0
+    }
+
+    /// When it ends if nobody comes back; `None` while it has a connection, and when it never does.
+    #[must_use]
+    pub fn expires_at_ms(&self) -> Option<u64> {
+        let expiry_ms = u64::from(self.expiry_s) * 1_000;
+        let expires = self.is_detached() && self.expiry_s != EXPIRY_NEVER;
+        expires.then(|| self.detached_at_ms.saturating_add(expiry_ms))
+    }
+
+    /// Whether it has ended by now.
+    #[must_use]
+    pub fn is_expired(&self, now_ms: u64) -> bool {
+        self.expires_at_ms().is_some_and(|at_ms| at_ms <= now_ms)
+    }
+
+    fn encode(&self) -> Bytes {
+        let mut value = Vec::with_capacity(32 + self.owner.len() + self.details.len());
+        value.put_u64(self.epoch);
+        value.put_u32(self.expiry_s);
+        value.put_u64(self.detached_at_ms);
+        value.put_u8(self.has_will.into());
+        rows::put_sized(&mut value, &self.owner);
+        value.put_slice(&self.details);
+        value.into()
+    }
+
+    fn decode(mut value: Bytes) -> Result<Self> {
+        Ok(Self {
+            epoch: value.try_get_u64()?,
+            expiry_s: value.try_get_u32()?,
+            detached_at_ms: value.try_get_u64()?,
+            has_will: value.try_get_u8()? != 0,
+            owner: rows::take_sized(&mut value)?,
+            details: value,
+            cursor: Position::MIN,
+        })
+    }
+}
+
+/// A session, with its cursor; `None` when there is none. One that has expired is still there until it is swept.
+///
+/// # Errors
+/// The store's.
+pub async fn get(tx: &Transaction, id: SessionId<'_>, read: Read) -> Result<Option<Record>> {
+    let cursor = tx.get(cursor_key(id), read);
+    let Some(mut record) = get_fenced(tx, id, read).await? else { return Ok(None) };
+    if let Some(mut value) = cursor.await? {
+        record.cursor = position(&mut value)?;
+    }
+    Ok(Some(record))
+}
+
+/// A session without its cursor.
+pub(super) async fn get_fenced(tx: &Transaction, id: SessionId<'_>, read: Read) -> Result<Option<Record>> {
+    tx.get(key(id), read).await?.map(Record::decode).transpose()
+}
+
+pub(super) fn decode(value: Bytes) -> Result<Record> {
+    Record::decode(value)
+}
+
+pub(super) fn set(tx: &Transaction, id: SessionId<'_>, record: &Record) -> Result<()> {
+    Ok(tx.set(key(id), record.encode())?)
+}
+
+pub(super) fn set_cursor(tx: &Transaction, id: SessionId<'_>, cursor: Position) -> Result<()> {
+    Ok(tx.set(cursor_key(id), Bytes::copy_from_slice(&cursor.0))?)
+}
+
+pub(super) fn clear(tx: &Transaction, id: SessionId<'_>) -> Result<()> {
+    tx.clear(key(id))?;
+    Ok(tx.clear(cursor_key(id))?)
+}
+
+pub(super) fn sessions(broker: u64) -> Key {
+    Key::new(broker, tags::SESSION)
+}
+
+pub(super) fn key(id: SessionId<'_>) -> Key {
+    sessions(id.broker).bytes(id.client)
+}
+
+fn cursor_key(id: SessionId<'_>) -> Key {
+    Key::new(id.broker, tags::CURSOR).bytes(id.client)
+}

@@ -1,0 +1,280 @@
+use bytes::Bytes;
+use millrace_storage::{Database, Read, block_on};
+
+use super::*;
+use crate::{
+    Error, Position,
+    due::{self, Due, Kind, SHARDS},
+    qos2::{self, Direction},
+    subscriptions::{self, Options},
+    testing::{BROKER, attached, id, request, rows, run, try_run},
+};
+
+const HOW: Detach = Detach { now_ms: 1_000, expiry_s: None, keep_will: true, cursor: None };
+
+fn detached(database: &Database, client: &str, epoch: u64, how: Detach) -> Option<Bytes> {
+    run(database, async |tx| detach(fence(tx, id(client), epoch).await?, how).await)
+}
+
+fn with_will(mut request: Attach, delay_s: u32) -> Attach {
+    request.will = Some(Will { delay_s, body: Bytes::from_static(b"gone") });
+    request
+}
+
+/// Takes and settles all that is due.
+fn sweep(database: &Database, now_ms: u64) -> Vec<(Due, Settled)> {
+    run(database, async |tx| {
+        let mut settled = Vec::new();
+        for shard in 0..SHARDS {
+            for due in due::take_due(tx, shard, now_ms, 100).await? {
+                let result = settle(tx, &due, now_ms).await?;
+                settled.push((due, result));
+            }
+        }
+        Ok(settled)
+    })
+}
+
+#[test]
+fn every_attach_has_a_later_epoch_also_after_the_session_was_gone() {
+    let database = Database::memory();
+    let mut last = 0;
+    for round in 0..6 {
+        let mut request = request("pod", round);
+        request.clean = round == 3;
+        let attached = attached(&database, "c", &request);
+        assert!(attached.epoch > last, "round {round}");
+        last = attached.epoch;
+        if round == 4 {
+            run(&database, async |tx| end(fence(tx, id("c"), last).await?).await);
+            assert!(rows(&database).is_empty());
+        }
+    }
+}
+
+#[test]
+fn who_was_replaced_writes_nothing_any_more() {
+    let database = Database::memory();
+    let old = attached(&database, "c", &request("pod1", 1));
+    assert_eq!((old.present, old.replaced), (false, None));
+    let new = attached(&database, "c", &request("pod2", 2));
+    assert!(new.present);
+    assert_eq!(new.replaced, Some((Bytes::from_static(b"pod1"), old.epoch)));
+    let before = rows(&database);
+    let fenced = Err(Error::Fenced { epoch: old.epoch });
+    let refused =
+        try_run(&database, async |tx| checkpoint(&fence(tx, id("c"), old.epoch).await?, Position::end_of(5)));
+    assert_eq!(refused, fenced);
+    let refused =
+        try_run(&database, async |tx| detach(fence(tx, id("c"), old.epoch).await?, HOW).await.map(|_| ()));
+    assert_eq!(refused, fenced);
+    assert_eq!(rows(&database), before);
+}
+
+#[test]
+fn a_takeover_between_fence_and_commit_makes_the_old_owner_conflict() {
+    let database = Database::memory();
+    let old = attached(&database, "c", &request("pod1", 1));
+    let tx = database.begin_unretried();
+    block_on(async {
+        checkpoint(&fence(&tx, id("c"), old.epoch).await.unwrap(), Position::end_of(9)).unwrap();
+    });
+    attached(&database, "c", &request("pod2", 2));
+    assert_eq!(block_on(tx.commit()), Err(millrace_storage::Error::Conflict));
+}
+
+#[test]
+fn checkpoints_do_not_disturb_the_other_transactions_of_their_owner() {
+    let database = Database::memory();
+    let epoch = attached(&database, "c", &request("pod", 1)).epoch;
+    let tx = database.begin_unretried();
+    block_on(async {
+        let owned = fence(&tx, id("c"), epoch).await.unwrap();
+        qos2::insert(&owned, Direction::Inbound, 7, Bytes::new()).await.unwrap();
+    });
+    run(&database, async |tx| checkpoint(&fence(tx, id("c"), epoch).await?, Position::end_of(9)));
+    block_on(tx.commit()).unwrap();
+    let record = run(&database, async |tx| get(tx, id("c"), Read::Snapshot).await).unwrap();
+    assert_eq!(record.cursor, Position::end_of(9));
+}
+
+#[test]
+fn a_session_comes_back_with_all_it_had_until_it_expires() {
+    let database = Database::memory();
+    let mut first = request("pod", 1);
+    first.details = Some(Bytes::from_static(b"details"));
+    let epoch = attached(&database, "c", &first).epoch;
+    let stream = run(&database, async |tx| {
+        let owned = fence(tx, id("c"), epoch).await?;
+        qos2::insert(&owned, Direction::Outbound, 3, Bytes::from_static(b"m")).await?;
+        subscriptions::subscribe(&owned, b"a/+", Options { bits: 1, identifier: 9 }).await
+    })
+    .stream;
+    detached(&database, "c", epoch, Detach { cursor: Some(Position::end_of(4)), ..HOW });
+
+    let back = attached(&database, "c", &request("pod", 100_999));
+    assert!(back.present && back.replaced.is_none());
+    assert_eq!((back.record.cursor, &back.record.details[..]), (Position::end_of(4), &b"details"[..]));
+    assert_eq!((back.subscriptions.len(), back.subscriptions[0].stream), (1, stream));
+    assert_eq!(back.subscriptions[0].options, Options { bits: 1, identifier: 9 });
+    assert!(sweep(&database, u64::MAX - 1).is_empty(), "nothing is due while it is attached");
+    let ids = run(&database, async |tx| qos2::list(tx, id("c"), Direction::Outbound).await);
+    assert_eq!(ids, [(3, Bytes::from_static(b"m"))]);
+
+    detached(&database, "c", back.epoch, Detach { now_ms: 200_000, ..HOW });
+    let late = attached(&database, "c", &request("pod", 300_000));
+    assert!(!late.present && late.subscriptions.is_empty() && late.record.details.is_empty());
+    assert_eq!(late.record.cursor, Position::MIN);
+    let ids = run(&database, async |tx| qos2::list(tx, id("c"), Direction::Outbound).await);
+    assert!(ids.is_empty());
+}
+
+#[test]
+fn expiry_sweeps_all_of_a_session_and_never_one_that_came_back() {
+    let database = Database::memory();
+    for client in ["stays", "goes", "never"] {
+        let mut request = request("pod", 1);
+        request.expiry_s = if client == "never" { EXPIRY_NEVER } else { 100 };
+        let epoch = attached(&database, client, &request).epoch;
+        run(&database, async |tx| {
+            let owned = fence(tx, id(client), epoch).await?;
+            subscriptions::subscribe(&owned, b"a", Options::default()).await
+        });
+        detached(&database, client, epoch, HOW);
+    }
+    attached(&database, "stays", &request("pod", 50_000));
+    assert!(sweep(&database, 100_999).is_empty());
+    let settled = sweep(&database, 101_000);
+    assert_eq!(settled.len(), 1);
+    assert!(settled[0].1.ended && settled[0].0.client == "goes" && settled[0].0.kind == Kind::Expiry);
+    let left = run(&database, async |tx| list(tx, BROKER, None, 10).await);
+    assert_eq!(left.iter().map(|(client, _)| client.as_ref()).collect::<Vec<_>>(), [&b"never"[..], b"stays"]);
+    assert!(sweep(&database, u64::MAX - 1).is_empty());
+}
+
+#[test]
+fn a_will_fires_once_after_its_delay_or_with_the_sessions_end() {
+    // Delay and expiry in seconds; when it fires after the end of the connection.
+    for (delay_s, expiry_s, at_ms) in [(0, 100, 0), (10, 100, 10_000), (200, 100, 100_000), (10, 0, 0)] {
+        let database = Database::memory();
+        let mut request = with_will(request("pod", 1), delay_s);
+        request.expiry_s = expiry_s;
+        let epoch = attached(&database, "c", &request).epoch;
+        let fired = detached(&database, "c", epoch, HOW);
+        assert_eq!(fired.is_some(), at_ms == 0, "delay {delay_s}");
+        let fired = |settled: Vec<(Due, Settled)>| {
+            settled.into_iter().filter_map(|(_, settled)| settled.will).collect::<Vec<_>>()
+        };
+        if at_ms > 0 {
+            assert!(fired(sweep(&database, 1_000 + at_ms - 1)).is_empty());
+            assert_eq!(fired(sweep(&database, 1_000 + at_ms)), [&b"gone"[..]]);
+        }
+        assert!(fired(sweep(&database, u64::MAX - 1)).is_empty());
+        assert!(rows(&database).is_empty(), "delay {delay_s}: all of the session is gone");
+    }
+}
+
+#[test]
+fn a_farewell_takes_the_will_back() {
+    let database = Database::memory();
+    let epoch = attached(&database, "c", &with_will(request("pod", 1), 10)).epoch;
+    assert_eq!(detached(&database, "c", epoch, Detach { keep_will: false, ..HOW }), None);
+    assert!(sweep(&database, u64::MAX - 1).iter().all(|(_, settled)| settled.will.is_none()));
+    assert!(rows(&database).is_empty());
+}
+
+#[test]
+fn who_comes_back_in_time_takes_the_will_back() {
+    // Delay, whether the connection had ended, whether the next one begins anew, when it comes; whether the will fires.
+    for (delay_s, ended, clean, now_ms, fires) in [
+        (10, true, false, 10_999, false),
+        (10, true, false, 11_000, true),
+        (10, true, true, 2_000, true),
+        (10, false, false, 2_000, false),
+        (0, false, false, 2_000, true),
+        (10, false, true, 2_000, true),
+    ] {
+        let database = Database::memory();
+        let epoch = attached(&database, "c", &with_will(request("pod", 1), delay_s)).epoch;
+        if ended {
+            assert_eq!(detached(&database, "c", epoch, HOW), None);
+        }
+        let mut next = request("pod", now_ms);
+        next.clean = clean;
+        let case = (delay_s, ended, clean, now_ms);
+        assert_eq!(attached(&database, "c", &next).will.is_some(), fires, "{case:?}");
+        assert!(sweep(&database, u64::MAX - 1).is_empty(), "{case:?}");
+    }
+}
+
+#[test]
+fn a_will_longer_than_a_value_is_kept_whole() {
+    let database = Database::memory();
+    let body = Bytes::from(vec![3; 131_000]);
+    let mut request = request("pod", 1);
+    request.will = Some(Will { delay_s: 0, body: body.clone() });
+    let epoch = attached(&database, "c", &request).epoch;
+    assert_eq!(detached(&database, "c", epoch, HOW), Some(body));
+}
+
+#[test]
+fn sessions_of_a_dead_pod_are_found_and_their_wills_fire() {
+    let database = Database::memory();
+    for (client, owner) in [("a", "dead"), ("b", "dead"), ("c", "alive"), ("d", "dead")] {
+        attached(&database, client, &with_will(request(owner, 1), 0));
+    }
+    attached(&database, "d", &request("alive", 2));
+    let found = run(&database, async |tx| of_owner(tx, b"dead", None, 10).await);
+    assert_eq!(found.iter().map(|session| session.client.as_ref()).collect::<Vec<_>>(), [b"a", b"b"]);
+    let next = run(&database, async |tx| of_owner(tx, b"dead", Some(found[0].id()), 10).await);
+    assert_eq!(next, found[1..]);
+    for client in ["a", "b", "c", "d"] {
+        let fired = run(&database, async |tx| abandon(tx, id(client), b"dead", 9_000).await);
+        assert_eq!(fired.is_some(), ["a", "b"].contains(&client), "{client}");
+    }
+    assert!(run(&database, async |tx| of_owner(tx, b"dead", None, 10).await).is_empty());
+    assert_eq!(run(&database, async |tx| of_owner(tx, b"alive", None, 10).await).len(), 2);
+    let record = run(&database, async |tx| get(tx, id("a"), Read::Snapshot).await).unwrap();
+    assert_eq!(record.detached_at_ms, 9_000);
+}
+
+#[test]
+fn ids_are_known_until_they_are_removed() {
+    let database = Database::memory();
+    let epoch = attached(&database, "c", &request("pod", 1)).epoch;
+    let insert = |packet_id| {
+        run(&database, async |tx| {
+            let owned = fence(tx, id("c"), epoch).await?;
+            qos2::insert(&owned, Direction::Inbound, packet_id, Bytes::new()).await
+        })
+    };
+    assert!(!insert(1) && !insert(65_535) && !insert(256) && insert(1));
+    let ids = || run(&database, async |tx| qos2::list(tx, id("c"), Direction::Inbound).await);
+    assert_eq!(ids().iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1, 256, 65_535]);
+    run(&database, async |tx| qos2::remove(&fence(tx, id("c"), epoch).await?, Direction::Inbound, 1));
+    assert!(!insert(1));
+    run(&database, async |tx| qos2::clear(&fence(tx, id("c"), epoch).await?, Direction::Inbound));
+    assert!(ids().is_empty());
+}
+
+#[test]
+fn an_idle_session_with_a_filter_of_its_own_takes_less_than_400_bytes() {
+    let database = Database::memory();
+    let client = "sensor-4711-building-23";
+    for attach_only in [true, false] {
+        let mut request = request("edge-7f9c4d5b6-x2x9z", 1_700_000_000_000);
+        request.details = Some(Bytes::from(vec![1; 16]));
+        let epoch = attached(&database, client, &request).epoch;
+        let filter = format!("devices/{client}/commands");
+        run(&database, async |tx| {
+            let owned = fence(tx, id(client), epoch).await?;
+            subscriptions::subscribe(&owned, filter.as_bytes(), Options::default()).await
+        });
+        if !attach_only {
+            detached(&database, client, epoch, Detach { now_ms: 1_700_000_000_000, ..HOW });
+        }
+        let bytes: usize = rows(&database).iter().map(|row| row.key.len() + row.value.len()).sum();
+        println!("attached: {attach_only}, {bytes} bytes in {} rows", rows(&database).len());
+        assert!(bytes < 400, "{bytes} bytes");
+    }
+}

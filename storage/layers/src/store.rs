@@ -1,0 +1,244 @@
+//! Whole transactions, for callers that have nothing to add.
+
+use std::future::Future;
+
+use bytes::Bytes;
+use millrace_storage::{Database, Read, Transaction};
+
+use crate::{
+    BrokerId,
+    catalog::{self, Broker},
+    due::{self, Due},
+    error::Result,
+    position::Position,
+    retained,
+    sessions::{self, Attach, Attached, Detach, SessionId},
+    streams::{self, Batch, Publish, ReadLimit, Source, StreamId, StreamRef, Totals, Trimmed},
+    subscriptions::{self, Options, Subscribed, SweptFilters},
+};
+
+/// The layers over a store. Cheap to clone.
+#[derive(Clone)]
+pub struct Store {
+    database: Database,
+}
+
+impl Store {
+    /// The layers over `database`.
+    #[must_use]
+    pub fn new(database: Database) -> Self {
+        Self { database }
+    }
+
+    /// The store below, for transactions of several functions.
+    #[must_use]
+    pub fn database(&self) -> &Database {
+        &self.database
+    }
+
+    /// Runs a transaction; see [`Database::run`].
+    ///
+    /// # Errors
+    /// What `body` ended with, or the store's.
+    pub async fn run<T, F, Body>(&self, mut body: F) -> Result<T>
+    where
+        F: FnMut(Transaction) -> Body,
+        Body: Future<Output = Result<T>>,
+    {
+        self.database.run(|tx, _| body(tx)).await
+    }
+
+    /// [`catalog::ensure`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn ensure_broker(&self, name: &[u8]) -> Result<Broker> {
+        self.run(|tx| async move { Ok(catalog::ensure(&tx, name, Bytes::new()).await?.0) }).await
+    }
+
+    /// [`sessions::attach`]. Where a will may have to be published, do both in one transaction instead.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn attach(&self, id: SessionId<'_>, request: &Attach) -> Result<Attached> {
+        self.run(|tx| async move { sessions::attach(&tx, id, request.clone()).await }).await
+    }
+
+    /// [`sessions::checkpoint`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn checkpoint(&self, id: SessionId<'_>, epoch: u64, cursor: Position) -> Result<()> {
+        self.run(|tx| async move { sessions::checkpoint(&sessions::fence(&tx, id, epoch).await?, cursor) })
+            .await
+    }
+
+    /// [`sessions::detach`]. Where a will may have to be published, do both in one transaction instead.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn detach(&self, id: SessionId<'_>, epoch: u64, how: Detach) -> Result<Option<Bytes>> {
+        self.run(|tx| async move { sessions::detach(sessions::fence(&tx, id, epoch).await?, how).await })
+            .await
+    }
+
+    /// [`subscriptions::subscribe`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn subscribe(
+        &self,
+        id: SessionId<'_>,
+        epoch: u64,
+        filter: &[u8],
+        options: Options,
+    ) -> Result<Subscribed> {
+        self.run(|tx| async move {
+            let owned = sessions::fence(&tx, id, epoch).await?;
+            subscriptions::subscribe(&owned, filter, options).await
+        })
+        .await
+    }
+
+    /// [`subscriptions::unsubscribe`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn unsubscribe(&self, id: SessionId<'_>, epoch: u64, filter: &[u8]) -> Result<bool> {
+        self.run(|tx| async move {
+            let owned = sessions::fence(&tx, id, epoch).await?;
+            subscriptions::unsubscribe(&owned, filter).await
+        })
+        .await
+    }
+
+    /// [`streams::append`] to streams that are known to match.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn append(&self, broker: BrokerId, to: &[StreamRef], publish: Publish<'_>) -> Result<()> {
+        self.run(|tx| async move { streams::append(&tx, broker, to, publish) }).await
+    }
+
+    /// [`streams::read`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn read(
+        &self,
+        broker: BrokerId,
+        sources: &[Source],
+        cursor: Position,
+        limit: ReadLimit,
+    ) -> Result<Batch> {
+        self.run(|tx| async move { streams::read(&tx, broker, sources, cursor, limit).await }).await
+    }
+
+    /// [`streams::trim_by_age`] and then [`streams::trim_by_size`], in as many transactions as it takes.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn limit_stream(
+        &self,
+        broker: BrokerId,
+        stream: StreamId,
+        before_ms: u64,
+        keep: Totals,
+        entries_per_transaction: usize,
+    ) -> Result<Totals> {
+        let limit = entries_per_transaction.max(1);
+        let mut removed = Totals::default();
+        let mut count = |trimmed: &Trimmed| {
+            removed.entries += trimmed.removed.entries;
+            removed.bytes += trimmed.removed.bytes;
+            trimmed.more
+        };
+        let by_age = |tx| async move { streams::trim_by_age(&tx, broker, stream, before_ms, limit).await };
+        while count(&self.run(by_age).await?) {}
+        let by_size = |tx| async move { streams::trim_by_size(&tx, broker, stream, keep, limit).await };
+        while count(&self.run(by_size).await?) {}
+        Ok(removed)
+    }
+
+    /// A page of [`retained::matching`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn retained(
+        &self,
+        broker: BrokerId,
+        filter: &[u8],
+        from: Option<&retained::Bookmark>,
+        limit: usize,
+    ) -> Result<retained::Page> {
+        self.run(
+            |tx| async move { retained::matching(&tx, broker, filter, from, limit, Read::Snapshot).await },
+        )
+        .await
+    }
+
+    /// Takes what is due in a shard and settles it; `publish` publishes the wills that fire, in the same transaction. Returns how much
+    /// there was: as much as `limit` means that there may be more.
+    ///
+    /// # Errors
+    /// The store's, and those of `publish`.
+    pub async fn sweep_due<F, Published>(
+        &self,
+        shard: u8,
+        now_ms: u64,
+        limit: usize,
+        publish: F,
+    ) -> Result<usize>
+    where
+        F: Fn(Transaction, Due, Bytes) -> Published,
+        Published: Future<Output = Result<()>>,
+    {
+        let publish = &publish;
+        self.run(|tx| async move {
+            let taken = due::take_due(&tx, shard, now_ms, limit).await?;
+            let count = taken.len();
+            for due in taken {
+                if let Some(will) = sessions::settle(&tx, &due, now_ms).await?.will {
+                    publish(tx.clone(), due, will).await?;
+                }
+            }
+            Ok(count)
+        })
+        .await
+    }
+
+    /// [`subscriptions::sweep`], [`streams::sweep_dropped`] and [`streams::sweep_bodies`] over all of a broker, `limit` rows a
+    /// transaction. Returns filters, entries and bodies that were removed.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn sweep(&self, broker: BrokerId, limit: usize) -> Result<(usize, usize, usize)> {
+        let (mut filters, mut entries, mut bodies) = (0, 0, 0);
+        let mut from = None;
+        loop {
+            let swept: SweptFilters =
+                self.run(|tx| async move { subscriptions::sweep(&tx, broker, from, limit).await }).await?;
+            filters += swept.removed;
+            from = swept.next;
+            if from.is_none() {
+                break;
+            }
+        }
+        loop {
+            let removed =
+                self.run(|tx| async move { streams::sweep_dropped(&tx, broker, limit).await }).await?;
+            entries += removed;
+            if removed == 0 {
+                break;
+            }
+        }
+        let mut from = Some(Position::MIN);
+        while let Some(after) = from {
+            let swept =
+                self.run(|tx| async move { streams::sweep_bodies(&tx, broker, after, limit).await }).await?;
+            bodies += swept.removed;
+            from = swept.next;
+        }
+        Ok((filters, entries, bodies))
+    }
+}

@@ -1,0 +1,165 @@
+//! Writing: one key for each stream that matches, however many sessions read it.
+
+use bytes::{Buf, BufMut, Bytes};
+use millrace_storage::Transaction;
+
+use super::{StreamRef, keys, totals, totals::Totals};
+use crate::{
+    BrokerId,
+    error::{Error, Result},
+    limits::{CHUNK_BYTES, INLINE_SHARED_BYTES_MAX, STREAMS_PER_PUBLISH_MAX},
+    rows,
+    tuple::Key,
+};
+
+/// A message to append.
+#[derive(Clone, Copy, Debug)]
+pub struct Publish<'a> {
+    /// Its place among the messages of the transaction; each place must be used once.
+    pub place: u16,
+    /// When it was published.
+    pub now_ms: u64,
+    /// All of it that receivers need.
+    pub body: &'a Bytes,
+}
+
+/// Appends a message to each of `streams`, of which no two are the same. Reads nothing and conflicts with nobody: that the
+/// streams are still all that match is for [`crate::index`] to answer, in the same transaction.
+///
+/// # Errors
+/// [`Error::TooManyStreams`], [`Error::BodyTooLarge`], or the store's.
+pub fn append(tx: &Transaction, broker: BrokerId, streams: &[StreamRef], publish: Publish<'_>) -> Result<()> {
+    if streams.len() > STREAMS_PER_PUBLISH_MAX {
+        return Err(Error::TooManyStreams(streams.len()));
+    }
+    rows::check_body(publish.body)?;
+    let value = if is_stored_apart(publish.body, streams.len()) {
+        store_apart(tx, broker, streams, publish)?;
+        Value::Apart { bytes: publish.body.len() }
+    } else {
+        Value::Inline(publish.body.clone())
+    };
+    let value = value.encode(publish.now_ms);
+    let mut added = Totals::default();
+    added.add(publish.body.len());
+    for stream in streams {
+        let prefix = keys::partition(broker, stream.stream, stream.partition).before_position();
+        tx.set_versionstamped_key(prefix, publish.place.to_be_bytes(), [], value.clone())?;
+        totals::add(tx, broker, stream.stream, added)?;
+    }
+    Ok(())
+}
+
+fn is_stored_apart(body: &Bytes, streams: usize) -> bool {
+    body.len() > CHUNK_BYTES || (streams > 1 && body.len() > INLINE_SHARED_BYTES_MAX)
+}
+
+/// Stores a body under the versionstamp that its entries get too, so that they need no pointer, and beside it who has such an
+/// entry: that is how [`super::sweep_bodies`] knows when nobody has it any more.
+fn store_apart(
+    tx: &Transaction,
+    broker: BrokerId,
+    streams: &[StreamRef],
+    publish: Publish<'_>,
+) -> Result<()> {
+    let place = publish.place.to_be_bytes();
+    let mut holders = Vec::with_capacity(streams.len() * 9);
+    for stream in streams {
+        holders.put_u64(stream.stream);
+        holders.put_u8(stream.partition);
+    }
+    tx.set_versionstamped_key(keys::holders(broker).before_position(), place, [], holders)?;
+    let prefix = keys::bodies(broker).before_position();
+    for (number, chunk) in rows::chunks(publish.body).enumerate() {
+        tx.set_versionstamped_key(&prefix, place, Key::element(number as u64), chunk)?;
+    }
+    Ok(())
+}
+
+pub(super) fn decode_holders(mut value: Bytes) -> Result<Vec<StreamRef>> {
+    let mut holders = Vec::with_capacity(value.len() / 9);
+    while value.has_remaining() {
+        holders.push(StreamRef { stream: value.try_get_u64()?, partition: value.try_get_u8()? });
+    }
+    Ok(holders)
+}
+
+/// The value of an entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Value {
+    Inline(Bytes),
+    /// The body is kept once for several streams, or is too long for a value.
+    Apart {
+        bytes: usize,
+    },
+}
+
+const INLINE: u8 = 0;
+const APART: u8 = 1;
+
+impl Value {
+    fn encode(&self, at_ms: u64) -> Bytes {
+        let (kind, bytes) = match self {
+            Self::Inline(body) => (INLINE, body.len()),
+            Self::Apart { .. } => (APART, 4),
+        };
+        let mut value = Vec::with_capacity(9 + bytes);
+        value.put_u8(kind);
+        value.put_u64(at_ms);
+        match self {
+            Self::Inline(body) => value.put_slice(body),
+            Self::Apart { bytes } => value.put_u32(u32::try_from(*bytes).unwrap_or(u32::MAX)),
+        }
+        value.into()
+    }
+
+    /// The time of an entry, and its value.
+    pub(super) fn decode(mut value: Bytes) -> Result<(u64, Self)> {
+        let kind = value.try_get_u8()?;
+        let at_ms = value.try_get_u64()?;
+        let value = match kind {
+            INLINE => Self::Inline(value),
+            APART => Self::Apart { bytes: value.try_get_u32()? as usize },
+            _ => return Err(Error::Corrupt("entry")),
+        };
+        Ok((at_ms, value))
+    }
+
+    /// The length of the body.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Inline(body) => body.len(),
+            Self::Apart { bytes } => *bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_read_back() {
+        for value in [
+            Value::Inline(Bytes::new()),
+            Value::Inline(Bytes::from_static(b"x")),
+            Value::Apart { bytes: 8_000_000 },
+        ] {
+            assert_eq!(Value::decode(value.encode(77)), Ok((77, value)));
+        }
+        assert!(Value::decode(Bytes::from_static(&[9; 12])).is_err());
+    }
+
+    #[test]
+    fn long_bodies_are_stored_apart_when_they_are_shared_or_too_long() {
+        for (bytes, streams, apart) in [
+            (INLINE_SHARED_BYTES_MAX, 9, false),
+            (INLINE_SHARED_BYTES_MAX + 1, 1, false),
+            (INLINE_SHARED_BYTES_MAX + 1, 2, true),
+            (CHUNK_BYTES, 1, false),
+            (CHUNK_BYTES + 1, 1, true),
+        ] {
+            assert_eq!(is_stored_apart(&Bytes::from(vec![0; bytes]), streams), apart, "{bytes} {streams}");
+        }
+    }
+}

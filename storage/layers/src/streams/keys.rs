@@ -1,0 +1,39 @@
+//! Keys of streams.
+
+use super::StreamId;
+use crate::{BrokerId, position::Position, tags, tuple::Key};
+
+pub(crate) fn stream(broker: BrokerId, stream: StreamId) -> Key {
+    Key::new(broker, tags::STREAM).uint(stream)
+}
+
+pub(crate) fn totals(broker: BrokerId, stream: StreamId) -> Key {
+    Key::new(broker, tags::TOTALS).uint(stream)
+}
+
+/// What stands before the entries of a partition: the partition comes before the versionstamp, so that a stream with several
+/// has several places that grow.
+pub(crate) fn partition(broker: BrokerId, stream: StreamId, partition: u8) -> Key {
+    Key::new(broker, tags::ENTRY).uint(stream).uint(partition.into())
+}
+
+pub(crate) fn entry(broker: BrokerId, of: super::StreamRef, position: Position) -> Key {
+    partition(broker, of.stream, of.partition).position(position)
+}
+
+pub(crate) fn holders(broker: BrokerId) -> Key {
+    Key::new(broker, tags::HOLDERS)
+}
+
+pub(crate) fn bodies(broker: BrokerId) -> Key {
+    Key::new(broker, tags::BODY)
+}
+
+/// The chunks of a body.
+pub(crate) fn body(broker: BrokerId, position: Position) -> Key {
+    bodies(broker).position(position)
+}
+
+pub(crate) fn dropped(broker: BrokerId) -> Key {
+    Key::new(broker, tags::DROPPED)
+}

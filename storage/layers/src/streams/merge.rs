@@ -1,0 +1,117 @@
+//! Several lanes of entries, each in order, read as one. A lane is a partition of a stream.
+
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, VecDeque},
+};
+
+use bytes::Bytes;
+use millrace_storage::{KeyRange, Page, RangeOptions, Transaction, after};
+
+use super::{StreamRef, keys};
+use crate::{
+    BrokerId,
+    error::{Error, Result},
+    position::Position,
+};
+
+/// Rows that a lane reads first, at least.
+const LANE_PAGE_MIN: usize = 4;
+
+/// A lane, and the position that it is read from.
+#[derive(Clone, Copy)]
+pub(super) struct Start {
+    pub(super) lane: StreamRef,
+    pub(super) after: Position,
+}
+
+/// An entry as it is stored.
+pub(super) struct Raw {
+    pub(super) position: Position,
+    /// The number of its lane.
+    pub(super) lane: usize,
+    pub(super) value: Bytes,
+}
+
+/// The merge. Snapshot reads throughout: appends never disturb a reader, and what is appended meanwhile is read next time.
+pub(super) struct Merge<'t> {
+    tx: &'t Transaction,
+    lanes: Vec<Lane>,
+    heads: BinaryHeap<Reverse<(Position, usize)>>,
+    page: usize,
+}
+
+struct Lane {
+    rest: KeyRange,
+    read: VecDeque<(Position, Bytes)>,
+    more: bool,
+}
+
+impl<'t> Merge<'t> {
+    /// Opens the lanes, all at once. About `wanted` entries will be taken.
+    pub(super) async fn open(
+        tx: &'t Transaction,
+        broker: BrokerId,
+        starts: &[Start],
+        wanted: usize,
+    ) -> Result<Self> {
+        // What a lane reads and nobody takes is read again next time: many lanes read little each.
+        let page = (wanted / starts.len().max(1) * 2).clamp(LANE_PAGE_MIN, wanted.max(LANE_PAGE_MIN));
+        let ranges: Vec<KeyRange> = starts.iter().map(|start| range(broker, start)).collect();
+        let replies: Vec<_> = ranges.iter().map(|range| tx.range(range.clone(), options(page))).collect();
+        let mut merge = Self { tx, lanes: Vec::new(), heads: BinaryHeap::new(), page };
+        for (reply, rest) in replies.into_iter().zip(ranges) {
+            let mut lane = Lane { rest, read: VecDeque::new(), more: true };
+            lane.add(reply.await?)?;
+            merge.lanes.push(lane);
+            merge.lift(merge.lanes.len() - 1);
+        }
+        Ok(merge)
+    }
+
+    /// The position of the next entry.
+    pub(super) fn peek(&self) -> Option<Position> {
+        self.heads.peek().map(|Reverse((position, _))| *position)
+    }
+
+    /// The next entry. One that stands in several lanes comes several times, one after the other.
+    pub(super) async fn next(&mut self) -> Result<Option<Raw>> {
+        let Some(Reverse((position, number))) = self.heads.pop() else { return Ok(None) };
+        let lane = &mut self.lanes[number];
+        let (_, value) = lane.read.pop_front().ok_or(Error::Corrupt("entry"))?;
+        if lane.read.is_empty() && lane.more {
+            lane.add(self.tx.range(lane.rest.clone(), options(self.page)).await?)?;
+        }
+        self.lift(number);
+        Ok(Some(Raw { position, lane: number, value }))
+    }
+
+    fn lift(&mut self, number: usize) {
+        if let Some((position, _)) = self.lanes[number].read.front() {
+            self.heads.push(Reverse((*position, number)));
+        }
+    }
+}
+
+impl Lane {
+    fn add(&mut self, page: Page) -> Result<()> {
+        self.more = page.more;
+        if let Some(last) = page.items.last() {
+            self.rest.begin = after(&last.key);
+        }
+        for item in page.items {
+            let position = item.key.last_chunk().ok_or(Error::Corrupt("key"))?;
+            self.read.push_back((Position(*position), item.value));
+        }
+        Ok(())
+    }
+}
+
+fn options(limit: usize) -> RangeOptions {
+    RangeOptions::first(limit).snapshot()
+}
+
+fn range(broker: BrokerId, start: &Start) -> KeyRange {
+    let begin = after(keys::entry(broker, start.lane, start.after).as_ref());
+    KeyRange::new(begin, keys::partition(broker, start.lane.stream, start.lane.partition).end())
+}

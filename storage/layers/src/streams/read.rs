@@ -1,0 +1,184 @@
+//! Reading: all streams of a session as one, with one cursor.
+
+use bytes::Bytes;
+use millrace_storage::{Read, Transaction, Version};
+
+use super::{
+    StreamId, StreamRef,
+    append::Value,
+    keys,
+    merge::{Merge, Raw, Start},
+    row::{self, Missed},
+};
+use crate::{
+    BrokerId,
+    error::{Error, Result},
+    position::Position,
+    rows,
+};
+
+/// A stream that is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// The stream.
+    pub stream: StreamId,
+    /// What was appended up to this version does not count.
+    pub since: Version,
+}
+
+/// Where a read may end early. At least one entry is read, whatever its length.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadLimit {
+    /// Most entries.
+    pub entries: usize,
+    /// Bytes of bodies after which it ends.
+    pub bytes: usize,
+}
+
+/// A message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its place in commit order.
+    pub position: Position,
+    /// When it was published.
+    pub at_ms: u64,
+    /// All of it.
+    pub body: Bytes,
+    /// The sources that it stands in, as indices.
+    pub sources: Vec<usize>,
+}
+
+/// What a read found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// Messages in commit order, each once.
+    pub entries: Vec<Entry>,
+    /// Up to here nothing is missing. Never before the cursor.
+    pub through: Position,
+    /// Whether there is more to read now.
+    pub more: bool,
+    /// Sources of which a part was trimmed before it was read, and how much.
+    pub missed: Vec<(usize, Missed)>,
+}
+
+impl Default for Position {
+    fn default() -> Self {
+        Self::MIN
+    }
+}
+
+/// Reads what follows `cursor` in `sources`. All of them are read at one version, so what is found up to
+/// [`Batch::through`] is all that was ever committed up to there.
+///
+/// # Errors
+/// The store's.
+pub async fn read(
+    tx: &Transaction,
+    broker: BrokerId,
+    sources: &[Source],
+    cursor: Position,
+    limit: ReadLimit,
+) -> Result<Batch> {
+    let end = Position::end_of(tx.read_version().await?);
+    let mut batch = Batch::default();
+    let (starts, source_of_lane) = open(tx, broker, sources, cursor, &mut batch).await?;
+    let mut merge = Merge::open(tx, broker, &starts, limit.entries).await?;
+    let mut collected = Collected::default();
+    while let Some(next) = merge.peek() {
+        if collected.is_full(next, limit) {
+            batch.more = true;
+            break;
+        }
+        let Some(raw) = merge.next().await? else { break };
+        let source = source_of_lane[raw.lane];
+        collected.add(raw, source)?;
+    }
+    let last = collected.entries.last().map(|entry| entry.position);
+    batch.through = last.filter(|_| batch.more).unwrap_or(end).max(cursor);
+    batch.entries = collected.into_entries(tx, broker).await?;
+    Ok(batch)
+}
+
+/// Where each partition is read from. Trimmed entries are stepped over, not looked for: an engine may have to walk through
+/// what was cleared there.
+async fn open(
+    tx: &Transaction,
+    broker: BrokerId,
+    sources: &[Source],
+    cursor: Position,
+    batch: &mut Batch,
+) -> Result<(Vec<Start>, Vec<usize>)> {
+    let replies: Vec<_> =
+        sources.iter().map(|source| row::stream(tx, broker, source.stream, Read::Snapshot)).collect();
+    let (mut starts, mut source_of_lane) = (Vec::new(), Vec::new());
+    for (number, (source, reply)) in sources.iter().zip(replies).enumerate() {
+        let Some(stream) = reply.await? else { continue };
+        let from = cursor.max(Position::end_of(source.since));
+        let missed = stream.missed_since(from);
+        if missed.at_most > 0 {
+            batch.missed.push((number, missed));
+        }
+        for partition in 0..stream.partitions {
+            let lane = StreamRef { stream: source.stream, partition };
+            starts.push(Start { lane, after: from.max(stream.floor) });
+            source_of_lane.push(number);
+        }
+    }
+    Ok((starts, source_of_lane))
+}
+
+#[derive(Default)]
+struct Collected {
+    entries: Vec<Unresolved>,
+    bytes: usize,
+}
+
+/// An entry whose body may have to be read yet.
+struct Unresolved {
+    position: Position,
+    at_ms: u64,
+    value: Value,
+    sources: Vec<usize>,
+}
+
+impl Collected {
+    /// Whether no other entry fits. One that is there already gets its other sources.
+    fn is_full(&self, next: Position, limit: ReadLimit) -> bool {
+        self.entries.last().is_some_and(|last| last.position != next)
+            && (self.entries.len() >= limit.entries || self.bytes >= limit.bytes)
+    }
+
+    fn add(&mut self, raw: Raw, source: usize) -> Result<()> {
+        match self.entries.last_mut() {
+            Some(last) if last.position == raw.position => {
+                if last.sources.last() != Some(&source) {
+                    last.sources.push(source);
+                }
+            }
+            _ => {
+                let (at_ms, value) = Value::decode(raw.value)?;
+                self.bytes += value.bytes();
+                self.entries.push(Unresolved { position: raw.position, at_ms, value, sources: vec![source] });
+            }
+        }
+        Ok(())
+    }
+
+    async fn into_entries(self, tx: &Transaction, broker: BrokerId) -> Result<Vec<Entry>> {
+        let mut entries = Vec::with_capacity(self.entries.len());
+        for Unresolved { position, at_ms, value, sources } in self.entries {
+            let body = match value {
+                Value::Inline(body) => body,
+                Value::Apart { bytes } => body(tx, broker, position, bytes).await?,
+            };
+            entries.push(Entry { position, at_ms, body, sources });
+        }
+        Ok(entries)
+    }
+}
+
+async fn body(tx: &Transaction, broker: BrokerId, position: Position, bytes: usize) -> Result<Bytes> {
+    let chunks = rows::all(tx, keys::body(broker, position).children(), Read::Snapshot).await?;
+    let body = rows::join(chunks);
+    if body.len() == bytes { Ok(body) } else { Err(Error::Corrupt("body")) }
+}

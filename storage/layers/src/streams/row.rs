@@ -1,0 +1,173 @@
+//! What is known of a stream: whose it is, how many partitions it has, what was trimmed of it.
+
+use bytes::{Buf, BufMut, Bytes};
+use millrace_storage::{Read, Transaction};
+
+use super::{StreamId, keys};
+use crate::{
+    BrokerId,
+    error::{Error, Result},
+    limits::{PARTITIONS_MAX, TRIM_STEPS_MAX},
+    position::Position,
+    rows,
+};
+
+/// A stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stream {
+    /// The filter whose messages it has, with its `$share/group/`.
+    pub name: Bytes,
+    /// Its partitions, 1 to [`PARTITIONS_MAX`]. They only grow, so who appends by an older number appends where it is read.
+    pub partitions: u8,
+    /// Up to here nothing is left.
+    pub floor: Position,
+    /// Trims that took what may not have been read, oldest first.
+    steps: Vec<Step>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Step {
+    through: Position,
+    entries: u64,
+}
+
+/// What a cursor that is behind the floor has missed. The bounds differ when it stands within what one trim took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Missed {
+    /// At least so many entries.
+    pub at_least: u64,
+    /// At most so many entries.
+    pub at_most: u64,
+}
+
+impl Stream {
+    pub(crate) fn new(name: Bytes, floor: Position) -> Self {
+        Self { name, partitions: 1, floor, steps: Vec::new() }
+    }
+
+    /// What a cursor missed.
+    #[must_use]
+    pub fn missed_since(&self, cursor: Position) -> Missed {
+        let mut missed = Missed::default();
+        for step in self.steps.iter().rev().take_while(|step| step.through > cursor) {
+            missed.at_least = missed.at_most;
+            missed.at_most += step.entries;
+        }
+        // The oldest of the steps is covered whole when the cursor is where the step before it ended.
+        let older = self.steps.iter().rev().find(|step| step.through <= cursor);
+        if older.is_some_and(|step| step.through == cursor) {
+            missed.at_least = missed.at_most;
+        }
+        missed
+    }
+
+    /// Raises the floor over entries that all who subscribe have read.
+    pub(super) fn raise(&mut self, through: Position) {
+        self.floor = self.floor.max(through);
+    }
+
+    /// Raises the floor over entries that may not have been read.
+    pub(super) fn lose(&mut self, through: Position, entries: u64) {
+        self.raise(through);
+        self.steps.push(Step { through, entries });
+        if self.steps.len() > TRIM_STEPS_MAX {
+            let oldest = self.steps.remove(0);
+            self.steps[0].entries += oldest.entries;
+        }
+    }
+
+    pub(crate) fn encode(&self) -> Bytes {
+        let mut value = Vec::with_capacity(16 + self.name.len() + self.steps.len() * 20);
+        value.put_u8(self.partitions);
+        value.put_slice(&self.floor.0);
+        rows::put_sized(&mut value, &self.name);
+        for step in &self.steps {
+            value.put_slice(&step.through.0);
+            value.put_u64(step.entries);
+        }
+        value.into()
+    }
+
+    fn decode(mut value: Bytes) -> Result<Self> {
+        let partitions = value.try_get_u8()?;
+        let floor = position(&mut value)?;
+        let name = rows::take_sized(&mut value)?;
+        let mut steps = Vec::new();
+        while value.has_remaining() {
+            steps.push(Step { through: position(&mut value)?, entries: value.try_get_u64()? });
+        }
+        Ok(Self { name, partitions, floor, steps })
+    }
+}
+
+pub(crate) fn position(value: &mut Bytes) -> Result<Position> {
+    let mut position = Position::MIN;
+    value.try_copy_to_slice(&mut position.0)?;
+    Ok(position)
+}
+
+/// The stream of an id; `None` when its last subscriber has left.
+///
+/// # Errors
+/// The store's.
+pub async fn stream(
+    tx: &Transaction,
+    broker: BrokerId,
+    stream: StreamId,
+    read: Read,
+) -> Result<Option<Stream>> {
+    tx.get(keys::stream(broker, stream), read).await?.map(Stream::decode).transpose()
+}
+
+/// Gives a stream more partitions. When is decided by who measures.
+///
+/// # Errors
+/// The store's.
+pub async fn set_partitions(tx: &Transaction, broker: BrokerId, id: StreamId, partitions: u8) -> Result<()> {
+    let mut row = stream(tx, broker, id, Read::Serializable).await?.ok_or(Error::Corrupt("stream"))?;
+    row.partitions = row.partitions.max(partitions.min(PARTITIONS_MAX));
+    Ok(tx.set(keys::stream(broker, id), row.encode())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(version: u64) -> Position {
+        Position::end_of(version)
+    }
+
+    #[test]
+    fn what_a_cursor_missed_is_known_between_two_bounds() {
+        let mut stream = Stream::new(Bytes::from_static(b"a/+"), at(5));
+        for (version, entries) in [(10, 3), (20, 5), (30, 7)] {
+            stream.lose(at(version), entries);
+        }
+        stream.raise(at(40));
+        assert_eq!(stream.floor, at(40));
+        for (cursor, at_least, at_most) in [
+            (1, 12, 15),
+            (9, 12, 15),
+            (10, 12, 12),
+            (15, 7, 12),
+            (20, 7, 7),
+            (29, 0, 7),
+            (30, 0, 0),
+            (50, 0, 0),
+        ] {
+            assert_eq!(stream.missed_since(at(cursor)), Missed { at_least, at_most }, "{cursor}");
+        }
+        assert_eq!(Stream::decode(stream.encode()), Ok(stream));
+    }
+
+    #[test]
+    fn old_trims_are_summed_up() {
+        let mut stream = Stream::new(Bytes::new(), Position::MIN);
+        for version in 1..=100 {
+            stream.lose(at(version), 1);
+        }
+        assert_eq!(stream.steps.len(), TRIM_STEPS_MAX);
+        assert_eq!(stream.missed_since(Position::MIN).at_most, 100);
+        assert_eq!(stream.missed_since(at(99)), Missed { at_least: 1, at_most: 1 });
+    }
+}

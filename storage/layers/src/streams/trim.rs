@@ -1,0 +1,205 @@
+//! Removing what has been read, or what a limit does not let stay.
+//!
+//! A trim and an append cannot be in one transaction: nobody can read keys whose versionstamp is not known yet.
+
+use millrace_storage::{KeyRange, Read, Transaction, after};
+
+use super::{
+    StreamId, StreamRef,
+    append::Value,
+    keys,
+    merge::{Merge, Start},
+    row::{self, Stream},
+    totals::{self, Totals},
+};
+use crate::{
+    BrokerId,
+    error::Result,
+    limits::TRIM_ENTRIES_MAX,
+    position::Position,
+    usage::{self, Counter},
+};
+
+/// What a trim did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Trimmed {
+    /// What it removed.
+    pub removed: Totals,
+    /// The floor of the stream now.
+    pub floor: Position,
+    /// Whether there is more to trim: call again, in another transaction.
+    pub more: bool,
+}
+
+/// All that a stream has between two positions, as somebody knows who read it. It must be exact: the counters of the stream
+/// follow it, and where it counts nothing, nothing is cleared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// After here.
+    pub from: Position,
+    /// What it has from there to where is trimmed.
+    pub totals: Totals,
+}
+
+/// Removes what all subscribers have read, up to and with `through`. Not counted as lost. The one subscriber of a stream calls
+/// it with its own cursor, in the transaction that writes the cursor, after [`crate::subscriptions::is_sole`] said yes.
+///
+/// With `read`, what the caller knows it read there, the entries need not be counted again. It is used only when the stream's floor is
+/// where it begins; otherwise somebody else trimmed meanwhile, or entries are left from before.
+///
+/// # Errors
+/// The store's.
+pub async fn trim(
+    tx: &Transaction,
+    broker: BrokerId,
+    stream: StreamId,
+    through: Position,
+    read: Option<Span>,
+) -> Result<Trimmed> {
+    let Some(row) = row::stream(tx, broker, stream, Read::Serializable).await? else {
+        return Ok(Trimmed::default());
+    };
+    let through = through.min(Position::end_of(tx.read_version().await?));
+    if through <= row.floor {
+        return Ok(Trimmed { floor: row.floor, ..Trimmed::default() });
+    }
+    let known = read.filter(|span| span.from == row.floor).map(|span| span.totals);
+    let found = match known {
+        Some(totals) => Found { totals, last: through, more: false },
+        None => {
+            let until = |next: Position, _: &Totals| next > through;
+            let mut found = find(tx, broker, stream, &row, TRIM_ENTRIES_MAX, Stop::Before(&until)).await?;
+            if !found.more {
+                found.last = through;
+            }
+            found
+        }
+    };
+    remove(tx, broker, stream, row, found, false)
+}
+
+/// Removes entries that were published before `before_ms`, whoever has not read them, at most `limit` of them. They count as
+/// trimmed in the broker's usage.
+///
+/// # Errors
+/// The store's.
+pub async fn trim_by_age(
+    tx: &Transaction,
+    broker: BrokerId,
+    stream: StreamId,
+    before_ms: u64,
+    limit: usize,
+) -> Result<Trimmed> {
+    let Some(row) = row::stream(tx, broker, stream, Read::Serializable).await? else {
+        return Ok(Trimmed::default());
+    };
+    let is_young = |at_ms: u64| at_ms >= before_ms;
+    let found = find(tx, broker, stream, &row, limit, Stop::Young(&is_young)).await?;
+    remove(tx, broker, stream, row, found, true)
+}
+
+/// Removes the oldest entries until the stream has no more than `keep`, whoever has not read them, at most `limit` of them. They
+/// count as trimmed in the broker's usage.
+///
+/// # Errors
+/// The store's.
+pub async fn trim_by_size(
+    tx: &Transaction,
+    broker: BrokerId,
+    stream: StreamId,
+    keep: Totals,
+    limit: usize,
+) -> Result<Trimmed> {
+    let Some(row) = row::stream(tx, broker, stream, Read::Serializable).await? else {
+        return Ok(Trimmed::default());
+    };
+    let has = totals::totals(tx, broker, stream).await?;
+    let fits = |_: Position, gone: &Totals| {
+        has.entries <= keep.entries + gone.entries && has.bytes <= keep.bytes + gone.bytes
+    };
+    let found = find(tx, broker, stream, &row, limit, Stop::Before(&fits)).await?;
+    remove(tx, broker, stream, row, found, true)
+}
+
+/// When the search for what to remove ends.
+enum Stop<'a> {
+    /// Told the position of the next entry, and what was found before it.
+    Before(&'a (dyn Fn(Position, &Totals) -> bool + Sync)),
+    /// Told when the next entry was published.
+    Young(&'a (dyn Fn(u64) -> bool + Sync)),
+}
+
+#[derive(Clone, Copy)]
+struct Found {
+    totals: Totals,
+    last: Position,
+    more: bool,
+}
+
+async fn find(
+    tx: &Transaction,
+    broker: BrokerId,
+    stream: StreamId,
+    row: &Stream,
+    limit: usize,
+    stop: Stop<'_>,
+) -> Result<Found> {
+    let limit = limit.min(TRIM_ENTRIES_MAX);
+    let lane = |partition| Start { lane: StreamRef { stream, partition }, after: row.floor };
+    let starts: Vec<Start> = (0..row.partitions).map(lane).collect();
+    let mut merge = Merge::open(tx, broker, &starts, limit.min(100)).await?;
+    let mut found = Found { totals: Totals::default(), last: row.floor, more: false };
+    while let Some(next) = merge.peek() {
+        if let Stop::Before(is_end) = stop
+            && is_end(next, &found.totals)
+        {
+            break;
+        }
+        if found.totals.entries >= limit as u64 {
+            found.more = true;
+            break;
+        }
+        let Some(raw) = merge.next().await? else { break };
+        let (at_ms, value) = Value::decode(raw.value)?;
+        if let Stop::Young(is_young) = stop
+            && is_young(at_ms)
+        {
+            break;
+        }
+        found.totals.add(value.bytes());
+        found.last = raw.position;
+    }
+    Ok(found)
+}
+
+fn remove(
+    tx: &Transaction,
+    broker: BrokerId,
+    stream: StreamId,
+    mut row: Stream,
+    found: Found,
+    lost: bool,
+) -> Result<Trimmed> {
+    let Found { totals: removed, last, more } = found;
+    if last <= row.floor {
+        return Ok(Trimmed { floor: row.floor, more, removed: Totals::default() });
+    }
+    if removed.entries > 0 {
+        for partition in 0..row.partitions {
+            let of = StreamRef { stream, partition };
+            let begin = keys::entry(broker, of, row.floor);
+            let end = after(keys::entry(broker, of, last).as_ref());
+            tx.clear_range(KeyRange::new(begin, end))?;
+        }
+        totals::remove(tx, broker, stream, removed)?;
+    }
+    if lost {
+        row.lose(last, removed.entries);
+        usage::add(tx, broker, Counter::TrimmedEntries, removed.entries)?;
+        usage::add(tx, broker, Counter::TrimmedBytes, removed.bytes)?;
+    } else {
+        row.raise(last);
+    }
+    tx.set(keys::stream(broker, stream), row.encode())?;
+    Ok(Trimmed { removed, floor: row.floor, more })
+}

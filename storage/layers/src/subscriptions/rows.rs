@@ -1,0 +1,80 @@
+//! The rows of a session's subscriptions.
+
+use bytes::{Buf, BufMut, Bytes};
+use millrace_storage::{Read, Transaction, Version};
+
+use super::Options;
+use crate::{
+    error::Result,
+    rows,
+    sessions::SessionId,
+    streams::StreamId,
+    tags,
+    tuple::{Elements, Key},
+};
+
+/// A subscription of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subscription {
+    /// The filter, with its `$share/group/`.
+    pub filter: Bytes,
+    /// What it asks for.
+    pub options: Options,
+    /// The version from which on its stream counts.
+    pub since: Version,
+    /// Its stream.
+    pub stream: StreamId,
+}
+
+/// The value of a row.
+#[derive(Clone, Copy)]
+pub(super) struct Row {
+    pub(super) options: Options,
+    pub(super) since: Version,
+    pub(super) stream: StreamId,
+}
+
+/// All subscriptions of a session, in order of filters.
+///
+/// # Errors
+/// The store's.
+pub async fn list(tx: &Transaction, id: SessionId<'_>) -> Result<Vec<Subscription>> {
+    read(tx, id, Read::Snapshot).await
+}
+
+pub(super) async fn read(tx: &Transaction, id: SessionId<'_>, read: Read) -> Result<Vec<Subscription>> {
+    let prefix = prefix(id);
+    let mut subscriptions = Vec::new();
+    for row in rows::all(tx, prefix.children(), read).await? {
+        let filter = Elements::after(&prefix, &row.key)?.bytes()?.into();
+        let Row { options, since, stream } = decode(row.value)?;
+        subscriptions.push(Subscription { filter, options, since, stream });
+    }
+    Ok(subscriptions)
+}
+
+pub(super) async fn get(tx: &Transaction, id: SessionId<'_>, filter: &[u8]) -> Result<Option<Row>> {
+    tx.get(prefix(id).bytes(filter), Read::Serializable).await?.map(decode).transpose()
+}
+
+pub(super) fn set(tx: &Transaction, id: SessionId<'_>, filter: &[u8], row: &Row) -> Result<()> {
+    let mut value = Vec::with_capacity(21);
+    value.put_u8(row.options.bits);
+    value.put_u32(row.options.identifier);
+    value.put_u64(row.since);
+    value.put_u64(row.stream);
+    Ok(tx.set(prefix(id).bytes(filter), value)?)
+}
+
+pub(super) fn clear(tx: &Transaction, id: SessionId<'_>, filter: &[u8]) -> Result<()> {
+    Ok(tx.clear(prefix(id).bytes(filter))?)
+}
+
+pub(super) fn prefix(id: SessionId<'_>) -> Key {
+    Key::new(id.broker, tags::SUBSCRIPTION).bytes(id.client)
+}
+
+fn decode(mut value: Bytes) -> Result<Row> {
+    let options = Options { bits: value.try_get_u8()?, identifier: value.try_get_u32()? };
+    Ok(Row { options, since: value.try_get_u64()?, stream: value.try_get_u64()? })
+}

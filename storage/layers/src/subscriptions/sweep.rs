@@ -1,0 +1,63 @@
+//! Finding filters that a race left without subscribers.
+
+use bytes::Buf;
+use millrace_storage::{RangeOptions, Read, Transaction, after};
+
+use super::members;
+use crate::{
+    BrokerId,
+    error::Result,
+    name::Filter,
+    rows,
+    streams::{self, StreamId},
+    tuple::Elements,
+};
+
+/// What a sweep did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SweptFilters {
+    /// Filters that it removed.
+    pub removed: usize,
+    /// Where the next sweep begins; `None` when this one came to the end.
+    pub next: Option<StreamId>,
+}
+
+/// Looks at up to `limit` streams after `from` and removes those without subscribers.
+///
+/// # Errors
+/// The store's.
+pub async fn sweep(
+    tx: &Transaction,
+    broker: BrokerId,
+    from: Option<StreamId>,
+    limit: usize,
+) -> Result<SweptFilters> {
+    let prefix = members::counts(broker);
+    let mut range = prefix.children();
+    if let Some(from) = from {
+        range.begin = after(members::count_key(broker, from).as_ref());
+    }
+    let page = tx.range(range, RangeOptions::first(limit).snapshot()).await?;
+    let mut swept = SweptFilters::default();
+    for mut row in page.items {
+        let stream = Elements::after(&prefix, &row.key)?.uint()?;
+        if row.value.try_get_i64_le()? <= 0 && remove(tx, broker, stream).await? {
+            swept.removed += 1;
+        }
+        swept.next = page.more.then_some(stream);
+    }
+    Ok(swept)
+}
+
+async fn remove(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<bool> {
+    let key = members::count_key(broker, stream);
+    if rows::counter(tx, &key, Read::Serializable).await?.cast_signed() > 0 {
+        return Ok(false);
+    }
+    let Some(row) = streams::stream(tx, broker, stream, Read::Serializable).await? else {
+        tx.clear(key)?;
+        return Ok(false);
+    };
+    members::remove(tx, broker, Filter::parse(&row.name), stream).await?;
+    Ok(true)
+}

@@ -1,0 +1,292 @@
+mod model;
+
+use std::collections::BTreeSet;
+
+use millrace_storage::{Database, Error as StoreError, Transaction, block_on};
+
+use super::*;
+use crate::{
+    Bucket, Error, index,
+    limits::EXACT_COUNT_MAX,
+    sessions::{Owned, fence},
+    streams::{self, ReadLimit, Source},
+    testing::{BROKER, attached, id, request, rows, run, try_run},
+};
+
+const NONE: Options = Options { bits: 0, identifier: 0 };
+
+async fn owned<'t>(tx: &'t Transaction, client: &'t str, epoch: u64) -> Owned<'t> {
+    fence(tx, id(client), epoch).await.unwrap()
+}
+
+fn sessions(database: &Database, count: usize) -> Vec<(String, u64)> {
+    let attach = |number| {
+        let client = format!("c{number}");
+        let epoch = attached(database, &client, &request("pod", 1)).epoch;
+        (client, epoch)
+    };
+    (0..count).map(attach).collect()
+}
+
+fn subscribed(database: &Database, (client, epoch): &(String, u64), filter: &str) -> Subscribed {
+    run(database, async |tx| subscribe(&owned(tx, client, *epoch).await, filter.as_bytes(), NONE).await)
+}
+
+fn unsubscribed(database: &Database, (client, epoch): &(String, u64), filter: &str) -> bool {
+    run(database, async |tx| unsubscribe(&owned(tx, client, *epoch).await, filter.as_bytes()).await)
+}
+
+fn wildcards(database: &Database) -> (Vec<Vec<u8>>, Vec<u64>) {
+    let buckets: Vec<Bucket> = Bucket::all().collect();
+    let (filters, versions) = run(database, async |tx| index::load(tx, BROKER, &buckets).await);
+    (filters.into_iter().map(|wildcard| wildcard.filter.to_vec()).collect(), versions)
+}
+
+fn changes(database: &Database) -> u64 {
+    wildcards(database).1.iter().sum()
+}
+
+#[test]
+fn only_the_first_and_the_last_subscriber_of_a_wildcard_change_a_version() {
+    let database = Database::memory();
+    let sessions = sessions(&database, 3);
+    let (mut streams, mut expected) = (BTreeSet::new(), 0);
+    for round in 0..2 {
+        for (number, session) in sessions.iter().enumerate() {
+            let made = subscribed(&database, session, "a/+");
+            assert_eq!((made.is_first, made.existed), (number == 0, false));
+            streams.insert(made.stream);
+            assert_eq!(
+                subscribed(&database, session, "a/+"),
+                Subscribed { is_first: false, existed: true, ..made }
+            );
+        }
+        expected += 1;
+        assert_eq!(changes(&database), expected);
+        assert_eq!(wildcards(&database).0, [b"a/+"]);
+        for (number, session) in sessions.iter().enumerate() {
+            assert!(unsubscribed(&database, session, "a/+") && !unsubscribed(&database, session, "a/+"));
+            let last = number + 1 == sessions.len();
+            expected += u64::from(last);
+            assert_eq!(changes(&database), expected, "round {round}, session {number}");
+        }
+        assert!(wildcards(&database).0.is_empty());
+    }
+    assert_eq!(streams.len(), 2, "the second life of a filter has a stream of its own");
+}
+
+#[test]
+fn exact_filters_are_found_by_their_topic_and_change_no_version() {
+    let database = Database::memory();
+    let sessions = sessions(&database, 2);
+    let plain = subscribed(&database, &sessions[0], "a/b");
+    let shared = subscribed(&database, &sessions[1], "$share/g/a/b");
+    let find = |topic: &str| run(&database, async |tx| index::exact(tx, BROKER, topic.as_bytes()).await);
+    let found: Vec<_> = find("a/b").into_iter().map(|indexed| (indexed.group, indexed.stream)).collect();
+    assert_eq!(found, [((&b""[..]).into(), plain.stream), ((&b"g"[..]).into(), shared.stream)]);
+    assert!(find("a").is_empty() && find(&"x".repeat(60_000)).is_empty());
+    unsubscribed(&database, &sessions[0], "a/b");
+    assert_eq!(find("a/b").len(), 1);
+    unsubscribed(&database, &sessions[1], "$share/g/a/b");
+    assert!(find("a/b").is_empty());
+    assert_eq!(changes(&database), 0);
+}
+
+#[test]
+fn long_names_and_too_many_groups_are_refused() {
+    let database = Database::memory();
+    let session = &sessions(&database, 1)[0];
+    let subscribe = |filter: String| {
+        try_run(&database, async |tx| {
+            subscribe(&owned(tx, &session.0, session.1).await, filter.as_bytes(), NONE).await
+        })
+    };
+    assert!(subscribe("x".repeat(1_024)).is_ok());
+    assert_eq!(subscribe("x".repeat(1_025)), Err(Error::NameTooLong { bytes: 1_025, bytes_max: 1_024 }));
+    for group in 0..64 {
+        subscribe(format!("$share/g{group}/a")).unwrap();
+    }
+    assert_eq!(subscribe("$share/g64/a".into()), Err(Error::TooManyGroups));
+}
+
+/// Transactions that were all begun, and have all read, before the first commits.
+async fn together(transactions: Vec<Transaction>) -> Vec<std::result::Result<(), StoreError>> {
+    let commits: Vec<_> = transactions.into_iter().map(Transaction::commit).collect();
+    let mut results = Vec::new();
+    for commit in commits {
+        results.push(commit.await.map(|_| ()));
+    }
+    results
+}
+
+#[test]
+fn a_storm_on_one_filter_disturbs_neither_itself_nor_publishes() {
+    let database = Database::memory();
+    let sessions = sessions(&database, 400);
+    subscribed(&database, &sessions[0], "a/+");
+    block_on(async {
+        let publish = database.begin_unretried();
+        let buckets: Vec<Bucket> = Bucket::of_topic(b"a/b").collect();
+        index::validate(&publish, BROKER, &buckets).await.unwrap();
+        index::exact(&publish, BROKER, b"a/b").await.unwrap();
+        publish.set(b"written", &b""[..]).unwrap();
+
+        let mut joins = Vec::new();
+        for (client, epoch) in &sessions[1..] {
+            let tx = database.begin_unretried();
+            subscribe(&owned(&tx, client, *epoch).await, b"a/+", NONE).await.unwrap();
+            joins.push(tx);
+        }
+        assert!(together(joins).await.iter().all(std::result::Result::is_ok));
+
+        // Most leave, in transactions that all read the same large number.
+        let mut leaves = Vec::new();
+        for (client, epoch) in &sessions[300..] {
+            let tx = database.begin_unretried();
+            assert!(unsubscribe(&owned(&tx, client, *epoch).await, b"a/+").await.unwrap());
+            leaves.push(tx);
+        }
+        assert!(together(leaves).await.iter().all(std::result::Result::is_ok));
+        publish.commit().await.unwrap();
+    });
+    assert_eq!(changes(&database), 1);
+    // The rest leave in small numbers, where each is counted: the last one takes the filter with it.
+    for session in &sessions[..300] {
+        assert!(unsubscribed(&database, session, "a/+"));
+    }
+    assert!(wildcards(&database).0.is_empty());
+    assert_eq!(changes(&database), 2);
+}
+
+#[test]
+fn a_filter_that_all_left_at_once_is_found_by_the_sweep() {
+    let database = Database::memory();
+    let count = EXACT_COUNT_MAX as usize + 1;
+    let sessions = sessions(&database, count + 1);
+    for session in &sessions[..count] {
+        subscribed(&database, session, "a/+");
+    }
+    let stream = subscribed(&database, &sessions[0], "a/+").stream;
+    block_on(async {
+        let mut leaves = Vec::new();
+        for (client, epoch) in &sessions[..count] {
+            let tx = database.begin_unretried();
+            unsubscribe(&owned(&tx, client, *epoch).await, b"a/+").await.unwrap();
+            leaves.push(tx);
+        }
+        assert!(together(leaves).await.iter().all(std::result::Result::is_ok));
+    });
+    assert_eq!(run(&database, async |tx| subscribers(tx, BROKER, stream).await), 0);
+    assert_eq!(wildcards(&database).0, [b"a/+"], "nobody knew that it was the last");
+    // Somebody who joins now finds the stream in place.
+    assert_eq!(subscribed(&database, &sessions[count], "a/+").stream, stream);
+    let sweep = || run(&database, async |tx| sweep(tx, BROKER, None, 10).await);
+    assert_eq!(sweep(), SweptFilters::default());
+    run(&database, async |tx| Ok(tx.atomic_add(members::count_key(BROKER, stream), -1)?));
+    assert_eq!(sweep(), SweptFilters { removed: 1, next: None });
+    assert!(wildcards(&database).0.is_empty());
+}
+
+#[test]
+fn a_sweep_and_somebody_who_joins_conflict() {
+    let database = Database::memory();
+    let session = &sessions(&database, 1)[0];
+    let stream = subscribed(&database, session, "a/+").stream;
+    run(&database, async |tx| Ok(tx.atomic_add(members::count_key(BROKER, stream), -1)?));
+    let tx = database.begin_unretried();
+    assert_eq!(block_on(sweep(&tx, BROKER, None, 10)).unwrap().removed, 1);
+    run(&database, async |tx| Ok(tx.atomic_add(members::count_key(BROKER, stream), 1)?));
+    assert_eq!(block_on(tx.commit()), Err(StoreError::Conflict));
+}
+
+#[test]
+fn a_publish_conflicts_with_the_first_and_the_last_subscription_that_it_would_miss() {
+    for (filter, topic, disturbs) in [
+        ("a/+", "a/b", true),
+        ("#", "a/b", true),
+        ("a/b", "a/b", true),
+        ("a/c", "a/b", false),
+        ("#", "$a/b", false),
+        ("a/b/c/#", "home/b", false),
+    ] {
+        let database = Database::memory();
+        let session = &sessions(&database, 1)[0];
+        for change in [true, false] {
+            let publish = database.begin_unretried();
+            block_on(async {
+                let buckets: Vec<Bucket> = Bucket::of_topic(topic.as_bytes()).collect();
+                index::validate(&publish, BROKER, &buckets).await.unwrap();
+                index::exact(&publish, BROKER, topic.as_bytes()).await.unwrap();
+                publish.set(b"written", &b""[..]).unwrap();
+            });
+            if change {
+                subscribed(&database, session, filter);
+            } else {
+                unsubscribed(&database, session, filter);
+            }
+            assert_eq!(block_on(publish.commit()).is_err(), disturbs, "{filter} {topic} {change}");
+        }
+    }
+}
+
+#[test]
+fn the_last_to_leave_and_the_next_to_join_never_lose_a_stream() {
+    let database = Database::memory();
+    let sessions = sessions(&database, 2);
+    for joiner_first in [true, false] {
+        let stream = subscribed(&database, &sessions[0], "a/+").stream;
+        let (leave, join) = (database.begin_unretried(), database.begin_unretried());
+        block_on(async {
+            unsubscribe(&owned(&leave, &sessions[0].0, sessions[0].1).await, b"a/+").await.unwrap();
+            subscribe(&owned(&join, &sessions[1].0, sessions[1].1).await, b"a/+", NONE).await.unwrap();
+            let (first, second) = if joiner_first { (join, leave) } else { (leave, join) };
+            first.commit().await.unwrap();
+            assert_eq!(second.commit().await.unwrap_err(), StoreError::Conflict);
+        });
+        // Whoever was refused tries again.
+        if joiner_first {
+            assert!(unsubscribed(&database, &sessions[0], "a/+"));
+            assert!(run(&database, async |tx| is_sole(tx, BROKER, stream).await));
+        } else {
+            assert_ne!(subscribed(&database, &sessions[1], "a/+").stream, stream);
+        }
+        assert_eq!(wildcards(&database).0, [b"a/+"]);
+        unsubscribed(&database, &sessions[1], "a/+");
+    }
+}
+
+#[test]
+fn the_sole_subscriber_is_told_in_time_that_it_is_not_any_more() {
+    let database = Database::memory();
+    let sessions = sessions(&database, 2);
+    let stream = subscribed(&database, &sessions[0], "a").stream;
+    let tx = database.begin_unretried();
+    assert!(block_on(is_sole(&tx, BROKER, stream)).unwrap());
+    tx.set(b"trimmed", &b""[..]).unwrap();
+    subscribed(&database, &sessions[1], "a");
+    assert_eq!(block_on(tx.commit()), Err(StoreError::Conflict));
+    assert!(!run(&database, async |tx| is_sole(tx, BROKER, stream).await));
+}
+
+#[test]
+fn what_a_dropped_stream_had_is_swept_piece_by_piece() {
+    let database = Database::memory();
+    let session = &sessions(&database, 1)[0];
+    let before = rows(&database);
+    let stream = subscribed(&database, session, "a").stream;
+    let to = [streams::StreamRef { stream, partition: 0 }];
+    for _ in 0..25 {
+        let body = bytes::Bytes::from_static(b"x");
+        let publish = streams::Publish { place: 0, now_ms: 1, body: &body };
+        run(&database, async |tx| streams::append(tx, BROKER, &to, publish));
+    }
+    unsubscribed(&database, session, "a");
+    let limit = ReadLimit { entries: 10, bytes: 1_000 };
+    let sources = [Source { stream, since: 0 }];
+    let read =
+        async |tx: &Transaction| streams::read(tx, BROKER, &sources, crate::Position::MIN, limit).await;
+    assert!(run(&database, read).entries.is_empty(), "nobody reads it any more");
+    let sweep = || run(&database, async |tx| streams::sweep_dropped(tx, BROKER, 10).await);
+    assert_eq!([sweep(), sweep(), sweep(), sweep()], [10, 10, 6, 0]);
+    assert_eq!(rows(&database), before);
+}

@@ -1,0 +1,49 @@
+//! What tests of several layers need.
+
+use bytes::Bytes;
+use millrace_storage::{Database, KeyRange, KeyValue, Read, Transaction, block_on};
+
+use crate::{
+    error::Result,
+    rows::all,
+    sessions::{Attach, Attached, SessionId, attach},
+};
+
+pub(crate) const BROKER: crate::BrokerId = 1;
+
+pub(crate) fn id(client: &str) -> SessionId<'_> {
+    SessionId { broker: BROKER, client: client.as_bytes() }
+}
+
+/// Runs a transaction.
+pub(crate) fn run<T>(database: &Database, body: impl AsyncFn(&Transaction) -> Result<T>) -> T {
+    try_run(database, body).unwrap()
+}
+
+/// Runs a transaction that may be refused.
+#[allow(clippy::needless_pass_by_value, reason = "so that a closure can stand in the call")]
+pub(crate) fn try_run<T>(database: &Database, body: impl AsyncFn(&Transaction) -> Result<T>) -> Result<T> {
+    let body = &body;
+    block_on(database.run(|tx, _| async move { body(&tx).await }))
+}
+
+/// All there is.
+pub(crate) fn rows(database: &Database) -> Vec<KeyValue> {
+    block_on(all(&database.begin_unretried(), KeyRange::prefix([]), Read::Snapshot)).unwrap()
+}
+
+/// A session that stays for 100 s and has no will.
+pub(crate) fn request(owner: &str, now_ms: u64) -> Attach {
+    Attach {
+        owner: Bytes::copy_from_slice(owner.as_bytes()),
+        clean: false,
+        expiry_s: 100,
+        now_ms,
+        will: None,
+        details: None,
+    }
+}
+
+pub(crate) fn attached(database: &Database, client: &str, request: &Attach) -> Attached {
+    run(database, async |tx| attach(tx, id(client), request.clone()).await)
+}

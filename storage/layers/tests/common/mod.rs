@@ -1,0 +1,83 @@
+//! What the tests over several layers share: a broker's way to publish, without its trie.
+
+#![allow(dead_code)]
+
+use bytes::Bytes;
+use millrace_layers::{
+    Bucket, Result, index,
+    sessions::{self, Attach, Attached, SessionId},
+    streams::{self, Publish, StreamRef},
+};
+use millrace_storage::{Database, KeyRange, KeyValue, RangeOptions, Transaction, block_on};
+
+pub(crate) const BROKER: u64 = 1;
+
+pub(crate) fn id(client: &str) -> SessionId<'_> {
+    SessionId { broker: BROKER, client: client.as_bytes() }
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "so that a closure can stand in the call")]
+pub(crate) fn run<T>(database: &Database, body: impl AsyncFn(&Transaction) -> Result<T>) -> T {
+    let body = &body;
+    block_on(database.run(|tx, _| async move { body(&tx).await })).expect("a transaction that is not refused")
+}
+
+pub(crate) fn rows(database: &Database) -> Vec<KeyValue> {
+    let tx = database.begin_unretried();
+    let page =
+        block_on(tx.range(KeyRange::prefix([]), RangeOptions::first(usize::MAX).snapshot())).expect("a page");
+    assert!(!page.more);
+    page.items
+}
+
+pub(crate) fn attach(database: &Database, client: &str, clean: bool) -> Attached {
+    let request = Attach {
+        owner: Bytes::from_static(b"pod"),
+        clean,
+        expiry_s: sessions::EXPIRY_NEVER,
+        now_ms: 1,
+        will: None,
+        details: None,
+    };
+    run(database, async |tx| sessions::attach(tx, id(client), request.clone()).await)
+}
+
+/// The rule of MQTT, level by level.
+pub(crate) fn matches(filter: &str, topic: &str) -> bool {
+    let (filter, topic): (Vec<_>, Vec<_>) = (filter.split('/').collect(), topic.split('/').collect());
+    for (depth, level) in filter.iter().enumerate() {
+        match *level {
+            "#" => return true,
+            "+" if depth < topic.len() => {}
+            exact if topic.get(depth) == Some(&exact) => {}
+            _ => return false,
+        }
+    }
+    filter.len() == topic.len()
+}
+
+/// The streams of a topic, in the way of a publish: read so that it conflicts with what would change them.
+pub(crate) async fn streams_of(tx: &Transaction, topic: &str) -> Result<Vec<StreamRef>> {
+    let mut streams = index::exact(tx, BROKER, topic.as_bytes()).await?;
+    let buckets: Vec<Bucket> = Bucket::of_topic(topic.as_bytes()).collect();
+    let (wildcards, versions) = index::load(tx, BROKER, &buckets).await?;
+    assert_eq!(index::validate(tx, BROKER, &buckets).await?, versions);
+    for wildcard in wildcards {
+        if matches(std::str::from_utf8(&wildcard.filter).expect("a filter of this test"), topic) {
+            streams.extend(wildcard.streams);
+        }
+    }
+    Ok(streams.iter().map(|indexed| StreamRef { stream: indexed.stream, partition: 0 }).collect())
+}
+
+/// Publishes messages in one transaction.
+pub(crate) fn publish_all(database: &Database, messages: &[(&str, Bytes)]) {
+    run(database, async |tx| {
+        for (place, (topic, body)) in messages.iter().enumerate() {
+            let streams = streams_of(tx, topic).await?;
+            let publish = Publish { place: place as u16, now_ms: 1, body };
+            streams::append(tx, BROKER, &streams, publish)?;
+        }
+        Ok(())
+    });
+}

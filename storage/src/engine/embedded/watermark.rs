@@ -1,0 +1,38 @@
+//! Up to where commits were acknowledged, beside the tables and journals.
+//!
+//! fjall takes a journal to end where a record makes no sense, as a crash leaves it; damage there would silently drop what
+//! stands behind. So the last acknowledged version is noted here after each group, without a sync: it survives the
+//! process, and after a loss of power it may be older, never newer, than what is durable.
+
+use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
+
+use crate::version::Version;
+
+const NAME: &str = "watermark";
+
+pub(super) struct Watermark(File);
+
+impl Watermark {
+    pub(super) fn open(folder: &Path) -> io::Result<Self> {
+        let mut options = File::options();
+        options.create(true).truncate(false).read(true).write(true);
+        options.open(folder.join(NAME)).map(Self)
+    }
+
+    /// The last version that was noted. Nothing is known when there is none, or only a part of one.
+    pub(super) fn read(&self) -> Version {
+        let mut bytes = [0; 16];
+        let read = self.0.read_exact_at(&mut bytes, 0);
+        let noted = u128::from_be_bytes(bytes);
+        let (version, check) = ((noted >> 64) as u64, noted as u64);
+        if read.is_ok() && check == !version { version } else { 0 }
+    }
+
+    /// Notes that a version is durable. It is no part of the promise, so a failure is none of the commit.
+    pub(super) fn note(&self, version: Version) {
+        let noted = u128::from(version) << 64 | u128::from(!version);
+        if let Err(error) = self.0.write_all_at(&noted.to_be_bytes(), 0) {
+            tracing::debug!(%error, "the watermark was not written");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! The commit thread over a backend that a test holds up, breaks and mends.
+
+use std::sync::{
+    Arc, Condvar, Mutex, MutexGuard,
+    atomic::{AtomicU64, Ordering},
+};
+
+use bytes::Bytes;
+
+use super::{Backend, LocalEngine, Readiness, View, Write};
+use crate::{
+    completion::{Commit, block_on},
+    database::{Attempt, Database},
+    error::Error,
+    host::System,
+    key::KeyRange,
+    retry::RetryPolicy,
+    transaction::Transaction,
+    version::Version,
+};
+
+/// Keeps no keys; counts what is applied.
+#[derive(Default)]
+struct Gate {
+    state: Mutex<State>,
+    changed: Condvar,
+    version: AtomicU64,
+    recoveries: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    closed: bool,
+    broken: bool,
+    refusing: bool,
+    /// Writes of each group that came to the gate.
+    groups: Vec<usize>,
+}
+
+struct Nothing;
+
+impl View for Nothing {
+    fn get(&self, _: &[u8]) -> Result<Option<Bytes>, Error> {
+        Ok(None)
+    }
+
+    fn scan(&self, _: &KeyRange, _: bool, _: &mut dyn FnMut(Bytes, Bytes) -> bool) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+impl Gate {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.lock());
+        self.changed.notify_all();
+    }
+
+    fn wait_for_groups(&self, count: usize) {
+        let state = self.lock();
+        drop(self.changed.wait_while(state, |state| state.groups.len() < count).unwrap());
+    }
+}
+
+impl Backend for Gate {
+    type View = Nothing;
+
+    fn version(&self) -> Version {
+        self.version.load(Ordering::Relaxed)
+    }
+
+    fn view(&self) -> Nothing {
+        Nothing
+    }
+
+    fn readiness(&self) -> Readiness {
+        let refused = Error::DiskFull { free_bytes: 1, reserve_bytes: 2 };
+        if self.lock().refusing { Readiness::Refuse(refused) } else { Readiness::Ready }
+    }
+
+    fn apply(&self, version: Version, writes: Vec<Write>) -> Result<(), Error> {
+        self.change(|state| state.groups.push(writes.len()));
+        let state = self.changed.wait_while(self.lock(), |state| state.closed).unwrap();
+        self.version.store(version, Ordering::Relaxed);
+        if state.broken { Err(Error::Io("broken".into())) } else { Ok(()) }
+    }
+
+    fn recover(&self) -> Result<(), Error> {
+        self.recoveries.fetch_add(1, Ordering::Relaxed);
+        if self.lock().broken { Err(Error::Io("still broken".into())) } else { Ok(()) }
+    }
+}
+
+fn start() -> (Arc<Gate>, Database) {
+    let gate = Arc::new(Gate::default());
+    let engine = Arc::new(LocalEngine::start(gate.clone()).unwrap());
+    (gate, Database::new(engine, Arc::new(System::new()), RetryPolicy::default()))
+}
+
+fn writer(database: &Database, bytes: usize) -> Transaction {
+    let transaction = database.begin_unretried();
+    transaction.set_versionstamped_key("k", [0; 2], "", vec![0; bytes]).unwrap();
+    transaction
+}
+
+#[test]
+fn while_one_group_is_written_the_next_gathers() {
+    let (gate, database) = start();
+    gate.change(|state| state.closed = true);
+    let first = writer(&database, 1).commit();
+    gate.wait_for_groups(1);
+    let rest: Vec<Commit> = (0..50).map(|_| writer(&database, 1).commit()).collect();
+    gate.change(|state| state.closed = false);
+    let first = block_on(first).unwrap().versionstamp.unwrap();
+    let stamps: Vec<_> =
+        rest.into_iter().map(|commit| block_on(commit).unwrap().versionstamp.unwrap()).collect();
+    assert_eq!(gate.lock().groups, [1, 50]);
+    assert!(stamps.is_sorted() && stamps.iter().all(|stamp| stamp.version() == first.version() + 1));
+    assert_eq!(stamps.iter().map(|stamp| u64::from(stamp.place())).sum::<u64>(), (0..50).sum());
+}
+
+#[test]
+fn what_waits_is_bounded() {
+    let (gate, database) = start();
+    gate.change(|state| state.closed = true);
+    let mut commits = vec![writer(&database, 1).commit()];
+    gate.wait_for_groups(1);
+    // 100,000 bytes each: 64 MiB and one more are taken, and the rest is told at once.
+    commits.extend((0..700).map(|_| writer(&database, 100_000).commit()));
+    assert_eq!(block_on(commits.pop().unwrap()), Err(Error::Busy));
+    gate.change(|state| state.closed = false);
+    let taken = commits.into_iter().map(block_on).filter(Result::is_ok).count();
+    assert!((665..680).contains(&taken), "{taken}");
+    // Groups are bounded, too.
+    assert!(gate.lock().groups[1..].iter().all(|writes| *writes <= 85), "{:?}", gate.lock().groups);
+}
+
+#[test]
+fn after_a_failure_writes_are_refused_until_it_recovered() {
+    let (gate, database) = start();
+    gate.change(|state| state.broken = true);
+    assert_eq!(block_on(writer(&database, 1).commit()), Err(Error::CommitUnknown));
+    assert_eq!(block_on(writer(&database, 1).commit()), Err(Error::Io("broken".into())));
+    let old = database.begin_unretried();
+    assert_eq!(block_on(old.get("k", Default::default())), Ok(None), "reads go on");
+    gate.change(|state| state.broken = false);
+    let clock = System::new();
+    while block_on(writer(&database, 1).commit()).is_err() {
+        block_on(crate::host::Host::pause(&clock, std::time::Duration::from_millis(10)));
+    }
+    assert!(gate.recoveries.load(Ordering::Relaxed) > 0);
+    // What read before cannot be checked any more.
+    old.set("k", "v").unwrap();
+    assert_eq!(block_on(old.commit()), Err(Error::TooOld));
+}
+
+#[test]
+fn the_body_is_told_that_an_attempt_may_have_committed() {
+    let (gate, database) = start();
+    gate.change(|state| state.broken = true);
+    let mut attempts: Vec<Attempt> = Vec::new();
+    let result: Result<(), Error> = block_on(database.run(|transaction, attempt| {
+        attempts.push(attempt);
+        async move {
+            match attempt.maybe_committed {
+                true => Ok(()),
+                false => transaction.set("k", "v"),
+            }
+        }
+    }));
+    result.unwrap();
+    let expected = [(1, false), (2, true)];
+    assert!(attempts.iter().map(|attempt| (attempt.number, attempt.maybe_committed)).eq(expected));
+}
+
+#[test]
+fn a_refusal_ends_with_its_reason() {
+    let (gate, database) = start();
+    gate.change(|state| state.refusing = true);
+    let refused = block_on(writer(&database, 1).commit());
+    assert_eq!(refused, Err(Error::DiskFull { free_bytes: 1, reserve_bytes: 2 }));
+    gate.change(|state| state.refusing = false);
+    assert!(block_on(writer(&database, 1).commit()).is_ok());
+    assert_eq!(gate.recoveries.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn what_waits_when_the_store_is_closed_is_committed() {
+    let (gate, database) = start();
+    gate.change(|state| state.closed = true);
+    let commits: Vec<Commit> = (0..10).map(|_| writer(&database, 1).commit()).collect();
+    let late = writer(&database, 1);
+    gate.change(|state| state.closed = false);
+    drop(database);
+    for commit in commits {
+        block_on(commit).unwrap();
+    }
+    assert_eq!(block_on(late.commit()), Err(Error::Closed));
+}
