@@ -12,7 +12,7 @@ pub(crate) const TICK_SECONDS: f64 = 1.0 / TICKS_PER_SECOND;
 /// Descriptors the driver and the broker need beside their connections.
 const SPARE_DESCRIPTORS: usize = 500;
 
-/// What /proc/<pid>/stat says, of the whole process with all its threads.
+/// What `/proc/<pid>/stat` says, of the whole process with all its threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stat {
     parent: u32,
