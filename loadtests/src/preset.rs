@@ -109,8 +109,7 @@ fn preset(name: &str, millrace_bin: &Path, millrace_args: &str) -> Outcome<Vec<S
             Ok(vec![this.to_string_lossy().into_owned(), "floor".into(), "--port".into(), "{port}".into()])
         }
         "millrace" => {
-            let listen =
-                "serve --data-dir {dir} --mqtt-listen 127.0.0.1:{port} --ws-listen off --http-listen off";
+            let listen = "serve --data-dir {dir}/data --mqtt-listen 127.0.0.1:{port} --ws-listen off --http-listen off";
             let mut command = vec![millrace_bin.to_string_lossy().into_owned()];
             command.extend(words(listen)?);
             command.extend(words(millrace_args)?);
