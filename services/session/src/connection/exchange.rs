@@ -1,0 +1,229 @@
+//! PUBLISH from the client and every acknowledgement, both ways (MQTT 5.0 section 4.3).
+
+use millrace_mqtt::{
+    Ack, PacketId, PacketType, Properties, Property, Publish, QoS, ReasonCode, Version, encode,
+};
+
+use super::Connection;
+use crate::effect::{Effect, Publication, Topic};
+use crate::inbound::Receipt;
+use crate::outbox::State;
+use crate::{Out, Session, Settings};
+
+impl Connection {
+    pub(super) fn publish<'a>(
+        &mut self,
+        publish: Publish<'a>,
+        session: &mut Session,
+        settings: &Settings,
+        out: &mut impl Out,
+    ) -> Effect<'a> {
+        let topic = if publish.properties.is_empty() {
+            Topic::Named(publish.topic)
+        } else {
+            match self.inbound_topic(&publish, settings) {
+                Ok(topic) => topic,
+                Err((reason, what)) => return self.close(reason, what, out),
+            }
+        };
+        match (publish.qos, publish.packet_id) {
+            (QoS::ExactlyOnce, Some(id)) => {
+                //= [MQTT-4.3.3-10] v5
+                match session.inbound.get(id) {
+                    Some(Receipt::Received) => {
+                        self.ack(PacketType::PubRec, id, ReasonCode::SUCCESS, "", out);
+                        return Effect::None;
+                    }
+                    // It is answered when it is where it must be.
+                    Some(Receipt::Pending) => return Effect::None,
+                    None => {}
+                }
+                if self.is_over_receive_maximum(settings) {
+                    return self.over_receive_maximum(out);
+                }
+                session.inbound.insert(id);
+                self.uncompleted += 1;
+            }
+            (QoS::AtLeastOnce, _) => {
+                if self.is_over_receive_maximum(settings) {
+                    return self.over_receive_maximum(out);
+                }
+                self.uncompleted += 1;
+            }
+            _ => {}
+        }
+        Effect::Publish(Publication { topic, publish })
+    }
+
+    fn is_over_receive_maximum(&self, settings: &Settings) -> bool {
+        // A 3.x client cannot be told a maximum; its packet ids are the limit.
+        let maximum = if self.version == Version::V5 { settings.receive_maximum } else { u16::MAX };
+        self.uncompleted >= maximum
+    }
+
+    //= [MQTT-3.3.4-8] v5
+    fn over_receive_maximum<'a>(&mut self, out: &mut impl Out) -> Effect<'a> {
+        self.close(
+            ReasonCode::RECEIVE_MAXIMUM_EXCEEDED,
+            "more unacknowledged messages than Receive Maximum",
+            out,
+        )
+    }
+
+    fn inbound_topic<'a>(
+        &mut self,
+        publish: &Publish<'a>,
+        settings: &Settings,
+    ) -> Result<Topic<'a>, (ReasonCode, &'static str)> {
+        let mut alias = None;
+        for property in publish.properties.iter() {
+            match property {
+                Property::TopicAlias(number) => alias = Some(number),
+                //= [MQTT-3.3.4-6] v5
+                Property::SubscriptionIdentifier(_) => {
+                    return Err((ReasonCode::PROTOCOL_ERROR, "a subscription identifier from a client"));
+                }
+                _ => {}
+            }
+        }
+        let Some(alias) = alias else { return Ok(Topic::Named(publish.topic)) };
+        //= [MQTT-3.2.2-18] [MQTT-3.3.2-9] v5
+        if alias == 0 || alias > settings.topic_alias_max {
+            return Err((ReasonCode::TOPIC_ALIAS_INVALID, "topic alias over Topic Alias Maximum"));
+        }
+        //= [MQTT-3.3.2-7] v5
+        let aliases = self.aliases.get_or_insert_default();
+        if publish.topic.is_empty() {
+            let unknown = (ReasonCode::PROTOCOL_ERROR, "a topic alias that was not set");
+            return aliases.inbound(alias).map(Topic::Alias).ok_or(unknown);
+        }
+        aliases.set_inbound(alias, publish.topic);
+        Ok(Topic::Named(publish.topic))
+    }
+
+    /// Acknowledges a QoS 1 or 2 publication: it is where it must be, or `reason` says why not.
+    //= [MQTT-4.3.2-4] [MQTT-4.3.3-8] v5
+    //= [MQTT-4.3.2-2] [MQTT-4.3.3-2] v3.1.1
+    #[inline]
+    pub fn published(
+        &mut self,
+        qos: QoS,
+        id: PacketId,
+        reason: ReasonCode,
+        what: &str,
+        session: &mut Session,
+        out: &mut impl Out,
+    ) {
+        if qos == QoS::AtLeastOnce {
+            self.completed();
+            self.ack(PacketType::PubAck, id, reason, what, out);
+        } else {
+            if reason.is_error() {
+                //= [MQTT-4.3.3-9] v5
+                session.inbound.remove(id);
+                self.completed();
+            } else if !session.inbound.receive(id) {
+                // The client has given it up meanwhile.
+                return;
+            }
+            self.ack(PacketType::PubRec, id, reason, what, out);
+        }
+    }
+
+    fn completed(&mut self) {
+        self.uncompleted = self.uncompleted.saturating_sub(1);
+    }
+
+    fn ack(&self, kind: PacketType, id: PacketId, reason: ReasonCode, what: &str, out: &mut impl Out) {
+        if reason == ReasonCode::SUCCESS || self.version != Version::V5 {
+            return encode::plain_ack(kind, id, out.buffer());
+        }
+        let mut properties = Vec::new();
+        //= [MQTT-3.1.2-29] [MQTT-3.4.2-2] [MQTT-3.5.2-2] [MQTT-3.6.2-2] [MQTT-3.7.2-2] v5
+        if self.request_problem_information && !what.is_empty() && what.len() + 16 <= self.packet_size_max() {
+            Property::ReasonString(what).encode(&mut properties);
+        }
+        let properties = Properties::from_validated(&properties);
+        encode::ack(kind, &Ack { packet_id: id, reason, properties }, self.version, out.buffer());
+    }
+
+    pub(super) fn puback<'a>(
+        &mut self,
+        ack: Ack<'_>,
+        session: &mut Session,
+        out: &mut impl Out,
+    ) -> Effect<'a> {
+        let Some(outbox) = &mut session.outbox else { return Effect::None };
+        match outbox.state(ack.packet_id) {
+            //= [MQTT-4.3.2-3] v5
+            Some(State::Published(entry)) if entry.qos == QoS::AtLeastOnce => outbox.complete(ack.packet_id),
+            // It acknowledges what is not on its way: harmless, perhaps a repeat.
+            None => return Effect::None,
+            Some(_) => return self.close(ReasonCode::PROTOCOL_ERROR, "PUBACK for a QoS 2 message", out),
+        }
+        Effect::Acknowledged
+    }
+
+    pub(super) fn pubrec<'a>(
+        &mut self,
+        ack: Ack<'_>,
+        session: &mut Session,
+        out: &mut impl Out,
+    ) -> Effect<'a> {
+        let id = ack.packet_id;
+        match session.outbox.as_mut().and_then(|outbox| outbox.state(id)) {
+            Some(State::Published(entry)) if entry.qos == QoS::AtLeastOnce => {
+                return self.close(ReasonCode::PROTOCOL_ERROR, "PUBREC for a QoS 1 message", out);
+            }
+            Some(_) if ack.reason.is_error() => {
+                //= [MQTT-4.4.0-2] [MQTT-4.8.2-6] v5
+                session.outbox().complete(id);
+                return Effect::Acknowledged;
+            }
+            //= [MQTT-4.3.3-4] v5
+            //= [MQTT-4.3.3-1] v3.1.1
+            Some(_) => {
+                session.outbox().release(id);
+                self.ack(PacketType::PubRel, id, ReasonCode::SUCCESS, "", out);
+            }
+            None if ack.reason.is_error() => {}
+            None => self.ack(PacketType::PubRel, id, ReasonCode::PACKET_IDENTIFIER_NOT_FOUND, "", out),
+        }
+        Effect::None
+    }
+
+    //= [MQTT-4.3.3-11] v5
+    pub(super) fn pubrel<'a>(
+        &mut self,
+        ack: Ack<'_>,
+        session: &mut Session,
+        out: &mut impl Out,
+    ) -> Effect<'a> {
+        let known = session.inbound.remove(ack.packet_id);
+        self.completed();
+        let reason = if known { ReasonCode::SUCCESS } else { ReasonCode::PACKET_IDENTIFIER_NOT_FOUND };
+        self.ack(PacketType::PubComp, ack.packet_id, reason, "", out);
+        Effect::None
+    }
+
+    pub(super) fn pubcomp<'a>(
+        &mut self,
+        ack: Ack<'_>,
+        session: &mut Session,
+        out: &mut impl Out,
+    ) -> Effect<'a> {
+        let Some(outbox) = &mut session.outbox else { return Effect::None };
+        match outbox.state(ack.packet_id) {
+            Some(State::Released) => outbox.complete(ack.packet_id),
+            Some(State::Published(_)) => {
+                return self.close(
+                    ReasonCode::PROTOCOL_ERROR,
+                    "PUBCOMP for a message that was not released",
+                    out,
+                );
+            }
+            Some(State::Done) | None => return Effect::None,
+        }
+        Effect::Acknowledged
+    }
+}
