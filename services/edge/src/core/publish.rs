@@ -146,8 +146,8 @@ impl Core {
         publish: &Publish<'_>,
     ) -> Option<(ReasonCode, &'static str)> {
         let from = Some(self.id_of(slot));
-        let routes = if publish.retain {
-            let routes = self.routes_of(slot, topic);
+        let routes = self.routes_of(slot, topic);
+        if publish.retain {
             let message = self.message_of(&routes, publish);
             let ack = self.ack_of(slot, publish);
             match self.publish_retained(&routes.broker, &message, from, ack) {
@@ -167,9 +167,7 @@ impl Core {
             //= [MQTT-4.5.0-1] v3.1.1
             self.route(&routes, &message, from);
             return Some((ReasonCode::SUCCESS, ""));
-        } else {
-            self.routes_of(slot, topic)
-        };
+        }
         if routes.is_empty() {
             return Some((ReasonCode::NO_MATCHING_SUBSCRIBERS, ""));
         }
@@ -196,7 +194,11 @@ impl Core {
             // A QoS 1 message is published anew on a new connection; the state of a QoS 2 message is the session's.
             let slot = match ack.qos {
                 QoS::ExactlyOnce => homed.connection,
-                _ => self.connection_of(ack.connection).map_or(NONE, |_| ack.connection.slot),
+                _ => self
+                    .connection_of(ack.connection)
+                    // One that is being closed has let go of its session: after DISCONNECT nothing may be sent.
+                    .filter(|connection| connection.session == ack.session.slot)
+                    .map_or(NONE, |_| ack.connection.slot),
             };
             self.acknowledge_stored(ack, slot, stored);
         }
