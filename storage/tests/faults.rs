@@ -117,15 +117,20 @@ fn damage(path: &Path, offset: u64) {
     file.write_all_at(&[byte[0] ^ 0x55], offset).unwrap();
 }
 
-#[test]
-fn a_damaged_journal_is_said() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = open(&folder).unwrap();
+/// The journal of a store of a hundred keys that was closed.
+fn journal_of_a_hundred(folder: &tempfile::TempDir) -> PathBuf {
+    let store = open(folder).unwrap();
     for number in 0..100 {
         put(&store.database(), &format!("k{number}"), &"v".repeat(1_000)).unwrap();
     }
     drop(store);
-    let journal = files(folder.path(), ".jnl").pop().unwrap();
+    files(folder.path(), ".jnl").pop().unwrap()
+}
+
+#[test]
+fn a_damaged_journal_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = journal_of_a_hundred(&folder);
     damage(&journal, 20_500);
     let message = message(&folder);
     assert!(message.contains("is corrupted"), "{message}");
@@ -136,12 +141,7 @@ fn a_damaged_journal_is_said() {
 #[test]
 fn a_journal_that_lost_its_end_is_said() {
     let folder = tempfile::tempdir().unwrap();
-    let store = open(&folder).unwrap();
-    for number in 0..100 {
-        put(&store.database(), &format!("k{number}"), &"v".repeat(1_000)).unwrap();
-    }
-    drop(store);
-    let journal = files(folder.path(), ".jnl").pop().unwrap();
+    let journal = journal_of_a_hundred(&folder);
     fs::File::options().write(true).open(journal).unwrap().set_len(50_000).unwrap();
     let refused = message(&folder);
     assert!(refused.contains("is corrupted: commits up to 100 were acknowledged and only"), "{refused}");

@@ -19,8 +19,18 @@ const FORMAT_NEW: &str = "format.new";
 /// A data folder that this process holds the lock of.
 pub(super) struct Folder {
     path: PathBuf,
-    /// Unlocks when it is closed, however the process ends.
-    _lock: File,
+    /// The system unlocks it when the process ends, however that happens.
+    lock: File,
+}
+
+impl Drop for Folder {
+    /// Closing alone would not do at once: a program that is just being started has a copy of the open file for a moment.
+    fn drop(&mut self) {
+        if let Err(error) = self.lock.unlock() {
+            // It is closed right after, which unlocks it too.
+            debug_assert!(false, "unlocking the data folder: {error}");
+        }
+    }
 }
 
 impl Folder {
@@ -33,7 +43,7 @@ impl Folder {
         if format.is_none() && read_format(path)?.is_none() {
             write_format(path).map_err(|error| refused(path, error))?;
         }
-        Ok(Self { path: path.into(), _lock: lock })
+        Ok(Self { path: path.into(), lock })
     }
 
     pub(super) fn path(&self) -> &Path {
