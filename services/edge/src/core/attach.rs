@@ -104,14 +104,14 @@ impl Core {
         let session = std::mem::replace(&mut connection.session, NONE);
         connection.pending = None;
         connection.partial = None;
-        if session != NONE {
-            self.count_ended(session, ended);
-        } else if matches!(ended, Ended::Lost | Ended::WebSocketClosed(_)) {
-            self.counters().refused_closed.add(1);
-        } else if let Ended::Frame(_) = ended {
-            self.counters().refused_frame.add(1);
-        } else if ended == Ended::Slow {
-            self.counters().refused_slow.add(1);
+        let broker = (session != NONE).then(|| self.sessions[session as usize].broker.clone());
+        if broker.is_none() {
+            match ended {
+                Ended::Lost | Ended::WebSocketClosed(_) => self.counters().refused_closed.add(1),
+                Ended::Frame(_) => self.counters().refused_frame.add(1),
+                Ended::Slow => self.counters().refused_slow.add(1),
+                _ => {}
+            }
         }
         let connection = &mut self.connections[slot as usize];
         connection.state = State::Draining;
@@ -140,13 +140,15 @@ impl Core {
                 outbound.push_control(frame);
             }
         }
-        if session != NONE {
+        if let Some(broker) = broker {
             self.detach(session, with_will);
+            // Last, so that who sees the client gone finds its session offline.
+            self.count_ended(&broker, ended);
         }
     }
 
-    fn count_ended(&self, session: u32, ended: Ended) {
-        let counters = self.broker_counters(&self.sessions[session as usize].broker);
+    fn count_ended(&self, broker: &Broker, ended: Ended) {
+        let counters = self.broker_counters(broker);
         counters.connected.sub(1);
         let counter = match ended {
             Ended::Client => &counters.ended_client,
