@@ -10,10 +10,13 @@ export CARGO_TARGET_DIR := $(TARGET)
 
 # Flags for `millrace serve`, such as ARGS="--log-level debug".
 ARGS ?=
+# How often `make torture` kills the server, and the seed of its clients: a new one each time unless set.
+KILLS ?= 100
+SEED ?=
 # How long each fuzz target runs.
 FUZZ_SECONDS ?= 60
 
-.PHONY: run test test-clients lint conformance bench fuzz fmt clean help packages
+.PHONY: run test test-clients lint conformance bench torture fuzz fmt clean help packages
 
 run: ## Build and run the broker (ARGS="--log-level debug" for settings)
 	cargo build --release --package millrace
@@ -21,6 +24,8 @@ run: ## Build and run the broker (ARGS="--log-level debug" for settings)
 
 test: packages ## Run all tests that need no cluster; real clients too
 	cargo test --workspace
+	cargo build --release --package millrace --package millrace-torture
+	"$(TARGET)/release/torture" --millrace-bin "$(TARGET)/release/millrace" --kills 20 --seconds-max 60
 	$(MAKE) --no-print-directory test-clients
 
 CLIENTS := services/millrace/tests/clients/run.sh
@@ -50,9 +55,14 @@ lint: ## Check format, lints, documentation, dependencies and citations
 conformance: ## Which statements of the MQTT standards are proven; fails while one is open
 	cargo run --quiet --package millrace-conformance -- --missing --check
 
-bench: packages ## Measure Millrace beside mosquitto and print the ratios
+bench: packages ## Measure Millrace beside mosquitto, live then durable, and print the ratios
 	cargo build --release
-	cargo run --release --package millrace-loadtests -- compare
+	cargo run --release --package millrace-loadtests -- compare --millrace-bin "$(TARGET)/release/millrace"
+	cargo run --release --package millrace-loadtests -- compare --durable --millrace-bin "$(TARGET)/release/millrace"
+
+torture: ## Kill the server 100 times (KILLS=100 SEED=) and check that nothing acknowledged is lost
+	cargo build --release --package millrace --package millrace-torture
+	"$(TARGET)/release/torture" --millrace-bin "$(TARGET)/release/millrace" --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 
 FUZZ := services/mqtt/fuzz
 fuzz: ## Fuzz each target of the packet decoder for FUZZ_SECONDS (60)

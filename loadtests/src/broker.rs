@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::clock;
 use crate::failure::{Failure, Outcome, While};
-use crate::preset::{BrokerSpec, CONFIG_FILE};
+use crate::preset::{BrokerSpec, CONFIG_FILE, Fsync, Places};
 use crate::procfs::{self, Memory};
 
 const START_SECONDS: f64 = 30.0;
@@ -20,11 +20,20 @@ const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 const SETTLED_LOOKS: u32 = 5;
 const SETTLE_LOOK_MS: u64 = 200;
 const SETTLE_LOOKS_MAX: u32 = 75;
+/// A broker is at rest when it took no more than this of each of so many looks: some wake up without cause.
+const REST_CPU_SECONDS: f64 = 0.002;
+const REST_LOOKS: u32 = 5;
+const REST_LOOK_MS: u64 = 100;
+const REST_LOOKS_MAX: u32 = 100;
 
 /// A running broker.
 pub(crate) struct Broker {
     pub(crate) name: String,
     pub(crate) address: SocketAddr,
+    /// Where its /metrics can be read.
+    pub(crate) http: Option<SocketAddr>,
+    /// What its PUBACK promises.
+    pub(crate) fsync: Fsync,
     pid: u32,
     owned: Option<Owned>,
 }
@@ -32,29 +41,39 @@ pub(crate) struct Broker {
 struct Owned {
     child: Child,
     folder: PathBuf,
+    saves_on_signal: bool,
 }
 
 impl Broker {
     /// Starts a broker on a free port of 127.0.0.1 and waits until it takes connections.
     pub(crate) fn start(spec: &BrokerSpec) -> Outcome<Self> {
         let program = spec.program()?;
-        let port = free_port().during("looking for a free port")?;
-        let folder = fresh_folder()?;
-        if let Some(config) = spec.config(port)? {
+        let places = Places {
+            port: free_port().during("looking for a free port")?,
+            http_port: free_port().during("looking for a free port")?,
+            folder: fresh_folder()?,
+        };
+        let folder = places.folder.clone();
+        if let Some(config) = spec.config(&places)? {
             fs::write(folder.join(CONFIG_FILE), config).during("writing the broker's configuration")?;
         }
         let errors = File::create(folder.join("stderr")).during("creating a file for the broker's errors")?;
         let child = Command::new(&program)
-            .args(spec.arguments(port, &folder))
+            .args(spec.arguments(&places))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(errors)
             .spawn()
             .during(&format!("starting {}", program.display()))?;
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let pid = child.id();
-        let owned = Some(Owned { child, folder });
-        let mut broker = Self { name: spec.name.clone(), address, pid, owned };
+        let on_loopback = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let mut broker = Self {
+            name: spec.name.clone(),
+            address: on_loopback(places.port),
+            http: spec.has_http().then(|| on_loopback(places.http_port)),
+            fsync: spec.fsync(),
+            pid: child.id(),
+            owned: Some(Owned { child, folder, saves_on_signal: spec.saves_on_signal() }),
+        };
         broker.wait_for_port()?;
         Ok(broker)
     }
@@ -62,7 +81,13 @@ impl Broker {
     /// A broker that runs already and is left running.
     pub(crate) fn attach(pid: u32, address: SocketAddr) -> Outcome<Self> {
         procfs::cpu_seconds(pid)?;
-        Ok(Self { name: format!("pid {pid}"), address, pid, owned: None })
+        let name = format!("pid {pid}");
+        Ok(Self { name, address, http: None, fsync: Fsync::Unknown, pid, owned: None })
+    }
+
+    /// Whether it goes on running after the run.
+    pub(crate) fn stays(&self) -> bool {
+        self.owned.is_none()
     }
 
     pub(crate) fn cpu_seconds(&self) -> Outcome<f64> {
@@ -71,6 +96,43 @@ impl Broker {
 
     pub(crate) fn memory(&self) -> Memory {
         procfs::memory(self.pid)
+    }
+
+    pub(crate) fn written_bytes(&self) -> u64 {
+        procfs::written_bytes(self.pid)
+    }
+
+    /// Lets the peak of [`Self::memory`] begin anew.
+    pub(crate) fn reset_peak(&self) {
+        procfs::reset_peak(self.pid);
+    }
+
+    /// Bytes of all it keeps on the disk, once it saved what it saves only now and then; `None` if its folder is
+    /// not known.
+    pub(crate) fn saved_bytes(&self) -> Outcome<Option<u64>> {
+        let Some(owned) = &self.owned else { return Ok(None) };
+        if owned.saves_on_signal {
+            let asked = Command::new("kill").args(["-USR1", &self.pid.to_string()]).status();
+            asked.during("asking the broker to save its database")?;
+            self.rested_cpu_seconds()?;
+        }
+        Ok(Some(procfs::folder_bytes(&owned.folder)))
+    }
+
+    /// Its CPU time once it is at rest: it may still be doing what it was asked for.
+    pub(crate) fn rested_cpu_seconds(&self) -> Outcome<f64> {
+        let mut last = self.cpu_seconds()?;
+        let mut same = 0;
+        for _ in 0..REST_LOOKS_MAX {
+            clock::pause_ms(REST_LOOK_MS);
+            let now = self.cpu_seconds()?;
+            same = if now - last > REST_CPU_SECONDS { 0 } else { same + 1 };
+            last = now;
+            if same >= REST_LOOKS {
+                break;
+            }
+        }
+        Ok(last)
     }
 
     /// Waits until the memory does not change any more, or long enough.

@@ -7,19 +7,18 @@ use crate::broker::Broker;
 use crate::clock;
 use crate::failure::{Failure, Outcome};
 use crate::link::Hello;
+use crate::meter::Meter;
 use crate::procfs;
 use crate::receipts::Faults;
 use crate::report::{Better, Figure, Report};
-use crate::scenario::{Scenario, Settings};
+use crate::scenario::Case;
+use crate::settings::Settings;
 
 /// Opens the connections, lets the broker settle, and looks.
-pub(crate) fn run(settings: &Settings, broker: &Broker) -> Outcome<Report> {
+pub(crate) fn run(case: Case, settings: &Settings, broker: &Broker) -> Outcome<Report> {
     check_descriptors(settings.connections)?;
-    let memory_before = broker.settled_memory();
-    let server_before = broker.cpu_seconds()?;
-    let driver_before = procfs::own_cpu_seconds();
-    let start_ns = clock::now_ns();
-    let deadline_ns = start_ns + clock::seconds_ns(settings.seconds + settings.timeout);
+    let meter = Meter::start_with(broker, broker.settled_memory())?;
+    let deadline_ns = clock::now_ns() + clock::seconds_ns(settings.seconds + settings.timeout);
 
     let mut connections = Vec::with_capacity(settings.connections as usize);
     let mut timed_out = false;
@@ -30,27 +29,13 @@ pub(crate) fn run(settings: &Settings, broker: &Broker) -> Outcome<Report> {
             break;
         }
     }
-    let memory_after = broker.settled_memory();
+    let mut cost = meter.stop()?;
+    cost.memory_after = broker.settled_memory();
     let opened = connections.len() as u64;
-    let grown_kb = memory_after.rss_kb.saturating_sub(memory_before.rss_kb);
-    let value = grown_kb as f64 * 1024.0 / opened as f64;
-    let report = Report {
-        scenario: Scenario::Idle.name(),
-        broker: broker.name.clone(),
-        figure: Figure { name: "bytes_per_connection", unit: "bytes/conn", value, better: Better::Less },
-        extra: Vec::new(),
-        count: opened,
-        wall_seconds: clock::ns_seconds(clock::now_ns() - start_ns),
-        server_cpu_seconds: broker.cpu_seconds()? - server_before,
-        driver_cpu_seconds: procfs::own_cpu_seconds() - driver_before,
-        faults: Faults { closed: closed(&connections), ..Faults::default() },
-        timed_out,
-        latency: None,
-        ack_latency: None,
-        memory_before,
-        memory_after,
-    };
-    Ok(report)
+    let value = cost.rss_bytes_each(opened);
+    let figure = Figure { name: "bytes_per_connection", unit: "bytes/conn", value, better: Better::Less };
+    let faults = Faults { closed: closed(&connections), ..Faults::default() };
+    Ok(Report { faults, timed_out, ..Report::new(case, broker, figure, opened, cost) })
 }
 
 fn open(index: u32, subscribe: bool, broker: &Broker) -> Outcome<TcpStream> {

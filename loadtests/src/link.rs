@@ -1,7 +1,7 @@
 //! One MQTT connection of the driver: opened blocking, run non-blocking.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -169,6 +169,12 @@ impl Link {
                 }
             }
         }
+    }
+
+    /// Nothing more is sent; what the broker sends can still be read.
+    pub(crate) fn end_of_sending(&self) {
+        // It fails only when the broker has closed already, which the next read tells.
+        let _ = self.stream.shutdown(Shutdown::Write);
     }
 
     /// Holds what must follow before anything else is written.

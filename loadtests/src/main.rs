@@ -6,24 +6,35 @@ mod broker;
 mod churn;
 mod clock;
 mod compare;
+mod crowd;
 mod engine;
 mod failure;
 mod floor;
 mod idle;
 mod latency;
 mod link;
+mod meter;
+mod metrics;
+mod offline;
 mod packet;
+mod plan;
+mod population;
+mod populations;
 mod preset;
 mod procfs;
 mod publisher;
 mod receipts;
 mod receiver;
+mod reconnect;
 mod report;
+mod resume;
 mod scenario;
 mod session;
+mod settings;
 mod table;
 mod tally;
 mod traffic;
+mod visit;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -32,11 +43,13 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use broker::Broker;
-use compare::Comparison;
+use compare::{Cell, Comparison};
 use failure::{Failure, Outcome};
+use plan::Plan;
 use preset::BrokerSpec;
 use report::Report;
-use scenario::{Scenario, Settings};
+use scenario::{Case, Scenario};
+use settings::Settings;
 
 /// Measures MQTT brokers by their CPU time.
 #[derive(Parser)]
@@ -62,7 +75,7 @@ enum Task {
 #[derive(Args)]
 struct Single {
     scenario: Scenario,
-    /// millrace, mosquitto, rumqttd, floor, or NAME=COMMAND with {port}, {config} and {dir} filled in.
+    /// millrace, mosquitto, rumqttd, floor, or NAME=COMMAND with {port}, {http_port}, {config} and {dir} filled in.
     #[arg(long, default_value = "millrace", conflicts_with = "pid")]
     broker: String,
     /// A broker that runs already, by its process id; needs --port.
@@ -88,8 +101,11 @@ struct Several {
     /// Scenarios, separated by commas [default: all without persistent sessions].
     #[arg(long, value_delimiter = ',')]
     scenario: Vec<Scenario>,
-    /// Every scenario, those with persistent sessions too.
+    /// The scenarios with persistent sessions.
     #[arg(long, conflicts_with = "scenario")]
+    durable: bool,
+    /// Every scenario, those with persistent sessions too.
+    #[arg(long, conflicts_with_all = ["scenario", "durable"])]
     all: bool,
     /// Runs of each, of which the median is shown.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -144,12 +160,20 @@ fn main() -> ExitCode {
 impl Single {
     fn run(&self) -> Outcome<()> {
         raise_descriptors();
-        let broker = match self.pid.zip(self.port) {
-            Some((pid, port)) => Broker::attach(pid, SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?,
-            None => Broker::start(&self.millrace.spec(&self.broker)?)?,
-        };
-        let report = run_scenario(self.scenario, &self.settings, &broker)?;
-        println!("{}", if self.json { report.json() } else { report.line() });
+        let cases = self.scenario.cases(&self.settings, false);
+        let mut cells = Vec::new();
+        for case in &cases {
+            let broker = match self.pid.zip(self.port) {
+                Some((pid, port)) => Broker::attach(pid, SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?,
+                None => Broker::start(&self.millrace.spec(&self.broker)?)?,
+            };
+            let report = run_case(*case, &self.settings, &broker)?;
+            println!("{}", if self.json { report.json() } else { report.line() });
+            cells.push(vec![Cell { reports: vec![report], failures: Vec::new() }]);
+        }
+        if cases.len() > 1 && !self.json {
+            println!("\n{}", populations::tables(&cases, &[&self.broker], &cells));
+        }
         Ok(())
     }
 }
@@ -159,12 +183,13 @@ impl Several {
         raise_descriptors();
         let scenarios = match self.scenario.as_slice() {
             _ if self.all => Scenario::value_variants(),
+            _ if self.durable => &Scenario::DURABLE,
             [] => &Scenario::LIVE,
             chosen => chosen,
         };
         let comparison = Comparison {
             brokers: self.broker.iter().map(|text| self.millrace.spec(text)).collect::<Outcome<_>>()?,
-            scenarios: scenarios.to_vec(),
+            cases: scenarios.iter().flat_map(|s| s.cases(&self.settings, true)).collect(),
             rounds: self.rounds,
             baseline: self.baseline.clone(),
             json: self.json,
@@ -174,12 +199,15 @@ impl Several {
 }
 
 /// Runs one scenario against a running broker.
-fn run_scenario(scenario: Scenario, settings: &Settings, broker: &Broker) -> Outcome<Report> {
-    match (scenario, scenario.plan(settings)) {
-        (_, Some(plan)) => traffic::run(scenario, plan, settings, broker),
-        (Scenario::Idle, None) => idle::run(settings, broker),
-        (Scenario::Connect, None) => churn::run(settings, broker),
-        (other, None) => Err(Failure::new(format!("{} has no plan", other.name()))),
+fn run_case(case: Case, settings: &Settings, broker: &Broker) -> Outcome<Report> {
+    match (case.scenario, case.sessions, Plan::of(case.scenario, settings)) {
+        (_, _, Some(plan)) => traffic::run(case, plan, settings, broker),
+        (Scenario::Idle, ..) => idle::run(case, settings, broker),
+        (Scenario::Connect, ..) => churn::run(case, settings, broker),
+        (Scenario::OfflineSessions, Some(sessions), _) => offline::run(case, sessions, settings, broker),
+        (Scenario::Resume, Some(sessions), _) => resume::run(case, sessions, settings, broker),
+        (Scenario::Reconnect, Some(sessions), _) => reconnect::run(case, sessions, settings, broker),
+        (other, ..) => Err(Failure::new(format!("{} has no plan", other.name()))),
     }
 }
 

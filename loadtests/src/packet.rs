@@ -14,8 +14,10 @@ const KEEP_ALIVE_SECONDS: u16 = 3600;
 /// A remaining length is at most four bytes of seven bits.
 const REMAINING_LENGTH_BYTES_MAX: usize = 4;
 
+pub(crate) const CONNACK: u8 = 2;
 pub(crate) const PUBLISH: u8 = 3;
 pub(crate) const PUBACK: u8 = 4;
+pub(crate) const SUBACK: u8 = 9;
 
 fn push_remaining_length(out: &mut Vec<u8>, mut length: usize) {
     loop {

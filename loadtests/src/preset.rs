@@ -1,15 +1,42 @@
 //! Brokers the driver knows how to start, and how to start any other.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::failure::{Failure, Outcome, While};
 
-/// A broker by name and command line. `{port}`, `{config}` and `{dir}` stand for the port to listen on, a
-/// configuration file written by the driver, and an empty folder of this run.
+/// A broker by name and command line. `{port}`, `{http_port}`, `{config}` and `{dir}` stand for the port to listen
+/// on, the port of its /metrics, a configuration file written by the driver, and an empty folder of this run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BrokerSpec {
     pub(crate) name: String,
     command: Vec<String>,
+}
+
+/// What stands behind the PUBACK of a message for a persistent session: known of the presets, not measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fsync {
+    BeforePuback,
+    /// ... and what is done instead.
+    No(&'static str),
+    Unknown,
+}
+
+impl fmt::Display for Fsync {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BeforePuback => f.write_str("yes"),
+            Self::No(instead) => write!(f, "no ({instead})"),
+            Self::Unknown => f.write_str("not known"),
+        }
+    }
+}
+
+/// Where one run of a broker listens and keeps its files.
+pub(crate) struct Places {
+    pub(crate) port: u16,
+    pub(crate) http_port: u16,
+    pub(crate) folder: PathBuf,
 }
 
 /// Folders that hold servers and are often missing in a user's PATH.
@@ -18,12 +45,15 @@ const SERVER_FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 /// rumqttd knows the format by the ending; mosquitto takes any.
 pub(crate) const CONFIG_FILE: &str = "broker.toml";
 
-/// As the scenarios want it: no limit, no log, no delay, on loopback alone.
+/// As the scenarios want it: no limit, no log, no delay, on loopback alone. Its database is on, so that the scenarios
+/// with persistent sessions are about what it can do; during a run it is not written.
 const MOSQUITTO_CONFIG: &str = "\
 listener {port} 127.0.0.1
 allow_anonymous true
 max_queued_messages 0
 set_tcp_nodelay true
+persistence true
+persistence_location {dir}/
 log_dest none
 user root
 ";
@@ -73,19 +103,13 @@ impl BrokerSpec {
     }
 
     /// The arguments with their placeholders filled in.
-    pub(crate) fn arguments(&self, port: u16, folder: &Path) -> Vec<String> {
-        let config = folder.join(CONFIG_FILE);
-        let fill = |word: &String| {
-            word.replace("{port}", &port.to_string())
-                .replace("{config}", &config.to_string_lossy())
-                .replace("{dir}", &folder.to_string_lossy())
-        };
-        self.command[1..].iter().map(fill).collect()
+    pub(crate) fn arguments(&self, places: &Places) -> Vec<String> {
+        self.command[1..].iter().map(|word| fill(word, places)).collect()
     }
 
     /// What `{config}` is to contain; `None` if the command line does not ask for it.
-    pub(crate) fn config(&self, port: u16) -> Outcome<Option<String>> {
-        if !self.command.iter().any(|w| w.contains("{config}")) {
+    pub(crate) fn config(&self, places: &Places) -> Outcome<Option<String>> {
+        if !self.has_config() {
             return Ok(None);
         }
         let template = match self.name.as_str() {
@@ -96,8 +120,42 @@ impl BrokerSpec {
                 return Err(Failure::new(what));
             }
         };
-        Ok(Some(template.replace("{port}", &port.to_string())))
+        Ok(Some(fill(template, places)))
     }
+
+    /// What its PUBACK promises, as far as the driver wrote the configuration.
+    pub(crate) fn fsync(&self) -> Fsync {
+        match self.name.as_str() {
+            "millrace" => Fsync::BeforePuback,
+            "floor" => Fsync::No("it keeps nothing"),
+            name if name.starts_with("mosquitto") && self.has_config() => {
+                Fsync::No("it saves its database every 30 minutes and when it ends")
+            }
+            name if name.starts_with("rumqttd") && self.has_config() => Fsync::No("it keeps all in memory"),
+            _ => Fsync::Unknown,
+        }
+    }
+
+    /// Whether SIGUSR1 makes it save what it would save only now and then. It ends other programs.
+    pub(crate) fn saves_on_signal(&self) -> bool {
+        self.name.starts_with("mosquitto") && self.has_config()
+    }
+
+    /// Whether it was told to offer /metrics.
+    pub(crate) fn has_http(&self) -> bool {
+        self.command.iter().any(|word| word.contains("{http_port}"))
+    }
+
+    fn has_config(&self) -> bool {
+        self.command.iter().any(|word| word.contains("{config}"))
+    }
+}
+
+fn fill(text: &str, places: &Places) -> String {
+    text.replace("{port}", &places.port.to_string())
+        .replace("{http_port}", &places.http_port.to_string())
+        .replace("{config}", &places.folder.join(CONFIG_FILE).to_string_lossy())
+        .replace("{dir}", &places.folder.to_string_lossy())
 }
 
 fn preset(name: &str, millrace_bin: &Path, millrace_args: &str) -> Outcome<Vec<String>> {
@@ -109,7 +167,8 @@ fn preset(name: &str, millrace_bin: &Path, millrace_args: &str) -> Outcome<Vec<S
             Ok(vec![this.to_string_lossy().into_owned(), "floor".into(), "--port".into(), "{port}".into()])
         }
         "millrace" => {
-            let listen = "serve --data-dir {dir}/data --mqtt-listen 127.0.0.1:{port} --ws-listen off --http-listen off";
+            let listen = "serve --data-dir {dir}/data --mqtt-listen 127.0.0.1:{port} --ws-listen off \
+                          --http-listen 127.0.0.1:{http_port}";
             let mut command = vec![millrace_bin.to_string_lossy().into_owned()];
             command.extend(words(listen)?);
             command.extend(words(millrace_args)?);
@@ -158,20 +217,36 @@ mod tests {
         assert!(words("a 'b").is_err());
     }
 
+    fn places() -> Places {
+        Places { port: 1234, http_port: 5678, folder: "/x".into() }
+    }
+
     #[test]
     fn placeholders_are_filled() {
-        let spec = parse("mosquitto=mosquitto -p {port} -c {config}").unwrap();
-        let arguments = spec.arguments(1234, Path::new("/x"));
-        assert_eq!(arguments, ["-p", "1234", "-c", "/x/broker.toml"]);
-        assert!(spec.config(1234).unwrap().unwrap().contains("listener 1234 127.0.0.1"));
+        let spec = parse("mosquitto=mosquitto -p {port} -c {config} -h {http_port}").unwrap();
+        assert_eq!(spec.arguments(&places()), ["-p", "1234", "-c", "/x/broker.toml", "-h", "5678"]);
+        let config = spec.config(&places()).unwrap().unwrap();
+        assert!(config.contains("listener 1234 127.0.0.1"));
+        assert!(config.contains("persistence_location /x/\n"));
+        assert!(spec.has_http());
     }
 
     #[test]
     fn the_millrace_preset_takes_its_program_and_extra_arguments() {
         let spec = parse("millrace").unwrap();
         assert_eq!(spec.command[0], "bin/millrace");
-        assert!(spec.arguments(1, Path::new("/x")).ends_with(&["--workers".to_owned(), "1".to_owned()]));
-        assert_eq!(spec.config(1).unwrap(), None);
+        let arguments = spec.arguments(&places());
+        assert!(arguments.ends_with(&["--workers".to_owned(), "1".to_owned()]));
+        assert!(arguments.contains(&"/x/data".to_owned()));
+        assert_eq!(spec.config(&places()).unwrap(), None);
+    }
+
+    #[test]
+    fn only_what_the_driver_set_up_itself_is_known_to_promise_something() {
+        assert_eq!(parse("millrace").unwrap().fsync(), Fsync::BeforePuback);
+        assert!(matches!(parse("mosquitto").unwrap().fsync(), Fsync::No(_)));
+        let own = parse("mosquitto=mosquitto -p {port}").unwrap();
+        assert_eq!((own.fsync(), own.saves_on_signal()), (Fsync::Unknown, false));
     }
 
     #[test]
@@ -179,7 +254,7 @@ mod tests {
         for text in ["", "=x", "x=", "nosuchbroker"] {
             assert!(parse(text).is_err(), "{text}");
         }
-        assert!(parse("other=prog -c {config}").unwrap().config(1).is_err());
+        assert!(parse("other=prog -c {config}").unwrap().config(&places()).is_err());
         assert!(parse("x=/no/such/program").unwrap().program().is_err());
     }
 }

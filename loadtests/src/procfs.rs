@@ -1,6 +1,8 @@
-//! CPU time, memory and limits of processes, mostly from /proc.
+//! CPU time, memory, disk use and limits of processes, mostly from /proc.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use crate::failure::{Failure, Outcome};
 
@@ -8,6 +10,9 @@ use crate::failure::{Failure, Outcome};
 const TICKS_PER_SECOND: f64 = 100.0;
 /// The least CPU time that can be told from none.
 pub(crate) const TICK_SECONDS: f64 = 1.0 / TICKS_PER_SECOND;
+
+/// In which `stat` counts what a file takes, whatever the file system.
+const DISK_BLOCK_BYTES: u64 = 512;
 
 /// Descriptors the driver and the broker need beside their connections.
 const SPARE_DESCRIPTORS: usize = 500;
@@ -27,6 +32,8 @@ pub(crate) struct Memory {
     pub(crate) rss_kb: u64,
     /// The anonymous part: without mapped program and library files.
     pub(crate) anon_kb: u64,
+    /// The most that was resident since [`reset_peak`], or ever.
+    pub(crate) peak_kb: u64,
 }
 
 fn parse_stat(text: &str) -> Option<Stat> {
@@ -42,11 +49,8 @@ fn parse_stat(text: &str) -> Option<Stat> {
 }
 
 fn parse_memory(status: &str) -> Memory {
-    let kb = |name: &str| {
-        let line = status.lines().find_map(|l| l.strip_prefix(name));
-        line.and_then(|l| l.split_ascii_whitespace().next()?.parse().ok()).unwrap_or(0)
-    };
-    Memory { rss_kb: kb("VmRSS:"), anon_kb: kb("RssAnon:") }
+    let kb = |name: &str| number_after(status, name).unwrap_or(0);
+    Memory { rss_kb: kb("VmRSS:"), anon_kb: kb("RssAnon:"), peak_kb: kb("VmHWM:") }
 }
 
 fn stat(pid: &str) -> Option<Stat> {
@@ -77,13 +81,31 @@ pub(crate) fn cpu_seconds(root: u32) -> Outcome<f64> {
     if tree.is_empty() {
         return Err(Failure::new(format!("process {root} is gone: the broker stopped during the run")));
     }
-    let ticks: u64 = tree.iter().map(|(_, s)| s.own_ticks + s.reaped_ticks).sum();
-    Ok(ticks as f64 / TICKS_PER_SECOND)
+    Ok(tree.iter().map(|(pid, stat)| stat.cpu_seconds(&pid.to_string())).sum())
 }
 
 /// User and system time of this process without its children, in seconds.
 pub(crate) fn own_cpu_seconds() -> f64 {
-    stat("self").map_or(0.0, |s| s.own_ticks as f64 / TICKS_PER_SECOND)
+    stat("self").map_or(0.0, |s| Stat { reaped_ticks: 0, ..s }.cpu_seconds("self"))
+}
+
+impl Stat {
+    /// The ticks round down, and the finer clock of the scheduler forgets threads that ended: the larger is nearer
+    /// to the truth.
+    fn cpu_seconds(self, pid: &str) -> f64 {
+        let own = self.own_ticks as f64 / TICKS_PER_SECOND;
+        own.max(threads_seconds(pid)) + self.reaped_ticks as f64 / TICKS_PER_SECOND
+    }
+}
+
+/// Time that the threads a process has now were on a CPU; 0 where the kernel does not tell.
+fn threads_seconds(pid: &str) -> f64 {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let on_cpu_ns = |thread: fs::DirEntry| {
+        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split_ascii_whitespace().next()?.parse::<u64>().ok()
+    };
+    threads.filter_map(on_cpu_ns).sum::<u64>() as f64 / 1e9
 }
 
 /// Resident memory of a process and its children.
@@ -93,8 +115,46 @@ pub(crate) fn memory(root: u32) -> Memory {
         let one = parse_memory(&fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default());
         sum.rss_kb += one.rss_kb;
         sum.anon_kb += one.anon_kb;
+        sum.peak_kb += one.peak_kb;
     }
     sum
+}
+
+/// Lets the peak of the memory begin anew. Where the kernel does not offer it, the peak is that since the start.
+pub(crate) fn reset_peak(root: u32) {
+    for (pid, _) in tree(root) {
+        let _ = fs::write(format!("/proc/{pid}/clear_refs"), "5");
+    }
+}
+
+/// Bytes that a process and its children made the kernel write to disks, so far; 0 where that is not told.
+pub(crate) fn written_bytes(root: u32) -> u64 {
+    let io = |pid: u32| fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
+    tree(root).iter().filter_map(|(pid, _)| number_after(&io(*pid), "write_bytes:")).sum()
+}
+
+/// KiB of memory that this machine could still give.
+pub(crate) fn available_kb() -> u64 {
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    number_after(&meminfo, "MemAvailable:").unwrap_or(0)
+}
+
+/// Bytes on the disk of all files in a folder, as `du` counts them.
+pub(crate) fn folder_bytes(folder: &Path) -> u64 {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let size = |entry: fs::DirEntry| match entry.metadata() {
+        Ok(meta) if meta.is_dir() => folder_bytes(&entry.path()),
+        Ok(meta) => meta.blocks() * DISK_BLOCK_BYTES,
+        // Gone since the folder was listed.
+        Err(_) => 0,
+    };
+    entries.map(size).sum()
+}
+
+/// The first number of the line that begins with `name`.
+fn number_after(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
 }
 
 /// Connections this process may hold, and a broker it starts, which inherits its limit of open files.
@@ -115,9 +175,21 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_read_from_its_two_lines() {
-        let status = "Name:\tx\nVmRSS:\t  5120 kB\nRssAnon:\t  1024 kB\nRssFile:\t 9 kB\n";
-        assert_eq!(parse_memory(status), Memory { rss_kb: 5120, anon_kb: 1024 });
+    fn memory_is_read_from_its_lines() {
+        let status = "Name:\tx\nVmHWM:\t  6000 kB\nVmRSS:\t  5120 kB\nRssAnon:\t  1024 kB\nRssFile:\t 9 kB\n";
+        assert_eq!(parse_memory(status), Memory { rss_kb: 5120, anon_kb: 1024, peak_kb: 6000 });
+    }
+
+    #[test]
+    fn a_folder_is_as_large_as_its_files() {
+        let folder = std::env::temp_dir().join(format!("mqttload-du-{}", std::process::id()));
+        fs::create_dir_all(folder.join("inner")).unwrap();
+        fs::write(folder.join("inner/file"), vec![7; 100_000]).unwrap();
+        let bytes = folder_bytes(&folder);
+        fs::remove_dir_all(&folder).unwrap();
+        // Some file systems allocate late; none may count the file twice.
+        assert!(bytes < 200_000, "{bytes}");
+        assert_eq!(folder_bytes(&folder), 0);
     }
 
     #[test]

@@ -15,8 +15,10 @@ pub(crate) struct Faults {
     pub(crate) unacked: u64,
     /// PUBACKs that were not the next one due.
     pub(crate) acks_disordered: u64,
-    /// Connections the broker closed during the run.
+    /// Connections the broker closed during the run, or did not answer.
     pub(crate) closed: u64,
+    /// Persistent sessions that were not there any more.
+    pub(crate) forgotten: u64,
 }
 
 impl Faults {
@@ -28,6 +30,7 @@ impl Faults {
         self.unacked += other.unacked;
         self.acks_disordered += other.acks_disordered;
         self.closed += other.closed;
+        self.forgotten += other.forgotten;
     }
 
     pub(crate) fn any(self) -> bool {
@@ -73,6 +76,11 @@ impl Receipts {
     /// One more than the highest sequence number received: what the publisher need not wait for any more.
     pub(crate) fn reach(&self) -> u32 {
         self.reach
+    }
+
+    /// Different sequence numbers received.
+    pub(crate) fn distinct(&self) -> u32 {
+        self.distinct
     }
 
     /// What is wrong, given that sequence numbers 0 to `sent - 1` were sent.

@@ -1,10 +1,17 @@
 //! What a run found, as a line of JSON or a line to read.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
+use crate::broker::Broker;
 use crate::latency::Percentiles;
-use crate::procfs::Memory;
+use crate::meter::Cost;
+use crate::preset::Fsync;
 use crate::receipts::Faults;
+use crate::scenario::Case;
+
+/// What is added to a promise that the counters of the kernel do not bear out.
+pub(crate) const BELIED: &str = " (**but it wrote nothing to a disk**)";
 
 /// Whether more or less of the figure is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,22 +33,20 @@ pub(crate) struct Figure {
 
 /// One scenario run once against one broker.
 pub(crate) struct Report {
-    pub(crate) scenario: String,
+    pub(crate) case: Case,
     pub(crate) broker: String,
+    /// What the broker's PUBACK promises.
+    pub(crate) fsync: Fsync,
     pub(crate) figure: Figure,
     /// Numbers beside it that only this scenario has, by their names in JSON.
-    pub(crate) extra: Vec<(&'static str, f64)>,
-    /// What the figure counts: deliveries, acknowledged publishes, connections.
+    pub(crate) extra: Vec<(Cow<'static, str>, f64)>,
+    /// What the figure counts: deliveries, acknowledged publishes, connections, sessions.
     pub(crate) count: u64,
-    pub(crate) wall_seconds: f64,
-    pub(crate) server_cpu_seconds: f64,
-    pub(crate) driver_cpu_seconds: f64,
+    pub(crate) cost: Cost,
     pub(crate) faults: Faults,
     pub(crate) timed_out: bool,
     pub(crate) latency: Option<Percentiles>,
     pub(crate) ack_latency: Option<Percentiles>,
-    pub(crate) memory_before: Memory,
-    pub(crate) memory_after: Memory,
 }
 
 enum Value {
@@ -52,17 +57,47 @@ enum Value {
 }
 
 impl Report {
-    fn fields(&self) -> Vec<(&'static str, Value)> {
+    /// Without faults and latencies.
+    pub(crate) fn new(case: Case, broker: &Broker, figure: Figure, count: u64, cost: Cost) -> Self {
+        Self {
+            case,
+            broker: broker.name.clone(),
+            fsync: broker.fsync,
+            figure,
+            extra: Vec::new(),
+            count,
+            cost,
+            faults: Faults::default(),
+            timed_out: false,
+            latency: None,
+            ack_latency: None,
+        }
+    }
+
+    /// One of the numbers that only this scenario has.
+    pub(crate) fn extra(&self, name: &str) -> Option<f64> {
+        self.extra.iter().find(|(other, _)| other == name).map(|(_, value)| *value)
+    }
+
+    /// It is said to store before it acknowledges, and wrote nothing.
+    pub(crate) fn belies_its_promise(&self) -> bool {
+        let promised = self.fsync == Fsync::BeforePuback && self.case.scenario.stores_messages();
+        promised && self.count > 0 && self.cost.written_bytes == 0
+    }
+
+    fn fields(&self) -> Vec<(&str, Value)> {
         use Value::{Flag, Real, Text, Whole};
+        let cost = &self.cost;
         let mut fields = vec![
-            ("scenario", Text(self.scenario.clone())),
+            ("scenario", Text(self.case.scenario.name())),
             ("broker", Text(self.broker.clone())),
             (self.figure.name, Real(self.figure.value)),
             ("count", Whole(self.count)),
-            ("wall_s", Real(self.wall_seconds)),
-            ("server_cpu_s", Real(self.server_cpu_seconds)),
-            ("driver_cpu_s", Real(self.driver_cpu_seconds)),
-            ("driver_us_each", Real(self.driver_us_each())),
+            ("wall_s", Real(cost.wall_seconds)),
+            ("server_cpu_s", Real(cost.server_cpu_seconds)),
+            ("driver_cpu_s", Real(cost.driver_cpu_seconds)),
+            ("driver_us_each", Real(cost.driver_us_each(self.count))),
+            ("disk_bytes_each", Real(cost.written_bytes_each(self.count))),
             ("lost", Whole(self.faults.lost)),
             ("repeated", Whole(self.faults.repeated)),
             ("disordered", Whole(self.faults.disordered)),
@@ -70,17 +105,21 @@ impl Report {
             ("unacked", Whole(self.faults.unacked)),
             ("acks_disordered", Whole(self.faults.acks_disordered)),
             ("closed", Whole(self.faults.closed)),
+            ("forgotten", Whole(self.faults.forgotten)),
             ("timed_out", Flag(self.timed_out)),
-            ("rss_before_kb", Whole(self.memory_before.rss_kb)),
-            ("rss_after_kb", Whole(self.memory_after.rss_kb)),
-            ("rss_anon_before_kb", Whole(self.memory_before.anon_kb)),
-            ("rss_anon_after_kb", Whole(self.memory_after.anon_kb)),
+            ("rss_before_kb", Whole(cost.memory_before.rss_kb)),
+            ("rss_after_kb", Whole(cost.memory_after.rss_kb)),
+            ("rss_anon_before_kb", Whole(cost.memory_before.anon_kb)),
+            ("rss_anon_after_kb", Whole(cost.memory_after.anon_kb)),
         ];
+        if self.case.scenario.is_durable() {
+            fields.push(("fsync_before_puback", Text(self.fsync.to_string())));
+        }
         let latencies = [
             (["p50_us", "p99_us", "p999_us"], self.latency),
             (["ack_p50_us", "ack_p99_us", "ack_p999_us"], self.ack_latency),
         ];
-        fields.extend(self.extra.iter().map(|(name, value)| (*name, Real(*value))));
+        fields.extend(self.extra.iter().map(|(name, value)| (name.as_ref(), Real(*value))));
         for (names, percentiles) in latencies {
             let Some(p) = percentiles else { continue };
             let us = [p.p50_ns, p.p99_ns, p.p999_ns].map(|ns| Real(ns as f64 / 1000.0));
@@ -89,23 +128,20 @@ impl Report {
         fields
     }
 
-    /// Microseconds of the driver's own CPU for each thing counted: well below the broker's, or the driver
-    /// is the bottleneck.
-    pub(crate) fn driver_us_each(&self) -> f64 {
-        self.driver_cpu_seconds * 1e6 / (self.count.max(1) as f64)
-    }
-
     /// One JSON object on one line.
     pub(crate) fn json(&self) -> String {
         let members: Vec<String> = self
             .fields()
             .into_iter()
-            .map(|(name, value)| match value {
-                Value::Text(text) => format!("\"{name}\":{}", json_string(&text)),
-                Value::Whole(n) => format!("\"{name}\":{n}"),
-                Value::Real(r) if r.is_finite() => format!("\"{name}\":{}", (r * 1000.0).round() / 1000.0),
-                Value::Real(_) => format!("\"{name}\":null"),
-                Value::Flag(flag) => format!("\"{name}\":{flag}"),
+            .map(|(name, value)| {
+                let value = match value {
+                    Value::Text(text) => json_string(&text),
+                    Value::Whole(n) => n.to_string(),
+                    Value::Real(r) if r.is_finite() => ((r * 1000.0).round() / 1000.0).to_string(),
+                    Value::Real(_) => "null".into(),
+                    Value::Flag(flag) => flag.to_string(),
+                };
+                format!("{}:{value}", json_string(name))
             })
             .collect();
         format!("{{{}}}", members.join(","))
@@ -116,14 +152,14 @@ impl Report {
         let mut line = format!(
             "{} {}: {} {}; {} in {:.2} s, CPU server {:.2} s, driver {:.2} s ({:.2} µs each)",
             self.broker,
-            self.scenario,
+            self.case.name(),
             short(self.figure.value),
             self.figure.unit,
             self.count,
-            self.wall_seconds,
-            self.server_cpu_seconds,
-            self.driver_cpu_seconds,
-            self.driver_us_each(),
+            self.cost.wall_seconds,
+            self.cost.server_cpu_seconds,
+            self.cost.driver_cpu_seconds,
+            self.cost.driver_us_each(self.count),
         );
         for (name, percentiles) in [("latency", self.latency), ("PUBACK", self.ack_latency)] {
             if let Some(p) = percentiles {
@@ -132,10 +168,15 @@ impl Report {
             }
         }
         for (name, value) in &self.extra {
-            let _ = write!(line, "; {name} {value:.1}");
+            let _ = write!(line, "; {name} {}", short(*value));
         }
-        let (before, after) = (self.memory_before.rss_kb, self.memory_after.rss_kb);
+        let (before, after) = (self.cost.memory_before.rss_kb, self.cost.memory_after.rss_kb);
         let _ = write!(line, "; RSS {before} to {after} KiB");
+        if self.case.scenario.is_durable() {
+            let bytes = short(self.cost.written_bytes_each(self.count));
+            let belied = if self.belies_its_promise() { BELIED } else { "" };
+            let _ = write!(line, "; disk {bytes} bytes each; fsync before PUBACK: {}{belied}", self.fsync);
+        }
         line.push_str(&self.troubles());
         line
     }
@@ -150,6 +191,7 @@ impl Report {
             ("not acknowledged", self.faults.unacked),
             ("PUBACKs out of order", self.faults.acks_disordered),
             ("connections closed", self.faults.closed),
+            ("sessions forgotten", self.faults.forgotten),
             ("TIMED OUT", u64::from(self.timed_out)),
         ];
         let mut text = String::new();
@@ -196,6 +238,7 @@ pub(crate) fn short(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scenario::Scenario;
 
     #[test]
     fn numbers_are_shortened_to_three_digits() {
@@ -212,23 +255,28 @@ mod tests {
         let latency = Percentiles { p50_ns: 1500, p99_ns: 2_000_000, p999_ns: 3 };
         let faults = Faults { lost: 3, ..Faults::default() };
         let report = Report {
-            scenario: "idle".into(),
+            case: Case { scenario: Scenario::Resume, sessions: Some(4) },
             broker: "a\"b\n".into(),
+            fsync: Fsync::No("x"),
             figure,
-            extra: Vec::new(),
+            extra: vec![("own{a=\"b\"}".into(), 2.0)],
             count: 4,
-            wall_seconds: 0.5,
-            server_cpu_seconds: 0.0,
-            driver_cpu_seconds: 0.25,
+            cost: Cost { written_bytes: 10, ..Cost::default() },
             faults,
             timed_out: true,
             latency: Some(latency),
             ack_latency: None,
-            memory_before: Memory::default(),
-            memory_after: Memory::default(),
         };
         let json = report.json();
-        for part in ["\"broker\":\"a\\\"b\\u000a\"", "\"per_cpu_s\":null", "\"lost\":3", "\"p50_us\":1.5"] {
+        for part in [
+            "\"broker\":\"a\\\"b\\u000a\"",
+            "\"per_cpu_s\":null",
+            "\"lost\":3",
+            "\"p50_us\":1.5",
+            r#""own{a=\"b\"}":2,"#,
+            "\"disk_bytes_each\":2.5,",
+            "\"fsync_before_puback\":\"no (x)\"",
+        ] {
             assert!(json.contains(part), "{part} in {json}");
         }
         assert!(!json.contains("ack_p50"));

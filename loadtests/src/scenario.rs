@@ -1,9 +1,8 @@
-//! The scenarios: who sends to whom, how fast, what is counted, and what Millrace is to reach.
+//! The scenarios: their names, their sizes, and what Millrace is to reach.
 
-use clap::{Args, ValueEnum};
+use clap::ValueEnum;
 
-use crate::engine::Pace;
-use crate::publisher::WINDOW_MAX;
+use crate::settings::Settings;
 
 /// What is run against a broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -24,93 +23,39 @@ pub(crate) enum Scenario {
     FaninQos0,
     /// Many publishers to one subscriber, QoS 1, each publisher waiting for its PUBACK.
     FaninQos1,
+    /// Persistent sessions, subscribers offline, QoS 1: each publisher waits for its PUBACK; counts those.
+    DurablePublishClosed,
     /// Persistent sessions, subscribers offline, QoS 1: counts acknowledged publishes.
     DurablePublish,
     /// Persistent sessions: deliveries after the subscribers come back.
     DurableDrain,
+    /// Persistent sessions, subscribers online, QoS 1: the next message after PUBACK and delivery of the last.
+    DurableOnlineClosed,
     /// Persistent sessions, subscribers online, QoS 1.
     DurableOnline,
+    /// Very many persistent sessions, offline, all on one filter: what they cost, and what a publish to them does.
+    OfflineSessions,
+    /// Very many persistent sessions come back to a backlog each.
+    Resume,
+    /// Persistent sessions without a backlog come back, and all stay.
+    Reconnect,
 }
 
-/// How large and how long.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct Settings {
-    /// Seconds that publishers send in each run.
-    #[arg(long, default_value_t = 5.0)]
-    pub(crate) seconds: f64,
-    /// Pairs; publishers of the fan-in and durable scenarios.
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=9000))]
-    pub(crate) pairs: u32,
-    /// Subscribers of the fan-out.
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=19_000))]
-    pub(crate) subscribers: u32,
-    /// Connections of `idle`.
-    #[arg(long, default_value_t = 18_000, value_parser = clap::value_parser!(u32).range(1..=900_000))]
-    pub(crate) connections: u32,
-    /// With `idle`: one subscription for each connection.
-    #[arg(long)]
-    pub(crate) subscribe: bool,
-    /// Connects of `connect`, at most.
-    #[arg(long, default_value_t = 30_000, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) connects: u32,
-    /// Messages in flight, or with `connect` connections under way, instead of the scenario's own number; 0
-    /// lifts the limit of a QoS 0 scenario.
-    #[arg(long)]
-    pub(crate) window: Option<u32>,
-    /// Messages a publisher gives to the socket in one write, at most. Large ones flatter brokers that pass on
-    /// whole reads.
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub(crate) batch: u32,
-    /// Bytes of a payload; the first 16 carry the driver's stamp.
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(16..=60_000))]
-    pub(crate) payload_bytes: u32,
-    /// Messages published in a run, at most.
-    #[arg(long, default_value_t = 50_000_000)]
-    pub(crate) messages: u64,
-    /// Without a delivery or acknowledgement for so many seconds, the rest counts as lost.
-    #[arg(long, default_value_t = 2.0)]
-    pub(crate) quiet_seconds: f64,
-    /// Seconds a run may take beyond those of sending; then it ends with what it has.
-    #[arg(long, default_value_t = 60.0)]
-    pub(crate) timeout: f64,
-    /// Threads of the driver among which pairs are split; fan-in and fan-out always run on one.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub(crate) threads: u32,
+/// What Millrace is to reach.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Target {
+    /// Of mosquitto 2.0's figure in the same run.
+    Ratio(f64),
+    /// In the unit of the figure.
+    AtMost(f64),
 }
 
-/// Who receives what.
+/// A scenario at one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
-    Pairs,
-    FanOut,
-    FanIn,
-}
-
-/// How long the receivers' sessions live, and where the receivers are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sessions {
-    /// End with the connection.
-    Clean,
-    /// Persistent, receivers connected.
-    Online,
-    /// Persistent, receivers away during the run.
-    Offline,
-    /// Persistent, receivers away while publishing, which is not measured, and back in the run.
-    Returning,
-}
-
-/// A scenario in which messages flow.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
-    pub(crate) shape: Shape,
-    pub(crate) publishers: u32,
-    pub(crate) receivers: u32,
-    pub(crate) qos: u8,
-    pub(crate) pace: Pace,
-    /// Unacknowledged publishes of each publisher at QoS 1.
-    pub(crate) ack_window: Option<u32>,
-    pub(crate) sessions: Sessions,
-    pub(crate) measure_latency: bool,
+pub(crate) struct Case {
+    pub(crate) scenario: Scenario,
+    /// Persistent sessions, in the scenarios about those.
+    pub(crate) sessions: Option<u32>,
 }
 
 impl Scenario {
@@ -126,77 +71,98 @@ impl Scenario {
         Self::FaninQos1,
     ];
 
+    /// Those with persistent sessions.
+    pub(crate) const DURABLE: [Self; 8] = [
+        Self::DurablePublishClosed,
+        Self::DurablePublish,
+        Self::DurableDrain,
+        Self::DurableOnlineClosed,
+        Self::DurableOnline,
+        Self::OfflineSessions,
+        Self::Resume,
+        Self::Reconnect,
+    ];
+
     /// Its name on the command line.
     pub(crate) fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned())
     }
 
-    /// What Millrace's figure is to be of mosquitto 2.0's in the same run: the project's first target. The
-    /// live ones and the durable ones come from its tables; connects have a goal in microseconds instead.
-    pub(crate) fn target_ratio(self) -> Option<f64> {
+    /// Whether it has persistent sessions.
+    pub(crate) fn is_durable(self) -> bool {
+        Self::DURABLE.contains(&self)
+    }
+
+    /// Whether messages for persistent sessions are published in its measured part.
+    pub(crate) fn stores_messages(self) -> bool {
+        matches!(
+            self,
+            Self::DurablePublishClosed
+                | Self::DurablePublish
+                | Self::DurableOnlineClosed
+                | Self::DurableOnline
+                | Self::OfflineSessions
+        )
+    }
+
+    /// The project's first target. Connects have a goal in microseconds that depends on what they prove, and what
+    /// has no figure of another broker to be compared with has none.
+    pub(crate) fn target(self) -> Option<Target> {
         match self {
-            Self::Idle => Some(1.0),
-            Self::Connect => None,
-            Self::Qos1Closed => Some(1.2),
-            Self::Qos0Flood => Some(18.0),
-            Self::Qos0Window => Some(11.0),
-            Self::Fanout => Some(20.0),
-            Self::FaninQos0 => Some(14.0),
-            Self::FaninQos1 => Some(2.1),
-            Self::DurablePublish => Some(100.0 / 96.0),
-            Self::DurableDrain => Some(150.0 / 108.0),
-            Self::DurableOnline => Some(80.0 / 52.0),
+            Self::Idle => Some(Target::Ratio(1.0)),
+            Self::Qos1Closed => Some(Target::Ratio(1.2)),
+            Self::Qos0Flood => Some(Target::Ratio(18.0)),
+            Self::Qos0Window => Some(Target::Ratio(11.0)),
+            Self::Fanout => Some(Target::Ratio(20.0)),
+            Self::FaninQos0 => Some(Target::Ratio(14.0)),
+            Self::FaninQos1 => Some(Target::Ratio(2.1)),
+            Self::DurablePublish => Some(Target::Ratio(100.0 / 96.0)),
+            Self::DurableDrain => Some(Target::Ratio(150.0 / 108.0)),
+            Self::DurableOnline => Some(Target::Ratio(80.0 / 52.0)),
+            // 2 s for 18,000 sessions.
+            Self::Reconnect => Some(Target::AtMost(2e6 / 18_000.0)),
+            Self::Connect
+            | Self::DurablePublishClosed
+            | Self::DurableOnlineClosed
+            | Self::OfflineSessions
+            | Self::Resume => None,
         }
     }
 
-    /// How messages flow; `None` for the scenarios that are about connections.
-    pub(crate) fn plan(self, settings: &Settings) -> Option<Plan> {
-        let acks = |default: u32| Some(settings.window.unwrap_or(default).clamp(1, WINDOW_MAX));
-        let own = |default: u32| match settings.window.unwrap_or(default) {
-            0 => Pace::Free,
-            window => Pace::OwnReceiver(window),
-        };
-        let pairs = Plan {
-            shape: Shape::Pairs,
-            publishers: settings.pairs,
-            receivers: settings.pairs,
-            qos: 0,
-            pace: Pace::Free,
-            ack_window: None,
-            sessions: Sessions::Clean,
-            measure_latency: false,
-        };
-        let fan_in = Plan { shape: Shape::FanIn, receivers: 1, ..pairs };
-        let durable = Plan { qos: 1, ack_window: acks(100), ..pairs };
-        match self {
-            Self::Idle | Self::Connect => None,
-            Self::Qos1Closed => Some(Plan {
-                qos: 1,
-                pace: Pace::OwnReceiver(settings.window.unwrap_or(1).max(1)),
-                ack_window: acks(1),
-                measure_latency: true,
-                ..pairs
-            }),
-            Self::Qos0Flood => Some(Plan { pace: own(0), ..pairs }),
-            Self::Qos0Window => Some(Plan { pace: own(20), measure_latency: true, ..pairs }),
-            Self::Fanout => Some(Plan {
-                shape: Shape::FanOut,
-                publishers: 1,
-                receivers: settings.subscribers,
-                pace: match settings.window.unwrap_or(1000) {
-                    0 => Pace::Free,
-                    window => Pace::SlowestReceiver(window),
-                },
-                ..pairs
-            }),
-            Self::FaninQos0 => Some(Plan { pace: own(0), ..fan_in }),
-            Self::FaninQos1 => Some(Plan { qos: 1, ack_window: acks(1), measure_latency: true, ..fan_in }),
-            Self::DurablePublish => Some(Plan { sessions: Sessions::Offline, ..durable }),
-            Self::DurableDrain => Some(Plan { sessions: Sessions::Returning, ..durable }),
-            Self::DurableOnline => {
-                Some(Plan { sessions: Sessions::Online, measure_latency: true, ..durable })
-            }
+    /// Persistent sessions unless told otherwise: in a run of its own, and when brokers are compared, of which some
+    /// take time with the square of the number.
+    pub(crate) fn default_sessions(self, compared: bool) -> &'static [u32] {
+        match (self, compared) {
+            (Self::OfflineSessions, false) => &[1_000_000],
+            (Self::OfflineSessions, true) => &[1, 1000, 20_000],
+            (Self::Resume, false) => &[200_000],
+            (Self::Resume, true) => &[20_000],
+            (Self::Reconnect, _) => &[18_000],
+            _ => &[],
         }
+    }
+
+    /// What is to be run of it.
+    pub(crate) fn cases(self, settings: &Settings, compared: bool) -> Vec<Case> {
+        let default = self.default_sessions(compared);
+        let sizes = if settings.sessions.is_empty() { default } else { settings.sessions.as_slice() };
+        match default {
+            [] => vec![Case { scenario: self, sessions: None }],
+            _ => sizes.iter().map(|n| Case { scenario: self, sessions: Some(*n) }).collect(),
+        }
+    }
+}
+
+impl Case {
+    /// The scenario, and its size where it has several.
+    pub(crate) fn name(self) -> String {
+        let name = self.scenario.name();
+        self.sessions.map_or_else(|| name.clone(), |sessions| format!("{name} {sessions}"))
+    }
+
+    /// Whether `compare` has a smaller size for it.
+    pub(crate) fn is_smaller_when_compared(self) -> bool {
+        self.scenario.default_sessions(true) != self.scenario.default_sessions(false)
     }
 }
 
@@ -219,23 +185,30 @@ mod tests {
     fn scenario_names_are_those_of_the_documents() {
         let names: Vec<String> = Scenario::value_variants().iter().map(|s| s.name()).collect();
         let documented = "idle connect qos1-closed qos0-flood qos0-window fanout fanin-qos0 fanin-qos1 \
-                          durable-publish durable-drain durable-online";
+                          durable-publish-closed durable-publish durable-drain durable-online-closed \
+                          durable-online offline-sessions resume reconnect";
         assert_eq!(names.join(" "), documented);
     }
 
     #[test]
-    fn a_window_of_zero_lifts_only_the_limits_of_qos_0() {
-        let settings = settings(&["--window", "0"]);
-        assert_eq!(Scenario::Qos0Window.plan(&settings).unwrap().pace, Pace::Free);
-        assert_eq!(Scenario::Fanout.plan(&settings).unwrap().pace, Pace::Free);
-        assert_eq!(Scenario::FaninQos1.plan(&settings).unwrap().ack_window, Some(1));
+    fn every_scenario_is_in_one_of_the_two_groups() {
+        let grouped = [Scenario::LIVE, Scenario::DURABLE].concat();
+        assert_eq!(grouped, Scenario::value_variants());
     }
 
     #[test]
-    fn every_qos_1_plan_has_a_window_and_no_qos_0_plan_has_one() {
-        for scenario in Scenario::value_variants() {
-            let Some(plan) = scenario.plan(&settings(&[])) else { continue };
-            assert_eq!(plan.ack_window.is_some(), plan.qos == 1, "{scenario:?}");
-        }
+    fn sizes_apply_to_the_scenarios_about_sessions_only() {
+        let names = |scenario: Scenario, arguments: &[&str], compared| {
+            let cases = scenario.cases(&settings(arguments), compared);
+            cases.into_iter().map(Case::name).collect::<Vec<_>>().join(", ")
+        };
+        let sizes = ["--sessions", "1,1000"];
+        assert_eq!(names(Scenario::OfflineSessions, &[], false), "offline-sessions 1000000");
+        assert_eq!(
+            names(Scenario::OfflineSessions, &sizes, true),
+            "offline-sessions 1, offline-sessions 1000"
+        );
+        assert_eq!(names(Scenario::Resume, &[], true), "resume 20000");
+        assert_eq!(names(Scenario::DurableOnline, &sizes, false), "durable-online");
     }
 }

@@ -7,14 +7,19 @@ use crate::clock;
 use crate::engine::{Bounds, Engine};
 use crate::failure::{Failure, Outcome};
 use crate::link::{Hello, Link};
+use crate::meter::Meter;
 use crate::packet::PublishTemplate;
-use crate::procfs;
+use crate::plan::{Plan, Sessions, Shape};
 use crate::publisher::Publisher;
 use crate::receiver::Receiver;
 use crate::report::{Better, Figure, Report};
-use crate::scenario::{Plan, Scenario, Sessions, Settings, Shape};
+use crate::scenario::Case;
 use crate::session;
+use crate::settings::Settings;
 use crate::tally::Tally;
+
+/// Messages left for one session at most: a broker may have a limit, and would lose the rest without a word.
+const QUEUED_MAX: u64 = 50_000;
 
 struct Traffic<'a> {
     plan: Plan,
@@ -25,7 +30,7 @@ struct Traffic<'a> {
 }
 
 /// Runs one scenario of messages against a broker.
-pub(crate) fn run(scenario: Scenario, plan: Plan, settings: &Settings, broker: &Broker) -> Outcome<Report> {
+pub(crate) fn run(case: Case, plan: Plan, settings: &Settings, broker: &Broker) -> Outcome<Report> {
     let traffic = Traffic { plan, settings, broker: broker.address, run: std::process::id() };
     let persistent = plan.sessions != Sessions::Clean;
     let mut receivers = traffic.open_receivers(!persistent, true)?;
@@ -42,40 +47,28 @@ pub(crate) fn run(scenario: Scenario, plan: Plan, settings: &Settings, broker: &
         sent_before = filled.sent;
     }
 
-    let memory_before = broker.memory();
-    let server_before = broker.cpu_seconds()?;
-    let driver_before = procfs::own_cpu_seconds();
-    let start_ns = clock::now_ns();
+    let meter = Meter::start(broker)?;
     if plan.sessions == Sessions::Returning {
         receivers = traffic.open_receivers(false, false)?;
     }
     let tally = traffic.run_engines(publishers, receivers, &sent_before)?;
-    let wall_seconds = clock::ns_seconds(clock::now_ns() - start_ns);
-    let server_cpu_seconds = broker.cpu_seconds()? - server_before;
-    let driver_cpu_seconds = procfs::own_cpu_seconds() - driver_before;
-    let memory_after = broker.memory();
+    let cost = meter.stop()?;
     if persistent {
         traffic.end_sessions()?;
     }
 
-    let count = if plan.sessions == Sessions::Offline { tally.acked } else { tally.delivered };
-    let unit = if plan.sessions == Sessions::Offline { "acks per CPU s" } else { "msg per CPU s" };
-    let value = count as f64 / server_cpu_seconds.max(procfs::TICK_SECONDS);
+    let (count, unit) = match plan.sessions {
+        Sessions::Offline => (tally.acked, "acks per CPU s"),
+        _ => (tally.delivered, "msg per CPU s"),
+    };
+    let value = cost.per_server_cpu_second(count);
+    let figure = Figure { name: "per_server_cpu_s", unit, value, better: Better::More };
     Ok(Report {
-        scenario: scenario.name(),
-        broker: broker.name.clone(),
-        figure: Figure { name: "per_server_cpu_s", unit, value, better: Better::More },
-        extra: Vec::new(),
-        count,
-        wall_seconds,
-        server_cpu_seconds,
-        driver_cpu_seconds,
         faults: tally.faults,
         timed_out: tally.timed_out,
         latency: tally.latency.and_then(|h| h.percentiles()),
         ack_latency: tally.ack_latency.and_then(|h| h.percentiles()),
-        memory_before,
-        memory_after,
+        ..Report::new(case, broker, figure, count, cost)
     })
 }
 
@@ -164,11 +157,14 @@ impl Traffic<'_> {
 
     fn engine(&self, sent_before: &[u32]) -> Engine {
         let settings = self.settings;
-        let share = settings.messages / u64::from(self.plan.publishers);
+        let mut share = settings.messages / u64::from(self.plan.publishers);
+        if matches!(self.plan.sessions, Sessions::Offline | Sessions::Returning) {
+            share = share.min(QUEUED_MAX);
+        }
         let bounds = Bounds {
             send_ns: clock::seconds_ns(settings.seconds),
             messages_max: u32::try_from(share).unwrap_or(u32::MAX).max(1),
-            quiet_ns: clock::seconds_ns(settings.quiet_seconds),
+            quiet_ns: clock::seconds_ns(settings.traffic_quiet_seconds()),
             hard_ns: clock::seconds_ns(settings.seconds + settings.timeout),
         };
         Engine {

@@ -43,6 +43,47 @@ fn connections_are_counted_idle_and_passing() {
     assert_eq!((number(&churn, "count"), number(&churn, "closed")), (200.0, 0.0));
 }
 
+#[test]
+fn durable_scenarios_report_both_latencies_and_what_stands_behind_a_puback() {
+    let small = "--broker floor --seconds 0.2 --pairs 4 --messages 4000 --json";
+    for scenario in ["durable-online-closed", "durable-online", "durable-publish-closed", "durable-publish"] {
+        let json = json(&format!("run {scenario} {small}"));
+        assert!(number(&json, "count") >= 10.0, "{json}");
+        assert!(number(&json, "ack_p99_us") > 0.0, "{json}");
+        assert_eq!(json.contains("\"p99_us\""), scenario.contains("online"), "{json}");
+        assert!(json.contains("\"fsync_before_puback\":\"no ("), "{json}");
+    }
+}
+
+/// Publishes reach nobody on the floor, but sessions are made and PUBACKs come.
+#[test]
+fn each_size_of_offline_sessions_is_a_run_of_its_own() {
+    let small = "--broker floor --sessions 1,300 --publishes 200 --seconds 0.3 --json";
+    let lines = json(&format!("run offline-sessions {small}"));
+    let runs: Vec<&str> = lines.lines().collect();
+    assert_eq!(runs.len(), 2, "{lines}");
+    for (run, sessions) in runs.into_iter().zip([1.0, 300.0]) {
+        assert_eq!((number(run, "sessions"), number(run, "count")), (sessions, 200.0), "{run}");
+        assert_eq!((number(run, "window_publishes"), number(run, "unacked")), (200.0, 0.0), "{run}");
+        assert!(run.contains("\"timed_out\":false"), "{run}");
+    }
+}
+
+#[test]
+fn a_broker_that_forgets_its_sessions_is_found_out() {
+    for (scenario, lost) in [("resume", 600.0), ("reconnect", 0.0)] {
+        let json = json(&format!("run {scenario} --broker floor --sessions 200 --backlog 3 --json"));
+        assert_eq!((number(&json, "forgotten"), number(&json, "lost")), (200.0, lost), "{json}");
+    }
+}
+
+#[test]
+fn a_run_that_is_out_of_time_says_so() {
+    let arguments = "run offline-sessions --broker floor --sessions 15000000 --seconds-max 0.1 --seconds 0.1";
+    let json = json(&format!("{arguments} --publishes 20 --json"));
+    assert!(number(&json, "sessions") < 15e6 && json.contains("\"timed_out\":true"), "{json}");
+}
+
 /// The floor keeps nothing, so messages for those who are away are lost: the driver must say so.
 #[test]
 fn a_broker_that_loses_is_found_out() {

@@ -8,6 +8,7 @@ use crate::{
     host::{Host, System},
     retry::RetryPolicy,
     transaction::Transaction,
+    version::Committed,
 };
 
 /// A store. Cheap to clone; all clones are the same store.
@@ -65,7 +66,24 @@ impl Database {
     ///
     /// # Errors
     /// What `body` ended with, or the store's error when the attempts are used up or it is not retryable.
-    pub fn run<T, E, F, Body>(&self, mut body: F) -> impl Future<Output = Result<T, E>> + use<T, E, F, Body>
+    pub fn run<T, E, F, Body>(&self, body: F) -> impl Future<Output = Result<T, E>> + use<T, E, F, Body>
+    where
+        E: Failure,
+        F: FnMut(Transaction, Attempt) -> Body,
+        Body: Future<Output = Result<T, E>>,
+    {
+        let run = self.run_committed(body);
+        async move { Ok(run.await?.0) }
+    }
+
+    /// [`Database::run`] for who wants to know the place in commit order too.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn run_committed<T, E, F, Body>(
+        &self,
+        mut body: F,
+    ) -> impl Future<Output = Result<(T, Committed), E>> + use<T, E, F, Body>
     where
         E: Failure,
         F: FnMut(Transaction, Attempt) -> Body,
@@ -80,7 +98,7 @@ impl Database {
                 let transaction = this.begin_unretried();
                 let failure = match body(transaction.clone(), attempt).await {
                     Ok(output) => match transaction.commit().await {
-                        Ok(_) => return Ok(output),
+                        Ok(committed) => return Ok((output, committed)),
                         Err(error) => E::from(error),
                     },
                     Err(failure) => failure,

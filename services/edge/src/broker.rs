@@ -1,12 +1,14 @@
 //! One tenant's broker: what its clients share, whichever core they are on.
 
 use std::ops::Range;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use millrace_router::{Matched, Receiver, Router, TopicTree};
 use millrace_session::Message;
 
 use crate::metrics::BrokerCounters;
+use crate::store::streams::{Kept, Streams};
 
 /// The broker of a process that serves one machine.
 pub(crate) const DEFAULT_BROKER: &str = "default";
@@ -17,6 +19,10 @@ pub(crate) struct Broker {
     pub(crate) id: u64,
     pub(crate) name: Box<str>,
     pub(crate) router: Router,
+    /// The streams of the store, by the filters of persistent sessions whether they are online or not.
+    pub(crate) streams: Streams,
+    /// Whether the store may have sessions.
+    pub(crate) has_sessions: AtomicBool,
     /// Retained messages by topic. In memory: the store takes this over.
     pub(crate) retained: TopicTree<Arc<Message>>,
     /// The `$SYS` topics: read like retained messages, but not the tenant's and not in its limit.
@@ -25,7 +31,7 @@ pub(crate) struct Broker {
     /// its retained messages are looked up: a new subscription gets a message one way or the other, never both, never
     /// neither (P6).
     retained_gate: Mutex<()>,
-    /// One set a core.
+    /// One set a core, then one for the thread that writes to the store and one for the thread that reads.
     pub(crate) counters: Box<[BrokerCounters]>,
 }
 
@@ -35,10 +41,24 @@ impl Broker {
             id,
             name: name.into(),
             router: Router::new(),
+            streams: Streams::default(),
+            has_sessions: AtomicBool::new(false),
             retained: TopicTree::new(),
             sys: TopicTree::new(),
             retained_gate: Mutex::default(),
-            counters: (0..cores).map(|_| BrokerCounters::default()).collect(),
+            counters: (0..cores + 2).map(|_| BrokerCounters::default()).collect(),
+        }
+    }
+
+    /// Makes a message its topic's retained one, or removes that. The gate must be held.
+    pub(crate) fn retain(&self, message: &Arc<Message>) {
+        if message.payload().is_empty() {
+            //= [MQTT-3.3.1-6] [MQTT-3.3.1-7] v5
+            //= [MQTT-3.3.1-10] [MQTT-3.3.1-11] v3.1.1
+            self.retained.remove(message.topic());
+        } else {
+            //= [MQTT-3.3.1-5] v5 v3.1.1
+            self.retained.insert(message.topic(), message.clone());
         }
     }
 
@@ -53,12 +73,17 @@ pub(crate) struct Routes {
     pub(crate) topic: Arc<str>,
     pub(crate) generation: u64,
     pub(crate) matched: Matched,
+    /// The streams that keep it for persistent sessions.
+    pub(crate) kept: Kept,
     /// The cores that have receivers, with their place in `matched.receivers`.
     pub(crate) cores: Box<[(u16, Range<usize>)]>,
 }
 
 impl Routes {
-    pub(crate) fn new(broker: Arc<Broker>, topic: Arc<str>, generation: u64, matched: Matched) -> Self {
+    pub(crate) fn new(broker: Arc<Broker>, topic: Arc<str>) -> Self {
+        let kept = broker.streams.matches(&topic);
+        let snapshot = broker.router.snapshot();
+        let (generation, matched) = (snapshot.generation(), snapshot.matches(&topic));
         let mut cores: Vec<(u16, Range<usize>)> = Vec::new();
         for (index, receiver) in matched.receivers.iter().enumerate() {
             match cores.last_mut() {
@@ -66,11 +91,18 @@ impl Routes {
                 _ => cores.push((receiver.target.core, index..index + 1)),
             }
         }
-        Self { broker, topic, generation, matched, cores: cores.into_boxed_slice() }
+        Self { broker, topic, generation, matched, kept, cores: cores.into_boxed_slice() }
     }
 
+    /// Whether this is what would be found now.
+    pub(crate) fn is_current(&self) -> bool {
+        self.generation == self.broker.router.generation()
+            && self.kept.generation == self.broker.streams.generation()
+    }
+
+    /// Whether nobody gets it, now or later.
     pub(crate) fn is_empty(&self) -> bool {
-        self.matched.receivers.is_empty() && self.matched.groups.is_empty()
+        self.kept.streams.is_empty() && self.matched.receivers.is_empty() && self.matched.groups.is_empty()
     }
 
     /// The receivers on one core.

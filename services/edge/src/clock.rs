@@ -32,6 +32,11 @@ impl Clock {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
+    /// The time, milliseconds since 1970.
+    pub(crate) fn unix_now_ms(&self) -> u64 {
+        self.unix_start_ms + self.now()
+    }
+
     /// The time of a second of this process, milliseconds since 1970.
     pub(crate) fn unix_ms(&self, at: Seconds) -> u64 {
         self.unix_start_ms + 1000 * u64::from(at)

@@ -24,7 +24,8 @@ pub struct Limits {
     pub topic_alias_max: u16,
     /// Topic aliases the server sets towards one client, whatever the client allows.
     pub topic_alias_outbound_max: u16,
-    /// Subscriptions of one session.
+    /// Subscriptions of one session. One that outlives its connection has 1000 at most, so that it can be ended in one
+    /// transaction.
     pub subscriptions_per_session_max: u32,
     /// Longest topic filter or topic name, levels: bounds the work of a match.
     pub topic_levels_max: u16,
@@ -32,7 +33,8 @@ pub struct Limits {
     pub session_expiry_max_s: u32,
     /// Session expiry of 3.x clients without clean session (they cannot say one), seconds.
     pub session_expiry_v3_s: u32,
-    /// Messages that wait in one session, offline or over its receive maximum.
+    /// Messages that wait for the sessions of one topic filter: over it the oldest go, counted. Without a store: in one
+    /// session, offline or over its receive maximum.
     pub queue_messages_max: u32,
     /// Bytes (topic, properties and payload) that wait in one session.
     pub queue_bytes_max: u64,

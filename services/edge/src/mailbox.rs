@@ -3,13 +3,15 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use millrace_router::Receiver;
+use millrace_layers::Position;
+use millrace_layers::subscriptions::Subscribed;
+use millrace_router::{Receiver, Target};
 use millrace_session::Message;
 use mio::Waker;
 
 use crate::broker::Routes;
 use crate::core::connection::{Adopted, ConnectionId};
-use crate::store::Ack;
+use crate::store::{Ack, Attached, Ids, Page, Subscribe, Unsubscribe};
 
 /// One piece of work for another core.
 pub(crate) enum Mail {
@@ -33,6 +35,18 @@ pub(crate) enum Mail {
     Relieved(ConnectionId),
     /// What these publishers wait for is durable, or could not be stored.
     Stored { acks: Vec<Ack>, stored: bool },
+    /// The session of a connection, with its first page; `None` when it cannot be had now.
+    Attached(ConnectionId, Option<(Box<Attached>, Option<Page>)>),
+    /// Subscriptions are durable; `None` for those that are not.
+    Subscribed(Box<Subscribe>, Vec<Option<Subscribed>>),
+    /// Subscriptions are gone, or not.
+    Unsubscribed(Box<Unsubscribe>, bool),
+    /// The store knows packet ids, or refused to.
+    Ids(Box<Ids>, bool),
+    /// All that was left with the store before a fence is committed.
+    Marked { fence: u64, through: Position },
+    /// What a session was to read, with the version of its sources; `None` when it cannot be read now.
+    Page(Target, u32, Option<Page>),
     /// The answer of the authenticator.
     Authenticated { connection: ConnectionId, accepted: bool },
 }
@@ -54,7 +68,7 @@ impl Mail {
             Self::Run(run) => run.bytes.len(),
             Self::Publish { message, .. } | Self::Shared { message, .. } => message.size(),
             Self::Adopt(adopted) => adopted.bytes.len(),
-            Self::Stored { .. } | Self::Congested(_) | Self::Relieved(_) | Self::Authenticated { .. } => 0,
+            _ => 0,
         }
     }
 }

@@ -88,6 +88,7 @@ counters! {
         refused_credentials: "counter" "millrace_connects_refused_total" ["reason=\"credentials\""] "CONNECT packets refused, by reason.",
         refused_authorization: "counter" "millrace_connects_refused_total" ["reason=\"not_authorized\""] "CONNECT packets refused, by reason.",
         refused_busy: "counter" "millrace_connects_refused_total" ["reason=\"busy\""] "CONNECT packets refused, by reason.",
+        refused_store: "counter" "millrace_connects_refused_total" ["reason=\"store\""] "CONNECT packets refused, by reason.",
         ended_client: "counter" "millrace_disconnects_total" ["reason=\"client\""] "Connections that ended, by reason.",
         ended_lost: "counter" "millrace_disconnects_total" ["reason=\"lost\""] "Connections that ended, by reason.",
         ended_keep_alive: "counter" "millrace_disconnects_total" ["reason=\"keep_alive\""] "Connections that ended, by reason.",
@@ -116,6 +117,9 @@ counters! {
         subscribe_denied: "counter" "millrace_subscribes_refused_total" ["reason=\"not_authorized\""] "Subscriptions refused, by reason.",
         subscribe_quota: "counter" "millrace_subscribes_refused_total" ["reason=\"subscriptions_limit\""] "Subscriptions refused, by reason.",
         subscribe_invalid: "counter" "millrace_subscribes_refused_total" ["reason=\"invalid_filter\""] "Subscriptions refused, by reason.",
+        publish_store: "counter" "millrace_publishes_refused_total" ["reason=\"store\""] "PUBLISH packets refused, by reason.",
+        trimmed: "counter" "millrace_messages_trimmed_total" [] "Stored messages that a limit removed before all sessions had them.",
+        missed: "counter" "millrace_messages_missed_total" [] "Stored messages that a session missed because a limit had removed them.",
         wills: "counter" "millrace_wills_published_total" [] "Will messages published.",
         pauses: "counter" "millrace_publisher_pauses_total" [] "Times a publisher was not read because its receivers were behind.",
     }

@@ -33,6 +33,9 @@ pub(crate) struct Process {
     pub(crate) counters: Box<[CoreCounters]>,
     /// When each core last turned, milliseconds.
     pub(crate) turned_at: Box<[AtomicU64]>,
+    /// Turns of each core that began and ended: odd while it is in one. Who has put something into a router, and then seen a core
+    /// outside of a turn, knows that its next turn finds it.
+    pub(crate) turns: Box<[AtomicU64]>,
     pub(crate) stopping: AtomicBool,
     pub(crate) owners: foldhash::fast::RandomState,
 }

@@ -90,7 +90,9 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
         None => 0,
     };
     let broker = Arc::new(Broker::new(id, DEFAULT_BROKER, cores));
-    let store = layers.map(|layers| Store::start(layers, clock, &broker, mailboxes.clone())).transpose()?;
+    let store = layers
+        .map(|layers| Store::start(layers, clock, config.limits.clone(), &broker, mailboxes.clone()))
+        .transpose()?;
     let process = Arc::new(Process {
         clock,
         store,
@@ -100,6 +102,7 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
         config,
         broker,
         counters: (0..cores).map(|_| CoreCounters::default()).collect(),
+        turns: (0..cores).map(|_| AtomicU64::new(0)).collect(),
         turned_at: (0..cores).map(|_| AtomicU64::new(0)).collect(),
         mailboxes,
         stopping: AtomicBool::new(false),

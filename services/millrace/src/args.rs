@@ -15,7 +15,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Folder for durable data (so far retained messages), made when it is not there; or "off": everything ends with the
+    /// Folder for durable data (sessions, messages, wills), made when it is not there; or "off": everything ends with the
     /// process.
     #[arg(long, value_name = "DIR", default_value = "./data")]
     pub(crate) data_dir: PathBuf,

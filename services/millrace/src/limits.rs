@@ -62,7 +62,7 @@ limits! {
     topic_alias_outbound_max: u16 in 0..=u16::MAX, "COUNT",
         "Topic aliases the server sets towards one client.";
     subscriptions_per_session_max: u32 in 1..=u32::MAX, "COUNT",
-        "Subscriptions of one session.";
+        "Subscriptions of one session; of one that outlives its connection 1000 at most.";
     topic_levels_max: u16 in 1..=u16::MAX, "LEVELS",
         "Levels of the longest topic or topic filter.";
     session_expiry_max_s: u32 in 0..=u32::MAX, "SECONDS",
@@ -70,9 +70,9 @@ limits! {
     session_expiry_v3_s: u32 in 0..=u32::MAX, "SECONDS",
         "Session expiry of 3.x clients that connect without clean session.";
     queue_messages_max: u32 in 0..=u32::MAX, "MESSAGES",
-        "Messages that wait in one session.";
+        "Messages that wait for the sessions of one topic filter; in memory, in one session.";
     queue_bytes_max: u64 in 0..=i64::MAX as u64, "BYTES",
-        "Bytes of messages that wait in one session.";
+        "Bytes of messages that wait for the sessions of one topic filter; in memory, in one session.";
     retained_messages_max: u32 in 0..=u32::MAX, "MESSAGES",
         "Retained messages of one broker.";
     outbound_soft_bytes: u32 in 0..=u32::MAX, "BYTES",

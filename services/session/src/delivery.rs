@@ -78,6 +78,9 @@ impl Session {
     }
 
     fn may_send(&self, delivery: &Delivery<'_>, connection: &Connection, settings: &Settings) -> bool {
+        if delivery.qos == QoS::ExactlyOnce && self.is_stored {
+            return false;
+        }
         let Some(outbox) = &self.outbox else { return true };
         if delivery.qos == QoS::AtMostOnce {
             return outbox.replays() == 0;
@@ -86,11 +89,12 @@ impl Session {
     }
 
     fn keep(&mut self, delivery: &Delivery<'_>, settings: &Settings) -> Delivered {
+        let is_stored = self.is_stored;
         let outbox = self.outbox();
         let full = outbox.queue_len() >= settings.queue_messages_max as usize
             || outbox.queue_bytes() + delivery.message.size() as u64 > settings.queue_bytes_max;
         // Retained messages are held anyway: only a reference waits here, so they do not count as queue.
-        if full && !delivery.replay {
+        if full && !delivery.replay && !is_stored {
             return Delivered::Dropped(DropReason::QueueFull);
         }
         outbox.enqueue(delivery.to_entry());
@@ -115,25 +119,36 @@ impl Session {
                 break;
             }
             if outbox.has_window(window_max)
-                && let Some((id, state)) = outbox.next_resend()
+                && let Some((id, state, again)) = outbox.next_resend()
             {
                 match state {
                     //= [MQTT-3.3.1-1] v5 v3.1.1
                     State::Published(entry) => {
-                        if !encode(&entry.clone(), Some(id), true, connection, now, out) {
+                        if !encode(&entry.clone(), Some(id), again, connection, now, out) {
                             outbox.complete(id);
                             dropped(DropReason::TooLarge);
                         }
                     }
-                    State::Released | State::Done => encode::plain_ack(PacketType::PubRel, id, out.buffer()),
+                    _ => encode::plain_ack(PacketType::PubRel, id, out.buffer()),
                 }
                 continue;
             }
+            let reserves = |entry: &Entry| entry.qos == QoS::ExactlyOnce && self.is_stored;
             match outbox.next_in_queue() {
+                // Nothing overtakes what waits for its packet id to be known.
+                Some(entry) if !reserves(entry) && outbox.unsent() > 0 => break,
                 Some(entry) if entry.qos == QoS::AtMostOnce || outbox.has_room(window_max) => {}
                 _ => break,
             }
             let Some(entry) = outbox.dequeue() else { break };
+            if reserves(&entry) {
+                if entry.message.is_expired(now) {
+                    dropped(DropReason::Expired);
+                } else {
+                    outbox.reserve(entry);
+                }
+                continue;
+            }
             if let Delivered::Dropped(reason) = self.send(entry, connection, now, out) {
                 dropped(reason);
             }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use millrace_mqtt::{Auth, Connect, Publish, ReasonCode, Subscribe, Unsubscribe};
+use millrace_mqtt::{Auth, Connect, PacketId, Publish, ReasonCode, Subscribe, Unsubscribe};
 
 /// What one packet asks of the caller.
 #[derive(Debug)]
@@ -22,6 +22,11 @@ pub enum Effect<'a> {
     Authenticate(Auth<'a>),
     /// An acknowledgement freed a place: call [`crate::Session::pump`].
     Acknowledged,
+    /// PUBREC for a message of a session that keeps its packet ids: answer with [`crate::Connection::release`] once the
+    /// store knows.
+    Received(PacketId),
+    /// PUBREL for a packet id that the store knows: answer with [`crate::Connection::complete`] once it has forgotten it.
+    Released(PacketId),
     /// The client ends the connection; its will is to be published only when `with_will`.
     Disconnect {
         /// Reason code 0x04 of a 5.0 client.

@@ -1,11 +1,14 @@
 //! An application message on its way from one publisher to its receivers.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use millrace_mqtt::{Properties, Property, QoS};
 
 /// Whole seconds of a clock that the caller keeps; only differences matter.
 pub type Seconds = u32;
+
+/// Where a message stands in the order of a store that keeps messages; the store's to interpret.
+pub type Place = [u8; 12];
 
 /// An application message: what is the same for every receiver. Shared behind an [`Arc`].
 #[derive(Debug, PartialEq, Eq)]
@@ -17,6 +20,8 @@ pub struct Message {
     expires_at: Seconds,
     qos: QoS,
     retain: bool,
+    /// Known once the store has it, or it is clear that the store will not get it.
+    place: OnceLock<Option<Place>>,
 }
 
 /// `expires_at` of a message that never does.
@@ -51,7 +56,8 @@ impl Message {
         }
         let properties_len = u32::try_from(body.len()).unwrap_or(u32::MAX);
         body.extend_from_slice(payload);
-        Self { topic, body: body.into_boxed_slice(), properties_len, expires_at, qos, retain }
+        let body = body.into_boxed_slice();
+        Self { topic, body, properties_len, expires_at, qos, retain, place: OnceLock::new() }
     }
 
     /// The same message with its expiry interval beginning at `now`. For a will, which is made at `now` 0 and published
@@ -67,6 +73,7 @@ impl Message {
             expires_at: self.expires_at.saturating_add(now).min(NEVER - 1),
             qos: self.qos,
             retain: self.retain,
+            place: OnceLock::new(),
         })
     }
 
@@ -82,6 +89,21 @@ impl Message {
         let mut message = Self::new(topic, qos, retain, properties, payload, 0);
         message.expires_at = expires_at.unwrap_or(NEVER);
         message
+    }
+
+    /// Says where the store has it, or with `None` that the store does not have it. Said once; later words are ignored.
+    pub fn set_place(&self, place: Option<Place>) {
+        let _ = self.place.set(place);
+    }
+
+    /// Where the store has it, as far as that is known.
+    pub fn place(&self) -> Option<Place> {
+        self.place.get().copied().flatten()
+    }
+
+    /// Whether it is known where, or that the store does not have it.
+    pub fn is_placed(&self) -> bool {
+        self.place.get().is_some()
     }
 
     /// When it expires, if it does.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use millrace_mqtt::{PacketId, QoS};
 use smallvec::SmallVec;
 
-use crate::Message;
+use crate::{Message, Place};
 
 /// Packet ids of one session, which is also how far apart two ids in use may be.
 const PACKET_IDS: usize = 65_535;
@@ -34,8 +34,10 @@ pub struct Entry {
 pub(crate) enum State {
     /// PUBLISH with QoS 1 or 2 is unacknowledged.
     Published(Entry),
+    /// PUBREC came; PUBREL waits until the store knows.
+    Releasing(Option<Place>),
     /// PUBREC came; PUBCOMP has not.
-    Released,
+    Released(Option<Place>),
     /// Acknowledged before an earlier one; its place is freed when it comes to the front.
     Done,
 }
@@ -45,6 +47,19 @@ pub(crate) struct Slot {
     pub(crate) state: State,
     /// Sent on the present connection, so it counts against Receive Maximum.
     pub(crate) sent: bool,
+    /// The store does not know the packet id yet: nothing is sent under it before.
+    held: bool,
+    /// Never sent on any connection.
+    fresh: bool,
+}
+
+/// What a client has not acknowledged, to be kept and restored.
+#[derive(Clone, Debug)]
+pub enum InFlight {
+    /// PUBLISH was sent.
+    Published(Entry),
+    /// PUBREC came.
+    Released(Option<Place>),
 }
 
 /// Unacknowledged messages in the order they were sent, and those that wait for a place.
@@ -60,6 +75,8 @@ pub(crate) struct Outbox {
     queue: VecDeque<Entry>,
     queue_bytes: u64,
     replays: usize,
+    /// Packet ids that the store is to be told of.
+    reserved: Vec<PacketId>,
 }
 
 impl Default for Outbox {
@@ -72,6 +89,7 @@ impl Default for Outbox {
             queue: VecDeque::new(),
             queue_bytes: 0,
             replays: 0,
+            reserved: Vec::new(),
         }
     }
 }
@@ -108,7 +126,12 @@ impl Outbox {
 
     /// Room for one more unacknowledged message, which needs a packet id too.
     pub(crate) fn has_room(&self, window_max: usize) -> bool {
-        self.has_window(window_max) && self.slots.len() < PACKET_IDS
+        self.window + self.unsent() < window_max && self.slots.len() < PACKET_IDS
+    }
+
+    /// Messages with a packet id that are not sent on this connection.
+    pub(crate) fn unsent(&self) -> usize {
+        self.slots.len() - self.resend
     }
 
     /// True when nothing waits, so a message may be sent past the queue without overtaking.
@@ -156,24 +179,135 @@ impl Outbox {
 
     /// Keeps a message that is being sent under [`Outbox::next_id`].
     pub(crate) fn push(&mut self, entry: Entry) {
-        self.slots.push_back(Slot { state: State::Published(entry), sent: true });
+        self.slots.push_back(Slot { state: State::Published(entry), sent: true, held: false, fresh: false });
         self.resend = self.slots.len();
         self.window += 1;
     }
 
-    /// The next slot to send again after a reconnect, counted as sent.
-    pub(crate) fn next_resend(&mut self) -> Option<(PacketId, &State)> {
+    /// Gives a message [`Outbox::next_id`], to be sent when the store knows the id.
+    pub(crate) fn reserve(&mut self, entry: Entry) {
+        self.reserved.push(self.next_id());
+        self.slots.push_back(Slot { state: State::Published(entry), sent: false, held: true, fresh: true });
+    }
+
+    /// Packet ids that were given since the last call and that the store does not know, with their messages.
+    pub(crate) fn take_reserved(&mut self) -> Vec<(PacketId, Entry)> {
+        let reserved = std::mem::take(&mut self.reserved);
+        let entry = |id: PacketId| match &self.slots[self.index_of(id)?].state {
+            State::Published(entry) => Some((id, entry.clone())),
+            _ => None,
+        };
+        reserved.into_iter().filter_map(entry).collect()
+    }
+
+    pub(crate) fn has_reserved(&self) -> bool {
+        !self.reserved.is_empty()
+    }
+
+    /// The store knows the packet id.
+    pub(crate) fn confirm(&mut self, id: PacketId) {
+        if let Some(index) = self.index_of(id) {
+            self.slots[index].held = false;
+        }
+    }
+
+    /// The next slot to send, again after a reconnect or for the first time when its id was reserved; counted as sent.
+    /// With whether it is sent again.
+    pub(crate) fn next_resend(&mut self) -> Option<(PacketId, &State, bool)> {
         while self.resend < self.slots.len() {
             let index = self.resend;
+            if self.slots[index].held {
+                return None;
+            }
             self.resend += 1;
             if matches!(self.slots[index].state, State::Done) {
                 continue;
             }
+            let again = !std::mem::replace(&mut self.slots[index].fresh, false);
             self.slots[index].sent = true;
             self.window += 1;
-            return Some((id_after(self.first_id, index), &self.slots[index].state));
+            return Some((id_after(self.first_id, index), &self.slots[index].state, again));
         }
         None
+    }
+
+    /// What is unacknowledged, in the order in which it was sent, with the messages whose packet id the store does not
+    /// know: nobody has seen those.
+    pub(crate) fn in_flight(&self) -> (Vec<(PacketId, InFlight)>, Vec<&Entry>) {
+        let (mut sent, mut unseen) = (Vec::new(), Vec::new());
+        for (index, slot) in self.slots.iter().enumerate() {
+            let id = id_after(self.first_id, index);
+            match &slot.state {
+                State::Published(entry) if slot.fresh => unseen.push(entry),
+                State::Published(entry) => sent.push((id, InFlight::Published(entry.clone()))),
+                State::Releasing(place) | State::Released(place) => {
+                    sent.push((id, InFlight::Released(*place)));
+                }
+                State::Done => {}
+            }
+        }
+        (sent, unseen)
+    }
+
+    pub(crate) fn first_open(&self) -> Option<&Entry> {
+        match self.slots.front() {
+            Some(Slot { state: State::Published(entry), .. }) => Some(entry),
+            // Behind a message that is nearly done: not worth a search.
+            Some(_) => None,
+            None => self.queue.front(),
+        }
+    }
+
+    pub(crate) fn is_in_use(&self, id: PacketId) -> bool {
+        self.index_of(id).is_some_and(|index| !matches!(self.slots[index].state, State::Done))
+    }
+
+    pub(crate) fn place_of(&self, id: PacketId) -> Option<Place> {
+        match &self.slots[self.index_of(id)?].state {
+            State::Published(entry) => entry.message.place(),
+            State::Releasing(place) | State::Released(place) => *place,
+            State::Done => None,
+        }
+    }
+
+    /// Messages that wait, in order.
+    pub(crate) fn queue(&self) -> impl Iterator<Item = &Entry> {
+        self.queue.iter()
+    }
+
+    /// Messages that are unacknowledged or wait.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        let slots = self.slots.iter().filter_map(|slot| match &slot.state {
+            State::Published(entry) => Some(entry),
+            _ => None,
+        });
+        slots.chain(&self.queue)
+    }
+
+    /// Removes from the end of the queue what `unwanted` says, until it says no.
+    pub(crate) fn cut_queue(&mut self, unwanted: impl Fn(&Entry) -> bool) {
+        while let Some(entry) = self.queue.pop_back_if(|entry| unwanted(entry)) {
+            self.queue_bytes -= entry.message.size() as u64;
+            self.replays -= usize::from(entry.replay);
+        }
+    }
+
+    /// An outbox with what was in flight on an earlier connection, by packet ids in the order in which they were given.
+    pub(crate) fn restored(in_flight: Vec<(PacketId, InFlight)>) -> Self {
+        let mut outbox = Self::default();
+        let Some((first, _)) = in_flight.first() else { return outbox };
+        outbox.first_id = *first;
+        for (id, in_flight) in in_flight {
+            while outbox.next_id() != id {
+                outbox.slots.push_back(Slot { state: State::Done, sent: false, held: false, fresh: false });
+            }
+            let state = match in_flight {
+                InFlight::Published(entry) => State::Published(entry),
+                InFlight::Released(place) => State::Released(place),
+            };
+            outbox.slots.push_back(Slot { state, sent: false, held: false, fresh: false });
+        }
+        outbox
     }
 
     fn index_of(&self, id: PacketId) -> Option<usize> {
@@ -182,17 +316,22 @@ impl Outbox {
     }
 
     pub(crate) fn state(&self, id: PacketId) -> Option<&State> {
-        match &self.slots[self.index_of(id)?].state {
-            State::Done => None,
-            state => Some(state),
+        match &self.slots[self.index_of(id)?] {
+            Slot { state: State::Done, .. } | Slot { held: true, .. } => None,
+            slot => Some(&slot.state),
         }
     }
 
-    /// PUBREC: the message need not be kept any longer, the packet id still is.
-    pub(crate) fn release(&mut self, id: PacketId) {
-        if let Some(index) = self.index_of(id) {
-            self.slots[index].state = State::Released;
-        }
+    /// PUBREC: the message need not be kept any longer, the packet id still is. With `known` PUBREL may be sent.
+    pub(crate) fn release(&mut self, id: PacketId, known: bool) {
+        let Some(index) = self.index_of(id) else { return };
+        let state = &mut self.slots[index].state;
+        let place = match &*state {
+            State::Published(entry) => entry.message.place(),
+            State::Releasing(place) | State::Released(place) => *place,
+            State::Done => return,
+        };
+        *state = if known { State::Released(place) } else { State::Releasing(place) };
     }
 
     /// PUBACK, PUBCOMP or a refusing PUBREC: the packet id is free.

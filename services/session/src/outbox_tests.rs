@@ -109,7 +109,7 @@ fn after_a_reconnect_the_oldest_message_is_sent_again_even_when_no_packet_id_is_
     }
     outbox.rewind();
     assert!(outbox.has_window(10), "the message that is to be sent again needs no new packet id");
-    assert_eq!(outbox.next_resend().map(|(id, _)| id.get()), Some(first));
+    assert_eq!(outbox.next_resend().map(|(id, ..)| id.get()), Some(first));
     assert!(outbox.next_resend().is_none() && outbox.is_caught_up());
     assert_eq!(outbox.window(), 1);
 }
@@ -120,13 +120,13 @@ fn what_is_sent_again_leaves_out_what_is_done_and_keeps_its_order() {
     for payload in ["a", "b", "c", "d"] {
         outbox.send(QoS::ExactlyOnce, payload);
     }
-    outbox.release(id(65_535));
+    outbox.release(id(65_535), true);
     outbox.complete(id(1));
     outbox.rewind();
     assert_eq!(outbox.window(), 0);
     let mut again = Vec::new();
-    while let Some((id, state)) = outbox.next_resend() {
-        again.push((id.get(), matches!(state, State::Released)));
+    while let Some((id, state, _)) = outbox.next_resend() {
+        again.push((id.get(), matches!(state, State::Released(_))));
     }
     assert_eq!(again, [(65_534, false), (65_535, true), (2, false)]);
     assert_eq!(outbox.window(), 3);
@@ -135,7 +135,7 @@ fn what_is_sent_again_leaves_out_what_is_done_and_keeps_its_order() {
     outbox.complete(id(65_534));
     outbox.complete(id(65_535));
     assert_eq!(outbox.window(), 0);
-    assert_eq!(outbox.next_resend().map(|(id, _)| id.get()), Some(2));
+    assert_eq!(outbox.next_resend().map(|(id, ..)| id.get()), Some(2));
     assert!(outbox.next_resend().is_none());
 }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use millrace_mqtt::{PacketId, SubscribeOptions};
 
-use crate::inbound::Inbound;
-use crate::outbox::{Entry, Outbox};
-use crate::{Message, Seconds};
+use crate::inbound::{Inbound, Receipt};
+use crate::outbox::{Entry, InFlight, Outbox};
+use crate::{Message, Place, Seconds};
 
 /// One subscription of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +37,9 @@ pub struct Session {
     /// The will of the present or last connection.
     pub will: Option<Box<SessionWill>>,
     subscriptions: Option<Box<Subscriptions>>,
+    /// A store has the session and its messages: packet ids of QoS 2 messages are to be known to it before they are used, see
+    /// [`Session::take_reserved`], and what waits here is not limited, for the store is read only as far as it is taken.
+    pub is_stored: bool,
     pub(crate) inbound: Inbound,
     pub(crate) outbox: Option<Box<Outbox>>,
 }
@@ -55,6 +58,7 @@ impl Session {
             expiry_s: 0,
             will: None,
             subscriptions: None,
+            is_stored: false,
             inbound: Inbound::default(),
             outbox: None,
         }
@@ -127,10 +131,98 @@ impl Session {
         }
     }
 
+    /// A session as it was kept: what was in flight, by packet ids in the order in which they were given, and the QoS 2
+    /// packet ids that were received.
+    pub fn restored(
+        client_id: Arc<str>,
+        in_flight: Vec<(PacketId, InFlight)>,
+        received: impl IntoIterator<Item = PacketId>,
+    ) -> Self {
+        let mut session = Self::new(client_id);
+        if !in_flight.is_empty() {
+            session.outbox = Some(Box::new(Outbox::restored(in_flight)));
+        }
+        for id in received {
+            session.inbound.set(id, Receipt::Received { kept: true });
+        }
+        session
+    }
+
+    /// Packet ids that were given to QoS 2 messages and that the store does not know yet; their messages are sent by
+    /// [`Session::pump`] after [`Session::confirm`]. Only when the session keeps ids.
+    //= [MQTT-4.3.3-2] v5
+    pub fn take_reserved(&mut self) -> Vec<(PacketId, Entry)> {
+        self.outbox.as_mut().map_or_else(Vec::new, |outbox| outbox.take_reserved())
+    }
+
+    /// True when [`Session::take_reserved`] has something.
+    pub fn has_reserved(&self) -> bool {
+        self.outbox.as_ref().is_some_and(|outbox| outbox.has_reserved())
+    }
+
+    /// The store knows a packet id.
+    pub fn confirm(&mut self, id: PacketId) {
+        if let Some(outbox) = &mut self.outbox {
+            outbox.confirm(id);
+        }
+    }
+
+    /// What the client has not acknowledged, in the order in which it was sent; then what nobody has sent.
+    pub fn in_flight(&self) -> (Vec<(PacketId, InFlight)>, Vec<&Entry>) {
+        let Some(outbox) = &self.outbox else { return (Vec::new(), Vec::new()) };
+        let (sent, mut unsent) = outbox.in_flight();
+        unsent.extend(outbox.queue());
+        (sent, unsent)
+    }
+
+    /// Messages that the client has not acknowledged, sent or not.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.outbox.iter().flat_map(|outbox| outbox.entries())
+    }
+
+    /// The oldest message that the client has not acknowledged, sent or not.
+    #[inline]
+    pub fn first_open(&self) -> Option<&Entry> {
+        self.outbox.as_ref().and_then(|outbox| outbox.first_open())
+    }
+
+    /// True when the packet id stands for a message on its way to the client.
+    pub fn is_sending(&self, id: PacketId) -> bool {
+        self.outbox.as_ref().is_some_and(|outbox| outbox.is_in_use(id))
+    }
+
+    /// The place of the message that the client has under this packet id.
+    pub fn place_of(&self, id: PacketId) -> Option<Place> {
+        self.outbox.as_ref().and_then(|outbox| outbox.place_of(id))
+    }
+
+    /// Removes messages from the end of those that wait, while `unwanted` says so.
+    pub fn cut_queue(&mut self, unwanted: impl Fn(&Entry) -> bool) {
+        if let Some(outbox) = &mut self.outbox {
+            outbox.cut_queue(unwanted);
+        }
+    }
+
+    /// Bytes of the messages that wait.
+    pub fn waiting_bytes(&self) -> u64 {
+        self.outbox.as_ref().map_or(0, |outbox| outbox.queue_bytes())
+    }
+
+    /// QoS 2 packet ids of received messages that the store does not know.
+    pub fn received_unkept(&self) -> impl Iterator<Item = PacketId> {
+        self.inbound.unkept()
+    }
+
+    /// A QoS 2 message from the client is where it must be, and its packet id beside it.
+    /// False when the client has given the id up meanwhile.
+    pub fn keep_received(&mut self, id: PacketId) -> bool {
+        self.inbound.receive(id, true)
+    }
+
     /// A QoS 2 message from the client is where it must be, or will not get there, while there is nobody to be told.
     pub fn received(&mut self, id: PacketId, stored: bool) {
         if stored {
-            self.inbound.receive(id);
+            self.inbound.receive(id, false);
         } else {
             self.inbound.remove(id);
         }

@@ -183,6 +183,8 @@ impl Client {
                 self.pump();
                 "acknowledged".into()
             }
+            Effect::Received(id) => format!("received {id}"),
+            Effect::Released(id) => format!("released {id}"),
             Effect::Disconnect { with_will: false } => "disconnect".into(),
             Effect::Disconnect { with_will: true } => "disconnect with will".into(),
             Effect::Close(closing) => words(closing),

@@ -132,6 +132,14 @@ pub async fn validate(tx: &Transaction, broker: BrokerId, buckets: &[Bucket]) ->
     Ok(versions)
 }
 
+/// The streams of a filter, wildcards or not, as this transaction sees them. A snapshot read: for who has just changed them.
+///
+/// # Errors
+/// The store's.
+pub async fn streams(tx: &Transaction, broker: BrokerId, filter: &[u8]) -> Result<Vec<Indexed>> {
+    streams_of(tx, broker, filter, Read::Snapshot).await
+}
+
 /// All filters with streams, from after `from`, exact ones first: for inspection.
 ///
 /// # Errors

@@ -12,6 +12,10 @@ pub const TOPIC_BYTES_MAX: usize = 4_096;
 /// the limit saves.
 pub const SUBSCRIPTIONS_MAX: usize = 1_000;
 
+/// Messages that a session remembers as acknowledged beyond its cursor: they stand in one value. What is over it may be
+/// delivered again.
+pub const ACKNOWLEDGED_MAX: usize = 8_000;
+
 /// Streams of one publish. One that matches more is refused: it would be slow for everybody.
 pub const STREAMS_PER_PUBLISH_MAX: usize = 1_000;
 

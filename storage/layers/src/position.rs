@@ -31,6 +31,18 @@ impl Position {
         Self::new(Versionstamp::new(version, u16::MAX), u16::MAX)
     }
 
+    /// The last position before this one: the cursor of who has all but this.
+    #[must_use]
+    pub fn before(mut self) -> Self {
+        for byte in self.0.iter_mut().rev() {
+            *byte = byte.wrapping_sub(1);
+            if *byte != u8::MAX {
+                return self;
+            }
+        }
+        Self::MIN
+    }
+
     /// The versionstamp of the transaction.
     #[must_use]
     pub fn stamp(&self) -> Versionstamp {
@@ -61,6 +73,12 @@ mod tests {
         let at = |version, place, user| Position::new(Versionstamp::new(version, place), user);
         let sorted = [Position::MIN, at(1, 0, 0), at(1, 0, 1), at(1, 1, 0), Position::end_of(1), at(2, 0, 0)];
         assert!(sorted.is_sorted());
+        for position in [at(1, 0, 1), at(1, 1, 0), at(2, 0, 0), at(1 << 40, 0, 0)] {
+            assert!(position.before() < position, "{position:?}");
+        }
+        assert_eq!(at(7, 0, 1).before(), at(7, 0, 0));
+        assert_eq!(at(7, 1, 0).before(), at(7, 0, u16::MAX));
+        assert_eq!(Position::MIN.before(), Position::MIN);
         assert_eq!((at(7, 8, 9).stamp(), at(7, 8, 9).place()), (Versionstamp::new(7, 8), 9));
     }
 }

@@ -69,8 +69,10 @@ impl Store {
     /// # Errors
     /// As there.
     pub async fn checkpoint(&self, id: SessionId<'_>, epoch: u64, cursor: Position) -> Result<()> {
-        self.run(|tx| async move { sessions::checkpoint(&sessions::fence(&tx, id, epoch).await?, cursor) })
-            .await
+        self.run(
+            |tx| async move { sessions::checkpoint(&sessions::fence(&tx, id, epoch).await?, cursor, &[]) },
+        )
+        .await
     }
 
     /// [`sessions::detach`]. Where a will may have to be published, do both in one transaction instead.

@@ -159,7 +159,7 @@ impl World {
         let client = &mut self.clients[number];
         run(&self.database, async |tx| {
             let owned = fence(tx, id(client.name), client.epoch).await?;
-            sessions::checkpoint(&owned, client.cursor.0)?;
+            sessions::checkpoint(&owned, client.cursor.0, &[])?;
             for subscription in subscriptions::list(tx, id(client.name)).await? {
                 let stream = subscription.stream;
                 if subscriptions::is_sole(tx, BROKER, stream).await? {
@@ -178,10 +178,11 @@ impl World {
     fn reattach(&mut self, number: usize, farewell: bool, clean: bool) {
         let client = &mut self.clients[number];
         if farewell {
-            let cursor = Some(client.cursor.0);
-            let how = Detach { now_ms: 5, expiry_s: None, keep_will: false, cursor };
+            let how = Detach { now_ms: 5, expiry_s: None, keep_will: false };
             run(&self.database, async |tx| {
-                sessions::detach(fence(tx, id(client.name), client.epoch).await?, how).await
+                let owned = fence(tx, id(client.name), client.epoch).await?;
+                sessions::checkpoint(&owned, client.cursor.0, &[])?;
+                sessions::detach(owned, how).await
             });
             client.checkpoint = client.cursor;
         }

@@ -2,6 +2,7 @@
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use millrace_mqtt::ReasonCode;
 use millrace_mqtt::topic::Filter;
@@ -19,15 +20,19 @@ use crate::ws::frames;
 const LOOK_S: Seconds = 60;
 
 impl Core {
-    /// Gives a connection its session, a new one or the one that is there, and answers the CONNECT.
-    pub(super) fn attach(&mut self, slot: u32, broker: &Arc<Broker>, mut request: Request) {
-        let hash = self.process.owners.hash_one((&*broker.name, &*request.client_id));
-        let found = self.directory.find(hash, |session| {
-            let homed = &self.sessions[session as usize];
-            Arc::ptr_eq(&homed.broker, broker) && **homed.session.client_id() == *request.client_id
-        });
+    /// Gives a connection its session, a new one or the one that is there, and answers the CONNECT: at once, or when
+    /// the store has answered.
+    pub(super) fn attach(&mut self, slot: u32, broker: &Arc<Broker>, request: Request) {
+        let found = self.session_of(broker, &request.client_id);
         if let Some(session) = found {
             self.take_over(session);
+        }
+        if self.process.store.is_some() {
+            let keeps = request.granted_expiry_s > 0 || request.will.is_some();
+            if keeps || broker.has_sessions.load(Ordering::Relaxed) {
+                broker.has_sessions.store(true, Ordering::Relaxed);
+                return self.ask_for_session(slot, broker, request);
+            }
         }
         // Taking over may have ended the session.
         let found = found.filter(|session| self.sessions.contains(*session as usize));
@@ -40,26 +45,70 @@ impl Core {
             }
             other => other,
         };
-        let session = present.unwrap_or_else(|| self.new_session(broker, hash, request.client_id.clone()));
-        let homed = &mut self.sessions[session as usize];
-        homed.connection = slot;
-        (homed.will_at, homed.ends_at) = (0, 0);
-        homed.session.expiry_s = request.granted_expiry_s;
-        homed.session.will =
-            request.will.take().map(|(message, delay_s)| Box::new(SessionWill { message, delay_s }));
-        homed.session.resume();
-        let connection = &mut self.connections[slot as usize];
-        connection.session = session;
-        connection.user = request.user.take();
-        let counters = self.broker_counters(broker);
-        counters.connects.add(1);
-        counters.connected.add(1);
-        let (protocol, mut out, _) = parts!(self, slot);
-        protocol.accept(&request.accept(present.is_some()), &self.process.settings, &mut out);
+        let session = present.unwrap_or_else(|| {
+            let session = Session::new(request.client_id.clone());
+            self.new_session(broker, session, 0)
+        });
+        self.open(slot, session, request, present.is_some());
         if present.is_some() {
             self.set_members_online(session, true);
             self.pump(slot);
         }
+    }
+
+    /// The session of a client id on this core.
+    fn session_of(&self, broker: &Arc<Broker>, client_id: &str) -> Option<u32> {
+        let hash = self.process.owners.hash_one((&*broker.name, client_id));
+        self.directory.find(hash, |session| {
+            let homed = &self.sessions[session as usize];
+            Arc::ptr_eq(&homed.broker, broker) && **homed.session.client_id() == *client_id
+        })
+    }
+
+    /// Gives a connection a session that comes from the store.
+    pub(super) fn attach_session(
+        &mut self,
+        slot: u32,
+        broker: &Arc<Broker>,
+        request: Request,
+        session: Session,
+        present: bool,
+        epoch: u64,
+    ) -> u32 {
+        if let Some(other) = self.session_of(broker, &request.client_id) {
+            // A connection that came first and got its session while this one asked for it. The store has it in other hands
+            // already, and its will fired there.
+            let homed = &mut self.sessions[other as usize];
+            homed.is_lost = true;
+            self.take_over(other);
+        }
+        let session = self.new_session(broker, session, epoch);
+        self.open(slot, session, request, present);
+        session
+    }
+
+    /// Connects a session, and answers the CONNECT.
+    fn open(&mut self, slot: u32, session: u32, mut request: Request, present: bool) {
+        let homed = &mut self.sessions[session as usize];
+        homed.connection = slot;
+        (homed.will_at, homed.ends_at) = (0, 0);
+        homed.session.expiry_s = request.granted_expiry_s;
+        // Where the store has the session, it has the will.
+        homed.session.will = request
+            .will
+            .take()
+            .filter(|_| homed.epoch == 0)
+            .map(|(message, delay_s)| Box::new(SessionWill { message, delay_s }));
+        homed.session.resume();
+        let broker = homed.broker.clone();
+        let connection = &mut self.connections[slot as usize];
+        connection.session = session;
+        connection.user = request.user.take();
+        let counters = self.broker_counters(&broker);
+        counters.connects.add(1);
+        counters.connected.add(1);
+        let (protocol, mut out, _) = parts!(self, slot);
+        protocol.accept(&request.accept(present), &self.process.settings, &mut out);
         let connection = &self.connections[slot as usize];
         if let Some(at) = keep_alive_deadline(connection.last_input, connection.protocol.keep_alive_s()) {
             let at = at.min(self.now + LOOK_S);
@@ -67,9 +116,10 @@ impl Core {
         }
     }
 
-    fn new_session(&mut self, broker: &Arc<Broker>, hash: u64, client_id: Arc<str>) -> u32 {
+    fn new_session(&mut self, broker: &Arc<Broker>, session: Session, epoch: u64) -> u32 {
+        let hash = self.process.owners.hash_one((&*broker.name, &**session.client_id()));
         let homed = Homed {
-            session: Session::new(client_id),
+            session,
             broker: broker.clone(),
             connection: NONE,
             generation: self.next_generation(),
@@ -77,10 +127,14 @@ impl Core {
             ends_at: 0,
             looked_at: 0,
             hash,
+            epoch,
+            is_lost: false,
+            kept: None,
         };
         let session = u32::try_from(self.sessions.insert(homed)).unwrap_or(NONE);
         self.directory.insert(hash, session);
-        self.broker_counters(broker).sessions.add(1);
+        // Those of the store are counted where they are written.
+        self.broker_counters(broker).sessions.add(usize::from(epoch == 0));
         session
     }
 
@@ -176,6 +230,12 @@ impl Core {
         let now = self.now;
         let homed = &mut self.sessions[session as usize];
         homed.connection = NONE;
+        if homed.epoch != 0 {
+            if !homed.is_lost {
+                self.leave_to_store(session, with_will);
+            }
+            return self.forget_session(session);
+        }
         homed.session.shrink();
         if !with_will {
             //= [MQTT-3.1.2-10] v5
@@ -244,11 +304,17 @@ impl Core {
     /// Ends a session with everything it has. A will that was due to be sent is sent now.
     pub(super) fn end_session(&mut self, session: u32) {
         self.publish_will(session);
+        let broker = self.sessions[session as usize].broker.clone();
+        self.broker_counters(&broker).sessions.sub(1);
+        self.forget_session(session);
+    }
+
+    /// Takes a session out of memory. What waits for its shared subscriptions goes to other members.
+    pub(super) fn forget_session(&mut self, session: u32) {
         let target = self.target_of(session);
         let homed = self.sessions.remove(session as usize);
         self.directory.remove(homed.hash, session);
         let broker = homed.broker;
-        self.broker_counters(&broker).sessions.sub(1);
         if homed.session.subscriptions_len() > 0 {
             broker.router.edit(|edit| {
                 for (text, _) in homed.session.subscriptions() {

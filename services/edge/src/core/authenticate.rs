@@ -92,7 +92,7 @@ impl Core {
         self.attach(slot, &broker, request);
     }
 
-    fn refuse(&mut self, slot: u32, reason: ReasonCode, what: &'static str) {
+    pub(super) fn refuse(&mut self, slot: u32, reason: ReasonCode, what: &'static str) {
         let (protocol, mut out, _) = parts!(self, slot);
         protocol.refuse(reason, what, &mut out);
         //= [MQTT-3.1.4-2] v5

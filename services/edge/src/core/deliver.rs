@@ -8,6 +8,7 @@ use millrace_router::Receiver;
 use millrace_session::{Delivered, Delivery, DropReason, Message, Out};
 
 use super::connection::{ConnectionId, NONE};
+use super::kept::{Held, Take};
 use super::{Core, Homed, OutboundSlot, parts};
 use crate::broker::{Broker, Routes};
 use crate::mailbox::{Mail, Run};
@@ -18,6 +19,10 @@ use crate::outbound::Room;
 const SHARE_RUN_BYTES_MIN: usize = 2048;
 /// Bytes for one socket that are written at once instead of at the end of the turn: they are still in the cache.
 const FLUSH_BYTES: usize = 256 * 1024;
+/// Messages that wait in a session of the store before it is read for instead.
+const WAITING_MAX: usize = 1000;
+/// Bytes of them.
+const WAITING_BYTES_MAX: u64 = 1024 * 1024;
 
 impl Core {
     /// Hands a message to this core's receivers.
@@ -100,6 +105,29 @@ impl Core {
             shared,
             identifiers: &receiver.identifiers,
         };
+        if let Some(kept) = &mut homed.kept
+            && shared == 0
+        {
+            let waiting = homed.session.waiting();
+            let is_behind = waiting >= WAITING_MAX || homed.session.waiting_bytes() >= WAITING_BYTES_MAX;
+            if is_behind && delivery.qos > QoS::AtMostOnce && kept.is_live() {
+                // It is not read for: what it does not take stays in the store.
+                kept.fall_behind(self.handed_over);
+            }
+            match kept.take(delivery.qos, message.size()) {
+                Take::Deliver => {}
+                Take::Hold => return kept.hold(Held::new(&delivery)),
+                Take::Drop => return kept.dropped(self.handed_over),
+            }
+        }
+        self.deliver_to(receiver.target.slot, delivery, from);
+        let _ = broker;
+    }
+
+    /// Hands a message to a session.
+    pub(super) fn deliver_to(&mut self, session: u32, delivery: Delivery<'_>, from: Option<ConnectionId>) {
+        let homed = &mut self.sessions[session as usize];
+        let broker = homed.broker.clone();
         let settings = &self.process.settings;
         let counters = &broker.counters[usize::from(self.index)];
         if homed.connection == NONE {
@@ -118,12 +146,25 @@ impl Core {
             out.busy = false;
             behind = Some(homed.connection);
         }
-        count(counters, homed.session.deliver(delivery, Some(protocol), settings, self.now, &mut out));
+        let outcome = homed.session.deliver(delivery, Some(protocol), settings, self.now, &mut out);
+        count(counters, outcome);
         if !out.busy && out.slot.as_ref().is_some_and(|outbound| outbound.len() >= FLUSH_BYTES) {
             self.overfull.push(homed.connection);
         }
+        if let Some(kept) = &mut homed.kept
+            && delivery.qos > QoS::AtMostOnce
+            && !delivery.replay
+            && delivery.shared == 0
+        {
+            kept.got(delivery.message, self.handed_over, homed.session.first_open());
+        }
+        let (connection, reserves) =
+            (homed.connection, homed.session.is_stored && delivery.qos == QoS::ExactlyOnce);
         if let (Some(behind), Some(from)) = (behind, from) {
             self.hold_up(behind, from);
+        }
+        if reserves {
+            self.pump(connection);
         }
     }
 
@@ -144,6 +185,12 @@ impl Core {
         let counters = &homed.broker.counters[usize::from(self.index)];
         let mut dropped = |reason| count(counters, Delivered::Dropped(reason));
         homed.session.pump(protocol, &self.process.settings, self.now, &mut out, &mut dropped);
+        if homed.session.has_reserved() {
+            self.reserve(session);
+        }
+        if self.sessions[session as usize].kept.is_some() {
+            self.read_on(session);
+        }
     }
 
     pub(super) fn deliver_mailed_run(&mut self, run: &Run) {

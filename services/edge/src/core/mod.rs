@@ -10,22 +10,29 @@ mod congestion;
 pub(crate) mod connection;
 mod deliver;
 mod directory;
+mod ids;
 mod input;
+mod kept;
+mod leave;
 mod packets;
 mod publish;
+mod resume;
 mod retained;
-mod routes;
+pub(crate) mod routes;
 mod subscribe;
 mod sys;
 mod timers;
 mod transport;
 
+use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use millrace_layers::Position;
 use millrace_mqtt::ReasonCode;
+use millrace_router::Target;
 use millrace_session::{Seconds, Session};
 use mio::{Events, Poll, Token};
 use slab::Slab;
@@ -36,10 +43,15 @@ use crate::mailbox::{Mail, Mailbox};
 use crate::metrics::{BrokerCounters, CoreCounters};
 use crate::outbound::{Flushed, OutboundSlot, Pool};
 use crate::process::Process;
+use crate::store::{Job, Store};
 pub(crate) use accept::Listener;
 use congestion::Behind;
 use connection::{Connected, ConnectionId, NONE, Paused, State};
 use directory::Directory;
+use kept::Kept;
+pub(crate) use publish::group_id;
+use resume::Fence;
+pub(crate) use retained::Replay;
 use routes::RouteCache;
 use timers::{Calendar, Due};
 
@@ -75,6 +87,12 @@ pub(crate) struct Homed {
     /// When the calendar looks at it next, 0 for never.
     pub(crate) looked_at: Seconds,
     pub(crate) hash: u64,
+    /// The proof towards the store that this process owns it; 0 when the store knows nothing of it.
+    pub(crate) epoch: u64,
+    /// The store has given it to another connection.
+    pub(crate) is_lost: bool,
+    /// What is needed while the store keeps it beyond its connection.
+    kept: Option<Box<Kept>>,
 }
 
 /// Why a connection ended, for the counters.
@@ -117,6 +135,14 @@ pub(crate) struct Core {
     paused: Vec<(ConnectionId, Millis)>,
     /// Receivers that are behind, with the publishers that wait for them.
     behind: Behind,
+    /// Jobs for the store; they are left at the end of the turn, after the mail: see [`crate::store`].
+    jobs: Vec<Job>,
+    fences: VecDeque<Fence>,
+    next_fence: u64,
+    /// All up to here was handed to the sessions of this core that are live.
+    handed_over: Position,
+    /// Sessions with acknowledgements that the store does not know.
+    unsaved: Vec<Target>,
     /// Mail for the other cores, by core.
     outgoing: Vec<Vec<Mail>>,
     /// Bytes of that mail, by core.
@@ -147,6 +173,11 @@ impl Core {
             ready: Vec::new(),
             paused: Vec::new(),
             behind: Behind::default(),
+            jobs: Vec::new(),
+            fences: VecDeque::new(),
+            next_fence: 0,
+            handed_over: process.store.as_ref().map_or(Position::MIN, Store::through),
+            unsaved: Vec::new(),
             outgoing: (0..cores).map(|_| Vec::new()).collect(),
             outgoing_bytes: vec![0; cores],
             incoming: Vec::new(),
@@ -173,7 +204,10 @@ impl Core {
                 return;
             }
             self.read_clock();
+            self.count_turn();
             self.turn(&events);
+            self.leave_jobs();
+            self.count_turn();
             if self.stopping && (self.connections.is_empty() || self.now_ms >= give_up_at) {
                 return;
             }
@@ -182,6 +216,24 @@ impl Core {
                 give_up_at = self.now_ms.saturating_add(u64::try_from(grace.as_millis()).unwrap_or(u64::MAX));
                 self.begin_stop();
             }
+        }
+    }
+
+    /// A turn begins, or ends: see [`Process::turns`].
+    fn count_turn(&self) {
+        let turn = &self.process.turns[usize::from(self.index)];
+        turn.store(turn.load(Ordering::Relaxed) + 1, Ordering::SeqCst);
+        // What this turn finds in the router is no older than what a fence that has seen us outside of a turn put there.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Leaves what is to be written with the store.
+    fn leave_jobs(&mut self) {
+        self.pass_fences();
+        if let Some(store) = &self.process.store
+            && !self.jobs.is_empty()
+        {
+            store.submit(&mut self.jobs);
         }
     }
 
@@ -200,6 +252,9 @@ impl Core {
         }
         if !self.paused.is_empty() || self.stopping {
             timeout = timeout.min(PAUSE_MS);
+        }
+        if self.waits_for_turns() {
+            timeout = timeout.min(1);
         }
         if !self.ready.is_empty() || self.has_relief() || !self.mailbox().sleep() {
             timeout = 0;
@@ -273,6 +328,8 @@ impl Core {
 
     fn take_mail(&mut self) {
         let mut mail = std::mem::take(&mut self.incoming);
+        // First this, then the mail: then nothing up to there is still in the mailbox.
+        let through = self.process.store.as_ref().map(Store::through);
         self.mailbox().take(&mut mail);
         for letter in mail.drain(..) {
             match letter {
@@ -285,10 +342,17 @@ impl Core {
                 Mail::Congested(id) => self.pause(id, Paused::ForReceiver),
                 Mail::Relieved(id) => self.resume(id),
                 Mail::Stored { acks, stored } => self.stored(&acks, stored),
+                Mail::Attached(connection, found) => self.attached(connection, found),
+                Mail::Subscribed(subscribe, subscribed) => self.subscribed(*subscribe, &subscribed),
+                Mail::Unsubscribed(unsubscribe, stored) => self.unsubscribed(*unsubscribe, stored),
+                Mail::Ids(ids, stored) => self.ids_written(*ids, stored),
+                Mail::Marked { fence, through } => self.marked(fence, through),
+                Mail::Page(target, version, page) => self.page(target, version, page),
                 Mail::Authenticated { connection, accepted } => self.authenticated(connection, accepted),
             }
             self.flush_overfull();
         }
+        self.handed_over = through.unwrap_or(self.handed_over);
         self.incoming = mail;
     }
 
@@ -413,6 +477,7 @@ impl Core {
                     Due::Session { slot, generation } => self.session_due(slot, generation),
                     Due::Accept => self.accept_all(),
                     Due::Sys => self.publish_sys(),
+                    Due::Checkpoints => self.save_all(),
                 }
             }
         }
@@ -460,5 +525,5 @@ use parts;
 // What an idle connection takes is mostly these.
 const _: () = {
     assert!(size_of::<Connected>() <= 128);
-    assert!(size_of::<Homed>() <= 104);
+    assert!(size_of::<Homed>() <= 120);
 };

@@ -103,6 +103,8 @@ impl Core {
             Effect::Subscribe(subscribe) => self.subscribe(slot, &subscribe),
             Effect::Unsubscribe(unsubscribe) => self.unsubscribe(slot, &unsubscribe),
             Effect::Connect(connect) => self.connect(slot, &connect),
+            Effect::Received(id) => self.received(slot, id),
+            Effect::Released(id) => self.released(slot, id),
             Effect::Authenticate(_) => {}
             Effect::Disconnect { with_will } => self.end(slot, Ended::Client, with_will),
             Effect::Close(closing) => self.close(slot, closing),
@@ -111,8 +113,11 @@ impl Core {
 
     fn acknowledged(&mut self, slot: u32) {
         let session = self.connections[slot as usize].session;
+        self.note_acknowledged(session);
         if self.sessions[session as usize].session.has_backlog() {
             self.pump(slot);
+        } else if self.sessions[session as usize].kept.is_some() {
+            self.read_on(session);
         }
     }
 

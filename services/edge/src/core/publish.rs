@@ -12,11 +12,10 @@ use millrace_router::Group;
 use millrace_session::{Message, Publication};
 
 use super::connection::{ConnectionId, NONE};
-use super::retained::Kept;
 use super::{Core, Ended, OutboundSlot, parts};
 use crate::broker::{Broker, Routes};
 use crate::mailbox::{Mail, Run};
-use crate::store::Ack;
+use crate::store::{self, Ack, IdWrite, Ids, Job, Retain, Write, record};
 
 /// First byte of a PUBLISH with QoS 0 and without RETAIN.
 const PLAIN_PUBLISH: u8 = (PacketType::Publish as u8) << 4;
@@ -56,7 +55,7 @@ impl RunInProgress {
 }
 
 /// The number that stands for a shared subscription in sessions; never 0.
-pub(super) fn group_id(group: &Group) -> u64 {
+pub(crate) fn group_id(group: &Group) -> u64 {
     foldhash::fast::FixedState::default().hash_one((group.name(), group.filter())) | 1
 }
 
@@ -147,17 +146,12 @@ impl Core {
     ) -> Option<(ReasonCode, &'static str)> {
         let from = Some(self.id_of(slot));
         let routes = self.routes_of(slot, topic);
-        if publish.retain {
-            let message = self.message_of(&routes, publish);
-            let ack = self.ack_of(slot, publish);
-            match self.publish_retained(&routes.broker, &message, from, ack) {
-                Kept::Now => return Some((ReasonCode::SUCCESS, "")),
-                Kept::WhenStored => {
-                    self.hold_up_for_store(self.id_of(slot));
-                    return None;
-                }
-                Kept::Not => {}
-            }
+        if routes.is_empty() && !publish.retain {
+            return Some((ReasonCode::NO_MATCHING_SUBSCRIBERS, ""));
+        }
+        let message = self.message_of(&routes, publish);
+        let mut retains = publish.retain;
+        if retains && !self.may_retain(&routes.broker, &message) {
             let version = self.connections[slot as usize].protocol.version();
             if publish.qos > QoS::AtMostOnce && version == Version::V5 {
                 let what = "the broker's limit of retained messages is reached";
@@ -165,35 +159,88 @@ impl Core {
             }
             // The client cannot be told: what is acknowledged still goes to who is subscribed now.
             //= [MQTT-4.5.0-1] v3.1.1
-            self.route(&routes, &message, from);
+            retains = false;
+        }
+        let is_kept = publish.qos > QoS::AtMostOnce && !routes.kept.streams.is_empty();
+        if self.process.store.is_none() || !(retains || is_kept) {
+            message.set_place(None);
+            self.hand_on(routes, &message, from, retains);
             return Some((ReasonCode::SUCCESS, ""));
         }
-        if routes.is_empty() {
-            return Some((ReasonCode::NO_MATCHING_SUBSCRIBERS, ""));
-        }
-        let message = self.message_of(&routes, publish);
-        self.route(&routes, &message, from);
-        Some((ReasonCode::SUCCESS, ""))
+        self.publish_stored(slot, publish, routes, message, retains);
+        None
     }
 
-    /// The acknowledgement that the store is to send for a publish.
-    fn ack_of(&self, slot: u32, publish: &Publish<'_>) -> Option<Ack> {
-        let session = self.target_of(self.connections[slot as usize].session);
-        let connection = self.id_of(slot);
-        publish.packet_id.map(|packet_id| Ack { connection, session, qos: publish.qos, packet_id })
+    /// Hands a message to its receivers now.
+    fn hand_on(
+        &mut self,
+        routes: Arc<Routes>,
+        message: &Arc<Message>,
+        from: Option<ConnectionId>,
+        retains: bool,
+    ) {
+        let routes = if retains { self.retain(&routes.broker, message) } else { routes };
+        self.route(&routes, message, from);
+    }
+
+    /// Publishes a message that the store must have before it is acknowledged. Its receivers have it at once; with QoS 2 they
+    /// have it once it is committed: before, a crash and a second try would deliver it twice.
+    fn publish_stored(
+        &mut self,
+        slot: u32,
+        publish: &Publish<'_>,
+        routes: Arc<Routes>,
+        message: Arc<Message>,
+        retains: bool,
+    ) {
+        let from = Some(self.id_of(slot));
+        let deliver = publish.qos == QoS::ExactlyOnce;
+        let retain = match (retains, deliver) {
+            (false, _) => Retain::No,
+            (true, false) => Retain::Set,
+            (true, true) => Retain::AtCommit,
+        };
+        let session = self.connections[slot as usize].session;
+        let homed = &self.sessions[session as usize];
+        let publisher = record::publisher(homed.session.client_id());
+        let keeps_id = deliver && homed.kept.is_some();
+        let inbound = keeps_id.then(|| homed.key());
+        let ack = publish.packet_id.map(|packet_id| Ack {
+            connection: self.id_of(slot),
+            session: self.target_of(session),
+            qos: publish.qos,
+            packet_id,
+            keeps_id,
+        });
+        if !deliver {
+            self.hand_on(routes.clone(), &message, from, retains);
+        }
+        let write =
+            Write::Publish(store::Publish { message, routes, from, publisher, retain, deliver, inbound });
+        self.jobs.push(Job { write, ack });
+        if self.is_open(slot) {
+            self.hold_up_for_store(self.id_of(slot));
+        }
     }
 
     /// The store has what these publishers wait for, or has refused it.
     //= [MQTT-4.3.2-4] [MQTT-4.3.3-8] v5
     pub(super) fn stored(&mut self, acks: &[Ack], stored: bool) {
         for ack in acks {
-            let Some(homed) = self.sessions.get(ack.session.slot as usize) else { continue };
+            let Some(homed) = self.sessions.get_mut(ack.session.slot as usize) else { continue };
             if homed.generation != ack.session.generation {
                 continue;
             }
             // A QoS 1 message is published anew on a new connection; the state of a QoS 2 message is the session's.
+            let of_session = homed.connection;
+            if ack.keeps_id && stored && !homed.session.keep_received(ack.packet_id) {
+                // The client has released the id before it was told that it may.
+                let (session, target) = (homed.key(), ack.session);
+                let ids = Ids { session, target, write: IdWrite::Forget(ack.packet_id) };
+                self.leave_job(Write::Ids(Box::new(ids)));
+            }
             let slot = match ack.qos {
-                QoS::ExactlyOnce => homed.connection,
+                QoS::ExactlyOnce => of_session,
                 _ => self
                     .connection_of(ack.connection)
                     // One that is being closed has let go of its session: after DISCONNECT nothing may be sent.
@@ -245,13 +292,12 @@ impl Core {
         self.routes.get(&self.sessions[session as usize].broker, topic)
     }
 
-    /// Publishes a message that no connection sent just now: a will.
+    /// Publishes a message that no connection sent just now, and that is not to be stored: a will.
     pub(super) fn publish_from_server(&mut self, broker: &Arc<Broker>, message: &Arc<Message>) {
+        let routes = self.routes.get(broker, message.topic());
         // Also when it cannot be retained: who is subscribed now gets it.
-        if !message.retain() || self.publish_retained(broker, message, None, None) == Kept::Not {
-            let routes = self.routes.get(broker, message.topic());
-            self.route(&routes, message, None);
-        }
+        let retains = message.retain() && self.may_retain(broker, message);
+        self.hand_on(routes, message, None, retains);
     }
 
     /// Hands a message to all its receivers, here and on other cores.

@@ -7,69 +7,34 @@ use millrace_mqtt::QoS;
 use millrace_router::TreeSnapshot;
 use millrace_session::{Delivered, Delivery, DropReason, Message};
 
-use super::connection::ConnectionId;
 use super::{Core, OutboundSlot, parts};
-use crate::broker::Broker;
-use crate::store::{Ack, Job, Write};
-
-/// What became of a message that was to be retained.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kept {
-    /// It is kept.
-    Now,
-    /// It is on its way to the store, which will acknowledge it.
-    WhenStored,
-    /// The broker's limit is reached; nothing happened.
-    Not,
-}
+use crate::broker::{Broker, Routes};
 
 /// A subscription that is to get retained messages.
-pub(super) struct Replay {
-    pub(super) filter: Box<str>,
-    pub(super) qos: QoS,
-    pub(super) identifier: u32,
+pub(crate) struct Replay {
+    pub(crate) filter: Box<str>,
+    pub(crate) qos: QoS,
+    pub(crate) identifier: u32,
 }
 
 impl Core {
-    /// Keeps a message as its topic's retained one and hands it to its receivers. `ack` is for the store to send, where
-    /// there is one.
-    pub(super) fn publish_retained(
-        &mut self,
-        broker: &Arc<Broker>,
-        message: &Arc<Message>,
-        from: Option<ConnectionId>,
-        ack: Option<Ack>,
-    ) -> Kept {
-        let topic = message.topic().clone();
-        let gate = broker.retained_gate();
-        if message.payload().is_empty() {
-            //= [MQTT-3.3.1-6] [MQTT-3.3.1-7] v5
-            //= [MQTT-3.3.1-10] [MQTT-3.3.1-11] v3.1.1
-            broker.retained.remove(&topic);
-        } else {
-            let limit = self.process.limits.retained_messages_max as usize;
-            if broker.retained.len() >= limit && broker.retained.get(&topic).is_none() {
-                drop(gate);
-                self.broker_counters(broker).publish_quota.add(1);
-                return Kept::Not;
-            }
-            //= [MQTT-3.3.1-5] v5 v3.1.1
-            broker.retained.insert(&topic, message.clone());
+    /// Whether the broker's limit lets it keep this message.
+    pub(super) fn may_retain(&self, broker: &Broker, message: &Message) -> bool {
+        let limit = self.process.limits.retained_messages_max as usize;
+        let may = message.payload().is_empty()
+            || broker.retained.len() < limit
+            || broker.retained.get(message.topic()).is_some();
+        if !may {
+            self.broker_counters(broker).publish_quota.add(1);
         }
-        // Under the gate, so that the store has the same last writer as we do.
-        let kept = match &self.process.store {
-            Some(store) => {
-                let message = (!message.payload().is_empty()).then(|| message.clone());
-                let write = Write::Retained { broker: broker.id, topic: topic.clone(), message };
-                store.submit(Job { write, ack });
-                Kept::WhenStored
-            }
-            None => Kept::Now,
-        };
-        let routes = self.routes.get(broker, &topic);
-        drop(gate);
-        self.route(&routes, message, from);
-        kept
+        may
+    }
+
+    /// Makes a message its topic's retained one. Its receivers are those from before or after, as the gate has it.
+    pub(super) fn retain(&mut self, broker: &Arc<Broker>, message: &Arc<Message>) -> Arc<Routes> {
+        let _gate = broker.retained_gate();
+        broker.retain(message);
+        self.routes.get(broker, message.topic())
     }
 
     /// Sends the retained messages of new subscriptions, as of the moment the subscriptions were made.

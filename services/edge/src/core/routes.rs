@@ -14,7 +14,7 @@ const TOPIC_WEIGHT: usize = 64;
 
 /// The remembered topics of one core.
 #[derive(Default)]
-pub(super) struct RouteCache {
+pub(crate) struct RouteCache {
     entries: HashTable<Entry>,
     weight: usize,
     hasher: foldhash::fast::RandomState,
@@ -27,18 +27,18 @@ struct Entry {
 
 impl RouteCache {
     /// The receivers of `topic` as of now: of every subscription that was acknowledged before this call (P2).
-    pub(super) fn get(&mut self, broker: &Arc<Broker>, topic: &str) -> Arc<Routes> {
+    pub(crate) fn get(&mut self, broker: &Arc<Broker>, topic: &str) -> Arc<Routes> {
         let hash = self.hasher.hash_one((&*broker.name, topic));
         let same = |entry: &Entry| Arc::ptr_eq(&entry.routes.broker, broker) && *entry.routes.topic == *topic;
         if let Some(entry) = self.entries.find_mut(hash, same) {
-            if entry.routes.generation != broker.router.generation() {
+            if !entry.routes.is_current() {
                 self.weight -= weight(&entry.routes);
-                entry.routes = routes_of(broker, entry.routes.topic.clone());
+                entry.routes = Arc::new(Routes::new(broker.clone(), entry.routes.topic.clone()));
                 self.weight += weight(&entry.routes);
             }
             return entry.routes.clone();
         }
-        let routes = routes_of(broker, topic.into());
+        let routes = Arc::new(Routes::new(broker.clone(), topic.into()));
         if self.weight >= WEIGHT_MAX {
             self.entries.clear();
             self.weight = 0;
@@ -52,10 +52,4 @@ impl RouteCache {
 
 fn weight(routes: &Routes) -> usize {
     TOPIC_WEIGHT + routes.matched.receivers.len()
-}
-
-fn routes_of(broker: &Arc<Broker>, topic: Arc<str>) -> Arc<Routes> {
-    let snapshot = broker.router.snapshot();
-    let matched = snapshot.matches(&topic);
-    Arc::new(Routes::new(broker.clone(), topic, snapshot.generation(), matched))
 }

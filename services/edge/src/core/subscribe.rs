@@ -1,13 +1,20 @@
 //! SUBSCRIBE and UNSUBSCRIBE.
 
+use millrace_layers::limits::{NAME_BYTES_MAX, SUBSCRIPTIONS_MAX};
+use millrace_layers::streams::Source;
+use millrace_layers::subscriptions::{NO_STREAM, Options, Subscribed};
 use millrace_mqtt::topic::Filter;
-use millrace_mqtt::{Property, ReasonCode, RetainHandling, Subscribe, SubscribeOptions, Unsubscribe};
+use millrace_mqtt::{
+    Property, ReasonCode, RetainHandling, Subscribe, SubscribeOptions, Unsubscribe, Version,
+};
 use millrace_router::{Edit, Target};
 use millrace_session::Subscription;
 use smallvec::SmallVec;
 
+use super::kept::KeptSource;
 use super::retained::Replay;
 use super::{Core, Homed, OutboundSlot, parts};
+use crate::store::{self, PendingSubscribe, Write};
 
 /// The reasons of one packet; most have one filter.
 type Reasons = SmallVec<[ReasonCode; 4]>;
@@ -30,7 +37,9 @@ impl Core {
             .collect();
         let mut reasons = Reasons::new();
         let mut replays: SmallVec<[Replay; 2]> = SmallVec::new();
+        let mut filters: Vec<(Box<str>, Options, usize)> = Vec::new();
         let homed = &mut self.sessions[session as usize];
+        let is_kept = homed.kept.is_some();
         // Held until the snapshot is taken, see `Broker::retained_gate`.
         let gate = broker.retained_gate();
         //= [MQTT-3.8.4-5] [MQTT-3.8.4-3] v5
@@ -40,9 +49,17 @@ impl Core {
                 let reason = if reason.is_error() {
                     reason
                 } else {
-                    let limit = self.process.limits.subscriptions_per_session_max as usize;
+                    let mut limit = self.process.limits.subscriptions_per_session_max as usize;
+                    let mut fits = true;
+                    if is_kept {
+                        limit = limit.min(SUBSCRIPTIONS_MAX);
+                        fits = text.len() <= NAME_BYTES_MAX;
+                        let bits = options.to_bits(Version::V5);
+                        filters.push((text.into(), Options { bits, identifier }, reasons.len()));
+                    }
                     let is_new = homed.session.subscription(text).is_none();
-                    if is_new && homed.session.subscriptions_len() >= limit {
+                    if !fits || is_new && homed.session.subscriptions_len() >= limit {
+                        filters.pop();
                         broker.counters[usize::from(self.index)].subscribe_quota.add(1);
                         ReasonCode::QUOTA_EXCEEDED
                     } else {
@@ -55,10 +72,69 @@ impl Core {
         });
         let retained = (!replays.is_empty()).then(|| broker.retained.snapshot());
         drop(gate);
+        let pending = PendingSubscribe { packet_id: subscribe.packet_id, reasons, replays, retained };
+        if filters.is_empty() {
+            return self.answer_subscribe(slot, pending);
+        }
+        let homed = &mut self.sessions[session as usize];
+        if let Some(kept) = &mut homed.kept {
+            kept.subscribing += 1;
+        }
+        let subscribe = store::Subscribe { session: homed.key(), target, filters, pending };
+        self.leave_job(Write::Subscribe(Box::new(subscribe)));
+    }
+
+    /// SUBACK, then what is retained.
+    fn answer_subscribe(&mut self, slot: u32, pending: PendingSubscribe) {
         let (protocol, mut out, _) = parts!(self, slot);
-        protocol.subscribed(subscribe.packet_id, &reasons, &mut out);
-        if let Some(retained) = retained {
-            self.replay(slot, &retained, &replays);
+        protocol.subscribed(pending.packet_id, &pending.reasons, &mut out);
+        if let Some(retained) = pending.retained {
+            self.replay(slot, &retained, &pending.replays);
+        }
+    }
+
+    /// Subscriptions are durable, or could not be stored.
+    pub(super) fn subscribed(&mut self, subscribe: store::Subscribe, subscribed: &[Option<Subscribed>]) {
+        let store::Subscribe { target, filters, mut pending, .. } = subscribe;
+        let Some(homed) = self.sessions.get_mut(target.slot as usize) else { return };
+        if homed.generation != target.generation {
+            return;
+        }
+        let (slot, broker) = (homed.connection, homed.broker.clone());
+        let Some(kept) = &mut homed.kept else { return };
+        kept.subscribing -= 1;
+        let mut is_more = false;
+        for ((filter, _, place), subscribed) in filters.into_iter().zip(subscribed) {
+            match subscribed {
+                Some(Subscribed { stream, since, .. }) => {
+                    // It may have been given up meanwhile.
+                    let is_read = *stream != NO_STREAM && !filter.starts_with("$share/");
+                    if is_read && homed.session.subscription(&filter).is_some() {
+                        let source = Source { stream: *stream, since: *since };
+                        if !kept.has_source(&filter, source) {
+                            kept.add_source(KeptSource { filter, source }, self.handed_over);
+                            is_more = true;
+                        }
+                    }
+                }
+                None => {
+                    pending.reasons[place] = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
+                    pending.replays.retain(|replay| replay.filter != filter);
+                    let is_known = kept.filters().any(|known| *known == *filter);
+                    if !is_known
+                        && homed.session.unsubscribe(&filter)
+                        && let Some(filter) = Filter::parse(&filter)
+                    {
+                        broker.router.unsubscribe(filter, target);
+                    }
+                }
+            }
+        }
+        self.answer_subscribe(slot, pending);
+        if is_more {
+            self.hold_behind_fence(target.slot);
+        } else {
+            self.deliver_held(target.slot);
         }
     }
 
@@ -99,8 +175,29 @@ impl Core {
                 reasons.push(if existed { ReasonCode::SUCCESS } else { ReasonCode::NO_SUBSCRIPTION_EXISTED });
             }
         });
+        if let Some(kept) = &mut homed.kept {
+            let filters: Vec<Box<str>> = unsubscribe.filters.clone().map(Into::into).collect();
+            filters.iter().for_each(|filter| kept.remove_source(filter));
+            let (session, packet_id) = (homed.key(), unsubscribe.packet_id);
+            let unsubscribe = store::Unsubscribe { session, target, filters, packet_id, reasons };
+            return self.leave_job(Write::Unsubscribe(Box::new(unsubscribe)));
+        }
         let (protocol, mut out, _) = parts!(self, slot);
         protocol.unsubscribed(unsubscribe.packet_id, &reasons, &mut out);
+    }
+
+    /// Subscriptions are gone from the store, or could not be removed.
+    pub(super) fn unsubscribed(&mut self, unsubscribe: store::Unsubscribe, stored: bool) {
+        let store::Unsubscribe { target, packet_id, mut reasons, .. } = unsubscribe;
+        let Some(homed) = self.sessions.get_mut(target.slot as usize) else { return };
+        if homed.generation != target.generation {
+            return;
+        }
+        if !stored {
+            reasons.iter_mut().for_each(|reason| *reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR);
+        }
+        let (protocol, mut out, _) = parts!(self, homed.connection);
+        protocol.unsubscribed(packet_id, &reasons, &mut out);
     }
 
     pub(super) fn target_of(&self, session: u32) -> Target {

@@ -15,6 +15,8 @@ pub(crate) enum Due {
     Accept,
     /// The `$SYS` topics are to be updated.
     Sys,
+    /// What sessions have acknowledged is to be stored.
+    Checkpoints,
 }
 
 /// Entries by second. Nothing is ever cancelled: an entry that is no longer wanted is looked at once and dropped.

@@ -1,46 +1,73 @@
-//! Jobs from the event loops to the thread that writes.
+//! Work from the event loops to the threads of the store.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
-use super::Job;
+/// Something that waits in a queue.
+pub(super) trait Sized {
+    /// Bytes it stands for in limits.
+    fn size(&self) -> usize;
+}
 
-/// Jobs in the order in which they were left. Bounded by its users: they hold publishers up by [`Queue::bytes`].
-#[derive(Default)]
-pub(super) struct Queue {
-    state: Mutex<State>,
+/// Work in the order in which it was left. Bounded by its users: they hold publishers up by [`Queue::bytes`].
+pub(super) struct Queue<T> {
+    state: Mutex<State<T>>,
     filled: Condvar,
     bytes: AtomicUsize,
 }
 
-#[derive(Default)]
-struct State {
-    jobs: Vec<Job>,
+struct State<T> {
+    work: Vec<T>,
     closed: bool,
 }
 
-impl Queue {
-    pub(super) fn push(&self, job: Job) {
-        self.bytes.fetch_add(job.size(), Ordering::Relaxed);
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).jobs.push(job);
-        self.filled.notify_one();
-    }
+/// What [`Queue::take`] found.
+pub(super) enum Taken<T> {
+    Work(Vec<T>),
+    /// Nothing came in time.
+    Nothing,
+    /// The queue is closed and empty.
+    Closed,
+}
 
-    /// Everything that was left; waits for something. `None` once the queue is closed and empty.
-    pub(super) fn take(&self) -> Option<Vec<Job>> {
+impl<T> Default for Queue<T> {
+    fn default() -> Self {
+        let state = State { work: Vec::new(), closed: false };
+        Self { state: Mutex::new(state), filled: Condvar::new(), bytes: AtomicUsize::new(0) }
+    }
+}
+
+impl<T: Sized> Queue<T> {
+    /// Empties `work`.
+    pub(super) fn push(&self, work: &mut Vec<T>) {
+        self.bytes.fetch_add(work.iter().map(T::size).sum(), Ordering::Relaxed);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        while state.jobs.is_empty() {
-            if state.closed {
-                return None;
-            }
-            state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
+        // Who finds work there has not slept yet.
+        let wakes = state.work.is_empty();
+        state.work.append(work);
+        drop(state);
+        if wakes {
+            self.filled.notify_one();
         }
-        Some(std::mem::take(&mut state.jobs))
     }
 
-    /// These jobs are done.
-    pub(super) fn done(&self, jobs: &[Job]) {
-        self.bytes.fetch_sub(jobs.iter().map(Job::size).sum(), Ordering::Relaxed);
+    /// Everything that was left; waits for something for so long.
+    pub(super) fn take(&self, wait: Duration) -> Taken<T> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.work.is_empty() && !state.closed {
+            state = self.filled.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        match (state.work.is_empty(), state.closed) {
+            (false, _) => Taken::Work(std::mem::take(&mut state.work)),
+            (true, false) => Taken::Nothing,
+            (true, true) => Taken::Closed,
+        }
+    }
+
+    /// Work of so many bytes is done.
+    pub(super) fn done(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     pub(super) fn bytes(&self) -> usize {

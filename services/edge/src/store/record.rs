@@ -7,6 +7,14 @@
 //! | 8 | when it expires, milliseconds since 1970, little-endian; 0 for never |
 //! | 4 | length of the properties, little-endian |
 //! | | properties as on the wire, then the payload |
+//!
+//! In a stream its publisher and topic come first, before a will its topic:
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 8 | the publisher, as [`publisher`] has it; 0 for none; not before a will |
+//! | 2 | length of the topic, little-endian |
+//! | | the topic, then the message as above |
 
 use std::sync::Arc;
 
@@ -47,6 +55,52 @@ pub(crate) fn decode(topic: Arc<str>, bytes: &[u8], clock: &Clock) -> Option<Mes
     Some(Message::restored(topic, qos, flags & RETAIN != 0, properties, payload, expires_at))
 }
 
+/// What stands for a client id, to know a publisher again (No Local). Never changes: it is stored. Never 0.
+pub(crate) fn publisher(client_id: &str) -> u64 {
+    // FNV-1a.
+    let fold = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    client_id.bytes().fold(0xcbf2_9ce4_8422_2325, fold) | 1
+}
+
+/// A message of a stream into bytes.
+pub(crate) fn encode_entry(message: &Message, publisher: u64, clock: &Clock) -> Vec<u8> {
+    let mut out = publisher.to_le_bytes().to_vec();
+    with_topic(message, clock, &mut out);
+    out
+}
+
+/// Bytes into a message of a stream, and its publisher.
+pub(crate) fn decode_entry(bytes: &[u8], clock: &Clock) -> Option<(Message, u64)> {
+    let (publisher, rest) = bytes.split_first_chunk()?;
+    Some((decode_with_topic(rest, clock)?, u64::from_le_bytes(*publisher)))
+}
+
+/// A will into bytes: its expiry interval has not begun.
+pub(crate) fn encode_will(message: &Message) -> Vec<u8> {
+    let mut out = Vec::new();
+    with_topic(message, &Clock::at(0), &mut out);
+    out
+}
+
+/// Bytes into a will, to be issued.
+pub(crate) fn decode_will(bytes: &[u8]) -> Option<Message> {
+    decode_with_topic(bytes, &Clock::at(0))
+}
+
+fn with_topic(message: &Message, clock: &Clock, out: &mut Vec<u8>) {
+    let topic = message.topic().as_bytes();
+    // A topic of MQTT is no longer than that.
+    out.extend_from_slice(&u16::try_from(topic.len()).unwrap_or(u16::MAX).to_le_bytes());
+    out.extend_from_slice(topic);
+    out.extend_from_slice(&encode(message, clock));
+}
+
+fn decode_with_topic(bytes: &[u8], clock: &Clock) -> Option<Message> {
+    let (length, rest) = bytes.split_first_chunk()?;
+    let (topic, rest) = rest.split_at_checked(u16::from_le_bytes(*length).into())?;
+    decode(std::str::from_utf8(topic).ok()?.into(), rest, clock)
+}
+
 #[cfg(test)]
 mod tests {
     use millrace_mqtt::Property;
@@ -75,6 +129,22 @@ mod tests {
             }
         }
         assert_eq!(decode("a".into(), &[9; 40], &clock), None);
+    }
+
+    #[test]
+    fn an_entry_knows_its_publisher_and_a_will_its_interval() {
+        let clock = Clock::at(1_000_000);
+        let mut properties = Vec::new();
+        Property::MessageExpiryInterval(60).encode(&mut properties);
+        let properties = Properties::from_validated(&properties);
+        let message = Message::new("a/b".into(), QoS::ExactlyOnce, true, properties, b"x", 5);
+        let bytes = encode_entry(&message, publisher("me"), &clock);
+        assert_eq!(decode_entry(&bytes, &clock), Some((message, publisher("me"))));
+        assert_eq!(decode_entry(&bytes[..20], &clock), None);
+        let will = Message::new("w".into(), QoS::AtLeastOnce, false, properties, b"gone", 0);
+        let read = decode_will(&encode_will(&will)).unwrap();
+        assert_eq!((read.expires_at(), read.payload()), (Some(60), &b"gone"[..]));
+        assert_eq!((publisher(""), publisher("a") == publisher("b")), (0xcbf2_9ce4_8422_2325, false));
     }
 
     #[test]

@@ -1,73 +1,121 @@
 //! The thread that writes: jobs into transactions, results into mail.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use millrace_layers::{Error, Store, retained};
-use millrace_storage::{Transaction, block_on};
+use millrace_layers::{Error, Position};
+use millrace_storage::{Versionstamp, block_on};
 
-use super::queue::Queue;
-use super::{Ack, Job, Write, record};
-use crate::clock::Clock;
-use crate::mailbox::{Mail, Mailbox};
+use super::apply::{Applied, Applier, Change, Outcome};
+use super::jobs::Reader;
+use super::queue::{Sized as _, Taken};
+use super::{Ack, Attached, Job, Publish, Read, Retain, Shared, Write, sweep};
+use crate::broker::Broker;
+use crate::core::connection::ConnectionId;
+use crate::core::group_id;
+use crate::core::routes::RouteCache;
+use crate::mailbox::Mail;
+use millrace_session::Message;
 
 /// Jobs in one transaction.
 const BATCH_JOBS_MAX: usize = 1000;
 /// Bytes in one transaction, counted generously below what the store allows.
 const BATCH_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// How often it looks for what is due.
+const TICK: Duration = Duration::from_millis(500);
+
+/// Ends what an earlier process left open; to be done before clients come.
+pub(super) fn abandon(shared: &Shared) {
+    sweep::abandoned(&mut Writer::new(shared));
+}
 
 /// Until the queue is closed.
-pub(super) fn run(queue: &Queue, layers: Store, clock: Clock, mailboxes: Arc<[Mailbox]>) {
-    let mut writer = Writer { layers, clock, mailboxes, refused: false };
-    while let Some(jobs) = queue.take() {
-        let mut rest = jobs.as_slice();
-        while !rest.is_empty() {
-            let (batch, after) = rest.split_at(batch_len(rest));
-            writer.write(batch);
-            queue.done(batch);
-            rest = after;
+pub(super) fn run(shared: &Shared) {
+    let mut writer = Writer::new(shared);
+    loop {
+        match shared.writes.take(TICK) {
+            Taken::Work(jobs) => writer.write_all(jobs),
+            Taken::Nothing => {}
+            Taken::Closed => return,
         }
+        writer.sweep();
     }
 }
 
-/// How many of `jobs` go into the next transaction; at least one.
-fn batch_len(jobs: &[Job]) -> usize {
-    let mut bytes = 0;
-    let fits = jobs.iter().take(BATCH_JOBS_MAX).take_while(|job| {
-        bytes += job.size();
-        bytes <= BATCH_BYTES_MAX
-    });
-    fits.count().max(1)
-}
-
-struct Writer {
-    layers: Store,
-    clock: Clock,
-    mailboxes: Arc<[Mailbox]>,
+pub(super) struct Writer<'s> {
+    pub(super) shared: &'s Shared,
+    routes: RouteCache,
+    /// By core.
+    mail: Vec<Vec<Mail>>,
     /// The last write was refused: what is said once need not be said for each.
     refused: bool,
+    swept_at: u64,
 }
 
-impl Writer {
-    fn write(&mut self, batch: &[Job]) {
-        let clock = self.clock;
-        let result = block_on(self.layers.run(async |tx| {
-            for job in batch {
-                apply(&tx, &clock, job).await?;
-            }
-            Ok(())
-        }));
+impl<'s> Writer<'s> {
+    fn new(shared: &'s Shared) -> Self {
+        let mail = shared.mailboxes.iter().map(|_| Vec::new()).collect();
+        Self { shared, routes: RouteCache::default(), mail, refused: false, swept_at: 0 }
+    }
+
+    fn write_all(&mut self, mut jobs: Vec<Job>) {
+        while !jobs.is_empty() {
+            let rest = jobs.split_off(batch_len(&jobs));
+            let bytes = jobs.iter().map(Job::size).sum();
+            self.write(jobs);
+            self.shared.writes.done(bytes);
+            jobs = rest;
+            self.sweep();
+        }
+    }
+
+    fn write(&mut self, mut batch: Vec<Job>) {
+        // What was acknowledged by everybody meanwhile needs no place; marks need no transaction.
+        let result = if batch.iter().all(|job| matches!(job.write, Write::Mark { .. })) {
+            Ok((
+                Applied { outcomes: batch.iter().map(|_| Outcome::Done).collect(), ..Applied::default() },
+                None,
+            ))
+        } else {
+            self.transact(&async |applier| {
+                for job in &batch {
+                    applier.job(job).await?;
+                }
+                Ok(())
+            })
+        };
         match result {
+            Ok((applied, stamp)) => {
+                self.log(None);
+                self.committed(batch, applied, stamp);
+            }
             // One job that cannot be written must not take the others with it.
             Err(error) if batch.len() > 1 && !may_pass(&error) => {
-                for job in batch {
-                    self.write(std::slice::from_ref(job));
+                for job in batch.drain(..) {
+                    self.write(vec![job]);
                 }
             }
-            result => {
-                self.answer(batch, result.is_ok());
-                self.log(result.as_ref().err());
+            Err(error) => {
+                self.log(Some(&error));
+                self.refuse(batch);
             }
         }
+    }
+
+    /// Runs `body` until it is committed.
+    pub(super) fn transact(
+        &self,
+        body: &impl AsyncFn(&mut Applier<'_>) -> Result<(), Error>,
+    ) -> Result<(Applied, Option<Versionstamp>), Error> {
+        let shared = self.shared;
+        let run = shared.layers.database().run_committed(|tx, _| async move {
+            let mut applier = Applier { tx: &tx, shared, applied: Applied::default() };
+            body(&mut applier).await?;
+            Ok::<_, Error>(applier.applied)
+        });
+        let (applied, committed) = block_on(run)?;
+        Ok((applied, committed.versionstamp))
     }
 
     /// Says when the store begins to refuse, and when it takes writes again.
@@ -82,31 +130,218 @@ impl Writer {
         self.refused = error.is_some();
     }
 
-    /// Tells the publishers' event loops, in one piece of mail each.
-    fn answer(&self, batch: &[Job], stored: bool) {
-        for (core, mailbox) in self.mailboxes.iter().enumerate() {
-            let of_core = |ack: &Ack| usize::from(ack.connection.core) == core;
-            let acks: Vec<Ack> = batch.iter().filter_map(|job| job.ack).filter(of_core).collect();
-            if !acks.is_empty() {
-                mailbox.deliver(&mut vec![Mail::Stored { acks, stored }], 0);
+    /// A transaction is durable: places first, then the filter index, then all who are to be told, `through` at last.
+    fn committed(&mut self, batch: Vec<Job>, applied: Applied, stamp: Option<Versionstamp>) {
+        let version =
+            stamp.map_or_else(|| self.shared.through.load(Ordering::Relaxed), |stamp| stamp.version());
+        let Applied { outcomes, .. } = self.settle(applied, stamp);
+        let mut acks: Vec<Vec<Ack>> = self.mail.iter().map(|_| Vec::new()).collect();
+        for (job, outcome) in batch.into_iter().zip(outcomes) {
+            let stored = !matches!(outcome, Outcome::Fenced);
+            if let Write::Publish(publish) = &job.write {
+                publish.message.set_place(None);
+                if publish.deliver && stored {
+                    self.deliver(&publish.routes.broker, &publish.message, publish.retain, publish.from);
+                }
+                if let Some(ack) = job.ack.filter(|_| stored) {
+                    acks[usize::from(ack.connection.core)].push(ack);
+                }
+            } else if let Write::Mark { core, fence } = job.write {
+                // What stands before it in this batch is committed with it.
+                self.post(core, Mail::Marked { fence, through: Position::end_of(version) });
+            } else {
+                self.answer(job.write, outcome);
             }
         }
+        for (core, acks) in acks.into_iter().enumerate().filter(|(_, acks)| !acks.is_empty()) {
+            self.mail[core].push(Mail::Stored { acks, stored: true });
+        }
+        self.send(stamp);
     }
+
+    /// Sets the places of messages, changes the filter index, and hands on the wills.
+    fn settle(&mut self, mut applied: Applied, stamp: Option<Versionstamp>) -> Applied {
+        if let Some(stamp) = stamp {
+            for (message, place) in applied.appended.drain(..) {
+                message.set_place(Some(Position::new(stamp, place).0));
+            }
+        }
+        for Change { broker, filter, streams } in applied.changes.drain(..) {
+            broker.streams.set(&filter, &streams);
+        }
+        if !applied.touched.is_empty() {
+            let mut touched = self.shared.touched.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            for stream in applied.touched.drain(..) {
+                *touched.entry(stream).or_default() += 1;
+            }
+        }
+        for (broker, will) in std::mem::take(&mut applied.wills) {
+            will.set_place(None);
+            broker.counters[self.mail.len()].wills.add(1);
+            let retain = if will.retain() { Retain::AtCommit } else { Retain::No };
+            self.deliver(&broker, &will, retain, None);
+        }
+        let sessions = &self.shared.broker.counters[self.mail.len()].sessions;
+        sessions.add(applied.began);
+        sessions.sub(applied.ended);
+        applied
+    }
+
+    /// A transaction of the store's own is durable.
+    pub(super) fn swept(&mut self, applied: Applied, stamp: Option<Versionstamp>) {
+        self.settle(applied, stamp);
+        self.send(stamp);
+    }
+
+    fn send(&mut self, stamp: Option<Versionstamp>) {
+        for (mailbox, mail) in self.shared.mailboxes.iter().zip(&mut self.mail) {
+            if !mail.is_empty() {
+                let bytes = mail.iter().map(Mail::size).sum();
+                mailbox.deliver(mail, bytes);
+            }
+        }
+        if let Some(stamp) = stamp {
+            self.shared.through.store(stamp.version(), Ordering::Release);
+        }
+    }
+
+    /// Hands a committed message to the receivers that there are now.
+    fn deliver(
+        &mut self,
+        broker: &Arc<Broker>,
+        message: &Arc<Message>,
+        retain: Retain,
+        from: Option<ConnectionId>,
+    ) {
+        let gate = (retain == Retain::AtCommit).then(|| broker.retained_gate());
+        if gate.is_some() {
+            broker.retain(message);
+        }
+        let routes = self.routes.get(broker, message.topic());
+        drop(gate);
+        for (core, _) in &routes.cores {
+            let (routes, message) = (routes.clone(), message.clone());
+            self.mail[usize::from(*core)].push(Mail::Publish { routes, message, from });
+        }
+        for group in &routes.matched.groups {
+            let Some(receiver) = group.pick() else { continue };
+            let (routes, message) = (routes.clone(), message.clone());
+            let core = usize::from(receiver.target.core);
+            self.mail[core].push(Mail::Shared { routes, receiver, message, from, group: group_id(group) });
+        }
+    }
+
+    fn answer(&mut self, write: Write, outcome: Outcome) {
+        let stored = !matches!(outcome, Outcome::Fenced);
+        match (write, outcome) {
+            (Write::Attach(attach), Outcome::Attached(attached)) => {
+                attach.broker.has_sessions.fetch_or(attached.epoch != 0, Ordering::Relaxed);
+                self.attached(&attach.broker, attach.connection, attached);
+            }
+            (Write::Attach(attach), _) => {
+                self.post(attach.connection.core, Mail::Attached(attach.connection, None));
+            }
+            (Write::Subscribe(subscribe), outcome) => {
+                let subscribed = match outcome {
+                    Outcome::Subscribed(subscribed) => subscribed,
+                    _ => subscribe.filters.iter().map(|_| None).collect(),
+                };
+                self.post(subscribe.target.core, Mail::Subscribed(subscribe, subscribed));
+            }
+            (Write::Unsubscribe(unsubscribe), _) => {
+                self.post(unsubscribe.target.core, Mail::Unsubscribed(unsubscribe, stored));
+            }
+            (Write::Ids(ids), _) => self.post(ids.target.core, Mail::Ids(ids, stored)),
+            // What stood before it was refused with it.
+            (Write::Mark { core, fence }, _) => {
+                let through = Position::end_of(self.shared.through.load(Ordering::Relaxed));
+                self.post(core, Mail::Marked { fence, through });
+            }
+            (Write::Publish(_) | Write::Checkpoint(_) | Write::Detach(_), _) => {}
+        }
+    }
+
+    /// A session that has streams, or something in flight, gets the first page with it.
+    fn attached(&mut self, broker: &Arc<Broker>, connection: ConnectionId, attached: Box<Attached>) {
+        let sources = sources(&attached);
+        if sources.is_empty() && attached.rows.is_empty() {
+            return self.post(connection.core, Mail::Attached(connection, Some((attached, None))));
+        }
+        let cursor = attached.cursor;
+        let reader = Reader::Connection(connection, attached);
+        let read = Read { core: connection.core, broker: broker.clone(), sources, cursor, reader };
+        self.shared.reads.push(&mut vec![read]);
+    }
+
+    fn post(&mut self, core: u16, mail: Mail) {
+        self.mail[usize::from(core)].push(mail);
+    }
+
+    /// None of these could be written.
+    fn refuse(&mut self, batch: Vec<Job>) {
+        for job in batch {
+            match job.write {
+                Write::Publish(Publish { message, .. }) => {
+                    message.set_place(None);
+                    if let Some(ack) = job.ack {
+                        self.post(ack.connection.core, Mail::Stored { acks: vec![ack], stored: false });
+                    }
+                }
+                write => self.answer(write, Outcome::Fenced),
+            }
+        }
+        self.send(None);
+    }
+
+    fn sweep(&mut self) {
+        let now_ms = self.shared.clock.now();
+        if now_ms >= self.swept_at + TICK.as_millis() as u64 {
+            self.swept_at = now_ms;
+            sweep::due(self);
+        }
+    }
+}
+
+/// The streams of a session that has just been taken.
+fn sources(attached: &Attached) -> Vec<millrace_layers::streams::Source> {
+    use millrace_layers::subscriptions::NO_STREAM;
+    let with_stream = attached.subscriptions.iter().filter(|subscription| subscription.stream != NO_STREAM);
+    let source = |subscription: &millrace_layers::subscriptions::Subscription| {
+        millrace_layers::streams::Source { stream: subscription.stream, since: subscription.since }
+    };
+    with_stream.filter(|subscription| !subscription.filter.starts_with(b"$share/")).map(source).collect()
+}
+
+/// How many of `jobs` go into the next transaction; at least one.
+fn batch_len(jobs: &[Job]) -> usize {
+    let (mut bytes, mut index_changes) = (0, false);
+    for (len, job) in jobs.iter().enumerate() {
+        bytes += job.size();
+        let fits = match &job.write {
+            // A publish must find the streams that were made before it, which are known once they are committed.
+            Write::Publish(_) => !index_changes,
+            // A trim and an append to the same stream cannot be in one transaction.
+            Write::Checkpoint(_) => matches!(jobs[0].write, Write::Checkpoint(_)),
+            // What a session got must have its place.
+            Write::Detach(detach) => detach.is_placed(),
+            _ => true,
+        };
+        let alone =
+            matches!(jobs[0].write, Write::Checkpoint(_)) && !matches!(job.write, Write::Checkpoint(_));
+        if len > 0 && (!fits || alone || len >= BATCH_JOBS_MAX || bytes > BATCH_BYTES_MAX) {
+            return len;
+        }
+        index_changes |= match &job.write {
+            Write::Subscribe(_) | Write::Unsubscribe(_) => true,
+            Write::Attach(attach) => attach.clean || attach.expiry_s == 0,
+            Write::Detach(detach) => detach.expiry_s == 0,
+            _ => false,
+        };
+    }
+    jobs.len()
 }
 
 /// Whether the store may take the same writes later.
 fn may_pass(error: &Error) -> bool {
     matches!(error, Error::Store(error) if error.is_retryable())
-}
-
-async fn apply(tx: &Transaction, clock: &Clock, job: &Job) -> Result<(), Error> {
-    match &job.write {
-        Write::Retained { broker, topic, message: Some(message) } => {
-            let record = record::encode(message, clock).into();
-            retained::set(tx, *broker, topic.as_bytes(), &record).await
-        }
-        Write::Retained { broker, topic, message: None } => {
-            retained::clear(tx, *broker, topic.as_bytes()).await
-        }
-    }
 }

@@ -164,8 +164,8 @@ fn a_message_that_is_too_large_for_a_client_is_left_out_for_it_alone() {
                     }
                     QoS::ExactlyOnce => {
                         small.send_bytes(&[0x50, 2, bytes[5], bytes[6]]);
-                        small.send_bytes(&[0x70, 2, bytes[5], bytes[6]]);
                         assert_eq!(small.recv().packet_type(), PacketType::PubRel);
+                        small.send_bytes(&[0x70, 2, bytes[5], bytes[6]]);
                     }
                 }
             }

@@ -30,7 +30,7 @@ impl Connection {
             (QoS::ExactlyOnce, Some(id)) => {
                 //= [MQTT-4.3.3-10] v5
                 match session.inbound.get(id) {
-                    Some(Receipt::Received) => {
+                    Some(Receipt::Received { .. } | Receipt::Released) => {
                         self.ack(PacketType::PubRec, id, ReasonCode::SUCCESS, "", out);
                         return Effect::None;
                     }
@@ -122,9 +122,13 @@ impl Connection {
                 //= [MQTT-4.3.3-9] v5
                 session.inbound.remove(id);
                 self.completed();
-            } else if !session.inbound.receive(id) {
-                // The client has given it up meanwhile.
-                return;
+            } else {
+                match session.inbound.get(id) {
+                    Some(Receipt::Pending) => session.inbound.set(id, Receipt::Received { kept: false }),
+                    Some(Receipt::Received { .. }) => {}
+                    // The client has given it up meanwhile.
+                    Some(Receipt::Released) | None => return,
+                }
             }
             self.ack(PacketType::PubRec, id, reason, what, out);
         }
@@ -182,8 +186,13 @@ impl Connection {
             }
             //= [MQTT-4.3.3-4] v5
             //= [MQTT-4.3.3-1] v3.1.1
+            Some(State::Published(_)) if session.is_stored => {
+                session.outbox().release(id, false);
+                return Effect::Received(id);
+            }
+            Some(State::Releasing(_)) => {}
             Some(_) => {
-                session.outbox().release(id);
+                session.outbox().release(id, true);
                 self.ack(PacketType::PubRel, id, ReasonCode::SUCCESS, "", out);
             }
             None if ack.reason.is_error() => {}
@@ -199,11 +208,38 @@ impl Connection {
         session: &mut Session,
         out: &mut impl Out,
     ) -> Effect<'a> {
+        match session.inbound.get(ack.packet_id) {
+            Some(Receipt::Received { kept: true }) => {
+                session.inbound.set(ack.packet_id, Receipt::Released);
+                return Effect::Released(ack.packet_id);
+            }
+            // It is answered when the store has forgotten the id.
+            Some(Receipt::Released) => return Effect::None,
+            _ => {}
+        }
         let known = session.inbound.remove(ack.packet_id);
         self.completed();
         let reason = if known { ReasonCode::SUCCESS } else { ReasonCode::PACKET_IDENTIFIER_NOT_FOUND };
         self.ack(PacketType::PubComp, ack.packet_id, reason, "", out);
         Effect::None
+    }
+
+    /// Answers a PUBREC: the store knows that the message has arrived.
+    pub fn release(&mut self, id: PacketId, session: &mut Session, out: &mut impl Out) {
+        let Some(outbox) = &mut session.outbox else { return };
+        if let Some(State::Releasing(_)) = outbox.state(id) {
+            outbox.release(id, true);
+            self.ack(PacketType::PubRel, id, ReasonCode::SUCCESS, "", out);
+        }
+    }
+
+    /// Answers a PUBREL: the store has forgotten the packet id.
+    pub fn complete(&mut self, id: PacketId, session: &mut Session, out: &mut impl Out) {
+        if session.inbound.get(id) == Some(Receipt::Released) {
+            session.inbound.remove(id);
+            self.completed();
+            self.ack(PacketType::PubComp, id, ReasonCode::SUCCESS, "", out);
+        }
     }
 
     pub(super) fn pubcomp<'a>(
@@ -214,8 +250,8 @@ impl Connection {
     ) -> Effect<'a> {
         let Some(outbox) = &mut session.outbox else { return Effect::None };
         match outbox.state(ack.packet_id) {
-            Some(State::Released) => outbox.complete(ack.packet_id),
-            Some(State::Published(_)) => {
+            Some(State::Released(_)) => outbox.complete(ack.packet_id),
+            Some(State::Published(_) | State::Releasing(_)) => {
                 return self.close(
                     ReasonCode::PROTOCOL_ERROR,
                     "PUBCOMP for a message that was not released",

@@ -40,6 +40,8 @@ pub struct Attached {
     pub epoch: u64,
     /// Whether there was a session to go on with.
     pub present: bool,
+    /// Whether there was a session at all: one that is not present was ended.
+    pub existed: bool,
     /// The session as it is now.
     pub record: Record,
     /// Its subscriptions.
@@ -57,6 +59,7 @@ pub struct Attached {
 pub async fn attach(tx: &Transaction, id: SessionId<'_>, request: Attach) -> Result<Attached> {
     name::check(id.client)?;
     let old = record::get(tx, id, Read::Serializable).await?;
+    let existed = old.is_some();
     let goes_on = |old: &Record| !request.clean && !old.is_expired(request.now_ms);
     let present = old.as_ref().is_some_and(goes_on);
     let fired = match &old {
@@ -72,6 +75,7 @@ pub async fn attach(tx: &Transaction, id: SessionId<'_>, request: Attach) -> Res
         expiry_s: request.expiry_s,
         detached_at_ms: 0,
         cursor: kept.as_ref().map_or(Position::MIN, |kept| kept.cursor),
+        acknowledged: kept.as_ref().map_or_else(Vec::new, |kept| kept.acknowledged.clone()),
         has_will: request.will.is_some(),
         details: request.details.or(kept.map(|kept| kept.details)).unwrap_or_default(),
     };
@@ -81,7 +85,7 @@ pub async fn attach(tx: &Transaction, id: SessionId<'_>, request: Attach) -> Res
         will::set(tx, id, will).await?;
     }
     let subscriptions = if present { subscriptions::list(tx, id).await? } else { Vec::new() };
-    Ok(Attached { epoch, present, record, subscriptions, replaced, will: fired })
+    Ok(Attached { epoch, present, existed, record, subscriptions, replaced, will: fired })
 }
 
 /// Ends what the session was before: the connection, or the wait for one, or all of it.

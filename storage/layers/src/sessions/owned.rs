@@ -46,12 +46,12 @@ pub async fn fence<'t>(tx: &'t Transaction, id: SessionId<'t>, epoch: u64) -> Re
     }
 }
 
-/// Writes how far a session has acknowledged.
+/// Writes how far a session has acknowledged, and what it has acknowledged beyond that.
 ///
 /// # Errors
 /// The store's.
-pub fn checkpoint(owned: &Owned<'_>, cursor: Position) -> Result<()> {
-    record::set_cursor(owned.tx, owned.id, cursor)
+pub fn checkpoint(owned: &Owned<'_>, cursor: Position, acknowledged: &[Position]) -> Result<()> {
+    record::set_cursor(owned.tx, owned.id, cursor, acknowledged)
 }
 
 /// Writes what the owner wants to find again.
@@ -72,8 +72,6 @@ pub struct Detach {
     pub expiry_s: Option<u32>,
     /// Whether the will stays, to fire after its delay. A proper farewell takes it back.
     pub keep_will: bool,
-    /// How far the session has acknowledged, if that is to be written.
-    pub cursor: Option<Position>,
 }
 
 /// Ends a connection. The session waits for the next one until it expires; with an expiry of 0 it ends. Returns the will if it
@@ -108,9 +106,6 @@ pub async fn detach(mut owned: Owned<'_>, how: Detach) -> Result<Option<Bytes>> 
     }
     schedule_expiry(tx, id, record)?;
     record::set(tx, id, record)?;
-    if let Some(cursor) = how.cursor {
-        record::set_cursor(tx, id, cursor)?;
-    }
     Ok(fired)
 }
 
@@ -124,5 +119,5 @@ pub async fn end(owned: Owned<'_>) -> Result<Option<Bytes>> {
 
 /// How a pod's death ends a connection.
 pub(super) fn by_death(now_ms: u64) -> Detach {
-    Detach { now_ms, expiry_s: None, keep_will: true, cursor: None }
+    Detach { now_ms, expiry_s: None, keep_will: true }
 }

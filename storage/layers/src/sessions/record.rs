@@ -4,7 +4,10 @@ use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{Read, Transaction};
 
 use super::SessionId;
-use crate::{error::Result, position::Position, rows, streams::row::position, tags, tuple::Key};
+use crate::{
+    error::Result, limits::ACKNOWLEDGED_MAX, position::Position, rows, streams::row::position, tags,
+    tuple::Key,
+};
 
 /// The expiry of a session that never ends by itself.
 pub const EXPIRY_NEVER: u32 = u32::MAX;
@@ -22,6 +25,8 @@ pub struct Record {
     pub detached_at_ms: u64,
     /// All up to here is acknowledged.
     pub cursor: Position,
+    /// What is acknowledged after the cursor.
+    pub acknowledged: Vec<Position>,
     /// Whether it may have a will: one that fired leaves this as it was.
     pub(super) has_will: bool,
     /// What only the session's owner reads.
@@ -69,6 +74,7 @@ impl Record {
             owner: rows::take_sized(&mut value)?,
             details: value,
             cursor: Position::MIN,
+            acknowledged: Vec::new(),
         })
     }
 }
@@ -82,6 +88,9 @@ pub async fn get(tx: &Transaction, id: SessionId<'_>, read: Read) -> Result<Opti
     let Some(mut record) = get_fenced(tx, id, read).await? else { return Ok(None) };
     if let Some(mut value) = cursor.await? {
         record.cursor = position(&mut value)?;
+        while value.has_remaining() {
+            record.acknowledged.push(position(&mut value)?);
+        }
     }
     Ok(Some(record))
 }
@@ -99,8 +108,19 @@ pub(super) fn set(tx: &Transaction, id: SessionId<'_>, record: &Record) -> Resul
     Ok(tx.set(key(id), record.encode())?)
 }
 
-pub(super) fn set_cursor(tx: &Transaction, id: SessionId<'_>, cursor: Position) -> Result<()> {
-    Ok(tx.set(cursor_key(id), Bytes::copy_from_slice(&cursor.0))?)
+pub(super) fn set_cursor(
+    tx: &Transaction,
+    id: SessionId<'_>,
+    cursor: Position,
+    acknowledged: &[Position],
+) -> Result<()> {
+    let kept = acknowledged.len().min(ACKNOWLEDGED_MAX);
+    let mut value = Vec::with_capacity((1 + kept) * Position::LEN);
+    value.put_slice(&cursor.0);
+    for position in &acknowledged[..kept] {
+        value.put_slice(&position.0);
+    }
+    Ok(tx.set(cursor_key(id), value)?)
 }
 
 pub(super) fn clear(tx: &Transaction, id: SessionId<'_>) -> Result<()> {

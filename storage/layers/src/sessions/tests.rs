@@ -10,7 +10,7 @@ use crate::{
     testing::{BROKER, attached, id, request, rows, run, try_run},
 };
 
-const HOW: Detach = Detach { now_ms: 1_000, expiry_s: None, keep_will: true, cursor: None };
+const HOW: Detach = Detach { now_ms: 1_000, expiry_s: None, keep_will: true };
 
 fn detached(database: &Database, client: &str, epoch: u64, how: Detach) -> Option<Bytes> {
     run(database, async |tx| detach(fence(tx, id(client), epoch).await?, how).await)
@@ -62,8 +62,9 @@ fn who_was_replaced_writes_nothing_any_more() {
     assert_eq!(new.replaced, Some((Bytes::from_static(b"pod1"), old.epoch)));
     let before = rows(&database);
     let fenced = Err(Error::Fenced { epoch: old.epoch });
-    let refused =
-        try_run(&database, async |tx| checkpoint(&fence(tx, id("c"), old.epoch).await?, Position::end_of(5)));
+    let refused = try_run(&database, async |tx| {
+        checkpoint(&fence(tx, id("c"), old.epoch).await?, Position::end_of(5), &[])
+    });
     assert_eq!(refused, fenced);
     let refused =
         try_run(&database, async |tx| detach(fence(tx, id("c"), old.epoch).await?, HOW).await.map(|_| ()));
@@ -77,7 +78,7 @@ fn a_takeover_between_fence_and_commit_makes_the_old_owner_conflict() {
     let old = attached(&database, "c", &request("pod1", 1));
     let tx = database.begin_unretried();
     block_on(async {
-        checkpoint(&fence(&tx, id("c"), old.epoch).await.unwrap(), Position::end_of(9)).unwrap();
+        checkpoint(&fence(&tx, id("c"), old.epoch).await.unwrap(), Position::end_of(9), &[]).unwrap();
     });
     attached(&database, "c", &request("pod2", 2));
     assert_eq!(block_on(tx.commit()), Err(millrace_storage::Error::Conflict));
@@ -92,10 +93,12 @@ fn checkpoints_do_not_disturb_the_other_transactions_of_their_owner() {
         let owned = fence(&tx, id("c"), epoch).await.unwrap();
         qos2::insert(&owned, Direction::Inbound, 7, Bytes::new()).await.unwrap();
     });
-    run(&database, async |tx| checkpoint(&fence(tx, id("c"), epoch).await?, Position::end_of(9)));
+    run(&database, async |tx| {
+        checkpoint(&fence(tx, id("c"), epoch).await?, Position::end_of(9), &[Position::end_of(11)])
+    });
     block_on(tx.commit()).unwrap();
     let record = run(&database, async |tx| get(tx, id("c"), Read::Snapshot).await).unwrap();
-    assert_eq!(record.cursor, Position::end_of(9));
+    assert_eq!((record.cursor, record.acknowledged), (Position::end_of(9), vec![Position::end_of(11)]));
 }
 
 #[test]
@@ -110,7 +113,8 @@ fn a_session_comes_back_with_all_it_had_until_it_expires() {
         subscriptions::subscribe(&owned, b"a/+", Options { bits: 1, identifier: 9 }).await
     })
     .stream;
-    detached(&database, "c", epoch, Detach { cursor: Some(Position::end_of(4)), ..HOW });
+    run(&database, async |tx| checkpoint(&fence(tx, id("c"), epoch).await?, Position::end_of(4), &[]));
+    detached(&database, "c", epoch, HOW);
 
     let back = attached(&database, "c", &request("pod", 100_999));
     assert!(back.present && back.replaced.is_none());

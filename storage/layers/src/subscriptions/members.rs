@@ -65,7 +65,8 @@ async fn create(tx: &Transaction, broker: BrokerId, filter: Filter<'_>, since: V
     let mut id = name::hash(&[&name, &since.to_be_bytes()]);
     loop {
         id = id.wrapping_add(1) % (1 << STREAM_ID_BITS);
-        let is_used = streams::stream(tx, broker, id, Read::Serializable).await?.is_some()
+        let is_used = id == super::NO_STREAM
+            || streams::stream(tx, broker, id, Read::Serializable).await?.is_some()
             || tx.get(streams::keys::dropped(broker).uint(id), Read::Serializable).await?.is_some();
         if !is_used {
             let row = Stream::new(name.into(), Position::end_of(since));

@@ -25,18 +25,34 @@ use crate::{
 };
 
 /// What a subscription asks for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The options byte of MQTT 5; not looked at here.
+    /// The options byte of MQTT 5. Only its QoS is looked at here: with 0 nothing is kept.
     pub bits: u8,
     /// The subscription identifier; 0 for none.
     pub identifier: u32,
 }
 
+/// The stream of a subscription with QoS 0: nothing is kept for it.
+pub const NO_STREAM: StreamId = 0;
+
+impl Default for Options {
+    /// QoS 1, and nothing else.
+    fn default() -> Self {
+        Self { bits: 1, identifier: 0 }
+    }
+}
+
+impl Options {
+    fn keeps(self) -> bool {
+        self.bits & 3 > 0
+    }
+}
+
 /// A subscription that was made or renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subscribed {
-    /// The stream that has its messages.
+    /// The stream that has its messages; [`NO_STREAM`] when nothing is kept for it.
     pub stream: StreamId,
     /// The version from which on it has them. All that is retained at that version, and then all that the stream has after it, is
     /// all.
@@ -47,22 +63,29 @@ pub struct Subscribed {
     pub is_first: bool,
 }
 
-/// Subscribes a session to a filter (`$share/group/filter` too), or renews the options.
+/// Subscribes a session to a filter (`$share/group/filter` too), or renews the options. One that asks for QoS 0 gets no stream; one
+/// that has a stream keeps it, whatever it asks for later, for what it has in it.
 ///
 /// # Errors
 /// [`crate::Error::NameTooLong`], [`crate::Error::TooManyGroups`], or the store's.
 pub async fn subscribe(owned: &Owned<'_>, filter: &[u8], options: Options) -> Result<Subscribed> {
     name::check(filter)?;
     let tx = owned.tx;
-    if let Some(mut old) = rows::get(owned.tx, owned.id(), filter).await? {
+    let old = rows::get(owned.tx, owned.id(), filter).await?;
+    let existed = old.is_some();
+    if let Some(mut old) = old.filter(|old| old.stream != NO_STREAM || !options.keeps()) {
         old.options = options;
         rows::set(tx, owned.id(), filter, &old)?;
-        return Ok(Subscribed { stream: old.stream, since: old.since, existed: true, is_first: false });
+        return Ok(Subscribed { stream: old.stream, since: old.since, existed, is_first: false });
     }
     let since = tx.read_version().await?;
-    let (stream, is_first) = members::join(tx, owned.id().broker, Filter::parse(filter), since).await?;
+    let (stream, is_first) = if options.keeps() {
+        members::join(tx, owned.id().broker, Filter::parse(filter), since).await?
+    } else {
+        (NO_STREAM, false)
+    };
     rows::set(tx, owned.id(), filter, &rows::Row { options, since, stream })?;
-    Ok(Subscribed { stream, since, existed: false, is_first })
+    Ok(Subscribed { stream, since, existed, is_first })
 }
 
 /// Ends a subscription. Returns whether there was one.
@@ -73,7 +96,9 @@ pub async fn unsubscribe(owned: &Owned<'_>, filter: &[u8]) -> Result<bool> {
     let (tx, id) = (owned.tx, owned.id());
     let Some(row) = rows::get(tx, id, filter).await? else { return Ok(false) };
     rows::clear(tx, id, filter)?;
-    members::leave(tx, id.broker, Filter::parse(filter), row.stream).await?;
+    if row.stream != NO_STREAM {
+        members::leave(tx, id.broker, Filter::parse(filter), row.stream).await?;
+    }
     Ok(true)
 }
 
@@ -87,7 +112,7 @@ pub(crate) async fn clear(
         return Ok(());
     }
     tx.clear_range(rows::prefix(id).children())?;
-    for subscription in subscriptions {
+    for subscription in subscriptions.into_iter().filter(|subscription| subscription.stream != NO_STREAM) {
         members::leave(tx, id.broker, Filter::parse(&subscription.filter), subscription.stream).await?;
     }
     Ok(())

@@ -13,7 +13,7 @@ use crate::{
     testing::{BROKER, attached, id, request, rows, run, try_run},
 };
 
-const NONE: Options = Options { bits: 0, identifier: 0 };
+const NONE: Options = Options { bits: 1, identifier: 0 };
 
 async fn owned<'t>(tx: &'t Transaction, client: &'t str, epoch: u64) -> Owned<'t> {
     fence(tx, id(client), epoch).await.unwrap()
@@ -289,4 +289,28 @@ fn what_a_dropped_stream_had_is_swept_piece_by_piece() {
     let sweep = || run(&database, async |tx| streams::sweep_dropped(tx, BROKER, 10).await);
     assert_eq!([sweep(), sweep(), sweep(), sweep()], [10, 10, 6, 0]);
     assert_eq!(rows(&database), before);
+}
+
+#[test]
+fn nothing_is_kept_for_a_subscription_with_qos_0_until_it_asks_for_more() {
+    let database = Database::memory();
+    let sessions = sessions(&database, 1);
+    let ask = |bits| {
+        run(&database, async |tx| {
+            let owned = owned(tx, &sessions[0].0, sessions[0].1).await;
+            subscribe(&owned, b"a/+", Options { bits, identifier: 0 }).await
+        })
+    };
+    let first = ask(0);
+    assert_eq!((first.stream, first.existed, first.is_first), (NO_STREAM, false, false));
+    assert!(wildcards(&database).0.is_empty());
+    let second = ask(1);
+    assert!(second.stream != NO_STREAM && second.existed && second.is_first);
+    assert_eq!(wildcards(&database).0, [b"a/+"]);
+    // It keeps its stream, for what that has already.
+    assert_eq!(ask(0).stream, second.stream);
+    assert!(unsubscribed(&database, &sessions[0], "a/+"));
+    assert!(wildcards(&database).0.is_empty());
+    ask(0);
+    assert!(unsubscribed(&database, &sessions[0], "a/+"));
 }

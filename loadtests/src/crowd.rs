@@ -1,0 +1,249 @@
+//! Very many visits to a broker, a limited number of them at the same time.
+
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::time::Duration;
+
+use mio::event::Event;
+use mio::net::TcpStream;
+use mio::{Events, Interest, Poll, Token};
+
+use crate::clock;
+use crate::failure::{Outcome, While};
+use crate::latency::Histogram;
+use crate::link::{Link, socket};
+use crate::packet;
+use crate::population::Population;
+use crate::procfs;
+use crate::receipts::Faults;
+pub(crate) use crate::visit::Errand;
+use crate::visit::{Step, Visit};
+
+const EVENTS_PER_TURN: usize = 1024;
+const READ_BYTES: usize = 64 * 1024;
+/// The longest wait for an event: the deadlines are looked at this often.
+const WAIT: Duration = Duration::from_millis(20);
+/// Visits that may be open at the same time: the broker needs its files for them too.
+const AT_ONCE_MAX: u32 = 15_000;
+/// Visits that wait for their CONNACK, at most: below the smallest listen backlog of the brokers compared, so that
+/// none is made to drop a connection, which then takes a second to try again.
+const KNOCKING_MAX: usize = 90;
+/// Linux's number for a connection that is still being made; the standard library has no name for it.
+const EINPROGRESS: i32 = 115;
+
+/// Where a crowd ends; the first two on the clock of [`clock::now_ns`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// No visit begins after it.
+    begin_until_ns: u64,
+    /// Visits under way are given up then.
+    end_ns: u64,
+    /// The same when nothing happens for so long.
+    quiet_ns: u64,
+}
+
+impl Limits {
+    /// From now on; `grace_seconds` is how long the last visits may take.
+    pub(crate) fn new(seconds: f64, grace_seconds: f64, quiet_seconds: f64) -> Self {
+        let now_ns = clock::now_ns();
+        Self {
+            begin_until_ns: now_ns.saturating_add(clock::seconds_ns(seconds)),
+            end_ns: now_ns.saturating_add(clock::seconds_ns(seconds + grace_seconds)),
+            quiet_ns: clock::seconds_ns(quiet_seconds),
+        }
+    }
+}
+
+/// Who comes, for what, how many at once.
+pub(crate) struct Crowd {
+    pub(crate) broker: SocketAddr,
+    pub(crate) population: Population,
+    pub(crate) errand: Errand,
+    pub(crate) at_once: u32,
+    pub(crate) limits: Limits,
+}
+
+/// What came of it.
+pub(crate) struct Attendance {
+    /// Visits that got all they came for.
+    pub(crate) done: u32,
+    /// Visits that began.
+    pub(crate) begun: u32,
+    /// Messages, without repeats.
+    pub(crate) delivered: u64,
+    pub(crate) faults: Faults,
+    /// From CONNECT to the last thing due.
+    pub(crate) latency: Histogram,
+    /// Those that stay.
+    pub(crate) staying: Vec<Link>,
+    /// Visits under way were given up.
+    pub(crate) timed_out: bool,
+}
+
+impl Crowd {
+    /// Lets these sessions come.
+    pub(crate) fn run(&self, sessions: Range<u32>) -> Outcome<Attendance> {
+        let places = self.at_once.clamp(1, AT_ONCE_MAX).min(procfs::connections_max() as u32) as usize;
+        let now_ns = clock::now_ns();
+        let mut gathering = Gathering {
+            crowd: self,
+            poll: Poll::new().during("creating an epoll instance")?,
+            places: (0..places).map(|_| None).collect(),
+            free: (0..places).collect(),
+            knocking: 0,
+            next: sessions.start,
+            sessions,
+            attendance: Attendance::none(),
+            buffer: vec![0; READ_BYTES],
+            now_ns,
+            progress_ns: now_ns,
+        };
+        gathering.turns()?;
+        Ok(gathering.attendance)
+    }
+
+    fn hello(&self, session: u32) -> Vec<u8> {
+        let mut bytes = packet::connect(&self.population.client_id(session), self.errand.clean_session);
+        if self.errand.subscribe {
+            // A client need not wait for CONNACK (section 3.1.4 of the standard).
+            let filter = self.population.topic(self.population.group_of(session));
+            bytes.extend_from_slice(&packet::subscribe(1, &filter, 1));
+        }
+        bytes
+    }
+}
+
+impl Attendance {
+    fn none() -> Self {
+        Self {
+            done: 0,
+            begun: 0,
+            delivered: 0,
+            faults: Faults::default(),
+            latency: Histogram::new(),
+            staying: Vec::new(),
+            timed_out: false,
+        }
+    }
+}
+
+struct Gathering<'a> {
+    crowd: &'a Crowd,
+    poll: Poll,
+    places: Vec<Option<Visit>>,
+    /// Places without a visit.
+    free: Vec<usize>,
+    /// Visits without CONNACK.
+    knocking: usize,
+    sessions: Range<u32>,
+    next: u32,
+    attendance: Attendance,
+    buffer: Vec<u8>,
+    now_ns: u64,
+    progress_ns: u64,
+}
+
+impl Gathering<'_> {
+    fn turns(&mut self) -> Outcome<()> {
+        let mut events = Events::with_capacity(EVENTS_PER_TURN);
+        let limits = self.crowd.limits;
+        loop {
+            self.now_ns = clock::now_ns();
+            let in_time = self.now_ns < limits.begin_until_ns;
+            if in_time {
+                self.begin()?;
+            }
+            if self.free.len() == self.places.len() {
+                break;
+            }
+            if self.now_ns >= limits.end_ns || self.now_ns - self.progress_ns >= limits.quiet_ns {
+                self.give_up();
+                break;
+            }
+            match self.poll.poll(&mut events, Some(WAIT)) {
+                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                polled => polled.during("waiting for events")?,
+            }
+            self.now_ns = clock::now_ns();
+            events.iter().for_each(|event| self.advance(event));
+        }
+        self.attendance.begun = self.next - self.sessions.start;
+        Ok(())
+    }
+
+    /// Begins visits in free places.
+    fn begin(&mut self) -> Outcome<()> {
+        while self.knocking < KNOCKING_MAX && self.next < self.sessions.end {
+            let Some(place) = self.free.pop() else { break };
+            let mut stream = connect(self.crowd.broker).during("opening a connection")?;
+            let both = Interest::READABLE | Interest::WRITABLE;
+            self.poll.registry().register(&mut stream, Token(place), both).during("registering a socket")?;
+            let publisher = self.crowd.population.group_of(self.next);
+            self.places[place] = Some(Visit::new(Link::accepted(stream), self.next, publisher));
+            self.next += 1;
+            self.knocking += 1;
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self, event: &Event) {
+        let Token(place) = event.token();
+        let Some(mut visit) = self.places[place].take() else { return };
+        self.progress_ns = self.now_ns;
+        let crowd = self.crowd;
+        let session = visit.session;
+        let hello = || crowd.hello(session);
+        let knocked = !visit.is_connected();
+        let step = visit.advance(event, &crowd.errand, hello, &mut self.buffer, self.now_ns);
+        if knocked && (visit.is_connected() || step != Step::GoesOn) {
+            self.knocking -= 1;
+        }
+        match step {
+            Step::GoesOn => self.places[place] = Some(visit),
+            step => {
+                self.free.push(place);
+                self.end(visit, step == Step::Done);
+            }
+        }
+    }
+
+    fn end(&mut self, mut visit: Visit, done: bool) {
+        let attendance = &mut self.attendance;
+        attendance.delivered += u64::from(visit.delivered());
+        attendance.faults.add(visit.faults(&self.crowd.errand));
+        if let Some(latency_ns) = visit.latency_ns() {
+            attendance.latency.record(latency_ns);
+        }
+        // What one that stays says later must not come as an event of its place's next visit.
+        let kept =
+            !self.crowd.errand.stays || self.poll.registry().deregister(&mut visit.link.stream).is_ok();
+        if done && kept {
+            attendance.done += 1;
+            if self.crowd.errand.stays {
+                attendance.staying.push(visit.link);
+            }
+        } else {
+            attendance.faults.closed += 1;
+        }
+    }
+
+    /// Visits under way are given up: a session that was complete counts, and what did not come is lost.
+    fn give_up(&mut self) {
+        self.attendance.timed_out = true;
+        let under_way: Vec<Visit> = self.places.iter_mut().filter_map(Option::take).collect();
+        for visit in under_way {
+            let complete = visit.complete_ns.is_some();
+            self.end(visit, complete);
+        }
+    }
+}
+
+fn connect(broker: SocketAddr) -> io::Result<TcpStream> {
+    let socket = socket()?;
+    socket.set_nonblocking(true)?;
+    match socket.connect(&broker.into()) {
+        Err(e) if e.raw_os_error() != Some(EINPROGRESS) => Err(e),
+        _ => Ok(TcpStream::from_std(socket.into())),
+    }
+}

@@ -1,0 +1,92 @@
+//! What a stretch of a run costs: wall time, CPU time of both sides, bytes to the disk, memory.
+
+use crate::broker::Broker;
+use crate::clock;
+use crate::failure::Outcome;
+use crate::procfs::{self, Memory};
+
+/// The cost of a stretch.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Cost {
+    pub(crate) wall_seconds: f64,
+    pub(crate) server_cpu_seconds: f64,
+    pub(crate) driver_cpu_seconds: f64,
+    /// What the broker gave the kernel to write to disks, in whole pages: a page written twice counts twice.
+    pub(crate) written_bytes: u64,
+    pub(crate) memory_before: Memory,
+    pub(crate) memory_after: Memory,
+}
+
+/// A stretch that began.
+pub(crate) struct Meter<'a> {
+    broker: &'a Broker,
+    start_ns: u64,
+    before: Cost,
+}
+
+impl<'a> Meter<'a> {
+    /// From now on.
+    pub(crate) fn start(broker: &'a Broker) -> Outcome<Self> {
+        Self::start_with(broker, broker.memory())
+    }
+
+    /// From now on, with a memory that was looked at before.
+    pub(crate) fn start_with(broker: &'a Broker, memory_before: Memory) -> Outcome<Self> {
+        let before = Cost {
+            server_cpu_seconds: broker.cpu_seconds()?,
+            driver_cpu_seconds: procfs::own_cpu_seconds(),
+            written_bytes: broker.written_bytes(),
+            memory_before,
+            ..Cost::default()
+        };
+        Ok(Self { broker, start_ns: clock::now_ns(), before })
+    }
+
+    /// What it cost until now.
+    pub(crate) fn stop(&self) -> Outcome<Cost> {
+        Ok(Cost {
+            wall_seconds: clock::ns_seconds(clock::now_ns() - self.start_ns),
+            server_cpu_seconds: self.broker.cpu_seconds()? - self.before.server_cpu_seconds,
+            driver_cpu_seconds: procfs::own_cpu_seconds() - self.before.driver_cpu_seconds,
+            written_bytes: self.broker.written_bytes().saturating_sub(self.before.written_bytes),
+            memory_before: self.before.memory_before,
+            memory_after: self.broker.memory(),
+        })
+    }
+
+    /// What it cost until now, and what the broker still does for it until it rests.
+    pub(crate) fn stop_at_rest(&self) -> Outcome<Cost> {
+        let now = self.stop()?;
+        self.broker.rested_cpu_seconds()?;
+        let rested = self.stop()?;
+        Ok(Cost { wall_seconds: now.wall_seconds, driver_cpu_seconds: now.driver_cpu_seconds, ..rested })
+    }
+}
+
+impl Cost {
+    /// Microseconds of the broker's CPU for each of so many things.
+    pub(crate) fn server_us_each(&self, count: u64) -> f64 {
+        self.server_cpu_seconds * 1e6 / count.max(1) as f64
+    }
+
+    /// Microseconds of the driver's own CPU for each: well below the broker's, or the driver is the bottleneck.
+    pub(crate) fn driver_us_each(&self, count: u64) -> f64 {
+        self.driver_cpu_seconds * 1e6 / count.max(1) as f64
+    }
+
+    /// Bytes to the disk for each.
+    pub(crate) fn written_bytes_each(&self, count: u64) -> f64 {
+        self.written_bytes as f64 / count.max(1) as f64
+    }
+
+    /// Bytes of memory that each of so many things added.
+    pub(crate) fn rss_bytes_each(&self, count: u64) -> f64 {
+        let grown_kb = self.memory_after.rss_kb.saturating_sub(self.memory_before.rss_kb);
+        grown_kb as f64 * 1024.0 / count.max(1) as f64
+    }
+
+    /// So many things in a second of the broker's CPU.
+    pub(crate) fn per_server_cpu_second(&self, count: u64) -> f64 {
+        count as f64 / self.server_cpu_seconds.max(procfs::TICK_SECONDS)
+    }
+}

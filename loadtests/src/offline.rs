@@ -1,0 +1,153 @@
+//! `offline-sessions`: what very many persistent sessions cost while they are away, and what a publish to all of
+//! them costs: with one filter for all it need not be more than to one.
+
+use crate::broker::Broker;
+use crate::failure::{Failure, Outcome};
+use crate::latency::Percentiles;
+use crate::meter::{Cost, Meter};
+use crate::metrics::{self, Counters};
+use crate::population::{Filling, Population};
+use crate::procfs;
+use crate::receipts::Faults;
+use crate::report::{Better, Figure, Report};
+use crate::scenario::Case;
+use crate::settings::Settings;
+
+/// Publishes before those that are measured: they say how many of those there may be.
+const TRIAL: u32 = 10;
+/// Unacknowledged publishes in the second round.
+const WINDOW: u32 = 100;
+/// By which a broker may grow in a trial without queueing anything.
+const TRIAL_NOISE_BYTES: f64 = 1e6;
+/// In each round, a broker that queues a copy for each session may grow by this share of the memory that is left.
+const MEMORY_SHARE: f64 = 0.2;
+
+/// A round of publishes.
+struct Round {
+    acked: u64,
+    cost: Cost,
+    faults: Faults,
+    timed_out: bool,
+    latency: Option<Percentiles>,
+    counted: Counters,
+}
+
+/// Makes the sessions, looks at what they take, and publishes to them: one by one, then a window at a time.
+pub(crate) fn run(case: Case, sessions: u32, settings: &Settings, broker: &Broker) -> Outcome<Report> {
+    let population = Population::new(sessions, sessions);
+    let saved_before = broker.saved_bytes()?;
+    let meter = Meter::start_with(broker, broker.settled_memory())?;
+    let made = population.make(settings, broker)?;
+    let mut making = meter.stop_at_rest()?;
+    making.memory_after = broker.settled_memory();
+    let saved_after = broker.saved_bytes()?;
+    if made.done == 0 {
+        return Err(Failure::new("no session came about"));
+    }
+
+    let trial = publish(population, 1, TRIAL, settings, broker)?;
+    let allowed = affordable(&trial, settings);
+    let one_by_one = allowed.map(|n| publish(population, 1, n, settings, broker)).transpose()?;
+    let window = settings.window.unwrap_or(WINDOW);
+    // A window that is never full would say nothing.
+    let allowed = allowed.filter(|n| *n > window);
+    let piped = allowed.map(|n| publish(population, window, n, settings, broker)).transpose()?;
+    population.end(settings, broker)?;
+
+    let mut faults = made.faults;
+    let mut timed_out = made.timed_out || made.begun < sessions;
+    for round in [Some(&trial), one_by_one.as_ref(), piped.as_ref()].into_iter().flatten() {
+        faults.add(round.faults);
+        timed_out |= round.timed_out;
+    }
+    // Where not even the trial came to an end, it is all there is.
+    let closed = one_by_one.unwrap_or(trial);
+    let value = closed.cost.server_us_each(closed.acked);
+    let figure = Figure { name: "us_per_publish", unit: "µs CPU/publish", value, better: Better::Less };
+    let mut report = Report::new(case, broker, figure, closed.acked, closed.cost);
+    report.ack_latency = closed.latency;
+    report.faults = faults;
+    report.timed_out = timed_out;
+    let made = u64::from(made.done);
+    report.extra = vec![
+        ("sessions".into(), made as f64),
+        ("make_wall_s".into(), making.wall_seconds),
+        ("make_us_each".into(), making.server_us_each(made)),
+        ("rss_bytes_each".into(), making.rss_bytes_each(made)),
+        ("make_disk_bytes_each".into(), making.written_bytes_each(made)),
+    ];
+    if let (Some(before), Some(after)) = (saved_before, saved_after) {
+        let each = after.saturating_sub(before) as f64 / made as f64;
+        report.extra.push(("folder_bytes_each".into(), each));
+    }
+    report.extra.push(("publish_disk_bytes".into(), closed.cost.written_bytes_each(closed.acked)));
+    report.extra.extend(closed.counted_each());
+    if let Some(piped) = piped {
+        report.extra.extend(piped.extra());
+    }
+    Ok(report)
+}
+
+/// How many publishes there may be, as far as a trial tells: neither time nor memory is to run out. `None` after a
+/// trial that did not end.
+fn affordable(trial: &Round, settings: &Settings) -> Option<u32> {
+    if trial.timed_out || trial.faults.any() || trial.acked == 0 {
+        return None;
+    }
+    // Less than that is noise of the clock and of the allocator.
+    let cpu_seconds = (trial.cost.server_cpu_seconds - 2.0 * procfs::TICK_SECONDS).max(0.0);
+    let grown_bytes = (trial.cost.rss_bytes_each(1) - TRIAL_NOISE_BYTES).max(0.0);
+    let available = procfs::available_kb() as f64 * 1024.0 * MEMORY_SHARE;
+    // Nothing to divide by is no bound.
+    let in_time = settings.seconds / (cpu_seconds / trial.acked as f64);
+    let in_memory = available / (grown_bytes / trial.acked as f64);
+    Some(f64::from(settings.publishes).min(in_time).min(in_memory).max(1.0) as u32)
+}
+
+fn publish(
+    population: Population,
+    window: u32,
+    messages: u32,
+    settings: &Settings,
+    broker: &Broker,
+) -> Outcome<Round> {
+    let filling = Filling { population, settings, window, messages, send_seconds: settings.seconds };
+    let publishers = filling.open(0..1, broker)?;
+    broker.rested_cpu_seconds()?;
+    let counted_before = metrics::read(broker, &settings.metrics)?;
+    let meter = Meter::start(broker)?;
+    let tally = filling.run(publishers)?;
+    let cost = meter.stop_at_rest()?;
+    Ok(Round {
+        acked: tally.acked,
+        cost,
+        faults: tally.faults,
+        timed_out: tally.timed_out,
+        latency: tally.ack_latency.and_then(|h| h.percentiles()),
+        counted: metrics::growth(&counted_before, &metrics::read(broker, &settings.metrics)?),
+    })
+}
+
+impl Round {
+    /// What the broker itself counted for each publish.
+    fn counted_each(&self) -> Counters {
+        let each = |(name, grown): &(_, f64)| (Clone::clone(name), grown / self.acked.max(1) as f64);
+        self.counted.iter().map(each).collect()
+    }
+
+    /// The numbers of the round with a window.
+    fn extra(&self) -> Counters {
+        let mut extra = vec![
+            ("window_publishes".into(), self.acked as f64),
+            ("window_us_per_publish".into(), self.cost.server_us_each(self.acked)),
+            ("window_disk_bytes".into(), self.cost.written_bytes_each(self.acked)),
+        ];
+        if let Some(latency) = self.latency {
+            extra.push(("window_ack_p50_us".into(), latency.p50_ns as f64 / 1000.0));
+            extra.push(("window_ack_p99_us".into(), latency.p99_ns as f64 / 1000.0));
+        }
+        let counted = self.counted_each().into_iter();
+        extra.extend(counted.map(|(name, each)| (format!("window_{name}").into(), each)));
+        extra
+    }
+}

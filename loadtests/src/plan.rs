@@ -1,0 +1,149 @@
+//! How messages flow in a scenario: who sends to whom, how far ahead, to which sessions.
+
+use crate::engine::Pace;
+use crate::publisher::WINDOW_MAX;
+use crate::scenario::Scenario;
+use crate::settings::Settings;
+
+/// Who receives what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    Pairs,
+    FanOut,
+    FanIn,
+}
+
+/// How long the receivers' sessions live, and where the receivers are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sessions {
+    /// End with the connection.
+    Clean,
+    /// Persistent, receivers connected.
+    Online,
+    /// Persistent, receivers away during the run.
+    Offline,
+    /// Persistent, receivers away while publishing, which is not measured, and back in the run.
+    Returning,
+}
+
+/// A scenario in which messages flow.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) shape: Shape,
+    pub(crate) publishers: u32,
+    pub(crate) receivers: u32,
+    pub(crate) qos: u8,
+    pub(crate) pace: Pace,
+    /// Unacknowledged publishes of each publisher at QoS 1.
+    pub(crate) ack_window: Option<u32>,
+    pub(crate) sessions: Sessions,
+    pub(crate) measure_latency: bool,
+}
+
+impl Plan {
+    /// How messages flow; `None` for the scenarios that are about connections and sessions.
+    pub(crate) fn of(scenario: Scenario, settings: &Settings) -> Option<Self> {
+        let acks = |default: u32| Some(settings.window.unwrap_or(default).clamp(1, WINDOW_MAX));
+        let own = |default: u32| match settings.window.unwrap_or(default) {
+            0 => Pace::Free,
+            window => Pace::OwnReceiver(window),
+        };
+        let pairs = Self {
+            shape: Shape::Pairs,
+            publishers: settings.pairs,
+            receivers: settings.pairs,
+            qos: 0,
+            pace: Pace::Free,
+            ack_window: None,
+            sessions: Sessions::Clean,
+            measure_latency: false,
+        };
+        let closed = Self {
+            qos: 1,
+            pace: Pace::OwnReceiver(settings.window.unwrap_or(1).max(1)),
+            ack_window: acks(1),
+            measure_latency: true,
+            ..pairs
+        };
+        let fan_in = Self { shape: Shape::FanIn, receivers: 1, ..pairs };
+        let durable = Self { qos: 1, ack_window: acks(100), measure_latency: true, ..pairs };
+        match scenario {
+            Scenario::Idle
+            | Scenario::Connect
+            | Scenario::OfflineSessions
+            | Scenario::Resume
+            | Scenario::Reconnect => None,
+            Scenario::Qos1Closed => Some(closed),
+            Scenario::Qos0Flood => Some(Self { pace: own(0), ..pairs }),
+            Scenario::Qos0Window => Some(Self { pace: own(20), measure_latency: true, ..pairs }),
+            Scenario::Fanout => Some(Self {
+                shape: Shape::FanOut,
+                publishers: 1,
+                receivers: settings.subscribers,
+                pace: match settings.window.unwrap_or(1000) {
+                    0 => Pace::Free,
+                    window => Pace::SlowestReceiver(window),
+                },
+                ..pairs
+            }),
+            Scenario::FaninQos0 => Some(Self { pace: own(0), ..fan_in }),
+            Scenario::FaninQos1 => {
+                Some(Self { qos: 1, ack_window: acks(1), measure_latency: true, ..fan_in })
+            }
+            // Nothing is delivered, so only the acknowledgements have a latency.
+            Scenario::DurablePublishClosed => {
+                Some(Self { sessions: Sessions::Offline, ack_window: acks(1), ..durable })
+            }
+            Scenario::DurablePublish => Some(Self { sessions: Sessions::Offline, ..durable }),
+            // The age of a message that waited for its receiver says nothing about the broker.
+            Scenario::DurableDrain => {
+                Some(Self { sessions: Sessions::Returning, measure_latency: false, ..durable })
+            }
+            Scenario::DurableOnlineClosed => Some(Self { sessions: Sessions::Online, ..closed }),
+            Scenario::DurableOnline => Some(Self { sessions: Sessions::Online, ..durable }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{Parser, ValueEnum};
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        settings: Settings,
+    }
+
+    fn settings(arguments: &[&str]) -> Settings {
+        Line::parse_from([&["x"], arguments].concat()).settings
+    }
+
+    #[test]
+    fn a_window_of_zero_lifts_only_the_limits_of_qos_0() {
+        let settings = settings(&["--window", "0"]);
+        let plan = |scenario| Plan::of(scenario, &settings).unwrap();
+        assert_eq!(plan(Scenario::Qos0Window).pace, Pace::Free);
+        assert_eq!(plan(Scenario::Fanout).pace, Pace::Free);
+        assert_eq!(plan(Scenario::FaninQos1).ack_window, Some(1));
+        assert_eq!(plan(Scenario::DurableOnlineClosed).pace, Pace::OwnReceiver(1));
+    }
+
+    #[test]
+    fn every_qos_1_plan_has_a_window_and_no_qos_0_plan_has_one() {
+        for scenario in Scenario::value_variants() {
+            let Some(plan) = Plan::of(*scenario, &settings(&[])) else { continue };
+            assert_eq!(plan.ack_window.is_some(), plan.qos == 1, "{scenario:?}");
+        }
+    }
+
+    #[test]
+    fn the_closed_loops_of_durable_messages_have_one_in_flight() {
+        for scenario in [Scenario::DurableOnlineClosed, Scenario::DurablePublishClosed] {
+            let plan = Plan::of(scenario, &settings(&[])).unwrap();
+            assert_eq!((plan.ack_window, plan.qos, plan.measure_latency), (Some(1), 1, true), "{scenario:?}");
+            assert_ne!(plan.sessions, Sessions::Clean);
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Very many persistent sessions: their names, how they are made, how messages are left for them.
+
+use std::ops::Range;
+
+use crate::broker::Broker;
+use crate::clock;
+use crate::crowd::{Attendance, Crowd, Errand, Limits};
+use crate::engine::{Bounds, Engine, Pace};
+use crate::failure::Outcome;
+use crate::link::{Hello, Link};
+use crate::packet::PublishTemplate;
+use crate::publisher::{Publisher, WINDOW_MAX};
+use crate::settings::Settings;
+use crate::tally::Tally;
+
+/// Connections under way at the same time, unless told otherwise.
+const AT_ONCE: u32 = 500;
+
+/// Sessions numbered from 0, in groups that share a filter. Its topic is the filter itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Population {
+    /// Sets the names of this run apart from those of others on the same broker.
+    pub(crate) run: u32,
+    pub(crate) sessions: u32,
+    /// Sessions that share a filter.
+    pub(crate) group: u32,
+}
+
+/// Publishing to the filters of a population, by one connection for each.
+pub(crate) struct Filling<'a> {
+    pub(crate) population: Population,
+    pub(crate) settings: &'a Settings,
+    pub(crate) window: u32,
+    /// Messages for each filter, at most.
+    pub(crate) messages: u32,
+    /// Publishers stop then.
+    pub(crate) send_seconds: f64,
+}
+
+impl Population {
+    pub(crate) fn new(sessions: u32, group: u32) -> Self {
+        Self { run: std::process::id(), sessions, group }
+    }
+
+    pub(crate) fn groups(&self) -> u32 {
+        self.sessions.div_ceil(self.group)
+    }
+
+    /// The group of a session, which is also the number of the publisher to it.
+    pub(crate) fn group_of(&self, session: u32) -> u32 {
+        session / self.group
+    }
+
+    pub(crate) fn client_id(&self, session: u32) -> String {
+        format!("n{:x}-{session}", self.run)
+    }
+
+    pub(crate) fn topic(&self, group: u32) -> String {
+        format!("load/{:x}/{group}", self.run)
+    }
+
+    /// Makes all sessions: each connects, subscribes and goes.
+    pub(crate) fn make(&self, settings: &Settings, broker: &Broker) -> Outcome<Attendance> {
+        self.visit(Errand { subscribe: true, ..Errand::default() }, settings, broker)
+    }
+
+    /// Removes all sessions from a broker that goes on running.
+    pub(crate) fn end(&self, settings: &Settings, broker: &Broker) -> Outcome<()> {
+        if broker.stays() {
+            self.visit(Errand { clean_session: true, ..Errand::default() }, settings, broker)?;
+        }
+        Ok(())
+    }
+
+    /// All sessions come, one after the other but many at the same time.
+    pub(crate) fn visit(&self, errand: Errand, settings: &Settings, broker: &Broker) -> Outcome<Attendance> {
+        let crowd = Crowd {
+            broker: broker.address,
+            population: *self,
+            errand,
+            at_once: settings.window.unwrap_or(AT_ONCE),
+            limits: Limits::new(settings.seconds_max, settings.timeout, settings.population_quiet_seconds()),
+        };
+        crowd.run(0..self.sessions)
+    }
+}
+
+impl Filling<'_> {
+    /// The connections of the publishers to some of the groups.
+    pub(crate) fn open(&self, groups: Range<u32>, broker: &Broker) -> Outcome<Vec<Publisher>> {
+        let open = |group: u32| {
+            let client_id = format!("p{:x}-{group}", self.population.run);
+            let hello = Hello { client_id: &client_id, clean_session: true, subscription: None };
+            let link = Link::new(hello.open(broker.address)?)?;
+            let payload_bytes = self.settings.payload_bytes as usize;
+            let template = PublishTemplate::new(&self.population.topic(group), 1, group, payload_bytes);
+            let window = self.window.clamp(1, WINDOW_MAX);
+            Ok(Publisher::new(link, group, template, self.settings.batch, Some(window)))
+        };
+        groups.map(open).collect()
+    }
+
+    /// Publishes until all is acknowledged.
+    pub(crate) fn run(&self, publishers: Vec<Publisher>) -> Outcome<Tally> {
+        let bounds = Bounds {
+            send_ns: clock::seconds_ns(self.send_seconds),
+            messages_max: self.messages,
+            quiet_ns: clock::seconds_ns(self.settings.population_quiet_seconds()),
+            hard_ns: clock::seconds_ns(self.send_seconds + self.settings.timeout),
+        };
+        let engine = Engine {
+            publishers,
+            receivers: Vec::new(),
+            pace: Pace::Free,
+            bounds,
+            sent_before: vec![0; self.population.groups() as usize],
+            payload_bytes: self.settings.payload_bytes as usize,
+            measure_latency: true,
+        };
+        engine.run()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_group_may_be_smaller() {
+        let population = Population { run: 1, sessions: 201, group: 100 };
+        assert_eq!(population.groups(), 3);
+        assert_eq!([0, 99, 100, 200].map(|s| population.group_of(s)), [0, 0, 1, 2]);
+    }
+
+    #[test]
+    fn sessions_of_different_runs_share_no_name() {
+        let [one, two] = [1, 2].map(|run| Population { run, sessions: 9, group: 3 });
+        assert_ne!(one.client_id(5), two.client_id(5));
+        assert_ne!(one.topic(1), two.topic(1));
+    }
+}

@@ -1,0 +1,80 @@
+//! The Markdown tables of what only some scenarios tell: those about sessions and connections.
+
+use std::fmt::Write as _;
+
+use crate::compare::Cell;
+use crate::report::{Report, short};
+use crate::scenario::{Case, Scenario};
+use crate::table::median;
+
+/// One table for each scenario that has numbers of its own, then how flat the cost of a publish is.
+pub(crate) fn tables(cases: &[Case], names: &[&str], cells: &[Vec<Cell>]) -> String {
+    let mut scenarios: Vec<Scenario> = cases.iter().map(|case| case.scenario).collect();
+    scenarios.dedup();
+    let mut out: String = scenarios.into_iter().map(|s| own_numbers(s, cases, names, cells)).collect();
+    out.push_str(&flatness(cases, names, cells));
+    out
+}
+
+/// The numbers of one scenario, each a column by its name in JSON.
+fn own_numbers(scenario: Scenario, cases: &[Case], names: &[&str], cells: &[Vec<Cell>]) -> String {
+    let rows: Vec<(Case, &str, &Cell)> = cases
+        .iter()
+        .zip(cells)
+        .filter(|(case, _)| case.scenario == scenario)
+        .flat_map(|(case, row)| names.iter().zip(row).map(|(name, cell)| (*case, *name, cell)))
+        .collect();
+    let mut columns: Vec<&str> = Vec::new();
+    for name in
+        rows.iter().flat_map(|(_, _, cell)| &cell.reports).flat_map(|r| &r.extra).map(|(name, _)| name)
+    {
+        if !columns.contains(&name.as_ref()) {
+            columns.push(name);
+        }
+    }
+    if columns.is_empty() {
+        return String::new();
+    }
+    let head = columns.join(" | ").replace('{', " {");
+    let mut out = format!("| scenario | broker | {head} |\n|{}\n", "---|".repeat(columns.len() + 2));
+    for (case, name, cell) in rows {
+        let number = |column: &&str| extra_median(cell, column).map_or("-".to_owned(), short);
+        let numbers: Vec<String> = columns.iter().map(number).collect();
+        let _ = writeln!(out, "| {} | {name} | {} |", case.name(), numbers.join(" | "));
+    }
+    out.push('\n');
+    out
+}
+
+fn extra_median(cell: &Cell, name: &str) -> Option<f64> {
+    median(cell.reports.iter().filter_map(|r| r.extra(name)).collect())
+}
+
+/// The CPU of a publish to offline sessions beside their number; nothing with fewer than two numbers.
+fn flatness(cases: &[Case], names: &[&str], cells: &[Vec<Cell>]) -> String {
+    let sizes: Vec<(u32, &Vec<Cell>)> = cases
+        .iter()
+        .zip(cells)
+        .filter(|(case, _)| case.scenario == Scenario::OfflineSessions)
+        .filter_map(|(case, row)| Some((case.sessions?, row)))
+        .collect();
+    if sizes.len() < 2 {
+        return String::new();
+    }
+    let heads: Vec<String> = sizes.iter().map(|(sessions, _)| format!("{sessions} sessions")).collect();
+    let mut out = format!("| server µs per publish to | {} | last / first |\n", heads.join(" | "));
+    let _ = writeln!(out, "|{}", "---|".repeat(sizes.len() + 2));
+    for (at, name) in names.iter().enumerate() {
+        let closed = |cell: &Cell| cell.median(|r: &Report| r.figure.value);
+        let window = |cell: &Cell| extra_median(cell, "window_us_per_publish");
+        let one_by_one: Vec<Option<f64>> = sizes.iter().map(|(_, row)| closed(&row[at])).collect();
+        let in_a_window: Vec<Option<f64>> = sizes.iter().map(|(_, row)| window(&row[at])).collect();
+        for (how, values) in [("one by one", one_by_one), ("in a window", in_a_window)] {
+            let texts: Vec<String> = values.iter().map(|v| v.map_or("-".to_owned(), short)).collect();
+            let ends = values.last().copied().flatten().zip(values.first().copied().flatten());
+            let ratio = ends.map_or("-".to_owned(), |(last, first)| short(last / first));
+            let _ = writeln!(out, "| {name}, {how} | {} | {ratio} |", texts.join(" | "));
+        }
+    }
+    out
+}

@@ -1,0 +1,37 @@
+//! Connections end when they have to, and only then.
+//!
+//! The server may close a connection when it is killed and when the client id connects anew (P5: it must). All
+//! clients here keep to the protocol and to the limits, so there is no other reason.
+
+use super::facts::Facts;
+use super::verdict::{Rule, Verdict};
+use crate::history::{End, Event};
+
+pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
+    verdict.counts.kills = facts.kills.len();
+    for made in facts.connections.values() {
+        let Some((at, end)) = made.end else { continue };
+        let name = &facts.history.who(made.client).name;
+        match end {
+            End::TakenOver => verdict.counts.takeovers += usize::from(made.connected.is_some()),
+            End::ByServer(_) if facts.kill_between(made.sent, at).is_none() => {
+                let what = format!("{name} was disconnected without a kill or a takeover");
+                verdict.report(Rule::Closed, what, vec![made.sent, at]);
+            }
+            _ => {}
+        }
+    }
+    for (at, stamped) in facts.history.events.iter().enumerate() {
+        if let Event::Lingers { connection } = stamped.event
+            && let Some(made) = facts.connections.get(&connection)
+        {
+            let what = format!("{} has two connections", facts.history.who(made.client).name);
+            let end = made.end.map(|(at, _)| at);
+            verdict.report(
+                Rule::Lingers,
+                what,
+                [Some(made.sent), end, Some(at)].into_iter().flatten().collect(),
+            );
+        }
+    }
+}

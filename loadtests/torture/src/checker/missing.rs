@@ -1,0 +1,114 @@
+//! Nothing acknowledged is lost (P1, P2, P3).
+//!
+//! A message is owed to a persistent session if its SUBACK came before the message was first sent, and the message
+//! was acknowledged. Not owed:
+//! - what was not acknowledged: it may have arrived or not;
+//! - what a session had not yet received when it sent UNSUBSCRIBE: a server may drop what it has not begun to send
+//!   (3.10.4). But where a later message of the same publisher and topic did arrive before that UNSUBSCRIBE, over
+//!   the same filter, the earlier one was skipped.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::facts::{Facts, Publish, Session, Span};
+use super::verdict::{Rule, Verdict};
+use crate::history::{ClientId, Kind, Message, MessageId};
+
+/// Subscriptions made so long after the first publish are counted on their own.
+const LATE_MS: u64 = 500;
+
+pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
+    let mut by_topic: BTreeMap<&str, Vec<MessageId>> = BTreeMap::new();
+    for message in facts.history.messages.iter().filter(|message| !matches!(message.kind, Kind::Will { .. }))
+    {
+        by_topic.entry(&message.topic).or_default().push(message.id);
+    }
+    let flowing = facts.publishes.iter().filter_map(|publish| publish.first_sent).min();
+    let late_ms = flowing.map_or(u64::MAX, |at| facts.at_ms(at) + LATE_MS);
+    for (client, session) in facts.persistent() {
+        let progress = Progress::of(facts, session);
+        for (topic, messages) in &by_topic {
+            let spans = session.spans_for(topic);
+            if spans.is_empty() {
+                continue;
+            }
+            for id in messages {
+                let message = facts.history.about(*id);
+                let owed = spans.iter().find(|span| owes(facts, &progress, &spans, span, message));
+                let Some(span) = owed else { continue };
+                verdict.counts.required += 1;
+                verdict.counts.required_late += usize::from(facts.at_ms(span.sent) >= late_ms);
+                judge(facts, verdict, (client, session), span, message);
+            }
+        }
+    }
+}
+
+fn judge(
+    facts: &Facts<'_>,
+    verdict: &mut Verdict,
+    (client, session): (ClientId, &Session),
+    span: &Span,
+    message: &Message,
+) {
+    let Publish { first_sent, last_sent, acknowledged, .. } = *facts.publish(message.id);
+    let name = &facts.history.who(client).name;
+    let mut shown: Vec<usize> = [Some(span.sent), span.acknowledged, first_sent, last_sent, acknowledged]
+        .into_iter()
+        .flatten()
+        .collect();
+    match session.deliveries_of(message.id).map(|delivery| delivery.qos).max() {
+        None => {
+            let what = format!("{} never came to {name}", facts.history.name(message.id));
+            verdict.report(Rule::Missing, what, shown);
+        }
+        Some(qos) if qos < message.qos.min(span.qos) => {
+            let what = format!("{} came to {name} at QoS {qos}", facts.history.name(message.id));
+            shown.extend(session.deliveries_of(message.id).map(|delivery| delivery.at));
+            verdict.report(Rule::WrongQos, what, shown);
+        }
+        Some(_) => {}
+    }
+}
+
+fn owes(facts: &Facts<'_>, progress: &Progress, spans: &[&Span], span: &Span, message: &Message) -> bool {
+    let publish = facts.publish(message.id);
+    let (Some(subscribed), Some(sent), Some(acknowledged)) =
+        (span.acknowledged, publish.first_sent, publish.acknowledged)
+    else {
+        return false;
+    };
+    if subscribed > sent {
+        return false;
+    }
+    span.unsubscribe_sent.is_none_or(|unsubscribe| {
+        acknowledged < unsubscribe
+            && spans.iter().all(|other| other.filter == span.filter)
+            && progress.before(unsubscribe, message) > Some(message.sequence)
+    })
+}
+
+/// How far a session has come with each publisher and topic.
+struct Progress(HashMap<(ClientId, String), Vec<(usize, u32)>>);
+
+impl Progress {
+    fn of(facts: &Facts<'_>, session: &Session) -> Self {
+        let mut by_source: HashMap<_, Vec<(usize, u32)>> = HashMap::new();
+        if session.spans.iter().all(|span| span.unsubscribe_sent.is_none()) {
+            return Self(by_source);
+        }
+        for delivery in &session.deliveries {
+            let message = facts.history.about(delivery.message);
+            let furthest = by_source.entry((message.publisher, message.topic.to_string())).or_default();
+            let highest = furthest.last().map_or(0, |(_, sequence)| *sequence);
+            furthest.push((delivery.at, highest.max(message.sequence)));
+        }
+        Self(by_source)
+    }
+
+    /// The highest sequence number received before an event, of the message's publisher and topic.
+    fn before(&self, at: usize, message: &Message) -> Option<u32> {
+        let furthest = self.0.get(&(message.publisher, message.topic.to_string()))?;
+        let next = furthest.partition_point(|(received, _)| *received < at);
+        furthest[..next].last().map(|(_, sequence)| *sequence)
+    }
+}

@@ -1,0 +1,47 @@
+//! Whether a history keeps what MQTT and the broker's promises say. One module for each rule.
+//!
+//! A rule is as strict as the standard and no stricter: where a kill makes two outcomes right, both pass. What a rule
+//! allows stands at its head.
+
+mod answers;
+mod connections;
+mod facts;
+mod filter;
+mod missing;
+mod order;
+mod presence;
+mod repeats;
+mod retained;
+mod strays;
+mod verdict;
+mod wills;
+
+#[cfg(test)]
+mod story;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod will_tests;
+
+pub use filter::matches;
+pub use verdict::{Counts, Rule, Verdict, Violation};
+
+use crate::history::History;
+use facts::Facts;
+
+/// Reads a whole history. A good one has no violation; the counts say how much there was to see.
+#[must_use]
+pub fn check(history: &History) -> Verdict {
+    let facts = Facts::gather(history);
+    let mut verdict = Verdict::default();
+    missing::check(&facts, &mut verdict);
+    order::check(&facts, &mut verdict);
+    repeats::check(&facts, &mut verdict);
+    strays::check(&facts, &mut verdict);
+    presence::check(&facts, &mut verdict);
+    connections::check(&facts, &mut verdict);
+    retained::check(&facts, &mut verdict);
+    wills::check(&facts, &mut verdict);
+    answers::check(&facts, &mut verdict);
+    verdict
+}

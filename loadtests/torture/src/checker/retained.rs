@@ -1,0 +1,99 @@
+//! A fresh subscriber sees the last retained message of each topic that was completed (PUBACK, PUBCOMP), or a later
+//! one (P6).
+//!
+//! Each retained topic has one publisher. Messages that were sent and not completed may have won or not; one older
+//! than the last that was completed before the SUBSCRIBE must not be seen, unless its publisher sent it again
+//! after that one. A topic that is not seen at all counts once the subscriber has waited long enough.
+
+use std::collections::BTreeMap;
+
+use super::facts::Facts;
+use super::filter::matches;
+use super::verdict::{Rule, Verdict};
+use crate::history::{ConnectionId, Event, Kind, MessageId};
+
+/// A fresh subscriber.
+#[derive(Default)]
+struct Probe<'a> {
+    subscribed: usize,
+    filter: &'a str,
+    seen: BTreeMap<&'a str, (usize, MessageId)>,
+    waited: Option<usize>,
+}
+
+pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
+    let mut topics: BTreeMap<&str, Vec<MessageId>> = BTreeMap::new();
+    for message in facts.history.messages.iter().filter(|message| message.kind == Kind::Retained) {
+        topics.entry(&message.topic).or_default().push(message.id);
+    }
+    for (connection, probe) in probes(facts) {
+        for (topic, messages) in topics.iter().filter(|(topic, _)| matches(probe.filter, topic)) {
+            let last = messages.iter().rev().find(|id| {
+                facts.publish(**id).completed.is_some_and(|completed| completed < probe.subscribed)
+            });
+            let Some(last) = last else { continue };
+            judge(facts, verdict, &probe, connection, (topic, *last));
+        }
+    }
+}
+
+fn judge(
+    facts: &Facts<'_>,
+    verdict: &mut Verdict,
+    probe: &Probe<'_>,
+    connection: ConnectionId,
+    (topic, last): (&str, MessageId),
+) {
+    let client = &facts.history.who(facts.history.owner(connection)).name;
+    let owed = facts.publish(last);
+    let mut shown: Vec<usize> = vec![probe.subscribed];
+    shown.extend([owed.last_sent, owed.completed].into_iter().flatten());
+    match (probe.seen.get(topic), probe.waited) {
+        (Some((at, seen)), _) => {
+            verdict.counts.retained += 1;
+            let older = facts.history.about(*seen).sequence < facts.history.about(last).sequence;
+            if older && facts.publish(*seen).last_sent < owed.last_sent {
+                shown.push(*at);
+                let (seen, last) = (facts.history.name(*seen), facts.history.name(last));
+                let what = format!("{client} saw {seen} though {last} was completed");
+                verdict.report(Rule::Retained, what, shown);
+            }
+        }
+        (None, Some(waited)) => {
+            verdict.counts.retained += 1;
+            shown.push(waited);
+            let what = format!("{client} saw nothing though {} was completed", facts.history.name(last));
+            verdict.report(Rule::Retained, what, shown);
+        }
+        // The connection ended before it could be seen.
+        (None, None) => {}
+    }
+}
+
+fn probes<'a>(facts: &Facts<'a>) -> BTreeMap<ConnectionId, Probe<'a>> {
+    let history = facts.history;
+    let mut probes: BTreeMap<ConnectionId, Probe<'a>> = BTreeMap::new();
+    for (at, stamped) in history.events.iter().enumerate() {
+        let Some(connection) = stamped.event.connection() else { continue };
+        if history.who(history.owner(connection)).persistent {
+            continue;
+        }
+        match &stamped.event {
+            Event::SubscribeSent { filter, .. } => {
+                probes.insert(connection, Probe { subscribed: at, filter, ..Probe::default() });
+            }
+            Event::Received { message: Ok(message), retained: true, .. } => {
+                if let Some(probe) = probes.get_mut(&connection) {
+                    probe.seen.entry(&history.about(*message).topic).or_insert((at, *message));
+                }
+            }
+            Event::Probed { .. } => {
+                if let Some(probe) = probes.get_mut(&connection) {
+                    probe.waited = Some(at);
+                }
+            }
+            _ => {}
+        }
+    }
+    probes
+}

@@ -1,0 +1,167 @@
+//! What the checker found, and how much it looked at.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use crate::history::History;
+
+/// Kills shown beside the lines of a violation, at most.
+const KILLS_SHOWN_MAX: usize = 3;
+
+/// What was broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Rule {
+    /// An acknowledged message never came to a session that held a subscription before it was sent (P1, P2, P3).
+    Missing,
+    /// A QoS 2 message came to the application of one session more than once.
+    Twice,
+    /// A QoS 1 message came again on the same connection, though nobody sent it again [MQTT-4.4.0-1].
+    Repeated,
+    /// A packet id was used for another message before its exchange was complete [MQTT-2.2.1-4].
+    IdReused,
+    /// Messages of one publisher on one topic came in another order than they were sent (P4) [MQTT-4.6.0-6].
+    Order,
+    /// A delivery that nobody sent, or that no subscription asked for.
+    Stray,
+    /// Another QoS than publisher and subscription agree on [MQTT-3.8.4-8].
+    WrongQos,
+    /// Session present was 0 for a session that must exist [MQTT-3.2.2-3].
+    SessionGone,
+    /// Session present was 1 where there can be no session [MQTT-3.2.2-2].
+    SessionFromNowhere,
+    /// The server closed a connection for no reason.
+    Closed,
+    /// A connection that was taken over was not closed (P5) [MQTT-3.1.4-3].
+    Lingers,
+    /// A fresh subscriber saw no retained message, or one older than the last that was acknowledged (P6).
+    Retained,
+    /// A will that had to be published was not (P7).
+    WillLost,
+    /// A will was published more than once (P7).
+    WillTwice,
+    /// A will was published that must not be, or before its time [MQTT-3.14.4-3] [MQTT-3.1.3-9].
+    WillWrong,
+    /// A publish or subscription had no answer till the end.
+    Unanswered,
+    /// The server refused a publish though it is within all limits.
+    Refused,
+}
+
+/// One broken rule.
+#[derive(Clone, Debug)]
+pub struct Violation {
+    /// Which.
+    pub rule: Rule,
+    /// What happened, in a sentence.
+    pub what: String,
+    /// The events that show it.
+    pub events: Vec<usize>,
+}
+
+/// How much there was to check: a run in which one of these is 0 has proven nothing about it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "`rows` says what each one is")]
+pub struct Counts {
+    pub acknowledged_qos1: usize,
+    pub acknowledged_qos2: usize,
+    pub retransmitted: usize,
+    pub received: usize,
+    pub repeats: usize,
+    pub required: usize,
+    pub required_late: usize,
+    pub ordered: usize,
+    pub exactly_once: usize,
+    pub resumed: usize,
+    pub resumed_after_kill: usize,
+    pub takeovers: usize,
+    pub retained: usize,
+    pub wills_required: usize,
+    pub wills_required_delayed: usize,
+    pub wills_required_by_kill: usize,
+    pub wills_forbidden: usize,
+    pub wills_fired: usize,
+    pub kills: usize,
+}
+
+/// Violations and counts.
+#[derive(Clone, Debug, Default)]
+pub struct Verdict {
+    /// In the order of the rules.
+    pub violations: Vec<Violation>,
+    /// What was looked at.
+    pub counts: Counts,
+}
+
+impl Verdict {
+    pub(crate) fn report(&mut self, rule: Rule, what: String, events: Vec<usize>) {
+        self.violations.push(Violation { rule, what, events });
+    }
+}
+
+impl Violation {
+    /// The sentence, the events that show it in their order, and the kills among them.
+    #[must_use]
+    pub fn explain(&self, history: &History, kills: &[usize]) -> String {
+        let mut lines: BTreeSet<usize> = self.events.iter().copied().collect();
+        if let (Some(&first), Some(&last)) = (lines.first(), lines.last()) {
+            let between = kills.iter().copied().filter(|kill| (first..=last).contains(kill));
+            lines.extend(between.take(KILLS_SHOWN_MAX));
+            // A loss shows no delivery: the kill that follows is what to look at.
+            lines.extend(kills.iter().copied().find(|kill| *kill > last));
+        }
+        let lines: String = lines.into_iter().map(|at| format!("\n    {}", history.line(at))).collect();
+        format!("{}: {}{lines}", self.rule, self.what)
+    }
+}
+
+impl Counts {
+    /// What was counted, for people.
+    #[must_use]
+    pub fn rows(&self) -> [(&'static str, usize); 19] {
+        [
+            ("kills", self.kills),
+            ("publishes acknowledged at QoS 1", self.acknowledged_qos1),
+            ("publishes acknowledged at QoS 2", self.acknowledged_qos2),
+            ("publishes sent again", self.retransmitted),
+            ("messages received", self.received),
+            ("  of these repeats", self.repeats),
+            ("deliveries owed to persistent sessions", self.required),
+            ("  of these to subscriptions made while messages flowed", self.required_late),
+            ("first deliveries checked for order", self.ordered),
+            ("QoS 2 deliveries checked for exactly once", self.exactly_once),
+            ("resumes with session present", self.resumed),
+            ("  of these the first after a kill", self.resumed_after_kill),
+            ("takeovers", self.takeovers),
+            ("retained messages checked", self.retained),
+            ("wills owed", self.wills_required),
+            ("  of these with a delay", self.wills_required_delayed),
+            ("  of these by a kill", self.wills_required_by_kill),
+            ("wills forbidden", self.wills_forbidden),
+            ("wills seen", self.wills_fired),
+        ]
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Missing => "acknowledged message lost",
+            Self::Twice => "QoS 2 message delivered twice",
+            Self::Repeated => "QoS 1 message repeated without a reason",
+            Self::IdReused => "packet id used again too early",
+            Self::Order => "out of order",
+            Self::Stray => "stray delivery",
+            Self::WrongQos => "wrong QoS",
+            Self::SessionGone => "session gone",
+            Self::SessionFromNowhere => "session from nowhere",
+            Self::Closed => "connection closed by the server",
+            Self::Lingers => "taken over and not closed",
+            Self::Retained => "retained message wrong",
+            Self::WillLost => "will lost",
+            Self::WillTwice => "will published twice",
+            Self::WillWrong => "will published that must not be",
+            Self::Unanswered => "never answered",
+            Self::Refused => "publish refused",
+        })
+    }
+}

@@ -1,0 +1,172 @@
+//! A will is published once for each connection that ends without a clean DISCONNECT (P7).
+//!
+//! Each CONNECT has a will of its own, so "lost" and "twice" can be told. It is seen by persistent sessions that
+//! held a subscription before that CONNECT. What is right:
+//! - owed: CONNACK was received, and the connection ended by a closed socket, DISCONNECT 0x04, a takeover or a kill;
+//!   with a delay, if the client never came back.
+//! - forbidden: the connection lives; or ended by a clean DISCONNECT, which the server has seen (it closed its side)
+//!   and had [`DISCARD_SETTLES_MS`] to store before a kill, if one came; or the client resumed its session (CONNACK,
+//!   session present) before the delay could have passed [MQTT-3.1.3-9].
+//! - either, but never twice: CONNACK was not received; the client came back at about the end of the delay, or its
+//!   session was gone by then; a kill came before a clean DISCONNECT was settled, so that the server may not know it.
+//! - not before its time: after the connection's end, and after the delay, unless a new connection ended the session.
+//!
+//! "Twice" is exact at QoS 2. At QoS 1 a redelivery after a reconnect of the subscriber looks the same, so there it
+//! means twice on one connection.
+
+use super::facts::{Connection, Delivery, Facts, Session};
+use super::verdict::{Rule, Verdict};
+use crate::history::{ConnectionId, End, Kind, Message};
+
+/// A server that closed its side after DISCONNECT may take this long until it has stored that the will is gone.
+/// Nothing in MQTT acknowledges a DISCONNECT, so this is a wish, not the standard.
+const DISCARD_SETTLES_MS: u64 = 1_000;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Duty {
+    Owed,
+    Forbidden(&'static str),
+    Either,
+}
+
+pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
+    for (id, made) in &facts.connections {
+        let Some(will) = made.will.map(|will| facts.history.about(will)) else { continue };
+        let watchers: Vec<_> =
+            facts.persistent().filter(|(_, session)| watches(session, &will.topic, made.sent)).collect();
+        if watchers.is_empty() {
+            continue;
+        }
+        let later = later_connections(facts, *id, made);
+        let duty = duty(facts, made, will, &later);
+        count(facts, verdict, made, will, duty);
+        let mut fired = false;
+        for (watcher, session) in watchers {
+            let deliveries: Vec<&Delivery> = session.deliveries_of(will.id).collect();
+            fired |= !deliveries.is_empty();
+            let name = format!("{} at {}", facts.history.name(will.id), facts.history.who(watcher).name);
+            let mut shown = vec![made.sent];
+            shown.extend(made.connected.map(|(at, _)| at));
+            shown.extend(made.end.map(|(at, _)| at).into_iter().chain(made.hung_up));
+            shown.extend(
+                later
+                    .iter()
+                    .take(2)
+                    .flat_map(|next| [Some(next.sent), next.connected.map(|c| c.0)])
+                    .flatten(),
+            );
+            shown.extend(deliveries.iter().map(|delivery| delivery.at));
+            if deliveries.is_empty() {
+                if duty == Duty::Owed {
+                    verdict.report(Rule::WillLost, name, shown);
+                }
+            } else if let Duty::Forbidden(why) = duty {
+                verdict.report(Rule::WillWrong, format!("{name}: {why}"), shown);
+            } else if times(&deliveries) > 1 {
+                verdict.report(Rule::WillTwice, name, shown);
+            } else if let Some(why) = too_early(facts, made, will, &later, deliveries[0]) {
+                verdict.report(Rule::WillWrong, format!("{name}: {why}"), shown);
+            }
+        }
+        verdict.counts.wills_fired += usize::from(fired);
+    }
+}
+
+fn watches(session: &Session, topic: &str, connect_sent: usize) -> bool {
+    session.spans_for(topic).iter().any(|span| {
+        span.acknowledged.is_some_and(|acknowledged| acknowledged < connect_sent)
+            && span.unsubscribe_sent.is_none()
+    })
+}
+
+fn later_connections<'a>(facts: &'a Facts<'_>, id: ConnectionId, made: &Connection) -> Vec<&'a Connection> {
+    let after = facts.connections.range(id..).skip(1).map(|(_, later)| later);
+    after.filter(|later| later.client == made.client).collect()
+}
+
+/// The event that ended a connection: a kill comes before the client notices.
+fn ended_at(facts: &Facts<'_>, made: &Connection) -> Option<usize> {
+    let (end, _) = made.end?;
+    Some(facts.kill_between(made.sent, end).unwrap_or(end))
+}
+
+fn delay_ms(will: &Message) -> u64 {
+    match will.kind {
+        Kind::Will { delay_ms } => delay_ms,
+        Kind::Plain | Kind::Retained => 0,
+    }
+}
+
+fn duty(facts: &Facts<'_>, made: &Connection, will: &Message, later: &[&Connection]) -> Duty {
+    let (Some(_), Some((end, how)), Some(ended)) = (made.connected, made.end, ended_at(facts, made)) else {
+        return if made.end.is_none() { Duty::Forbidden("its connection lives") } else { Duty::Either };
+    };
+    if how == End::Disconnect && ended == end {
+        return after_disconnect(facts, made, end, later);
+    }
+    let delay_ms = delay_ms(will);
+    if delay_ms == 0 || later.is_empty() {
+        return Duty::Owed;
+    }
+    // The server cannot have noticed the end before the client made it.
+    let earliest_ms = facts.at_ms(ended) + delay_ms;
+    let resumes = later.iter().take_while(|next| next.connected.is_none_or(|(_, present)| present));
+    let mut resumed = resumes.filter_map(|next| next.connected);
+    if resumed.any(|(at, _)| facts.at_ms(at) < earliest_ms) {
+        return Duty::Forbidden("the session was resumed within the delay");
+    }
+    Duty::Either
+}
+
+fn after_disconnect(facts: &Facts<'_>, made: &Connection, end: usize, later: &[&Connection]) -> Duty {
+    let Some(hung_up) = made.hung_up else { return Duty::Either };
+    // A new CONNACK says that a new will, or none, has taken the place of the old one.
+    let replaced = later.iter().find_map(|next| next.connected).map_or(usize::MAX, |(at, _)| at);
+    match facts.kill_between(end, replaced) {
+        Some(kill) if kill < hung_up || facts.at_ms(kill) < facts.at_ms(hung_up) + DISCARD_SETTLES_MS => {
+            Duty::Either
+        }
+        _ => Duty::Forbidden("the client sent DISCONNECT"),
+    }
+}
+
+fn times(deliveries: &[&Delivery]) -> usize {
+    if deliveries.iter().all(|delivery| delivery.qos == 2) {
+        return deliveries.iter().filter(|delivery| delivery.fresh).count();
+    }
+    let on = |connection| deliveries.iter().filter(|other| other.connection == connection).count();
+    deliveries.iter().map(|delivery| on(delivery.connection)).max().unwrap_or_default()
+}
+
+fn too_early(
+    facts: &Facts<'_>,
+    made: &Connection,
+    will: &Message,
+    later: &[&Connection],
+    first: &Delivery,
+) -> Option<&'static str> {
+    // A connection that the server closed on its own ends there before it ends here.
+    if matches!(made.end, Some((at, End::ByServer(_))) if ended_at(facts, made) == Some(at)) {
+        return None;
+    }
+    let ended = ended_at(facts, made)?;
+    if first.at < ended {
+        return Some("before its connection ended");
+    }
+    let early = facts.at_ms(first.at) < facts.at_ms(ended) + delay_ms(will);
+    let disturbed = later.iter().any(|next| next.sent < first.at);
+    (early && !disturbed).then_some("before its delay had passed")
+}
+
+fn count(facts: &Facts<'_>, verdict: &mut Verdict, made: &Connection, will: &Message, duty: Duty) {
+    match duty {
+        Duty::Owed => {
+            verdict.counts.wills_required += 1;
+            verdict.counts.wills_required_delayed += usize::from(delay_ms(will) > 0);
+            let killed = ended_at(facts, made).is_some_and(|at| facts.kills.binary_search(&at).is_ok());
+            verdict.counts.wills_required_by_kill += usize::from(killed);
+        }
+        Duty::Forbidden(_) => verdict.counts.wills_forbidden += 1,
+        Duty::Either => {}
+    }
+}

@@ -1,0 +1,90 @@
+//! A fresh subscriber of the retained messages, again and again.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::role::{Identity, Io, Leave, Role, Start, Way};
+use super::subscriber::record_publication;
+use crate::packet::{self, Ack, Packet, Publication};
+use crate::stage::{Phase, Stage};
+use fastrand::Rng;
+use millrace_torture::history::Event;
+
+/// All retained messages.
+pub(crate) const RETAINED_FILTER: &str = "ret/#";
+/// A retained message that has not come by then does not come, ms.
+const WAIT_MS_MAX: u64 = 5_000;
+const AWAY_MS: Range<u64> = 100..500;
+
+/// A client without a session that looks at what is retained.
+#[derive(Default)]
+pub(crate) struct Probe {
+    /// What it must see, from when it subscribed.
+    owed: Option<BTreeSet<Arc<str>>>,
+    since_ms: u64,
+    /// It has looked after the storm.
+    done: bool,
+}
+
+impl Role for Probe {
+    fn begin(&mut self, _stage: &mut Stage, _me: &mut Identity, _rng: &mut Rng) -> Start {
+        Start { clean: true, will: None }
+    }
+
+    fn connected(&mut self, io: &mut Io<'_>, _session_present: bool) {
+        self.owed = Some(io.stage.retained.clone());
+        self.since_ms = io.stage.now_ms;
+        let (connection, filter) = (io.link.connection, RETAINED_FILTER.to_owned());
+        io.link.send(&packet::subscribe(io.me.v5, 1, &filter, 2));
+        io.stage.record(Event::SubscribeSent { connection, filter, qos: 2 });
+    }
+
+    fn packet(&mut self, io: &mut Io<'_>, packet: Packet<'_>) {
+        let connection = io.link.connection;
+        match packet {
+            Packet::SubAck { reason: 2, .. } => {
+                io.stage.record(Event::Subscribed { connection, filter: RETAINED_FILTER.to_owned() });
+            }
+            Packet::Publish(publication) => {
+                record_publication(io, publication);
+                let Publication { topic, qos, retain, packet_id, .. } = publication;
+                match qos {
+                    1 => io.link.send(&packet::ack(Ack::PubAck, packet_id)),
+                    2 => io.link.send(&packet::ack(Ack::PubRec, packet_id)),
+                    _ => {}
+                }
+                if let (true, Some(owed)) = (retain, &mut self.owed) {
+                    owed.retain(|wanted| wanted.as_bytes() != topic);
+                }
+            }
+            Packet::Ack { kind: Ack::PubRel, packet_id, .. } => {
+                io.stage.record(Event::Released { connection, packet_id });
+                io.link.send(&packet::ack(Ack::PubComp, packet_id));
+            }
+            _ => {}
+        }
+    }
+
+    fn tick(&mut self, io: &mut Io<'_>) -> Option<Leave> {
+        let seen_all = self.owed.as_ref().is_some_and(BTreeSet::is_empty);
+        if !seen_all && io.stage.now_ms < self.since_ms + WAIT_MS_MAX {
+            return None;
+        }
+        io.stage.record(Event::Probed { connection: io.link.connection });
+        self.done = io.stage.phase == Phase::Closing;
+        Some(Leave { way: Way::Disconnect, away_ms: io.rng.u64(AWAY_MS) })
+    }
+
+    fn wants_to_connect(&self, stage: &Stage) -> bool {
+        match stage.phase {
+            Phase::Storm => true,
+            Phase::Finale => false,
+            Phase::Closing => !self.done,
+        }
+    }
+
+    fn is_settled(&self, stage: &Stage) -> bool {
+        stage.phase == Phase::Finale || self.done
+    }
+}

@@ -1,0 +1,93 @@
+//! A client's socket and the bytes on both sides of it.
+
+use std::io::{ErrorKind, Read, Result, Write};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
+
+use millrace_torture::history::ConnectionId;
+
+/// Bytes of one read.
+const READ_BYTES: usize = 16 * 1024;
+/// Reads in one turn, so that one busy socket does not hold up the others.
+const READS_MAX: usize = 16;
+/// A listening server on loopback takes a connection at once.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// An open connection.
+pub(crate) struct Link {
+    stream: TcpStream,
+    pub(crate) connection: ConnectionId,
+    /// What was read and is not a whole packet yet.
+    pub(crate) inbox: Vec<u8>,
+    outbox: Vec<u8>,
+    /// The poll said so, and reading has not found the end of it.
+    pub(crate) readable: bool,
+    /// Nothing is read before then: a slow client.
+    pub(crate) paused_until_ms: u64,
+}
+
+/// What a read found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reading {
+    Open,
+    Ended,
+}
+
+impl Link {
+    pub(crate) fn open(address: SocketAddr, connection: ConnectionId, registry: &Registry) -> Result<Self> {
+        let stream = std::net::TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        let mut stream = TcpStream::from_std(stream);
+        let token = Token(connection.0 as usize);
+        registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
+        let (inbox, outbox) = (Vec::new(), Vec::new());
+        Ok(Self { stream, connection, inbox, outbox, readable: true, paused_until_ms: 0 })
+    }
+
+    /// Leaves bytes for the next flush.
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        self.outbox.extend_from_slice(bytes);
+    }
+
+    /// Writes what the socket takes. A broken socket is noticed by reading: there may be answers left in it.
+    pub(crate) fn flush(&mut self) {
+        while !self.outbox.is_empty() {
+            match self.stream.write(&self.outbox) {
+                Ok(written) => drop(self.outbox.drain(..written)),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(_) => return self.outbox.clear(),
+            }
+        }
+    }
+
+    /// Reads into the inbox.
+    pub(crate) fn read(&mut self) -> Reading {
+        let mut chunk = [0; READ_BYTES];
+        for _ in 0..READS_MAX {
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return Reading::Ended,
+                Ok(bytes) => self.inbox.extend_from_slice(&chunk[..bytes]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.readable = false;
+                    return Reading::Open;
+                }
+                Err(_) => return Reading::Ended,
+            }
+        }
+        Reading::Open
+    }
+
+    /// What was read does not matter any more; says whether the server has closed its side.
+    pub(crate) fn drain(&mut self) -> Reading {
+        self.flush();
+        let reading = self.read();
+        self.inbox.clear();
+        reading
+    }
+}

@@ -1,0 +1,111 @@
+//! `torture` kills an MQTT broker again and again while clients publish, subscribe, come and go, and checks that
+//! nothing the broker acknowledged is lost, doubled or out of order. It knows no broker's inside: it starts a process,
+//! speaks MQTT 3.1.1 and 5.0 to it and keeps a record of all it hears.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
+
+mod client;
+mod clock;
+mod failure;
+mod link;
+mod packet;
+mod report;
+mod run;
+mod scenario;
+mod server;
+mod stage;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use clap::{Parser, ValueEnum};
+
+use failure::{Outcome, While};
+use run::{Plan, Run};
+use server::{Broker, Home};
+
+/// Kills an MQTT broker again and again and checks that nothing it acknowledged is lost.
+#[derive(Parser)]
+#[command(name = "torture", version)]
+struct Cli {
+    /// How often the server is killed; 0 lets messages flow for --calm-s and ends in order.
+    #[arg(long, default_value_t = 100)]
+    kills: u32,
+    /// Decides what all clients do; a random one is printed. (When it happens is up to the machine.)
+    #[arg(long)]
+    seed: Option<u64>,
+    /// No further kill after so many seconds.
+    #[arg(long, default_value_t = 900)]
+    seconds_max: u64,
+    /// Without kills: how many seconds messages flow.
+    #[arg(long, default_value_t = 5)]
+    calm_s: u64,
+    #[arg(long, value_enum, default_value_t = Preset::Millrace)]
+    broker: Preset,
+    #[arg(long, default_value = "target/release/millrace")]
+    millrace_bin: PathBuf,
+    /// More arguments of `millrace serve`, such as --millrace-arg=--threads=1.
+    #[arg(long)]
+    millrace_arg: Vec<String>,
+    /// In the end: how many seconds without any message to wait for what is still missing.
+    #[arg(long, default_value_t = 10)]
+    patience_s: u64,
+    /// Explain so many violations of each kind.
+    #[arg(long, default_value_t = 3)]
+    explain: usize,
+}
+
+/// Brokers that can be started.
+#[derive(Clone, Copy, ValueEnum)]
+enum Preset {
+    Millrace,
+    /// Not durable over a kill: shows that this test can fail.
+    Mosquitto,
+}
+
+fn main() -> ExitCode {
+    match torture(Cli::parse()) {
+        Ok(code) => code,
+        Err(failure) => {
+            eprintln!("torture: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn torture(cli: Cli) -> Outcome<ExitCode> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        // A second one ends the program at once.
+        signal_hook::flag::register_conditional_shutdown(signal, 130, interrupted.clone())
+            .during("listening to signals")?;
+        signal_hook::flag::register(signal, interrupted.clone()).during("listening to signals")?;
+    }
+    let broker = match cli.broker {
+        Preset::Millrace => Broker::Millrace { program: cli.millrace_bin, arguments: cli.millrace_arg },
+        Preset::Mosquitto => Broker::Mosquitto,
+    };
+    let seed = cli.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
+    let folder = tempfile::Builder::new().prefix("torture-").tempdir().during("making a folder")?;
+    println!("seed {seed}, {} kills, data and log in {}", cli.kills, folder.path().display());
+    let plan = Plan {
+        kills: cli.kills,
+        seed,
+        calm_ms: cli.calm_s * 1_000,
+        ends_ms: cli.seconds_max * 1_000,
+        patience_ms: cli.patience_s * 1_000,
+    };
+    let home = Home::new(broker, folder.path(), interrupted);
+    let log = home.log_path();
+    let mut run = Run::new(home, &plan)?;
+    let outcome = run.go(&plan, &mut |line| println!("{line}"));
+    run.stop();
+    let good = report::print(run.history(), &outcome, cli.explain);
+    if good {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let kept = folder.keep();
+    println!("kept: {} (log {}); again with --seed {seed}", kept.display(), log.display());
+    Ok(ExitCode::FAILURE)
+}

@@ -1,0 +1,55 @@
+//! What a run came to, for people.
+
+use std::collections::BTreeMap;
+
+use crate::failure::Outcome;
+use millrace_torture::checker::{self, Rule, Verdict, Violation};
+use millrace_torture::history::{Event, History};
+
+/// Prints counts and violations; says whether all is well.
+pub(crate) fn print(history: &History, outcome: &Outcome<Verdict>, explained_max: usize) -> bool {
+    let unfinished;
+    let verdict = match outcome {
+        Ok(verdict) => verdict,
+        Err(failure) => {
+            println!("\nSTOPPED: {failure}");
+            unfinished = of_unfinished(history);
+            &unfinished
+        }
+    };
+    println!();
+    for (what, count) in verdict.counts.rows() {
+        println!("{count:>10} {what}");
+    }
+    println!("{:>10} events", history.events.len());
+    let mut by_rule: BTreeMap<Rule, Vec<&Violation>> = BTreeMap::new();
+    for violation in &verdict.violations {
+        by_rule.entry(violation.rule).or_default().push(violation);
+    }
+    let kills = kills(history);
+    for (rule, violations) in &by_rule {
+        println!("\nVIOLATED {} times: {rule}", violations.len());
+        for violation in violations.iter().take(explained_max) {
+            println!("  {}", violation.explain(history, &kills));
+        }
+    }
+    if outcome.is_ok() && by_rule.is_empty() {
+        println!("\nok: everything promised was kept");
+        return true;
+    }
+    println!("\nFAILED: {} violations", verdict.violations.len());
+    false
+}
+
+/// A run that stopped early owes no answers and deliveries.
+fn of_unfinished(history: &History) -> Verdict {
+    let mut verdict = checker::check(history);
+    let ends = |rule| matches!(rule, Rule::Missing | Rule::Unanswered | Rule::WillLost);
+    verdict.violations.retain(|violation| !ends(violation.rule));
+    verdict
+}
+
+fn kills(history: &History) -> Vec<usize> {
+    let events = history.events.iter().enumerate();
+    events.filter(|(_, stamped)| stamped.event == Event::Kill).map(|(at, _)| at).collect()
+}

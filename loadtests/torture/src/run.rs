@@ -1,0 +1,249 @@
+//! A run: kill the server, start it again, let the clients come back; in the end let them finish.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use mio::{Events, Poll};
+
+use crate::client::{Client, Ghost};
+use crate::clock;
+use crate::failure::{Failure, Outcome, While};
+use crate::link::Reading;
+use crate::scenario;
+use crate::server::{Home, Server};
+use crate::stage::{Phase, Stage};
+use millrace_torture::checker::{self, Rule, Verdict};
+use millrace_torture::history::{End, Event, History};
+
+/// Longest wait for the sockets before the clients' plans are looked at, ms.
+const TURN_MS: u64 = 5;
+const EVENTS_MAX: usize = 256;
+/// From all clients connected to the kill, ms.
+const KILL_AFTER_MS: std::ops::Range<u64> = 50..1_500;
+/// One kill of so many comes while the clients are coming back, this soon after the start.
+const HASTY_EVERY: u32 = 8;
+const HASTY_MS: std::ops::Range<u64> = 0..40;
+/// What a kill with its restart takes, about, ms: for subscriptions that are to come during the run.
+const ROUND_MS: u64 = 1_000;
+/// All clients are connected by then, ms.
+const CONNECT_MS_MAX: u64 = 30_000;
+/// The sockets of a killed server end by then, ms.
+const DEATH_MS_MAX: u64 = 5_000;
+/// A connection that was taken over, or said DISCONNECT, is closed by then, ms.
+const GHOST_MS_MAX: u64 = 10_000;
+/// In the end everything is answered by then, ms.
+const SETTLE_MS_MAX: u64 = 60_000;
+/// In the end nothing more comes when nothing came for so long, ms.
+const QUIET_MS: u64 = 2_000;
+const CLOSING_MS_MAX: u64 = 120_000;
+
+/// What the command line asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) kills: u32,
+    pub(crate) seed: u64,
+    /// How long messages flow without kills.
+    pub(crate) calm_ms: u64,
+    /// The finale begins then at the latest.
+    pub(crate) ends_ms: u64,
+    /// In the end, how long nothing may come while something is missing.
+    pub(crate) patience_ms: u64,
+}
+
+/// A run under way.
+pub(crate) struct Run {
+    home: Home,
+    server: Option<Server>,
+    stage: Stage,
+    clients: Vec<Client>,
+    ghosts: Vec<Ghost>,
+    poll: Poll,
+    events: Events,
+    rng: Rng,
+}
+
+impl Run {
+    pub(crate) fn new(home: Home, plan: &Plan) -> Outcome<Self> {
+        let mut stage = Stage::new();
+        let storm_ms = plan.calm_ms.max(u64::from(plan.kills) * ROUND_MS);
+        let clients = scenario::clients(&mut stage, plan.seed, storm_ms);
+        let poll = Poll::new().during("making a poll")?;
+        let (ghosts, events) = (Vec::new(), Events::with_capacity(EVENTS_MAX));
+        // Another stream of chances than that of the clients.
+        let rng = Rng::with_seed(!plan.seed);
+        Ok(Self { home, server: None, stage, clients, ghosts, poll, events, rng })
+    }
+
+    pub(crate) fn history(&self) -> &History {
+        &self.stage.history
+    }
+
+    /// Says what it does in one line for each kill, and gives the verdict over all of it.
+    pub(crate) fn go(&mut self, plan: &Plan, say: &mut dyn FnMut(&str)) -> Outcome<Verdict> {
+        self.start()?;
+        let back_ms = self.everybody_connects()?;
+        say(&format!("{} clients connected in {back_ms} ms", self.clients.len()));
+        let mut calm_ms = self.rng.u64(KILL_AFTER_MS);
+        for kill in 1..=plan.kills {
+            self.until(calm_ms, |_| false)?;
+            self.kill()?;
+            let start_ms = self.start()?;
+            let back = if self.rng.u32(0..HASTY_EVERY) == 0 {
+                calm_ms = self.rng.u64(HASTY_MS);
+                "not waited for".to_owned()
+            } else {
+                calm_ms = self.rng.u64(KILL_AFTER_MS);
+                format!("all connected in {} ms", self.everybody_connects()?)
+            };
+            let Stage { acknowledged, received, now_ms, .. } = self.stage;
+            say(&format!(
+                "kill {kill}/{}: {acknowledged} acknowledged, {received} received; up in {start_ms} ms, {back}",
+                plan.kills
+            ));
+            if now_ms > plan.ends_ms {
+                say("the time is over");
+                break;
+            }
+        }
+        if plan.kills == 0 {
+            self.until(plan.calm_ms, |_| false)?;
+        }
+        self.finish(plan)
+    }
+
+    fn start(&mut self) -> Outcome<u64> {
+        let begin_ms = clock::now_ms();
+        let server = self.home.start()?;
+        self.stage.now_ms = clock::now_ms();
+        self.stage.up = Some(server.address);
+        self.server = Some(server);
+        self.stage.record(Event::Up);
+        Ok(self.stage.now_ms - begin_ms)
+    }
+
+    fn kill(&mut self) -> Outcome<()> {
+        self.stage.record(Event::Kill);
+        self.stage.up = None;
+        if let Some(server) = self.server.take() {
+            server.kill()?;
+        }
+        // What the server had sent is still in the sockets, and counts.
+        let gone = self.until(DEATH_MS_MAX, |run| {
+            run.ghosts.is_empty() && run.clients.iter().all(|client| client.connection().is_none())
+        })?;
+        if gone { Ok(()) } else { Err(Failure::new("the sockets of the killed server do not end")) }
+    }
+
+    fn everybody_connects(&mut self) -> Outcome<u64> {
+        let begin_ms = self.stage.now_ms;
+        // Clients come and go: each one counts that was connected once.
+        let mut waiting: Vec<bool> =
+            self.clients.iter().map(|client| !client.is_where_it_wants(&self.stage)).collect();
+        let all = self.until(CONNECT_MS_MAX, |run| {
+            for (waits, client) in waiting.iter_mut().zip(&run.clients) {
+                *waits = *waits && !client.is_where_it_wants(&run.stage);
+            }
+            !waiting.contains(&true)
+        })?;
+        if all {
+            return Ok(self.stage.now_ms - begin_ms);
+        }
+        let names =
+            self.clients.iter().zip(waiting).filter(|(_, waits)| *waits).map(|(client, _)| client.name());
+        let names = names.collect::<Vec<_>>().join(", ");
+        Err(Failure::new(format!("no CONNACK within {CONNECT_MS_MAX} ms for {names}")))
+    }
+
+    /// Everybody finishes what is open, then whatever is still on its way is waited for.
+    fn finish(&mut self, plan: &Plan) -> Outcome<Verdict> {
+        self.stage.phase = Phase::Finale;
+        self.stage.record(Event::Finale);
+        let settled = |run: &mut Self| run.clients.iter().all(|client| client.is_settled(&run.stage));
+        // What is not settled by then shows in the verdict as never answered.
+        self.until(SETTLE_MS_MAX, settled)?;
+        self.stage.phase = Phase::Closing;
+        let ends_ms = self.stage.now_ms + CLOSING_MS_MAX;
+        let mut quiet_ms = QUIET_MS;
+        let mut patient = false;
+        loop {
+            let left_ms = ends_ms.saturating_sub(self.stage.now_ms);
+            let quiet =
+                self.until(left_ms, |run| settled(run) && run.stage.now_ms >= run.stage.busy_ms + quiet_ms)?;
+            let verdict = checker::check(&self.stage.history);
+            let late = |rule| matches!(rule, Rule::Missing | Rule::WillLost);
+            let missing = verdict.violations.iter().any(|violation| late(violation.rule));
+            if !missing || !quiet || patient {
+                return Ok(verdict);
+            }
+            patient = true;
+            quiet_ms += plan.patience_ms;
+        }
+    }
+
+    /// Turns until the condition holds or the time is over; says which.
+    fn until(&mut self, at_most_ms: u64, mut done: impl FnMut(&mut Self) -> bool) -> Outcome<bool> {
+        let ends_ms = clock::now_ms() + at_most_ms;
+        loop {
+            self.turn()?;
+            if done(self) {
+                return Ok(true);
+            }
+            if self.stage.now_ms >= ends_ms {
+                return Ok(false);
+            }
+        }
+    }
+
+    fn turn(&mut self) -> Outcome<()> {
+        let waited = self.poll.poll(&mut self.events, Some(Duration::from_millis(TURN_MS)));
+        match waited {
+            Err(error) if error.kind() != std::io::ErrorKind::Interrupted => {
+                return Err(error).during("waiting for the sockets");
+            }
+            _ => {}
+        }
+        self.stage.now_ms = clock::now_ms();
+        if let Some(server) = &mut self.server {
+            self.home.check(server)?;
+        }
+        for event in &self.events {
+            let is = |connection: u32| connection as usize == event.token().0;
+            if let Some(client) =
+                self.clients.iter_mut().find(|client| client.connection().is_some_and(|id| is(id.0)))
+            {
+                client.wake();
+            }
+        }
+        for client in &mut self.clients {
+            client.turn(&mut self.stage, self.poll.registry(), &mut self.ghosts);
+        }
+        self.lay_ghosts();
+        Ok(())
+    }
+
+    /// Looks after connections that are over for their clients.
+    fn lay_ghosts(&mut self) {
+        let stage = &mut self.stage;
+        self.ghosts.retain_mut(|ghost| {
+            let connection = ghost.link.connection;
+            if ghost.link.drain() == Reading::Ended {
+                stage.record(Event::HungUp { connection });
+                return false;
+            }
+            let lingers = stage.now_ms >= ghost.since_ms + GHOST_MS_MAX;
+            if lingers && ghost.taken_over {
+                stage.record(Event::Lingers { connection });
+            }
+            !lingers
+        });
+    }
+
+    /// Ends all connections, for the record: what a run that stopped early knows is then complete.
+    pub(crate) fn stop(&mut self) {
+        for connection in self.clients.iter().filter_map(Client::connection) {
+            self.stage.record(Event::Ended { connection, end: End::Cut });
+        }
+        self.clients.clear();
+        self.server = None;
+    }
+}

@@ -1,0 +1,171 @@
+//! The broker under test: one process of ours at a time, killed and started again on the same data folder.
+
+use std::fs::{self, OpenOptions};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::clock;
+use crate::failure::{Failure, Outcome, While};
+
+/// A server that does not take connections by then has failed, ms.
+const START_MS_MAX: u64 = 30_000;
+/// Between two looks at its port, ms.
+const LOOK_EVERY_MS: u64 = 5;
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+/// Lines of the server's log that a failure shows.
+const TAIL_LINES: usize = 20;
+/// Folders that hold servers and are often missing in a user's PATH.
+const SERVER_FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
+
+/// With persistence, and without a promise: it writes to the disk when it ends in order, or every half hour.
+const MOSQUITTO_CONFIG: &str = "\
+listener {port} 127.0.0.1
+allow_anonymous true
+persistence true
+persistence_location {dir}/
+autosave_interval 1800
+max_queued_messages 0
+allow_duplicate_messages false
+set_tcp_nodelay true
+log_dest stderr
+log_type error
+log_type warning
+log_type notice
+user root
+";
+
+/// Which broker to start.
+#[derive(Clone, Debug)]
+pub(crate) enum Broker {
+    /// `millrace serve` with more arguments of the user's.
+    Millrace { program: PathBuf, arguments: Vec<String> },
+    /// Not durable over a kill: it shows that the test can fail.
+    Mosquitto,
+}
+
+/// Where a server is kept: its data, its log, and how it is started.
+pub(crate) struct Home {
+    broker: Broker,
+    folder: PathBuf,
+    interrupted: Arc<AtomicBool>,
+}
+
+/// A running server. Dropping it kills it.
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) address: SocketAddr,
+}
+
+impl Home {
+    pub(crate) fn new(broker: Broker, folder: &Path, interrupted: Arc<AtomicBool>) -> Self {
+        Self { broker, folder: folder.to_owned(), interrupted }
+    }
+
+    /// Starts the server on a free port of 127.0.0.1 and waits until it takes connections.
+    pub(crate) fn start(&self) -> Outcome<Server> {
+        let port = free_port().during("looking for a free port")?;
+        let mut command = self.command(port)?;
+        let log = OpenOptions::new().create(true).append(true).open(self.log_path());
+        let log = log.during("opening the server's log")?;
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        // Ctrl-C is for this program, which then ends the server.
+        command.process_group(0);
+        let child = command.spawn().during(&format!("starting {}", command.get_program().display()))?;
+        let mut server = Server { child, address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)) };
+        let deadline_ms = clock::now_ms() + START_MS_MAX;
+        while TcpStream::connect_timeout(&server.address, CONNECT_TIMEOUT).is_err() {
+            self.check(&mut server)?;
+            if clock::now_ms() > deadline_ms {
+                let tail = self.log_tail();
+                return Err(Failure::new(format!("the server did not come up in {START_MS_MAX} ms\n{tail}")));
+            }
+            clock::pause_ms(LOOK_EVERY_MS);
+        }
+        Ok(server)
+    }
+
+    /// Fails when the user has had enough, or the server ended though nobody killed it.
+    pub(crate) fn check(&self, server: &mut Server) -> Outcome<()> {
+        if self.interrupted.load(Ordering::Relaxed) {
+            return Err(Failure::new("interrupted"));
+        }
+        match server.child.try_wait().during("looking at the server")? {
+            Some(status) => {
+                Err(Failure::new(format!("the server ended by itself, {status}\n{}", self.log_tail())))
+            }
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn log_path(&self) -> PathBuf {
+        self.folder.join("server.log")
+    }
+
+    fn log_tail(&self) -> String {
+        let log = fs::read(self.log_path()).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
+    }
+
+    fn command(&self, port: u16) -> Outcome<Command> {
+        let data = self.folder.join("data");
+        match &self.broker {
+            Broker::Millrace { program, arguments } => {
+                let mut command = Command::new(program);
+                command.args(["serve", "--ws-listen=off", "--http-listen=off"]);
+                command.arg(format!("--mqtt-listen=127.0.0.1:{port}"));
+                command.arg("--data-dir").arg(data).args(arguments);
+                let names = std::env::vars_os().map(|(name, _)| name);
+                for name in names.filter(|name| name.to_string_lossy().starts_with("MILLRACE_")) {
+                    command.env_remove(name);
+                }
+                Ok(command)
+            }
+            Broker::Mosquitto => {
+                fs::create_dir_all(&data).during("making the data folder")?;
+                let config = self.folder.join("mosquitto.conf");
+                let text = MOSQUITTO_CONFIG
+                    .replace("{port}", &port.to_string())
+                    .replace("{dir}", &data.to_string_lossy());
+                fs::write(&config, text).during("writing the configuration")?;
+                let mut command = Command::new(find("mosquitto")?);
+                command.arg("-c").arg(config);
+                Ok(command)
+            }
+        }
+    }
+}
+
+impl Server {
+    /// SIGKILL, and wait until the process is gone.
+    pub(crate) fn kill(mut self) -> Outcome<()> {
+        self.child.kill().during("killing the server")?;
+        self.child.wait().during("waiting for the killed server")?;
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Both fail only for a process that has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn find(name: &str) -> Outcome<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut folders = std::env::split_paths(&path).chain(SERVER_FOLDERS.iter().map(PathBuf::from));
+    let found = folders.find_map(|folder| Some(folder.join(name)).filter(|path| path.is_file()));
+    found.ok_or_else(|| Failure::new(format!("there is no program {name}")))
+}
+
+fn free_port() -> std::io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}

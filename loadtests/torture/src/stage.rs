@@ -1,0 +1,60 @@
+//! What all clients share: the record, the time, and how far the run has come.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use millrace_torture::history::{Answer, Event, History};
+
+/// How far the run has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    /// Clients publish, come and go; the server is killed.
+    Storm,
+    /// Nothing new is published. All connect, stay, and finish what they began.
+    Finale,
+    /// All is answered. Retained messages are looked at once more, wills and late deliveries are waited for.
+    Closing,
+}
+
+/// The shared state of a run.
+pub(crate) struct Stage {
+    pub(crate) history: History,
+    pub(crate) now_ms: u64,
+    pub(crate) phase: Phase,
+    /// Where the server is, while it is up.
+    pub(crate) up: Option<SocketAddr>,
+    /// Topics with a retained message that is complete (PUBACK, PUBCOMP): a fresh subscriber must see them.
+    pub(crate) retained: BTreeSet<Arc<str>>,
+    /// Publishes acknowledged, messages received: for the line of progress.
+    pub(crate) acknowledged: usize,
+    pub(crate) received: usize,
+    /// When the last event was recorded.
+    pub(crate) busy_ms: u64,
+}
+
+impl Stage {
+    pub(crate) fn new() -> Self {
+        Self {
+            history: History::default(),
+            now_ms: 0,
+            phase: Phase::Storm,
+            up: None,
+            retained: BTreeSet::new(),
+            acknowledged: 0,
+            received: 0,
+            busy_ms: 0,
+        }
+    }
+
+    /// Appends to the history.
+    pub(crate) fn record(&mut self, event: Event) {
+        match &event {
+            Event::Answered { answer: Answer::PubAck | Answer::PubRec, .. } => self.acknowledged += 1,
+            Event::Received { .. } => self.received += 1,
+            _ => {}
+        }
+        self.busy_ms = self.now_ms;
+        self.history.record(self.now_ms, event);
+    }
+}

@@ -1,0 +1,99 @@
+//! QoS 2 packet ids of sessions that the store keeps: known to it before they are used, both ways.
+//!
+//! Towards the client, an id is stored before its PUBLISH leaves, and that the client has the message before its PUBREL leaves: a
+//! crash in between repeats the packet with the same id, never the message with another. From the client, an id is stored with
+//! its message, and forgotten before PUBCOMP leaves, for then the client may use it again.
+
+use millrace_layers::Position;
+use millrace_mqtt::{PacketId, ReasonCode};
+use millrace_session::InFlight;
+
+use super::connection::NONE;
+use super::{Core, Ended, Homed, OutboundSlot, parts};
+use crate::store::{IdWrite, Ids, SessionKey, Write, inflight};
+
+impl Homed {
+    /// What the store knows it by.
+    pub(super) fn key(&self) -> SessionKey {
+        let (broker, client) = (self.broker.clone(), self.session.client_id().clone());
+        SessionKey { broker, client, epoch: self.epoch }
+    }
+}
+
+impl Core {
+    fn write_ids(&mut self, session: u32, write: IdWrite) {
+        let (target, key) = (self.target_of(session), self.sessions[session as usize].key());
+        self.leave_job(Write::Ids(Box::new(Ids { session: key, target, write })));
+    }
+
+    /// Tells the store of packet ids that were given to messages.
+    pub(super) fn reserve(&mut self, session: u32) {
+        let homed = &mut self.sessions[session as usize];
+        let reserved = homed.session.take_reserved();
+        let Some(kept) = &mut homed.kept else {
+            // Nothing of it outlives the connection.
+            for (id, _) in reserved {
+                homed.session.confirm(id);
+            }
+            return;
+        };
+        let cursor = kept.cursor(self.handed_over, homed.session.entries());
+        let mut rows = Vec::with_capacity(reserved.len());
+        for (id, entry) in reserved {
+            kept.ids.retain(|(known, _)| *known != id);
+            kept.ids.push((id, entry.message.place().map(Position)));
+            let row = inflight::encode(&InFlight::Published(entry), &self.process.clock);
+            // What is too long to be kept beside its id goes out without.
+            rows.push((id, row.unwrap_or_default()));
+        }
+        self.write_ids(session, IdWrite::Reserve(rows, cursor));
+    }
+
+    /// The client has a message.
+    pub(super) fn received(&mut self, slot: u32, id: PacketId) {
+        let session = self.connections[slot as usize].session;
+        let homed = &self.sessions[session as usize];
+        let place = homed.session.place_of(id);
+        if homed.kept.is_some() {
+            self.write_ids(session, IdWrite::Release(id, place));
+        } else {
+            let (protocol, mut out, _) = parts!(self, slot);
+            protocol.release(id, &mut self.sessions[session as usize].session, &mut out);
+        }
+    }
+
+    /// The client will not use an id any more.
+    pub(super) fn released(&mut self, slot: u32, id: PacketId) {
+        let session = self.connections[slot as usize].session;
+        self.write_ids(session, IdWrite::Forget(id));
+    }
+
+    /// The store's answer.
+    pub(super) fn ids_written(&mut self, ids: Ids, stored: bool) {
+        let Some(homed) = self.sessions.get_mut(ids.target.slot as usize) else { return };
+        if homed.generation != ids.target.generation || homed.connection == NONE {
+            return;
+        }
+        let slot = homed.connection;
+        if !stored {
+            let reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
+            return self.say_and_close(slot, reason, "packet ids could not be stored", Ended::Error(reason));
+        }
+        match ids.write {
+            IdWrite::Reserve(rows, _) => {
+                for (id, _) in rows {
+                    homed.session.confirm(id);
+                }
+                self.pump(slot);
+            }
+            IdWrite::Release(id, _) => {
+                let (protocol, mut out, session) = parts!(self, slot);
+                protocol.release(id, &mut self.sessions[session as usize].session, &mut out);
+            }
+            IdWrite::Forget(id) => {
+                let (protocol, mut out, session) = parts!(self, slot);
+                protocol.complete(id, &mut self.sessions[session as usize].session, &mut out);
+            }
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! What a core knows of a session that the store keeps, while it has a connection.
+//!
+//! A session is *live* when each message that matches comes to it as a copy from the publisher, before it is stored. One that has
+//! just come back, or does not keep up, is *behind*: its messages are read from the store, page by page, as fast as the
+//! client takes them. It becomes live again like this: it holds the live copies that come; a *fence* makes sure that every
+//! message that was routed before it held them is committed; it reads once more, beyond that; then it goes on with the
+//! copies it held, without those it has read. Should it hold too much meanwhile, it drops all of that and begins again.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+
+use millrace_layers::Position;
+use millrace_layers::streams::{Source, StreamId};
+use millrace_mqtt::{PacketId, QoS};
+use millrace_session::{Delivery, Entry, Message};
+use smallvec::SmallVec;
+
+/// Messages that are held for a session that is not live yet.
+const HELD_MESSAGES_MAX: usize = 1_000;
+/// Bytes of them.
+const HELD_BYTES_MAX: usize = 1024 * 1024;
+
+/// What a core knows of a session that the store keeps.
+pub(super) struct Kept {
+    sources: Vec<KeptSource>,
+    /// Grows with each change: a page that was read before it is of no use.
+    pub(super) sources_version: u32,
+    /// Messages that the session got, in order, until all up to them is acknowledged and stored.
+    recent: VecDeque<Arc<Message>>,
+    /// What was acknowledged or in flight when the session was taken, beyond its cursor; sorted.
+    pub(super) seen: Vec<Position>,
+    pub(super) feed: Feed,
+    /// SUBSCRIBE packets that wait for the store: until then nothing is sent, so that retained messages come first.
+    pub(super) subscribing: u32,
+    held: VecDeque<Held>,
+    held_bytes: usize,
+    /// Packet ids that stand in the store, with the places of their messages.
+    pub(super) ids: Vec<(PacketId, Option<Position>)>,
+    /// Messages that were acknowledged since the last checkpoint.
+    pub(super) acknowledged: u32,
+}
+
+/// A stream of the session.
+pub(super) struct KeptSource {
+    pub(super) filter: Box<str>,
+    pub(super) source: Source,
+}
+
+/// Where the session's messages come from.
+pub(super) enum Feed {
+    Live,
+    Behind(Behind),
+}
+
+/// A session that reads.
+pub(super) struct Behind {
+    /// All up to here was handed to the session.
+    pub(super) through: Position,
+    /// A page is on its way.
+    pub(super) asked: bool,
+    /// The last page found the end.
+    pub(super) at_end: bool,
+    /// How the way back to live stands.
+    pub(super) way: Way,
+}
+
+/// How the way back to live stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// There is more to read: live copies are dropped.
+    Far,
+    /// Live copies are held, and the fence is not passed.
+    Fenced(u64),
+    /// Live copies are held; whatever was routed before is committed up to here.
+    Passed(Position),
+}
+
+/// A live copy that is held.
+pub(super) struct Held {
+    pub(super) message: Arc<Message>,
+    pub(super) qos: QoS,
+    pub(super) retain: bool,
+    pub(super) shared: u64,
+    pub(super) identifiers: SmallVec<[u32; 1]>,
+}
+
+impl Held {
+    pub(super) fn new(delivery: &Delivery<'_>) -> Self {
+        Self {
+            message: delivery.message.clone(),
+            qos: delivery.qos,
+            retain: delivery.retain,
+            shared: delivery.shared,
+            identifiers: SmallVec::from_slice(delivery.identifiers),
+        }
+    }
+}
+
+/// What to do with a live copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Take {
+    Deliver,
+    Hold,
+    /// It is, or will be, in the store.
+    Drop,
+}
+
+impl Kept {
+    /// A session that has nothing to read.
+    pub(super) fn live(sources: Vec<KeptSource>) -> Self {
+        Self {
+            sources,
+            sources_version: 0,
+            recent: VecDeque::new(),
+            seen: Vec::new(),
+            feed: Feed::Live,
+            subscribing: 0,
+            held: VecDeque::new(),
+            held_bytes: 0,
+            ids: Vec::new(),
+            acknowledged: 0,
+        }
+    }
+
+    pub(super) fn is_live(&self) -> bool {
+        matches!(self.feed, Feed::Live)
+    }
+
+    /// What to do with a live copy of this many bytes.
+    pub(super) fn take(&self, qos: QoS, bytes: usize) -> Take {
+        let fits = self.held.len() < HELD_MESSAGES_MAX && self.held_bytes + bytes <= HELD_BYTES_MAX;
+        match &self.feed {
+            Feed::Live if self.subscribing == 0 => Take::Deliver,
+            // Nothing is promised to what matches only a subscription that is not durable yet.
+            Feed::Live => {
+                if fits {
+                    Take::Hold
+                } else {
+                    Take::Drop
+                }
+            }
+            Feed::Behind(_) if qos == QoS::AtMostOnce => Take::Deliver,
+            Feed::Behind(Behind { way: Way::Far, .. }) => Take::Drop,
+            Feed::Behind(_) => {
+                if fits {
+                    Take::Hold
+                } else {
+                    Take::Drop
+                }
+            }
+        }
+    }
+
+    pub(super) fn hold(&mut self, held: Held) {
+        self.held_bytes += held.message.size();
+        self.held.push_back(held);
+    }
+
+    /// A live copy was dropped: what is held has a gap.
+    pub(super) fn dropped(&mut self, handed_over: Position) {
+        let handed_over = self.base(handed_over);
+        self.held.clear();
+        self.held_bytes = 0;
+        match &mut self.feed {
+            Feed::Behind(behind) => behind.way = Way::Far,
+            Feed::Live => self.fall_behind(handed_over),
+        }
+    }
+
+    /// The session does not keep up: from here on it reads. All up to `handed_over` was handed to it.
+    pub(super) fn fall_behind(&mut self, handed_over: Position) {
+        self.feed = Feed::Behind(Behind { through: handed_over, asked: false, at_end: false, way: Way::Far });
+    }
+
+    /// The session got a message. `first` is the oldest one that it has not acknowledged.
+    pub(super) fn got(&mut self, message: &Arc<Message>, handed_over: Position, first: Option<&Entry>) {
+        if matches!(self.feed, Feed::Live) {
+            self.forget(handed_over, first);
+        }
+        self.recent.push_back(message.clone());
+    }
+
+    /// Forgets what is acknowledged and stored up to `through`.
+    fn forget(&mut self, through: Position, first: Option<&Entry>) {
+        while let Some(front) = self.recent.front() {
+            let open = first.is_some_and(|first| Arc::ptr_eq(&first.message, front));
+            let is_over = match front.place() {
+                Some(place) => Position(place) <= through,
+                None => front.is_placed(),
+            };
+            if open || !is_over {
+                return;
+            }
+            self.recent.pop_front();
+        }
+    }
+
+    /// Places beyond what was read, of messages that the session has had.
+    pub(super) fn had(&self) -> HashSet<Position> {
+        let Feed::Behind(Behind { through, .. }) = &self.feed else { return HashSet::new() };
+        let recent = self.recent.iter().filter_map(|message| message.place()).map(Position);
+        recent.chain(self.seen.iter().copied()).filter(|place| place > through).collect()
+    }
+
+    /// A page came: all up to here was handed over.
+    pub(super) fn read_through(&mut self, through: Position, more: bool, first: Option<&Entry>) {
+        if let Feed::Behind(behind) = &mut self.feed {
+            behind.through = behind.through.max(through);
+            (behind.asked, behind.at_end) = (false, !more);
+            let through = behind.through;
+            self.forget(through, first);
+        }
+    }
+
+    /// Becomes live. Gives what was held and not read.
+    pub(super) fn go_live(&mut self) {
+        let Feed::Behind(behind) = &self.feed else { return };
+        let through = behind.through;
+        self.held.retain(|held| held.message.place().is_none_or(|place| Position(place) > through));
+        self.held_bytes = self.held.iter().map(|held| held.message.size()).sum();
+        // What was in flight and stands beyond has been read, or will never come live.
+        self.seen.retain(|seen| *seen > through);
+        self.feed = Feed::Live;
+    }
+
+    /// Gives what is held, once nothing is in its way.
+    pub(super) fn take_held(&mut self) -> VecDeque<Held> {
+        if self.subscribing > 0 || !matches!(self.feed, Feed::Live) {
+            return VecDeque::new();
+        }
+        self.held_bytes = 0;
+        std::mem::take(&mut self.held)
+    }
+
+    /// All up to here is acknowledged. `handed_over`: all up to there was handed to live sessions.
+    pub(super) fn cursor<'e>(
+        &self,
+        handed_over: Position,
+        open: impl Iterator<Item = &'e Entry>,
+    ) -> Position {
+        let places = open.filter(|entry| !entry.replay).filter_map(|entry| entry.message.place());
+        let first = places.map(|place| Position(place).before()).min();
+        first.map_or(self.base(handed_over), |first| first.min(self.base(handed_over)))
+    }
+
+    /// All up to here was handed to the session.
+    pub(super) fn base(&self, handed_over: Position) -> Position {
+        match &self.feed {
+            // What is held while it subscribes was not.
+            Feed::Live => {
+                let held = self.held.iter().filter_map(|held| held.message.place());
+                held.map(|place| Position(place).before()).fold(handed_over, Position::min)
+            }
+            Feed::Behind(behind) => behind.through,
+        }
+    }
+
+    /// A subscription has become durable. The session reads what was stored for it before copies of it came: it is behind
+    /// until a fence is passed.
+    pub(super) fn add_source(&mut self, added: KeptSource, handed_over: Position) {
+        self.remove_source(&added.filter);
+        self.sources.push(added);
+        self.sources_version += 1;
+        if self.is_live() {
+            let through = self.base(handed_over);
+            self.feed = Feed::Behind(Behind { through, asked: false, at_end: true, way: Way::Far });
+        }
+    }
+
+    pub(super) fn has_source(&self, filter: &str, source: Source) -> bool {
+        self.sources.iter().any(|known| &*known.filter == filter && known.source == source)
+    }
+
+    pub(super) fn remove_source(&mut self, filter: &str) {
+        self.sources.retain(|known| &*known.filter != filter);
+        self.sources_version += 1;
+    }
+
+    pub(super) fn source(&self, number: usize) -> Option<&KeptSource> {
+        self.sources.get(number)
+    }
+
+    pub(super) fn filters(&self) -> impl Iterator<Item = &str> {
+        self.sources.iter().map(|known| &*known.filter)
+    }
+
+    pub(super) fn into_recent(self) -> (Vec<Arc<Message>>, Vec<Position>) {
+        (self.recent.into(), self.seen)
+    }
+
+    /// What is read.
+    pub(super) fn sources(&self) -> Vec<Source> {
+        self.sources.iter().map(|kept| kept.source).collect()
+    }
+
+    pub(super) fn streams(&self) -> Vec<StreamId> {
+        self.sources.iter().map(|kept| kept.source.stream).collect()
+    }
+}

@@ -1,0 +1,111 @@
+//! Sessions that the store keeps: what they have acknowledged is stored now and then, and all of them when their connection
+//! ends. After that they take no memory.
+
+use millrace_mqtt::{QoS, topic};
+use millrace_session::{InFlight, Seconds};
+
+use super::Core;
+use super::timers::Due;
+use crate::store::{Checkpoint, Detach, Write};
+
+/// Acknowledgements after which a session's progress is stored.
+const ACKNOWLEDGED_MAX: u32 = 500;
+/// Seconds after which it is stored whatever their number.
+const SAVE_AFTER_S: Seconds = 2;
+
+impl Core {
+    /// A client has acknowledged a message.
+    pub(super) fn note_acknowledged(&mut self, session: u32) {
+        let target = self.target_of(session);
+        let Some(kept) = &mut self.sessions[session as usize].kept else { return };
+        kept.acknowledged += 1;
+        match kept.acknowledged {
+            1 => {
+                if self.unsaved.is_empty() {
+                    self.calendar.add(self.now + SAVE_AFTER_S, Due::Checkpoints);
+                }
+                self.unsaved.push(target);
+            }
+            // It stays among the unsaved; so it is not noted twice.
+            count if count % ACKNOWLEDGED_MAX == 0 => self.save(session),
+            _ => {}
+        }
+    }
+
+    /// Stores the progress of all sessions that have made some.
+    pub(super) fn save_all(&mut self) {
+        for target in std::mem::take(&mut self.unsaved) {
+            let Some(homed) = self.sessions.get_mut(target.slot as usize) else { continue };
+            if homed.generation != target.generation {
+                continue;
+            }
+            self.save(target.slot);
+            if let Some(kept) = &mut self.sessions[target.slot as usize].kept {
+                kept.acknowledged = 0;
+            }
+        }
+    }
+
+    /// Stores the progress of a session.
+    fn save(&mut self, session: u32) {
+        let homed = &mut self.sessions[session as usize];
+        let Some(kept) = &mut homed.kept else { return };
+        let cursor = kept.cursor(self.handed_over, homed.session.entries());
+        let mut completed = Vec::new();
+        kept.ids.retain(|(id, place)| {
+            let is_over = place.is_none_or(|place| place <= cursor) && !homed.session.is_sending(*id);
+            if is_over {
+                completed.push(*id);
+            }
+            !is_over
+        });
+        let streams = kept.streams();
+        let checkpoint = Checkpoint { session: homed.key(), cursor, completed, streams };
+        self.leave_job(Write::Checkpoint(Box::new(checkpoint)));
+    }
+
+    /// Leaves a session to the store: its connection has ended.
+    pub(super) fn leave_to_store(&mut self, session: u32, with_will: bool) {
+        if self.sessions[session as usize].kept.as_ref().is_some_and(|kept| kept.acknowledged > 0) {
+            self.save(session);
+        }
+        let now_ms = self.process.clock.unix_now_ms();
+        let homed = &mut self.sessions[session as usize];
+        let (in_flight, unsent) = homed.session.in_flight();
+        let unsent = unsent.into_iter().filter(|entry| entry.shared == 0).cloned().collect();
+        // What was sent for a shared subscription goes to another member, but with QoS 2 to nobody else.
+        //= [MQTT-4.8.2-5] v5
+        let stays = |in_flight: &InFlight| match in_flight {
+            InFlight::Published(entry) => entry.shared == 0 || entry.qos == QoS::ExactlyOnce,
+            InFlight::Released(_) => true,
+        };
+        let mut in_flight: Vec<_> = in_flight.into_iter().filter(|(_, in_flight)| stays(in_flight)).collect();
+        // What no subscription finds any more is kept whole.
+        let is_found = |topic: &str| {
+            let mut filters = homed.kept.iter().flat_map(|kept| kept.filters());
+            filters.any(|filter| topic::matches(filter, topic))
+        };
+        for (_, in_flight) in &mut in_flight {
+            if let InFlight::Published(entry) = in_flight {
+                entry.replay |= !is_found(entry.message.topic());
+            }
+        }
+        let mut detach = Detach {
+            session: homed.key(),
+            keep_will: with_will,
+            expiry_s: homed.session.expiry_s,
+            now_ms,
+            base: self.handed_over,
+            in_flight,
+            unsent,
+            recent: Vec::new(),
+            seen: Vec::new(),
+            received: homed.session.received_unkept().collect(),
+        };
+        if let Some(kept) = homed.kept.take() {
+            detach.base = kept.base(self.handed_over);
+            (detach.recent, detach.seen) = kept.into_recent();
+        }
+        self.leave_job(Write::Detach(Box::new(detach)));
+    }
+}

@@ -1,0 +1,377 @@
+//! Sessions of the store: taken, read for, and brought up to what is live.
+
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use millrace_layers::Position;
+use millrace_layers::streams::Source;
+use millrace_layers::subscriptions::{NO_STREAM, Subscription as Stored};
+use millrace_mqtt::topic::Filter;
+use millrace_mqtt::{QoS, ReasonCode, SubscribeOptions};
+use millrace_router::Target;
+use millrace_session::{Delivery, Message, Session, Subscription};
+use smallvec::SmallVec;
+
+use super::connection::{ConnectionId, Request};
+use super::kept::{Behind, Feed, Kept, KeptSource, Way};
+use super::{Core, Ended};
+use crate::broker::Broker;
+use crate::store::{Attach, Attached, Detach, Job, Page, Read, Reader, SessionKey, Write, record};
+
+/// A session that reads is given no more while so many messages wait in it.
+const WAITING_LOW: usize = 200;
+
+/// Sessions that wait until all cores have passed the end of a turn, and then until all that was left with the store
+/// is committed.
+pub(super) struct Fence {
+    number: u64,
+    /// Cores that were in a turn, with its number.
+    turns: SmallVec<[(u16, u64); 4]>,
+    sessions: Vec<Target>,
+    /// The store was asked.
+    marked: bool,
+}
+
+impl Core {
+    /// Asks the store for the session of a connection, or to end the one that there may be.
+    pub(super) fn ask_for_session(&mut self, slot: u32, broker: &Arc<Broker>, request: Request) {
+        let attach = Attach {
+            broker: broker.clone(),
+            client: request.client_id.clone(),
+            connection: self.id_of(slot),
+            clean: request.clean_start,
+            expiry_s: request.granted_expiry_s,
+            will: request.will.clone(),
+        };
+        self.connections[slot as usize].pending = Some(Box::new(request));
+        self.leave_job(Write::Attach(Box::new(attach)));
+    }
+
+    /// The store's answer.
+    pub(super) fn attached(&mut self, id: ConnectionId, found: Option<(Box<Attached>, Option<Page>)>) {
+        let request = self.connection_of(id).and_then(|connection| connection.pending.take());
+        let broker = self.process.broker.clone();
+        match (request, found) {
+            (Some(request), Some((attached, page))) => {
+                self.attach_stored(id.slot, &broker, *request, *attached, page.unwrap_or_default());
+                if self.connection_of(id).is_some_and(|connection| connection.is_reading()) {
+                    self.digest_held(id.slot);
+                }
+            }
+            (Some(_), None) => {
+                self.broker_counters(&broker).refused_store.add(1);
+                self.refuse(
+                    id.slot,
+                    ReasonCode::SERVER_UNAVAILABLE,
+                    "the session cannot be read or written now",
+                );
+            }
+            // The client has gone meanwhile.
+            (None, Some((attached, _))) => self.leave_unused(broker, *attached),
+            (None, None) => {}
+        }
+    }
+
+    /// Lets go of a session whose client has gone before it got it.
+    fn leave_unused(&mut self, broker: Arc<Broker>, attached: Attached) {
+        let Attached { client, epoch, cursor, acknowledged, in_flight, .. } = attached;
+        if epoch == 0 {
+            return;
+        }
+        self.leave_job(Write::Detach(Box::new(Detach {
+            session: SessionKey { broker, client, epoch },
+            keep_will: true,
+            expiry_s: attached.expiry_s,
+            now_ms: self.process.clock.unix_now_ms(),
+            base: cursor,
+            in_flight,
+            unsent: Vec::new(),
+            recent: Vec::new(),
+            seen: acknowledged,
+            received: Vec::new(),
+        })));
+    }
+
+    fn attach_stored(
+        &mut self,
+        slot: u32,
+        broker: &Arc<Broker>,
+        request: Request,
+        attached: Attached,
+        page: Page,
+    ) {
+        let Attached { epoch, present, subscriptions, in_flight, received, cursor, acknowledged, .. } =
+            attached;
+        let ids = in_flight.iter().map(|(id, in_flight)| (*id, place_of(in_flight))).collect();
+        let mut session = Session::restored(request.client_id.clone(), in_flight, received);
+        session.is_stored = request.granted_expiry_s > 0;
+        let mut sources = Vec::new();
+        for stored in &subscriptions {
+            let Ok(filter) = std::str::from_utf8(&stored.filter) else { continue };
+            session.subscribe(filter, subscription_of(stored));
+            if stored.stream != NO_STREAM && !filter.starts_with("$share/") {
+                let source = Source { stream: stored.stream, since: stored.since };
+                sources.push(KeptSource { filter: filter.into(), source });
+            }
+        }
+        let keeps = request.granted_expiry_s > 0;
+        let slot_of_session = self.attach_session(slot, broker, request, session, present, epoch);
+        self.add_routes(slot_of_session);
+        if keeps {
+            let has_sources = !sources.is_empty();
+            let mut kept = Kept::live(sources);
+            kept.ids = ids;
+            kept.seen = acknowledged;
+            if present && has_sources {
+                kept.feed =
+                    Feed::Behind(Behind { through: cursor, asked: true, at_end: false, way: Way::Far });
+            }
+            self.sessions[slot_of_session as usize].kept = Some(Box::new(kept));
+        }
+        self.pump(slot);
+        if keeps && present {
+            self.hold_behind_fence(slot_of_session);
+            self.page(self.target_of(slot_of_session), 0, Some(page));
+        }
+    }
+
+    /// Puts the subscriptions of a session into the router.
+    fn add_routes(&mut self, session: u32) {
+        let target = self.target_of(session);
+        let homed = &self.sessions[session as usize];
+        if homed.session.subscriptions_len() == 0 {
+            return;
+        }
+        homed.broker.router.edit(|edit| {
+            for (filter, subscription) in homed.session.subscriptions() {
+                let SubscribeOptions { qos, no_local, retain_as_published, .. } = subscription.options;
+                let identifier = subscription.identifier;
+                let routed =
+                    millrace_router::Subscription { target, qos, no_local, retain_as_published, identifier };
+                if let Some(filter) = Filter::parse(filter) {
+                    edit.subscribe(filter, routed);
+                }
+            }
+        });
+    }
+
+    /// From here on live copies are held for a session that is behind, and a fence is set behind what was routed before.
+    pub(super) fn hold_behind_fence(&mut self, session: u32) {
+        let target = self.target_of(session);
+        let number = self.fence();
+        let Some(kept) = &mut self.sessions[session as usize].kept else { return };
+        if let Feed::Behind(behind) = &mut kept.feed {
+            behind.way = Way::Fenced(number);
+            if let Some(fence) = self.fences.back_mut() {
+                fence.sessions.push(target);
+            }
+        }
+    }
+
+    /// The fence of this turn.
+    fn fence(&mut self) -> u64 {
+        let open = self.fences.back().filter(|fence| fence.turns.is_empty() && !fence.marked);
+        if let Some(fence) = open {
+            return fence.number;
+        }
+        self.next_fence += 1;
+        let number = self.next_fence;
+        self.fences.push_back(Fence { number, turns: SmallVec::new(), sessions: Vec::new(), marked: false });
+        number
+    }
+
+    /// Sets the fence of this turn, and asks the store once all cores have passed one. To be called at the end of a turn,
+    /// before the jobs are left.
+    pub(super) fn pass_fences(&mut self) {
+        if self.fences.is_empty() {
+            return;
+        }
+        // What the router has now is seen by every turn that begins after this.
+        fence(Ordering::SeqCst);
+        let mut passed = Vec::new();
+        for fence in self.fences.iter_mut().filter(|fence| !fence.marked) {
+            if fence.turns.is_empty() {
+                let turns = self.process.turns.iter().enumerate();
+                let now = turns.map(|(core, turn)| (core as u16, turn.load(Ordering::SeqCst)));
+                fence.turns = now.filter(|(core, _)| *core != self.index).collect();
+                // Even: between two turns.
+                fence.turns.retain(|(_, turn)| *turn % 2 == 1);
+            } else {
+                let turns = &self.process.turns;
+                fence.turns.retain(|(core, turn)| turns[usize::from(*core)].load(Ordering::SeqCst) == *turn);
+            }
+            if fence.turns.is_empty() {
+                fence.marked = true;
+                passed.push(fence.number);
+            }
+        }
+        for fence in passed {
+            self.leave_job(Write::Mark { core: self.index, fence });
+        }
+    }
+
+    /// True while a fence waits for other cores.
+    pub(super) fn waits_for_turns(&self) -> bool {
+        self.fences.iter().any(|fence| !fence.marked)
+    }
+
+    /// All that was routed before a fence is committed.
+    pub(super) fn marked(&mut self, number: u64, through: Position) {
+        let Some(at) = self.fences.iter().position(|fence| fence.number == number) else { return };
+        let Some(fence) = self.fences.remove(at) else { return };
+        for target in fence.sessions {
+            let Some(homed) = self.sessions.get_mut(target.slot as usize) else { continue };
+            if homed.generation != target.generation {
+                continue;
+            }
+            let Some(kept) = &mut homed.kept else { continue };
+            if let Feed::Behind(behind) = &mut kept.feed
+                && behind.way == Way::Fenced(number)
+            {
+                behind.way = Way::Passed(through);
+                self.read_on(target.slot);
+            }
+        }
+    }
+
+    /// What a session was to read has come.
+    pub(super) fn page(&mut self, target: Target, sources_version: u32, page: Option<Page>) {
+        let Some(homed) = self.sessions.get_mut(target.slot as usize) else { return };
+        if homed.generation != target.generation {
+            return;
+        }
+        let Some(page) = page else {
+            // The client comes back, and tries again.
+            let (slot, what) = (homed.connection, "the messages of the session cannot be read now");
+            return self.say_and_close(
+                slot,
+                ReasonCode::SERVER_UNAVAILABLE,
+                what,
+                Ended::Error(ReasonCode::SERVER_UNAVAILABLE),
+            );
+        };
+        let Some(kept) = &mut homed.kept else { return };
+        if kept.sources_version != sources_version {
+            if let Feed::Behind(behind) = &mut kept.feed {
+                behind.asked = false;
+            }
+            return self.read_on(target.slot);
+        }
+        let had = kept.had();
+        self.broker_counters(&self.process.broker).missed.add(usize::try_from(page.missed).unwrap_or(0));
+        for (message, publisher, sources) in &page.entries {
+            if !message.place().is_some_and(|place| had.contains(&Position(place))) {
+                self.deliver_read(target.slot, message, *publisher, sources);
+            }
+        }
+        let homed = &mut self.sessions[target.slot as usize];
+        let first = homed.session.first_open();
+        let Some(kept) = &mut homed.kept else { return };
+        kept.read_through(page.through, page.more, first);
+        let Feed::Behind(behind) = &mut kept.feed else { return };
+        match behind.way {
+            _ if page.more => {}
+            Way::Far => self.hold_behind_fence(target.slot),
+            Way::Passed(through) if behind.through >= through => {
+                kept.go_live();
+                return self.deliver_held(target.slot);
+            }
+            Way::Fenced(_) | Way::Passed(_) => {}
+        }
+        self.read_on(target.slot);
+    }
+
+    /// Reads the next page of a session, if it is behind and takes more. One that has read all there was reads again when its
+    /// fence is passed.
+    pub(super) fn read_on(&mut self, session: u32) {
+        let target = self.target_of(session);
+        let homed = &mut self.sessions[session as usize];
+        let waiting = homed.session.waiting();
+        let Some(kept) = &mut homed.kept else { return };
+        let (sources, reader) = (kept.sources(), Reader::Session(target, kept.sources_version));
+        let Feed::Behind(behind) = &mut kept.feed else { return };
+        // At the end there is nothing to read before the fence is passed.
+        let waits = behind.at_end && matches!(behind.way, Way::Fenced(_));
+        if behind.asked || waits || waiting > WAITING_LOW {
+            return;
+        }
+        behind.asked = true;
+        let (cursor, broker) = (behind.through, homed.broker.clone());
+        let read = Read { core: self.index, broker, sources, cursor, reader };
+        if let Some(store) = &self.process.store {
+            store.read(read);
+        }
+    }
+
+    /// Hands a message of the store to a session.
+    fn deliver_read(&mut self, session: u32, message: &Arc<Message>, publisher: u64, sources: &[usize]) {
+        let homed = &self.sessions[session as usize];
+        let Some(kept) = &homed.kept else { return };
+        let own = record::publisher(homed.session.client_id()) == publisher;
+        let mut qos = None;
+        let (mut retain, mut identifiers) = (false, SmallVec::<[u32; 2]>::new());
+        for source in sources {
+            let filter = kept.source(*source).map(|kept| &*kept.filter);
+            let Some(subscription) = filter.and_then(|filter| homed.session.subscription(filter)) else {
+                continue;
+            };
+            //= [MQTT-3.8.3-3] v5
+            if subscription.options.no_local && own {
+                continue;
+            }
+            qos = qos.max(Some(subscription.options.qos));
+            retain |= subscription.options.retain_as_published && message.retain();
+            if subscription.identifier != 0 {
+                identifiers.push(subscription.identifier);
+            }
+        }
+        let Some(qos) = qos.map(|qos| qos.min(message.qos())).filter(|qos| *qos > QoS::AtMostOnce) else {
+            return;
+        };
+        let delivery = Delivery { message, qos, retain, replay: false, shared: 0, identifiers: &identifiers };
+        self.deliver_to(session, delivery, None);
+    }
+
+    /// Leaves a job with the store, at the end of this turn.
+    pub(super) fn leave_job(&mut self, write: Write) {
+        self.jobs.push(Job { write, ack: None });
+    }
+
+    /// Hands on what was held for a session that has become live.
+    pub(super) fn deliver_held(&mut self, session: u32) {
+        let Some(kept) = &mut self.sessions[session as usize].kept else { return };
+        for held in kept.take_held() {
+            let delivery = Delivery {
+                message: &held.message,
+                qos: held.qos,
+                retain: held.retain,
+                replay: false,
+                shared: held.shared,
+                identifiers: &held.identifiers,
+            };
+            self.deliver_to(session, delivery, None);
+            if !self.sessions.contains(session as usize) {
+                return;
+            }
+        }
+    }
+}
+
+fn subscription_of(stored: &Stored) -> Subscription {
+    let bits = stored.options.bits;
+    let options = SubscribeOptions {
+        qos: QoS::from_bits(bits & 3).unwrap_or_default(),
+        no_local: bits & 4 != 0,
+        retain_as_published: bits & 8 != 0,
+        // Says something about the SUBSCRIBE only.
+        ..SubscribeOptions::default()
+    };
+    Subscription { options, identifier: stored.options.identifier }
+}
+
+fn place_of(in_flight: &millrace_session::InFlight) -> Option<Position> {
+    match in_flight {
+        millrace_session::InFlight::Published(entry) => entry.message.place().map(Position),
+        millrace_session::InFlight::Released(place) => place.map(Position),
+    }
+}

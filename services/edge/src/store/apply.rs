@@ -1,0 +1,436 @@
+//! One job within a transaction. Nothing here has an effect but through the transaction and what is returned: it may run
+//! again.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use millrace_layers::index::{self, Indexed};
+use millrace_layers::qos2::{self, Direction};
+use millrace_layers::sessions::{self, Owned, SessionId};
+use millrace_layers::streams::{self, StreamId};
+use millrace_layers::subscriptions::{self, Subscribed, Subscription};
+use millrace_layers::{Error, Filter, Position, retained};
+use millrace_mqtt::{PacketId, QoS};
+use millrace_session::{InFlight, Message};
+use millrace_storage::Transaction;
+
+use super::{
+    Attach, Attached, Checkpoint, Detach, IdWrite, Ids, Job, Publish, Retain, SessionKey, Shared, Subscribe,
+    Unsubscribe, Write, inflight, record,
+};
+use crate::broker::Broker;
+use crate::clock::{Clock, seconds};
+
+/// Bytes of messages that are kept whole with one session's packet ids: one transaction must hold them.
+const WHOLE_BYTES_MAX: usize = 4_000_000;
+
+/// What a transaction did.
+#[derive(Default)]
+pub(super) struct Applied {
+    /// One for each job.
+    pub(super) outcomes: Vec<Outcome>,
+    /// Messages with their places in the transaction.
+    pub(super) appended: Vec<(Arc<Message>, u16)>,
+    pub(super) changes: Vec<Change>,
+    pub(super) wills: Vec<(Arc<Broker>, Arc<Message>)>,
+    /// Streams that grew.
+    pub(super) touched: Vec<StreamId>,
+    /// Sessions that are new.
+    pub(super) began: usize,
+    /// Sessions that are gone.
+    pub(super) ended: usize,
+}
+
+/// What became of a job.
+pub(super) enum Outcome {
+    Done,
+    /// The session has another owner by now.
+    Fenced,
+    Attached(Box<Attached>),
+    /// One for each filter; `None` for one that was refused.
+    Subscribed(Vec<Option<Subscribed>>),
+}
+
+/// The streams of a filter have changed to these.
+pub(super) struct Change {
+    pub(super) broker: Arc<Broker>,
+    pub(super) filter: Box<str>,
+    pub(super) streams: Vec<Indexed>,
+}
+
+/// What a job is applied with.
+pub(super) struct Applier<'a> {
+    pub(super) tx: &'a Transaction,
+    pub(super) shared: &'a Shared,
+    pub(super) applied: Applied,
+}
+
+impl Applier<'_> {
+    pub(super) async fn job(&mut self, job: &Job) -> Result<(), Error> {
+        let outcome = match &job.write {
+            Write::Publish(publish) => self.publish(publish, job.ack.map(|ack| ack.packet_id)).await,
+            Write::Attach(attach) => self.attach(attach).await,
+            Write::Subscribe(subscribe) => self.subscribe(subscribe).await,
+            Write::Unsubscribe(unsubscribe) => self.unsubscribe(unsubscribe).await,
+            Write::Ids(ids) => self.ids(ids).await,
+            Write::Checkpoint(checkpoint) => self.checkpoint(checkpoint).await,
+            Write::Detach(detach) => self.detach(detach).await,
+            Write::Mark { .. } => Ok(Outcome::Done),
+        };
+        self.applied.outcomes.push(match outcome {
+            Err(Error::Fenced { .. }) => Outcome::Fenced,
+            other => other?,
+        });
+        Ok(())
+    }
+
+    async fn fence<'k>(&self, session: &'k SessionKey) -> Result<Owned<'k>, Error>
+    where
+        Self: 'k,
+    {
+        sessions::fence(self.tx, session.id(), session.epoch).await
+    }
+
+    async fn publish(&mut self, publish: &Publish, id: Option<PacketId>) -> Result<Outcome, Error> {
+        let Publish { message, routes, .. } = publish;
+        let broker = &routes.broker;
+        if let (Some(session), Some(id)) = (&publish.inbound, id) {
+            let owned = sessions::fence(self.tx, session.id(), session.epoch).await?;
+            qos2::set(&owned, Direction::Inbound, id.get(), Bytes::new())?;
+        }
+        match publish.retain {
+            Retain::No => {}
+            // Whatever the broker has now: then the order of jobs does not matter.
+            Retain::Set => {
+                let current = broker.retained.get(message.topic());
+                self.retain(broker, message.topic(), current.as_deref()).await?;
+            }
+            Retain::AtCommit => {
+                let kept = (!message.payload().is_empty()).then_some(&**message);
+                self.retain(broker, message.topic(), kept).await?;
+            }
+        }
+        if broker.streams.generation() == routes.kept.generation {
+            self.append(broker, message, publish.publisher, &routes.kept.streams)?;
+        } else {
+            let kept = broker.streams.matches(message.topic());
+            self.append(broker, message, publish.publisher, &kept.streams)?;
+        }
+        Ok(Outcome::Done)
+    }
+
+    async fn retain(&self, broker: &Broker, topic: &str, message: Option<&Message>) -> Result<(), Error> {
+        let topic = topic.as_bytes();
+        match message {
+            Some(message) => {
+                let record = record::encode(message, &self.shared.clock).into();
+                retained::set(self.tx, broker.id, topic, &record).await
+            }
+            None => retained::clear(self.tx, broker.id, topic).await,
+        }
+    }
+
+    fn append(
+        &mut self,
+        broker: &Broker,
+        message: &Arc<Message>,
+        publisher: u64,
+        streams: &[streams::StreamRef],
+    ) -> Result<(), Error> {
+        if streams.is_empty() || message.qos() == QoS::AtMostOnce {
+            return Ok(());
+        }
+        let clock = &self.shared.clock;
+        let body = record::encode_entry(message, publisher, clock).into();
+        let place = u16::try_from(self.applied.appended.len()).unwrap_or(u16::MAX);
+        let publish = streams::Publish { place, now_ms: clock.unix_now_ms(), body: &body };
+        streams::append(self.tx, broker.id, streams, publish)?;
+        self.applied.appended.push((message.clone(), place));
+        self.applied.touched.extend(streams.iter().map(|stream| stream.stream));
+        Ok(())
+    }
+
+    /// Publishes a will in this transaction.
+    pub(super) async fn will(&mut self, broker: &Arc<Broker>, body: &[u8]) -> Result<(), Error> {
+        let will = record::decode_will(body).ok_or(Error::Corrupt("will"))?;
+        let will = Arc::new(will).issued(seconds(self.shared.clock.now()));
+        if will.retain() {
+            let kept = (!will.payload().is_empty()).then_some(&*will);
+            self.retain(broker, will.topic(), kept).await?;
+        }
+        let kept = broker.streams.matches(will.topic());
+        self.append(broker, &will, 0, &kept.streams)?;
+        self.applied.wills.push((broker.clone(), will));
+        Ok(())
+    }
+
+    /// Notes what the end of these subscriptions has changed in the filter index.
+    pub(super) async fn note_changes<'f>(
+        &mut self,
+        broker: &Arc<Broker>,
+        filters: impl IntoIterator<Item = &'f [u8]>,
+    ) -> Result<(), Error> {
+        for name in filters {
+            let filter = Filter::parse(name).filter;
+            let streams = index::streams(self.tx, broker.id, filter).await?;
+            let filter = std::str::from_utf8(filter).map_err(|_| Error::Corrupt("filter"))?.into();
+            self.applied.changes.push(Change { broker: broker.clone(), filter, streams });
+        }
+        Ok(())
+    }
+
+    async fn attach(&mut self, attach: &Attach) -> Result<Outcome, Error> {
+        let Attach { broker, client, .. } = attach;
+        let id = SessionId { broker: broker.id, client: client.as_bytes() };
+        let before = subscriptions::list(self.tx, id).await?;
+        let keeps = attach.expiry_s > 0 || attach.will.is_some();
+        let (will, attached) = if keeps {
+            let will = attach.will.as_ref().map(|(will, delay_s)| sessions::Will {
+                delay_s: *delay_s,
+                body: record::encode_will(will).into(),
+            });
+            let request = sessions::Attach {
+                owner: super::load::OWNER.into(),
+                clean: attach.clean,
+                expiry_s: attach.expiry_s,
+                now_ms: self.shared.clock.unix_now_ms(),
+                will,
+                details: None,
+            };
+            let taken = sessions::attach(self.tx, id, request).await?;
+            self.applied.began += usize::from(!taken.existed);
+            let mut attached = Attached {
+                client: client.clone(),
+                epoch: taken.epoch,
+                expiry_s: attach.expiry_s,
+                present: taken.present,
+                subscriptions: taken.subscriptions,
+                cursor: taken.record.cursor,
+                acknowledged: taken.record.acknowledged,
+                ..Attached::default()
+            };
+            if attached.present {
+                self.read_ids(id, &mut attached).await?;
+            }
+            (taken.will, attached)
+        } else {
+            let purged = sessions::purge(self.tx, id).await?;
+            self.applied.ended += usize::from(purged.is_some());
+            (purged.and_then(|(_, will)| will), Attached::default())
+        };
+        if let Some(will) = will {
+            self.will(broker, &will).await?;
+        }
+        if !attached.present {
+            self.note_changes(broker, before.iter().map(|subscription| &*subscription.filter)).await?;
+        }
+        Ok(Outcome::Attached(Box::new(attached)))
+    }
+
+    async fn read_ids(&self, id: SessionId<'_>, attached: &mut Attached) -> Result<(), Error> {
+        let mut rows = qos2::list(self.tx, id, Direction::Outbound).await?;
+        inflight::in_order(&mut rows);
+        for (id, row) in rows {
+            let id = PacketId::new(id).ok_or(Error::Corrupt("packet id"))?;
+            let row =
+                inflight::decode(&row, &self.shared.clock).ok_or(Error::Corrupt("message in flight"))?;
+            attached.rows.push((id, row));
+        }
+        let received = qos2::list(self.tx, id, Direction::Inbound).await?;
+        attached.received = received.into_iter().filter_map(|(id, _)| PacketId::new(id)).collect();
+        Ok(())
+    }
+
+    async fn subscribe(&mut self, subscribe: &Subscribe) -> Result<Outcome, Error> {
+        let owned = self.fence(&subscribe.session).await?;
+        let mut subscribed = Vec::with_capacity(subscribe.filters.len());
+        for (filter, options, _) in &subscribe.filters {
+            subscribed.push(match subscriptions::subscribe(&owned, filter.as_bytes(), *options).await {
+                Ok(subscribed) => Some(subscribed),
+                Err(Error::NameTooLong { .. } | Error::TooManyGroups) => None,
+                Err(error) => return Err(error),
+            });
+        }
+        drop(owned);
+        let filters = subscribe.filters.iter().zip(&subscribed);
+        let first =
+            |subscribed: &Option<Subscribed>| subscribed.is_some_and(|subscribed| subscribed.is_first);
+        let changed =
+            filters.filter(|(_, subscribed)| first(subscribed)).map(|((filter, ..), _)| filter.as_bytes());
+        self.note_changes(&subscribe.session.broker, changed).await?;
+        Ok(Outcome::Subscribed(subscribed))
+    }
+
+    async fn unsubscribe(&mut self, unsubscribe: &Unsubscribe) -> Result<Outcome, Error> {
+        let owned = self.fence(&unsubscribe.session).await?;
+        for filter in &unsubscribe.filters {
+            subscriptions::unsubscribe(&owned, filter.as_bytes()).await?;
+        }
+        drop(owned);
+        let filters = unsubscribe.filters.iter().map(|filter| filter.as_bytes());
+        self.note_changes(&unsubscribe.session.broker, filters).await?;
+        Ok(Outcome::Done)
+    }
+
+    async fn ids(&mut self, ids: &Ids) -> Result<Outcome, Error> {
+        let owned = self.fence(&ids.session).await?;
+        match &ids.write {
+            IdWrite::Reserve(rows, cursor) => {
+                for (id, row) in rows {
+                    qos2::set(&owned, Direction::Outbound, id.get(), row.clone().into())?;
+                }
+                sessions::checkpoint(&owned, *cursor, &[])?;
+            }
+            IdWrite::Release(id, place) => {
+                let row =
+                    inflight::encode(&InFlight::Released(*place), &self.shared.clock).unwrap_or_default();
+                qos2::set(&owned, Direction::Outbound, id.get(), row.into())?;
+            }
+            IdWrite::Forget(id) => qos2::remove(&owned, Direction::Inbound, id.get())?,
+        }
+        Ok(Outcome::Done)
+    }
+
+    async fn checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<Outcome, Error> {
+        let owned = self.fence(&checkpoint.session).await?;
+        sessions::checkpoint(&owned, checkpoint.cursor, &[])?;
+        for id in &checkpoint.completed {
+            qos2::remove(&owned, Direction::Outbound, id.get())?;
+        }
+        let broker = checkpoint.session.broker.id;
+        for stream in &checkpoint.streams {
+            if subscriptions::is_sole(self.tx, broker, *stream).await? {
+                streams::trim(self.tx, broker, *stream, checkpoint.cursor, None).await?;
+            }
+        }
+        Ok(Outcome::Done)
+    }
+
+    async fn detach(&mut self, detach: &Detach) -> Result<Outcome, Error> {
+        let session = &detach.session;
+        let owned = self.fence(session).await?;
+        let before: Vec<Subscription> =
+            if detach.expiry_s == 0 { subscriptions::list(self.tx, session.id()).await? } else { Vec::new() };
+        if detach.expiry_s > 0 {
+            let (cursor, acknowledged) = progress(detach);
+            sessions::checkpoint(&owned, cursor, &acknowledged)?;
+            qos2::clear(&owned, Direction::Outbound)?;
+            for (id, row) in rows(detach, &self.shared.clock) {
+                qos2::set(&owned, Direction::Outbound, id, row.into())?;
+            }
+            for id in &detach.received {
+                qos2::set(&owned, Direction::Inbound, id.get(), Bytes::new())?;
+            }
+        }
+        let (now_ms, keep_will) = (detach.now_ms, detach.keep_will);
+        let how = sessions::Detach { now_ms, expiry_s: Some(detach.expiry_s), keep_will };
+        if let Some(will) = sessions::detach(owned, how).await? {
+            self.will(&session.broker, &will).await?;
+        }
+        self.applied.ended += usize::from(detach.expiry_s == 0);
+        self.note_changes(&session.broker, before.iter().map(|subscription| &*subscription.filter)).await?;
+        Ok(Outcome::Done)
+    }
+}
+
+/// How far a session has come that is being left: all up to the cursor is acknowledged, and what comes with it.
+fn progress(detach: &Detach) -> (Position, Vec<Position>) {
+    let sent = detach.in_flight.iter().filter_map(|(_, in_flight)| match in_flight {
+        InFlight::Published(entry) => Some(entry),
+        InFlight::Released(_) => None,
+    });
+    let open = sent.chain(&detach.unsent).filter(|entry| !entry.replay);
+    let mut open: Vec<Position> = open.filter_map(|entry| entry.message.place()).map(Position).collect();
+    open.sort_unstable();
+    let cursor = open.first().map_or(detach.base, |first| detach.base.min(first.before()));
+    let recent = detach.recent.iter().filter_map(|message| message.place()).map(Position);
+    let mut done: Vec<Position> =
+        recent.chain(detach.seen.iter().copied()).filter(|at| *at > cursor).collect();
+    done.retain(|at| open.binary_search(at).is_err());
+    done.sort_unstable();
+    done.dedup();
+    (cursor, done)
+}
+
+fn rows(detach: &Detach, clock: &Clock) -> Vec<(u16, Vec<u8>)> {
+    let mut whole = 0;
+    let row = |(id, in_flight): &(PacketId, InFlight)| {
+        let row = inflight::encode(in_flight, clock)?;
+        if matches!(in_flight, InFlight::Published(entry) if entry.replay || entry.message.place().is_none())
+        {
+            whole += row.len();
+        }
+        (whole <= WHOLE_BYTES_MAX).then_some((id.get(), row))
+    };
+    detach.in_flight.iter().filter_map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use millrace_mqtt::Properties;
+    use millrace_session::Entry;
+    use smallvec::SmallVec;
+
+    use super::*;
+
+    fn at(number: u8) -> [u8; 12] {
+        let mut place = [0; 12];
+        place[11] = number;
+        place
+    }
+
+    fn message(place: Option<u8>) -> Arc<Message> {
+        let message = Message::new("t".into(), QoS::AtLeastOnce, false, Properties::EMPTY, b"x", 0);
+        message.set_place(place.map(at));
+        Arc::new(message)
+    }
+
+    fn entry(message: &Arc<Message>) -> Entry {
+        let qos = QoS::AtLeastOnce;
+        Entry {
+            message: message.clone(),
+            qos,
+            retain: false,
+            replay: false,
+            shared: 0,
+            identifiers: SmallVec::new(),
+        }
+    }
+
+    #[test]
+    fn a_session_comes_back_to_what_it_has_not_acknowledged_and_to_nothing_else() {
+        let messages: Vec<Arc<Message>> = (0..10).map(|number| message(Some(number))).collect();
+        let unstored = message(None);
+        // All up to 5 was handed over; what is unacknowledged; what is left beyond the cursor.
+        type Case = (&'static [usize], &'static [u8], u8, &'static [u8]);
+        let cases: [Case; 5] = [
+            (&[], &[], 5, &[6, 7, 8, 9]),
+            (&[7], &[], 5, &[6, 8, 9]),
+            (&[3, 7], &[], 2, &[4, 5, 6, 8, 9]),
+            (&[3], &[1, 3, 4, 12], 2, &[4, 5, 6, 7, 8, 9, 12]),
+            (&[6, 9], &[], 5, &[7, 8]),
+        ];
+        for (open, seen, cursor, done) in cases {
+            let mut in_flight: Vec<(PacketId, InFlight)> = Vec::new();
+            for index in open {
+                in_flight.push((PacketId::MIN, InFlight::Published(entry(&messages[*index]))));
+            }
+            in_flight.push((PacketId::MIN, InFlight::Published(entry(&unstored))));
+            let broker = Arc::new(Broker::new(1, "b", 1));
+            let detach = Detach {
+                session: SessionKey { broker, client: "c".into(), epoch: 1 },
+                keep_will: false,
+                expiry_s: 1,
+                now_ms: 1,
+                base: Position(at(5)),
+                in_flight,
+                unsent: Vec::new(),
+                recent: messages[2..].to_vec(),
+                seen: seen.iter().map(|number| Position(at(*number))).collect(),
+                received: Vec::new(),
+            };
+            let done: Vec<Position> = done.iter().map(|number| Position(at(*number))).collect();
+            assert_eq!(progress(&detach), (Position(at(cursor)), done), "{open:?} {seen:?}");
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! What is in flight to a client, as it stands in the store beside its packet id.
+//!
+//! A message that is in a stream is not kept twice: its place in the stream says which it is. One that is in none (a retained
+//! message for a new subscription) is kept whole.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 1 | 1: published, in a stream; 2: PUBREC came; 3: published, the message follows |
+//! | 12 | place in the streams; zeros for none |
+//! | 1 | QoS in bits 0 and 1, RETAIN in bit 2 |
+//! | 1 | number of subscription identifiers, then 4 bytes for each, little-endian |
+//! | | with 3: the message as in a stream |
+
+use std::sync::Arc;
+
+use millrace_mqtt::QoS;
+use millrace_session::{Entry, InFlight, Place};
+use smallvec::SmallVec;
+
+use super::record;
+use crate::clock::Clock;
+
+const IN_STREAM: u8 = 1;
+const RELEASED: u8 = 2;
+const WHOLE: u8 = 3;
+const RETAIN: u8 = 4;
+/// A message that is in no stream and longer than this is not kept: it would not fit a value.
+const WHOLE_BYTES_MAX: usize = 90_000;
+
+/// What was read.
+#[derive(Clone, Debug)]
+pub(crate) enum Row {
+    /// The message is to be found at this place.
+    InStream {
+        place: Place,
+        qos: QoS,
+        retain: bool,
+        identifiers: SmallVec<[u32; 1]>,
+    },
+    Released(Option<Place>),
+    Whole(Entry),
+}
+
+/// `None` for what cannot be kept.
+pub(crate) fn encode(in_flight: &InFlight, clock: &Clock) -> Option<Vec<u8>> {
+    let entry = match in_flight {
+        InFlight::Released(place) => {
+            let mut out = vec![RELEASED];
+            out.extend_from_slice(&place.unwrap_or_default());
+            return Some(out);
+        }
+        InFlight::Published(entry) => entry,
+    };
+    let place = entry.message.place().filter(|_| !entry.replay);
+    let mut out = vec![if place.is_some() { IN_STREAM } else { WHOLE }];
+    out.extend_from_slice(&place.unwrap_or_default());
+    out.push(entry.qos as u8 | if entry.retain { RETAIN } else { 0 });
+    out.push(u8::try_from(entry.identifiers.len()).unwrap_or(u8::MAX));
+    for identifier in entry.identifiers.iter().take(usize::from(u8::MAX)) {
+        out.extend_from_slice(&identifier.to_le_bytes());
+    }
+    if place.is_none() {
+        out.extend_from_slice(&record::encode_entry(&entry.message, 0, clock));
+    }
+    (out.len() <= WHOLE_BYTES_MAX).then_some(out)
+}
+
+/// `None` for what is not of this format.
+pub(crate) fn decode(bytes: &[u8], clock: &Clock) -> Option<Row> {
+    let (kind, rest) = bytes.split_first()?;
+    let (place, rest) = rest.split_first_chunk::<12>()?;
+    if *kind == RELEASED {
+        return Some(Row::Released((*place != Place::default()).then_some(*place)));
+    }
+    let (head, mut rest) = rest.split_first_chunk::<2>()?;
+    let [flags, count] = *head;
+    let (qos, retain) = (QoS::from_bits(flags & 3)?, flags & RETAIN != 0);
+    let mut identifiers = SmallVec::new();
+    for _ in 0..count {
+        let (identifier, after) = rest.split_first_chunk()?;
+        identifiers.push(u32::from_le_bytes(*identifier));
+        rest = after;
+    }
+    match *kind {
+        IN_STREAM => Some(Row::InStream { place: *place, qos, retain, identifiers }),
+        WHOLE => {
+            let (message, _) = record::decode_entry(rest, clock)?;
+            message.set_place(None);
+            let message = Arc::new(message);
+            Some(Row::Whole(Entry { message, qos, retain, replay: false, shared: 0, identifiers }))
+        }
+        _ => None,
+    }
+}
+
+/// Packet ids in the order in which they were given: they count up, and begin again at 1, so the widest gap is before the
+/// first.
+pub(crate) fn in_order<T>(rows: &mut [(u16, T)]) {
+    rows.sort_by_key(|(id, _)| *id);
+    let Some((last, _)) = rows.last() else { return };
+    let mut previous = i32::from(*last) - i32::from(u16::MAX);
+    let (mut widest, mut first) = (0, 0);
+    for (index, (id, _)) in rows.iter().enumerate() {
+        let gap = i32::from(*id) - previous;
+        if gap > widest {
+            (widest, first) = (gap, index);
+        }
+        previous = i32::from(*id);
+    }
+    rows.rotate_left(first);
+}
+
+#[cfg(test)]
+mod tests {
+    use millrace_mqtt::Properties;
+    use millrace_session::Message;
+
+    use super::*;
+
+    fn entry(place: Option<Place>) -> Entry {
+        let message = Message::new("t".into(), QoS::ExactlyOnce, false, Properties::EMPTY, b"payload", 0);
+        message.set_place(place);
+        let identifiers = SmallVec::from_slice(&[5, 70_000]);
+        Entry {
+            message: Arc::new(message),
+            qos: QoS::ExactlyOnce,
+            retain: true,
+            replay: false,
+            shared: 0,
+            identifiers,
+        }
+    }
+
+    #[test]
+    fn what_is_in_flight_comes_back_as_it_went() {
+        let clock = Clock::start();
+        let read = |in_flight: &InFlight| decode(&encode(in_flight, &clock).unwrap(), &clock).unwrap();
+        match read(&InFlight::Published(entry(Some([7; 12])))) {
+            Row::InStream { place, qos: QoS::ExactlyOnce, retain: true, identifiers } => {
+                assert_eq!((place, &identifiers[..]), ([7; 12], &[5, 70_000][..]));
+            }
+            other => panic!("{other:?}"),
+        }
+        match read(&InFlight::Published(entry(None))) {
+            Row::Whole(read) => {
+                assert_eq!(
+                    (read.message.payload(), read.retain, read.identifiers.len()),
+                    (&b"payload"[..], true, 2)
+                );
+            }
+            other => panic!("{other:?}"),
+        }
+        for place in [None, Some([9; 12])] {
+            assert!(matches!(read(&InFlight::Released(place)), Row::Released(read) if read == place));
+        }
+        for garbage in [&b""[..], b"\x01", &[9; 40]] {
+            assert!(decode(garbage, &clock).is_none());
+        }
+    }
+
+    #[test]
+    fn packet_ids_are_put_in_the_order_in_which_they_were_given() {
+        for (ids, ordered) in [
+            (&[][..], &[][..]),
+            (&[7], &[7]),
+            (&[9, 5, 7], &[5, 7, 9]),
+            (&[1, 2, 65_534, 65_535], &[65_534, 65_535, 1, 2]),
+            (&[3, 65_530], &[65_530, 3]),
+        ] {
+            let mut rows: Vec<(u16, ())> = ids.iter().map(|id| (*id, ())).collect();
+            in_order(&mut rows);
+            assert_eq!(rows.iter().map(|(id, ())| *id).collect::<Vec<u16>>(), ordered);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What is read at the start: retained messages and the filter index; and what an earlier process left open.
+
+use std::sync::Arc;
+
+use millrace_layers::index::{self, Wildcard};
+use millrace_layers::sessions;
+use millrace_layers::{Bucket, Error, Store, retained};
+use millrace_storage::{Read, block_on};
+
+use super::record;
+use crate::broker::Broker;
+use crate::clock::{Clock, seconds};
+
+/// Rows read at a time.
+const PAGE: usize = 1000;
+
+/// The owner of sessions that have a connection: on one machine there is one process at a time.
+pub(super) const OWNER: &[u8] = b"edge";
+
+/// Reads what a broker needs. Returns the version that was read.
+pub(super) fn all(store: &Store, clock: &Clock, broker: &Broker) -> Result<u64, Error> {
+    retained(store, clock, broker)?;
+    filters(store, broker)?;
+    block_on(store.run(async |tx| Ok(tx.read_version().await?)))
+}
+
+/// How many sessions there are.
+pub(super) fn sessions(store: &Store, broker: &Broker) -> Result<usize, Error> {
+    let id = broker.id;
+    let (mut count, mut from) = (0, None);
+    loop {
+        let after: Option<&[u8]> = from.as_deref();
+        let page = block_on(store.run(async |tx| sessions::list(&tx, id, after, PAGE).await))?;
+        count += page.len();
+        match page.into_iter().last() {
+            Some((client, _)) => from = Some(client),
+            None => return Ok(count),
+        }
+    }
+}
+
+/// Reads all retained messages of a broker into its tree; what expired meanwhile is left out.
+fn retained(store: &Store, clock: &Clock, broker: &Broker) -> Result<(), Error> {
+    let now = seconds(clock.now());
+    let mut from = None;
+    loop {
+        let (id, at) = (broker.id, &from);
+        let page = store.run(async |tx| retained::all(&tx, id, at.as_ref(), PAGE, Read::Snapshot).await);
+        let page = block_on(page)?;
+        for item in page.items {
+            let topic = std::str::from_utf8(&item.topic).map_err(|_| Error::Corrupt("topic"))?;
+            let message = record::decode(topic.into(), &item.body, clock).ok_or(Error::Corrupt("message"))?;
+            if !message.is_expired(now) {
+                broker.retained.insert(topic, Arc::new(message));
+            }
+        }
+        from = page.next;
+        if from.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// Reads which streams there are.
+fn filters(store: &Store, broker: &Broker) -> Result<(), Error> {
+    let id = broker.id;
+    let add = |filters: &[Wildcard]| {
+        for Wildcard { filter, streams } in filters {
+            let filter = std::str::from_utf8(filter).map_err(|_| Error::Corrupt("filter"))?;
+            broker.streams.set(filter, streams);
+        }
+        Ok::<_, Error>(filters.last().map(|last| last.filter.clone()))
+    };
+    for bucket in Bucket::all() {
+        let mut from: Option<bytes::Bytes> = None;
+        loop {
+            let page = store.run(async |tx| index::load_page(&tx, id, bucket, from.as_deref(), PAGE).await);
+            let page = block_on(page)?;
+            from = add(&page.filters)?;
+            if !page.more {
+                break;
+            }
+        }
+    }
+    let mut from: Option<bytes::Bytes> = None;
+    loop {
+        let page = block_on(store.run(async |tx| index::list_exact(&tx, id, from.as_deref(), PAGE).await))?;
+        from = add(&page)?;
+        if from.is_none() {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! The thread that reads streams for sessions that are behind, and trims the streams that have grown.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use millrace_layers::streams::{self, Batch, ReadLimit, Totals};
+use millrace_layers::usage::{self, Counter};
+use millrace_layers::{Error, Position};
+use millrace_mqtt::PacketId;
+use millrace_session::{Entry, InFlight, Message, Place};
+use millrace_storage::block_on;
+
+use super::inflight::Row;
+use super::jobs::Reader;
+use super::queue::Taken;
+use super::{Attached, Page, Read, Shared, record};
+use crate::mailbox::Mail;
+
+/// Where a page ends.
+const PAGE: ReadLimit = ReadLimit { entries: 500, bytes: 512 * 1024 };
+/// How often it is looked for streams that are over their limits.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A stream is looked at when it got this part of its limit in messages, and all that got any are looked at now and then.
+const LOOK_AT_PART: u64 = 8;
+/// How often all are looked at.
+const LOOK_AT_ALL_EVERY: Duration = Duration::from_secs(60);
+/// Entries that one transaction trims.
+const TRIM_ENTRIES: usize = 1000;
+
+/// Until the queue is closed.
+pub(super) fn run(shared: &Shared) {
+    let (mut looked_at, mut looked_at_all) = (shared.clock.now(), shared.clock.now());
+    loop {
+        match shared.reads.take(LOOK_EVERY) {
+            Taken::Work(reads) => {
+                for read in reads {
+                    answer(shared, read);
+                }
+            }
+            Taken::Nothing => {}
+            Taken::Closed => return,
+        }
+        let now = shared.clock.now();
+        if now >= looked_at + LOOK_EVERY.as_millis() as u64 {
+            let all = now >= looked_at_all + LOOK_AT_ALL_EVERY.as_millis() as u64;
+            trim(shared, all);
+            looked_at = now;
+            looked_at_all = if all { now } else { looked_at_all };
+        }
+    }
+}
+
+fn answer(shared: &Shared, read: Read) {
+    let Read { core, broker, sources, cursor, reader } = read;
+    // Up to here all places are set: who reads knows what it has had live.
+    let through = Position::end_of(shared.through.load(Ordering::Acquire));
+    let streams = Streams { shared, broker: broker.id, sources: &sources };
+    let page = streams.page(cursor, through);
+    if let Err(error) = &page {
+        tracing::error!(%error, "a session's messages cannot be read");
+    }
+    let mail = match reader {
+        Reader::Session(target, version) => Mail::Page(target, version, page.ok()),
+        Reader::Connection(connection, mut attached) => {
+            let resolved = page.and_then(|page| {
+                attached.in_flight = streams.resolve(&mut attached)?;
+                Ok((attached, Some(page)))
+            });
+            Mail::Attached(connection, resolved.ok())
+        }
+    };
+    shared.mailboxes[usize::from(core)].deliver(&mut vec![mail], 0);
+}
+
+/// The streams of one session.
+struct Streams<'a> {
+    shared: &'a Shared,
+    broker: u64,
+    sources: &'a [streams::Source],
+}
+
+impl Streams<'_> {
+    fn read(&self, cursor: Position, limit: ReadLimit) -> Result<Batch, Error> {
+        let (broker, sources) = (self.broker, self.sources);
+        block_on(self.shared.layers.run(async |tx| streams::read(&tx, broker, sources, cursor, limit).await))
+    }
+
+    fn page(&self, cursor: Position, through: Position) -> Result<Page, Error> {
+        let Batch { entries, through: read_through, more, missed } = self.read(cursor, PAGE)?;
+        let mut page = Page { through: read_through.min(through).max(cursor), more, ..Page::default() };
+        page.missed = missed.iter().map(|(_, missed)| missed.at_least).sum();
+        if page.missed > 0 {
+            let (broker, missed) = (self.broker, page.missed);
+            let run =
+                self.shared.layers.run(async |tx| usage::add(&tx, broker, Counter::MissedEntries, missed));
+            block_on(run)?;
+        }
+        for entry in entries.into_iter().filter(|entry| entry.position <= through) {
+            let message = self.message(&entry)?;
+            page.entries.push((message.0, message.1, entry.sources));
+        }
+        Ok(page)
+    }
+
+    fn message(&self, entry: &streams::Entry) -> Result<(Arc<Message>, u64), Error> {
+        let decoded = record::decode_entry(&entry.body, &self.shared.clock);
+        let (message, publisher) = decoded.ok_or(Error::Corrupt("message"))?;
+        message.set_place(Some(entry.position.0));
+        Ok((Arc::new(message), publisher))
+    }
+
+    /// The messages that were in flight when the session was left. One that is no longer there was trimmed.
+    fn resolve(&self, attached: &mut Attached) -> Result<Vec<(PacketId, InFlight)>, Error> {
+        let rows = std::mem::take(&mut attached.rows);
+        let place = |row: &Row| match row {
+            Row::InStream { place, .. } => Some(*place),
+            _ => None,
+        };
+        let mut places: Vec<Place> = rows.iter().filter_map(|(_, row)| place(row)).collect();
+        places.sort_unstable();
+        // They mostly stand one behind the other.
+        let mut found: HashMap<Place, Arc<Message>> = HashMap::new();
+        for at in &places {
+            if found.contains_key(at) {
+                continue;
+            }
+            let limit = ReadLimit { entries: places.len() - found.len(), bytes: PAGE.bytes };
+            for entry in self.read(Position(*at).before(), limit)?.entries {
+                if places.binary_search(&entry.position.0).is_ok() {
+                    found.insert(entry.position.0, self.message(&entry)?.0);
+                }
+            }
+        }
+        let in_flight = rows.into_iter().filter_map(|(id, row)| {
+            let in_flight = match row {
+                Row::Released(place) => InFlight::Released(place),
+                Row::Whole(entry) => InFlight::Published(entry),
+                Row::InStream { place, qos, retain, identifiers } => {
+                    attached.acknowledged.push(Position(place));
+                    let message = found.get(&place)?.clone();
+                    InFlight::Published(Entry { message, qos, retain, replay: false, shared: 0, identifiers })
+                }
+            };
+            if let InFlight::Released(Some(place)) = &in_flight {
+                attached.acknowledged.push(Position(*place));
+            }
+            Some((id, in_flight))
+        });
+        let in_flight = in_flight.collect();
+        attached.acknowledged.sort_unstable();
+        Ok(in_flight)
+    }
+}
+
+/// Holds the streams that have grown to their limits: the oldest messages go, and are counted.
+fn trim(shared: &Shared, all: bool) {
+    let limits = &shared.limits;
+    let mut touched = Vec::new();
+    shared.touched.lock().unwrap_or_else(PoisonError::into_inner).retain(|stream, messages| {
+        // A message may be long.
+        let is_due = all
+            || *messages * LOOK_AT_PART >= u64::from(limits.queue_messages_max)
+            || *messages * LOOK_AT_PART * u64::from(limits.packet_size_max) >= limits.queue_bytes_max;
+        if is_due {
+            touched.push(*stream);
+        }
+        !is_due
+    });
+    let keep = Totals { entries: limits.queue_messages_max.into(), bytes: limits.queue_bytes_max };
+    let longest_ms = u64::from(limits.session_expiry_max_s) * 1000;
+    let before_ms = shared.clock.unix_now_ms().saturating_sub(longest_ms);
+    let broker = &shared.broker;
+    for stream in touched {
+        match block_on(shared.layers.limit_stream(broker.id, stream, before_ms, keep, TRIM_ENTRIES)) {
+            Ok(removed) => broker.counters[shared.mailboxes.len() + 1]
+                .trimmed
+                .add(usize::try_from(removed.entries).unwrap_or(0)),
+            Err(error) => tracing::warn!(%error, "a stream could not be held to its limits"),
+        }
+    }
+}
