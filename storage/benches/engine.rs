@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use millrace_storage::{Commit, Database, Embedded, KeyRange, Options, block_on};
+use millrace_storage::{Commit, Database, Embedded, KeyRange, Options, Read, Transaction, block_on};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -21,7 +21,17 @@ struct Scenario {
     batch: usize,
     streams: u64,
     in_flight: usize,
-    trim: bool,
+    also: Also,
+}
+
+/// What is done beside the appends.
+#[derive(Clone, Copy, PartialEq)]
+enum Also {
+    Nothing,
+    /// Streams are read and cleared behind.
+    Trim,
+    /// Each record counts in its stream's total, and a key that says where it belongs is read: what a publish does.
+    CountAndRead,
 }
 
 fn main() {
@@ -32,21 +42,25 @@ fn main() {
         "batch streams in-flight | us CPU/record  records/CPU s  records/s | p50 us  p99 us | MB on disk, most in memory"
     );
     let rows = [
-        (1, 1_000, 1, false),
-        (1, 1_000, 500, false),
-        (10, 1_000, 50, false),
-        (100, 1, 1, false),
-        (100, 1, 8, false),
-        (100, 1_000, 1, false),
-        (100, 1_000, 8, false),
-        (500, 1_000, 4, false),
-        (100, 100, 8, true),
+        (1, 1_000, 1, Also::Nothing),
+        (1, 1_000, 500, Also::Nothing),
+        (10, 1_000, 50, Also::Nothing),
+        (100, 1, 1, Also::Nothing),
+        (100, 1, 8, Also::Nothing),
+        (100, 1_000, 1, Also::Nothing),
+        (100, 1_000, 8, Also::Nothing),
+        (500, 1_000, 4, Also::Nothing),
+        (100, 100, 8, Also::Trim),
+        (100, 100, 4, Also::CountAndRead),
+        (100, 1_000, 4, Also::CountAndRead),
+        (1_000, 100, 2, Also::CountAndRead),
+        (1_000, 1_000, 2, Also::CountAndRead),
     ];
-    for (row, (batch, streams, in_flight, trim)) in rows.into_iter().enumerate() {
+    for (row, (batch, streams, in_flight, also)) in rows.into_iter().enumerate() {
         if only.is_some_and(|only| only != row) {
             continue;
         }
-        let scenario = Scenario { batch, streams, in_flight, trim };
+        let scenario = Scenario { batch, streams, in_flight, also };
         let records = if batch * in_flight < 100 { records / 20 } else { records };
         measure(&scenario, records);
     }
@@ -56,6 +70,7 @@ fn measure(scenario: &Scenario, records: usize) {
     let folder = tempfile::tempdir().expect("a folder");
     let store = Embedded::open(folder.path().join("data"), Options::default()).expect("a store");
     let database = store.database();
+    fill(&database, scenario);
     let (cpu, start) = (cpu_seconds(), now());
     let mut latencies = Vec::with_capacity(records / scenario.batch);
     let mut flying: VecDeque<(Instant, Commit)> = VecDeque::new();
@@ -89,10 +104,15 @@ fn measure(scenario: &Scenario, records: usize) {
         percentile(99),
         store.disk_use().map_or(0, |disk| disk.used_bytes >> 20),
         memory_megabytes(),
-        if scenario.trim { "(read and cleared behind)" } else { "" },
+        match scenario.also {
+            Also::Nothing => "",
+            Also::Trim => "(read and cleared behind)",
+            Also::CountAndRead => "(counted, with a read each)",
+        },
     );
 }
 
+#[allow(clippy::disallowed_methods)]
 fn append(database: &Database, scenario: &Scenario, sequence: &mut u64) -> Commit {
     let transaction = database.begin_unretried();
     let number = *sequence / scenario.batch as u64;
@@ -101,9 +121,12 @@ fn append(database: &Database, scenario: &Scenario, sequence: &mut u64) -> Commi
         let user = u16::try_from(place).unwrap_or(u16::MAX).to_be_bytes();
         let payload = Bytes::copy_from_slice(&[7; 200]);
         transaction.set_versionstamped_key(prefix, user, [], payload).expect("an append");
+        if scenario.also == Also::CountAndRead {
+            count_and_read(&transaction, prefix);
+        }
         *sequence += 1;
     }
-    if scenario.trim && number.is_multiple_of(10) {
+    if scenario.also == Also::Trim && number.is_multiple_of(10) {
         // All that the store has of one stream: about as much as was appended to it since it was cleared last.
         let behind = number / 10 % scenario.streams;
         let newest = [&stream(behind)[..], &transaction_version(&transaction)].concat();
@@ -112,7 +135,28 @@ fn append(database: &Database, scenario: &Scenario, sequence: &mut u64) -> Commi
     transaction.commit()
 }
 
-fn transaction_version(transaction: &millrace_storage::Transaction) -> [u8; 8] {
+/// What is read: a key for each stream.
+#[allow(clippy::disallowed_methods)]
+fn fill(database: &Database, scenario: &Scenario) {
+    let transaction = database.begin_unretried();
+    for number in 0..scenario.streams {
+        let mut filter = stream(number);
+        filter[0] = b'f';
+        transaction.set(filter, vec![7; 20]).expect("a key");
+    }
+    block_on(transaction.commit()).expect("a commit");
+}
+
+fn count_and_read(transaction: &Transaction, prefix: [u8; 11]) {
+    let mut total = prefix;
+    total[0] = b't';
+    transaction.atomic_add(total, 1).expect("a total");
+    let mut filter = prefix;
+    filter[0] = b'f';
+    block_on(transaction.get(filter, Read::Serializable)).expect("a read");
+}
+
+fn transaction_version(transaction: &Transaction) -> [u8; 8] {
     (block_on(transaction.read_version()).expect("a version") + 1).to_be_bytes()
 }
 

@@ -7,6 +7,7 @@ use crate::{
     error::Error,
     host::{Host, System},
     retry::RetryPolicy,
+    stat::Stat,
     transaction::Transaction,
     version::Committed,
 };
@@ -95,6 +96,7 @@ impl Database {
         async move {
             let mut attempt = Attempt { number: 1, maybe_committed: false };
             loop {
+                #[allow(clippy::disallowed_methods)]
                 let transaction = this.begin_unretried();
                 let failure = match body(transaction.clone(), attempt).await {
                     Ok(output) => match transaction.commit().await {
@@ -119,6 +121,12 @@ impl Database {
         attempt.number += 1;
         attempt.maybe_committed |= error.is_maybe_committed();
         Some(delay)
+    }
+
+    /// What the engine tells about itself: counters since it was opened, and how it stands.
+    #[must_use]
+    pub fn stats(&self) -> Vec<Stat> {
+        self.engine.stats()
     }
 
     /// A transaction that nobody retries. [`Database::run`] is what layers use; this is for it, for tests of engines, and

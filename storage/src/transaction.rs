@@ -17,68 +17,19 @@ use crate::{
     host::Host,
     key::KeyRange,
     limits,
+    read::{Page, RangeOptions, Read},
     reply::Reply,
     version::{Committed, Version, Versionstamp},
 };
 
-/// Whether a read makes the transaction conflict with later commits to what it read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Read {
-    /// It does: what was read still holds at the commit.
-    #[default]
-    Serializable,
-    /// It does not: what was read held at the read version.
-    Snapshot,
-}
-
-/// How to read a range.
+/// What a transaction may be told about itself before it commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RangeOptions {
-    /// Most keys of the page; at least 1.
-    pub limit: usize,
-    /// From the end of the range to its beginning.
-    pub reverse: bool,
-    /// Whether the read conflicts.
-    pub read: Read,
-}
-
-impl RangeOptions {
-    /// The first `limit` keys, serializable.
-    #[must_use]
-    pub fn first(limit: usize) -> Self {
-        Self { limit, reverse: false, read: Read::Serializable }
-    }
-
-    /// The last `limit` keys, the last one first, serializable.
-    #[must_use]
-    pub fn last(limit: usize) -> Self {
-        Self { reverse: true, ..Self::first(limit) }
-    }
-
-    /// The same as a snapshot read.
-    #[must_use]
-    pub fn snapshot(self) -> Self {
-        Self { read: Read::Snapshot, ..self }
-    }
-}
-
-/// A key and its value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyValue {
-    /// The key.
-    pub key: Bytes,
-    /// The value.
-    pub value: Bytes,
-}
-
-/// What a range read found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Page {
-    /// Keys and values in the order of the read.
-    pub items: Vec<KeyValue>,
-    /// Whether there may be more in the range, after the last item. A page may end before its limit, see
-    /// [`limits::PAGE_BYTES_MAX`].
-    pub more: bool,
+#[non_exhaustive]
+pub enum TransactionOption {
+    /// It makes room: what it deletes is more than what it writes, such as a trim or the end of a session. The embedded
+    /// engine still takes it when the disk is nearly full, see [`crate::Options::disk_reserve_bytes`]. One that only
+    /// deletes, and adds to counters, need not say so.
+    Cleanup,
 }
 
 /// A transaction: reads at one version, sees its own writes, commits all or nothing.
@@ -229,6 +180,11 @@ impl Transaction {
     /// A limit, or [`Error::InvertedRange`].
     pub fn add_write_conflict_range(&self, range: KeyRange) -> Result<(), Error> {
         self.write_range(range, EngineTransaction::add_write_conflict_range)
+    }
+
+    /// Tells the engine something about this transaction. It has no effect on what is read and written.
+    pub fn set_option(&self, option: TransactionOption) {
+        self.0.engine.set_option(option);
     }
 
     /// Commits. The commit is handed to the engine at once; the future only hears the result, so it may be awaited, polled by an

@@ -5,6 +5,8 @@
 //! `MILLRACE_CRASH_ROUNDS` sets how often (10), `MILLRACE_SEED` the seed.
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
 use std::{
     collections::BTreeMap,
     env,
@@ -14,6 +16,7 @@ use std::{
     thread,
 };
 
+use common::begin;
 use millrace_storage::{
     Database, Embedded, Error, KeyRange, KeyValue, Options, RangeOptions, Read, Transaction, Version,
     Versionstamp, after, block_on,
@@ -102,7 +105,7 @@ fn child() {
 fn commit_for_ever(database: &Database, number: u64) {
     loop {
         let (count, commit) = {
-            let transaction = database.begin_unretried();
+            let transaction = begin(database);
             let count = last(&transaction, number) + 1;
             write(&transaction, number, count);
             (count, transaction.commit())
@@ -139,7 +142,7 @@ fn last(transaction: &Transaction, number: u64) -> u64 {
 fn check(folder: &Path, acknowledged: &Acknowledged) -> u64 {
     let store = Embedded::open(folder, options()).unwrap();
     let database = store.database();
-    let transaction = database.begin_unretried();
+    let transaction = begin(&database);
     let log = read_all(&transaction, "log/");
     let mut sum = 0;
     for number in 0..THREADS {

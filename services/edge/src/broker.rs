@@ -4,11 +4,12 @@ use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use millrace_router::{Matched, Receiver, Router, TopicTree};
+use millrace_mqtt::QoS;
+use millrace_router::{Group, Matched, Receiver, Router, TopicTree};
 use millrace_session::Message;
 
 use crate::metrics::BrokerCounters;
-use crate::store::streams::{Kept, Streams};
+use crate::store::streams::{Kept, KeptGroup, Streams};
 
 /// The broker of a process that serves one machine.
 pub(crate) const DEFAULT_BROKER: &str = "default";
@@ -92,6 +93,21 @@ impl Routes {
             }
         }
         Self { broker, topic, generation, matched, kept, cores: cores.into_boxed_slice() }
+    }
+
+    /// The shared subscriptions that get a message without the store.
+    pub(crate) fn live_groups(&self, message: &Message) -> impl Iterator<Item = &Arc<Group>> {
+        let is_kept = message.qos() > QoS::AtMostOnce;
+        let groups = self.matched.groups.iter();
+        groups.filter(move |group| !is_kept || self.kept.group(group.name(), group.filter()).is_none())
+    }
+
+    /// A shared subscription that the store keeps for, if it has a member that is there.
+    pub(crate) fn online_group(&self, kept: &KeptGroup) -> Option<&Arc<Group>> {
+        let is_it = |group: &&Arc<Group>| {
+            group.name() == &*kept.name && group.filter() == &*kept.filter && group.online() > 0
+        };
+        self.matched.groups.iter().find(is_it)
     }
 
     /// Whether this is what would be found now.

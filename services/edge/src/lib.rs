@@ -13,11 +13,13 @@ mod core;
 pub mod limits;
 mod mailbox;
 mod metrics;
+mod operate;
 mod outbound;
 mod process;
 pub mod proxy;
 mod start;
 mod store;
+pub mod stored;
 pub mod ws;
 
 pub use config::{Authentication, Config};

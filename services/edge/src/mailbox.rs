@@ -11,7 +11,7 @@ use mio::Waker;
 
 use crate::broker::Routes;
 use crate::core::connection::{Adopted, ConnectionId};
-use crate::store::{Ack, Attached, Ids, Page, Subscribe, Unsubscribe};
+use crate::store::{Ack, Attached, Ids, Page, Purge, Subscribe, Unsubscribe};
 
 /// One piece of work for another core.
 pub(crate) enum Mail {
@@ -47,6 +47,8 @@ pub(crate) enum Mail {
     Marked { fence: u64, through: Position },
     /// What a session was to read, with the version of its sources; `None` when it cannot be read now.
     Page(Target, u32, Option<Page>),
+    /// An operator ends a session.
+    Purge(Box<Purge>),
     /// The answer of the authenticator.
     Authenticated { connection: ConnectionId, accepted: bool },
 }

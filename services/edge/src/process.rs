@@ -93,6 +93,16 @@ impl Process {
                 "# HELP {name} {help}\n# TYPE {name} gauge\n{name}{{broker=\"{broker}\"}} {value}\n"
             );
         }
+        let mut last = "";
+        for stat in self.store.iter().flat_map(Store::stats) {
+            if stat.name != last {
+                let kind = stat.kind.as_str();
+                out += &format!("# HELP {} {}\n# TYPE {} {kind}\n", stat.name, stat.help, stat.name);
+                last = stat.name;
+            }
+            let labels = if stat.labels.is_empty() { String::new() } else { format!("{{{}}}", stat.labels) };
+            out += &format!("{}{labels} {}\n", stat.name, stat.value);
+        }
         out
     }
 }

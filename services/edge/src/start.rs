@@ -36,7 +36,7 @@ pub struct StartError(pub String);
 /// A running edge: event loops, listeners and everything they hold. Dropping it without [`Edge::shutdown`] stops the
 /// loops at once.
 pub struct Edge {
-    process: Arc<Process>,
+    pub(crate) process: Arc<Process>,
     mqtt_addresses: Vec<SocketAddr>,
     ws_addresses: Vec<SocketAddr>,
     grace: Arc<OnceLock<Duration>>,

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::args::ServeArgs;
-use crate::{passwd, serve, settings};
+use crate::{inspect, passwd, serve, settings};
 
 /// Millrace, an MQTT broker for MQTT 3.1, 3.1.1 and 5.0 over TCP and WebSocket.
 #[derive(Debug, Parser)]
@@ -24,6 +24,16 @@ enum Command {
     Serve(Box<ServeArgs>),
     /// Add, change or delete a user of a password file.
     Passwd(passwd::PasswdArgs),
+    /// Look into sessions, or end them.
+    Sessions(inspect::SessionsArgs),
+    /// Look into streams: what is kept for the sessions of a filter.
+    Streams(inspect::StreamsArgs),
+    /// Look into retained messages, or remove them.
+    Retained(inspect::RetainedArgs),
+    /// Copy everything that is stored into a new folder, also while the server runs.
+    Backup(inspect::BackupArgs),
+    /// Make a data folder of a backup.
+    Restore(inspect::RestoreArgs),
 }
 
 const SERVE_HELP: &str = "\
@@ -75,11 +85,13 @@ pub(crate) fn run(args: Vec<OsString>) -> Result<(), Failure> {
     let matches = Cli::command().try_get_matches_from(&args)?;
     match Cli::from_arg_matches(&matches)?.command {
         Command::Passwd(args) => passwd::run(&args),
+        Command::Sessions(args) => inspect::sessions(args),
+        Command::Streams(args) => inspect::streams(args),
+        Command::Retained(args) => inspect::retained(args),
+        Command::Backup(args) => inspect::backup(&args),
+        Command::Restore(args) => inspect::restore(&args),
         Command::Serve(_) => {
-            let environment = std::env::vars_os().filter_map(|(name, value)| {
-                Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))
-            });
-            let (settings, ignored) = settings::load(args, environment)?;
+            let (settings, ignored) = settings::load(args, settings::environment())?;
             serve::run(settings, &ignored)
         }
     }

@@ -1,9 +1,10 @@
-//! The all-in-one Millrace server and command line: settings in, an edge and its HTTP port out. It knows nothing of
-//! MQTT itself.
+//! The all-in-one Millrace server and command line: settings in, an edge and its HTTP port out; and commands that look
+//! into what is stored. It knows nothing of MQTT itself.
 
 mod args;
 mod cli;
 mod http;
+mod inspect;
 mod limits;
 mod logs;
 mod passwd;

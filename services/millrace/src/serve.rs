@@ -5,14 +5,14 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use millrace_storage::{Database, Embedded, OpenError, Options};
+use millrace_storage::{Embedded, OpenError, Options};
 use signal_hook::consts::TERM_SIGNALS;
 use signal_hook::iterator::Signals;
 use tracing::{info, warn};
 
 use crate::cli::Failure;
 use crate::settings::Settings;
-use crate::{http, logs};
+use crate::{http, inspect, logs};
 
 /// What runs: shared by the HTTP port and the end of the process, which takes it out.
 pub(crate) type Running = Arc<Mutex<Option<millrace_edge::Edge>>>;
@@ -29,8 +29,9 @@ pub(crate) fn run(settings: Settings, ignored: &[String]) -> Result<(), Failure>
     raise_open_files();
     let http = settings.http_listen.map(bind).transpose()?;
 
-    let edge = match &settings.data_dir {
-        Some(path) => millrace_edge::start_on(settings.edge, open(path)?),
+    let store = settings.data_dir.as_deref().map(open).transpose()?;
+    let edge = match &store {
+        Some(store) => millrace_edge::start_on(settings.edge, store.database()),
         None => millrace_edge::start(settings.edge),
     };
     let edge = edge.map_err(|error| Failure::Run(error.to_string()))?;
@@ -41,6 +42,9 @@ pub(crate) fn run(settings: Settings, ignored: &[String]) -> Result<(), Failure>
             .map(|()| address)
             .map_err(|error| Failure::Run(format!("the HTTP port {address} cannot be served: {error}")))
     });
+    // Before it is said that the server is there.
+    let admin =
+        settings.data_dir.as_deref().zip(store).and_then(|(path, store)| admin(path, store, &running));
     greet(&where_, http_address.transpose()?, settings.open_to_everybody);
     match &settings.data_dir {
         Some(path) => info!(
@@ -57,6 +61,7 @@ pub(crate) fn run(settings: Settings, ignored: &[String]) -> Result<(), Failure>
         grace_s = settings.shutdown_grace.as_secs(),
         "stopping; a second signal stops at once"
     );
+    drop(admin);
     let edge = running.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(edge) = edge {
         edge.shutdown(settings.shutdown_grace);
@@ -65,10 +70,19 @@ pub(crate) fn run(settings: Settings, ignored: &[String]) -> Result<(), Failure>
     Ok(())
 }
 
+/// Lets `millrace sessions` and its like look into the running server.
+fn admin(path: &Path, store: Embedded, running: &Running) -> Option<inspect::socket::Socket> {
+    let opened = inspect::socket::Socket::open(path, store, Arc::new(Arc::clone(running)));
+    opened
+        .inspect_err(|error| {
+            warn!(%error, "the admin socket cannot be made; commands such as `millrace sessions` do not reach this server");
+        })
+        .ok()
+}
+
 /// Opens the data folder.
-fn open(path: &Path) -> Result<Database, Failure> {
-    let opened = Embedded::open(path, Options::default());
-    opened.map(|store| store.database()).map_err(|error| {
+fn open(path: &Path) -> Result<Embedded, Failure> {
+    Embedded::open(path, Options::default()).map_err(|error| {
         let advice = match &error {
             OpenError::Locked(_) => "stop that process, or set another folder with --data-dir",
             OpenError::NewerFormat { .. } => {

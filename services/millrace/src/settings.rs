@@ -45,11 +45,7 @@ pub(crate) fn load(
 ) -> Result<(Settings, Vec<String>), Failure> {
     let known = names();
     let (given, matches) = serve_args(&args)?;
-    // An empty variable is one that a script or a compose file left unset.
-    let mut environment: BTreeMap<String, String> = environment
-        .filter(|(_, value)| !value.is_empty())
-        .filter_map(|(name, value)| Some((name.strip_prefix(PREFIX)?.to_lowercase(), value)))
-        .collect();
+    let mut environment = variables(environment);
     let config = given.config.or_else(|| environment.remove("config").map(PathBuf::from));
     environment.remove("config");
     let mut file = match &config {
@@ -75,6 +71,46 @@ pub(crate) fn load(
     let ignored =
         environment.keys().filter(|name| !known.contains(*name)).map(|name| variable(name)).collect();
     Ok((combine(serve_args(&completed)?.0).map_err(Failure::Settings)?, ignored))
+}
+
+/// The data folder alone, for the commands that look into it: where the server with these settings has it.
+pub(crate) fn data_dir(
+    flag: Option<PathBuf>,
+    config: Option<PathBuf>,
+    environment: impl Iterator<Item = (String, String)>,
+) -> Result<PathBuf, Failure> {
+    let mut environment = variables(environment);
+    let mut set = flag.or_else(|| environment.remove("data_dir").map(PathBuf::from));
+    if set.is_none()
+        && let Some(config) = config.or_else(|| environment.remove("config").map(PathBuf::from))
+    {
+        set = read(&config, &names())?.remove("data_dir").map(PathBuf::from);
+    }
+    let path = match set {
+        Some(path) => path,
+        None => serve_args(&["millrace".into(), "serve".into()])?.0.data_dir,
+    };
+    if path.as_os_str() == "off" {
+        return Err(Failure::Settings(
+            "data_dir is off, so nothing is stored that could be looked into: name a folder with --data-dir"
+                .into(),
+        ));
+    }
+    Ok(path)
+}
+
+/// The environment of this process.
+pub(crate) fn environment() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())))
+}
+
+/// The variables that may be settings, by the settings' names. An empty one is one that a script or a compose file left unset.
+fn variables(environment: impl Iterator<Item = (String, String)>) -> BTreeMap<String, String> {
+    environment
+        .filter(|(_, value)| !value.is_empty())
+        .filter_map(|(name, value)| Some((name.strip_prefix(PREFIX)?.to_lowercase(), value)))
+        .collect()
 }
 
 /// Names of all settings that a file or the environment may have.

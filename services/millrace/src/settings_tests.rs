@@ -189,3 +189,27 @@ fn listeners_can_be_off() {
     assert!(settings.edge.ws_listen.is_empty());
     assert_eq!(settings.http_listen, None);
 }
+
+#[test]
+fn the_data_folder_is_found_where_the_server_with_the_same_settings_has_it() {
+    let file = File::new("data-dir", "data_dir = \"/of/file\"\nthreads = 2\n");
+    let path = file.0.to_str().unwrap();
+    let at = |flag: Option<&str>, config: Option<&str>, environment: &[(&str, &str)]| {
+        let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let found = data_dir(flag.map(PathBuf::from), config.map(PathBuf::from), environment);
+        found.map(|path| path.display().to_string()).map_err(|failure| format!("{failure:?}"))
+    };
+    let both = [("MILLRACE_DATA_DIR", "/of/environment"), ("MILLRACE_CONFIG", path)];
+    for (found, expected) in [
+        (at(None, None, &[]), "./data"),
+        (at(None, Some(path), &[]), "/of/file"),
+        (at(None, None, &both[1..]), "/of/file"),
+        (at(None, None, &[("MILLRACE_DATA_DIR", ""), both[1]]), "/of/file"),
+        (at(None, None, &both), "/of/environment"),
+        (at(Some("/of/flag"), Some("/nowhere"), &both), "/of/flag"),
+    ] {
+        assert_eq!(found.unwrap(), expected);
+    }
+    assert!(at(None, Some("/nowhere"), &[]).unwrap_err().contains("cannot be read"));
+    assert!(at(Some("off"), None, &[]).unwrap_err().contains("data_dir is off"));
+}

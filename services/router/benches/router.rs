@@ -16,7 +16,14 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn subscription(number: u32) -> Subscription {
     let target = Target { core: (number % 2) as u16, slot: number / 2, generation: 1 };
-    Subscription { target, qos: QoS::AtLeastOnce, no_local: false, retain_as_published: false, identifier: 0 }
+    Subscription {
+        target,
+        qos: QoS::AtLeastOnce,
+        no_local: false,
+        retain_as_published: false,
+        kept: false,
+        identifier: 0,
+    }
 }
 
 fn plain(filter: &str) -> Filter<'_> {

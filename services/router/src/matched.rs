@@ -21,6 +21,8 @@ pub struct Receiver {
     pub no_local: bool,
     /// Keep the RETAIN flag of the message as it was published.
     pub retain_as_published: bool,
+    /// How many of the subscriptions are kept.
+    pub kept: u16,
     /// The subscription identifiers of the matching subscriptions; one may stand there twice.
     pub identifiers: SmallVec<[u32; 1]>,
 }
@@ -37,6 +39,7 @@ impl From<&Subscription> for Receiver {
             qos: subscription.qos,
             no_local: subscription.no_local,
             retain_as_published: subscription.retain_as_published,
+            kept: subscription.kept.into(),
             identifiers,
         }
     }
@@ -55,6 +58,7 @@ impl Receiver {
         // The one copy can carry one RETAIN flag. A subscription that asked for the flag as published would be told
         // something false by a cleared flag; one that did not ask only learns more than it needs.
         self.retain_as_published |= other.retain_as_published;
+        self.kept = self.kept.saturating_add(other.kept.into());
         if other.identifier != 0 {
             self.identifiers.push(other.identifier);
         }

@@ -233,7 +233,7 @@ mod tests {
 
     fn with(target: Target) -> Subscription {
         let qos = QoS::AtMostOnce;
-        Subscription { target, qos, no_local: false, retain_as_published: false, identifier: 0 }
+        Subscription { target, qos, no_local: false, retain_as_published: false, kept: false, identifier: 0 }
     }
 
     #[test]

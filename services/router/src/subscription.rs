@@ -58,6 +58,8 @@ pub struct Subscription {
     pub no_local: bool,
     /// Keep the RETAIN flag of the message as it was published.
     pub retain_as_published: bool,
+    /// The subscriber keeps it beyond its connection, as the caller says.
+    pub kept: bool,
     /// The subscription identifier, 0 for none.
     pub identifier: u32,
 }

@@ -18,7 +18,14 @@ fn target(slot: u32) -> Target {
 
 fn subscription(slot: u32) -> Subscription {
     let qos = if slot.is_multiple_of(2) { QoS::AtLeastOnce } else { QoS::AtMostOnce };
-    Subscription { target: target(slot), qos, no_local: false, retain_as_published: false, identifier: slot }
+    Subscription {
+        target: target(slot),
+        qos,
+        no_local: false,
+        retain_as_published: false,
+        kept: false,
+        identifier: slot,
+    }
 }
 
 fn router(members: u32) -> Router {

@@ -52,6 +52,7 @@ fn subscription() -> impl Strategy<Value = Subscription> {
             qos: QoS::from_bits(qos).unwrap(),
             no_local: flags.0,
             retain_as_published: flags.1,
+            kept: flags.0 != flags.1,
             identifier,
         },
     )
@@ -98,6 +99,7 @@ fn check(snapshot: &Snapshot, model: &Model, topic: &str) {
     for (receiver, all) in matched.receivers.iter().zip(receivers.values()) {
         assert_eq!(Some(receiver.qos), all.iter().map(|s| s.qos).max());
         assert_eq!(receiver.no_local, all.iter().all(|s| s.no_local));
+        assert_eq!(usize::from(receiver.kept), all.iter().filter(|s| s.kept).count());
         assert_eq!(receiver.retain_as_published, all.iter().any(|s| s.retain_as_published));
         let mut expected: Vec<_> =
             all.iter().map(|s| s.identifier).filter(|identifier| *identifier != 0).collect();

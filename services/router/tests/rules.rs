@@ -10,7 +10,14 @@ fn target(slot: u32) -> Target {
 }
 
 fn subscription(slot: u32, qos: QoS) -> Subscription {
-    Subscription { target: target(slot), qos, no_local: false, retain_as_published: false, identifier: 0 }
+    Subscription {
+        target: target(slot),
+        qos,
+        no_local: false,
+        retain_as_published: false,
+        kept: false,
+        identifier: 0,
+    }
 }
 
 fn plain(filter: &str) -> Filter<'_> {
@@ -141,6 +148,7 @@ fn overlapping_subscriptions_make_one_receiver_with_the_highest_qos_and_every_id
         qos,
         no_local,
         retain_as_published,
+        kept: false,
         identifier,
     };
     router.subscribe(plain("a/b"), with(QoS::AtMostOnce, 3, true, false));

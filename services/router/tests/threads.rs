@@ -11,7 +11,14 @@ use millrace_router::{Router, Subscription, Target, TopicTree};
 
 fn subscription(slot: u32) -> Subscription {
     let target = Target { core: 0, slot, generation: 0 };
-    Subscription { target, qos: QoS::AtMostOnce, no_local: false, retain_as_published: false, identifier: 0 }
+    Subscription {
+        target,
+        qos: QoS::AtMostOnce,
+        no_local: false,
+        retain_as_published: false,
+        kept: false,
+        identifier: 0,
+    }
 }
 
 fn plain(filter: &str) -> Filter<'_> {

@@ -72,6 +72,7 @@ impl Session {
             return self.send(delivery.to_entry(), connection, now, out);
         } else if !can_wait && !self.is_replaying() {
             // No queue for QoS 0: it would only make a slow consumer's messages late as well as lost.
+            self.settle(delivery.message, delivery.shared);
             return Delivered::Dropped(if out.is_full() { DropReason::Busy } else { DropReason::Offline });
         }
         self.keep(&delivery, settings)
@@ -95,6 +96,7 @@ impl Session {
             || outbox.queue_bytes() + delivery.message.size() as u64 > settings.queue_bytes_max;
         // Retained messages are held anyway: only a reference waits here, so they do not count as queue.
         if full && !delivery.replay && !is_stored {
+            self.settle(delivery.message, delivery.shared);
             return Delivered::Dropped(DropReason::QueueFull);
         }
         outbox.enqueue(delivery.to_entry());
@@ -143,6 +145,7 @@ impl Session {
             let Some(entry) = outbox.dequeue() else { break };
             if reserves(&entry) {
                 if entry.message.is_expired(now) {
+                    self.settle(&entry.message, entry.shared);
                     dropped(DropReason::Expired);
                 } else {
                     outbox.reserve(entry);
@@ -164,16 +167,29 @@ impl Session {
     ) -> Delivered {
         //= [MQTT-3.3.2-5] v5
         if entry.message.is_expired(now) {
+            self.settle(&entry.message, entry.shared);
             return Delivered::Dropped(DropReason::Expired);
         }
         let id = (entry.qos != QoS::AtMostOnce).then(|| self.outbox().next_id());
         if !encode(&entry, id, false, connection, now, out) {
+            self.settle(&entry.message, entry.shared);
             return Delivered::Dropped(DropReason::TooLarge);
         }
         if id.is_some() {
             self.outbox().push(entry);
+        } else {
+            self.settle(&entry.message, entry.shared);
         }
         Delivered::Sent
+    }
+
+    /// Nobody will acknowledge a message: its shared subscription is done with it.
+    fn settle(&mut self, message: &Message, shared: u64) {
+        if shared != 0
+            && let Some(place) = message.place()
+        {
+            self.outbox().settle(shared, place);
+        }
     }
 }
 

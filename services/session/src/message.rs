@@ -1,5 +1,6 @@
 //! An application message on its way from one publisher to its receivers.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use millrace_mqtt::{Properties, Property, QoS};
@@ -11,7 +12,7 @@ pub type Seconds = u32;
 pub type Place = [u8; 12];
 
 /// An application message: what is the same for every receiver. Shared behind an [`Arc`].
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Message {
     topic: Arc<str>,
     /// Properties that are forwarded as they are, then the payload.
@@ -22,7 +23,19 @@ pub struct Message {
     retain: bool,
     /// Known once the store has it, or it is clear that the store will not get it.
     place: OnceLock<Option<Place>>,
+    /// Sessions of a store that have acknowledged it.
+    acknowledged: AtomicU32,
 }
+
+impl PartialEq for Message {
+    /// What was published, not what became of it.
+    fn eq(&self, other: &Self) -> bool {
+        let key = |message: &Self| (message.properties_len, message.expires_at, message.qos, message.retain);
+        key(self) == key(other) && self.topic == other.topic && self.body == other.body
+    }
+}
+
+impl Eq for Message {}
 
 /// `expires_at` of a message that never does.
 const NEVER: Seconds = Seconds::MAX;
@@ -57,7 +70,16 @@ impl Message {
         let properties_len = u32::try_from(body.len()).unwrap_or(u32::MAX);
         body.extend_from_slice(payload);
         let body = body.into_boxed_slice();
-        Self { topic, body, properties_len, expires_at, qos, retain, place: OnceLock::new() }
+        Self {
+            topic,
+            body,
+            properties_len,
+            expires_at,
+            qos,
+            retain,
+            place: OnceLock::new(),
+            acknowledged: AtomicU32::new(0),
+        }
     }
 
     /// The same message with its expiry interval beginning at `now`. For a will, which is made at `now` 0 and published
@@ -74,6 +96,7 @@ impl Message {
             qos: self.qos,
             retain: self.retain,
             place: OnceLock::new(),
+            acknowledged: AtomicU32::new(0),
         })
     }
 
@@ -104,6 +127,15 @@ impl Message {
     /// Whether it is known where, or that the store does not have it.
     pub fn is_placed(&self) -> bool {
         self.place.get().is_some()
+    }
+
+    /// Sessions of a store that got it live and have acknowledged it, with QoS 1.
+    pub fn acknowledged(&self) -> u32 {
+        self.acknowledged.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn count_acknowledged(&self) {
+        self.acknowledged.fetch_add(1, Ordering::Release);
     }
 
     /// When it expires, if it does.

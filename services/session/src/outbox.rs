@@ -29,6 +29,13 @@ pub struct Entry {
     pub identifiers: SmallVec<[u32; 1]>,
 }
 
+impl Entry {
+    /// The shared subscription and the place, when it came by one.
+    fn settles(&self) -> Option<(u64, Place)> {
+        self.message.place().filter(|_| self.shared != 0).map(|place| (self.shared, place))
+    }
+}
+
 /// Where an unacknowledged message stands.
 #[derive(Debug)]
 pub(crate) enum State {
@@ -77,6 +84,8 @@ pub(crate) struct Outbox {
     replays: usize,
     /// Packet ids that the store is to be told of.
     reserved: Vec<PacketId>,
+    /// Messages of shared subscriptions that the client has: the subscription and the place.
+    settled: Vec<(u64, Place)>,
 }
 
 impl Default for Outbox {
@@ -90,6 +99,7 @@ impl Default for Outbox {
             queue_bytes: 0,
             replays: 0,
             reserved: Vec::new(),
+            settled: Vec::new(),
         }
     }
 }
@@ -112,7 +122,7 @@ impl Outbox {
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.slots.is_empty() && self.queue.is_empty()
+        self.slots.is_empty() && self.queue.is_empty() && self.settled.is_empty()
     }
 
     pub(crate) fn window(&self) -> usize {
@@ -190,6 +200,14 @@ impl Outbox {
         self.slots.push_back(Slot { state: State::Published(entry), sent: false, held: true, fresh: true });
     }
 
+    pub(crate) fn settle(&mut self, shared: u64, place: Place) {
+        self.settled.push((shared, place));
+    }
+
+    pub(crate) fn take_settled(&mut self) -> Vec<(u64, Place)> {
+        std::mem::take(&mut self.settled)
+    }
+
     /// Packet ids that were given since the last call and that the store does not know, with their messages.
     pub(crate) fn take_reserved(&mut self) -> Vec<(PacketId, Entry)> {
         let reserved = std::mem::take(&mut self.reserved);
@@ -250,12 +268,7 @@ impl Outbox {
     }
 
     pub(crate) fn first_open(&self) -> Option<&Entry> {
-        match self.slots.front() {
-            Some(Slot { state: State::Published(entry), .. }) => Some(entry),
-            // Behind a message that is nearly done: not worth a search.
-            Some(_) => None,
-            None => self.queue.front(),
-        }
+        self.entries().find(|entry| !entry.replay && entry.shared == 0 && entry.qos > QoS::AtMostOnce)
     }
 
     pub(crate) fn is_in_use(&self, id: PacketId) -> bool {
@@ -327,7 +340,10 @@ impl Outbox {
         let Some(index) = self.index_of(id) else { return };
         let state = &mut self.slots[index].state;
         let place = match &*state {
-            State::Published(entry) => entry.message.place(),
+            State::Published(entry) => {
+                self.settled.extend(entry.settles());
+                entry.message.place()
+            }
             State::Releasing(place) | State::Released(place) => *place,
             State::Done => return,
         };
@@ -338,6 +354,9 @@ impl Outbox {
     pub(crate) fn complete(&mut self, id: PacketId) {
         let Some(index) = self.index_of(id) else { return };
         let slot = &mut self.slots[index];
+        if let State::Published(entry) = &slot.state {
+            self.settled.extend(entry.settles());
+        }
         slot.state = State::Done;
         if slot.sent {
             slot.sent = false;
@@ -365,14 +384,20 @@ impl Outbox {
     }
 
     /// What the session leaves behind, in order, for other members of its shared subscriptions: what was sent with QoS 2
-    /// must not go to anybody else.
+    /// must not go to anybody else. That comes as settled.
     //= [MQTT-4.8.2-5] v5
-    pub(crate) fn into_legacy(self) -> impl Iterator<Item = Entry> {
-        let slots = self.slots.into_iter().filter_map(|slot| match slot.state {
-            State::Published(entry) if entry.qos == QoS::AtLeastOnce => Some(entry),
-            _ => None,
-        });
-        slots.chain(self.queue)
+    pub(crate) fn into_legacy(mut self) -> (Vec<Entry>, Vec<(u64, Place)>) {
+        let mut left = Vec::new();
+        for slot in self.slots {
+            match slot.state {
+                State::Published(entry) if entry.qos == QoS::AtLeastOnce || slot.fresh => left.push(entry),
+                State::Published(entry) => self.settled.extend(entry.settles()),
+                _ => {}
+            }
+        }
+        left.extend(self.queue);
+        left.retain(|entry| entry.shared != 0);
+        (left, self.settled)
     }
 }
 

@@ -233,9 +233,16 @@ impl Session {
         self.outbox.as_mut().map_or_else(Vec::new, |outbox| outbox.take_waiting(|entry| entry.shared != 0))
     }
 
-    /// Ends the session; gives what other members of its shared subscriptions may get instead, in order.
-    pub fn into_legacy(self) -> impl Iterator<Item = Entry> {
-        self.outbox.into_iter().flat_map(|outbox| outbox.into_legacy()).filter(|entry| entry.shared != 0)
+    /// Ends the session; gives what other members of its shared subscriptions may get instead, in order, and what is settled
+    /// with it, as [`Session::take_settled`] does.
+    pub fn into_legacy(self) -> (Vec<Entry>, Vec<(u64, Place)>) {
+        self.outbox.map_or_else(Default::default, |outbox| outbox.into_legacy())
+    }
+
+    /// Messages of shared subscriptions that the client has taken since the last call: the subscription, and the place of those
+    /// that have one.
+    pub fn take_settled(&mut self) -> Vec<(u64, Place)> {
+        self.outbox.as_mut().map_or_else(Vec::new, |outbox| outbox.take_settled())
     }
 
     /// The will to publish now that the connection ended, or to keep until its delay has passed.

@@ -131,10 +131,10 @@ fn another_member_gets_what_an_ended_session_did_not_acknowledge_but_never_a_beg
     //= [MQTT-4.8.2-5] v5
     let client = busy_client();
     assert_eq!(
-        payloads(client.session.into_legacy()),
+        payloads(client.session.into_legacy().0),
         [(7, "sent1".into()), (7, "waits1".into()), (7, "waits2".into()), (8, "waits other".into())]
     );
-    assert_eq!(payloads(Session::new("c".into()).into_legacy()), []);
+    assert_eq!(payloads(Session::new("c".into()).into_legacy().0), []);
 }
 
 #[test]

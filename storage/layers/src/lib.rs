@@ -12,11 +12,15 @@
 //! here may be done twice, with two exceptions to know: [`streams::append`] appends twice, which at-least-once allows (for QoS 2
 //! [`qos2::insert`] in the same transaction tells), and counters of [`usage`] count twice.
 
+// Tests hold several transactions open at once, to see which of them conflict.
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
+
 pub mod catalog;
 pub mod due;
 mod error;
 pub mod index;
 pub mod limits;
+pub mod look;
 mod name;
 mod position;
 pub mod qos2;

@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use bytes::Bytes;
-use millrace_storage::{Database, Read, Transaction};
+use millrace_storage::{Database, Read, Transaction, TransactionOption};
 
 use crate::{
     BrokerId,
@@ -155,9 +155,16 @@ impl Store {
             removed.bytes += trimmed.removed.bytes;
             trimmed.more
         };
-        let by_age = |tx| async move { streams::trim_by_age(&tx, broker, stream, before_ms, limit).await };
+        // It makes room on a disk that is nearly full.
+        let by_age = |tx: Transaction| async move {
+            tx.set_option(TransactionOption::Cleanup);
+            streams::trim_by_age(&tx, broker, stream, before_ms, limit).await
+        };
         while count(&self.run(by_age).await?) {}
-        let by_size = |tx| async move { streams::trim_by_size(&tx, broker, stream, keep, limit).await };
+        let by_size = |tx: Transaction| async move {
+            tx.set_option(TransactionOption::Cleanup);
+            streams::trim_by_size(&tx, broker, stream, keep, limit).await
+        };
         while count(&self.run(by_size).await?) {}
         Ok(removed)
     }

@@ -21,6 +21,7 @@ pub(crate) const ENTRY: &[u8] = b"e";
 pub(crate) const HOLDERS: &[u8] = b"bh";
 pub(crate) const BODY: &[u8] = b"b";
 pub(crate) const DROPPED: &[u8] = b"td";
+pub(crate) const GROUP: &[u8] = b"g";
 
 pub(crate) const RETAINED: &[u8] = b"r";
 pub(crate) const RETAINED_CHUNK: &[u8] = b"rc";
@@ -57,6 +58,7 @@ mod tests {
             HOLDERS,
             BODY,
             DROPPED,
+            GROUP,
             RETAINED,
             RETAINED_CHUNK,
             INBOUND,

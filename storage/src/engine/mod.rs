@@ -9,8 +9,10 @@ use bytes::Bytes;
 use crate::{
     completion::Completion,
     key::KeyRange,
+    read::{Page, RangeOptions, Read},
     reply::Reply,
-    transaction::{Page, RangeOptions, Read},
+    stat::Stat,
+    transaction::TransactionOption,
     version::Version,
 };
 
@@ -18,6 +20,11 @@ use crate::{
 pub trait Engine: Send + Sync + 'static {
     /// A new transaction. It gets its read version with its first read.
     fn begin(&self) -> Box<dyn EngineTransaction>;
+
+    /// What it tells about itself.
+    fn stats(&self) -> Vec<Stat> {
+        Vec::new()
+    }
 }
 
 /// One transaction of an engine. Reads see the transaction's own writes.
@@ -52,6 +59,11 @@ pub trait EngineTransaction: Send + Sync {
 
     /// Makes readers of the range conflict, as if it had been written.
     fn add_write_conflict_range(&self, range: KeyRange);
+
+    /// Heeds an option, if it means something to this engine.
+    fn set_option(&self, option: TransactionOption) {
+        let _ = option;
+    }
 
     /// Commits. The completion is told when the transaction is durable, or why it is not. Called once; nothing else is
     /// called afterwards.

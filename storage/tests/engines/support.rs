@@ -72,6 +72,7 @@ impl Random {
     }
 }
 
+#[allow(clippy::disallowed_methods)]
 pub(crate) fn begin(database: &Database) -> Transaction {
     database.begin_unretried()
 }

@@ -57,7 +57,7 @@ impl Core {
     }
 
     /// The session of a client id on this core.
-    fn session_of(&self, broker: &Arc<Broker>, client_id: &str) -> Option<u32> {
+    pub(super) fn session_of(&self, broker: &Arc<Broker>, client_id: &str) -> Option<u32> {
         let hash = self.process.owners.hash_one((&*broker.name, client_id));
         self.directory.find(hash, |session| {
             let homed = &self.sessions[session as usize];
@@ -324,8 +324,12 @@ impl Core {
                 }
             });
         }
-        for entry in homed.session.into_legacy() {
-            self.pass_on(&broker, &entry.message, entry.shared);
+        let (left, settled) = homed.session.into_legacy();
+        self.note_settled(settled);
+        for entry in left {
+            if !self.give_back(&broker, &entry.message, entry.shared) {
+                self.pass_on(&broker, &entry.message, entry.shared);
+            }
         }
     }
 
@@ -334,7 +338,9 @@ impl Core {
         let waiting = self.sessions[session as usize].session.take_shared();
         let broker = self.sessions[session as usize].broker.clone();
         for entry in waiting {
-            self.pass_on(&broker, &entry.message, entry.shared);
+            if !self.give_back(&broker, &entry.message, entry.shared) {
+                self.pass_on(&broker, &entry.message, entry.shared);
+            }
         }
     }
 

@@ -62,6 +62,9 @@ pub(crate) struct Connected {
     pub(crate) paused: Paused,
     /// The peer closed its side.
     pub(crate) read_closed: bool,
+    /// Messages from it that are handed on once they are committed, and are not yet. What it publishes meanwhile goes the same
+    /// way, so that its messages stay in order (P4).
+    pub(crate) uncommitted: u32,
 }
 
 /// Why a publisher is not read for a while.
@@ -152,6 +155,7 @@ impl Connected {
             listed: false,
             paused: Paused::No,
             read_closed: false,
+            uncommitted: 0,
         }
     }
 

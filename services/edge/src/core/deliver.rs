@@ -68,6 +68,12 @@ impl Core {
         group: u64,
     ) {
         let here = homed(&mut self.sessions, receiver).map(|homed| homed.connection != NONE);
+        if here == Some(true) {
+            return self.deliver_one(broker, receiver, message, from, group);
+        }
+        if self.give_back(broker, message, group) {
+            return;
+        }
         let passes_on = match here {
             Some(online) => !online && self.is_anybody_online(broker, message, group),
             None => true,
@@ -112,16 +118,24 @@ impl Core {
             let is_behind = waiting >= WAITING_MAX || homed.session.waiting_bytes() >= WAITING_BYTES_MAX;
             if is_behind && delivery.qos > QoS::AtMostOnce && kept.is_live() {
                 // It is not read for: what it does not take stays in the store.
-                kept.fall_behind(self.handed_over);
+                let base = kept.base(self.handed_over);
+                kept.fall_behind(base);
             }
             match kept.take(delivery.qos, message.size()) {
                 Take::Deliver => {}
                 Take::Hold => return kept.hold(Held::new(&delivery)),
-                Take::Drop => return kept.dropped(self.handed_over),
+                // What it holds is full; with QoS 0 that leaves no gap.
+                Take::Drop if delivery.qos == QoS::AtMostOnce => {
+                    let counters = &broker.counters[usize::from(self.index)];
+                    return count(counters, Delivered::Dropped(DropReason::Busy));
+                }
+                Take::Drop => {
+                    kept.dropped(self.handed_over);
+                    return self.read_on(receiver.target.slot);
+                }
             }
         }
         self.deliver_to(receiver.target.slot, delivery, from);
-        let _ = broker;
     }
 
     /// Hands a message to a session.
@@ -156,10 +170,12 @@ impl Core {
             && !delivery.replay
             && delivery.shared == 0
         {
-            kept.got(delivery.message, self.handed_over, homed.session.first_open());
+            kept.got(delivery.message, self.handed_over, homed.session.entries());
         }
+        let settled = if delivery.shared == 0 { Vec::new() } else { homed.session.take_settled() };
         let (connection, reserves) =
             (homed.connection, homed.session.is_stored && delivery.qos == QoS::ExactlyOnce);
+        self.note_settled(settled);
         if let (Some(behind), Some(from)) = (behind, from) {
             self.hold_up(behind, from);
         }
@@ -185,9 +201,11 @@ impl Core {
         let counters = &homed.broker.counters[usize::from(self.index)];
         let mut dropped = |reason| count(counters, Delivered::Dropped(reason));
         homed.session.pump(protocol, &self.process.settings, self.now, &mut out, &mut dropped);
+        let settled = homed.session.take_settled();
         if homed.session.has_reserved() {
             self.reserve(session);
         }
+        self.note_settled(settled);
         if self.sessions[session as usize].kept.is_some() {
             self.read_on(session);
         }
@@ -220,9 +238,11 @@ impl Core {
             {
                 continue;
             }
-            let replaying = homed.session.is_replaying();
+            // Then retained messages come first.
+            let waits =
+                homed.session.is_replaying() || homed.kept.as_ref().is_some_and(|kept| kept.subscribing > 0);
             let (protocol, mut out, _) = parts!(self, homed.connection);
-            if replaying || !protocol.takes_shared_bytes() || !receiver.identifiers.is_empty() {
+            if waits || !protocol.takes_shared_bytes() || !receiver.identifiers.is_empty() {
                 slow.push(receiver);
                 continue;
             }

@@ -38,22 +38,29 @@ impl Core {
             return;
         };
         let cursor = kept.cursor(self.handed_over, homed.session.entries());
+        let acknowledged = kept.acknowledged_beyond(cursor, homed.session.entries());
         let mut rows = Vec::with_capacity(reserved.len());
-        for (id, entry) in reserved {
+        for (id, mut entry) in reserved {
+            // The session does not read the stream of a shared subscription.
+            entry.replay |= entry.shared != 0;
             kept.ids.retain(|(known, _)| *known != id);
             kept.ids.push((id, entry.message.place().map(Position)));
             let row = inflight::encode(&InFlight::Published(entry), &self.process.clock);
-            // What is too long to be kept beside its id goes out without.
-            rows.push((id, row.unwrap_or_default()));
+            // What is too long to be kept beside its id is taken for received, should this process die.
+            let released = || inflight::encode(&InFlight::Released(None), &self.process.clock);
+            rows.push((id, row.or_else(released).unwrap_or_default()));
         }
-        self.write_ids(session, IdWrite::Reserve(rows, cursor));
+        self.write_ids(session, IdWrite::Reserve(rows, cursor, acknowledged));
     }
 
     /// The client has a message.
     pub(super) fn received(&mut self, slot: u32, id: PacketId) {
         let session = self.connections[slot as usize].session;
-        let homed = &self.sessions[session as usize];
+        let homed = &mut self.sessions[session as usize];
         let place = homed.session.place_of(id);
+        let settled = homed.session.take_settled();
+        self.note_settled(settled);
+        let homed = &self.sessions[session as usize];
         if homed.kept.is_some() {
             self.write_ids(session, IdWrite::Release(id, place));
         } else {
@@ -80,7 +87,7 @@ impl Core {
             return self.say_and_close(slot, reason, "packet ids could not be stored", Ended::Error(reason));
         }
         match ids.write {
-            IdWrite::Reserve(rows, _) => {
+            IdWrite::Reserve(rows, ..) => {
                 for (id, _) in rows {
                     homed.session.confirm(id);
                 }

@@ -137,7 +137,10 @@ impl Core {
 
     /// Carries out what was read before and could not be carried out then.
     pub(super) fn digest_held(&mut self, slot: u32) {
-        let Some(mut partial) = self.connections[slot as usize].partial.take() else { return };
+        let Some(mut partial) = self.connections[slot as usize].partial.take() else {
+            // What came meanwhile is still in the socket, and is told only once.
+            return self.list_if_readable(slot);
+        };
         let raw_from = partial.bytes.len() - partial.raw;
         if let Some(rest) = self.digest(slot, &mut partial.bytes, raw_from) {
             self.hold(slot, &partial.bytes, rest);

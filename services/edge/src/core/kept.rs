@@ -6,34 +6,46 @@
 //! message that was routed before it held them is committed; it reads once more, beyond that; then it goes on with the
 //! copies it held, without those it has read. Should it hold too much meanwhile, it drops all of that and begins again.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use millrace_layers::Position;
 use millrace_layers::streams::{Source, StreamId};
-use millrace_mqtt::{PacketId, QoS};
+use millrace_mqtt::{PacketId, QoS, topic};
 use millrace_session::{Delivery, Entry, Message};
 use smallvec::SmallVec;
+
+use crate::store::PendingSubscribe;
 
 /// Messages that are held for a session that is not live yet.
 const HELD_MESSAGES_MAX: usize = 1_000;
 /// Bytes of them.
 const HELD_BYTES_MAX: usize = 1024 * 1024;
+/// Places that are remembered without a look at the cursor.
+const SEEN_MIN: usize = 64;
 
 /// What a core knows of a session that the store keeps.
 pub(super) struct Kept {
     sources: Vec<KeptSource>,
     /// Grows with each change: a page that was read before it is of no use.
     pub(super) sources_version: u32,
-    /// Messages that the session got, in order, until all up to them is acknowledged and stored.
+    /// Messages that the session got, in order, until they are stored.
     recent: VecDeque<Arc<Message>>,
-    /// What was acknowledged or in flight when the session was taken, beyond its cursor; sorted.
+    /// Places of messages that the session got, on earlier connections too: at least of those beyond its cursor.
     pub(super) seen: Vec<Position>,
+    /// When there are so many, those that the cursor has passed are forgotten.
+    seen_max: usize,
     pub(super) feed: Feed,
     /// SUBSCRIBE packets that wait for the store: until then nothing is sent, so that retained messages come first.
     pub(super) subscribing: u32,
+    /// Those of them that are durable, and are answered when what came before copies of it came has been read.
+    pub(super) unanswered: Vec<PendingSubscribe>,
     held: VecDeque<Held>,
     held_bytes: usize,
+    /// All up to here was read before the session became live: what the core knows to be handed over may be behind that.
+    read: Position,
+    /// By address: in flight, or waiting, when the subscription they came by ended: they may stand in no stream that the session has.
+    orphans: HashMap<usize, Arc<Message>>,
     /// Packet ids that stand in the store, with the places of their messages.
     pub(super) ids: Vec<(PacketId, Option<Position>)>,
     /// Messages that were acknowledged since the last checkpoint.
@@ -113,10 +125,14 @@ impl Kept {
             sources_version: 0,
             recent: VecDeque::new(),
             seen: Vec::new(),
+            seen_max: SEEN_MIN,
             feed: Feed::Live,
             subscribing: 0,
+            unanswered: Vec::new(),
             held: VecDeque::new(),
             held_bytes: 0,
+            read: Position::MIN,
+            orphans: HashMap::new(),
             ids: Vec::new(),
             acknowledged: 0,
         }
@@ -139,8 +155,8 @@ impl Kept {
                     Take::Drop
                 }
             }
-            Feed::Behind(_) if qos == QoS::AtMostOnce => Take::Deliver,
-            Feed::Behind(Behind { way: Way::Far, .. }) => Take::Drop,
+            Feed::Behind(_) if qos == QoS::AtMostOnce && self.subscribing == 0 => Take::Deliver,
+            Feed::Behind(Behind { way: Way::Far, .. }) if qos > QoS::AtMostOnce => Take::Drop,
             Feed::Behind(_) => {
                 if fits {
                     Take::Hold
@@ -159,8 +175,9 @@ impl Kept {
     /// A live copy was dropped: what is held has a gap.
     pub(super) fn dropped(&mut self, handed_over: Position) {
         let handed_over = self.base(handed_over);
-        self.held.clear();
-        self.held_bytes = 0;
+        // No page would have these.
+        self.held.retain(|held| held.qos == QoS::AtMostOnce);
+        self.held_bytes = self.held.iter().map(|held| held.message.size()).sum();
         match &mut self.feed {
             Feed::Behind(behind) => behind.way = Way::Far,
             Feed::Live => self.fall_behind(handed_over),
@@ -169,29 +186,31 @@ impl Kept {
 
     /// The session does not keep up: from here on it reads. All up to `handed_over` was handed to it.
     pub(super) fn fall_behind(&mut self, handed_over: Position) {
-        self.feed = Feed::Behind(Behind { through: handed_over, asked: false, at_end: false, way: Way::Far });
+        let through = handed_over.max(self.read);
+        self.feed = Feed::Behind(Behind { through, asked: false, at_end: false, way: Way::Far });
     }
 
-    /// The session got a message. `first` is the oldest one that it has not acknowledged.
-    pub(super) fn got(&mut self, message: &Arc<Message>, handed_over: Position, first: Option<&Entry>) {
-        if matches!(self.feed, Feed::Live) {
-            self.forget(handed_over, first);
-        }
+    /// The session got a message. `open`: what the client has not acknowledged.
+    pub(super) fn got<'e>(
+        &mut self,
+        message: &Arc<Message>,
+        handed_over: Position,
+        open: impl Iterator<Item = &'e Entry>,
+    ) {
         self.recent.push_back(message.clone());
+        self.note_places(handed_over, open);
     }
 
-    /// Forgets what is acknowledged and stored up to `through`.
-    fn forget(&mut self, through: Position, first: Option<&Entry>) {
-        while let Some(front) = self.recent.front() {
-            let open = first.is_some_and(|first| Arc::ptr_eq(&first.message, front));
-            let is_over = match front.place() {
-                Some(place) => Position(place) <= through,
-                None => front.is_placed(),
-            };
-            if open || !is_over {
-                return;
-            }
-            self.recent.pop_front();
+    /// Of what is stored only the place is remembered, and that until the cursor has passed it: messages come live in another order
+    /// than that of their places, so an older one may still be open.
+    fn note_places<'e>(&mut self, handed_over: Position, open: impl Iterator<Item = &'e Entry>) {
+        while let Some(first) = self.recent.pop_front_if(|first| first.is_placed()) {
+            self.seen.extend(first.place().map(Position));
+        }
+        if self.seen.len() >= self.seen_max {
+            let cursor = self.cursor(handed_over, open);
+            self.seen.retain(|seen| *seen > cursor);
+            self.seen_max = SEEN_MIN.max(2 * self.seen.len());
         }
     }
 
@@ -203,12 +222,10 @@ impl Kept {
     }
 
     /// A page came: all up to here was handed over.
-    pub(super) fn read_through(&mut self, through: Position, more: bool, first: Option<&Entry>) {
+    pub(super) fn read_through(&mut self, through: Position, more: bool) {
         if let Feed::Behind(behind) = &mut self.feed {
             behind.through = behind.through.max(through);
             (behind.asked, behind.at_end) = (false, !more);
-            let through = behind.through;
-            self.forget(through, first);
         }
     }
 
@@ -218,8 +235,7 @@ impl Kept {
         let through = behind.through;
         self.held.retain(|held| held.message.place().is_none_or(|place| Position(place) > through));
         self.held_bytes = self.held.iter().map(|held| held.message.size()).sum();
-        // What was in flight and stands beyond has been read, or will never come live.
-        self.seen.retain(|seen| *seen > through);
+        self.read = through;
         self.feed = Feed::Live;
     }
 
@@ -232,15 +248,46 @@ impl Kept {
         std::mem::take(&mut self.held)
     }
 
+    /// Gives what is held and stands in no stream, for no page will have it: it was published before the subscription was durable,
+    /// or with QoS 0. What its publishers sent later may be in a page.
+    pub(super) fn take_unstored(&mut self) -> VecDeque<Held> {
+        if self.subscribing > 0 {
+            return VecDeque::new();
+        }
+        let is_unstored = |held: &Held| {
+            let message = &held.message;
+            held.qos == QoS::AtMostOnce || message.is_placed() && message.place().is_none()
+        };
+        let (unstored, held): (VecDeque<Held>, _) =
+            std::mem::take(&mut self.held).into_iter().partition(is_unstored);
+        self.held = held;
+        self.held_bytes = self.held.iter().map(|held| held.message.size()).sum();
+        unstored
+    }
+
     /// All up to here is acknowledged. `handed_over`: all up to there was handed to live sessions.
     pub(super) fn cursor<'e>(
         &self,
         handed_over: Position,
         open: impl Iterator<Item = &'e Entry>,
     ) -> Position {
-        let places = open.filter(|entry| !entry.replay).filter_map(|entry| entry.message.place());
+        let places =
+            open.filter(|entry| !entry.replay && entry.shared == 0).filter_map(|entry| entry.message.place());
         let first = places.map(|place| Position(place).before()).min();
         first.map_or(self.base(handed_over), |first| first.min(self.base(handed_over)))
+    }
+
+    /// What was acknowledged beyond the cursor.
+    pub(super) fn acknowledged_beyond<'e>(
+        &self,
+        cursor: Position,
+        open: impl Iterator<Item = &'e Entry>,
+    ) -> Vec<Position> {
+        if self.seen.is_empty() {
+            return Vec::new();
+        }
+        let open: HashSet<Position> = open.filter_map(|entry| entry.message.place()).map(Position).collect();
+        self.seen.iter().copied().filter(|seen| *seen > cursor && !open.contains(seen)).collect()
     }
 
     /// All up to here was handed to the session.
@@ -249,7 +296,7 @@ impl Kept {
             // What is held while it subscribes was not.
             Feed::Live => {
                 let held = self.held.iter().filter_map(|held| held.message.place());
-                held.map(|place| Position(place).before()).fold(handed_over, Position::min)
+                held.map(|place| Position(place).before()).fold(handed_over.max(self.read), Position::min)
             }
             Feed::Behind(behind) => behind.through,
         }
@@ -274,6 +321,24 @@ impl Kept {
     pub(super) fn remove_source(&mut self, filter: &str) {
         self.sources.retain(|known| &*known.filter != filter);
         self.sources_version += 1;
+    }
+
+    /// Subscriptions have ended. `open`: what the client has not acknowledged.
+    pub(super) fn end_sources<'e>(&mut self, ended: &[Box<str>], open: impl Iterator<Item = &'e Entry>) {
+        let is_known = |filter: &&str| self.filters().any(|known| known == *filter);
+        let known: Vec<&str> = ended.iter().map(|filter| &**filter).filter(is_known).collect();
+        let open = open.map(|entry| &entry.message).chain(self.held.iter().map(|held| &held.message));
+        let is_orphan = |message: &&Arc<Message>| {
+            self.orphans.contains_key(&Arc::as_ptr(message).addr())
+                || known.iter().any(|filter| topic::matches(filter, message.topic()))
+        };
+        let orphans = open.filter(is_orphan);
+        self.orphans = orphans.map(|message| (Arc::as_ptr(message).addr(), message.clone())).collect();
+        ended.iter().for_each(|filter| self.remove_source(filter));
+    }
+
+    pub(super) fn is_orphan(&self, message: &Arc<Message>) -> bool {
+        self.orphans.contains_key(&Arc::as_ptr(message).addr())
     }
 
     pub(super) fn source(&self, number: usize) -> Option<&KeptSource> {

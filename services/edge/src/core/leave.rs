@@ -1,12 +1,13 @@
 //! Sessions that the store keeps: what they have acknowledged is stored now and then, and all of them when their connection
 //! ends. After that they take no memory.
 
-use millrace_mqtt::{QoS, topic};
+use millrace_mqtt::{QoS, ReasonCode, topic};
 use millrace_session::{InFlight, Seconds};
 
-use super::Core;
+use super::connection::NONE;
 use super::timers::Due;
-use crate::store::{Checkpoint, Detach, Write};
+use super::{Core, Ended};
+use crate::store::{Checkpoint, Detach, Purge, Write};
 
 /// Acknowledgements after which a session's progress is stored.
 const ACKNOWLEDGED_MAX: u32 = 500;
@@ -51,6 +52,8 @@ impl Core {
         let homed = &mut self.sessions[session as usize];
         let Some(kept) = &mut homed.kept else { return };
         let cursor = kept.cursor(self.handed_over, homed.session.entries());
+        kept.seen.retain(|seen| *seen > cursor);
+        let acknowledged = kept.acknowledged_beyond(cursor, homed.session.entries());
         let mut completed = Vec::new();
         kept.ids.retain(|(id, place)| {
             let is_over = place.is_none_or(|place| place <= cursor) && !homed.session.is_sending(*id);
@@ -60,8 +63,37 @@ impl Core {
             !is_over
         });
         let streams = kept.streams();
-        let checkpoint = Checkpoint { session: homed.key(), cursor, completed, streams };
+        let checkpoint = Checkpoint { session: homed.key(), cursor, acknowledged, completed, streams };
         self.leave_job(Write::Checkpoint(Box::new(checkpoint)));
+    }
+
+    /// Ends a session for an operator.
+    pub(super) fn purge(&mut self, mut purge: Box<Purge>) {
+        let found = self.session_of(&purge.broker, &purge.client);
+        if let Some(session) = found {
+            let slot = self.sessions[session as usize].connection;
+            if slot != NONE {
+                let reason = ReasonCode::ADMINISTRATIVE_ACTION;
+                self.say_and_close(
+                    slot,
+                    reason,
+                    "the session was ended by an operator",
+                    Ended::Error(reason),
+                );
+            }
+        }
+        // What the store does not have is in memory only.
+        let in_memory = found.filter(|session| self.sessions.contains(*session as usize));
+        if let Some(session) = in_memory {
+            self.end_session(session);
+        }
+        purge.was_online = found.is_some();
+        if self.process.store.is_some() {
+            self.leave_job(Write::Purge(purge));
+        } else {
+            // Whoever asked may have stopped waiting.
+            let _ = purge.done.try_send(Ok(found.is_some()));
+        }
     }
 
     /// Leaves a session to the store: its connection has ended.
@@ -87,7 +119,8 @@ impl Core {
         };
         for (_, in_flight) in &mut in_flight {
             if let InFlight::Published(entry) = in_flight {
-                entry.replay |= !is_found(entry.message.topic());
+                let is_orphan = homed.kept.as_ref().is_some_and(|kept| kept.is_orphan(&entry.message));
+                entry.replay |= entry.shared != 0 || is_orphan || !is_found(entry.message.topic());
             }
         }
         let mut detach = Detach {

@@ -12,6 +12,7 @@ mod deliver;
 mod directory;
 mod ids;
 mod input;
+mod jobs;
 mod kept;
 mod leave;
 mod packets;
@@ -19,12 +20,13 @@ mod publish;
 mod resume;
 mod retained;
 pub(crate) mod routes;
+mod shared;
 mod subscribe;
 mod sys;
 mod timers;
 mod transport;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, OnceLock};
@@ -43,11 +45,12 @@ use crate::mailbox::{Mail, Mailbox};
 use crate::metrics::{BrokerCounters, CoreCounters};
 use crate::outbound::{Flushed, OutboundSlot, Pool};
 use crate::process::Process;
-use crate::store::{Job, Store};
+use crate::store::{Job, SharedMessages, Store};
 pub(crate) use accept::Listener;
 use congestion::Behind;
 use connection::{Connected, ConnectionId, NONE, Paused, State};
 use directory::Directory;
+use jobs::HeldJobs;
 use kept::Kept;
 pub(crate) use publish::group_id;
 use resume::Fence;
@@ -137,7 +140,12 @@ pub(crate) struct Core {
     behind: Behind,
     /// Jobs for the store; they are left at the end of the turn, after the mail: see [`crate::store`].
     jobs: Vec<Job>,
+    /// What became of messages of shared subscriptions in this turn; goes with the jobs.
+    shared: SharedMessages,
+    held_jobs: Option<HeldJobs>,
     fences: VecDeque<Fence>,
+    /// Connections that wait for their session, by client id, and those that came meanwhile.
+    attaching: HashMap<Arc<str>, (ConnectionId, VecDeque<ConnectionId>)>,
     next_fence: u64,
     /// All up to here was handed to the sessions of this core that are live.
     handed_over: Position,
@@ -174,7 +182,10 @@ impl Core {
             paused: Vec::new(),
             behind: Behind::default(),
             jobs: Vec::new(),
+            shared: SharedMessages::default(),
+            held_jobs: None,
             fences: VecDeque::new(),
+            attaching: HashMap::new(),
             next_fence: 0,
             handed_over: process.store.as_ref().map_or(Position::MIN, Store::through),
             unsaved: Vec::new(),
@@ -205,16 +216,17 @@ impl Core {
             }
             self.read_clock();
             self.count_turn();
-            self.turn(&events);
-            self.leave_jobs();
-            self.count_turn();
-            if self.stopping && (self.connections.is_empty() || self.now_ms >= give_up_at) {
-                return;
-            }
             if !self.stopping && self.process.stopping.load(Ordering::Relaxed) {
                 let grace = grace.get().copied().unwrap_or_default();
                 give_up_at = self.now_ms.saturating_add(u64::try_from(grace.as_millis()).unwrap_or(u64::MAX));
                 self.begin_stop();
+            }
+            self.turn(&events);
+            self.leave_jobs();
+            self.count_turn();
+            let is_done = self.connections.is_empty() && self.jobs.is_empty();
+            if self.stopping && (is_done || self.now_ms >= give_up_at) {
+                return self.submit(self.jobs.len());
             }
         }
     }
@@ -225,16 +237,6 @@ impl Core {
         turn.store(turn.load(Ordering::Relaxed) + 1, Ordering::SeqCst);
         // What this turn finds in the router is no older than what a fence that has seen us outside of a turn put there.
         fence(Ordering::SeqCst);
-    }
-
-    /// Leaves what is to be written with the store.
-    fn leave_jobs(&mut self) {
-        self.pass_fences();
-        if let Some(store) = &self.process.store
-            && !self.jobs.is_empty()
-        {
-            store.submit(&mut self.jobs);
-        }
     }
 
     fn read_clock(&mut self) {
@@ -348,6 +350,7 @@ impl Core {
                 Mail::Ids(ids, stored) => self.ids_written(*ids, stored),
                 Mail::Marked { fence, through } => self.marked(fence, through),
                 Mail::Page(target, version, page) => self.page(target, version, page),
+                Mail::Purge(purge) => self.purge(purge),
                 Mail::Authenticated { connection, accepted } => self.authenticated(connection, accepted),
             }
             self.flush_overfull();

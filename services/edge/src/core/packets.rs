@@ -114,6 +114,8 @@ impl Core {
     fn acknowledged(&mut self, slot: u32) {
         let session = self.connections[slot as usize].session;
         self.note_acknowledged(session);
+        let settled = self.sessions[session as usize].session.take_settled();
+        self.note_settled(settled);
         if self.sessions[session as usize].session.has_backlog() {
             self.pump(slot);
         } else if self.sessions[session as usize].kept.is_some() {

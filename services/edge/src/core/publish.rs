@@ -7,7 +7,7 @@ use std::hash::BuildHasher;
 use std::ops::Range;
 use std::sync::Arc;
 
-use millrace_mqtt::{PacketType, Publish, QoS, ReasonCode, Version, topic};
+use millrace_mqtt::{PacketId, PacketType, Publish, QoS, ReasonCode, Version, topic};
 use millrace_router::Group;
 use millrace_session::{Message, Publication};
 
@@ -15,7 +15,7 @@ use super::connection::{ConnectionId, NONE};
 use super::{Core, Ended, OutboundSlot, parts};
 use crate::broker::{Broker, Routes};
 use crate::mailbox::{Mail, Run};
-use crate::store::{self, Ack, IdWrite, Ids, Job, Retain, Write, record};
+use crate::store::{self, Ack, IdWrite, Ids, Job, Write, record};
 
 /// First byte of a PUBLISH with QoS 0 and without RETAIN.
 const PLAIN_PUBLISH: u8 = (PacketType::Publish as u8) << 4;
@@ -68,6 +68,7 @@ impl Core {
         first == PLAIN_PUBLISH
             && publish.properties.is_empty()
             && self.connections[slot as usize].session != NONE
+            && self.connections[slot as usize].uncommitted == 0
     }
 
     /// Begins a run with the packet at `at`; `None` when the packet was refused or carried out by itself.
@@ -162,7 +163,8 @@ impl Core {
             retains = false;
         }
         let is_kept = publish.qos > QoS::AtMostOnce && !routes.kept.streams.is_empty();
-        if self.process.store.is_none() || !(retains || is_kept) {
+        let waits = self.connections[slot as usize].uncommitted > 0;
+        if self.process.store.is_none() || !(retains || is_kept || waits) {
             message.set_place(None);
             self.hand_on(routes, &message, from, retains);
             return Some((ReasonCode::SUCCESS, ""));
@@ -194,30 +196,31 @@ impl Core {
         retains: bool,
     ) {
         let from = Some(self.id_of(slot));
-        let deliver = publish.qos == QoS::ExactlyOnce;
-        let retain = match (retains, deliver) {
-            (false, _) => Retain::No,
-            (true, false) => Retain::Set,
-            (true, true) => Retain::AtCommit,
-        };
+        let connection = &mut self.connections[slot as usize];
+        let deliver = publish.qos == QoS::ExactlyOnce || connection.uncommitted > 0;
+        connection.uncommitted += u32::from(deliver);
         let session = self.connections[slot as usize].session;
         let homed = &self.sessions[session as usize];
         let publisher = record::publisher(homed.session.client_id());
-        let keeps_id = deliver && homed.kept.is_some();
+        let keeps_id = publish.qos == QoS::ExactlyOnce && homed.kept.is_some();
         let inbound = keeps_id.then(|| homed.key());
-        let ack = publish.packet_id.map(|packet_id| Ack {
+        let ack = Ack {
             connection: self.id_of(slot),
             session: self.target_of(session),
             qos: publish.qos,
-            packet_id,
+            // With QoS 0 nobody is told.
+            packet_id: publish.packet_id.unwrap_or(PacketId::MIN),
             keeps_id,
-        });
+            in_order: deliver,
+        };
+        let routes = if retains { self.retain(&routes.broker, &message) } else { routes };
         if !deliver {
-            self.hand_on(routes.clone(), &message, from, retains);
+            self.route(&routes, &message, from);
         }
-        let write =
-            Write::Publish(store::Publish { message, routes, from, publisher, retain, deliver, inbound });
-        self.jobs.push(Job { write, ack });
+        let wanted = if deliver || retains { None } else { routes.kept.wanted(&routes.matched.receivers) };
+        let publish = store::Publish { message, routes, from, publisher, retains, deliver, inbound, wanted };
+        let write = Write::Publish(publish);
+        self.jobs.push(Job { write, ack: Some(ack) });
         if self.is_open(slot) {
             self.hold_up_for_store(self.id_of(slot));
         }
@@ -227,6 +230,14 @@ impl Core {
     //= [MQTT-4.3.2-4] [MQTT-4.3.3-8] v5
     pub(super) fn stored(&mut self, acks: &[Ack], stored: bool) {
         for ack in acks {
+            if ack.in_order
+                && let Some(connection) = self.connection_of(ack.connection)
+            {
+                connection.uncommitted -= 1;
+            }
+            if ack.qos == QoS::AtMostOnce {
+                continue;
+            }
             let Some(homed) = self.sessions.get_mut(ack.session.slot as usize) else { continue };
             if homed.generation != ack.session.generation {
                 continue;
@@ -312,7 +323,7 @@ impl Core {
                 self.hold_up_for_mailbox(*core, from);
             }
         }
-        for group in &routes.matched.groups {
+        for group in routes.live_groups(message) {
             let Some(receiver) = group.pick() else { continue };
             self.deliver_shared(routes, receiver, message, from, group_id(group));
         }

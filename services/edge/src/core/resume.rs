@@ -1,5 +1,6 @@
 //! Sessions of the store: taken, read for, and brought up to what is live.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
@@ -13,10 +14,11 @@ use millrace_session::{Delivery, Message, Session, Subscription};
 use smallvec::SmallVec;
 
 use super::connection::{ConnectionId, Request};
-use super::kept::{Behind, Feed, Kept, KeptSource, Way};
+use super::jobs::Turns;
+use super::kept::{Behind, Feed, Held, Kept, KeptSource, Way};
 use super::{Core, Ended};
 use crate::broker::Broker;
-use crate::store::{Attach, Attached, Detach, Job, Page, Read, Reader, SessionKey, Write, record};
+use crate::store::{Attach, Attached, Detach, Page, Read, Reader, SessionKey, Write, record};
 
 /// A session that reads is given no more while so many messages wait in it.
 const WAITING_LOW: usize = 200;
@@ -26,30 +28,58 @@ const WAITING_LOW: usize = 200;
 pub(super) struct Fence {
     number: u64,
     /// Cores that were in a turn, with its number.
-    turns: SmallVec<[(u16, u64); 4]>,
+    turns: Turns,
     sessions: Vec<Target>,
     /// The store was asked.
     marked: bool,
 }
 
 impl Core {
-    /// Asks the store for the session of a connection, or to end the one that there may be.
+    /// Asks the store for the session of a connection, or to end the one that there may be. One at a time for a client id: the
+    /// answers may come in another order.
     pub(super) fn ask_for_session(&mut self, slot: u32, broker: &Arc<Broker>, request: Request) {
+        let (id, client) = (self.id_of(slot), request.client_id.clone());
+        if let Some((_, waiting)) = self.attaching.get_mut(&client) {
+            waiting.push_back(id);
+            self.connections[slot as usize].pending = Some(Box::new(request));
+            return;
+        }
         let attach = Attach {
             broker: broker.clone(),
-            client: request.client_id.clone(),
-            connection: self.id_of(slot),
+            client: client.clone(),
+            connection: id,
             clean: request.clean_start,
             expiry_s: request.granted_expiry_s,
             will: request.will.clone(),
         };
+        self.attaching.insert(client, (id, VecDeque::new()));
         self.connections[slot as usize].pending = Some(Box::new(request));
         self.leave_job(Write::Attach(Box::new(attach)));
+    }
+
+    /// A connection has got its answer: the next one of its client id is asked for.
+    fn ask_for_next(&mut self, client: &Arc<str>) {
+        let Some((_, mut waiting)) = self.attaching.remove(client) else { return };
+        while let Some(next) = waiting.pop_front() {
+            let request = self.connection_of(next).and_then(|connection| connection.pending.take());
+            let Some(request) = request else { continue };
+            let broker = self.process.broker.clone();
+            self.attach(next.slot, &broker, *request);
+            if let Some((_, after)) = self.attaching.get_mut(client) {
+                return after.append(&mut waiting);
+            }
+        }
     }
 
     /// The store's answer.
     pub(super) fn attached(&mut self, id: ConnectionId, found: Option<(Box<Attached>, Option<Page>)>) {
         let request = self.connection_of(id).and_then(|connection| connection.pending.take());
+        let client = request.as_ref().map(|request| request.client_id.clone());
+        let client = client.or_else(|| found.as_ref().map(|(attached, _)| attached.client.clone()));
+        let client = client.or_else(|| {
+            let is_it = |(_, (asking, _)): &(&Arc<str>, &(ConnectionId, _))| *asking == id;
+            self.attaching.iter().find(is_it).map(|(client, _)| client.clone())
+        });
         let broker = self.process.broker.clone();
         match (request, found) {
             (Some(request), Some((attached, page))) => {
@@ -69,6 +99,9 @@ impl Core {
             // The client has gone meanwhile.
             (None, Some((attached, _))) => self.leave_unused(broker, *attached),
             (None, None) => {}
+        }
+        if let Some(client) = client {
+            self.ask_for_next(&client);
         }
     }
 
@@ -104,7 +137,8 @@ impl Core {
             attached;
         let ids = in_flight.iter().map(|(id, in_flight)| (*id, place_of(in_flight))).collect();
         let mut session = Session::restored(request.client_id.clone(), in_flight, received);
-        session.is_stored = request.granted_expiry_s > 0;
+        let keeps = request.granted_expiry_s > 0 || present;
+        session.is_stored = keeps;
         let mut sources = Vec::new();
         for stored in &subscriptions {
             let Ok(filter) = std::str::from_utf8(&stored.filter) else { continue };
@@ -114,7 +148,6 @@ impl Core {
                 sources.push(KeptSource { filter: filter.into(), source });
             }
         }
-        let keeps = request.granted_expiry_s > 0;
         let slot_of_session = self.attach_session(slot, broker, request, session, present, epoch);
         self.add_routes(slot_of_session);
         if keeps {
@@ -127,6 +160,11 @@ impl Core {
                     Feed::Behind(Behind { through: cursor, asked: true, at_end: false, way: Way::Far });
             }
             self.sessions[slot_of_session as usize].kept = Some(Box::new(kept));
+        }
+        for stored in &subscriptions {
+            if let Ok(filter) = std::str::from_utf8(&stored.filter) {
+                self.join(broker, filter);
+            }
         }
         self.pump(slot);
         if keeps && present {
@@ -144,12 +182,9 @@ impl Core {
         }
         homed.broker.router.edit(|edit| {
             for (filter, subscription) in homed.session.subscriptions() {
-                let SubscribeOptions { qos, no_local, retain_as_published, .. } = subscription.options;
-                let identifier = subscription.identifier;
-                let routed =
-                    millrace_router::Subscription { target, qos, no_local, retain_as_published, identifier };
                 if let Some(filter) = Filter::parse(filter) {
-                    edit.subscribe(filter, routed);
+                    let kept = filter.share.is_none() && subscription.options.qos > QoS::AtMostOnce;
+                    edit.subscribe(filter, routed(target, subscription, kept));
                 }
             }
         });
@@ -176,7 +211,7 @@ impl Core {
         }
         self.next_fence += 1;
         let number = self.next_fence;
-        self.fences.push_back(Fence { number, turns: SmallVec::new(), sessions: Vec::new(), marked: false });
+        self.fences.push_back(Fence { number, turns: Turns::new(), sessions: Vec::new(), marked: false });
         number
     }
 
@@ -188,31 +223,28 @@ impl Core {
         }
         // What the router has now is seen by every turn that begins after this.
         fence(Ordering::SeqCst);
-        let mut passed = Vec::new();
-        for fence in self.fences.iter_mut().filter(|fence| !fence.marked) {
+        let (now, mut passed) = (self.others_in_turn(), Vec::new());
+        let mut fences = std::mem::take(&mut self.fences);
+        for fence in fences.iter_mut().filter(|fence| !fence.marked) {
             if fence.turns.is_empty() {
-                let turns = self.process.turns.iter().enumerate();
-                let now = turns.map(|(core, turn)| (core as u16, turn.load(Ordering::SeqCst)));
-                fence.turns = now.filter(|(core, _)| *core != self.index).collect();
-                // Even: between two turns.
-                fence.turns.retain(|(_, turn)| *turn % 2 == 1);
+                fence.turns = now.clone();
             } else {
-                let turns = &self.process.turns;
-                fence.turns.retain(|(core, turn)| turns[usize::from(*core)].load(Ordering::SeqCst) == *turn);
+                self.still_in(&mut fence.turns);
             }
             if fence.turns.is_empty() {
                 fence.marked = true;
                 passed.push(fence.number);
             }
         }
+        self.fences = fences;
         for fence in passed {
             self.leave_job(Write::Mark { core: self.index, fence });
         }
     }
 
-    /// True while a fence waits for other cores.
+    /// True while a fence, or jobs, wait for other cores.
     pub(super) fn waits_for_turns(&self) -> bool {
-        self.fences.iter().any(|fence| !fence.marked)
+        self.held_jobs.is_some() || self.fences.iter().any(|fence| !fence.marked)
     }
 
     /// All that was routed before a fence is committed.
@@ -229,6 +261,7 @@ impl Core {
                 && behind.way == Way::Fenced(number)
             {
                 behind.way = Way::Passed(through);
+                self.deliver_unstored(target.slot);
                 self.read_on(target.slot);
             }
         }
@@ -258,6 +291,7 @@ impl Core {
             return self.read_on(target.slot);
         }
         let had = kept.had();
+        self.answer_subscribes(target.slot);
         self.broker_counters(&self.process.broker).missed.add(usize::try_from(page.missed).unwrap_or(0));
         for (message, publisher, sources) in &page.entries {
             if !message.place().is_some_and(|place| had.contains(&Position(place))) {
@@ -265,9 +299,8 @@ impl Core {
             }
         }
         let homed = &mut self.sessions[target.slot as usize];
-        let first = homed.session.first_open();
         let Some(kept) = &mut homed.kept else { return };
-        kept.read_through(page.through, page.more, first);
+        kept.read_through(page.through, page.more);
         let Feed::Behind(behind) = &mut kept.feed else { return };
         match behind.way {
             _ if page.more => {}
@@ -288,13 +321,14 @@ impl Core {
         let homed = &mut self.sessions[session as usize];
         let waiting = homed.session.waiting();
         let Some(kept) = &mut homed.kept else { return };
-        let (sources, reader) = (kept.sources(), Reader::Session(target, kept.sources_version));
-        let Feed::Behind(behind) = &mut kept.feed else { return };
+        let Feed::Behind(behind) = &kept.feed else { return };
         // At the end there is nothing to read before the fence is passed.
         let waits = behind.at_end && matches!(behind.way, Way::Fenced(_));
         if behind.asked || waits || waiting > WAITING_LOW {
             return;
         }
+        let (sources, reader) = (kept.sources(), Reader::Session(target, kept.sources_version));
+        let Feed::Behind(behind) = &mut kept.feed else { return };
         behind.asked = true;
         let (cursor, broker) = (behind.through, homed.broker.clone());
         let read = Read { core: self.index, broker, sources, cursor, reader };
@@ -332,15 +366,22 @@ impl Core {
         self.deliver_to(session, delivery, None);
     }
 
-    /// Leaves a job with the store, at the end of this turn.
-    pub(super) fn leave_job(&mut self, write: Write) {
-        self.jobs.push(Job { write, ack: None });
-    }
-
     /// Hands on what was held for a session that has become live.
     pub(super) fn deliver_held(&mut self, session: u32) {
         let Some(kept) = &mut self.sessions[session as usize].kept else { return };
-        for held in kept.take_held() {
+        let held = kept.take_held();
+        self.deliver_all_held(session, held);
+    }
+
+    /// Hands on what is held for a session that will read, and that it will not find.
+    pub(super) fn deliver_unstored(&mut self, session: u32) {
+        let Some(kept) = &mut self.sessions[session as usize].kept else { return };
+        let held = kept.take_unstored();
+        self.deliver_all_held(session, held);
+    }
+
+    fn deliver_all_held(&mut self, session: u32, held: impl IntoIterator<Item = Held>) {
+        for held in held {
             let delivery = Delivery {
                 message: &held.message,
                 qos: held.qos,
@@ -355,6 +396,17 @@ impl Core {
             }
         }
     }
+}
+
+/// A subscription for the router. `kept` says that the store has it.
+pub(super) fn routed(
+    target: Target,
+    subscription: &Subscription,
+    kept: bool,
+) -> millrace_router::Subscription {
+    let SubscribeOptions { qos, no_local, retain_as_published, .. } = subscription.options;
+    let identifier = subscription.identifier;
+    millrace_router::Subscription { target, qos, no_local, retain_as_published, kept, identifier }
 }
 
 fn subscription_of(stored: &Stored) -> Subscription {

@@ -12,6 +12,7 @@ use millrace_session::Subscription;
 use smallvec::SmallVec;
 
 use super::kept::KeptSource;
+use super::resume::routed;
 use super::retained::Replay;
 use super::{Core, Homed, OutboundSlot, parts};
 use crate::store::{self, PendingSubscribe, Write};
@@ -74,6 +75,9 @@ impl Core {
         drop(gate);
         let pending = PendingSubscribe { packet_id: subscribe.packet_id, reasons, replays, retained };
         if filters.is_empty() {
+            for (filter, _) in subscribe.filters.clone().filter(|(filter, _)| filter.starts_with("$share/")) {
+                self.join(&broker, filter);
+            }
             return self.answer_subscribe(slot, pending);
         }
         let homed = &mut self.sessions[session as usize];
@@ -100,9 +104,11 @@ impl Core {
         if homed.generation != target.generation {
             return;
         }
-        let (slot, broker) = (homed.connection, homed.broker.clone());
+        let broker = homed.broker.clone();
+        let shared: Vec<Box<str>> =
+            filters.iter().map(|(filter, ..)| filter.clone()).filter(|f| f.starts_with("$share/")).collect();
         let Some(kept) = &mut homed.kept else { return };
-        kept.subscribing -= 1;
+        let was_live = kept.is_live();
         let mut is_more = false;
         for ((filter, _, place), subscribed) in filters.into_iter().zip(subscribed) {
             match subscribed {
@@ -110,6 +116,11 @@ impl Core {
                     // It may have been given up meanwhile.
                     let is_read = *stream != NO_STREAM && !filter.starts_with("$share/");
                     if is_read && homed.session.subscription(&filter).is_some() {
+                        if let (Some(subscription), Some(parsed)) =
+                            (homed.session.subscription(&filter), Filter::parse(&filter))
+                        {
+                            broker.router.subscribe(parsed, routed(target, subscription, true));
+                        }
                         let source = Source { stream: *stream, since: *since };
                         if !kept.has_source(&filter, source) {
                             kept.add_source(KeptSource { filter, source }, self.handed_over);
@@ -130,12 +141,34 @@ impl Core {
                 }
             }
         }
-        self.answer_subscribe(slot, pending);
-        if is_more {
+        kept.unanswered.push(pending);
+        if is_more && was_live {
+            // Answered when the session is live again: then its client has nothing to wait for.
             self.hold_behind_fence(target.slot);
         } else {
-            self.deliver_held(target.slot);
+            self.answer_subscribes(target.slot);
+            if is_more {
+                self.hold_behind_fence(target.slot);
+            } else {
+                self.deliver_held(target.slot);
+            }
         }
+        for filter in shared {
+            self.join(&broker, &filter);
+        }
+    }
+
+    /// Answers the SUBSCRIBE packets that are durable.
+    pub(super) fn answer_subscribes(&mut self, session: u32) {
+        let homed = &mut self.sessions[session as usize];
+        let slot = homed.connection;
+        let Some(kept) = &mut homed.kept else { return };
+        let unanswered = std::mem::take(&mut kept.unanswered);
+        kept.subscribing -= u32::try_from(unanswered.len()).unwrap_or(u32::MAX);
+        for pending in unanswered {
+            self.answer_subscribe(slot, pending);
+        }
+        self.deliver_unstored(session);
     }
 
     /// The reason code for one filter: as granted, or why not.
@@ -177,7 +210,7 @@ impl Core {
         });
         if let Some(kept) = &mut homed.kept {
             let filters: Vec<Box<str>> = unsubscribe.filters.clone().map(Into::into).collect();
-            filters.iter().for_each(|filter| kept.remove_source(filter));
+            kept.end_sources(&filters, homed.session.entries());
             let (session, packet_id) = (homed.key(), unsubscribe.packet_id);
             let unsubscribe = store::Unsubscribe { session, target, filters, packet_id, reasons };
             return self.leave_job(Write::Unsubscribe(Box::new(unsubscribe)));
@@ -216,10 +249,10 @@ fn add(
     replays: &mut SmallVec<[Replay; 2]>,
 ) {
     let Some(filter) = Filter::parse(text) else { return };
-    let SubscribeOptions { qos, no_local, retain_as_published, retain_handling } = subscription.options;
+    let SubscribeOptions { qos, retain_handling, .. } = subscription.options;
     let identifier = subscription.identifier;
-    let routed = millrace_router::Subscription { target, qos, no_local, retain_as_published, identifier };
-    edit.subscribe(filter, routed);
+    // Not kept before the store has it.
+    edit.subscribe(filter, routed(target, &subscription, false));
     let is_new = homed.session.subscribe(text, subscription);
     //= [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11] v5
     //= [MQTT-3.3.1-6] v3.1.1

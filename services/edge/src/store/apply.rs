@@ -12,10 +12,10 @@ use millrace_layers::subscriptions::{self, Subscribed, Subscription};
 use millrace_layers::{Error, Filter, Position, retained};
 use millrace_mqtt::{PacketId, QoS};
 use millrace_session::{InFlight, Message};
-use millrace_storage::Transaction;
+use millrace_storage::{Transaction, TransactionOption};
 
 use super::{
-    Attach, Attached, Checkpoint, Detach, IdWrite, Ids, Job, Publish, Retain, SessionKey, Shared, Subscribe,
+    Attach, Attached, Checkpoint, Detach, IdWrite, Ids, Job, Publish, Purge, SessionKey, Shared, Subscribe,
     Unsubscribe, Write, inflight, record,
 };
 use crate::broker::Broker;
@@ -35,6 +35,8 @@ pub(super) struct Applied {
     pub(super) wills: Vec<(Arc<Broker>, Arc<Message>)>,
     /// Streams that grew.
     pub(super) touched: Vec<StreamId>,
+    /// Messages that all had who want them, so that they were not stored.
+    pub(super) settled: usize,
     /// Sessions that are new.
     pub(super) began: usize,
     /// Sessions that are gone.
@@ -46,6 +48,8 @@ pub(super) enum Outcome {
     Done,
     /// The session has another owner by now.
     Fenced,
+    /// There was no such session.
+    Nothing,
     Attached(Box<Attached>),
     /// One for each filter; `None` for one that was refused.
     Subscribed(Vec<Option<Subscribed>>),
@@ -56,6 +60,7 @@ pub(super) struct Change {
     pub(super) broker: Arc<Broker>,
     pub(super) filter: Box<str>,
     pub(super) streams: Vec<Indexed>,
+    pub(super) subscribers: Vec<u64>,
 }
 
 /// What a job is applied with.
@@ -75,7 +80,8 @@ impl Applier<'_> {
             Write::Ids(ids) => self.ids(ids).await,
             Write::Checkpoint(checkpoint) => self.checkpoint(checkpoint).await,
             Write::Detach(detach) => self.detach(detach).await,
-            Write::Mark { .. } => Ok(Outcome::Done),
+            Write::Purge(purge) => self.purge(purge).await,
+            Write::Mark { .. } | Write::Shared(_) => Ok(Outcome::Done),
         };
         self.applied.outcomes.push(match outcome {
             Err(Error::Fenced { .. }) => Outcome::Fenced,
@@ -98,19 +104,14 @@ impl Applier<'_> {
             let owned = sessions::fence(self.tx, session.id(), session.epoch).await?;
             qos2::set(&owned, Direction::Inbound, id.get(), Bytes::new())?;
         }
-        match publish.retain {
-            Retain::No => {}
+        if publish.retains {
             // Whatever the broker has now: then the order of jobs does not matter.
-            Retain::Set => {
-                let current = broker.retained.get(message.topic());
-                self.retain(broker, message.topic(), current.as_deref()).await?;
-            }
-            Retain::AtCommit => {
-                let kept = (!message.payload().is_empty()).then_some(&**message);
-                self.retain(broker, message.topic(), kept).await?;
-            }
+            let current = broker.retained.get(message.topic());
+            self.retain(broker, message.topic(), current.as_deref()).await?;
         }
-        if broker.streams.generation() == routes.kept.generation {
+        if publish.is_settled() {
+            self.applied.settled += 1;
+        } else if broker.streams.generation() == routes.kept.generation {
             self.append(broker, message, publish.publisher, &routes.kept.streams)?;
         } else {
             let kept = broker.streams.matches(message.topic());
@@ -155,6 +156,10 @@ impl Applier<'_> {
         let will = record::decode_will(body).ok_or(Error::Corrupt("will"))?;
         let will = Arc::new(will).issued(seconds(self.shared.clock.now()));
         if will.retain() {
+            // Before it is committed, as those of clients are: what the broker has is the order of retained messages.
+            let gate = broker.retained_gate();
+            broker.retain(&will);
+            drop(gate);
             let kept = (!will.payload().is_empty()).then_some(&*will);
             self.retain(broker, will.topic(), kept).await?;
         }
@@ -173,8 +178,12 @@ impl Applier<'_> {
         for name in filters {
             let filter = Filter::parse(name).filter;
             let streams = index::streams(self.tx, broker.id, filter).await?;
+            let mut subscribers = Vec::with_capacity(streams.len());
+            for indexed in &streams {
+                subscribers.push(subscriptions::subscribers(self.tx, broker.id, indexed.stream).await?);
+            }
             let filter = std::str::from_utf8(filter).map_err(|_| Error::Corrupt("filter"))?.into();
-            self.applied.changes.push(Change { broker: broker.clone(), filter, streams });
+            self.applied.changes.push(Change { broker: broker.clone(), filter, streams, subscribers });
         }
         Ok(())
     }
@@ -183,7 +192,13 @@ impl Applier<'_> {
         let Attach { broker, client, .. } = attach;
         let id = SessionId { broker: broker.id, client: client.as_bytes() };
         let before = subscriptions::list(self.tx, id).await?;
-        let keeps = attach.expiry_s > 0 || attach.will.is_some();
+        // One that is there is gone on with, also by a client that wants it for this connection only.
+        let now_ms = self.shared.clock.unix_now_ms();
+        let goes_on = !attach.clean
+            && sessions::get(self.tx, id, millrace_storage::Read::Serializable)
+                .await?
+                .is_some_and(|record| !record.is_expired(now_ms));
+        let keeps = attach.expiry_s > 0 || attach.will.is_some() || goes_on;
         let (will, attached) = if keeps {
             let will = attach.will.as_ref().map(|(will, delay_s)| sessions::Will {
                 delay_s: *delay_s,
@@ -216,7 +231,7 @@ impl Applier<'_> {
         } else {
             let purged = sessions::purge(self.tx, id).await?;
             self.applied.ended += usize::from(purged.is_some());
-            (purged.and_then(|(_, will)| will), Attached::default())
+            (purged.and_then(|(_, will)| will), Attached { client: client.clone(), ..Attached::default() })
         };
         if let Some(will) = will {
             self.will(broker, &will).await?;
@@ -225,6 +240,18 @@ impl Applier<'_> {
             self.note_changes(broker, before.iter().map(|subscription| &*subscription.filter)).await?;
         }
         Ok(Outcome::Attached(Box::new(attached)))
+    }
+
+    async fn purge(&mut self, purge: &Purge) -> Result<Outcome, Error> {
+        let id = SessionId { broker: purge.broker.id, client: purge.client.as_bytes() };
+        let before = subscriptions::list(self.tx, id).await?;
+        let Some((_, will)) = sessions::purge(self.tx, id).await? else { return Ok(Outcome::Nothing) };
+        self.applied.ended += 1;
+        if let Some(will) = will {
+            self.will(&purge.broker, &will).await?;
+        }
+        self.note_changes(&purge.broker, before.iter().map(|subscription| &*subscription.filter)).await?;
+        Ok(Outcome::Done)
     }
 
     async fn read_ids(&self, id: SessionId<'_>, attached: &mut Attached) -> Result<(), Error> {
@@ -252,12 +279,8 @@ impl Applier<'_> {
             });
         }
         drop(owned);
-        let filters = subscribe.filters.iter().zip(&subscribed);
-        let first =
-            |subscribed: &Option<Subscribed>| subscribed.is_some_and(|subscribed| subscribed.is_first);
-        let changed =
-            filters.filter(|(_, subscribed)| first(subscribed)).map(|((filter, ..), _)| filter.as_bytes());
-        self.note_changes(&subscribe.session.broker, changed).await?;
+        let filters = subscribe.filters.iter().map(|(filter, ..)| filter.as_bytes());
+        self.note_changes(&subscribe.session.broker, filters).await?;
         Ok(Outcome::Subscribed(subscribed))
     }
 
@@ -275,11 +298,11 @@ impl Applier<'_> {
     async fn ids(&mut self, ids: &Ids) -> Result<Outcome, Error> {
         let owned = self.fence(&ids.session).await?;
         match &ids.write {
-            IdWrite::Reserve(rows, cursor) => {
+            IdWrite::Reserve(rows, cursor, acknowledged) => {
                 for (id, row) in rows {
                     qos2::set(&owned, Direction::Outbound, id.get(), row.clone().into())?;
                 }
-                sessions::checkpoint(&owned, *cursor, &[])?;
+                sessions::checkpoint(&owned, *cursor, acknowledged)?;
             }
             IdWrite::Release(id, place) => {
                 let row =
@@ -292,8 +315,10 @@ impl Applier<'_> {
     }
 
     async fn checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<Outcome, Error> {
+        // It is in a transaction with others of its kind only, and makes room on a disk that is nearly full.
+        self.tx.set_option(TransactionOption::Cleanup);
         let owned = self.fence(&checkpoint.session).await?;
-        sessions::checkpoint(&owned, checkpoint.cursor, &[])?;
+        sessions::checkpoint(&owned, checkpoint.cursor, &checkpoint.acknowledged)?;
         for id in &checkpoint.completed {
             qos2::remove(&owned, Direction::Outbound, id.get())?;
         }
@@ -339,7 +364,7 @@ fn progress(detach: &Detach) -> (Position, Vec<Position>) {
         InFlight::Published(entry) => Some(entry),
         InFlight::Released(_) => None,
     });
-    let open = sent.chain(&detach.unsent).filter(|entry| !entry.replay);
+    let open = sent.chain(&detach.unsent).filter(|entry| !entry.replay && entry.shared == 0);
     let mut open: Vec<Position> = open.filter_map(|entry| entry.message.place()).map(Position).collect();
     open.sort_unstable();
     let cursor = open.first().map_or(detach.base, |first| detach.base.min(first.before()));

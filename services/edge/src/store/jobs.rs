@@ -1,10 +1,12 @@
 //! What event loops leave with the store, and what comes back.
 
 use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
 
 use millrace_layers::Position;
+use millrace_layers::limits::INLINE_SHARED_BYTES_MAX;
 use millrace_layers::sessions::SessionId;
-use millrace_layers::streams::Source;
+use millrace_layers::streams::{Source, StreamId};
 use millrace_layers::subscriptions::{Options, Subscription};
 use millrace_mqtt::{PacketId, QoS, ReasonCode};
 use millrace_router::{Target, TreeSnapshot};
@@ -13,6 +15,7 @@ use smallvec::SmallVec;
 
 use super::inflight::Row;
 use super::queue;
+use super::streams::Wanted;
 use crate::broker::{Broker, Routes};
 use crate::core::Replay;
 use crate::core::connection::ConnectionId;
@@ -33,6 +36,10 @@ pub(crate) enum Write {
     Ids(Box<Ids>),
     Checkpoint(Box<Checkpoint>),
     Detach(Box<Detach>),
+    /// What became of messages of shared subscriptions.
+    Shared(Box<Shared>),
+    /// An operator ends a session.
+    Purge(Box<Purge>),
     /// Nothing: who left it is told when all that was left before is committed.
     Mark {
         core: u16,
@@ -49,6 +56,8 @@ pub(crate) struct Ack {
     pub(crate) packet_id: PacketId,
     /// The packet id is kept beside the message: to be forgotten with PUBREL.
     pub(crate) keeps_id: bool,
+    /// The message is handed on with the commit; the publisher's next ones wait for that.
+    pub(crate) in_order: bool,
 }
 
 /// A session of the store, with the proof of who owns it.
@@ -72,21 +81,26 @@ pub(crate) struct Publish {
     pub(crate) from: Option<ConnectionId>,
     /// As [`super::record::publisher`] has it.
     pub(crate) publisher: u64,
-    pub(crate) retain: Retain,
+    /// The broker has it as a retained message: what it has of this topic is to be stored.
+    pub(crate) retains: bool,
     /// It is handed to its receivers once it is committed, not before.
     pub(crate) deliver: bool,
     /// The publisher's session, when it keeps the packet id.
     pub(crate) inbound: Option<SessionKey>,
+    /// When it need not be stored, if it is handed on already.
+    pub(crate) wanted: Option<Wanted>,
 }
 
-/// What a publish does to the retained message of its topic.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Retain {
-    No,
-    /// The broker has it: what it has is to be stored.
-    Set,
-    /// To be set with the commit.
-    AtCommit,
+impl Publish {
+    /// Whether all who subscribe have acknowledged it, and nobody has come meanwhile (P1).
+    pub(super) fn is_settled(&self) -> bool {
+        let kept = &self.routes.kept;
+        self.wanted.is_some_and(|wanted| {
+            self.message.acknowledged() >= wanted.acknowledged
+                && kept.generation == self.routes.broker.streams.generation()
+                && kept.changes() == wanted.changes
+        })
+    }
 }
 
 /// A CONNECT that concerns the store.
@@ -154,18 +168,42 @@ pub(crate) struct Ids {
 /// What is written of packet ids.
 #[derive(Debug)]
 pub(crate) enum IdWrite {
-    /// These were given; all up to the cursor is acknowledged, so what stood under the same ids before is over.
-    Reserve(Vec<(PacketId, Vec<u8>)>, Position),
+    /// These were given; all up to the cursor is acknowledged, so what stood under the same ids before is over. And what is
+    /// acknowledged beyond it, as far as it must be known.
+    Reserve(Vec<(PacketId, Vec<u8>)>, Position, Vec<Position>),
     /// The client has the message.
     Release(PacketId, Option<Place>),
     /// The client uses the id no more.
     Forget(PacketId),
 }
 
+/// What became of messages of shared subscriptions: the stream, and the place.
+#[derive(Default)]
+pub(crate) struct Shared {
+    /// Members have these.
+    pub(crate) settled: Vec<(StreamId, Position)>,
+    /// Members have left without these.
+    pub(crate) returned: Vec<(StreamId, Position)>,
+    /// A member has come to these.
+    pub(crate) joined: Vec<StreamId>,
+}
+
+/// A session that is to end.
+pub(crate) struct Purge {
+    pub(crate) broker: Arc<Broker>,
+    pub(crate) client: Arc<str>,
+    /// It had a connection.
+    pub(crate) was_online: bool,
+    /// Told whether there was one, or why it cannot be ended.
+    pub(crate) done: SyncSender<Result<bool, String>>,
+}
+
 /// How far a session has come.
 pub(crate) struct Checkpoint {
     pub(crate) session: SessionKey,
     pub(crate) cursor: Position,
+    /// What was acknowledged beyond the cursor on an earlier connection.
+    pub(crate) acknowledged: Vec<Position>,
     /// Packet ids that nobody uses any more.
     pub(crate) completed: Vec<PacketId>,
     /// Streams to trim where the session is the only one that reads them.
@@ -193,7 +231,7 @@ pub(crate) struct Detach {
 
 impl Detach {
     /// Whether the places of all its messages are known.
-    pub(super) fn is_placed(&self) -> bool {
+    pub(crate) fn is_placed(&self) -> bool {
         let sent = self.in_flight.iter().all(|(_, in_flight)| match in_flight {
             InFlight::Published(entry) => entry.message.is_placed() || entry.replay,
             InFlight::Released(_) => true,
@@ -233,11 +271,19 @@ pub(crate) struct Page {
 impl queue::Sized for Job {
     fn size(&self) -> usize {
         match &self.write {
-            Write::Publish(publish) => publish.message.size() + 64,
+            // What each stream gets of it, and what is kept once.
+            Write::Publish(publish) => {
+                let (size, streams) = (publish.message.size(), publish.routes.kept.streams.len().max(1));
+                let of_each = if size <= INLINE_SHARED_BYTES_MAX { size } else { 0 };
+                size + streams * (300 + of_each)
+            }
             Write::Attach(attach) => 256 + attach.will.as_ref().map_or(0, |(will, _)| will.size()),
             Write::Subscribe(subscribe) => 256 * subscribe.filters.len(),
             Write::Unsubscribe(unsubscribe) => 256 * unsubscribe.filters.len(),
-            Write::Ids(_) | Write::Checkpoint(_) => 128,
+            Write::Checkpoint(checkpoint) => 128 + 256 * checkpoint.streams.len(),
+            Write::Ids(_) => 128,
+            Write::Shared(shared) => 16 * (shared.settled.len() + shared.returned.len()),
+            Write::Purge(_) => 128,
             Write::Detach(detach) => 256 + 64 * detach.in_flight.len(),
             Write::Mark { .. } => 0,
         }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use millrace_layers::index::{self, Wildcard};
-use millrace_layers::sessions;
 use millrace_layers::{Bucket, Error, Store, retained};
+use millrace_layers::{sessions, subscriptions};
 use millrace_storage::{Read, block_on};
 
 use super::record;
@@ -39,7 +39,7 @@ pub(super) fn sessions(store: &Store, broker: &Broker) -> Result<usize, Error> {
     }
 }
 
-/// Reads all retained messages of a broker into its tree; what expired meanwhile is left out.
+/// Reads all retained messages of a broker into its tree; what expired meanwhile is removed.
 fn retained(store: &Store, clock: &Clock, broker: &Broker) -> Result<(), Error> {
     let now = seconds(clock.now());
     let mut from = None;
@@ -47,11 +47,26 @@ fn retained(store: &Store, clock: &Clock, broker: &Broker) -> Result<(), Error> 
         let (id, at) = (broker.id, &from);
         let page = store.run(async |tx| retained::all(&tx, id, at.as_ref(), PAGE, Read::Snapshot).await);
         let page = block_on(page)?;
+        let mut expired = Vec::new();
         for item in page.items {
             let topic = std::str::from_utf8(&item.topic).map_err(|_| Error::Corrupt("topic"))?;
             let message = record::decode(topic.into(), &item.body, clock).ok_or(Error::Corrupt("message"))?;
-            if !message.is_expired(now) {
+            if message.is_expired(now) {
+                expired.push(item.topic);
+            } else {
                 broker.retained.insert(topic, Arc::new(message));
+            }
+        }
+        if !expired.is_empty() {
+            let expired = &expired;
+            let cleared = block_on(store.run(async |tx| {
+                for topic in expired {
+                    retained::clear(&tx, id, topic).await?;
+                }
+                Ok(())
+            }));
+            if let Err(error) = cleared {
+                tracing::warn!(%error, "expired retained messages stay in the store for now");
             }
         }
         from = page.next;
@@ -67,7 +82,14 @@ fn filters(store: &Store, broker: &Broker) -> Result<(), Error> {
     let add = |filters: &[Wildcard]| {
         for Wildcard { filter, streams } in filters {
             let filter = std::str::from_utf8(filter).map_err(|_| Error::Corrupt("filter"))?;
-            broker.streams.set(filter, streams);
+            let subscribers = block_on(store.run(async |tx| {
+                let mut subscribers = Vec::with_capacity(streams.len());
+                for indexed in streams {
+                    subscribers.push(subscriptions::subscribers(&tx, id, indexed.stream).await?);
+                }
+                Ok(subscribers)
+            }))?;
+            broker.streams.set(filter, streams, &subscribers);
         }
         Ok::<_, Error>(filters.last().map(|last| last.filter.clone()))
     };

@@ -9,6 +9,7 @@
 //! reads `through`, and then takes all its mail, has seen every live copy up to there.
 
 mod apply;
+mod groups;
 pub(crate) mod inflight;
 mod jobs;
 mod load;
@@ -26,6 +27,7 @@ use std::thread::JoinHandle;
 
 use millrace_layers::Position;
 use millrace_layers::streams::StreamId;
+use millrace_storage::Stat;
 
 use crate::StartError;
 use crate::broker::Broker;
@@ -33,8 +35,8 @@ use crate::clock::Clock;
 use crate::limits::Limits;
 use crate::mailbox::Mailbox;
 pub(crate) use jobs::{
-    Ack, Attach, Attached, Checkpoint, Detach, IdWrite, Ids, Job, Page, PendingSubscribe, Publish, Read,
-    Reader, Retain, SessionKey, Subscribe, Unsubscribe, Write,
+    Ack, Attach, Attached, Checkpoint, Detach, IdWrite, Ids, Job, Page, PendingSubscribe, Publish, Purge,
+    Read, Reader, SessionKey, Shared as SharedMessages, Subscribe, Unsubscribe, Write,
 };
 use queue::Queue;
 
@@ -111,6 +113,11 @@ impl Store {
     /// All messages up to here have their place, and their live copies are in the mailboxes.
     pub(crate) fn through(&self) -> Position {
         Position::end_of(self.shared.through.load(Ordering::Acquire))
+    }
+
+    /// What the engine tells about itself.
+    pub(crate) fn stats(&self) -> Vec<Stat> {
+        self.shared.layers.database().stats()
     }
 
     /// Bytes that wait to be written.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use millrace_layers::streams::{self, Batch, ReadLimit, Totals};
 use millrace_layers::usage::{self, Counter};
 use millrace_layers::{Error, Position};
-use millrace_mqtt::PacketId;
+use millrace_mqtt::{PacketId, QoS};
 use millrace_session::{Entry, InFlight, Message, Place};
 use millrace_storage::block_on;
 
@@ -28,6 +28,8 @@ const LOOK_AT_PART: u64 = 8;
 const LOOK_AT_ALL_EVERY: Duration = Duration::from_secs(60);
 /// Entries that one transaction trims.
 const TRIM_ENTRIES: usize = 1000;
+/// Things that one transaction sweeps.
+const SWEPT: usize = 500;
 
 /// Until the queue is closed.
 pub(super) fn run(shared: &Shared) {
@@ -46,6 +48,9 @@ pub(super) fn run(shared: &Shared) {
         if now >= looked_at + LOOK_EVERY.as_millis() as u64 {
             let all = now >= looked_at_all + LOOK_AT_ALL_EVERY.as_millis() as u64;
             trim(shared, all);
+            if all {
+                sweep(shared);
+            }
             looked_at = now;
             looked_at_all = if all { now } else { looked_at_all };
         }
@@ -139,7 +144,12 @@ impl Streams<'_> {
                 Row::Whole(entry) => InFlight::Published(entry),
                 Row::InStream { place, qos, retain, identifiers } => {
                     attached.acknowledged.push(Position(place));
-                    let message = found.get(&place)?.clone();
+                    let Some(message) = found.get(&place).cloned() else {
+                        // Of a subscription that has ended, or trimmed. With QoS 2 the client may have it, and
+                        // must be told that its id is free before it means another message.
+                        let released = (id, InFlight::Released(Some(place)));
+                        return (qos == QoS::ExactlyOnce).then_some(released);
+                    };
                     InFlight::Published(Entry { message, qos, retain, replay: false, shared: 0, identifiers })
                 }
             };
@@ -179,5 +189,29 @@ fn trim(shared: &Shared, all: bool) {
                 .add(usize::try_from(removed.entries).unwrap_or(0)),
             Err(error) => tracing::warn!(%error, "a stream could not be held to its limits"),
         }
+    }
+}
+
+/// Removes what streams have left that nobody subscribes to any more, and long messages that no stream has any more.
+fn sweep(shared: &Shared) {
+    let broker = shared.broker.id;
+    let dropped = || block_on(shared.layers.run(async |tx| streams::sweep_dropped(&tx, broker, SWEPT).await));
+    let mut bodies = Some(Position::MIN);
+    let swept = loop {
+        match dropped() {
+            Ok(0) => break Ok(()),
+            Ok(_) => {}
+            Err(error) => break Err(error),
+        }
+    };
+    let swept = swept.and_then(|()| {
+        while let Some(from) = bodies {
+            let run = shared.layers.run(async |tx| streams::sweep_bodies(&tx, broker, from, SWEPT).await);
+            bodies = block_on(run)?.next;
+        }
+        Ok(())
+    });
+    if let Err(error) = swept {
+        tracing::warn!(%error, "what nobody needs any more stays in the store for now");
     }
 }

@@ -7,9 +7,10 @@ use millrace_layers::index::Indexed;
 use millrace_layers::streams::{StreamId, StreamRef};
 use millrace_mqtt::QoS;
 use millrace_mqtt::topic::Filter;
-use millrace_router::{Router, Subscription, Target};
+use millrace_router::{Receiver, Router, Subscription, Target};
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// The streams of a broker by filter.
 #[derive(Default)]
@@ -17,6 +18,49 @@ pub(crate) struct Streams {
     router: Router,
     /// What stands in the router for a filter, to know what goes.
     of_filter: Mutex<HashMap<Box<str>, Vec<StreamId>>>,
+    subscribers: RwLock<HashMap<StreamId, Arc<Subscribers>>>,
+    /// Streams of shared subscriptions.
+    groups: RwLock<HashMap<StreamId, Arc<KeptGroup>>>,
+}
+
+/// Who subscribes to a stream, online or not.
+#[derive(Debug, Default)]
+pub(crate) struct Subscribers {
+    count: AtomicU64,
+    /// Grows whenever somebody comes or goes.
+    changes: AtomicU64,
+}
+
+/// What one publish must find again before it may be left unstored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// Sessions that must have acknowledged it.
+    pub(crate) acknowledged: u32,
+    /// [`Kept::changes`] when it was handed to them.
+    pub(crate) changes: u64,
+}
+
+/// Subscribers of the streams of a publish up to which it may be left unstored: beyond, their number is not exact.
+const EXACT_MAX: u64 = 64;
+
+/// A shared subscription that has a stream.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct KeptGroup {
+    pub(crate) stream: StreamId,
+    pub(crate) name: Box<str>,
+    pub(crate) filter: Box<str>,
+}
+
+impl KeptGroup {
+    /// The number that stands for it in sessions; those of others are odd.
+    pub(crate) fn number(&self) -> u64 {
+        self.stream << 1
+    }
+
+    /// The stream of a group by its number; `None` for one without.
+    pub(crate) fn stream_of(number: u64) -> Option<StreamId> {
+        (number != 0 && number & 1 == 0).then_some(number >> 1)
+    }
 }
 
 /// The streams that keep a topic.
@@ -24,6 +68,33 @@ pub(crate) struct Streams {
 pub(crate) struct Kept {
     pub(crate) generation: u64,
     pub(crate) streams: Box<[StreamRef]>,
+    subscribers: Box<[Arc<Subscribers>]>,
+    /// Those of them that belong to shared subscriptions.
+    pub(crate) groups: Box<[Arc<KeptGroup>]>,
+}
+
+impl Kept {
+    /// Grows whenever somebody comes to one of the streams, or goes.
+    pub(crate) fn changes(&self) -> u64 {
+        self.subscribers.iter().map(|subscribers| subscribers.changes.load(Ordering::SeqCst)).sum()
+    }
+
+    /// Whether these receivers are all who subscribe to the streams: then nobody needs the message who does not have it, once they
+    /// have acknowledged it (P1).
+    pub(crate) fn wanted(&self, receivers: &[Receiver]) -> Option<Wanted> {
+        let changes = self.changes();
+        let all: u64 =
+            self.subscribers.iter().map(|subscribers| subscribers.count.load(Ordering::SeqCst)).sum();
+        let online: u64 = receivers.iter().map(|receiver| u64::from(receiver.kept)).sum();
+        let sessions = receivers.iter().filter(|receiver| receiver.kept > 0).count();
+        let is_exact = self.groups.is_empty() && all <= EXACT_MAX && all == online;
+        is_exact.then(|| Wanted { acknowledged: u32::try_from(sessions).unwrap_or(u32::MAX), changes })
+    }
+
+    /// The stream of a shared subscription among them.
+    pub(crate) fn group(&self, name: &str, filter: &str) -> Option<&Arc<KeptGroup>> {
+        self.groups.iter().find(|group| *group.name == *name && *group.filter == *filter)
+    }
 }
 
 impl Streams {
@@ -34,22 +105,60 @@ impl Streams {
     pub(crate) fn matches(&self, topic: &str) -> Kept {
         let snapshot = self.router.snapshot();
         let found = snapshot.matches(topic);
-        let streams = found
+        let streams: Box<[StreamRef]> = found
             .receivers
             .iter()
-            .map(|receiver| StreamRef { stream: stream(receiver.target), partition: 0 });
-        Kept { generation: snapshot.generation(), streams: streams.collect() }
+            .map(|receiver| StreamRef { stream: stream(receiver.target), partition: 0 })
+            .collect();
+        let of = self.subscribers.read().unwrap_or_else(PoisonError::into_inner);
+        let subscribers = streams.iter().filter_map(|stream| of.get(&stream.stream).cloned()).collect();
+        drop(of);
+        let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
+        let groups = streams.iter().filter_map(|stream| groups.get(&stream.stream).cloned()).collect();
+        Kept { generation: snapshot.generation(), streams, subscribers, groups }
     }
 
-    /// These are all the streams of a filter now.
-    pub(super) fn set(&self, filter: &str, streams: &[Indexed]) {
+    /// The group of a stream.
+    pub(crate) fn group(&self, stream: StreamId) -> Option<Arc<KeptGroup>> {
+        self.groups.read().unwrap_or_else(PoisonError::into_inner).get(&stream).cloned()
+    }
+
+    /// The group of this name that shares a filter.
+    pub(crate) fn group_of(&self, name: &str, filter: &str) -> Option<Arc<KeptGroup>> {
+        let of_filter = self.of_filter.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut streams = of_filter.get(filter)?.iter();
+        streams.find_map(|stream| self.group(*stream).filter(|group| *group.name == *name))
+    }
+
+    /// These are all the streams of a filter now, with the numbers of their subscribers.
+    pub(super) fn set(&self, filter: &str, streams: &[Indexed], subscribers: &[u64]) {
         let Some(parsed) = Filter::parse(filter) else { return };
         let new: Vec<StreamId> = streams.iter().map(|indexed| indexed.stream).collect();
         let mut of_filter = self.of_filter.lock().unwrap_or_else(PoisonError::into_inner);
         let old = of_filter.get(filter).map_or(&[][..], Vec::as_slice);
+        let mut counts = self.subscribers.write().unwrap_or_else(PoisonError::into_inner);
+        for (stream, count) in new.iter().zip(subscribers) {
+            let subscribers = counts.entry(*stream).or_default();
+            subscribers.count.store(*count, Ordering::SeqCst);
+            subscribers.changes.fetch_add(1, Ordering::SeqCst);
+        }
+        for stream in old.iter().filter(|stream| !new.contains(stream)) {
+            counts.remove(stream);
+        }
+        drop(counts);
         if old == new {
             return;
         }
+        let mut groups = self.groups.write().unwrap_or_else(PoisonError::into_inner);
+        for stream in old {
+            groups.remove(stream);
+        }
+        for indexed in streams.iter().filter(|indexed| !indexed.group.is_empty()) {
+            let name = String::from_utf8_lossy(&indexed.group).into();
+            let group = KeptGroup { stream: indexed.stream, name, filter: filter.into() };
+            groups.insert(indexed.stream, Arc::new(group));
+        }
+        drop(groups);
         self.router.edit(|edit| {
             for stream in old.iter().filter(|stream| !new.contains(stream)) {
                 edit.unsubscribe(parsed, target(*stream));
@@ -68,7 +177,14 @@ impl Streams {
 
 fn subscription(stream: StreamId) -> Subscription {
     let qos = QoS::AtLeastOnce;
-    Subscription { target: target(stream), qos, no_local: false, retain_as_published: false, identifier: 0 }
+    Subscription {
+        target: target(stream),
+        qos,
+        no_local: false,
+        retain_as_published: false,
+        kept: false,
+        identifier: 0,
+    }
 }
 
 /// A stream's id, which has 48 bits, as the router's kind of target.
@@ -95,17 +211,50 @@ mod tests {
             found
         };
         let (first, second) = ((1 << 48) - 1, 7);
-        streams.set("a/+", &[indexed("", first)]);
-        streams.set("a/b", &[indexed("", second), indexed("g", 9)]);
+        streams.set("a/+", &[indexed("", first)], &[1, 1]);
+        streams.set("a/b", &[indexed("", second), indexed("g", 9)], &[1, 1]);
         assert_eq!((found("a/b"), found("a/c"), found("b")), (vec![7, 9, first], vec![first], vec![]));
         let generation = streams.generation();
-        streams.set("a/+", &[indexed("", first)]);
+        streams.set("a/+", &[indexed("", first)], &[1, 1]);
         assert_eq!(streams.generation(), generation, "nothing changed");
-        streams.set("a/+", &[indexed("", 3)]);
-        streams.set("a/b", &[indexed("g", 9)]);
+        streams.set("a/+", &[indexed("", 3)], &[1, 1]);
+        streams.set("a/b", &[indexed("g", 9)], &[1, 1]);
         assert_eq!((found("a/b"), found("a/c")), (vec![3, 9], vec![3]));
-        streams.set("a/b", &[]);
-        streams.set("a/+", &[]);
+        let group = streams.group_of("g", "a/b").unwrap();
+        assert_eq!((group.stream, KeptGroup::stream_of(group.number())), (9, Some(9)));
+        assert_eq!(streams.matches("a/b").group("g", "a/b"), Some(&group));
+        assert_eq!(
+            (streams.group_of("h", "a/b"), KeptGroup::stream_of(7), KeptGroup::stream_of(0)),
+            (None, None, None)
+        );
+        streams.set("a/b", &[], &[1, 1]);
+        assert_eq!(streams.group(9), None);
+        streams.set("a/+", &[], &[1, 1]);
         assert!(found("a/b").is_empty() && streams.generation() > generation);
+    }
+
+    #[test]
+    fn a_message_is_wanted_by_nobody_else_only_when_all_subscribers_got_it() {
+        let streams = Streams::default();
+        let stream = [Indexed { group: "".into(), stream: 5 }];
+        let receiver = |slot, kept| {
+            let target = Target { core: 0, slot, generation: 1 };
+            let subscription = Subscription { target, kept, ..subscription(5) };
+            Receiver::from(&subscription)
+        };
+        streams.set("a", &stream, &[2]);
+        let kept = streams.matches("a");
+        assert_eq!(kept.wanted(&[receiver(1, true), receiver(2, false)]), None, "one is offline");
+        let wanted = kept.wanted(&[receiver(1, true), receiver(2, true), receiver(3, false)]).unwrap();
+        assert_eq!((wanted.acknowledged, wanted.changes), (2, kept.changes()));
+        // One comes and another goes.
+        streams.set("a", &stream, &[2]);
+        assert_ne!(wanted.changes, kept.changes());
+        streams.set("a", &stream, &[EXACT_MAX + 1]);
+        let all: Vec<Receiver> = (0..=EXACT_MAX as u32).map(|slot| receiver(slot, true)).collect();
+        assert_eq!(kept.wanted(&all), None, "their number may not be exact");
+        let shared = [Indexed { group: "g".into(), stream: 6 }];
+        streams.set("b", &shared, &[1]);
+        assert_eq!(streams.matches("b").wanted(&[receiver(1, true)]), None, "a group is not a session");
     }
 }

@@ -1,27 +1,33 @@
 //! What is due without anybody asking: wills after their delay, sessions whose time is over, and the connections that an
 //! earlier process left open.
 
-use millrace_layers::Error;
+use bytes::Bytes;
 use millrace_layers::due::{self, SHARDS};
 use millrace_layers::sessions::{self, SessionId};
-use millrace_layers::subscriptions;
+use millrace_layers::{Error, subscriptions};
+use millrace_storage::{TransactionOption, block_on};
 
-use super::apply::{Applied, Applier};
+use super::apply::Applier;
 use super::load::OWNER;
 use super::writer::Writer;
 
-/// Sessions that one transaction ends.
+/// Sessions that one transaction ends; fewer when they are too much for it.
 const SESSIONS: usize = 100;
 
 /// Does what is due now.
 pub(super) fn due(writer: &mut Writer<'_>) {
     let now_ms = writer.shared.clock.unix_now_ms();
     for shard in 0..SHARDS {
+        let mut sessions = SESSIONS;
         while is_due(writer, shard, now_ms) {
-            let swept = writer.transact(&async |applier| settle(applier, shard, now_ms).await);
+            let swept = writer.transact(&async |applier| settle(applier, shard, now_ms, sessions).await);
             match swept {
                 Ok((applied, stamp)) => writer.swept(applied, stamp),
-                Err(error) => return tracing::warn!(%error, "wills and expired sessions wait"),
+                Err(_) if sessions > 1 => sessions /= 2,
+                Err(error) => {
+                    tracing::warn!(%error, "a will or an expired session waits");
+                    break;
+                }
             }
         }
     }
@@ -29,12 +35,13 @@ pub(super) fn due(writer: &mut Writer<'_>) {
 
 fn is_due(writer: &Writer<'_>, shard: u8, now_ms: u64) -> bool {
     let next = writer.shared.layers.run(async |tx| due::next_due(&tx, shard).await);
-    millrace_storage::block_on(next).is_ok_and(|next| next.is_some_and(|at_ms| at_ms <= now_ms))
+    block_on(next).is_ok_and(|next| next.is_some_and(|at_ms| at_ms <= now_ms))
 }
 
-async fn settle(applier: &mut Applier<'_>, shard: u8, now_ms: u64) -> Result<(), Error> {
+async fn settle(applier: &mut Applier<'_>, shard: u8, now_ms: u64, sessions: usize) -> Result<(), Error> {
+    applier.tx.set_option(TransactionOption::Cleanup);
     let broker = applier.shared.broker.clone();
-    for due in due::take_due(applier.tx, shard, now_ms, SESSIONS).await? {
+    for due in due::take_due(applier.tx, shard, now_ms, sessions).await? {
         if due.broker != broker.id {
             continue;
         }
@@ -54,32 +61,50 @@ async fn settle(applier: &mut Applier<'_>, shard: u8, now_ms: u64) -> Result<(),
 
 /// Ends the connections that were open when an earlier process ended: their wills fire, and their sessions wait.
 pub(super) fn abandoned(writer: &mut Writer<'_>) {
+    let broker = writer.shared.broker.id;
+    let mut last: Option<Bytes> = None;
     loop {
-        let swept = writer.transact(&async |applier| {
-            let broker = applier.shared.broker.clone();
-            let now_ms = applier.shared.clock.unix_now_ms();
-            for session in sessions::of_owner(applier.tx, OWNER, None, SESSIONS).await? {
-                let before = subscriptions::list(applier.tx, session.id()).await?;
-                if let Some(will) = sessions::abandon(applier.tx, session.id(), OWNER, now_ms).await? {
-                    applier.will(&broker, &will).await?;
-                }
-                applier
-                    .note_changes(&broker, before.iter().map(|subscription| &*subscription.filter))
-                    .await?;
-                applier.applied.ended += 1;
+        let from = last.as_ref().map(|client| SessionId { broker, client });
+        let page = writer.shared.layers.run(async |tx| sessions::of_owner(&tx, OWNER, from, SESSIONS).await);
+        let clients: Vec<Bytes> = match block_on(page) {
+            Ok(page) => page.into_iter().map(|session| session.client).collect(),
+            Err(error) => {
+                return tracing::error!(%error, "sessions of an earlier run could not be read");
             }
-            Ok(())
-        });
-        match swept {
-            Ok((applied, stamp)) => {
-                let found = applied.ended;
-                // They are counted after this.
-                writer.swept(Applied { ended: 0, ..applied }, stamp);
-                if found < SESSIONS {
-                    return;
-                }
+        };
+        if clients.is_empty() {
+            return;
+        }
+        abandon(writer, &clients);
+        last = clients.last().cloned();
+    }
+}
+
+/// Together, or by halves when that is too much.
+fn abandon(writer: &mut Writer<'_>, clients: &[Bytes]) {
+    let swept = writer.transact(&async |applier| {
+        let broker = applier.shared.broker.clone();
+        let now_ms = applier.shared.clock.unix_now_ms();
+        for client in clients {
+            let id = SessionId { broker: broker.id, client };
+            let before = subscriptions::list(applier.tx, id).await?;
+            if let Some(will) = sessions::abandon(applier.tx, id, OWNER, now_ms).await? {
+                applier.will(&broker, &will).await?;
             }
-            Err(error) => return tracing::error!(%error, "sessions of an earlier run could not be ended"),
+            applier.note_changes(&broker, before.iter().map(|subscription| &*subscription.filter)).await?;
+        }
+        Ok(())
+    });
+    match swept {
+        // The sessions are counted after this.
+        Ok((applied, stamp)) => writer.swept(applied, stamp),
+        Err(_) if clients.len() > 1 => {
+            let (first, second) = clients.split_at(clients.len() / 2);
+            abandon(writer, first);
+            abandon(writer, second);
+        }
+        Err(error) => {
+            tracing::error!(%error, "the connection of a session of an earlier run could not be ended");
         }
     }
 }

@@ -8,10 +8,11 @@ use millrace_layers::{Error, Position};
 use millrace_storage::{Versionstamp, block_on};
 
 use super::apply::{Applied, Applier, Change, Outcome};
+use super::groups::Groups;
 use super::jobs::Reader;
 use super::queue::{Sized as _, Taken};
-use super::{Ack, Attached, Job, Publish, Read, Retain, Shared, Write, sweep};
-use crate::broker::Broker;
+use super::{Ack, Attached, Job, Publish, Read, Shared, Write, sweep};
+use crate::broker::{Broker, Routes};
 use crate::core::connection::ConnectionId;
 use crate::core::group_id;
 use crate::core::routes::RouteCache;
@@ -37,7 +38,7 @@ pub(super) fn run(shared: &Shared) {
         match shared.writes.take(TICK) {
             Taken::Work(jobs) => writer.write_all(jobs),
             Taken::Nothing => {}
-            Taken::Closed => return,
+            Taken::Closed => return writer.save_groups(),
         }
         writer.sweep();
     }
@@ -45,9 +46,14 @@ pub(super) fn run(shared: &Shared) {
 
 pub(super) struct Writer<'s> {
     pub(super) shared: &'s Shared,
-    routes: RouteCache,
+    pub(super) routes: RouteCache,
+    pub(super) groups: Groups,
     /// By core.
-    mail: Vec<Vec<Mail>>,
+    pub(super) mail: Vec<Vec<Mail>>,
+    /// Publishers whose messages are durable, by core.
+    stored: Vec<Vec<Ack>>,
+    /// Ends of connections that the store refused: they are tried again.
+    unleft: Vec<Job>,
     /// The last write was refused: what is said once need not be said for each.
     refused: bool,
     swept_at: u64,
@@ -55,8 +61,18 @@ pub(super) struct Writer<'s> {
 
 impl<'s> Writer<'s> {
     fn new(shared: &'s Shared) -> Self {
-        let mail = shared.mailboxes.iter().map(|_| Vec::new()).collect();
-        Self { shared, routes: RouteCache::default(), mail, refused: false, swept_at: 0 }
+        let mail: Vec<Vec<Mail>> = shared.mailboxes.iter().map(|_| Vec::new()).collect();
+        let stored = mail.iter().map(|_| Vec::new()).collect();
+        Self {
+            shared,
+            routes: RouteCache::default(),
+            groups: Groups::default(),
+            mail,
+            stored,
+            unleft: Vec::new(),
+            refused: false,
+            swept_at: 0,
+        }
     }
 
     fn write_all(&mut self, mut jobs: Vec<Job>) {
@@ -72,7 +88,7 @@ impl<'s> Writer<'s> {
 
     fn write(&mut self, mut batch: Vec<Job>) {
         // What was acknowledged by everybody meanwhile needs no place; marks need no transaction.
-        let result = if batch.iter().all(|job| matches!(job.write, Write::Mark { .. })) {
+        let result = if batch.iter().all(|job| matches!(job.write, Write::Mark { .. } | Write::Shared(_))) {
             Ok((
                 Applied { outcomes: batch.iter().map(|_| Outcome::Done).collect(), ..Applied::default() },
                 None,
@@ -141,8 +157,9 @@ impl<'s> Writer<'s> {
             if let Write::Publish(publish) = &job.write {
                 publish.message.set_place(None);
                 if publish.deliver && stored {
-                    self.deliver(&publish.routes.broker, &publish.message, publish.retain, publish.from);
+                    self.deliver(&publish.routes, &publish.message, publish.from);
                 }
+                self.hand_on_to_groups(publish);
                 if let Some(ack) = job.ack.filter(|_| stored) {
                     acks[usize::from(ack.connection.core)].push(ack);
                 }
@@ -154,20 +171,34 @@ impl<'s> Writer<'s> {
             }
         }
         for (core, acks) in acks.into_iter().enumerate().filter(|(_, acks)| !acks.is_empty()) {
-            self.mail[core].push(Mail::Stored { acks, stored: true });
+            self.stored[core] = acks;
         }
         self.send(stamp);
     }
 
+    fn hand_on_to_groups(&mut self, publish: &Publish) {
+        let Publish { message, routes, .. } = publish;
+        // A stream that has come meanwhile has it too.
+        if routes.kept.generation == routes.broker.streams.generation() {
+            if !routes.kept.groups.is_empty() {
+                self.hand_to_groups(routes, message);
+            }
+        } else {
+            let routes = self.routes.get(&routes.broker, message.topic());
+            self.hand_to_groups(&routes, message);
+        }
+    }
+
     /// Sets the places of messages, changes the filter index, and hands on the wills.
     fn settle(&mut self, mut applied: Applied, stamp: Option<Versionstamp>) -> Applied {
+        let stored = applied.appended.len();
         if let Some(stamp) = stamp {
             for (message, place) in applied.appended.drain(..) {
                 message.set_place(Some(Position::new(stamp, place).0));
             }
         }
-        for Change { broker, filter, streams } in applied.changes.drain(..) {
-            broker.streams.set(&filter, &streams);
+        for Change { broker, filter, streams, subscribers } in applied.changes.drain(..) {
+            broker.streams.set(&filter, &streams, &subscribers);
         }
         if !applied.touched.is_empty() {
             let mut touched = self.shared.touched.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -178,12 +209,16 @@ impl<'s> Writer<'s> {
         for (broker, will) in std::mem::take(&mut applied.wills) {
             will.set_place(None);
             broker.counters[self.mail.len()].wills.add(1);
-            let retain = if will.retain() { Retain::AtCommit } else { Retain::No };
-            self.deliver(&broker, &will, retain, None);
+            let routes = self.routes.get(&broker, will.topic());
+            self.deliver(&routes, &will, None);
+            self.hand_to_groups(&routes, &will);
         }
-        let sessions = &self.shared.broker.counters[self.mail.len()].sessions;
-        sessions.add(applied.began);
-        sessions.sub(applied.ended);
+        let counters = &self.shared.broker.counters[self.mail.len()];
+        counters.sessions.add(applied.began);
+        counters.sessions.sub(applied.ended);
+        counters.stored.add(stored);
+        counters.unstored.add(applied.settled);
+        counters.commits.add(usize::from(stamp.is_some()));
         applied
     }
 
@@ -200,30 +235,24 @@ impl<'s> Writer<'s> {
                 mailbox.deliver(mail, bytes);
             }
         }
+        // After what was handed on is in all mailboxes: a publisher's next message goes straight to its receivers.
+        for (mailbox, acks) in self.shared.mailboxes.iter().zip(&mut self.stored) {
+            if !acks.is_empty() {
+                mailbox.deliver(&mut vec![Mail::Stored { acks: std::mem::take(acks), stored: true }], 0);
+            }
+        }
         if let Some(stamp) = stamp {
             self.shared.through.store(stamp.version(), Ordering::Release);
         }
     }
 
-    /// Hands a committed message to the receivers that there are now.
-    fn deliver(
-        &mut self,
-        broker: &Arc<Broker>,
-        message: &Arc<Message>,
-        retain: Retain,
-        from: Option<ConnectionId>,
-    ) {
-        let gate = (retain == Retain::AtCommit).then(|| broker.retained_gate());
-        if gate.is_some() {
-            broker.retain(message);
-        }
-        let routes = self.routes.get(broker, message.topic());
-        drop(gate);
+    /// Hands a committed message to its receivers.
+    fn deliver(&mut self, routes: &Arc<Routes>, message: &Arc<Message>, from: Option<ConnectionId>) {
         for (core, _) in &routes.cores {
             let (routes, message) = (routes.clone(), message.clone());
             self.mail[usize::from(*core)].push(Mail::Publish { routes, message, from });
         }
-        for group in &routes.matched.groups {
+        for group in routes.live_groups(message) {
             let Some(receiver) = group.pick() else { continue };
             let (routes, message) = (routes.clone(), message.clone());
             let core = usize::from(receiver.target.core);
@@ -257,6 +286,16 @@ impl<'s> Writer<'s> {
                 let through = Position::end_of(self.shared.through.load(Ordering::Relaxed));
                 self.post(core, Mail::Marked { fence, through });
             }
+            (Write::Shared(shared), _) => self.shared(*shared),
+            (Write::Purge(purge), outcome) => {
+                let answer = match outcome {
+                    Outcome::Done => Ok(true),
+                    Outcome::Nothing => Ok(purge.was_online),
+                    _ => Err("the session cannot be removed from the store now".into()),
+                };
+                // Whoever asked may have stopped waiting.
+                let _ = purge.done.try_send(answer);
+            }
             (Write::Publish(_) | Write::Checkpoint(_) | Write::Detach(_), _) => {}
         }
     }
@@ -287,6 +326,10 @@ impl<'s> Writer<'s> {
                         self.post(ack.connection.core, Mail::Stored { acks: vec![ack], stored: false });
                     }
                 }
+                // Or its will would never fire, and it would never expire.
+                Write::Detach(detach) => {
+                    self.unleft.push(Job { write: Write::Detach(detach), ack: None });
+                }
                 write => self.answer(write, Outcome::Fenced),
             }
         }
@@ -297,7 +340,11 @@ impl<'s> Writer<'s> {
         let now_ms = self.shared.clock.now();
         if now_ms >= self.swept_at + TICK.as_millis() as u64 {
             self.swept_at = now_ms;
+            for job in std::mem::take(&mut self.unleft) {
+                self.write(vec![job]);
+            }
             sweep::due(self);
+            self.save_groups();
         }
     }
 }
@@ -332,7 +379,7 @@ fn batch_len(jobs: &[Job]) -> usize {
             return len;
         }
         index_changes |= match &job.write {
-            Write::Subscribe(_) | Write::Unsubscribe(_) => true,
+            Write::Subscribe(_) | Write::Unsubscribe(_) | Write::Purge(_) => true,
             Write::Attach(attach) => attach.clean || attach.expiry_s == 0,
             Write::Detach(detach) => detach.expiry_s == 0,
             _ => false,

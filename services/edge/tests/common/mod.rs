@@ -26,7 +26,8 @@ use millrace_mqtt::{
 };
 use millrace_storage::Database;
 
-/// Some test targets are the same files again, on a store: see Cargo.toml.
+/// Whether this is a test target on a store. `conformance_stored` and `hostile_stored` are links: what a client can see is the
+/// same with sessions in memory and in a store.
 pub(crate) const STORED: bool =
     matches!(env!("CARGO_CRATE_NAME").as_bytes(), [.., b'_', b's', b't', b'o', b'r', b'e', b'd']);
 

@@ -1,5 +1,23 @@
 //! What survives the process: edges one after the other on one store.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "also what several tests share may fail a test")]
+
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../hostile/tools.rs"]
+#[allow(dead_code, reason = "shared with the tests of hostile clients; a part is used here")]
+mod tools;
+
+mod full;
+mod history;
+mod inflight;
+mod order;
+mod qos2;
 mod retained;
+mod sessions;
+mod shared;
+mod slow;
+mod steps;
+mod store;
+mod takeover;
+mod wills;

@@ -160,7 +160,12 @@ impl Connection {
         let Some(outbox) = &mut session.outbox else { return Effect::None };
         match outbox.state(ack.packet_id) {
             //= [MQTT-4.3.2-3] v5
-            Some(State::Published(entry)) if entry.qos == QoS::AtLeastOnce => outbox.complete(ack.packet_id),
+            Some(State::Published(entry)) if entry.qos == QoS::AtLeastOnce => {
+                if session.is_stored && !entry.replay && entry.shared == 0 {
+                    entry.message.count_acknowledged();
+                }
+                outbox.complete(ack.packet_id);
+            }
             // It acknowledges what is not on its way: harmless, perhaps a repeat.
             None => return Effect::None,
             Some(_) => return self.close(ReasonCode::PROTOCOL_ERROR, "PUBACK for a QoS 2 message", out),

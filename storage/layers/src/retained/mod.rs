@@ -34,6 +34,14 @@ pub struct Retained {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bookmark(Bytes);
 
+impl Bookmark {
+    /// After the message of a topic, whether there is one or not: for those who know where a page ended only by its name.
+    #[must_use]
+    pub fn after(broker: BrokerId, topic: &[u8]) -> Self {
+        Self(after(blob(broker, topic).row.as_ref()))
+    }
+}
+
 /// Retained messages that match a filter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {

@@ -42,6 +42,18 @@ fn search(database: &Database, filter: &str, limit: usize) -> (Vec<String>, usiz
 }
 
 #[test]
+fn a_page_goes_on_after_a_topic_whether_it_has_a_message_or_not() {
+    let database = with(["a", "a/b", "b"].map(String::from));
+    for (topic, rest) in [("a", &["a/b", "b"][..]), ("a/a", &["a/b", "b"]), ("a/b", &["b"]), ("b", &[])] {
+        let from = Bookmark::after(BROKER, topic.as_bytes());
+        let tx = database.begin_unretried();
+        let page = block_on(all(&tx, BROKER, Some(&from), 10, Read::Snapshot)).unwrap();
+        let topics: Vec<_> = page.items.iter().map(|item| &item.topic[..]).collect();
+        assert_eq!(topics, rest.iter().map(|topic| topic.as_bytes()).collect::<Vec<_>>(), "{topic}");
+    }
+}
+
+#[test]
 fn filters_find_what_they_match() {
     let topics = ["a", "a/b", "a/b/c", "a/c", "/a", "a/", "a//b", "b", "$SYS/x", "$a", "%", "ab/c", "/"];
     let database = with(topics.map(String::from));

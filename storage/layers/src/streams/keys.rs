@@ -3,8 +3,12 @@
 use super::StreamId;
 use crate::{BrokerId, position::Position, tags, tuple::Key};
 
+pub(crate) fn streams(broker: BrokerId) -> Key {
+    Key::new(broker, tags::STREAM)
+}
+
 pub(crate) fn stream(broker: BrokerId, stream: StreamId) -> Key {
-    Key::new(broker, tags::STREAM).uint(stream)
+    streams(broker).uint(stream)
 }
 
 pub(crate) fn totals(broker: BrokerId, stream: StreamId) -> Key {
@@ -32,6 +36,11 @@ pub(crate) fn bodies(broker: BrokerId) -> Key {
 /// The chunks of a body.
 pub(crate) fn body(broker: BrokerId, position: Position) -> Key {
     bodies(broker).position(position)
+}
+
+/// How far a group has come with its stream.
+pub(crate) fn group(broker: BrokerId, stream: StreamId) -> Key {
+    Key::new(broker, tags::GROUP).uint(stream)
 }
 
 pub(crate) fn dropped(broker: BrokerId) -> Key {

@@ -8,6 +8,7 @@
 //! entries. They live as long as the last entry; see [`sweep_bodies`].
 
 mod append;
+mod group;
 pub(crate) mod keys;
 mod merge;
 mod read;
@@ -15,17 +16,20 @@ pub(crate) mod row;
 mod sweep;
 mod totals;
 mod trim;
+mod waiting;
 
 #[cfg(test)]
 mod tests;
 
 pub use append::{Publish, append};
+pub use group::{Progress, progress, set_progress};
 pub use read::{Batch, Entry, ReadLimit, Source, read};
-pub use row::{Missed, Stream, set_partitions, stream};
+pub use row::{Missed, Stream, list, set_partitions, stream};
 pub(crate) use sweep::drop_stream;
 pub use sweep::{Swept, sweep_bodies, sweep_dropped};
 pub use totals::{Totals, totals};
 pub use trim::{Span, Trimmed, trim, trim_by_age, trim_by_size};
+pub use waiting::{Waiting, waiting};
 
 /// The id of a stream within its broker. A filter that loses its last subscriber and gains one again has another stream.
 pub type StreamId = u64;

@@ -101,7 +101,7 @@ pub async fn read(
 
 /// Where each partition is read from. Trimmed entries are stepped over, not looked for: an engine may have to walk through
 /// what was cleared there.
-async fn open(
+pub(super) async fn open(
     tx: &Transaction,
     broker: BrokerId,
     sources: &[Source],

@@ -1,7 +1,7 @@
 //! What is known of a stream: whose it is, how many partitions it has, what was trimmed of it.
 
 use bytes::{Buf, BufMut, Bytes};
-use millrace_storage::{Read, Transaction};
+use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, after};
 
 use super::{StreamId, keys};
 use crate::{
@@ -10,6 +10,7 @@ use crate::{
     limits::{PARTITIONS_MAX, TRIM_STEPS_MAX},
     position::Position,
     rows,
+    tuple::Elements,
 };
 
 /// A stream.
@@ -119,6 +120,26 @@ pub async fn stream(
     tx.get(keys::stream(broker, stream), read).await?.map(Stream::decode).transpose()
 }
 
+/// Streams of a broker after `from`, in order of their ids, at most `limit`. A page may end early, an empty one is the end. A
+/// snapshot read: for inspection.
+///
+/// # Errors
+/// The store's.
+pub async fn list(
+    tx: &Transaction,
+    broker: BrokerId,
+    from: Option<StreamId>,
+    limit: usize,
+) -> Result<Vec<(StreamId, Stream)>> {
+    let prefix = keys::streams(broker);
+    let begin = from.map_or(prefix.children().begin, |from| after(keys::stream(broker, from).as_ref()));
+    let page = tx.range(KeyRange::new(begin, prefix.end()), RangeOptions::first(limit).snapshot()).await?;
+    let read = |row: millrace_storage::KeyValue| {
+        Ok((Elements::after(&prefix, &row.key)?.uint()?, Stream::decode(row.value)?))
+    };
+    page.items.into_iter().map(read).collect()
+}
+
 /// Gives a stream more partitions. When is decided by who measures.
 ///
 /// # Errors
@@ -131,7 +152,14 @@ pub async fn set_partitions(tx: &Transaction, broker: BrokerId, id: StreamId, pa
 
 #[cfg(test)]
 mod tests {
+    use millrace_storage::Database;
+
     use super::*;
+    use crate::{
+        sessions::fence,
+        subscriptions::{Options, subscribe},
+        testing::{BROKER, attached, id, request, run},
+    };
 
     fn at(version: u64) -> Position {
         Position::end_of(version)
@@ -169,5 +197,24 @@ mod tests {
         assert_eq!(stream.steps.len(), TRIM_STEPS_MAX);
         assert_eq!(stream.missed_since(Position::MIN).at_most, 100);
         assert_eq!(stream.missed_since(at(99)), Missed { at_least: 1, at_most: 1 });
+    }
+
+    #[test]
+    fn streams_are_listed_page_by_page() {
+        let database = Database::memory();
+        let epoch = attached(&database, "c", &request("pod", 1)).epoch;
+        for filter in ["a/+", "b", "$share/g/b"] {
+            run(&database, async |tx| {
+                let owned = fence(tx, id("c"), epoch).await?;
+                subscribe(&owned, filter.as_bytes(), Options::default()).await
+            });
+        }
+        let page = |from, limit| run(&database, async |tx| list(tx, BROKER, from, limit).await);
+        let mut all = page(None, 10);
+        let first = page(None, 2);
+        assert_eq!([first.clone(), page(first.last().map(|(id, _)| *id), 10)].concat(), all);
+        all.sort_by(|a, b| a.1.name.cmp(&b.1.name));
+        let names: Vec<_> = all.iter().map(|(_, stream)| &stream.name[..]).collect();
+        assert_eq!(names, [&b"$share/g/b"[..], b"a/+", b"b"]);
     }
 }

@@ -61,6 +61,7 @@ pub(crate) fn drop_stream(
 ) -> Result<()> {
     tx.clear(keys::stream(broker, stream))?;
     tx.clear(keys::totals(broker, stream))?;
+    tx.clear(keys::group(broker, stream))?;
     tx.set(keys::dropped(broker).uint(stream), Bytes::copy_from_slice(&[partitions]))?;
     Ok(())
 }

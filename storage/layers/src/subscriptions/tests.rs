@@ -6,7 +6,7 @@ use millrace_storage::{Database, Error as StoreError, Transaction, block_on};
 
 use super::*;
 use crate::{
-    Bucket, Error, index,
+    Bucket, Error, Position, index,
     limits::EXACT_COUNT_MAX,
     sessions::{Owned, fence},
     streams::{self, ReadLimit, Source},
@@ -283,8 +283,7 @@ fn what_a_dropped_stream_had_is_swept_piece_by_piece() {
     unsubscribed(&database, session, "a");
     let limit = ReadLimit { entries: 10, bytes: 1_000 };
     let sources = [Source { stream, since: 0 }];
-    let read =
-        async |tx: &Transaction| streams::read(tx, BROKER, &sources, crate::Position::MIN, limit).await;
+    let read = async |tx: &Transaction| streams::read(tx, BROKER, &sources, Position::MIN, limit).await;
     assert!(run(&database, read).entries.is_empty(), "nobody reads it any more");
     let sweep = || run(&database, async |tx| streams::sweep_dropped(tx, BROKER, 10).await);
     assert_eq!([sweep(), sweep(), sweep(), sweep()], [10, 10, 6, 0]);
@@ -313,4 +312,22 @@ fn nothing_is_kept_for_a_subscription_with_qos_0_until_it_asks_for_more() {
     assert!(wildcards(&database).0.is_empty());
     ask(0);
     assert!(unsubscribed(&database, &sessions[0], "a/+"));
+}
+
+#[test]
+fn the_progress_of_a_group_goes_with_its_stream() {
+    let database = Database::memory();
+    let sessions = sessions(&database, 1);
+    let stream = subscribed(&database, &sessions[0], "$share/g/a").stream;
+    let at = |version| Position::end_of(version);
+    let progress = streams::Progress { cursor: at(7), acknowledged: vec![at(9), at(11)] };
+    let set = || run(&database, async |tx| streams::set_progress(tx, BROKER, stream, &progress).await);
+    let get = || run(&database, async |tx| streams::progress(tx, BROKER, stream).await);
+    assert_eq!(get(), streams::Progress::default());
+    set();
+    assert_eq!(get(), progress);
+    unsubscribed(&database, &sessions[0], "$share/g/a");
+    assert_eq!(get(), streams::Progress::default());
+    set();
+    assert_eq!(get(), streams::Progress::default(), "nothing is written for a stream that is gone");
 }

@@ -23,6 +23,7 @@ pub(crate) fn run<T>(database: &Database, body: impl AsyncFn(&Transaction) -> Re
 }
 
 pub(crate) fn rows(database: &Database) -> Vec<KeyValue> {
+    #[allow(clippy::disallowed_methods)]
     let tx = database.begin_unretried();
     let page =
         block_on(tx.range(KeyRange::prefix([]), RangeOptions::first(usize::MAX).snapshot())).expect("a page");

@@ -68,7 +68,7 @@ impl Embedded {
 
     fn copy(&self, to: &Path) -> Result<(), RestoreError> {
         let folder = Folder::open(to)?;
-        let store = Store::open(&folder.tables(), self.cell.options())?;
+        let store = Store::open(&folder.tables(), self.cell.options(), 0)?;
         let (version, keys) = self.engine.snapshot();
         store.fill(version, &mut |sink| {
             let mut result = Ok(());

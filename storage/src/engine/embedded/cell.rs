@@ -13,8 +13,11 @@ use bytes::Bytes;
 use fjall::Snapshot;
 
 use super::{
+    check::batch,
+    counters::Counters,
     folder::{Folder, corrupt, refused},
     options::{DiskUse, Options},
+    space::{Room, Space},
     store::Store,
     watermark::Watermark,
 };
@@ -22,6 +25,7 @@ use crate::{
     engine::local::{Backend, Readiness, View, Write},
     error::{Error, OpenError},
     key::KeyRange,
+    stat::Stat,
     version::Version,
 };
 
@@ -31,6 +35,8 @@ pub(super) struct Cell {
     watermark: Watermark,
     /// The store was opened again and what it read back is not in tables yet.
     settling: AtomicBool,
+    space: Space,
+    counters: Counters,
     options: Options,
 }
 
@@ -49,35 +55,43 @@ struct Slot {
 
 impl Cell {
     pub(super) fn open(folder: Folder, options: Options) -> Result<Self, OpenError> {
-        let store = Store::open(&folder.tables(), &options)?;
         let watermark = Watermark::open(folder.path()).map_err(|error| refused(folder.path(), error))?;
+        let store = Store::open(&folder.tables(), &options, watermark.read())?;
         let version = store.version().map_err(|error| corrupt(folder.path(), error.to_string()))?;
-        check_watermark(&folder, version, watermark.read())?;
         let version = AtomicU64::new(version);
         let slot = RwLock::new(Slot { store: Some(store), opened: 0 });
         let shared = Arc::new(Shared { slot, folder });
-        Ok(Self { shared, version, watermark, settling: AtomicBool::new(false), options })
+        let (settling, space, counters) = Default::default();
+        Ok(Self { shared, version, watermark, settling, space, counters, options })
     }
 
-    fn check_space(&self) -> Result<(), Error> {
-        let free_bytes = (self.options.free_bytes)(self.shared.folder.path())
-            .map_err(|error| Error::Io(error.to_string()))?;
-        let reserve_bytes = self.options.disk_reserve_bytes;
-        if free_bytes < reserve_bytes { Err(Error::DiskFull { free_bytes, reserve_bytes }) } else { Ok(()) }
+    fn room(&self) -> Result<Room, Error> {
+        self.space.room(self.shared.folder.path(), &self.options)
     }
 
     fn state(&self, store: &Store) -> Readiness {
         if let Some(error) = store.failure() {
-            return Readiness::Failed(self.check_space().err().unwrap_or(error));
+            return Readiness::Failed(match self.room() {
+                Ok(Room::All) => error,
+                Ok(Room::Cleanup(full) | Room::None(full)) | Err(full) => full,
+            });
         }
-        if let Err(error) = self.check_space() {
-            return Readiness::Refuse(error);
-        }
+        let room = match self.room() {
+            Ok(Room::None(error)) | Err(error) => return Readiness::Refuse(error),
+            Ok(room) => room,
+        };
         if self.settling.load(Ordering::Relaxed) {
             self.settling.store(store.is_flushing(), Ordering::Relaxed);
         }
         let settling = self.settling.load(Ordering::Relaxed);
-        if settling || store.is_behind() { Readiness::Behind } else { Readiness::Ready }
+        match room {
+            _ if settling || store.is_behind() => Readiness::Behind,
+            Room::Cleanup(error) | Room::None(error) => match self.space.make_room(store, self.version()) {
+                Ok(()) => Readiness::Low(error),
+                Err(error) => Readiness::Failed(error),
+            },
+            Room::All => Readiness::Ready,
+        }
     }
 
     fn reopen(&self) -> Result<(), Error> {
@@ -85,11 +99,12 @@ impl Cell {
         // Two cannot have the files open, so the old one goes first.
         slot.store = None;
         slot.opened += 1;
-        let store = Store::open(&self.shared.folder.tables(), &self.options)
+        let store = Store::open(&self.shared.folder.tables(), &self.options, self.version())
             .map_err(|error| Error::Unavailable(error.to_string()))?;
         self.version.fetch_max(store.version()?, Ordering::Relaxed);
         store.start_flush()?;
         self.settling.store(true, Ordering::Relaxed);
+        self.counters.reopened.add(1);
         slot.store = Some(store);
         Ok(())
     }
@@ -103,17 +118,6 @@ impl Cell {
     pub(super) fn options(&self) -> &Options {
         &self.options
     }
-}
-
-fn check_watermark(folder: &Folder, found: Version, noted: Version) -> Result<(), OpenError> {
-    if found >= noted {
-        return Ok(());
-    }
-    let reason = format!(
-        "commits up to {noted} were acknowledged and only those up to {found} are there; restore a backup, or delete the \
-         file watermark to go on without them"
-    );
-    Err(corrupt(folder.path(), reason))
 }
 
 impl Shared {
@@ -149,15 +153,32 @@ impl Backend for Cell {
     }
 
     fn apply(&self, version: Version, writes: Vec<Write>) -> Result<(), Error> {
+        let journal_bytes = batch::bytes_of(&writes);
         self.shared.slot().store()?.apply(version, writes)?;
+        self.counters.syncs.add(1);
+        self.counters.journal_bytes.add(journal_bytes);
         self.version.store(version, Ordering::Relaxed);
         self.watermark.note(version);
+        self.space.wrote();
         Ok(())
+    }
+
+    fn stats(&self) -> Vec<Stat> {
+        if let Ok(store) = self.shared.slot().store() {
+            store.look(&self.counters);
+        }
+        if let Ok(disk) = self.disk_use() {
+            self.counters.disk_bytes.set(disk.used_bytes);
+            self.counters.free_bytes.set(disk.free_bytes);
+        }
+        self.counters.list()
     }
 
     fn recover(&self) -> Result<(), Error> {
         // As long as the disk takes nothing, the old store at least can be read.
-        self.check_space()?;
+        if let Room::None(error) = self.room()? {
+            return Err(error);
+        }
         self.shared.folder.probe().map_err(|error| Error::Io(error.to_string()))?;
         self.reopen()
     }

@@ -3,12 +3,19 @@
 //! Group commit: one thread takes what waits, checks it, writes one batch into fjall's journal, syncs it with one fdatasync,
 //! and only then makes it visible and acknowledges it. The journal and every table carry checksums (xxh3).
 //!
-//! Known limit: a cleared range costs the commit thread a read and a tombstone for each key that is there.
+//! Before fjall opens its files, `check` looks whether they are what was written: fjall repairs by cutting off. What is
+//! damaged inside a table is said when it is read.
+//!
+//! Known limits: a cleared range costs the commit thread a read and a tombstone for each key that is there. A merge that comes
+//! upon a damaged block fails, and so do writes for a moment, each time it is tried.
 
 mod backup;
 mod cell;
+mod check;
+mod counters;
 mod folder;
 mod options;
+mod space;
 mod store;
 mod watermark;
 
@@ -19,10 +26,11 @@ pub use options::{DiskUse, FreeBytes, Options};
 
 use crate::{
     database::Database,
-    engine::local::LocalEngine,
+    engine::{Engine, local::LocalEngine},
     error::{Error, OpenError},
     host::{Host, System},
     retry::RetryPolicy,
+    stat::Stat,
 };
 use cell::Cell;
 use folder::Folder;
@@ -57,6 +65,12 @@ impl Embedded {
     #[must_use]
     pub fn database_on(&self, host: Arc<dyn Host>, retry: RetryPolicy) -> Database {
         Database::new(self.engine.clone(), host, retry)
+    }
+
+    /// What the engine tells about itself, as [`Database::stats`].
+    #[must_use]
+    pub fn stats(&self) -> Vec<Stat> {
+        self.engine.stats()
     }
 
     /// What the folder takes and what is left.

@@ -8,10 +8,12 @@ pub struct Options {
     /// Memory for blocks of tables that were read. Default 64 MiB.
     pub cache_bytes: u64,
     /// Writes kept in memory before they become a table; up to five times as much is in memory when writes come faster
-    /// than tables are made. Default 64 MiB.
+    /// than tables are made. A folder keeps what it was made with. Default 64 MiB.
     pub memtable_bytes: u64,
-    /// Space that must be free on the disk for writes to be taken; what runs in the background needs some, too. Default
-    /// 256 MiB.
+    /// Space that must be free on the disk for all writes to be taken. Between it and a quarter of it only transactions that
+    /// make room are taken ([`crate::TransactionOption::Cleanup`]), below none. A merge writes new tables before the old ones
+    /// go: sixteen times `memtable_bytes` at worst. One that does not find that fails, loses nothing, and is tried again.
+    /// Default 256 MiB.
     pub disk_reserve_bytes: u64,
     /// Threads that make and merge tables. Default 2.
     pub background_threads: usize,

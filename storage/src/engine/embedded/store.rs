@@ -9,10 +9,13 @@ use std::{
 
 use bytes::Bytes;
 use fjall::{
-    Database, Keyspace, KeyspaceCreateOptions, LsmError, PersistMode, Readable, Snapshot, compaction::Leveled,
+    AbstractTree, Database, Keyspace, KeyspaceCreateOptions, LsmError, PersistMode, Readable, Snapshot,
+    compaction::Leveled,
 };
 
 use super::{
+    check::{Found, check, missing},
+    counters::Counters,
     folder::{corrupt, refused},
     options::Options,
 };
@@ -24,7 +27,7 @@ use crate::{
 };
 
 /// Where the version stands; behind all keys of users.
-const VERSION_KEY: &[u8] = b"\xff/version";
+pub(super) const VERSION_KEY: &[u8] = b"\xff/version";
 
 /// Tables that were not made from memory yet before fjall makes writers sleep (at four): commits wait before that, where
 /// they can see a failure.
@@ -32,7 +35,7 @@ const SEALED_MAX: usize = 2;
 
 /// New tables that are merged together. Twice fjall's default: what is cut from a stream soon need not be merged at all, and of 3
 /// million appends to 1000 streams each costs 4.2 instead of 5.4 microseconds. More would make reads merge more tables.
-const UNMERGED: u8 = 8;
+pub(super) const UNMERGED: u8 = 8;
 
 /// New tables that were not merged yet before fjall makes writers sleep (at 30).
 const UNMERGED_MAX: usize = 24;
@@ -43,13 +46,18 @@ pub(super) struct Store {
 }
 
 impl Store {
-    pub(super) fn open(tables: &Path, options: &Options) -> Result<Self, OpenError> {
-        // Damaged files can make it panic.
+    /// Opens the tables, which must have all up to the version `noted`.
+    pub(super) fn open(tables: &Path, options: &Options, noted: Version) -> Result<Self, OpenError> {
+        let folder = tables.parent().unwrap_or(tables);
+        let journals = check(tables, noted)?;
+        // Damaged tables can make it panic.
         let opened = catch_unwind(AssertUnwindSafe(|| Self::open_tables(tables, options)));
-        match opened {
-            Ok(opened) => opened.map_err(|error| open_error(tables, error)),
-            Err(_) => Err(corrupt(tables, "its tables or journals cannot be read")),
-        }
+        let store = match opened {
+            Ok(opened) => opened.map_err(|error| open_error(folder, error))?,
+            Err(_) => return Err(corrupt(folder, "its tables cannot be read")),
+        };
+        store.check_versions(&journals, noted).map_err(|reason| corrupt(folder, reason))?;
+        Ok(store)
     }
 
     fn open_tables(tables: &Path, options: &Options) -> fjall::Result<Self> {
@@ -67,17 +75,30 @@ impl Store {
         Ok(Self { database, keys })
     }
 
+    /// Checks that no version is missing: between tables and journals, and at the end.
+    fn check_versions(&self, journals: &Found, noted: Version) -> Result<(), String> {
+        if let Some((sequence, version)) = journals.first
+            && self.keys.tree.get_highest_persisted_seqno().is_none_or(|persisted| persisted < sequence)
+        {
+            // No table has anything of the journals yet.
+            let before = self.keys.tree.get(VERSION_KEY, sequence);
+            let before = before.map_err(|error| reason_of(&error.into()))?;
+            let before = version_of(before.as_deref()).map_err(|error| error.to_string())?;
+            if version > before + 1 {
+                return Err(format!("commits {} to {} are missing: a journal is", before + 1, version - 1));
+            }
+        }
+        let found = self.version().map_err(|error| error.to_string())?;
+        let expected = noted.max(journals.version);
+        if found >= expected { Ok(()) } else { Err(missing(expected, found)) }
+    }
+
     pub(super) fn snapshot(&self) -> Snapshot {
         self.database.snapshot()
     }
 
     pub(super) fn version(&self) -> Result<Version, Error> {
-        let stored = self.get(&self.snapshot(), VERSION_KEY)?;
-        match stored.map(|bytes| <[u8; 8]>::try_from(&*bytes)) {
-            None => Ok(0),
-            Some(Ok(bytes)) => Ok(Version::from_be_bytes(bytes)),
-            Some(Err(_)) => Err(Error::Corrupt("the version has not eight bytes".into())),
-        }
+        version_of(self.get(&self.snapshot(), VERSION_KEY)?.as_deref())
     }
 
     pub(super) fn get(&self, snapshot: &Snapshot, key: &[u8]) -> Result<Option<Bytes>, Error> {
@@ -139,12 +160,49 @@ impl Store {
         self.keys.rotate_memtable().map(drop).map_err(|error| error_of(&error))
     }
 
+    /// Starts to make a table, even if there is nothing new to write into one.
+    pub(super) fn make_table(&self, version: Version) -> Result<(), Error> {
+        if self.keys.rotate_memtable().map_err(|error| error_of(&error))? {
+            return Ok(());
+        }
+        let version = Bytes::copy_from_slice(&version.to_be_bytes());
+        self.keys.insert(VERSION_KEY, version).map_err(|error| error_of(&error))?;
+        self.start_flush()
+    }
+
+    /// Whether tables are being made or merged.
+    pub(super) fn is_working(&self) -> bool {
+        self.is_flushing() || self.database.active_compactions() > 0
+    }
+
     pub(super) fn is_flushing(&self) -> bool {
         self.keys.sealed_memtable_count() > 0
     }
 
+    /// How it stands.
+    pub(super) fn look(&self, counters: &Counters) {
+        let micros = self.database.time_compacting().as_micros();
+        counters.memory_bytes.set(self.database.write_buffer_size());
+        counters.flushes.set(self.keys.sealed_memtable_count() as u64);
+        counters.journals.set(self.database.journal_count() as u64);
+        counters.cache_bytes.set(self.database.cache_size());
+        counters.tables.set(self.keys.table_count() as u64);
+        counters.unmerged.set(self.keys.l0_table_count() as u64);
+        counters.merging.set(self.database.active_compactions() as u64);
+        counters.merges.set(self.database.compactions_completed() as u64);
+        counters.merge_micros.set(u64::try_from(micros).unwrap_or(u64::MAX));
+    }
+
     pub(super) fn disk_space(&self) -> Result<u64, Error> {
         self.database.disk_space().map_err(|error| error_of(&error))
+    }
+}
+
+fn version_of(stored: Option<&[u8]>) -> Result<Version, Error> {
+    match stored.map(<[u8; 8]>::try_from) {
+        None => Ok(0),
+        Some(Ok(bytes)) => Ok(Version::from_be_bytes(bytes)),
+        Some(Err(_)) => Err(Error::Corrupt("the version has not eight bytes".into())),
     }
 }
 
@@ -156,7 +214,7 @@ fn error_of(error: &fjall::Error) -> Error {
     match error {
         fjall::Error::Io(error) | fjall::Error::Storage(LsmError::Io(error)) => Error::Io(error.to_string()),
         fjall::Error::Poisoned => Error::Io("an earlier write or sync failed".into()),
-        other => Error::Corrupt(other.to_string()),
+        other => Error::Corrupt(reason_of(other)),
     }
 }
 
@@ -164,11 +222,23 @@ fn open_error(path: &Path, error: fjall::Error) -> OpenError {
     match error {
         fjall::Error::Locked => OpenError::Locked(path.into()),
         fjall::Error::Io(error) | fjall::Error::Storage(LsmError::Io(error)) => match error.kind() {
-            ErrorKind::NotFound | ErrorKind::UnexpectedEof | ErrorKind::InvalidData => {
-                corrupt(path, error.to_string())
-            }
+            ErrorKind::NotFound
+            | ErrorKind::UnexpectedEof
+            | ErrorKind::InvalidData
+            | ErrorKind::InvalidInput => corrupt(path, format!("its tables cannot be read: {error}")),
             _ => refused(path, error),
         },
-        other => corrupt(path, other.to_string()),
+        other => corrupt(path, reason_of(&other)),
+    }
+}
+
+/// What is wrong, where fjall's own words say little.
+fn reason_of(error: &fjall::Error) -> String {
+    match error {
+        fjall::Error::Storage(LsmError::ChecksumMismatch { .. }) => {
+            "a part of a table is not what was written".into()
+        }
+        fjall::Error::Storage(LsmError::Unrecoverable) => "a table is missing, or damaged at its end".into(),
+        other => format!("its tables cannot be read: {other}"),
     }
 }

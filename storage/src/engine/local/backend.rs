@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::{error::Error, key::KeyRange, version::Version};
+use crate::{error::Error, key::KeyRange, stat::Stat, version::Version};
 
 /// One key of a group of commits, as it is after the group.
 pub(crate) struct Write {
@@ -17,6 +17,8 @@ pub(crate) enum Readiness {
     Ready,
     /// It does in a moment: it has to catch up.
     Behind,
+    /// It takes only what makes room.
+    Low(Error),
     /// It refuses all that writes, for as long as it says so.
     Refuse(Error),
     /// It failed and must recover.
@@ -42,6 +44,11 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Makes the writes, whose keys are distinct, durable together, then visible to new views. After an error it is unknown
     /// whether they are, and the backend must recover.
     fn apply(&self, version: Version, writes: Vec<Write>) -> Result<(), Error>;
+
+    /// What it tells about itself.
+    fn stats(&self) -> Vec<Stat> {
+        Vec::new()
+    }
 
     /// Tries to work again after a failure. Views from before may answer [`Error::TooOld`] afterwards.
     fn recover(&self) -> Result<(), Error> {

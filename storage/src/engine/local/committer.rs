@@ -9,19 +9,17 @@ use std::{
 use super::{
     Shared,
     backend::{Backend, Readiness},
-    emptied::Emptied,
+    counters::{Written, micros},
     overlay::{Known, Overlay},
-    queue::Queue,
     request::Request,
 };
 use crate::{
-    completion::Completion,
     error::Error,
     host::instant,
-    version::{Committed, Version, Versionstamp},
+    version::{Version, Versionstamp},
 };
 
-/// Time between two attempts to recover from a failure.
+/// Time between two attempts to recover from a failure, and two looks whether there is room again.
 const RECOVER_EVERY: Duration = Duration::from_secs(1);
 
 /// Time to wait for a backend that is behind before it is asked again.
@@ -34,6 +32,8 @@ pub(super) struct Committer<B: Backend> {
     version: Version,
     /// Why nothing can be committed until the backend has recovered.
     failure: Option<Failure>,
+    /// The backend did not take everything: it is asked again although nothing comes, for it may do something about it.
+    short: bool,
 }
 
 struct Failure {
@@ -42,22 +42,19 @@ struct Failure {
     retry_at: Instant,
 }
 
-/// A transaction of a group that is not in conflict.
-type Accepted = (Versionstamp, Completion);
-
 impl<B: Backend> Committer<B> {
     pub(super) fn new(shared: Arc<Shared<B>>) -> Self {
         let version = shared.snapshots.current().version;
-        Self { shared, known: Known::new(version), version, failure: None }
+        Self { shared, known: Known::new(version), version, failure: None, short: false }
     }
 
     pub(super) fn run(mut self) {
         let shared = self.shared.clone();
-        let _end = End(&shared.queue);
-        while let Some(group) = shared.queue.group(self.failure.is_some().then_some(RECOVER_EVERY)) {
+        let _end = End(&shared);
+        while let Some(group) = shared.queue.group(self.patience()) {
             match &self.failure {
                 Some(failure) => {
-                    refuse(group, &failure.error);
+                    shared.refuse(group, &failure.error);
                     if instant() >= failure.retry_at {
                         self.recover();
                     }
@@ -67,52 +64,107 @@ impl<B: Backend> Committer<B> {
         }
     }
 
+    /// How long to wait for transactions; `None` when there is nothing else to do.
+    fn patience(&self) -> Option<Duration> {
+        (self.short || self.failure.is_some()).then_some(RECOVER_EVERY)
+    }
+
     /// Commits a group once the backend is ready for it.
     fn take(&mut self, group: Vec<Request>) {
+        let mut stalled = false;
         loop {
-            match self.shared.backend.readiness() {
+            let readiness = self.shared.backend.readiness();
+            self.short = matches!(readiness, Readiness::Low(_) | Readiness::Refuse(_));
+            match readiness {
+                Readiness::Ready if group.is_empty() => return,
                 Readiness::Ready => return self.commit(group),
-                Readiness::Behind => self.shared.queue.gather(BEHIND_PAUSE),
-                Readiness::Refuse(error) => return refuse(group, &error),
+                Readiness::Behind => {
+                    self.shared.counters.stalls.add(u64::from(!stalled));
+                    stalled = true;
+                    self.wait_for_backend();
+                }
+                Readiness::Low(error) => {
+                    let (cleanups, rest): (Vec<_>, _) =
+                        group.into_iter().partition(|request| request.cleanup);
+                    self.shared.refuse(rest, &error);
+                    if cleanups.is_empty() {
+                        // What is merged meanwhile goes once nothing reads it: a state in use keeps its tables.
+                        self.publish();
+                        return;
+                    }
+                    return self.commit(cleanups);
+                }
+                Readiness::Refuse(error) => return self.shared.refuse(group, &error),
                 Readiness::Failed(error) => {
-                    refuse(group, &error);
+                    self.shared.refuse(group, &error);
                     return self.fail(error);
                 }
             }
         }
     }
 
+    fn wait_for_backend(&mut self) {
+        let began = instant();
+        self.shared.queue.gather(BEHIND_PAUSE);
+        self.shared.counters.stall_micros.add(micros(began.elapsed()));
+    }
+
     fn commit(&mut self, group: Vec<Request>) {
+        let began = instant();
         self.version += 1;
         let mut accepted = Vec::with_capacity(group.len());
         let snapshot = self.shared.snapshots.current();
         let mut overlay = Overlay::new(&snapshot.view, self.version);
         let mut group = group.into_iter();
         while let Some(request) = group.next() {
+            if let Err(error) = self.known.check(&request) {
+                self.shared.refuse([request], &error);
+                continue;
+            }
+            // A group is never larger than its places.
+            let place = u16::try_from(accepted.len()).unwrap_or(u16::MAX);
+            let stamp = Versionstamp::new(self.version, place);
+            accepted.push((stamp, request.done));
+            self.known.wrote(self.version, &request.write_conflicts);
             // A transaction that failed to be laid over may have left something: then none of the group is written.
-            if let Err(error) = add(&mut self.known, self.version, &mut overlay, request, &mut accepted) {
-                self.known.emptied = Emptied::default();
-                refuse(group, &error);
-                return tell(accepted, &Err(error));
+            if let Err(error) = overlay.add(request.mutations, stamp, &mut self.known) {
+                self.known.undo();
+                // Versions have no gaps: the next group gets this one.
+                self.version -= 1;
+                self.shared.refuse(group, &error);
+                return self.shared.tell(accepted, &Err(error));
             }
         }
         let writes = overlay.into_writes();
         drop(snapshot);
+        if accepted.is_empty() {
+            // All were in conflict: nothing to sync.
+            self.version -= 1;
+            return;
+        }
+        let written = Written::of(&writes, accepted.len());
         match self.shared.backend.apply(self.version, writes) {
             Ok(()) => {
-                let oldest = self.shared.snapshots.publish(self.version, self.shared.backend.view());
-                self.known.resolver.forget_until(oldest);
-                tell(accepted, &Ok(()));
+                self.publish();
+                self.shared.counters.committed(&written, began.elapsed());
+                self.shared.tell(accepted, &Ok(()));
             }
             Err(error) => {
-                tell(accepted, &Err(Error::CommitUnknown));
+                self.shared.tell(accepted, &Err(Error::CommitUnknown));
                 self.fail(error);
             }
         }
     }
 
+    /// Lets new readers read what the backend has.
+    fn publish(&mut self) {
+        let oldest = self.shared.snapshots.publish(self.version, self.shared.backend.view());
+        self.known.resolver.forget_until(oldest);
+    }
+
     fn fail(&mut self, error: Error) {
         tracing::error!(%error, "the store failed: writes are refused until it has recovered");
+        self.shared.counters.failures.add(1);
         self.fail_again(error);
     }
 
@@ -125,7 +177,8 @@ impl<B: Backend> Committer<B> {
             Ok(()) => {
                 tracing::info!("the store has recovered: writes are taken again");
                 self.failure = None;
-                self.version = self.version.max(self.shared.backend.version());
+                // The last one that was given out may not be there. Nobody was told of it.
+                self.version = self.shared.backend.version();
                 // What was read before may have been read through what is closed now.
                 self.known = Known::new(self.version);
                 self.shared.snapshots.publish(self.version, self.shared.backend.view());
@@ -136,47 +189,11 @@ impl<B: Backend> Committer<B> {
 }
 
 /// Closes the queue however the thread ends: nobody shall wait for a thread that is gone.
-struct End<'a>(&'a Queue);
+struct End<'a, B: Backend>(&'a Shared<B>);
 
-impl Drop for End<'_> {
+impl<B: Backend> Drop for End<'_, B> {
     fn drop(&mut self) {
-        self.0.close();
-        refuse(self.0.take_all(), &Error::Closed);
-    }
-}
-
-fn add<V: super::View>(
-    known: &mut Known,
-    version: Version,
-    overlay: &mut Overlay<'_, V>,
-    request: Request,
-    accepted: &mut Vec<Accepted>,
-) -> Result<(), Error> {
-    let checked =
-        request.base.as_ref().map_or(Ok(()), |base| known.resolver.check(base.version, &request.reads));
-    if let Err(error) = checked {
-        request.done.complete(Err(error));
-        return Ok(());
-    }
-    // A group is never larger than its places.
-    let place = u16::try_from(accepted.len()).unwrap_or(u16::MAX);
-    let stamp = Versionstamp::new(version, place);
-    accepted.push((stamp, request.done));
-    for range in &request.write_conflicts {
-        known.resolver.wrote_range(version, range);
-    }
-    overlay.add(request.mutations, stamp, known)
-}
-
-fn tell(accepted: Vec<Accepted>, result: &Result<(), Error>) {
-    for (stamp, done) in accepted {
-        let committed = Committed { versionstamp: Some(stamp) };
-        done.complete(result.clone().map(|()| committed));
-    }
-}
-
-fn refuse(group: impl IntoIterator<Item = Request>, error: &Error) {
-    for request in group {
-        request.done.complete(Err(error.clone()));
+        self.0.queue.close();
+        self.0.refuse(self.0.queue.take_all(), &Error::Closed);
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     error::Error,
     key::KeyRange,
     limits::PAGE_BYTES_MAX,
-    transaction::{KeyValue, Page, RangeOptions},
+    read::{KeyValue, Page, RangeOptions},
 };
 
 /// Own writes of a range that were taken out of the buffer, so that no lock is held while the store is read.

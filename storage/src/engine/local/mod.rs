@@ -4,6 +4,7 @@
 mod backend;
 mod buffer;
 mod committer;
+mod counters;
 mod emptied;
 mod merge;
 mod overlay;
@@ -12,6 +13,7 @@ mod range_set;
 mod request;
 mod resolver;
 mod snapshots;
+mod sums;
 #[cfg(test)]
 mod tests;
 mod transaction;
@@ -24,13 +26,18 @@ use std::{
 
 pub(crate) use backend::{Backend, Readiness, View, Write};
 use committer::Committer;
+use counters::Counters;
 use queue::Queue;
+use request::Request;
 use snapshots::Snapshots;
 use transaction::LocalTransaction;
 
 use crate::{
+    completion::Completion,
     engine::{Engine, EngineTransaction},
-    version::Version,
+    error::Error,
+    stat::Stat,
+    version::{Committed, Version, Versionstamp},
 };
 
 /// An engine over a backend. Its thread ends, after all that waits, when this is dropped.
@@ -43,13 +50,38 @@ struct Shared<B: Backend> {
     backend: Arc<B>,
     snapshots: Snapshots<B::View>,
     queue: Queue,
+    counters: Counters,
+}
+
+/// A transaction of a group that is not in conflict.
+type Accepted = (Versionstamp, Completion);
+
+impl<B: Backend> Shared<B> {
+    fn tell(&self, accepted: Vec<Accepted>, result: &Result<(), Error>) {
+        if let Err(error) = result {
+            self.counters.refused(error).add(accepted.len() as u64);
+        }
+        for (stamp, done) in accepted {
+            let committed = Committed { versionstamp: Some(stamp) };
+            done.complete(result.clone().map(|()| committed));
+        }
+    }
+
+    fn refuse(&self, group: impl IntoIterator<Item = Request>, error: &Error) {
+        let count = self.counters.refused(error);
+        for request in group {
+            count.add(1);
+            request.done.complete(Err(error.clone()));
+        }
+    }
 }
 
 impl<B: Backend> LocalEngine<B> {
     /// Starts the commit thread.
     pub(crate) fn start(backend: Arc<B>) -> io::Result<Self> {
         let snapshots = Snapshots::new(backend.version(), backend.view());
-        let shared = Arc::new(Shared { backend, snapshots, queue: Queue::default() });
+        let shared =
+            Arc::new(Shared { backend, snapshots, queue: Queue::default(), counters: Counters::default() });
         let committer = Committer::new(shared.clone());
         let thread = thread::Builder::new().name("store-commit".into()).spawn(move || committer.run())?;
         Ok(Self { shared, thread: Some(thread) })
@@ -65,6 +97,15 @@ impl<B: Backend> LocalEngine<B> {
 impl<B: Backend> Engine for LocalEngine<B> {
     fn begin(&self) -> Box<dyn EngineTransaction> {
         Box::new(LocalTransaction::new(self.shared.clone()))
+    }
+
+    fn stats(&self) -> Vec<Stat> {
+        let (count, bytes) = self.shared.queue.waiting();
+        self.shared.counters.waiting.set(count as u64);
+        self.shared.counters.waiting_bytes.set(bytes as u64);
+        let mut stats = self.shared.counters.list();
+        stats.extend(self.shared.backend.stats());
+        stats
     }
 }
 

@@ -8,8 +8,9 @@ use super::{
     backend::{View, Write},
     buffer::add,
     emptied::Emptied,
-    request::Mutation,
+    request::{Mutation, Request},
     resolver::Resolver,
+    sums::Sums,
 };
 use crate::{
     error::Error,
@@ -21,11 +22,29 @@ use crate::{
 pub(super) struct Known {
     pub(super) resolver: Resolver,
     pub(super) emptied: Emptied,
+    sums: Sums,
 }
 
 impl Known {
     pub(super) fn new(version: Version) -> Self {
-        Self { resolver: Resolver::new(version), emptied: Emptied::default() }
+        Self { resolver: Resolver::new(version), emptied: Emptied::default(), sums: Sums::default() }
+    }
+
+    /// Forgets what a group that is not written left.
+    pub(super) fn undo(&mut self) {
+        (self.emptied, self.sums) = Default::default();
+    }
+
+    /// Checks that nothing that a transaction read was written since.
+    pub(super) fn check(&self, request: &Request) -> Result<(), Error> {
+        request.base.as_ref().map_or(Ok(()), |base| self.resolver.check(base.version, &request.reads))
+    }
+
+    /// Remembers what counts as written.
+    pub(super) fn wrote(&mut self, version: Version, ranges: &[KeyRange]) {
+        for range in ranges {
+            self.resolver.wrote_range(version, range);
+        }
     }
 
     fn wrote_key(&mut self, version: Version, key: &Bytes) {
@@ -63,11 +82,17 @@ impl<'a, V: View> Overlay<'a, V> {
                 Mutation::Set(key, value) => self.write(key, Some(value), known),
                 Mutation::Clear(key) => self.write(key, None, known),
                 Mutation::Add(key, addend) => {
-                    let sum = add(self.get(&key)?, addend);
-                    self.write(key, Some(sum), known);
+                    let sum = match known.sums.get(&key) {
+                        Some(sum) => add(Some(sum), addend),
+                        None => add(self.get(&key)?, addend),
+                    };
+                    known.wrote_key(self.version, &key);
+                    known.sums.added(key.clone(), sum.clone());
+                    self.keys.insert(key, Some(sum));
                 }
                 Mutation::ClearRange(range) => {
                     known.resolver.wrote_range(self.version, &range);
+                    known.sums.cleared(&range);
                     self.clear_range(&range, &mut known.emptied)?;
                     known.emptied.cleared(range);
                 }
@@ -87,6 +112,7 @@ impl<'a, V: View> Overlay<'a, V> {
 
     fn write(&mut self, key: Bytes, value: Option<Bytes>, known: &mut Known) {
         known.wrote_key(self.version, &key);
+        known.sums.wrote(&key);
         self.keys.insert(key, value);
     }
 
@@ -115,7 +141,9 @@ impl<'a, V: View> Overlay<'a, V> {
         Ok(())
     }
 
-    pub(super) fn into_writes(self) -> Vec<Write> {
+    pub(super) fn into_writes(mut self) -> Vec<Write> {
+        // In order, the next one goes where the last one went, and memory is found in caches.
+        self.appended.sort_unstable();
         let appended = self.appended.into_iter().map(|(key, value)| Write { key, value: Some(value) });
         let keys = self.keys.into_iter().map(|(key, value)| Write { key, value });
         let mut writes = Vec::with_capacity(appended.len() + keys.len());

@@ -36,13 +36,17 @@ struct State {
 
 impl Queue {
     /// Hands a transaction over, or tells it at once why not.
-    pub(super) fn push(&self, request: Request) {
+    ///
+    /// # Errors
+    /// What it was told.
+    pub(super) fn push(&self, request: Request) -> Result<(), Error> {
         let mut state = self.lock();
         let full = state.bytes >= WAITING_BYTES_MAX || state.waiting.len() >= WAITING_MAX;
         if full || state.closed {
             let error = if state.closed { Error::Closed } else { Error::Busy };
             drop(state);
-            return request.done.complete(Err(error));
+            request.done.complete(Err(error.clone()));
+            return Err(error);
         }
         state.bytes += request.bytes;
         state.waiting.push(request);
@@ -51,6 +55,13 @@ impl Queue {
         if first {
             self.arrived.notify_one();
         }
+        Ok(())
+    }
+
+    /// Transactions that wait, and bytes of their writes.
+    pub(super) fn waiting(&self) -> (usize, usize) {
+        let state = self.lock();
+        (state.waiting.len(), state.bytes)
     }
 
     /// The next group. Empty when nothing came for `patience`; `None` after the end.

@@ -19,6 +19,8 @@ pub(super) struct Request {
     /// What counts as written beside the mutations.
     pub(super) write_conflicts: Vec<KeyRange>,
     pub(super) mutations: Vec<Mutation>,
+    /// Whether it makes room.
+    pub(super) cleanup: bool,
     /// Bytes of the mutations.
     pub(super) bytes: usize,
     pub(super) done: Completion,
@@ -49,6 +51,13 @@ impl Mutation {
             Self::SetStamped(stamped) => stamped.template.len() + stamped.value.len(),
         }
     }
+}
+
+/// Whether changes delete something, and beside that only count.
+pub(super) fn only_deletes(mutations: &[Mutation]) -> bool {
+    let deletes = |mutation: &Mutation| matches!(mutation, Mutation::Clear(_) | Mutation::ClearRange(_));
+    mutations.iter().any(deletes)
+        && mutations.iter().all(|mutation| deletes(mutation) || matches!(mutation, Mutation::Add(..)))
 }
 
 /// A key that gets the commit's versionstamp.

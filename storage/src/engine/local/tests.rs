@@ -100,8 +100,13 @@ fn start() -> (Arc<Gate>, Database) {
     (gate, Database::new(engine, Arc::new(System::new()), RetryPolicy::default()))
 }
 
+#[allow(clippy::disallowed_methods)]
+fn begin(database: &Database) -> Transaction {
+    database.begin_unretried()
+}
+
 fn writer(database: &Database, bytes: usize) -> Transaction {
-    let transaction = database.begin_unretried();
+    let transaction = begin(database);
     transaction.set_versionstamped_key("k", [0; 2], "", vec![0; bytes]).unwrap();
     transaction
 }
@@ -144,7 +149,7 @@ fn after_a_failure_writes_are_refused_until_it_recovered() {
     gate.change(|state| state.broken = true);
     assert_eq!(block_on(writer(&database, 1).commit()), Err(Error::CommitUnknown));
     assert_eq!(block_on(writer(&database, 1).commit()), Err(Error::Io("broken".into())));
-    let old = database.begin_unretried();
+    let old = begin(&database);
     assert_eq!(block_on(old.get("k", Default::default())), Ok(None), "reads go on");
     gate.change(|state| state.broken = false);
     let clock = System::new();

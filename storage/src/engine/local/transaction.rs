@@ -9,7 +9,7 @@ use super::{
     backend::{Backend, View},
     buffer::{Buffer, Op, add},
     merge::{self, Layer},
-    request::{Base, Mutation, Request, Stamped},
+    request::{self, Base, Mutation, Request, Stamped},
     snapshots::Snapshot,
 };
 use crate::{
@@ -17,8 +17,9 @@ use crate::{
     engine::EngineTransaction,
     error::Error,
     key::{KeyRange, after},
+    read::{Page, RangeOptions, Read},
     reply::Reply,
-    transaction::{Page, RangeOptions, Read},
+    transaction::TransactionOption,
     version::{Committed, Version},
 };
 
@@ -33,11 +34,13 @@ struct State<V> {
     buffer: Buffer,
     reads: Vec<KeyRange>,
     write_conflicts: Vec<KeyRange>,
+    cleanup: bool,
 }
 
 impl<V> Default for State<V> {
     fn default() -> Self {
-        Self { snapshot: None, buffer: Buffer::default(), reads: Vec::new(), write_conflicts: Vec::new() }
+        let (reads, write_conflicts) = (Vec::new(), Vec::new());
+        Self { snapshot: None, buffer: Buffer::default(), reads, write_conflicts, cleanup: false }
     }
 }
 
@@ -152,6 +155,12 @@ impl<B: Backend> EngineTransaction for LocalTransaction<B> {
         self.lock().write_conflicts.push(range);
     }
 
+    fn set_option(&self, option: TransactionOption) {
+        match option {
+            TransactionOption::Cleanup => self.lock().cleanup = true,
+        }
+    }
+
     fn commit(&self, done: Completion) {
         let state = std::mem::take(&mut *self.lock());
         let mutations = state.buffer.into_mutations();
@@ -159,13 +168,17 @@ impl<B: Backend> EngineTransaction for LocalTransaction<B> {
             // What only reads is serialized at its read version.
             return done.complete(Ok(Committed { versionstamp: None }));
         }
-        self.shared.queue.push(Request {
+        let pushed = self.shared.queue.push(Request {
             base: state.snapshot.map(|snapshot| Base { version: snapshot.version, _held: snapshot }),
             reads: state.reads,
             write_conflicts: state.write_conflicts,
+            cleanup: state.cleanup || request::only_deletes(&mutations),
             bytes: mutations.iter().map(Mutation::bytes).sum(),
             mutations,
             done,
         });
+        if let Err(error) = pushed {
+            self.shared.counters.refused(&error).add(1);
+        }
     }
 }

@@ -1,0 +1,55 @@
+//! Shared subscriptions that have a stream: the store hands their messages to members, and is told what became of them.
+
+use std::sync::Arc;
+
+use millrace_layers::Position;
+use millrace_mqtt::topic::Filter;
+use millrace_session::{Message, Place};
+
+use super::Core;
+use crate::broker::Broker;
+use crate::store::streams::KeptGroup;
+use crate::store::{SharedMessages, Write};
+
+impl Core {
+    /// Notes what a client has taken of its shared subscriptions.
+    pub(super) fn note_settled(&mut self, settled: Vec<(u64, Place)>) {
+        for (number, place) in settled {
+            if let Some(stream) = KeptGroup::stream_of(number) {
+                self.shared.settled.push((stream, Position(place)));
+            }
+        }
+    }
+
+    /// A member has left without a message: it goes to another, or back to the store when none is there. False when the store
+    /// does not keep it for its subscription.
+    pub(super) fn give_back(&mut self, broker: &Arc<Broker>, message: &Arc<Message>, number: u64) -> bool {
+        let Some(stream) = KeptGroup::stream_of(number) else { return false };
+        let routes = self.routes.get(broker, message.topic());
+        let kept = routes.kept.groups.iter().find(|kept| kept.stream == stream);
+        let found = kept.and_then(|kept| routes.online_group(kept)).and_then(|group| group.pick());
+        if let Some(receiver) = found {
+            self.deliver_shared(&routes, receiver, message, None, number);
+        } else if let Some(place) = message.place() {
+            self.shared.returned.push((stream, Position(place)));
+        }
+        true
+    }
+
+    /// A member has come: what waits for its shared subscription is for it.
+    pub(super) fn join(&mut self, broker: &Broker, filter: &str) {
+        let Some(Filter { share: Some(name), filter }) = Filter::parse(filter) else { return };
+        if let Some(group) = broker.streams.group_of(name, filter) {
+            self.shared.joined.push(group.stream);
+        }
+    }
+
+    /// Leaves what became of messages with the store.
+    pub(super) fn leave_shared(&mut self) {
+        let SharedMessages { settled, returned, joined } = &self.shared;
+        if !(settled.is_empty() && returned.is_empty() && joined.is_empty()) {
+            let shared = std::mem::take(&mut self.shared);
+            self.leave_job(Write::Shared(Box::new(shared)));
+        }
+    }
+}

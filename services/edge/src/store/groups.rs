@@ -1,0 +1,264 @@
+//! Shared subscriptions that have a stream: their messages are handed to members by the thread that writes, after the commit,
+//! so that it knows the place of each and what members still have. A group whose members are all away is *behind*: its
+//! messages stay in the stream, and are read when a member comes.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use millrace_layers::streams::{self, Progress, ReadLimit, Source, StreamId};
+use millrace_layers::{Error, Position};
+use millrace_session::Message;
+use millrace_storage::{TransactionOption, block_on};
+
+use super::streams::KeptGroup;
+use super::writer::Writer;
+use super::{SharedMessages, record};
+use crate::broker::Routes;
+use crate::mailbox::Mail;
+
+/// Messages that the members of a group have and have not acknowledged.
+const OUTSTANDING_MAX: usize = 1_000;
+/// Where a page ends.
+const PAGE: ReadLimit = ReadLimit { entries: 200, bytes: 512 * 1024 };
+
+/// The groups that had something to do since the start.
+#[derive(Default)]
+pub(super) struct Groups(HashMap<StreamId, Group>);
+
+/// How far a group has come.
+struct Group {
+    /// All up to here was handed to members.
+    through: Position,
+    /// Members have these, unacknowledged.
+    outstanding: BTreeSet<Position>,
+    /// Members have acknowledged these, not all before them.
+    acknowledged: BTreeSet<Position>,
+    /// Its stream has more than was handed to members.
+    behind: bool,
+    /// What is here is not stored.
+    unsaved: bool,
+}
+
+impl Group {
+    fn new(progress: Progress) -> Self {
+        Self {
+            through: progress.cursor,
+            outstanding: BTreeSet::new(),
+            acknowledged: progress.acknowledged.into_iter().collect(),
+            behind: true,
+            unsaved: false,
+        }
+    }
+
+    /// All up to here is acknowledged.
+    fn cursor(&self) -> Position {
+        self.outstanding.first().map_or(self.through, |first| first.before().min(self.through))
+    }
+
+    fn settle(&mut self, place: Position) {
+        if self.outstanding.remove(&place) {
+            self.acknowledged.insert(place);
+        }
+        self.acknowledged = self.acknowledged.split_off(&self.cursor());
+        self.unsaved = true;
+    }
+
+    /// A member has left without it: it is to be read again.
+    fn give_back(&mut self, place: Position) {
+        if self.outstanding.remove(&place) {
+            self.through = self.through.min(place.before());
+            self.behind = true;
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.outstanding.len() < OUTSTANDING_MAX
+    }
+
+    /// Whether a message that was read is new to it.
+    fn wants(&self, place: Position) -> bool {
+        !self.outstanding.contains(&place) && !self.acknowledged.contains(&place)
+    }
+}
+
+impl Writer<'_> {
+    /// A message is committed: the groups that keep it hand it to a member, if they are not behind.
+    pub(super) fn hand_to_groups(&mut self, routes: &Arc<Routes>, message: &Arc<Message>) {
+        let Some(place) = message.place().map(Position) else { return };
+        for kept in &routes.kept.groups {
+            let Some(group) = self.group(kept.stream) else { continue };
+            if group.behind {
+                // It may be new here, and its members may be there.
+                if routes.online_group(kept).is_some() {
+                    self.read_for(kept.stream);
+                }
+                continue;
+            }
+            // What stands behind it in its transaction may have been read already.
+            if !group.wants(place) {
+                continue;
+            }
+            if !group.has_room() || !self.hand_to_member(kept, message) {
+                if let Some(group) = self.groups.0.get_mut(&kept.stream) {
+                    group.behind = true;
+                    // A will of the same transaction may have come before it.
+                    group.through = group.through.min(place.before());
+                }
+                continue;
+            }
+            if let Some(group) = self.groups.0.get_mut(&kept.stream) {
+                group.through = group.through.max(place);
+                group.outstanding.insert(place);
+            }
+        }
+    }
+
+    /// What members did.
+    pub(super) fn shared(&mut self, shared: SharedMessages) {
+        let mut streams: BTreeSet<StreamId> = shared.joined.into_iter().collect();
+        for (stream, place) in shared.settled {
+            if let Some(group) = self.groups.0.get_mut(&stream) {
+                group.settle(place);
+                streams.insert(stream);
+            }
+        }
+        for (stream, place) in shared.returned {
+            if let Some(group) = self.groups.0.get_mut(&stream) {
+                group.give_back(place);
+                streams.insert(stream);
+            }
+        }
+        for stream in streams {
+            self.read_for(stream);
+        }
+    }
+
+    fn group(&mut self, stream: StreamId) -> Option<&mut Group> {
+        if !self.groups.0.contains_key(&stream) {
+            let broker = self.shared.broker.id;
+            let run = self.shared.layers.run(async |tx| streams::progress(&tx, broker, stream).await);
+            match block_on(run) {
+                Ok(progress) => drop(self.groups.0.insert(stream, Group::new(progress))),
+                Err(error) => {
+                    tracing::error!(%error, "how far a shared subscription has come cannot be read; it waits");
+                    return None;
+                }
+            }
+        }
+        self.groups.0.get_mut(&stream)
+    }
+
+    /// Reads for a group that is behind, while it has members that take more.
+    fn read_for(&mut self, stream: StreamId) {
+        let Some(kept) = self.shared.broker.streams.group(stream) else {
+            self.groups.0.remove(&stream);
+            return;
+        };
+        while self.group(stream).is_some_and(|group| group.behind && group.has_room()) {
+            match self.read_page(&kept) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => {
+                    tracing::error!(%error, "the messages of a shared subscription cannot be read; they wait");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Hands a page to members. False when none of them is there.
+    fn read_page(&mut self, kept: &KeptGroup) -> Result<bool, Error> {
+        let Some(through) = self.group(kept.stream).map(|group| group.through) else { return Ok(false) };
+        let (broker, sources) = (self.shared.broker.id, [Source { stream: kept.stream, since: 0 }]);
+        let read =
+            self.shared.layers.run(async |tx| streams::read(&tx, broker, &sources, through, PAGE).await);
+        let batch = block_on(read)?;
+        for entry in batch.entries {
+            let Some(group) = self.groups.0.get_mut(&kept.stream) else { return Ok(false) };
+            if group.wants(entry.position) {
+                let decoded = record::decode_entry(&entry.body, &self.shared.clock);
+                let (message, _) = decoded.ok_or(Error::Corrupt("message"))?;
+                message.set_place(Some(entry.position.0));
+                if !self.hand_to_member(kept, &Arc::new(message)) {
+                    return Ok(false);
+                }
+            }
+            let Some(group) = self.groups.0.get_mut(&kept.stream) else { return Ok(false) };
+            if group.wants(entry.position) {
+                group.outstanding.insert(entry.position);
+            }
+            group.through = entry.position;
+        }
+        if let Some(group) = self.groups.0.get_mut(&kept.stream) {
+            group.through = group.through.max(batch.through);
+            group.behind = batch.more;
+        }
+        Ok(true)
+    }
+
+    /// False when no member is there.
+    fn hand_to_member(&mut self, kept: &KeptGroup, message: &Arc<Message>) -> bool {
+        let broker = self.shared.broker.clone();
+        let routes = self.routes.get(&broker, message.topic());
+        let Some(receiver) = routes.online_group(kept).and_then(|group| group.pick()) else { return false };
+        let (core, message) = (usize::from(receiver.target.core), message.clone());
+        let mail = Mail::Shared { routes, receiver, message, from: None, group: kept.number() };
+        self.mail[core].push(mail);
+        true
+    }
+
+    /// Stores how far the groups have come, and trims what all their members have.
+    pub(super) fn save_groups(&mut self) {
+        let unsaved = self.groups.0.iter_mut().filter(|(_, group)| group.unsaved);
+        let progress: Vec<(StreamId, Progress)> = unsaved
+            .map(|(stream, group)| {
+                group.unsaved = false;
+                let acknowledged = group.acknowledged.iter().copied().collect();
+                (*stream, Progress { cursor: group.cursor(), acknowledged })
+            })
+            .collect();
+        for (stream, progress) in progress {
+            let (broker, progress) = (self.shared.broker.id, &progress);
+            let save = self.shared.layers.run(async |tx| {
+                tx.set_option(TransactionOption::Cleanup);
+                streams::set_progress(&tx, broker, stream, progress).await?;
+                streams::trim(&tx, broker, stream, progress.cursor, None).await
+            });
+            if let Err(error) = block_on(save) {
+                tracing::warn!(%error, "how far a shared subscription has come cannot be stored");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(version: u64) -> Position {
+        Position::end_of(version)
+    }
+
+    #[test]
+    fn a_group_comes_as_far_as_what_its_oldest_member_has() {
+        let mut group = Group::new(Progress { cursor: at(1), acknowledged: vec![at(9)] });
+        for version in 2..6 {
+            group.outstanding.insert(at(version));
+            group.through = at(version);
+        }
+        group.settle(at(3));
+        assert_eq!(group.cursor(), at(2).before());
+        assert!(!group.wants(at(3)) && !group.wants(at(4)) && group.wants(at(7)));
+        group.settle(at(2));
+        assert_eq!(group.cursor(), at(4).before());
+        assert_eq!(group.acknowledged, BTreeSet::from([at(9)]), "what the cursor has passed is forgotten");
+        // A member leaves without one: it is read again, and nothing else.
+        group.settle(at(5));
+        group.give_back(at(4));
+        assert_eq!((group.behind, group.cursor()), (true, at(4).before()));
+        assert!(group.wants(at(4)) && !group.wants(at(5)));
+        // What was given back is not settled by a late word of the member.
+        group.settle(at(4));
+        assert!(group.wants(at(4)));
+    }
+}

@@ -1,0 +1,134 @@
+//! What the edge stores, taken apart for people who look into a store: the format of messages and options is known here and
+//! nowhere else. No event loop needs it.
+
+use millrace_mqtt::{Property, topic};
+use millrace_session::Message;
+
+use crate::clock::Clock;
+use crate::store::record;
+
+/// A stored message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredMessage {
+    /// Quality of service, 0 to 2.
+    pub qos: u8,
+    /// When it expires, in whole seconds as unix milliseconds; `None` when it never does.
+    pub expires_at_ms: Option<u64>,
+    /// Names and values of its properties.
+    pub properties: Vec<(String, Vec<u8>)>,
+    /// The payload.
+    pub payload: Vec<u8>,
+}
+
+/// The retained message of a topic; `None` when the bytes are not of a format that this version knows.
+#[must_use]
+pub fn retained(topic: &str, body: &[u8]) -> Option<StoredMessage> {
+    let clock = unix_clock();
+    record::decode(topic.into(), body, &clock).map(|message| taken_apart(&message, &clock))
+}
+
+/// A message of a stream, and its topic; `None` as above.
+#[must_use]
+pub fn entry(body: &[u8]) -> Option<(String, StoredMessage)> {
+    let clock = unix_clock();
+    let (message, _) = record::decode_entry(body, &clock)?;
+    Some((message.topic().as_ref().into(), taken_apart(&message, &clock)))
+}
+
+/// A process that started with 1970 has seconds that are those of 1970.
+fn unix_clock() -> Clock {
+    Clock::at(0)
+}
+
+fn taken_apart(message: &Message, clock: &Clock) -> StoredMessage {
+    StoredMessage {
+        qos: message.qos() as u8,
+        expires_at_ms: message.expires_at().map(|at| clock.unix_ms(at)),
+        properties: message.properties().iter().map(named).collect(),
+        payload: message.payload().to_vec(),
+    }
+}
+
+fn named(property: Property<'_>) -> (String, Vec<u8>) {
+    match property {
+        Property::ContentType(value) => ("content type".into(), value.into()),
+        Property::ResponseTopic(value) => ("response topic".into(), value.into()),
+        Property::CorrelationData(value) => ("correlation data".into(), value.into()),
+        Property::UserProperty(name, value) => (format!("user property {name}"), value.into()),
+        Property::PayloadFormatIndicator(1) => ("payload format".into(), b"UTF-8".into()),
+        other => ("property".into(), format!("{other:?}").into_bytes()),
+    }
+}
+
+/// What a subscription asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SubscriptionOptions {
+    /// Highest quality of service, 0 to 2.
+    pub qos: u8,
+    /// Not what the client published itself.
+    pub no_local: bool,
+    /// RETAIN stays as it was published.
+    pub retain_as_published: bool,
+    /// 0: retained messages with each SUBSCRIBE; 1: with the first one only; 2: never.
+    pub retain_handling: u8,
+}
+
+/// The options byte of a stored subscription.
+#[must_use]
+pub fn subscription_options(bits: u8) -> SubscriptionOptions {
+    SubscriptionOptions {
+        qos: bits & 3,
+        no_local: bits & 4 != 0,
+        retain_as_published: bits & 8 != 0,
+        retain_handling: bits >> 4 & 3,
+    }
+}
+
+/// Whether this is a topic filter, with wildcards or without, shared or not.
+#[must_use]
+pub fn is_filter(text: &str) -> bool {
+    topic::Filter::parse(text).is_some()
+}
+
+/// Whether messages can be published to this topic.
+#[must_use]
+pub fn is_topic(text: &str) -> bool {
+    topic::is_valid_name(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use millrace_mqtt::{Properties, QoS};
+
+    use super::*;
+
+    #[test]
+    fn a_stored_message_is_taken_apart() {
+        let mut properties = Vec::new();
+        Property::ContentType("text/plain").encode(&mut properties);
+        Property::UserProperty("unit", "°C").encode(&mut properties);
+        Property::MessageExpiryInterval(60).encode(&mut properties);
+        let properties = Properties::from_validated(&properties);
+        let clock = Clock::at(1_000_000_000_000);
+        let message = Message::new("a".into(), QoS::AtLeastOnce, true, properties, b"21", 5);
+        let stored = retained("a", &record::encode(&message, &clock)).unwrap();
+        assert_eq!((stored.qos, &stored.payload[..]), (1, &b"21"[..]));
+        assert_eq!(stored.expires_at_ms, Some(1_000_000_065_000));
+        let properties: Vec<_> =
+            stored.properties.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
+        assert_eq!(
+            properties,
+            [("content type", &b"text/plain"[..]), ("user property unit", "°C".as_bytes())]
+        );
+        assert_eq!(retained("a", b"\xff of another version"), None);
+        assert_eq!(entry(&record::encode_entry(&message, 7, &clock)), Some(("a".into(), stored)));
+        assert_eq!(entry(b"of another version"), None);
+    }
+
+    #[test]
+    fn options_are_taken_apart() {
+        let options =
+            SubscriptionOptions { qos: 2, no_local: true, retain_as_published: false, retain_handling: 1 };
+        assert_eq!(subscription_options(0b01_0110), options);
+    }
+}

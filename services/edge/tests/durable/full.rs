@@ -1,0 +1,197 @@
+//! A disk that is full: what must be stored is refused, what is live goes on, and all recovers by itself.
+
+use millrace_mqtt::Version::{V5, V311};
+use millrace_mqtt::{
+    Packet, PacketType, Property, Publish, QoS, ReasonCode, SubscribeOptions, Version, Will,
+};
+
+use crate::common::{Client, Server, id, properties, publish_qos, will};
+use crate::steps::{
+    Disk, VERSIONS, acknowledge, come_back, expect_no_rest, lasting, leave, rest, say, start,
+    subscribe_and_leave, take, texts,
+};
+use crate::tools::{eventually, metric};
+
+/// SUBSCRIBE with one filter: its reason.
+fn ask(client: &mut Client, filter: &str) -> u8 {
+    let options = SubscribeOptions { qos: QoS::AtLeastOnce, ..SubscribeOptions::default() };
+    client.subscribe_all(&[(filter, options)], properties(&[])).reasons[0]
+}
+
+/// Waits until the store takes writes again: nobody has to do anything for it.
+fn expect_recovered(server: &Server) {
+    eventually(
+        || {
+            let mut client = Client::raw(server);
+            client.send(&Packet::Connect(lasting(V5, "tries")));
+            client.recv_connack().reason == ReasonCode::SUCCESS
+        },
+        || "the store still refuses".into(),
+    );
+}
+
+#[test]
+fn what_must_be_stored_is_refused_and_what_is_live_goes_on() {
+    for threads in [1, 4] {
+        let disk = Disk::new();
+        let server = start(&disk.store.database(), threads);
+        subscribe_and_leave(&server, V5, "offline", &[("kept/#", QoS::ExactlyOnce)]);
+        say(&server, QoS::AtLeastOnce, "kept/a", &["before"]);
+        let mut lasting_clients = VERSIONS.map(|version| {
+            let name = if version == V5 { "five" } else { "three" };
+            let mut client = Client::open(&server, lasting(version, name));
+            client.subscribe("mine", QoS::AtLeastOnce);
+            client
+        });
+        disk.fill();
+        for (client, refused) in lasting_clients.iter_mut().zip([0x80, 0x83]) {
+            assert_eq!(ask(client, "more"), refused);
+        }
+        // 5.0 is told; 3.1.1 is closed, so that it tries again.
+        let mut five = Client::connect(&server, V5, "publisher 5");
+        for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
+            let reason = five.publish(publish_qos(qos, 1, "kept/a", b"refused"));
+            assert_eq!(reason, ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR);
+        }
+        for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
+            let mut three = Client::connect(&server, V311, "publisher 3");
+            three.send(&Packet::Publish(publish_qos(qos, 1, "kept/a", b"refused")));
+            three.expect_close();
+        }
+        for (version, refused) in [(V311, ReasonCode(3)), (V5, ReasonCode::SERVER_UNAVAILABLE)] {
+            assert_eq!(Client::refused(&server, lasting(version, "new")).reason, refused);
+            assert_eq!(Client::refused(&server, lasting(version, "offline")).reason, refused);
+        }
+        // Clean sessions do not notice.
+        live_traffic(&server);
+        disk.make_room();
+        expect_recovered(&server);
+        for client in &mut lasting_clients {
+            assert_eq!(ask(client, "more"), 1);
+            assert!(!five.publish(publish_qos(QoS::AtLeastOnce, 1, "more", b"after")).is_error());
+            let message = take(client);
+            assert_eq!((message.topic, message.payload), ("more", &b"after"[..]));
+            acknowledge(client, &message);
+            client.unsubscribe(&["more"]);
+        }
+        assert!(!five.publish(publish_qos(QoS::ExactlyOnce, 1, "kept/b", b"after")).is_error());
+        let mut offline = come_back(&server, V5, "offline");
+        assert_eq!(texts(&rest(&server, &mut offline, "kept/c")), ["before", "after"]);
+        assert!(metric(&server, "millrace_publishes_refused_total", "reason=\"store\"") >= 4);
+    }
+}
+
+/// Clean sessions exchange messages of each quality of service.
+fn live_traffic(server: &Server) {
+    let mut reader = Client::connect(server, Version::V311, "live reader");
+    reader.subscribe("live/+", QoS::ExactlyOnce);
+    for qos in [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce] {
+        say(server, qos, "live/a", &["live"]);
+        let message = take(&mut reader);
+        assert_eq!((message.payload, message.qos), (&b"live"[..], qos));
+        acknowledge(&mut reader, &message);
+    }
+    reader.ping();
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_when_the_disk_fills_up_between() {
+    let disk = Disk::new();
+    let mut server = start(&disk.store.database(), 1);
+    subscribe_and_leave(&server, V5, "reader", &[("t", QoS::ExactlyOnce)]);
+    let mut writer = Client::open(&server, lasting(V5, "writer"));
+    let mut acknowledged = Vec::new();
+    for number in 0..60u16 {
+        match number % 20 {
+            7 => disk.fill(),
+            14 => {
+                disk.make_room();
+                if number > 40 {
+                    drop(server);
+                    server = start(&disk.store.database(), 1);
+                    writer = Client::open(&server, lasting(V5, "writer"));
+                }
+                expect_recovered(&server);
+            }
+            _ => {}
+        }
+        let text = number.to_string();
+        let qos = if number % 2 == 0 { QoS::AtLeastOnce } else { QoS::ExactlyOnce };
+        let message = publish_qos(qos, number + 1, "t", text.as_bytes());
+        writer.send(&Packet::Publish(message));
+        let kind = if qos == QoS::AtLeastOnce { PacketType::PubAck } else { PacketType::PubRec };
+        let reason = writer.recv_ack(kind, id(number + 1)).reason;
+        assert_eq!(reason.is_error(), (7..14).contains(&(number % 20)), "{number}: {reason}");
+        if !reason.is_error() {
+            acknowledged.push(text);
+            if qos == QoS::ExactlyOnce {
+                writer.send(&Packet::PubRel(crate::common::ack(id(number + 1))));
+                writer.recv_ack(PacketType::PubComp, id(number + 1));
+            }
+        }
+    }
+    let mut reader = come_back(&server, V5, "reader");
+    assert_eq!(texts(&rest(&server, &mut reader, "t")), acknowledged);
+}
+
+#[test]
+fn connections_that_end_while_the_disk_is_full_leave_their_sessions_and_wills_behind() {
+    for expiry_s in [0, 3600] {
+        let disk = Disk::new();
+        let server = start(&disk.store.database(), 1);
+        subscribe_and_leave(&server, V5, "watcher", &[("w", QoS::AtLeastOnce)]);
+        let expiry = properties(&[Property::SessionExpiryInterval(expiry_s)]);
+        let request = millrace_mqtt::Connect {
+            properties: expiry,
+            will: Some(Will { qos: QoS::AtLeastOnce, ..will("w", b"gone") }),
+            ..lasting(V5, "ann")
+        };
+        let mut ann = Client::open(&server, request);
+        let mut bob = Client::open(&server, lasting(V5, "bob"));
+        bob.subscribe("t", QoS::AtLeastOnce);
+        say(&server, QoS::AtLeastOnce, "t", &["one", "two"]);
+        let got = [take(&mut bob), take(&mut bob)];
+        acknowledge(&mut bob, &got[0]);
+        bob.ping();
+        disk.fill();
+        leave(&mut ann, false);
+        leave(&mut bob, true);
+        disk.make_room();
+        expect_recovered(&server);
+        // The will fires, once; the session is there with what it did not acknowledge.
+        let wills = || metric(&server, "millrace_wills_published_total", "");
+        eventually(|| wills() == 1, || format!("{} wills with an expiry of {expiry_s} s", wills()));
+        let mut watcher = come_back(&server, V5, "watcher");
+        assert_eq!(texts(&rest(&server, &mut watcher, "w")), ["gone"]);
+        let mut bob = come_back(&server, V5, "bob");
+        let again = texts(&rest(&server, &mut bob, "t"));
+        assert!(again == ["two"] || again == ["one", "two"], "{again:?}");
+        leave(&mut bob, true);
+        expect_no_rest(&server, &mut come_back(&server, V5, "bob"), "t");
+    }
+}
+
+#[test]
+fn a_subscriber_goes_on_with_qos_1_and_takes_up_qos_2_when_there_is_room() {
+    let disk = Disk::new();
+    let server = start(&disk.store.database(), 1);
+    let mut reader = Client::open(&server, lasting(V5, "reader"));
+    reader.subscribe("t", QoS::ExactlyOnce);
+    let mut writer = Client::connect(&server, V5, "writer");
+    assert!(!writer.publish(publish_qos(QoS::ExactlyOnce, 1, "t", b"stored")).is_error());
+    let stored = take(&mut reader);
+    disk.fill();
+    // Its own QoS 0 and QoS 1 to who keeps nothing.
+    live_traffic(&server);
+    // That it has the message cannot be stored: it is told to come again, or waits.
+    reader.send(&Packet::PubRec(crate::common::ack(stored.packet_id.unwrap())));
+    reader.recv_disconnect();
+    disk.make_room();
+    expect_recovered(&server);
+    let mut reader = come_back(&server, V5, "reader");
+    let again = reader.recv_publish();
+    let expected = Publish { dup: true, ..stored };
+    assert_eq!(crate::steps::marks(&[again]), crate::steps::marks(std::slice::from_ref(&expected)));
+    acknowledge(&mut reader, &expected);
+    expect_no_rest(&server, &mut reader, "t");
+}

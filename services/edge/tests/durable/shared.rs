@@ -1,0 +1,271 @@
+//! Shared subscriptions with members whose sessions outlive their connections: the group is the subscriber, and its messages wait
+//! in its own stream.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use millrace_mqtt::Version::V5;
+use millrace_mqtt::{Packet, Publish, QoS};
+use millrace_storage::Database;
+
+use crate::common::{Client, Server, ack, connect};
+use crate::history::publish_mixed;
+use crate::steps::{
+    BETWEEN, Disk, acknowledge, come_back, is_for_nobody, lasting, leave, pass, say, start,
+    subscribe_and_leave, take, take_until, texts,
+};
+use crate::tools::{Packets, counted, eventually, expect_clients, half_close};
+
+const GROUP: &str = "$share/g/t";
+const NUMBERS: [&str; 8] = ["0", "1", "2", "3", "4", "5", "6", "7"];
+
+/// A connected member with a session that stays.
+fn member(server: &Server, id: &str) -> Client {
+    let mut client = Client::open(server, lasting(V5, id));
+    client.subscribe(GROUP, QoS::ExactlyOnce);
+    client
+}
+
+/// All that comes to the only member that is there.
+fn rest(server: &Server, client: &mut Client) -> Vec<String> {
+    say(server, QoS::AtLeastOnce, "t", &["the end"]);
+    let rest = take_until(client, "the end");
+    client.ping();
+    texts(&rest)
+}
+
+#[test]
+fn messages_wait_for_a_member_while_none_is_there() {
+    for between in BETWEEN {
+        for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
+            let database = Database::memory();
+            let server = start(&database, 1);
+            for id in ["ann", "bob"] {
+                subscribe_and_leave(&server, V5, id, &[(GROUP, QoS::ExactlyOnce)]);
+            }
+            say(&server, qos, "t", &NUMBERS);
+            let server = pass(between, server, &database);
+            say(&server, qos, "t", &["more"]);
+            // Who comes first has them all; there is nothing for the other.
+            let mut bob = come_back(&server, V5, "bob");
+            let mut got = rest(&server, &mut bob);
+            assert_eq!(got.pop().as_deref(), Some("more"));
+            assert_eq!(got, NUMBERS, "{between:?} {qos:?}");
+            leave(&mut bob, true);
+            let server = pass(between, server, &database);
+            assert!(rest(&server, &mut come_back(&server, V5, "ann")).is_empty(), "{between:?} {qos:?}");
+        }
+    }
+}
+
+#[test]
+fn what_a_member_did_not_acknowledge_goes_to_another_and_the_rest_does_not() {
+    for between in BETWEEN {
+        for threads in [1, 4] {
+            let database = Database::memory();
+            let server = start(&database, threads);
+            let mut ann = member(&server, "ann");
+            let mut bob = member(&server, "bob");
+            say(&server, QoS::AtLeastOnce, "t", &NUMBERS);
+            let of_ann: Vec<_> = (0..4).map(|_| take(&mut ann)).collect();
+            let of_bob: Vec<_> = (0..4).map(|_| take(&mut bob)).collect();
+            of_bob.iter().for_each(|message| acknowledge(&mut bob, message));
+            bob.ping();
+            [1, 3].iter().for_each(|index| acknowledge(&mut ann, &of_ann[*index]));
+            leave(&mut ann, true);
+            if between == crate::steps::Between::Restart {
+                leave(&mut bob, true);
+            }
+            let server = pass(between, server, &database);
+            if between == crate::steps::Between::Restart {
+                bob = come_back(&server, V5, "bob");
+            }
+            let mut again = rest(&server, &mut bob);
+            again.sort();
+            assert_eq!(again, texts(&[of_ann[0].clone(), of_ann[2].clone()]), "{between:?} {threads}");
+            leave(&mut bob, true);
+            assert!(rest(&server, &mut come_back(&server, V5, "ann")).is_empty());
+        }
+    }
+}
+
+#[test]
+fn what_was_sent_with_qos_2_stays_with_its_member() {
+    //= [MQTT-4.8.2-5] v5
+    stays_with_its_member(&[End::OfConnection, End::OfProcess]);
+}
+
+#[test]
+#[ignore = "open: after a crash the group hands it to another member too"]
+fn what_was_sent_with_qos_2_stays_with_its_member_over_a_crash() {
+    //= [MQTT-4.8.2-5] v5
+    stays_with_its_member(&[End::Crash]);
+}
+
+#[derive(Clone, Copy, Debug)]
+enum End {
+    OfConnection,
+    OfProcess,
+    Crash,
+}
+
+fn stays_with_its_member(ends: &[End]) {
+    for how in ends {
+        let disk = Disk::new();
+        let mut server = start(&disk.store.database(), 1);
+        let mut ann = member(&server, "ann");
+        say(&server, QoS::ExactlyOnce, "t", &["sent", "received", "released"]);
+        let got: Vec<_> = (0..3).map(|_| take(&mut ann)).collect();
+        for message in &got[1..] {
+            ann.send(&Packet::PubRec(ack(message.packet_id.unwrap())));
+            ann.recv_ack(millrace_mqtt::PacketType::PubRel, message.packet_id.unwrap());
+        }
+        ann.send(&Packet::PubComp(ack(got[2].packet_id.unwrap())));
+        ann.ping();
+        match how {
+            End::OfConnection => leave(&mut ann, false),
+            End::OfProcess => {
+                drop(server);
+                server = start(&disk.store.database(), 1);
+            }
+            End::Crash => server = disk.crash(server, 1),
+        }
+        // Nothing of it is for somebody else.
+        let mut bob = member(&server, "bob");
+        assert_eq!(rest(&server, &mut bob), [""; 0], "{how:?}");
+        leave(&mut bob, true);
+        let mut ann = come_back(&server, V5, "ann");
+        let again = take(&mut ann);
+        let expected = Publish { dup: true, ..got[0].clone() };
+        assert_eq!(crate::steps::marks(&[again]), crate::steps::marks(&[expected]), "{how:?}");
+        ann.recv_ack(millrace_mqtt::PacketType::PubRel, got[1].packet_id.unwrap());
+    }
+}
+
+#[test]
+fn what_members_acknowledged_just_before_the_end_does_not_come_again() {
+    for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
+        let database = Database::memory();
+        let mut server = start(&database, 1);
+        for round in 0..3 {
+            let mut ann = member(&server, "ann");
+            say(&server, qos, "t", &NUMBERS);
+            let got: Vec<_> = NUMBERS.iter().map(|_| take(&mut ann)).collect();
+            assert_eq!(texts(&got), NUMBERS, "{qos:?} round {round}");
+            got.iter().for_each(|message| acknowledge(&mut ann, message));
+            ann.ping();
+            drop(server);
+            server = start(&database, 1);
+        }
+    }
+}
+
+#[test]
+fn each_message_goes_to_one_member() {
+    const COUNT: u64 = 1000;
+    for threads in [1, 4] {
+        let server = start(&Database::memory(), threads);
+        let mut members: Vec<Client> =
+            (0..3).map(|number| member(&server, &format!("stays {number}"))).collect();
+        let mut clean = Client::open(&server, connect(V5, "clean"));
+        clean.subscribe(GROUP, QoS::AtLeastOnce);
+        // It takes no acknowledged message at all: nothing of it is remembered as on its way.
+        let mut zero = Client::open(&server, connect(V5, "zero"));
+        zero.subscribe(GROUP, QoS::AtMostOnce);
+        members.extend([clean, zero]);
+        publish_with_readers(&server, &members, COUNT);
+    }
+}
+
+/// Publishes to members that take all: each message comes to one of them.
+fn publish_with_readers(server: &Server, members: &[Client], count: u64) {
+    let seen: Vec<AtomicUsize> = (0..count).map(|_| AtomicUsize::new(0)).collect();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for member in members {
+            member.stream().set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+            scope.spawn(|| {
+                let mut packets = Packets::of(member);
+                while !done.load(Ordering::SeqCst) {
+                    if let Some(number) = packets.next_number() {
+                        seen[usize::try_from(number).unwrap()].fetch_add(1, Ordering::SeqCst);
+                    }
+                }
+            });
+        }
+        publish_mixed(server, "t", count, &[QoS::AtLeastOnce, QoS::ExactlyOnce], |_| {});
+        let total = || seen.iter().map(|times| times.load(Ordering::SeqCst)).sum::<usize>();
+        let all = usize::try_from(count).unwrap();
+        eventually(|| total() >= all, || format!("{} of {count}\n{}", total(), counted(server)));
+        done.store(true, Ordering::SeqCst);
+    });
+    assert!(seen.iter().all(|times| times.load(Ordering::SeqCst) == 1));
+}
+
+#[test]
+#[ignore = "open: what waits in the stream goes with its last lasting member"]
+fn a_group_goes_on_when_its_last_lasting_member_unsubscribes() {
+    for threads in [1, 4] {
+        let server = start(&Database::memory(), threads);
+        let mut ann = member(&server, "ann");
+        let mut clean = Client::open(&server, connect(V5, "clean"));
+        clean.subscribe(GROUP, QoS::AtLeastOnce);
+        say(&server, QoS::AtLeastOnce, "t", &NUMBERS);
+        let of_ann: Vec<_> = (0..4).map(|_| take(&mut ann)).collect();
+        let of_clean: Vec<_> = (0..4).map(|_| take(&mut clean)).collect();
+        acknowledge(&mut ann, &of_ann[0]);
+        ann.unsubscribe(&[GROUP]);
+        // What it has is its own until it goes; new ones are the other's.
+        say(&server, QoS::AtLeastOnce, "t", &["new"]);
+        of_clean.iter().for_each(|message| acknowledge(&mut clean, message));
+        let new = take(&mut clean);
+        assert_eq!(new.payload, b"new");
+        acknowledge(&mut clean, &new);
+        ann.expect_nothing();
+        leave(&mut ann, true);
+        expect_clients(&server, 1);
+        let mut again: Vec<_> = texts(&(0..3).map(|_| take(&mut clean)).collect::<Vec<_>>());
+        again.sort();
+        assert_eq!(again, texts(&of_ann[1..]), "{threads}");
+        clean.expect_nothing();
+        assert!(!is_for_nobody(&server, "t"));
+        leave(&mut clean, true);
+        assert!(is_for_nobody(&server, "t"));
+    }
+}
+
+#[test]
+fn members_that_come_and_go_lose_nothing_and_repeat_nothing_that_was_acknowledged() {
+    const COUNT: u64 = 1500;
+    for threads in [1, 4] {
+        let server = start(&Database::memory(), threads);
+        let seen: Vec<AtomicUsize> = (0..COUNT).map(|_| AtomicUsize::new(0)).collect();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for id in ["ann", "bob", "eve"] {
+                let (server, seen, done) = (&server, &seen, &done);
+                drop(member(server, id));
+                scope.spawn(move || {
+                    while !done.load(Ordering::SeqCst) {
+                        let member = come_back(server, V5, id);
+                        {
+                            member.stream().set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+                            let mut packets = Packets::of(&member);
+                            for _ in 0..30 {
+                                let Some(number) = packets.next_number() else { break };
+                                seen[usize::try_from(number).unwrap()].fetch_add(1, Ordering::SeqCst);
+                            }
+                        }
+                        half_close(member.stream());
+                    }
+                });
+            }
+            publish_mixed(&server, "t", COUNT, &[QoS::AtLeastOnce], |_| {});
+            let missing = || seen.iter().filter(|times| times.load(Ordering::SeqCst) == 0).count();
+            eventually(|| missing() == 0, || format!("{} are missing\n{}", missing(), counted(&server)));
+            done.store(true, Ordering::SeqCst);
+        });
+        let again = seen.iter().filter(|times| times.load(Ordering::SeqCst) > 1).count();
+        assert_eq!(again, 0, "{threads}");
+    }
+}

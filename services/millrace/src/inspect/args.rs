@@ -1,0 +1,194 @@
+//! The command lines of the commands that look into a store.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use crate::limits::whole_number;
+
+/// Where to look.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Folder {
+    /// The data folder [default: what `millrace serve` would take: MILLRACE_DATA_DIR, the settings file, ./data].
+    #[arg(long, value_name = "DIR")]
+    pub(super) data_dir: Option<PathBuf>,
+
+    /// TOML file with the server's settings; also MILLRACE_CONFIG.
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+}
+
+/// Where to look, and how to say what is found.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Look {
+    #[command(flatten)]
+    pub(super) folder: Folder,
+
+    /// The broker.
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    pub(super) broker: String,
+
+    /// Write one JSON object a line; times are milliseconds since 1970.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// How much of a list.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Limit {
+    /// Most rows.
+    #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = whole_number::<usize>(1, 100_000_000))]
+    pub(super) limit: usize,
+}
+
+/// `millrace sessions`.
+#[derive(Debug, Args)]
+pub(crate) struct SessionsArgs {
+    #[command(subcommand)]
+    pub(super) what: SessionsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum SessionsCommand {
+    /// List sessions in order of client ids.
+    List {
+        #[command(flatten)]
+        look: Look,
+        #[command(flatten)]
+        limit: Limit,
+        /// Begin after this client.
+        #[arg(long, value_name = "CLIENT")]
+        after: Option<String>,
+    },
+    /// Show a session, its subscriptions and what is in flight.
+    Show {
+        /// The client id.
+        client: String,
+        #[command(flatten)]
+        look: Look,
+    },
+    /// End a session: its subscriptions and what waits for it are removed.
+    ///
+    /// While no server runs, its will is not published.
+    #[command(group(clap::ArgGroup::new("which").required(true).args(["client", "all_expired"])))]
+    Purge {
+        /// The client id.
+        client: Option<String>,
+        /// End all sessions that have expired, instead of one.
+        #[arg(long)]
+        all_expired: bool,
+        /// Do not ask.
+        #[arg(long)]
+        yes: bool,
+        #[command(flatten)]
+        look: Look,
+    },
+}
+
+/// `millrace streams`.
+#[derive(Debug, Args)]
+pub(crate) struct StreamsArgs {
+    #[command(subcommand)]
+    pub(super) what: StreamsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum StreamsCommand {
+    /// List streams: each filter that sessions subscribe to has one, and keeps its messages there.
+    List {
+        #[command(flatten)]
+        look: Look,
+        #[command(flatten)]
+        limit: Limit,
+        /// Begin after this id: streams are in order of ids.
+        #[arg(long, value_name = "ID")]
+        after: Option<u64>,
+    },
+    /// Show a stream and its first messages, as they are stored.
+    Show {
+        /// The filter, with its $share/group/.
+        filter: String,
+        /// Messages to show.
+        #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = whole_number::<usize>(0, 10_000))]
+        messages: usize,
+        #[command(flatten)]
+        look: Look,
+    },
+    /// Remove all messages of a stream, whoever has not read them. They count as trimmed.
+    Purge {
+        /// The filter, with its $share/group/.
+        filter: String,
+        /// Do not ask.
+        #[arg(long)]
+        yes: bool,
+        #[command(flatten)]
+        look: Look,
+    },
+}
+
+/// `millrace retained`.
+#[derive(Debug, Args)]
+pub(crate) struct RetainedArgs {
+    #[command(subcommand)]
+    pub(super) what: RetainedCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum RetainedCommand {
+    /// List retained messages in order of the levels of their topics.
+    List {
+        /// Only those that match.
+        filter: Option<String>,
+        #[command(flatten)]
+        look: Look,
+        #[command(flatten)]
+        limit: Limit,
+        /// Begin after this topic.
+        #[arg(long, value_name = "TOPIC")]
+        after: Option<String>,
+    },
+    /// Show the retained message of a topic.
+    Show {
+        /// The topic.
+        topic: String,
+        /// Write the payload as it is, and nothing else.
+        #[arg(long, conflicts_with = "json")]
+        raw: bool,
+        #[command(flatten)]
+        look: Look,
+    },
+    /// Remove the retained message of a topic, or all that match a filter. Subscribers are told nothing.
+    Purge {
+        /// The topic or filter.
+        filter: String,
+        /// Do not ask.
+        #[arg(long)]
+        yes: bool,
+        #[command(flatten)]
+        look: Look,
+    },
+}
+
+/// `millrace backup`.
+#[derive(Debug, Args)]
+pub(crate) struct BackupArgs {
+    /// The folder to make; it must not be there yet. A running server makes it, as its own user.
+    pub(super) target: PathBuf,
+    #[command(flatten)]
+    pub(super) folder: Folder,
+    /// Write one JSON object a line.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// `millrace restore`.
+#[derive(Debug, Args)]
+pub(crate) struct RestoreArgs {
+    /// The folder that `millrace backup` made.
+    pub(super) source: PathBuf,
+    #[command(flatten)]
+    pub(super) folder: Folder,
+    /// Write one JSON object a line.
+    #[arg(long)]
+    pub(super) json: bool,
+}

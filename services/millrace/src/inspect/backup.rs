@@ -1,0 +1,152 @@
+//! Copies of a data folder, and the way back.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::TryLockError;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::Duration;
+
+use millrace_storage::{OpenError, Options, RestoreError};
+
+use super::place::{Ended, Out, Place};
+use super::rows::Row;
+use super::{source, text};
+
+/// Time between two rows of progress.
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+
+/// Copies all of one version into the new folder `target`, whatever is written meanwhile. One at a time.
+pub(super) fn backup(place: &Place, target: &Path, out: Out<'_>) -> Result<(), Ended> {
+    let _one = match place.one_backup.try_lock() {
+        Err(TryLockError::WouldBlock) => {
+            return Err(Ended::Failed("another backup is being made: wait until it is done".into()));
+        }
+        one => one,
+    };
+    check_target(place, target)?;
+    copy(target, out, || place.embedded.backup(target))
+}
+
+/// Makes the data folder `target` of a backup. An empty folder may be there.
+pub(super) fn restore(backup: &Path, target: &Path, out: Out<'_>) -> Result<(), Ended> {
+    if source::is_missing(backup) {
+        return Err(Ended::Failed(format!("there is no backup at {}", backup.display())));
+    }
+    if !source::is_missing(target) {
+        return Err(Ended::Failed(format!(
+            "the data folder {} is not empty: a restore fills a new one, so move that away first, or name another with --data-dir",
+            target.display()
+        )));
+    }
+    // The copy is moved into its place as a whole. Removes only what is empty.
+    if target.exists() {
+        fs::remove_dir(target).map_err(|error| {
+            Ended::Failed(format!(
+                "{} cannot be replaced by the copy ({error}): name a folder in it",
+                target.display()
+            ))
+        })?;
+    }
+    copy(target, out, || millrace_storage::restore(backup, target))
+}
+
+fn copy(
+    target: &Path,
+    out: Out<'_>,
+    work: impl FnOnce() -> Result<(), RestoreError> + Send,
+) -> Result<(), Ended> {
+    let partial = partial(target);
+    std::thread::scope(|scope| {
+        let (done, is_done) = sync_channel(1);
+        let worker = scope.spawn(move || done.send(work()));
+        let mut nobody_reads = Ok(());
+        let result = loop {
+            match is_done.recv_timeout(PROGRESS_EVERY) {
+                Ok(result) => break result.map_err(|error| failed(&error)),
+                // Begun is finished, also when nobody looks any more.
+                Err(RecvTimeoutError::Timeout) if nobody_reads.is_ok() => {
+                    nobody_reads = out(Row::BackupProgress { bytes: size(&partial) });
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    // Its panic is not to be ours.
+                    let _ = worker.join();
+                    break Err(Ended::Failed("the copy ended with a panic: see the log".into()));
+                }
+            }
+        };
+        result.and(nobody_reads)
+    })?;
+    out(Row::BackupDone { target: target.display().to_string(), bytes: size(target) })
+}
+
+fn check_target(place: &Place, target: &Path) -> Result<(), Ended> {
+    let refused = |sentence: String| Err(Ended::Failed(sentence));
+    if target.exists() {
+        let target = target.display();
+        return refused(format!(
+            "{target} is there already: a backup makes a new folder, so name one that is not there yet"
+        ));
+    }
+    let existing = target.ancestors().find(|above| above.exists()).unwrap_or(Path::new("/"));
+    if let (Ok(above), Ok(folder)) = (fs::canonicalize(existing), fs::canonicalize(&place.folder))
+        && above.starts_with(&folder)
+    {
+        return refused(format!("{} is in the data folder itself: name another", target.display()));
+    }
+    let disk = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev()).ok();
+    // A full disk would stop the server.
+    let reserve_bytes = Options::default().disk_reserve_bytes;
+    if let Ok(space) = place.embedded.disk_use()
+        && disk(existing) == disk(&place.folder)
+        && space.free_bytes < space.used_bytes.saturating_add(reserve_bytes)
+    {
+        return refused(format!(
+            "the copy may take {} and the disk has {} left, of which the server needs {}: name a folder on another disk",
+            text::bytes(space.used_bytes),
+            text::bytes(space.free_bytes),
+            text::bytes(reserve_bytes),
+        ));
+    }
+    Ok(())
+}
+
+fn failed(error: &RestoreError) -> Ended {
+    let cause = std::error::Error::source(error).map_or_else(String::new, |cause| format!(" ({cause})"));
+    let advice = match error {
+        RestoreError::Exists(_) => "name one that is not there yet",
+        RestoreError::Open(OpenError::Locked(_)) => {
+            "it is the data folder of a running server; `millrace backup` copies that"
+        }
+        RestoreError::Open(OpenError::ReadOnly(_)) => "run this as a user who may write there",
+        RestoreError::Open(OpenError::NoSpace(_)) => "make room, or name a folder on another disk",
+        RestoreError::Open(OpenError::NewerFormat { .. }) => "use the version that wrote it",
+        RestoreError::Open(OpenError::NotAStore(_)) => "name the folder that `millrace backup` made",
+        RestoreError::Open(OpenError::Corrupt { .. }) => "use another backup",
+        _ => "what was copied so far is in the folder with .partial at the end, and may be deleted",
+    };
+    Ended::Failed(format!("{error}{cause}: {advice}"))
+}
+
+fn partial(target: &Path) -> PathBuf {
+    let mut partial = target.as_os_str().to_owned();
+    partial.push(".partial");
+    partial.into()
+}
+
+/// Bytes of the files in a folder, as far as they can be seen.
+fn size(folder: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(folder) else { return 0 };
+    let size_of = |entry: fs::DirEntry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => size(&entry.path()),
+        // Not their length: journals have holes.
+        Ok(metadata) => metadata.blocks() * 512,
+        Err(_) => 0,
+    };
+    entries.flatten().map(size_of).sum()
+}
+
+#[cfg(test)]
+#[path = "backup_tests.rs"]
+mod tests;

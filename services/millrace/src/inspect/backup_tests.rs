@@ -1,0 +1,126 @@
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bytes::Bytes;
+use millrace_layers::Position;
+use millrace_layers::streams::{self, ReadLimit, Source, StreamRef};
+
+use super::*;
+use crate::inspect::testing::{BROKER, append, place, subscribed};
+
+fn nowhere(_: Row) -> Result<(), Ended> {
+    Ok(())
+}
+
+/// The bodies of a stream, as numbers.
+fn numbers(place: &Place, of: StreamRef) -> Vec<u64> {
+    let limit = ReadLimit { entries: 1_000_000, bytes: 1 << 30 };
+    let source = [Source { stream: of.stream, since: 0 }];
+    let batch = place
+        .run(|tx| async move { streams::read(&tx, BROKER, &source, Position::MIN, limit).await })
+        .unwrap();
+    batch.entries.iter().map(|entry| u64::from_be_bytes(entry.body[..8].try_into().unwrap())).collect()
+}
+
+#[test]
+fn a_copy_that_is_made_while_others_write_has_all_of_one_moment() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = place(&folder.path().join("data"), None);
+    let both = [subscribed(&place.layers, "c", "a/+"), subscribed(&place.layers, "d", "a/b")];
+    let (written, done) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let _end = End(&done);
+        scope.spawn(|| {
+            for number in 0.. {
+                // Each is in both streams, by one transaction; some in bodies that stand apart.
+                let mut body = vec![7; if number % 10 == 0 { 2_000 } else { 8 }];
+                body[..8].copy_from_slice(&u64::to_be_bytes(number));
+                append(&place.layers, &both, &Bytes::from(body));
+                written.store(number + 1, Ordering::SeqCst);
+                if done.load(Ordering::SeqCst) {
+                    break;
+                }
+            }
+        });
+        for round in 0..5 {
+            while written.load(Ordering::SeqCst) < round * 200 {
+                std::thread::yield_now();
+            }
+            let before = written.load(Ordering::SeqCst);
+            let copy = folder.path().join(format!("copy{round}"));
+            let restored = folder.path().join(format!("restored{round}"));
+            backup(&place, &copy, &mut nowhere).unwrap();
+            restore(&copy, &restored, &mut nowhere).unwrap();
+
+            let restored = crate::inspect::testing::place(&restored, None);
+            let found = numbers(&restored, both[0]);
+            assert!(found.len() as u64 >= before, "{} of {before}", found.len());
+            assert!(found.iter().copied().eq(0..found.len() as u64));
+            assert_eq!(found, numbers(&restored, both[1]));
+            for one in both {
+                let totals =
+                    restored.run(|tx| async move { streams::totals(&tx, BROKER, one.stream).await }).unwrap();
+                assert_eq!(totals.entries, found.len() as u64);
+            }
+        }
+    });
+}
+
+/// Ends the writer, also when the test fails.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_backup_is_not_made_where_it_would_do_harm() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = place(&folder.path().join("data"), None);
+    let there = folder.path().join("there");
+    fs::create_dir(&there).unwrap();
+    for (target, words) in [
+        (there, "is there already"),
+        (folder.path().join("data/copy"), "in the data folder itself"),
+        (folder.path().join("data/x/copy"), "in the data folder itself"),
+    ] {
+        let Err(Ended::Failed(said)) = backup(&place, &target, &mut nowhere) else { panic!("{words}") };
+        assert!(said.contains(words), "{said}");
+    }
+}
+
+#[test]
+fn a_restore_fills_only_an_empty_folder_and_only_from_a_backup() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let place = place(&path("data"), None);
+    backup(&place, &path("copy"), &mut nowhere).unwrap();
+    fs::create_dir(path("foreign")).unwrap();
+    fs::write(path("foreign/file"), "of something else").unwrap();
+    for (from, to, words) in [
+        ("nowhere", "new", "there is no backup at"),
+        ("copy", "foreign", "is not empty"),
+        ("foreign", "new", "is no data folder"),
+        ("data", "new", "is the data folder of a running server"),
+    ] {
+        let Err(Ended::Failed(said)) = restore(&path(from), &path(to), &mut nowhere) else {
+            panic!("{words}")
+        };
+        assert!(said.contains(words), "{said}");
+        assert!(!path("nowhere").exists() && !path("new").exists(), "{said}");
+    }
+    fs::create_dir(path("empty")).unwrap();
+    restore(&path("copy"), &path("empty"), &mut nowhere).unwrap();
+    assert!(fs::read_dir(path("empty")).unwrap().next().is_some());
+}
+
+#[test]
+fn a_copy_goes_on_when_nobody_looks_any_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = place(&folder.path().join("data"), None);
+    let target = folder.path().join("copy");
+    let gone = backup(&place, &target, &mut |_| Err(Ended::NobodyReads));
+    assert_eq!(gone, Err(Ended::NobodyReads));
+    assert!(target.exists());
+}

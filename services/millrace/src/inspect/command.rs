@@ -1,0 +1,234 @@
+//! The commands: from a command line to a request, and from rows to what is printed.
+
+use std::io::{BufWriter, Stderr, Stdout};
+use std::path::{Path, PathBuf};
+
+use super::args::{
+    BackupArgs, Folder, Look, RestoreArgs, RetainedArgs, RetainedCommand, SessionsArgs, SessionsCommand,
+    StreamsArgs, StreamsCommand,
+};
+use super::confirm::{confirm, may_ask};
+use super::place::Ended;
+use super::print::{Printer, Style};
+use super::request::Request;
+use super::rows::Row;
+use super::source::Source;
+use super::{backup as copies, now_ms, show, text};
+use crate::cli::Failure;
+use crate::settings;
+
+/// Retained messages that are counted before it is asked whether they may go.
+const COUNTED_MAX: usize = 10_000;
+
+/// `millrace sessions`.
+pub(crate) fn sessions(args: SessionsArgs) -> Result<(), Failure> {
+    match args.what {
+        SessionsCommand::List { look, limit, after } => {
+            let request = Request::ListSessions { broker: look.broker.clone(), after, limit: limit.limit };
+            print(&look, &request, "There are no sessions.")
+        }
+        SessionsCommand::Show { client, look } => {
+            let request = Request::ShowSession { broker: look.broker.clone(), client_id: client };
+            print(&look, &request, "")
+        }
+        SessionsCommand::Purge { client, all_expired: _, yes, look } => {
+            may_ask(yes)?;
+            let (source, broker) = (open(&look.folder)?, look.broker.clone());
+            let request = match client {
+                Some(client_id) => {
+                    confirm(&session_question(&source, &broker, &client_id)?, yes)?;
+                    Request::PurgeSession { broker, client_id }
+                }
+                None => {
+                    confirm(&format!("End all sessions of \"{broker}\" that have expired?"), yes)?;
+                    Request::PurgeExpired { broker }
+                }
+            };
+            purge(&source, &look, &request, "session", "sessions")
+        }
+    }
+}
+
+/// `millrace streams`.
+pub(crate) fn streams(args: StreamsArgs) -> Result<(), Failure> {
+    match args.what {
+        StreamsCommand::List { look, limit, after } => {
+            let request = Request::ListStreams { broker: look.broker.clone(), after, limit: limit.limit };
+            print(&look, &request, "There are no streams.")
+        }
+        StreamsCommand::Show { filter, messages, look } => {
+            let request = Request::ShowStream { broker: look.broker.clone(), filter, messages };
+            print(&look, &request, "")
+        }
+        StreamsCommand::Purge { filter, yes, look } => {
+            may_ask(yes)?;
+            let source = open(&look.folder)?;
+            confirm(&stream_question(&source, &look.broker, &filter)?, yes)?;
+            let request = Request::PurgeStream { broker: look.broker.clone(), filter };
+            ended(print_from(&source, &look, &request, ""))
+        }
+    }
+}
+
+/// `millrace retained`.
+pub(crate) fn retained(args: RetainedArgs) -> Result<(), Failure> {
+    match args.what {
+        RetainedCommand::List { filter, look, limit, after } => {
+            let (broker, limit) = (look.broker.clone(), limit.limit);
+            let request = Request::ListRetained { broker, filter, after, limit };
+            print(&look, &request, "There are no retained messages.")
+        }
+        RetainedCommand::Show { topic, raw, look } => {
+            let request = Request::ShowRetained { broker: look.broker.clone(), topic };
+            let source = open(&look.folder)?;
+            let mut printer = printer(if raw { Style::Raw } else { style(look.json) });
+            let shown = source.answer(&request, &mut |row| printer.row(&row));
+            ended(shown.and_then(|_| printer.end("", None)))
+        }
+        RetainedCommand::Purge { filter, yes, look } => {
+            may_ask(yes)?;
+            let source = open(&look.folder)?;
+            if let Some(question) = retained_question(&source, &look.broker, &filter)? {
+                confirm(&question, yes)?;
+            }
+            let request = Request::PurgeRetained { broker: look.broker.clone(), filter };
+            purge(&source, &look, &request, "retained message", "retained messages")
+        }
+    }
+}
+
+/// `millrace backup`.
+pub(crate) fn backup(args: &BackupArgs) -> Result<(), Failure> {
+    let request = Request::Backup { target: absolute(&args.target)? };
+    let source = open(&args.folder)?;
+    let mut printer = printer(style(args.json));
+    let copied = source.answer(&request, &mut |row| printer.row(&row));
+    ended(copied.and_then(|_| printer.end("", None)))
+}
+
+/// `millrace restore`.
+pub(crate) fn restore(args: &RestoreArgs) -> Result<(), Failure> {
+    let (source, target) = (absolute(&args.source)?, absolute(&data_dir(&args.folder)?)?);
+    let mut printer = printer(style(args.json));
+    let copied = copies::restore(&source, &target, &mut |row| printer.row(&row));
+    ended(copied.and_then(|()| printer.end("", None)))
+}
+
+fn print(look: &Look, request: &Request, nothing: &str) -> Result<(), Failure> {
+    ended(print_from(&open(&look.folder)?, look, request, nothing))
+}
+
+fn print_from(source: &Source, look: &Look, request: &Request, nothing: &str) -> Result<(), Ended> {
+    let mut printer = printer(style(look.json));
+    let answered = source.answer(request, &mut |row| printer.row(&row));
+    // What came before a failure is shown too.
+    let after = match answered {
+        Ok(after) => after,
+        Err(failed) => return printer.end("", None).and(Err(failed)),
+    };
+    printer.end(nothing, after.as_deref())
+}
+
+fn purge(source: &Source, look: &Look, request: &Request, one: &str, many: &str) -> Result<(), Failure> {
+    let mut printer = printer(style(look.json));
+    let mut purged = 0u64;
+    let answered = source.answer(request, &mut |row| {
+        purged += 1;
+        printer.row(&row)
+    });
+    let told = if answered.is_ok() || purged > 0 { printer.purged(one, many) } else { Ok(()) };
+    ended(answered.map(drop).and(told))
+}
+
+fn session_question(source: &Source, broker: &str, client_id: &str) -> Result<String, Failure> {
+    let request = Request::ShowSession { broker: broker.into(), client_id: client_id.into() };
+    let mut question = String::new();
+    look_up(source, &request, &mut |row| {
+        if let Row::SessionDetails(details) = row {
+            let session = &details.session;
+            question = format!(
+                "End the session \"{}\", with {} and {} waiting for it?",
+                text::escape(client_id.as_bytes()),
+                text::plural(session.subscriptions as u64, "subscription", "subscriptions"),
+                show::at_least(session.waiting, session.waiting_is_more),
+            );
+            if details.will.is_some() && !source.is_running() {
+                question += " Its will is not published, for no server runs.";
+            }
+        }
+    })?;
+    Ok(question)
+}
+
+fn stream_question(source: &Source, broker: &str, filter: &str) -> Result<String, Failure> {
+    let request = Request::ShowStream { broker: broker.into(), filter: filter.into(), messages: 0 };
+    let mut question = String::new();
+    look_up(source, &request, &mut |row| {
+        if let Row::StreamDetails(details) = row {
+            question = format!(
+                "Remove {} ({}) of \"{}\", which {} may not have read?",
+                text::plural(details.stream.messages, "message", "messages"),
+                text::bytes(details.stream.bytes),
+                text::escape(filter.as_bytes()),
+                text::plural(details.stream.subscribers, "session", "sessions"),
+            );
+        }
+    })?;
+    Ok(question)
+}
+
+/// `None` when there is nothing to remove.
+fn retained_question(source: &Source, broker: &str, filter: &str) -> Result<Option<String>, Failure> {
+    let (broker, only) = (broker.into(), Some(filter.into()));
+    let request = Request::ListRetained { broker, filter: only, after: None, limit: COUNTED_MAX };
+    let mut found = 0;
+    let more = look_up(source, &request, &mut |_| found += 1)?.is_some();
+    let many = show::at_least(found, more);
+    let noun = if many == "1" { "retained message" } else { "retained messages" };
+    let question = format!("Remove {many} {noun} of \"{}\"?", text::escape(filter.as_bytes()));
+    Ok((found > 0).then_some(question))
+}
+
+fn look_up(source: &Source, request: &Request, each: &mut dyn FnMut(Row)) -> Result<Option<String>, Failure> {
+    let answered = source.answer(request, &mut |row| {
+        each(row);
+        Ok(())
+    });
+    answered.map_err(failure)
+}
+
+fn open(folder: &Folder) -> Result<Source, Failure> {
+    Source::of(&data_dir(folder)?).map_err(failure)
+}
+
+fn data_dir(folder: &Folder) -> Result<PathBuf, Failure> {
+    settings::data_dir(folder.data_dir.clone(), folder.config.clone(), settings::environment())
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(path)
+        .map_err(|error| Failure::Settings(format!("\"{}\" is no path: {error}", path.display())))
+}
+
+fn style(json: bool) -> Style {
+    if json { Style::Json } else { Style::Text }
+}
+
+fn printer(style: Style) -> Printer<BufWriter<Stdout>, Stderr> {
+    Printer::new(BufWriter::new(std::io::stdout()), std::io::stderr(), style, now_ms())
+}
+
+/// That nobody reads the rest is no failure.
+fn ended(result: Result<(), Ended>) -> Result<(), Failure> {
+    match result {
+        Ok(()) | Err(Ended::NobodyReads) => Ok(()),
+        Err(failed) => Err(failure(failed)),
+    }
+}
+
+fn failure(ended: Ended) -> Failure {
+    match ended {
+        Ended::Failed(sentence) => Failure::Run(sentence),
+        Ended::NobodyReads => Failure::Run("nobody reads the answer".into()),
+    }
+}

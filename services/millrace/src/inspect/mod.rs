@@ -1,0 +1,35 @@
+//! Looking into what a broker has stored, and copying it: `millrace sessions`, `streams`, `retained`, `backup` and `restore`.
+//!
+//! A [`request::Request`] is answered with [`rows::Row`]s by the process that has the data folder open ([`place::Place`]): this one,
+//! when no server runs on it, or the server, which is asked through a socket in the folder ([`socket`]). [`source`] decides. All
+//! reads are snapshots, a page or a session a transaction, so nobody waits for them.
+
+mod args;
+mod backup;
+mod command;
+mod confirm;
+mod live;
+mod place;
+mod print;
+mod request;
+mod retained;
+mod rows;
+mod sessions;
+mod show;
+pub(crate) mod socket;
+mod source;
+mod streams;
+mod table;
+#[cfg(test)]
+mod testing;
+mod text;
+
+pub(crate) use args::{BackupArgs, RestoreArgs, RetainedArgs, SessionsArgs, StreamsArgs};
+pub(crate) use command::{backup, restore, retained, sessions, streams};
+
+/// The time, in unix milliseconds.
+#[allow(clippy::disallowed_methods, reason = "the one clock of these commands")]
+fn now_ms() -> u64 {
+    let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(unix.as_millis()).unwrap_or(u64::MAX)
+}

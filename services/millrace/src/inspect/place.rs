@@ -1,0 +1,106 @@
+//! A data folder that this process has open, and how requests to it are answered.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use millrace_layers::{BrokerId, Store, catalog};
+use millrace_storage::{Embedded, Read, Transaction, block_on};
+
+use super::live::Live;
+use super::request::Request;
+use super::rows::Row;
+use super::{backup, retained, sessions, streams};
+
+/// Why an answer ended early.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// A sentence that says what happened and what to do.
+    Failed(String),
+    /// Nobody reads the answer any more.
+    NobodyReads,
+}
+
+/// Takes rows; ends the answer when it cannot.
+pub(super) type Out<'a> = &'a mut dyn FnMut(Row) -> Result<(), Ended>;
+
+/// An open data folder.
+pub(super) struct Place {
+    pub(super) folder: PathBuf,
+    pub(super) embedded: Embedded,
+    pub(super) layers: Store,
+    /// The server that runs on the folder, when this is its process.
+    pub(super) live: Option<Arc<dyn Live>>,
+    /// Held while a backup is made.
+    pub(super) one_backup: Mutex<()>,
+}
+
+impl Place {
+    pub(super) fn new(folder: PathBuf, embedded: Embedded, live: Option<Arc<dyn Live>>) -> Self {
+        let layers = Store::new(embedded.database());
+        Self { folder, embedded, layers, live, one_backup: Mutex::default() }
+    }
+
+    /// Answers a request. Returns after what to ask for the rest, when the limit of a list left one out.
+    pub(super) fn answer(&self, request: &Request, out: Out<'_>) -> Result<Option<String>, Ended> {
+        match request {
+            Request::ListSessions { broker, after, limit } => {
+                return sessions::list(self, self.broker(broker)?, after.as_deref(), *limit, out);
+            }
+            Request::ShowSession { broker, client_id } => {
+                sessions::show(self, self.broker(broker)?, client_id, out)?;
+            }
+            Request::PurgeSession { broker, client_id } => {
+                sessions::purge(self, broker, self.broker(broker)?, client_id, out)?;
+            }
+            Request::PurgeExpired { broker } => {
+                sessions::purge_expired(self, broker, self.broker(broker)?, out)?;
+            }
+            Request::ListStreams { broker, after, limit } => {
+                return streams::list(self, self.broker(broker)?, *after, *limit, out);
+            }
+            Request::ShowStream { broker, filter, messages } => {
+                streams::show(self, self.broker(broker)?, filter, *messages, out)?;
+            }
+            Request::PurgeStream { broker, filter } => {
+                streams::purge(self, self.broker(broker)?, filter, out)?;
+            }
+            Request::ListRetained { broker, filter, after, limit } => {
+                let broker = self.broker(broker)?;
+                return retained::list(self, broker, filter.as_deref(), after.as_deref(), *limit, out);
+            }
+            Request::ShowRetained { broker, topic } => {
+                retained::show(self, self.broker(broker)?, topic, out)?;
+            }
+            Request::PurgeRetained { broker, filter } => {
+                retained::purge(self, broker, self.broker(broker)?, filter, out)?;
+            }
+            Request::Backup { target } => backup::backup(self, target, out)?,
+        }
+        Ok(None)
+    }
+
+    /// Runs a transaction, to its end.
+    pub(super) fn run<T, F, Body>(&self, body: F) -> Result<T, Ended>
+    where
+        F: FnMut(Transaction) -> Body,
+        Body: Future<Output = millrace_layers::Result<T>>,
+    {
+        block_on(self.layers.run(body)).map_err(|error| Ended::Failed(format!("the store says: {error}")))
+    }
+
+    fn broker(&self, name: &str) -> Result<BrokerId, Ended> {
+        let found = self.run(|tx| async move { catalog::get(&tx, name.as_bytes(), Read::Snapshot).await })?;
+        found.map(|broker| broker.id).ok_or_else(|| {
+            Ended::Failed(format!(
+                "there is no broker \"{name}\" in {}: name another with --broker",
+                self.folder.display()
+            ))
+        })
+    }
+}
+
+/// A name for people, of what should be UTF-8.
+pub(super) fn name(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

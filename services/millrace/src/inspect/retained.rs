@@ -1,0 +1,196 @@
+//! Retained messages: listing, showing, purging.
+
+use std::time::Duration;
+
+use millrace_edge::stored;
+use millrace_layers::{BrokerId, retained};
+use millrace_storage::{Host, Read, System, block_on};
+
+use super::live::Live;
+use super::place::{Ended, Out, Place, name};
+use super::rows::{Payload, Retained, RetainedDetails, Row};
+use super::text;
+
+/// Messages that are read at once.
+const PAGE: usize = 200;
+
+/// Bytes of a payload that a list shows.
+const HEAD_BYTES: usize = 48;
+
+/// How long a running server's store is waited for, and how often it is looked at.
+const STORED_WITHIN: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+pub(super) fn list(
+    place: &Place,
+    broker: BrokerId,
+    filter: Option<&str>,
+    after: Option<&str>,
+    limit: usize,
+    out: Out<'_>,
+) -> Result<Option<String>, Ended> {
+    filter.map_or(Ok(()), check)?;
+    let mut from = after.map(|topic| retained::Bookmark::after(broker, topic.as_bytes()));
+    let (mut left, mut last) = (limit, None);
+    loop {
+        // One more than fits tells whether there are more.
+        let page = page(place, broker, filter, from.as_ref(), PAGE.min(left + 1))?;
+        for item in page.items {
+            if left == 0 {
+                return Ok(last);
+            }
+            let message = decode(&item)?;
+            let topic = name(&item.topic);
+            last = Some(topic.clone());
+            out(Row::Retained(Retained {
+                topic,
+                qos: message.qos,
+                expires_at_ms: message.expires_at_ms,
+                payload_bytes: message.payload.len(),
+                payload_head: text::head(&message.payload, HEAD_BYTES),
+            }))?;
+            left -= 1;
+        }
+        from = page.next;
+        if from.is_none() {
+            return Ok(None);
+        }
+    }
+}
+
+pub(super) fn show(place: &Place, broker: BrokerId, topic: &str, out: Out<'_>) -> Result<(), Ended> {
+    let body =
+        place.run(|tx| async move { retained::get(&tx, broker, topic.as_bytes(), Read::Snapshot).await })?;
+    let body = body.ok_or_else(|| not_found(topic))?;
+    let item = retained::Retained { topic: topic.as_bytes().to_vec().into(), body };
+    let message = decode(&item)?;
+    let escaped = |(name, value): (String, Vec<u8>)| (text::escape(name.as_bytes()), text::escape(&value));
+    out(Row::RetainedDetails(Box::new(RetainedDetails {
+        topic: topic.into(),
+        qos: message.qos,
+        expires_at_ms: message.expires_at_ms,
+        properties: message.properties.into_iter().map(escaped).collect(),
+        payload_bytes: message.payload.len(),
+        payload: Payload::new(message.payload),
+    })))
+}
+
+pub(super) fn purge(
+    place: &Place,
+    broker_name: &str,
+    broker: BrokerId,
+    filter: &str,
+    out: Out<'_>,
+) -> Result<(), Ended> {
+    check(filter)?;
+    let (mut from, mut found) = (None, false);
+    loop {
+        let page = page(place, broker, Some(filter), from.as_ref(), PAGE)?;
+        let purged = match &place.live {
+            Some(live) => clear_live(place, &**live, (broker_name, broker), &page.items)?,
+            None => clear_stored(place, broker, &page.items)?,
+        };
+        found |= !purged.is_empty();
+        for topic in purged {
+            out(Row::RetainedPurged { topic })?;
+        }
+        from = page.next;
+        if from.is_none() {
+            break;
+        }
+    }
+    if found { Ok(()) } else { Err(not_found(filter)) }
+}
+
+fn clear_stored(place: &Place, broker: BrokerId, items: &[retained::Retained]) -> Result<Vec<String>, Ended> {
+    place.run(|tx| async move {
+        for item in items {
+            retained::clear(&tx, broker, &item.topic).await?;
+        }
+        Ok(())
+    })?;
+    Ok(items.iter().map(|item| name(&item.topic)).collect())
+}
+
+fn clear_live(
+    place: &Place,
+    live: &dyn Live,
+    (broker_name, broker): (&str, BrokerId),
+    items: &[retained::Retained],
+) -> Result<Vec<String>, Ended> {
+    let mut purged = Vec::new();
+    for item in items {
+        let topic = name(&item.topic);
+        if live.clear_retained(broker_name, &topic).map_err(Ended::Failed)? {
+            purged.push(topic);
+        }
+    }
+    // The server's store takes its jobs in order: with the last one it has taken all.
+    match items.last() {
+        Some(last) if !left_the_store(place, broker, last)? => Err(Ended::Failed(
+            "the messages are gone for clients, and the store has not taken that yet: see the server's log; after a restart \
+             they may be back"
+                .into(),
+        )),
+        _ => Ok(purged),
+    }
+}
+
+/// Waits until the store has not this message any more; it may have a newer one of the topic.
+fn left_the_store(place: &Place, broker: BrokerId, item: &retained::Retained) -> Result<bool, Ended> {
+    let (host, topic) = (System::new(), &item.topic);
+    loop {
+        let body = place.run(|tx| async move { retained::get(&tx, broker, topic, Read::Snapshot).await })?;
+        if body.as_ref() != Some(&item.body) {
+            return Ok(true);
+        }
+        if host.now() > STORED_WITHIN {
+            return Ok(false);
+        }
+        block_on(host.pause(LOOK_EVERY));
+    }
+}
+
+fn page(
+    place: &Place,
+    broker: BrokerId,
+    filter: Option<&str>,
+    from: Option<&retained::Bookmark>,
+    limit: usize,
+) -> Result<retained::Page, Ended> {
+    place.run(|tx| async move {
+        match filter {
+            Some(filter) => {
+                retained::matching(&tx, broker, filter.as_bytes(), from, limit, Read::Snapshot).await
+            }
+            None => retained::all(&tx, broker, from, limit, Read::Snapshot).await,
+        }
+    })
+}
+
+fn decode(item: &retained::Retained) -> Result<stored::StoredMessage, Ended> {
+    stored::retained(&name(&item.topic), &item.body).ok_or_else(|| {
+        let topic = text::escape(&item.topic);
+        Ended::Failed(format!("the message of \"{topic}\" is of a format that this version does not know"))
+    })
+}
+
+/// A filter that is none must not match by chance.
+fn check(filter: &str) -> Result<(), Ended> {
+    if stored::is_filter(filter) && !filter.starts_with("$share/") {
+        return Ok(());
+    }
+    let filter = text::escape(filter.as_bytes());
+    Err(Ended::Failed(format!(
+        "\"{filter}\" is no topic and no topic filter: + stands for a whole level, # for all levels at the end"
+    )))
+}
+
+fn not_found(filter: &str) -> Ended {
+    let topic = text::escape(filter.as_bytes());
+    Ended::Failed(if stored::is_topic(filter) {
+        format!("there is no retained message of the topic \"{topic}\"")
+    } else {
+        format!("there is no retained message that matches \"{topic}\"")
+    })
+}

@@ -1,0 +1,199 @@
+//! Sessions: listing, showing, purging.
+
+use bytes::Bytes;
+use millrace_edge::stored;
+use millrace_layers::{
+    BrokerId, Filter, look,
+    qos2::{self, Direction},
+    sessions::{self, EXPIRY_NEVER, Record, SessionId},
+    streams::{self, Source, Waiting},
+    subscriptions::{self, NO_STREAM},
+};
+use millrace_storage::{Read, Transaction, TransactionOption};
+
+use super::place::{Ended, Out, Place, name};
+use super::rows::{Row, Session, SessionDetails, SessionPurged, State, Subscription, Will};
+use super::{now_ms, text};
+
+/// Waiting messages of a session that are counted.
+const WAITING_MAX: usize = 10_000;
+
+/// Sessions that are read at once.
+const PAGE: usize = 100;
+
+pub(super) fn list(
+    place: &Place,
+    broker: BrokerId,
+    after: Option<&str>,
+    limit: usize,
+    out: Out<'_>,
+) -> Result<Option<String>, Ended> {
+    let mut last = after.map(|after| after.as_bytes().to_vec());
+    let mut left = limit;
+    loop {
+        // One more than fits tells whether there are more.
+        let page = page(place, broker, last.as_deref(), PAGE.min(left + 1))?;
+        if page.is_empty() {
+            return Ok(None);
+        }
+        for (client, _) in page {
+            if left == 0 {
+                return Ok(last.map(|last| name(&last)));
+            }
+            let id = SessionId { broker, client: &client };
+            // One that ended since the page was read is none.
+            if let Some(found) = place.run(|tx| async move { find(&tx, id).await })? {
+                out(Row::Session(summary(place, &client, &found)))?;
+                left -= 1;
+            }
+            last = Some(client.to_vec());
+        }
+    }
+}
+
+pub(super) fn show(place: &Place, broker: BrokerId, client: &str, out: Out<'_>) -> Result<(), Ended> {
+    let id = SessionId { broker, client: client.as_bytes() };
+    let details = place.run(|tx| async move {
+        let Some(found) = find(&tx, id).await? else { return Ok(None) };
+        let ids = async |direction| {
+            let ids = qos2::list(&tx, id, direction).await?;
+            Ok::<_, millrace_layers::Error>(ids.into_iter().map(|(id, _)| id).collect())
+        };
+        Ok(Some(SessionDetails {
+            epoch: found.record.epoch,
+            cursor: format!("{:?}", found.record.cursor),
+            acknowledged_after_cursor: found.record.acknowledged.len(),
+            missed_at_least: found.waiting.missed.at_least,
+            missed_at_most: found.waiting.missed.at_most,
+            will: look::will(&tx, id).await?.map(|will| Will { delay_s: will.delay_s, bytes: will.bytes }),
+            filters: found.subscriptions.iter().map(subscription).collect(),
+            inbound_packet_ids: ids(Direction::Inbound).await?,
+            outbound_packet_ids: ids(Direction::Outbound).await?,
+            session: summary(place, id.client, &found),
+        }))
+    })?;
+    out(Row::SessionDetails(Box::new(details.ok_or_else(|| not_found(client))?)))
+}
+
+pub(super) fn purge(
+    place: &Place,
+    broker_name: &str,
+    broker: BrokerId,
+    client: &str,
+    out: Out<'_>,
+) -> Result<(), Ended> {
+    let id = SessionId { broker, client: client.as_bytes() };
+    let purged = match &place.live {
+        Some(live) => live.purge_session(broker_name, client).map_err(Ended::Failed)?.then_some(false),
+        None => place.run(|tx| async move { end(&tx, id).await })?.map(|(_, will)| will.is_some()),
+    };
+    let will_lost = purged.ok_or_else(|| not_found(client))?;
+    out(Row::SessionPurged(SessionPurged { client_id: client.into(), will_lost }))
+}
+
+pub(super) fn purge_expired(
+    place: &Place,
+    broker_name: &str,
+    broker: BrokerId,
+    out: Out<'_>,
+) -> Result<(), Ended> {
+    let (mut last, now_ms) = (None, now_ms());
+    loop {
+        let page = page(place, broker, last.as_deref(), PAGE)?;
+        let Some((client, _)) = page.last() else { return Ok(()) };
+        last = Some(client.to_vec());
+        for (client, _) in page.iter().filter(|(_, record)| record.is_expired(now_ms)) {
+            match &place.live {
+                Some(_) => purge(place, broker_name, broker, &name(client), out)?,
+                None => {
+                    let id = SessionId { broker, client };
+                    let purged = place.run(|tx| async move { end(&tx, id).await })?;
+                    let will_lost = purged.is_some_and(|(_, will)| will.is_some());
+                    out(Row::SessionPurged(SessionPurged { client_id: name(client), will_lost }))?;
+                }
+            }
+        }
+    }
+}
+
+async fn end(
+    tx: &Transaction,
+    id: SessionId<'_>,
+) -> millrace_layers::Result<Option<(Record, Option<Bytes>)>> {
+    // Also when the disk is nearly full: then most of all.
+    tx.set_option(TransactionOption::Cleanup);
+    sessions::purge(tx, id).await
+}
+
+fn page(
+    place: &Place,
+    broker: BrokerId,
+    after: Option<&[u8]>,
+    limit: usize,
+) -> Result<Vec<(Bytes, Record)>, Ended> {
+    place.run(|tx| async move { sessions::list(&tx, broker, after, limit).await })
+}
+
+/// A session, as one transaction sees it.
+struct Found {
+    record: Record,
+    subscriptions: Vec<subscriptions::Subscription>,
+    waiting: Waiting,
+}
+
+async fn find(tx: &Transaction, id: SessionId<'_>) -> millrace_layers::Result<Option<Found>> {
+    let Some(record) = sessions::get(tx, id, Read::Snapshot).await? else { return Ok(None) };
+    let subscriptions = subscriptions::list(tx, id).await?;
+    // What a group shares waits in the group: it has a cursor of its own.
+    let own = |of: &&subscriptions::Subscription| {
+        of.stream != NO_STREAM && Filter::parse(&of.filter).group.is_empty()
+    };
+    let sources: Vec<Source> =
+        subscriptions.iter().filter(own).map(|of| Source { stream: of.stream, since: of.since }).collect();
+    let (cursor, acknowledged) = (record.cursor, &record.acknowledged);
+    let waiting = streams::waiting(tx, id.broker, &sources, cursor, acknowledged, WAITING_MAX).await?;
+    Ok(Some(Found { record, subscriptions, waiting }))
+}
+
+fn summary(place: &Place, client: &[u8], found: &Found) -> Session {
+    let Found { record, subscriptions, waiting } = found;
+    let state = match record {
+        record if record.is_expired(now_ms()) => State::Expired,
+        record if record.is_detached() => State::Offline,
+        _ if place.live.is_none() => State::CutOff,
+        _ => State::Connected,
+    };
+    Session {
+        client_id: name(client),
+        state,
+        offline_since_ms: record.is_detached().then_some(record.detached_at_ms),
+        expiry_s: (record.expiry_s != EXPIRY_NEVER).then_some(record.expiry_s),
+        expires_at_ms: record.expires_at_ms(),
+        subscriptions: subscriptions.len(),
+        waiting: waiting.totals.entries,
+        waiting_is_more: waiting.more,
+        waiting_bytes: waiting.totals.bytes,
+        oldest_waiting_at_ms: waiting.oldest_at_ms,
+    }
+}
+
+fn subscription(of: &subscriptions::Subscription) -> Subscription {
+    let options = stored::subscription_options(of.options.bits);
+    Subscription {
+        filter: name(&of.filter),
+        qos: options.qos,
+        no_local: options.no_local,
+        retain_as_published: options.retain_as_published,
+        retain_handling: options.retain_handling,
+        identifier: of.options.identifier,
+        stream: (of.stream != NO_STREAM).then_some(of.stream),
+    }
+}
+
+fn not_found(client: &str) -> Ended {
+    Ended::Failed(format!("there is no session of the client \"{}\"", text::escape(client.as_bytes())))
+}
+
+#[cfg(test)]
+#[path = "sessions_tests.rs"]
+mod tests;

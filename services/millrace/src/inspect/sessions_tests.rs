@@ -1,0 +1,94 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::inspect::request::Request;
+use crate::inspect::testing::{Asked, append, place, rows, subscribed};
+
+#[test]
+fn lists_are_cut_at_their_limit_and_go_on_behind_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = place(folder.path(), None);
+    for number in 0..PAGE + 5 {
+        subscribed(&place.layers, &format!("c{number:03}"), &format!("f{number:03}"));
+    }
+    for (limit, lists) in [(1_000, 1), (PAGE + 5, 1), (PAGE, 2), (50, 3)] {
+        for streams in [false, true] {
+            let (mut found, mut counted, mut after) = (Vec::new(), 0, None::<String>);
+            loop {
+                let broker = "default".into();
+                let request = if streams {
+                    let after = after.map(|after| after.parse().unwrap());
+                    Request::ListStreams { broker, after, limit }
+                } else {
+                    Request::ListSessions { broker, after, limit }
+                };
+                after = place
+                    .answer(&request, &mut |row| {
+                        match row {
+                            Row::Session(session) => found.push(session.client_id),
+                            Row::Stream(stream) => found.push(stream.filter),
+                            other => panic!("{other:?}"),
+                        }
+                        Ok(())
+                    })
+                    .unwrap();
+                counted += 1;
+                if after.is_none() {
+                    break;
+                }
+            }
+            found.sort();
+            found.dedup();
+            assert_eq!((found.len(), counted), (PAGE + 5, lists), "{limit} {streams}");
+        }
+    }
+}
+
+#[test]
+fn what_waits_is_counted_up_to_a_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = place(folder.path(), None);
+    let stream = subscribed(&place.layers, "c", "a");
+    let body = Bytes::from_static(b"12345");
+    place
+        .run(|tx| {
+            let (stream, body) = ([stream], &body);
+            async move {
+                for number in 0..=WAITING_MAX as u16 {
+                    let publish = streams::Publish { place: number, now_ms: 5, body };
+                    streams::append(&tx, 1, &stream, publish)?;
+                }
+                Ok(())
+            }
+        })
+        .unwrap();
+    let request = Request::ShowSession { broker: "default".into(), client_id: "c".into() };
+    let [Row::SessionDetails(details)] = &rows(&place, &request).unwrap()[..] else { panic!() };
+    let session = &details.session;
+    assert_eq!((session.waiting, session.waiting_is_more), (WAITING_MAX as u64, true));
+    assert_eq!((session.waiting_bytes, session.oldest_waiting_at_ms), (5 * WAITING_MAX as u64, Some(5)));
+}
+
+#[test]
+fn a_running_server_is_asked_to_change_what_it_has_in_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let asked = Arc::new(Asked::default());
+    let place = place(folder.path(), Some(asked.clone()));
+    let stream = subscribed(&place.layers, "c", "a");
+    append(&place.layers, &[stream], &Bytes::from_static(b"x"));
+    let broker = || "default".to_owned();
+    let purged = rows(&place, &Request::PurgeSession { broker: broker(), client_id: "c".into() }).unwrap();
+    assert_eq!(purged, [Row::SessionPurged(SessionPurged { client_id: "c".into(), will_lost: false })]);
+    assert_eq!(*asked.0.lock().unwrap(), ["session default c"]);
+    // A stream is nobody's memory.
+    let purged = rows(&place, &Request::PurgeStream { broker: broker(), filter: "a".into() }).unwrap();
+    assert_eq!(purged, [Row::StreamPurged { filter: "a".into(), messages: 1, bytes: 1 }]);
+    assert_eq!(asked.0.lock().unwrap().len(), 1);
+    let [Row::SessionDetails(details)] =
+        &rows(&place, &Request::ShowSession { broker: broker(), client_id: "c".into() }).unwrap()[..]
+    else {
+        panic!()
+    };
+    assert_eq!((details.session.waiting, details.missed_at_most), (0, 1));
+    assert_eq!(details.session.state, State::Connected);
+}

@@ -1,0 +1,260 @@
+//! The way to a running server: a socket in its data folder that only its user can open.
+//!
+//! A request is one line of JSON, the answer many: rows, then `end` or `failed`, so an answer that was cut off is known. Not HTTP:
+//! the store's reads block, so each request has a thread of its own, and lines need neither a runtime nor a client library.
+
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io::{self, BufRead, BufReader, BufWriter, ErrorKind, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use millrace_storage::Embedded;
+use serde::{Deserialize, Serialize};
+use tracing::{debug, error, info};
+
+use super::live::Live;
+use super::place::{Ended, Out, Place};
+use super::request::Request;
+use super::rows::Row;
+
+const NAME: &str = "admin.sock";
+
+/// Where the socket is made before it is moved into its place: nobody else can open the folder.
+const MAKING: &str = "admin.new";
+
+/// Bytes of the path of a socket that the system takes.
+const PATH_BYTES_MAX: usize = 107;
+
+/// Bytes of a request.
+const REQUEST_BYTES_MAX: u64 = 1 << 20;
+
+/// Requests at once.
+const REQUESTS_MAX: usize = 8;
+
+/// How long a request may take to come.
+const REQUEST_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long somebody may look at one page of a list.
+const READ_WITHIN: Duration = Duration::from_secs(600);
+
+/// A line of an answer.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Line {
+    Row(Row),
+    /// The answer is whole; after what to ask for the rest of a list.
+    End {
+        after: Option<String>,
+    },
+    Failed(String),
+}
+
+/// The socket of a running server. It is gone when this is dropped.
+pub(crate) struct Socket {
+    folder: PathBuf,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    place: Place,
+    stopping: AtomicBool,
+    requests: AtomicUsize,
+}
+
+impl Socket {
+    /// Answers requests to the server that has `folder` open, on threads of its own.
+    pub(crate) fn open(folder: &Path, embedded: Embedded, live: Arc<dyn Live>) -> io::Result<Self> {
+        let listener = bind(folder)?;
+        let place = Place::new(folder.into(), embedded, Some(live));
+        let shared =
+            Arc::new(Shared { place, stopping: AtomicBool::new(false), requests: AtomicUsize::new(0) });
+        let listening = shared.clone();
+        let thread =
+            std::thread::Builder::new().name("admin".into()).spawn(move || listen(&listener, &listening))?;
+        Ok(Self { folder: folder.into(), shared, thread: Some(thread) })
+    }
+}
+
+impl Drop for Socket {
+    /// Answers that are being written end with their next row.
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        let woken = connect(&self.folder).is_ok();
+        let _ = fs::remove_file(self.folder.join(NAME));
+        if woken && let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A path to something in the folder that is short enough for the system, while the file is open.
+fn reachable(folder: &Path, name: &str) -> io::Result<(PathBuf, Option<File>)> {
+    let path = folder.join(name);
+    if path.as_os_str().len() <= PATH_BYTES_MAX {
+        return Ok((path, None));
+    }
+    let open = File::open(folder)?;
+    Ok((format!("/proc/self/fd/{}/{name}", open.as_raw_fd()).into(), Some(open)))
+}
+
+/// Takes the place of a socket that an earlier server left. The lock of the folder says that there is no other server.
+fn bind(folder: &Path) -> io::Result<UnixListener> {
+    let making = folder.join(MAKING);
+    if let Err(error) = fs::remove_dir_all(&making)
+        && error.kind() != ErrorKind::NotFound
+    {
+        return Err(error);
+    }
+    DirBuilder::new().mode(0o700).create(&making)?;
+    let (path, _open) = reachable(folder, &format!("{MAKING}/{NAME}"))?;
+    let listener = UnixListener::bind(path)?;
+    fs::set_permissions(making.join(NAME), Permissions::from_mode(0o600))?;
+    fs::rename(making.join(NAME), folder.join(NAME))?;
+    fs::remove_dir(&making)?;
+    Ok(listener)
+}
+
+fn listen(listener: &UnixListener, shared: &Arc<Shared>) {
+    for stream in listener.incoming() {
+        if shared.stopping.load(Ordering::SeqCst) {
+            return;
+        }
+        match stream {
+            Ok(stream) => serve(stream, shared),
+            Err(error) => {
+                error!(%error, "the admin socket cannot accept");
+                // Such as too many open files: it may pass.
+                std::thread::park_timeout(Duration::from_secs(1));
+            }
+        }
+    }
+}
+
+/// Serves a connection on a thread of its own; one too many is told so and closed.
+fn serve(stream: UnixStream, shared: &Arc<Shared>) {
+    let others = shared.requests.fetch_add(1, Ordering::SeqCst);
+    let slot = Slot(shared.clone());
+    if others >= REQUESTS_MAX {
+        let busy = Line::Failed("the server answers other requests: try again later".into());
+        // It fits into the buffer of a new connection.
+        let _ = write(&mut &stream, &busy);
+        return;
+    }
+    let thread = std::thread::Builder::new().name("admin-request".into());
+    let spawned = thread.spawn(move || {
+        if let Err(error) = converse(&stream, &slot.0) {
+            debug!(%error, "a request to the admin socket was not answered to its end");
+        }
+    });
+    if let Err(error) = spawned {
+        error!(%error, "a request to the admin socket was dropped");
+    }
+}
+
+/// One of the requests at once; given back also after a panic.
+struct Slot(Arc<Shared>);
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.0.requests.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn converse(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
+    stream.set_read_timeout(Some(REQUEST_WITHIN))?;
+    stream.set_write_timeout(Some(READ_WITHIN))?;
+    let mut line = String::new();
+    BufReader::new(stream.take(REQUEST_BYTES_MAX)).read_line(&mut line)?;
+    let mut out = BufWriter::new(stream);
+    let last = match serde_json::from_str::<Request>(&line) {
+        Err(error) => Line::Failed(format!(
+            "the server does not understand the request ({error}): use the `millrace` of the server's version"
+        )),
+        Ok(request) => match answer(&request, shared, &mut out) {
+            Ok(after) => Line::End { after },
+            Err(Ended::Failed(sentence)) => Line::Failed(sentence),
+            Err(Ended::NobodyReads) => return Ok(()),
+        },
+    };
+    write(&mut out, &last)?;
+    out.flush()
+}
+
+fn answer(request: &Request, shared: &Shared, out: &mut impl Write) -> Result<Option<String>, Ended> {
+    if request.is_harmless() {
+        debug!(?request, "asked through the admin socket");
+    } else {
+        info!(?request, "asked through the admin socket");
+    }
+    shared.place.answer(request, &mut |row| {
+        if shared.stopping.load(Ordering::SeqCst) {
+            return Err(Ended::Failed("the server is stopping".into()));
+        }
+        // Progress is of use only at once.
+        let is_progress = matches!(row, Row::BackupProgress { .. });
+        let written = write(out, &Line::Row(row));
+        let written = if is_progress { written.and_then(|()| out.flush()) } else { written };
+        written.map_err(|_| Ended::NobodyReads)
+    })
+}
+
+fn write(out: &mut impl Write, line: &Line) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, line)?;
+    out.write_all(b"\n")
+}
+
+/// A connection to the server that has `folder` open.
+pub(super) fn connect(folder: &Path) -> io::Result<UnixStream> {
+    let (path, _open) = reachable(folder, NAME)?;
+    UnixStream::connect(path)
+}
+
+/// Has a request answered by the server that has `folder` open.
+pub(super) fn ask(folder: &Path, request: &Request, out: Out<'_>) -> Result<Option<String>, Ended> {
+    let stream = connect(folder).map_err(|error| unreachable(folder, &error))?;
+    let lost = |error: io::Error| Ended::Failed(format!("the server ended the conversation: {error}"));
+    let mut line = serde_json::to_vec(request).map_err(|error| lost(error.into()))?;
+    line.push(b'\n');
+    // A server that is busy says so and does not read: so what it said counts, not this.
+    let _ = (&stream).write_all(&line);
+    for line in BufReader::new(stream).lines() {
+        let line = serde_json::from_str(&line.map_err(lost)?).map_err(|error| {
+            Ended::Failed(format!(
+                "the answer cannot be read ({error}): use the `millrace` of the server's version"
+            ))
+        })?;
+        match line {
+            Line::Row(row) => out(row)?,
+            Line::End { after } => return Ok(after),
+            Line::Failed(sentence) => return Err(Ended::Failed(sentence)),
+        }
+    }
+    Err(Ended::Failed("the server ended the conversation before its answer was whole".into()))
+}
+
+fn unreachable(folder: &Path, error: &io::Error) -> Ended {
+    let socket = folder.join(NAME);
+    let (folder, socket) = (folder.display(), socket.display());
+    Ended::Failed(match error.kind() {
+        ErrorKind::PermissionDenied => {
+            format!(
+                "the server's socket {socket} belongs to another user: run this as the user that the server runs as"
+            )
+        }
+        _ => format!(
+            "the data folder {folder} is in use by another process that does not answer at {socket} ({error}): it is starting or \
+             stopping, or another command; try again, or stop it"
+        ),
+    })
+}
+
+#[cfg(test)]
+#[path = "socket_tests.rs"]
+mod tests;

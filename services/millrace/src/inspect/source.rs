@@ -1,0 +1,86 @@
+//! Who has the data folder open: nobody, so that we may, or a server, which is asked then.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use millrace_storage::{Embedded, OpenError, Options};
+
+use super::place::{Ended, Out, Place};
+use super::request::Request;
+use super::socket;
+
+pub(super) enum Source {
+    /// No server runs: the folder is open here.
+    Stopped(Box<Place>),
+    /// A server has it open.
+    Running(PathBuf),
+}
+
+impl Source {
+    pub(super) fn of(folder: &Path) -> Result<Self, Ended> {
+        if is_missing(folder) {
+            return Err(Ended::Failed(format!(
+                "there is no data folder at {}: name it with --data-dir, as for `millrace serve`",
+                folder.display()
+            )));
+        }
+        // Opening makes files: as another user, they would be in the way of the folder's owner later.
+        if let Some(owner) = other_owner(folder) {
+            return match socket::connect(folder) {
+                Ok(_) => Ok(Self::Running(folder.into())),
+                Err(_) => Err(Ended::Failed(format!(
+                    "the data folder {} belongs to another user and no server runs on it: run this as that user, such as with \
+                     `sudo -u '#{owner}'`, so that its files stay that user's",
+                    folder.display()
+                ))),
+            };
+        }
+        match Embedded::open(folder, Options::default()) {
+            Ok(embedded) => Ok(Self::Stopped(Box::new(Place::new(folder.into(), embedded, None)))),
+            Err(OpenError::Locked(_)) => Ok(Self::Running(folder.into())),
+            Err(error) => Err(refused(&error)),
+        }
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        matches!(self, Self::Running(_))
+    }
+
+    /// As [`Place::answer`], wherever that is.
+    pub(super) fn answer(&self, request: &Request, out: Out<'_>) -> Result<Option<String>, Ended> {
+        match self {
+            Self::Stopped(place) => place.answer(request, out),
+            Self::Running(folder) => socket::ask(folder, request, out),
+        }
+    }
+}
+
+/// Whether nothing is there, or an empty folder: opening it would make a new store.
+pub(super) fn is_missing(folder: &Path) -> bool {
+    match fs::read_dir(folder) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    }
+}
+
+/// The user who has files in the folder, if that is not the one who runs this.
+fn other_owner(folder: &Path) -> Option<u32> {
+    // The owner of a process's entry there is the user that it acts as.
+    let own = fs::metadata("/proc/self").ok()?.uid();
+    let owners = fs::read_dir(folder).ok()?.flatten().filter_map(|entry| entry.metadata().ok());
+    owners.map(|metadata| metadata.uid()).find(|owner| *owner != own)
+}
+
+fn refused(error: &OpenError) -> Ended {
+    let cause = std::error::Error::source(error).map_or_else(String::new, |cause| format!(" ({cause})"));
+    let advice = match error {
+        OpenError::NewerFormat { .. } => "use the version that wrote it",
+        OpenError::NotAStore(_) => "name the data folder with --data-dir",
+        OpenError::ReadOnly(_) => "run this as the user that the server runs as",
+        OpenError::NoSpace(_) => "make room on the disk first",
+        OpenError::Corrupt { .. } => "restore a backup with `millrace restore`; nothing was changed",
+        _ => "see whether the disk is well",
+    };
+    Ended::Failed(format!("{error}{cause}: {advice}"))
+}

@@ -1,0 +1,147 @@
+//! Streams: listing, showing, purging.
+
+use millrace_edge::stored;
+use millrace_layers::{
+    BrokerId, Filter, Position, index,
+    streams::{self, ReadLimit, Source, StreamId, Totals},
+    subscriptions,
+};
+use millrace_storage::{Read, Transaction, TransactionOption};
+
+use super::place::{Ended, Out, Place, name};
+use super::rows::{Entry, Row, Stream, StreamDetails};
+use super::{now_ms, text};
+
+/// Streams that are read at once.
+const PAGE: usize = 100;
+
+/// Bytes of a message that are shown.
+const HEAD_BYTES: usize = 48;
+
+/// Bytes of messages that are read at once.
+const READ_BYTES: usize = 1 << 20;
+
+/// Entries that one transaction removes.
+const TRIM_ENTRIES: usize = 1_000;
+
+/// In order of ids, which is none that anybody looks for: so a page is sorted by filters.
+pub(super) fn list(
+    place: &Place,
+    broker: BrokerId,
+    after: Option<StreamId>,
+    limit: usize,
+    out: Out<'_>,
+) -> Result<Option<String>, Ended> {
+    let (mut last, mut left) = (after, limit);
+    loop {
+        let wanted = PAGE.min(left + 1);
+        let mut page = place.run(|tx| async move { streams::list(&tx, broker, last, wanted).await })?;
+        if page.is_empty() {
+            return Ok(None);
+        }
+        let more = page.len() > left;
+        page.truncate(left);
+        left -= page.len();
+        last = page.last().map_or(last, |(id, _)| Some(*id));
+        page.sort_by(|(_, a), (_, b)| a.name.cmp(&b.name));
+        for (id, _) in page {
+            if let Some((row, _)) = place.run(|tx| async move { find(&tx, broker, id).await })? {
+                out(Row::Stream(row))?;
+            }
+        }
+        if more {
+            return Ok(last.map(|last| last.to_string()));
+        }
+    }
+}
+
+pub(super) fn show(
+    place: &Place,
+    broker: BrokerId,
+    filter: &str,
+    messages: usize,
+    out: Out<'_>,
+) -> Result<(), Ended> {
+    let id = id_of(place, broker, filter)?;
+    let found = place.run(|tx| async move { find(&tx, broker, id).await })?;
+    let (stream, floor) = found.ok_or_else(|| not_found(filter))?;
+    let (mut first, mut cursor): (Vec<Entry>, _) = (Vec::new(), Position::MIN);
+    while first.len() < messages {
+        let limit = ReadLimit { entries: messages - first.len(), bytes: READ_BYTES };
+        let source = [Source { stream: id, since: 0 }];
+        let batch =
+            place.run(|tx| async move { streams::read(&tx, broker, &source, cursor, limit).await })?;
+        cursor = batch.through;
+        first.extend(batch.entries.iter().map(entry));
+        if !batch.more {
+            break;
+        }
+    }
+    out(Row::StreamDetails(Box::new(StreamDetails { stream, floor: format!("{floor:?}"), first })))
+}
+
+/// Removes what was published until now; what comes meanwhile stays.
+pub(super) fn purge(place: &Place, broker: BrokerId, filter: &str, out: Out<'_>) -> Result<(), Ended> {
+    let id = id_of(place, broker, filter)?;
+    let before_ms = now_ms() + 1;
+    let mut removed = Totals::default();
+    loop {
+        let trimmed = place.run(|tx| async move {
+            // Also when the disk is nearly full: then most of all.
+            tx.set_option(TransactionOption::Cleanup);
+            streams::trim_by_age(&tx, broker, id, before_ms, TRIM_ENTRIES).await
+        })?;
+        removed.entries += trimmed.removed.entries;
+        removed.bytes += trimmed.removed.bytes;
+        if !trimmed.more {
+            break;
+        }
+    }
+    out(Row::StreamPurged { filter: filter.into(), messages: removed.entries, bytes: removed.bytes })
+}
+
+fn id_of(place: &Place, broker: BrokerId, filter: &str) -> Result<StreamId, Ended> {
+    let parsed = Filter::parse(filter.as_bytes());
+    let found = place.run(|tx| async move { index::streams(&tx, broker, parsed.filter).await })?;
+    let of_group = found.into_iter().find(|indexed| indexed.group == parsed.group);
+    of_group.map(|indexed| indexed.stream).ok_or_else(|| not_found(filter))
+}
+
+fn entry(entry: &streams::Entry) -> Entry {
+    let known = stored::entry(&entry.body);
+    Entry {
+        position: format!("{:?}", entry.position),
+        at_ms: entry.at_ms,
+        bytes: entry.body.len(),
+        head: text::head(known.as_ref().map_or(&entry.body, |(_, message)| &message.payload), HEAD_BYTES),
+        topic: known.map(|(topic, _)| topic),
+    }
+}
+
+/// A stream as one transaction sees it, and its floor.
+async fn find(
+    tx: &Transaction,
+    broker: BrokerId,
+    id: StreamId,
+) -> millrace_layers::Result<Option<(Stream, Position)>> {
+    let Some(row) = streams::stream(tx, broker, id, Read::Snapshot).await? else { return Ok(None) };
+    let totals = streams::totals(tx, broker, id).await?;
+    let source = [Source { stream: id, since: 0 }];
+    let stream = Stream {
+        filter: name(&row.name),
+        id,
+        subscribers: subscriptions::subscribers(tx, broker, id).await?,
+        messages: totals.entries,
+        bytes: totals.bytes,
+        partitions: row.partitions,
+        oldest_at_ms: streams::waiting(tx, broker, &source, Position::MIN, &[], 1).await?.oldest_at_ms,
+    };
+    Ok(Some((stream, row.floor)))
+}
+
+fn not_found(filter: &str) -> Ended {
+    let filter = text::escape(filter.as_bytes());
+    Ended::Failed(format!(
+        "there is no stream of \"{filter}\": no session that stays subscribes to that filter with QoS 1 or 2"
+    ))
+}

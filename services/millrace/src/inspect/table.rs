@@ -1,0 +1,81 @@
+//! Aligned columns.
+
+use std::io::{self, Write};
+
+/// Rows that are kept to find the widths of columns; the next ones have widths of their own.
+const ROWS_MAX: usize = 1_000;
+
+/// A column: its head, and whether it has numbers, which end at one line.
+pub(super) type Column = (&'static str, Align);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Align {
+    Left,
+    Right,
+}
+
+/// A table that is being filled.
+pub(super) struct Table {
+    columns: &'static [Column],
+    rows: Vec<Vec<String>>,
+    begun: bool,
+}
+
+impl Table {
+    pub(super) fn new(columns: &'static [Column]) -> Self {
+        Self { columns, rows: Vec::new(), begun: false }
+    }
+
+    /// Adds a row, with a cell for each column.
+    pub(super) fn push(&mut self, out: &mut impl Write, row: Vec<String>) -> io::Result<()> {
+        self.rows.push(row);
+        if self.rows.len() < ROWS_MAX { Ok(()) } else { self.flush(out) }
+    }
+
+    /// Writes what is there; the head once.
+    pub(super) fn flush(&mut self, out: &mut impl Write) -> io::Result<()> {
+        if self.rows.is_empty() {
+            return Ok(());
+        }
+        let head: Vec<String> = self.columns.iter().map(|(head, _)| (*head).into()).collect();
+        let rows = std::mem::take(&mut self.rows);
+        let width = |column: usize| {
+            let cells = rows.iter().chain([&head]).filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
+        let head = (!std::mem::replace(&mut self.begun, true)).then_some(&head);
+        for row in head.into_iter().chain(&rows) {
+            let mut line = String::new();
+            for ((cell, width), (_, align)) in row.iter().zip(&widths).zip(self.columns) {
+                match align {
+                    Align::Left => line += &format!("{cell:<width$}  "),
+                    Align::Right => line += &format!("{cell:>width$}  "),
+                }
+            }
+            writeln!(out, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_and_the_head_comes_once() {
+        let mut table = Table::new(&[("NAME", Align::Left), ("N", Align::Right), ("LAST", Align::Left)]);
+        let mut out = Vec::new();
+        table.flush(&mut out).unwrap();
+        assert!(out.is_empty());
+        for (name, number) in [("é", "1"), ("longer", "1,000")] {
+            table.push(&mut out, vec![name.into(), number.into(), String::new()]).unwrap();
+        }
+        table.flush(&mut out).unwrap();
+        table.push(&mut out, vec!["a".into(), "2".into(), "x".into()]).unwrap();
+        table.flush(&mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text, "NAME        N  LAST\né           1\nlonger  1,000\na     2  x\n");
+    }
+}

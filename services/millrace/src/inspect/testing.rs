@@ -1,0 +1,75 @@
+//! What tests of several parts need: a store with something in it, and a server that is none.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use millrace_layers::{
+    Store,
+    sessions::{Attach, SessionId},
+    streams::{Publish, StreamRef},
+    subscriptions::Options,
+};
+use millrace_storage::{Embedded, Options as StoreOptions, block_on};
+
+use super::live::Live;
+use super::place::{Ended, Place};
+use super::request::Request;
+use super::rows::Row;
+
+pub(super) const BROKER: u64 = 1;
+
+/// A data folder with the broker `default`.
+pub(super) fn place(folder: &Path, live: Option<Arc<dyn Live>>) -> Place {
+    let embedded = Embedded::open(folder, StoreOptions::default()).unwrap();
+    let place = Place::new(folder.into(), embedded, live);
+    let broker = block_on(place.layers.ensure_broker(b"default")).unwrap();
+    assert_eq!(broker.id, BROKER);
+    place
+}
+
+/// Subscribes a session that stays; returns the stream.
+pub(super) fn subscribed(layers: &Store, client: &str, filter: &str) -> StreamRef {
+    let id = SessionId { broker: BROKER, client: client.as_bytes() };
+    let request = Attach {
+        owner: Bytes::from_static(b"test"),
+        clean: false,
+        expiry_s: 3_600,
+        now_ms: super::now_ms(),
+        will: None,
+        details: None,
+    };
+    let epoch = block_on(layers.attach(id, &request)).unwrap().epoch;
+    let subscribed = block_on(layers.subscribe(id, epoch, filter.as_bytes(), Options::default())).unwrap();
+    StreamRef { stream: subscribed.stream, partition: 0 }
+}
+
+pub(super) fn append(layers: &Store, to: &[StreamRef], body: &Bytes) {
+    block_on(layers.append(BROKER, to, Publish { place: 0, now_ms: super::now_ms(), body })).unwrap();
+}
+
+/// The answer of a place.
+pub(super) fn rows(place: &Place, request: &Request) -> Result<Vec<Row>, Ended> {
+    let mut rows = Vec::new();
+    place.answer(request, &mut |row| {
+        rows.push(row);
+        Ok(())
+    })?;
+    Ok(rows)
+}
+
+/// A server that remembers what it was asked, and has every session and message.
+#[derive(Default)]
+pub(super) struct Asked(pub(super) Mutex<Vec<String>>);
+
+impl Live for Asked {
+    fn purge_session(&self, broker: &str, client_id: &str) -> Result<bool, String> {
+        self.0.lock().unwrap().push(format!("session {broker} {client_id}"));
+        Ok(true)
+    }
+
+    fn clear_retained(&self, broker: &str, topic: &str) -> Result<bool, String> {
+        self.0.lock().unwrap().push(format!("retained {broker} {topic}"));
+        Ok(true)
+    }
+}

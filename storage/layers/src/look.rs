@@ -1,0 +1,51 @@
+//! What only those read who look into a store, and no broker.
+
+use bytes::Buf;
+use millrace_storage::{Read, Transaction};
+
+use crate::{error::Result, rows::Blob, sessions::SessionId, tags, tuple::Key};
+
+/// A will that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoredWill {
+    /// Seconds after the connection's end before it fires.
+    pub delay_s: u32,
+    /// Bytes of what is published.
+    pub bytes: usize,
+}
+
+/// The will of a session; `None` when it has none, or none any more. A snapshot read.
+///
+/// # Errors
+/// The store's.
+pub async fn will(tx: &Transaction, id: SessionId<'_>) -> Result<Option<StoredWill>> {
+    let key = |tag| Key::new(id.broker, tag).bytes(id.client);
+    let blob = Blob { row: key(tags::WILL), chunks: key(tags::WILL_CHUNK) };
+    let Some(mut body) = blob.get(tx, Read::Snapshot).await? else { return Ok(None) };
+    Ok(Some(StoredWill { delay_s: body.try_get_u32()?, bytes: body.len() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use millrace_storage::Database;
+
+    use super::*;
+    use crate::{
+        sessions::{Attach, Will, purge},
+        testing::{attached, id, request, run},
+    };
+
+    #[test]
+    fn a_will_is_seen_while_it_waits() {
+        let database = Database::memory();
+        let will = Some(Will { delay_s: 9, body: Bytes::from_static(b"gone") });
+        attached(&database, "c", &Attach { will, ..request("pod", 1) });
+        attached(&database, "d", &request("pod", 1));
+        let seen = |client| run(&database, async |tx| super::will(tx, id(client)).await);
+        assert_eq!(seen("c"), Some(StoredWill { delay_s: 9, bytes: 4 }));
+        assert_eq!((seen("d"), seen("e")), (None, None));
+        run(&database, async |tx| purge(tx, id("c")).await);
+        assert_eq!(seen("c"), None);
+    }
+}

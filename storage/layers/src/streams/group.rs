@@ -1,0 +1,53 @@
+//! Shared subscriptions: the group is the one subscriber of its stream, and has a cursor of its own there.
+
+use bytes::{Buf, BufMut};
+use millrace_storage::{Read, Transaction};
+
+use super::{StreamId, keys, row};
+use crate::{BrokerId, error::Result, limits::ACKNOWLEDGED_MAX, position::Position};
+
+/// How far a group has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// All up to here is acknowledged by some member.
+    pub cursor: Position,
+    /// What is acknowledged after the cursor.
+    pub acknowledged: Vec<Position>,
+}
+
+/// How far the group of a stream has come. A snapshot read: there is one who writes it.
+///
+/// # Errors
+/// The store's.
+pub async fn progress(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<Progress> {
+    let mut progress = Progress::default();
+    if let Some(mut value) = tx.get(keys::group(broker, stream), Read::Snapshot).await? {
+        progress.cursor = row::position(&mut value)?;
+        while value.has_remaining() {
+            progress.acknowledged.push(row::position(&mut value)?);
+        }
+    }
+    Ok(progress)
+}
+
+/// Writes how far the group of a stream has come, unless the stream is gone.
+///
+/// # Errors
+/// The store's.
+pub async fn set_progress(
+    tx: &Transaction,
+    broker: BrokerId,
+    stream: StreamId,
+    progress: &Progress,
+) -> Result<()> {
+    if row::stream(tx, broker, stream, Read::Serializable).await?.is_none() {
+        return Ok(());
+    }
+    let kept = progress.acknowledged.len().min(ACKNOWLEDGED_MAX);
+    let mut value = Vec::with_capacity((1 + kept) * Position::LEN);
+    value.put_slice(&progress.cursor.0);
+    for position in &progress.acknowledged[..kept] {
+        value.put_slice(&position.0);
+    }
+    Ok(tx.set(keys::group(broker, stream), value)?)
+}

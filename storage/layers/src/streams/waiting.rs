@@ -1,0 +1,125 @@
+//! How much follows a cursor: for those who look, not for those who deliver. Bodies that are stored apart are not read.
+
+use std::collections::BTreeSet;
+
+use millrace_storage::Transaction;
+
+use super::{
+    append::Value,
+    merge::Merge,
+    read::{Batch, Source, open},
+    row::Missed,
+    totals::Totals,
+};
+use crate::{BrokerId, error::Result, position::Position};
+
+/// Entries that are wanted at once.
+const PAGE: usize = 1_000;
+
+/// What waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// Messages, each once, and the bytes of their bodies.
+    pub totals: Totals,
+    /// When the first of them was published.
+    pub oldest_at_ms: Option<u64>,
+    /// Whether the count ended at its limit.
+    pub more: bool,
+    /// What was trimmed before it was read, in all sources.
+    pub missed: Missed,
+}
+
+/// Counts what follows `cursor` in `sources`, but for what is in `acknowledged`, up to `limit` messages. A snapshot read.
+///
+/// # Errors
+/// The store's.
+pub async fn waiting(
+    tx: &Transaction,
+    broker: BrokerId,
+    sources: &[Source],
+    cursor: Position,
+    acknowledged: &[Position],
+    limit: usize,
+) -> Result<Waiting> {
+    let mut batch = Batch::default();
+    let (starts, _) = open(tx, broker, sources, cursor, &mut batch).await?;
+    let mut merge = Merge::open(tx, broker, &starts, limit.min(PAGE)).await?;
+    let acknowledged: BTreeSet<&Position> = acknowledged.iter().collect();
+    let mut waiting = Waiting::default();
+    for (_, missed) in batch.missed {
+        waiting.missed.at_least += missed.at_least;
+        waiting.missed.at_most += missed.at_most;
+    }
+    let mut last = None;
+    while let Some(raw) = merge.next().await? {
+        if last == Some(raw.position) || acknowledged.contains(&raw.position) {
+            continue;
+        }
+        if waiting.totals.entries >= limit as u64 {
+            waiting.more = true;
+            break;
+        }
+        last = Some(raw.position);
+        let (at_ms, value) = Value::decode(raw.value)?;
+        waiting.totals.add(value.bytes());
+        waiting.oldest_at_ms.get_or_insert(at_ms);
+    }
+    Ok(waiting)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use millrace_storage::Database;
+
+    use super::*;
+    use crate::{
+        limits::CHUNK_BYTES,
+        sessions::fence,
+        streams::{Publish, ReadLimit, StreamRef, append, read, trim_by_size},
+        subscriptions::{Options, subscribe},
+        testing::{BROKER, attached, id, request, run},
+    };
+
+    #[test]
+    fn what_waits_is_counted_once_and_not_beyond_the_limit() {
+        let database = Database::memory();
+        let epoch = attached(&database, "c", &request("pod", 1)).epoch;
+        let subscribed = run(&database, async |tx| {
+            let owned = fence(tx, id("c"), epoch).await?;
+            let mut streams = Vec::new();
+            for filter in [&b"a/+"[..], b"a/b"] {
+                streams.push(subscribe(&owned, filter, Options::default()).await?);
+            }
+            Ok(streams)
+        });
+        let both: Vec<_> =
+            subscribed.iter().map(|one| StreamRef { stream: one.stream, partition: 0 }).collect();
+        let sources: Vec<_> =
+            subscribed.iter().map(|one| Source { stream: one.stream, since: one.since }).collect();
+        for (number, bytes) in [1usize, 10, CHUNK_BYTES + 1].into_iter().enumerate() {
+            let publish =
+                Publish { place: 0, now_ms: 100 + number as u64, body: &Bytes::from(vec![7; bytes]) };
+            run(&database, async |tx| append(tx, BROKER, &both, publish));
+        }
+        let count = |cursor, acknowledged: &[Position], limit| {
+            run(&database, async |tx| waiting(tx, BROKER, &sources, cursor, acknowledged, limit).await)
+        };
+        let all = count(Position::MIN, &[], 10);
+        let totals = Totals { entries: 3, bytes: 11 + CHUNK_BYTES as u64 + 1 };
+        assert_eq!(all, Waiting { totals, oldest_at_ms: Some(100), ..Waiting::default() });
+        assert!(count(Position::MIN, &[], 2).more && !count(Position::MIN, &[], 3).more);
+
+        let limit = ReadLimit { entries: 9, bytes: 1 << 20 };
+        let entries =
+            run(&database, async |tx| read(tx, BROKER, &sources, Position::MIN, limit).await).entries;
+        let rest = count(entries[0].position, &[entries[2].position], 10);
+        assert_eq!((rest.totals, rest.oldest_at_ms), (Totals { entries: 1, bytes: 10 }, Some(101)));
+
+        for one in &subscribed {
+            run(&database, async |tx| trim_by_size(tx, BROKER, one.stream, Totals::default(), 100).await);
+        }
+        let trimmed = count(Position::MIN, &[], 10);
+        assert_eq!((trimmed.totals.entries, trimmed.missed.at_most), (0, 6));
+    }
+}

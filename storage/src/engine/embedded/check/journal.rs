@@ -1,0 +1,155 @@
+//! The journals: whether they are whole, but for the last write of a process that was cut short.
+//!
+//! A group is synced before the next is written, so a crash can only leave the last batch of the last journal in pieces.
+//! Anything else is damage: a batch that is not whole with a whole one behind it, or one that was acknowledged.
+
+use std::{
+    fs::{self, File as OpenFile},
+    io::{self, BufReader, Read, Seek, SeekFrom},
+    path::{Path, PathBuf},
+};
+
+use super::{
+    Fault,
+    batch::{self, Batch},
+    damaged,
+};
+use crate::version::Version;
+
+/// One journal. Those with higher numbers are newer; the newest is written to.
+pub(super) struct File {
+    number: u64,
+    path: PathBuf,
+}
+
+/// What the journals have up to where they are read.
+#[derive(Default)]
+pub(in super::super) struct Found {
+    /// Sequence number and version of the first batch.
+    pub(in super::super) first: Option<(u64, Version)>,
+    sequence: u64,
+    /// The version after the last batch, 0 when there is none.
+    pub(in super::super) version: Version,
+}
+
+impl Found {
+    /// Takes the next batch; false if it cannot be the next.
+    fn take(&mut self, batch: &Batch) -> bool {
+        let version = batch.version.unwrap_or(self.version);
+        // A batch that only makes a table has the version of the one before it.
+        let follows =
+            batch.sequence > self.sequence && (version == self.version || version == self.version + 1);
+        if self.first.is_some() && !follows {
+            return false;
+        }
+        (self.sequence, self.version) = (batch.sequence, version);
+        self.first.get_or_insert((batch.sequence, version));
+        true
+    }
+}
+
+/// The journals of a folder, oldest first.
+pub(super) fn list(tables: &Path) -> Result<Vec<File>, Fault> {
+    let failed = |error| Fault::Io(tables.into(), error);
+    let mut journals = Vec::new();
+    let Some(entries) = super::found(tables, fs::read_dir(tables))? else { return Ok(journals) };
+    for entry in entries {
+        let path = entry.map_err(failed)?.path();
+        if path.extension().is_some_and(|extension| extension == "jnl") {
+            let number = path.file_stem().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
+            let Some(number) = number else { return Err(damaged(&path, "is no journal of this store")) };
+            journals.push(File { number, path });
+        }
+    }
+    journals.sort_unstable_by_key(|journal| journal.number);
+    Ok(journals)
+}
+
+/// Whether nothing was written to any journal.
+pub(super) fn are_blank(journals: &[File]) -> Result<bool, Fault> {
+    for journal in journals {
+        let failed = |error| Fault::Io(journal.path.clone(), error);
+        let file = OpenFile::open(&journal.path).map_err(failed)?;
+        if !rest_of(BufReader::new(file), 0, &journal.path)?.is_empty() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Checks all journals; see [`super::check`].
+pub(super) fn check(journals: &[File], noted: Version) -> Result<Found, Fault> {
+    let mut read = Found::default();
+    for (index, journal) in journals.iter().enumerate() {
+        if let Some(next) = journals.get(index + 1)
+            && next.number != journal.number + 1
+        {
+            let missing = journal.path.with_file_name(format!("{}.jnl", journal.number + 1));
+            return Err(damaged(&missing, "is missing"));
+        }
+        let Some((at, rest)) = check_one(journal, &mut read)? else { continue };
+        let path = &journal.path;
+        if index + 1 < journals.len() || batch::find(&rest, read.sequence) {
+            return Err(damaged(
+                path,
+                format!("is damaged at byte {at}, in the middle of what was committed"),
+            ));
+        }
+        let was_acknowledged = if read.first.is_some() {
+            read.version < noted
+        } else {
+            batch::version_in(&rest).is_some_and(|version| version <= noted)
+        };
+        if was_acknowledged {
+            let missing = super::missing(noted, read.version);
+            return Err(damaged(path, format!("is damaged at byte {at}: {missing}")));
+        }
+        tracing::info!(bytes = rest.len(), "the last write was cut short before it was acknowledged");
+        cut(path, at).map_err(|error| Fault::Io(path.clone(), error))?;
+    }
+    Ok(read)
+}
+
+/// Cuts off what stands behind `at`.
+fn cut(journal: &Path, at: u64) -> io::Result<()> {
+    let file = OpenFile::options().write(true).open(journal)?;
+    file.set_len(at)?;
+    file.sync_all()
+}
+
+/// Reads a journal as far as it is whole. Gives what comes then, if it is not just space that was never written to.
+fn check_one(journal: &File, read: &mut Found) -> Result<Option<(u64, Vec<u8>)>, Fault> {
+    let path = &journal.path;
+    let failed = |error| Fault::Io(path.clone(), error);
+    let mut file = BufReader::with_capacity(1 << 18, OpenFile::open(path).map_err(failed)?);
+    let (mut at, mut scratch) = (0, Vec::new());
+    while let Some(batch) = batch::read(&mut file, &mut scratch).map_err(failed)? {
+        if !read.take(&batch) {
+            let how =
+                format!("is damaged at byte {at}, or a journal before it is not whole: commits are missing");
+            return Err(damaged(path, how));
+        }
+        at += batch.length;
+    }
+    let rest = rest_of(file, at, path)?;
+    Ok((!rest.is_empty()).then_some((at, rest)))
+}
+
+/// What stands behind `at`, without the zeros at the end.
+fn rest_of(mut file: BufReader<OpenFile>, at: u64, path: &Path) -> Result<Vec<u8>, Fault> {
+    let failed = |error| Fault::Io(path.into(), error);
+    file.seek(SeekFrom::Start(at)).map_err(failed)?;
+    let (mut rest, mut length, mut chunk) = (Vec::new(), 0, vec![0; 1 << 16]);
+    loop {
+        let read = file.read(&mut chunk).map_err(failed)?;
+        if read == 0 {
+            return Ok(rest);
+        }
+        // Zeros are only kept when something comes behind them.
+        if let Some(last) = chunk[..read].iter().rposition(|byte| *byte != 0) {
+            rest.resize(length, 0);
+            rest.extend_from_slice(&chunk[..=last]);
+        }
+        length += read;
+    }
+}

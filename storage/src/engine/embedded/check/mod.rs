@@ -1,0 +1,146 @@
+//! Looks at fjall's files before fjall does. Changes nothing but what no commit can have been acknowledged with: a last write
+//! that was cut short.
+//!
+//! fjall takes a journal to end where it makes no sense, as a crash leaves it, and cuts off the rest; it deletes the tables
+//! that its list of tables does not name, without checking that list, and makes a new store where a small file is missing.
+//! So one damaged byte could cost all that stands behind it. What is not as fjall wrote it is said here instead. And a last
+//! write of which some sectors are there and some are not, as a loss of power leaves it, fjall would not open.
+
+pub(super) mod batch;
+mod journal;
+mod table;
+
+use std::{
+    fs::{self, File},
+    io::{self, ErrorKind, Read},
+    path::{Path, PathBuf},
+};
+
+pub(super) use journal::Found;
+use xxhash_rust::xxh3::Xxh3Default;
+
+use super::folder::{corrupt, refused};
+use crate::{error::OpenError, version::Version};
+
+/// Names that fjall gives.
+const MARKER: &str = "version";
+const MARKER_BYTES: &[u8] = b"FJL\x03";
+const KEYSPACES: &str = "keyspaces";
+const CURRENT: &str = "current";
+const TABLES: &str = "tables";
+
+/// fjall's own keyspace, and the one that has the keys.
+const OUR_KEYSPACES: [&str; 2] = ["0", "1"];
+
+/// Why files are not taken.
+enum Fault {
+    Damaged(PathBuf, String),
+    Io(PathBuf, io::Error),
+}
+
+/// Checks the list of tables and the journals. `noted` is the last version that is known to have been acknowledged, 0 when
+/// none is. Gives what the journals have.
+pub(super) fn check(tables: &Path, noted: Version) -> Result<Found, OpenError> {
+    let folder = tables.parent().unwrap_or(tables);
+    look(tables, noted).map_err(|fault| match fault {
+        Fault::Damaged(path, how) => {
+            let name = path.strip_prefix(folder).unwrap_or(&path);
+            corrupt(folder, format!("{} {how}", name.display()))
+        }
+        Fault::Io(path, error) => refused(&path, error),
+    })
+}
+
+fn look(tables: &Path, noted: Version) -> Result<Found, Fault> {
+    let journals = journal::list(tables)?;
+    let marker = tables.join(MARKER);
+    match read(&marker)? {
+        Some(bytes) if bytes == MARKER_BYTES => {}
+        Some(_) => return Err(damaged(&marker, "is not what was written")),
+        None if noted == 0 && is_unfinished(tables, &journals)? => {
+            return forget(tables).map(|()| Found::default());
+        }
+        None => return Err(damaged(&marker, "is missing")),
+    }
+    let keyspaces = tables.join(KEYSPACES);
+    for name in OUR_KEYSPACES {
+        let keyspace = keyspaces.join(name);
+        let must_be = noted > 0 || !is_empty(&keyspace.join(TABLES))?;
+        check_list(&keyspace, must_be)?;
+    }
+    journal::check(&journals, noted)
+}
+
+/// Checks a keyspace's list of tables: `current` names it and has its checksum.
+fn check_list(keyspace: &Path, must_be: bool) -> Result<(), Fault> {
+    let current = keyspace.join(CURRENT);
+    let Some(bytes) = read(&current)? else {
+        // One that was just being made when the process ended. fjall makes it again.
+        return if must_be { Err(damaged(&current, "is missing")) } else { Ok(()) };
+    };
+    let parts = bytes.split_at_checked(8).and_then(|(id, rest)| {
+        let (checksum, kind) = rest.split_at_checked(16)?;
+        let (id, checksum) = (id.try_into().ok()?, checksum.try_into().ok()?);
+        (kind == [0]).then(|| (u64::from_le_bytes(id), u128::from_le_bytes(checksum)))
+    });
+    let Some((id, checksum)) = parts else { return Err(damaged(&current, "is not what was written")) };
+    let list = keyspace.join(format!("v{id}"));
+    match hash(&list)? {
+        Some(found) if found == checksum => table::check(&list, &keyspace.join(TABLES)),
+        Some(_) => Err(damaged(&list, "is not what was written, or current beside it is not")),
+        None => Err(damaged(&list, "is missing, or current beside it is not what was written")),
+    }
+}
+
+/// Whether the folder was just being made when the process ended: nothing was written to it yet.
+fn is_unfinished(tables: &Path, journals: &[journal::File]) -> Result<bool, Fault> {
+    Ok(is_empty(&tables.join(KEYSPACES))? && journal::are_blank(journals)?)
+}
+
+fn forget(tables: &Path) -> Result<(), Fault> {
+    match fs::remove_dir_all(tables) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(Fault::Io(tables.into(), error)),
+        _ => Ok(()),
+    }
+}
+
+/// What to say when acknowledged commits are not there.
+pub(super) fn missing(noted: Version, found: Version) -> String {
+    format!(
+        "commits up to {noted} were acknowledged and only those up to {found} are there; restore a backup, or delete \
+         the file watermark to go on without them"
+    )
+}
+
+fn damaged(path: &Path, reason: impl Into<String>) -> Fault {
+    Fault::Damaged(path.into(), reason.into())
+}
+
+/// Something a file may not have.
+fn found<T>(path: &Path, result: io::Result<T>) -> Result<Option<T>, Fault> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Fault::Io(path.into(), error)),
+    }
+}
+
+fn read(path: &Path) -> Result<Option<Vec<u8>>, Fault> {
+    found(path, fs::read(path))
+}
+
+fn is_empty(folder: &Path) -> Result<bool, Fault> {
+    Ok(found(folder, fs::read_dir(folder))?.is_none_or(|mut entries| entries.next().is_none()))
+}
+
+fn hash(path: &Path) -> Result<Option<u128>, Fault> {
+    let Some(mut file) = found(path, File::open(path))? else { return Ok(None) };
+    let (mut hasher, mut buffer) = (Xxh3Default::new(), vec![0; 1 << 16]);
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => return Ok(Some(hasher.digest128())),
+            Ok(length) => hasher.update(&buffer[..length]),
+            Err(error) => return Err(Fault::Io(path.into(), error)),
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! What the counters that were added to lately are now: a counter is added to again and again, and the commit thread would
+//! read it from the store each time.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use crate::key::KeyRange;
+
+/// Counters that are remembered, at most; beyond it all are forgotten, which costs only time. About 150 bytes each.
+const SUMS_MAX: usize = 100_000;
+
+/// Values of keys after all writes so far. Belongs to the commit thread.
+#[derive(Default)]
+pub(super) struct Sums(BTreeMap<Bytes, Bytes>);
+
+impl Sums {
+    pub(super) fn get(&self, key: &Bytes) -> Option<Bytes> {
+        self.0.get(key).cloned()
+    }
+
+    pub(super) fn added(&mut self, key: Bytes, sum: Bytes) {
+        if self.0.len() >= SUMS_MAX {
+            self.0.clear();
+        }
+        self.0.insert(key, sum);
+    }
+
+    /// A key was written in another way.
+    pub(super) fn wrote(&mut self, key: &Bytes) {
+        if !self.0.is_empty() {
+            self.0.remove(key);
+        }
+    }
+
+    pub(super) fn cleared(&mut self, range: &KeyRange) {
+        while let Some((key, _)) = self.0.range::<Bytes, _>(&range.begin..&range.end).next() {
+            let key = key.clone();
+            self.0.remove(&key);
+        }
+    }
+}

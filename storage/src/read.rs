@@ -1,0 +1,63 @@
+//! How to read, and what a range read gives.
+
+use bytes::Bytes;
+
+/// Whether a read makes the transaction conflict with later commits to what it read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Read {
+    /// It does: what was read still holds at the commit.
+    #[default]
+    Serializable,
+    /// It does not: what was read held at the read version.
+    Snapshot,
+}
+
+/// How to read a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RangeOptions {
+    /// Most keys of the page; at least 1.
+    pub limit: usize,
+    /// From the end of the range to its beginning.
+    pub reverse: bool,
+    /// Whether the read conflicts.
+    pub read: Read,
+}
+
+impl RangeOptions {
+    /// The first `limit` keys, serializable.
+    #[must_use]
+    pub fn first(limit: usize) -> Self {
+        Self { limit, reverse: false, read: Read::Serializable }
+    }
+
+    /// The last `limit` keys, the last one first, serializable.
+    #[must_use]
+    pub fn last(limit: usize) -> Self {
+        Self { reverse: true, ..Self::first(limit) }
+    }
+
+    /// The same as a snapshot read.
+    #[must_use]
+    pub fn snapshot(self) -> Self {
+        Self { read: Read::Snapshot, ..self }
+    }
+}
+
+/// A key and its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyValue {
+    /// The key.
+    pub key: Bytes,
+    /// The value.
+    pub value: Bytes,
+}
+
+/// What a range read found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    /// Keys and values in the order of the read.
+    pub items: Vec<KeyValue>,
+    /// Whether there may be more in the range, after the last item. A page may end before its limit, see
+    /// [`crate::limits::PAGE_BYTES_MAX`].
+    pub more: bool,
+}

@@ -1,0 +1,78 @@
+//! What an engine tells about itself, for who shows it: names, kinds and values, so that nobody else need know the engine.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Whether a number only grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatKind {
+    /// It does, from 0 at the start of the process.
+    Counter,
+    /// It goes up and down.
+    Gauge,
+}
+
+impl StatKind {
+    /// As the text format of Prometheus has it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+        }
+    }
+}
+
+/// A number about an engine. Those with the same name differ in their labels and follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// Name, with the unit at its end.
+    pub name: &'static str,
+    /// Labels as in `reason="busy"`, or nothing.
+    pub labels: &'static str,
+    /// What it is, in a sentence.
+    pub help: &'static str,
+    /// Counter or gauge.
+    pub kind: StatKind,
+    /// The number.
+    pub value: u64,
+}
+
+/// A number that is kept.
+#[derive(Debug, Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    pub(crate) fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Declares numbers that are kept: field, kind, name, labels, help. The list that is told is the struct.
+macro_rules! stats {
+    ($(#[$doc:meta])* $set:ident { $($field:ident: $kind:ident $name:literal [$($label:literal)?] $help:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Default)]
+        pub(crate) struct $set { $(pub(crate) $field: $crate::stat::Count,)* }
+
+        impl $set {
+            pub(crate) fn list(&self) -> Vec<$crate::stat::Stat> {
+                vec![$($crate::stat::Stat {
+                    name: $name,
+                    labels: concat!($($label)?),
+                    help: $help,
+                    kind: $crate::stat::StatKind::$kind,
+                    value: self.$field.get(),
+                },)*]
+            }
+        }
+    };
+}
+pub(crate) use stats;
