@@ -263,6 +263,10 @@ impl Core {
     }
 
     fn acknowledge_stored(&mut self, ack: &Ack, slot: u32, stored: bool) {
+        if !stored {
+            let broker = &self.sessions[ack.session.slot as usize].broker;
+            self.broker_counters(broker).publish_store.add(1);
+        }
         let session = &mut self.sessions[ack.session.slot as usize].session;
         if slot == NONE {
             if ack.qos == QoS::ExactlyOnce {

@@ -95,7 +95,7 @@ impl Streams<'_> {
     fn page(&self, cursor: Position, through: Position) -> Result<Page, Error> {
         let Batch { entries, through: read_through, more, missed } = self.read(cursor, PAGE)?;
         let mut page = Page { through: read_through.min(through).max(cursor), more, ..Page::default() };
-        page.missed = missed.iter().map(|(_, missed)| missed.at_least).sum();
+        page.missed = missed.iter().map(|(_, missed)| missed.at_most).sum();
         if page.missed > 0 {
             let (broker, missed) = (self.broker, page.missed);
             let run =

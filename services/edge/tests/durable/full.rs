@@ -1,9 +1,7 @@
 //! A disk that is full: what must be stored is refused, what is live goes on, and all recovers by itself.
 
 use millrace_mqtt::Version::{V5, V311};
-use millrace_mqtt::{
-    Packet, PacketType, Property, Publish, QoS, ReasonCode, SubscribeOptions, Version, Will,
-};
+use millrace_mqtt::{Packet, PacketType, Property, QoS, ReasonCode, SubscribeOptions, Will};
 
 use crate::common::{Client, Server, id, properties, publish_qos, will};
 use crate::steps::{
@@ -83,7 +81,7 @@ fn what_must_be_stored_is_refused_and_what_is_live_goes_on() {
 
 /// Clean sessions exchange messages of each quality of service.
 fn live_traffic(server: &Server) {
-    let mut reader = Client::connect(server, Version::V311, "live reader");
+    let mut reader = Client::connect(server, V311, "live reader");
     reader.subscribe("live/+", QoS::ExactlyOnce);
     for qos in [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce] {
         say(server, qos, "live/a", &["live"]);
@@ -189,9 +187,18 @@ fn a_subscriber_goes_on_with_qos_1_and_takes_up_qos_2_when_there_is_room() {
     disk.make_room();
     expect_recovered(&server);
     let mut reader = come_back(&server, V5, "reader");
-    let again = reader.recv_publish();
-    let expected = Publish { dup: true, ..stored };
-    assert_eq!(crate::steps::marks(&[again]), crate::steps::marks(std::slice::from_ref(&expected)));
-    acknowledge(&mut reader, &expected);
+    // What it said last may have been stored with the end of its connection, or not: the packet id is the same.
+    let id = stored.packet_id.unwrap();
+    match reader.recv() {
+        Packet::PubRel(released) => {
+            assert_eq!(released.packet_id, id);
+            reader.send(&Packet::PubComp(crate::common::ack(id)));
+        }
+        Packet::Publish(again) => {
+            assert_eq!((again.packet_id, again.dup), (Some(id), true));
+            acknowledge(&mut reader, &again);
+        }
+        other => panic!("{other:?}"),
+    }
     expect_no_rest(&server, &mut reader, "t");
 }

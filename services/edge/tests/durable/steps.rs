@@ -219,3 +219,24 @@ impl Disk {
         start(&self.store.database(), threads)
     }
 }
+
+/// What comes between two packets of an exchange of QoS 2.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Break {
+    Reconnect,
+    Restart,
+    Crash,
+}
+
+pub(crate) const BREAKS: [Break; 3] = [Break::Reconnect, Break::Restart, Break::Crash];
+
+pub(crate) fn break_off(how: Break, server: Server, disk: &Disk, threads: usize) -> Server {
+    match how {
+        Break::Reconnect => server,
+        Break::Restart => {
+            drop(server);
+            start(&disk.store.database(), threads)
+        }
+        Break::Crash => disk.crash(server, threads),
+    }
+}

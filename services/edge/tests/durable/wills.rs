@@ -11,6 +11,7 @@ use crate::steps::{Disk, come_back, lasting, rest, start, subscribe_and_leave, t
 use crate::tools::{eventually, half_close, metric};
 
 /// A CONNECT with a will to `w/<id>` that says the id.
+#[allow(clippy::needless_pass_by_value, reason = "it is passed on with one field changed")]
 fn with_will<'a>(request: Connect<'a>, topic: &'a str, delay_s: u32) -> Connect<'a> {
     let delay = [Property::WillDelayInterval(delay_s)];
     let properties = if request.version == V5 { properties(&delay) } else { properties(&[]) };
