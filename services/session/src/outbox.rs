@@ -267,10 +267,6 @@ impl Outbox {
         (sent, unseen)
     }
 
-    pub(crate) fn first_open(&self) -> Option<&Entry> {
-        self.entries().find(|entry| !entry.replay && entry.shared == 0 && entry.qos > QoS::AtMostOnce)
-    }
-
     pub(crate) fn is_in_use(&self, id: PacketId) -> bool {
         self.index_of(id).is_some_and(|index| !matches!(self.slots[index].state, State::Done))
     }

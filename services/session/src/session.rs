@@ -180,12 +180,6 @@ impl Session {
         self.outbox.iter().flat_map(|outbox| outbox.entries())
     }
 
-    /// The oldest message that the client has not acknowledged, sent or not.
-    #[inline]
-    pub fn first_open(&self) -> Option<&Entry> {
-        self.outbox.as_ref().and_then(|outbox| outbox.first_open())
-    }
-
     /// True when the packet id stands for a message on its way to the client.
     pub fn is_sending(&self, id: PacketId) -> bool {
         self.outbox.as_ref().is_some_and(|outbox| outbox.is_in_use(id))

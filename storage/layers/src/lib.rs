@@ -2,7 +2,7 @@
 //! streams, retained messages, QoS 2 packet ids, due times, the catalog.
 //!
 //! All functions take the caller's [`millrace_storage::Transaction`], so that several can be one transaction: a publish is
-//! [`index::exact`], [`index::validate`], [`qos2::insert`], [`streams::append`] and [`retained::set`], all or nothing.
+//! [`index::exact`], [`index::validate`], [`qos2::set`], [`streams::append`] and [`retained::set`], all or nothing.
 //! [`Store`] runs the common ones by themselves. The table of all keys, with who writes and who reads each, is in README.md.
 //!
 //! This crate must never know packets, sockets, the pods' network, a clock or a runtime. Time comes in as unix milliseconds;
@@ -10,7 +10,7 @@
 //!
 //! Transactions may be run twice, also when the first run did commit ([`millrace_storage::Attempt::maybe_committed`]). Everything
 //! here may be done twice, with two exceptions to know: [`streams::append`] appends twice, which at-least-once allows (for QoS 2
-//! [`qos2::insert`] in the same transaction tells), and counters of [`usage`] count twice.
+//! the packet id, [`qos2::set`] in the same transaction, is there already), and counters of [`usage`] count twice.
 
 // Tests hold several transactions open at once, to see which of them conflict.
 #![cfg_attr(test, allow(clippy::disallowed_methods))]

@@ -1,7 +1,7 @@
 //! Packet ids that a crash must not forget: those received and not yet released, and those sent and not yet completed.
 
-use bytes::Bytes;
-use millrace_storage::{Read, Transaction};
+use bytes::{Buf, BufMut, Bytes};
+use millrace_storage::{KeyRange, KeyValue, Read, Transaction};
 
 use crate::{
     error::{Error, Result},
@@ -20,26 +20,24 @@ pub enum Direction {
     Outbound,
 }
 
-/// Remembers an id, with what the owner wants to know of it. Returns whether it was there already: then nothing is changed. A
-/// publish does this in the transaction that appends, so a retry after a crash is known.
+/// Sets what is known of an id, whether it was there or not: a whole message, if need be.
 ///
 /// # Errors
-/// The store's.
-pub async fn insert(owned: &Owned<'_>, direction: Direction, id: u16, details: Bytes) -> Result<bool> {
+/// The store's; [`Error::BodyTooLarge`].
+pub fn set(owned: &Owned<'_>, direction: Direction, id: u16, details: &Bytes) -> Result<()> {
+    rows::check_body(details)?;
     let key = key(owned.id(), direction, id);
-    if owned.tx.get(&key, Read::Serializable).await?.is_some() {
-        return Ok(true);
+    let mut parts = rows::chunks(details);
+    let first = parts.next().unwrap_or_default();
+    let mut count: u8 = 0;
+    for part in parts {
+        count += 1;
+        owned.tx.set(key.clone().uint(count.into()), part)?;
     }
-    owned.tx.set(key, details)?;
-    Ok(false)
-}
-
-/// Sets what is known of an id, whether it was there or not.
-///
-/// # Errors
-/// The store's.
-pub fn set(owned: &Owned<'_>, direction: Direction, id: u16, details: Bytes) -> Result<()> {
-    Ok(owned.tx.set(key(owned.id(), direction, id), details)?)
+    let mut value = Vec::with_capacity(1 + first.len());
+    value.put_u8(count);
+    value.put_slice(&first);
+    Ok(owned.tx.set(key, value)?)
 }
 
 /// Forgets an id.
@@ -47,15 +45,27 @@ pub fn set(owned: &Owned<'_>, direction: Direction, id: u16, details: Bytes) -> 
 /// # Errors
 /// The store's.
 pub fn remove(owned: &Owned<'_>, direction: Direction, id: u16) -> Result<()> {
-    Ok(owned.tx.clear(key(owned.id(), direction, id))?)
+    let key = key(owned.id(), direction, id);
+    if direction == Direction::Inbound {
+        // Nothing stands behind these.
+        return Ok(owned.tx.clear(key)?);
+    }
+    Ok(owned.tx.clear_range(KeyRange::new(key.as_ref(), key.end()))?)
 }
 
-/// Forgets all ids of one direction.
+/// Forgets all ids of one direction but these, which are in order.
 ///
 /// # Errors
 /// The store's.
-pub fn clear(owned: &Owned<'_>, direction: Direction) -> Result<()> {
-    Ok(owned.tx.clear_range(prefix(owned.id(), direction).children())?)
+pub fn clear_but(owned: &Owned<'_>, direction: Direction, kept: &[u16]) -> Result<()> {
+    let all = prefix(owned.id(), direction).children();
+    let mut begin = all.begin;
+    for id in kept {
+        let key = key(owned.id(), direction, *id);
+        owned.tx.clear_range(KeyRange::new(begin, key.as_ref()))?;
+        begin = key.end().into();
+    }
+    Ok(owned.tx.clear_range(KeyRange::new(begin, all.end))?)
 }
 
 /// The ids of a session in order, with what is known of each. A snapshot read.
@@ -68,10 +78,18 @@ pub async fn list(
     direction: Direction,
 ) -> Result<Vec<(u16, Bytes)>> {
     let prefix = prefix(session, direction);
-    let mut ids = Vec::new();
-    for row in rows::all(tx, prefix.children(), Read::Snapshot).await? {
-        let id = Elements::after(&prefix, &row.key)?.uint()?;
-        ids.push((u16::try_from(id).map_err(|_| Error::Corrupt("key"))?, row.value));
+    let mut ids: Vec<(u16, Bytes)> = Vec::new();
+    let mut rows = rows::all(tx, prefix.children(), Read::Snapshot).await?.into_iter();
+    while let Some(mut row) = rows.next() {
+        let mut elements = Elements::after(&prefix, &row.key)?;
+        let id = u16::try_from(elements.uint()?).map_err(|_| Error::Corrupt("key"))?;
+        if !elements.is_empty() {
+            // Of an earlier, longer message under this id.
+            continue;
+        }
+        let more = row.value.try_get_u8()?;
+        let parts: Vec<KeyValue> = rows.by_ref().take(more.into()).collect();
+        ids.push((id, if parts.is_empty() { row.value } else { rows::join([row].into_iter().chain(parts)) }));
     }
     Ok(ids)
 }

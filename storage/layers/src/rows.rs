@@ -63,8 +63,8 @@ pub(crate) fn chunks(body: &Bytes) -> impl Iterator<Item = Bytes> {
     (0..body.len()).step_by(CHUNK_BYTES).map(|from| body.slice(from..body.len().min(from + CHUNK_BYTES)))
 }
 
-pub(crate) fn join(chunks: Vec<KeyValue>) -> Bytes {
-    let mut joined = BytesMut::with_capacity(chunks.iter().map(|chunk| chunk.value.len()).sum());
+pub(crate) fn join(chunks: impl IntoIterator<Item = KeyValue>) -> Bytes {
+    let mut joined = BytesMut::new();
     for chunk in chunks {
         joined.put_slice(&chunk.value);
     }

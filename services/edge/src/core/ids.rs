@@ -10,7 +10,11 @@ use millrace_session::InFlight;
 
 use super::connection::NONE;
 use super::{Core, Ended, Homed, OutboundSlot, parts};
-use crate::store::{IdWrite, Ids, SessionKey, Write, inflight};
+use crate::store::streams::KeptGroup;
+use crate::store::{IdWrite, Ids, Reserve, SessionKey, Write, inflight};
+
+/// Where one write of given ids ends and the next begins.
+const RESERVE_BYTES: usize = 1_000_000;
 
 impl Homed {
     /// What the store knows it by.
@@ -39,18 +43,28 @@ impl Core {
         };
         let cursor = kept.cursor(self.handed_over, homed.session.entries());
         let acknowledged = kept.acknowledged_beyond(cursor, homed.session.entries());
-        let mut rows = Vec::with_capacity(reserved.len());
+        let mut jobs = vec![Reserve { cursor, acknowledged, ..Reserve::default() }];
+        let mut bytes = 0;
         for (id, mut entry) in reserved {
-            // The session does not read the stream of a shared subscription.
+            if bytes >= RESERVE_BYTES {
+                bytes = 0;
+                jobs.push(Reserve { cursor, ..Reserve::default() });
+            }
+            let job = jobs.last_mut().expect("there is a first");
+            // The session does not read the stream of a shared subscription: it is kept whole, and taken from the others.
+            //= [MQTT-4.8.2-5] v5
+            let place = entry.message.place().map(Position);
+            job.taken.extend(KeptGroup::stream_of(entry.shared).zip(place));
             entry.replay |= entry.shared != 0;
             kept.ids.retain(|(known, _)| *known != id);
-            kept.ids.push((id, entry.message.place().map(Position)));
+            kept.ids.push((id, place));
             let row = inflight::encode(&InFlight::Published(entry), &self.process.clock);
-            // What is too long to be kept beside its id is taken for received, should this process die.
-            let released = || inflight::encode(&InFlight::Released(None), &self.process.clock);
-            rows.push((id, row.or_else(released).unwrap_or_default()));
+            bytes += row.len();
+            job.rows.push((id, row));
         }
-        self.write_ids(session, IdWrite::Reserve(rows, cursor, acknowledged));
+        for job in jobs {
+            self.write_ids(session, IdWrite::Reserve(job));
+        }
     }
 
     /// The client has a message.
@@ -87,8 +101,8 @@ impl Core {
             return self.say_and_close(slot, reason, "packet ids could not be stored", Ended::Error(reason));
         }
         match ids.write {
-            IdWrite::Reserve(rows, ..) => {
-                for (id, _) in rows {
+            IdWrite::Reserve(reserve) => {
+                for (id, _) in reserve.rows {
                     homed.session.confirm(id);
                 }
                 self.pump(slot);

@@ -1,8 +1,8 @@
 //! Sessions that the store keeps: what they have acknowledged is stored now and then, and all of them when their connection
 //! ends. After that they take no memory.
 
-use millrace_mqtt::{QoS, ReasonCode, topic};
-use millrace_session::{InFlight, Seconds};
+use millrace_mqtt::{PacketId, QoS, ReasonCode, topic};
+use millrace_session::{Entry, InFlight, Seconds};
 
 use super::connection::NONE;
 use super::timers::Due;
@@ -123,6 +123,19 @@ impl Core {
                 entry.replay |= entry.shared != 0 || is_orphan || !is_found(entry.message.topic());
             }
         }
+        // The store has what was reserved, whole.
+        let known = |id: &PacketId| {
+            homed.kept.as_ref().is_some_and(|kept| kept.ids.iter().any(|(known, _)| known == id))
+        };
+        let is_standing = |(id, in_flight): &&(PacketId, InFlight)| {
+            let is_whole = |entry: &Entry| {
+                let in_no_stream = entry.message.is_placed() && entry.message.place().is_none();
+                entry.qos == QoS::ExactlyOnce && (entry.shared != 0 || in_no_stream)
+            };
+            matches!(in_flight, InFlight::Published(entry) if is_whole(entry)) && known(id)
+        };
+        let mut standing: Vec<u16> = in_flight.iter().filter(is_standing).map(|(id, _)| id.get()).collect();
+        standing.sort_unstable();
         let mut detach = Detach {
             session: homed.key(),
             keep_will: with_will,
@@ -130,6 +143,7 @@ impl Core {
             now_ms,
             base: self.handed_over,
             in_flight,
+            standing,
             unsent,
             recent: Vec::new(),
             seen: Vec::new(),

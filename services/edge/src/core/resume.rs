@@ -118,6 +118,7 @@ impl Core {
             now_ms: self.process.clock.unix_now_ms(),
             base: cursor,
             in_flight,
+            standing: Vec::new(),
             unsent: Vec::new(),
             recent: Vec::new(),
             seen: acknowledged,

@@ -26,8 +26,9 @@ impl Core {
     pub(super) fn give_back(&mut self, broker: &Arc<Broker>, message: &Arc<Message>, number: u64) -> bool {
         let Some(stream) = KeptGroup::stream_of(number) else { return false };
         let routes = self.routes.get(broker, message.topic());
-        let kept = routes.kept.groups.iter().find(|kept| kept.stream == stream);
-        let found = kept.and_then(|kept| routes.online_group(kept)).and_then(|group| group.pick());
+        // Without lasting members it has no stream any more; those who are there go on with it.
+        let kept = broker.streams.group_or_ended(stream);
+        let found = kept.and_then(|kept| routes.online_group(&kept)).and_then(|group| group.pick());
         if let Some(receiver) = found {
             self.deliver_shared(&routes, receiver, message, None, number);
         } else if let Some(place) = message.place() {

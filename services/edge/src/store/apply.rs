@@ -1,6 +1,7 @@
 //! One job within a transaction. Nothing here has an effect but through the transaction and what is returned: it may run
 //! again.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -102,7 +103,7 @@ impl Applier<'_> {
         let broker = &routes.broker;
         if let (Some(session), Some(id)) = (&publish.inbound, id) {
             let owned = sessions::fence(self.tx, session.id(), session.epoch).await?;
-            qos2::set(&owned, Direction::Inbound, id.get(), Bytes::new())?;
+            qos2::set(&owned, Direction::Inbound, id.get(), &Bytes::new())?;
         }
         if publish.retains {
             // Whatever the broker has now: then the order of jobs does not matter.
@@ -298,20 +299,35 @@ impl Applier<'_> {
     async fn ids(&mut self, ids: &Ids) -> Result<Outcome, Error> {
         let owned = self.fence(&ids.session).await?;
         match &ids.write {
-            IdWrite::Reserve(rows, cursor, acknowledged) => {
-                for (id, row) in rows {
-                    qos2::set(&owned, Direction::Outbound, id.get(), row.clone().into())?;
+            IdWrite::Reserve(reserve) => {
+                for (id, row) in &reserve.rows {
+                    qos2::set(&owned, Direction::Outbound, id.get(), &row.clone().into())?;
                 }
-                sessions::checkpoint(&owned, *cursor, acknowledged)?;
+                sessions::checkpoint(&owned, reserve.cursor, &reserve.acknowledged)?;
+                drop(owned);
+                self.take_from_groups(ids.session.broker.id, &reserve.taken).await?;
             }
             IdWrite::Release(id, place) => {
-                let row =
-                    inflight::encode(&InFlight::Released(*place), &self.shared.clock).unwrap_or_default();
-                qos2::set(&owned, Direction::Outbound, id.get(), row.into())?;
+                let row = inflight::encode(&InFlight::Released(*place), &self.shared.clock);
+                qos2::set(&owned, Direction::Outbound, id.get(), &row.into())?;
             }
             IdWrite::Forget(id) => qos2::remove(&owned, Direction::Inbound, id.get())?,
         }
         Ok(Outcome::Done)
+    }
+
+    /// These are with a member for good. What is in memory follows with the commit.
+    async fn take_from_groups(&self, broker: u64, taken: &[(StreamId, Position)]) -> Result<(), Error> {
+        let mut of_stream: BTreeMap<StreamId, Vec<Position>> = BTreeMap::new();
+        for (stream, place) in taken {
+            of_stream.entry(*stream).or_default().push(*place);
+        }
+        for (stream, places) in of_stream {
+            let mut progress = streams::progress(self.tx, broker, stream).await?;
+            progress.acknowledged.extend(places);
+            streams::set_progress(self.tx, broker, stream, &progress).await?;
+        }
+        Ok(())
     }
 
     async fn checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<Outcome, Error> {
@@ -339,12 +355,12 @@ impl Applier<'_> {
         if detach.expiry_s > 0 {
             let (cursor, acknowledged) = progress(detach);
             sessions::checkpoint(&owned, cursor, &acknowledged)?;
-            qos2::clear(&owned, Direction::Outbound)?;
+            qos2::clear_but(&owned, Direction::Outbound, &detach.standing)?;
             for (id, row) in rows(detach, &self.shared.clock) {
-                qos2::set(&owned, Direction::Outbound, id, row.into())?;
+                qos2::set(&owned, Direction::Outbound, id, &row.into())?;
             }
             for id in &detach.received {
-                qos2::set(&owned, Direction::Inbound, id.get(), Bytes::new())?;
+                qos2::set(&owned, Direction::Inbound, id.get(), &Bytes::new())?;
             }
         }
         let (now_ms, keep_will) = (detach.now_ms, detach.keep_will);
@@ -380,7 +396,10 @@ fn progress(detach: &Detach) -> (Position, Vec<Position>) {
 fn rows(detach: &Detach, clock: &Clock) -> Vec<(u16, Vec<u8>)> {
     let mut whole = 0;
     let row = |(id, in_flight): &(PacketId, InFlight)| {
-        let row = inflight::encode(in_flight, clock)?;
+        if detach.standing.binary_search(&id.get()).is_ok() {
+            return None;
+        }
+        let row = inflight::encode(in_flight, clock);
         if matches!(in_flight, InFlight::Published(entry) if entry.replay || entry.message.place().is_none())
         {
             whole += row.len();
@@ -449,6 +468,7 @@ mod tests {
                 now_ms: 1,
                 base: Position(at(5)),
                 in_flight,
+                standing: Vec::new(),
                 unsent: Vec::new(),
                 recent: messages[2..].to_vec(),
                 seen: seen.iter().map(|number| Position(at(*number))).collect(),

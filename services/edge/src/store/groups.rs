@@ -133,6 +133,15 @@ impl Writer<'_> {
         }
     }
 
+    /// These are with a member for good, and the store knows.
+    pub(super) fn taken(&mut self, taken: &[(StreamId, Position)]) {
+        for (stream, place) in taken {
+            if let Some(group) = self.groups.0.get_mut(stream) {
+                group.settle(*place);
+            }
+        }
+    }
+
     fn group(&mut self, stream: StreamId) -> Option<&mut Group> {
         if !self.groups.0.contains_key(&stream) {
             let broker = self.shared.broker.id;

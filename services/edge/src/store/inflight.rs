@@ -24,8 +24,6 @@ const IN_STREAM: u8 = 1;
 const RELEASED: u8 = 2;
 const WHOLE: u8 = 3;
 const RETAIN: u8 = 4;
-/// A message that is in no stream and longer than this is not kept: it would not fit a value.
-const WHOLE_BYTES_MAX: usize = 90_000;
 
 /// What was read.
 #[derive(Clone, Debug)]
@@ -41,13 +39,12 @@ pub(crate) enum Row {
     Whole(Entry),
 }
 
-/// `None` for what cannot be kept.
-pub(crate) fn encode(in_flight: &InFlight, clock: &Clock) -> Option<Vec<u8>> {
+pub(crate) fn encode(in_flight: &InFlight, clock: &Clock) -> Vec<u8> {
     let entry = match in_flight {
         InFlight::Released(place) => {
             let mut out = vec![RELEASED];
             out.extend_from_slice(&place.unwrap_or_default());
-            return Some(out);
+            return out;
         }
         InFlight::Published(entry) => entry,
     };
@@ -62,7 +59,7 @@ pub(crate) fn encode(in_flight: &InFlight, clock: &Clock) -> Option<Vec<u8>> {
     if place.is_none() {
         out.extend_from_slice(&record::encode_entry(&entry.message, 0, clock));
     }
-    (out.len() <= WHOLE_BYTES_MAX).then_some(out)
+    out
 }
 
 /// `None` for what is not of this format.
@@ -134,7 +131,7 @@ mod tests {
     #[test]
     fn what_is_in_flight_comes_back_as_it_went() {
         let clock = Clock::start();
-        let read = |in_flight: &InFlight| decode(&encode(in_flight, &clock).unwrap(), &clock).unwrap();
+        let read = |in_flight: &InFlight| decode(&encode(in_flight, &clock), &clock).unwrap();
         match read(&InFlight::Published(entry(Some([7; 12])))) {
             Row::InStream { place, qos: QoS::ExactlyOnce, retain: true, identifiers } => {
                 assert_eq!((place, &identifiers[..]), ([7; 12], &[5, 70_000][..]));

@@ -168,13 +168,23 @@ pub(crate) struct Ids {
 /// What is written of packet ids.
 #[derive(Debug)]
 pub(crate) enum IdWrite {
-    /// These were given; all up to the cursor is acknowledged, so what stood under the same ids before is over. And what is
-    /// acknowledged beyond it, as far as it must be known.
-    Reserve(Vec<(PacketId, Vec<u8>)>, Position, Vec<Position>),
+    Reserve(Reserve),
     /// The client has the message.
     Release(PacketId, Option<Place>),
     /// The client uses the id no more.
     Forget(PacketId),
+}
+
+/// Packet ids that were given to messages.
+#[derive(Debug, Default)]
+pub(crate) struct Reserve {
+    pub(crate) rows: Vec<(PacketId, Vec<u8>)>,
+    /// All up to here is acknowledged, so what stood under the same ids before is over.
+    pub(crate) cursor: Position,
+    /// What is acknowledged beyond it, as far as it must be known.
+    pub(crate) acknowledged: Vec<Position>,
+    /// Messages of shared subscriptions among them: no other member is to get them.
+    pub(crate) taken: Vec<(StreamId, Position)>,
 }
 
 /// What became of messages of shared subscriptions: the stream, and the place.
@@ -220,6 +230,8 @@ pub(crate) struct Detach {
     pub(crate) base: Position,
     /// Sent and unacknowledged.
     pub(crate) in_flight: Vec<(PacketId, InFlight)>,
+    /// Those that stand in the store whole and stay as they are, in order.
+    pub(crate) standing: Vec<u16>,
     /// Not sent.
     pub(crate) unsent: Vec<Entry>,
     /// What the session got after `base`, or out of order, acknowledged or not.
@@ -281,7 +293,13 @@ impl queue::Sized for Job {
             Write::Subscribe(subscribe) => 256 * subscribe.filters.len(),
             Write::Unsubscribe(unsubscribe) => 256 * unsubscribe.filters.len(),
             Write::Checkpoint(checkpoint) => 128 + 256 * checkpoint.streams.len(),
-            Write::Ids(_) => 128,
+            Write::Ids(ids) => match &ids.write {
+                IdWrite::Reserve(reserve) => {
+                    reserve.rows.iter().map(|(_, row)| 128 + row.len()).sum::<usize>()
+                        + 16 * (reserve.acknowledged.len() + reserve.taken.len())
+                }
+                IdWrite::Release(..) | IdWrite::Forget(_) => 128,
+            },
             Write::Shared(shared) => 16 * (shared.settled.len() + shared.returned.len()),
             Write::Purge(_) => 128,
             Write::Detach(detach) => 256 + 64 * detach.in_flight.len(),

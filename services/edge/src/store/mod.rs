@@ -36,7 +36,7 @@ use crate::limits::Limits;
 use crate::mailbox::Mailbox;
 pub(crate) use jobs::{
     Ack, Attach, Attached, Checkpoint, Detach, IdWrite, Ids, Job, Page, PendingSubscribe, Publish, Purge,
-    Read, Reader, SessionKey, Shared as SharedMessages, Subscribe, Unsubscribe, Write,
+    Read, Reader, Reserve, SessionKey, Shared as SharedMessages, Subscribe, Unsubscribe, Write,
 };
 use queue::Queue;
 

@@ -8,7 +8,7 @@ use millrace_layers::streams::{StreamId, StreamRef};
 use millrace_mqtt::QoS;
 use millrace_mqtt::topic::Filter;
 use millrace_router::{Receiver, Router, Subscription, Target};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -21,6 +21,8 @@ pub(crate) struct Streams {
     subscribers: RwLock<HashMap<StreamId, Arc<Subscribers>>>,
     /// Streams of shared subscriptions.
     groups: RwLock<HashMap<StreamId, Arc<KeptGroup>>>,
+    /// The last of them that ended: sessions may still have messages of them.
+    ended: Mutex<VecDeque<Arc<KeptGroup>>>,
 }
 
 /// Who subscribes to a stream, online or not.
@@ -42,6 +44,9 @@ pub(crate) struct Wanted {
 
 /// Subscribers of the streams of a publish up to which it may be left unstored: beyond, their number is not exact.
 const EXACT_MAX: u64 = 64;
+
+/// Shared subscriptions that are remembered once their streams are gone.
+const ENDED_MAX: usize = 1_000;
 
 /// A shared subscription that has a stream.
 #[derive(Debug, PartialEq, Eq)]
@@ -123,6 +128,14 @@ impl Streams {
         self.groups.read().unwrap_or_else(PoisonError::into_inner).get(&stream).cloned()
     }
 
+    /// The group of a stream that may have ended.
+    pub(crate) fn group_or_ended(&self, stream: StreamId) -> Option<Arc<KeptGroup>> {
+        self.group(stream).or_else(|| {
+            let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+            ended.iter().find(|group| group.stream == stream).cloned()
+        })
+    }
+
     /// The group of this name that shares a filter.
     pub(crate) fn group_of(&self, name: &str, filter: &str) -> Option<Arc<KeptGroup>> {
         let of_filter = self.of_filter.lock().unwrap_or_else(PoisonError::into_inner);
@@ -151,7 +164,14 @@ impl Streams {
         }
         let mut groups = self.groups.write().unwrap_or_else(PoisonError::into_inner);
         for stream in old {
-            groups.remove(stream);
+            let gone = groups.remove(stream).filter(|_| !new.contains(stream));
+            if let Some(gone) = gone {
+                let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+                if ended.len() == ENDED_MAX {
+                    ended.pop_front();
+                }
+                ended.push_back(gone);
+            }
         }
         for indexed in streams.iter().filter(|indexed| !indexed.group.is_empty()) {
             let name = String::from_utf8_lossy(&indexed.group).into();

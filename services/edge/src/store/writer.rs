@@ -11,7 +11,7 @@ use super::apply::{Applied, Applier, Change, Outcome};
 use super::groups::Groups;
 use super::jobs::Reader;
 use super::queue::{Sized as _, Taken};
-use super::{Ack, Attached, Job, Publish, Read, Shared, Write, sweep};
+use super::{Ack, Attached, IdWrite, Job, Publish, Read, Shared, Write, sweep};
 use crate::broker::{Broker, Routes};
 use crate::core::connection::ConnectionId;
 use crate::core::group_id;
@@ -280,7 +280,12 @@ impl<'s> Writer<'s> {
             (Write::Unsubscribe(unsubscribe), _) => {
                 self.post(unsubscribe.target.core, Mail::Unsubscribed(unsubscribe, stored));
             }
-            (Write::Ids(ids), _) => self.post(ids.target.core, Mail::Ids(ids, stored)),
+            (Write::Ids(ids), _) => {
+                if let (true, IdWrite::Reserve(reserve)) = (stored, &ids.write) {
+                    self.taken(&reserve.taken);
+                }
+                self.post(ids.target.core, Mail::Ids(ids, stored));
+            }
             // What stood before it was refused with it.
             (Write::Mark { core, fence }, _) => {
                 let through = Position::end_of(self.shared.through.load(Ordering::Relaxed));

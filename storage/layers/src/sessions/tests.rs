@@ -91,7 +91,7 @@ fn checkpoints_do_not_disturb_the_other_transactions_of_their_owner() {
     let tx = database.begin_unretried();
     block_on(async {
         let owned = fence(&tx, id("c"), epoch).await.unwrap();
-        qos2::insert(&owned, Direction::Inbound, 7, Bytes::new()).await.unwrap();
+        qos2::set(&owned, Direction::Inbound, 7, &Bytes::new()).unwrap();
     });
     run(&database, async |tx| {
         checkpoint(&fence(tx, id("c"), epoch).await?, Position::end_of(9), &[Position::end_of(11)])
@@ -109,7 +109,7 @@ fn a_session_comes_back_with_all_it_had_until_it_expires() {
     let epoch = attached(&database, "c", &first).epoch;
     let stream = run(&database, async |tx| {
         let owned = fence(tx, id("c"), epoch).await?;
-        qos2::insert(&owned, Direction::Outbound, 3, Bytes::from_static(b"m")).await?;
+        qos2::set(&owned, Direction::Outbound, 3, &Bytes::from_static(b"m"))?;
         subscriptions::subscribe(&owned, b"a/+", Options { bits: 1, identifier: 9 }).await
     })
     .stream;
@@ -243,22 +243,38 @@ fn sessions_of_a_dead_pod_are_found_and_their_wills_fire() {
 }
 
 #[test]
-fn ids_are_known_until_they_are_removed() {
+fn ids_are_known_with_all_that_belongs_to_them_until_they_are_removed() {
     let database = Database::memory();
     let epoch = attached(&database, "c", &request("pod", 1)).epoch;
-    let insert = |packet_id| {
-        run(&database, async |tx| {
-            let owned = fence(tx, id("c"), epoch).await?;
-            qos2::insert(&owned, Direction::Inbound, packet_id, Bytes::new()).await
-        })
-    };
-    assert!(!insert(1) && !insert(65_535) && !insert(256) && insert(1));
-    let ids = || run(&database, async |tx| qos2::list(tx, id("c"), Direction::Inbound).await);
-    assert_eq!(ids().iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1, 256, 65_535]);
-    run(&database, async |tx| qos2::remove(&fence(tx, id("c"), epoch).await?, Direction::Inbound, 1));
-    assert!(!insert(1));
-    run(&database, async |tx| qos2::clear(&fence(tx, id("c"), epoch).await?, Direction::Inbound));
-    assert!(ids().is_empty());
+    let long = |length: usize| Bytes::from((0..length).map(|at| (at / 1000) as u8).collect::<Vec<u8>>());
+    for direction in [Direction::Inbound, Direction::Outbound] {
+        let set = |packet_id, details: Bytes| {
+            run(&database, async |tx| {
+                qos2::set(&fence(tx, id("c"), epoch).await?, direction, packet_id, &details)
+            });
+        };
+        let clear_but = |kept: &[u16]| {
+            run(&database, async |tx| qos2::clear_but(&fence(tx, id("c"), epoch).await?, direction, kept));
+        };
+        let ids = || run(&database, async |tx| qos2::list(tx, id("c"), direction).await);
+        let known = || ids().into_iter().map(|(id, _)| id).collect::<Vec<u16>>();
+        set(1, long(1));
+        set(65_535, Bytes::new());
+        set(256, long(250_000));
+        assert_eq!(ids(), [(1, long(1)), (256, long(250_000)), (65_535, Bytes::new())], "{direction:?}");
+        // The next message under an id is shorter.
+        set(256, long(100_000));
+        assert_eq!(ids()[1], (256, long(100_000)), "{direction:?}");
+        set(256, long(3));
+        assert_eq!(ids()[1], (256, long(3)), "{direction:?}");
+        run(&database, async |tx| qos2::remove(&fence(tx, id("c"), epoch).await?, direction, 1));
+        assert_eq!(known(), [256, 65_535]);
+        set(300, long(200_000));
+        clear_but(&[256, 300]);
+        assert_eq!(ids(), [(256, long(3)), (300, long(200_000))], "{direction:?}");
+        clear_but(&[]);
+        assert!(ids().is_empty());
+    }
 }
 
 #[test]
