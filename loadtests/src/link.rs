@@ -15,27 +15,39 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Kernel send buffer of a connection. The kernel would let it grow to megabytes, and a flood would then
 /// measure how long a slow broker takes to empty them.
 const SEND_BUFFER_BYTES: usize = 128 * 1024;
-/// Connections from one source address: well below the ports the kernel hands out for one.
-const CONNECTIONS_PER_SOURCE: u32 = 4000;
+/// Connections from one source address: their ports are below those that the kernel hands out.
+const CONNECTIONS_PER_SOURCE: u32 = 30_000;
+/// The first of these ports.
+const FIRST_PORT: u32 = 2048;
+/// Ports that are tried: somebody may listen there on all addresses.
+const TRIES_MAX: u32 = 100;
 
-/// The loopback address connection number `number` of process `pid` comes from. One address has too few ports
-/// for the large scenarios, and a port that closed first is kept from use for a minute, so that every process
-/// and every few thousand connections have addresses of their own in 127.0.0.0/8.
-fn source(pid: u32, number: u32) -> Ipv4Addr {
+/// Where connection number `number` of process `pid` comes from, in 127.0.0.0/8. One address has too few ports for the large
+/// scenarios, and a port that closed first is kept from use for a minute, so every process and every few thousand
+/// connections have addresses of their own. The port is told too: the kernel looks through tens of thousands of used ones
+/// to find a free one, which then is most of what a reconnect seems to cost.
+fn source(pid: u32, number: u32) -> SocketAddr {
     let address = number / CONNECTIONS_PER_SOURCE;
     let bytes = [16 + pid % 200, pid / 200 % 250, 2 + address % 250];
     let [second, third, fourth] = bytes.map(|byte| byte as u8);
-    Ipv4Addr::new(127, second, third, fourth)
+    let port = (FIRST_PORT + number % CONNECTIONS_PER_SOURCE) as u16;
+    (Ipv4Addr::new(127, second, third, fourth), port).into()
 }
 
 /// An unconnected socket bound to the next source address.
 pub(crate) fn socket() -> std::io::Result<Socket> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
-    let source = source(std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
     socket.set_tcp_nodelay(true)?;
-    socket.bind(&SockAddr::from(SocketAddr::from((source, 0))))?;
-    Ok(socket)
+    let mut tries = 0;
+    loop {
+        let source = source(std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        tries += 1;
+        match socket.bind(&SockAddr::from(source)) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && tries < TRIES_MAX => {}
+            bound => return bound.map(|()| socket),
+        }
+    }
 }
 
 /// What a connection says first.
@@ -213,12 +225,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sources_are_loopback_and_shared_by_few_connections() {
-        for pid in [0, 1, 199, 200, 4_194_304] {
-            let sources = [0, 3999, 4000, 900_000].map(|number| source(pid, number));
-            assert!(sources.iter().all(Ipv4Addr::is_loopback));
-            assert_eq!(sources[0], sources[1]);
-            assert_ne!(sources[1], sources[2]);
+    fn sources_are_loopback_and_no_two_connections_share_one() {
+        for pid in [1, 4_194_304] {
+            let sources = [0, 29_999, 30_000, 900_000].map(|number| source(pid, number));
+            assert!(sources.iter().all(|source| source.ip().is_loopback()));
+            assert_eq!((sources[0].ip(), sources[1].port()), (sources[1].ip(), 32_047));
+            assert!(sources[1].ip() != sources[2].ip() && sources[2].port() == sources[0].port());
         }
         assert_ne!(source(7, 0), source(8, 0));
     }

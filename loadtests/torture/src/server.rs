@@ -24,7 +24,7 @@ const SERVER_FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 
 /// With persistence, and without a promise: it writes to the disk when it ends in order, or every half hour.
 const MOSQUITTO_CONFIG: &str = "\
-listener {port} 127.0.0.1
+listener {port} {address}
 allow_anonymous true
 persistence true
 persistence_location {dir}/
@@ -66,17 +66,17 @@ impl Home {
         Self { broker, folder: folder.to_owned(), interrupted }
     }
 
-    /// Starts the server on a free port of 127.0.0.1 and waits until it takes connections.
+    /// Starts the server on a free port and waits until it takes connections.
     pub(crate) fn start(&self) -> Outcome<Server> {
-        let port = free_port().during("looking for a free port")?;
-        let mut command = self.command(port)?;
+        let address = free_address().during("looking for a free port")?;
+        let mut command = self.command(address)?;
         let log = OpenOptions::new().create(true).append(true).open(self.log_path());
         let log = log.during("opening the server's log")?;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         // Ctrl-C is for this program, which then ends the server.
         command.process_group(0);
         let child = command.spawn().during(&format!("starting {}", command.get_program().display()))?;
-        let mut server = Server { child, address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)) };
+        let mut server = Server { child, address };
         let deadline_ms = clock::now_ms() + START_MS_MAX;
         while TcpStream::connect_timeout(&server.address, CONNECT_TIMEOUT).is_err() {
             self.check(&mut server)?;
@@ -113,13 +113,13 @@ impl Home {
         lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
     }
 
-    fn command(&self, port: u16) -> Outcome<Command> {
+    fn command(&self, address: SocketAddr) -> Outcome<Command> {
         let data = self.folder.join("data");
         match &self.broker {
             Broker::Millrace { program, arguments } => {
                 let mut command = Command::new(program);
                 command.args(["serve", "--ws-listen=off", "--http-listen=off"]);
-                command.arg(format!("--mqtt-listen=127.0.0.1:{port}"));
+                command.arg(format!("--mqtt-listen={address}"));
                 command.arg("--data-dir").arg(data).args(arguments);
                 let names = std::env::vars_os().map(|(name, _)| name);
                 for name in names.filter(|name| name.to_string_lossy().starts_with("MILLRACE_")) {
@@ -131,7 +131,8 @@ impl Home {
                 fs::create_dir_all(&data).during("making the data folder")?;
                 let config = self.folder.join("mosquitto.conf");
                 let text = MOSQUITTO_CONFIG
-                    .replace("{port}", &port.to_string())
+                    .replace("{port}", &address.port().to_string())
+                    .replace("{address}", &address.ip().to_string())
                     .replace("{dir}", &data.to_string_lossy());
                 fs::write(&config, text).during("writing the configuration")?;
                 let mut command = Command::new(find("mosquitto")?);
@@ -166,6 +167,10 @@ fn find(name: &str) -> Outcome<PathBuf> {
     found.ok_or_else(|| Failure::new(format!("there is no program {name}")))
 }
 
-fn free_port() -> std::io::Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+/// A free port of a loopback address that is this process's own: nobody else's server is there while ours is away, for clients
+/// that come back to find.
+fn free_address() -> std::io::Result<SocketAddr> {
+    let [_, second, third, fourth] = std::process::id().to_be_bytes();
+    let address = Ipv4Addr::new(127, 224 | second & 31, third, fourth.clamp(2, 254));
+    TcpListener::bind((address, 0))?.local_addr()
 }

@@ -84,7 +84,7 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
     let id = match &layers {
         Some(layers) => {
             block_on(layers.ensure_broker(DEFAULT_BROKER.as_bytes()))
-                .map_err(|error| StartError(format!("cannot read the store: {error}")))?
+                .map_err(|error| StartError(format!("cannot start on the store: {error}")))?
                 .id
         }
         None => 0,

@@ -49,7 +49,7 @@ pub(crate) fn run(settings: Settings, ignored: &[String]) -> Result<(), Failure>
     match &settings.data_dir {
         Some(path) => info!(
             data_dir = %path.display(),
-            "retained messages are durable; sessions are in memory only and end with this process"
+            "sessions, their messages and retained messages are durable"
         ),
         None => info!("data_dir is off: everything ends with this process"),
     }

@@ -16,6 +16,9 @@ impl Position {
     /// Before everything.
     pub const MIN: Self = Self([0; Self::LEN]);
 
+    /// After everything.
+    pub const MAX: Self = Self([0xff; Self::LEN]);
+
     /// The message at `place` of a transaction.
     #[must_use]
     pub fn new(stamp: Versionstamp, place: u16) -> Self {

@@ -18,7 +18,7 @@ use super::jobs::Turns;
 use super::kept::{Behind, Feed, Held, Kept, KeptSource, Way};
 use super::{Core, Ended};
 use crate::broker::Broker;
-use crate::store::{Attach, Attached, Detach, Page, Read, Reader, SessionKey, Write, record};
+use crate::store::{Attach, Attached, Detach, Page, Read, Reader, Write, record};
 
 /// A session that reads is given no more while so many messages wait in it.
 const WAITING_LOW: usize = 200;
@@ -107,23 +107,10 @@ impl Core {
 
     /// Lets go of a session whose client has gone before it got it.
     fn leave_unused(&mut self, broker: Arc<Broker>, attached: Attached) {
-        let Attached { client, epoch, cursor, acknowledged, in_flight, .. } = attached;
-        if epoch == 0 {
-            return;
+        if attached.epoch > 0 {
+            let detach = Detach::unused(broker, attached, self.process.clock.unix_now_ms());
+            self.leave_job(Write::Detach(Box::new(detach)));
         }
-        self.leave_job(Write::Detach(Box::new(Detach {
-            session: SessionKey { broker, client, epoch },
-            keep_will: true,
-            expiry_s: attached.expiry_s,
-            now_ms: self.process.clock.unix_now_ms(),
-            base: cursor,
-            in_flight,
-            standing: Vec::new(),
-            unsent: Vec::new(),
-            recent: Vec::new(),
-            seen: acknowledged,
-            received: Vec::new(),
-        })));
     }
 
     fn attach_stored(

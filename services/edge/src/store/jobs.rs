@@ -242,6 +242,24 @@ pub(crate) struct Detach {
 }
 
 impl Detach {
+    /// Of a session that nobody has used.
+    pub(crate) fn unused(broker: Arc<Broker>, attached: Attached, now_ms: u64) -> Self {
+        let Attached { client, epoch, expiry_s, cursor, acknowledged, in_flight, .. } = attached;
+        Self {
+            session: SessionKey { broker, client, epoch },
+            keep_will: true,
+            expiry_s,
+            now_ms,
+            base: cursor,
+            in_flight,
+            standing: Vec::new(),
+            unsent: Vec::new(),
+            recent: Vec::new(),
+            seen: acknowledged,
+            received: Vec::new(),
+        }
+    }
+
     /// Whether the places of all its messages are known.
     pub(crate) fn is_placed(&self) -> bool {
         let sent = self.in_flight.iter().all(|(_, in_flight)| match in_flight {
@@ -270,11 +288,13 @@ pub(crate) enum Reader {
     Connection(ConnectionId, Box<Attached>),
 }
 
+/// A message, its publisher, and the numbers of the sources that have it.
+pub(crate) type PageEntry = (Arc<Message>, u64, Vec<usize>);
+
 /// Messages of a session's streams, in order.
 #[derive(Default)]
 pub(crate) struct Page {
-    /// With the publisher and the sources of each.
-    pub(crate) entries: Vec<(Arc<Message>, u64, Vec<usize>)>,
+    pub(crate) entries: Vec<PageEntry>,
     pub(crate) through: Position,
     pub(crate) more: bool,
     pub(crate) missed: u64,

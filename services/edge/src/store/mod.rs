@@ -13,6 +13,7 @@ mod groups;
 pub(crate) mod inflight;
 mod jobs;
 mod load;
+mod parts;
 mod queue;
 mod reader;
 pub(crate) mod record;

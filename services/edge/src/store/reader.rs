@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use millrace_layers::streams::{self, Batch, ReadLimit, Totals};
+use millrace_layers::streams::{self, Batch, ReadLimit, StreamId, Totals};
 use millrace_layers::usage::{self, Counter};
 use millrace_layers::{Error, Position};
 use millrace_mqtt::{PacketId, QoS};
@@ -13,9 +13,10 @@ use millrace_session::{Entry, InFlight, Message, Place};
 use millrace_storage::block_on;
 
 use super::inflight::Row;
-use super::jobs::Reader;
+use super::jobs::{PageEntry, Reader};
+use super::parts::{self, Part, Parts};
 use super::queue::Taken;
-use super::{Attached, Page, Read, Shared, record};
+use super::{Attached, Detach, Job, Page, Read, Shared, Write, record};
 use crate::mailbox::Mail;
 
 /// Where a page ends.
@@ -34,17 +35,19 @@ const SWEPT: usize = 500;
 /// Until the queue is closed.
 pub(super) fn run(shared: &Shared) {
     let (mut looked_at, mut looked_at_all) = (shared.clock.now(), shared.clock.now());
+    let mut parts = Parts::default();
     loop {
         match shared.reads.take(LOOK_EVERY) {
             Taken::Work(reads) => {
                 for read in reads {
-                    answer(shared, read);
+                    answer(shared, &mut parts, read);
                 }
             }
             Taken::Nothing => {}
             Taken::Closed => return,
         }
         let now = shared.clock.now();
+        parts.clean(now);
         if now >= looked_at + LOOK_EVERY.as_millis() as u64 {
             let all = now >= looked_at_all + LOOK_AT_ALL_EVERY.as_millis() as u64;
             trim(shared, all);
@@ -57,23 +60,30 @@ pub(super) fn run(shared: &Shared) {
     }
 }
 
-fn answer(shared: &Shared, read: Read) {
+fn answer(shared: &Shared, parts: &mut Parts, read: Read) {
     let Read { core, broker, sources, cursor, reader } = read;
     // Up to here all places are set: who reads knows what it has had live.
     let through = Position::end_of(shared.through.load(Ordering::Acquire));
     let streams = Streams { shared, broker: broker.id, sources: &sources };
-    let page = streams.page(cursor, through);
+    let page = streams.page(parts, cursor, through);
     if let Err(error) = &page {
         tracing::error!(%error, "a session's messages cannot be read");
     }
     let mail = match reader {
         Reader::Session(target, version) => Mail::Page(target, version, page.ok()),
         Reader::Connection(connection, mut attached) => {
-            let resolved = page.and_then(|page| {
-                attached.in_flight = streams.resolve(&mut attached)?;
-                Ok((attached, Some(page)))
-            });
-            Mail::Attached(connection, resolved.ok())
+            let standing = attached.rows.iter().map(|(id, _)| id.get()).collect();
+            let resolved = page.and_then(|page| Ok((streams.resolve(&mut attached)?, page)));
+            if let Ok((in_flight, page)) = resolved {
+                attached.in_flight = in_flight;
+                Mail::Attached(connection, Some((attached, Some(page))))
+            } else {
+                // Nobody has it: it is left as it was.
+                let now_ms = shared.clock.unix_now_ms();
+                let detach = Detach { standing, ..Detach::unused(broker, *attached, now_ms) };
+                shared.writes.push(&mut vec![Job { write: Write::Detach(Box::new(detach)), ack: None }]);
+                Mail::Attached(connection, None)
+            }
         }
     };
     shared.mailboxes[usize::from(core)].deliver(&mut vec![mail], 0);
@@ -87,26 +97,92 @@ struct Streams<'a> {
 }
 
 impl Streams<'_> {
-    fn read(&self, cursor: Position, limit: ReadLimit) -> Result<Batch, Error> {
-        let (broker, sources) = (self.broker, self.sources);
+    fn read(&self, sources: &[streams::Source], cursor: Position, limit: ReadLimit) -> Result<Batch, Error> {
+        let broker = self.broker;
         block_on(self.shared.layers.run(async |tx| streams::read(&tx, broker, sources, cursor, limit).await))
     }
 
-    fn page(&self, cursor: Position, through: Position) -> Result<Page, Error> {
-        let Batch { entries, through: read_through, more, missed } = self.read(cursor, PAGE)?;
-        let mut page = Page { through: read_through.min(through).max(cursor), more, ..Page::default() };
-        page.missed = missed.iter().map(|(_, missed)| missed.at_most).sum();
-        if page.missed > 0 {
-            let (broker, missed) = (self.broker, page.missed);
+    fn page(&self, parts: &mut Parts, cursor: Position, through: Position) -> Result<Page, Error> {
+        let subscribed = &self.shared.broker.streams;
+        let is_common = |source: &streams::Source| subscribed.subscribers(source.stream) > 1;
+        let (common, own): (Vec<usize>, Vec<usize>) =
+            (0..self.sources.len()).partition(|number| is_common(&self.sources[*number]));
+        let mut found = Found { through: Position::MAX, ..Found::default() };
+        if !own.is_empty() || common.is_empty() {
+            let sources: Vec<_> = own.iter().map(|number| self.sources[*number]).collect();
+            let Batch { entries, through, more, missed } = self.read(&sources, cursor, PAGE)?;
+            found.missed = missed.iter().map(|(_, missed)| missed.at_most).sum();
+            found.ends(through, more);
+            for entry in entries {
+                let (message, publisher) = self.message(&entry)?;
+                let sources = entry.sources.iter().map(|number| own[*number]).collect();
+                found.entries.push((entry.position, (message, publisher, sources)));
+            }
+        }
+        self.find_common(&common, cursor, parts, &mut found)?;
+        if found.missed > 0 {
+            let (broker, missed) = (self.broker, found.missed);
             let run =
                 self.shared.layers.run(async |tx| usage::add(&tx, broker, Counter::MissedEntries, missed));
             block_on(run)?;
         }
-        for entry in entries.into_iter().filter(|entry| entry.position <= through) {
-            let message = self.message(&entry)?;
-            page.entries.push((message.0, message.1, entry.sources));
+        Ok(found.into_page(cursor, through))
+    }
+
+    /// What streams have that other sessions read too.
+    fn find_common(
+        &self,
+        numbers: &[usize],
+        cursor: Position,
+        parts: &mut Parts,
+        found: &mut Found,
+    ) -> Result<(), Error> {
+        if numbers.is_empty() {
+            return Ok(());
         }
-        Ok(page)
+        let (broker, now) = (self.broker, self.shared.clock.now());
+        let rows = block_on(self.shared.layers.run(async |tx| {
+            let mut rows = Vec::with_capacity(numbers.len());
+            for number in numbers {
+                let stream = self.sources[*number].stream;
+                rows.push(streams::stream(&tx, broker, stream, millrace_storage::Read::Snapshot).await?);
+            }
+            Ok::<_, Error>(rows)
+        }))?;
+        for (number, row) in numbers.iter().zip(rows) {
+            let source = self.sources[*number];
+            let Some(row) = row else { continue };
+            let from = cursor.max(Position::end_of(source.since));
+            found.missed += row.missed_since(from).at_most;
+            // What was trimmed is not handed out of memory either.
+            let from = from.max(row.floor);
+            let part = match parts.find(source.stream, from, now) {
+                Some(part) => part,
+                None => {
+                    let part = Arc::new(self.part(source.stream, from)?);
+                    parts.keep(source.stream, part.clone(), now);
+                    part
+                }
+            };
+            found.ends(part.through, part.more);
+            found.entries.extend(
+                part.following(from)
+                    .iter()
+                    .map(|entry| (entry.position, (entry.message.clone(), entry.publisher, vec![*number]))),
+            );
+        }
+        Ok(())
+    }
+
+    fn part(&self, stream: StreamId, after: Position) -> Result<Part, Error> {
+        let source = streams::Source { stream, since: 0 };
+        let Batch { entries, through, more, .. } = self.read(&[source], after, PAGE)?;
+        let entry = |entry: streams::Entry| {
+            let (message, publisher) = self.message(&entry)?;
+            Ok(parts::Entry { position: entry.position, message, publisher })
+        };
+        let entries = entries.into_iter().map(entry).collect::<Result<_, Error>>()?;
+        Ok(Part { after, through, more, entries })
     }
 
     fn message(&self, entry: &streams::Entry) -> Result<(Arc<Message>, u64), Error> {
@@ -132,7 +208,7 @@ impl Streams<'_> {
                 continue;
             }
             let limit = ReadLimit { entries: places.len() - found.len(), bytes: PAGE.bytes };
-            for entry in self.read(Position(*at).before(), limit)?.entries {
+            for entry in self.read(self.sources, Position(*at).before(), limit)?.entries {
                 if places.binary_search(&entry.position.0).is_ok() {
                     found.insert(entry.position.0, self.message(&entry)?.0);
                 }
@@ -161,6 +237,49 @@ impl Streams<'_> {
         let in_flight = in_flight.collect();
         attached.acknowledged.sort_unstable();
         Ok(in_flight)
+    }
+}
+
+/// What was found in several streams.
+#[derive(Default)]
+struct Found {
+    entries: Vec<(Position, PageEntry)>,
+    /// Up to here all of them were read.
+    through: Position,
+    more: bool,
+    missed: u64,
+}
+
+impl Found {
+    /// Some were read up to here.
+    fn ends(&mut self, through: Position, more: bool) {
+        self.more |= more;
+        self.through = self.through.min(through);
+    }
+
+    /// In commit order, each message once.
+    fn into_page(mut self, cursor: Position, through: Position) -> Page {
+        self.entries.sort_by_key(|(position, _)| *position);
+        self.entries.dedup_by(|(later, (_, _, sources)), (position, (_, _, all))| {
+            let is_same = later == position;
+            if is_same {
+                all.append(sources);
+            }
+            is_same
+        });
+        if let Some((last, _)) = self.entries.get(PAGE.entries - 1) {
+            self.through = self.through.min(*last);
+        }
+        let read = self.entries.partition_point(|(position, _)| *position <= self.through);
+        let more = self.more || read < self.entries.len();
+        let settled = self.entries.partition_point(|(position, _)| *position <= self.through.min(through));
+        self.entries.truncate(settled);
+        Page {
+            entries: self.entries.into_iter().map(|(_, entry)| entry).collect(),
+            through: self.through.min(through).max(cursor),
+            more,
+            missed: self.missed,
+        }
     }
 }
 

@@ -123,6 +123,12 @@ impl Streams {
         Kept { generation: snapshot.generation(), streams, subscribers, groups }
     }
 
+    /// How many subscribe to a stream, online or not; about.
+    pub(crate) fn subscribers(&self, stream: StreamId) -> u64 {
+        let of = self.subscribers.read().unwrap_or_else(PoisonError::into_inner);
+        of.get(&stream).map_or(0, |subscribers| subscribers.count.load(Ordering::Relaxed))
+    }
+
     /// The group of a stream.
     pub(crate) fn group(&self, stream: StreamId) -> Option<Arc<KeptGroup>> {
         self.groups.read().unwrap_or_else(PoisonError::into_inner).get(&stream).cloned()

@@ -264,3 +264,62 @@ fn qos_0_subscriptions_are_kept_and_their_messages_are_not() {
     let mut ann = Client::open(&server, lasting_with(V5, "ann", &[Property::ReceiveMaximum(10)]));
     assert_eq!(texts(&rest(&server, &mut ann, "t")), ["kept"]);
 }
+
+#[test]
+fn sessions_that_share_streams_read_each_from_its_own_place() {
+    const COUNT: usize = 700;
+    let database = Database::memory();
+    let mut server = start(&database, 2);
+    let ids: Vec<String> = (0..5).map(|number| format!("reader {number}")).collect();
+    for id in &ids {
+        let own = format!("own/{id}");
+        let filters = [("c/#", QoS::AtLeastOnce), ("+/x", QoS::AtLeastOnce), (&own, QoS::AtLeastOnce)];
+        subscribe_and_leave(&server, V5, id, &filters);
+    }
+    // What each must get: all of the common topics, and its own.
+    let mut expected: Vec<Vec<String>> = vec![Vec::new(); ids.len()];
+    let mut publisher = Client::connect(&server, V5, "publisher");
+    for round in 0..ids.len() {
+        for number in 0..COUNT {
+            let reader = number % ids.len();
+            let topic = match number % 4 {
+                0 => "c/x".to_string(),
+                1 => "c/y".to_string(),
+                2 => "d/x".to_string(),
+                _ => format!("own/{}", ids[reader]),
+            };
+            let text = format!("{round} {number}");
+            publisher.publish(publish_qos(QoS::AtLeastOnce, 1, &topic, text.as_bytes()));
+            for (of, expected) in expected.iter_mut().enumerate() {
+                if number % 4 < 3 || of == reader {
+                    expected.push(text.clone());
+                }
+            }
+        }
+        // One of them comes back and takes all; at the end the others, which have read nothing yet or a part.
+        take_all(&server, &ids[round], &mut expected[round]);
+        if round == 2 {
+            drop(publisher);
+            server = pass(Between::Restart, server, &database);
+            publisher = Client::connect(&server, V5, "publisher");
+        }
+    }
+    std::thread::scope(|scope| {
+        for (id, expected) in ids.iter().zip(&mut expected) {
+            let server = &server;
+            scope.spawn(move || take_all(server, id, expected));
+        }
+    });
+}
+
+/// A session comes back, and gets just these.
+fn take_all(server: &crate::common::Server, id: &str, expected: &mut Vec<String>) {
+    let mut client = come_back(server, V5, id);
+    for text in expected.drain(..) {
+        let message = take(&mut client);
+        assert_eq!(String::from_utf8_lossy(message.payload), text, "{id}");
+        acknowledge(&mut client, &message);
+    }
+    client.ping();
+    leave(&mut client, true);
+}

@@ -1,0 +1,137 @@
+//! Parts of streams in memory: what many sessions of a stream read at about the same time is read from the store, and decoded, once.
+//!
+//! Only streams with several subscribers are kept so. A part is complete: between its ends the stream never gets another entry. So
+//! it may be used by every cursor within it, whenever it was read.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use millrace_layers::Position;
+use millrace_layers::streams::StreamId;
+use millrace_session::Message;
+
+/// Bytes of all parts.
+const BYTES_MAX: usize = 32 * 1024 * 1024;
+/// What nobody has used for so long goes.
+const UNUSED_MAX_MS: u64 = 2_000;
+
+/// An entry of a stream.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) position: Position,
+    pub(super) message: Arc<Message>,
+    pub(super) publisher: u64,
+}
+
+/// All of a stream after one position and up to another.
+pub(super) struct Part {
+    pub(super) after: Position,
+    pub(super) through: Position,
+    /// The stream had more when this was read.
+    pub(super) more: bool,
+    pub(super) entries: Vec<Entry>,
+}
+
+impl Part {
+    /// What follows a cursor.
+    pub(super) fn following(&self, cursor: Position) -> &[Entry] {
+        &self.entries[self.entries.partition_point(|entry| entry.position <= cursor)..]
+    }
+
+    fn bytes(&self) -> usize {
+        self.entries.iter().map(|entry| 64 + entry.message.size()).sum()
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Parts {
+    of_stream: HashMap<StreamId, Vec<Used>>,
+    bytes: usize,
+    cleaned_at: u64,
+}
+
+struct Used {
+    part: Arc<Part>,
+    at: u64,
+}
+
+impl Parts {
+    /// A part that has something of what follows a cursor, or says that nothing does.
+    pub(super) fn find(&mut self, stream: StreamId, cursor: Position, now_ms: u64) -> Option<Arc<Part>> {
+        let parts = self.of_stream.get_mut(&stream)?;
+        let found = parts.iter_mut().find(|used| used.part.after <= cursor && cursor < used.part.through)?;
+        found.at = now_ms;
+        Some(found.part.clone())
+    }
+
+    pub(super) fn keep(&mut self, stream: StreamId, part: Arc<Part>, now_ms: u64) {
+        self.bytes += part.bytes();
+        if self.bytes > BYTES_MAX {
+            self.of_stream.clear();
+            self.bytes = part.bytes();
+        }
+        self.of_stream.entry(stream).or_default().push(Used { part, at: now_ms });
+    }
+
+    /// Lets go of what is not used any more.
+    pub(super) fn clean(&mut self, now_ms: u64) {
+        if now_ms < self.cleaned_at + UNUSED_MAX_MS {
+            return;
+        }
+        self.cleaned_at = now_ms;
+        for parts in self.of_stream.values_mut() {
+            parts.retain(|used| now_ms < used.at + UNUSED_MAX_MS);
+        }
+        self.of_stream.retain(|_, parts| !parts.is_empty());
+        self.bytes = self.of_stream.values().flatten().map(|used| used.part.bytes()).sum();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millrace_mqtt::{Properties, QoS};
+
+    use super::*;
+
+    fn at(version: u64) -> Position {
+        Position::end_of(version)
+    }
+
+    fn part(after: u64, through: u64) -> Arc<Part> {
+        let entry = |version| {
+            let message = Message::new("t".into(), QoS::AtLeastOnce, false, Properties::EMPTY, b"x", 0);
+            Entry { position: at(version), message: Arc::new(message), publisher: 0 }
+        };
+        let entries = (after + 1..=through).map(entry).collect();
+        Arc::new(Part { after: at(after), through: at(through), more: false, entries })
+    }
+
+    #[test]
+    fn a_part_serves_every_cursor_within_it_until_nobody_uses_it() {
+        let mut parts = Parts::default();
+        parts.keep(7, part(10, 20), 0);
+        parts.keep(7, part(20, 30), 0);
+        assert!(parts.find(7, at(9), 1).is_none() && parts.find(8, at(15), 1).is_none());
+        for (cursor, length) in [(10, 10), (15, 5), (19, 1), (20, 10), (29, 1)] {
+            let found = parts.find(7, at(cursor), 1).unwrap();
+            assert_eq!(found.following(at(cursor)).len(), length, "{cursor}");
+        }
+        assert!(parts.find(7, at(30), 1).is_none(), "it says nothing of what comes after");
+        assert!(parts.find(7, at(12), 1_500).is_some());
+        parts.clean(2_500);
+        assert!(parts.find(7, at(12), 2_500).is_some() && parts.find(7, at(22), 2_500).is_none());
+        parts.clean(9_000);
+        assert_eq!((parts.bytes, parts.of_stream.len()), (0, 0));
+    }
+
+    #[test]
+    fn they_never_take_more_than_their_bound() {
+        let mut parts = Parts::default();
+        let one = part(0, 1_000);
+        for stream in 0..2_000 {
+            parts.keep(stream, one.clone(), 0);
+            assert!(parts.bytes <= BYTES_MAX);
+        }
+        assert!(parts.find(1_999, at(3), 0).is_some(), "the last one is there");
+    }
+}
