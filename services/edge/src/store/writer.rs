@@ -76,6 +76,9 @@ impl<'s> Writer<'s> {
     }
 
     fn write_all(&mut self, mut jobs: Vec<Job>) {
+        // They cannot be in a transaction with others, and each of those would end where one of them stands. Sooner they do no
+        // harm: they say what was true when they were left, and only of messages that are committed.
+        jobs.sort_by_key(|job| !matches!(job.write, Write::Checkpoint(_)));
         while !jobs.is_empty() {
             let rest = jobs.split_off(batch_len(&jobs));
             let bytes = jobs.iter().map(Job::size).sum();

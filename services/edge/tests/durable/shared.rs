@@ -202,11 +202,21 @@ fn each_message_goes_to_one_member() {
     }
 }
 
+/// Ends the other threads of a test, also when it fails.
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 /// Publishes to members that take all: each message comes to one of them.
 fn publish_with_readers(server: &Server, members: &[Client], count: u64) {
     let seen: Vec<AtomicUsize> = (0..count).map(|_| AtomicUsize::new(0)).collect();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _ends = Done(&done);
         for member in members {
             member.stream().set_read_timeout(Some(Duration::from_millis(20))).unwrap();
             scope.spawn(|| {
@@ -222,7 +232,6 @@ fn publish_with_readers(server: &Server, members: &[Client], count: u64) {
         let total = || seen.iter().map(|times| times.load(Ordering::SeqCst)).sum::<usize>();
         let all = usize::try_from(count).unwrap();
         eventually(|| total() >= all, || format!("{} of {count}\n{}", total(), counted(server)));
-        done.store(true, Ordering::SeqCst);
     });
     assert!(seen.iter().all(|times| times.load(Ordering::SeqCst) == 1));
 }
@@ -266,6 +275,7 @@ fn members_that_come_and_go_lose_nothing_and_repeat_nothing_that_was_acknowledge
         let seen: Vec<AtomicUsize> = (0..COUNT).map(|_| AtomicUsize::new(0)).collect();
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
+            let _ends = Done(&done);
             for id in ["ann", "bob", "eve"] {
                 let (server, seen, done) = (&server, &seen, &done);
                 drop(member(server, id));
@@ -287,7 +297,6 @@ fn members_that_come_and_go_lose_nothing_and_repeat_nothing_that_was_acknowledge
             publish_mixed(&server, "t", COUNT, &[QoS::AtLeastOnce], |_| {});
             let missing = || seen.iter().filter(|times| times.load(Ordering::SeqCst) == 0).count();
             eventually(|| missing() == 0, || format!("{} are missing\n{}", missing(), counted(&server)));
-            done.store(true, Ordering::SeqCst);
         });
         let again = seen.iter().filter(|times| times.load(Ordering::SeqCst) > 1).count();
         assert_eq!(again, 0, "{threads}");
