@@ -1,8 +1,9 @@
 //! One tenant's broker: what its clients share, whichever core they are on.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use millrace_mqtt::QoS;
 use millrace_router::{Group, Matched, Receiver, Router, TopicTree};
@@ -13,6 +14,44 @@ use crate::store::streams::{Kept, KeptGroup, Streams};
 
 /// The broker of a process that serves one machine.
 pub(crate) const DEFAULT_BROKER: &str = "default";
+
+/// The brokers that a process has to do with: those that somebody has connected to, or that had something due. A broker that nobody
+/// has asked for is rows in the store and nothing else.
+#[derive(Default)]
+pub(crate) struct Brokers(RwLock<Known>);
+
+#[derive(Default)]
+struct Known {
+    by_name: HashMap<Box<str>, Arc<Broker>>,
+    by_id: HashMap<u64, Arc<Broker>>,
+}
+
+impl Brokers {
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<Broker>> {
+        self.read().by_name.get(name).cloned()
+    }
+
+    pub(crate) fn by_id(&self, id: u64) -> Option<Arc<Broker>> {
+        self.read().by_id.get(&id).cloned()
+    }
+
+    /// All, by name.
+    pub(crate) fn all(&self) -> Vec<Arc<Broker>> {
+        let mut all: Vec<_> = self.read().by_name.values().cloned().collect();
+        all.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        all
+    }
+
+    pub(crate) fn insert(&self, broker: &Arc<Broker>) {
+        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        known.by_name.insert(broker.name.clone(), broker.clone());
+        known.by_id.insert(broker.id, broker.clone());
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Known> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// One tenant's broker. Sessions and connections hold it; nothing of it is reachable from another broker.
 pub(crate) struct Broker {

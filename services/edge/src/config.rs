@@ -12,6 +12,8 @@ pub struct Config {
     pub mqtt_listen: Vec<SocketAddr>,
     /// Addresses for MQTT over WebSocket, path `/mqtt`.
     pub ws_listen: Vec<SocketAddr>,
+    /// Brokers that are made at the start if they are not there, beside `default`.
+    pub brokers: Vec<String>,
     /// Event loops; 0 is one a core.
     pub threads: usize,
     /// When not empty, every connection on every listener starts with a PROXY protocol v2 header, believed only from

@@ -9,7 +9,7 @@ use millrace_router::{Receiver, Target};
 use millrace_session::Message;
 use mio::Waker;
 
-use crate::broker::Routes;
+use crate::broker::{Broker, Routes};
 use crate::core::connection::{Adopted, ConnectionId};
 use crate::store::{Ack, Attached, Ids, Page, Purge, Subscribe, Unsubscribe};
 
@@ -35,8 +35,10 @@ pub(crate) enum Mail {
     Relieved(ConnectionId),
     /// What these publishers wait for is durable, or could not be stored.
     Stored { acks: Vec<Ack>, stored: bool },
+    /// A broker was looked for: whether there is one, if that could be found out.
+    Opened(Arc<str>, Option<bool>),
     /// The session of a connection, with its first page; `None` when it cannot be had now.
-    Attached(ConnectionId, Option<(Box<Attached>, Option<Page>)>),
+    Attached(ConnectionId, (Arc<Broker>, Arc<str>), Option<(Box<Attached>, Option<Page>)>),
     /// Subscriptions are durable; `None` for those that are not.
     Subscribed(Box<Subscribe>, Vec<Option<Subscribed>>),
     /// Subscriptions are gone, or not.

@@ -73,6 +73,7 @@ counters! {
         refused_silent: "counter" "millrace_connections_refused_total" ["reason=\"connect_timeout\""] "Connections closed before they belonged to a broker, by reason.",
         refused_first: "counter" "millrace_connections_refused_total" ["reason=\"first_packet\""] "Connections closed before they belonged to a broker, by reason.",
         refused_connect: "counter" "millrace_connections_refused_total" ["reason=\"invalid_connect\""] "Connections closed before they belonged to a broker, by reason.",
+        refused_broker: "counter" "millrace_connections_refused_total" ["reason=\"unknown_broker\""] "Connections closed before they belonged to a broker, by reason.",
         refused_frame: "counter" "millrace_connections_refused_total" ["reason=\"websocket_frame\""] "Connections closed before they belonged to a broker, by reason.",
         refused_slow: "counter" "millrace_connections_refused_total" ["reason=\"outbound_limit\""] "Connections closed before they belonged to a broker, by reason.",
         refused_closed: "counter" "millrace_connections_refused_total" ["reason=\"closed_by_peer\""] "Connections closed before they belonged to a broker, by reason.",
@@ -120,7 +121,6 @@ counters! {
         publish_store: "counter" "millrace_publishes_refused_total" ["reason=\"store\""] "PUBLISH packets refused, by reason.",
         stored: "counter" "millrace_messages_stored_total" [] "Messages written to the store, each once for all sessions.",
         unstored: "counter" "millrace_messages_unstored_total" [] "Messages that were not written to the store because all sessions had acknowledged them.",
-        commits: "counter" "millrace_store_commits_total" [] "Transactions that wrote something.",
         trimmed: "counter" "millrace_messages_trimmed_total" [] "Stored messages that a limit removed before all sessions had them.",
         missed: "counter" "millrace_messages_missed_total" [] "Stored messages that a session missed because a limit had removed them.",
         wills: "counter" "millrace_wills_published_total" [] "Will messages published.",
@@ -128,25 +128,25 @@ counters! {
     }
 }
 
-/// Appends the text format of `metrics` with the summed values of `sets`. `label` (with quotes) comes first.
-pub(crate) fn write(out: &mut String, metrics: &[Metric], label: &str, sets: &[Vec<u64>]) {
-    let mut last = "";
-    for (index, metric) in metrics.iter().enumerate() {
-        if metric.name != last {
-            let _ = writeln!(
-                out,
-                "# HELP {} {}\n# TYPE {} {}",
-                metric.name, metric.help, metric.name, metric.kind
-            );
-            last = metric.name;
+/// Appends the text format of `metrics`. `sets` are summed for each label (with quotes), which comes first.
+pub(crate) fn write(out: &mut String, metrics: &[Metric], sets: &[(String, Vec<Vec<u64>>)]) {
+    let mut at = 0;
+    while at < metrics.len() {
+        let Metric { name, kind, help, .. } = metrics[at];
+        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        let end = at + metrics[at..].iter().take_while(|metric| metric.name == name).count();
+        for (label, sets) in sets {
+            for (index, metric) in metrics.iter().enumerate().take(end).skip(at) {
+                // A gauge is a sum of wrapping differences: a client may come on one core and go on another.
+                let value = sets.iter().fold(0u64, |sum, set| sum.wrapping_add(set[index]));
+                let comma = if label.is_empty() || metric.labels.is_empty() { "" } else { "," };
+                let labels = format!("{label}{comma}{}", metric.labels);
+                let _ = match labels.as_str() {
+                    "" => writeln!(out, "{name} {value}"),
+                    labels => writeln!(out, "{name}{{{labels}}} {value}"),
+                };
+            }
         }
-        // A gauge is a sum of wrapping differences: a client may come on one core and go on another.
-        let value = sets.iter().fold(0u64, |sum, set| sum.wrapping_add(set[index]));
-        let comma = if label.is_empty() || metric.labels.is_empty() { "" } else { "," };
-        let labels = format!("{label}{comma}{}", metric.labels);
-        let _ = match labels.as_str() {
-            "" => writeln!(out, "{} {value}", metric.name),
-            labels => writeln!(out, "{}{{{labels}}} {value}", metric.name),
-        };
+        at = end;
     }
 }

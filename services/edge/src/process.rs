@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millrace_session::Settings;
 
 use crate::authenticator::Authenticator;
-use crate::broker::Broker;
+use crate::broker::{Broker, Brokers};
 use crate::clock::{Clock, Millis};
 use crate::config::Config;
 use crate::limits::Limits;
@@ -24,8 +24,7 @@ pub(crate) struct Process {
     pub(crate) limits: Limits,
     pub(crate) settings: Settings,
     pub(crate) config: Config,
-    /// The one broker of a process that serves one machine.
-    pub(crate) broker: Arc<Broker>,
+    pub(crate) brokers: Arc<Brokers>,
     pub(crate) authenticator: Authenticator,
     /// Where what must survive is kept; without one it ends with the process.
     pub(crate) store: Option<Store>,
@@ -47,6 +46,18 @@ impl Process {
         let hash = self.owners.hash_one((&*broker.name, client_id));
         let cores = self.mailboxes.len() as u64;
         u16::try_from((hash >> 32) % cores).unwrap_or(0)
+    }
+
+    /// A broker, read from the store now if need be: not for event loops, which do not wait for the disk.
+    pub(crate) fn open(&self, name: &str) -> Result<Arc<Broker>, String> {
+        let unknown = || format!("there is no broker \"{name}\"");
+        match &self.store {
+            Some(store) => match store.open(name) {
+                Ok(found) => found.ok_or_else(unknown),
+                Err(error) => Err(format!("the broker \"{name}\" cannot be read: {error}")),
+            },
+            None => self.brokers.get(name).ok_or_else(unknown),
+        }
     }
 
     /// Open connections on all cores.
@@ -75,23 +86,28 @@ impl Process {
     pub(crate) fn metrics(&self) -> String {
         let mut out = String::new();
         let cores: Vec<_> = self.counters.iter().map(CoreCounters::values).collect();
-        metrics::write(&mut out, CoreCounters::METRICS, "", &cores);
-        let brokers: Vec<_> = self.broker.counters.iter().map(BrokerCounters::values).collect();
-        metrics::write(
-            &mut out,
-            BrokerCounters::METRICS,
-            &format!("broker=\"{}\"", self.broker.name),
-            &brokers,
-        );
-        let gauges = [
-            ("millrace_subscriptions", "Subscriptions of all sessions.", self.broker.router.subscriptions()),
-            ("millrace_retained_messages", "Retained messages.", self.broker.retained.len()),
+        metrics::write(&mut out, CoreCounters::METRICS, &[(String::new(), cores)]);
+        let brokers = self.brokers.all();
+        let of_brokers: Vec<_> = brokers
+            .iter()
+            .map(|broker| {
+                let values = broker.counters.iter().map(BrokerCounters::values).collect();
+                (format!("broker=\"{}\"", broker.name), values)
+            })
+            .collect();
+        metrics::write(&mut out, BrokerCounters::METRICS, &of_brokers);
+        type Gauge = (&'static str, &'static str, fn(&Broker) -> usize);
+        let gauges: [Gauge; 2] = [
+            ("millrace_subscriptions", "Subscriptions of all sessions.", |broker| {
+                broker.router.subscriptions()
+            }),
+            ("millrace_retained_messages", "Retained messages.", |broker| broker.retained.len()),
         ];
         for (name, help, value) in gauges {
-            let broker = &self.broker.name;
-            out += &format!(
-                "# HELP {name} {help}\n# TYPE {name} gauge\n{name}{{broker=\"{broker}\"}} {value}\n"
-            );
+            out += &format!("# HELP {name} {help}\n# TYPE {name} gauge\n");
+            for broker in &brokers {
+                out += &format!("{name}{{broker=\"{}\"}} {}\n", broker.name, value(broker));
+            }
         }
         let mut last = "";
         for stat in self.store.iter().flat_map(Store::stats) {

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use millrace_layers::Store as Layers;
 use millrace_session::Settings;
-use millrace_storage::{Database, block_on};
+use millrace_storage::Database;
 use mio::net::TcpListener;
 use mio::{Poll, Waker};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::authenticator::Authenticator;
-use crate::broker::{Broker, DEFAULT_BROKER};
+use crate::broker::{Broker, Brokers, DEFAULT_BROKER};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::core::{Core, Listener};
@@ -80,19 +80,24 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
     let mailboxes: Arc<[Mailbox]> = mailboxes.into();
     let clock = Clock::start();
     let layers = database.map(Layers::new);
-    // Without a store there is nothing that a number could be mixed up with.
-    let id = match &layers {
+    let brokers = Arc::new(Brokers::default());
+    let names: Vec<String> = [DEFAULT_BROKER]
+        .into_iter()
+        .chain(config.brokers.iter().map(String::as_str))
+        .map(Into::into)
+        .collect();
+    let store = match layers {
         Some(layers) => {
-            block_on(layers.ensure_broker(DEFAULT_BROKER.as_bytes()))
-                .map_err(|error| StartError(format!("cannot start on the store: {error}")))?
-                .id
+            let (limits, mailboxes) = (config.limits.clone(), mailboxes.clone());
+            Some(Store::start(layers, clock, limits, brokers.clone(), &names, mailboxes)?)
         }
-        None => 0,
+        None => {
+            for (number, name) in names.iter().enumerate() {
+                brokers.insert(&Arc::new(Broker::new(number as u64, name, cores)));
+            }
+            None
+        }
     };
-    let broker = Arc::new(Broker::new(id, DEFAULT_BROKER, cores));
-    let store = layers
-        .map(|layers| Store::start(layers, clock, config.limits.clone(), &broker, mailboxes.clone()))
-        .transpose()?;
     let process = Arc::new(Process {
         clock,
         store,
@@ -100,7 +105,7 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
         limits: config.limits.clone(),
         authenticator: Authenticator::start(&config.authentication, &mailboxes)?,
         config,
-        broker,
+        brokers,
         counters: (0..cores).map(|_| CoreCounters::default()).collect(),
         turns: (0..cores).map(|_| AtomicU64::new(0)).collect(),
         turned_at: (0..cores).map(|_| AtomicU64::new(0)).collect(),

@@ -34,6 +34,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8080", value_parser = listen)]
     pub(crate) http_listen: Listen,
 
+    /// Brokers that are made at the start if they are not there, beside "default". A client reaches one by the first part of
+    /// the server name that a gateway passes on.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = broker_name)]
+    pub(crate) brokers: Vec<String>,
+
     /// Event loops; 0 is one for each core.
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     #[arg(value_parser = whole_number::<usize>(0, 1024))]
@@ -97,6 +102,16 @@ fn listen(text: &str) -> Result<Listen, String> {
     text.parse().map(Listen::At).map_err(|_| {
         "an IP address with a port is allowed, such as 127.0.0.1:1883, 0.0.0.0:1883 or [::]:1883, or \"off\"".into()
     })
+}
+
+/// A label of a host name (RFC 1123, section 2.1), in lower case.
+fn broker_name(text: &str) -> Result<String, String> {
+    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let fits = (1..=63).contains(&text.len()) && text.bytes().all(is_inner);
+    if fits && !text.starts_with('-') && !text.ends_with('-') {
+        return Ok(text.to_owned());
+    }
+    Err("a name of 1 to 63 small letters, digits and inner hyphens is allowed".to_owned())
 }
 
 fn ip(text: &str) -> Result<IpAddr, String> {

@@ -256,6 +256,7 @@ fn combine(args: ServeArgs) -> Result<Settings, String> {
         edge: millrace_edge::Config {
             mqtt_listen,
             ws_listen,
+            brokers: args.brokers,
             threads: args.threads,
             proxy_protocol_from: args.proxy_protocol_from,
             authentication: millrace_edge::Authentication {

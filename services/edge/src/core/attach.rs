@@ -325,7 +325,7 @@ impl Core {
             });
         }
         let (left, settled) = homed.session.into_legacy();
-        self.note_settled(settled);
+        self.note_settled(broker.id, settled);
         for entry in left {
             if !self.give_back(&broker, &entry.message, entry.shared) {
                 self.pass_on(&broker, &entry.message, entry.shared);

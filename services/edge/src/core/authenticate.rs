@@ -5,29 +5,108 @@ use std::sync::Arc;
 use millrace_mqtt::{Connect, Property, ReasonCode};
 use millrace_session::{Message, Session};
 
-use super::connection::{ConnectionId, Request};
+use super::connection::{ConnectionId, Paused, Request};
 use super::{Core, Ended, OutboundSlot, parts};
 use crate::authenticator::Verdict;
-use crate::broker::Broker;
+use crate::broker::{Broker, DEFAULT_BROKER};
+use crate::clock::Millis;
 
 /// Bytes of randomness in a client identifier that the server assigns.
 const ASSIGNED_ID_BYTES: usize = 12;
 
+/// For so long it is remembered that there is no broker of a name.
+const ABSENT_MS: Millis = 1_000;
+/// Such names.
+const ABSENT_MAX: usize = 1_000;
+
+/// Where a CONNECT is carried out.
+pub(super) enum Home {
+    Here,
+    /// On the core that owns its client id.
+    Elsewhere(u16),
+    /// Nowhere yet: its broker is being read.
+    Waits,
+}
+
+/// Why a broker is not there.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Absent {
+    /// There is none of this name.
+    Unknown,
+    /// The store could not be asked.
+    Unread,
+}
+
 impl Core {
-    /// The other core that owns the sessions of this client id, if one does.
-    pub(super) fn owner_elsewhere(&self, slot: u32, connect: &Connect<'_>) -> Option<u16> {
-        // A client id that we choose is chosen to be ours. A second CONNECT is an error, here and anywhere.
-        let first = self.connections[slot as usize].protocol.decoding_version().is_none();
-        if !first || connect.client_id.is_empty() {
-            return None;
+    /// Where a first CONNECT is carried out.
+    pub(super) fn home_of(&mut self, slot: u32, connect: &Connect<'_>) -> Home {
+        let name = self.broker_name(slot);
+        let Some(broker) = self.process.brokers.get(&name) else {
+            return if self.is_absent(&name).is_some() {
+                Home::Here
+            } else {
+                self.ask_for_broker(slot, name)
+            };
+        };
+        // A client id that we choose is chosen to be ours.
+        if connect.client_id.is_empty() {
+            return Home::Here;
         }
-        let owner = self.process.owner(&self.process.broker, connect.client_id);
-        (owner != self.index).then_some(owner)
+        let owner = self.process.owner(&broker, connect.client_id);
+        if owner == self.index { Home::Here } else { Home::Elsewhere(owner) }
+    }
+
+    /// The broker that a client means.
+    fn broker_name(&self, _slot: u32) -> Arc<str> {
+        DEFAULT_BROKER.into()
+    }
+
+    /// What was found out about a broker that is not there; not for long, for it may be made.
+    fn is_absent(&self, name: &str) -> Option<Absent> {
+        self.absent.get(name).filter(|(_, until)| *until > self.now_ms).map(|(absent, _)| *absent)
+    }
+
+    /// A client waits for its broker to be read.
+    fn ask_for_broker(&mut self, slot: u32, name: Arc<str>) -> Home {
+        let Some(store) = &self.process.store else {
+            self.absent.insert(name, (Absent::Unknown, self.now_ms + ABSENT_MS));
+            return Home::Here;
+        };
+        let id = self.id_of(slot);
+        if !self.opening.contains_key(&name) {
+            store.ask_for_broker(self.index, name.clone());
+        }
+        self.opening.entry(name).or_default().push(id);
+        self.connections[slot as usize].paused = Paused::ForBroker;
+        Home::Waits
+    }
+
+    /// A broker was looked for.
+    pub(super) fn opened(&mut self, name: &Arc<str>, found: Option<bool>) {
+        if found != Some(true) {
+            if self.absent.len() >= ABSENT_MAX {
+                self.absent.clear();
+            }
+            let absent = found.map_or(Absent::Unread, |_| Absent::Unknown);
+            self.absent.insert(name.clone(), (absent, self.now_ms + ABSENT_MS));
+        }
+        for id in self.opening.remove(name).unwrap_or_default() {
+            self.resume(id);
+        }
     }
 
     /// Finds out whether the client may connect.
     pub(super) fn connect(&mut self, slot: u32, connect: &Connect<'_>) {
-        let broker = self.process.broker.clone();
+        let name = self.broker_name(slot);
+        let Some(broker) = self.process.brokers.get(&name) else {
+            self.counters().refused_broker.add(1);
+            // Who may not know the brokers of others is told no more than who may not use one.
+            let (reason, what) = match self.is_absent(&name) {
+                Some(Absent::Unread) => (ReasonCode::SERVER_UNAVAILABLE, "the broker cannot be read now"),
+                _ => (ReasonCode::NOT_AUTHORIZED, "there is no broker of this name, or it is not for you"),
+            };
+            return self.refuse(slot, reason, what);
+        };
         let Some(request) = self.request(&broker, connect) else {
             return self.refuse(slot, ReasonCode::SERVER_UNAVAILABLE, "no random numbers from the system");
         };
@@ -59,8 +138,7 @@ impl Core {
         if accepted {
             self.admit(id.slot, *request);
         } else {
-            let broker = self.process.broker.clone();
-            self.broker_counters(&broker).refused_credentials.add(1);
+            self.broker_counters(&request.broker).refused_credentials.add(1);
             self.refuse(id.slot, ReasonCode::BAD_USER_NAME_OR_PASSWORD, "bad user name or password");
         }
         if self.connection_of(id).is_some_and(|connection| connection.is_reading()) {
@@ -73,8 +151,7 @@ impl Core {
         if let Some((will, _)) = &request.will {
             let authenticator = &self.process.authenticator;
             if !authenticator.may_publish(request.user.as_deref(), &request.client_id, will.topic()) {
-                let broker = self.process.broker.clone();
-                self.broker_counters(&broker).refused_authorization.add(1);
+                self.broker_counters(&request.broker).refused_authorization.add(1);
                 return self.refuse(
                     slot,
                     ReasonCode::NOT_AUTHORIZED,
@@ -88,7 +165,7 @@ impl Core {
             let what = "Maximum Packet Size is too small for the answer";
             return self.refuse(slot, ReasonCode::PACKET_TOO_LARGE, what);
         }
-        let broker = self.process.broker.clone();
+        let broker = request.broker.clone();
         self.attach(slot, &broker, request);
     }
 
@@ -100,7 +177,7 @@ impl Core {
         self.end(slot, Ended::Error(reason), false);
     }
 
-    fn request(&self, broker: &Broker, connect: &Connect<'_>) -> Option<Request> {
+    fn request(&self, broker: &Arc<Broker>, connect: &Connect<'_>) -> Option<Request> {
         let asked = connect.properties.iter().find_map(|property| match property {
             Property::SessionExpiryInterval(seconds) => Some(seconds),
             _ => None,
@@ -120,6 +197,7 @@ impl Core {
             (Arc::new(message), delay_s.unwrap_or(0))
         });
         Some(Request {
+            broker: broker.clone(),
             client_id,
             assigned,
             clean_start: connect.clean_start,

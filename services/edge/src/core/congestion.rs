@@ -99,8 +99,11 @@ impl Core {
         match (connection.paused, why) {
             (Paused::No, _) => {
                 connection.paused = why;
+                let session = connection.session;
                 self.paused.push((id, until));
-                self.process.broker.counters[usize::from(self.index)].pauses.add(1);
+                if let Some(homed) = self.sessions.get(session as usize) {
+                    homed.broker.counters[usize::from(self.index)].pauses.add(1);
+                }
             }
             // Its receiver may need longer than the mailbox.
             (Paused::ForMailbox, Paused::ForReceiver) => {

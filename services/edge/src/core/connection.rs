@@ -5,6 +5,7 @@ use std::sync::Arc;
 use millrace_session::{Accept, Connection, Message, Seconds};
 use mio::net::TcpStream;
 
+use crate::broker::Broker;
 use crate::outbound::Outbound;
 use crate::ws::frames::Decoder;
 
@@ -76,6 +77,8 @@ pub(crate) enum Paused {
     ForMailbox,
     /// One of its receivers is behind.
     ForReceiver,
+    /// Its broker is being read from the store.
+    ForBroker,
 }
 
 /// How far a connection is from its end.
@@ -101,8 +104,8 @@ pub(crate) struct Partial {
 }
 
 /// What a CONNECT asked for, freed from the packet.
-#[derive(Debug)]
 pub(crate) struct Request {
+    pub(crate) broker: Arc<Broker>,
     pub(crate) client_id: Arc<str>,
     pub(crate) assigned: bool,
     pub(crate) clean_start: bool,

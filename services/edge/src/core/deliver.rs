@@ -175,7 +175,8 @@ impl Core {
         let settled = if delivery.shared == 0 { Vec::new() } else { homed.session.take_settled() };
         let (connection, reserves) =
             (homed.connection, homed.session.is_stored && delivery.qos == QoS::ExactlyOnce);
-        self.note_settled(settled);
+        let broker = homed.broker.id;
+        self.note_settled(broker, settled);
         if let (Some(behind), Some(from)) = (behind, from) {
             self.hold_up(behind, from);
         }
@@ -201,11 +202,11 @@ impl Core {
         let counters = &homed.broker.counters[usize::from(self.index)];
         let mut dropped = |reason| count(counters, Delivered::Dropped(reason));
         homed.session.pump(protocol, &self.process.settings, self.now, &mut out, &mut dropped);
-        let settled = homed.session.take_settled();
+        let (broker, settled) = (homed.broker.id, homed.session.take_settled());
         if homed.session.has_reserved() {
             self.reserve(session);
         }
-        self.note_settled(settled);
+        self.note_settled(broker, settled);
         if self.sessions[session as usize].kept.is_some() {
             self.read_on(session);
         }

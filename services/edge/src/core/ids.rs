@@ -33,6 +33,7 @@ impl Core {
     /// Tells the store of packet ids that were given to messages.
     pub(super) fn reserve(&mut self, session: u32) {
         let homed = &mut self.sessions[session as usize];
+        let broker = homed.broker.id;
         let reserved = homed.session.take_reserved();
         let Some(kept) = &mut homed.kept else {
             // Nothing of it outlives the connection.
@@ -54,7 +55,8 @@ impl Core {
             // The session does not read the stream of a shared subscription: it is kept whole, and taken from the others.
             //= [MQTT-4.8.2-5] v5
             let place = entry.message.place().map(Position);
-            job.taken.extend(KeptGroup::stream_of(entry.shared).zip(place));
+            let stream = KeptGroup::stream_of(entry.shared).map(|stream| (broker, stream));
+            job.taken.extend(stream.zip(place));
             entry.replay |= entry.shared != 0;
             kept.ids.retain(|(known, _)| *known != id);
             kept.ids.push((id, place));
@@ -72,8 +74,8 @@ impl Core {
         let session = self.connections[slot as usize].session;
         let homed = &mut self.sessions[session as usize];
         let place = homed.session.place_of(id);
-        let settled = homed.session.take_settled();
-        self.note_settled(settled);
+        let (broker, settled) = (homed.broker.id, homed.session.take_settled());
+        self.note_settled(broker, settled);
         let homed = &self.sessions[session as usize];
         if homed.kept.is_some() {
             self.write_ids(session, IdWrite::Release(id, place));

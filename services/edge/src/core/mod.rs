@@ -47,6 +47,7 @@ use crate::outbound::{Flushed, OutboundSlot, Pool};
 use crate::process::Process;
 use crate::store::{Job, SharedMessages, Store};
 pub(crate) use accept::Listener;
+use authenticate::Absent;
 use congestion::Behind;
 use connection::{Connected, ConnectionId, NONE, Paused, State};
 use directory::Directory;
@@ -145,7 +146,11 @@ pub(crate) struct Core {
     held_jobs: Option<HeldJobs>,
     fences: VecDeque<Fence>,
     /// Connections that wait for their session, by client id, and those that came meanwhile.
-    attaching: HashMap<Arc<str>, (ConnectionId, VecDeque<ConnectionId>)>,
+    attaching: HashMap<(u64, Arc<str>), (ConnectionId, VecDeque<ConnectionId>)>,
+    /// Connections that wait for a broker to be read, by its name.
+    opening: HashMap<Arc<str>, Vec<ConnectionId>>,
+    /// Names of which there was no broker, and until when that is believed.
+    absent: HashMap<Arc<str>, (Absent, Millis)>,
     next_fence: u64,
     /// All up to here was handed to the sessions of this core that are live.
     handed_over: Position,
@@ -186,6 +191,8 @@ impl Core {
             held_jobs: None,
             fences: VecDeque::new(),
             attaching: HashMap::new(),
+            opening: HashMap::new(),
+            absent: HashMap::new(),
             next_fence: 0,
             handed_over: process.store.as_ref().map_or(Position::MIN, Store::through),
             unsaved: Vec::new(),
@@ -344,7 +351,8 @@ impl Core {
                 Mail::Congested(id) => self.pause(id, Paused::ForReceiver),
                 Mail::Relieved(id) => self.resume(id),
                 Mail::Stored { acks, stored } => self.stored(&acks, stored),
-                Mail::Attached(connection, found) => self.attached(connection, found),
+                Mail::Opened(name, found) => self.opened(&name, found),
+                Mail::Attached(connection, session, found) => self.attached(connection, session, found),
                 Mail::Subscribed(subscribe, subscribed) => self.subscribed(*subscribe, &subscribed),
                 Mail::Unsubscribed(unsubscribe, stored) => self.unsubscribed(*unsubscribe, stored),
                 Mail::Ids(ids, stored) => self.ids_written(*ids, stored),

@@ -5,6 +5,7 @@ use std::ops::Range;
 use millrace_mqtt::{DecodeError, Packet, PacketType, ReasonCode, decode, frame};
 use millrace_session::{Closing, Effect};
 
+use super::authenticate::Home;
 use super::connection::{NONE, State};
 use super::input::Rest;
 use super::publish::RunInProgress;
@@ -66,13 +67,17 @@ impl Core {
                     at += framed.size;
                     continue;
                 }
-                Packet::Connect(connect) if self.owner_elsewhere(slot, &connect).is_some() => {
-                    let mut moving = rest.to_vec();
-                    moving.extend_from_slice(&bytes[raw.clone()]);
-                    let owner = self.owner_elsewhere(slot, &connect)?;
-                    self.hand_over(slot, owner, moving, raw.len());
-                    return None;
-                }
+                Packet::Connect(connect) if version.is_none() => match self.home_of(slot, &connect) {
+                    Home::Elsewhere(owner) => {
+                        let mut moving = rest.to_vec();
+                        moving.extend_from_slice(&bytes[raw.clone()]);
+                        self.hand_over(slot, owner, moving, raw.len());
+                        return None;
+                    }
+                    // It is looked at again once its broker is there.
+                    Home::Waits => break,
+                    Home::Here => self.packet(slot, Packet::Connect(connect)),
+                },
                 packet => self.packet(slot, packet),
             }
             at += framed.size;
@@ -114,8 +119,9 @@ impl Core {
     fn acknowledged(&mut self, slot: u32) {
         let session = self.connections[slot as usize].session;
         self.note_acknowledged(session);
-        let settled = self.sessions[session as usize].session.take_settled();
-        self.note_settled(settled);
+        let homed = &mut self.sessions[session as usize];
+        let (broker, settled) = (homed.broker.id, homed.session.take_settled());
+        self.note_settled(broker, settled);
         if self.sessions[session as usize].session.has_backlog() {
             self.pump(slot);
         } else if self.sessions[session as usize].kept.is_some() {

@@ -39,48 +39,47 @@ impl Core {
     /// answers may come in another order.
     pub(super) fn ask_for_session(&mut self, slot: u32, broker: &Arc<Broker>, request: Request) {
         let (id, client) = (self.id_of(slot), request.client_id.clone());
-        if let Some((_, waiting)) = self.attaching.get_mut(&client) {
+        let session = (broker.id, client.clone());
+        if let Some((_, waiting)) = self.attaching.get_mut(&session) {
             waiting.push_back(id);
             self.connections[slot as usize].pending = Some(Box::new(request));
             return;
         }
         let attach = Attach {
             broker: broker.clone(),
-            client: client.clone(),
+            client,
             connection: id,
             clean: request.clean_start,
             expiry_s: request.granted_expiry_s,
             will: request.will.clone(),
         };
-        self.attaching.insert(client, (id, VecDeque::new()));
+        self.attaching.insert(session, (id, VecDeque::new()));
         self.connections[slot as usize].pending = Some(Box::new(request));
         self.leave_job(Write::Attach(Box::new(attach)));
     }
 
     /// A connection has got its answer: the next one of its client id is asked for.
-    fn ask_for_next(&mut self, client: &Arc<str>) {
-        let Some((_, mut waiting)) = self.attaching.remove(client) else { return };
+    fn ask_for_next(&mut self, broker: &Arc<Broker>, client: &Arc<str>) {
+        let session = (broker.id, client.clone());
+        let Some((_, mut waiting)) = self.attaching.remove(&session) else { return };
         while let Some(next) = waiting.pop_front() {
             let request = self.connection_of(next).and_then(|connection| connection.pending.take());
             let Some(request) = request else { continue };
-            let broker = self.process.broker.clone();
-            self.attach(next.slot, &broker, *request);
-            if let Some((_, after)) = self.attaching.get_mut(client) {
+            self.attach(next.slot, broker, *request);
+            if let Some((_, after)) = self.attaching.get_mut(&session) {
                 return after.append(&mut waiting);
             }
         }
     }
 
     /// The store's answer.
-    pub(super) fn attached(&mut self, id: ConnectionId, found: Option<(Box<Attached>, Option<Page>)>) {
+    pub(super) fn attached(
+        &mut self,
+        id: ConnectionId,
+        (broker, client): (Arc<Broker>, Arc<str>),
+        found: Option<(Box<Attached>, Option<Page>)>,
+    ) {
         let request = self.connection_of(id).and_then(|connection| connection.pending.take());
-        let client = request.as_ref().map(|request| request.client_id.clone());
-        let client = client.or_else(|| found.as_ref().map(|(attached, _)| attached.client.clone()));
-        let client = client.or_else(|| {
-            let is_it = |(_, (asking, _)): &(&Arc<str>, &(ConnectionId, _))| *asking == id;
-            self.attaching.iter().find(is_it).map(|(client, _)| client.clone())
-        });
-        let broker = self.process.broker.clone();
         match (request, found) {
             (Some(request), Some((attached, page))) => {
                 self.attach_stored(id.slot, &broker, *request, *attached, page.unwrap_or_default());
@@ -97,12 +96,10 @@ impl Core {
                 );
             }
             // The client has gone meanwhile.
-            (None, Some((attached, _))) => self.leave_unused(broker, *attached),
+            (None, Some((attached, _))) => self.leave_unused(broker.clone(), *attached),
             (None, None) => {}
         }
-        if let Some(client) = client {
-            self.ask_for_next(&client);
-        }
+        self.ask_for_next(&broker, &client);
     }
 
     /// Lets go of a session whose client has gone before it got it.
@@ -280,7 +277,8 @@ impl Core {
         }
         let had = kept.had();
         self.answer_subscribes(target.slot);
-        self.broker_counters(&self.process.broker).missed.add(usize::try_from(page.missed).unwrap_or(0));
+        let broker = self.sessions[target.slot as usize].broker.clone();
+        self.broker_counters(&broker).missed.add(usize::try_from(page.missed).unwrap_or(0));
         for (message, publisher, sources) in &page.entries {
             if !message.place().is_some_and(|place| had.contains(&Position(place))) {
                 self.deliver_read(target.slot, message, *publisher, sources);

@@ -13,10 +13,10 @@ use crate::store::{SharedMessages, Write};
 
 impl Core {
     /// Notes what a client has taken of its shared subscriptions.
-    pub(super) fn note_settled(&mut self, settled: Vec<(u64, Place)>) {
+    pub(super) fn note_settled(&mut self, broker: u64, settled: Vec<(u64, Place)>) {
         for (number, place) in settled {
             if let Some(stream) = KeptGroup::stream_of(number) {
-                self.shared.settled.push((stream, Position(place)));
+                self.shared.settled.push(((broker, stream), Position(place)));
             }
         }
     }
@@ -32,7 +32,7 @@ impl Core {
         if let Some(receiver) = found {
             self.deliver_shared(&routes, receiver, message, None, number);
         } else if let Some(place) = message.place() {
-            self.shared.returned.push((stream, Position(place)));
+            self.shared.returned.push(((broker.id, stream), Position(place)));
         }
         true
     }
@@ -41,7 +41,7 @@ impl Core {
     pub(super) fn join(&mut self, broker: &Broker, filter: &str) {
         let Some(Filter { share: Some(name), filter }) = Filter::parse(filter) else { return };
         if let Some(group) = broker.streams.group_of(name, filter) {
-            self.shared.joined.push(group.stream);
+            self.shared.joined.push((broker.id, group.stream));
         }
     }
 

@@ -13,18 +13,23 @@ use crate::metrics::{BrokerCounters, Count};
 impl Core {
     /// Publishes the `$SYS` topics, retained. One core does it for all.
     pub(super) fn publish_sys(&mut self) {
-        let broker = self.process.broker.clone();
-        for (topic, value) in self.sys_values(&broker) {
+        for broker in self.process.brokers.all() {
+            self.publish_sys_of(&broker);
+        }
+        let interval = u32::from(self.process.limits.sys_interval_s);
+        self.calendar.add(self.now + interval, Due::Sys);
+    }
+
+    fn publish_sys_of(&mut self, broker: &Arc<Broker>) {
+        for (topic, value) in self.sys_values(broker) {
             let topic = format!("$SYS/broker/{topic}");
             let (qos, empty) = (QoS::AtMostOnce, Properties::EMPTY);
             let message = Message::new(topic.into(), qos, true, empty, value.as_bytes(), self.now);
             let message = Arc::new(message);
             broker.sys.insert(message.topic(), message.clone());
-            let routes = self.routes.get(&broker, message.topic());
+            let routes = self.routes.get(broker, message.topic());
             self.route(&routes, &message, None);
         }
-        let interval = u32::from(self.process.limits.sys_interval_s);
-        self.calendar.add(self.now + interval, Due::Sys);
     }
 
     fn sys_values(&self, broker: &Broker) -> Vec<(&'static str, String)> {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use millrace_layers::index::{self, Indexed};
 use millrace_layers::qos2::{self, Direction};
 use millrace_layers::sessions::{self, Owned, SessionId};
-use millrace_layers::streams::{self, StreamId};
+use millrace_layers::streams;
 use millrace_layers::subscriptions::{self, Subscribed, Subscription};
 use millrace_layers::{Error, Filter, Position, retained};
 use millrace_mqtt::{PacketId, QoS};
@@ -16,8 +16,8 @@ use millrace_session::{InFlight, Message};
 use millrace_storage::{Transaction, TransactionOption};
 
 use super::{
-    Attach, Attached, Checkpoint, Detach, IdWrite, Ids, Job, Publish, Purge, SessionKey, Shared, Subscribe,
-    Unsubscribe, Write, inflight, record,
+    Attach, Attached, Checkpoint, Detach, IdWrite, Ids, Job, Publish, Purge, SessionKey, Shared, StreamKey,
+    Subscribe, Unsubscribe, Write, inflight, record,
 };
 use crate::broker::Broker;
 use crate::clock::{Clock, seconds};
@@ -35,13 +35,32 @@ pub(super) struct Applied {
     pub(super) changes: Vec<Change>,
     pub(super) wills: Vec<(Arc<Broker>, Arc<Message>)>,
     /// Streams that grew.
-    pub(super) touched: Vec<StreamId>,
+    pub(super) touched: Vec<StreamKey>,
+    pub(super) counts: Vec<(Arc<Broker>, Counts)>,
+}
+
+/// What a transaction did to a broker.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Counts {
+    /// Messages that were stored.
+    pub(super) stored: usize,
     /// Messages that all had who want them, so that they were not stored.
     pub(super) settled: usize,
     /// Sessions that are new.
     pub(super) began: usize,
     /// Sessions that are gone.
     pub(super) ended: usize,
+}
+
+impl Applied {
+    pub(super) fn count(&mut self, broker: &Arc<Broker>) -> &mut Counts {
+        let known = self.counts.iter().position(|(known, _)| Arc::ptr_eq(known, broker));
+        let index = known.unwrap_or_else(|| {
+            self.counts.push((broker.clone(), Counts::default()));
+            self.counts.len() - 1
+        });
+        &mut self.counts[index].1
+    }
 }
 
 /// What became of a job.
@@ -111,7 +130,7 @@ impl Applier<'_> {
             self.retain(broker, message.topic(), current.as_deref()).await?;
         }
         if publish.is_settled() {
-            self.applied.settled += 1;
+            self.applied.count(broker).settled += 1;
         } else if broker.streams.generation() == routes.kept.generation {
             self.append(broker, message, publish.publisher, &routes.kept.streams)?;
         } else {
@@ -134,7 +153,7 @@ impl Applier<'_> {
 
     fn append(
         &mut self,
-        broker: &Broker,
+        broker: &Arc<Broker>,
         message: &Arc<Message>,
         publisher: u64,
         streams: &[streams::StreamRef],
@@ -148,7 +167,8 @@ impl Applier<'_> {
         let publish = streams::Publish { place, now_ms: clock.unix_now_ms(), body: &body };
         streams::append(self.tx, broker.id, streams, publish)?;
         self.applied.appended.push((message.clone(), place));
-        self.applied.touched.extend(streams.iter().map(|stream| stream.stream));
+        self.applied.count(broker).stored += 1;
+        self.applied.touched.extend(streams.iter().map(|stream| (broker.id, stream.stream)));
         Ok(())
     }
 
@@ -214,7 +234,7 @@ impl Applier<'_> {
                 details: None,
             };
             let taken = sessions::attach(self.tx, id, request).await?;
-            self.applied.began += usize::from(!taken.existed);
+            self.applied.count(broker).began += usize::from(!taken.existed);
             let mut attached = Attached {
                 client: client.clone(),
                 epoch: taken.epoch,
@@ -231,7 +251,7 @@ impl Applier<'_> {
             (taken.will, attached)
         } else {
             let purged = sessions::purge(self.tx, id).await?;
-            self.applied.ended += usize::from(purged.is_some());
+            self.applied.count(broker).ended += usize::from(purged.is_some());
             (purged.and_then(|(_, will)| will), Attached { client: client.clone(), ..Attached::default() })
         };
         if let Some(will) = will {
@@ -247,7 +267,7 @@ impl Applier<'_> {
         let id = SessionId { broker: purge.broker.id, client: purge.client.as_bytes() };
         let before = subscriptions::list(self.tx, id).await?;
         let Some((_, will)) = sessions::purge(self.tx, id).await? else { return Ok(Outcome::Nothing) };
-        self.applied.ended += 1;
+        self.applied.count(&purge.broker).ended += 1;
         if let Some(will) = will {
             self.will(&purge.broker, &will).await?;
         }
@@ -305,7 +325,7 @@ impl Applier<'_> {
                 }
                 sessions::checkpoint(&owned, reserve.cursor, &reserve.acknowledged)?;
                 drop(owned);
-                self.take_from_groups(ids.session.broker.id, &reserve.taken).await?;
+                self.take_from_groups(&reserve.taken).await?;
             }
             IdWrite::Release(id, place) => {
                 let row = inflight::encode(&InFlight::Released(*place), &self.shared.clock);
@@ -317,12 +337,12 @@ impl Applier<'_> {
     }
 
     /// These are with a member for good. What is in memory follows with the commit.
-    async fn take_from_groups(&self, broker: u64, taken: &[(StreamId, Position)]) -> Result<(), Error> {
-        let mut of_stream: BTreeMap<StreamId, Vec<Position>> = BTreeMap::new();
+    async fn take_from_groups(&self, taken: &[(StreamKey, Position)]) -> Result<(), Error> {
+        let mut of_stream: BTreeMap<StreamKey, Vec<Position>> = BTreeMap::new();
         for (stream, place) in taken {
             of_stream.entry(*stream).or_default().push(*place);
         }
-        for (stream, places) in of_stream {
+        for ((broker, stream), places) in of_stream {
             let mut progress = streams::progress(self.tx, broker, stream).await?;
             progress.acknowledged.extend(places);
             streams::set_progress(self.tx, broker, stream, &progress).await?;
@@ -368,7 +388,7 @@ impl Applier<'_> {
         if let Some(will) = sessions::detach(owned, how).await? {
             self.will(&session.broker, &will).await?;
         }
-        self.applied.ended += usize::from(detach.expiry_s == 0);
+        self.applied.count(&session.broker).ended += usize::from(detach.expiry_s == 0);
         self.note_changes(&session.broker, before.iter().map(|subscription| &*subscription.filter)).await?;
         Ok(Outcome::Done)
     }

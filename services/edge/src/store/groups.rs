@@ -5,15 +5,15 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use millrace_layers::streams::{self, Progress, ReadLimit, Source, StreamId};
+use millrace_layers::streams::{self, Progress, ReadLimit, Source};
 use millrace_layers::{Error, Position};
 use millrace_session::Message;
 use millrace_storage::{TransactionOption, block_on};
 
 use super::streams::KeptGroup;
 use super::writer::Writer;
-use super::{SharedMessages, record};
-use crate::broker::Routes;
+use super::{SharedMessages, StreamKey, record};
+use crate::broker::{Broker, Routes};
 use crate::mailbox::Mail;
 
 /// Messages that the members of a group have and have not acknowledged.
@@ -23,7 +23,7 @@ const PAGE: ReadLimit = ReadLimit { entries: 200, bytes: 512 * 1024 };
 
 /// The groups that had something to do since the start.
 #[derive(Default)]
-pub(super) struct Groups(HashMap<StreamId, Group>);
+pub(super) struct Groups(HashMap<StreamKey, Group>);
 
 /// How far a group has come.
 struct Group {
@@ -86,11 +86,12 @@ impl Writer<'_> {
     pub(super) fn hand_to_groups(&mut self, routes: &Arc<Routes>, message: &Arc<Message>) {
         let Some(place) = message.place().map(Position) else { return };
         for kept in &routes.kept.groups {
-            let Some(group) = self.group(kept.stream) else { continue };
+            let key = (routes.broker.id, kept.stream);
+            let Some(group) = self.group(key) else { continue };
             if group.behind {
                 // It may be new here, and its members may be there.
                 if routes.online_group(kept).is_some() {
-                    self.read_for(kept.stream);
+                    self.read_for(key);
                 }
                 continue;
             }
@@ -98,15 +99,15 @@ impl Writer<'_> {
             if !group.wants(place) {
                 continue;
             }
-            if !group.has_room() || !self.hand_to_member(kept, message) {
-                if let Some(group) = self.groups.0.get_mut(&kept.stream) {
+            if !group.has_room() || !self.hand_to_member(&routes.broker, kept, message) {
+                if let Some(group) = self.groups.0.get_mut(&key) {
                     group.behind = true;
                     // A will of the same transaction may have come before it.
                     group.through = group.through.min(place.before());
                 }
                 continue;
             }
-            if let Some(group) = self.groups.0.get_mut(&kept.stream) {
+            if let Some(group) = self.groups.0.get_mut(&key) {
                 group.through = group.through.max(place);
                 group.outstanding.insert(place);
             }
@@ -115,7 +116,7 @@ impl Writer<'_> {
 
     /// What members did.
     pub(super) fn shared(&mut self, shared: SharedMessages) {
-        let mut streams: BTreeSet<StreamId> = shared.joined.into_iter().collect();
+        let mut streams: BTreeSet<StreamKey> = shared.joined.into_iter().collect();
         for (stream, place) in shared.settled {
             if let Some(group) = self.groups.0.get_mut(&stream) {
                 group.settle(place);
@@ -134,7 +135,7 @@ impl Writer<'_> {
     }
 
     /// These are with a member for good, and the store knows.
-    pub(super) fn taken(&mut self, taken: &[(StreamId, Position)]) {
+    pub(super) fn taken(&mut self, taken: &[(StreamKey, Position)]) {
         for (stream, place) in taken {
             if let Some(group) = self.groups.0.get_mut(stream) {
                 group.settle(*place);
@@ -142,29 +143,32 @@ impl Writer<'_> {
         }
     }
 
-    fn group(&mut self, stream: StreamId) -> Option<&mut Group> {
-        if !self.groups.0.contains_key(&stream) {
-            let broker = self.shared.broker.id;
+    fn group(&mut self, key: StreamKey) -> Option<&mut Group> {
+        if !self.groups.0.contains_key(&key) {
+            let (broker, stream) = key;
             let run = self.shared.layers.run(async |tx| streams::progress(&tx, broker, stream).await);
             match block_on(run) {
-                Ok(progress) => drop(self.groups.0.insert(stream, Group::new(progress))),
+                Ok(progress) => drop(self.groups.0.insert(key, Group::new(progress))),
                 Err(error) => {
                     tracing::error!(%error, "how far a shared subscription has come cannot be read; it waits");
                     return None;
                 }
             }
         }
-        self.groups.0.get_mut(&stream)
+        self.groups.0.get_mut(&key)
     }
 
     /// Reads for a group that is behind, while it has members that take more.
-    fn read_for(&mut self, stream: StreamId) {
-        let Some(kept) = self.shared.broker.streams.group(stream) else {
-            self.groups.0.remove(&stream);
+    fn read_for(&mut self, key: StreamKey) {
+        let broker = self.shared.brokers.by_id(key.0);
+        let Some((broker, kept)) =
+            broker.and_then(|broker| Some((broker.clone(), broker.streams.group(key.1)?)))
+        else {
+            self.groups.0.remove(&key);
             return;
         };
-        while self.group(stream).is_some_and(|group| group.behind && group.has_room()) {
-            match self.read_page(&kept) {
+        while self.group(key).is_some_and(|group| group.behind && group.has_room()) {
+            match self.read_page(&broker, &kept) {
                 Ok(true) => {}
                 Ok(false) => return,
                 Err(error) => {
@@ -176,29 +180,29 @@ impl Writer<'_> {
     }
 
     /// Hands a page to members. False when none of them is there.
-    fn read_page(&mut self, kept: &KeptGroup) -> Result<bool, Error> {
-        let Some(through) = self.group(kept.stream).map(|group| group.through) else { return Ok(false) };
-        let (broker, sources) = (self.shared.broker.id, [Source { stream: kept.stream, since: 0 }]);
-        let read =
-            self.shared.layers.run(async |tx| streams::read(&tx, broker, &sources, through, PAGE).await);
+    fn read_page(&mut self, broker: &Arc<Broker>, kept: &KeptGroup) -> Result<bool, Error> {
+        let key = (broker.id, kept.stream);
+        let Some(through) = self.group(key).map(|group| group.through) else { return Ok(false) };
+        let (id, sources) = (broker.id, [Source { stream: kept.stream, since: 0 }]);
+        let read = self.shared.layers.run(async |tx| streams::read(&tx, id, &sources, through, PAGE).await);
         let batch = block_on(read)?;
         for entry in batch.entries {
-            let Some(group) = self.groups.0.get_mut(&kept.stream) else { return Ok(false) };
+            let Some(group) = self.groups.0.get_mut(&key) else { return Ok(false) };
             if group.wants(entry.position) {
                 let decoded = record::decode_entry(&entry.body, &self.shared.clock);
                 let (message, _) = decoded.ok_or(Error::Corrupt("message"))?;
                 message.set_place(Some(entry.position.0));
-                if !self.hand_to_member(kept, &Arc::new(message)) {
+                if !self.hand_to_member(broker, kept, &Arc::new(message)) {
                     return Ok(false);
                 }
             }
-            let Some(group) = self.groups.0.get_mut(&kept.stream) else { return Ok(false) };
+            let Some(group) = self.groups.0.get_mut(&key) else { return Ok(false) };
             if group.wants(entry.position) {
                 group.outstanding.insert(entry.position);
             }
             group.through = entry.position;
         }
-        if let Some(group) = self.groups.0.get_mut(&kept.stream) {
+        if let Some(group) = self.groups.0.get_mut(&key) {
             group.through = group.through.max(batch.through);
             group.behind = batch.more;
         }
@@ -206,9 +210,8 @@ impl Writer<'_> {
     }
 
     /// False when no member is there.
-    fn hand_to_member(&mut self, kept: &KeptGroup, message: &Arc<Message>) -> bool {
-        let broker = self.shared.broker.clone();
-        let routes = self.routes.get(&broker, message.topic());
+    fn hand_to_member(&mut self, broker: &Arc<Broker>, kept: &KeptGroup, message: &Arc<Message>) -> bool {
+        let routes = self.routes.get(broker, message.topic());
         let Some(receiver) = routes.online_group(kept).and_then(|group| group.pick()) else { return false };
         let (core, message) = (usize::from(receiver.target.core), message.clone());
         let mail = Mail::Shared { routes, receiver, message, from: None, group: kept.number() };
@@ -219,15 +222,15 @@ impl Writer<'_> {
     /// Stores how far the groups have come, and trims what all their members have.
     pub(super) fn save_groups(&mut self) {
         let unsaved = self.groups.0.iter_mut().filter(|(_, group)| group.unsaved);
-        let progress: Vec<(StreamId, Progress)> = unsaved
+        let progress: Vec<(StreamKey, Progress)> = unsaved
             .map(|(stream, group)| {
                 group.unsaved = false;
                 let acknowledged = group.acknowledged.iter().copied().collect();
                 (*stream, Progress { cursor: group.cursor(), acknowledged })
             })
             .collect();
-        for (stream, progress) in progress {
-            let (broker, progress) = (self.shared.broker.id, &progress);
+        for ((broker, stream), progress) in progress {
+            let progress = &progress;
             let save = self.shared.layers.run(async |tx| {
                 tx.set_option(TransactionOption::Cleanup);
                 streams::set_progress(&tx, broker, stream, progress).await?;

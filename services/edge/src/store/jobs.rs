@@ -184,18 +184,21 @@ pub(crate) struct Reserve {
     /// What is acknowledged beyond it, as far as it must be known.
     pub(crate) acknowledged: Vec<Position>,
     /// Messages of shared subscriptions among them: no other member is to get them.
-    pub(crate) taken: Vec<(StreamId, Position)>,
+    pub(crate) taken: Vec<(StreamKey, Position)>,
 }
+
+/// A stream of the store: its broker's number, and its own within the broker.
+pub(crate) type StreamKey = (u64, StreamId);
 
 /// What became of messages of shared subscriptions: the stream, and the place.
 #[derive(Default)]
 pub(crate) struct Shared {
     /// Members have these.
-    pub(crate) settled: Vec<(StreamId, Position)>,
+    pub(crate) settled: Vec<(StreamKey, Position)>,
     /// Members have left without these.
-    pub(crate) returned: Vec<(StreamId, Position)>,
+    pub(crate) returned: Vec<(StreamKey, Position)>,
     /// A member has come to these.
-    pub(crate) joined: Vec<StreamId>,
+    pub(crate) joined: Vec<StreamKey>,
 }
 
 /// A session that is to end.
@@ -271,6 +274,16 @@ impl Detach {
     }
 }
 
+/// What is to be read.
+pub(crate) enum ToRead {
+    Page(Read),
+    /// A broker that somebody connects to.
+    Broker {
+        core: u16,
+        name: Arc<str>,
+    },
+}
+
 /// What is read next of a session's streams.
 pub(crate) struct Read {
     pub(crate) core: u16,
@@ -328,7 +341,7 @@ impl queue::Sized for Job {
     }
 }
 
-impl queue::Sized for Read {
+impl queue::Sized for ToRead {
     fn size(&self) -> usize {
         0
     }

@@ -1,4 +1,4 @@
-//! What is read at the start: retained messages and the filter index; and what an earlier process left open.
+//! What is read of a broker before the first client connects to it: retained messages and the filter index.
 
 use std::sync::Arc;
 
@@ -17,15 +17,14 @@ const PAGE: usize = 1000;
 /// The owner of sessions that have a connection: on one machine there is one process at a time.
 pub(super) const OWNER: &[u8] = b"edge";
 
-/// Reads what a broker needs. Returns the version that was read.
-pub(super) fn all(store: &Store, clock: &Clock, broker: &Broker) -> Result<u64, Error> {
+/// Reads what a broker needs. Returns how many sessions it has.
+pub(super) fn all(store: &Store, clock: &Clock, broker: &Broker) -> Result<usize, Error> {
     retained(store, clock, broker)?;
     filters(store, broker)?;
-    block_on(store.run(async |tx| Ok(tx.read_version().await?)))
+    sessions(store, broker)
 }
 
-/// How many sessions there are.
-pub(super) fn sessions(store: &Store, broker: &Broker) -> Result<usize, Error> {
+fn sessions(store: &Store, broker: &Broker) -> Result<usize, Error> {
     let id = broker.id;
     let (mut count, mut from) = (0, None);
     loop {

@@ -23,21 +23,21 @@ mod writer;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use millrace_layers::Position;
-use millrace_layers::streams::StreamId;
-use millrace_storage::Stat;
+use millrace_layers::{Position, catalog};
+use millrace_storage::{Stat, block_on};
 
 use crate::StartError;
-use crate::broker::Broker;
+use crate::broker::{Broker, Brokers};
 use crate::clock::Clock;
 use crate::limits::Limits;
 use crate::mailbox::Mailbox;
 pub(crate) use jobs::{
     Ack, Attach, Attached, Checkpoint, Detach, IdWrite, Ids, Job, Page, PendingSubscribe, Publish, Purge,
-    Read, Reader, Reserve, SessionKey, Shared as SharedMessages, Subscribe, Unsubscribe, Write,
+    Read, Reader, Reserve, SessionKey, Shared as SharedMessages, StreamKey, Subscribe, ToRead, Unsubscribe,
+    Write,
 };
 use queue::Queue;
 
@@ -53,13 +53,15 @@ struct Shared {
     clock: Clock,
     limits: Limits,
     mailboxes: Arc<[Mailbox]>,
-    broker: Arc<Broker>,
+    brokers: Arc<Brokers>,
+    /// Held while a broker is read, so that none is read twice.
+    opening: Mutex<()>,
     writes: Queue<Job>,
-    reads: Queue<Read>,
+    reads: Queue<ToRead>,
     /// Version up to which places are set.
     through: AtomicU64,
     /// How many messages streams got since they were last held to their limits.
-    touched: Mutex<HashMap<StreamId, u64>>,
+    touched: Mutex<HashMap<StreamKey, u64>>,
 }
 
 impl Store {
@@ -68,27 +70,30 @@ impl Store {
         layers: millrace_layers::Store,
         clock: Clock,
         limits: Limits,
-        broker: &Arc<Broker>,
+        brokers: Arc<Brokers>,
+        names: &[String],
         mailboxes: Arc<[Mailbox]>,
     ) -> Result<Self, StartError> {
-        let through = load::all(&layers, &clock, broker)
-            .map_err(|error| StartError(format!("cannot read the data folder: {error}")))?;
+        let unread = |error| StartError(format!("cannot read the store: {error}"));
+        let through = block_on(layers.run(async |tx| Ok(tx.read_version().await?))).map_err(unread)?;
         let shared = Arc::new(Shared {
             layers,
             clock,
             limits,
             mailboxes,
-            broker: broker.clone(),
+            brokers,
+            opening: Mutex::default(),
             writes: Queue::default(),
             reads: Queue::default(),
             through: AtomicU64::new(through),
             touched: Mutex::default(),
         });
+        for name in names {
+            block_on(shared.layers.ensure_broker(name.as_bytes()))
+                .map_err(|error| StartError(format!("cannot start on the store: {error}")))?;
+            shared.open(name).map_err(unread)?;
+        }
         writer::abandon(&shared);
-        let sessions = load::sessions(&shared.layers, broker)
-            .map_err(|error| StartError(format!("cannot read the data folder: {error}")))?;
-        broker.has_sessions.store(sessions > 0, Ordering::Relaxed);
-        broker.counters[shared.mailboxes.len()].sessions.add(sessions);
         let mut threads = Vec::new();
         for (name, run) in [("store-write", writer::run as fn(&Shared)), ("store-read", reader::run)] {
             let shared = shared.clone();
@@ -108,7 +113,17 @@ impl Store {
 
     /// Leaves something to read.
     pub(crate) fn read(&self, read: Read) {
-        self.shared.reads.push(&mut vec![read]);
+        self.shared.reads.push(&mut vec![ToRead::Page(read)]);
+    }
+
+    /// Asks for a broker; the answer is mail.
+    pub(crate) fn ask_for_broker(&self, core: u16, name: Arc<str>) {
+        self.shared.reads.push(&mut vec![ToRead::Broker { core, name }]);
+    }
+
+    /// A broker, read from the store now if need be. `None` when there is none of this name.
+    pub(crate) fn open(&self, name: &str) -> Result<Option<Arc<Broker>>, millrace_layers::Error> {
+        self.shared.open(name)
     }
 
     /// All messages up to here have their place, and their live copies are in the mailboxes.
@@ -124,6 +139,39 @@ impl Store {
     /// Bytes that wait to be written.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.shared.writes.bytes()
+    }
+}
+
+impl Shared {
+    /// A broker by its name.
+    fn open(&self, name: &str) -> Result<Option<Arc<Broker>>, millrace_layers::Error> {
+        let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(broker) = self.brokers.get(name) {
+            return Ok(Some(broker));
+        }
+        let found = block_on(
+            self.layers
+                .run(async |tx| catalog::get(&tx, name.as_bytes(), millrace_storage::Read::Snapshot).await),
+        )?;
+        let Some(found) = found else { return Ok(None) };
+        let broker = Arc::new(Broker::new(found.id, name, self.mailboxes.len()));
+        let sessions = load::all(&self.layers, &self.clock, &broker)?;
+        broker.has_sessions.store(sessions > 0, Ordering::Relaxed);
+        broker.counters[self.mailboxes.len()].sessions.add(sessions);
+        self.brokers.insert(&broker);
+        Ok(Some(broker))
+    }
+
+    /// A broker by its number; `None` for one that was removed.
+    fn open_by_id(&self, id: u64) -> Result<Option<Arc<Broker>>, millrace_layers::Error> {
+        if let Some(broker) = self.brokers.by_id(id) {
+            return Ok(Some(broker));
+        }
+        let name = block_on(self.layers.run(async |tx| catalog::name_of(&tx, id).await))?;
+        match name.as_deref().map(std::str::from_utf8) {
+            Some(Ok(name)) => self.open(name),
+            _ => Ok(None),
+        }
     }
 }
 

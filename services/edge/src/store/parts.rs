@@ -7,8 +7,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use millrace_layers::Position;
-use millrace_layers::streams::StreamId;
 use millrace_session::Message;
+
+use super::StreamKey;
 
 /// Bytes of all parts.
 const BYTES_MAX: usize = 32 * 1024 * 1024;
@@ -45,7 +46,7 @@ impl Part {
 
 #[derive(Default)]
 pub(super) struct Parts {
-    of_stream: HashMap<StreamId, Vec<Used>>,
+    of_stream: HashMap<StreamKey, Vec<Used>>,
     bytes: usize,
     cleaned_at: u64,
 }
@@ -57,14 +58,14 @@ struct Used {
 
 impl Parts {
     /// A part that has something of what follows a cursor, or says that nothing does.
-    pub(super) fn find(&mut self, stream: StreamId, cursor: Position, now_ms: u64) -> Option<Arc<Part>> {
+    pub(super) fn find(&mut self, stream: StreamKey, cursor: Position, now_ms: u64) -> Option<Arc<Part>> {
         let parts = self.of_stream.get_mut(&stream)?;
         let found = parts.iter_mut().find(|used| used.part.after <= cursor && cursor < used.part.through)?;
         found.at = now_ms;
         Some(found.part.clone())
     }
 
-    pub(super) fn keep(&mut self, stream: StreamId, part: Arc<Part>, now_ms: u64) {
+    pub(super) fn keep(&mut self, stream: StreamKey, part: Arc<Part>, now_ms: u64) {
         self.bytes += part.bytes();
         if self.bytes > BYTES_MAX {
             self.of_stream.clear();
@@ -109,17 +110,17 @@ mod tests {
     #[test]
     fn a_part_serves_every_cursor_within_it_until_nobody_uses_it() {
         let mut parts = Parts::default();
-        parts.keep(7, part(10, 20), 0);
-        parts.keep(7, part(20, 30), 0);
-        assert!(parts.find(7, at(9), 1).is_none() && parts.find(8, at(15), 1).is_none());
+        parts.keep((1, 7), part(10, 20), 0);
+        parts.keep((1, 7), part(20, 30), 0);
+        assert!(parts.find((1, 7), at(9), 1).is_none() && parts.find((2, 7), at(15), 1).is_none());
         for (cursor, length) in [(10, 10), (15, 5), (19, 1), (20, 10), (29, 1)] {
-            let found = parts.find(7, at(cursor), 1).unwrap();
+            let found = parts.find((1, 7), at(cursor), 1).unwrap();
             assert_eq!(found.following(at(cursor)).len(), length, "{cursor}");
         }
-        assert!(parts.find(7, at(30), 1).is_none(), "it says nothing of what comes after");
-        assert!(parts.find(7, at(12), 1_500).is_some());
+        assert!(parts.find((1, 7), at(30), 1).is_none(), "it says nothing of what comes after");
+        assert!(parts.find((1, 7), at(12), 1_500).is_some());
         parts.clean(2_500);
-        assert!(parts.find(7, at(12), 2_500).is_some() && parts.find(7, at(22), 2_500).is_none());
+        assert!(parts.find((1, 7), at(12), 2_500).is_some() && parts.find((1, 7), at(22), 2_500).is_none());
         parts.clean(9_000);
         assert_eq!((parts.bytes, parts.of_stream.len()), (0, 0));
     }
@@ -129,9 +130,9 @@ mod tests {
         let mut parts = Parts::default();
         let one = part(0, 1_000);
         for stream in 0..2_000 {
-            parts.keep(stream, one.clone(), 0);
+            parts.keep((1, stream), one.clone(), 0);
             assert!(parts.bytes <= BYTES_MAX);
         }
-        assert!(parts.find(1_999, at(3), 0).is_some(), "the last one is there");
+        assert!(parts.find((1, 1_999), at(3), 0).is_some(), "the last one is there");
     }
 }

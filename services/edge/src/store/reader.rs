@@ -16,7 +16,8 @@ use super::inflight::Row;
 use super::jobs::{PageEntry, Reader};
 use super::parts::{self, Part, Parts};
 use super::queue::Taken;
-use super::{Attached, Detach, Job, Page, Read, Shared, Write, record};
+use super::{Attached, Detach, Job, Page, Read, Shared, ToRead, Write, record};
+use crate::broker::Broker;
 use crate::mailbox::Mail;
 
 /// Where a page ends.
@@ -40,7 +41,10 @@ pub(super) fn run(shared: &Shared) {
         match shared.reads.take(LOOK_EVERY) {
             Taken::Work(reads) => {
                 for read in reads {
-                    answer(shared, &mut parts, read);
+                    match read {
+                        ToRead::Page(read) => answer(shared, &mut parts, read),
+                        ToRead::Broker { core, name } => open(shared, core, name),
+                    }
                 }
             }
             Taken::Nothing => {}
@@ -60,11 +64,20 @@ pub(super) fn run(shared: &Shared) {
     }
 }
 
+/// Reads a broker, and tells who asked.
+fn open(shared: &Shared, core: u16, name: Arc<str>) {
+    let opened = shared.open(&name).map(|broker| broker.is_some());
+    if let Err(error) = &opened {
+        tracing::error!(%error, broker = &*name, "a broker cannot be read; its clients are told to come back");
+    }
+    shared.mailboxes[usize::from(core)].deliver(&mut vec![Mail::Opened(name, opened.ok())], 0);
+}
+
 fn answer(shared: &Shared, parts: &mut Parts, read: Read) {
     let Read { core, broker, sources, cursor, reader } = read;
     // Up to here all places are set: who reads knows what it has had live.
     let through = Position::end_of(shared.through.load(Ordering::Acquire));
-    let streams = Streams { shared, broker: broker.id, sources: &sources };
+    let streams = Streams { shared, broker: &broker, sources: &sources };
     let page = streams.page(parts, cursor, through);
     if let Err(error) = &page {
         tracing::error!(%error, "a session's messages cannot be read");
@@ -72,17 +85,18 @@ fn answer(shared: &Shared, parts: &mut Parts, read: Read) {
     let mail = match reader {
         Reader::Session(target, version) => Mail::Page(target, version, page.ok()),
         Reader::Connection(connection, mut attached) => {
+            let session = (broker.clone(), attached.client.clone());
             let standing = attached.rows.iter().map(|(id, _)| id.get()).collect();
             let resolved = page.and_then(|page| Ok((streams.resolve(&mut attached)?, page)));
             if let Ok((in_flight, page)) = resolved {
                 attached.in_flight = in_flight;
-                Mail::Attached(connection, Some((attached, Some(page))))
+                Mail::Attached(connection, session, Some((attached, Some(page))))
             } else {
                 // Nobody has it: it is left as it was.
                 let now_ms = shared.clock.unix_now_ms();
-                let detach = Detach { standing, ..Detach::unused(broker, *attached, now_ms) };
+                let detach = Detach { standing, ..Detach::unused(broker.clone(), *attached, now_ms) };
                 shared.writes.push(&mut vec![Job { write: Write::Detach(Box::new(detach)), ack: None }]);
-                Mail::Attached(connection, None)
+                Mail::Attached(connection, session, None)
             }
         }
     };
@@ -92,18 +106,18 @@ fn answer(shared: &Shared, parts: &mut Parts, read: Read) {
 /// The streams of one session.
 struct Streams<'a> {
     shared: &'a Shared,
-    broker: u64,
+    broker: &'a Broker,
     sources: &'a [streams::Source],
 }
 
 impl Streams<'_> {
     fn read(&self, sources: &[streams::Source], cursor: Position, limit: ReadLimit) -> Result<Batch, Error> {
-        let broker = self.broker;
+        let broker = self.broker.id;
         block_on(self.shared.layers.run(async |tx| streams::read(&tx, broker, sources, cursor, limit).await))
     }
 
     fn page(&self, parts: &mut Parts, cursor: Position, through: Position) -> Result<Page, Error> {
-        let subscribed = &self.shared.broker.streams;
+        let subscribed = &self.broker.streams;
         let is_common = |source: &streams::Source| subscribed.subscribers(source.stream) > 1;
         let (common, own): (Vec<usize>, Vec<usize>) =
             (0..self.sources.len()).partition(|number| is_common(&self.sources[*number]));
@@ -121,7 +135,7 @@ impl Streams<'_> {
         }
         self.find_common(&common, cursor, parts, &mut found)?;
         if found.missed > 0 {
-            let (broker, missed) = (self.broker, found.missed);
+            let (broker, missed) = (self.broker.id, found.missed);
             let run =
                 self.shared.layers.run(async |tx| usage::add(&tx, broker, Counter::MissedEntries, missed));
             block_on(run)?;
@@ -140,7 +154,7 @@ impl Streams<'_> {
         if numbers.is_empty() {
             return Ok(());
         }
-        let (broker, now) = (self.broker, self.shared.clock.now());
+        let (broker, now) = (self.broker.id, self.shared.clock.now());
         let rows = block_on(self.shared.layers.run(async |tx| {
             let mut rows = Vec::with_capacity(numbers.len());
             for number in numbers {
@@ -156,11 +170,11 @@ impl Streams<'_> {
             found.missed += row.missed_since(from).at_most;
             // What was trimmed is not handed out of memory either.
             let from = from.max(row.floor);
-            let part = match parts.find(source.stream, from, now) {
+            let part = match parts.find((broker, source.stream), from, now) {
                 Some(part) => part,
                 None => {
                     let part = Arc::new(self.part(source.stream, from)?);
-                    parts.keep(source.stream, part.clone(), now);
+                    parts.keep((broker, source.stream), part.clone(), now);
                     part
                 }
             };
@@ -300,8 +314,8 @@ fn trim(shared: &Shared, all: bool) {
     let keep = Totals { entries: limits.queue_messages_max.into(), bytes: limits.queue_bytes_max };
     let longest_ms = u64::from(limits.session_expiry_max_s) * 1000;
     let before_ms = shared.clock.unix_now_ms().saturating_sub(longest_ms);
-    let broker = &shared.broker;
-    for stream in touched {
+    for (broker, stream) in touched {
+        let Some(broker) = shared.brokers.by_id(broker) else { continue };
         match block_on(shared.layers.limit_stream(broker.id, stream, before_ms, keep, TRIM_ENTRIES)) {
             Ok(removed) => broker.counters[shared.mailboxes.len() + 1]
                 .trimmed
@@ -313,7 +327,12 @@ fn trim(shared: &Shared, all: bool) {
 
 /// Removes what streams have left that nobody subscribes to any more, and long messages that no stream has any more.
 fn sweep(shared: &Shared) {
-    let broker = shared.broker.id;
+    for broker in shared.brokers.all() {
+        sweep_broker(shared, broker.id);
+    }
+}
+
+fn sweep_broker(shared: &Shared, broker: u64) {
     let dropped = || block_on(shared.layers.run(async |tx| streams::sweep_dropped(&tx, broker, SWEPT).await));
     let mut bodies = Some(Position::MIN);
     let swept = loop {

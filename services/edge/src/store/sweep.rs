@@ -1,9 +1,8 @@
 //! What is due without anybody asking: wills after their delay, sessions whose time is over, and the connections that an
 //! earlier process left open.
 
-use bytes::Bytes;
 use millrace_layers::due::{self, SHARDS};
-use millrace_layers::sessions::{self, SessionId};
+use millrace_layers::sessions::{self, OwnedSession, SessionId};
 use millrace_layers::{Error, subscriptions};
 use millrace_storage::{TransactionOption, block_on};
 
@@ -40,11 +39,8 @@ fn is_due(writer: &Writer<'_>, shard: u8, now_ms: u64) -> bool {
 
 async fn settle(applier: &mut Applier<'_>, shard: u8, now_ms: u64, sessions: usize) -> Result<(), Error> {
     applier.tx.set_option(TransactionOption::Cleanup);
-    let broker = applier.shared.broker.clone();
     for due in due::take_due(applier.tx, shard, now_ms, sessions).await? {
-        if due.broker != broker.id {
-            continue;
-        }
+        let Some(broker) = applier.shared.open_by_id(due.broker)? else { continue };
         let id = SessionId { broker: broker.id, client: &due.client };
         let before = subscriptions::list(applier.tx, id).await?;
         let settled = sessions::settle(applier.tx, &due, now_ms).await?;
@@ -52,7 +48,7 @@ async fn settle(applier: &mut Applier<'_>, shard: u8, now_ms: u64, sessions: usi
             applier.will(&broker, &will).await?;
         }
         if settled.ended {
-            applier.applied.ended += 1;
+            applier.applied.count(&broker).ended += 1;
             applier.note_changes(&broker, before.iter().map(|subscription| &*subscription.filter)).await?;
         }
     }
@@ -61,31 +57,30 @@ async fn settle(applier: &mut Applier<'_>, shard: u8, now_ms: u64, sessions: usi
 
 /// Ends the connections that were open when an earlier process ended: their wills fire, and their sessions wait.
 pub(super) fn abandoned(writer: &mut Writer<'_>) {
-    let broker = writer.shared.broker.id;
-    let mut last: Option<Bytes> = None;
+    let mut last: Option<OwnedSession> = None;
     loop {
-        let from = last.as_ref().map(|client| SessionId { broker, client });
+        let from = last.as_ref().map(|last| SessionId { broker: last.broker, client: &last.client });
         let page = writer.shared.layers.run(async |tx| sessions::of_owner(&tx, OWNER, from, SESSIONS).await);
-        let clients: Vec<Bytes> = match block_on(page) {
-            Ok(page) => page.into_iter().map(|session| session.client).collect(),
+        let mut page = match block_on(page) {
+            Ok(page) => page,
             Err(error) => {
                 return tracing::error!(%error, "sessions of an earlier run could not be read");
             }
         };
-        if clients.is_empty() {
+        if page.is_empty() {
             return;
         }
-        abandon(writer, &clients);
-        last = clients.last().cloned();
+        abandon(writer, &page);
+        last = page.pop();
     }
 }
 
 /// Together, or by halves when that is too much.
-fn abandon(writer: &mut Writer<'_>, clients: &[Bytes]) {
+fn abandon(writer: &mut Writer<'_>, owned: &[OwnedSession]) {
     let swept = writer.transact(&async |applier| {
-        let broker = applier.shared.broker.clone();
         let now_ms = applier.shared.clock.unix_now_ms();
-        for client in clients {
+        for OwnedSession { broker, client } in owned {
+            let Some(broker) = applier.shared.open_by_id(*broker)? else { continue };
             let id = SessionId { broker: broker.id, client };
             let before = subscriptions::list(applier.tx, id).await?;
             if let Some(will) = sessions::abandon(applier.tx, id, OWNER, now_ms).await? {
@@ -96,10 +91,9 @@ fn abandon(writer: &mut Writer<'_>, clients: &[Bytes]) {
         Ok(())
     });
     match swept {
-        // The sessions are counted after this.
         Ok((applied, stamp)) => writer.swept(applied, stamp),
-        Err(_) if clients.len() > 1 => {
-            let (first, second) = clients.split_at(clients.len() / 2);
+        Err(_) if owned.len() > 1 => {
+            let (first, second) = owned.split_at(owned.len() / 2);
             abandon(writer, first);
             abandon(writer, second);
         }

@@ -11,7 +11,7 @@ use super::apply::{Applied, Applier, Change, Outcome};
 use super::groups::Groups;
 use super::jobs::Reader;
 use super::queue::{Sized as _, Taken};
-use super::{Ack, Attached, IdWrite, Job, Publish, Read, Shared, Write, sweep};
+use super::{Ack, Attached, IdWrite, Job, Publish, Read, Shared, ToRead, Write, sweep};
 use crate::broker::{Broker, Routes};
 use crate::core::connection::ConnectionId;
 use crate::core::group_id;
@@ -194,7 +194,6 @@ impl<'s> Writer<'s> {
 
     /// Sets the places of messages, changes the filter index, and hands on the wills.
     fn settle(&mut self, mut applied: Applied, stamp: Option<Versionstamp>) -> Applied {
-        let stored = applied.appended.len();
         if let Some(stamp) = stamp {
             for (message, place) in applied.appended.drain(..) {
                 message.set_place(Some(Position::new(stamp, place).0));
@@ -216,12 +215,13 @@ impl<'s> Writer<'s> {
             self.deliver(&routes, &will, None);
             self.hand_to_groups(&routes, &will);
         }
-        let counters = &self.shared.broker.counters[self.mail.len()];
-        counters.sessions.add(applied.began);
-        counters.sessions.sub(applied.ended);
-        counters.stored.add(stored);
-        counters.unstored.add(applied.settled);
-        counters.commits.add(usize::from(stamp.is_some()));
+        for (broker, counts) in applied.counts.drain(..) {
+            let counters = &broker.counters[self.mail.len()];
+            counters.sessions.add(counts.began);
+            counters.sessions.sub(counts.ended);
+            counters.stored.add(counts.stored);
+            counters.unstored.add(counts.settled);
+        }
         applied
     }
 
@@ -271,7 +271,8 @@ impl<'s> Writer<'s> {
                 self.attached(&attach.broker, attach.connection, attached);
             }
             (Write::Attach(attach), _) => {
-                self.post(attach.connection.core, Mail::Attached(attach.connection, None));
+                let session = (attach.broker, attach.client);
+                self.post(attach.connection.core, Mail::Attached(attach.connection, session, None));
             }
             (Write::Subscribe(subscribe), outcome) => {
                 let subscribed = match outcome {
@@ -312,12 +313,13 @@ impl<'s> Writer<'s> {
     fn attached(&mut self, broker: &Arc<Broker>, connection: ConnectionId, attached: Box<Attached>) {
         let sources = sources(&attached);
         if sources.is_empty() && attached.rows.is_empty() {
-            return self.post(connection.core, Mail::Attached(connection, Some((attached, None))));
+            let session = (broker.clone(), attached.client.clone());
+            return self.post(connection.core, Mail::Attached(connection, session, Some((attached, None))));
         }
         let cursor = attached.cursor;
         let reader = Reader::Connection(connection, attached);
         let read = Read { core: connection.core, broker: broker.clone(), sources, cursor, reader };
-        self.shared.reads.push(&mut vec![read]);
+        self.shared.reads.push(&mut vec![ToRead::Page(read)]);
     }
 
     fn post(&mut self, core: u16, mail: Mail) {

@@ -25,17 +25,17 @@ pub(crate) trait Live: Send + Sync {
 }
 
 impl Live for Running {
-    fn purge_session(&self, _broker: &str, client_id: &str) -> Result<bool, String> {
+    fn purge_session(&self, broker: &str, client_id: &str) -> Result<bool, String> {
         let running = self.lock().unwrap_or_else(PoisonError::into_inner);
-        let answer = running.as_ref().map(|edge| edge.purge_session(client_id));
+        let answer = running.as_ref().map(|edge| edge.purge_session(broker, client_id));
         // Others ask the server too.
         drop(running);
         let stopping = || "the server is stopping".to_owned();
-        answer.ok_or_else(stopping)?.recv_timeout(PATIENCE).map_err(|_| stopping())?
+        answer.ok_or_else(stopping)??.recv_timeout(PATIENCE).map_err(|_| stopping())?
     }
 
-    fn clear_retained(&self, _broker: &str, topic: &str) -> Result<bool, String> {
+    fn clear_retained(&self, broker: &str, topic: &str) -> Result<bool, String> {
         let running = self.lock().unwrap_or_else(PoisonError::into_inner);
-        running.as_ref().map(|edge| edge.clear_retained(topic)).ok_or_else(|| "the server is stopping".into())
+        running.as_ref().ok_or("the server is stopping")?.clear_retained(broker, topic)
     }
 }
