@@ -3,6 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use ipnet::IpNet;
+
 use crate::limits::Limits;
 
 /// What an edge process is started with. [`Config::default`] listens nowhere.
@@ -14,15 +16,26 @@ pub struct Config {
     pub ws_listen: Vec<SocketAddr>,
     /// Brokers that are made at the start if they are not there, beside `default`.
     pub brokers: Vec<String>,
+    /// Addresses for the gateway: every connection starts with a PROXY protocol v2 header, then speaks MQTT or opens a
+    /// WebSocket. On the other addresses such a header is an error.
+    pub gateway_listen: Vec<SocketAddr>,
+    /// Where the gateway's connections come from; on its addresses any other peer is refused.
+    pub gateway_from: Vec<IpNet>,
     /// Event loops; 0 is one a core.
     pub threads: usize,
-    /// When not empty, every connection on every listener starts with a PROXY protocol v2 header, believed only from
-    /// these peers; a connection from another address is refused.
-    pub proxy_protocol_from: Vec<IpAddr>,
     /// Who may connect.
     pub authentication: Authentication,
     /// Limits, all with defaults.
     pub limits: Limits,
+}
+
+impl Config {
+    /// Whether what this peer says of others is believed.
+    pub(crate) fn is_gateway(&self, peer: IpAddr) -> bool {
+        // A listener for both families has IPv4 peers mapped into IPv6.
+        let peer = peer.to_canonical();
+        self.gateway_from.iter().any(|network| network.contains(&peer))
+    }
 }
 
 /// Who may connect and what they may do.

@@ -14,6 +14,7 @@ pub mod limits;
 mod mailbox;
 mod metrics;
 mod operate;
+pub mod origin;
 mod outbound;
 mod process;
 pub mod proxy;

@@ -5,9 +5,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Largest header taken, bytes: 16 fixed ones and 4 KiB. A server name, a subject and some names of a
-/// certificate fit; nobody may make the edge hold 64 KiB before it knows anything of a client.
-pub const HEADER_BYTES_MAX: usize = 16 + 4096;
+/// Largest header taken, bytes: 16 fixed ones and 16 KiB. A certificate of 8 KiB and what is said of it fit; nobody
+/// may make the edge hold 64 KiB before it knows anything of a client.
+pub const HEADER_BYTES_MAX: usize = 16 + 16 * 1024;
 
 const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
 const VERSION_1: &[u8] = b"PROXY ";
@@ -16,6 +16,10 @@ const AUTHORITY: u8 = 0x02;
 const FINGERPRINT: u8 = 0xE0;
 const SUBJECT: u8 = 0xE1;
 const TLS_DETAILS: u8 = 0xE2;
+const CERTIFICATE: u8 = 0xE3;
+
+/// What there can be only one of.
+const KNOWN: [u8; 5] = [AUTHORITY, FINGERPRINT, SUBJECT, TLS_DETAILS, CERTIFICATE];
 
 /// What the gateway says of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,11 +152,11 @@ pub struct Tlvs<'a>(&'a [u8]);
 impl<'a> Tlvs<'a> {
     fn check(bytes: &'a [u8]) -> Result<Self, ProxyError> {
         let mut left = bytes;
-        let mut seen = [false; 4];
+        let mut seen = [false; KNOWN.len()];
         while !left.is_empty() {
             let (kind, _, after) = split(left).ok_or(ProxyError::Tlv)?;
             left = after;
-            let known = [AUTHORITY, FINGERPRINT, SUBJECT, TLS_DETAILS].iter().position(|k| *k == kind);
+            let known = KNOWN.iter().position(|k| *k == kind);
             if known.is_some_and(|at| std::mem::replace(&mut seen[at], true)) {
                 return Err(ProxyError::Twice(kind));
             }
@@ -189,6 +193,11 @@ impl<'a> Tlvs<'a> {
     /// What else the gateway says of the TLS connection, in its own format, 0xE2.
     pub fn tls_details(&self) -> Option<&'a str> {
         self.text(TLS_DETAILS)
+    }
+
+    /// The client's certificate as percent-encoded PEM, 0xE3.
+    pub fn certificate(&self) -> Option<&'a str> {
+        self.text(CERTIFICATE)
     }
 
     fn text(&self, kind: u8) -> Option<&'a str> {
@@ -308,9 +317,9 @@ mod tests {
 
     #[test]
     fn too_large_is_known_before_it_arrives() {
-        let bytes = header(0x21, 0x11, &[0; 4097]);
+        let bytes = header(0x21, 0x11, &[0; 16 * 1024 + 1]);
         assert_eq!(parse(&bytes[..16]), Err(ProxyError::TooLarge));
-        let padding = tlv(4, &[0; 4096 - 12 - 3]);
+        let padding = tlv(4, &[0; 16 * 1024 - 12 - 3]);
         let bytes = header(0x21, 0x11, &[&V4[..], &padding].concat());
         assert_eq!(parse(&bytes).unwrap().unwrap().size, HEADER_BYTES_MAX);
     }

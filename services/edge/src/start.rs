@@ -18,7 +18,7 @@ use crate::authenticator::Authenticator;
 use crate::broker::{Broker, Brokers, DEFAULT_BROKER};
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::core::{Core, Listener};
+use crate::core::{Core, Listener, Speaks};
 use crate::limits::Limits;
 use crate::mailbox::Mailbox;
 use crate::metrics::CoreCounters;
@@ -39,6 +39,7 @@ pub struct Edge {
     pub(crate) process: Arc<Process>,
     mqtt_addresses: Vec<SocketAddr>,
     ws_addresses: Vec<SocketAddr>,
+    gateway_addresses: Vec<SocketAddr>,
     grace: Arc<OnceLock<Duration>>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -65,8 +66,9 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
         threads => threads.min(usize::from(u16::MAX)),
     };
     let mut listeners: Vec<Vec<Listener>> = (0..cores).map(|_| Vec::new()).collect();
-    let mqtt_addresses = bind_all(&config.mqtt_listen, false, &mut listeners)?;
-    let ws_addresses = bind_all(&config.ws_listen, true, &mut listeners)?;
+    let mqtt_addresses = bind_all(&config.mqtt_listen, Speaks::Mqtt, &mut listeners)?;
+    let ws_addresses = bind_all(&config.ws_listen, Speaks::WebSocket, &mut listeners)?;
+    let gateway_addresses = bind_all(&config.gateway_listen, Speaks::Proxy, &mut listeners)?;
 
     let mut polls = Vec::with_capacity(cores);
     let mut mailboxes = Vec::with_capacity(cores);
@@ -114,7 +116,8 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
         owners: foldhash::fast::RandomState::default(),
     });
     let grace = Arc::new(OnceLock::new());
-    let mut edge = Edge { process, mqtt_addresses, ws_addresses, grace, threads: Vec::new() };
+    let threads = Vec::new();
+    let mut edge = Edge { process, mqtt_addresses, ws_addresses, gateway_addresses, grace, threads };
     for (index, (poll, listeners)) in polls.into_iter().zip(listeners).enumerate() {
         let index = u16::try_from(index).unwrap_or(u16::MAX);
         let mut core = Core::new(index, edge.process.clone(), poll, listeners);
@@ -138,6 +141,11 @@ impl Edge {
     /// Bound addresses of MQTT over WebSocket, in the order of the configuration.
     pub fn ws_addresses(&self) -> &[SocketAddr] {
         &self.ws_addresses
+    }
+
+    /// Bound addresses for the gateway, in the order of the configuration.
+    pub fn gateway_addresses(&self) -> &[SocketAddr] {
+        &self.gateway_addresses
     }
 
     /// The metrics in Prometheus text format.
@@ -201,7 +209,7 @@ fn settings(limits: &Limits) -> Settings {
 /// Binds each address once a core; the kernel spreads new connections over them.
 fn bind_all(
     addresses: &[SocketAddr],
-    websocket: bool,
+    speaks: Speaks,
     listeners: &mut [Vec<Listener>],
 ) -> Result<Vec<SocketAddr>, StartError> {
     let mut bound = Vec::new();
@@ -215,7 +223,7 @@ fn bind_all(
         drop(probe);
         for core in listeners.iter_mut() {
             let socket = socket(at, true).map_err(failed)?;
-            core.push(Listener { socket: TcpListener::from_std(socket.into()), websocket });
+            core.push(Listener { socket: TcpListener::from_std(socket.into()), speaks });
         }
         bound.push(at);
     }

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use ipnet::IpNet;
 
 use crate::limits::{LimitArgs, whole_number};
 
@@ -30,6 +31,17 @@ pub(crate) struct ServeArgs {
     #[arg(value_parser = listen)]
     pub(crate) ws_listen: Vec<Listen>,
 
+    /// Addresses for the gateway, or "off": MQTT or WebSocket behind a PROXY protocol v2 header, which says where a client
+    /// comes from.
+    #[arg(long, value_name = "IP:PORT", default_value = "off", value_delimiter = ',')]
+    #[arg(value_parser = listen)]
+    pub(crate) gateway_listen: Vec<Listen>,
+
+    /// Where the gateway connects from; on its addresses nobody else is let in.
+    #[arg(long, value_name = "NETWORK", default_value = "127.0.0.0/8,::1/128", value_delimiter = ',')]
+    #[arg(value_parser = network)]
+    pub(crate) gateway_from: Vec<IpNet>,
+
     /// Address for HTTP: the start page, /healthz and /metrics; or "off". It asks for no password.
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8080", value_parser = listen)]
     pub(crate) http_listen: Listen,
@@ -43,11 +55,6 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     #[arg(value_parser = whole_number::<usize>(0, 1024))]
     pub(crate) threads: usize,
-
-    /// Proxies whose PROXY protocol v2 header is believed. When set, every connection must come from one of them and
-    /// start with that header.
-    #[arg(long, value_name = "IP", value_delimiter = ',', value_parser = ip)]
-    pub(crate) proxy_protocol_from: Vec<IpAddr>,
 
     /// Accept clients without user name and password [default: true on loopback without a password file, else false].
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
@@ -114,8 +121,10 @@ fn broker_name(text: &str) -> Result<String, String> {
     Err("a name of 1 to 63 small letters, digits and inner hyphens is allowed".to_owned())
 }
 
-fn ip(text: &str) -> Result<IpAddr, String> {
-    text.parse().map_err(|_| "an IP address is allowed, such as 10.0.0.7 or fd00::7".into())
+fn network(text: &str) -> Result<IpNet, String> {
+    text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)).map_err(|_| {
+        "an IP address or a network is allowed, such as 10.0.0.7, 10.0.0.0/16 or fd00::/64".into()
+    })
 }
 
 fn yes_or_no(text: &str) -> Result<bool, String> {

@@ -36,6 +36,9 @@ pub(crate) fn run(settings: Settings, ignored: &[String]) -> Result<(), Failure>
     };
     let edge = edge.map_err(|error| Failure::Run(error.to_string()))?;
     let where_ = http::Addresses::of(&edge);
+    for address in edge.gateway_addresses() {
+        info!("the gateway is expected at {address}, with PROXY protocol version 2");
+    }
     let running: Running = Arc::new(Mutex::new(Some(edge)));
     let http_address = http.map(|(listener, address)| {
         http::start(listener, Arc::clone(&running), where_.clone())

@@ -215,15 +215,17 @@ fn limits_fit(limits: &Limits) -> Result<(), String> {
 fn combine(args: ServeArgs) -> Result<Settings, String> {
     let mqtt_listen = addresses("mqtt_listen", &args.mqtt_listen)?;
     let ws_listen = addresses("ws_listen", &args.ws_listen)?;
-    if mqtt_listen.is_empty() && ws_listen.is_empty() {
+    let gateway_listen = addresses("gateway_listen", &args.gateway_listen)?;
+    if mqtt_listen.is_empty() && ws_listen.is_empty() && gateway_listen.is_empty() {
         return Err(
-            "mqtt_listen and ws_listen are both off, so no client could connect: leave one of them on".into(),
+            "mqtt_listen, ws_listen and gateway_listen are off, so no client could connect: leave one of them on"
+                .into(),
         );
     }
-    // A proxy in front means that others come through it, however close it stands.
-    let proxied = !args.proxy_protocol_from.is_empty();
-    let exposed =
-        mqtt_listen.iter().chain(&ws_listen).find(|at| proxied || !at.ip().to_canonical().is_loopback());
+    // Others come through the gateway, however close it stands.
+    let exposed = gateway_listen
+        .first()
+        .or_else(|| mqtt_listen.iter().chain(&ws_listen).find(|at| !at.ip().to_canonical().is_loopback()));
     let allow_anonymous = match (args.allow_anonymous, &args.password_file, exposed) {
         (Some(false), None, _) => {
             return Err(
@@ -257,8 +259,9 @@ fn combine(args: ServeArgs) -> Result<Settings, String> {
             mqtt_listen,
             ws_listen,
             brokers: args.brokers,
+            gateway_listen,
+            gateway_from: args.gateway_from,
             threads: args.threads,
-            proxy_protocol_from: args.proxy_protocol_from,
             authentication: millrace_edge::Authentication {
                 allow_anonymous,
                 password_file: args.password_file,

@@ -99,8 +99,8 @@ fn what_is_not_allowed_is_said_with_key_value_and_what_is() {
         ),
         ("mqtt_listen = [\"off\", \"127.0.0.1:1\"]", "mqtt_listen has \"off\" beside addresses"),
         (
-            "proxy_protocol_from = [\"lb\"]",
-            "proxy_protocol_from = \"lb\" is not allowed: an IP address is allowed",
+            "gateway_from = [\"lb\"]",
+            "gateway_from = \"lb\" is not allowed: an IP address or a network is allowed",
         ),
         (
             "allow_anonymous = \"maybe\"",
@@ -135,7 +135,7 @@ fn a_variable_that_is_no_setting_is_told_and_an_empty_one_is_unset() {
 fn nobody_unknown_is_let_in_from_outside_unless_that_was_said() {
     // Flags, then: who may connect (anonymous, open to everybody) or the words of the refusal.
     type Case<'a> = (&'a [&'a str], Result<(bool, bool), &'a str>);
-    let cases: [Case; 17] = [
+    let cases: [Case; 18] = [
         (&[], Ok((true, false))),
         (&["--allow-anonymous"], Ok((true, false))),
         (&["--allow-anonymous=true"], Ok((true, false))),
@@ -146,7 +146,8 @@ fn nobody_unknown_is_let_in_from_outside_unless_that_was_said() {
         (&["--mqtt-listen=[::1]:1"], Ok((true, false))),
         (&["--mqtt-listen=[::ffff:127.0.0.1]:1"], Ok((true, false))),
         (&["--mqtt-listen=0.0.0.0:1"], Err("0.0.0.0:1 can be reached by others")),
-        (&["--proxy-protocol-from=127.0.0.1"], Err("127.0.0.1:1883 can be reached by others")),
+        (&["--gateway-listen=127.0.0.1:2"], Err("127.0.0.1:2 can be reached by others")),
+        (&["--gateway-listen=127.0.0.1:2", "--password-file=p"], Ok((false, false))),
         (&["--mqtt-listen=[::]:1"], Err("[::]:1 can be reached by others")),
         (&["--mqtt-listen=127.0.0.1:1,10.0.0.1:1"], Err("Set --password-file FILE")),
         (&["--ws-listen=192.168.1.5:1"], Err("or --allow-anonymous to accept everybody")),

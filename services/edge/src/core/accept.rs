@@ -1,6 +1,7 @@
 //! New connections.
 
 use std::io;
+use std::net::IpAddr;
 
 use millrace_session::Seconds;
 use mio::net::{TcpListener, TcpStream};
@@ -13,8 +14,16 @@ use super::{Core, FIRST_LISTENER, LINGER_S};
 /// One listening socket of this core.
 pub(crate) struct Listener {
     pub(crate) socket: TcpListener,
-    /// It speaks WebSocket.
-    pub(crate) websocket: bool,
+    pub(crate) speaks: Speaks,
+}
+
+/// What the clients of a listener begin with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Speaks {
+    Mqtt,
+    WebSocket,
+    /// A PROXY header of the gateway.
+    Proxy,
 }
 
 impl Core {
@@ -46,8 +55,8 @@ impl Core {
             let Some(at) = self.listeners.get(listener) else { return };
             match at.socket.accept() {
                 Ok((stream, peer)) => {
-                    let websocket = at.websocket;
-                    self.accepted(stream, websocket, peer);
+                    let speaks = at.speaks;
+                    self.accepted(stream, speaks, peer.ip());
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -62,21 +71,21 @@ impl Core {
         }
     }
 
-    fn accepted(&mut self, stream: TcpStream, websocket: bool, peer: std::net::SocketAddr) {
+    fn accepted(&mut self, stream: TcpStream, speaks: Speaks, peer: IpAddr) {
         self.counters().accepted.add(1);
         if self.process.open_connections() >= u64::from(self.process.limits.connections_max) {
             self.counters().refused_limit.add(1);
             return;
         }
-        let trusted = &self.process.config.proxy_protocol_from;
-        let transport = match (trusted.is_empty(), websocket) {
-            (true, false) => Transport::Tcp,
-            (true, true) => Transport::Handshake,
-            (false, _) if !trusted.contains(&peer.ip()) => {
+        let transport = match speaks {
+            Speaks::Mqtt => Transport::Tcp,
+            Speaks::WebSocket => Transport::Handshake,
+            Speaks::Proxy if self.process.config.is_gateway(peer) => Transport::Proxy,
+            Speaks::Proxy => {
+                tracing::info!(%peer, "refused at the gateway's listener: not of gateway_from");
                 self.counters().refused_proxy.add(1);
                 return;
             }
-            (false, websocket) => Transport::Proxy { websocket },
         };
         let Some(slot) = self.add_connection(stream, transport) else { return };
         let generation = self.connections[slot as usize].generation;
@@ -112,6 +121,7 @@ impl Core {
         let connection = &mut self.connections[slot as usize];
         connection.read_closed = adopted.read_closed;
         connection.outbound = adopted.outbound;
+        connection.origin = adopted.origin;
         if connection.outbound.is_some() {
             self.dirty.push(slot);
         }
@@ -134,6 +144,7 @@ impl Core {
             bytes,
             raw,
             outbound: connection.outbound,
+            origin: connection.origin,
             read_closed: connection.read_closed,
         };
         self.post(owner, crate::mailbox::Mail::Adopt(Box::new(adopted)));

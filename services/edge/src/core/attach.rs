@@ -104,6 +104,16 @@ impl Core {
         let connection = &mut self.connections[slot as usize];
         connection.session = session;
         connection.user = request.user.take();
+        tracing::debug!(
+            client_id = ?request.client_id,
+            server_name = connection.server_name(),
+            origin = ?connection.origin,
+            "client connected"
+        );
+        if let Some(origin) = &mut connection.origin {
+            // It has been looked at by now, and is larger than all the rest.
+            origin.certificate = None;
+        }
         let counters = self.broker_counters(&broker);
         counters.connects.add(1);
         counters.connected.add(1);

@@ -56,9 +56,11 @@ impl Core {
         if owner == self.index { Home::Here } else { Home::Elsewhere(owner) }
     }
 
-    /// The broker that a client means.
-    fn broker_name(&self, _slot: u32) -> Arc<str> {
-        DEFAULT_BROKER.into()
+    /// The broker that a client means: `acme` for the server name `acme.mqtt.example`. Without a server name, and with one of a
+    /// single part, such as `localhost`, it is the default one.
+    fn broker_name(&self, slot: u32) -> Arc<str> {
+        let server_name = self.connections[slot as usize].server_name();
+        server_name.and_then(|name| name.split_once('.')).map_or(DEFAULT_BROKER, |(first, _)| first).into()
     }
 
     /// What was found out about a broker that is not there; not for long, for it may be made.

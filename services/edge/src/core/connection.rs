@@ -6,6 +6,7 @@ use millrace_session::{Accept, Connection, Message, Seconds};
 use mio::net::TcpStream;
 
 use crate::broker::Broker;
+use crate::origin::Origin;
 use crate::outbound::Outbound;
 use crate::ws::frames::Decoder;
 
@@ -25,11 +26,10 @@ pub(crate) struct ConnectionId {
 pub(crate) enum Transport {
     /// Nothing.
     Tcp,
-    /// A PROXY protocol header comes first; then WebSocket or not.
-    Proxy {
-        /// The listener speaks WebSocket.
-        websocket: bool,
-    },
+    /// A PROXY protocol header comes first.
+    Proxy,
+    /// Behind that header: the first byte tells whether MQTT follows or a WebSocket handshake.
+    Either,
     /// The HTTP request of a WebSocket handshake comes first.
     Handshake,
     /// WebSocket frames.
@@ -52,6 +52,8 @@ pub(crate) struct Connected {
     /// Waits for the authenticator.
     pub(crate) pending: Option<Box<Request>>,
     pub(crate) user: Option<Arc<str>>,
+    /// What the gateway says of the client.
+    pub(crate) origin: Option<Box<Origin>>,
     pub(crate) state: State,
     /// The socket takes no more for now.
     pub(crate) busy: bool,
@@ -136,6 +138,7 @@ pub(crate) struct Adopted {
     pub(crate) raw: usize,
     /// The rest of the WebSocket handshake's answer, if the socket did not take it yet.
     pub(crate) outbound: Option<Box<Outbound>>,
+    pub(crate) origin: Option<Box<Origin>>,
     pub(crate) read_closed: bool,
 }
 
@@ -152,6 +155,7 @@ impl Connected {
             outbound: None,
             pending: None,
             user: None,
+            origin: None,
             state: State::Open,
             busy: false,
             readable: false,
@@ -164,6 +168,11 @@ impl Connected {
 
     pub(crate) fn is_websocket(&self) -> bool {
         matches!(self.transport, Transport::WebSocket(_))
+    }
+
+    /// The server that the client asked for, in lower case, as the gateway says.
+    pub(crate) fn server_name(&self) -> Option<&str> {
+        self.origin.as_ref()?.server_name.as_deref()
     }
 
     /// Input is taken and processed.

@@ -46,7 +46,7 @@ use crate::metrics::{BrokerCounters, CoreCounters};
 use crate::outbound::{Flushed, OutboundSlot, Pool};
 use crate::process::Process;
 use crate::store::{Job, SharedMessages, Store};
-pub(crate) use accept::Listener;
+pub(crate) use accept::{Listener, Speaks};
 use authenticate::Absent;
 use congestion::Behind;
 use connection::{Connected, ConnectionId, NONE, Paused, State};
@@ -535,6 +535,6 @@ use parts;
 
 // What an idle connection takes is mostly these.
 const _: () = {
-    assert!(size_of::<Connected>() <= 128);
+    assert!(size_of::<Connected>() <= 136);
     assert!(size_of::<Homed>() <= 120);
 };

@@ -3,6 +3,7 @@
 use super::connection::{State, Transport};
 use super::input::Rest;
 use super::{Core, Ended, OutboundSlot, parts};
+use crate::origin::Origin;
 use crate::proxy;
 use crate::ws::frames::{self, Control};
 use crate::ws::handshake;
@@ -19,7 +20,15 @@ impl Core {
                     return self.packets(slot, bytes, start..bytes.len(), bytes.len()..bytes.len());
                 }
                 Transport::WebSocket(_) => return self.frames(slot, bytes, start, raw_from),
-                Transport::Proxy { websocket } => self.proxy_header(slot, &bytes[raw_from..], websocket)?,
+                Transport::Proxy => self.proxy_header(slot, &bytes[raw_from..])?,
+                Transport::Either if raw_from < bytes.len() => {
+                    // A CONNECT is 0x10; the method of a request is in capitals.
+                    let is_http = bytes[raw_from].is_ascii_uppercase();
+                    let transport = if is_http { Transport::Handshake } else { Transport::Tcp };
+                    self.connections[slot as usize].transport = transport;
+                    continue;
+                }
+                Transport::Either => 0,
                 Transport::Handshake => self.handshake(slot, &bytes[raw_from..])?,
             };
             if size == 0 {
@@ -31,12 +40,13 @@ impl Core {
     }
 
     /// The size of the PROXY header, 0 when it is not whole. `None`: the connection is gone.
-    fn proxy_header(&mut self, slot: u32, bytes: &[u8], websocket: bool) -> Option<usize> {
+    fn proxy_header(&mut self, slot: u32, bytes: &[u8]) -> Option<usize> {
         match proxy::parse(bytes) {
             Ok(None) => Some(0),
             Ok(Some(header)) => {
-                let transport = if websocket { Transport::Handshake } else { Transport::Tcp };
-                self.connections[slot as usize].transport = transport;
+                let connection = &mut self.connections[slot as usize];
+                connection.origin = Origin::of(&header).map(Box::new);
+                connection.transport = Transport::Either;
                 Some(header.size)
             }
             Err(error) => {

@@ -78,6 +78,11 @@ impl Server {
         self.edge.mqtt_addresses()[0]
     }
 
+    /// Where it listens for the gateway.
+    pub(crate) fn gateway(&self) -> SocketAddr {
+        self.edge.gateway_addresses()[0]
+    }
+
     /// Where it listens for MQTT over WebSocket.
     pub(crate) fn ws(&self) -> SocketAddr {
         self.edge.ws_addresses()[0]

@@ -1,0 +1,150 @@
+//! What the gateway says of a client: where it comes from, the server it asked for, the certificate it showed.
+//!
+//! Comes from a PROXY header alone, so it is only of connections of the gateway's listener.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use percent_encoding::percent_decode_str;
+
+use crate::proxy::Header;
+
+/// Longest host name (RFC 1035 section 2.3.4), bytes.
+const NAME_BYTES_MAX: usize = 253;
+
+/// What the gateway says of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The client's address.
+    pub address: Option<SocketAddr>,
+    /// The server name of its TLS handshake (SNI), in lower case. `None` also for what is no host name.
+    pub server_name: Option<Box<str>>,
+    /// The certificate it showed. Gone once the CONNECT is accepted.
+    pub certificate: Option<Box<Certificate>>,
+}
+
+/// A certificate whose key the client has: it signed the handshake. Who issued it, nobody has checked yet.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Certificate {
+    /// SHA-256 of the whole certificate, hexadecimal.
+    pub fingerprint: Box<str>,
+    /// Its subject, as RFC 2253 writes it.
+    pub subject: Option<Box<str>>,
+    /// The whole certificate.
+    pub der: Option<Box<[u8]>>,
+}
+
+impl Origin {
+    /// `None` when the gateway speaks for itself (a health check) or says nothing.
+    pub fn of(header: &Header<'_>) -> Option<Self> {
+        let tlvs = &header.tlvs;
+        let certificate = tlvs.fingerprint().map(|fingerprint| {
+            Box::new(Certificate {
+                fingerprint: fingerprint.into(),
+                subject: tlvs.subject().map(Into::into),
+                der: tlvs.certificate().and_then(der),
+            })
+        });
+        let server_name = tlvs.authority().and_then(host_name);
+        let origin = Self { address: header.source, server_name, certificate };
+        (!header.local && origin != Self { address: None, server_name: None, certificate: None })
+            .then_some(origin)
+    }
+}
+
+/// A certificate is long; its fingerprint says as much.
+impl fmt::Debug for Certificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Certificate")
+            .field("fingerprint", &self.fingerprint)
+            .field("subject", &self.subject)
+            .field("bytes", &self.der.as_ref().map(|der| der.len()))
+            .finish()
+    }
+}
+
+/// A client may write anything into its handshake.
+fn host_name(name: &str) -> Option<Box<str>> {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    (name.len() <= NAME_BYTES_MAX && name.bytes().all(is_allowed)).then(|| name.to_ascii_lowercase().into())
+}
+
+/// The bytes of percent-encoded PEM.
+fn der(encoded: &str) -> Option<Box<[u8]>> {
+    let pem = percent_decode_str(encoded).decode_utf8().ok()?;
+    let body = pem.trim().strip_prefix("-----BEGIN CERTIFICATE-----")?;
+    let body = body.strip_suffix("-----END CERTIFICATE-----")?;
+    let base64: String = body.split_ascii_whitespace().collect();
+    STANDARD.decode(base64).ok().map(Into::into)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proxy::parse;
+
+    const V4: [u8; 12] = [192, 0, 2, 1, 10, 0, 0, 1, 0xD4, 0x31, 0x22, 0xB3];
+
+    fn header(command: u8, tlvs: &[(u8, &str)]) -> Vec<u8> {
+        let mut body = V4.to_vec();
+        for (kind, value) in tlvs {
+            body.push(*kind);
+            body.extend(u16::try_from(value.len()).unwrap().to_be_bytes());
+            body.extend(value.as_bytes());
+        }
+        let len = u16::try_from(body.len()).unwrap().to_be_bytes();
+        [b"\r\n\r\n\0\r\nQUIT\n", &[0x20 | command, 0x11][..], &len, &body].concat()
+    }
+
+    fn origin(command: u8, tlvs: &[(u8, &str)]) -> Option<Origin> {
+        Origin::of(&parse(&header(command, tlvs)).unwrap().unwrap())
+    }
+
+    #[test]
+    fn a_client_of_the_gateway_is_known_with_name_and_certificate() {
+        let pem = "-----BEGIN%20CERTIFICATE-----%0AMAMC%0AAQc%3D%0A-----END%20CERTIFICATE-----%0A";
+        let origin =
+            origin(1, &[(0x02, "Acme.Example"), (0xE0, "00ff"), (0xE1, "CN=ann"), (0xE3, pem)]).unwrap();
+        assert_eq!(origin.address, Some("192.0.2.1:54321".parse().unwrap()));
+        assert_eq!(origin.server_name.as_deref(), Some("acme.example"));
+        let certificate = origin.certificate.unwrap();
+        assert_eq!((&*certificate.fingerprint, certificate.subject.as_deref()), ("00ff", Some("CN=ann")));
+        assert_eq!(certificate.der.as_deref(), Some(&[0x30, 0x03, 0x02, 0x01, 0x07][..]));
+    }
+
+    #[test]
+    fn what_is_not_known_is_nothing() {
+        let origin = origin(1, &[(0x02, "-"), (0xE0, "-"), (0xE1, "-"), (0xE2, "-"), (0xE3, "-")]).unwrap();
+        assert_eq!((origin.server_name, origin.certificate), (None, None));
+    }
+
+    #[test]
+    fn the_gateway_itself_is_no_client() {
+        assert_eq!(origin(0, &[]), None);
+        let unknown = [b"\r\n\r\n\0\r\nQUIT\n", &[0x21, 0, 0, 0][..]].concat();
+        assert_eq!(Origin::of(&parse(&unknown).unwrap().unwrap()), None);
+    }
+
+    #[test]
+    fn a_name_that_no_host_has_is_none() {
+        let long = "a".repeat(254);
+        for name in ["a b", "a\nb", "a/b", "ä", "a\"", &long] {
+            assert_eq!(origin(1, &[(0x02, name)]).unwrap().server_name, None, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_certificate_that_cannot_be_read_is_left_out() {
+        for pem in [
+            "x",
+            "%FF",
+            "-----BEGIN%20CERTIFICATE-----%0AMAMC",
+            "-----BEGIN CERTIFICATE-----?-----END CERTIFICATE-----",
+        ] {
+            let certificate = origin(1, &[(0xE0, "00ff"), (0xE3, pem)]).unwrap().certificate.unwrap();
+            assert_eq!(certificate.der, None, "{pem}");
+        }
+    }
+}
