@@ -8,6 +8,7 @@ mod common;
 #[allow(dead_code, reason = "shared with the tests of hostile clients; a part is used here")]
 mod tools;
 
+mod brokers;
 mod full;
 mod history;
 mod inflight;

@@ -1,0 +1,198 @@
+//! Many brokers in one process: each client reaches the one that its server name says, and nothing of another (P8).
+
+use std::collections::HashMap;
+use std::net::{SocketAddr, TcpStream};
+
+use millrace_mqtt::Version::{V5, V311};
+use millrace_mqtt::{Connect, Packet, Publish, QoS, ReasonCode, Will};
+use millrace_storage::Database;
+
+use crate::common::{Client, Server, connect, id, properties, publish_qos};
+use crate::steps::{BETWEEN, Between, VERSIONS, acknowledge, lasting, leave, take};
+use crate::tools::eventually;
+
+/// An edge behind a gateway; these brokers are made if they are not there.
+fn start(database: &Database, threads: usize, brokers: &[&str]) -> Server {
+    Server::on(database, |config| {
+        config.threads = threads;
+        config.gateway_listen = vec![SocketAddr::from(([127, 0, 0, 1], 0))];
+        config.gateway_from = vec!["127.0.0.1/32".parse().unwrap()];
+        config.brokers = brokers.iter().map(|name| (*name).into()).collect();
+    })
+}
+
+/// A connection for which the gateway says that it asked for this server.
+fn to(server: &Server, server_name: &str) -> Client {
+    let mut client = Client::over(TcpStream::connect(server.gateway()).unwrap());
+    let length = u16::try_from(server_name.len()).unwrap().to_be_bytes();
+    let addresses = [192, 0, 2, 1, 10, 0, 0, 1, 0xD4, 0x31, 0x22, 0xB3];
+    let body = [&addresses[..], &[0x02], &length, server_name.as_bytes()].concat();
+    let size = u16::try_from(body.len()).unwrap().to_be_bytes();
+    client.send_bytes(&[b"\r\n\r\n\0\r\nQUIT\n\x21\x11", &size[..], &body].concat());
+    client
+}
+
+fn open(server: &Server, broker: &str, connect: Connect<'_>) -> Client {
+    let mut client = to(server, &format!("{broker}.mqtt.example"));
+    client.send(&Packet::Connect(connect));
+    let connack = client.recv_connack();
+    assert_eq!(connack.reason, ReasonCode::SUCCESS, "{broker}: {connack:?}");
+    client.connack = Some(connack);
+    client
+}
+
+fn is_present(client: &Client) -> bool {
+    client.connack.as_ref().unwrap().session_present
+}
+
+const BROKERS: [&str; 3] = ["acme", "default", "umbrella"];
+
+/// Tells each broker's clients a text of its own.
+fn say(server: &Server, qos: QoS, retain: bool, topic: &str, what: &str) {
+    for broker in BROKERS {
+        let mut publisher = open(server, broker, connect(V5, "publisher"));
+        let text = format!("{what} of {broker}");
+        let message = Publish { retain, ..publish_qos(qos, 1, topic, text.as_bytes()) };
+        assert!(!publisher.publish(message).is_error());
+        publisher.disconnect();
+    }
+}
+
+#[test]
+fn the_same_names_in_two_brokers_are_different_clients_topics_and_sessions() {
+    for between in BETWEEN {
+        for version in VERSIONS {
+            let database = Database::memory();
+            let mut server = start(&database, 2, &BROKERS);
+            // The same client id and filters in each, online at once: nobody takes anybody over.
+            let filters = ["t", "$share/g/s", "#"];
+            let mut clients: HashMap<&str, Client> = BROKERS
+                .iter()
+                .map(|broker| (*broker, open(&server, broker, lasting(version, "ann"))))
+                .collect();
+            for client in clients.values_mut() {
+                filters.iter().for_each(|filter| client.subscribe(filter, QoS::AtLeastOnce));
+            }
+            say(&server, QoS::AtLeastOnce, false, "t", "live");
+            for (broker, client) in &mut clients {
+                let message = take(client);
+                assert_eq!(message.payload, format!("live of {broker}").as_bytes(), "{between:?}");
+                acknowledge(client, &message);
+                client.expect_nothing();
+                leave(client, true);
+            }
+            // While they are away.
+            say(&server, QoS::AtLeastOnce, true, "kept", "retained");
+            say(&server, QoS::AtLeastOnce, false, "s", "shared");
+            if between == Between::Restart {
+                drop(server);
+                // Nobody says which there are: they are read when somebody comes.
+                server = start(&database, 2, &[]);
+            }
+            for broker in BROKERS {
+                let mut client = open(&server, broker, lasting(version, "ann"));
+                assert!(is_present(&client), "{broker} {between:?}");
+                let mut got: Vec<String> =
+                    (0..3).map(|_| String::from_utf8(take(&mut client).payload.to_vec()).unwrap()).collect();
+                got.sort();
+                // The shared subscription and the one to all topics match the same message.
+                let expected = [
+                    format!("retained of {broker}"),
+                    format!("shared of {broker}"),
+                    format!("shared of {broker}"),
+                ];
+                assert_eq!(got, expected, "{between:?}");
+                client.expect_nothing();
+                // What is retained is the broker's own, too.
+                let mut reader = open(&server, broker, connect(V5, "reader"));
+                reader.subscribe("kept/#", QoS::AtMostOnce);
+                assert_eq!(take(&mut reader).payload, format!("retained of {broker}").as_bytes());
+                reader.expect_nothing();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_will_fires_in_its_own_broker_also_when_its_process_died() {
+    for between in BETWEEN {
+        let database = Database::memory();
+        let mut server = start(&database, 1, &BROKERS);
+        for broker in BROKERS {
+            let mut watcher = open(&server, broker, lasting(V5, "watcher"));
+            watcher.subscribe("will/#", QoS::AtLeastOnce);
+            watcher.disconnect();
+        }
+        let will = Will {
+            topic: "will/ann",
+            payload: b"gone",
+            qos: QoS::AtLeastOnce,
+            retain: false,
+            properties: properties(&[]),
+        };
+        let ann = open(&server, "acme", Connect { will: Some(will), ..lasting(V5, "ann") });
+        if between == Between::Restart {
+            drop(server);
+            server = start(&database, 1, &[]);
+        }
+        drop(ann);
+        let mut watcher = open(&server, "acme", lasting(V5, "watcher"));
+        assert_eq!(take(&mut watcher).payload, b"gone", "{between:?}");
+        for other in ["default", "umbrella"] {
+            open(&server, other, lasting(V5, "watcher")).expect_nothing();
+        }
+    }
+}
+
+#[test]
+fn a_broker_that_is_not_there_refuses_and_one_that_is_made_later_does_not() {
+    let database = Database::memory();
+    let server = start(&database, 2, &["acme"]);
+    for (version, reason) in [(V5, ReasonCode::NOT_AUTHORIZED), (V311, ReasonCode(5))] {
+        for name in ["nobody.mqtt.example", "acm.mqtt.example", "acme2.mqtt.example"] {
+            let mut client = to(&server, name);
+            client.send(&Packet::Connect(connect(version, "ann")));
+            assert_eq!(client.recv_connack().reason, reason, "{name}");
+            assert!(client.recv_bytes().is_none(), "{name}");
+        }
+    }
+    // Without a name, or with one that says no broker, it is the default one.
+    for name in ["", "localhost"] {
+        let mut client = to(&server, name);
+        client.send(&Packet::Connect(connect(V5, "ann")));
+        assert_eq!(client.recv_connack().reason, ReasonCode::SUCCESS, "{name}");
+    }
+    // Made behind its back, as a control plane does; for a moment it is still believed not to be there.
+    let layers = millrace_layers::Store::new(database);
+    millrace_storage::block_on(layers.ensure_broker(b"nobody")).unwrap();
+    let answers = || {
+        let mut client = to(&server, "nobody.mqtt.example");
+        client.send(&Packet::Connect(connect(V5, "ann")));
+        client.recv_connack().reason == ReasonCode::SUCCESS
+    };
+    eventually(answers, || "the new broker is not found".into());
+}
+
+#[test]
+fn what_comes_right_behind_a_connect_waits_for_the_broker_to_be_read() {
+    let database = Database::memory();
+    drop(start(&database, 2, &["acme"]));
+    for round in 0..20 {
+        // Each round reads it anew.
+        let server = start(&database, 2, &[]);
+        let mut clients: Vec<Client> = (0..5).map(|_| to(&server, "acme.mqtt.example")).collect();
+        for (number, client) in clients.iter_mut().enumerate() {
+            let name = format!("client {number}");
+            client.version = V5;
+            client.send(&Packet::Connect(connect(V5, &name)));
+            let message = publish_qos(QoS::AtLeastOnce, 7, "t", b"at once");
+            client.send(&Packet::Publish(message));
+            client.send(&Packet::PingReq);
+        }
+        for client in &mut clients {
+            assert_eq!(client.recv_connack().reason, ReasonCode::SUCCESS, "round {round}");
+            assert!(matches!(client.recv(), Packet::PubAck(ack) if ack.packet_id == id(7)));
+            assert!(matches!(client.recv(), Packet::PingResp));
+        }
+    }
+}
