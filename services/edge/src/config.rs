@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 
+use crate::broker::DEFAULT_BROKER;
 use crate::limits::Limits;
 
 /// What an edge process is started with. [`Config::default`] listens nowhere.
@@ -21,6 +22,8 @@ pub struct Config {
     pub gateway_listen: Vec<SocketAddr>,
     /// Where the gateway's connections come from; on its addresses any other peer is refused.
     pub gateway_from: Vec<IpNet>,
+    /// The name of this process among several that share a store. `None`: it has its store for itself.
+    pub pod: Option<String>,
     /// Event loops; 0 is one a core.
     pub threads: usize,
     /// Who may connect.
@@ -35,6 +38,13 @@ impl Config {
         // A listener for both families has IPv4 peers mapped into IPv6.
         let peer = peer.to_canonical();
         self.gateway_from.iter().any(|network| network.contains(&peer))
+    }
+}
+
+impl Config {
+    /// The brokers that are there from the start on.
+    pub(crate) fn broker_names(&self) -> impl Iterator<Item = &str> {
+        [DEFAULT_BROKER].into_iter().chain(self.brokers.iter().map(String::as_str))
     }
 }
 

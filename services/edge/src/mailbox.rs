@@ -11,7 +11,7 @@ use mio::Waker;
 
 use crate::broker::{Broker, Routes};
 use crate::core::connection::{Adopted, ConnectionId};
-use crate::store::{Ack, Attached, Ids, Page, Purge, Subscribe, Unsubscribe};
+use crate::store::{Ack, Attached, Ids, Page, Purge, SessionKey, Subscribe, Unsubscribe};
 
 /// One piece of work for another core.
 pub(crate) enum Mail {
@@ -33,8 +33,12 @@ pub(crate) enum Mail {
     Congested(ConnectionId),
     /// The receiver has caught up.
     Relieved(ConnectionId),
+    /// A message is committed that sessions of this core have to read.
+    Grown(Arc<Routes>),
     /// What these publishers wait for is durable, or could not be stored.
     Stored { acks: Vec<Ack>, stored: bool },
+    /// A session has another owner, or is wanted by one and not lost yet.
+    Lost { session: SessionKey, is_lost: bool },
     /// A broker was looked for: whether there is one, if that could be found out.
     Opened(Arc<str>, Option<bool>),
     /// The session of a connection, with its first page; `None` when it cannot be had now.

@@ -15,7 +15,7 @@ use mio::{Poll, Waker};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::authenticator::Authenticator;
-use crate::broker::{Broker, Brokers, DEFAULT_BROKER};
+use crate::broker::{Broker, Brokers};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::core::{Core, Listener, Speaks};
@@ -83,18 +83,10 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
     let clock = Clock::start();
     let layers = database.map(Layers::new);
     let brokers = Arc::new(Brokers::default());
-    let names: Vec<String> = [DEFAULT_BROKER]
-        .into_iter()
-        .chain(config.brokers.iter().map(String::as_str))
-        .map(Into::into)
-        .collect();
     let store = match layers {
-        Some(layers) => {
-            let (limits, mailboxes) = (config.limits.clone(), mailboxes.clone());
-            Some(Store::start(layers, clock, limits, brokers.clone(), &names, mailboxes)?)
-        }
+        Some(layers) => Some(Store::start(layers, clock, brokers.clone(), &config, mailboxes.clone())?),
         None => {
-            for (number, name) in names.iter().enumerate() {
+            for (number, name) in config.broker_names().enumerate() {
                 brokers.insert(&Arc::new(Broker::new(number as u64, name, cores)));
             }
             None

@@ -259,6 +259,7 @@ fn combine(args: ServeArgs) -> Result<Settings, String> {
             mqtt_listen,
             ws_listen,
             brokers: args.brokers,
+            pod: None,
             gateway_listen,
             gateway_from: args.gateway_from,
             threads: args.threads,

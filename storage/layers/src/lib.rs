@@ -22,6 +22,7 @@ pub mod index;
 pub mod limits;
 pub mod look;
 mod name;
+pub mod pods;
 mod position;
 pub mod qos2;
 pub mod retained;

@@ -34,6 +34,8 @@ pub(crate) const BROKER: &[u8] = b"k";
 pub(crate) const BROKER_ID: &[u8] = b"ki";
 pub(crate) const LAST_BROKER: &[u8] = b"kn";
 pub(crate) const USAGE: &[u8] = b"y";
+pub(crate) const POD: &[u8] = b"p";
+pub(crate) const NOTICE: &[u8] = b"pn";
 
 #[cfg(test)]
 mod tests {
@@ -68,6 +70,8 @@ mod tests {
             BROKER_ID,
             LAST_BROKER,
             USAGE,
+            POD,
+            NOTICE,
         ];
         let count = tags.len();
         tags.sort_unstable();

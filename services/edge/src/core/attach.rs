@@ -28,7 +28,8 @@ impl Core {
             self.take_over(session);
         }
         if self.process.store.is_some() {
-            let keeps = request.granted_expiry_s > 0 || request.will.is_some();
+            let is_shared = self.process.config.pod.is_some();
+            let keeps = request.granted_expiry_s > 0 || request.will.is_some() || is_shared;
             if keeps || broker.has_sessions.load(Ordering::Relaxed) {
                 broker.has_sessions.store(true, Ordering::Relaxed);
                 return self.ask_for_session(slot, broker, request);
@@ -151,7 +152,7 @@ impl Core {
     /// Ends the connection that has this session now.
     //= [MQTT-3.1.4-3] v5
     //= [MQTT-3.1.4-2] v3.1.1
-    fn take_over(&mut self, session: u32) {
+    pub(super) fn take_over(&mut self, session: u32) {
         let slot = self.sessions[session as usize].connection;
         if slot != NONE {
             let what = "another connection with this client identifier";

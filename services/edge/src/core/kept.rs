@@ -5,6 +5,9 @@
 //! client takes them. It becomes live again like this: it holds the live copies that come; a *fence* makes sure that every
 //! message that was routed before it held them is committed; it reads once more, beyond that; then it goes on with the
 //! copies it held, without those it has read. Should it hold too much meanwhile, it drops all of that and begins again.
+//!
+//! Where other pods write to the same store a session is never live: what this pod hands out, and when, says nothing of the order of
+//! their commits. It *follows*: it reads on whenever one of its streams may have grown.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -74,6 +77,14 @@ pub(super) struct Behind {
     pub(super) at_end: bool,
     /// How the way back to live stands.
     pub(super) way: Way,
+    /// A stream may have grown since a page was asked for.
+    pub(super) grown: bool,
+}
+
+impl Behind {
+    pub(super) fn new(through: Position, way: Way) -> Self {
+        Self { through, asked: false, at_end: false, way, grown: false }
+    }
 }
 
 /// How the way back to live stands.
@@ -81,6 +92,8 @@ pub(super) struct Behind {
 pub(super) enum Way {
     /// There is more to read: live copies are dropped.
     Far,
+    /// It will never be live: live copies are dropped, and what they announce is read.
+    Follows,
     /// Live copies are held, and the fence is not passed.
     Fenced(u64),
     /// Live copies are held; whatever was routed before is committed up to here.
@@ -156,7 +169,9 @@ impl Kept {
                 }
             }
             Feed::Behind(_) if qos == QoS::AtMostOnce && self.subscribing == 0 => Take::Deliver,
-            Feed::Behind(Behind { way: Way::Far, .. }) if qos > QoS::AtMostOnce => Take::Drop,
+            Feed::Behind(Behind { way: Way::Far | Way::Follows, .. }) if qos > QoS::AtMostOnce => Take::Drop,
+            // It has no place among what is read.
+            Feed::Behind(Behind { way: Way::Follows, .. }) => Take::Deliver,
             Feed::Behind(_) => {
                 if fits {
                     Take::Hold
@@ -179,6 +194,7 @@ impl Kept {
         self.held.retain(|held| held.qos == QoS::AtMostOnce);
         self.held_bytes = self.held.iter().map(|held| held.message.size()).sum();
         match &mut self.feed {
+            Feed::Behind(Behind { way: Way::Follows, .. }) => {}
             Feed::Behind(behind) => behind.way = Way::Far,
             Feed::Live => self.fall_behind(handed_over),
         }
@@ -187,7 +203,24 @@ impl Kept {
     /// The session does not keep up: from here on it reads. All up to `handed_over` was handed to it.
     pub(super) fn fall_behind(&mut self, handed_over: Position) {
         let through = handed_over.max(self.read);
-        self.feed = Feed::Behind(Behind { through, asked: false, at_end: false, way: Way::Far });
+        self.feed = Feed::Behind(Behind::new(through, Way::Far));
+    }
+
+    /// The session reads for always. All up to `through` was handed to it.
+    pub(super) fn follow(&mut self, through: Position) {
+        self.feed = Feed::Behind(Behind::new(through, Way::Follows));
+    }
+
+    /// A stream of the session may have grown. True when it is to be read now.
+    pub(super) fn grow(&mut self) -> bool {
+        let Feed::Behind(behind) = &mut self.feed else { return false };
+        behind.at_end &= behind.asked;
+        behind.grown = behind.asked;
+        !behind.asked
+    }
+
+    pub(super) fn follows(&self) -> bool {
+        matches!(self.feed, Feed::Behind(Behind { way: Way::Follows, .. }))
     }
 
     /// The session got a message. `open`: what the client has not acknowledged.
@@ -225,7 +258,8 @@ impl Kept {
     pub(super) fn read_through(&mut self, through: Position, more: bool) {
         if let Feed::Behind(behind) = &mut self.feed {
             behind.through = behind.through.max(through);
-            (behind.asked, behind.at_end) = (false, !more);
+            (behind.asked, behind.at_end) = (false, !more && !behind.grown);
+            behind.grown = false;
         }
     }
 
@@ -310,7 +344,7 @@ impl Kept {
         self.sources_version += 1;
         if self.is_live() {
             let through = self.base(handed_over);
-            self.feed = Feed::Behind(Behind { through, asked: false, at_end: true, way: Way::Far });
+            self.feed = Feed::Behind(Behind { at_end: true, ..Behind::new(through, Way::Far) });
         }
     }
 

@@ -351,6 +351,8 @@ impl Core {
                 Mail::Congested(id) => self.pause(id, Paused::ForReceiver),
                 Mail::Relieved(id) => self.resume(id),
                 Mail::Stored { acks, stored } => self.stored(&acks, stored),
+                Mail::Lost { session, is_lost } => self.lose(&session, is_lost),
+                Mail::Grown(routes) => self.grown(&routes),
                 Mail::Opened(name, found) => self.opened(&name, found),
                 Mail::Attached(connection, session, found) => self.attached(connection, session, found),
                 Mail::Subscribed(subscribe, subscribed) => self.subscribed(*subscribe, &subscribed),
@@ -488,6 +490,7 @@ impl Core {
                     Due::Session { slot, generation } => self.session_due(slot, generation),
                     Due::Accept => self.accept_all(),
                     Due::Sys => self.publish_sys(),
+                    Due::LookAround => self.look_around(),
                     Due::Checkpoints => self.save_all(),
                 }
             }

@@ -147,7 +147,9 @@ impl Core {
     ) -> Option<(ReasonCode, &'static str)> {
         let from = Some(self.id_of(slot));
         let routes = self.routes_of(slot, topic);
-        if routes.is_empty() && !publish.retain {
+        // Who subscribes on other pods, only the store knows.
+        let is_shared = self.process.config.pod.is_some();
+        if routes.is_empty() && !publish.retain && !is_shared {
             return Some((ReasonCode::NO_MATCHING_SUBSCRIBERS, ""));
         }
         let message = self.message_of(&routes, publish);
@@ -162,7 +164,7 @@ impl Core {
             //= [MQTT-4.5.0-1] v3.1.1
             retains = false;
         }
-        let is_kept = publish.qos > QoS::AtMostOnce && !routes.kept.streams.is_empty();
+        let is_kept = publish.qos > QoS::AtMostOnce && (is_shared || !routes.kept.streams.is_empty());
         let waits = self.connections[slot as usize].uncommitted > 0;
         if self.process.store.is_none() || !(retains || is_kept || waits) {
             message.set_place(None);
@@ -217,7 +219,11 @@ impl Core {
         if !deliver {
             self.route(&routes, &message, from);
         }
-        let wanted = if deliver || retains { None } else { routes.kept.wanted(&routes.matched.receivers) };
+        let wanted = if deliver || retains || self.process.config.pod.is_some() {
+            None
+        } else {
+            routes.kept.wanted(&routes.matched.receivers)
+        };
         let publish = store::Publish { message, routes, from, publisher, retains, deliver, inbound, wanted };
         let write = Write::Publish(publish);
         self.jobs.push(Job { write, ack: Some(ack) });

@@ -10,18 +10,22 @@ use millrace_layers::subscriptions::{NO_STREAM, Subscription as Stored};
 use millrace_mqtt::topic::Filter;
 use millrace_mqtt::{QoS, ReasonCode, SubscribeOptions};
 use millrace_router::Target;
-use millrace_session::{Delivery, Message, Session, Subscription};
+use millrace_session::{Delivery, Message, Seconds, Session, Subscription};
 use smallvec::SmallVec;
 
-use super::connection::{ConnectionId, Request};
+use super::connection::{ConnectionId, NONE, Request};
 use super::jobs::Turns;
 use super::kept::{Behind, Feed, Held, Kept, KeptSource, Way};
+use super::timers::Due;
 use super::{Core, Ended};
-use crate::broker::Broker;
-use crate::store::{Attach, Attached, Detach, Page, Read, Reader, Write, record};
+use crate::broker::{Broker, Routes};
+use crate::store::{Attach, Attached, Detach, Page, Read, Reader, SessionKey, Write, record};
 
 /// A session that reads is given no more while so many messages wait in it.
 const WAITING_LOW: usize = 200;
+
+/// Sessions that follow streams look for themselves this often, seconds: other pods may have written.
+pub(super) const LOOK_AROUND_S: Seconds = 1;
 
 /// Sessions that wait until all cores have passed the end of a turn, and then until all that was left with the store
 /// is committed.
@@ -52,6 +56,7 @@ impl Core {
             clean: request.clean_start,
             expiry_s: request.granted_expiry_s,
             will: request.will.clone(),
+            asked_at: 0,
         };
         self.attaching.insert(session, (id, VecDeque::new()));
         self.connections[slot as usize].pending = Some(Box::new(request));
@@ -140,9 +145,13 @@ impl Core {
             let mut kept = Kept::live(sources);
             kept.ids = ids;
             kept.seen = acknowledged;
-            if present && has_sources {
-                kept.feed =
-                    Feed::Behind(Behind { through: cursor, asked: true, at_end: false, way: Way::Far });
+            if self.process.config.pod.is_some() {
+                kept.follow(cursor);
+                if let Feed::Behind(behind) = &mut kept.feed {
+                    behind.asked = present && has_sources;
+                }
+            } else if present && has_sources {
+                kept.feed = Feed::Behind(Behind { asked: true, ..Behind::new(cursor, Way::Far) });
             }
             self.sessions[slot_of_session as usize].kept = Some(Box::new(kept));
         }
@@ -178,6 +187,13 @@ impl Core {
     /// From here on live copies are held for a session that is behind, and a fence is set behind what was routed before.
     pub(super) fn hold_behind_fence(&mut self, session: u32) {
         let target = self.target_of(session);
+        let kept = self.sessions[session as usize].kept.as_deref_mut();
+        if let Some(kept) = kept.filter(|kept| kept.follows()) {
+            if kept.grow() {
+                self.read_on(session);
+            }
+            return;
+        }
         let number = self.fence();
         let Some(kept) = &mut self.sessions[session as usize].kept else { return };
         if let Feed::Behind(behind) = &mut kept.feed {
@@ -252,6 +268,46 @@ impl Core {
         }
     }
 
+    /// A session has another owner, or is to have one: whoever has it here is told so. Of one that is lost nothing is written any
+    /// more.
+    pub(super) fn lose(&mut self, key: &SessionKey, is_lost: bool) {
+        let Some(session) = self.session_of(&key.broker, &key.client) else { return };
+        let homed = &mut self.sessions[session as usize];
+        if homed.epoch == key.epoch {
+            homed.is_lost |= is_lost;
+            self.take_over(session);
+        }
+    }
+
+    /// Sessions that follow streams read what nobody announced.
+    pub(super) fn look_around(&mut self) {
+        let following: Vec<u32> = self
+            .sessions
+            .iter_mut()
+            .filter_map(|(session, homed)| {
+                let reads = homed.kept.as_deref_mut().is_some_and(|kept| kept.follows() && kept.grow());
+                reads.then(|| u32::try_from(session).unwrap_or(NONE))
+            })
+            .collect();
+        for session in following {
+            self.read_on(session);
+        }
+        self.calendar.add(self.now + LOOK_AROUND_S, Due::LookAround);
+    }
+
+    /// Streams that keep a topic have grown: who follows them reads on.
+    pub(super) fn grown(&mut self, routes: &Routes) {
+        for receiver in routes.receivers(self.index).iter().filter(|receiver| receiver.kept > 0) {
+            let Some(homed) = self.sessions.get_mut(receiver.target.slot as usize) else { continue };
+            if homed.generation != receiver.target.generation {
+                continue;
+            }
+            if homed.kept.as_deref_mut().is_some_and(Kept::grow) {
+                self.read_on(receiver.target.slot);
+            }
+        }
+    }
+
     /// What a session was to read has come.
     pub(super) fn page(&mut self, target: Target, sources_version: u32, page: Option<Page>) {
         let Some(homed) = self.sessions.get_mut(target.slot as usize) else { return };
@@ -290,6 +346,7 @@ impl Core {
         let Feed::Behind(behind) = &mut kept.feed else { return };
         match behind.way {
             _ if page.more => {}
+            Way::Follows => {}
             Way::Far => self.hold_behind_fence(target.slot),
             Way::Passed(through) if behind.through >= through => {
                 kept.go_live();
@@ -309,7 +366,7 @@ impl Core {
         let Some(kept) = &mut homed.kept else { return };
         let Feed::Behind(behind) = &kept.feed else { return };
         // At the end there is nothing to read before the fence is passed.
-        let waits = behind.at_end && matches!(behind.way, Way::Fenced(_));
+        let waits = behind.at_end && matches!(behind.way, Way::Fenced(_) | Way::Follows);
         if behind.asked || waits || waiting > WAITING_LOW {
             return;
         }

@@ -71,10 +71,13 @@ impl Core {
                 reasons.push(reason);
             }
         });
-        let retained = (!replays.is_empty()).then(|| broker.retained.snapshot());
+        let is_shared = self.process.store.is_some() && self.process.config.pod.is_some();
+        let retained = (!replays.is_empty() && !is_shared).then(|| broker.retained.snapshot());
         drop(gate);
         let pending = PendingSubscribe { packet_id: subscribe.packet_id, reasons, replays, retained };
-        if filters.is_empty() {
+        // Among several pods the store has what is retained.
+        let asks = is_shared && !pending.replays.is_empty();
+        if filters.is_empty() && !asks {
             for (filter, _) in subscribe.filters.clone().filter(|(filter, _)| filter.starts_with("$share/")) {
                 self.join(&broker, filter);
             }
@@ -107,7 +110,15 @@ impl Core {
         let broker = homed.broker.clone();
         let shared: Vec<Box<str>> =
             filters.iter().map(|(filter, ..)| filter.clone()).filter(|f| f.starts_with("$share/")).collect();
-        let Some(kept) = &mut homed.kept else { return };
+        let Some(kept) = &mut homed.kept else {
+            let slot = homed.connection;
+            for filter in
+                homed.session.subscriptions().map(|(filter, _)| filter.into()).collect::<Vec<Box<str>>>()
+            {
+                self.join(&broker, &filter);
+            }
+            return self.answer_subscribe(slot, pending);
+        };
         let was_live = kept.is_live();
         let mut is_more = false;
         for ((filter, _, place), subscribed) in filters.into_iter().zip(subscribed) {

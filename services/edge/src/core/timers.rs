@@ -15,6 +15,8 @@ pub(crate) enum Due {
     Accept,
     /// The `$SYS` topics are to be updated.
     Sys,
+    /// Sessions look for what other pods have written.
+    LookAround,
     /// What sessions have acknowledged is to be stored.
     Checkpoints,
 }

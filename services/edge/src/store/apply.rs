@@ -10,10 +10,11 @@ use millrace_layers::qos2::{self, Direction};
 use millrace_layers::sessions::{self, Owned, SessionId};
 use millrace_layers::streams;
 use millrace_layers::subscriptions::{self, Subscribed, Subscription};
-use millrace_layers::{Error, Filter, Position, retained};
+use millrace_layers::{Bucket, Error, Filter, Position, pods, retained};
 use millrace_mqtt::{PacketId, QoS};
+use millrace_router::{TopicTree, TreeSnapshot};
 use millrace_session::{InFlight, Message};
-use millrace_storage::{Transaction, TransactionOption};
+use millrace_storage::{Read, Transaction, TransactionOption};
 
 use super::{
     Attach, Attached, Checkpoint, Detach, IdWrite, Ids, Job, Publish, Purge, SessionKey, Shared, StreamKey,
@@ -21,9 +22,15 @@ use super::{
 };
 use crate::broker::Broker;
 use crate::clock::{Clock, seconds};
+use crate::core::Replay;
 
 /// Bytes of messages that are kept whole with one session's packet ids: one transaction must hold them.
 const WHOLE_BYTES_MAX: usize = 4_000_000;
+
+/// How long another pod may take to let go of a session.
+const HAND_OVER_MS: u64 = 2_000;
+/// Retained messages that are read at a time.
+const RETAINED_PAGE: usize = 1_000;
 
 /// What a transaction did.
 #[derive(Default)]
@@ -71,8 +78,10 @@ pub(super) enum Outcome {
     /// There was no such session.
     Nothing,
     Attached(Box<Attached>),
-    /// One for each filter; `None` for one that was refused.
-    Subscribed(Vec<Option<Subscribed>>),
+    /// Another pod has the session, and was asked to let go of it.
+    Elsewhere,
+    /// One for each filter; `None` for one that was refused. And what is retained, where the store was asked.
+    Subscribed(Vec<Option<Subscribed>>, Option<Arc<TreeSnapshot<Arc<Message>>>>),
 }
 
 /// The streams of a filter have changed to these.
@@ -127,7 +136,13 @@ impl Applier<'_> {
         if publish.retains {
             // Whatever the broker has now: then the order of jobs does not matter.
             let current = broker.retained.get(message.topic());
-            self.retain(broker, message.topic(), current.as_deref()).await?;
+            let own = Some(&**message).filter(|message| !message.payload().is_empty());
+            // Among several pods the order is that of the commits (P6).
+            let kept = if self.shared.is_shared { own } else { current.as_deref() };
+            self.retain(broker, message.topic(), kept).await?;
+        }
+        if self.shared.is_shared {
+            self.look_up(broker, message.topic()).await?;
         }
         if publish.is_settled() {
             self.applied.count(broker).settled += 1;
@@ -138,6 +153,39 @@ impl Applier<'_> {
             self.append(broker, message, publish.publisher, &kept.streams)?;
         }
         Ok(Outcome::Done)
+    }
+
+    /// Brings the filters in memory that can match a topic to what the store has, and makes the transaction conflict when another pod
+    /// changes them meanwhile (P2).
+    async fn look_up(&self, broker: &Broker, topic: &str) -> Result<(), Error> {
+        let exact = index::exact(self.tx, broker.id, topic.as_bytes()).await?;
+        if !broker.streams.has_exact(topic, &exact) {
+            let subscribers = self.subscribers(broker, &exact).await?;
+            broker.streams.set(topic, &exact, &subscribers);
+        }
+        let buckets: Vec<Bucket> = Bucket::of_topic(topic.as_bytes()).collect();
+        let versions = index::validate(self.tx, broker.id, &buckets).await?;
+        for (bucket, version) in buckets.into_iter().zip(versions) {
+            if broker.streams.has_bucket(bucket, version) {
+                continue;
+            }
+            let (found, versions) = index::load(self.tx, broker.id, &[bucket]).await?;
+            let mut filters = Vec::with_capacity(found.len());
+            for wildcard in found {
+                let subscribers = self.subscribers(broker, &wildcard.streams).await?;
+                filters.push((wildcard, subscribers));
+            }
+            broker.streams.set_bucket(bucket, versions.first().copied().unwrap_or(version), &filters);
+        }
+        Ok(())
+    }
+
+    async fn subscribers(&self, broker: &Broker, streams: &[Indexed]) -> Result<Vec<u64>, Error> {
+        let mut subscribers = Vec::with_capacity(streams.len());
+        for indexed in streams {
+            subscribers.push(subscriptions::subscribers(self.tx, broker.id, indexed.stream).await?);
+        }
+        Ok(subscribers)
     }
 
     async fn retain(&self, broker: &Broker, topic: &str, message: Option<&Message>) -> Result<(), Error> {
@@ -184,6 +232,9 @@ impl Applier<'_> {
             let kept = (!will.payload().is_empty()).then_some(&*will);
             self.retain(broker, will.topic(), kept).await?;
         }
+        if self.shared.is_shared {
+            self.look_up(broker, will.topic()).await?;
+        }
         let kept = broker.streams.matches(will.topic());
         self.append(broker, &will, 0, &kept.streams)?;
         self.applied.wills.push((broker.clone(), will));
@@ -199,10 +250,7 @@ impl Applier<'_> {
         for name in filters {
             let filter = Filter::parse(name).filter;
             let streams = index::streams(self.tx, broker.id, filter).await?;
-            let mut subscribers = Vec::with_capacity(streams.len());
-            for indexed in &streams {
-                subscribers.push(subscriptions::subscribers(self.tx, broker.id, indexed.stream).await?);
-            }
+            let subscribers = self.subscribers(broker, &streams).await?;
             let filter = std::str::from_utf8(filter).map_err(|_| Error::Corrupt("filter"))?.into();
             self.applied.changes.push(Change { broker: broker.clone(), filter, streams, subscribers });
         }
@@ -212,21 +260,25 @@ impl Applier<'_> {
     async fn attach(&mut self, attach: &Attach) -> Result<Outcome, Error> {
         let Attach { broker, client, .. } = attach;
         let id = SessionId { broker: broker.id, client: client.as_bytes() };
+        if self.shared.is_shared && self.is_elsewhere(attach, id).await? {
+            return Ok(Outcome::Elsewhere);
+        }
         let before = subscriptions::list(self.tx, id).await?;
         // One that is there is gone on with, also by a client that wants it for this connection only.
         let now_ms = self.shared.clock.unix_now_ms();
         let goes_on = !attach.clean
-            && sessions::get(self.tx, id, millrace_storage::Read::Serializable)
+            && sessions::get(self.tx, id, Read::Serializable)
                 .await?
                 .is_some_and(|record| !record.is_expired(now_ms));
-        let keeps = attach.expiry_s > 0 || attach.will.is_some() || goes_on;
+        // Among several pods also one that ends with its connection has an owner (P5).
+        let keeps = attach.expiry_s > 0 || attach.will.is_some() || goes_on || self.shared.is_shared;
         let (will, attached) = if keeps {
             let will = attach.will.as_ref().map(|(will, delay_s)| sessions::Will {
                 delay_s: *delay_s,
                 body: record::encode_will(will).into(),
             });
             let request = sessions::Attach {
-                owner: super::load::OWNER.into(),
+                owner: Bytes::copy_from_slice(&self.shared.owner),
                 clean: attach.clean,
                 expiry_s: attach.expiry_s,
                 now_ms: self.shared.clock.unix_now_ms(),
@@ -261,6 +313,21 @@ impl Applier<'_> {
             self.note_changes(broker, before.iter().map(|subscription| &*subscription.filter)).await?;
         }
         Ok(Outcome::Attached(Box::new(attached)))
+    }
+
+    /// Whether another pod has the session and is to let go of it first: then what is in flight comes with it. It is not waited for
+    /// for ever; the epoch keeps it from writing after that.
+    async fn is_elsewhere(&self, attach: &Attach, id: SessionId<'_>) -> Result<bool, Error> {
+        let record = sessions::get(self.tx, id, Read::Serializable).await?;
+        let Some(record) = record.filter(|record| !record.is_detached()) else { return Ok(false) };
+        let waited_ms = self.shared.clock.now().saturating_sub(attach.asked_at);
+        if *record.owner == *self.shared.owner || attach.asked_at > 0 && waited_ms > HAND_OVER_MS {
+            return Ok(false);
+        }
+        if attach.asked_at == 0 {
+            pods::tell(self.tx, &record.owner, id, record.epoch)?;
+        }
+        Ok(true)
     }
 
     async fn purge(&mut self, purge: &Purge) -> Result<Outcome, Error> {
@@ -300,9 +367,45 @@ impl Applier<'_> {
             });
         }
         drop(owned);
+        let broker = &subscribe.session.broker;
         let filters = subscribe.filters.iter().map(|(filter, ..)| filter.as_bytes());
-        self.note_changes(&subscribe.session.broker, filters).await?;
-        Ok(Outcome::Subscribed(subscribed))
+        self.note_changes(broker, filters).await?;
+        let retained = if self.shared.is_shared {
+            self.read_retained(broker, &subscribe.pending.replays).await?
+        } else {
+            None
+        };
+        Ok(Outcome::Subscribed(subscribed, retained))
+    }
+
+    /// The retained messages of new subscriptions as of this transaction: it conflicts with those that change them (P6).
+    async fn read_retained(
+        &self,
+        broker: &Broker,
+        replays: &[Replay],
+    ) -> Result<Option<Arc<TreeSnapshot<Arc<Message>>>>, Error> {
+        if replays.is_empty() {
+            return Ok(None);
+        }
+        let tree = TopicTree::new();
+        for replay in replays.iter().filter(|replay| !replay.filter.starts_with("$SYS/")) {
+            let (filter, mut from) = (replay.filter.as_bytes(), None);
+            loop {
+                let read = Read::Serializable;
+                let page = retained::matching(self.tx, broker.id, filter, from.as_ref(), RETAINED_PAGE, read);
+                let page = page.await?;
+                for item in page.items {
+                    let topic = std::str::from_utf8(&item.topic).map_err(|_| Error::Corrupt("topic"))?;
+                    let message = record::decode(topic.into(), &item.body, &self.shared.clock);
+                    tree.insert(topic, Arc::new(message.ok_or(Error::Corrupt("message"))?));
+                }
+                from = page.next;
+                if from.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(Some(tree.snapshot()))
     }
 
     async fn unsubscribe(&mut self, unsubscribe: &Unsubscribe) -> Result<Outcome, Error> {

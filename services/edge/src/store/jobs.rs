@@ -112,6 +112,8 @@ pub(crate) struct Attach {
     /// Seconds; 0: ends with the connection.
     pub(crate) expiry_s: u32,
     pub(crate) will: Option<(Arc<Message>, u32)>,
+    /// When the pod that has the session was asked to let go of it, milliseconds of the process; 0: it was not.
+    pub(crate) asked_at: u64,
 }
 
 /// The session that a connection has got.

@@ -14,9 +14,6 @@ use crate::clock::{Clock, seconds};
 /// Rows read at a time.
 const PAGE: usize = 1000;
 
-/// The owner of sessions that have a connection: on one machine there is one process at a time.
-pub(super) const OWNER: &[u8] = b"edge";
-
 /// Reads what a broker needs. Returns how many sessions it has.
 pub(super) fn all(store: &Store, clock: &Clock, broker: &Broker) -> Result<usize, Error> {
     retained(store, clock, broker)?;

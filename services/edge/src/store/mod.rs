@@ -14,6 +14,7 @@ pub(crate) mod inflight;
 mod jobs;
 mod load;
 mod parts;
+mod pods;
 mod queue;
 mod reader;
 pub(crate) mod record;
@@ -32,6 +33,7 @@ use millrace_storage::{Stat, block_on};
 use crate::StartError;
 use crate::broker::{Broker, Brokers};
 use crate::clock::Clock;
+use crate::config::Config;
 use crate::limits::Limits;
 use crate::mailbox::Mailbox;
 pub(crate) use jobs::{
@@ -40,6 +42,9 @@ pub(crate) use jobs::{
     Write,
 };
 use queue::Queue;
+
+/// The owner of sessions that have a connection, where there is one process at a time.
+const ALONE: &str = "edge";
 
 /// The process's way to its store.
 pub(crate) struct Store {
@@ -54,6 +59,10 @@ struct Shared {
     limits: Limits,
     mailboxes: Arc<[Mailbox]>,
     brokers: Arc<Brokers>,
+    /// Other pods write to the store too.
+    is_shared: bool,
+    /// What sessions of this process are owned by.
+    owner: Box<[u8]>,
     /// Held while a broker is read, so that none is read twice.
     opening: Mutex<()>,
     writes: Queue<Job>,
@@ -69,9 +78,8 @@ impl Store {
     pub(crate) fn start(
         layers: millrace_layers::Store,
         clock: Clock,
-        limits: Limits,
         brokers: Arc<Brokers>,
-        names: &[String],
+        config: &Config,
         mailboxes: Arc<[Mailbox]>,
     ) -> Result<Self, StartError> {
         let unread = |error| StartError(format!("cannot read the store: {error}"));
@@ -79,16 +87,18 @@ impl Store {
         let shared = Arc::new(Shared {
             layers,
             clock,
-            limits,
+            limits: config.limits.clone(),
             mailboxes,
             brokers,
+            is_shared: config.pod.is_some(),
+            owner: config.pod.as_deref().unwrap_or(ALONE).as_bytes().into(),
             opening: Mutex::default(),
             writes: Queue::default(),
             reads: Queue::default(),
             through: AtomicU64::new(through),
             touched: Mutex::default(),
         });
-        for name in names {
+        for name in config.broker_names() {
             block_on(shared.layers.ensure_broker(name.as_bytes()))
                 .map_err(|error| StartError(format!("cannot start on the store: {error}")))?;
             shared.open(name).map_err(unread)?;

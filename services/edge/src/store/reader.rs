@@ -76,7 +76,12 @@ fn open(shared: &Shared, core: u16, name: Arc<str>) {
 fn answer(shared: &Shared, parts: &mut Parts, read: Read) {
     let Read { core, broker, sources, cursor, reader } = read;
     // Up to here all places are set: who reads knows what it has had live.
-    let through = Position::end_of(shared.through.load(Ordering::Acquire));
+    let through = if shared.is_shared {
+        // Nobody has anything live.
+        Position::MAX
+    } else {
+        Position::end_of(shared.through.load(Ordering::Acquire))
+    };
     let streams = Streams { shared, broker: &broker, sources: &sources };
     let page = streams.page(parts, cursor, through);
     if let Err(error) = &page {

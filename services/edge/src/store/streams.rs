@@ -3,7 +3,8 @@
 //! Only the thread that writes changes it, after each commit that changed the index, and before anybody is told of the
 //! commit. So what it has not yet was not acknowledged yet (P2).
 
-use millrace_layers::index::Indexed;
+use millrace_layers::Bucket;
+use millrace_layers::index::{Indexed, Wildcard};
 use millrace_layers::streams::{StreamId, StreamRef};
 use millrace_mqtt::QoS;
 use millrace_mqtt::topic::Filter;
@@ -23,6 +24,8 @@ pub(crate) struct Streams {
     groups: RwLock<HashMap<StreamId, Arc<KeptGroup>>>,
     /// The last of them that ended: sessions may still have messages of them.
     ended: Mutex<VecDeque<Arc<KeptGroup>>>,
+    /// Versions of the buckets of wildcard filters that are here, where other pods change them too.
+    versions: Mutex<HashMap<Bucket, u64>>,
 }
 
 /// Who subscribes to a stream, online or not.
@@ -129,6 +132,37 @@ impl Streams {
         of.get(&stream).map_or(0, |subscribers| subscribers.count.load(Ordering::Relaxed))
     }
 
+    /// Takes the wildcard filters of a bucket as they are in the store.
+    pub(super) fn set_bucket(&self, bucket: Bucket, version: u64, filters: &[(Wildcard, Vec<u64>)]) {
+        let known: Vec<Box<str>> = {
+            let of_filter = self.of_filter.lock().unwrap_or_else(PoisonError::into_inner);
+            of_filter.keys().filter(|filter| is_in(filter, bucket)).cloned().collect()
+        };
+        for filter in known {
+            if !filters.iter().any(|(new, _)| *new.filter == *filter.as_bytes()) {
+                self.set(&filter, &[], &[]);
+            }
+        }
+        for (Wildcard { filter, streams }, subscribers) in filters {
+            if let Ok(filter) = std::str::from_utf8(filter) {
+                self.set(filter, streams, subscribers);
+            }
+        }
+        self.versions.lock().unwrap_or_else(PoisonError::into_inner).insert(bucket, version);
+    }
+
+    /// Whether the wildcard filters of a bucket are those of this version.
+    pub(super) fn has_bucket(&self, bucket: Bucket, version: u64) -> bool {
+        self.versions.lock().unwrap_or_else(PoisonError::into_inner).get(&bucket) == Some(&version)
+    }
+
+    /// Whether these are the streams of a filter without wildcards.
+    pub(super) fn has_exact(&self, filter: &str, streams: &[Indexed]) -> bool {
+        let of_filter = self.of_filter.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = of_filter.get(filter).map_or(&[][..], Vec::as_slice);
+        known.len() == streams.len() && known.iter().zip(streams).all(|(known, new)| *known == new.stream)
+    }
+
     /// The group of a stream.
     pub(crate) fn group(&self, stream: StreamId) -> Option<Arc<KeptGroup>> {
         self.groups.read().unwrap_or_else(PoisonError::into_inner).get(&stream).cloned()
@@ -199,6 +233,10 @@ impl Streams {
             of_filter.insert(filter.into(), new);
         }
     }
+}
+
+fn is_in(filter: &str, bucket: Bucket) -> bool {
+    filter.contains(['+', '#']) && Bucket::of_filter(filter.as_bytes()) == bucket
 }
 
 fn subscription(stream: StreamId) -> Subscription {

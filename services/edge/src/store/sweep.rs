@@ -3,11 +3,10 @@
 
 use millrace_layers::due::{self, SHARDS};
 use millrace_layers::sessions::{self, OwnedSession, SessionId};
-use millrace_layers::{Error, subscriptions};
+use millrace_layers::{Error, pods, subscriptions};
 use millrace_storage::{TransactionOption, block_on};
 
 use super::apply::Applier;
-use super::load::OWNER;
 use super::writer::Writer;
 
 /// Sessions that one transaction ends; fewer when they are too much for it.
@@ -55,12 +54,12 @@ async fn settle(applier: &mut Applier<'_>, shard: u8, now_ms: u64, sessions: usi
     Ok(())
 }
 
-/// Ends the connections that were open when an earlier process ended: their wills fire, and their sessions wait.
-pub(super) fn abandoned(writer: &mut Writer<'_>) {
+/// Ends the connections of an owner that is gone: their wills fire, and their sessions wait.
+pub(super) fn abandoned(writer: &mut Writer<'_>, owner: &[u8]) {
     let mut last: Option<OwnedSession> = None;
     loop {
         let from = last.as_ref().map(|last| SessionId { broker: last.broker, client: &last.client });
-        let page = writer.shared.layers.run(async |tx| sessions::of_owner(&tx, OWNER, from, SESSIONS).await);
+        let page = writer.shared.layers.run(async |tx| sessions::of_owner(&tx, owner, from, SESSIONS).await);
         let mut page = match block_on(page) {
             Ok(page) => page,
             Err(error) => {
@@ -70,20 +69,25 @@ pub(super) fn abandoned(writer: &mut Writer<'_>) {
         if page.is_empty() {
             return;
         }
-        abandon(writer, &page);
+        abandon(writer, owner, &page);
         last = page.pop();
     }
 }
 
 /// Together, or by halves when that is too much.
-fn abandon(writer: &mut Writer<'_>, owned: &[OwnedSession]) {
+fn abandon(writer: &mut Writer<'_>, owner: &[u8], owned: &[OwnedSession]) {
     let swept = writer.transact(&async |applier| {
         let now_ms = applier.shared.clock.unix_now_ms();
         for OwnedSession { broker, client } in owned {
             let Some(broker) = applier.shared.open_by_id(*broker)? else { continue };
             let id = SessionId { broker: broker.id, client };
             let before = subscriptions::list(applier.tx, id).await?;
-            if let Some(will) = sessions::abandon(applier.tx, id, OWNER, now_ms).await? {
+            if owner != &*applier.shared.owner {
+                // It may be alive.
+                let record = sessions::get(applier.tx, id, millrace_storage::Read::Snapshot).await?;
+                pods::tell(applier.tx, owner, id, record.map_or(0, |record| record.epoch))?;
+            }
+            if let Some(will) = sessions::abandon(applier.tx, id, owner, now_ms).await? {
                 applier.will(&broker, &will).await?;
             }
             applier.note_changes(&broker, before.iter().map(|subscription| &*subscription.filter)).await?;
@@ -94,8 +98,8 @@ fn abandon(writer: &mut Writer<'_>, owned: &[OwnedSession]) {
         Ok((applied, stamp)) => writer.swept(applied, stamp),
         Err(_) if owned.len() > 1 => {
             let (first, second) = owned.split_at(owned.len() / 2);
-            abandon(writer, first);
-            abandon(writer, second);
+            abandon(writer, owner, first);
+            abandon(writer, owner, second);
         }
         Err(error) => {
             tracing::error!(%error, "the connection of a session of an earlier run could not be ended");

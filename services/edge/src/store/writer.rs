@@ -11,7 +11,7 @@ use super::apply::{Applied, Applier, Change, Outcome};
 use super::groups::Groups;
 use super::jobs::Reader;
 use super::queue::{Sized as _, Taken};
-use super::{Ack, Attached, IdWrite, Job, Publish, Read, Shared, ToRead, Write, sweep};
+use super::{Ack, Attached, IdWrite, Job, Publish, Read, SessionKey, Shared, ToRead, Write, pods, sweep};
 use crate::broker::{Broker, Routes};
 use crate::core::connection::ConnectionId;
 use crate::core::group_id;
@@ -23,22 +23,36 @@ use millrace_session::Message;
 const BATCH_JOBS_MAX: usize = 1000;
 /// Bytes in one transaction, counted generously below what the store allows.
 const BATCH_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// How often it asks for a session that another pod is to let go of.
+const RETRY: Duration = Duration::from_millis(10);
 /// How often it looks for what is due.
 const TICK: Duration = Duration::from_millis(500);
 
 /// Ends what an earlier process left open; to be done before clients come.
 pub(super) fn abandon(shared: &Shared) {
-    sweep::abandoned(&mut Writer::new(shared));
+    sweep::abandoned(&mut Writer::new(shared), &shared.owner);
 }
 
 /// Until the queue is closed.
 pub(super) fn run(shared: &Shared) {
     let mut writer = Writer::new(shared);
     loop {
-        match shared.writes.take(TICK) {
+        let wait = match () {
+            () if !writer.waiting.is_empty() => RETRY,
+            () if shared.is_shared => pods::TICK,
+            () => TICK,
+        };
+        match shared.writes.take(wait) {
             Taken::Work(jobs) => writer.write_all(jobs),
             Taken::Nothing => {}
-            Taken::Closed => return writer.save_groups(),
+            Taken::Closed => {
+                pods::leave(&writer);
+                return writer.save_groups();
+            }
+        }
+        if !writer.waiting.is_empty() {
+            let waiting = std::mem::take(&mut writer.waiting);
+            writer.write(waiting);
         }
         writer.sweep();
     }
@@ -54,9 +68,12 @@ pub(super) struct Writer<'s> {
     stored: Vec<Vec<Ack>>,
     /// Ends of connections that the store refused: they are tried again.
     unleft: Vec<Job>,
+    /// CONNECTs that wait for another pod to let go of their sessions.
+    waiting: Vec<Job>,
     /// The last write was refused: what is said once need not be said for each.
     refused: bool,
     swept_at: u64,
+    listened_at: u64,
 }
 
 impl<'s> Writer<'s> {
@@ -70,8 +87,10 @@ impl<'s> Writer<'s> {
             mail,
             stored,
             unleft: Vec::new(),
+            waiting: Vec::new(),
             refused: false,
             swept_at: 0,
+            listened_at: 0,
         }
     }
 
@@ -149,7 +168,7 @@ impl<'s> Writer<'s> {
         self.refused = error.is_some();
     }
 
-    /// A transaction is durable: places first, then the filter index, then all who are to be told, `through` at last.
+    /// A transaction is durable: places first, then the filter index, then who is handed something, `through`, and those who wait for it.
     fn committed(&mut self, batch: Vec<Job>, applied: Applied, stamp: Option<Versionstamp>) {
         let version =
             stamp.map_or_else(|| self.shared.through.load(Ordering::Relaxed), |stamp| stamp.version());
@@ -163,6 +182,9 @@ impl<'s> Writer<'s> {
                     self.deliver(&publish.routes, &publish.message, publish.from);
                 }
                 self.hand_on_to_groups(publish);
+                if self.shared.is_shared {
+                    self.announce(&publish.routes, &publish.message);
+                }
                 if let Some(ack) = job.ack.filter(|_| stored) {
                     acks[usize::from(ack.connection.core)].push(ack);
                 }
@@ -177,6 +199,16 @@ impl<'s> Writer<'s> {
             self.stored[core] = acks;
         }
         self.send(stamp);
+    }
+
+    /// A message is committed: sessions that follow its streams read it.
+    fn announce(&mut self, routes: &Arc<Routes>, message: &Message) {
+        let routes = self.routes.get(&routes.broker, message.topic());
+        for (core, range) in &routes.cores {
+            if routes.matched.receivers[range.clone()].iter().any(|receiver| receiver.kept > 0) {
+                self.mail[usize::from(*core)].push(Mail::Grown(routes.clone()));
+            }
+        }
     }
 
     fn hand_on_to_groups(&mut self, publish: &Publish) {
@@ -214,6 +246,9 @@ impl<'s> Writer<'s> {
             let routes = self.routes.get(&broker, will.topic());
             self.deliver(&routes, &will, None);
             self.hand_to_groups(&routes, &will);
+            if self.shared.is_shared {
+                self.announce(&routes, &will);
+            }
         }
         for (broker, counts) in applied.counts.drain(..) {
             let counters = &broker.counters[self.mail.len()];
@@ -231,6 +266,10 @@ impl<'s> Writer<'s> {
         self.send(stamp);
     }
 
+    pub(super) fn send_now(&mut self) {
+        self.send(None);
+    }
+
     fn send(&mut self, stamp: Option<Versionstamp>) {
         for (mailbox, mail) in self.shared.mailboxes.iter().zip(&mut self.mail) {
             if !mail.is_empty() {
@@ -238,14 +277,15 @@ impl<'s> Writer<'s> {
                 mailbox.deliver(mail, bytes);
             }
         }
+        // Before anybody hears that his message is stored: who acknowledges after that has it behind his cursor.
+        if let Some(stamp) = stamp {
+            self.shared.through.store(stamp.version(), Ordering::Release);
+        }
         // After what was handed on is in all mailboxes: a publisher's next message goes straight to its receivers.
         for (mailbox, acks) in self.shared.mailboxes.iter().zip(&mut self.stored) {
             if !acks.is_empty() {
                 mailbox.deliver(&mut vec![Mail::Stored { acks: std::mem::take(acks), stored: true }], 0);
             }
-        }
-        if let Some(stamp) = stamp {
-            self.shared.through.store(stamp.version(), Ordering::Release);
         }
     }
 
@@ -270,13 +310,22 @@ impl<'s> Writer<'s> {
                 attach.broker.has_sessions.fetch_or(attached.epoch != 0, Ordering::Relaxed);
                 self.attached(&attach.broker, attach.connection, attached);
             }
+            (Write::Attach(mut attach), Outcome::Elsewhere) => {
+                if attach.asked_at == 0 {
+                    attach.asked_at = self.shared.clock.now().max(1);
+                }
+                self.waiting.push(Job { write: Write::Attach(attach), ack: None });
+            }
             (Write::Attach(attach), _) => {
                 let session = (attach.broker, attach.client);
                 self.post(attach.connection.core, Mail::Attached(attach.connection, session, None));
             }
-            (Write::Subscribe(subscribe), outcome) => {
+            (Write::Subscribe(mut subscribe), outcome) => {
                 let subscribed = match outcome {
-                    Outcome::Subscribed(subscribed) => subscribed,
+                    Outcome::Subscribed(subscribed, retained) => {
+                        subscribe.pending.retained = subscribe.pending.retained.take().or(retained);
+                        subscribed
+                    }
                     _ => subscribe.filters.iter().map(|_| None).collect(),
                 };
                 self.post(subscribe.target.core, Mail::Subscribed(subscribe, subscribed));
@@ -305,6 +354,7 @@ impl<'s> Writer<'s> {
                 // Whoever asked may have stopped waiting.
                 let _ = purge.done.try_send(answer);
             }
+            (Write::Checkpoint(checkpoint), Outcome::Fenced) => self.lose(&checkpoint.session, true),
             (Write::Publish(_) | Write::Checkpoint(_) | Write::Detach(_), _) => {}
         }
     }
@@ -320,6 +370,13 @@ impl<'s> Writer<'s> {
         let reader = Reader::Connection(connection, attached);
         let read = Read { core: connection.core, broker: broker.clone(), sources, cursor, reader };
         self.shared.reads.push(&mut vec![ToRead::Page(read)]);
+    }
+
+    /// A session has another owner, or is to have one. Its core closes the connection.
+    pub(super) fn lose(&mut self, session: &SessionKey, is_lost: bool) {
+        for mail in &mut self.mail {
+            mail.push(Mail::Lost { session: session.clone(), is_lost });
+        }
     }
 
     fn post(&mut self, core: u16, mail: Mail) {
@@ -348,12 +405,19 @@ impl<'s> Writer<'s> {
 
     fn sweep(&mut self) {
         let now_ms = self.shared.clock.now();
+        if self.shared.is_shared && now_ms >= self.listened_at + pods::TICK.as_millis() as u64 {
+            self.listened_at = now_ms;
+            pods::listen(self);
+        }
         if now_ms >= self.swept_at + TICK.as_millis() as u64 {
             self.swept_at = now_ms;
             for job in std::mem::take(&mut self.unleft) {
                 self.write(vec![job]);
             }
             sweep::due(self);
+            if self.shared.is_shared {
+                pods::look(self);
+            }
             self.save_groups();
         }
     }

@@ -13,6 +13,7 @@ mod full;
 mod history;
 mod inflight;
 mod order;
+mod pods;
 mod qos2_from_publishers;
 mod qos2_to_subscribers;
 mod retained;

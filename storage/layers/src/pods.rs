@@ -1,0 +1,142 @@
+//! The pods of a region: which are alive, and what they are told of their sessions.
+//!
+//! A pod renews its lease; one that has not for too long is taken for dead, and whoever notices ends its connections. It may be alive
+//! and only late: the epochs of its sessions keep it from writing, and notices tell it which it has lost.
+
+use bytes::{Buf, Bytes};
+use millrace_storage::{RangeOptions, Read, Transaction};
+
+use crate::{
+    error::Result,
+    sessions::{OwnedSession, SessionId},
+    tags,
+    tuple::{Elements, Key},
+};
+
+/// A pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod {
+    /// Its name: the owner of its sessions.
+    pub name: Bytes,
+    /// Until then it is alive, in unix milliseconds, if it does not say more.
+    pub until_ms: u64,
+}
+
+/// A session that a pod has lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// Which.
+    pub session: OwnedSession,
+    /// The epoch under which the pod had it.
+    pub epoch: u64,
+}
+
+/// A pod is alive until then.
+///
+/// # Errors
+/// The store's.
+pub fn renew(tx: &Transaction, pod: &[u8], until_ms: u64) -> Result<()> {
+    Ok(tx.set(pods().bytes(pod), Bytes::copy_from_slice(&until_ms.to_be_bytes()))?)
+}
+
+/// All pods. A snapshot read.
+///
+/// # Errors
+/// The store's.
+pub async fn list(tx: &Transaction, limit: usize) -> Result<Vec<Pod>> {
+    let prefix = pods();
+    let page = tx.range(prefix.children(), RangeOptions::first(limit).snapshot()).await?;
+    let read = |mut row: millrace_storage::KeyValue| {
+        let name = Elements::after(&prefix, &row.key)?.bytes()?.into();
+        Ok(Pod { name, until_ms: row.value.try_get_u64()? })
+    };
+    page.items.into_iter().map(read).collect()
+}
+
+/// Forgets a pod, unless it has renewed its lease meanwhile.
+///
+/// # Errors
+/// The store's.
+pub async fn remove(tx: &Transaction, pod: &Pod) -> Result<()> {
+    let key = pods().bytes(&pod.name);
+    let value = tx.get(&key, Read::Serializable).await?;
+    if value.is_some_and(|value| *value == pod.until_ms.to_be_bytes()) {
+        tx.clear(key)?;
+    }
+    Ok(())
+}
+
+/// Tells a pod that it has lost a session.
+///
+/// # Errors
+/// The store's.
+pub fn tell(tx: &Transaction, pod: &[u8], session: SessionId<'_>, epoch: u64) -> Result<()> {
+    let key = notices(pod).uint(session.broker).bytes(session.client);
+    Ok(tx.set(key, Bytes::copy_from_slice(&epoch.to_be_bytes()))?)
+}
+
+/// What a pod was told, at most `limit`; it is not told again.
+///
+/// # Errors
+/// The store's.
+pub async fn take(tx: &Transaction, pod: &[u8], limit: usize) -> Result<Vec<Lost>> {
+    let prefix = notices(pod);
+    let page = tx.range(prefix.children(), RangeOptions::first(limit)).await?;
+    let mut lost = Vec::with_capacity(page.items.len());
+    for mut row in page.items {
+        let mut elements = Elements::after(&prefix, &row.key)?;
+        let session = OwnedSession { broker: elements.uint()?, client: elements.bytes()?.into() };
+        lost.push(Lost { session, epoch: row.value.try_get_u64()? });
+        tx.clear(row.key)?;
+    }
+    Ok(lost)
+}
+
+fn pods() -> Key {
+    Key::new(tags::REGION, tags::POD)
+}
+
+fn notices(pod: &[u8]) -> Key {
+    Key::new(tags::REGION, tags::NOTICE).bytes(pod)
+}
+
+#[cfg(test)]
+mod tests {
+    use millrace_storage::Database;
+
+    use super::*;
+    use crate::testing::run;
+
+    #[test]
+    fn a_pod_is_forgotten_unless_it_was_only_late() {
+        let database = Database::memory();
+        run(&database, async |tx| renew(tx, b"a", 5).and(renew(tx, b"b", 7)));
+        let all = || run(&database, async |tx| list(tx, 10).await);
+        let [a, b] = &all()[..] else { panic!("{:?}", all()) };
+        assert_eq!((&a.name[..], a.until_ms, b.until_ms), (&b"a"[..], 5, 7));
+        run(&database, async |tx| renew(tx, b"a", 9));
+        run(&database, async |tx| remove(tx, a).await);
+        run(&database, async |tx| remove(tx, b).await);
+        assert_eq!(all(), [Pod { name: "a".into(), until_ms: 9 }]);
+    }
+
+    #[test]
+    fn a_pod_is_told_once_what_it_lost() {
+        let database = Database::memory();
+        let id = |client: &'static str| SessionId { broker: 3, client: client.as_bytes() };
+        run(&database, async |tx| {
+            tell(tx, b"a", id("x"), 5)?;
+            tell(tx, b"a", id("x"), 6)?;
+            tell(tx, b"a", id("y"), 7)?;
+            tell(tx, b"ab", id("z"), 8)
+        });
+        let take = |pod: &'static [u8], limit| run(&database, async |tx| take(tx, pod, limit).await);
+        let lost = |client: &'static str, epoch| Lost {
+            session: OwnedSession { broker: 3, client: client.into() },
+            epoch,
+        };
+        assert_eq!(take(b"a", 1), [lost("x", 6)]);
+        assert_eq!(take(b"a", 10), [lost("y", 7)]);
+        assert_eq!((take(b"a", 10), take(b"ab", 10)), (vec![], vec![lost("z", 8)]));
+    }
+}
