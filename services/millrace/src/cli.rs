@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::args::ServeArgs;
-use crate::{inspect, passwd, serve, settings};
+use crate::{dev_certs, inspect, passwd, serve, settings};
 
 /// Millrace, an MQTT broker for MQTT 3.1, 3.1.1 and 5.0 over TCP and WebSocket.
 #[derive(Debug, Parser)]
@@ -24,6 +24,8 @@ enum Command {
     Serve(Box<ServeArgs>),
     /// Add, change or delete a user of a password file.
     Passwd(passwd::PasswdArgs),
+    /// Make certificates for a gateway on this machine.
+    DevCerts(dev_certs::DevCertsArgs),
     /// Look into sessions, or end them.
     Sessions(inspect::SessionsArgs),
     /// Look into streams: what is kept for the sessions of a filter.
@@ -85,6 +87,7 @@ pub(crate) fn run(args: Vec<OsString>) -> Result<(), Failure> {
     let matches = Cli::command().try_get_matches_from(&args)?;
     match Cli::from_arg_matches(&matches)?.command {
         Command::Passwd(args) => passwd::run(&args),
+        Command::DevCerts(args) => dev_certs::run(&args),
         Command::Sessions(args) => inspect::sessions(args),
         Command::Streams(args) => inspect::streams(args),
         Command::Retained(args) => inspect::retained(args),
