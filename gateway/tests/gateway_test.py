@@ -111,6 +111,33 @@ def no_server_name(stage):
     client.close()
 
 
+def own_broker_only(stage):
+    """The same client id and topic in three brokers, on one pod or several: nobody meets anybody else."""
+    context = stage.context()
+    names = ["acme.local.test", "other.local.test", "large.local.test"]
+    clients = [Client(stage, name, "same", context=context) for name in names]
+    for client in clients:
+        client.tls.sendall(b"\x82\6\0\1\0\1#\0")
+        equal(client.read(5), b"\x90\3\0\1\0", "SUBACK")
+    for name, client in zip(names, clients):
+        payload = name.encode()
+        client.tls.sendall(bytes([0x30, 3 + len(payload)]) + b"\0\1t" + payload)
+    for name, client in zip(names, clients):
+        packet = bytes([0x30, 3 + len(name)]) + b"\0\1t" + name.encode()
+        equal(client.read(len(packet)), packet, "message")
+        equal(client.ping(), True, "nothing else")
+        client.close()
+
+
+def unknown_broker(stage):
+    try:
+        Client(stage, "nobody.local.test", "stranger")
+    except AssertionError as refused:
+        equal(str(refused), f"CONNACK: {bytes([0x20, 2, 0, 5])!r}", "answer")
+    else:
+        equal("let in", "refused", "a client of no broker")
+
+
 def certificate(stage, port=None, **tls):
     client = Client(stage, "acme.local.test", port=port, certificate=True, **tls)
     _, known = stage.home(client.id)
@@ -427,6 +454,8 @@ with Stage() as stage:
         [
             ("a client is known by server name and address", lambda: name_and_address(stage)),
             ("a client without a server name has none", lambda: no_server_name(stage)),
+            ("a server name reaches its broker, and only that", lambda: own_broker_only(stage)),
+            ("a server name without a broker is refused", lambda: unknown_broker(stage)),
             ("a client certificate arrives, whole (TLS 1.3)", lambda: certificate(stage)),
             ("a client certificate arrives, whole (TLS 1.2)", lambda: certificate(stage, version=ssl.TLSVersion.TLSv1_2)),
             ("a session is resumed with its certificate (TLS 1.3)", lambda: resumed(stage, ssl.TLSVersion.TLSv1_3)),

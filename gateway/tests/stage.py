@@ -78,6 +78,14 @@ class Process:
         self.process.wait()
 
 
+def brokers():
+    """The brokers that clients of these tests mean, by the first part of their server names."""
+    yield from ["acme", "other", "large", "victim", "logged"]
+    for name, count in [("broker", 100), ("moving", 40), ("both", 8)]:
+        yield from (f"{name}-{number}" for number in range(count))
+    yield from (f"b{number}" for number in range(50))
+
+
 class Pod(Process):
     """An edge that listens for the gateway, with and without ports given; its log tells of each client."""
 
@@ -86,7 +94,7 @@ class Pod(Process):
             folder / f"pod-{number}.log",
             [MILLRACE, "serve", "--data-dir=off", "--allow-anonymous", "--threads=2", "--shutdown-grace-s=0"]
             + [f"--gateway-listen={HOST}:{at}", f"--gateway-from={HOST}", f"--http-listen={HOST}:{health}"]
-            + [f"--mqtt-listen={HOST}:0", f"--ws-listen={HOST}:0"]
+            + [f"--mqtt-listen={HOST}:0", f"--ws-listen={HOST}:0", f"--brokers={','.join(brokers())}"]
             + ["--log-format=json", "--log-level=info,millrace_edge=debug"],
         )
         self.folder, self.number = folder, number
