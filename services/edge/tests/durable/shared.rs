@@ -283,7 +283,7 @@ fn members_that_come_and_go_lose_nothing_and_repeat_nothing_that_was_acknowledge
                     while !done.load(Ordering::SeqCst) {
                         let member = come_back(server, V5, id);
                         {
-                            member.stream().set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+                            member.stream().set_read_timeout(Some(Duration::from_millis(300))).unwrap();
                             let mut packets = Packets::of(&member);
                             for _ in 0..30 {
                                 let Some(number) = packets.next_number() else { break };
