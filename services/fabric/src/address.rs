@@ -1,0 +1,167 @@
+//! Who a message is for, and the NATS subjects that stand for it.
+
+use std::fmt;
+
+/// One incarnation of a pod: a process that starts again is another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PodId(pub u64);
+
+impl PodId {
+    /// One that no other pod has.
+    #[must_use]
+    pub fn random() -> Self {
+        Self(fastrand::u64(1..))
+    }
+}
+
+impl fmt::Display for PodId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// Who a message is for. A pod never gets its own messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum To {
+    /// All pods that joined this broker.
+    Broker(u64),
+    /// One of the pods that joined this group of a broker. A batch goes to one of them as a whole; nothing is numbered, so
+    /// no gap is noticed.
+    Group {
+        /// The broker.
+        broker: u64,
+        /// The group, unique within the broker.
+        group: u64,
+    },
+    /// One pod.
+    Pod(PodId),
+    /// All pods.
+    Pods,
+}
+
+impl To {
+    /// Whether gaps are noticed.
+    pub(crate) fn is_numbered(self) -> bool {
+        !matches!(self, Self::Group { .. })
+    }
+
+    /// The end of its subject.
+    fn tail(self) -> String {
+        match self {
+            Self::Broker(broker) => format!("b.{broker}"),
+            Self::Group { broker, group } => format!("g.{broker}.{group}"),
+            Self::Pod(pod) => format!("p.{pod}"),
+            Self::Pods => "a".into(),
+        }
+    }
+}
+
+/// What the server answers to a message that nobody listens to, by the subject of the answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Echo {
+    /// A batch.
+    Probe(To, u64),
+    /// A message that was meant for nobody.
+    Nobody(u64),
+}
+
+/// The subjects of a region: `mr.<region>.` and
+/// `b.<broker>`, `g.<broker>.<group>`, `p.<pod>`, `a` (all pods), `c` (pods among themselves, all), `c.<pod>.a` (one),
+/// `c.<pod>.e.…` (answers of the server), `n` (nobody).
+#[derive(Debug)]
+pub(crate) struct Subjects {
+    prefix: String,
+    own: PodId,
+}
+
+impl Subjects {
+    pub(crate) fn new(region: &str, own: PodId) -> Self {
+        Self { prefix: format!("mr.{region}."), own }
+    }
+
+    pub(crate) fn own(&self) -> PodId {
+        self.own
+    }
+
+    pub(crate) fn of(&self, to: To) -> String {
+        format!("{}{}", self.prefix, to.tail())
+    }
+
+    /// What all pods tell each other.
+    pub(crate) fn control(&self) -> String {
+        format!("{}c", self.prefix)
+    }
+
+    /// What one pod is told.
+    pub(crate) fn control_of(&self, pod: PodId) -> String {
+        format!("{}c.{pod}.a", self.prefix)
+    }
+
+    /// All that this pod is told, and the echoes.
+    pub(crate) fn own_control(&self) -> String {
+        format!("{}c.{}.>", self.prefix, self.own)
+    }
+
+    /// Nobody listens to it.
+    pub(crate) fn nobody(&self) -> String {
+        format!("{}n", self.prefix)
+    }
+
+    /// Everything, for the permissions of a user.
+    pub(crate) fn all(&self) -> String {
+        format!("{}>", self.prefix)
+    }
+
+    /// Where the server answers when nobody listens.
+    pub(crate) fn echo(&self, echo: &Echo) -> String {
+        match echo {
+            Echo::Probe(to, probe) => format!("{}c.{}.e.{probe}.{}", self.prefix, self.own, to.tail()),
+            Echo::Nobody(number) => format!("{}c.{}.e.{number}", self.prefix, self.own),
+        }
+    }
+
+    pub(crate) fn parse_echo(&self, subject: &str) -> Option<Echo> {
+        let rest = subject.strip_prefix(&self.prefix)?.strip_prefix("c.")?;
+        let (_, rest) = rest.split_once(".e.")?;
+        let mut parts = rest.split('.');
+        let number = parts.next()?.parse().ok()?;
+        let to = match (parts.next(), parts.next(), parts.next()) {
+            (None, ..) => return Some(Echo::Nobody(number)),
+            (Some("b"), Some(broker), None) => To::Broker(broker.parse().ok()?),
+            (Some("g"), Some(broker), Some(group)) => {
+                To::Group { broker: broker.parse().ok()?, group: group.parse().ok()? }
+            }
+            (Some("p"), Some(pod), None) => To::Pod(PodId(u64::from_str_radix(pod, 16).ok()?)),
+            (Some("a"), None, _) => To::Pods,
+            _ => return None,
+        };
+        Some(Echo::Probe(to, number))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subjects_are_short_and_readable() {
+        let subjects = Subjects::new("eu-1", PodId(0xab));
+        let of = |to| subjects.of(to);
+        assert_eq!(of(To::Broker(42)), "mr.eu-1.b.42");
+        assert_eq!(of(To::Group { broker: 42, group: 7 }), "mr.eu-1.g.42.7");
+        assert_eq!(of(To::Pod(PodId(0xcd))), "mr.eu-1.p.00000000000000cd");
+        assert_eq!(of(To::Pods), "mr.eu-1.a");
+    }
+
+    #[test]
+    fn an_echo_says_what_nobody_listens_to() {
+        let subjects = Subjects::new("eu", PodId(1));
+        for to in [To::Broker(42), To::Group { broker: 1, group: 2 }, To::Pod(PodId(u64::MAX)), To::Pods] {
+            let echo = Echo::Probe(to, 9);
+            assert_eq!(subjects.parse_echo(&subjects.echo(&echo)), Some(echo));
+        }
+        assert_eq!(subjects.parse_echo(&subjects.echo(&Echo::Nobody(3))), Some(Echo::Nobody(3)));
+        assert_eq!(subjects.parse_echo("mr.eu.c.0000000000000001.e.x"), None);
+        assert_eq!(subjects.parse_echo("mr.eu.b.1"), None);
+    }
+}

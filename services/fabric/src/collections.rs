@@ -1,0 +1,9 @@
+//! Maps that are quick, and the same in each run of a test.
+
+#[cfg(test)]
+type Hasher = foldhash::fast::FixedState;
+#[cfg(not(test))]
+type Hasher = foldhash::fast::RandomState;
+
+pub(crate) type HashMap<K, V> = std::collections::HashMap<K, V, Hasher>;
+pub(crate) type HashSet<K> = std::collections::HashSet<K, Hasher>;

@@ -1,0 +1,348 @@
+//! What a fabric does, without NATS, threads or clocks: what happens goes in, frames to send go to the outbox, the rest to the
+//! sink.
+//!
+//! A pod that joins tells all others (`Joined`). Each of them sends to it from then on, says where it is (`Answer`) and sends a
+//! heartbeat to what was joined, in its order among the messages. So when all have answered, the pod knows for every sender
+//! which number comes next, and every loss after that shows. The same is done after each reconnect.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::address::{PodId, To};
+use crate::clock::Millis;
+use crate::collections::HashMap;
+use crate::counters::Counts;
+use crate::frame::{self, ANNOUNCED_MAX, Bad, Content, Frame};
+use crate::inbox::Inbox;
+use crate::joins::Joins;
+use crate::limits::Limits;
+use crate::outbox::{Destination, Outbox};
+use crate::sink::Sink;
+
+/// Time between two sweeps of what was received, milliseconds.
+const SWEEP_MS: u64 = 8_000;
+
+/// Another pod.
+struct Pod {
+    name: String,
+    heard_at: Millis,
+    /// How often it has started anew.
+    epoch: u32,
+    /// It was heard lately.
+    is_alive: bool,
+    /// It has said where it is with everything that is joined, or was heard when it began.
+    is_known: bool,
+}
+
+pub(crate) struct Core {
+    own: PodId,
+    name: String,
+    limits: Limits,
+    counts: Arc<Counts>,
+    outbox: Arc<Outbox>,
+    sink: Arc<dyn Sink>,
+    inbox: Inbox,
+    joins: Joins,
+    /// Other pods.
+    pods: HashMap<PodId, Pod>,
+    is_connected: bool,
+    was_connected: bool,
+    /// How often this pod has started anew.
+    epoch: u32,
+    disconnected_at: Option<Millis>,
+    /// By then the pods that were there before have made themselves known.
+    settled_at: Millis,
+    hello_at: Millis,
+    sweep_at: Millis,
+}
+
+impl Core {
+    pub(crate) fn new(
+        own: PodId,
+        name: String,
+        limits: Limits,
+        counts: Arc<Counts>,
+        outbox: Arc<Outbox>,
+        sink: Arc<dyn Sink>,
+    ) -> Self {
+        let inbox = Inbox::new(limits.clone(), counts.clone(), sink.clone());
+        Self {
+            own,
+            name,
+            limits,
+            counts,
+            outbox,
+            sink,
+            inbox,
+            joins: Joins::default(),
+            pods: HashMap::default(),
+            is_connected: false,
+            was_connected: false,
+            epoch: 0,
+            disconnected_at: None,
+            settled_at: 0,
+            hello_at: 0,
+            sweep_at: SWEEP_MS,
+        }
+    }
+
+    /// NATS is there, and takes messages of this size.
+    pub(crate) fn connected(&mut self, now: Millis, payload_max: usize) {
+        let outage = self.disconnected_at.take().map(|at| now - at);
+        let is_first = !std::mem::replace(&mut self.was_connected, true);
+        let starts_anew = outage.is_some_and(|outage| outage > u64::from(self.limits.outage_ms_max));
+        self.is_connected = true;
+        self.outbox.connected(now, starts_anew, payload_max);
+        self.pods.values_mut().for_each(|pod| pod.heard_at = now);
+        self.settled_at = now + u64::from(self.limits.settle_ms);
+        if starts_anew {
+            // The others may not have missed this pod: its numbers from before are no longer true.
+            self.epoch += 1;
+            self.bye();
+            self.inbox.doubt_all();
+        }
+        self.hello_at = now + u64::from(self.limits.hello_ms);
+        self.hello(Destination::Control, true, is_first || starts_anew);
+        self.joins.clear();
+        let list = self.inbox.all_subscribed();
+        self.announce(&list, 0, now);
+    }
+
+    pub(crate) fn disconnected(&mut self, now: Millis) {
+        self.is_connected = false;
+        self.disconnected_at.get_or_insert(now);
+        self.outbox.disconnected();
+    }
+
+    /// The user has joined. True when NATS is to be asked for it.
+    pub(crate) fn join(&mut self, to: To, now: Millis) -> bool {
+        let is_new = self.inbox.join(to);
+        if is_new {
+            self.joins.asked(to, now + u64::from(self.limits.join_wait_ms));
+        }
+        is_new
+    }
+
+    /// NATS was asked for these.
+    pub(crate) fn subscribed(&mut self, mut list: Vec<To>, now: Millis) {
+        self.inbox.subscribed(&mut list);
+        if self.is_connected {
+            self.announce(&list, 0, now);
+        }
+    }
+
+    pub(crate) fn leave(&mut self, to: To) {
+        self.inbox.leave(to);
+    }
+
+    /// Nobody listened to what was sent with this probe.
+    pub(crate) fn no_responders(&self, to: To, probe: u64) {
+        self.outbox.no_responders(to, probe);
+    }
+
+    /// A message to what was joined.
+    pub(crate) fn received(&mut self, to: To, payload: Bytes, now: Millis) {
+        if let Some(frame) = self.decode(payload) {
+            let is_known = self.is_known(frame.from);
+            self.inbox.receive(to, frame, is_known, now);
+        }
+    }
+
+    /// A message from fabric to fabric.
+    pub(crate) fn told(&mut self, payload: Bytes, now: Millis) {
+        let Some(Frame { from, content }) = self.decode(payload) else { return };
+        match content {
+            Content::Hello { asks, is_fresh, epoch, name } => {
+                self.heard(from, &name, (is_fresh, epoch), now);
+                if asks {
+                    // It was away, and may have missed something.
+                    self.hello(Destination::ControlOf(from), false, false);
+                    self.remind(from);
+                }
+            }
+            Content::Bye => self.leaves(from, now),
+            Content::Joined { announcement, list } => {
+                let positions = self.outbox.wanted(&list);
+                let frame = frame::answer(self.own, announcement, &positions);
+                self.outbox.control(Destination::ControlOf(from), frame);
+            }
+            Content::Answer { announcement, positions } => {
+                let from = (from, self.is_known(from));
+                if let Some(list) = self.joins.answered(announcement, from.0) {
+                    self.inbox.answered(from, (announcement, list), &positions, now);
+                    self.finish(now);
+                }
+            }
+            Content::Batch { .. } | Content::Part { .. } => self.counts.malformed.add(1),
+        }
+    }
+
+    pub(crate) fn tick(&mut self, now: Millis) {
+        self.outbox.tick(now);
+        if self.is_connected {
+            if now >= self.hello_at {
+                self.hello_at = now + u64::from(self.limits.hello_ms);
+                self.hello(Destination::Control, false, false);
+            }
+            self.miss(now);
+            self.finish(now);
+        }
+        while let Some(to) = self.joins.overdue(now) {
+            self.inbox.report(to);
+        }
+        if now >= self.sweep_at {
+            self.sweep_at = now + SWEEP_MS;
+            self.inbox.sweep(now);
+        }
+    }
+
+    /// The last word to the others.
+    pub(crate) fn bye(&self) {
+        self.outbox.control(Destination::Control, frame::bye(self.own));
+    }
+
+    fn decode(&self, payload: Bytes) -> Option<Frame> {
+        self.counts.bytes_received.add(payload.len());
+        match frame::decode(payload) {
+            Ok(frame) => (frame.from != self.own).then_some(frame),
+            Err(Bad::Version) => {
+                self.counts.version.add(1);
+                None
+            }
+            Err(Bad::Malformed) => {
+                self.counts.malformed.add(1);
+                None
+            }
+        }
+    }
+
+    fn hello(&self, destination: Destination, asks: bool, is_fresh: bool) {
+        self.outbox.control(destination, frame::hello(self.own, asks, is_fresh, self.epoch, &self.name));
+    }
+
+    fn is_known(&self, pod: PodId) -> bool {
+        self.pods.get(&pod).is_some_and(|pod| pod.is_known)
+    }
+
+    fn heard(&mut self, pod: PodId, name: &str, (is_fresh, epoch): (bool, u32), now: Millis) {
+        if self.pods.get(&pod).is_some_and(|known| known.epoch != epoch) {
+            self.leaves(pod, now);
+        }
+        if let Some(known) = self.pods.get_mut(&pod) {
+            known.heard_at = now;
+            if !std::mem::replace(&mut known.is_alive, true) {
+                self.sink.pod_came(pod, name, false);
+                self.count_pods();
+            }
+            return;
+        }
+        if self.pods.len() >= self.limits.pods_max as usize {
+            self.counts.pods_limit.add(1);
+            return;
+        }
+        self.pods
+            .insert(pod, Pod { name: name.into(), heard_at: now, epoch, is_alive: true, is_known: is_fresh });
+        self.count_pods();
+        if is_fresh {
+            self.sink.pod_came(pod, name, epoch == 0);
+            self.inbox.began(pod, epoch == 0);
+        } else if now >= self.settled_at {
+            // It was there before, and is heard only now.
+            self.joins.clear();
+            self.announce(&self.inbox.all_subscribed(), 0, now);
+            return;
+        }
+        self.joins.pod_found(pod);
+        self.remind(pod);
+    }
+
+    /// Tells a pod again what it has not answered.
+    fn remind(&self, pod: PodId) {
+        for (number, list) in self.joins.unanswered(pod) {
+            self.outbox.control(Destination::ControlOf(pod), frame::joined(self.own, number, list));
+        }
+    }
+
+    /// Looks for pods that are silent.
+    fn miss(&mut self, now: Millis) {
+        let gone_ms = u64::from(self.limits.pod_gone_ms);
+        let forgotten_ms = gone_ms + 2 * u64::from(self.limits.outage_ms_max);
+        let mut gone = Vec::new();
+        self.pods.retain(|id, pod| {
+            let silent_ms = now - pod.heard_at;
+            if silent_ms >= gone_ms && std::mem::take(&mut pod.is_alive) {
+                gone.push((*id, pod.is_known));
+            }
+            // After the longer time it has started anew.
+            silent_ms < if pod.is_known { forgotten_ms } else { gone_ms }
+        });
+        gone.into_iter().for_each(|(pod, is_known)| self.gone(pod, is_known, now));
+    }
+
+    /// A pod has ended, or started anew.
+    fn leaves(&mut self, pod: PodId, now: Millis) {
+        if let Some(Pod { is_alive: true, is_known, .. }) = self.pods.remove(&pod) {
+            self.gone(pod, is_known, now);
+        }
+    }
+
+    fn gone(&mut self, pod: PodId, is_known: bool, now: Millis) {
+        self.count_pods();
+        self.joins.pod_gone(pod);
+        if is_known {
+            self.sink.pod_gone(pod);
+        }
+        self.finish(now);
+    }
+
+    fn count_pods(&self) {
+        self.counts.pods.set(self.alive().count());
+    }
+
+    fn alive(&self) -> impl Iterator<Item = PodId> {
+        self.pods.iter().filter(|(_, pod)| pod.is_alive).map(|(id, _)| *id)
+    }
+
+    /// Tells the others what is joined.
+    fn announce(&mut self, list: &[To], tries: u32, now: Millis) {
+        for list in list.chunks(ANNOUNCED_MAX) {
+            let pods = self.alive().collect();
+            let number = self.joins.announce(list.to_vec(), pods, tries, now);
+            self.inbox.announced(number, list);
+            self.outbox.control(Destination::Control, frame::joined(self.own, number, list));
+        }
+    }
+
+    /// Deals with announcements that are over.
+    fn finish(&mut self, now: Millis) {
+        if now < self.settled_at {
+            return;
+        }
+        let outcome = self.joins.outcome(now);
+        if !outcome.complete.is_empty() {
+            // They do not know of it. Should they come back, they are asked.
+            self.pods.retain(|_, pod| pod.is_alive);
+        }
+        for announcement in outcome.complete {
+            self.inbox.complete(announcement.number, &announcement.list);
+        }
+        for (mut list, tries) in outcome.again {
+            self.inbox.subscribed(&mut list);
+            self.announce(&list, tries, now);
+        }
+        for announcement in outcome.failed {
+            for pod in announcement.waits_for {
+                self.inbox.unanswered(pod, announcement.number, &announcement.list);
+            }
+            self.inbox.complete(announcement.number, &announcement.list);
+        }
+        for (id, pod) in &mut self.pods {
+            if !pod.is_known && !self.joins.waits_for(*id) {
+                pod.is_known = true;
+                // Until now a loss could pass unnoticed.
+                self.sink.pod_came(*id, &pod.name, false);
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The fabric as its users see it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use crate::address::{PodId, Subjects, To};
+use crate::clock::Clock;
+use crate::core::Core;
+use crate::counters::{Counters, Counts};
+use crate::health::Health;
+use crate::link::options;
+use crate::link::state::Link;
+use crate::outbox::{Outbox, Sent};
+use crate::settings::{Settings, SettingsError};
+use crate::shared::{Shared, Wishes};
+use crate::sink::Sink;
+use crate::tasks;
+
+/// The network between pods. All methods may be called from any thread and wait for nothing. Dropping it sends what waits, for
+/// a second at most, and says goodbye.
+pub struct Fabric {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Fabric {
+    /// Starts the fabric's thread. NATS need not be there: [`Fabric::health`] says how it is.
+    ///
+    /// # Errors
+    /// When the settings cannot work, whatever NATS says to them.
+    pub fn start(settings: Settings, sink: Arc<dyn Sink>) -> Result<Self, SettingsError> {
+        let (servers, client_options) = options::check(&settings)?;
+        let Settings { pod, region, pod_name, limits, .. } = settings;
+        let counts = Arc::new(Counts::default());
+        let outbox = Arc::new(Outbox::new(pod, limits.clone(), counts.clone()));
+        let subjects = Subjects::new(&region, pod);
+        let link = Link::new(servers.len(), limits.reconnect_ms_max, subjects.all(), counts.clone());
+        let core = Core::new(pod, pod_name, limits.clone(), counts.clone(), outbox.clone(), sink.clone());
+        let shared = Arc::new(Shared {
+            limits,
+            subjects,
+            counts,
+            outbox,
+            link: Arc::new(link),
+            sink,
+            clock: Clock::start(),
+            core: Mutex::new(core),
+            wishes: Mutex::new(Wishes::default()),
+            wished: tokio::sync::Notify::new(),
+            stop: tokio::sync::Notify::new(),
+            moves: tokio::sync::Notify::new(),
+            failed: tokio::sync::Notify::new(),
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            // For names and files, while connecting.
+            .max_blocking_threads(2)
+            .build()
+            .map_err(SettingsError::Thread)?;
+        let on_thread = shared.clone();
+        let thread = std::thread::Builder::new()
+            .name("fabric".into())
+            .spawn(move || {
+                let run = || runtime.block_on(tasks::run(&on_thread, servers, client_options));
+                let ended = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Err("it panicked".into()));
+                on_thread.outbox.stop();
+                let reason = match ended {
+                    Ok(()) => "the fabric was stopped".into(),
+                    Err(reason) => format!("the fabric has ended, this process must be restarted: {reason}"),
+                };
+                on_thread.link.fail(&reason);
+                let tell = || on_thread.sink.health_changed(&on_thread.link.health());
+                // The sink may be what panicked.
+                let _ = catch_unwind(AssertUnwindSafe(tell));
+            })
+            .map_err(SettingsError::Thread)?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// This process.
+    #[must_use]
+    pub fn pod(&self) -> PodId {
+        self.shared.subjects.own()
+    }
+
+    /// Receives what others send to a broker or group; [`Sink::joined`] says when. False at the limit of joins. What is sent to
+    /// this pod and to all pods is received always.
+    #[must_use]
+    pub fn join(&self, to: To) -> bool {
+        matches!(to, To::Pod(_) | To::Pods) || self.shared.wish(to, true)
+    }
+
+    /// Receives it no longer, but for what is on its way to the sink.
+    pub fn leave(&self, to: To) {
+        if !matches!(to, To::Pod(_) | To::Pods) {
+            self.shared.wish(to, false);
+        }
+    }
+
+    /// Sends a message that is made of `pieces`, in order with all that the same thread has sent to the same receiver.
+    pub fn send(&self, to: To, pieces: &[&[u8]]) -> Sent {
+        self.shared.outbox.send(to, pieces)
+    }
+
+    /// Whether no other pod listens, so that `messages` need not be made and sent. Ask just before, and do not send them then:
+    /// they are counted, so that a pod which listened but was away learns that it missed them.
+    #[must_use]
+    pub fn unwanted(&self, to: To, messages: u32) -> bool {
+        self.shared.outbox.unwanted(to, messages)
+    }
+
+    /// How the connection to NATS is.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.shared.link.health()
+    }
+
+    /// What was counted since the start.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.shared.counts.read()
+    }
+}
+
+impl Drop for Fabric {
+    fn drop(&mut self) {
+        self.shared.outbox.stop();
+        self.shared.stop.notify_one();
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != std::thread::current().id()
+        {
+            // It has caught its panics.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! What one NATS message carries. All numbers are big-endian.
+//!
+//! | kind | after version (1 byte), kind (1) and sender (8) |
+//! |---|---|
+//! | 1 batch | numbers (20), then each message with its length (4) |
+//! | 2 part | numbers (20), index (2), parts (2), a piece of what a batch has after its numbers |
+//! | 3 hello | 1 for "say hello too" + 2 for "nothing before this counts"; how often it was so (4); name |
+//! | 4 bye | |
+//! | 5 joined | announcement (8), receivers |
+//! | 6 answer | announcement (8), positions: receiver, generation (8), number (8) |
+//!
+//! Numbers are a generation (8), the number of the first message (8) and how many there are (4). A batch of none says which
+//! number comes next.
+
+use bytes::{Buf, BufMut, Bytes, TryGetError};
+
+use crate::address::{PodId, To};
+
+const VERSION: u8 = 1;
+/// Bytes before the messages of a batch.
+pub(crate) const HEAD: usize = 30;
+/// Bytes before the piece in a part.
+const PART_HEAD: usize = HEAD + 4;
+/// Bytes before each message.
+pub(crate) const LENGTH: usize = 4;
+/// Receivers in one announcement: its answer fits into any NATS message.
+pub(crate) const ANNOUNCED_MAX: usize = 1000;
+
+const BATCH: u8 = 1;
+const PART: u8 = 2;
+const HELLO: u8 = 3;
+const BYE: u8 = 4;
+const JOINED: u8 = 5;
+const ANSWER: u8 = 6;
+
+/// Which messages of a sender to a receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Numbers {
+    /// Numbers start at 0 in each; a later one is greater. 0: not numbered.
+    pub(crate) generation: u64,
+    pub(crate) first: u64,
+    pub(crate) count: u32,
+}
+
+impl Numbers {
+    /// The number after the last one.
+    pub(crate) fn next(&self) -> u64 {
+        self.first.saturating_add(u64::from(self.count))
+    }
+}
+
+/// Where a sender is with a receiver: every message from now on has this number or a greater one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Position {
+    pub(crate) to: To,
+    pub(crate) generation: u64,
+    pub(crate) next: u64,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) from: PodId,
+    pub(crate) content: Content,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    Batch { numbers: Numbers, body: Bytes },
+    Part { numbers: Numbers, index: u16, parts: u16, piece: Bytes },
+    Hello { asks: bool, is_fresh: bool, epoch: u32, name: String },
+    Bye,
+    Joined { announcement: u64, list: Vec<To> },
+    Answer { announcement: u64, positions: Vec<Position> },
+}
+
+/// Why a frame was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bad {
+    /// A pod of another version speaks so.
+    Version,
+    Malformed,
+}
+
+impl From<TryGetError> for Bad {
+    fn from(_: TryGetError) -> Self {
+        Self::Malformed
+    }
+}
+
+/// An empty batch to add messages to.
+pub(crate) fn open() -> Vec<u8> {
+    let mut batch = Vec::with_capacity(512);
+    batch.resize(HEAD, 0);
+    batch
+}
+
+/// Adds a message that is made of `pieces`, `length` bytes in all.
+pub(crate) fn add(batch: &mut Vec<u8>, pieces: &[&[u8]], length: usize) {
+    batch.reserve(LENGTH + length);
+    batch.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+    for piece in pieces {
+        batch.extend_from_slice(piece);
+    }
+}
+
+/// Fills in what was not known when the batch was opened.
+pub(crate) fn close(mut batch: Vec<u8>, from: PodId, numbers: Numbers) -> Bytes {
+    head(&mut &mut batch[..HEAD], BATCH, from, numbers);
+    batch.into()
+}
+
+/// Tells which number comes next.
+pub(crate) fn heartbeat(from: PodId, generation: u64, next: u64) -> Bytes {
+    let mut frame = Vec::with_capacity(HEAD);
+    head(&mut frame, BATCH, from, Numbers { generation, first: next, count: 0 });
+    frame.into()
+}
+
+/// A batch as parts of `bytes_max` bytes at most.
+pub(crate) fn cut(
+    batch: &Bytes,
+    from: PodId,
+    numbers: Numbers,
+    bytes_max: usize,
+) -> impl Iterator<Item = Bytes> {
+    let body = &batch[HEAD..];
+    let room = bytes_max.saturating_sub(PART_HEAD).max(body.len() / usize::from(u16::MAX) + 1);
+    let parts = u16::try_from(body.len().div_ceil(room)).unwrap_or(u16::MAX);
+    (0..parts).zip(body.chunks(room)).map(move |(index, piece)| {
+        let mut frame = Vec::with_capacity(PART_HEAD + piece.len());
+        head(&mut frame, PART, from, numbers);
+        frame.put_u16(index);
+        frame.put_u16(parts);
+        frame.extend_from_slice(piece);
+        frame.into()
+    })
+}
+
+/// `asks`: the others are to say hello too. `is_fresh`: the sender has sent nothing yet, or nothing that still counts; in each
+/// `epoch` it starts so.
+pub(crate) fn hello(from: PodId, asks: bool, is_fresh: bool, epoch: u32, name: &str) -> Bytes {
+    let mut frame = start(HELLO, from, 5 + name.len());
+    frame.put_u8(u8::from(asks) | u8::from(is_fresh) << 1);
+    frame.put_u32(epoch);
+    frame.extend_from_slice(name.as_bytes());
+    frame.into()
+}
+
+pub(crate) fn bye(from: PodId) -> Bytes {
+    start(BYE, from, 0).into()
+}
+
+pub(crate) fn joined(from: PodId, announcement: u64, list: &[To]) -> Bytes {
+    let mut frame = start(JOINED, from, 8 + 9 * list.len());
+    frame.put_u64(announcement);
+    list.iter().for_each(|to| put_to(&mut frame, *to));
+    frame.into()
+}
+
+pub(crate) fn answer(from: PodId, announcement: u64, positions: &[Position]) -> Bytes {
+    let mut frame = start(ANSWER, from, 8 + 25 * positions.len());
+    frame.put_u64(announcement);
+    for position in positions {
+        put_to(&mut frame, position.to);
+        frame.put_u64(position.generation);
+        frame.put_u64(position.next);
+    }
+    frame.into()
+}
+
+pub(crate) fn decode(mut bytes: Bytes) -> Result<Frame, Bad> {
+    if bytes.try_get_u8()? != VERSION {
+        return Err(Bad::Version);
+    }
+    let kind = bytes.try_get_u8()?;
+    let from = PodId(bytes.try_get_u64()?);
+    let content = match kind {
+        BATCH => {
+            let numbers = get_numbers(&mut bytes)?;
+            check_body(&bytes, numbers.count)?;
+            Content::Batch { numbers, body: bytes }
+        }
+        PART => {
+            let numbers = get_numbers(&mut bytes)?;
+            let (index, parts) = (bytes.try_get_u16()?, bytes.try_get_u16()?);
+            Content::Part { numbers, index, parts, piece: bytes }
+        }
+        HELLO => {
+            let (flags, epoch) = (bytes.try_get_u8()?, bytes.try_get_u32()?);
+            let name = std::str::from_utf8(&bytes).map_err(|_| Bad::Malformed)?.to_owned();
+            Content::Hello { asks: flags & 1 != 0, is_fresh: flags & 2 != 0, epoch, name }
+        }
+        BYE => Content::Bye,
+        JOINED => {
+            let announcement = bytes.try_get_u64()?;
+            Content::Joined { announcement, list: get_all(&mut bytes, get_to)? }
+        }
+        ANSWER => {
+            let announcement = bytes.try_get_u64()?;
+            Content::Answer { announcement, positions: get_all(&mut bytes, get_position)? }
+        }
+        _ => return Err(Bad::Malformed),
+    };
+    Ok(Frame { from, content })
+}
+
+/// Whether `body` is just `count` messages.
+pub(crate) fn check_body(mut body: &[u8], count: u32) -> Result<(), Bad> {
+    for _ in 0..count {
+        let length = usize::try_from(body.try_get_u32()?).map_err(|_| Bad::Malformed)?;
+        body = body.get(length..).ok_or(Bad::Malformed)?;
+    }
+    if body.is_empty() { Ok(()) } else { Err(Bad::Malformed) }
+}
+
+fn start(kind: u8, from: PodId, room: usize) -> Vec<u8> {
+    let mut frame = Vec::with_capacity(10 + room);
+    prefix(&mut frame, kind, from);
+    frame
+}
+
+fn prefix(frame: &mut impl BufMut, kind: u8, from: PodId) {
+    frame.put_u8(VERSION);
+    frame.put_u8(kind);
+    frame.put_u64(from.0);
+}
+
+fn head(frame: &mut impl BufMut, kind: u8, from: PodId, numbers: Numbers) {
+    prefix(frame, kind, from);
+    frame.put_u64(numbers.generation);
+    frame.put_u64(numbers.first);
+    frame.put_u32(numbers.count);
+}
+
+fn get_numbers(bytes: &mut Bytes) -> Result<Numbers, Bad> {
+    Ok(Numbers { generation: bytes.try_get_u64()?, first: bytes.try_get_u64()?, count: bytes.try_get_u32()? })
+}
+
+fn put_to(frame: &mut Vec<u8>, to: To) {
+    match to {
+        To::Broker(broker) => {
+            frame.put_u8(1);
+            frame.put_u64(broker);
+        }
+        To::Group { broker, group } => {
+            frame.put_u8(2);
+            frame.put_u64(broker);
+            frame.put_u64(group);
+        }
+        To::Pod(pod) => {
+            frame.put_u8(3);
+            frame.put_u64(pod.0);
+        }
+        To::Pods => frame.put_u8(4),
+    }
+}
+
+fn get_to(bytes: &mut Bytes) -> Result<To, Bad> {
+    Ok(match bytes.try_get_u8()? {
+        1 => To::Broker(bytes.try_get_u64()?),
+        2 => To::Group { broker: bytes.try_get_u64()?, group: bytes.try_get_u64()? },
+        3 => To::Pod(PodId(bytes.try_get_u64()?)),
+        4 => To::Pods,
+        _ => return Err(Bad::Malformed),
+    })
+}
+
+fn get_position(bytes: &mut Bytes) -> Result<Position, Bad> {
+    Ok(Position { to: get_to(bytes)?, generation: bytes.try_get_u64()?, next: bytes.try_get_u64()? })
+}
+
+fn get_all<T>(bytes: &mut Bytes, get: fn(&mut Bytes) -> Result<T, Bad>) -> Result<Vec<T>, Bad> {
+    let mut all = Vec::new();
+    while bytes.has_remaining() {
+        all.push(get(bytes)?);
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POD: PodId = PodId(7);
+    const NUMBERS: Numbers = Numbers { generation: 3, first: 100, count: 2 };
+
+    fn batch() -> Bytes {
+        let mut batch = open();
+        add(&mut batch, &[b"he", b"llo"], 5);
+        add(&mut batch, &[], 0);
+        close(batch, POD, NUMBERS)
+    }
+
+    #[test]
+    fn a_batch_comes_back() {
+        let frame = decode(batch()).unwrap();
+        let body = Bytes::from_static(b"\0\0\0\x05hello\0\0\0\0");
+        assert_eq!(frame, Frame { from: POD, content: Content::Batch { numbers: NUMBERS, body } });
+    }
+
+    #[test]
+    fn parts_join_to_the_body_of_the_batch() {
+        let batch = batch();
+        for bytes_max in [1, PART_HEAD + 1, PART_HEAD + 4, 1000] {
+            let mut joined = Vec::new();
+            let mut count = 0;
+            for (expected, frame) in cut(&batch, POD, NUMBERS, bytes_max).enumerate() {
+                let Content::Part { numbers, index, parts, piece } = decode(frame).unwrap().content else {
+                    panic!("not a part");
+                };
+                assert_eq!((numbers, usize::from(index)), (NUMBERS, expected));
+                count = parts;
+                joined.extend_from_slice(&piece);
+                assert!(index < parts);
+            }
+            assert_eq!(joined, batch[HEAD..], "{bytes_max} bytes, {count} parts");
+        }
+    }
+
+    #[test]
+    fn what_pods_tell_each_other_comes_back() {
+        let list = vec![To::Broker(1), To::Group { broker: 2, group: 3 }, To::Pod(PodId(4)), To::Pods];
+        let positions: Vec<_> =
+            list.iter().map(|to| Position { to: *to, generation: 5, next: u64::MAX }).collect();
+        for (frame, content) in [
+            (
+                hello(POD, true, false, 8, "pod-é"),
+                Content::Hello { asks: true, is_fresh: false, epoch: 8, name: "pod-é".into() },
+            ),
+            (bye(POD), Content::Bye),
+            (joined(POD, 9, &list), Content::Joined { announcement: 9, list }),
+            (answer(POD, 9, &positions), Content::Answer { announcement: 9, positions }),
+            (
+                heartbeat(POD, 1, 50),
+                Content::Batch {
+                    numbers: Numbers { generation: 1, first: 50, count: 0 },
+                    body: Bytes::new(),
+                },
+            ),
+        ] {
+            assert_eq!(decode(frame), Ok(Frame { from: POD, content }));
+        }
+    }
+
+    #[test]
+    fn nothing_that_is_cut_or_changed_panics() {
+        let whole = [batch(), hello(POD, false, true, 0, "x"), joined(POD, 1, &[To::Broker(1), To::Pods])];
+        for frame in whole {
+            for end in 0..frame.len() {
+                let _ = decode(frame.slice(..end));
+                let mut changed = frame.to_vec();
+                changed[end] ^= 0xff;
+                let _ = decode(changed.into());
+            }
+        }
+        assert_eq!(decode(Bytes::from_static(&[2, 1])), Err(Bad::Version));
+        assert_eq!(decode(batch().slice(..HEAD + 3)), Err(Bad::Malformed));
+    }
+}

@@ -1,0 +1,338 @@
+//! What arrives: numbers are checked, parts are joined, the rest is the sink's.
+
+mod parts;
+mod track;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::address::{PodId, To};
+use crate::clock::Millis;
+use crate::collections::HashMap;
+use crate::counters::Counts;
+use crate::frame::{self, Content, Frame, Numbers, Position};
+use crate::limits::Limits;
+use crate::sink::{Batch, Gap, Sink};
+use parts::{Joined, Parts};
+use track::{Track, Verdict};
+
+/// A sender that was not heard for so many heartbeats has forgotten the receiver (after 64, at the latest).
+const FORGET_HEARTBEATS: u64 = 128;
+/// Parts whose rest did not come within this time, milliseconds.
+const PARTS_MS_MAX: u64 = 10_000;
+
+pub(crate) struct Inbox {
+    limits: Limits,
+    counts: Arc<Counts>,
+    sink: Arc<dyn Sink>,
+    interests: HashMap<To, Interest>,
+    parts_bytes: usize,
+}
+
+/// Something that this pod has joined.
+#[derive(Default)]
+struct Interest {
+    /// The announcement that tells the others so.
+    announcement: u64,
+    /// All others have confirmed it: the numbers of a sender that was not heard of start at 0.
+    is_complete: bool,
+    /// They had, before this pod was away for long.
+    is_doubtful: bool,
+    /// NATS was asked for it, or will be when it is back.
+    is_subscribed: bool,
+    is_reported: bool,
+    senders: Vec<(PodId, Track)>,
+    parts: Vec<(PodId, Parts)>,
+}
+
+impl Inbox {
+    pub(crate) fn new(limits: Limits, counts: Arc<Counts>, sink: Arc<dyn Sink>) -> Self {
+        Self { limits, counts, sink, interests: HashMap::default(), parts_bytes: 0 }
+    }
+
+    /// True when it is new; else its user is told again that it is joined.
+    pub(crate) fn join(&mut self, to: To) -> bool {
+        match self.interests.get(&to) {
+            None => {
+                self.interests.insert(to, Interest::default());
+                self.counts.joined.set(self.interests.len());
+                true
+            }
+            Some(interest) => {
+                if interest.is_reported {
+                    self.sink.joined(to, interest.is_complete);
+                }
+                false
+            }
+        }
+    }
+
+    pub(crate) fn leave(&mut self, to: To) {
+        if let Some(interest) = self.interests.remove(&to) {
+            self.parts_bytes -= interest.parts.iter().map(|(_, parts)| parts.bytes()).sum::<usize>();
+            self.counts.joined.set(self.interests.len());
+        }
+    }
+
+    /// Keeps in `list` what is still joined.
+    pub(crate) fn subscribed(&mut self, list: &mut Vec<To>) {
+        list.retain(|to| match self.interests.get_mut(to) {
+            Some(interest) => {
+                interest.is_subscribed = true;
+                true
+            }
+            None => false,
+        });
+    }
+
+    /// All that the others are to know.
+    pub(crate) fn all_subscribed(&self) -> Vec<To> {
+        let subscribed = self.interests.iter().filter(|(_, interest)| interest.is_subscribed);
+        subscribed.map(|(to, _)| *to).collect()
+    }
+
+    /// The others are told of `list` under this number.
+    pub(crate) fn announced(&mut self, announcement: u64, list: &[To]) {
+        for to in list {
+            if let Some(interest) = self.interests.get_mut(to) {
+                interest.announcement = announcement;
+            }
+        }
+    }
+
+    /// A pod says where it is with what was announced. `is_known`: it did before.
+    pub(crate) fn answered(
+        &mut self,
+        (from, is_known): (PodId, bool),
+        (announcement, list): (u64, &[To]),
+        positions: &[Position],
+        now: Millis,
+    ) {
+        let positions: HashMap<To, Position> =
+            positions.iter().map(|position| (position.to, *position)).collect();
+        for to in list {
+            let Some(interest) = self.interests.get_mut(to) else { continue };
+            // Who knows all learns the rest from the heartbeats that come with the answer, in order with the messages.
+            let knows_all = interest.is_complete && is_known;
+            if interest.announcement != announcement || knows_all || !to.is_numbered() {
+                continue;
+            }
+            let position = positions.get(to).copied();
+            match interest.senders.iter_mut().find(|(pod, _)| *pod == from) {
+                Some((_, track)) => {
+                    let missing = track.answered(position);
+                    self.gap(from, *to, missing);
+                }
+                None => {
+                    if let Some(position) = position {
+                        interest.senders.push((from, Track::told(position, now)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// A pod begins: all that it sends is sent while this pod listens. Unless it `is_new`, what has come of it may be from before.
+    pub(crate) fn began(&mut self, pod: PodId, is_new: bool) {
+        let mut gaps = Vec::new();
+        for (to, interest) in self.interests.iter_mut().filter(|(_, interest)| interest.is_complete) {
+            let track = interest.senders.iter_mut().find(|(sender, _)| *sender == pod);
+            gaps.extend(track.map(|(_, track)| (*to, track.answered(None))));
+        }
+        if is_new {
+            gaps.into_iter().for_each(|(to, missing)| self.gap(pod, to, missing));
+        }
+    }
+
+    /// All pods have answered.
+    pub(crate) fn complete(&mut self, announcement: u64, list: &[To]) {
+        for to in list {
+            let Some(interest) = self.interests.get_mut(to) else { continue };
+            if interest.announcement != announcement {
+                continue;
+            }
+            interest.is_complete = true;
+            // Who has not answered is gone.
+            interest.senders.iter_mut().for_each(|(_, track)| _ = track.answered(None));
+            if std::mem::take(&mut interest.is_doubtful) {
+                // Until now a loss could pass unnoticed.
+                self.vague_gap(None, *to);
+            }
+            self.report(*to);
+        }
+    }
+
+    /// Tells the user, once, how far a join is.
+    pub(crate) fn report(&mut self, to: To) {
+        if let Some(interest) = self.interests.get_mut(&to)
+            && !std::mem::replace(&mut interest.is_reported, true)
+        {
+            if !interest.is_complete {
+                self.counts.joins_unconfirmed.add(1);
+            }
+            self.sink.joined(to, interest.is_complete);
+        }
+    }
+
+    /// A pod does not answer: what it sent may be missing.
+    pub(crate) fn unanswered(&self, from: PodId, announcement: u64, list: &[To]) {
+        for to in list {
+            if let Some(interest) = self.interests.get(to)
+                && interest.announcement == announcement
+            {
+                self.vague_gap(Some(from), *to);
+            }
+        }
+    }
+
+    /// This pod was away for so long that the others have forgotten what they sent.
+    pub(crate) fn doubt_all(&mut self) {
+        self.parts_bytes = 0;
+        for interest in self.interests.values_mut() {
+            interest.senders.clear();
+            interest.parts.clear();
+            // Who has not answered yet may be anywhere.
+            interest.is_doubtful |= std::mem::take(&mut interest.is_complete);
+        }
+        for (to, _) in self.interests.iter().filter(|(_, interest)| interest.is_doubtful) {
+            self.vague_gap(None, *to);
+        }
+    }
+
+    /// `is_known`: the sender has said where it is with everything, or was heard when it began.
+    pub(crate) fn receive(&mut self, to: To, frame: Frame, is_known: bool, now: Millis) {
+        let from = (frame.from, is_known);
+        let Some(interest) = self.interests.get_mut(&to) else { return };
+        match frame.content {
+            Content::Batch { numbers, body } => {
+                if let Some(parts) = interest.take_parts(frame.from) {
+                    self.parts_bytes -= parts.bytes();
+                    self.counts.parts_incomplete.add(1);
+                }
+                self.batch(from, to, numbers, body, now);
+            }
+            Content::Part { numbers, index, parts, piece } => {
+                if let Some(body) = self.part(frame.from, to, (numbers, index, parts), &piece, now) {
+                    match frame::check_body(&body, numbers.count) {
+                        Ok(()) => self.batch(from, to, numbers, body, now),
+                        Err(_) => self.counts.malformed.add(1),
+                    }
+                }
+            }
+            _ => self.counts.malformed.add(1),
+        }
+    }
+
+    fn batch(&mut self, (from, is_known): (PodId, bool), to: To, numbers: Numbers, body: Bytes, now: Millis) {
+        let Some(interest) = self.interests.get_mut(&to) else { return };
+        if to.is_numbered() {
+            let verdict = interest.take(from, numbers, is_known, now);
+            match verdict {
+                Verdict::Late => {
+                    self.counts.late.add(usize::from(numbers.count > 0));
+                    return;
+                }
+                Verdict::Take { missing } => self.gap(from, to, missing),
+            }
+        }
+        if numbers.count > 0 {
+            self.counts.received.add(numbers.count as usize);
+            self.counts.batches_received.add(1);
+            self.sink.receive(&Batch { from, to, count: numbers.count, body });
+        }
+    }
+
+    /// The whole batch, when this was the last part.
+    fn part(
+        &mut self,
+        from: PodId,
+        to: To,
+        (numbers, index, count): (Numbers, u16, u16),
+        piece: &[u8],
+        now: Millis,
+    ) -> Option<Bytes> {
+        let interest = self.interests.get_mut(&to)?;
+        if interest.senders.iter().any(|(pod, track)| *pod == from && track.is_late(numbers)) {
+            self.counts.late.add(1);
+            return None;
+        }
+        let before = interest.take_parts(from);
+        self.parts_bytes -= before.as_ref().map_or(0, Parts::bytes);
+        let mut parts = match before {
+            Some(parts) if index > 0 => parts,
+            before => {
+                self.counts.parts_incomplete.add(usize::from(before.is_some()));
+                Parts::new(numbers, now)
+            }
+        };
+        let bytes = parts.bytes() + piece.len();
+        let message_bytes_max = self.limits.message_bytes_max.max(self.limits.batch_bytes_max) as usize;
+        if bytes > message_bytes_max + frame::LENGTH
+            || self.parts_bytes + bytes > self.limits.parts_bytes_max as usize
+        {
+            self.counts.parts_limit.add(1);
+            return None;
+        }
+        match parts.add(numbers, index, count, piece) {
+            Joined::Whole(body) => Some(body),
+            Joined::Waits => {
+                self.parts_bytes += bytes;
+                interest.parts.push((from, parts));
+                None
+            }
+            Joined::Stray => {
+                self.counts.parts_incomplete.add(1);
+                None
+            }
+        }
+    }
+
+    /// Forgets senders that have forgotten this pod.
+    pub(crate) fn sweep(&mut self, now: Millis) {
+        let silent_ms = FORGET_HEARTBEATS * u64::from(self.limits.heartbeat_ms);
+        for interest in self.interests.values_mut() {
+            interest.senders.retain(|(_, track)| now - track.heard_at < silent_ms);
+            interest.parts.retain(|(_, parts)| {
+                let stays = now - parts.since < PARTS_MS_MAX;
+                if !stays {
+                    self.parts_bytes -= parts.bytes();
+                    self.counts.parts_incomplete.add(1);
+                }
+                stays
+            });
+        }
+    }
+
+    fn vague_gap(&self, from: Option<PodId>, to: To) {
+        if !to.is_numbered() {
+            return;
+        }
+        self.counts.gaps.add(1);
+        self.sink.gap(&Gap { from, to, missing: None });
+    }
+
+    fn gap(&self, from: PodId, to: To, missing: u64) {
+        if missing > 0 {
+            self.counts.gaps.add(1);
+            self.counts.missed.add(usize::try_from(missing).unwrap_or(usize::MAX));
+            self.sink.gap(&Gap { from: Some(from), to, missing: Some(missing) });
+        }
+    }
+}
+
+impl Interest {
+    fn take(&mut self, from: PodId, numbers: Numbers, is_known: bool, now: Millis) -> Verdict {
+        if let Some((_, track)) = self.senders.iter_mut().find(|(pod, _)| *pod == from) {
+            return track.take(numbers, now);
+        }
+        let (track, verdict) = Track::new(numbers, self.is_complete && is_known, now);
+        self.senders.push((from, track));
+        verdict
+    }
+
+    fn take_parts(&mut self, from: PodId) -> Option<Parts> {
+        let index = self.parts.iter().position(|(pod, _)| *pod == from)?;
+        Some(self.parts.swap_remove(index).1)
+    }
+}

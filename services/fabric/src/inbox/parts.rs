@@ -1,0 +1,50 @@
+//! A batch that comes in parts.
+
+use bytes::Bytes;
+
+use crate::clock::Millis;
+use crate::frame::Numbers;
+
+/// The parts of one batch that have come.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) numbers: Numbers,
+    next: u16,
+    body: Vec<u8>,
+    pub(super) since: Millis,
+}
+
+/// What a part did.
+pub(super) enum Joined {
+    /// More must come.
+    Waits,
+    /// It was the last one.
+    Whole(Bytes),
+    /// It does not belong here.
+    Stray,
+}
+
+impl Parts {
+    pub(super) fn new(numbers: Numbers, now: Millis) -> Self {
+        Self { numbers, next: 0, body: Vec::new(), since: now }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.body.len()
+    }
+
+    pub(super) fn add(&mut self, numbers: Numbers, index: u16, parts: u16, piece: &[u8]) -> Joined {
+        if numbers != self.numbers || index != self.next || index >= parts {
+            return Joined::Stray;
+        }
+        if index == 0 {
+            self.body.reserve(piece.len() * usize::from(parts.min(64)));
+        }
+        self.body.extend_from_slice(piece);
+        self.next += 1;
+        match self.next == parts {
+            true => Joined::Whole(std::mem::take(&mut self.body).into()),
+            false => Joined::Waits,
+        }
+    }
+}

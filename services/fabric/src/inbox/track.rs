@@ -1,0 +1,186 @@
+//! Where one sender is, as far as this pod knows.
+
+use crate::clock::Millis;
+use crate::frame::{Numbers, Position};
+
+/// Holes that are kept for one sender: the oldest are forgotten.
+const HOLES_MAX: usize = 16;
+
+/// Where one sender to one receiver is.
+#[derive(Debug)]
+pub(super) struct Track {
+    generation: u64,
+    /// The number that comes next.
+    next: u64,
+    since: Since,
+    pub(super) heard_at: Millis,
+}
+
+/// From which number on all must come. A sender need not send what was before it learned that this pod has joined.
+#[derive(Debug)]
+enum Since {
+    Number(u64),
+    /// It has not said so yet. What did not come up to now, each from a number to one that came.
+    Unknown(Vec<(u64, u64)>),
+}
+
+/// What to do with a batch.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Take it; so many messages before it are missing.
+    Take { missing: u64 },
+    /// What comes after it was here before: it was reported as missing.
+    Late,
+}
+
+impl Track {
+    /// For the first batch of a sender. `knows_all`: all that it sent before would be known, or is missing.
+    pub(super) fn new(numbers: Numbers, knows_all: bool, now: Millis) -> (Self, Verdict) {
+        let since = if knows_all { Since::Number(0) } else { Since::Unknown(Vec::new()) };
+        let mut track = Self { generation: numbers.generation, next: 0, since, heard_at: now };
+        let verdict = track.take(numbers, now);
+        (track, verdict)
+    }
+
+    /// For a sender that tells where it is.
+    pub(super) fn told(position: Position, now: Millis) -> Self {
+        let since = Since::Number(position.next);
+        Self { generation: position.generation, next: 0, since, heard_at: now }
+    }
+
+    pub(super) fn is_late(&self, numbers: Numbers) -> bool {
+        (numbers.generation, numbers.first) < (self.generation, self.next)
+    }
+
+    pub(super) fn take(&mut self, numbers: Numbers, now: Millis) -> Verdict {
+        if self.is_late(numbers) {
+            return Verdict::Late;
+        }
+        // A sender that had forgotten this receiver starts at 0 again.
+        if numbers.generation > self.generation {
+            self.next = 0;
+            match &mut self.since {
+                Since::Number(since) => *since = 0,
+                Since::Unknown(holes) => holes.clear(),
+            }
+        }
+        let hole = (self.next, numbers.first);
+        (self.generation, self.next, self.heard_at) = (numbers.generation, numbers.next(), now);
+        let missing = match &mut self.since {
+            Since::Number(since) => missing_of(hole, *since),
+            Since::Unknown(holes) => {
+                if hole.0 < hole.1 {
+                    holes.drain(..(holes.len() + 1).saturating_sub(HOLES_MAX));
+                    holes.push(hole);
+                }
+                0
+            }
+        };
+        Verdict::Take { missing }
+    }
+
+    /// The sender tells where it was when it learned that this pod has joined; `None`: it had sent nothing. Says how many
+    /// messages after that are missing.
+    pub(super) fn answered(&mut self, position: Option<Position>) -> u64 {
+        let since = match position {
+            Some(position) if position.generation == self.generation => position.next,
+            Some(position) if position.generation > self.generation => return 0,
+            // What came was sent after the answer.
+            Some(_) | None => 0,
+        };
+        match std::mem::replace(&mut self.since, Since::Number(since)) {
+            Since::Unknown(holes) => holes.into_iter().map(|hole| missing_of(hole, since)).sum(),
+            before @ Since::Number(_) => {
+                self.since = before;
+                0
+            }
+        }
+    }
+}
+
+fn missing_of((from, to): (u64, u64), since: u64) -> u64 {
+    to.saturating_sub(from.max(since))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::To;
+
+    fn batch(generation: u64, first: u64, count: u32) -> Numbers {
+        Numbers { generation, first, count }
+    }
+
+    fn at(generation: u64, next: u64) -> Position {
+        Position { to: To::Pods, generation, next }
+    }
+
+    #[track_caller]
+    fn check(track: &mut Track, numbers: Numbers, missing: u64) {
+        assert_eq!(track.take(numbers, 0), Verdict::Take { missing });
+    }
+
+    #[test]
+    fn numbers_without_a_hole_are_no_gap() {
+        let (mut track, verdict) = Track::new(batch(1, 0, 3), true, 0);
+        assert_eq!(verdict, Verdict::Take { missing: 0 });
+        check(&mut track, batch(1, 3, 2), 0);
+        check(&mut track, batch(1, 5, 0), 0);
+        check(&mut track, batch(1, 5, 1), 0);
+    }
+
+    #[test]
+    fn a_hole_is_a_gap_of_its_size() {
+        let (mut track, _) = Track::new(batch(1, 0, 3), true, 0);
+        check(&mut track, batch(1, 10, 2), 7);
+        check(&mut track, batch(1, 15, 0), 3);
+        assert_eq!(track.take(batch(1, 10, 2), 0), Verdict::Late);
+    }
+
+    #[test]
+    fn the_first_batch_shows_a_loss_only_to_who_knew_all() {
+        assert_eq!(Track::new(batch(1, 9, 1), true, 0).1, Verdict::Take { missing: 9 });
+        assert_eq!(Track::new(batch(1, 9, 1), false, 0).1, Verdict::Take { missing: 0 });
+    }
+
+    #[test]
+    fn after_being_told_less_is_no_gap_and_more_is_one() {
+        check(&mut Track::told(at(1, 5), 0), batch(1, 3, 1), 0);
+        check(&mut Track::told(at(1, 5), 0), batch(1, 5, 1), 0);
+        check(&mut Track::told(at(1, 5), 0), batch(1, 6, 1), 1);
+        let mut track = Track::told(at(1, 5), 0);
+        check(&mut track, batch(1, 1, 1), 0);
+        check(&mut track, batch(1, 3, 1), 0);
+        check(&mut track, batch(1, 7, 1), 2);
+    }
+
+    #[test]
+    fn an_answer_that_comes_after_the_first_batch_shows_what_was_between() {
+        let late_joiner = |first| Track::new(batch(2, first, 1), false, 0).0;
+        assert_eq!(late_joiner(9).answered(Some(at(2, 7))), 2);
+        assert_eq!(late_joiner(9).answered(Some(at(2, 12))), 0);
+        assert_eq!(late_joiner(9).answered(Some(at(1, 7))), 9);
+        assert_eq!(late_joiner(9).answered(Some(at(3, 7))), 0);
+        assert_eq!(late_joiner(9).answered(None), 9);
+        let mut track = late_joiner(9);
+        assert_eq!((track.answered(Some(at(2, 7))), track.answered(Some(at(2, 7)))), (2, 0));
+    }
+
+    #[test]
+    fn before_the_answer_a_hole_is_kept_and_after_it_only_its_end_counts() {
+        let (mut track, _) = Track::new(batch(1, 2, 1), false, 0);
+        check(&mut track, batch(1, 5, 1), 0);
+        check(&mut track, batch(1, 6, 1), 0);
+        check(&mut track, batch(1, 9, 1), 0);
+        assert_eq!(track.answered(Some(at(1, 4))), 1 + 2);
+        check(&mut track, batch(1, 11, 1), 1);
+    }
+
+    #[test]
+    fn a_new_generation_starts_at_0() {
+        let (mut track, _) = Track::new(batch(3, 0, 3), true, 0);
+        check(&mut track, batch(4, 0, 1), 0);
+        assert_eq!(track.take(batch(3, 3, 1), 0), Verdict::Late);
+        check(&mut track, batch(7, 2, 1), 2);
+    }
+}

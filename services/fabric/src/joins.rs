@@ -1,0 +1,113 @@
+//! Joins that the other pods have not all confirmed.
+
+use std::collections::VecDeque;
+
+use crate::address::{PodId, To};
+use crate::clock::Millis;
+
+/// Time for an answer, milliseconds. Then the others are asked again.
+const ANSWER_MS_MAX: u64 = 1000;
+/// How often they are asked. This and the longest outage are less than the time after which a sender forgets a receiver.
+const TRIES_MAX: u32 = 20;
+
+/// Receivers that the others were told of together.
+#[derive(Debug)]
+pub(crate) struct Announcement {
+    pub(crate) number: u64,
+    pub(crate) list: Vec<To>,
+    /// Pods that have not answered.
+    pub(crate) waits_for: Vec<PodId>,
+    since: Millis,
+    tries: u32,
+}
+
+#[derive(Default)]
+pub(crate) struct Joins {
+    next: u64,
+    open: Vec<Announcement>,
+    /// When each join is reported at the latest.
+    unreported: VecDeque<(Millis, To)>,
+}
+
+/// What came of announcements.
+#[derive(Default)]
+pub(crate) struct Outcome {
+    /// All have answered.
+    pub(crate) complete: Vec<Announcement>,
+    /// Some did not in time: ask again, after so many tries.
+    pub(crate) again: Vec<(Vec<To>, u32)>,
+    /// Some never did.
+    pub(crate) failed: Vec<Announcement>,
+}
+
+impl Joins {
+    pub(crate) fn asked(&mut self, to: To, report_at: Millis) {
+        self.unreported.push_back((report_at, to));
+    }
+
+    /// A number for an announcement to `pods`.
+    pub(crate) fn announce(&mut self, list: Vec<To>, waits_for: Vec<PodId>, tries: u32, now: Millis) -> u64 {
+        self.next += 1;
+        self.open.push(Announcement { number: self.next, list, waits_for, since: now, tries });
+        self.next
+    }
+
+    /// What is announced is announced anew.
+    pub(crate) fn clear(&mut self) {
+        self.open.clear();
+    }
+
+    /// The receivers of an announcement that this pod answers.
+    pub(crate) fn answered(&mut self, number: u64, from: PodId) -> Option<&[To]> {
+        let announcement = self.open.iter_mut().find(|announcement| announcement.number == number)?;
+        announcement.waits_for.retain(|pod| *pod != from);
+        Some(&announcement.list)
+    }
+
+    /// A pod is known only now.
+    pub(crate) fn pod_found(&mut self, pod: PodId) {
+        for announcement in &mut self.open {
+            if !announcement.waits_for.contains(&pod) {
+                announcement.waits_for.push(pod);
+            }
+        }
+    }
+
+    /// What a pod has not answered.
+    pub(crate) fn unanswered(&self, pod: PodId) -> impl Iterator<Item = (u64, &[To])> {
+        let waiting = self.open.iter().filter(move |announcement| announcement.waits_for.contains(&pod));
+        waiting.map(|announcement| (announcement.number, &*announcement.list))
+    }
+
+    pub(crate) fn pod_gone(&mut self, pod: PodId) {
+        self.open.iter_mut().for_each(|announcement| announcement.waits_for.retain(|other| *other != pod));
+    }
+
+    pub(crate) fn waits_for(&self, pod: PodId) -> bool {
+        self.unanswered(pod).next().is_some()
+    }
+
+    /// Takes what is over.
+    pub(crate) fn outcome(&mut self, now: Millis) -> Outcome {
+        let mut outcome = Outcome::default();
+        let is_over = |announcement: &mut Announcement| {
+            announcement.waits_for.is_empty() || now - announcement.since >= ANSWER_MS_MAX
+        };
+        for announcement in self.open.extract_if(.., is_over) {
+            if announcement.waits_for.is_empty() {
+                outcome.complete.push(announcement);
+            } else if announcement.tries < TRIES_MAX {
+                outcome.again.push((announcement.list, announcement.tries + 1));
+            } else {
+                outcome.failed.push(announcement);
+            }
+        }
+        outcome
+    }
+
+    /// Takes what is to be reported now, whatever the answers.
+    pub(crate) fn overdue(&mut self, now: Millis) -> Option<To> {
+        let (_, to) = self.unreported.pop_front_if(|(at, _)| *at <= now)?;
+        Some(to)
+    }
+}

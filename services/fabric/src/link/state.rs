@@ -1,0 +1,228 @@
+//! How the connection is, as the events of the NATS client tell it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use async_nats::{ClientError, Event, ReconnectToServer, Server, ServerError};
+use tokio::sync::{Notify, watch};
+
+use crate::clock::instant;
+use crate::counters::Counts;
+use crate::health::{self, Health};
+
+use super::servers::Servers;
+
+/// How the connection is. Written by the NATS client's callbacks.
+pub(crate) struct Link {
+    counts: Arc<Counts>,
+    inner: Mutex<Inner>,
+    connected: watch::Sender<bool>,
+    /// Something that the fabric must deal with has changed.
+    pub(crate) changed: Notify,
+    /// What a user must be allowed.
+    subjects: String,
+}
+
+struct Inner {
+    health: Health,
+    servers: Servers,
+    /// Connections and disconnections that the fabric has not dealt with, in order.
+    transitions: Vec<bool>,
+    is_lame: bool,
+    /// The message to nobody that is on its way.
+    echo: Option<(u64, Instant)>,
+    echoes: u64,
+    is_news: bool,
+}
+
+/// What the fabric must deal with.
+pub(crate) struct News {
+    /// Connections (true) and disconnections in order.
+    pub(crate) transitions: Vec<bool>,
+    /// The server asks its clients to go.
+    pub(crate) is_lame: bool,
+    /// What the user is to know.
+    pub(crate) health: Option<Health>,
+}
+
+impl Link {
+    pub(crate) fn new(servers: usize, reconnect_ms_max: u32, subjects: String, counts: Arc<Counts>) -> Self {
+        let health = Health {
+            connected: false,
+            server: None,
+            since: instant(),
+            reconnects: 0,
+            rtt: None,
+            pods: 0,
+            problem: Some("it was not reached yet".into()),
+        };
+        let inner = Inner {
+            health,
+            servers: Servers::new(servers, reconnect_ms_max),
+            transitions: Vec::new(),
+            is_lame: false,
+            echo: None,
+            echoes: 0,
+            is_news: false,
+        };
+        Self {
+            counts,
+            inner: Mutex::new(inner),
+            connected: watch::Sender::new(false),
+            changed: Notify::new(),
+            subjects,
+        }
+    }
+
+    pub(crate) fn health(&self) -> Health {
+        let pods = usize::try_from(self.counts.pods.get()).unwrap_or(usize::MAX);
+        Health { pods, ..self.lock().health.clone() }
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        *self.connected.borrow()
+    }
+
+    /// Waits until there is a connection, or none.
+    pub(crate) async fn until(&self, connected: bool) {
+        // It fails when the sender is gone, which is this object.
+        let _ = self.connected.subscribe().wait_for(|now| *now == connected).await;
+    }
+
+    /// Takes what has changed.
+    pub(crate) fn news(&self) -> News {
+        let mut inner = self.lock();
+        let transitions = std::mem::take(&mut inner.transitions);
+        let is_lame = std::mem::take(&mut inner.is_lame);
+        let health = std::mem::take(&mut inner.is_news);
+        drop(inner);
+        News { transitions, is_lame, health: health.then(|| self.health()) }
+    }
+
+    /// Called before each try to connect, with what came of the last ones.
+    pub(crate) fn choose(&self, pool: &[Server]) -> Option<ReconnectToServer> {
+        let mut inner = self.lock();
+        let failed = inner.health.server.as_ref();
+        let failed = failed.and_then(|shown| pool.iter().find(|server| show(server) == *shown));
+        let problem = failed
+            .and_then(|server| Some(health::explain_connect(&show(server), server.last_error.as_ref()?)));
+        if !inner.health.connected && problem.is_some() {
+            self.problem(&mut inner, problem);
+        }
+        let (index, delay) = inner.servers.next();
+        let server = pool.get(index)?;
+        inner.health.server = Some(show(server));
+        Some(ReconnectToServer { addr: server.addr.clone(), delay: Some(delay) })
+    }
+
+    pub(crate) fn event(&self, event: &Event) {
+        match event {
+            Event::Connected => self.transition(true),
+            Event::Disconnected => self.transition(false),
+            Event::LameDuckMode => {
+                self.lock().is_lame = true;
+                self.changed.notify_one();
+            }
+            Event::SlowConsumer(_) => self.counts.slow_consumer.add(1),
+            Event::ServerError(error) => self.server_error(error),
+            // The details of other errors come with `choose`.
+            Event::ClientError(ClientError::Other(error)) if error.to_lowercase().contains("dns") => {
+                let mut inner = self.lock();
+                let server = inner.health.server.clone().unwrap_or_default();
+                self.problem(&mut inner, Some(health::explain_connect(&server, error)));
+            }
+            Event::ClientError(_) | Event::Draining | Event::Closed => {}
+        }
+    }
+
+    /// What the client itself says, should an event have been lost.
+    pub(crate) fn check(&self, connected: bool) {
+        if connected != self.is_connected() {
+            self.transition(connected);
+        }
+    }
+
+    /// The number of a message to nobody that leaves now.
+    pub(crate) fn echo(&self) -> u64 {
+        let mut inner = self.lock();
+        inner.echoes += 1;
+        let number = inner.echoes;
+        inner.echo = Some((number, instant()));
+        number
+    }
+
+    /// The server has answered it.
+    pub(crate) fn echoed(&self, number: u64) {
+        let mut inner = self.lock();
+        if let Some((_, at)) = inner.echo.take_if(|(sent, _)| *sent == number) {
+            inner.health.rtt = Some(at.elapsed());
+        }
+    }
+
+    /// The fabric can do nothing more.
+    pub(crate) fn fail(&self, problem: &str) {
+        let mut inner = self.lock();
+        inner.health.connected = false;
+        inner.health.since = instant();
+        self.counts.connected.set(0);
+        self.problem(&mut inner, Some(problem.into()));
+    }
+
+    fn transition(&self, connected: bool) {
+        let mut inner = self.lock();
+        if inner.health.connected == connected {
+            return;
+        }
+        inner.transitions.push(connected);
+        inner.health.connected = connected;
+        inner.health.since = instant();
+        inner.health.rtt = None;
+        if connected {
+            inner.health.reconnects = self.counts.connects.get();
+            self.counts.connects.add(1);
+            inner.servers.connected();
+        }
+        self.counts.connected.set(connected.into());
+        let server = inner.health.server.as_deref().unwrap_or("NATS");
+        inner.health.problem = (!connected).then(|| format!("the connection to {server} broke"));
+        inner.is_news = true;
+        drop(inner);
+        self.connected.send_replace(connected);
+        self.changed.notify_one();
+    }
+
+    fn server_error(&self, error: &ServerError) {
+        self.counts.server_errors.add(1);
+        let error = error.to_string();
+        if error.to_lowercase().contains("slow consumer") {
+            self.counts.slow_consumer.add(1);
+        }
+        match health::explain_server(&error, &self.subjects) {
+            Some(problem) => {
+                let mut inner = self.lock();
+                self.problem(&mut inner, Some(problem));
+            }
+            None => tracing::warn!(error, "NATS reports an error"),
+        }
+    }
+
+    fn problem(&self, inner: &mut Inner, problem: Option<String>) {
+        if inner.health.problem != problem {
+            inner.health.problem = problem;
+            inner.is_news = true;
+            self.changed.notify_one();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A server as people know it, without what may be a secret.
+fn show(server: &Server) -> String {
+    format!("{}:{}", server.addr.host(), server.addr.port())
+}
+
+/// How often the time to the server is measured.
+pub(crate) const ECHO_EVERY: Duration = Duration::from_secs(5);

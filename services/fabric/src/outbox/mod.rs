@@ -1,0 +1,205 @@
+//! What waits to be sent: any thread adds, the fabric's thread takes.
+//!
+//! Messages are copied into the open batch of their receiver and get their numbers here, under one lock that is held for about
+//! as long as the copy takes. A message that is dropped has a number too, so its receivers notice.
+
+mod state;
+mod stream;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+
+use crate::address::{PodId, To};
+use crate::clock::Millis;
+use crate::counters::Counts;
+use crate::frame::{self, Numbers, Position};
+use crate::limits::Limits;
+use state::State;
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Sent {
+    /// It leaves in a moment.
+    Queued,
+    /// No other pod listens, so nothing was copied. The server said so within the last seconds, and no pod has joined since.
+    Unwanted,
+    /// It is not sent. Receivers notice a gap, but those of a group.
+    Dropped(Dropped),
+}
+
+/// Why a message is not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dropped {
+    /// Too much waits to be sent.
+    QueueFull,
+    /// Too much waits for this receiver.
+    ReceiverFull,
+    /// NATS is away, and what may wait for it does.
+    Outage,
+    /// It is longer than messages may be. To a group: than one NATS message may be.
+    TooLarge,
+    /// Too many receivers at the same time.
+    TooManyStreams,
+    /// The fabric has stopped.
+    Stopped,
+}
+
+/// Where a frame goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Destination {
+    To(To),
+    /// All pods, from fabric to fabric.
+    Control,
+    /// One pod, from fabric to fabric.
+    ControlOf(PodId),
+}
+
+/// A frame that is to be sent.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) destination: Destination,
+    pub(crate) frame: Bytes,
+    /// What is in it, if it is a batch.
+    pub(crate) numbers: Option<Numbers>,
+    /// The server is to say under this number when nobody listens.
+    pub(crate) probe: Option<u64>,
+}
+
+pub(crate) struct Outbox {
+    own: PodId,
+    limits: Limits,
+    counts: Arc<Counts>,
+    state: Mutex<State>,
+    filled: Notify,
+}
+
+impl Outbox {
+    pub(crate) fn new(own: PodId, limits: Limits, counts: Arc<Counts>) -> Self {
+        let state = State::new(own, &limits, counts.clone());
+        Self { own, limits, counts, state: Mutex::new(state), filled: Notify::new() }
+    }
+
+    /// Adds a message that is made of `pieces`. From any thread; waits for nothing but other threads that do the same.
+    pub(crate) fn send(&self, to: To, pieces: &[&[u8]]) -> Sent {
+        if to == To::Pod(self.own) {
+            self.counts.unwanted.add(1);
+            return Sent::Unwanted;
+        }
+        let length = pieces.iter().map(|piece| piece.len()).sum();
+        let is_large = length > self.limits.batch_bytes_max as usize;
+        // A long copy is made before the lock is taken.
+        let large = (is_large && length <= self.limits.message_bytes_max as usize).then(|| {
+            let mut batch = frame::open();
+            frame::add(&mut batch, pieces, length);
+            batch
+        });
+        let mut state = self.lock();
+        let sent = state.send(to, pieces, length, large);
+        self.filled(state);
+        match sent {
+            Sent::Queued => self.counts.sent.add(1),
+            Sent::Unwanted => self.counts.unwanted.add(1),
+            Sent::Dropped(reason) => self.dropped(reason).add(1),
+        }
+        sent
+    }
+
+    /// Whether nobody listens to `to`; if so, `messages` that are not sent for that reason get their numbers.
+    pub(crate) fn unwanted(&self, to: To, messages: u32) -> bool {
+        let unwanted = to == To::Pod(self.own) || self.lock().unwanted(to, messages);
+        if unwanted {
+            self.counts.unwanted.add(messages as usize);
+        }
+        unwanted
+    }
+
+    /// A frame from this fabric to others, after all that was sent before.
+    pub(crate) fn control(&self, destination: Destination, frame: Bytes) {
+        let mut state = self.lock();
+        state.push(Outgoing { destination, frame, numbers: None, probe: None });
+        self.filled(state);
+    }
+
+    /// Waits until there is something to send, and NATS to send it to.
+    pub(crate) async fn wait(&self) {
+        while self.lock().fell_asleep() {
+            self.filled.notified().await;
+        }
+    }
+
+    /// What was added so far is ready to be taken.
+    pub(crate) fn close_batches(&self) {
+        self.lock().close_batches();
+    }
+
+    /// The next frame to send; none without NATS.
+    pub(crate) fn pop(&self) -> Option<Outgoing> {
+        self.lock().pop()
+    }
+
+    /// The server has said that nobody listens.
+    pub(crate) fn no_responders(&self, to: To, probe: u64) {
+        self.lock().no_responders(to, probe);
+    }
+
+    /// A pod has joined these: they are wanted. Says where each is, and, in its order among the messages, how many there were.
+    pub(crate) fn wanted(&self, list: &[To]) -> Vec<Position> {
+        let mut state = self.lock();
+        let positions = list.iter().filter_map(|to| state.wanted(*to)).collect();
+        self.filled(state);
+        positions
+    }
+
+    /// Tells receivers that were quiet how many messages there were, and forgets those that were quiet for long.
+    pub(crate) fn tick(&self, now: Millis) {
+        let mut state = self.lock();
+        state.tick(now);
+        self.filled(state);
+    }
+
+    pub(crate) fn disconnected(&self) {
+        self.lock().disconnected();
+    }
+
+    /// NATS takes messages of this size. `starts_anew`: what waits is too old, and so are the numbers.
+    pub(crate) fn connected(&self, now: Millis, starts_anew: bool, payload_max: usize) {
+        let mut state = self.lock();
+        state.connected(now, starts_anew, payload_max);
+        self.filled(state);
+    }
+
+    /// Takes no more.
+    pub(crate) fn stop(&self) {
+        self.lock().stop();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes whoever sends, if it sleeps and has something to send now.
+    fn filled(&self, mut state: MutexGuard<'_, State>) {
+        let wakes = state.wakes();
+        drop(state);
+        if wakes {
+            self.filled.notify_one();
+        }
+    }
+
+    fn dropped(&self, reason: Dropped) -> &crate::counters::Count {
+        match reason {
+            Dropped::QueueFull => &self.counts.dropped_queue,
+            Dropped::ReceiverFull => &self.counts.dropped_receiver,
+            Dropped::Outage => &self.counts.dropped_outage,
+            Dropped::TooLarge => &self.counts.dropped_too_large,
+            Dropped::TooManyStreams => &self.counts.dropped_streams,
+            Dropped::Stopped => &self.counts.dropped_stopped,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

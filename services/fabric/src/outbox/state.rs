@@ -1,0 +1,300 @@
+//! What the lock of the outbox guards.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::address::{PodId, To};
+use crate::clock::Millis;
+use crate::collections::HashMap;
+use crate::counters::Counts;
+use crate::frame::{HEAD, LENGTH, Position};
+use crate::limits::Limits;
+
+use super::stream::Stream;
+use super::{Destination, Dropped, Outgoing, Sent};
+
+/// Times between looks at a receiver without new messages, in heartbeats. After the last one it is forgotten.
+const STAGES: [u64; 4] = [1, 3, 12, 48];
+/// Receivers that are looked at while the lock is held once.
+const LOOKS_MAX: usize = 1024;
+/// Receivers a millisecond that are told after an outage how many messages there were.
+const REASSURED_PER_MS: u64 = 100;
+
+pub(super) struct State {
+    own: PodId,
+    limits: Limits,
+    counts: Arc<Counts>,
+    streams: HashMap<To, Stream>,
+    /// Frames in the order in which they leave.
+    ready: VecDeque<Outgoing>,
+    /// Receivers with an open batch, or new ones.
+    dirty: Vec<To>,
+    /// Receivers by when they are looked at, for each of [`STAGES`].
+    due: [VecDeque<(Millis, To)>; STAGES.len()],
+    /// Bytes that wait.
+    bytes: usize,
+    generations: u64,
+    probes: u64,
+    is_connected: bool,
+    /// Before that nothing is numbered: the first that others hear of this pod is that it begins.
+    was_connected: bool,
+    is_stopped: bool,
+    is_asleep: bool,
+    /// Too much waited; no more is taken until a quarter has left.
+    is_full: bool,
+    /// Largest message to a group: it cannot travel in parts, that each go to another pod.
+    group_bytes_max: usize,
+}
+
+impl State {
+    pub(super) fn new(own: PodId, limits: &Limits, counts: Arc<Counts>) -> Self {
+        Self {
+            own,
+            group_bytes_max: limits.message_bytes_max as usize,
+            limits: limits.clone(),
+            counts,
+            streams: HashMap::default(),
+            ready: VecDeque::new(),
+            dirty: Vec::new(),
+            due: std::array::from_fn(|_| VecDeque::new()),
+            bytes: 0,
+            generations: 0,
+            probes: 0,
+            is_connected: false,
+            was_connected: false,
+            is_stopped: false,
+            is_asleep: false,
+            is_full: false,
+        }
+    }
+
+    pub(super) fn send(&mut self, to: To, pieces: &[&[u8]], length: usize, large: Option<Vec<u8>>) -> Sent {
+        if self.is_stopped {
+            return Sent::Dropped(Dropped::Stopped);
+        }
+        if !self.was_connected {
+            return Sent::Dropped(Dropped::Outage);
+        }
+        let Some(stream) = stream(&mut self.streams, to, &mut self.generations, &self.limits) else {
+            return Sent::Dropped(Dropped::TooManyStreams);
+        };
+        stream.is_active = true;
+        if stream.is_quiet {
+            stream.skip(1, to, self.own, &mut self.ready);
+            return Sent::Unwanted;
+        }
+        if !std::mem::replace(&mut stream.is_dirty, true) {
+            self.dirty.push(to);
+        }
+        let bytes = LENGTH + length;
+        let is_too_large = length > self.limits.message_bytes_max as usize
+            || (!to.is_numbered() && length > self.group_bytes_max);
+        let bytes_max =
+            if self.is_connected { self.limits.queue_bytes_max } else { self.limits.outage_bytes_max };
+        let is_over = self.bytes + bytes > bytes_max as usize;
+        let receiver_bytes_max = self.limits.queue_bytes_per_receiver_max as usize;
+        let is_receiver_over = stream.waiting > 0 && stream.waiting + bytes > receiver_bytes_max;
+        let refused = match () {
+            () if is_too_large => Some(Dropped::TooLarge),
+            () if self.is_full || is_over => {
+                // It ends when something leaves.
+                self.is_full = self.bytes > 0;
+                Some(if self.is_connected { Dropped::QueueFull } else { Dropped::Outage })
+            }
+            () if stream.is_full || is_receiver_over => {
+                stream.is_full = true;
+                Some(Dropped::ReceiverFull)
+            }
+            () => None,
+        };
+        if let Some(reason) = refused {
+            stream.skip(1, to, self.own, &mut self.ready);
+            return Sent::Dropped(reason);
+        }
+        match large {
+            Some(batch) => stream.add_large(batch, to, self.own, &mut self.ready),
+            None => {
+                let batch_bytes_max = self.limits.batch_bytes_max as usize;
+                stream.add(pieces, length, batch_bytes_max, (to, self.own), &mut self.ready);
+            }
+        }
+        self.bytes += bytes;
+        Sent::Queued
+    }
+
+    pub(super) fn unwanted(&mut self, to: To, messages: u32) -> bool {
+        match self.streams.get_mut(&to) {
+            Some(stream) if stream.is_quiet => {
+                stream.is_active = true;
+                stream.skip(messages, to, self.own, &mut self.ready);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    pub(super) fn push(&mut self, outgoing: Outgoing) {
+        self.ready.push_back(outgoing);
+    }
+
+    /// Whether nothing can be sent; if so, the next one who changes that is told to wake somebody.
+    pub(super) fn fell_asleep(&mut self) -> bool {
+        self.is_asleep = !self.has_work();
+        self.is_asleep
+    }
+
+    pub(super) fn wakes(&mut self) -> bool {
+        self.is_asleep && self.has_work() && std::mem::take(&mut self.is_asleep)
+    }
+
+    fn has_work(&self) -> bool {
+        self.is_connected && !(self.ready.is_empty() && self.dirty.is_empty())
+    }
+
+    pub(super) fn close_batches(&mut self) {
+        for to in self.dirty.drain(..) {
+            if let Some(stream) = self.streams.get_mut(&to) {
+                stream.is_dirty = false;
+                stream.close(to, self.own, &mut self.ready);
+                if !std::mem::replace(&mut stream.is_scheduled, true) {
+                    // Looked at by the next tick, which knows the time.
+                    self.due[0].push_front((0, to));
+                }
+            }
+        }
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Outgoing> {
+        if !self.is_connected {
+            return None;
+        }
+        let mut outgoing = self.ready.pop_front()?;
+        if let (Destination::To(to), Some(_)) = (outgoing.destination, outgoing.numbers) {
+            let bytes = outgoing.frame.len() - HEAD;
+            self.bytes -= bytes;
+            self.is_full &= self.bytes > least(self.limits.queue_bytes_max);
+            if let Some(stream) = self.streams.get_mut(&to) {
+                stream.sent(bytes);
+                stream.is_full &= stream.waiting > least(self.limits.queue_bytes_per_receiver_max);
+                if std::mem::take(&mut stream.probes) {
+                    self.probes += 1;
+                    outgoing.probe = Some(self.probes);
+                }
+            }
+        }
+        Some(outgoing)
+    }
+
+    pub(super) fn no_responders(&mut self, to: To, probe: u64) {
+        if let Some(stream) = self.streams.get_mut(&to) {
+            stream.unwanted(probe);
+        }
+    }
+
+    pub(super) fn wanted(&mut self, to: To) -> Option<Position> {
+        let stream = self.streams.get_mut(&to)?;
+        let position = stream.wanted(to, self.probes)?;
+        stream.heartbeat(to, self.own, &mut self.ready);
+        Some(position)
+    }
+
+    pub(super) fn tick(&mut self, now: Millis) {
+        self.counts.streams.set(self.streams.len());
+        self.counts.queue_bytes.set(self.bytes);
+        if !self.is_connected {
+            return;
+        }
+        let mut looks = LOOKS_MAX;
+        for stage in 0..STAGES.len() {
+            while looks > 0 && self.due[stage].front().is_some_and(|(due, _)| *due <= now) {
+                looks -= 1;
+                if let Some((_, to)) = self.due[stage].pop_front() {
+                    self.look(to, stage, now);
+                }
+            }
+        }
+    }
+
+    /// Looks at a receiver that may have had no message for a while.
+    fn look(&mut self, to: To, stage: usize, now: Millis) {
+        let Some(stream) = self.streams.get_mut(&to) else { return };
+        let was_active = std::mem::take(&mut stream.is_active) || stream.waiting > 0;
+        let next_stage = if was_active { 0 } else { stage + 1 };
+        let Some(wait) = STAGES.get(next_stage) else {
+            self.streams.remove(&to);
+            return;
+        };
+        // Of a group nobody is asked in vain: what is sent to it for that would be lost.
+        if to.is_numbered() {
+            stream.probes = true;
+            if !was_active || std::mem::take(&mut stream.is_quiet) {
+                stream.is_quiet = false;
+                stream.heartbeat(to, self.own, &mut self.ready);
+            }
+        } else if !stream.is_quiet {
+            stream.probes = true;
+        }
+        let wait = wait * u64::from(self.limits.heartbeat_ms);
+        self.due[next_stage].push_back((now + wait, to));
+    }
+
+    pub(super) fn disconnected(&mut self) {
+        self.is_connected = false;
+    }
+
+    pub(super) fn connected(&mut self, now: Millis, starts_anew: bool, payload_max: usize) {
+        (self.is_connected, self.was_connected) = (true, true);
+        self.group_bytes_max = payload_max.saturating_sub(HEAD + LENGTH);
+        if starts_anew {
+            self.start_anew();
+        }
+        // What was on its way when the connection broke may be lost: tell how much there was.
+        self.due.iter_mut().for_each(VecDeque::clear);
+        for (place, (to, stream)) in (0u64..).zip(&mut self.streams) {
+            stream.is_scheduled = true;
+            stream.is_active = false;
+            self.due[0].push_back((now + place / REASSURED_PER_MS, *to));
+        }
+    }
+
+    /// All others have given this pod up.
+    fn start_anew(&mut self) {
+        for outgoing in self.ready.drain(..) {
+            let count = outgoing.numbers.map_or(0, |numbers| numbers.count);
+            self.counts.dropped_outage.add(count as usize);
+        }
+        self.close_batches();
+        for outgoing in self.ready.drain(..) {
+            let count = outgoing.numbers.map_or(0, |numbers| numbers.count);
+            self.counts.dropped_outage.add(count as usize);
+        }
+        self.streams.clear();
+        self.bytes = 0;
+        self.is_full = false;
+    }
+
+    pub(super) fn stop(&mut self) {
+        self.is_stopped = true;
+    }
+}
+
+/// What may wait when more is taken again.
+fn least(bytes_max: u32) -> usize {
+    (bytes_max - bytes_max / 4) as usize
+}
+
+/// The stream to a receiver; a new one unless there are too many.
+fn stream<'s>(
+    streams: &'s mut HashMap<To, Stream>,
+    to: To,
+    generations: &mut u64,
+    limits: &Limits,
+) -> Option<&'s mut Stream> {
+    if !streams.contains_key(&to) && streams.len() >= limits.streams_max as usize {
+        return None;
+    }
+    Some(streams.entry(to).or_insert_with(|| {
+        *generations += u64::from(to.is_numbered());
+        Stream::new(if to.is_numbered() { *generations } else { 0 })
+    }))
+}

@@ -1,0 +1,144 @@
+//! What is sent to one receiver.
+
+use std::collections::VecDeque;
+
+use crate::address::{PodId, To};
+use crate::frame::{self, HEAD, LENGTH, Numbers, Position};
+
+use super::{Destination, Outgoing};
+
+/// What is sent to one receiver.
+pub(super) struct Stream {
+    /// 0: not numbered.
+    generation: u64,
+    /// The server has said that nobody listens: messages are numbered, not sent.
+    pub(super) is_quiet: bool,
+    /// There were messages since the last look.
+    pub(super) is_active: bool,
+    /// The next frame asks the server whether anybody listens.
+    pub(super) probes: bool,
+    /// Too much waited; no more is taken until a quarter has left.
+    pub(super) is_full: bool,
+    /// Stands in the list of open batches.
+    pub(super) is_dirty: bool,
+    /// Stands in one of the lists of what is due.
+    pub(super) is_scheduled: bool,
+    /// Answers to probes up to this one are out of date.
+    wanted_at: u64,
+    /// Messages in `open`.
+    open_count: u32,
+    /// Number of the next message.
+    next: u64,
+    /// The batch that messages are added to; empty when there is none.
+    open: Vec<u8>,
+    /// Bytes of messages that wait.
+    pub(super) waiting: usize,
+}
+
+impl Stream {
+    pub(super) fn new(generation: u64) -> Self {
+        Self {
+            generation,
+            is_quiet: false,
+            is_active: true,
+            probes: true,
+            is_full: false,
+            is_dirty: false,
+            is_scheduled: false,
+            wanted_at: 0,
+            open_count: 0,
+            next: 0,
+            open: Vec::new(),
+            waiting: 0,
+        }
+    }
+
+    /// Numbers messages that are not sent.
+    pub(super) fn skip(&mut self, messages: u32, to: To, own: PodId, ready: &mut VecDeque<Outgoing>) {
+        // Numbers within a batch have no holes.
+        self.close(to, own, ready);
+        self.next += u64::from(messages);
+    }
+
+    /// Adds a message to the open batch; true when there was none.
+    pub(super) fn add(
+        &mut self,
+        pieces: &[&[u8]],
+        length: usize,
+        batch_bytes_max: usize,
+        (to, own): (To, PodId),
+        ready: &mut VecDeque<Outgoing>,
+    ) {
+        if !self.open.is_empty() && self.open.len() + LENGTH + length > batch_bytes_max {
+            self.close(to, own, ready);
+        }
+        if self.open.is_empty() {
+            self.open = frame::open();
+        }
+        frame::add(&mut self.open, pieces, length);
+        self.open_count += 1;
+        self.took(LENGTH + length);
+    }
+
+    /// Sends a batch of one message.
+    pub(super) fn add_large(&mut self, batch: Vec<u8>, to: To, own: PodId, ready: &mut VecDeque<Outgoing>) {
+        self.close(to, own, ready);
+        self.open_count = 1;
+        self.took(batch.len() - HEAD);
+        self.open = batch;
+        self.close(to, own, ready);
+    }
+
+    fn took(&mut self, bytes: usize) {
+        self.waiting += bytes;
+        self.next += 1;
+    }
+
+    /// The open batch, if there is one, is ready to be sent.
+    pub(super) fn close(&mut self, to: To, own: PodId, ready: &mut VecDeque<Outgoing>) {
+        if self.open.is_empty() {
+            return;
+        }
+        let count = std::mem::take(&mut self.open_count);
+        let numbers = Numbers { generation: self.generation, first: self.next - u64::from(count), count };
+        let frame = frame::close(std::mem::take(&mut self.open), own, numbers);
+        ready.push_back(Outgoing {
+            destination: Destination::To(to),
+            frame,
+            numbers: Some(numbers),
+            probe: None,
+        });
+    }
+
+    /// Tells the receivers how many messages there were, after those that wait.
+    pub(super) fn heartbeat(&mut self, to: To, own: PodId, ready: &mut VecDeque<Outgoing>) {
+        self.close(to, own, ready);
+        let frame = frame::heartbeat(own, self.generation, self.next);
+        let numbers = Numbers { generation: self.generation, first: self.next, count: 0 };
+        ready.push_back(Outgoing {
+            destination: Destination::To(to),
+            frame,
+            numbers: Some(numbers),
+            probe: None,
+        });
+    }
+
+    /// A batch leaves.
+    pub(super) fn sent(&mut self, bytes: usize) {
+        self.waiting = self.waiting.saturating_sub(bytes);
+    }
+
+    /// Somebody listens since the probe `probe`.
+    pub(super) fn wanted(&mut self, to: To, probe: u64) -> Option<Position> {
+        self.is_quiet = false;
+        self.wanted_at = probe;
+        to.is_numbered().then_some(Position { to, generation: self.generation, next: self.next })
+    }
+
+    /// Nobody listened to a probe.
+    pub(super) fn unwanted(&mut self, probe: u64) {
+        if probe > self.wanted_at {
+            self.is_quiet = true;
+        }
+    }
+}

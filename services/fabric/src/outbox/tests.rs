@@ -1,0 +1,191 @@
+use super::*;
+use crate::frame::{Content, decode};
+
+const OWN: PodId = PodId(1);
+const BROKER: To = To::Broker(1);
+const GROUP: To = To::Group { broker: 1, group: 2 };
+
+fn outbox(change: impl FnOnce(&mut Limits)) -> Outbox {
+    let mut limits = Limits { batch_bytes_max: 1024, ..Limits::default() };
+    change(&mut limits);
+    let outbox = Outbox::new(OWN, limits, Arc::default());
+    outbox.connected(0, false, 1 << 20);
+    outbox
+}
+
+/// All frames that leave now, batches as their receiver, first number and count.
+fn leaves(outbox: &Outbox) -> Vec<(To, u64, u32)> {
+    outbox.close_batches();
+    std::iter::from_fn(|| outbox.pop()).map(|outgoing| shape(&outgoing)).collect()
+}
+
+fn shape(outgoing: &Outgoing) -> (To, u64, u32) {
+    let Destination::To(to) = outgoing.destination else { panic!("{outgoing:?}") };
+    let Content::Batch { numbers, .. } = decode(outgoing.frame.clone()).unwrap().content else {
+        panic!("{outgoing:?}")
+    };
+    assert_eq!(Some(numbers), outgoing.numbers);
+    (to, numbers.first, numbers.count)
+}
+
+#[track_caller]
+fn queue(outbox: &Outbox, to: To, bytes: usize) {
+    assert_eq!(outbox.send(to, &[&vec![0; bytes]]), Sent::Queued);
+}
+
+#[test]
+fn what_is_sent_to_one_receiver_travels_in_one_batch() {
+    let outbox = outbox(|_| {});
+    for to in [BROKER, To::Pods, BROKER, BROKER] {
+        queue(&outbox, to, 10);
+    }
+    assert_eq!(leaves(&outbox), [(BROKER, 0, 3), (To::Pods, 0, 1)]);
+    queue(&outbox, BROKER, 10);
+    assert_eq!(leaves(&outbox), [(BROKER, 3, 1)]);
+}
+
+#[test]
+fn a_full_batch_makes_room_for_the_next_and_a_long_message_has_its_own() {
+    let outbox = outbox(|_| {});
+    for bytes in [600, 600, 5000, 10] {
+        queue(&outbox, BROKER, bytes);
+    }
+    assert_eq!(leaves(&outbox), [(BROKER, 0, 1), (BROKER, 1, 1), (BROKER, 2, 1), (BROKER, 3, 1)]);
+}
+
+#[test]
+fn a_message_that_is_dropped_leaves_a_hole_in_the_numbers() {
+    let outbox = outbox(|limits| limits.message_bytes_max = 2000);
+    queue(&outbox, BROKER, 10);
+    assert_eq!(outbox.send(BROKER, &[&[0; 2001]]), Sent::Dropped(Dropped::TooLarge));
+    queue(&outbox, BROKER, 10);
+    assert_eq!(leaves(&outbox), [(BROKER, 0, 1), (BROKER, 2, 1)]);
+}
+
+#[test]
+fn a_full_queue_takes_more_when_a_quarter_has_left() {
+    let outbox = outbox(|limits| {
+        limits.queue_bytes_max = 4 * 1004;
+        limits.batch_bytes_max = 1024;
+    });
+    for _ in 0..4 {
+        queue(&outbox, BROKER, 1000);
+    }
+    assert_eq!(outbox.send(To::Pods, &[b"x"]), Sent::Dropped(Dropped::QueueFull));
+    outbox.close_batches();
+    outbox.pop().unwrap();
+    queue(&outbox, To::Pods, 1);
+}
+
+#[test]
+fn one_receiver_does_not_take_the_whole_queue() {
+    let outbox = outbox(|limits| limits.queue_bytes_per_receiver_max = 2 * 1004);
+    queue(&outbox, BROKER, 1000);
+    queue(&outbox, BROKER, 1000);
+    assert_eq!(outbox.send(BROKER, &[b"x"]), Sent::Dropped(Dropped::ReceiverFull));
+    queue(&outbox, To::Pods, 1000);
+}
+
+#[test]
+fn during_an_outage_a_little_waits_and_the_rest_is_dropped() {
+    let outbox = outbox(|limits| limits.outage_bytes_max = 1100);
+    outbox.disconnected();
+    queue(&outbox, BROKER, 1000);
+    assert_eq!(outbox.send(BROKER, &[&[0; 1000]]), Sent::Dropped(Dropped::Outage));
+    outbox.connected(10, false, 1 << 20);
+    assert_eq!(leaves(&outbox), [(BROKER, 0, 1)]);
+    outbox.tick(10);
+    assert_eq!(leaves(&outbox), [(BROKER, 2, 0)], "how many there were is said at once");
+}
+
+#[test]
+fn after_a_long_outage_and_before_the_first_connection_there_is_nothing() {
+    let outbox = Outbox::new(OWN, Limits::default(), Arc::default());
+    assert_eq!(outbox.send(BROKER, &[b"x"]), Sent::Dropped(Dropped::Outage));
+    outbox.connected(0, false, 1 << 20);
+    queue(&outbox, BROKER, 1);
+    outbox.disconnected();
+    queue(&outbox, BROKER, 1);
+    outbox.connected(100_000, true, 1 << 20);
+    assert_eq!(leaves(&outbox), []);
+    queue(&outbox, BROKER, 1);
+    assert_eq!(leaves(&outbox), [(BROKER, 0, 1)]);
+}
+
+#[test]
+fn what_nobody_listens_to_is_numbered_and_not_sent() {
+    let outbox = outbox(|_| {});
+    queue(&outbox, BROKER, 1);
+    outbox.close_batches();
+    let probe = outbox.pop().unwrap().probe.expect("the first batch asks");
+    assert!(!outbox.unwanted(BROKER, 1));
+    outbox.no_responders(BROKER, probe);
+    assert_eq!(outbox.send(BROKER, &[b"x"]), Sent::Unwanted);
+    assert!(outbox.unwanted(BROKER, 5));
+    assert_eq!(leaves(&outbox), []);
+
+    let position = Position { to: BROKER, generation: 1, next: 7 };
+    assert_eq!(outbox.wanted(&[BROKER, To::Pods]), [position]);
+    queue(&outbox, BROKER, 1);
+    assert_eq!(leaves(&outbox), [(BROKER, 7, 0), (BROKER, 7, 1)]);
+    outbox.no_responders(BROKER, probe);
+    queue(&outbox, BROKER, 1);
+}
+
+#[test]
+fn it_is_tried_again_while_there_are_messages() {
+    let outbox = outbox(|_| {});
+    queue(&outbox, BROKER, 1);
+    outbox.close_batches();
+    outbox.no_responders(BROKER, outbox.pop().unwrap().probe.unwrap());
+    outbox.tick(0);
+    outbox.no_responders(BROKER, outbox.pop().unwrap().probe.unwrap());
+    assert_eq!(outbox.send(BROKER, &[b"x"]), Sent::Unwanted);
+    outbox.tick(1000);
+    let heartbeat = outbox.pop().unwrap();
+    assert_eq!((shape(&heartbeat), heartbeat.probe.is_some()), ((BROKER, 2, 0), true));
+    queue(&outbox, BROKER, 1);
+}
+
+#[test]
+fn quiet_receivers_are_told_three_times_and_then_forgotten() {
+    let outbox = outbox(|_| {});
+    queue(&outbox, BROKER, 1);
+    let mut told = Vec::new();
+    for now in (0..100_000).step_by(500) {
+        outbox.tick(now);
+        told.extend(leaves(&outbox).into_iter().map(|shape| (now, shape)));
+    }
+    let heartbeat = (BROKER, 1, 0);
+    assert_eq!(told, [(0, (BROKER, 0, 1)), (1500, heartbeat), (4500, heartbeat), (16500, heartbeat)]);
+    assert_eq!(outbox.wanted(&[BROKER]), []);
+    queue(&outbox, BROKER, 1);
+    outbox.close_batches();
+    assert_eq!(outbox.pop().unwrap().numbers.unwrap().generation, 2);
+}
+
+#[test]
+fn groups_have_no_numbers_and_no_heartbeats() {
+    let outbox = outbox(|_| {});
+    outbox.connected(0, false, 3000);
+    queue(&outbox, GROUP, 1000);
+    assert_eq!(outbox.send(GROUP, &[&[0; 3000]]), Sent::Dropped(Dropped::TooLarge));
+    outbox.close_batches();
+    let batch = outbox.pop().unwrap();
+    assert_eq!(batch.numbers.unwrap().generation, 0);
+    assert_eq!(outbox.wanted(&[GROUP]), []);
+    for now in (0..100_000).step_by(500) {
+        outbox.tick(now);
+        assert_eq!(leaves(&outbox), []);
+    }
+}
+
+#[test]
+fn a_pod_sends_nothing_to_itself_and_nothing_after_the_end() {
+    let outbox = outbox(|limits| limits.streams_max = 1);
+    assert_eq!(outbox.send(To::Pod(OWN), &[b"x"]), Sent::Unwanted);
+    queue(&outbox, BROKER, 1);
+    assert_eq!(outbox.send(To::Pods, &[b"x"]), Sent::Dropped(Dropped::TooManyStreams));
+    outbox.stop();
+    assert_eq!(outbox.send(BROKER, &[b"x"]), Sent::Dropped(Dropped::Stopped));
+}

@@ -1,0 +1,76 @@
+//! What the user's threads and the fabric's thread share.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use crate::address::{Subjects, To};
+use crate::clock::{Clock, Millis};
+use crate::collections::{HashMap, HashSet};
+use crate::core::Core;
+use crate::counters::Counts;
+use crate::limits::Limits;
+use crate::link::state::Link;
+use crate::outbox::Outbox;
+use crate::sink::Sink;
+
+pub(crate) struct Shared {
+    pub(crate) limits: Limits,
+    pub(crate) subjects: Subjects,
+    pub(crate) counts: Arc<Counts>,
+    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) link: Arc<Link>,
+    pub(crate) sink: Arc<dyn Sink>,
+    pub(crate) clock: Clock,
+    /// Only the fabric's thread takes it, and calls the sink under it.
+    pub(crate) core: Mutex<Core>,
+    pub(crate) wishes: Mutex<Wishes>,
+    /// There are wishes.
+    pub(crate) wished: Notify,
+    /// The user has had enough.
+    pub(crate) stop: Notify,
+    /// The server has asked its clients to go to another one.
+    pub(crate) moves: Notify,
+    /// A task of the fabric has panicked.
+    pub(crate) failed: Notify,
+}
+
+/// What the user wants to be joined.
+#[derive(Default)]
+pub(crate) struct Wishes {
+    joined: HashSet<To>,
+    /// What has changed since the fabric looked: joined or not.
+    changes: HashMap<To, bool>,
+}
+
+impl Shared {
+    pub(crate) fn now(&self) -> Millis {
+        self.clock.now()
+    }
+
+    pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn wish(&self, to: To, joins: bool) -> bool {
+        let mut wishes = self.wishes.lock().unwrap_or_else(PoisonError::into_inner);
+        if joins {
+            if wishes.joined.len() >= self.limits.joins_max as usize && !wishes.joined.contains(&to) {
+                self.counts.joins_refused.add(1);
+                return false;
+            }
+            wishes.joined.insert(to);
+        } else {
+            wishes.joined.remove(&to);
+        }
+        wishes.changes.insert(to, joins);
+        drop(wishes);
+        self.wished.notify_one();
+        true
+    }
+
+    pub(crate) fn take_wishes(&self) -> HashMap<To, bool> {
+        let mut wishes = self.wishes.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut wishes.changes)
+    }
+}

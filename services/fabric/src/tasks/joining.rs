@@ -1,0 +1,146 @@
+//! Interest: from what the user wants to subscriptions, and from them to the core.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::{Client, StatusCode, SubscribeError, Subscriber};
+use futures_util::StreamExt;
+use tokio::task::{AbortHandle, coop};
+use tokio::time::timeout;
+
+use crate::address::{Echo, To};
+use crate::collections::HashMap;
+use crate::shared::Shared;
+
+/// The queue group of all groups: they are told apart by their subjects.
+const QUEUE: &str = "g";
+/// Joins between two looks at what the user wants.
+const JOINS_AT_ONCE: usize = 500;
+/// How long the NATS client may hold a subscription up before the user's wishes are looked at again.
+const SUBSCRIBE_WAIT: Duration = Duration::from_millis(100);
+
+/// What is joined, with the task that listens; `None`: it waits for NATS.
+type Tasks = HashMap<To, Option<AbortHandle>>;
+
+pub(super) async fn run(shared: &Arc<Shared>, client: &Client) -> Result<(), String> {
+    control(shared, client).await.map_err(|error| error.to_string())?;
+    let mut tasks = Tasks::default();
+    let mut waiting = VecDeque::new();
+    for to in [To::Pods, To::Pod(shared.subjects.own())] {
+        join(shared, to, &mut tasks, &mut waiting);
+    }
+    loop {
+        for (to, joins) in shared.take_wishes() {
+            if joins {
+                join(shared, to, &mut tasks, &mut waiting);
+            } else if let Some(task) = tasks.remove(&to) {
+                shared.core().leave(to);
+                task.inspect(AbortHandle::abort);
+            }
+        }
+        let list = subscribe(shared, client, &mut tasks, &mut waiting).await?;
+        if !list.is_empty() {
+            shared.core().subscribed(list, shared.now());
+        }
+        if waiting.is_empty() {
+            shared.wished.notified().await;
+        } else if !shared.link.is_connected() {
+            tokio::select! {
+                () = shared.wished.notified() => {}
+                () = shared.link.until(true) => {}
+            }
+        }
+    }
+}
+
+fn join(shared: &Shared, to: To, tasks: &mut Tasks, waiting: &mut VecDeque<To>) {
+    if shared.core().join(to, shared.now()) {
+        tasks.insert(to, None);
+        waiting.push_back(to);
+    }
+}
+
+/// Asks NATS for some of what waits; says for what.
+async fn subscribe(
+    shared: &Arc<Shared>,
+    client: &Client,
+    tasks: &mut Tasks,
+    waiting: &mut VecDeque<To>,
+) -> Result<Vec<To>, String> {
+    let mut done = Vec::new();
+    while done.len() < JOINS_AT_ONCE
+        && let Some(to) = waiting.pop_front()
+    {
+        let Some(task @ None) = tasks.get_mut(&to) else { continue };
+        let subject = shared.subjects.of(to);
+        let subscription = async {
+            if to.is_numbered() {
+                client.subscribe(subject).await
+            } else {
+                client.queue_subscribe(subject, QUEUE.into()).await
+            }
+        };
+        match timeout(SUBSCRIBE_WAIT, subscription).await {
+            Ok(subscriber) => {
+                let subscriber = subscriber.map_err(|error| error.to_string())?;
+                *task = Some(spawn(shared.clone(), listen(shared.clone(), to, subscriber)));
+                done.push(to);
+            }
+            Err(_) => {
+                waiting.push_front(to);
+                break;
+            }
+        }
+    }
+    Ok(done)
+}
+
+async fn control(shared: &Arc<Shared>, client: &Client) -> Result<(), SubscribeError> {
+    for subject in [shared.subjects.control(), shared.subjects.own_control()] {
+        let subscriber = client.subscribe(subject).await?;
+        spawn(shared.clone(), listen_to_fabrics(shared.clone(), subscriber));
+    }
+    Ok(())
+}
+
+async fn listen(shared: Arc<Shared>, to: To, mut subscriber: Subscriber) {
+    while let Some(message) = subscriber.next().await {
+        shared.core().received(to, message.payload, shared.now());
+    }
+}
+
+async fn listen_to_fabrics(shared: Arc<Shared>, mut subscriber: Subscriber) {
+    while let Some(message) = subscriber.next().await {
+        if message.status != Some(StatusCode::NO_RESPONDERS) {
+            shared.core().told(message.payload, shared.now());
+            continue;
+        }
+        match shared.subjects.parse_echo(&message.subject) {
+            Some(Echo::Probe(to, probe)) => shared.core().no_responders(to, probe),
+            Some(Echo::Nobody(number)) => shared.link.echoed(number),
+            None => shared.counts.malformed.add(1),
+        }
+    }
+}
+
+/// A task that takes all that is there before others have their turn: the connection reads many messages in one turn, and would
+/// run full what lies between.
+fn spawn(shared: Arc<Shared>, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+    let watched = async move {
+        let _watch = Watch(shared);
+        task.await;
+    };
+    tokio::spawn(coop::unconstrained(watched)).abort_handle()
+}
+
+/// Ends the fabric when a task panics: a receiver that is silently gone would be worse.
+struct Watch(Arc<Shared>);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.failed.notify_one();
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! What is to be done now and then, and when the connection changes.
+
+use std::time::Duration;
+
+use async_nats::Client;
+use async_nats::connection::State;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use crate::address::Echo;
+use crate::clock::Millis;
+use crate::link::state::ECHO_EVERY;
+use crate::shared::Shared;
+
+const TICK: Duration = Duration::from_millis(100);
+/// How long a message to nobody may take to the NATS client.
+const ECHO_WAIT: Duration = Duration::from_millis(50);
+/// Pods that leave a server which asks for it do so within this time, milliseconds.
+const MOVE_MS_MAX: Millis = 2000;
+
+pub(super) async fn run(shared: &Shared, client: &Client) {
+    let mut ticks = interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut echo_at = 0;
+    let mut move_at = None;
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {
+                shared.link.check(client.connection_state() == State::Connected);
+                shared.core().tick(shared.now());
+            }
+            () = shared.link.changed.notified() => {}
+        }
+        let news = shared.link.news();
+        let now = shared.now();
+        for connected in news.transitions {
+            if connected {
+                shared.core().connected(now, client.max_payload());
+                (echo_at, move_at) = (now, None);
+            } else {
+                shared.core().disconnected(now);
+            }
+        }
+        if news.is_lame {
+            move_at.get_or_insert_with(|| now + fastrand::u64(..MOVE_MS_MAX));
+        }
+        if let Some(health) = news.health {
+            match health.connected {
+                true => tracing::info!(%health, "fabric"),
+                false => tracing::warn!(%health, "fabric"),
+            }
+            shared.sink.health_changed(&health);
+        }
+        if !shared.link.is_connected() {
+            continue;
+        }
+        if move_at.take_if(|at| *at <= now).is_some() {
+            shared.moves.notify_one();
+        }
+        if echo_at <= now {
+            echo_at = now + u64::try_from(ECHO_EVERY.as_millis()).unwrap_or(u64::MAX);
+            echo(shared, client).await;
+        }
+    }
+}
+
+/// Sends a message to nobody: the answer shows how far away the server is.
+async fn echo(shared: &Shared, client: &Client) {
+    let reply = shared.subjects.echo(&Echo::Nobody(shared.link.echo()));
+    let nobody = client.publish_with_reply(shared.subjects.nobody(), reply, bytes::Bytes::new());
+    // Without it only a figure is missing.
+    let _ = timeout(ECHO_WAIT, nobody).await;
+}

@@ -1,0 +1,114 @@
+//! From the outbox to NATS.
+
+use std::time::Duration;
+
+use async_nats::client::PublishErrorKind;
+use async_nats::{Client, Subject};
+use bytes::Bytes;
+
+use crate::address::Echo;
+use crate::frame;
+use crate::linger::Linger;
+use crate::outbox::{Destination, Outgoing};
+use crate::shared::Shared;
+
+pub(super) async fn run(shared: &Shared, client: &Client) -> Result<(), String> {
+    let linger = Linger::new(Duration::from_micros(shared.limits.linger_us.into()));
+    let mut linger = linger.map_err(|error| error.to_string())?;
+    loop {
+        tokio::select! {
+            () = shared.outbox.wait() => {}
+            () = shared.moves.notified() => {
+                move_on(client).await;
+                continue;
+            }
+        }
+        linger.rest().await.map_err(|error| error.to_string())?;
+        shared.outbox.close_batches();
+        while let Some(outgoing) = shared.outbox.pop() {
+            publish(shared, client, outgoing).await?;
+        }
+        linger.start();
+    }
+}
+
+/// Sends what waits, and says goodbye.
+pub(super) async fn last(shared: &Shared, client: &Client) {
+    shared.outbox.close_batches();
+    shared.core().bye();
+    while let Some(outgoing) = shared.outbox.pop() {
+        if publish(shared, client, outgoing).await.is_err() {
+            return;
+        }
+    }
+    let _ = client.flush().await;
+}
+
+/// To another server, when all that was sent is with this one.
+async fn move_on(client: &Client) {
+    if client.flush().await.is_ok() && client.force_reconnect().await.is_err() {
+        tracing::warn!(
+            "could not leave a NATS server that asks its clients to go; it will close the connection"
+        );
+    }
+}
+
+/// Fails when the NATS client has ended.
+async fn publish(shared: &Shared, client: &Client, outgoing: Outgoing) -> Result<(), String> {
+    let Outgoing { destination, frame, numbers, probe } = outgoing;
+    let subject = match destination {
+        Destination::To(to) => shared.subjects.of(to),
+        Destination::Control => shared.subjects.control(),
+        Destination::ControlOf(pod) => shared.subjects.control_of(pod),
+    };
+    let reply = match (destination, probe) {
+        (Destination::To(to), Some(probe)) => Some(shared.subjects.echo(&Echo::Probe(to, probe))),
+        _ => None,
+    };
+    let counts = &shared.counts;
+    let count = numbers.map_or(0, |numbers| numbers.count);
+    match numbers {
+        Some(numbers) if numbers.count > 0 => counts.batches_sent.add(1),
+        Some(_) => counts.heartbeats_sent.add(1),
+        None => {}
+    }
+    let part_bytes_max = client.max_payload().min(shared.limits.part_bytes_max as usize);
+    let subject = Subject::from(subject);
+    let mut reply = reply.map(Subject::from);
+    let result = match numbers {
+        // Parts of a message to a group would each go to another pod.
+        Some(numbers) if frame.len() > part_bytes_max && numbers.generation > 0 => {
+            let mut result = Ok(());
+            for part in frame::cut(&frame, shared.subjects.own(), numbers, part_bytes_max) {
+                counts.parts_sent.add(1);
+                result = give(shared, client, subject.clone(), reply.take(), part).await;
+                if result.is_err() {
+                    break;
+                }
+            }
+            result
+        }
+        _ => give(shared, client, subject, reply, frame).await,
+    };
+    match result {
+        Err(error) if error.kind() == PublishErrorKind::MaxPayloadExceeded => {
+            counts.dropped_too_large.add(count as usize);
+            Ok(())
+        }
+        result => result.map_err(|error| error.to_string()),
+    }
+}
+
+async fn give(
+    shared: &Shared,
+    client: &Client,
+    subject: Subject,
+    reply: Option<Subject>,
+    payload: Bytes,
+) -> Result<(), async_nats::PublishError> {
+    shared.counts.bytes_sent.add(payload.len());
+    match reply {
+        Some(reply) => client.publish_with_reply(subject, reply, payload).await,
+        None => client.publish(subject, payload).await,
+    }
+}
