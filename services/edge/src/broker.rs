@@ -10,6 +10,7 @@ use millrace_router::{Group, Matched, Receiver, Router, TopicTree};
 use millrace_session::Message;
 
 use crate::metrics::BrokerCounters;
+use crate::region::is_here;
 use crate::store::streams::{Kept, KeptGroup, Streams};
 
 /// The broker of a process that serves one machine.
@@ -141,10 +142,10 @@ impl Routes {
         groups.filter(move |group| !is_kept || self.kept.group(group.name(), group.filter()).is_none())
     }
 
-    /// A shared subscription that the store keeps for, if it has a member that is there.
+    /// A shared subscription that the store keeps for, if it has a member that is there, on this pod.
     pub(crate) fn online_group(&self, kept: &KeptGroup) -> Option<&Arc<Group>> {
         let is_it = |group: &&Arc<Group>| {
-            group.name() == &*kept.name && group.filter() == &*kept.filter && group.online() > 0
+            group.name() == &*kept.name && group.filter() == &*kept.filter && group.has_online(is_here)
         };
         self.matched.groups.iter().find(is_it)
     }

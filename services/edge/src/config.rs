@@ -24,6 +24,8 @@ pub struct Config {
     pub gateway_from: Vec<IpNet>,
     /// The name of this process among several that share a store. `None`: it has its store for itself.
     pub pod: Option<String>,
+    /// The network between them. Without it, pods hear of each other by the store alone: later, and only what it keeps.
+    pub fabric: Option<millrace_fabric::Settings>,
     /// Event loops; 0 is one a core.
     pub threads: usize,
     /// Who may connect.

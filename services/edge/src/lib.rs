@@ -18,6 +18,7 @@ pub mod origin;
 mod outbound;
 mod process;
 pub mod proxy;
+mod region;
 mod start;
 mod store;
 pub mod stored;
@@ -25,4 +26,5 @@ pub mod ws;
 
 pub use config::{Authentication, Config};
 pub use limits::Limits;
+pub use millrace_fabric as fabric;
 pub use start::{Edge, StartError, start, start_on};

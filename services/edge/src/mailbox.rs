@@ -35,6 +35,8 @@ pub(crate) enum Mail {
     Relieved(ConnectionId),
     /// A message is committed that sessions of this core have to read.
     Grown(Arc<Routes>),
+    /// Something may have been committed that no mail told of, to this broker or to any.
+    LookAround(Option<u64>),
     /// What these publishers wait for is durable, or could not be stored.
     Stored { acks: Vec<Ack>, stored: bool },
     /// A session has another owner, or is wanted by one and not lost yet.
@@ -66,7 +68,8 @@ pub(crate) struct Run {
     pub(crate) bytes: Arc<[u8]>,
     pub(crate) is_v5: bool,
     pub(crate) count: usize,
-    pub(crate) from: ConnectionId,
+    /// `None`: on another pod.
+    pub(crate) from: Option<ConnectionId>,
 }
 
 impl Mail {

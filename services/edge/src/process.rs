@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::limits::Limits;
 use crate::mailbox::Mailbox;
 use crate::metrics::{self, BrokerCounters, CoreCounters, Count};
+use crate::region::Region;
 use crate::store::Store;
 
 /// An event loop that has not turned for this long is stuck.
@@ -28,6 +29,8 @@ pub(crate) struct Process {
     pub(crate) authenticator: Authenticator,
     /// Where what must survive is kept; without one it ends with the process.
     pub(crate) store: Option<Store>,
+    /// The other pods, where there are several.
+    pub(crate) region: Option<Arc<Region>>,
     pub(crate) mailboxes: Arc<[Mailbox]>,
     pub(crate) counters: Box<[CoreCounters]>,
     /// When each core last turned, milliseconds.
@@ -118,6 +121,9 @@ impl Process {
             }
             let labels = if stat.labels.is_empty() { String::new() } else { format!("{{{}}}", stat.labels) };
             out += &format!("{}{labels} {}\n", stat.name, stat.value);
+        }
+        if let Some(region) = &self.region {
+            region.metrics(&mut out);
         }
         out
     }

@@ -23,6 +23,7 @@ use crate::limits::Limits;
 use crate::mailbox::Mailbox;
 use crate::metrics::CoreCounters;
 use crate::process::Process;
+use crate::region::Region;
 use crate::store::Store;
 
 /// Connections that wait to be accepted, per listener and core.
@@ -83,8 +84,23 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
     let clock = Clock::start();
     let layers = database.map(Layers::new);
     let brokers = Arc::new(Brokers::default());
+    let region = match (&config.fabric, &config.pod) {
+        (Some(_), None) => return Err(StartError("a pod of a region needs a name".into())),
+        (Some(_), Some(_)) if layers.is_none() => {
+            return Err(StartError("the pods of a region need a store that they share".into()));
+        }
+        (None, _) => None,
+        (Some(fabric), Some(_)) => {
+            let region =
+                Region::start(fabric.clone(), clock, brokers.clone(), mailboxes.clone(), &config.limits);
+            Some(region.map_err(|error| StartError(error.to_string()))?)
+        }
+    };
     let store = match layers {
-        Some(layers) => Some(Store::start(layers, clock, brokers.clone(), &config, mailboxes.clone())?),
+        Some(layers) => {
+            let region = region.clone();
+            Some(Store::start(layers, clock, brokers.clone(), &config, mailboxes.clone(), region)?)
+        }
         None => {
             for (number, name) in config.broker_names().enumerate() {
                 brokers.insert(&Arc::new(Broker::new(number as u64, name, cores)));
@@ -92,9 +108,13 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
             None
         }
     };
+    if let Some(region) = &region {
+        region.wait_for_joins(&brokers.all());
+    }
     let process = Arc::new(Process {
         clock,
         store,
+        region,
         settings: settings(&config.limits),
         limits: config.limits.clone(),
         authenticator: Authenticator::start(&config.authentication, &mailboxes)?,
@@ -151,6 +171,12 @@ impl Edge {
     /// When one does not.
     pub fn health(&self) -> Result<(), String> {
         self.process.health()
+    }
+
+    /// How the network to other pods is, where there are others. A pod that has lost it goes on with its own clients, and with what the
+    /// store keeps.
+    pub fn fabric_health(&self) -> Option<millrace_fabric::Health> {
+        self.process.region.as_ref().and_then(|region| region.health())
     }
 
     /// Orderly end: no new connections, DISCONNECT 0x8B to 5.0 clients, what is written is flushed (for at most

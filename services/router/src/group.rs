@@ -63,23 +63,41 @@ impl Group {
     //= [MQTT-4.8.2-3] v5
     // What is returned has the member's own quality of service.
     pub fn pick(&self) -> Option<Receiver> {
-        self.take_turn(&self.online, None).or_else(|| self.take_turn(&self.offline, None))
+        self.pick_online(|_| true).or_else(|| self.take_turn(&self.offline, |_| true))
+    }
+
+    /// Whose turn it is among those online members that may get the message.
+    pub fn pick_online(&self, may: impl Fn(Target) -> bool) -> Option<Receiver> {
+        self.take_turn(&self.online, may)
+    }
+
+    /// Those of the members that are online.
+    pub fn count_online(&self, counts: impl Fn(Target) -> bool) -> usize {
+        self.online.iter().filter(|member| counts(member.target)).count()
+    }
+
+    /// Whether one of them is online.
+    pub fn has_online(&self, counts: impl Fn(Target) -> bool) -> bool {
+        self.online.iter().any(|member| counts(member.target))
     }
 
     /// As [`Group::pick`], but never `target`: for a message that `target` cannot take now.
     pub fn pick_except(&self, target: Target) -> Option<Receiver> {
-        self.take_turn(&self.online, Some(target)).or_else(|| self.take_turn(&self.offline, Some(target)))
+        let may = |other| other != target;
+        self.take_turn(&self.online, may).or_else(|| self.take_turn(&self.offline, may))
     }
 
-    fn take_turn(&self, members: &Map<Subscription>, except: Option<Target>) -> Option<Receiver> {
+    fn take_turn(&self, members: &Map<Subscription>, may: impl Fn(Target) -> bool) -> Option<Receiver> {
         let address = |member: &Subscription| member.target.address();
         let following = |last| members.next_after(last, address).or_else(|| members.first(address));
         // Relaxed: the counter guards nothing but itself.
         let mut last = self.turn.load(Ordering::Relaxed);
         loop {
             let mut member = following(last)?;
-            if Some(member.target) == except {
-                member = following(address(member)).filter(|other| Some(other.target) != except)?;
+            let mut others = members.len();
+            while !may(member.target) {
+                others = others.checked_sub(1)?;
+                member = following(address(member))?;
             }
             match self.turn.compare_exchange_weak(last, address(member), Ordering::Relaxed, Ordering::Relaxed)
             {

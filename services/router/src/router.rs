@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 use millrace_mqtt::topic::Filter;
 use smallvec::SmallVec;
 
+use crate::group::Group;
 use crate::matched::Matched;
 use crate::pmap::Map;
 use crate::seed::Seed;
@@ -143,6 +144,11 @@ impl Snapshot {
     /// How many subscriptions there are.
     pub fn subscriptions(&self) -> usize {
         self.tree.subscriptions
+    }
+
+    /// A shared subscription, if it has members.
+    pub fn group(&self, name: &str, filter: &str) -> Option<&Group> {
+        self.tree.root.find(filter, &self.tree.seed)?.group(name, &self.tree.seed)
     }
 
     /// Who gets a message of `topic`, which is a valid topic name.

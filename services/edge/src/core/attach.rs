@@ -140,6 +140,7 @@ impl Core {
             hash,
             epoch,
             is_lost: false,
+            fresh: None,
             kept: None,
         };
         let session = u32::try_from(self.sessions.insert(homed)).unwrap_or(NONE);
@@ -334,6 +335,7 @@ impl Core {
                     }
                 }
             });
+            self.tell_members(&broker, homed.session.subscriptions().map(|(filter, _)| filter));
         }
         let (left, settled) = homed.session.into_legacy();
         self.note_settled(broker.id, settled);
@@ -389,6 +391,7 @@ impl Core {
                 edit.set_online(filter, target, online);
             }
         });
+        self.tell_members(&homed.broker, homed.session.subscriptions().map(|(filter, _)| filter));
     }
 
     pub(super) fn connection_due(&mut self, slot: u32, generation: u32) {
@@ -420,7 +423,9 @@ impl Core {
         let session = connection.session;
         let Some(at) = keep_alive_deadline(heard, connection.protocol.keep_alive_s()) else { return };
         if at > self.now {
-            self.sessions[session as usize].session.shrink();
+            let homed = &mut self.sessions[session as usize];
+            homed.session.shrink();
+            homed.fresh.take_if(|fresh| fresh.is_over(self.now));
             let at = at.min(self.now + LOOK_S);
             return self.calendar.add(at, Due::Connection { slot, generation });
         }

@@ -41,7 +41,9 @@ impl Core {
     /// Where a first CONNECT is carried out.
     pub(super) fn home_of(&mut self, slot: u32, connect: &Connect<'_>) -> Home {
         let name = self.broker_name(slot);
-        let Some(broker) = self.process.brokers.get(&name) else {
+        let is_joined =
+            |broker: &Arc<Broker>| self.process.region.as_ref().is_none_or(|region| region.is_joined(broker));
+        let Some(broker) = self.process.brokers.get(&name).filter(is_joined) else {
             return if self.is_absent(&name).is_some() {
                 Home::Here
             } else {

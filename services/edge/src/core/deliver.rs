@@ -9,11 +9,12 @@ use millrace_session::{Delivered, Delivery, DropReason, Message, Out};
 
 use super::connection::{ConnectionId, NONE};
 use super::kept::{Held, Take};
-use super::{Core, Homed, OutboundSlot, parts};
+use super::{Core, Homed, OutboundSlot, group_id, parts};
 use crate::broker::{Broker, Routes};
 use crate::mailbox::{Mail, Run};
 use crate::metrics::BrokerCounters;
 use crate::outbound::Room;
+use crate::region::ELSEWHERE;
 
 /// Runs from here on are referred to by several receivers instead of copied for each, bytes.
 const SHARE_RUN_BYTES_MIN: usize = 2048;
@@ -47,6 +48,9 @@ impl Core {
         group: u64,
     ) {
         let core = receiver.target.core;
+        if core == ELSEWHERE {
+            return self.deliver_elsewhere(routes, &receiver, message, group);
+        }
         if core == self.index {
             return self.deliver_one(&routes.broker, &receiver, message, from, group);
         }
@@ -54,6 +58,14 @@ impl Core {
         self.post(core, Mail::Shared { routes, receiver, message, from, group });
         if let Some(from) = from {
             self.hold_up_for_mailbox(core, from);
+        }
+    }
+
+    /// Hands a message to a member on another pod.
+    fn deliver_elsewhere(&self, routes: &Routes, receiver: &Receiver, message: &Message, group: u64) {
+        let found = routes.matched.groups.iter().find(|found| group_id(found) == group);
+        if let (Some(group), Some(region)) = (found, &self.process.region) {
+            region.share(&routes.broker, group, receiver, message);
         }
     }
 
@@ -98,6 +110,20 @@ impl Core {
         //= [MQTT-3.8.3-3] v5
         if receiver.no_local && is_publisher(homed, from, &self.connections) {
             return;
+        }
+        if let Some(fresh) = &mut homed.fresh
+            && shared == 0
+        {
+            match fresh.take(message, self.now) {
+                Take::Deliver => {}
+                Take::Hold => return fresh.hold(message, receiver),
+                // It has it, or has no room for more.
+                Take::Drop if fresh.asking == 0 => return,
+                Take::Drop => {
+                    let full = Delivered::Dropped(DropReason::QueueFull);
+                    return count(&broker.counters[usize::from(self.index)], full);
+                }
+            }
         }
         let delivery = Delivery {
             message,
@@ -223,7 +249,7 @@ impl Core {
         bytes: &[u8],
         is_v5: bool,
         count: usize,
-        from: ConnectionId,
+        from: Option<ConnectionId>,
     ) {
         let receivers = routes.receivers(self.index);
         let counters = &routes.broker.counters[usize::from(self.index)];
@@ -234,14 +260,14 @@ impl Core {
         let (mut slow, mut behind, mut full) = (Vec::new(), Vec::new(), Vec::new());
         for receiver in receivers {
             let Some(homed) = homed(&mut self.sessions, receiver) else { continue };
-            if homed.connection == NONE
-                || (receiver.no_local && is_publisher(homed, Some(from), &self.connections))
+            if homed.connection == NONE || (receiver.no_local && is_publisher(homed, from, &self.connections))
             {
                 continue;
             }
             // Then retained messages come first.
-            let waits =
-                homed.session.is_replaying() || homed.kept.as_ref().is_some_and(|kept| kept.subscribing > 0);
+            let waits = homed.session.is_replaying()
+                || homed.kept.as_ref().is_some_and(|kept| kept.subscribing > 0)
+                || homed.fresh.as_ref().is_some_and(|fresh| fresh.asking > 0);
             let (protocol, mut out, _) = parts!(self, homed.connection);
             if waits || !protocol.takes_shared_bytes() || !receiver.identifiers.is_empty() {
                 slow.push(receiver);
@@ -266,7 +292,7 @@ impl Core {
         for connection in full {
             self.flush(connection);
         }
-        for connection in behind {
+        for (connection, from) in behind.into_iter().zip(from.into_iter().cycle()) {
             self.hold_up(connection, from);
         }
         if !slow.is_empty() {
@@ -281,7 +307,7 @@ impl Core {
         bytes: &[u8],
         is_v5: bool,
         receivers: &[&Receiver],
-        from: ConnectionId,
+        from: Option<ConnectionId>,
     ) {
         let now = self.now;
         each_publish(bytes, is_v5, |payload| {
@@ -289,7 +315,7 @@ impl Core {
             let message =
                 Arc::new(Message::new(routes.topic.clone(), qos, false, Properties::EMPTY, payload, now));
             for receiver in receivers {
-                self.deliver_one(&routes.broker, receiver, &message, Some(from), 0);
+                self.deliver_one(&routes.broker, receiver, &message, from, 0);
             }
         });
     }

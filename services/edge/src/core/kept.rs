@@ -219,6 +219,11 @@ impl Kept {
         !behind.asked
     }
 
+    /// Whether the session reads no further before its new subscriptions are known.
+    pub(super) fn waits_for_subscribe(&self) -> bool {
+        self.follows() && self.subscribing > 0
+    }
+
     pub(super) fn follows(&self) -> bool {
         matches!(self.feed, Feed::Behind(Behind { way: Way::Follows, .. }))
     }

@@ -10,6 +10,7 @@ mod congestion;
 pub(crate) mod connection;
 mod deliver;
 mod directory;
+mod fresh;
 mod ids;
 mod input;
 mod jobs;
@@ -51,6 +52,7 @@ use authenticate::Absent;
 use congestion::Behind;
 use connection::{Connected, ConnectionId, NONE, Paused, State};
 use directory::Directory;
+use fresh::Fresh;
 use jobs::HeldJobs;
 use kept::Kept;
 pub(crate) use publish::group_id;
@@ -95,6 +97,8 @@ pub(crate) struct Homed {
     pub(crate) epoch: u64,
     /// The store has given it to another connection.
     pub(crate) is_lost: bool,
+    /// While its subscriptions are new, where several pods share the store.
+    fresh: Option<Box<Fresh>>,
     /// What is needed while the store keeps it beyond its connection.
     kept: Option<Box<Kept>>,
 }
@@ -156,6 +160,8 @@ pub(crate) struct Core {
     handed_over: Position,
     /// Sessions with acknowledgements that the store does not know.
     unsaved: Vec<Target>,
+    /// When sessions that follow streams last looked for what nobody told them.
+    looked_around_at: Seconds,
     /// Mail for the other cores, by core.
     outgoing: Vec<Vec<Mail>>,
     /// Bytes of that mail, by core.
@@ -196,6 +202,7 @@ impl Core {
             next_fence: 0,
             handed_over: process.store.as_ref().map_or(Position::MIN, Store::through),
             unsaved: Vec::new(),
+            looked_around_at: 0,
             outgoing: (0..cores).map(|_| Vec::new()).collect(),
             outgoing_bytes: vec![0; cores],
             incoming: Vec::new(),
@@ -353,6 +360,7 @@ impl Core {
                 Mail::Stored { acks, stored } => self.stored(&acks, stored),
                 Mail::Lost { session, is_lost } => self.lose(&session, is_lost),
                 Mail::Grown(routes) => self.grown(&routes),
+                Mail::LookAround(broker) => self.look_around(broker),
                 Mail::Opened(name, found) => self.opened(&name, found),
                 Mail::Attached(connection, session, found) => self.attached(connection, session, found),
                 Mail::Subscribed(subscribe, subscribed) => self.subscribed(*subscribe, &subscribed),
@@ -490,7 +498,7 @@ impl Core {
                     Due::Session { slot, generation } => self.session_due(slot, generation),
                     Due::Accept => self.accept_all(),
                     Due::Sys => self.publish_sys(),
-                    Due::LookAround => self.look_around(),
+                    Due::LookAround => self.look_around_now_and_then(),
                     Due::Checkpoints => self.save_all(),
                 }
             }

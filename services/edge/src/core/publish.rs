@@ -106,13 +106,16 @@ impl Core {
         let mut mailed: Option<Arc<[u8]>> = None;
         for (core, _) in &routes.cores {
             if *core == self.index {
-                self.deliver_run(&routes, bytes, is_v5, count, from);
+                self.deliver_run(&routes, bytes, is_v5, count, Some(from));
                 continue;
             }
             let bytes = mailed.get_or_insert_with(|| bytes.into()).clone();
-            let run = Run { routes: routes.clone(), bytes, is_v5, count, from };
+            let run = Run { routes: routes.clone(), bytes, is_v5, count, from: Some(from) };
             self.post(*core, Mail::Run(Box::new(run)));
             self.hold_up_for_mailbox(*core, from);
+        }
+        if let Some(region) = &self.process.region {
+            region.publish_run(&routes.broker, &routes.topic, bytes, is_v5, count);
         }
         self.is_open(slot)
     }
@@ -198,8 +201,10 @@ impl Core {
         retains: bool,
     ) {
         let from = Some(self.id_of(slot));
+        // Among several pods retained messages have one order, that of their commits (P6).
+        let is_ordered = retains && self.process.config.pod.is_some();
         let connection = &mut self.connections[slot as usize];
-        let deliver = publish.qos == QoS::ExactlyOnce || connection.uncommitted > 0;
+        let deliver = publish.qos == QoS::ExactlyOnce || is_ordered || connection.uncommitted > 0;
         connection.uncommitted += u32::from(deliver);
         let session = self.connections[slot as usize].session;
         let homed = &self.sessions[session as usize];
@@ -332,6 +337,13 @@ impl Core {
             if let Some(from) = from {
                 self.hold_up_for_mailbox(*core, from);
             }
+        }
+        if let Some(region) = &self.process.region {
+            region.publish(&routes.broker, message);
+        }
+        // Among several pods only the commit finds out which shared subscriptions have a stream.
+        if self.process.config.pod.is_some() && message.qos() > QoS::AtMostOnce {
+            return;
         }
         for group in routes.live_groups(message) {
             let Some(receiver) = group.pick() else { continue };

@@ -26,6 +26,8 @@ const WAITING_LOW: usize = 200;
 
 /// Sessions that follow streams look for themselves this often, seconds: other pods may have written.
 pub(super) const LOOK_AROUND_S: Seconds = 1;
+/// While other pods are heard, which tell what they wrote.
+const LOOK_AROUND_TOLD_S: Seconds = 60;
 
 /// Sessions that wait until all cores have passed the end of a turn, and then until all that was left with the store
 /// is committed.
@@ -182,6 +184,7 @@ impl Core {
                 }
             }
         });
+        self.tell_members(&homed.broker, homed.session.subscriptions().map(|(filter, _)| filter));
     }
 
     /// From here on live copies are held for a session that is behind, and a fence is set behind what was routed before.
@@ -280,10 +283,11 @@ impl Core {
     }
 
     /// Sessions that follow streams read what nobody announced.
-    pub(super) fn look_around(&mut self) {
+    pub(super) fn look_around(&mut self, broker: Option<u64>) {
         let following: Vec<u32> = self
             .sessions
             .iter_mut()
+            .filter(|(_, homed)| broker.is_none_or(|broker| homed.broker.id == broker))
             .filter_map(|(session, homed)| {
                 let reads = homed.kept.as_deref_mut().is_some_and(|kept| kept.follows() && kept.grow());
                 reads.then(|| u32::try_from(session).unwrap_or(NONE))
@@ -291,6 +295,15 @@ impl Core {
             .collect();
         for session in following {
             self.read_on(session);
+        }
+    }
+
+    /// As above, when it is time: often while nobody can be trusted to tell.
+    pub(super) fn look_around_now_and_then(&mut self) {
+        let is_told = self.process.region.as_ref().is_some_and(|region| !region.is_in_doubt());
+        if !is_told || self.now >= self.looked_around_at + LOOK_AROUND_TOLD_S {
+            self.looked_around_at = self.now;
+            self.look_around(None);
         }
         self.calendar.add(self.now + LOOK_AROUND_S, Due::LookAround);
     }
@@ -325,7 +338,8 @@ impl Core {
             );
         };
         let Some(kept) = &mut homed.kept else { return };
-        if kept.sources_version != sources_version {
+        // What a subscription gets may stand before the end of a page that was read without it.
+        if kept.sources_version != sources_version || kept.waits_for_subscribe() {
             if let Feed::Behind(behind) = &mut kept.feed {
                 behind.asked = false;
             }
@@ -367,7 +381,7 @@ impl Core {
         let Feed::Behind(behind) = &kept.feed else { return };
         // At the end there is nothing to read before the fence is passed.
         let waits = behind.at_end && matches!(behind.way, Way::Fenced(_) | Way::Follows);
-        if behind.asked || waits || waiting > WAITING_LOW {
+        if behind.asked || waits || kept.waits_for_subscribe() || waiting > WAITING_LOW {
             return;
         }
         let (sources, reader) = (kept.sources(), Reader::Session(target, kept.sources_version));
@@ -394,6 +408,10 @@ impl Core {
             };
             //= [MQTT-3.8.3-3] v5
             if subscription.options.no_local && own {
+                continue;
+            }
+            let fresh = homed.fresh.as_ref().zip(filter);
+            if fresh.is_some_and(|(fresh, filter)| fresh.has_for(filter, message, self.now)) {
                 continue;
             }
             qos = qos.max(Some(subscription.options.qos));
@@ -425,6 +443,10 @@ impl Core {
 
     fn deliver_all_held(&mut self, session: u32, held: impl IntoIterator<Item = Held>) {
         for held in held {
+            let fresh = self.sessions[session as usize].fresh.as_ref();
+            if fresh.is_some_and(|fresh| fresh.has(&held.message, self.now)) {
+                continue;
+            }
             let delivery = Delivery {
                 message: &held.message,
                 qos: held.qos,

@@ -8,6 +8,7 @@ use millrace_session::{Message, Place};
 
 use super::Core;
 use crate::broker::Broker;
+use crate::region::is_here;
 use crate::store::streams::KeptGroup;
 use crate::store::{SharedMessages, Write};
 
@@ -28,13 +29,24 @@ impl Core {
         let routes = self.routes.get(broker, message.topic());
         // Without lasting members it has no stream any more; those who are there go on with it.
         let kept = broker.streams.group_or_ended(stream);
-        let found = kept.and_then(|kept| routes.online_group(&kept)).and_then(|group| group.pick());
+        let found =
+            kept.and_then(|kept| routes.online_group(&kept)).and_then(|group| group.pick_online(is_here));
         if let Some(receiver) = found {
             self.deliver_shared(&routes, receiver, message, None, number);
         } else if let Some(place) = message.place() {
             self.shared.returned.push(((broker.id, stream), Position(place)));
         }
         true
+    }
+
+    /// Members of shared subscriptions have come, or gone: other pods hear of it.
+    pub(super) fn tell_members<'f>(&self, broker: &Broker, filters: impl IntoIterator<Item = &'f str>) {
+        let Some(region) = &self.process.region else { return };
+        for filter in filters {
+            if let Some(Filter { share: Some(name), filter }) = Filter::parse(filter) {
+                region.members_changed(broker, name, filter);
+            }
+        }
     }
 
     /// A member has come: what waits for its shared subscription is for it.

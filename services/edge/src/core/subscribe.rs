@@ -71,12 +71,20 @@ impl Core {
                 reasons.push(reason);
             }
         });
+        self.tell_members(&broker, subscribe.filters.clone().map(|(filter, _)| filter));
         let is_shared = self.process.store.is_some() && self.process.config.pod.is_some();
         let retained = (!replays.is_empty() && !is_shared).then(|| broker.retained.snapshot());
         drop(gate);
-        let pending = PendingSubscribe { packet_id: subscribe.packet_id, reasons, replays, retained };
         // Among several pods the store has what is retained.
-        let asks = is_shared && !pending.replays.is_empty();
+        let asks = is_shared && !replays.is_empty();
+        let pending = PendingSubscribe {
+            packet_id: subscribe.packet_id,
+            reasons,
+            replays,
+            retained,
+            retained_through: None,
+            asks,
+        };
         if filters.is_empty() && !asks {
             for (filter, _) in subscribe.filters.clone().filter(|(filter, _)| filter.starts_with("$share/")) {
                 self.join(&broker, filter);
@@ -86,6 +94,9 @@ impl Core {
         let homed = &mut self.sessions[session as usize];
         if let Some(kept) = &mut homed.kept {
             kept.subscribing += 1;
+        }
+        if asks {
+            homed.fresh.get_or_insert_default().asking += 1;
         }
         let subscribe = store::Subscribe { session: homed.key(), target, filters, pending };
         self.leave_job(Write::Subscribe(Box::new(subscribe)));
@@ -97,6 +108,25 @@ impl Core {
         protocol.subscribed(pending.packet_id, &pending.reasons, &mut out);
         if let Some(retained) = pending.retained {
             self.replay(slot, &retained, &pending.replays);
+        }
+        let session = self.connections[slot as usize].session;
+        if let Some(through) = pending.retained_through {
+            let fresh = self.sessions[session as usize].fresh.get_or_insert_default();
+            fresh.replayed(&pending.replays, through, self.now);
+        }
+        if pending.asks {
+            self.go_on_fresh(session);
+        }
+    }
+
+    /// The retained messages of a SUBSCRIBE have been read: what was held for them comes after them.
+    fn go_on_fresh(&mut self, session: u32) {
+        let homed = &mut self.sessions[session as usize];
+        let Some(fresh) = &mut homed.fresh else { return };
+        fresh.asking -= 1;
+        let (broker, held) = (homed.broker.clone(), fresh.release());
+        for (message, receiver) in held {
+            self.deliver_one(&broker, &receiver, &message, None, 0);
         }
     }
 
@@ -162,6 +192,7 @@ impl Core {
                 self.hold_behind_fence(target.slot);
             } else {
                 self.deliver_held(target.slot);
+                self.read_on(target.slot);
             }
         }
         for filter in shared {
@@ -219,6 +250,8 @@ impl Core {
                 reasons.push(if existed { ReasonCode::SUCCESS } else { ReasonCode::NO_SUBSCRIPTION_EXISTED });
             }
         });
+        self.tell_members(&broker, unsubscribe.filters.clone());
+        let homed = &mut self.sessions[session as usize];
         if let Some(kept) = &mut homed.kept {
             let filters: Vec<Box<str>> = unsubscribe.filters.clone().map(Into::into).collect();
             kept.end_sources(&filters, homed.session.entries());

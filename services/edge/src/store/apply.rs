@@ -37,8 +37,8 @@ const RETAINED_PAGE: usize = 1_000;
 pub(super) struct Applied {
     /// One for each job.
     pub(super) outcomes: Vec<Outcome>,
-    /// Messages with their places in the transaction.
-    pub(super) appended: Vec<(Arc<Message>, u16)>,
+    /// Messages with their places in the transaction, in order.
+    pub(super) places: Vec<(Arc<Message>, u16)>,
     pub(super) changes: Vec<Change>,
     pub(super) wills: Vec<(Arc<Broker>, Arc<Message>)>,
     /// Streams that grew.
@@ -60,6 +60,17 @@ pub(super) struct Counts {
 }
 
 impl Applied {
+    /// Gives a message the next place; the first one is 1.
+    fn place(&mut self, message: &Arc<Message>) -> u16 {
+        let place = self.last_place().saturating_add(1);
+        self.places.push((message.clone(), place));
+        place
+    }
+
+    fn last_place(&self) -> u16 {
+        self.places.last().map_or(0, |(_, place)| *place)
+    }
+
     pub(super) fn count(&mut self, broker: &Arc<Broker>) -> &mut Counts {
         let known = self.counts.iter().position(|(known, _)| Arc::ptr_eq(known, broker));
         let index = known.unwrap_or_else(|| {
@@ -78,10 +89,17 @@ pub(super) enum Outcome {
     /// There was no such session.
     Nothing,
     Attached(Box<Attached>),
-    /// Another pod has the session, and was asked to let go of it.
-    Elsewhere,
+    /// This other pod has the session, and was asked to let go of it.
+    Elsewhere(Bytes),
     /// One for each filter; `None` for one that was refused. And what is retained, where the store was asked.
-    Subscribed(Vec<Option<Subscribed>>, Option<Arc<TreeSnapshot<Arc<Message>>>>),
+    Subscribed(Vec<Option<Subscribed>>, Option<Retained>),
+}
+
+/// What is retained for new subscriptions, as of a place in this transaction.
+pub(super) struct Retained {
+    pub(super) messages: Arc<TreeSnapshot<Arc<Message>>>,
+    pub(super) read_version: u64,
+    pub(super) place: u16,
 }
 
 /// The streams of a filter have changed to these.
@@ -110,7 +128,7 @@ impl Applier<'_> {
             Write::Checkpoint(checkpoint) => self.checkpoint(checkpoint).await,
             Write::Detach(detach) => self.detach(detach).await,
             Write::Purge(purge) => self.purge(purge).await,
-            Write::Mark { .. } | Write::Shared(_) => Ok(Outcome::Done),
+            Write::Mark { .. } | Write::Shared(_) | Write::Notices => Ok(Outcome::Done),
         };
         self.applied.outcomes.push(match outcome {
             Err(Error::Fenced { .. }) => Outcome::Fenced,
@@ -151,6 +169,9 @@ impl Applier<'_> {
         } else {
             let kept = broker.streams.matches(message.topic());
             self.append(broker, message, publish.publisher, &kept.streams)?;
+        }
+        if publish.retains {
+            self.give_order(message);
         }
         Ok(Outcome::Done)
     }
@@ -209,15 +230,22 @@ impl Applier<'_> {
         if streams.is_empty() || message.qos() == QoS::AtMostOnce {
             return Ok(());
         }
+        let place = self.applied.place(message);
         let clock = &self.shared.clock;
         let body = record::encode_entry(message, publisher, clock).into();
-        let place = u16::try_from(self.applied.appended.len()).unwrap_or(u16::MAX);
         let publish = streams::Publish { place, now_ms: clock.unix_now_ms(), body: &body };
         streams::append(self.tx, broker.id, streams, publish)?;
-        self.applied.appended.push((message.clone(), place));
         self.applied.count(broker).stored += 1;
         self.applied.touched.extend(streams.iter().map(|stream| (broker.id, stream.stream)));
         Ok(())
+    }
+
+    /// Among several pods, a retained message has a place also when it stands in no stream.
+    fn give_order(&mut self, message: &Arc<Message>) {
+        let is_placed = self.applied.places.last().is_some_and(|(last, _)| Arc::ptr_eq(last, message));
+        if self.shared.is_shared && !is_placed {
+            self.applied.place(message);
+        }
     }
 
     /// Publishes a will in this transaction.
@@ -237,6 +265,9 @@ impl Applier<'_> {
         }
         let kept = broker.streams.matches(will.topic());
         self.append(broker, &will, 0, &kept.streams)?;
+        if will.retain() {
+            self.give_order(&will);
+        }
         self.applied.wills.push((broker.clone(), will));
         Ok(())
     }
@@ -260,8 +291,10 @@ impl Applier<'_> {
     async fn attach(&mut self, attach: &Attach) -> Result<Outcome, Error> {
         let Attach { broker, client, .. } = attach;
         let id = SessionId { broker: broker.id, client: client.as_bytes() };
-        if self.shared.is_shared && self.is_elsewhere(attach, id).await? {
-            return Ok(Outcome::Elsewhere);
+        if self.shared.is_shared
+            && let Some(owner) = self.elsewhere(attach, id).await?
+        {
+            return Ok(Outcome::Elsewhere(owner));
         }
         let before = subscriptions::list(self.tx, id).await?;
         // One that is there is gone on with, also by a client that wants it for this connection only.
@@ -315,19 +348,19 @@ impl Applier<'_> {
         Ok(Outcome::Attached(Box::new(attached)))
     }
 
-    /// Whether another pod has the session and is to let go of it first: then what is in flight comes with it. It is not waited for
+    /// The other pod that has the session and is to let go of it first: then what is in flight comes with it. It is not waited for
     /// for ever; the epoch keeps it from writing after that.
-    async fn is_elsewhere(&self, attach: &Attach, id: SessionId<'_>) -> Result<bool, Error> {
+    async fn elsewhere(&self, attach: &Attach, id: SessionId<'_>) -> Result<Option<Bytes>, Error> {
         let record = sessions::get(self.tx, id, Read::Serializable).await?;
-        let Some(record) = record.filter(|record| !record.is_detached()) else { return Ok(false) };
+        let Some(record) = record.filter(|record| !record.is_detached()) else { return Ok(None) };
         let waited_ms = self.shared.clock.now().saturating_sub(attach.asked_at);
         if *record.owner == *self.shared.owner || attach.asked_at > 0 && waited_ms > HAND_OVER_MS {
-            return Ok(false);
+            return Ok(None);
         }
         if attach.asked_at == 0 {
             pods::tell(self.tx, &record.owner, id, record.epoch)?;
         }
-        Ok(true)
+        Ok(Some(record.owner))
     }
 
     async fn purge(&mut self, purge: &Purge) -> Result<Outcome, Error> {
@@ -379,11 +412,7 @@ impl Applier<'_> {
     }
 
     /// The retained messages of new subscriptions as of this transaction: it conflicts with those that change them (P6).
-    async fn read_retained(
-        &self,
-        broker: &Broker,
-        replays: &[Replay],
-    ) -> Result<Option<Arc<TreeSnapshot<Arc<Message>>>>, Error> {
+    async fn read_retained(&self, broker: &Broker, replays: &[Replay]) -> Result<Option<Retained>, Error> {
         if replays.is_empty() {
             return Ok(None);
         }
@@ -405,7 +434,8 @@ impl Applier<'_> {
                 }
             }
         }
-        Ok(Some(tree.snapshot()))
+        let read_version = self.tx.read_version().await?;
+        Ok(Some(Retained { messages: tree.snapshot(), read_version, place: self.applied.last_place() }))
     }
 
     async fn unsubscribe(&mut self, unsubscribe: &Unsubscribe) -> Result<Outcome, Error> {

@@ -15,6 +15,7 @@ use super::writer::Writer;
 use super::{SharedMessages, StreamKey, record};
 use crate::broker::{Broker, Routes};
 use crate::mailbox::Mail;
+use crate::region::is_here;
 
 /// Messages that the members of a group have and have not acknowledged.
 const OUTSTANDING_MAX: usize = 1_000;
@@ -212,7 +213,9 @@ impl Writer<'_> {
     /// False when no member is there.
     fn hand_to_member(&mut self, broker: &Arc<Broker>, kept: &KeptGroup, message: &Arc<Message>) -> bool {
         let routes = self.routes.get(broker, message.topic());
-        let Some(receiver) = routes.online_group(kept).and_then(|group| group.pick()) else { return false };
+        let Some(receiver) = routes.online_group(kept).and_then(|group| group.pick_online(is_here)) else {
+            return false;
+        };
         let (core, message) = (usize::from(receiver.target.core), message.clone());
         let mail = Mail::Shared { routes, receiver, message, from: None, group: kept.number() };
         self.mail[core].push(mail);

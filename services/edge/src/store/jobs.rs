@@ -40,6 +40,8 @@ pub(crate) enum Write {
     Shared(Box<Shared>),
     /// An operator ends a session.
     Purge(Box<Purge>),
+    /// Nothing: another pod has said that it wants a session.
+    Notices,
     /// Nothing: who left it is told when all that was left before is committed.
     Mark {
         core: u16,
@@ -149,6 +151,10 @@ pub(crate) struct PendingSubscribe {
     pub(crate) reasons: SmallVec<[ReasonCode; 4]>,
     pub(crate) replays: SmallVec<[Replay; 2]>,
     pub(crate) retained: Option<Arc<TreeSnapshot<Arc<Message>>>>,
+    /// It was read from the store, up to here.
+    pub(crate) retained_through: Option<Position>,
+    /// Live copies are held until it is answered.
+    pub(crate) asks: bool,
 }
 
 /// An UNSUBSCRIBE.
@@ -338,7 +344,7 @@ impl queue::Sized for Job {
             Write::Shared(shared) => 16 * (shared.settled.len() + shared.returned.len()),
             Write::Purge(_) => 128,
             Write::Detach(detach) => 256 + 64 * detach.in_flight.len(),
-            Write::Mark { .. } => 0,
+            Write::Mark { .. } | Write::Notices => 0,
         }
     }
 }

@@ -24,7 +24,7 @@ mod writer;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 
 use millrace_layers::{Position, catalog};
@@ -36,6 +36,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::limits::Limits;
 use crate::mailbox::Mailbox;
+use crate::region::Region;
 pub(crate) use jobs::{
     Ack, Attach, Attached, Checkpoint, Detach, IdWrite, Ids, Job, Page, PendingSubscribe, Publish, Purge,
     Read, Reader, Reserve, SessionKey, Shared as SharedMessages, StreamKey, Subscribe, ToRead, Unsubscribe,
@@ -59,6 +60,8 @@ struct Shared {
     limits: Limits,
     mailboxes: Arc<[Mailbox]>,
     brokers: Arc<Brokers>,
+    /// The network to other pods.
+    region: Option<Arc<Region>>,
     /// Other pods write to the store too.
     is_shared: bool,
     /// What sessions of this process are owned by.
@@ -81,6 +84,7 @@ impl Store {
         brokers: Arc<Brokers>,
         config: &Config,
         mailboxes: Arc<[Mailbox]>,
+        region: Option<Arc<Region>>,
     ) -> Result<Self, StartError> {
         let unread = |error| StartError(format!("cannot read the store: {error}"));
         let through = block_on(layers.run(async |tx| Ok(tx.read_version().await?))).map_err(unread)?;
@@ -90,6 +94,7 @@ impl Store {
             limits: config.limits.clone(),
             mailboxes,
             brokers,
+            region,
             is_shared: config.pod.is_some(),
             owner: config.pod.as_deref().unwrap_or(ALONE).as_bytes().into(),
             opening: Mutex::default(),
@@ -98,6 +103,10 @@ impl Store {
             through: AtomicU64::new(through),
             touched: Mutex::default(),
         });
+        if let Some(region) = &shared.region {
+            let notices: Weak<Shared> = Arc::downgrade(&shared);
+            region.tell_of_notices(notices);
+        }
         for name in config.broker_names() {
             block_on(shared.layers.ensure_broker(name.as_bytes()))
                 .map_err(|error| StartError(format!("cannot start on the store: {error}")))?;
@@ -152,6 +161,18 @@ impl Store {
     }
 }
 
+/// Hears that another pod wants a session, as the store says.
+pub(crate) trait Notices: Send + Sync {
+    /// Looks for what the store says.
+    fn look(&self);
+}
+
+impl Notices for Shared {
+    fn look(&self) {
+        self.writes.push(&mut vec![Job { write: Write::Notices, ack: None }]);
+    }
+}
+
 impl Shared {
     /// A broker by its name.
     fn open(&self, name: &str) -> Result<Option<Arc<Broker>>, millrace_layers::Error> {
@@ -169,6 +190,9 @@ impl Shared {
         broker.has_sessions.store(sessions > 0, Ordering::Relaxed);
         broker.counters[self.mailboxes.len()].sessions.add(sessions);
         self.brokers.insert(&broker);
+        if let Some(region) = &self.region {
+            region.join(&broker);
+        }
         Ok(Some(broker))
     }
 

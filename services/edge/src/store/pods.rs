@@ -12,6 +12,8 @@ use super::{SessionKey, sweep};
 
 /// How often it listens.
 pub(super) const TICK: Duration = Duration::from_millis(50);
+/// How often it listens while it is told over the network, milliseconds.
+pub(super) const TOLD_TICK_MS: u64 = 1_000;
 /// For so long a pod is alive after its last word.
 const LEASE_MS: u64 = 5_000;
 /// Pods of a region.
@@ -50,6 +52,10 @@ pub(super) fn look(writer: &mut Writer<'_>) {
         Ok(pods) => pods,
         Err(error) => return tracing::warn!(%error, "this pod cannot say that it is alive"),
     };
+    if let Some(region) = &shared.region {
+        let others = pods.iter().filter(|pod| pod.until_ms >= now_ms && *pod.name != *shared.owner);
+        region.leases(others.map(|pod| &*pod.name));
+    }
     for pod in pods.iter().filter(|pod| pod.until_ms < now_ms && *pod.name != *shared.owner) {
         bury(writer, pod);
     }

@@ -66,7 +66,11 @@ pub(super) fn run(shared: &Shared) {
 
 /// Reads a broker, and tells who asked.
 fn open(shared: &Shared, core: u16, name: Arc<str>) {
-    let opened = shared.open(&name).map(|broker| broker.is_some());
+    let opened = shared.open(&name);
+    if let (Some(region), Ok(Some(broker))) = (&shared.region, &opened) {
+        return region.when_joined(broker, core, name);
+    }
+    let opened = opened.map(|broker| broker.is_some());
     if let Err(error) = &opened {
         tracing::error!(%error, broker = &*name, "a broker cannot be read; its clients are told to come back");
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use millrace_layers::{Error, Position};
 use millrace_storage::{Versionstamp, block_on};
 
-use super::apply::{Applied, Applier, Change, Outcome};
+use super::apply::{Applied, Applier, Change, Outcome, Retained};
 use super::groups::Groups;
 use super::jobs::Reader;
 use super::queue::{Sized as _, Taken};
@@ -17,6 +17,8 @@ use crate::core::connection::ConnectionId;
 use crate::core::group_id;
 use crate::core::routes::RouteCache;
 use crate::mailbox::Mail;
+use crate::region::is_here;
+use millrace_mqtt::QoS;
 use millrace_session::Message;
 
 /// Jobs in one transaction.
@@ -110,7 +112,10 @@ impl<'s> Writer<'s> {
 
     fn write(&mut self, mut batch: Vec<Job>) {
         // What was acknowledged by everybody meanwhile needs no place; marks need no transaction.
-        let result = if batch.iter().all(|job| matches!(job.write, Write::Mark { .. } | Write::Shared(_))) {
+        let result = if batch
+            .iter()
+            .all(|job| matches!(job.write, Write::Mark { .. } | Write::Shared(_) | Write::Notices))
+        {
             Ok((
                 Applied { outcomes: batch.iter().map(|_| Outcome::Done).collect(), ..Applied::default() },
                 None,
@@ -179,11 +184,18 @@ impl<'s> Writer<'s> {
             if let Write::Publish(publish) = &job.write {
                 publish.message.set_place(None);
                 if publish.deliver && stored {
-                    self.deliver(&publish.routes, &publish.message, publish.from);
+                    let routes = if publish.retains && self.shared.is_shared {
+                        // Who has come meanwhile, and read what is retained before this was committed, is to get it.
+                        self.routes.get(&publish.routes.broker, publish.message.topic())
+                    } else {
+                        publish.routes.clone()
+                    };
+                    self.deliver(&routes, &publish.message, publish.from);
                 }
                 self.hand_on_to_groups(publish);
                 if self.shared.is_shared {
-                    self.announce(&publish.routes, &publish.message);
+                    let is_live = !publish.deliver && publish.message.qos() == QoS::AtMostOnce;
+                    self.announce(&publish.routes, &publish.message, publish.from, is_live);
                 }
                 if let Some(ack) = job.ack.filter(|_| stored) {
                     acks[usize::from(ack.connection.core)].push(ack);
@@ -192,7 +204,7 @@ impl<'s> Writer<'s> {
                 // What stands before it in this batch is committed with it.
                 self.post(core, Mail::Marked { fence, through: Position::end_of(version) });
             } else {
-                self.answer(job.write, outcome);
+                self.answer(job.write, outcome, stamp);
             }
         }
         for (core, acks) in acks.into_iter().enumerate().filter(|(_, acks)| !acks.is_empty()) {
@@ -201,9 +213,25 @@ impl<'s> Writer<'s> {
         self.send(stamp);
     }
 
-    /// A message is committed: sessions that follow its streams read it.
-    fn announce(&mut self, routes: &Arc<Routes>, message: &Message) {
+    /// A message is committed: sessions that follow its streams read it, and shared subscriptions without a stream get it unless they
+    /// had it live.
+    fn announce(
+        &mut self,
+        routes: &Routes,
+        message: &Arc<Message>,
+        from: Option<ConnectionId>,
+        is_live: bool,
+    ) {
         let routes = self.routes.get(&routes.broker, message.topic());
+        if !is_live {
+            self.deliver_to_groups(&routes, message, from);
+        }
+        if message.qos() > QoS::AtMostOnce
+            && !routes.kept.streams.is_empty()
+            && let Some(region) = &self.shared.region
+        {
+            region.grown(&routes.broker, message.topic());
+        }
         for (core, range) in &routes.cores {
             if routes.matched.receivers[range.clone()].iter().any(|receiver| receiver.kept > 0) {
                 self.mail[usize::from(*core)].push(Mail::Grown(routes.clone()));
@@ -227,7 +255,7 @@ impl<'s> Writer<'s> {
     /// Sets the places of messages, changes the filter index, and hands on the wills.
     fn settle(&mut self, mut applied: Applied, stamp: Option<Versionstamp>) -> Applied {
         if let Some(stamp) = stamp {
-            for (message, place) in applied.appended.drain(..) {
+            for (message, place) in applied.places.drain(..) {
                 message.set_place(Some(Position::new(stamp, place).0));
             }
         }
@@ -247,7 +275,7 @@ impl<'s> Writer<'s> {
             self.deliver(&routes, &will, None);
             self.hand_to_groups(&routes, &will);
             if self.shared.is_shared {
-                self.announce(&routes, &will);
+                self.announce(&routes, &will, None, false);
             }
         }
         for (broker, counts) in applied.counts.drain(..) {
@@ -295,23 +323,45 @@ impl<'s> Writer<'s> {
             let (routes, message) = (routes.clone(), message.clone());
             self.mail[usize::from(*core)].push(Mail::Publish { routes, message, from });
         }
+        if let Some(region) = &self.shared.region {
+            region.publish(&routes.broker, message);
+        }
+        if !self.shared.is_shared {
+            self.deliver_to_groups(routes, message, from);
+        }
+    }
+
+    /// Hands a committed message to shared subscriptions that have no stream.
+    fn deliver_to_groups(
+        &mut self,
+        routes: &Arc<Routes>,
+        message: &Arc<Message>,
+        from: Option<ConnectionId>,
+    ) {
         for group in routes.live_groups(message) {
             let Some(receiver) = group.pick() else { continue };
+            if let (false, Some(region)) = (is_here(receiver.target), &self.shared.region) {
+                region.share(&routes.broker, group, &receiver, message);
+                continue;
+            }
             let (routes, message) = (routes.clone(), message.clone());
             let core = usize::from(receiver.target.core);
             self.mail[core].push(Mail::Shared { routes, receiver, message, from, group: group_id(group) });
         }
     }
 
-    fn answer(&mut self, write: Write, outcome: Outcome) {
+    fn answer(&mut self, write: Write, outcome: Outcome, stamp: Option<Versionstamp>) {
         let stored = !matches!(outcome, Outcome::Fenced);
         match (write, outcome) {
             (Write::Attach(attach), Outcome::Attached(attached)) => {
                 attach.broker.has_sessions.fetch_or(attached.epoch != 0, Ordering::Relaxed);
                 self.attached(&attach.broker, attach.connection, attached);
             }
-            (Write::Attach(mut attach), Outcome::Elsewhere) => {
+            (Write::Attach(mut attach), Outcome::Elsewhere(owner)) => {
                 if attach.asked_at == 0 {
+                    if let Some(region) = &self.shared.region {
+                        region.notify(&owner);
+                    }
                     attach.asked_at = self.shared.clock.now().max(1);
                 }
                 self.waiting.push(Job { write: Write::Attach(attach), ack: None });
@@ -323,7 +373,12 @@ impl<'s> Writer<'s> {
             (Write::Subscribe(mut subscribe), outcome) => {
                 let subscribed = match outcome {
                     Outcome::Subscribed(subscribed, retained) => {
-                        subscribe.pending.retained = subscribe.pending.retained.take().or(retained);
+                        if let Some(Retained { messages, read_version, place }) = retained {
+                            let through = stamp.map(|stamp| Position::new(stamp, place));
+                            subscribe.pending.retained = Some(messages);
+                            subscribe.pending.retained_through =
+                                Some(through.unwrap_or_else(|| Position::end_of(read_version)));
+                        }
                         subscribed
                     }
                     _ => subscribe.filters.iter().map(|_| None).collect(),
@@ -345,6 +400,7 @@ impl<'s> Writer<'s> {
                 self.post(core, Mail::Marked { fence, through });
             }
             (Write::Shared(shared), _) => self.shared(*shared),
+            (Write::Notices, _) => self.listened_at = 0,
             (Write::Purge(purge), outcome) => {
                 let answer = match outcome {
                     Outcome::Done => Ok(true),
@@ -387,8 +443,11 @@ impl<'s> Writer<'s> {
     fn refuse(&mut self, batch: Vec<Job>) {
         for job in batch {
             match job.write {
-                Write::Publish(Publish { message, .. }) => {
+                Write::Publish(Publish { message, routes, from, deliver, .. }) => {
                     message.set_place(None);
+                    if deliver && message.qos() == QoS::AtMostOnce {
+                        self.deliver(&routes, &message, from);
+                    }
                     if let Some(ack) = job.ack {
                         self.post(ack.connection.core, Mail::Stored { acks: vec![ack], stored: false });
                     }
@@ -397,15 +456,21 @@ impl<'s> Writer<'s> {
                 Write::Detach(detach) => {
                     self.unleft.push(Job { write: Write::Detach(detach), ack: None });
                 }
-                write => self.answer(write, Outcome::Fenced),
+                write => self.answer(write, Outcome::Fenced, None),
             }
         }
         self.send(None);
     }
 
+    /// How often it listens for what other pods say in the store. While they say it over the network too, that is rare.
+    fn listen_every_ms(&self) -> u64 {
+        let is_told = self.shared.region.as_ref().is_some_and(|region| !region.is_in_doubt());
+        if is_told { pods::TOLD_TICK_MS } else { pods::TICK.as_millis() as u64 }
+    }
+
     fn sweep(&mut self) {
         let now_ms = self.shared.clock.now();
-        if self.shared.is_shared && now_ms >= self.listened_at + pods::TICK.as_millis() as u64 {
+        if self.shared.is_shared && now_ms >= self.listened_at + self.listen_every_ms() {
             self.listened_at = now_ms;
             pods::listen(self);
         }

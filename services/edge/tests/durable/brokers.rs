@@ -32,7 +32,7 @@ fn to(server: &Server, server_name: &str) -> Client {
     client
 }
 
-fn open(server: &Server, broker: &str, connect: Connect<'_>) -> Client {
+pub(crate) fn open(server: &Server, broker: &str, connect: Connect<'_>) -> Client {
     let mut client = to(server, &format!("{broker}.mqtt.example"));
     client.send(&Packet::Connect(connect));
     let connack = client.recv_connack();

@@ -4,6 +4,11 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../../../fabric/tests/real/support/relay.rs"]
+mod relay;
+#[path = "../../../fabric/tests/real/support/server.rs"]
+#[allow(dead_code, reason = "shared with the tests of the fabric; a part is used here")]
+mod server;
 #[path = "../hostile/tools.rs"]
 #[allow(dead_code, reason = "shared with the tests of hostile clients; a part is used here")]
 mod tools;
@@ -16,6 +21,7 @@ mod order;
 mod pods;
 mod qos2_from_publishers;
 mod qos2_to_subscribers;
+mod region;
 mod retained;
 mod sessions;
 mod shared;

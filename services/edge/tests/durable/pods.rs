@@ -6,25 +6,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use millrace_layers::sessions::{self, Attach, SessionId};
 use millrace_layers::{Store, pods};
 use millrace_mqtt::Version::{V5, V311};
-use millrace_mqtt::{Connect, Packet, Publish, QoS, ReasonCode, Will};
+use millrace_mqtt::{Connect, Packet, Publish, QoS, ReasonCode, Version, Will};
 use millrace_storage::{Database, block_on};
 
 use crate::common::{Client, Server, connect, properties, publish_qos};
 use crate::history::{History, publish_mixed};
+use crate::region::{Net, nets};
 use crate::steps::{
     VERSIONS, acknowledge, come_back, is_present, lasting, leave, say, take, take_until, texts,
 };
 use crate::tools::Packets;
 
 fn pod(database: &Database, name: &str, threads: usize) -> Server {
-    Server::on(database, |config| {
-        config.pod = Some(name.into());
-        config.threads = threads;
-    })
-}
-
-fn three(database: &Database) -> [Server; 3] {
-    ["one", "two", "three"].map(|name| pod(database, name, 2))
+    Net::Absent.pod(database, name, threads)
 }
 
 #[allow(clippy::disallowed_methods, reason = "leases are in unix time")]
@@ -34,9 +28,11 @@ fn now_ms() -> u64 {
 
 #[test]
 fn a_session_goes_from_pod_to_pod_with_all_it_has() {
-    for version in VERSIONS {
+    for (version, net) in
+        VERSIONS.into_iter().flat_map(|version| nets().into_iter().map(move |net| (version, net)))
+    {
         let database = Database::memory();
-        let pods = three(&database);
+        let pods = net.three(&database);
         let mut ann = Client::open(&pods[0], lasting(version, "ann"));
         ann.subscribe("a/+", QoS::ExactlyOnce);
         leave(&mut ann, true);
@@ -59,8 +55,14 @@ fn a_session_goes_from_pod_to_pod_with_all_it_has() {
 
 #[test]
 fn what_is_published_on_another_pod_right_after_a_suback_arrives() {
+    for net in nets() {
+        suback_on(&net);
+    }
+}
+
+fn suback_on(net: &Net) {
     let database = Database::memory();
-    let pods = three(&database);
+    let pods = net.three(&database);
     for (number, filter) in ["x/y", "x/+", "#", "+/y", "x/y/#", "x/y"].into_iter().enumerate() {
         let id = format!("ann {number}");
         let mut ann = Client::open(&pods[number % 3], lasting(V5, &id));
@@ -81,9 +83,17 @@ fn what_is_published_on_another_pod_right_after_a_suback_arrives() {
 
 #[test]
 fn a_second_connect_on_another_pod_ends_the_first_and_has_what_was_in_flight() {
-    for (version, lasts) in [(V5, true), (V311, true), (V5, false)] {
+    for net in nets() {
+        for (version, lasts) in [(V5, true), (V311, true), (V5, false)] {
+            take_over(&net, version, lasts);
+        }
+    }
+}
+
+fn take_over(net: &Net, version: Version, lasts: bool) {
+    {
         let database = Database::memory();
-        let pods = three(&database);
+        let pods = net.three(&database);
         let asks = |id| if lasts { lasting(version, id) } else { connect(version, id) };
         let mut first = Client::open(&pods[0], asks("ann"));
         first.subscribe("t", QoS::AtLeastOnce);
@@ -121,8 +131,14 @@ fn a_second_connect_on_another_pod_ends_the_first_and_has_what_was_in_flight() {
 
 #[test]
 fn retained_messages_are_those_of_all_pods() {
+    for net in nets() {
+        retained_on(&net);
+    }
+}
+
+fn retained_on(net: &Net) {
     let database = Database::memory();
-    let pods = three(&database);
+    let pods = net.three(&database);
     let retain = |server: &Server, topic: &str, text: &str| {
         let mut publisher = Client::connect(server, V5, "publisher");
         let message = publish_qos(QoS::AtLeastOnce, 1, topic, text.as_bytes());
@@ -222,9 +238,11 @@ fn a_pod_that_was_taken_for_dead_lets_go_of_its_sessions() {
 #[test]
 fn a_session_that_hops_between_pods_while_messages_flow_gets_each_once_in_order() {
     const COUNT: u64 = 400;
-    for version in VERSIONS {
+    for (version, net) in
+        VERSIONS.into_iter().flat_map(|version| nets().into_iter().map(move |net| (version, net)))
+    {
         let database = Database::memory();
-        let pods = three(&database);
+        let pods = net.three(&database);
         crate::steps::subscribe_and_leave(&pods[0], version, "ann", &[("f/+", QoS::ExactlyOnce)]);
         std::thread::scope(|scope| {
             for (number, from) in pods.iter().enumerate() {

@@ -1,0 +1,129 @@
+//! New subscriptions where several pods share a store: what is retained is read there, so it comes a moment later than live
+//! copies. A session gets it as of that reading, then everything after it, and nothing twice (P6).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use millrace_layers::Position;
+use millrace_mqtt::topic;
+use millrace_router::Receiver;
+use millrace_session::{Message, Seconds};
+
+use super::kept::Take;
+use super::retained::Replay;
+
+/// Messages that are held for a session while its retained messages are read.
+const HELD_MAX: usize = 1_000;
+/// Bytes of them.
+const HELD_BYTES_MAX: usize = 1024 * 1024;
+/// For so long a live copy may be on its way from another pod.
+const LATE_S: Seconds = 10;
+/// Filters that are remembered.
+const REPLAYED_MAX: usize = 64;
+
+/// A session with new subscriptions.
+#[derive(Default)]
+pub(super) struct Fresh {
+    /// SUBSCRIBE packets whose retained messages are being read.
+    pub(super) asking: u32,
+    held: VecDeque<(Arc<Message>, Receiver)>,
+    held_bytes: usize,
+    replayed: VecDeque<Replayed>,
+}
+
+/// What was retained up to `through` and matches a filter, the session has.
+struct Replayed {
+    filter: Box<str>,
+    through: Position,
+    until: Seconds,
+}
+
+impl Fresh {
+    /// What to do with a live copy.
+    pub(super) fn take(&self, message: &Message, now: Seconds) -> Take {
+        if self.asking > 0 {
+            let fits = self.held.len() < HELD_MAX && self.held_bytes + message.size() <= HELD_BYTES_MAX;
+            return if fits { Take::Hold } else { Take::Drop };
+        }
+        if self.has(message, now) { Take::Drop } else { Take::Deliver }
+    }
+
+    /// Whether the session has got this as a retained message.
+    pub(super) fn has(&self, message: &Message, now: Seconds) -> bool {
+        self.has_by(message, now, |filter| topic::matches(filter, message.topic()))
+    }
+
+    /// Whether it has got this for its subscription to `filter`.
+    pub(super) fn has_for(&self, filter: &str, message: &Message, now: Seconds) -> bool {
+        self.has_by(message, now, |replayed| replayed == filter)
+    }
+
+    fn has_by(&self, message: &Message, now: Seconds, is_it: impl Fn(&str) -> bool) -> bool {
+        let Some(place) = message.place().filter(|_| message.retain()) else { return false };
+        let mut replayed = self.replayed.iter().filter(|replayed| replayed.until >= now);
+        replayed.any(|replayed| Position(place) <= replayed.through && is_it(&replayed.filter))
+    }
+
+    pub(super) fn hold(&mut self, message: &Arc<Message>, receiver: &Receiver) {
+        self.held_bytes += message.size();
+        self.held.push_back((message.clone(), receiver.clone()));
+    }
+
+    /// The session has what was retained up to `through`.
+    pub(super) fn replayed(&mut self, replays: &[Replay], through: Position, now: Seconds) {
+        self.replayed.retain(|replayed| replayed.until >= now);
+        for replay in replays {
+            if self.replayed.len() == REPLAYED_MAX {
+                self.replayed.pop_front();
+            }
+            self.replayed.push_back(Replayed { filter: replay.filter.clone(), through, until: now + LATE_S });
+        }
+    }
+
+    /// Whether nothing of it is needed any more.
+    pub(super) fn is_over(&self, now: Seconds) -> bool {
+        self.asking == 0 && self.replayed.iter().all(|replayed| replayed.until < now)
+    }
+
+    /// Gives what is held, once nothing is read any more.
+    pub(super) fn release(&mut self) -> VecDeque<(Arc<Message>, Receiver)> {
+        if self.asking > 0 {
+            return VecDeque::new();
+        }
+        self.held_bytes = 0;
+        std::mem::take(&mut self.held)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millrace_mqtt::{Properties, QoS};
+
+    use super::*;
+
+    fn message(topic: &str, retain: bool, version: Option<u64>) -> Message {
+        let message = Message::new(topic.into(), QoS::AtMostOnce, retain, Properties::EMPTY, b"x", 0);
+        message.set_place(version.map(|version| Position::end_of(version).0));
+        message
+    }
+
+    #[test]
+    fn only_what_was_retained_before_the_reading_is_known() {
+        let mut fresh = Fresh::default();
+        let replay = Replay { filter: "a/+".into(), qos: QoS::AtMostOnce, identifier: 0 };
+        fresh.replayed(&[replay], Position::end_of(7), 100);
+        let cases = [
+            (message("a/b", true, Some(7)), Take::Drop),
+            (message("a/b", true, Some(8)), Take::Deliver),
+            (message("a/b", false, Some(7)), Take::Deliver),
+            (message("a/b", true, None), Take::Deliver),
+            (message("b/b", true, Some(7)), Take::Deliver),
+        ];
+        for (message, expected) in cases {
+            assert_eq!(fresh.take(&message, 100), expected, "{message:?}");
+        }
+        assert_eq!(fresh.take(&message("a/b", true, Some(7)), 111), Take::Deliver, "that late nothing comes");
+        fresh.asking = 1;
+        assert_eq!(fresh.take(&message("b", false, None), 100), Take::Hold);
+    }
+}

@@ -1,0 +1,269 @@
+//! What other pods say, into mail for the event loops. Everything here runs on the fabric's thread.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError, Weak};
+
+use millrace_fabric::{Batch, Gap, Health, PodId, Sink, To};
+use millrace_session::{Message, Place};
+
+use super::members::is_here;
+use super::wire::Note;
+use super::{Region, record};
+use crate::broker::{Broker, Routes};
+use crate::core::group_id;
+use crate::core::routes::RouteCache;
+use crate::mailbox::{Mail, Run};
+
+/// Pods that a message for a member may come to before it finds one.
+const HOPS_MAX: u8 = 3;
+
+/// The fabric's end: it does not keep the region alive, which keeps the fabric.
+pub(super) struct Ear(pub(super) Weak<Region>);
+
+impl Sink for Ear {
+    fn receive(&self, batch: &Batch) {
+        if let Some(region) = self.0.upgrade() {
+            region.receive(batch);
+        }
+    }
+
+    fn gap(&self, gap: &Gap) {
+        let Some(region) = self.0.upgrade() else { return };
+        tracing::debug!(?gap, "messages of another pod are missing");
+        match gap.to {
+            To::Broker(broker) => {
+                region.look_around(Some(broker));
+                region.ask(broker, gap.from.map_or(gap.to, To::Pod));
+            }
+            To::Pod(_) | To::Pods | To::Group { .. } => {
+                region.look_for_notices();
+                for broker in region.brokers.all() {
+                    region.ask(broker.id, gap.from.map_or(To::Broker(broker.id), To::Pod));
+                }
+            }
+        }
+    }
+
+    fn joined(&self, to: To, _complete: bool) {
+        let Some(region) = self.0.upgrade() else { return };
+        if let To::Broker(broker) = to {
+            region.joins.done(broker, &region.mailboxes);
+            region.ask(broker, to);
+        }
+    }
+
+    fn pod_came(&self, pod: PodId, name: &str, is_new: bool) {
+        let Some(region) = self.0.upgrade() else { return };
+        tracing::info!(pod = name, "another pod is there");
+        region.members().came(pod, name);
+        for broker in region.brokers.all() {
+            region.tell_members(broker.id, pod);
+        }
+        // A new one tells by itself.
+        if !is_new {
+            for broker in region.brokers.all() {
+                region.ask(broker.id, To::Pod(pod));
+            }
+            region.look_around(None);
+            region.look_for_notices();
+        }
+    }
+
+    fn pod_gone(&self, pod: PodId) {
+        let Some(region) = self.0.upgrade() else { return };
+        tracing::warn!(%pod, "another pod is gone, or cannot be heard");
+        region.members().gone(pod, |broker| region.brokers.by_id(broker));
+        region.look_around(None);
+    }
+
+    fn health_changed(&self, health: &Health) {
+        match (health.connected, &health.problem) {
+            (true, None) => tracing::info!("{health}"),
+            _ => tracing::warn!(
+                "{health}; clients of this pod are served, live messages of other pods do not come"
+            ),
+        }
+    }
+}
+
+impl Region {
+    fn receive(&self, batch: &Batch) {
+        let mut cores =
+            Cores { region: self, mail: self.mailboxes.iter().map(|_| (Vec::new(), 0)).collect() };
+        let mut routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
+        let broker = match batch.to() {
+            To::Broker(broker) => self.brokers.by_id(broker),
+            _ => None,
+        };
+        let mut grown = None;
+        for bytes in batch.messages() {
+            match (Note::decode(bytes), &broker) {
+                (Some(Note::Message(entry)), Some(broker)) => {
+                    self.message(&mut cores, &mut routes, broker, entry, None);
+                }
+                (Some(Note::Retained { place, entry }), Some(broker)) => {
+                    self.message(&mut cores, &mut routes, broker, entry, Some(place));
+                }
+                (Some(Note::Run { is_v5, count, topic, bytes }), Some(broker)) => {
+                    let routes = routes.get(broker, topic);
+                    let (bytes, count): (Arc<[u8]>, _) = (bytes.into(), count as usize);
+                    for (core, _) in &routes.cores {
+                        let (routes, bytes) = (routes.clone(), bytes.clone());
+                        cores.post(
+                            *core,
+                            Mail::Run(Box::new(Run { routes, bytes, is_v5, count, from: None })),
+                        );
+                    }
+                }
+                (Some(Note::Grown(topic)), Some(broker)) => {
+                    let routes = routes.get(broker, topic);
+                    // Of a batch of one publisher, once is enough.
+                    if !grown.replace(routes.clone()).is_some_and(|last| Arc::ptr_eq(&last, &routes)) {
+                        self.grew(&mut cores, &routes);
+                    }
+                }
+                (Some(Note::Shared { broker, hops, name, filter, entry }), _) => {
+                    if let Some(broker) = self.brokers.by_id(broker) {
+                        self.shared(&mut cores, &mut routes, &broker, (name, filter), entry, hops);
+                    }
+                }
+                (Some(note), _) => self.told(batch.from(), note),
+                (None, _) => {
+                    tracing::debug!(pod = %batch.from(), "another pod said what this version does not know");
+                }
+            }
+        }
+        cores.deliver();
+    }
+
+    fn message(
+        &self,
+        cores: &mut Cores<'_>,
+        routes: &mut RouteCache,
+        broker: &Arc<Broker>,
+        entry: &[u8],
+        place: Option<Place>,
+    ) {
+        let Some(message) = self.decoded(entry, place) else { return };
+        let routes = if message.retain() {
+            // Who subscribes reads the store; this is for what a pod says of its broker.
+            let _gate = broker.retained_gate();
+            broker.retain(&message);
+            routes.get(broker, message.topic())
+        } else {
+            routes.get(broker, message.topic())
+        };
+        for (core, _) in &routes.cores {
+            let (routes, message) = (routes.clone(), message.clone());
+            cores.post(*core, Mail::Publish { routes, message, from: None });
+        }
+    }
+
+    fn grew(&self, cores: &mut Cores<'_>, routes: &Arc<Routes>) {
+        for (core, range) in &routes.cores {
+            if routes.matched.receivers[range.clone()].iter().any(|receiver| receiver.kept > 0) {
+                cores.post(*core, Mail::Grown(routes.clone()));
+            }
+        }
+    }
+
+    fn shared(
+        &self,
+        cores: &mut Cores<'_>,
+        routes: &mut RouteCache,
+        broker: &Arc<Broker>,
+        (name, filter): (&str, &str),
+        entry: &[u8],
+        hops: u8,
+    ) {
+        let Some(message) = self.decoded(entry, None) else { return };
+        let routes = routes.get(broker, message.topic());
+        let mut groups = routes.matched.groups.iter();
+        let Some(group) = groups.find(|group| group.name() == name && group.filter() == filter) else {
+            return;
+        };
+        if let Some(receiver) = group.pick_online(is_here) {
+            let (core, group) = (receiver.target.core, group_id(group));
+            cores.post(core, Mail::Shared { routes: routes.clone(), receiver, message, from: None, group });
+        } else if let Some(receiver) = group.pick_online(|_| hops < HOPS_MAX) {
+            // The member has left meanwhile.
+            self.share_again(broker, group, &receiver, &message, hops + 1);
+        }
+    }
+
+    /// A live copy; `place`: of a retained message among others.
+    fn decoded(&self, entry: &[u8], place: Option<Place>) -> Option<Arc<Message>> {
+        let (message, _) = record::decode_entry(entry, &self.clock)?;
+        message.set_place(place);
+        Some(Arc::new(message))
+    }
+
+    fn told(&self, from: PodId, note: Note<'_>) {
+        match note {
+            Note::Members { broker, count, name, filter } => {
+                if let Some(broker) = self.brokers.by_id(broker) {
+                    self.members().set_theirs(from, &broker, name, filter, count);
+                }
+            }
+            Note::AllMembers { broker } => {
+                if let Some(broker) = self.brokers.by_id(broker) {
+                    self.members().forget(from, &broker);
+                }
+            }
+            Note::AskMembers { broker } => self.tell_members(broker, from),
+            Note::Notices => self.look_for_notices(),
+            // A broker that is not here, any more or yet.
+            Note::Message(_)
+            | Note::Retained { .. }
+            | Note::Run { .. }
+            | Note::Grown(_)
+            | Note::Shared { .. } => {}
+        }
+    }
+
+    /// Tells a pod of all members that are here.
+    fn tell_members(&self, broker: u64, pod: PodId) {
+        let Some(fabric) = self.fabric.get() else { return };
+        let members = self.members();
+        Note::AllMembers { broker }.send(fabric, To::Pod(pod));
+        for (name, filter, count) in members.own(broker) {
+            Note::Members { broker, count, name, filter }.send(fabric, To::Pod(pod));
+        }
+    }
+
+    /// Asks which members are elsewhere.
+    fn ask(&self, broker: u64, whom: To) {
+        if let Some(fabric) = self.fabric.get() {
+            Note::AskMembers { broker }.send(fabric, whom);
+        }
+    }
+}
+
+/// Mail that gathers while a batch is taken.
+struct Cores<'r> {
+    region: &'r Region,
+    /// With its bytes.
+    mail: Vec<(Vec<Mail>, usize)>,
+}
+
+impl Cores<'_> {
+    /// Leaves mail for a core. Nobody can be held up here: what a core that is behind does not take is lost.
+    fn post(&mut self, core: u16, mail: Mail) {
+        let Some((gathered, bytes)) = self.mail.get_mut(usize::from(core)) else { return };
+        let waiting = self.region.mailboxes[usize::from(core)].bytes() + *bytes;
+        if mail.size() > 0 && waiting > self.region.mailbox_bytes_max {
+            self.region.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        *bytes += mail.size();
+        gathered.push(mail);
+    }
+
+    fn deliver(self) {
+        for (mailbox, (mut mail, bytes)) in self.region.mailboxes.iter().zip(self.mail) {
+            if !mail.is_empty() {
+                mailbox.deliver(&mut mail, bytes);
+            }
+        }
+    }
+}

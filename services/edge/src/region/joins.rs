@@ -1,0 +1,63 @@
+//! Brokers whose messages come here, and who waits for that.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::mailbox::{Mail, Mailbox};
+
+#[derive(Default)]
+pub(super) struct Joins {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    done: HashSet<u64>,
+    /// Cores whose clients wait, and the broker's name.
+    waiting: HashMap<u64, Vec<(u16, Arc<str>)>>,
+}
+
+impl Joins {
+    /// Messages to a broker come here, or will not for a while.
+    pub(super) fn done(&self, broker: u64, mailboxes: &[Mailbox]) {
+        let mut state = self.lock();
+        state.done.insert(broker);
+        let waiting = state.waiting.remove(&broker).unwrap_or_default();
+        drop(state);
+        self.changed.notify_all();
+        for (core, name) in waiting {
+            tell(core, name, mailboxes);
+        }
+    }
+
+    pub(super) fn is_done(&self, broker: u64) -> bool {
+        self.lock().done.contains(&broker)
+    }
+
+    /// Tells a core when it is done.
+    pub(super) fn when(&self, broker: u64, core: u16, name: Arc<str>, mailboxes: &[Mailbox]) {
+        let mut state = self.lock();
+        if state.done.contains(&broker) {
+            drop(state);
+            return tell(core, name, mailboxes);
+        }
+        state.waiting.entry(broker).or_default().push((core, name));
+    }
+
+    /// Waits until all are done, for so long at most.
+    pub(super) fn wait(&self, mut brokers: impl Iterator<Item = u64>, at_most: Duration) {
+        let brokers: Vec<u64> = brokers.by_ref().collect();
+        let is_open = |state: &mut State| brokers.iter().any(|broker| !state.done.contains(broker));
+        drop(self.changed.wait_timeout_while(self.lock(), at_most, is_open));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn tell(core: u16, name: Arc<str>, mailboxes: &[Mailbox]) {
+    mailboxes[usize::from(core)].deliver(&mut vec![Mail::Opened(name, Some(true))], 0);
+}

@@ -1,0 +1,182 @@
+//! Members of shared subscriptions, here and on other pods.
+
+use std::collections::{HashMap, HashSet};
+
+use millrace_fabric::PodId;
+use millrace_mqtt::QoS;
+use millrace_mqtt::topic::Filter;
+use millrace_router::{Subscription, Target};
+
+use crate::broker::Broker;
+
+/// The core of targets that stand for members on other pods.
+pub(crate) const ELSEWHERE: u16 = u16::MAX;
+/// So many members of a pod take turns in a group; more do not make its turns more frequent.
+const MEMBERS_MAX: u16 = 16;
+
+/// A shared subscription: its broker, share name and filter.
+type Group = (u64, Box<str>, Box<str>);
+
+/// Who is where.
+#[derive(Default)]
+pub(super) struct Members {
+    /// By the number that stands for them in targets.
+    pods: Vec<PodId>,
+    by_name: HashMap<Box<[u8]>, PodId>,
+    own: HashMap<Group, u16>,
+    theirs: HashMap<PodId, HashMap<Group, u16>>,
+}
+
+/// Whether a target is on this pod.
+pub(crate) fn is_here(target: Target) -> bool {
+    target.core != ELSEWHERE
+}
+
+/// How many members of a shared subscription are online on this pod.
+pub(super) fn count_here(broker: &Broker, name: &str, filter: &str) -> u16 {
+    let count = broker.router.snapshot().group(name, filter).map_or(0, |group| group.count_online(is_here));
+    u16::try_from(count).unwrap_or(u16::MAX).min(MEMBERS_MAX)
+}
+
+impl Members {
+    pub(super) fn came(&mut self, pod: PodId, name: &str) {
+        self.by_name.insert(name.as_bytes().into(), pod);
+    }
+
+    /// A pod is gone, with all its members. The brokers of these are `brokers`.
+    pub(super) fn gone(&mut self, pod: PodId, brokers: impl Fn(u64) -> Option<std::sync::Arc<Broker>>) {
+        self.by_name.retain(|_, id| *id != pod);
+        let groups: HashSet<u64> =
+            self.theirs.get(&pod).into_iter().flatten().map(|((broker, ..), _)| *broker).collect();
+        for broker in groups.into_iter().filter_map(brokers) {
+            self.forget(pod, &broker);
+        }
+        self.theirs.remove(&pod);
+    }
+
+    pub(super) fn id_of(&self, name: &[u8]) -> Option<PodId> {
+        self.by_name.get(name).copied()
+    }
+
+    /// The pod that a target of [`ELSEWHERE`] stands for.
+    pub(super) fn pod(&self, target: Target) -> Option<PodId> {
+        self.pods.get(target.slot as usize).copied()
+    }
+
+    /// False when that was known.
+    pub(super) fn set_own(&mut self, broker: u64, name: &str, filter: &str, count: u16) -> bool {
+        let group = (broker, name.into(), filter.into());
+        match count {
+            0 => self.own.remove(&group).is_some(),
+            count => self.own.insert(group, count) != Some(count),
+        }
+    }
+
+    /// Share names, filters and members of this pod.
+    pub(super) fn own(&self, of: u64) -> impl Iterator<Item = (&str, &str, u16)> {
+        let own = self.own.iter().filter(move |((broker, ..), _)| *broker == of);
+        own.map(|((_, name, filter), count)| (&**name, &**filter, *count))
+    }
+
+    /// So many members of another pod are there.
+    pub(super) fn set_theirs(&mut self, pod: PodId, broker: &Broker, name: &str, filter: &str, count: u16) {
+        let groups = self.theirs.entry(pod).or_default();
+        let group = (broker.id, Box::from(name), Box::from(filter));
+        let before = match count {
+            0 => groups.remove(&group),
+            count => groups.insert(group, count),
+        };
+        let slot = self.number(pod);
+        route(broker, slot, name, filter, before.unwrap_or(0), count);
+    }
+
+    /// Nothing is known of the members that another pod has in a broker.
+    pub(super) fn forget(&mut self, pod: PodId, broker: &Broker) {
+        let slot = self.number(pod);
+        let Some(groups) = self.theirs.get_mut(&pod) else { return };
+        groups.retain(|(id, name, filter), count| {
+            if *id == broker.id {
+                route(broker, slot, name, filter, *count, 0);
+            }
+            *id != broker.id
+        });
+    }
+
+    fn number(&mut self, pod: PodId) -> u32 {
+        let known = self.pods.iter().position(|known| *known == pod);
+        let number = known.unwrap_or_else(|| {
+            self.pods.push(pod);
+            self.pods.len() - 1
+        });
+        u32::try_from(number).unwrap_or(u32::MAX)
+    }
+}
+
+/// Puts so many targets for a pod's members into the router instead of those from before.
+fn route(broker: &Broker, slot: u32, name: &str, filter: &str, before: u16, now: u16) {
+    let filter = Filter { share: Some(name), filter };
+    broker.router.edit(|edit| {
+        for member in 0..before.max(now) {
+            let target = Target { core: ELSEWHERE, slot, generation: member.into() };
+            if member >= now {
+                edit.unsubscribe(filter, target);
+            } else if member >= before {
+                // Its pod gives it the quality of service that it has.
+                let qos = QoS::ExactlyOnce;
+                edit.subscribe(
+                    filter,
+                    Subscription {
+                        target,
+                        qos,
+                        no_local: false,
+                        retain_as_published: true,
+                        kept: false,
+                        identifier: 0,
+                    },
+                );
+            }
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members_of(broker: &Broker, name: &str, filter: &str) -> usize {
+        broker.router.snapshot().group(name, filter).map_or(0, millrace_router::Group::online)
+    }
+
+    #[test]
+    fn the_members_of_a_pod_are_in_the_router_until_it_has_gone() {
+        let broker = std::sync::Arc::new(Broker::new(5, "acme", 1));
+        let (one, two) = (PodId(1), PodId(2));
+        let mut members = Members::default();
+        members.came(one, "one");
+        members.came(two, "two");
+        members.set_theirs(one, &broker, "g", "a/#", 2);
+        members.set_theirs(two, &broker, "g", "a/#", 3);
+        members.set_theirs(two, &broker, "h", "a/#", 1);
+        assert_eq!((members_of(&broker, "g", "a/#"), members_of(&broker, "h", "a/#")), (5, 1));
+        let picked = broker.router.snapshot().group("g", "a/#").unwrap().pick().unwrap();
+        assert_eq!(members.pod(picked.target), Some(one));
+        assert_eq!(count_here(&broker, "g", "a/#"), 0);
+        members.set_theirs(two, &broker, "g", "a/#", 1);
+        assert_eq!(members_of(&broker, "g", "a/#"), 3);
+        members.forget(one, &broker);
+        assert_eq!(members_of(&broker, "g", "a/#"), 1);
+        members.gone(two, |_| Some(broker.clone()));
+        assert_eq!((members_of(&broker, "g", "a/#"), members_of(&broker, "h", "a/#")), (0, 0));
+        assert_eq!((members.id_of(b"one"), members.id_of(b"two")), (Some(one), None));
+        assert_eq!(broker.router.subscriptions(), 0);
+    }
+
+    #[test]
+    fn a_change_of_own_members_is_told_once() {
+        let mut members = Members::default();
+        assert!(members.set_own(5, "g", "a", 2) && !members.set_own(5, "g", "a", 2));
+        assert!(members.set_own(6, "g", "a", 1) && members.set_own(5, "g", "a", 1));
+        assert_eq!(members.own(5).collect::<Vec<_>>(), [("g", "a", 1)]);
+        assert!(members.set_own(5, "g", "a", 0) && !members.set_own(5, "g", "a", 0));
+    }
+}

@@ -1,0 +1,240 @@
+//! This process among the pods of a region: what pods tell each other over the fabric.
+//!
+//! A message goes to the pods that have clients of its broker, at once, and each finds its own receivers. For sessions that the
+//! store keeps, a pod is told that something was committed, and reads it: so what the fabric loses comes later, never not at all.
+//! A shared subscription has the members of other pods in the router of each pod, as targets of the core [`ELSEWHERE`].
+
+mod inbound;
+mod joins;
+mod members;
+mod wire;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use millrace_fabric::{Fabric, Health, Settings, SettingsError, To};
+use millrace_router::{Group, Receiver};
+use millrace_session::Message;
+
+use crate::broker::{Broker, Brokers};
+use crate::clock::Clock;
+use crate::core::routes::RouteCache;
+use crate::limits::Limits;
+use crate::mailbox::{Mail, Mailbox};
+use crate::store::{Notices, record};
+use inbound::Ear;
+use joins::Joins;
+use members::Members;
+pub(crate) use members::{ELSEWHERE, is_here};
+use wire::Note;
+
+/// How long a start waits for the other pods to know which brokers this one has.
+const JOIN_WAIT: Duration = Duration::from_secs(1);
+
+/// This process among the pods of a region.
+pub(crate) struct Region {
+    /// Set once, when it is started.
+    fabric: OnceLock<Fabric>,
+    brokers: Arc<Brokers>,
+    mailboxes: Arc<[Mailbox]>,
+    clock: Clock,
+    mailbox_bytes_max: usize,
+    joins: Joins,
+    members: Mutex<Members>,
+    /// Of the fabric's thread.
+    routes: Mutex<RouteCache>,
+    /// Who hears which sessions other pods want.
+    notices: OnceLock<Weak<dyn Notices>>,
+    /// Pods that hold a lease and are not heard here.
+    unheard: AtomicBool,
+    dropped: AtomicU64,
+}
+
+impl Region {
+    /// Starts the fabric. NATS need not be there.
+    pub(crate) fn start(
+        settings: Settings,
+        clock: Clock,
+        brokers: Arc<Brokers>,
+        mailboxes: Arc<[Mailbox]>,
+        limits: &Limits,
+    ) -> Result<Arc<Self>, SettingsError> {
+        let region = Arc::new(Self {
+            fabric: OnceLock::new(),
+            brokers,
+            mailboxes,
+            clock,
+            mailbox_bytes_max: limits.mailbox_bytes_max as usize,
+            joins: Joins::default(),
+            members: Mutex::default(),
+            routes: Mutex::default(),
+            notices: OnceLock::new(),
+            unheard: AtomicBool::new(false),
+            dropped: AtomicU64::new(0),
+        });
+        let fabric = Fabric::start(settings, Arc::new(Ear(Arc::downgrade(&region))))?;
+        // Set nowhere else.
+        let _ = region.fabric.set(fabric);
+        Ok(region)
+    }
+
+    /// Whom to tell that another pod wants a session.
+    pub(crate) fn tell_of_notices(&self, notices: Weak<dyn Notices>) {
+        // Set once, by the store.
+        let _ = self.notices.set(notices);
+    }
+
+    /// Messages to a broker come here from now on. Its clients wait for that, see [`Region::when_joined`].
+    pub(crate) fn join(&self, broker: &Broker) {
+        let Some(fabric) = self.fabric.get() else { return };
+        if !fabric.join(To::Broker(broker.id)) {
+            tracing::error!(
+                broker = &*broker.name,
+                "too many brokers: live messages of other pods do not come to this one"
+            );
+            return self.joins.done(broker.id, &self.mailboxes);
+        }
+        if !fabric.health().connected {
+            self.joins.done(broker.id, &self.mailboxes);
+        }
+    }
+
+    /// Tells a core that a broker was opened, as soon as messages of other pods come to it, or NATS is not there.
+    pub(crate) fn when_joined(&self, broker: &Broker, core: u16, name: Arc<str>) {
+        self.joins.when(broker.id, core, name, &self.mailboxes);
+    }
+
+    /// Whether that is so.
+    pub(crate) fn is_joined(&self, broker: &Broker) -> bool {
+        self.joins.is_done(broker.id)
+    }
+
+    /// Waits for a moment until messages of other pods come to these brokers.
+    pub(crate) fn wait_for_joins(&self, brokers: &[Arc<Broker>]) {
+        self.joins.wait(brokers.iter().map(|broker| broker.id), JOIN_WAIT);
+    }
+
+    /// Hands a message to the pods that have clients of its broker.
+    pub(crate) fn publish(&self, broker: &Broker, message: &Message) {
+        let Some(fabric) = self.wanted(broker) else { return };
+        // No Local is of no use here: the publisher is on this pod.
+        let entry = record::encode_entry(message, 0, &self.clock);
+        let note = match message.place().filter(|_| message.retain()) {
+            Some(place) => Note::Retained { place, entry: &entry },
+            None => Note::Message(&entry),
+        };
+        note.send(fabric, To::Broker(broker.id));
+    }
+
+    /// As [`Region::publish`], for a run.
+    pub(crate) fn publish_run(&self, broker: &Broker, topic: &str, bytes: &[u8], is_v5: bool, count: usize) {
+        let Some(fabric) = self.wanted(broker) else { return };
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        Note::Run { is_v5, count, topic, bytes }.send(fabric, To::Broker(broker.id));
+    }
+
+    /// Something was committed to the streams of a topic: sessions of other pods are to read it.
+    pub(crate) fn grown(&self, broker: &Broker, topic: &str) {
+        let Some(fabric) = self.wanted(broker) else { return };
+        Note::Grown(topic).send(fabric, To::Broker(broker.id));
+    }
+
+    /// The fabric, if another pod listens.
+    fn wanted(&self, broker: &Broker) -> Option<&Fabric> {
+        self.fabric.get().filter(|fabric| !fabric.unwanted(To::Broker(broker.id), 1))
+    }
+
+    /// Hands a message to a member of a shared subscription on another pod.
+    pub(crate) fn share(&self, broker: &Broker, group: &Group, receiver: &Receiver, message: &Message) {
+        self.share_again(broker, group, receiver, message, 0);
+    }
+
+    fn share_again(&self, broker: &Broker, group: &Group, receiver: &Receiver, message: &Message, hops: u8) {
+        let Some(pod) = self.members().pod(receiver.target) else { return };
+        let entry = record::encode_entry(message, 0, &self.clock);
+        let (name, filter) = (group.name(), group.filter());
+        let note = Note::Shared { broker: broker.id, hops, name, filter, entry: &entry };
+        if let Some(fabric) = self.fabric.get() {
+            note.send(fabric, To::Pod(pod));
+        }
+    }
+
+    /// A member of a shared subscription has come to this pod, or gone.
+    pub(crate) fn members_changed(&self, broker: &Broker, name: &str, filter: &str) {
+        let Some(fabric) = self.fabric.get() else { return };
+        // Under the lock: what is sent last is what is true.
+        let mut members = self.members();
+        let count = members::count_here(broker, name, filter);
+        if members.set_own(broker.id, name, filter, count) {
+            Note::Members { broker: broker.id, name, filter, count }.send(fabric, To::Broker(broker.id));
+        }
+    }
+
+    /// A pod has a session that is wanted here; it was told so in the store.
+    pub(crate) fn notify(&self, pod: &[u8]) {
+        let Some(id) = self.members().id_of(pod) else { return };
+        if let Some(fabric) = self.fabric.get() {
+            Note::Notices.send(fabric, To::Pod(id));
+        }
+    }
+
+    /// What pods hold leases. Those that are not heard here may say something that does not come.
+    pub(crate) fn leases<'n>(&self, names: impl Iterator<Item = &'n [u8]>) {
+        let members = self.members();
+        let unheard = names.filter(|name| members.id_of(name).is_none()).count() > 0;
+        self.unheard.store(unheard, Ordering::Relaxed);
+    }
+
+    /// Whether something may be said that does not come here, and nobody will tell.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.unheard.load(Ordering::Relaxed)
+            || !self.fabric.get().is_some_and(|fabric| fabric.health().connected)
+    }
+
+    pub(crate) fn health(&self) -> Option<Health> {
+        self.fabric.get().map(Fabric::health)
+    }
+
+    /// In Prometheus text format.
+    pub(crate) fn metrics(&self, out: &mut String) {
+        let Some(fabric) = self.fabric.get() else { return };
+        let mut last = "";
+        let dropped = millrace_fabric::Metric {
+            kind: "counter",
+            name: "millrace_region_messages_dropped_total",
+            labels: "",
+            help: "Messages of other pods that were dropped because an event loop was behind.",
+        };
+        let own = [(dropped, self.dropped.load(Ordering::Relaxed))];
+        for (metric, value) in fabric.counters().metrics().chain(own) {
+            if metric.name != last {
+                *out += &format!(
+                    "# HELP {} {}\n# TYPE {} {}\n",
+                    metric.name, metric.help, metric.name, metric.kind
+                );
+                last = metric.name;
+            }
+            let labels =
+                if metric.labels.is_empty() { String::new() } else { format!("{{{}}}", metric.labels) };
+            *out += &format!("{}{labels} {value}\n", metric.name);
+        }
+    }
+
+    fn members(&self) -> MutexGuard<'_, Members> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sessions of this pod look for what may have been committed without a word.
+    fn look_around(&self, broker: Option<u64>) {
+        for mailbox in &*self.mailboxes {
+            mailbox.deliver(&mut vec![Mail::LookAround(broker)], 0);
+        }
+    }
+
+    fn look_for_notices(&self) {
+        if let Some(notices) = self.notices.get().and_then(Weak::upgrade) {
+            notices.look();
+        }
+    }
+}

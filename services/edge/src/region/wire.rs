@@ -1,0 +1,175 @@
+//! What pods tell each other, as bytes. The first one says what follows; numbers are big-endian.
+//!
+//! | byte | what | to | then |
+//! |---|---|---|---|
+//! | 1 | a message | broker | as in a stream, see [`crate::store::record`] |
+//! | 2 | a run | broker | 1: protocol 5.0 or not; 4: how many; topic; PUBLISH packets |
+//! | 3 | committed to the streams of a topic | broker | the topic |
+//! | 4 | members of a shared subscription here | broker, pod | 8: broker; 2: how many; share name; filter |
+//! | 5 | what follows are all members here | pod | 8: broker |
+//! | 6 | which members are there? | broker, pod | 8: broker |
+//! | 7 | a message for a member | pod | 8: broker; 1: hops; share name; filter; the message as above |
+//! | 8 | a session is wanted: see the store | pod | |
+//! | 9 | a retained message that is committed | broker | 12: its place; the message as above |
+//!
+//! Texts but the last one of a row have their length before them, in two bytes.
+
+use millrace_fabric::{Fabric, To};
+use millrace_session::Place;
+
+/// What one pod tells another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Note<'b> {
+    Message(&'b [u8]),
+    Run { is_v5: bool, count: u32, topic: &'b str, bytes: &'b [u8] },
+    Grown(&'b str),
+    Members { broker: u64, count: u16, name: &'b str, filter: &'b str },
+    AllMembers { broker: u64 },
+    AskMembers { broker: u64 },
+    Shared { broker: u64, hops: u8, name: &'b str, filter: &'b str, entry: &'b [u8] },
+    Notices,
+    Retained { place: Place, entry: &'b [u8] },
+}
+
+impl<'b> Note<'b> {
+    /// Sends it. What cannot be sent the fabric counts, and its receivers hear of the gap.
+    pub(super) fn send(&self, fabric: &Fabric, to: To) {
+        let mut head = Vec::with_capacity(64);
+        let body = self.encode(&mut head);
+        let _ = fabric.send(to, &[&head, body]);
+    }
+
+    /// Its head, and what comes after that.
+    fn encode(&self, head: &mut Vec<u8>) -> &'b [u8] {
+        match *self {
+            Self::Message(entry) => {
+                head.push(1);
+                entry
+            }
+            Self::Run { is_v5, count, topic, bytes } => {
+                head.extend_from_slice(&[2, is_v5.into()]);
+                head.extend_from_slice(&count.to_be_bytes());
+                put_text(head, topic);
+                bytes
+            }
+            Self::Grown(topic) => {
+                head.push(3);
+                topic.as_bytes()
+            }
+            Self::Members { broker, count, name, filter } => {
+                head.push(4);
+                head.extend_from_slice(&broker.to_be_bytes());
+                head.extend_from_slice(&count.to_be_bytes());
+                put_text(head, name);
+                filter.as_bytes()
+            }
+            Self::AllMembers { broker } => {
+                head.push(5);
+                head.extend_from_slice(&broker.to_be_bytes());
+                &[]
+            }
+            Self::AskMembers { broker } => {
+                head.push(6);
+                head.extend_from_slice(&broker.to_be_bytes());
+                &[]
+            }
+            Self::Shared { broker, hops, name, filter, entry } => {
+                head.push(7);
+                head.extend_from_slice(&broker.to_be_bytes());
+                head.push(hops);
+                put_text(head, name);
+                put_text(head, filter);
+                entry
+            }
+            Self::Notices => {
+                head.push(8);
+                &[]
+            }
+            Self::Retained { place, entry } => {
+                head.push(9);
+                head.extend_from_slice(&place);
+                entry
+            }
+        }
+    }
+
+    /// `None` for what is of another version.
+    pub(super) fn decode(bytes: &'b [u8]) -> Option<Self> {
+        let (kind, mut rest) = bytes.split_first()?;
+        Some(match kind {
+            1 => Self::Message(rest),
+            2 => {
+                let [is_v5] = take(&mut rest)?;
+                let count = u32::from_be_bytes(take(&mut rest)?);
+                Self::Run { is_v5: is_v5 == 1, count, topic: text(&mut rest)?, bytes: rest }
+            }
+            3 => Self::Grown(std::str::from_utf8(rest).ok()?),
+            4 => {
+                let broker = u64::from_be_bytes(take(&mut rest)?);
+                let count = u16::from_be_bytes(take(&mut rest)?);
+                let name = text(&mut rest)?;
+                Self::Members { broker, count, name, filter: std::str::from_utf8(rest).ok()? }
+            }
+            5 => Self::AllMembers { broker: u64::from_be_bytes(take(&mut rest)?) },
+            6 => Self::AskMembers { broker: u64::from_be_bytes(take(&mut rest)?) },
+            7 => {
+                let broker = u64::from_be_bytes(take(&mut rest)?);
+                let [hops] = take(&mut rest)?;
+                let (name, filter) = (text(&mut rest)?, text(&mut rest)?);
+                Self::Shared { broker, hops, name, filter, entry: rest }
+            }
+            8 => Self::Notices,
+            9 => Self::Retained { place: take(&mut rest)?, entry: rest },
+            _ => return None,
+        })
+    }
+}
+
+/// A topic or filter of MQTT is no longer than its length can say.
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    out.extend_from_slice(&u16::try_from(text.len()).unwrap_or(u16::MAX).to_be_bytes());
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (taken, after) = rest.split_first_chunk()?;
+    *rest = after;
+    Some(*taken)
+}
+
+fn text<'b>(rest: &mut &'b [u8]) -> Option<&'b str> {
+    let length = u16::from_be_bytes(take(rest)?);
+    let (taken, after) = rest.split_at_checked(length.into())?;
+    *rest = after;
+    std::str::from_utf8(taken).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_comes_as_it_went_and_a_piece_of_one_is_none_or_shorter() {
+        let notes = [
+            Note::Message(b"entry"),
+            Note::Run { is_v5: true, count: 3, topic: "a/b", bytes: b"packets" },
+            Note::Grown("a/b"),
+            Note::Members { broker: 1 << 40, count: 7, name: "g", filter: "a/#" },
+            Note::AllMembers { broker: 3 },
+            Note::AskMembers { broker: 4 },
+            Note::Shared { broker: 5, hops: 2, name: "g", filter: "a/+", entry: b"entry" },
+            Note::Notices,
+            Note::Retained { place: [7; 12], entry: b"entry" },
+        ];
+        for note in notes {
+            let mut bytes = Vec::new();
+            let body = note.encode(&mut bytes);
+            bytes.extend_from_slice(body);
+            assert_eq!(Note::decode(&bytes), Some(note));
+            for end in 0..bytes.len() {
+                assert_ne!(Note::decode(&bytes[..end]), Some(note));
+            }
+        }
+        assert_eq!((Note::decode(b""), Note::decode(&[99])), (None, None));
+    }
+}

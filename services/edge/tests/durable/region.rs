@@ -1,0 +1,387 @@
+//! Pods that hear each other over NATS: what is live on one is live on all, and what the network loses comes from the store.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use millrace_edge::fabric::Settings;
+use millrace_mqtt::Version::{V5, V311};
+use millrace_mqtt::{Publish, QoS};
+use millrace_storage::Database;
+
+use crate::common::{Client, Server, connect, publish, publish_qos};
+use crate::relay::Relay;
+use crate::server as nats;
+use crate::steps::{acknowledge, come_back, lasting, leave, say, take};
+use crate::tools::{Packets, eventually, expect_clients, flood, publish_all};
+
+/// The network between the pods of a test.
+pub(crate) enum Net {
+    /// There is none.
+    Absent,
+    Nats(nats::Server),
+}
+
+/// No network, and one if nats-server can be had.
+pub(crate) fn nets() -> Vec<Net> {
+    [Net::Absent].into_iter().chain(nats()).collect()
+}
+
+fn nats() -> Option<Net> {
+    nats::is_installed().then(|| Net::Nats(nats::Server::start("")))
+}
+
+impl Net {
+    pub(crate) fn pod(&self, database: &Database, name: &str, threads: usize) -> Server {
+        match self {
+            Self::Absent => pod_at(database, name, threads, None),
+            Self::Nats(server) => pod_at(database, name, threads, Some(&server.url())),
+        }
+    }
+
+    pub(crate) fn three(&self, database: &Database) -> [Server; 3] {
+        let pods = ["one", "two", "three"].map(|name| self.pod(database, name, 2));
+        if let Self::Nats(_) = self {
+            know_each_other(&pods);
+        }
+        pods
+    }
+}
+
+/// A pod that reaches NATS at this address.
+fn pod_at(database: &Database, name: &str, threads: usize, nats: Option<&str>) -> Server {
+    Server::on(database, |config| {
+        config.pod = Some(name.into());
+        config.threads = threads;
+        config.fabric = nats.map(|url| Settings { pod_name: name.into(), ..Settings::new(url, "test") });
+    })
+}
+
+fn know_each_other(pods: &[Server]) {
+    let others = pods.len() - 1;
+    let know = || pods.iter().all(|pod| pod.edge.fabric_health().is_some_and(|health| health.pods == others));
+    eventually(know, || "the pods do not know each other".into());
+}
+
+/// Three pods on one store and one NATS server; none without nats-server.
+fn three() -> Option<([Server; 3], Net)> {
+    let net = nats()?;
+    Some((net.three(&Database::memory()), net))
+}
+
+#[test]
+fn what_is_published_on_one_pod_comes_to_clients_of_all() {
+    let Some((pods, _net)) = three() else { return };
+    for (version, filter) in [(V5, "a/b"), (V311, "a/+"), (V5, "#"), (V311, "+/b")] {
+        let mut readers: Vec<Client> = pods
+            .iter()
+            .enumerate()
+            .map(|(number, pod)| {
+                let mut reader = Client::connect(pod, version, &format!("reader {filter} {number}"));
+                reader.subscribe(filter, QoS::ExactlyOnce);
+                reader
+            })
+            .collect();
+        for (number, from) in pods.iter().enumerate() {
+            for qos in [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce] {
+                let text = format!("{number} {qos:?}");
+                say(from, qos, "a/b", &[&text]);
+                for reader in &mut readers {
+                    let message = take(reader);
+                    assert_eq!((message.payload, message.qos), (text.as_bytes(), qos), "{filter}");
+                    acknowledge(reader, &message);
+                }
+            }
+        }
+        for mut reader in readers {
+            reader.unsubscribe(&[filter]);
+        }
+    }
+}
+
+#[test]
+fn what_is_published_right_after_a_suback_arrives_also_in_a_broker_that_was_cold() {
+    let Some(net) = nats() else { return };
+    let database = Database::memory();
+    let names: Vec<String> = (0..10).map(|number| format!("cold{number}")).collect();
+    // Made, and opened by none of the other pods.
+    drop(Server::on(&database, |config| {
+        config.pod = Some("maker".into());
+        config.brokers.clone_from(&names);
+    }));
+    let pods = ["one", "two"].map(|name| {
+        let Net::Nats(server) = &net else { unreachable!() };
+        Server::on(&database, |config| {
+            config.pod = Some(name.into());
+            config.fabric = Some(Settings { pod_name: name.into(), ..Settings::new(&server.url(), "test") });
+            config.gateway_listen = vec![([127, 0, 0, 1], 0).into()];
+            config.gateway_from = vec!["127.0.0.1/32".parse().unwrap()];
+        })
+    });
+    know_each_other(&pods);
+    for name in &names {
+        let mut ann = crate::brokers::open(&pods[0], name, connect(V5, "ann"));
+        ann.subscribe("t", QoS::AtLeastOnce);
+        let mut bob = crate::brokers::open(&pods[1], name, connect(V5, "bob"));
+        bob.publish(publish_qos(QoS::AtLeastOnce, 1, "t", name.as_bytes()));
+        assert_eq!(take(&mut ann).payload, name.as_bytes());
+    }
+}
+
+#[test]
+fn a_flood_of_one_pod_comes_to_the_other_whole_and_in_order() {
+    const COUNT: u64 = 20_000;
+    let Some((pods, _net)) = three() else { return };
+    for version in [V311, V5] {
+        let mut reader = Client::connect(&pods[1], version, "reader");
+        reader.subscribe("f", QoS::AtMostOnce);
+        let mut publisher = Client::connect(&pods[0], V5, "publisher");
+        std::thread::scope(|scope| {
+            scope.spawn(|| publisher.send_bytes(&flood("f", COUNT, 50, V5)));
+            let mut packets = Packets::of(&reader);
+            for expected in 0..COUNT {
+                assert_eq!(packets.next_number(), Some(expected));
+            }
+        });
+    }
+}
+
+#[test]
+fn messages_of_all_qualities_of_one_publisher_come_in_order_on_another_pod() {
+    const COUNT: u64 = 300;
+    let Some((pods, _net)) = three() else { return };
+    let mut reader = Client::connect(&pods[2], V5, "reader");
+    reader.subscribe("m", QoS::AtMostOnce);
+    let pod = &pods[0];
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut publisher = Client::connect(pod, V5, "publisher");
+            for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce].into_iter().cycle().take(COUNT as usize / 50) {
+                publish_all(&mut publisher, qos, "m", 50, 20);
+            }
+        });
+        let mut packets = Packets::of(&reader);
+        for number in 0..COUNT {
+            assert_eq!(packets.next_number(), Some(number % 50));
+        }
+    });
+}
+
+#[test]
+fn a_message_for_a_shared_subscription_goes_to_one_member_on_any_pod() {
+    let Some((pods, _net)) = three() else { return };
+    for qos in [QoS::AtMostOnce, QoS::AtLeastOnce] {
+        let filter = format!("$share/g/s{}/+", qos as u8);
+        let topic = format!("s{}/x", qos as u8);
+        // Two members on the first pod, one on each of the others.
+        let mut members: Vec<Client> = [0, 0, 1, 2]
+            .into_iter()
+            .enumerate()
+            .map(|(number, pod)| {
+                let mut member = Client::connect(&pods[pod], V5, &format!("member {} {number}", qos as u8));
+                member.subscribe(&filter, QoS::AtLeastOnce);
+                member
+            })
+            .collect();
+        let reached = |members: &mut [Client], from: &Server| -> HashMap<usize, usize> {
+            for number in 0..40 {
+                say(from, qos, &topic, &[&number.to_string()]);
+            }
+            let mut got = HashMap::new();
+            let mut seen = Vec::new();
+            for (number, member) in members.iter_mut().enumerate() {
+                member.stream().set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+                let mut packets = Packets::of(member);
+                while let Some(millrace_mqtt::Packet::Publish(message)) = packets.next() {
+                    seen.push(String::from_utf8_lossy(message.payload).into_owned());
+                    *got.entry(number).or_default() += 1;
+                    if let Some(id) = message.packet_id {
+                        crate::tools::send_anyway(member.stream(), &puback(id.get()));
+                    }
+                }
+            }
+            seen.sort_by_key(|text| text.parse::<u32>().unwrap_or(u32::MAX));
+            let expected: Vec<String> = (0..40).map(|number| number.to_string()).collect();
+            assert_eq!(seen, expected, "{qos:?}");
+            got
+        };
+        for from in &pods {
+            eventually(|| reached(&mut members, from).len() == 4, || "not all members get messages".into());
+        }
+        // A pod without a member has no turn.
+        drop(members.pop());
+        expect_clients(&pods[2], 0);
+        assert_eq!(reached(&mut members, &pods[2]).len(), 3);
+    }
+}
+
+fn puback(id: u16) -> Vec<u8> {
+    let [high, low] = id.to_be_bytes();
+    vec![0x40, 2, high, low]
+}
+
+#[test]
+fn a_retained_message_reaches_who_is_subscribed_on_another_pod_and_who_comes_later() {
+    let Some((pods, _net)) = three() else { return };
+    let mut there = Client::connect(&pods[1], V5, "there");
+    there.subscribe("r", QoS::AtLeastOnce);
+    for (number, text) in ["one", "two", ""].into_iter().enumerate() {
+        let mut publisher = Client::connect(&pods[0], V5, "publisher");
+        publisher.publish(Publish { retain: true, ..publish_qos(QoS::AtLeastOnce, 1, "r", text.as_bytes()) });
+        let message = take(&mut there);
+        assert_eq!((message.payload, message.retain), (text.as_bytes(), false));
+        acknowledge(&mut there, &message);
+        let mut later = Client::connect(&pods[2], V5, &format!("later {number}"));
+        later.subscribe("r", QoS::AtLeastOnce);
+        if text.is_empty() {
+            later.expect_nothing();
+        } else {
+            let message = take(&mut later);
+            assert_eq!((message.payload, message.retain), (text.as_bytes(), true));
+        }
+    }
+}
+
+#[test]
+fn a_new_subscription_gets_what_is_retained_and_then_everything_after_it_once() {
+    let Some((pods, _net)) = three() else { return };
+    // A session that is kept may get QoS 0 out of order: that does not go through its streams.
+    let stored = [QoS::AtLeastOnce, QoS::ExactlyOnce];
+    let all = [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce];
+    let readers = [(0, false), (1, false), (2, false)];
+    let next = replay(&pods, &all, &readers, 0);
+    let lasting = [(0, true), (1, true), (2, true)];
+    replay(&pods, &stored, &[readers, lasting].concat(), next);
+}
+
+/// Numbers, retained, on one pod, while readers, lasting or not, come and go on pods. Gives the next number.
+fn replay(pods: &[Server], qualities: &[QoS], readers: &[(usize, bool)], first: usize) -> usize {
+    let left = AtomicUsize::new(readers.len());
+    std::thread::scope(|scope| {
+        for (pod, lasts) in readers {
+            let (pod, lasts, left) = (&pods[*pod], *lasts, &left);
+            scope.spawn(move || {
+                for round in 0..15 {
+                    let id = format!("reader {first} {round} {:?}", std::thread::current().id());
+                    let asks = if lasts { lasting(V5, &id) } else { connect(V5, &id) };
+                    let mut reader = Client::open(pod, asks);
+                    reader.subscribe("r", QoS::AtLeastOnce);
+                    let mut last = None;
+                    for _ in 0..10 {
+                        let message = take(&mut reader);
+                        acknowledge(&mut reader, &message);
+                        let number: u64 = std::str::from_utf8(message.payload).unwrap().parse().unwrap();
+                        let follows = last.is_none_or(|last| number == last + 1);
+                        assert!(follows, "{number} after {last:?}, lasting: {lasts}, {message:?}");
+                        last = Some(number);
+                    }
+                }
+                left.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
+        let mut publisher = Client::connect(&pods[0], V5, "publisher");
+        let mut number = first;
+        while left.load(Ordering::Relaxed) > 0 && number < first + 20_000 {
+            let payload = number.to_string();
+            let message = match qualities[number % qualities.len()] {
+                QoS::AtMostOnce => publish("r", payload.as_bytes()),
+                qos => publish_qos(qos, 1, "r", payload.as_bytes()),
+            };
+            publisher.publish(Publish { retain: true, ..message });
+            number += 1;
+        }
+        number
+    })
+}
+
+#[test]
+fn a_pod_without_nats_serves_its_own_clients_and_keeps_every_durable_message() {
+    let Some(net) = nats() else { return };
+    let Net::Nats(server) = &net else { unreachable!() };
+    let database = Database::memory();
+    let relay = Relay::start(server.port);
+    let pods = [pod_at(&database, "cut", 2, Some(&relay.url())), net.pod(&database, "two", 2)];
+    know_each_other(&pods);
+    let mut own = Client::connect(&pods[0], V5, "own");
+    own.subscribe("t", QoS::AtLeastOnce);
+    let mut kept = [Client::open(&pods[0], lasting(V5, "ann")), Client::open(&pods[1], lasting(V5, "bob"))];
+    kept.iter_mut().for_each(|kept| kept.subscribe("t", QoS::AtLeastOnce));
+    relay.refuse(true);
+    for round in 0..10 {
+        let texts = [format!("cut {round}"), format!("two {round}")];
+        for (pod, text) in pods.iter().zip(&texts) {
+            say(pod, QoS::AtLeastOnce, "t", &[text]);
+        }
+        let message = take(&mut own);
+        assert_eq!(message.payload, texts[0].as_bytes(), "live, on its own pod");
+        acknowledge(&mut own, &message);
+    }
+    for kept in &mut kept {
+        let mut got: Vec<String> = Vec::new();
+        // A pod that cannot be heard is noticed within seconds.
+        kept.stream().set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        while got.len() < 20 {
+            let message = take(kept);
+            acknowledge(kept, &message);
+            got.push(String::from_utf8(message.payload.into()).unwrap());
+        }
+        for pod in ["cut", "two"] {
+            let of_pod: Vec<_> = got.iter().filter(|text| text.starts_with(pod)).collect();
+            assert_eq!(
+                of_pod,
+                (0..10).map(|round| format!("{pod} {round}")).collect::<Vec<_>>().iter().collect::<Vec<_>>()
+            );
+        }
+    }
+    let health = pods[0].edge.fabric_health().unwrap();
+    assert!(!health.connected && pods[0].edge.health().is_ok(), "{health}");
+    relay.refuse(false);
+    own.stream().set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let is_live = || {
+        say(&pods[1], QoS::AtMostOnce, "t", &["live again"]);
+        Packets::of(&own).next().is_some()
+    };
+    eventually(is_live, || "the pod that was cut off hears nothing".into());
+}
+
+#[test]
+fn a_killed_nats_server_loses_no_durable_message() {
+    let Some(first) = nats::is_installed().then(|| nats::Server::start_in_cluster("one", None)) else {
+        return;
+    };
+    let mut first = first;
+    let second = nats::Server::start_in_cluster("two", Some(&first));
+    let database = Database::memory();
+    let pods = ["a", "b"].map(|name| {
+        Server::on(&database, |config| {
+            config.pod = Some(name.into());
+            config.threads = 2;
+            let settings = Settings::new(&first.url(), "test");
+            let servers = vec![first.url(), second.url()];
+            config.fabric = Some(Settings { pod_name: name.into(), servers, ..settings });
+        })
+    });
+    know_each_other(&pods);
+    let mut ann = Client::open(&pods[1], lasting(V5, "ann"));
+    ann.subscribe("t", QoS::AtLeastOnce);
+    let mut expected = Vec::new();
+    for number in 0..60 {
+        if number == 20 {
+            first.kill();
+        }
+        let text = number.to_string();
+        say(&pods[0], QoS::AtLeastOnce, "t", &[&text]);
+        expected.push(text);
+    }
+    ann.stream().set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut got = Vec::new();
+    while got.len() < expected.len() {
+        let message = take(&mut ann);
+        acknowledge(&mut ann, &message);
+        got.push(String::from_utf8(message.payload.into()).unwrap());
+    }
+    assert_eq!(got, expected);
+    leave(&mut ann, true);
+    say(&pods[1], QoS::AtLeastOnce, "t", &["offline"]);
+    assert_eq!(take(&mut come_back(&pods[0], V5, "ann")).payload, b"offline");
+}
