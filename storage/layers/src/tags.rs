@@ -22,6 +22,9 @@ pub(crate) const HOLDERS: &[u8] = b"bh";
 pub(crate) const BODY: &[u8] = b"b";
 pub(crate) const DROPPED: &[u8] = b"td";
 pub(crate) const GROUP: &[u8] = b"g";
+pub(crate) const HEAD: &[u8] = b"gh";
+pub(crate) const FREE: &[u8] = b"gf";
+pub(crate) const CLAIMS: &[u8] = b"gc";
 
 pub(crate) const RETAINED: &[u8] = b"r";
 pub(crate) const RETAINED_CHUNK: &[u8] = b"rc";
@@ -61,6 +64,9 @@ mod tests {
             BODY,
             DROPPED,
             GROUP,
+            HEAD,
+            FREE,
+            CLAIMS,
             RETAINED,
             RETAINED_CHUNK,
             INBOUND,

@@ -76,7 +76,12 @@ impl Core {
         let retained = (!replays.is_empty() && !is_shared).then(|| broker.retained.snapshot());
         drop(gate);
         // Among several pods the store has what is retained.
-        let asks = is_shared && !replays.is_empty();
+        let mut shared: Vec<Box<str>> = Vec::new();
+        if is_shared && !is_kept {
+            let filters = subscribe.filters.clone().map(|(filter, _)| filter);
+            shared.extend(filters.filter(|filter| filter.starts_with("$share/")).map(Into::into));
+        }
+        let asks = is_shared && !(replays.is_empty() && shared.is_empty());
         let pending = PendingSubscribe {
             packet_id: subscribe.packet_id,
             reasons,
@@ -98,7 +103,7 @@ impl Core {
         if asks {
             homed.fresh.get_or_insert_default().asking += 1;
         }
-        let subscribe = store::Subscribe { session: homed.key(), target, filters, pending };
+        let subscribe = store::Subscribe { session: homed.key(), target, filters, shared, pending };
         self.leave_job(Write::Subscribe(Box::new(subscribe)));
     }
 

@@ -127,6 +127,9 @@ impl Region {
                         self.shared(&mut cores, &mut routes, &broker, (name, filter), entry, hops);
                     }
                 }
+                (Some(Note::Waiting { stream }), Some(broker)) => {
+                    self.with_notices(|notices| notices.waiting((broker.id, stream)));
+                }
                 (Some(note), _) => self.told(batch.from(), note),
                 (None, _) => {
                     tracing::debug!(pod = %batch.from(), "another pod said what this version does not know");
@@ -160,6 +163,10 @@ impl Region {
     }
 
     fn grew(&self, cores: &mut Cores<'_>, routes: &Arc<Routes>) {
+        // Whether they are kept may be news here.
+        if routes.matched.groups.iter().any(|group| group.has_online(is_here)) {
+            self.with_notices(|notices| notices.grown(&routes.broker, &routes.topic));
+        }
         for (core, range) in &routes.cores {
             if routes.matched.receivers[range.clone()].iter().any(|receiver| receiver.kept > 0) {
                 cores.post(*core, Mail::Grown(routes.clone()));
@@ -217,6 +224,7 @@ impl Region {
             | Note::Retained { .. }
             | Note::Run { .. }
             | Note::Grown(_)
+            | Note::Waiting { .. }
             | Note::Shared { .. } => {}
         }
     }

@@ -140,6 +140,13 @@ impl Region {
         Note::Grown(topic).send(fabric, To::Broker(broker.id));
     }
 
+    /// A shared subscription has messages that nobody has.
+    pub(crate) fn waiting(&self, broker: u64, stream: u64) {
+        if let Some(fabric) = self.fabric.get().filter(|fabric| !fabric.unwanted(To::Broker(broker), 1)) {
+            Note::Waiting { stream }.send(fabric, To::Broker(broker));
+        }
+    }
+
     /// The fabric, if another pod listens.
     fn wanted(&self, broker: &Broker) -> Option<&Fabric> {
         self.fabric.get().filter(|fabric| !fabric.unwanted(To::Broker(broker.id), 1))
@@ -233,8 +240,12 @@ impl Region {
     }
 
     fn look_for_notices(&self) {
+        self.with_notices(|notices| notices.look());
+    }
+
+    fn with_notices(&self, tell: impl FnOnce(&dyn Notices)) {
         if let Some(notices) = self.notices.get().and_then(Weak::upgrade) {
-            notices.look();
+            tell(&*notices);
         }
     }
 }

@@ -11,6 +11,7 @@
 //! | 7 | a message for a member | pod | 8: broker; 1: hops; share name; filter; the message as above |
 //! | 8 | a session is wanted: see the store | pod | |
 //! | 9 | a retained message that is committed | broker | 12: its place; the message as above |
+//! | 10 | a shared subscription has messages that nobody has | broker | 8: stream |
 //!
 //! Texts but the last one of a row have their length before them, in two bytes.
 
@@ -29,6 +30,7 @@ pub(super) enum Note<'b> {
     Shared { broker: u64, hops: u8, name: &'b str, filter: &'b str, entry: &'b [u8] },
     Notices,
     Retained { place: Place, entry: &'b [u8] },
+    Waiting { stream: u64 },
 }
 
 impl<'b> Note<'b> {
@@ -90,6 +92,11 @@ impl<'b> Note<'b> {
                 head.extend_from_slice(&place);
                 entry
             }
+            Self::Waiting { stream } => {
+                head.push(10);
+                head.extend_from_slice(&stream.to_be_bytes());
+                &[]
+            }
         }
     }
 
@@ -120,6 +127,7 @@ impl<'b> Note<'b> {
             }
             8 => Self::Notices,
             9 => Self::Retained { place: take(&mut rest)?, entry: rest },
+            10 => Self::Waiting { stream: u64::from_be_bytes(take(&mut rest)?) },
             _ => return None,
         })
     }
@@ -160,6 +168,7 @@ mod tests {
             Note::Shared { broker: 5, hops: 2, name: "g", filter: "a/+", entry: b"entry" },
             Note::Notices,
             Note::Retained { place: [7; 12], entry: b"entry" },
+            Note::Waiting { stream: 1 << 47 },
         ];
         for note in notes {
             let mut bytes = Vec::new();

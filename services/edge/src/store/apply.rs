@@ -128,6 +128,7 @@ impl Applier<'_> {
             Write::Checkpoint(checkpoint) => self.checkpoint(checkpoint).await,
             Write::Detach(detach) => self.detach(detach).await,
             Write::Purge(purge) => self.purge(purge).await,
+            Write::Grown(broker, topic) => self.look_up(broker, topic).await.map(|()| Outcome::Done),
             Write::Mark { .. } | Write::Shared(_) | Write::Notices => Ok(Outcome::Done),
         };
         self.applied.outcomes.push(match outcome {
@@ -402,7 +403,8 @@ impl Applier<'_> {
         drop(owned);
         let broker = &subscribe.session.broker;
         let filters = subscribe.filters.iter().map(|(filter, ..)| filter.as_bytes());
-        self.note_changes(broker, filters).await?;
+        let shared = subscribe.shared.iter().map(|filter| filter.as_bytes());
+        self.note_changes(broker, filters.chain(shared)).await?;
         let retained = if self.shared.is_shared {
             self.read_retained(broker, &subscribe.pending.replays).await?
         } else {
@@ -453,12 +455,13 @@ impl Applier<'_> {
         let owned = self.fence(&ids.session).await?;
         match &ids.write {
             IdWrite::Reserve(reserve) => {
+                if !self.take_from_groups(&reserve.taken).await? {
+                    return Ok(Outcome::Fenced);
+                }
                 for (id, row) in &reserve.rows {
                     qos2::set(&owned, Direction::Outbound, id.get(), &row.clone().into())?;
                 }
                 sessions::checkpoint(&owned, reserve.cursor, &reserve.acknowledged)?;
-                drop(owned);
-                self.take_from_groups(&reserve.taken).await?;
             }
             IdWrite::Release(id, place) => {
                 let row = inflight::encode(&InFlight::Released(*place), &self.shared.clock);
@@ -469,18 +472,24 @@ impl Applier<'_> {
         Ok(Outcome::Done)
     }
 
-    /// These are with a member for good. What is in memory follows with the commit.
-    async fn take_from_groups(&self, taken: &[(StreamKey, Position)]) -> Result<(), Error> {
+    /// These are with a member for good. What is in memory follows with the commit. False when another pod has one of them by now.
+    async fn take_from_groups(&self, taken: &[(StreamKey, Position)]) -> Result<bool, Error> {
         let mut of_stream: BTreeMap<StreamKey, Vec<Position>> = BTreeMap::new();
         for (stream, place) in taken {
             of_stream.entry(*stream).or_default().push(*place);
         }
         for ((broker, stream), places) in of_stream {
+            if self.shared.is_shared {
+                if !streams::keep(self.tx, broker, stream, &self.shared.owner, &places).await? {
+                    return Ok(false);
+                }
+                continue;
+            }
             let mut progress = streams::progress(self.tx, broker, stream).await?;
             progress.acknowledged.extend(places);
             streams::set_progress(self.tx, broker, stream, &progress).await?;
         }
-        Ok(())
+        Ok(true)
     }
 
     async fn checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<Outcome, Error> {

@@ -86,6 +86,10 @@ impl Writer<'_> {
     /// A message is committed: the groups that keep it hand it to a member, if they are not behind.
     pub(super) fn hand_to_groups(&mut self, routes: &Arc<Routes>, message: &Arc<Message>) {
         let Some(place) = message.place().map(Position) else { return };
+        if self.shared.is_shared {
+            let streams = routes.kept.groups.iter().map(|kept| (routes.broker.id, kept.stream));
+            return streams.for_each(|stream| self.claims.grew(stream));
+        }
         for kept in &routes.kept.groups {
             let key = (routes.broker.id, kept.stream);
             let Some(group) = self.group(key) else { continue };
@@ -117,6 +121,9 @@ impl Writer<'_> {
 
     /// What members did.
     pub(super) fn shared(&mut self, shared: SharedMessages) {
+        if self.shared.is_shared {
+            return self.shared_among_pods(shared);
+        }
         let mut streams: BTreeSet<StreamKey> = shared.joined.into_iter().collect();
         for (stream, place) in shared.settled {
             if let Some(group) = self.groups.0.get_mut(&stream) {
@@ -137,6 +144,9 @@ impl Writer<'_> {
 
     /// These are with a member for good, and the store knows.
     pub(super) fn taken(&mut self, taken: &[(StreamKey, Position)]) {
+        if self.shared.is_shared {
+            return self.taken_among_pods(taken);
+        }
         for (stream, place) in taken {
             if let Some(group) = self.groups.0.get_mut(stream) {
                 group.settle(*place);
@@ -211,7 +221,12 @@ impl Writer<'_> {
     }
 
     /// False when no member is there.
-    fn hand_to_member(&mut self, broker: &Arc<Broker>, kept: &KeptGroup, message: &Arc<Message>) -> bool {
+    pub(super) fn hand_to_member(
+        &mut self,
+        broker: &Arc<Broker>,
+        kept: &KeptGroup,
+        message: &Arc<Message>,
+    ) -> bool {
         let routes = self.routes.get(broker, message.topic());
         let Some(receiver) = routes.online_group(kept).and_then(|group| group.pick_online(is_here)) else {
             return false;

@@ -40,6 +40,8 @@ pub(crate) enum Write {
     Shared(Box<Shared>),
     /// An operator ends a session.
     Purge(Box<Purge>),
+    /// Nothing: the streams of a topic were grown by another pod, and shared subscriptions are to see whether theirs were.
+    Grown(Arc<Broker>, Arc<str>),
     /// Nothing: another pod has said that it wants a session.
     Notices,
     /// Nothing: who left it is told when all that was left before is committed.
@@ -142,6 +144,8 @@ pub(crate) struct Subscribe {
     pub(crate) target: Target,
     /// Filters that were granted, with their places among the reasons.
     pub(crate) filters: Vec<(Box<str>, Options, usize)>,
+    /// Shared subscriptions that are not kept: whether others keep them is to be found out.
+    pub(crate) shared: Vec<Box<str>>,
     pub(crate) pending: PendingSubscribe,
 }
 
@@ -344,7 +348,7 @@ impl queue::Sized for Job {
             Write::Shared(shared) => 16 * (shared.settled.len() + shared.returned.len()),
             Write::Purge(_) => 128,
             Write::Detach(detach) => 256 + 64 * detach.in_flight.len(),
-            Write::Mark { .. } | Write::Notices => 0,
+            Write::Mark { .. } | Write::Notices | Write::Grown(..) => 0,
         }
     }
 }

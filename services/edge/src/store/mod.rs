@@ -9,6 +9,7 @@
 //! reads `through`, and then takes all its mail, has seen every live copy up to there.
 
 mod apply;
+mod claims;
 mod groups;
 pub(crate) mod inflight;
 mod jobs;
@@ -165,11 +166,25 @@ impl Store {
 pub(crate) trait Notices: Send + Sync {
     /// Looks for what the store says.
     fn look(&self);
+    /// The streams of a topic have grown, and shared subscriptions with members here may be among them.
+    fn grown(&self, broker: &Arc<Broker>, topic: &Arc<str>);
+    /// A stream of a shared subscription has messages that nobody has.
+    fn waiting(&self, stream: StreamKey);
 }
 
 impl Notices for Shared {
     fn look(&self) {
         self.writes.push(&mut vec![Job { write: Write::Notices, ack: None }]);
+    }
+
+    fn grown(&self, broker: &Arc<Broker>, topic: &Arc<str>) {
+        let write = Write::Grown(broker.clone(), topic.clone());
+        self.writes.push(&mut vec![Job { write, ack: None }]);
+    }
+
+    fn waiting(&self, stream: StreamKey) {
+        let shared = SharedMessages { joined: vec![stream], ..SharedMessages::default() };
+        self.writes.push(&mut vec![Job { write: Write::Shared(Box::new(shared)), ack: None }]);
     }
 }
 

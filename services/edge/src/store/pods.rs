@@ -65,6 +65,7 @@ pub(super) fn look(writer: &mut Writer<'_>) {
 fn bury(writer: &mut Writer<'_>, pod: &Pod) {
     tracing::warn!(pod = %String::from_utf8_lossy(&pod.name), "a pod is not heard of any more; its connections are ended");
     sweep::abandoned(writer, &pod.name);
+    writer.free_claims(&pod.name);
     let removed = block_on(writer.shared.layers.run(async |tx| pods::remove(&tx, pod).await));
     if let Err(error) = removed {
         tracing::warn!(%error, "a dead pod stays listed for now");
@@ -72,11 +73,12 @@ fn bury(writer: &mut Writer<'_>, pod: &Pod) {
 }
 
 /// This process ends in order: its sessions are left already.
-pub(super) fn leave(writer: &Writer<'_>) {
+pub(super) fn leave(writer: &mut Writer<'_>) {
     let shared = writer.shared;
     if !shared.is_shared {
         return;
     }
+    writer.free_claims(&shared.owner);
     let left = block_on(shared.layers.run(async |tx| {
         for pod in pods::list(&tx, PODS_MAX).await?.iter().filter(|pod| *pod.name == *shared.owner) {
             pods::remove(&tx, pod).await?;

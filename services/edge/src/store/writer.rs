@@ -8,6 +8,7 @@ use millrace_layers::{Error, Position};
 use millrace_storage::{Versionstamp, block_on};
 
 use super::apply::{Applied, Applier, Change, Outcome, Retained};
+use super::claims::Claims;
 use super::groups::Groups;
 use super::jobs::Reader;
 use super::queue::{Sized as _, Taken};
@@ -32,7 +33,11 @@ const TICK: Duration = Duration::from_millis(500);
 
 /// Ends what an earlier process left open; to be done before clients come.
 pub(super) fn abandon(shared: &Shared) {
-    sweep::abandoned(&mut Writer::new(shared), &shared.owner);
+    let mut writer = Writer::new(shared);
+    sweep::abandoned(&mut writer, &shared.owner);
+    if shared.is_shared {
+        writer.free_claims(&shared.owner);
+    }
 }
 
 /// Until the queue is closed.
@@ -48,8 +53,8 @@ pub(super) fn run(shared: &Shared) {
             Taken::Work(jobs) => writer.write_all(jobs),
             Taken::Nothing => {}
             Taken::Closed => {
-                pods::leave(&writer);
-                return writer.save_groups();
+                writer.save_groups();
+                return pods::leave(&mut writer);
             }
         }
         if !writer.waiting.is_empty() {
@@ -64,6 +69,8 @@ pub(super) struct Writer<'s> {
     pub(super) shared: &'s Shared,
     pub(super) routes: RouteCache,
     pub(super) groups: Groups,
+    /// As `groups`, where other pods may have members too.
+    pub(super) claims: Claims,
     /// By core.
     pub(super) mail: Vec<Vec<Mail>>,
     /// Publishers whose messages are durable, by core.
@@ -86,6 +93,7 @@ impl<'s> Writer<'s> {
             shared,
             routes: RouteCache::default(),
             groups: Groups::default(),
+            claims: Claims::default(),
             mail,
             stored,
             unleft: Vec::new(),
@@ -211,6 +219,15 @@ impl<'s> Writer<'s> {
             self.stored[core] = acks;
         }
         self.send(stamp);
+        self.claim_more();
+    }
+
+    /// Hands out what has come for shared subscriptions of all pods.
+    fn claim_more(&mut self) {
+        if self.shared.is_shared {
+            self.claim_all();
+            self.send(None);
+        }
     }
 
     /// A message is committed: sessions that follow its streams read it, and shared subscriptions without a stream get it unless they
@@ -292,6 +309,7 @@ impl<'s> Writer<'s> {
     pub(super) fn swept(&mut self, applied: Applied, stamp: Option<Versionstamp>) {
         self.settle(applied, stamp);
         self.send(stamp);
+        self.claim_more();
     }
 
     pub(super) fn send_now(&mut self) {
@@ -401,6 +419,11 @@ impl<'s> Writer<'s> {
             }
             (Write::Shared(shared), _) => self.shared(*shared),
             (Write::Notices, _) => self.listened_at = 0,
+            (Write::Grown(broker, topic), _) => {
+                let routes = self.routes.get(&broker, &topic);
+                let mut groups = routes.kept.groups.iter();
+                groups.by_ref().for_each(|kept| self.claims.grew((broker.id, kept.stream)));
+            }
             (Write::Purge(purge), outcome) => {
                 let answer = match outcome {
                     Outcome::Done => Ok(true),
@@ -484,6 +507,13 @@ impl<'s> Writer<'s> {
                 pods::look(self);
             }
             self.save_groups();
+            if self.shared.is_shared {
+                self.save_all_claims();
+                if self.shared.region.as_ref().is_none_or(|region| region.is_in_doubt()) {
+                    self.claims.all_grew();
+                }
+                self.claim_more();
+            }
         }
     }
 }

@@ -25,6 +25,7 @@ mod region;
 mod retained;
 mod sessions;
 mod shared;
+mod shared_pods;
 mod slow;
 mod steps;
 mod store;

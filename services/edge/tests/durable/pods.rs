@@ -22,7 +22,7 @@ fn pod(database: &Database, name: &str, threads: usize) -> Server {
 }
 
 #[allow(clippy::disallowed_methods, reason = "leases are in unix time")]
-fn now_ms() -> u64 {
+pub(crate) fn now_ms() -> u64 {
     u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
 }
 

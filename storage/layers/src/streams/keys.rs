@@ -43,6 +43,26 @@ pub(crate) fn group(broker: BrokerId, stream: StreamId) -> Key {
     Key::new(broker, tags::GROUP).uint(stream)
 }
 
+/// What all pods together have claimed of a group's stream.
+pub(crate) fn head(broker: BrokerId, stream: StreamId) -> Key {
+    Key::new(broker, tags::HEAD).uint(stream)
+}
+
+/// What was claimed and given back.
+pub(crate) fn free(broker: BrokerId, stream: StreamId) -> Key {
+    Key::new(broker, tags::FREE).uint(stream)
+}
+
+/// What each pod has of a group's stream.
+pub(crate) fn claims(broker: BrokerId, stream: StreamId) -> Key {
+    Key::new(broker, tags::CLAIMS).uint(stream)
+}
+
+/// The streams of which a pod has something.
+pub(crate) fn claims_of(pod: &[u8]) -> Key {
+    Key::new(tags::REGION, tags::CLAIMS).bytes(pod)
+}
+
 pub(crate) fn dropped(broker: BrokerId) -> Key {
     Key::new(broker, tags::DROPPED)
 }

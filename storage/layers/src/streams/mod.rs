@@ -8,6 +8,7 @@
 //! entries. They live as long as the last entry; see [`sweep_bodies`].
 
 mod append;
+mod claims;
 mod group;
 pub(crate) mod keys;
 mod merge;
@@ -22,6 +23,7 @@ mod waiting;
 mod tests;
 
 pub use append::{Publish, append};
+pub use claims::{Claimed, claim, free_all, keep, settle};
 pub use group::{Progress, progress, set_progress};
 pub use read::{Batch, Entry, ReadLimit, Source, read};
 pub use row::{Missed, Stream, list, set_partitions, stream};

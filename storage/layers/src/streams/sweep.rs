@@ -62,6 +62,7 @@ pub(crate) fn drop_stream(
     tx.clear(keys::stream(broker, stream))?;
     tx.clear(keys::totals(broker, stream))?;
     tx.clear(keys::group(broker, stream))?;
+    super::claims::clear(tx, broker, stream)?;
     tx.set(keys::dropped(broker).uint(stream), Bytes::copy_from_slice(&[partitions]))?;
     Ok(())
 }

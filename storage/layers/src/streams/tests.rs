@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Streams by hand: their rows, as a first subscriber makes them.
-fn with(streams: impl IntoIterator<Item = (StreamId, u8)>) -> Database {
+pub(super) fn with(streams: impl IntoIterator<Item = (StreamId, u8)>) -> Database {
     let database = Database::memory();
     let streams: Vec<_> = streams.into_iter().collect();
     run(&database, async |tx| {
@@ -25,7 +25,7 @@ fn with(streams: impl IntoIterator<Item = (StreamId, u8)>) -> Database {
     database
 }
 
-fn publish(database: &Database, to: &[(StreamId, u8)], now_ms: u64, body: &Bytes) {
+pub(super) fn publish(database: &Database, to: &[(StreamId, u8)], now_ms: u64, body: &Bytes) {
     let to: Vec<StreamRef> = to.iter().map(|(stream, partition)| at(*stream, *partition)).collect();
     run(database, async |tx| append(tx, BROKER, &to, Publish { place: 0, now_ms, body }));
 }
@@ -45,7 +45,7 @@ fn bodies(batch: &Batch) -> Vec<&[u8]> {
     batch.entries.iter().map(|entry| &*entry.body).collect()
 }
 
-fn text(text: &'static str) -> Bytes {
+pub(super) fn text(text: &'static str) -> Bytes {
     Bytes::from_static(text.as_bytes())
 }
 

@@ -1,0 +1,198 @@
+//! Shared subscriptions that have a stream, where other pods may have members too: this pod claims messages for its own members in
+//! the store before it hands them out.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use millrace_layers::Position;
+use millrace_layers::streams::{self, Claimed, ReadLimit};
+use millrace_storage::block_on;
+
+use super::streams::KeptGroup;
+use super::writer::Writer;
+use super::{SharedMessages, StreamKey, record};
+use crate::broker::Broker;
+use crate::region::is_here;
+
+/// Messages that are claimed at a time; few, so that members on other pods get some.
+const CLAIM: ReadLimit = ReadLimit { entries: 50, bytes: 512 * 1024 };
+/// Messages that a pod has for each of its members, unacknowledged.
+const OUTSTANDING_PER_MEMBER: usize = 100;
+/// Members that count for that.
+const MEMBERS_MAX: usize = 10;
+/// Streams that are freed in one transaction.
+const FREED: usize = 50;
+
+/// The groups that had something to do since the start.
+#[derive(Default)]
+pub(super) struct Claims {
+    groups: HashMap<StreamKey, Group>,
+    /// Those that may have more.
+    behind: BTreeSet<StreamKey>,
+}
+
+/// What members on this pod have.
+#[derive(Default)]
+struct Group {
+    outstanding: BTreeSet<Position>,
+    /// Members have left without these.
+    returned: Vec<Position>,
+    /// What is here is not stored.
+    unsaved: bool,
+}
+
+impl Claims {
+    /// A stream may have more for this pod's members.
+    pub(super) fn grew(&mut self, key: StreamKey) {
+        self.groups.entry(key).or_default();
+        self.behind.insert(key);
+    }
+
+    /// Nobody may have told.
+    pub(super) fn all_grew(&mut self) {
+        self.behind.extend(self.groups.keys());
+    }
+
+    fn settle(&mut self, key: StreamKey, place: Position) {
+        if let Some(group) = self.groups.get_mut(&key) {
+            group.unsaved |= group.outstanding.remove(&place);
+        }
+    }
+}
+
+impl Writer<'_> {
+    /// What members did.
+    pub(super) fn shared_among_pods(&mut self, shared: SharedMessages) {
+        for (stream, place) in shared.settled {
+            self.claims.settle(stream, place);
+            // There is room again. Whether there is more is known when it was read.
+        }
+        let mut given_back = BTreeSet::new();
+        for (stream, place) in shared.returned {
+            if let Some(group) = self.claims.groups.get_mut(&stream)
+                && group.outstanding.remove(&place)
+            {
+                group.returned.push(place);
+                given_back.insert(stream);
+            }
+        }
+        shared.joined.into_iter().for_each(|stream| self.claims.grew(stream));
+        given_back.into_iter().for_each(|stream| self.save_claims(stream));
+        self.claim_all();
+    }
+
+    /// These are with a member for good, and the store knows.
+    pub(super) fn taken_among_pods(&mut self, taken: &[(StreamKey, Position)]) {
+        taken.iter().for_each(|(stream, place)| self.claims.settle(*stream, *place));
+    }
+
+    /// Claims for the groups that may have more, and have members here that take it.
+    pub(super) fn claim_all(&mut self) {
+        for key in self.claims.behind.clone() {
+            let broker = self.shared.brokers.by_id(key.0);
+            let kept = broker.as_ref().and_then(|broker| broker.streams.group(key.1));
+            if let (Some(broker), Some(kept)) = (broker, kept) {
+                while self.claim(key, &broker, &kept) {}
+            } else {
+                // The stream is gone.
+                self.claims.behind.remove(&key);
+                self.claims.groups.remove(&key);
+            }
+        }
+    }
+
+    /// Claims once. True when there is more to claim at once.
+    fn claim(&mut self, key: StreamKey, broker: &Arc<Broker>, kept: &KeptGroup) -> bool {
+        let snapshot = broker.router.snapshot();
+        let members = snapshot.group(&kept.name, &kept.filter).map_or(0, |group| group.count_online(is_here));
+        let Some(group) = self.claims.groups.get_mut(&key) else { return false };
+        let room =
+            (members.min(MEMBERS_MAX) * OUTSTANDING_PER_MEMBER).saturating_sub(group.outstanding.len());
+        if room == 0 {
+            return false;
+        }
+        let shared = self.shared;
+        let limit = ReadLimit { entries: CLAIM.entries.min(room), ..CLAIM };
+        let run = shared
+            .layers
+            .run(async |tx| streams::claim(&tx, broker.id, kept.stream, &shared.owner, limit).await);
+        let Claimed { entries, more } = match block_on(run) {
+            Ok(claimed) => claimed,
+            Err(error) => {
+                tracing::warn!(%error, "the messages of a shared subscription cannot be read; they wait");
+                return false;
+            }
+        };
+        if !more {
+            self.claims.behind.remove(&key);
+        }
+        for entry in entries {
+            let decoded = record::decode_entry(&entry.body, &shared.clock);
+            let is_with_member = decoded.is_some_and(|(message, _)| {
+                message.set_place(Some(entry.position.0));
+                self.hand_to_member(broker, kept, &Arc::new(message))
+            });
+            let Some(group) = self.claims.groups.get_mut(&key) else { return false };
+            if is_with_member {
+                group.outstanding.insert(entry.position);
+            } else {
+                group.returned.push(entry.position);
+            }
+        }
+        more
+    }
+
+    /// Stores what this pod has claimed and what it gives back, and trims what nobody wants any more.
+    pub(super) fn save_all_claims(&mut self) {
+        let unsaved = |group: &Group| group.unsaved || !group.returned.is_empty();
+        let keys: Vec<_> =
+            self.claims.groups.iter().filter(|(_, group)| unsaved(group)).map(|(key, _)| *key).collect();
+        keys.into_iter().for_each(|key| self.save_claims(key));
+    }
+
+    fn save_claims(&mut self, key: StreamKey) {
+        let shared = self.shared;
+        let Some(group) = self.claims.groups.get_mut(&key) else { return };
+        let outstanding: Vec<Position> = group.outstanding.iter().copied().collect();
+        let (broker, stream) = key;
+        let (own, returned) = (&outstanding, &group.returned);
+        let settle = shared
+            .layers
+            .run(async |tx| streams::settle(&tx, broker, stream, &shared.owner, own, returned).await);
+        match block_on(settle) {
+            Ok(left) => {
+                // Others have what is missing: this pod was taken for dead.
+                group.outstanding = left.into_iter().collect();
+                group.unsaved = false;
+                if !std::mem::take(&mut group.returned).is_empty()
+                    && let Some(region) = &shared.region
+                {
+                    region.waiting(broker, stream);
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "how far a shared subscription has come cannot be stored");
+            }
+        }
+    }
+
+    /// Frees what a pod has claimed, which is dead, or ends.
+    pub(super) fn free_claims(&mut self, pod: &[u8]) {
+        loop {
+            let freed = self.shared.layers.run(async |tx| streams::free_all(&tx, pod, FREED).await);
+            let streams = match block_on(freed) {
+                Ok(streams) if streams.is_empty() => return,
+                Ok(streams) => streams,
+                Err(error) => {
+                    return tracing::warn!(%error, "messages of shared subscriptions wait for a pod that is gone");
+                }
+            };
+            for (broker, stream) in streams {
+                self.claims.grew((broker, stream));
+                if let Some(region) = &self.shared.region {
+                    region.waiting(broker, stream);
+                }
+            }
+        }
+    }
+}

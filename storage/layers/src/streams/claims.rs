@@ -1,0 +1,355 @@
+//! Shared subscriptions with members on several pods: a pod claims messages for its members before it hands them out, so each goes
+//! to one pod. What a pod does not want any more, or had when it died, is free for others.
+
+use bytes::{Buf, BufMut, Bytes};
+use millrace_storage::{RangeOptions, Read, Transaction, TransactionOption};
+
+use super::{Entry, Progress, ReadLimit, Source, StreamId, group, keys, read, row, trim};
+use crate::{BrokerId, error::Result, position::Position, tuple::Elements};
+
+/// Messages that a pod has claimed.
+#[derive(Debug, Default)]
+pub struct Claimed {
+    /// In order, but those that were given back come first.
+    pub entries: Vec<Entry>,
+    /// There may be more.
+    pub more: bool,
+}
+
+/// Claims messages of a group's stream for the members on a pod.
+///
+/// # Errors
+/// The store's.
+pub async fn claim(
+    tx: &Transaction,
+    broker: BrokerId,
+    stream: StreamId,
+    pod: &[u8],
+    limit: ReadLimit,
+) -> Result<Claimed> {
+    if row::stream(tx, broker, stream, Read::Snapshot).await?.is_none() {
+        return Ok(Claimed::default());
+    }
+    let mut claimed = Claimed { entries: free(tx, broker, stream, limit).await?, more: false };
+    let room = limit.entries.saturating_sub(claimed.entries.len());
+    claimed.more = room == 0;
+    if room > 0 {
+        let progress = head(tx, broker, stream).await?;
+        let sources = [Source { stream, since: 0 }];
+        let limit = ReadLimit { entries: room, ..limit };
+        let batch = read(tx, broker, &sources, progress.cursor, limit).await?;
+        claimed.more = batch.more;
+        if let Some(last) = batch.entries.last() {
+            let moved = Progress { cursor: last.position, acknowledged: Vec::new() };
+            tx.set(keys::head(broker, stream), positions([moved.cursor]))?;
+            // From the time when one pod had the group for itself.
+            let is_new = |entry: &Entry| !progress.acknowledged.contains(&entry.position);
+            claimed.entries.extend(batch.entries.into_iter().filter(is_new));
+        }
+    }
+    if !claimed.entries.is_empty() {
+        let mut all = own(tx, broker, stream, pod).await?;
+        all.extend(claimed.entries.iter().map(|entry| entry.position));
+        tx.set(keys::claims(broker, stream).bytes(pod), positions(all))?;
+        tx.set(keys::claims_of(pod).uint(broker).uint(stream), Bytes::new())?;
+    }
+    Ok(claimed)
+}
+
+/// Writes what a pod still has of a stream, and what it gives back, of what it had claimed; trims what nobody has and wants any
+/// more. Gives what is really the pod's: another may have taken the rest for a dead pod's.
+///
+/// # Errors
+/// The store's.
+pub async fn settle(
+    tx: &Transaction,
+    broker: BrokerId,
+    stream: StreamId,
+    pod: &[u8],
+    outstanding: &[Position],
+    given_back: &[Position],
+) -> Result<Vec<Position>> {
+    tx.set_option(TransactionOption::Cleanup);
+    let all = own(tx, broker, stream, pod).await?;
+    let of = |wanted: &[Position]| -> Vec<Position> {
+        wanted.iter().copied().filter(|position| all.contains(position)).collect()
+    };
+    let (outstanding, given_back) = (of(outstanding), of(given_back));
+    for position in given_back {
+        tx.set(keys::free(broker, stream).position(position), Bytes::new())?;
+    }
+    set_own(tx, broker, stream, pod, &outstanding)?;
+    let low = lowest(tx, broker, stream).await?;
+    let progress = group::progress(tx, broker, stream).await?;
+    if let Some(cursor) = low.filter(|cursor| *cursor > progress.cursor) {
+        group::set_progress(tx, broker, stream, &Progress { cursor, acknowledged: Vec::new() }).await?;
+        trim(tx, broker, stream, cursor, None).await?;
+    }
+    Ok(outstanding)
+}
+
+/// A member on the pod has these for good. False when the pod no longer has one of them.
+///
+/// # Errors
+/// The store's.
+pub async fn keep(
+    tx: &Transaction,
+    broker: BrokerId,
+    stream: StreamId,
+    pod: &[u8],
+    kept: &[Position],
+) -> Result<bool> {
+    let mut all = own(tx, broker, stream, pod).await?;
+    let has_all = kept.iter().all(|position| all.contains(position));
+    if has_all {
+        all.retain(|position| !kept.contains(position));
+        set_own(tx, broker, stream, pod, &all)?;
+    }
+    Ok(has_all)
+}
+
+/// Frees what a pod has claimed of some streams, which are given; none when there is nothing left.
+///
+/// # Errors
+/// The store's.
+pub async fn free_all(tx: &Transaction, pod: &[u8], limit: usize) -> Result<Vec<(BrokerId, StreamId)>> {
+    let prefix = keys::claims_of(pod);
+    let page = tx.range(prefix.children(), RangeOptions::first(limit)).await?;
+    let mut streams = Vec::with_capacity(page.items.len());
+    for item in page.items {
+        let mut elements = Elements::after(&prefix, &item.key)?;
+        let (broker, stream) = (elements.uint()?, elements.uint()?);
+        for position in own(tx, broker, stream, pod).await? {
+            tx.set(keys::free(broker, stream).position(position), Bytes::new())?;
+        }
+        set_own(tx, broker, stream, pod, &[])?;
+        tx.clear(item.key)?;
+        streams.push((broker, stream));
+    }
+    Ok(streams)
+}
+
+/// The stream is gone.
+pub(super) fn clear(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<()> {
+    tx.clear(keys::head(broker, stream))?;
+    tx.clear_range(keys::free(broker, stream).children())?;
+    Ok(tx.clear_range(keys::claims(broker, stream).children())?)
+}
+
+/// Takes what was given back. What a limit has trimmed meanwhile is gone.
+async fn free(tx: &Transaction, broker: BrokerId, stream: StreamId, limit: ReadLimit) -> Result<Vec<Entry>> {
+    let prefix = keys::free(broker, stream);
+    let page = tx.range(prefix.children(), RangeOptions::first(limit.entries)).await?;
+    let sources = [Source { stream, since: 0 }];
+    let (mut entries, mut bytes) = (Vec::new(), 0);
+    for item in page.items {
+        if bytes > limit.bytes {
+            break;
+        }
+        let position = Elements::after(&prefix, &item.key)?.position()?;
+        let one = ReadLimit { entries: 1, ..limit };
+        let batch = read(tx, broker, &sources, position.before(), one).await?;
+        let found = batch.entries.into_iter().filter(|entry| entry.position == position);
+        entries.extend(found.inspect(|entry| bytes += entry.body.len()));
+        tx.clear(item.key)?;
+    }
+    Ok(entries)
+}
+
+/// All up to here was claimed by some pod, and what was acknowledged beyond it before there were several.
+async fn head(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<Progress> {
+    match tx.get(keys::head(broker, stream), Read::Serializable).await? {
+        Some(mut value) => Ok(Progress { cursor: row::position(&mut value)?, acknowledged: Vec::new() }),
+        None => group::progress(tx, broker, stream).await,
+    }
+}
+
+/// All up to here is acknowledged; `None` when no pod has claimed anything yet.
+async fn lowest(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<Option<Position>> {
+    let Some(mut head) = tx.get(keys::head(broker, stream), Read::Snapshot).await? else { return Ok(None) };
+    let mut low = row::position(&mut head)?;
+    let prefix = keys::free(broker, stream);
+    let first = tx.range(prefix.children(), RangeOptions::first(1).snapshot()).await?;
+    if let Some(item) = first.items.first() {
+        low = low.min(Elements::after(&prefix, &item.key)?.position()?.before());
+    }
+    let all = RangeOptions::first(CLAIMS_MAX).snapshot();
+    for item in tx.range(keys::claims(broker, stream).children(), all).await?.items {
+        let claimed = read_positions(item.value)?;
+        low = claimed.into_iter().map(Position::before).fold(low, Position::min);
+    }
+    Ok(Some(low))
+}
+
+/// Pods that have claimed something of one stream.
+const CLAIMS_MAX: usize = 1_000;
+
+async fn own(tx: &Transaction, broker: BrokerId, stream: StreamId, pod: &[u8]) -> Result<Vec<Position>> {
+    let value = tx.get(keys::claims(broker, stream).bytes(pod), Read::Serializable).await?;
+    value.map_or(Ok(Vec::new()), read_positions)
+}
+
+fn set_own(
+    tx: &Transaction,
+    broker: BrokerId,
+    stream: StreamId,
+    pod: &[u8],
+    outstanding: &[Position],
+) -> Result<()> {
+    let key = keys::claims(broker, stream).bytes(pod);
+    if outstanding.is_empty() {
+        tx.clear(keys::claims_of(pod).uint(broker).uint(stream))?;
+        return Ok(tx.clear(key)?);
+    }
+    Ok(tx.set(key, positions(outstanding.iter().copied()))?)
+}
+
+fn positions(all: impl IntoIterator<Item = Position>) -> Vec<u8> {
+    let mut value = Vec::new();
+    all.into_iter().for_each(|position| value.put_slice(&position.0));
+    value
+}
+
+fn read_positions(mut value: Bytes) -> Result<Vec<Position>> {
+    let mut all = Vec::with_capacity(value.len() / Position::LEN);
+    while value.has_remaining() {
+        all.push(row::position(&mut value)?);
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use millrace_storage::Database;
+    use proptest::prelude::*;
+
+    use super::super::tests::{publish, text, with};
+    use super::*;
+    use crate::streams::totals;
+    use crate::testing::{BROKER, rows, run};
+
+    const PODS: [&[u8]; 3] = [b"one", b"two", b"three"];
+
+    fn claim_of(database: &Database, pod: &[u8], entries: usize) -> Vec<Position> {
+        let limit = ReadLimit { entries, bytes: usize::MAX };
+        let claimed = run(database, async |tx| claim(tx, BROKER, 1, pod, limit).await);
+        claimed.entries.iter().map(|entry| entry.position).collect()
+    }
+
+    #[test]
+    fn a_message_is_with_one_pod_until_it_is_given_back_or_the_pod_is_dead() {
+        let database = with([(1, 1)]);
+        for _ in 0..5 {
+            publish(&database, &[(1, 0)], 1, &text("x"));
+        }
+        let one = claim_of(&database, PODS[0], 2);
+        let two = claim_of(&database, PODS[1], 10);
+        assert_eq!((one.len(), two.len()), (2, 3));
+        assert!(claim_of(&database, PODS[2], 10).is_empty());
+        // One of two is acknowledged, the other given back.
+        let left = run(&database, async |tx| settle(tx, BROKER, 1, PODS[0], &[], &one[1..]).await);
+        assert!(left.is_empty());
+        assert_eq!(claim_of(&database, PODS[2], 10), one[1..]);
+        // The third keeps it for good, then nobody else has it; the dead one's are free.
+        assert!(run(&database, async |tx| keep(tx, BROKER, 1, PODS[2], &one[1..]).await));
+        assert!(!run(&database, async |tx| keep(tx, BROKER, 1, PODS[2], &one[1..]).await));
+        assert_eq!(run(&database, async |tx| free_all(tx, PODS[1], 10).await), [(BROKER, 1)]);
+        assert!(run(&database, async |tx| free_all(tx, PODS[1], 10).await).is_empty());
+        let late = run(&database, async |tx| settle(tx, BROKER, 1, PODS[1], &two, &[]).await);
+        assert!(late.is_empty(), "it was taken for dead");
+        assert_eq!(claim_of(&database, PODS[0], 10), two);
+        run(&database, async |tx| settle(tx, BROKER, 1, PODS[0], &[], &[]).await);
+        let left = run(&database, async |tx| totals(tx, BROKER, 1).await);
+        assert_eq!(left.entries, 0, "all of it is trimmed");
+    }
+
+    #[test]
+    fn nothing_is_left_of_claims_when_the_stream_goes() {
+        let database = with([(1, 1)]);
+        publish(&database, &[(1, 0)], 1, &text("x"));
+        publish(&database, &[(1, 0)], 1, &text("y"));
+        let claimed = claim_of(&database, PODS[0], 10);
+        run(&database, async |tx| settle(tx, BROKER, 1, PODS[0], &claimed[..1], &claimed[1..]).await);
+        run(&database, async |tx| super::super::drop_stream(tx, BROKER, 1, 1));
+        while run(&database, async |tx| super::super::sweep_dropped(tx, BROKER, 10).await) > 0 {}
+        assert!(claim_of(&database, PODS[1], 10).is_empty());
+        run(&database, async |tx| free_all(tx, PODS[0], 10).await);
+        let left = rows(&database);
+        assert!(
+            left.iter().all(|row| !row.key.windows(2).any(|part| part == b"gc" || part == b"gf")),
+            "{left:?}"
+        );
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Publish,
+        Claim(usize, usize),
+        /// Acknowledges, or gives back, some of what the pod has.
+        Settle(usize, u8, u8),
+        Die(usize),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            3 => Just(Step::Publish),
+            3 => (0..3usize, 1..4usize).prop_map(|(pod, entries)| Step::Claim(pod, entries)),
+            3 => (0..3usize, any::<u8>(), any::<u8>()).prop_map(|(pod, done, back)| Step::Settle(pod, done, back)),
+            1 => (0..3usize).prop_map(Step::Die),
+        ];
+        proptest::collection::vec(step, 1..60)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(60))]
+
+        #[test]
+        fn each_message_is_with_one_pod_at_most_and_comes_until_it_is_acknowledged(steps in steps()) {
+            let database = with([(1, 1)]);
+            let mut published = 0;
+            let mut held: BTreeMap<usize, BTreeSet<Position>> = BTreeMap::new();
+            let mut done = BTreeSet::new();
+            let take = |held: &mut BTreeMap<usize, BTreeSet<Position>>, done: &BTreeSet<Position>, pod: usize, entries| {
+                let claimed = claim_of(&database, PODS[pod], entries);
+                for position in &claimed {
+                    assert!(!done.contains(position), "again after it was acknowledged");
+                    assert!(held.values().all(|others| !others.contains(position)), "with two");
+                }
+                held.entry(pod).or_default().extend(&claimed);
+                claimed.len()
+            };
+            for step in steps {
+                match step {
+                    Step::Publish => {
+                        publish(&database, &[(1, 0)], 1, &text("x"));
+                        published += 1;
+                    }
+                    Step::Claim(pod, entries) => drop(take(&mut held, &done, pod, entries)),
+                    Step::Settle(pod, acknowledged, back) => {
+                        let all: Vec<Position> = held.entry(pod).or_default().iter().copied().collect();
+                        let (mut outstanding, mut given_back) = (Vec::new(), Vec::new());
+                        for (number, position) in all.into_iter().enumerate() {
+                            match () {
+                                () if acknowledged >> (number % 8) & 1 == 1 => drop(done.insert(position)),
+                                () if back >> (number % 8) & 1 == 1 => given_back.push(position),
+                                () => outstanding.push(position),
+                            }
+                        }
+                        let left = run(&database, async |tx| settle(tx, BROKER, 1, PODS[pod], &outstanding, &given_back).await);
+                        prop_assert_eq!(&left, &outstanding);
+                        held.insert(pod, outstanding.into_iter().collect());
+                    }
+                    Step::Die(pod) => {
+                        run(&database, async |tx| free_all(tx, PODS[pod], 10).await);
+                        held.remove(&pod);
+                    }
+                }
+            }
+            while take(&mut held, &done, 0, 3) > 0 {}
+            let seen = held.values().flatten().count() + done.len();
+            prop_assert_eq!(seen, published);
+        }
+    }
+}
