@@ -2,6 +2,8 @@
 
 use bytes::Bytes;
 
+use crate::key::{KeyRange, after};
+
 /// Whether a read makes the transaction conflict with later commits to what it read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Read {
@@ -60,4 +62,19 @@ pub struct Page {
     /// Whether there may be more in the range, after the last item. A page may end before its limit, see
     /// [`crate::limits::PAGE_BYTES_MAX`].
     pub more: bool,
+}
+
+impl Page {
+    /// The part of `range` that this page of it answers for.
+    pub(crate) fn answers(&self, range: &KeyRange, reverse: bool) -> KeyRange {
+        let mut read = range.clone();
+        if let Some(last) = self.items.last().filter(|_| self.more) {
+            if reverse {
+                read.begin = last.key.clone();
+            } else {
+                read.end = after(&last.key);
+            }
+        }
+        read
+    }
 }

@@ -3,6 +3,8 @@
 pub(crate) mod embedded;
 mod local;
 pub(crate) mod memory;
+mod range_set;
+mod stamped;
 
 use bytes::Bytes;
 
@@ -54,7 +56,7 @@ pub trait EngineTransaction: Send + Sync {
     /// Sets the key `template` with the ten bytes at `offset` replaced by the commit's versionstamp.
     fn set_versionstamped_key(&self, template: Vec<u8>, offset: usize, value: Bytes);
 
-    /// Conflicts with commits that write in the range, as if it had been read.
+    /// Conflicts with commits after the version that is read that write in the range, as if it had been read.
     fn add_read_conflict_range(&self, range: KeyRange);
 
     /// Makes readers of the range conflict, as if it had been written.

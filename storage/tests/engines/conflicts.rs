@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use millrace_storage::{Database, Error, KeyRange, RangeOptions, Read, block_on};
 
-use crate::support::{TestHost, all, begin, commit, get, page, set};
+use crate::support::{TestHost, all, begin, commit, get, page, set, text};
 
 pub(crate) fn a_lost_update_is_refused(database: &Database, _: &Arc<TestHost>) {
     set(database, &[("a", "0")]);
@@ -92,6 +92,7 @@ pub(crate) fn snapshot_reads_do_not_conflict(database: &Database, _: &Arc<TestHo
 
 pub(crate) fn explicit_conflict_ranges_count(database: &Database, _: &Arc<TestHost>) {
     let reader = begin(database);
+    block_on(reader.read_version()).unwrap();
     reader.add_read_conflict_range(KeyRange::new("a", "c")).unwrap();
     reader.set("zz", "1").unwrap();
     set(database, &[("b", "1")]);
@@ -142,4 +143,18 @@ pub(crate) fn only_the_pages_that_were_read_conflict(database: &Database, _: &Ar
     set(database, &[("aa", "1"), ("cc", "1")]);
     assert_eq!(commit(first), Err(Error::Conflict));
     assert_eq!(commit(last), Err(Error::Conflict));
+}
+
+pub(crate) fn a_read_that_a_write_overtakes_conflicts_or_sees_it(database: &Database, _: &Arc<TestHost>) {
+    set(database, &[("a", "theirs"), ("b", "1")]);
+    for own in ["a", "c"] {
+        let transaction = begin(database);
+        let read = transaction.range(KeyRange::new("a", "d"), RangeOptions::first(9));
+        transaction.set(own, "mine").unwrap();
+        let page = block_on(read).unwrap();
+        set(database, &[(own, "theirs")]);
+        let result = commit(transaction);
+        let saw_own = text(&page.items).contains("mine");
+        assert!(saw_own || result == Err(Error::Conflict), "{own}: {} {result:?}", text(&page.items));
+    }
 }

@@ -26,17 +26,19 @@ macro_rules! suite {
             suite!(@tests $open, ranges: pages_go_on_where_they_ended, a_page_is_bounded_in_bytes,
                 ends_and_directions);
             suite!(@tests $open, stamps: stamps_order_commits, user_bytes_order_within_a_commit,
-                the_stamp_of_a_commit_is_the_one_in_its_keys, additions_do_not_conflict_and_none_is_lost,
+                the_stamp_of_a_commit_is_the_one_in_its_keys, what_is_cleared_is_older_than_an_append,
+                an_append_leaves_older_keys_readable, additions_do_not_conflict_and_none_is_lost,
                 additions_take_values_of_any_length, a_range_cleared_with_an_append_in_the_same_group);
             suite!(@tests $open, conflicts: a_lost_update_is_refused, a_write_skew_is_refused,
                 a_phantom_is_refused, a_cleared_range_conflicts, an_append_conflicts_with_who_read_the_end,
                 what_was_not_read_does_not_conflict, snapshot_reads_do_not_conflict,
                 explicit_conflict_ranges_count, what_only_reads_never_conflicts,
-                a_read_stays_at_its_version, only_the_pages_that_were_read_conflict);
+                a_read_stays_at_its_version, only_the_pages_that_were_read_conflict,
+                a_read_that_a_write_overtakes_conflicts_or_sees_it);
             suite!(@tests $open, retries: a_conflict_is_tried_again, attempts_are_bounded,
                 errors_of_the_body_are_not_tried_again, a_future_may_move_between_threads,
                 a_callback_hears_the_result,
-                a_transaction_commits_once);
+                a_transaction_commits_once, many_run_at_once_on_one_thread);
             suite!(@tests $open, model: random_operations_do_what_a_map_does);
             suite!(@tests $open, history: random_transactions_are_strictly_serializable);
         }

@@ -1,13 +1,15 @@
 //! `Database::run`, and the ways to hear of a commit.
 
 use std::{
+    future::{Future, poll_fn},
     sync::{Arc, atomic::Ordering, mpsc::sync_channel},
+    task::Poll,
     thread,
 };
 
 use millrace_storage::{Database, Error, Failure, block_on};
 
-use crate::support::{TestHost, begin, get, set};
+use crate::support::{TestHost, begin, get, number, set};
 
 pub(crate) fn a_conflict_is_tried_again(database: &Database, host: &Arc<TestHost>) {
     let mut attempts = Vec::new();
@@ -108,4 +110,28 @@ pub(crate) fn a_transaction_commits_once(database: &Database, _: &Arc<TestHost>)
     assert_eq!(clone.set("a", "2"), Err(Error::Used));
     assert_eq!(block_on(clone.get("a", Default::default())), Err(Error::Used));
     assert_eq!(crate::support::commit(clone), Err(Error::Used));
+}
+
+pub(crate) fn many_run_at_once_on_one_thread(database: &Database, _: &Arc<TestHost>) {
+    let run = |number: usize| {
+        database.run(move |transaction, _| async move {
+            let key = format!("k{number:03}");
+            let seen = transaction.get(&key, Default::default()).await?;
+            transaction.set(&key, "1")?;
+            transaction.atomic_add("n", 1)?;
+            Ok::<_, Error>(seen)
+        })
+    };
+    let mut left: Vec<_> = (0..500).map(|number| Box::pin(run(number))).collect();
+    block_on(poll_fn(|context| {
+        left.retain_mut(|run| match run.as_mut().poll(context) {
+            Poll::Ready(seen) => {
+                assert_eq!(seen, Ok(None));
+                false
+            }
+            Poll::Pending => true,
+        });
+        if left.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    }));
+    assert_eq!(number(get(&begin(database), "n")), 500);
 }

@@ -4,11 +4,15 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::{
-    range_set::RangeSet,
-    request::{Mutation, Stamped},
+use super::request::Mutation;
+use crate::{
+    engine::{
+        range_set::RangeSet,
+        stamped::{Stamped, StampedKeys},
+    },
+    key::KeyRange,
+    version::Version,
 };
-use crate::{key::KeyRange, version::Version};
 
 /// The state of a key that was written.
 #[derive(Clone)]
@@ -25,10 +29,7 @@ pub(super) struct Buffer {
     /// Keys written after the last range that covers them was cleared.
     keys: BTreeMap<Bytes, Op>,
     cleared: RangeSet,
-    stamped: Vec<Stamped>,
-    /// What the first `unreadable_count` of `stamped` may become.
-    unreadable: RangeSet,
-    unreadable_count: usize,
+    stamped: StampedKeys,
 }
 
 impl Buffer {
@@ -46,12 +47,7 @@ impl Buffer {
         for key in inside {
             self.keys.remove(&key);
         }
-        // A stamp is later than all that is in the store, so only a range over all stamps takes keys that are still to come.
-        let covers = |s: &Stamped| range.begin <= s.possible(0).begin && range.end >= s.possible(0).end;
-        if !self.stamped.is_empty() {
-            self.stamped.retain(|stamped| !covers(stamped));
-            (self.unreadable, self.unreadable_count) = (RangeSet::default(), 0);
-        }
+        self.stamped.clear_range(&range);
         self.cleared.insert(range);
     }
 
@@ -92,23 +88,20 @@ impl Buffer {
 
     /// Whether the range may have keys whose stamp is not known yet.
     pub(super) fn is_unreadable(&mut self, range: &KeyRange, read_version: Version) -> bool {
-        for stamped in &self.stamped[self.unreadable_count..] {
-            self.unreadable.insert(stamped.possible(read_version));
-        }
-        self.unreadable_count = self.stamped.len();
-        !self.unreadable.is_empty() && self.unreadable.intersects(range)
+        self.stamped.is_unreadable(range, read_version)
     }
 
     /// The changes in an order that gives what the transaction saw.
     pub(super) fn into_mutations(self) -> Vec<Mutation> {
-        let mut mutations = Vec::with_capacity(self.keys.len() + self.stamped.len() + 1);
+        let stamped = self.stamped.into_vec();
+        let mut mutations = Vec::with_capacity(self.keys.len() + stamped.len() + 1);
         mutations.extend(self.cleared.into_ranges().map(Mutation::ClearRange));
         mutations.extend(self.keys.into_iter().map(|(key, op)| match op {
             Op::Set(value) => Mutation::Set(key, value),
             Op::Clear => Mutation::Clear(key),
             Op::Add(addend) => Mutation::Add(key, addend),
         }));
-        mutations.extend(self.stamped.into_iter().map(Mutation::SetStamped));
+        mutations.extend(stamped.into_iter().map(Mutation::SetStamped));
         mutations
     }
 }

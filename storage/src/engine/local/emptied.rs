@@ -1,8 +1,7 @@
 //! Ranges that were cleared and not written to since. A range that is cleared again and again from its beginning, as a
 //! stream is trimmed, would otherwise cost each time a look at every tombstone that was ever left there.
 
-use super::range_set::RangeSet;
-use crate::key::KeyRange;
+use crate::{engine::range_set::RangeSet, key::KeyRange};
 
 /// Ranges that are remembered, at most; beyond it all are forgotten, which costs only time. About 150 bytes each.
 const RANGES_MAX: usize = 200_000;

@@ -5,9 +5,9 @@ use bytes::Bytes;
 use super::{
     backend::View,
     buffer::{Buffer, Op, add},
-    range_set::RangeSet,
 };
 use crate::{
+    engine::range_set::RangeSet,
     error::Error,
     key::KeyRange,
     limits::PAGE_BYTES_MAX,

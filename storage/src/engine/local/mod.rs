@@ -9,7 +9,6 @@ mod emptied;
 mod merge;
 mod overlay;
 mod queue;
-mod range_set;
 mod request;
 mod resolver;
 mod snapshots;

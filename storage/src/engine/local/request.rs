@@ -4,11 +4,7 @@ use std::{any::Any, sync::Arc};
 
 use bytes::Bytes;
 
-use crate::{
-    completion::Completion,
-    key::KeyRange,
-    version::{Version, Versionstamp},
-};
+use crate::{completion::Completion, engine::stamped::Stamped, key::KeyRange, version::Version};
 
 /// What a transaction read and wrote.
 pub(super) struct Request {
@@ -58,26 +54,4 @@ pub(super) fn only_deletes(mutations: &[Mutation]) -> bool {
     let deletes = |mutation: &Mutation| matches!(mutation, Mutation::Clear(_) | Mutation::ClearRange(_));
     mutations.iter().any(deletes)
         && mutations.iter().all(|mutation| deletes(mutation) || matches!(mutation, Mutation::Add(..)))
-}
-
-/// A key that gets the commit's versionstamp.
-pub(super) struct Stamped {
-    pub(super) template: Vec<u8>,
-    pub(super) offset: usize,
-    pub(super) value: Bytes,
-}
-
-impl Stamped {
-    /// Key and value with this stamp.
-    pub(super) fn resolve(mut self, stamp: Versionstamp) -> (Bytes, Bytes) {
-        self.template[self.offset..self.offset + Versionstamp::LEN].copy_from_slice(&stamp.0);
-        (self.template.into(), self.value)
-    }
-
-    /// All keys that it can be, when it commits after `read_version`.
-    pub(super) fn possible(&self, read_version: Version) -> KeyRange {
-        let prefix = &self.template[..self.offset];
-        let first = Versionstamp::new(read_version.saturating_add(1), 0);
-        KeyRange::new([prefix, &first.0].concat(), [prefix, &[0xff; Versionstamp::LEN]].concat())
-    }
 }

@@ -9,14 +9,14 @@ use super::{
     backend::{Backend, View},
     buffer::{Buffer, Op, add},
     merge::{self, Layer},
-    request::{self, Base, Mutation, Request, Stamped},
+    request::{self, Base, Mutation, Request},
     snapshots::Snapshot,
 };
 use crate::{
     completion::Completion,
-    engine::EngineTransaction,
+    engine::{EngineTransaction, stamped::Stamped},
     error::Error,
-    key::{KeyRange, after},
+    key::KeyRange,
     read::{Page, RangeOptions, Read},
     reply::Reply,
     transaction::TransactionOption,
@@ -91,23 +91,10 @@ impl<B: Backend> LocalTransaction<B> {
         drop(state);
         let page = merge::page(&snapshot.view, range, options, layer)?;
         if options.read == Read::Serializable {
-            self.lock().reads.push(what_was_read(range, options.reverse, &page));
+            self.lock().reads.push(page.answers(range, options.reverse));
         }
         Ok(page)
     }
-}
-
-/// The part of a range that a page answers for.
-fn what_was_read(range: &KeyRange, reverse: bool, page: &Page) -> KeyRange {
-    let mut read = range.clone();
-    if let Some(last) = page.items.last().filter(|_| page.more) {
-        if reverse {
-            read.begin = last.key.clone();
-        } else {
-            read.end = after(&last.key);
-        }
-    }
-    read
 }
 
 impl<B: Backend> EngineTransaction for LocalTransaction<B> {

@@ -1,0 +1,72 @@
+//! Keys of an open transaction that get the versionstamp of its commit.
+
+use bytes::Bytes;
+
+use super::range_set::RangeSet;
+use crate::{
+    key::KeyRange,
+    version::{Version, Versionstamp},
+};
+
+/// A key that gets the commit's versionstamp.
+pub(super) struct Stamped {
+    pub(super) template: Vec<u8>,
+    pub(super) offset: usize,
+    pub(super) value: Bytes,
+}
+
+impl Stamped {
+    /// Key and value with this stamp.
+    pub(super) fn resolve(mut self, stamp: Versionstamp) -> (Bytes, Bytes) {
+        self.template[self.offset..self.offset + Versionstamp::LEN].copy_from_slice(&stamp.0);
+        (self.template.into(), self.value)
+    }
+
+    /// All keys that it can be, when it commits after `read_version`.
+    fn possible(&self, read_version: Version) -> KeyRange {
+        let prefix = &self.template[..self.offset];
+        let first = Versionstamp::new(read_version.saturating_add(1), 0);
+        KeyRange::new([prefix, &first.0].concat(), [prefix, &[0xff; Versionstamp::LEN]].concat())
+    }
+}
+
+/// Those of one transaction.
+#[derive(Default)]
+pub(super) struct StampedKeys {
+    all: Vec<Stamped>,
+    /// What the first `unreadable_count` may become.
+    unreadable: RangeSet,
+    unreadable_count: usize,
+}
+
+impl StampedKeys {
+    pub(super) fn push(&mut self, stamped: Stamped) {
+        self.all.push(stamped);
+    }
+
+    /// A range was cleared. A stamp is later than all that is in the store, so only a range over all stamps takes keys that are
+    /// still to come.
+    pub(super) fn clear_range(&mut self, range: &KeyRange) {
+        if self.all.is_empty() {
+            return;
+        }
+        self.all.retain(|stamped| {
+            let possible = stamped.possible(0);
+            range.begin > possible.begin || range.end < possible.end
+        });
+        (self.unreadable, self.unreadable_count) = (RangeSet::default(), 0);
+    }
+
+    /// Whether the range may have keys whose stamp is not known yet.
+    pub(super) fn is_unreadable(&mut self, range: &KeyRange, read_version: Version) -> bool {
+        for stamped in &self.all[self.unreadable_count..] {
+            self.unreadable.insert(stamped.possible(read_version));
+        }
+        self.unreadable_count = self.all.len();
+        !self.unreadable.is_empty() && self.unreadable.intersects(range)
+    }
+
+    pub(super) fn into_vec(self) -> Vec<Stamped> {
+        self.all
+    }
+}
