@@ -112,7 +112,7 @@ impl Transaction {
     pub fn clear(&self, key: impl AsRef<[u8]>) -> Result<(), Error> {
         let key = key.as_ref();
         check_key(key)?;
-        self.0.add_bytes(limits::cost(key.len(), 0))?;
+        self.0.add_bytes(limits::range_cost(key.len(), key.len()))?;
         self.0.engine.clear(Bytes::copy_from_slice(key));
         Ok(())
     }
@@ -166,7 +166,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Conflicts with commits that write in `range`, as if it had been read.
+    /// Conflicts with commits after the version that is read that write in `range`, as if it had been read. One that has read
+    /// nothing may only have its version at the commit: [`Transaction::read_version`] gives it one.
     ///
     /// # Errors
     /// A limit, or [`Error::InvertedRange`].
@@ -250,7 +251,7 @@ impl Inner {
 }
 
 fn range_cost(range: &KeyRange) -> usize {
-    limits::cost(range.begin.len().max(range.end.len()), 0)
+    limits::range_cost(range.begin.len(), range.end.len())
 }
 
 fn check_key(key: &[u8]) -> Result<(), Error> {

@@ -18,7 +18,7 @@ macro_rules! suite {
     ($engine:ident, $open:path) => {
         mod $engine {
             suite!(@tests $open, limits: keys_and_values_have_limits, a_transaction_has_a_size,
-                a_transaction_has_an_age, an_inverted_range_is_refused);
+                a_transaction_has_an_age, an_inverted_range_is_refused, the_largest_transaction_commits);
             suite!(@tests $open, own_writes: own_writes_are_seen, own_writes_are_merged_into_ranges,
                 a_cleared_range_is_empty_until_written_again, additions_are_seen,
                 versionstamped_keys_are_unreadable, nothing_is_seen_by_others_before_the_commit,
@@ -55,3 +55,5 @@ macro_rules! suite {
 
 suite!(memory, crate::support::memory);
 suite!(embedded, crate::support::embedded);
+#[cfg(feature = "foundationdb")]
+suite!(foundationdb, crate::support::foundationdb);
