@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::limits::KEY_BYTES_MAX;
+
 /// Why a read or a commit failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -19,7 +21,7 @@ pub enum Error {
     /// More waits to be committed than the store wants to hold. Retryable.
     #[error("too much waits to be committed")]
     Busy,
-    /// The store recovers from a failure of its disk. Retryable.
+    /// The store recovers from a failure of its disk, or the cluster cannot be reached. Retryable.
     #[error("the store is not available: {0}")]
     Unavailable(String),
     /// The disk has less space left than the reserve: writes are refused until there is more, reads go on.
@@ -33,6 +35,14 @@ pub enum Error {
     /// The disk failed: writes are refused until the store could be opened again.
     #[error("the disk failed: {0}")]
     Io(String),
+    /// The cluster refused, for a reason that trying again does not change.
+    #[error("the cluster refused: {reason} (FoundationDB error {code})")]
+    Cluster {
+        /// FoundationDB's number for it.
+        code: i32,
+        /// FoundationDB's words for it.
+        reason: &'static str,
+    },
     /// What was read is not what was written.
     #[error("stored data is corrupted: {0}")]
     Corrupt(String),
@@ -42,8 +52,8 @@ pub enum Error {
     /// The store was closed.
     #[error("the store is closed")]
     Closed,
-    /// A key is empty, longer than [`crate::limits::KEY_BYTES_MAX`] or not below [`crate::limits::KEY_SPACE_END`].
-    #[error("a key of {0} bytes is not allowed: keys are 1 to 10000 bytes and begin below 0xff")]
+    /// A key is empty, longer than [`KEY_BYTES_MAX`] or not below [`crate::limits::KEY_SPACE_END`].
+    #[error("a key of {0} bytes is not allowed: keys are 1 to {KEY_BYTES_MAX} bytes and begin below 0xff")]
     KeyNotAllowed(usize),
     /// A value is longer than [`crate::limits::VALUE_BYTES_MAX`].
     #[error("a value of {0} bytes is not allowed: values have at most 100000 bytes")]

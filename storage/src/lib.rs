@@ -2,8 +2,8 @@
 //!
 //! Keys and values are bytes; keys are ordered as bytes. A [`Transaction`] reads at one version, sees its own
 //! writes, and commits only if nothing that it read was changed meanwhile: strictly serializable, optimistic, as in
-//! FoundationDB. Two engines give the same answers: FoundationDB for a region, and [`Embedded`] for one machine. A
-//! third, [`Database::memory`], keeps nothing and is for tests.
+//! FoundationDB. Two engines give the same answers: FoundationDB for a region (the feature `foundationdb`), and [`Embedded`]
+//! for one machine. A third, [`Database::memory`], keeps nothing and is for tests.
 //!
 //! Everything above is written once, over [`Database`]. Transactions are run by [`Database::run`], which retries them;
 //! it is the only place that does.
@@ -14,6 +14,15 @@
 //!
 //! This crate must never know MQTT, sockets, pods or a runtime: it has no notion of a topic's meaning, and its
 //! futures run under any executor, [`block_on`] included. Time and randomness come from a [`Host`].
+//!
+//! # FoundationDB
+//!
+//! With the feature `foundationdb` there is `FoundationDb::open`, for a cluster of version 7.4. `ClusterOptions` says which
+//! cluster, what this store's keys begin with there, how long reads may take, and the certificates. It is off by default
+//! because it links with FoundationDB's client library, `libfdb_c`: see the README for how to get it, and `make test-fdb` for the
+//! tests on a cluster. What is particular about it is said in `engine/foundationdb/mod.rs`; in short: a commit waits for its
+//! answer, however long the cluster is away; one whose answer was lost ends with [`Error::CommitUnknown`] once it cannot happen any
+//! more, and the next attempt is told ([`Attempt::maybe_committed`]).
 //!
 //! # Why fjall
 //!
@@ -91,6 +100,10 @@ mod version;
 pub use completion::{Commit, Completion, block_on};
 pub use database::{Attempt, Database, Failure};
 pub use engine::embedded::{DiskUse, Embedded, FreeBytes, Options, RestoreError, restore};
+#[cfg(feature = "foundationdb")]
+pub use engine::foundationdb::{
+    ClusterOptions, ConnectError, FoundationDb, NetworkOptions, Tls, stop_network,
+};
 pub use engine::{Engine, EngineTransaction};
 pub use error::{Error, OpenError};
 pub use host::{Host, Pause, System};

@@ -46,6 +46,11 @@ impl Count {
         self.0.fetch_add(n, Ordering::Relaxed);
     }
 
+    #[cfg(feature = "foundationdb")]
+    pub(crate) fn subtract(&self, n: u64) {
+        self.0.fetch_sub(n, Ordering::Relaxed);
+    }
+
     pub(crate) fn set(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);
     }

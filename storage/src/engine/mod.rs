@@ -1,6 +1,8 @@
 //! What an engine must do. [`crate::Transaction`] has checked limits and key space before anything gets here.
 
 pub(crate) mod embedded;
+#[cfg(feature = "foundationdb")]
+pub(crate) mod foundationdb;
 mod local;
 pub(crate) mod memory;
 mod range_set;

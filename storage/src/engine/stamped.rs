@@ -44,6 +44,11 @@ impl StampedKeys {
         self.all.push(stamped);
     }
 
+    #[cfg(feature = "foundationdb")]
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
     /// A range was cleared. A stamp is later than all that is in the store, so only a range over all stamps takes keys that are
     /// still to come.
     pub(super) fn clear_range(&mut self, range: &KeyRange) {

@@ -1,0 +1,82 @@
+//! The network thread of FoundationDB's client library: a process starts it once, and must stop it before it exits. The library
+//! calls that `unsafe`, for nothing in the language says so. This crate sees to it, and is the only one of the workspace with
+//! `unsafe` in it.
+//!
+//! It must never know keys, transactions or settings of ours.
+#![cfg(feature = "foundationdb")]
+
+use std::sync::{Mutex, PoisonError};
+
+use foundationdb::{
+    FdbError,
+    api::{FdbApiBuilder, NetworkAutoStop},
+    options::NetworkOption,
+};
+
+static NETWORK: Mutex<State> = Mutex::new(State::New);
+
+enum State {
+    New,
+    /// Stops the thread, and waits for it, when it is dropped.
+    Runs(#[expect(dead_code, reason = "held to be dropped")] NetworkAutoStop),
+    /// The library does not start again.
+    Over,
+}
+
+/// Why the network was not started.
+#[derive(Clone, Copy, Debug)]
+pub enum BootError {
+    /// It was started before, or could not be.
+    Started,
+    /// The library's reason.
+    Library(FdbError),
+}
+
+impl From<FdbError> for BootError {
+    fn from(error: FdbError) -> Self {
+        Self::Library(error)
+    }
+}
+
+// SAFETY: this is how C17, 7.22.4.2, declares it; it may be called at any time.
+#[allow(unsafe_code)]
+unsafe extern "C" {
+    /// Of the C library: calls `function` when the process exits, before what was registered earlier.
+    safe fn atexit(function: extern "C" fn()) -> std::ffi::c_int;
+}
+
+/// Selects the API version that this was built for, sets the options, and starts the network thread. It is stopped by [`stop`],
+/// at the latest when the process exits. Only the first call of a process starts anything.
+///
+/// # Errors
+/// It was called before; or the library is older than the API version, or does not take an option.
+pub fn start(options: Vec<NetworkOption>) -> Result<(), BootError> {
+    let mut state = NETWORK.lock().unwrap_or_else(PoisonError::into_inner);
+    if !matches!(*state, State::New) {
+        return Err(BootError::Started);
+    }
+    *state = State::Over;
+    let mut network = FdbApiBuilder::default().build()?;
+    for option in options {
+        network = network.set_option(option)?;
+    }
+    let registered = atexit(stop_at_exit) == 0;
+    assert!(registered, "the C library takes a function to call at the exit");
+    // SAFETY: what this returns must be dropped before the process exits. `stop` drops it, and the C library calls that
+    // when `main` returns and from `exit`. Other ends of a process (`abort`, signals) run nothing, and are allowed.
+    #[allow(unsafe_code)]
+    let stops = unsafe { network.boot() }?;
+    *state = State::Runs(stops);
+    Ok(())
+}
+
+/// Stops the network thread and waits for it. What is under way then never ends. Best called at the end of `main`: the library's
+/// own static data lives longer then than its thread.
+pub fn stop() {
+    let stops = std::mem::replace(&mut *NETWORK.lock().unwrap_or_else(PoisonError::into_inner), State::Over);
+    drop(stops);
+}
+
+extern "C" fn stop_at_exit() {
+    stop();
+}

@@ -1,0 +1,48 @@
+//! What is counted of a cluster's transactions.
+
+use std::time::Duration;
+
+use crate::{
+    error::Error,
+    stat::{Count, stats},
+    version::Committed,
+};
+
+stats! {
+    /// Of one store, since it was opened. Names are those of the embedded engine, where they mean the same.
+    Counters {
+        transactions: Counter "millrace_store_transactions_total" [] "Transactions that were committed.",
+        conflicts: Counter "millrace_store_refused_total" ["reason=\"conflict\""] "Transactions that were not committed, by reason.",
+        too_old: Counter "millrace_store_refused_total" ["reason=\"too_old\""] "Transactions that were not committed, by reason.",
+        failed: Counter "millrace_store_refused_total" ["reason=\"failed\""] "Transactions that were not committed, by reason.",
+        busy: Counter "millrace_store_refused_total" ["reason=\"busy\""] "Transactions that were not committed, by reason.",
+        unknown: Counter "millrace_store_refused_total" ["reason=\"unknown\""] "Transactions that were not committed, by reason.",
+        read_failures: Counter "millrace_store_read_failures_total" [] "Reads that failed.",
+        commit_micros: Counter "millrace_store_commit_micros_total" [] "Time that commits took, each counted by itself.",
+        waiting: Gauge "millrace_store_waiting_transactions" [] "Transactions whose commit is under way.",
+        busy_permille: Gauge "millrace_store_client_busy_permille" [] "Part of its time that the client library's network thread is busy.",
+    }
+}
+
+impl Counters {
+    /// A commit that was waited for has ended.
+    pub(super) fn ended(&self, result: &Result<Committed, Error>, took: Duration) {
+        self.waiting.subtract(1);
+        self.commit_micros.add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+        match result {
+            Ok(_) => self.transactions.add(1),
+            Err(error) => self.refused(error).add(1),
+        }
+    }
+
+    /// What counts transactions that end with an error.
+    pub(super) fn refused(&self, error: &Error) -> &Count {
+        match error {
+            Error::Conflict => &self.conflicts,
+            Error::TooOld => &self.too_old,
+            Error::Busy => &self.busy,
+            Error::CommitUnknown => &self.unknown,
+            _ => &self.failed,
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The engine of a region: a FoundationDB cluster, of which a store has the keys below a prefix.
+//!
+//! FoundationDB has the interface's semantics by itself; what is here maps keys, errors and futures. Futures are woken by the
+//! client library's network thread, so they run under any executor, and very many at once from one thread.
+//!
+//! - **Commits are not timed out.** FoundationDB says "unknown" only when the attempt cannot commit any more. One that was given up by a
+//!   timeout may still commit later, behind the back of its second attempt. So reads have a timeout, and a commit waits for its answer,
+//!   however long the cluster is away.
+//! - **Automatic idempotency is not used.** The transaction option that looks up whether an unknown commit happened is, in 7.4,
+//!   "experimental and not recommended for use in production". [`crate::Attempt::maybe_committed`] tells the transaction instead.
+//! - **A range read asks for one row more than its page, and reads on.** FoundationDB ends an answer where one server does (80 kB,
+//!   the end of a shard), and says that there may be more whenever a limit was reached; the interface says whether there is.
+//! - **Versionstamped keys are handed over at the commit.** Until its read version is there, FoundationDB takes such a key for the one
+//!   with stamp 0: to clear what is older would take the key with it, and what is older could not be read.
+//!
+//! Known limits: a process has one set of network settings (TLS, trace) for all clusters. With several client libraries loaded (for
+//! upgrades without a restart), a commit during the change of version is unknown and may still be under way.
+
+mod counters;
+mod error;
+mod network;
+mod options;
+mod scratch;
+mod space;
+mod task;
+mod transaction;
+
+use std::{path::Path, sync::Arc};
+
+use ::foundationdb as fdb;
+use fdb::options::DatabaseOption;
+
+pub use error::ConnectError;
+pub use network::{NetworkOptions, Tls, stop as stop_network};
+pub use options::ClusterOptions;
+
+use crate::{
+    completion::block_on,
+    database::Database,
+    engine::{Engine, EngineTransaction},
+    host::{Host, System},
+    retry::RetryPolicy,
+    stat::Stat,
+};
+use counters::Counters;
+use space::Space;
+use transaction::FdbTransaction;
+
+/// A part of a FoundationDB cluster. The connection is closed when this and all its [`Database`]s and transactions are dropped.
+#[derive(Clone)]
+pub struct FoundationDb(Arc<Shared>);
+
+struct Shared {
+    database: fdb::Database,
+    space: Space,
+    counters: Counters,
+}
+
+impl FoundationDb {
+    /// Opens a store in a cluster. The cluster is not asked: while it cannot be reached, reads end with
+    /// [`crate::Error::Unavailable`].
+    ///
+    /// # Errors
+    /// The cluster file, the prefix, the client library, or other network settings before.
+    pub fn open(options: &ClusterOptions) -> Result<Self, ConnectError> {
+        let space = Space::new(&options.prefix)?;
+        let path = options.cluster_file.as_deref().map(check_cluster_file).transpose()?;
+        network::start(&options.network)?;
+        let database = fdb::Database::new(path)?;
+        let read_timeout_ms = i32::try_from(options.read_timeout.as_millis()).unwrap_or(i32::MAX).max(1);
+        database.set_option(DatabaseOption::TransactionTimeout(read_timeout_ms))?;
+        if let Some(datacenter) = &options.datacenter {
+            database.set_option(DatabaseOption::DatacenterId(datacenter.clone()))?;
+        }
+        Ok(Self(Arc::new(Shared { database, space, counters: Counters::default() })))
+    }
+
+    /// The store, with the machine's clock and the default retries.
+    #[must_use]
+    pub fn database(&self) -> Database {
+        self.database_on(Arc::new(System::new()), RetryPolicy::default())
+    }
+
+    /// The store. `retry` is the only one: the client library's own is not used.
+    #[must_use]
+    pub fn database_on(&self, host: Arc<dyn Host>, retry: RetryPolicy) -> Database {
+        Database::new(Arc::new(self.clone()), host, retry)
+    }
+}
+
+/// The library reads the file too, but does not say what is wrong with it.
+fn check_cluster_file(path: &Path) -> Result<&str, ConnectError> {
+    let wrong = |source| ConnectError::ClusterFile { path: path.into(), source };
+    std::fs::File::open(path).map_err(wrong)?;
+    path.to_str().ok_or_else(|| wrong(std::io::ErrorKind::InvalidFilename.into()))
+}
+
+impl Engine for FoundationDb {
+    fn begin(&self) -> Box<dyn EngineTransaction> {
+        Box::new(FdbTransaction::begin(self.0.clone()))
+    }
+
+    fn stats(&self) -> Vec<Stat> {
+        // The library has the number at hand.
+        if let Ok(busy) = block_on(self.0.database.get_main_thread_busyness()) {
+            self.0.counters.busy_permille.set((busy * 1000.0) as u64);
+        }
+        self.0.counters.list()
+    }
+}

@@ -1,0 +1,65 @@
+//! Stores for tests.
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::Arc,
+};
+
+use super::{ClusterOptions, ConnectError, FoundationDb};
+use crate::{
+    completion::block_on,
+    database::Database,
+    engine::{Engine, EngineTransaction},
+    error::Error,
+    host::Host,
+    key::KeyRange,
+    retry::RetryPolicy,
+    stat::Stat,
+};
+
+/// Keys of a test. They are cleared when this is dropped, which waits, so completions must not hold the last handle.
+struct Scratch(FoundationDb);
+
+impl FoundationDb {
+    /// A store for a test, empty and with keys of its own: so tests can share a cluster. It is that of the environment variable
+    /// `FDB_CLUSTER_FILE`, not one that just happens to be the default.
+    ///
+    /// # Errors
+    /// As [`FoundationDb::open`].
+    ///
+    /// # Panics
+    /// Without the variable.
+    pub fn scratch(host: Arc<dyn Host>) -> Result<Database, ConnectError> {
+        let file = std::env::var_os("FDB_CLUSTER_FILE");
+        let file = file.expect("FDB_CLUSTER_FILE names the cluster for tests; `make test-fdb` starts one");
+        let random = RandomState::new().hash_one(0) & 0xffff_ffff_ffff;
+        let options = ClusterOptions {
+            cluster_file: Some(file.into()),
+            prefix: format!("t/{random:012x}/").into_bytes(),
+            ..ClusterOptions::default()
+        };
+        let scratch = Scratch(Self::open(&options)?);
+        Ok(Database::new(Arc::new(scratch), host, RetryPolicy::default()))
+    }
+}
+
+impl Engine for Scratch {
+    fn begin(&self) -> Box<dyn EngineTransaction> {
+        self.0.begin()
+    }
+
+    fn stats(&self) -> Vec<Stat> {
+        self.0.stats()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let database = self.0.database();
+        let clear = database.run(async |tx, _| tx.clear_range(KeyRange::prefix([])));
+        let cleared: Result<(), Error> = block_on(clear);
+        if let Err(error) = cleared {
+            tracing::warn!(%error, "the keys of a test are left in the cluster");
+        }
+    }
+}

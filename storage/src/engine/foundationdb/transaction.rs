@@ -1,0 +1,294 @@
+//! A transaction of the client library.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use ::foundationdb as fdb;
+use bytes::Bytes;
+use fdb::{
+    FdbResult, KeySelector, RangeOption,
+    future::FdbValues,
+    options::{ConflictRangeType, MutationType, StreamingMode, TransactionOption as FdbOption},
+};
+
+use super::{Shared, error, task};
+use crate::{
+    completion::Completion,
+    engine::{
+        EngineTransaction,
+        stamped::{Stamped, StampedKeys},
+    },
+    error::Error,
+    host::instant,
+    key::{KeyRange, after},
+    limits::PAGE_BYTES_MAX,
+    read::{Page, RangeOptions, Read},
+    reply::Reply,
+    version::{Committed, Version, Versionstamp},
+};
+
+/// No commit version: the transaction wrote nothing.
+const NO_COMMIT_VERSION: i32 = 2021;
+
+type Rows = Pin<Box<dyn Future<Output = FdbResult<FdbValues>> + Send>>;
+
+pub(super) struct FdbTransaction {
+    shared: Arc<Shared>,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Not there after the commit, or what befell it.
+    transaction: Result<fdb::Transaction, Error>,
+    /// What is read, once that was asked for.
+    version: Option<Version>,
+    /// Writes that were handed over.
+    writes: u64,
+    stamped: StampedKeys,
+}
+
+impl FdbTransaction {
+    pub(super) fn begin(shared: Arc<Shared>) -> Self {
+        let transaction = shared.database.create_trx().map_err(error::of_read);
+        let state = State { transaction, version: None, writes: 0, stamped: StampedKeys::default() };
+        Self { shared, state: Mutex::new(state) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self, write: impl FnOnce(&fdb::Transaction)) {
+        let mut state = self.lock();
+        state.writes += 1;
+        state.try_do(|open| {
+            write(open);
+            Ok(())
+        });
+    }
+
+    async fn version(&self) -> Result<Version, Error> {
+        let version = {
+            let state = self.lock();
+            match state.version {
+                Some(version) => return Ok(version),
+                None => state.open()?.get_read_version(),
+            }
+        };
+        let version = version.await.map_err(|failure| self.failed(failure))?;
+        let version = Version::try_from(version).expect("versions are not negative");
+        self.lock().version = Some(version);
+        Ok(version)
+    }
+
+    /// Refuses to read where a key may be whose stamp is not known yet.
+    async fn check_readable(&self, range: &KeyRange) -> Result<(), Error> {
+        if self.lock().stamped.is_empty() {
+            return Ok(());
+        }
+        let version = self.version().await?;
+        if self.lock().stamped.is_unreadable(range, version) { Err(Error::Unreadable) } else { Ok(()) }
+    }
+
+    fn failed(&self, failure: fdb::FdbError) -> Error {
+        self.shared.counters.read_failures.add(1);
+        error::of_read(failure)
+    }
+
+    /// The first rows of a range, as many as one server sends at once, and the writes before it was asked.
+    fn rows(&self, range: &KeyRange, options: RangeOptions) -> Result<(Rows, u64), Error> {
+        let (begin, end) = self.shared.space.ends(range);
+        let option = RangeOption {
+            begin: KeySelector::first_greater_or_equal(begin),
+            end: KeySelector::first_greater_or_equal(end),
+            // No page has more rows than bytes.
+            limit: Some(options.limit.min(PAGE_BYTES_MAX)),
+            target_bytes: PAGE_BYTES_MAX,
+            mode: StreamingMode::Exact,
+            reverse: options.reverse,
+            ..RangeOption::default()
+        };
+        let state = self.lock();
+        let rows = state.open()?.get_range(&option, 1, options.read == Read::Snapshot);
+        Ok((Box::pin(rows), state.writes))
+    }
+
+    /// A page of a range. Reads on until it is full, or there is nothing more.
+    async fn page(&self, mut rows: Rows, range: &KeyRange, options: RangeOptions) -> Result<Page, Error> {
+        let (mut page, mut bytes) = (Page::default(), 0);
+        let mut rest = range.clone();
+        loop {
+            let answer = rows.await.map_err(|failure| self.failed(failure))?;
+            for row in &answer {
+                page.more = page.items.len() >= options.limit || bytes >= PAGE_BYTES_MAX;
+                if page.more {
+                    return Ok(page);
+                }
+                bytes += row.key().len() + row.value().len();
+                page.items.push(self.shared.space.row(row.key(), row.value()));
+            }
+            match page.items.last() {
+                Some(last) if answer.more() && options.reverse => rest.end = last.key.clone(),
+                Some(last) if answer.more() => rest.begin = after(&last.key),
+                _ => return Ok(page),
+            }
+            let limit = if bytes < PAGE_BYTES_MAX { options.limit - page.items.len() } else { 0 };
+            rows = self.rows(&rest, one_more(RangeOptions { limit, ..options }))?.0;
+        }
+    }
+
+    /// Says that what a page answers for was read; false if there were writes meanwhile. What a transaction wrote counts as not
+    /// read, so what was read before it was written would be forgotten.
+    fn add_conflict(&self, answered: &KeyRange, writes: u64) -> bool {
+        let mut state = self.lock();
+        let (begin, end) = self.shared.space.ends(answered);
+        let unchanged = state.writes == writes;
+        if unchanged {
+            state.try_do(|open| open.add_conflict_range(&begin, &end, ConflictRangeType::Read));
+        }
+        unchanged
+    }
+}
+
+/// One row more than a page has says whether there is more. It is not part of the answer, so it must not conflict.
+fn one_more(options: RangeOptions) -> RangeOptions {
+    RangeOptions { limit: options.limit.saturating_add(1), ..options }.snapshot()
+}
+
+impl State {
+    fn open(&self) -> Result<&fdb::Transaction, Error> {
+        self.transaction.as_ref().map_err(Clone::clone)
+    }
+
+    /// An error stays for the commit to tell.
+    fn try_do(&mut self, what: impl FnOnce(&fdb::Transaction) -> FdbResult<()>) {
+        if let Ok(transaction) = &self.transaction
+            && let Err(failure) = what(transaction)
+        {
+            self.transaction = Err(error::of_read(failure));
+        }
+    }
+}
+
+// Reads are under way from when the library is asked, before they are awaited.
+impl EngineTransaction for FdbTransaction {
+    fn read_version(&self) -> Reply<'_, Version> {
+        Reply::Later(Box::pin(self.version()))
+    }
+
+    fn get<'a>(&'a self, key: &[u8], read: Read) -> Reply<'a, Option<Bytes>> {
+        let range = KeyRange::key(key);
+        let value = {
+            let state = self.lock();
+            state.open().map(|open| open.get(&self.shared.space.key(key), read == Read::Snapshot))
+        };
+        Reply::Later(Box::pin(async move {
+            self.check_readable(&range).await?;
+            let value = value?.await.map_err(|failure| self.failed(failure))?;
+            Ok(value.map(|value| Bytes::copy_from_slice(&value)))
+        }))
+    }
+
+    fn range<'a>(&'a self, range: KeyRange, options: RangeOptions) -> Reply<'a, Page> {
+        let rows = self.rows(&range, one_more(options));
+        Reply::Later(Box::pin(async move {
+            self.check_readable(&range).await?;
+            let (rows, writes) = rows?;
+            let page = self.page(rows, &range, options).await?;
+            if options.read == Read::Snapshot
+                || self.add_conflict(&page.answers(&range, options.reverse), writes)
+            {
+                return Ok(page);
+            }
+            let rows = self.rows(&range, options)?.0.await.map_err(|failure| self.failed(failure))?;
+            let items = rows.iter().map(|row| self.shared.space.row(row.key(), row.value())).collect();
+            Ok(Page { items, more: rows.more() })
+        }))
+    }
+
+    fn set(&self, key: Bytes, value: Bytes) {
+        let key = self.shared.space.key(&key);
+        self.write(|open| open.set(&key, &value));
+    }
+
+    fn clear(&self, key: Bytes) {
+        let key = self.shared.space.key(&key);
+        self.write(|open| open.clear(&key));
+    }
+
+    fn clear_range(&self, range: KeyRange) {
+        let (begin, end) = self.shared.space.ends(&range);
+        self.write(|open| open.clear_range(&begin, &end));
+        self.lock().stamped.clear_range(&range);
+    }
+
+    fn atomic_add(&self, key: Bytes, addend: i64) {
+        let key = self.shared.space.key(&key);
+        self.write(|open| open.atomic_op(&key, &addend.to_le_bytes(), MutationType::Add));
+    }
+
+    fn set_versionstamped_key(&self, template: Vec<u8>, offset: usize, value: Bytes) {
+        self.lock().stamped.push(Stamped { template, offset, value });
+    }
+
+    fn add_read_conflict_range(&self, range: KeyRange) {
+        let (begin, end) = self.shared.space.ends(&range);
+        self.lock().try_do(|open| open.add_conflict_range(&begin, &end, ConflictRangeType::Read));
+    }
+
+    fn add_write_conflict_range(&self, range: KeyRange) {
+        let (begin, end) = self.shared.space.ends(&range);
+        let mut state = self.lock();
+        state.writes += 1;
+        state.try_do(|open| open.add_conflict_range(&begin, &end, ConflictRangeType::Write));
+    }
+
+    fn commit(&self, done: Completion) {
+        let (open, stamped, writes) = {
+            let mut state = self.lock();
+            let open = std::mem::replace(&mut state.transaction, Err(Error::Used));
+            (open, std::mem::take(&mut state.stamped), state.writes)
+        };
+        let open = match open {
+            // What only reads is serialized at its read version.
+            Ok(_) if writes == 0 && stamped.is_empty() => {
+                return done.complete(Ok(Committed { versionstamp: None }));
+            }
+            Ok(open) => open,
+            Err(error) => {
+                self.shared.counters.refused(&error).add(1);
+                return done.complete(Err(error));
+            }
+        };
+        for stamped in stamped.into_vec() {
+            let key = self.shared.space.stamped(&stamped);
+            open.atomic_op(&key, &stamped.value, MutationType::SetVersionstampedKey);
+        }
+        let shared = self.shared.clone();
+        shared.counters.waiting.add(1);
+        task::spawn(async move {
+            let began = instant();
+            let result = commit(open).await;
+            shared.counters.ended(&result, began.elapsed());
+            done.complete(result);
+        });
+    }
+}
+
+async fn commit(open: fdb::Transaction) -> Result<Committed, Error> {
+    // From here on it is waited for, see the module's docs.
+    open.set_option(FdbOption::Timeout(0)).map_err(error::of_read)?;
+    let stamp = open.get_versionstamp();
+    let _committed = open.commit().await.map_err(|failure| error::of_commit(failure.into()))?;
+    match stamp.await {
+        Ok(stamp) => {
+            let stamp = stamp[..].try_into().expect("a versionstamp has ten bytes");
+            Ok(Committed { versionstamp: Some(Versionstamp(stamp)) })
+        }
+        Err(failure) if failure.code() == NO_COMMIT_VERSION => Ok(Committed { versionstamp: None }),
+        Err(failure) => Err(error::of_commit(failure)),
+    }
+}
