@@ -22,7 +22,7 @@ ENVOY := $(TARGET)/envoy/bin/envoy
 # The pods behind `make gateway`: a `make run ARGS="--gateway-listen 127.0.0.1:1884 --allow-anonymous"`.
 PODS ?= 127.0.0.1:1884/8080
 
-.PHONY: run certs gateway test test-clients lint conformance bench torture fuzz fmt clean help packages
+.PHONY: run certs gateway test test-clients test-fdb lint conformance bench torture fuzz fmt clean help packages
 
 run: ## Build and run the broker (ARGS="--log-level debug" for settings)
 	cargo build --release --package millrace
@@ -56,9 +56,13 @@ test-clients: packages ## Run only the tests with real clients
 		echo "SKIPPED: the tests with real clients: there is no $(CLIENTS)"; \
 	fi
 
+test-fdb: ## Run the tests of the store on FoundationDB: FDB_CLUSTER_FILE, or a cluster of its own
+	storage/tests/foundationdb.sh test
+
 lint: ## Check format, lints, documentation, dependencies and citations
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
+	storage/tests/foundationdb.sh lint
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 	@if ! cargo deny --version >/dev/null 2>&1; then \
 		echo "SKIPPED: cargo deny (licences, sources, advisories): install it with 'cargo install cargo-deny --locked'"; \

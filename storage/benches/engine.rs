@@ -1,5 +1,7 @@
 //! What durable appends cost on the embedded engine: CPU of the whole process, flushes and merges too, and the time to
 //! the acknowledgement. `cargo bench -p millrace-storage --bench engine -- [<records> [<row>]]`
+//!
+//! With the feature `foundationdb`, on the cluster of `FDB_CLUSTER_FILE` instead; then it is the CPU of the client.
 #![allow(clippy::print_stdout)]
 
 use std::{
@@ -11,7 +13,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use millrace_storage::{Commit, Database, Embedded, KeyRange, Options, Read, Transaction, block_on};
+use millrace_storage::{Commit, Database, Embedded, KeyRange, Read, Transaction, block_on};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -32,6 +34,33 @@ enum Also {
     Trim,
     /// Each record counts in its stream's total, and a key that says where it belongs is read: what a publish does.
     CountAndRead,
+}
+
+struct Store {
+    database: Database,
+    embedded: Option<(Embedded, tempfile::TempDir)>,
+}
+
+impl Store {
+    #[cfg(feature = "foundationdb")]
+    fn open() -> Self {
+        let host = std::sync::Arc::new(millrace_storage::System::new());
+        let database = millrace_storage::FoundationDb::scratch(host).expect("a cluster");
+        Self { database, embedded: None }
+    }
+
+    #[cfg(not(feature = "foundationdb"))]
+    fn open() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = Embedded::open(folder.path().join("data"), millrace_storage::Options::default())
+            .expect("a store");
+        Self { database: store.database(), embedded: Some((store, folder)) }
+    }
+
+    fn megabytes(&self) -> u64 {
+        let disk = self.embedded.as_ref().and_then(|(store, _)| store.disk_use().ok());
+        disk.map_or(0, |disk| disk.used_bytes >> 20)
+    }
 }
 
 fn main() {
@@ -67,9 +96,8 @@ fn main() {
 }
 
 fn measure(scenario: &Scenario, records: usize) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let store = Embedded::open(folder.path().join("data"), Options::default()).expect("a store");
-    let database = store.database();
+    let store = Store::open();
+    let database = store.database.clone();
     fill(&database, scenario);
     let (cpu, start) = (cpu_seconds(), now());
     let mut latencies = Vec::with_capacity(records / scenario.batch);
@@ -102,7 +130,7 @@ fn measure(scenario: &Scenario, records: usize) {
         count / wall,
         percentile(50),
         percentile(99),
-        store.disk_use().map_or(0, |disk| disk.used_bytes >> 20),
+        store.megabytes(),
         memory_megabytes(),
         match scenario.also {
             Also::Nothing => "",

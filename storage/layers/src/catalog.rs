@@ -114,14 +114,16 @@ fn last_id() -> Key {
 
 #[cfg(test)]
 mod tests {
-    use millrace_storage::Database;
 
     use super::*;
-    use crate::{testing::run, usage};
+    use crate::{
+        testing::{database, run},
+        usage,
+    };
 
     #[test]
     fn a_broker_is_made_once_and_its_id_is_never_given_again() {
-        let database = Database::memory();
+        let database = database();
         let make =
             |name: &'static [u8]| run(&database, async |tx| ensure(tx, name, Bytes::from_static(b"x")).await);
         let (default, made) = make(DEFAULT);

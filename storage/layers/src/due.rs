@@ -123,11 +123,11 @@ fn shard_key(shard: u8) -> Key {
 mod tests {
     use std::collections::BTreeSet;
 
-    use millrace_storage::{Database, block_on};
+    use millrace_storage::block_on;
     use proptest::prelude::*;
 
     use super::*;
-    use crate::testing::run;
+    use crate::testing::{database, run};
 
     #[derive(Clone, Debug)]
     enum Step {
@@ -157,7 +157,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
         fn what_is_due_is_taken_once_and_in_order(steps in proptest::collection::vec(steps(), 1..30)) {
-            let database = Database::memory();
+            let database = database();
             let mut model = BTreeSet::new();
             for step in steps {
                 match &step {

@@ -28,17 +28,16 @@ pub async fn will(tx: &Transaction, id: SessionId<'_>) -> Result<Option<StoredWi
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use millrace_storage::Database;
 
     use super::*;
     use crate::{
         sessions::{Attach, Will, purge},
-        testing::{attached, id, request, run},
+        testing::{attached, database, id, request, run},
     };
 
     #[test]
     fn a_will_is_seen_while_it_waits() {
-        let database = Database::memory();
+        let database = database();
         let will = Some(Will { delay_s: 9, body: Bytes::from_static(b"gone") });
         attached(&database, "c", &Attach { will, ..request("pod", 1) });
         attached(&database, "d", &request("pod", 1));

@@ -15,6 +15,17 @@ pub(crate) fn id(client: &str) -> SessionId<'_> {
     SessionId { broker: BROKER, client: client.as_bytes() }
 }
 
+/// A store for a test: in memory, or with the feature `foundationdb` one of its own in a cluster.
+pub(crate) fn database() -> Database {
+    #[cfg(not(feature = "foundationdb"))]
+    return Database::memory();
+    #[cfg(feature = "foundationdb")]
+    {
+        let host = std::sync::Arc::new(millrace_storage::System::new());
+        millrace_storage::FoundationDb::scratch(host).expect("a cluster")
+    }
+}
+
 /// Runs a transaction.
 pub(crate) fn run<T>(database: &Database, body: impl AsyncFn(&Transaction) -> Result<T>) -> T {
     try_run(database, body).unwrap()

@@ -3,7 +3,7 @@
 mod common;
 
 use bytes::Bytes;
-use common::{BROKER, attach, id, publish_all, rows, run};
+use common::{BROKER, attach, database, id, publish_all, rows, run};
 use millrace_layers::{
     Position, Store, retained,
     sessions::{self, Detach, fence},
@@ -14,7 +14,7 @@ use millrace_storage::Database;
 
 /// Offline sessions on one filter.
 fn with_sessions(count: usize) -> Database {
-    let database = Database::memory();
+    let database = database();
     let how = Detach { now_ms: 5, expiry_s: None, keep_will: false };
     for number in 0..count {
         let client = format!("client{number}");
@@ -55,7 +55,7 @@ fn is_send<T: Send>(_: T) {}
 
 #[test]
 fn futures_can_be_sent_to_another_thread() {
-    let store = Store::new(Database::memory());
+    let store = Store::new(database());
     let limit = ReadLimit { entries: 1, bytes: 1 };
     let body = Bytes::new();
     let to = [StreamRef { stream: 1, partition: 0 }];

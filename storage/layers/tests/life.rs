@@ -6,7 +6,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use common::{BROKER, attach, id, matches, publish_all, run};
+use common::{BROKER, attach, database, id, matches, publish_all, run};
 use millrace_layers::{
     Position,
     sessions::{self, Detach, fence},
@@ -92,7 +92,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let database = Database::memory();
+        let database = database();
         let clients = ["one", "two"].map(|name| Client::new(&database, name)).into();
         Self { database, log: Vec::new(), clients }
     }
@@ -189,7 +189,7 @@ impl World {
         let attached = attach(&self.database, client.name, clean);
         assert!(attached.epoch > client.epoch && attached.present != clean);
         if clean {
-            *client = Client { epoch: attached.epoch, ..Client::new(&Database::memory(), client.name) };
+            *client = Client { epoch: attached.epoch, ..Client::new(&database(), client.name) };
         }
         assert_eq!(attached.record.cursor, client.checkpoint.0);
         assert!(

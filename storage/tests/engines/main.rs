@@ -24,6 +24,7 @@ macro_rules! suite {
                 versionstamped_keys_are_unreadable, nothing_is_seen_by_others_before_the_commit,
                 a_dropped_transaction_did_nothing);
             suite!(@tests $open, ranges: pages_go_on_where_they_ended, a_page_is_bounded_in_bytes,
+                a_page_has_as_many_keys_as_asked_for,
                 ends_and_directions);
             suite!(@tests $open, stamps: stamps_order_commits, user_bytes_order_within_a_commit,
                 the_stamp_of_a_commit_is_the_one_in_its_keys, what_is_cleared_is_older_than_an_append,

@@ -45,6 +45,24 @@ pub(crate) fn a_page_is_bounded_in_bytes(database: &Database, _: &Arc<TestHost>)
     assert!(page.more && bytes <= PAGE_BYTES_MAX + 100_000, "{bytes}");
 }
 
+/// Whatever the engine reads at once.
+pub(crate) fn a_page_has_as_many_keys_as_asked_for(database: &Database, _: &Arc<TestHost>) {
+    let transaction = begin(database);
+    for number in 0..3_000 {
+        transaction.set(format!("k{number:04}"), vec![0; 200]).unwrap();
+    }
+    commit(transaction).unwrap();
+    let transaction = begin(database);
+    for (limit, reverse, found, more) in
+        [(2_500, false, 2_500, true), (3_000, true, 3_000, false), (usize::MAX, false, 3_000, false)]
+    {
+        let options = RangeOptions { reverse, ..RangeOptions::first(limit) };
+        let page = page(&transaction, "k", "l", options);
+        assert_eq!((page.items.len(), page.more), (found, more), "limit {limit}, reverse {reverse}");
+        assert!(page.items.is_sorted_by(|a, b| (a.key < b.key) != reverse));
+    }
+}
+
 pub(crate) fn ends_and_directions(database: &Database, _: &Arc<TestHost>) {
     set(database, &[("a", "1"), ("b", "2"), ("b\0", "3"), ("c", "4")]);
     let transaction = begin(database);

@@ -28,6 +28,11 @@ pub(crate) fn embedded(host: Arc<TestHost>) -> (Database, Keep) {
     (store.database_on(host, RetryPolicy::default()), Box::new(folder))
 }
 
+#[cfg(feature = "foundationdb")]
+pub(crate) fn foundationdb(host: Arc<TestHost>) -> (Database, Keep) {
+    (millrace_storage::FoundationDb::scratch(host).expect("a cluster"), Box::new(()))
+}
+
 /// Time that stands until it is moved; pauses end at once and are counted.
 pub(crate) struct TestHost {
     milliseconds: AtomicU64,

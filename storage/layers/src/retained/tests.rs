@@ -4,12 +4,12 @@ use millrace_storage::{Database, block_on};
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::run;
+use crate::testing::{database, run};
 
 const BROKER: BrokerId = 3;
 
 fn with(topics: impl IntoIterator<Item = String>) -> Database {
-    let database = Database::memory();
+    let database = database();
     let topics: Vec<String> = topics.into_iter().collect();
     run(&database, async |tx| {
         for topic in &topics {
@@ -128,7 +128,7 @@ fn a_page_of_nothing_but_gaps_ends_early_and_goes_on() {
 
 #[test]
 fn long_bodies_are_replaced_whole() {
-    let database = Database::memory();
+    let database = database();
     for bytes in [10, 250_000, 100_000, 0, 90_000, 90_001] {
         let body = Bytes::from(vec![bytes as u8; bytes]);
         let kept = run(&database, async |tx| {
@@ -146,7 +146,7 @@ fn long_bodies_are_replaced_whole() {
 
 #[test]
 fn two_writers_of_a_topic_do_not_conflict_and_the_last_one_wins() {
-    let database = Database::memory();
+    let database = database();
     let (first, second) = (database.begin_unretried(), database.begin_unretried());
     block_on(async {
         set(&first, BROKER, b"a", &Bytes::from_static(b"1")).await.unwrap();

@@ -7,7 +7,7 @@ use crate::{
     due::{self, Due, Kind, SHARDS},
     qos2::{self, Direction},
     subscriptions::{self, Options},
-    testing::{BROKER, attached, id, request, rows, run, try_run},
+    testing::{BROKER, attached, database, id, request, rows, run, try_run},
 };
 
 const HOW: Detach = Detach { now_ms: 1_000, expiry_s: None, keep_will: true };
@@ -37,7 +37,7 @@ fn sweep(database: &Database, now_ms: u64) -> Vec<(Due, Settled)> {
 
 #[test]
 fn every_attach_has_a_later_epoch_also_after_the_session_was_gone() {
-    let database = Database::memory();
+    let database = database();
     let mut last = 0;
     for round in 0..6 {
         let mut request = request("pod", round);
@@ -54,7 +54,7 @@ fn every_attach_has_a_later_epoch_also_after_the_session_was_gone() {
 
 #[test]
 fn who_was_replaced_writes_nothing_any_more() {
-    let database = Database::memory();
+    let database = database();
     let old = attached(&database, "c", &request("pod1", 1));
     assert_eq!((old.present, old.replaced), (false, None));
     let new = attached(&database, "c", &request("pod2", 2));
@@ -74,7 +74,7 @@ fn who_was_replaced_writes_nothing_any_more() {
 
 #[test]
 fn a_takeover_between_fence_and_commit_makes_the_old_owner_conflict() {
-    let database = Database::memory();
+    let database = database();
     let old = attached(&database, "c", &request("pod1", 1));
     let tx = database.begin_unretried();
     block_on(async {
@@ -86,7 +86,7 @@ fn a_takeover_between_fence_and_commit_makes_the_old_owner_conflict() {
 
 #[test]
 fn checkpoints_do_not_disturb_the_other_transactions_of_their_owner() {
-    let database = Database::memory();
+    let database = database();
     let epoch = attached(&database, "c", &request("pod", 1)).epoch;
     let tx = database.begin_unretried();
     block_on(async {
@@ -103,7 +103,7 @@ fn checkpoints_do_not_disturb_the_other_transactions_of_their_owner() {
 
 #[test]
 fn a_session_comes_back_with_all_it_had_until_it_expires() {
-    let database = Database::memory();
+    let database = database();
     let mut first = request("pod", 1);
     first.details = Some(Bytes::from_static(b"details"));
     let epoch = attached(&database, "c", &first).epoch;
@@ -135,7 +135,7 @@ fn a_session_comes_back_with_all_it_had_until_it_expires() {
 
 #[test]
 fn expiry_sweeps_all_of_a_session_and_never_one_that_came_back() {
-    let database = Database::memory();
+    let database = database();
     for client in ["stays", "goes", "never"] {
         let mut request = request("pod", 1);
         request.expiry_s = if client == "never" { EXPIRY_NEVER } else { 100 };
@@ -160,7 +160,7 @@ fn expiry_sweeps_all_of_a_session_and_never_one_that_came_back() {
 fn a_will_fires_once_after_its_delay_or_with_the_sessions_end() {
     // Delay and expiry in seconds; when it fires after the end of the connection.
     for (delay_s, expiry_s, at_ms) in [(0, 100, 0), (10, 100, 10_000), (200, 100, 100_000), (10, 0, 0)] {
-        let database = Database::memory();
+        let database = database();
         let mut request = with_will(request("pod", 1), delay_s);
         request.expiry_s = expiry_s;
         let epoch = attached(&database, "c", &request).epoch;
@@ -180,7 +180,7 @@ fn a_will_fires_once_after_its_delay_or_with_the_sessions_end() {
 
 #[test]
 fn a_farewell_takes_the_will_back() {
-    let database = Database::memory();
+    let database = database();
     let epoch = attached(&database, "c", &with_will(request("pod", 1), 10)).epoch;
     assert_eq!(detached(&database, "c", epoch, Detach { keep_will: false, ..HOW }), None);
     assert!(sweep(&database, u64::MAX - 1).iter().all(|(_, settled)| settled.will.is_none()));
@@ -198,7 +198,7 @@ fn who_comes_back_in_time_takes_the_will_back() {
         (0, false, false, 2_000, true),
         (10, false, true, 2_000, true),
     ] {
-        let database = Database::memory();
+        let database = database();
         let epoch = attached(&database, "c", &with_will(request("pod", 1), delay_s)).epoch;
         if ended {
             assert_eq!(detached(&database, "c", epoch, HOW), None);
@@ -213,7 +213,7 @@ fn who_comes_back_in_time_takes_the_will_back() {
 
 #[test]
 fn a_will_longer_than_a_value_is_kept_whole() {
-    let database = Database::memory();
+    let database = database();
     let body = Bytes::from(vec![3; 131_000]);
     let mut request = request("pod", 1);
     request.will = Some(Will { delay_s: 0, body: body.clone() });
@@ -223,7 +223,7 @@ fn a_will_longer_than_a_value_is_kept_whole() {
 
 #[test]
 fn sessions_of_a_dead_pod_are_found_and_their_wills_fire() {
-    let database = Database::memory();
+    let database = database();
     for (client, owner) in [("a", "dead"), ("b", "dead"), ("c", "alive"), ("d", "dead")] {
         attached(&database, client, &with_will(request(owner, 1), 0));
     }
@@ -244,7 +244,7 @@ fn sessions_of_a_dead_pod_are_found_and_their_wills_fire() {
 
 #[test]
 fn ids_are_known_with_all_that_belongs_to_them_until_they_are_removed() {
-    let database = Database::memory();
+    let database = database();
     let epoch = attached(&database, "c", &request("pod", 1)).epoch;
     let long = |length: usize| Bytes::from((0..length).map(|at| (at / 1000) as u8).collect::<Vec<u8>>());
     for direction in [Direction::Inbound, Direction::Outbound] {
@@ -279,7 +279,7 @@ fn ids_are_known_with_all_that_belongs_to_them_until_they_are_removed() {
 
 #[test]
 fn an_idle_session_with_a_filter_of_its_own_takes_less_than_400_bytes() {
-    let database = Database::memory();
+    let database = database();
     let client = "sensor-4711-building-23";
     for attach_only in [true, false] {
         let mut request = request("edge-7f9c4d5b6-x2x9z", 1_700_000_000_000);

@@ -152,13 +152,12 @@ pub async fn set_partitions(tx: &Transaction, broker: BrokerId, id: StreamId, pa
 
 #[cfg(test)]
 mod tests {
-    use millrace_storage::Database;
 
     use super::*;
     use crate::{
         sessions::fence,
         subscriptions::{Options, subscribe},
-        testing::{BROKER, attached, id, request, run},
+        testing::{BROKER, attached, database, id, request, run},
     };
 
     fn at(version: u64) -> Position {
@@ -201,7 +200,7 @@ mod tests {
 
     #[test]
     fn streams_are_listed_page_by_page() {
-        let database = Database::memory();
+        let database = database();
         let epoch = attached(&database, "c", &request("pod", 1)).epoch;
         for filter in ["a/+", "b", "$share/g/b"] {
             run(&database, async |tx| {

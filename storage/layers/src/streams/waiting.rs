@@ -70,7 +70,6 @@ pub async fn waiting(
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use millrace_storage::Database;
 
     use super::*;
     use crate::{
@@ -78,12 +77,12 @@ mod tests {
         sessions::fence,
         streams::{Publish, ReadLimit, StreamRef, append, read, trim_by_size},
         subscriptions::{Options, subscribe},
-        testing::{BROKER, attached, id, request, run},
+        testing::{BROKER, attached, database, id, request, run},
     };
 
     #[test]
     fn what_waits_is_counted_once_and_not_beyond_the_limit() {
-        let database = Database::memory();
+        let database = database();
         let epoch = attached(&database, "c", &request("pod", 1)).epoch;
         let subscribed = run(&database, async |tx| {
             let owned = fence(tx, id("c"), epoch).await?;

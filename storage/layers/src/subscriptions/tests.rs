@@ -10,7 +10,7 @@ use crate::{
     limits::EXACT_COUNT_MAX,
     sessions::{Owned, fence},
     streams::{self, ReadLimit, Source},
-    testing::{BROKER, attached, id, request, rows, run, try_run},
+    testing::{BROKER, attached, database, id, request, rows, run, try_run},
 };
 
 const NONE: Options = Options { bits: 1, identifier: 0 };
@@ -48,7 +48,7 @@ fn changes(database: &Database) -> u64 {
 
 #[test]
 fn only_the_first_and_the_last_subscriber_of_a_wildcard_change_a_version() {
-    let database = Database::memory();
+    let database = database();
     let sessions = sessions(&database, 3);
     let (mut streams, mut expected) = (BTreeSet::new(), 0);
     for round in 0..2 {
@@ -77,7 +77,7 @@ fn only_the_first_and_the_last_subscriber_of_a_wildcard_change_a_version() {
 
 #[test]
 fn exact_filters_are_found_by_their_topic_and_change_no_version() {
-    let database = Database::memory();
+    let database = database();
     let sessions = sessions(&database, 2);
     let plain = subscribed(&database, &sessions[0], "a/b");
     let shared = subscribed(&database, &sessions[1], "$share/g/a/b");
@@ -94,7 +94,7 @@ fn exact_filters_are_found_by_their_topic_and_change_no_version() {
 
 #[test]
 fn long_names_and_too_many_groups_are_refused() {
-    let database = Database::memory();
+    let database = database();
     let session = &sessions(&database, 1)[0];
     let subscribe = |filter: String| {
         try_run(&database, async |tx| {
@@ -121,7 +121,7 @@ async fn together(transactions: Vec<Transaction>) -> Vec<std::result::Result<(),
 
 #[test]
 fn a_storm_on_one_filter_disturbs_neither_itself_nor_publishes() {
-    let database = Database::memory();
+    let database = database();
     let sessions = sessions(&database, 400);
     subscribed(&database, &sessions[0], "a/+");
     block_on(async {
@@ -160,7 +160,7 @@ fn a_storm_on_one_filter_disturbs_neither_itself_nor_publishes() {
 
 #[test]
 fn a_filter_that_all_left_at_once_is_found_by_the_sweep() {
-    let database = Database::memory();
+    let database = database();
     let count = EXACT_COUNT_MAX as usize + 1;
     let sessions = sessions(&database, count + 1);
     for session in &sessions[..count] {
@@ -189,7 +189,7 @@ fn a_filter_that_all_left_at_once_is_found_by_the_sweep() {
 
 #[test]
 fn a_sweep_and_somebody_who_joins_conflict() {
-    let database = Database::memory();
+    let database = database();
     let session = &sessions(&database, 1)[0];
     let stream = subscribed(&database, session, "a/+").stream;
     run(&database, async |tx| Ok(tx.atomic_add(members::count_key(BROKER, stream), -1)?));
@@ -209,7 +209,7 @@ fn a_publish_conflicts_with_the_first_and_the_last_subscription_that_it_would_mi
         ("#", "$a/b", false),
         ("a/b/c/#", "home/b", false),
     ] {
-        let database = Database::memory();
+        let database = database();
         let session = &sessions(&database, 1)[0];
         for change in [true, false] {
             let publish = database.begin_unretried();
@@ -231,7 +231,7 @@ fn a_publish_conflicts_with_the_first_and_the_last_subscription_that_it_would_mi
 
 #[test]
 fn the_last_to_leave_and_the_next_to_join_never_lose_a_stream() {
-    let database = Database::memory();
+    let database = database();
     let sessions = sessions(&database, 2);
     for joiner_first in [true, false] {
         let stream = subscribed(&database, &sessions[0], "a/+").stream;
@@ -257,7 +257,7 @@ fn the_last_to_leave_and_the_next_to_join_never_lose_a_stream() {
 
 #[test]
 fn the_sole_subscriber_is_told_in_time_that_it_is_not_any_more() {
-    let database = Database::memory();
+    let database = database();
     let sessions = sessions(&database, 2);
     let stream = subscribed(&database, &sessions[0], "a").stream;
     let tx = database.begin_unretried();
@@ -270,7 +270,7 @@ fn the_sole_subscriber_is_told_in_time_that_it_is_not_any_more() {
 
 #[test]
 fn what_a_dropped_stream_had_is_swept_piece_by_piece() {
-    let database = Database::memory();
+    let database = database();
     let session = &sessions(&database, 1)[0];
     let before = rows(&database);
     let stream = subscribed(&database, session, "a").stream;
@@ -292,7 +292,7 @@ fn what_a_dropped_stream_had_is_swept_piece_by_piece() {
 
 #[test]
 fn nothing_is_kept_for_a_subscription_with_qos_0_until_it_asks_for_more() {
-    let database = Database::memory();
+    let database = database();
     let sessions = sessions(&database, 1);
     let ask = |bits| {
         run(&database, async |tx| {
@@ -316,7 +316,7 @@ fn nothing_is_kept_for_a_subscription_with_qos_0_until_it_asks_for_more() {
 
 #[test]
 fn the_progress_of_a_group_goes_with_its_stream() {
-    let database = Database::memory();
+    let database = database();
     let sessions = sessions(&database, 1);
     let stream = subscribed(&database, &sessions[0], "$share/g/a").stream;
     let at = |version| Position::end_of(version);

@@ -29,7 +29,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
     fn the_index_has_the_filters_that_somebody_has(steps in steps()) {
-        let database = Database::memory();
+        let database = database();
         let mut sessions = sessions(&database, 4);
         let mut model = vec![BTreeSet::new(); 4];
         for step in steps {

@@ -1,0 +1,110 @@
+//! What is of the FoundationDB engine alone: its settings, and a cluster that is not there.
+#![cfg(feature = "foundationdb")]
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    io::Write,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use millrace_storage::{
+    ClusterOptions, ConnectError, Database, Error, FoundationDb, NetworkOptions, RetryPolicy, System, Tls,
+    block_on, limits::PREFIX_BYTES_MAX,
+};
+
+fn set(database: &Database, key: &str) -> Result<(), Error> {
+    block_on(database.run(async |tx, _| tx.set(key, "v")))
+}
+
+fn get(database: &Database, key: &str) -> Result<bool, Error> {
+    block_on(database.run(async |tx, _| Ok(tx.get(key, Default::default()).await?.is_some())))
+}
+
+fn cluster(prefix: &[u8]) -> ClusterOptions {
+    let file = std::env::var_os("FDB_CLUSTER_FILE").expect("FDB_CLUSTER_FILE; `make test-fdb` sets it");
+    ClusterOptions { cluster_file: Some(file.into()), prefix: prefix.into(), ..ClusterOptions::default() }
+}
+
+/// A cluster file of servers that are not there.
+fn nowhere() -> (tempfile::NamedTempFile, ClusterOptions) {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    // Port 1 takes no connections.
+    writeln!(file, "nowhere:nowhere@127.0.0.1:1").unwrap();
+    let cluster_file = Some(file.path().into());
+    let read_timeout = Duration::from_millis(200);
+    (file, ClusterOptions { cluster_file, read_timeout, ..ClusterOptions::default() })
+}
+
+#[test]
+fn stores_of_two_prefixes_do_not_meet() {
+    let host = Arc::new(System::new());
+    let (one, other) = (FoundationDb::scratch(host.clone()).unwrap(), FoundationDb::scratch(host).unwrap());
+    set(&one, "k").unwrap();
+    assert_eq!((get(&one, "k"), get(&other, "k")), (Ok(true), Ok(false)));
+    drop(one);
+    assert_eq!(get(&other, "k"), Ok(false));
+}
+
+#[test]
+fn the_prefix_stands_before_every_key() {
+    let name = std::process::id().to_string();
+    let within = FoundationDb::open(&cluster(format!("t/{name}").as_bytes())).unwrap().database();
+    let around = FoundationDb::open(&cluster(b"t/")).unwrap().database();
+    set(&within, "/k").unwrap();
+    assert_eq!(get(&around, &format!("{name}/k")), Ok(true));
+    block_on(within.run(async |tx, _| tx.clear("/k") as Result<(), Error>)).unwrap();
+    assert_eq!(get(&around, &format!("{name}/k")), Ok(false));
+}
+
+#[test]
+#[allow(clippy::disallowed_methods)]
+fn reads_do_not_wait_for_a_cluster_that_is_away() {
+    let (_file, options) = nowhere();
+    let retry = RetryPolicy { attempts_max: 2, ..RetryPolicy::default() };
+    let database = FoundationDb::open(&options).unwrap().database_on(Arc::new(System::new()), retry);
+    let start = Instant::now();
+    let error = get(&database, "k").unwrap_err();
+    assert!(matches!(error, Error::Unavailable(_)) && error.is_retryable(), "{error}");
+    assert!((Duration::from_millis(400)..Duration::from_secs(20)).contains(&start.elapsed()));
+    let failures = database.stats().into_iter().find(|stat| stat.name.contains("read_failures")).unwrap();
+    assert_eq!(failures.value, 2);
+}
+
+#[test]
+fn settings_that_cannot_be_are_refused() {
+    let (_file, options) = nowhere();
+    let missing = ClusterOptions { cluster_file: Some("/nowhere/fdb.cluster".into()), ..options.clone() };
+    let refused = FoundationDb::open(&missing).map(drop).unwrap_err();
+    assert!(matches!(refused, ConnectError::ClusterFile { .. }), "{refused}");
+    assert_eq!(refused.to_string(), "the cluster file /nowhere/fdb.cluster cannot be read");
+    for prefix in [vec![b'p'; PREFIX_BYTES_MAX + 1], vec![0xff]] {
+        let refused = FoundationDb::open(&ClusterOptions { prefix, ..options.clone() }).map(drop);
+        assert!(matches!(refused, Err(ConnectError::PrefixNotAllowed)));
+    }
+}
+
+#[test]
+fn a_process_has_one_set_of_network_settings() {
+    let (_file, options) = nowhere();
+    FoundationDb::open(&options).unwrap();
+    let tls = Tls { ca_file: Some("ca.pem".into()), ..Tls::default() };
+    let network = NetworkOptions { tls, ..NetworkOptions::default() };
+    let other = FoundationDb::open(&ClusterOptions { network, ..options.clone() }).map(drop);
+    assert!(matches!(other, Err(ConnectError::NetworkSettings)));
+    FoundationDb::open(&options).unwrap();
+}
+
+#[test]
+fn commits_are_counted() {
+    let database = FoundationDb::scratch(Arc::new(System::new())).unwrap();
+    for _ in 0..3 {
+        set(&database, "k").unwrap();
+    }
+    let stats = database.stats();
+    let value = |name: &str| stats.iter().find(|stat| stat.name == name).unwrap().value;
+    assert_eq!(value("millrace_store_transactions_total"), 3);
+    assert_eq!(value("millrace_store_waiting_transactions"), 0);
+    assert!(value("millrace_store_commit_micros_total") > 0);
+    assert!(value("millrace_store_client_busy_permille") <= 1000);
+}

@@ -1,0 +1,166 @@
+#!/usr/bin/env bash
+# What needs FoundationDB: `foundationdb.sh lint` and `foundationdb.sh test`.
+#
+# lint checks the engine's code. It needs libclang, for the bindings, but nothing of FoundationDB.
+#
+# test runs the suite of all engines, and the tests of the layers, on a cluster: that of FDB_CLUSTER_FILE, if it is set, or one
+# of its own. It links with the client library, libfdb_c, and starts fdbserver; where these are not in the usual places,
+# FDB_CLIENT_LIB_PATH names the folder of the one, and PATH has the other. A cluster of its own is one process on a free loopback
+# port with its data in a temporary folder; FDB_STORE=ssd makes it keep its keys in files. It is also killed while it is used,
+# and a second one speaks TLS.
+#
+# What cannot be had here is said with a line that starts with SKIPPED.
+set -uo pipefail
+self=$(realpath "${BASH_SOURCE[0]}")
+root=$(cd "$(dirname "$self")/../.." && pwd)
+PATH=$PATH:/usr/sbin:/usr/local/sbin
+start_seconds_max=60
+tls=()
+
+has() { command -v "$1" >/dev/null 2>&1; }
+
+# Stops with exit code 0: this machine cannot do it.
+skip() {
+    echo "SKIPPED: $1"
+    exit 0
+}
+
+need_libclang() {
+    local places=(/usr/lib/llvm*/lib /usr/lib64/llvm*/lib /usr/lib /usr/lib64 /usr/lib/*-linux-gnu /usr/local/lib)
+    compgen -G "${LIBCLANG_PATH:-/nowhere}*" >/dev/null && return
+    for place in "${places[@]}"; do
+        compgen -G "$place/libclang*.so*" >/dev/null && return
+    done
+    skip "$1: it needs libclang (apt-get install libclang-dev)"
+}
+
+lint() {
+    need_libclang "the lints of the FoundationDB engine"
+    cd "$root" && cargo clippy --package millrace-storage --package millrace-layers --package millrace-fdb-boot \
+        --features millrace-storage/foundationdb,millrace-layers/foundationdb --all-targets -- -D warnings
+}
+
+# -- clusters of its own, each in a folder: $1
+
+start_server() {
+    fdbserver --cluster-file "$1/fdb.cluster" --public-address "$(cat "$1/address")" "${tls[@]}" \
+        --datadir "$1/data" --logdir "$1/logs" --knob_disable_posix_kernel_aio=1 >>"$1/server.log" 2>&1 &
+    echo $! >"$1/pid"
+}
+
+# Whether a process runs; a zombie does not.
+runs() {
+    local state
+    state=$(sed 's/.*) //; s/ .*//' "/proc/$1/stat" 2>/dev/null) && [ "$state" ] && [ "$state" != Z ]
+}
+
+stop_server() {
+    [ -s "$1/pid" ] || return
+    local pid
+    pid=$(cat "$1/pid")
+    kill -KILL "$pid" 2>/dev/null
+    while runs "$pid"; do sleep 0.05; done
+}
+
+cli() { fdbcli -C "$1/fdb.cluster" "${tls[@]}" --timeout "$start_seconds_max" --exec "$2" 2>&1; }
+
+# With $tls, its addresses are of TLS.
+start_cluster() {
+    local port tries
+    mkdir -p "$1/data" "$1/logs"
+    for tries in {1..50}; do
+        port=$((20000 + RANDOM % 20000))
+        (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null && continue
+        echo "127.0.0.1:$port${tls:+:tls}" >"$1/address"
+        echo "test:test$tries@$(cat "$1/address")" >"$1/fdb.cluster"
+        start_server "$1"
+        if cli "$1" "configure new single ${FDB_STORE:-memory}" >"$1/configured" \
+            && cli "$1" "status minimal" | grep -q "is available"; then
+            return
+        fi
+        # Somebody else may have had the port in the meantime.
+        runs "$(cat "$1/pid")" && break
+    done
+    echo "FAILED: a cluster did not start:"
+    cat "$1/configured" "$1/server.log"
+    exit 1
+}
+
+# An authority, a certificate that it signed, and another authority, in a folder.
+make_certificates() {
+    local authority
+    for authority in ca other; do
+        openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj "/CN=$authority" \
+            -keyout "$1/$authority.key" -out "$1/$authority.pem" || return
+    done
+    openssl req -newkey rsa:2048 -nodes -subj /CN=fdb.test -keyout "$1/key.pem" -out "$1/request.pem" || return
+    openssl x509 -req -days 2 -in "$1/request.pem" -CA "$1/ca.pem" -CAkey "$1/ca.key" -CAcreateserial -out "$1/cert.pem"
+}
+
+cleanup() {
+    stop_server "$work"
+    stop_server "$work/tls"
+    rm -rf "$work"
+}
+
+run_tests() {
+    need_libclang "the tests on FoundationDB"
+    export LIBRARY_PATH=${FDB_CLIENT_LIB_PATH:+$FDB_CLIENT_LIB_PATH:}${LIBRARY_PATH:-}
+    export LD_LIBRARY_PATH=${FDB_CLIENT_LIB_PATH:+$FDB_CLIENT_LIB_PATH:}${LD_LIBRARY_PATH:-}
+    work=$(mktemp -d) || exit 1
+    trap cleanup EXIT
+    trap 'exit 130' INT TERM
+    if ! cc -x c - -o "$work/linked" -lfdb_c <<<'int main(void) { return 0; }' >/dev/null 2>&1; then
+        skip "the tests on FoundationDB: there is no libfdb_c: install the package foundationdb-clients, or set FDB_CLIENT_LIB_PATH"
+    fi
+    local own=
+    if [ -z "${FDB_CLUSTER_FILE:-}" ]; then
+        if ! has fdbserver || ! has fdbcli; then
+            skip "the tests on FoundationDB: there is no fdbserver and fdbcli on PATH, and FDB_CLUSTER_FILE names no cluster"
+        fi
+        own=1
+        start_cluster "$work"
+        export FDB_CLUSTER_FILE=$work/fdb.cluster
+        # For the test that kills the server; not for a cluster of somebody else's.
+        export FDB_TEST_KILL="$self kill $work"
+    fi
+    cd "$root" || exit 1
+    local storage=(cargo test --package millrace-storage --features foundationdb)
+    set -e
+    "${storage[@]}" --lib foundationdb
+    "${storage[@]}" --test engines foundationdb::
+    "${storage[@]}" --test foundationdb
+    "${storage[@]}" --test unknown_commits killed -- --nocapture
+    # The client library loses a part of the answers, and says so where it could be.
+    FDB_NETWORK_OPTION_CLIENT_BUGGIFY_ENABLE='' \
+        FDB_NETWORK_OPTION_CLIENT_BUGGIFY_SECTION_ACTIVATED_PROBABILITY=100 \
+        "${storage[@]}" --test unknown_commits lost -- --nocapture
+    cargo test --package millrace-layers --features foundationdb
+    [ "$own" ] || return 0
+    if cli "$work" 'getrangekeys "" \xff 5' | grep -q "^\`"; then
+        echo "FAILED: the tests left keys in the cluster"
+        exit 1
+    fi
+    mkdir "$work/tls"
+    make_certificates "$work/tls" >"$work/openssl.log" 2>&1 || skip "the tests of TLS to FoundationDB: openssl: $(tail -1 "$work/openssl.log")"
+    tls=(--tls-certificate-file "$work/tls/cert.pem" --tls-key-file "$work/tls/key.pem" --tls-ca-file "$work/tls/ca.pem")
+    start_cluster "$work/tls"
+    # Certificates are of a whole process.
+    for name in is_reached is_not_believed; do
+        FDB_TEST_TLS=$work/tls "${storage[@]}" --test foundationdb_tls "$name" -- --nocapture
+    done
+}
+
+case ${1:-} in
+lint) lint ;;
+test) run_tests ;;
+# Of the cluster in a folder: ends its server without a word, and starts it anew.
+kill)
+    stop_server "$2"
+    start_server "$2"
+    ;;
+*)
+    echo "usage: $0 lint|test" >&2
+    exit 2
+    ;;
+esac
