@@ -6,9 +6,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll, Wake, Waker},
     thread::Thread,
+    time::Duration,
 };
 
-use crate::{error::Error, version::Committed};
+use crate::{error::Error, host::instant, version::Committed};
 
 /// What an engine calls once, when a commit is decided. One that is dropped says [`Error::CommitUnknown`].
 pub struct Completion(Option<Callback>);
@@ -98,5 +99,33 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
             return output;
         }
         std::thread::park();
+    }
+}
+
+/// As [`block_on`], for so long at most. A future that is not done then can be gone on with.
+pub fn block_on_for<F: Future>(mut future: Pin<&mut F>, wait: Duration) -> Option<F::Output> {
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let began = instant();
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return Some(output);
+        }
+        let left = wait.checked_sub(began.elapsed()).filter(|left| !left.is_zero())?;
+        std::thread::park_timeout(left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_done_in_time_is_gone_on_with() {
+        let (done, mut commit) = Completion::future();
+        let mut commit = Pin::new(&mut commit);
+        assert_eq!(block_on_for(commit.as_mut(), Duration::from_millis(20)), None);
+        done.complete(Err(Error::Conflict));
+        assert_eq!(block_on_for(commit, Duration::ZERO), Some(Err(Error::Conflict)));
     }
 }

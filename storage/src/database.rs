@@ -95,6 +95,7 @@ impl Database {
         let this = self.clone();
         async move {
             let mut attempt = Attempt { number: 1, maybe_committed: false };
+            let began = this.host.now();
             loop {
                 #[allow(clippy::disallowed_methods)]
                 let transaction = this.begin_unretried();
@@ -105,16 +106,19 @@ impl Database {
                     },
                     Err(failure) => failure,
                 };
-                let Some(delay) = this.delay(&failure, &mut attempt) else { return Err(failure) };
+                let Some(delay) = this.delay(&failure, &mut attempt, began) else { return Err(failure) };
                 this.host.pause(delay).await;
             }
         }
     }
 
     /// How long to wait before the next attempt, if there is one.
-    fn delay(&self, failure: &impl Failure, attempt: &mut Attempt) -> Option<Duration> {
+    fn delay(&self, failure: &impl Failure, attempt: &mut Attempt, began: Duration) -> Option<Duration> {
         let error = failure.store_error().filter(|error| error.is_retryable())?;
-        if attempt.number >= self.retry.attempts_max {
+        let is_away = matches!(error, Error::Unavailable(_));
+        if attempt.number >= self.retry.attempts_max
+            || is_away && self.host.now().saturating_sub(began) >= self.retry.away_max
+        {
             return None;
         }
         let delay = self.retry.delay(attempt.number, self.host.random());

@@ -97,7 +97,7 @@ mod timer;
 mod transaction;
 mod version;
 
-pub use completion::{Commit, Completion, block_on};
+pub use completion::{Commit, Completion, block_on, block_on_for};
 pub use database::{Attempt, Database, Failure};
 pub use engine::embedded::{DiskUse, Embedded, FreeBytes, Options, RestoreError, restore};
 #[cfg(feature = "foundationdb")]

@@ -11,6 +11,8 @@ pub struct RetryPolicy {
     pub delay_first: Duration,
     /// Longest wait before any attempt. Default 500 ms.
     pub delay_max: Duration,
+    /// A store that is not available ([`crate::Error::Unavailable`]) so long after the first attempt is not tried again. Default 10 s.
+    pub away_max: Duration,
 }
 
 impl Default for RetryPolicy {
@@ -19,6 +21,7 @@ impl Default for RetryPolicy {
             attempts_max: 50,
             delay_first: Duration::from_millis(1),
             delay_max: Duration::from_millis(500),
+            away_max: Duration::from_secs(10),
         }
     }
 }

@@ -9,8 +9,8 @@ use std::{
 };
 
 use millrace_storage::{
-    ClusterOptions, ConnectError, Database, Error, FoundationDb, NetworkOptions, RetryPolicy, System, Tls,
-    block_on, limits::PREFIX_BYTES_MAX,
+    ClusterOptions, ConnectError, Database, Error, FoundationDb, KeyRange, NetworkOptions, RetryPolicy,
+    System, Tls, block_on, limits::PREFIX_BYTES_MAX,
 };
 
 fn set(database: &Database, key: &str) -> Result<(), Error> {
@@ -72,13 +72,44 @@ fn reads_do_not_wait_for_a_cluster_that_is_away() {
 }
 
 #[test]
+#[allow(clippy::disallowed_methods)]
+fn what_waits_for_a_cluster_that_is_away_ends_in_time() {
+    let (_file, options) = nowhere();
+    let store = FoundationDb::open(&options).unwrap();
+    let start = Instant::now();
+    let refused = store.prepare(Duration::from_secs(1)).unwrap_err();
+    assert_eq!(refused.to_string(), "the FoundationDB cluster did not answer within 1 s");
+    let retry = RetryPolicy { away_max: Duration::from_secs(1), ..RetryPolicy::default() };
+    let database = store.database_on(Arc::new(System::new()), retry);
+    assert!(matches!(set(&database, "k").and(get(&database, "k").map(drop)), Err(Error::Unavailable(_))));
+    assert!((Duration::from_secs(2)..Duration::from_secs(20)).contains(&start.elapsed()));
+}
+
+#[test]
+fn a_place_in_a_cluster_is_a_store_from_its_first_start_on() {
+    let options = cluster(format!("t/f{}/", std::process::id()).as_bytes());
+    let store = FoundationDb::open(&options).unwrap();
+    let patience = Duration::from_secs(10);
+    for _ in 0..2 {
+        store.prepare(patience).unwrap();
+        set(&store.database(), "k").unwrap();
+    }
+    // One byte less is a place around it: with keys, and without a marker.
+    let prefix = options.prefix[..options.prefix.len() - 1].into();
+    let around = FoundationDb::open(&ClusterOptions { prefix, ..options }).unwrap();
+    assert!(matches!(around.prepare(patience), Err(ConnectError::NotAStore)));
+    block_on(around.database().run(async |tx, _| tx.clear_range(KeyRange::prefix("/")) as Result<(), Error>))
+        .unwrap();
+}
+
+#[test]
 fn settings_that_cannot_be_are_refused() {
     let (_file, options) = nowhere();
     let missing = ClusterOptions { cluster_file: Some("/nowhere/fdb.cluster".into()), ..options.clone() };
     let refused = FoundationDb::open(&missing).map(drop).unwrap_err();
     assert!(matches!(refused, ConnectError::ClusterFile { .. }), "{refused}");
     assert_eq!(refused.to_string(), "the cluster file /nowhere/fdb.cluster cannot be read");
-    for prefix in [vec![b'p'; PREFIX_BYTES_MAX + 1], vec![0xff]] {
+    for prefix in [vec![b'p'; PREFIX_BYTES_MAX + 1], vec![0xff], vec![]] {
         let refused = FoundationDb::open(&ClusterOptions { prefix, ..options.clone() }).map(drop);
         assert!(matches!(refused, Err(ConnectError::PrefixNotAllowed)));
     }

@@ -1,6 +1,6 @@
 //! What FoundationDB's errors mean here.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use ::foundationdb::FdbError;
 
@@ -19,9 +19,28 @@ pub enum ConnectError {
         #[source]
         source: std::io::Error,
     },
-    /// The prefix is longer than [`PREFIX_BYTES_MAX`], or begins with 0xff.
-    #[error("a key prefix has at most {PREFIX_BYTES_MAX} bytes and does not begin with 0xff")]
+    /// The prefix is empty, longer than [`PREFIX_BYTES_MAX`], or begins with 0xff.
+    #[error("a key prefix has 1 to {PREFIX_BYTES_MAX} bytes and does not begin with 0xff")]
     PrefixNotAllowed,
+    /// The cluster did not answer, or refused.
+    #[error("the FoundationDB cluster did not answer within {} s", .within.as_secs())]
+    Unreachable {
+        /// For so long it was asked.
+        within: Duration,
+        /// What the last attempt ended with.
+        source: Error,
+    },
+    /// A later version of the program wrote what is below the prefix.
+    #[error("the store in the cluster has format {found}, and this version reads formats up to {known}")]
+    NewerFormat {
+        /// The format that it has.
+        found: u32,
+        /// The newest format that this version reads.
+        known: u32,
+    },
+    /// Below the prefix are keys of something else.
+    #[error("the cluster has keys of something else below this prefix")]
+    NotAStore,
     /// Another store of this process was opened with other network settings.
     #[error("this process reaches FoundationDB with other TLS or trace settings already")]
     NetworkSettings,
@@ -31,8 +50,8 @@ pub enum ConnectError {
     /// The client library is too old.
     #[error("the FoundationDB client library is too old: install that of version 7.4 or later")]
     OldLibrary,
-    /// Something else that the client library does not take.
-    #[error("the FoundationDB client library refused: {reason} (error {code})")]
+    /// Something else that the client library or the cluster does not take.
+    #[error("FoundationDB refused: {reason} (error {code})")]
     Refused {
         /// FoundationDB's number for it.
         code: i32,

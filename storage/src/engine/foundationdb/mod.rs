@@ -18,6 +18,7 @@
 
 mod counters;
 mod error;
+mod format;
 mod network;
 mod options;
 mod scratch;
@@ -57,8 +58,8 @@ struct Shared {
 }
 
 impl FoundationDb {
-    /// Opens a store in a cluster. The cluster is not asked: while it cannot be reached, reads end with
-    /// [`crate::Error::Unavailable`].
+    /// Opens a store in a cluster. The cluster is not asked, see [`FoundationDb::prepare`]: while it cannot be reached, reads end
+    /// with [`crate::Error::Unavailable`].
     ///
     /// # Errors
     /// The cluster file, the prefix, the client library, or other network settings before.

@@ -11,8 +11,8 @@ pub struct ClusterOptions {
     /// The file that names the coordinators. The library rewrites it when they change, so it must be writable. By default that of the
     /// environment variable `FDB_CLUSTER_FILE`, `fdb.cluster` in the working directory, or `/etc/foundationdb/fdb.cluster`.
     pub cluster_file: Option<PathBuf>,
-    /// What all keys of this store begin with in the cluster: at most [`limits::PREFIX_BYTES_MAX`], not beginning with 0xff.
-    /// Stores of one cluster need prefixes of which none begins with another. Default empty.
+    /// What all keys of this store begin with in the cluster: 1 to [`limits::PREFIX_BYTES_MAX`] bytes, not beginning with 0xff.
+    /// Stores of one cluster need prefixes of which none begins with another. Default `millrace/`.
     pub prefix: Vec<u8>,
     /// How long after its begin the reads of a transaction end with [`crate::Error::Unavailable`]. Commits wait.
     /// Default [`limits::TRANSACTION_AGE_MAX`].
@@ -27,7 +27,7 @@ impl Default for ClusterOptions {
     fn default() -> Self {
         Self {
             cluster_file: None,
-            prefix: Vec::new(),
+            prefix: b"millrace/".into(),
             read_timeout: limits::TRANSACTION_AGE_MAX,
             datacenter: None,
             network: NetworkOptions::default(),

@@ -12,7 +12,7 @@ pub(super) struct Space {
 
 impl Space {
     pub(super) fn new(prefix: &[u8]) -> Result<Self, ConnectError> {
-        if prefix.len() > PREFIX_BYTES_MAX || prefix.first() == Some(&0xff) {
+        if prefix.is_empty() || prefix.len() > PREFIX_BYTES_MAX || prefix[0] == 0xff {
             return Err(ConnectError::PrefixNotAllowed);
         }
         Ok(Self { prefix: prefix.into() })
@@ -65,6 +65,8 @@ mod tests {
     #[test]
     fn prefixes_have_limits() {
         assert!(Space::new(&[b'p'; PREFIX_BYTES_MAX]).is_ok());
-        assert!(Space::new(&[b'p'; PREFIX_BYTES_MAX + 1]).is_err() && Space::new(b"\xff").is_err());
+        for refused in [&[b'p'; PREFIX_BYTES_MAX + 1][..], b"\xff", b""] {
+            assert!(Space::new(refused).is_err());
+        }
     }
 }

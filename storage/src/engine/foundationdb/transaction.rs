@@ -279,6 +279,8 @@ impl EngineTransaction for FdbTransaction {
 }
 
 async fn commit(open: fdb::Transaction) -> Result<Committed, Error> {
+    // A transaction that has read nothing asks for its version now, and nothing is under way yet when that takes too long.
+    open.get_read_version().await.map_err(error::of_read)?;
     // From here on it is waited for, see the module's docs.
     open.set_option(FdbOption::Timeout(0)).map_err(error::of_read)?;
     let stamp = open.get_versionstamp();
