@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 
 use crate::limits::{LimitArgs, whole_number};
+use crate::store::StoreArgs;
 
 /// Settings of `millrace serve`.
 #[derive(Clone, Debug, Args)]
@@ -16,10 +17,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Folder for durable data (sessions, messages, wills), made when it is not there; or "off": everything ends with the
-    /// process.
-    #[arg(long, value_name = "DIR", default_value = "./data")]
-    pub(crate) data_dir: PathBuf,
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
 
     /// Addresses for MQTT over TCP, or "off".
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:1883", value_delimiter = ',')]

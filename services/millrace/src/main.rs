@@ -13,6 +13,7 @@ mod passwd;
 mod readme;
 mod serve;
 mod settings;
+mod store;
 
 use std::process::ExitCode;
 

@@ -5,13 +5,14 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use millrace_storage::{Embedded, OpenError, Options};
+use millrace_storage::Embedded;
 use signal_hook::consts::TERM_SIGNALS;
 use signal_hook::iterator::Signals;
 use tracing::{info, warn};
 
 use crate::cli::Failure;
 use crate::settings::Settings;
+use crate::store::{Opened, Place};
 use crate::{http, inspect, logs};
 
 /// What runs: shared by the HTTP port and the end of the process, which takes it out.
@@ -29,7 +30,8 @@ pub(crate) fn run(settings: Settings, ignored: &[String]) -> Result<(), Failure>
     raise_open_files();
     let http = settings.http_listen.map(bind).transpose()?;
 
-    let store = settings.data_dir.as_deref().map(open).transpose()?;
+    let store = settings.store.open()?;
+    let pod = settings.edge.pod.clone();
     let edge = match &store {
         Some(store) => millrace_edge::start_on(settings.edge, store.database()),
         None => millrace_edge::start(settings.edge),
@@ -46,16 +48,12 @@ pub(crate) fn run(settings: Settings, ignored: &[String]) -> Result<(), Failure>
             .map_err(|error| Failure::Run(format!("the HTTP port {address} cannot be served: {error}")))
     });
     // Before it is said that the server is there.
-    let admin =
-        settings.data_dir.as_deref().zip(store).and_then(|(path, store)| admin(path, store, &running));
+    let admin = match (&settings.store, &store) {
+        (Place::Folder(path), Some(Opened::Folder(store))) => admin(path, store.clone(), &running),
+        _ => None,
+    };
     greet(&where_, http_address.transpose()?, settings.open_to_everybody);
-    match &settings.data_dir {
-        Some(path) => info!(
-            data_dir = %path.display(),
-            "sessions, their messages and retained messages are durable"
-        ),
-        None => info!("data_dir is off: everything ends with this process"),
-    }
+    settings.store.greet(pod.as_deref());
 
     let signal = signals.forever().next();
     let name = signal.and_then(signal_hook::low_level::signal_name).unwrap_or("signal");
@@ -69,6 +67,7 @@ pub(crate) fn run(settings: Settings, ignored: &[String]) -> Result<(), Failure>
     if let Some(edge) = edge {
         edge.shutdown(settings.shutdown_grace);
     }
+    drop(store);
     info!("stopped");
     Ok(())
 }
@@ -81,27 +80,6 @@ fn admin(path: &Path, store: Embedded, running: &Running) -> Option<inspect::soc
             warn!(%error, "the admin socket cannot be made; commands such as `millrace sessions` do not reach this server");
         })
         .ok()
-}
-
-/// Opens the data folder.
-fn open(path: &Path) -> Result<Embedded, Failure> {
-    Embedded::open(path, Options::default()).map_err(|error| {
-        let advice = match &error {
-            OpenError::Locked(_) => "stop that process, or set another folder with --data-dir",
-            OpenError::NewerFormat { .. } => {
-                "start the version that wrote it, or set another folder with --data-dir"
-            }
-            OpenError::NotAStore(_) => "set an empty folder, or one that is not there yet, with --data-dir",
-            OpenError::ReadOnly(_) => "let this user write to it, or set another folder with --data-dir",
-            OpenError::NoSpace(_) => "make room on the disk, or set a folder on another one with --data-dir",
-            OpenError::Corrupt { .. } => {
-                "restore a backup, or set another folder with --data-dir; nothing was changed"
-            }
-            _ => "set another folder with --data-dir, or \"off\" to keep everything in memory",
-        };
-        let cause = std::error::Error::source(&error).map_or_else(String::new, |cause| format!(" ({cause})"));
-        Failure::Run(format!("{error}{cause}: {advice}"))
-    })
 }
 
 /// The first signal is read from what this returns; the second one ends the process at once, whatever it is doing.

@@ -15,6 +15,7 @@ use millrace_edge::Limits;
 
 use crate::args::{Listen, LogFormat, ServeArgs};
 use crate::cli::{Failure, serve_args, serve_command};
+use crate::store::Place;
 
 const PREFIX: &str = "MILLRACE_";
 
@@ -23,8 +24,8 @@ const PREFIX: &str = "MILLRACE_";
 pub(crate) struct Settings {
     /// Listeners, who may connect, limits.
     pub(crate) edge: millrace_edge::Config,
-    /// Folder for durable data; without one everything is in memory.
-    pub(crate) data_dir: Option<PathBuf>,
+    /// Where what must survive is kept.
+    pub(crate) store: Place,
     /// Where HTTP is served, if anywhere.
     pub(crate) http_listen: Option<SocketAddr>,
     /// A filter that [`crate::logs::filter`] accepted.
@@ -70,7 +71,9 @@ pub(crate) fn load(
     }
     let ignored =
         environment.keys().filter(|name| !known.contains(*name)).map(|name| variable(name)).collect();
-    Ok((combine(serve_args(&completed)?.0).map_err(Failure::Settings)?, ignored))
+    let (args, matches) = serve_args(&completed)?;
+    let says_data_dir = matches.value_source("data_dir") == Some(ValueSource::CommandLine);
+    Ok((combine(args, says_data_dir).map_err(Failure::Settings)?, ignored))
 }
 
 /// The data folder alone, for the commands that look into it: where the server with these settings has it.
@@ -81,14 +84,22 @@ pub(crate) fn data_dir(
 ) -> Result<PathBuf, Failure> {
     let mut environment = variables(environment);
     let mut set = flag.or_else(|| environment.remove("data_dir").map(PathBuf::from));
+    let mut store = environment.remove("store");
     if set.is_none()
         && let Some(config) = config.or_else(|| environment.remove("config").map(PathBuf::from))
     {
-        set = read(&config, &names())?.remove("data_dir").map(PathBuf::from);
+        let mut file = read(&config, &names())?;
+        set = file.remove("data_dir").map(PathBuf::from);
+        store = store.or_else(|| file.remove("store"));
+    }
+    if set.is_none() && store.is_some_and(|store| store == "foundationdb") {
+        return Err(Failure::Settings(
+            "store is foundationdb, and this looks into data folders only: name one with --data-dir".into(),
+        ));
     }
     let path = match set {
         Some(path) => path,
-        None => serve_args(&["millrace".into(), "serve".into()])?.0.data_dir,
+        None => serve_args(&["millrace".into(), "serve".into()])?.0.store.data_dir,
     };
     if path.as_os_str() == "off" {
         return Err(Failure::Settings(
@@ -212,7 +223,7 @@ fn limits_fit(limits: &Limits) -> Result<(), String> {
 }
 
 /// The rules that need more than one setting.
-fn combine(args: ServeArgs) -> Result<Settings, String> {
+fn combine(args: ServeArgs, says_data_dir: bool) -> Result<Settings, String> {
     let mqtt_listen = addresses("mqtt_listen", &args.mqtt_listen)?;
     let ws_listen = addresses("ws_listen", &args.ws_listen)?;
     let gateway_listen = addresses("gateway_listen", &args.gateway_listen)?;
@@ -245,9 +256,10 @@ fn combine(args: ServeArgs) -> Result<Settings, String> {
     };
     let limits = Limits::from(args.limits);
     limits_fit(&limits)?;
+    let (store, pod) = args.store.place(says_data_dir)?;
     Ok(Settings {
         open_to_everybody: allow_anonymous && exposed.is_some(),
-        data_dir: Some(args.data_dir).filter(|path| path.as_os_str() != "off"),
+        store,
         http_listen: match args.http_listen {
             Listen::Off => None,
             Listen::At(address) => Some(address),
@@ -259,7 +271,7 @@ fn combine(args: ServeArgs) -> Result<Settings, String> {
             mqtt_listen,
             ws_listen,
             brokers: args.brokers,
-            pod: None,
+            pod,
             gateway_listen,
             gateway_from: args.gateway_from,
             threads: args.threads,

@@ -213,4 +213,59 @@ fn the_data_folder_is_found_where_the_server_with_the_same_settings_has_it() {
     }
     assert!(at(None, Some("/nowhere"), &[]).unwrap_err().contains("cannot be read"));
     assert!(at(Some("off"), None, &[]).unwrap_err().contains("data_dir is off"));
+    let cluster = [("MILLRACE_STORE", "foundationdb")];
+    assert!(at(None, None, &cluster).unwrap_err().contains("store is foundationdb"));
+    assert_eq!(at(Some("/of/flag"), None, &cluster).unwrap(), "/of/flag");
+}
+
+#[test]
+fn a_cluster_is_named_with_all_that_belongs_to_it_and_with_nothing_else() {
+    let fdb = "--store=foundationdb";
+    for (flags, refused) in [
+        (
+            &["--fdb-prefix=a"][..],
+            "fdb_prefix is for a store that several processes share: set store to foundationdb",
+        ),
+        (&["--store=embedded", "--pod=a"], "pod is for a store that several processes share"),
+        (&["--fdb-tls-ca=a", "--data-dir=off"], "fdb_tls_ca is for a store"),
+        (&["--store=postgres"], "[possible values: embedded, foundationdb]"),
+        (&[fdb, "--fdb-prefix=a/b"], "a name of 1 to 15 letters"),
+        (&[fdb, "--pod=a b"], "a name of 1 to 100 printable"),
+    ] {
+        let sentence = load_with(flags, &[]).map(drop).unwrap_err();
+        assert!(sentence.contains(refused), "{flags:?}: {sentence}");
+    }
+    if !cfg!(feature = "foundationdb") {
+        let sentence = load_with(&[fdb], &[]).map(drop).unwrap_err();
+        assert!(sentence.contains("cargo build --release -p millrace --features foundationdb"), "{sentence}");
+        return;
+    }
+    for (flags, refused) in [
+        (&["--data-dir=/d"][..], "leave data_dir out, or set store to embedded"),
+        (&["--data-dir=off"], "leave data_dir out"),
+        (&["--fdb-tls-key=k"], "fdb_tls_cert and fdb_tls_key belong together"),
+    ] {
+        let sentence = load_with(&[&[fdb], flags].concat(), &[]).map(drop).unwrap_err();
+        assert!(sentence.contains(refused), "{flags:?}: {sentence}");
+    }
+    let Place::Cluster(cluster) = settings(&[fdb], &[]).store else { panic!("another store") };
+    assert_eq!(
+        (cluster.file.to_str(), &*cluster.prefix),
+        (Some("/etc/foundationdb/fdb.cluster"), "millrace")
+    );
+    let said = ["--fdb-cluster-file=f", "--fdb-prefix=p", "--fdb-tls-cert=c", "--fdb-tls-key=k", "--pod=one"];
+    let named = settings(&said, &[("MILLRACE_STORE", "foundationdb")]);
+    assert_eq!(named.edge.pod.as_deref(), Some("one"));
+    let Place::Cluster(cluster) = named.store else { panic!("another store") };
+    assert_eq!((cluster.file.to_str(), &*cluster.prefix), (Some("f"), "p"));
+    assert_eq!((cluster.tls_cert, cluster.tls_key), (Some("c".into()), Some("k".into())));
+}
+
+#[test]
+fn a_process_among_several_has_a_name_of_its_own() {
+    if cfg!(feature = "foundationdb") {
+        let pod = || settings(&["--store=foundationdb"], &[]).edge.pod.unwrap();
+        assert_ne!(pod(), pod());
+    }
+    assert_eq!(settings(&[], &[]).edge.pod, None);
 }

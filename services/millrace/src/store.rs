@@ -1,0 +1,224 @@
+//! Where `millrace serve` keeps what must survive: its settings, and opening it.
+
+use std::hash::{BuildHasher, RandomState};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use millrace_storage::{Database, Embedded, OpenError, Options};
+use tracing::info;
+
+use crate::cli::Failure;
+
+#[cfg(feature = "foundationdb")]
+mod cluster;
+
+/// Where the server keeps what must survive it.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct StoreArgs {
+    /// What keeps durable data: embedded, a folder of this process (data_dir); or foundationdb, a cluster that several processes
+    /// share, in a binary that is built with it.
+    #[arg(long, value_name = "STORE", default_value = "embedded")]
+    pub(crate) store: StoreKind,
+
+    /// Folder for durable data (sessions, messages, wills), made when it is not there; or "off": everything ends with the
+    /// process.
+    #[arg(long, value_name = "DIR", default_value = "./data")]
+    pub(crate) data_dir: PathBuf,
+
+    /// FoundationDB: the file that names the cluster's coordinators. It must be writable, for they may change [default:
+    /// /etc/foundationdb/fdb.cluster].
+    #[arg(long, value_name = "FILE")]
+    fdb_cluster_file: Option<PathBuf>,
+
+    /// FoundationDB: what the keys of this store begin with, for several stores in one cluster [default: millrace].
+    #[arg(long, value_name = "NAME", value_parser = prefix)]
+    fdb_prefix: Option<String>,
+
+    /// FoundationDB: certificate that this server shows, PEM; for clusters whose addresses end with ":tls".
+    #[arg(long, value_name = "FILE")]
+    fdb_tls_cert: Option<PathBuf>,
+
+    /// FoundationDB: key of that certificate, PEM. Its password comes from the variable FDB_TLS_PASSWORD.
+    #[arg(long, value_name = "FILE")]
+    fdb_tls_key: Option<PathBuf>,
+
+    /// FoundationDB: authorities that the cluster's certificates are believed from, PEM.
+    #[arg(long, value_name = "FILE")]
+    fdb_tls_ca: Option<PathBuf>,
+
+    /// FoundationDB: what the cluster's certificates must say, such as "Check.Valid=1,S.CN=fdb.example.org".
+    #[arg(long, value_name = "RULES")]
+    fdb_tls_verify: Option<String>,
+
+    /// Name of this process among those that share a store; no two at once have the same. One that keeps its name ends at its
+    /// start what its last run left open [default: the host's name and a random part].
+    #[arg(long, value_name = "NAME", value_parser = pod_name)]
+    pod: Option<String>,
+}
+
+/// What keeps durable data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StoreKind {
+    Embedded,
+    Foundationdb,
+}
+
+/// Where the server keeps what must survive it, checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Everything ends with the process.
+    Memory,
+    Folder(PathBuf),
+    Cluster(Cluster),
+}
+
+/// A store in a FoundationDB cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cluster {
+    pub(crate) file: PathBuf,
+    /// What its keys begin with, before a slash.
+    pub(crate) prefix: String,
+    pub(crate) tls_cert: Option<PathBuf>,
+    pub(crate) tls_key: Option<PathBuf>,
+    pub(crate) tls_ca: Option<PathBuf>,
+    pub(crate) tls_verify: Option<String>,
+}
+
+const WITHOUT_FOUNDATIONDB: &str = "store is foundationdb, and this millrace was built without it: build one with `cargo build \
+    --release -p millrace --features foundationdb`, see the README";
+
+impl StoreArgs {
+    /// Where, and the name of this process among those that share it. `says_data_dir`: the folder was named, not left to its default.
+    pub(crate) fn place(self, says_data_dir: bool) -> Result<(Place, Option<String>), String> {
+        let fdb_settings = [
+            ("fdb_cluster_file", self.fdb_cluster_file.is_some()),
+            ("fdb_prefix", self.fdb_prefix.is_some()),
+            ("fdb_tls_cert", self.fdb_tls_cert.is_some()),
+            ("fdb_tls_key", self.fdb_tls_key.is_some()),
+            ("fdb_tls_ca", self.fdb_tls_ca.is_some()),
+            ("fdb_tls_verify", self.fdb_tls_verify.is_some()),
+            ("pod", self.pod.is_some()),
+        ];
+        if self.store == StoreKind::Embedded {
+            if let Some((name, _)) = fdb_settings.into_iter().find(|(_, is_set)| *is_set) {
+                return Err(format!(
+                    "{name} is for a store that several processes share: set store to foundationdb too, or leave {name} out"
+                ));
+            }
+            let is_off = self.data_dir.as_os_str() == "off";
+            return Ok((if is_off { Place::Memory } else { Place::Folder(self.data_dir) }, None));
+        }
+        if !cfg!(feature = "foundationdb") {
+            return Err(WITHOUT_FOUNDATIONDB.into());
+        }
+        if says_data_dir {
+            return Err("store is foundationdb, which keeps nothing in a folder: leave data_dir out, or set store to \
+                        embedded"
+                .into());
+        }
+        if self.fdb_tls_cert.is_some() != self.fdb_tls_key.is_some() {
+            return Err("fdb_tls_cert and fdb_tls_key belong together: set both, or none".into());
+        }
+        let cluster = Cluster {
+            file: self.fdb_cluster_file.unwrap_or_else(|| "/etc/foundationdb/fdb.cluster".into()),
+            prefix: self.fdb_prefix.unwrap_or_else(|| "millrace".into()),
+            tls_cert: self.fdb_tls_cert,
+            tls_key: self.fdb_tls_key,
+            tls_ca: self.fdb_tls_ca,
+            tls_verify: self.fdb_tls_verify,
+        };
+        Ok((Place::Cluster(cluster), Some(self.pod.unwrap_or_else(new_pod))))
+    }
+}
+
+/// A store that is open.
+pub(crate) enum Opened {
+    Folder(Embedded),
+    #[cfg(feature = "foundationdb")]
+    Cluster(cluster::Opened),
+}
+
+impl Opened {
+    pub(crate) fn database(&self) -> Database {
+        match self {
+            Self::Folder(store) => store.database(),
+            #[cfg(feature = "foundationdb")]
+            Self::Cluster(store) => store.database(),
+        }
+    }
+}
+
+impl Place {
+    /// Opens it; `None` for memory.
+    pub(crate) fn open(&self) -> Result<Option<Opened>, Failure> {
+        match self {
+            Self::Memory => Ok(None),
+            Self::Folder(path) => open_folder(path).map(|store| Some(Opened::Folder(store))),
+            #[cfg(feature = "foundationdb")]
+            Self::Cluster(cluster) => cluster.open().map(|store| Some(Opened::Cluster(store))),
+            #[cfg(not(feature = "foundationdb"))]
+            Self::Cluster(_) => Err(Failure::Settings(WITHOUT_FOUNDATIONDB.into())),
+        }
+    }
+
+    /// Says where what is durable is kept.
+    pub(crate) fn greet(&self, pod: Option<&str>) {
+        match self {
+            Self::Memory => info!("data_dir is off: everything ends with this process"),
+            Self::Folder(path) => info!(
+                data_dir = %path.display(),
+                "sessions, their messages and retained messages are durable"
+            ),
+            Self::Cluster(cluster) => info!(
+                fdb_cluster_file = %cluster.file.display(),
+                fdb_prefix = cluster.prefix,
+                pod = pod.unwrap_or_default(),
+                "sessions, their messages and retained messages are durable, and those of all processes on this store"
+            ),
+        }
+    }
+}
+
+/// Opens the data folder.
+fn open_folder(path: &Path) -> Result<Embedded, Failure> {
+    Embedded::open(path, Options::default()).map_err(|error| {
+        let advice = match &error {
+            OpenError::Locked(_) => "stop that process, or set another folder with --data-dir",
+            OpenError::NewerFormat { .. } => {
+                "start the version that wrote it, or set another folder with --data-dir"
+            }
+            OpenError::NotAStore(_) => "set an empty folder, or one that is not there yet, with --data-dir",
+            OpenError::ReadOnly(_) => "let this user write to it, or set another folder with --data-dir",
+            OpenError::NoSpace(_) => "make room on the disk, or set a folder on another one with --data-dir",
+            OpenError::Corrupt { .. } => {
+                "restore a backup, or set another folder with --data-dir; nothing was changed"
+            }
+            _ => "set another folder with --data-dir, or \"off\" to keep everything in memory",
+        };
+        let cause = std::error::Error::source(&error).map_or_else(String::new, |cause| format!(" ({cause})"));
+        Failure::Run(format!("{error}{cause}: {advice}"))
+    })
+}
+
+/// A name that no other process has.
+fn new_pod() -> String {
+    let system = rustix::system::uname();
+    let host: String =
+        system.nodename().to_string_lossy().chars().filter(char::is_ascii_graphic).take(64).collect();
+    format!("{host}-{:08x}", RandomState::new().hash_one(0) & 0xffff_ffff)
+}
+
+fn prefix(text: &str) -> Result<String, String> {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    if (1..=15).contains(&text.len()) && text.bytes().all(is_allowed) {
+        return Ok(text.to_owned());
+    }
+    Err("a name of 1 to 15 letters, digits, hyphens, dots and underscores is allowed".to_owned())
+}
+
+fn pod_name(text: &str) -> Result<String, String> {
+    if (1..=100).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Ok(text.to_owned());
+    }
+    Err("a name of 1 to 100 printable ASCII characters without spaces is allowed".to_owned())
+}
