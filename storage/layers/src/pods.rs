@@ -4,7 +4,7 @@
 //! and only late: the epochs of its sessions keep it from writing, and notices tell it which it has lost.
 
 use bytes::{Buf, Bytes};
-use millrace_storage::{RangeOptions, Read, Transaction};
+use millrace_storage::{RangeOptions, Read, Transaction, Versionstamp};
 
 use crate::{
     error::Result,
@@ -62,6 +62,7 @@ pub async fn remove(tx: &Transaction, pod: &Pod) -> Result<()> {
     let value = tx.get(&key, Read::Serializable).await?;
     if value.is_some_and(|value| *value == pod.until_ms.to_be_bytes()) {
         tx.clear(key)?;
+        tx.clear_range(marks(&pod.name).children())?;
     }
     Ok(())
 }
@@ -92,8 +93,36 @@ pub async fn take(tx: &Transaction, pod: &[u8], limit: usize) -> Result<Vec<Lost
     Ok(lost)
 }
 
+/// Marks a transaction of a pod with a number that is its own, so that it is seen whether it was committed when the answer was lost.
+/// A pod has one mark, of its last transaction.
+///
+/// # Errors
+/// The store's.
+pub fn mark(tx: &Transaction, pod: &[u8], number: u128) -> Result<()> {
+    let prefix = marks(pod);
+    tx.clear_range(prefix.children())?;
+    let value = Bytes::copy_from_slice(&number.to_be_bytes());
+    Ok(tx.set_versionstamped_key(prefix.before_position(), [0; 2], [], value)?)
+}
+
+/// The number of the last transaction of a pod that was committed, and its place in commit order.
+///
+/// # Errors
+/// The store's.
+pub async fn marked(tx: &Transaction, pod: &[u8]) -> Result<Option<(u128, Versionstamp)>> {
+    let prefix = marks(pod);
+    let page = tx.range(prefix.children(), RangeOptions::first(1)).await?;
+    let Some(mut row) = page.items.into_iter().next() else { return Ok(None) };
+    let stamp = Elements::after(&prefix, &row.key)?.position()?.stamp();
+    Ok(Some((row.value.try_get_u128()?, stamp)))
+}
+
 fn pods() -> Key {
     Key::new(tags::REGION, tags::POD)
+}
+
+fn marks(pod: &[u8]) -> Key {
+    Key::new(tags::REGION, tags::MARK).bytes(pod)
 }
 
 fn notices(pod: &[u8]) -> Key {
@@ -118,6 +147,22 @@ mod tests {
         run(&database, async |tx| remove(tx, a).await);
         run(&database, async |tx| remove(tx, b).await);
         assert_eq!(all(), [Pod { name: "a".into(), until_ms: 9 }]);
+    }
+
+    #[test]
+    fn the_last_transaction_of_a_pod_is_known() {
+        let database = Database::memory();
+        let marked = |pod: &'static [u8]| run(&database, async |tx| marked(tx, pod).await);
+        assert_eq!(marked(b"a"), None);
+        for number in [1, u128::MAX, 7] {
+            let commit = database.run_committed(|tx, _| async move { mark(&tx, b"a", number) });
+            let ((), committed) = millrace_storage::block_on(commit).unwrap();
+            assert_eq!(marked(b"a"), committed.versionstamp.map(|stamp| (number, stamp)));
+        }
+        run(&database, async |tx| renew(tx, b"a", 5));
+        assert_eq!(marked(b"b"), None);
+        run(&database, async |tx| remove(tx, &Pod { name: "a".into(), until_ms: 5 }).await);
+        assert_eq!(marked(b"a"), None);
     }
 
     #[test]

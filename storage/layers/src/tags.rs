@@ -39,6 +39,7 @@ pub(crate) const LAST_BROKER: &[u8] = b"kn";
 pub(crate) const USAGE: &[u8] = b"y";
 pub(crate) const POD: &[u8] = b"p";
 pub(crate) const NOTICE: &[u8] = b"pn";
+pub(crate) const MARK: &[u8] = b"pm";
 
 #[cfg(test)]
 mod tests {
@@ -78,6 +79,7 @@ mod tests {
             USAGE,
             POD,
             NOTICE,
+            MARK,
         ];
         let count = tags.len();
         tags.sort_unstable();

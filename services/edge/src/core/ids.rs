@@ -117,6 +117,7 @@ impl Core {
                 let (protocol, mut out, session) = parts!(self, slot);
                 protocol.complete(id, &mut self.sessions[session as usize].session, &mut out);
             }
+            IdWrite::TakeBack(_) => {}
         }
     }
 }

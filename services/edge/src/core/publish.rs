@@ -211,6 +211,7 @@ impl Core {
         let publisher = record::publisher(homed.session.client_id());
         let keeps_id = publish.qos == QoS::ExactlyOnce && homed.kept.is_some();
         let inbound = keeps_id.then(|| homed.key());
+        let hears_refusal = self.connections[slot as usize].protocol.version() == Version::V5;
         let ack = Ack {
             connection: self.id_of(slot),
             session: self.target_of(session),
@@ -219,6 +220,7 @@ impl Core {
             packet_id: publish.packet_id.unwrap_or(PacketId::MIN),
             keeps_id,
             in_order: deliver,
+            hears_refusal,
         };
         let routes = if retains { self.retain(&routes.broker, &message) } else { routes };
         if !deliver {

@@ -332,9 +332,9 @@ impl Core {
             let (slot, what) = (homed.connection, "the messages of the session cannot be read now");
             return self.say_and_close(
                 slot,
-                ReasonCode::SERVER_UNAVAILABLE,
+                ReasonCode::SERVER_BUSY,
                 what,
-                Ended::Error(ReasonCode::SERVER_UNAVAILABLE),
+                Ended::Error(ReasonCode::SERVER_BUSY),
             );
         };
         let Some(kept) = &mut homed.kept else { return };

@@ -467,7 +467,9 @@ impl Applier<'_> {
                 let row = inflight::encode(&InFlight::Released(*place), &self.shared.clock);
                 qos2::set(&owned, Direction::Outbound, id.get(), &row.into())?;
             }
-            IdWrite::Forget(id) => qos2::remove(&owned, Direction::Inbound, id.get())?,
+            IdWrite::Forget(id) | IdWrite::TakeBack(id) => {
+                qos2::remove(&owned, Direction::Inbound, id.get())?;
+            }
         }
         Ok(Outcome::Done)
     }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use millrace_layers::Position;
 use millrace_layers::streams::{self, Claimed, ReadLimit};
-use millrace_storage::block_on;
 
 use super::streams::KeptGroup;
 use super::writer::Writer;
@@ -35,10 +34,10 @@ pub(super) struct Claims {
 #[derive(Default)]
 struct Group {
     outstanding: BTreeSet<Position>,
-    /// Members have left without these.
-    returned: Vec<Position>,
-    /// What is here is not stored.
-    unsaved: bool,
+    /// Members have acknowledged these, and the store does not know.
+    acknowledged: Vec<Position>,
+    /// Members have left without some.
+    gives_back: bool,
 }
 
 impl Claims {
@@ -55,7 +54,9 @@ impl Claims {
 
     fn settle(&mut self, key: StreamKey, place: Position) {
         if let Some(group) = self.groups.get_mut(&key) {
-            group.unsaved |= group.outstanding.remove(&place);
+            if group.outstanding.remove(&place) {
+                group.acknowledged.push(place);
+            }
         }
     }
 }
@@ -65,14 +66,13 @@ impl Writer<'_> {
     pub(super) fn shared_among_pods(&mut self, shared: SharedMessages) {
         for (stream, place) in shared.settled {
             self.claims.settle(stream, place);
-            // There is room again. Whether there is more is known when it was read.
         }
         let mut given_back = BTreeSet::new();
         for (stream, place) in shared.returned {
             if let Some(group) = self.claims.groups.get_mut(&stream)
                 && group.outstanding.remove(&place)
             {
-                group.returned.push(place);
+                group.gives_back = true;
                 given_back.insert(stream);
             }
         }
@@ -116,7 +116,7 @@ impl Writer<'_> {
         let run = shared
             .layers
             .run(async |tx| streams::claim(&tx, broker.id, kept.stream, &shared.owner, limit).await);
-        let Claimed { entries, more } = match block_on(run) {
+        let Claimed { entries, more } = match self.wait(run, &[]) {
             Ok(claimed) => claimed,
             Err(error) => {
                 tracing::warn!(%error, "the messages of a shared subscription cannot be read; they wait");
@@ -136,7 +136,7 @@ impl Writer<'_> {
             if is_with_member {
                 group.outstanding.insert(entry.position);
             } else {
-                group.returned.push(entry.position);
+                group.gives_back = true;
             }
         }
         more
@@ -144,7 +144,7 @@ impl Writer<'_> {
 
     /// Stores what this pod has claimed and what it gives back, and trims what nobody wants any more.
     pub(super) fn save_all_claims(&mut self) {
-        let unsaved = |group: &Group| group.unsaved || !group.returned.is_empty();
+        let unsaved = |group: &Group| group.gives_back || !group.acknowledged.is_empty();
         let keys: Vec<_> =
             self.claims.groups.iter().filter(|(_, group)| unsaved(group)).map(|(key, _)| *key).collect();
         keys.into_iter().for_each(|key| self.save_claims(key));
@@ -155,22 +155,24 @@ impl Writer<'_> {
         let Some(group) = self.claims.groups.get_mut(&key) else { return };
         let outstanding: Vec<Position> = group.outstanding.iter().copied().collect();
         let (broker, stream) = key;
-        let (own, returned) = (&outstanding, &group.returned);
+        let (acknowledged, gives_back) = (std::mem::take(&mut group.acknowledged), group.gives_back);
+        let (own, settled) = (&outstanding, &acknowledged);
         let settle = shared
             .layers
-            .run(async |tx| streams::settle(&tx, broker, stream, &shared.owner, own, returned).await);
-        match block_on(settle) {
+            .run(async |tx| streams::settle(&tx, broker, stream, &shared.owner, own, settled).await);
+        let settled = self.wait(settle, &[]);
+        let Some(group) = self.claims.groups.get_mut(&key) else { return };
+        match settled {
             Ok(left) => {
                 // Others have what is missing: this pod was taken for dead.
                 group.outstanding = left.into_iter().collect();
-                group.unsaved = false;
-                if !std::mem::take(&mut group.returned).is_empty()
-                    && let Some(region) = &shared.region
-                {
+                group.gives_back = false;
+                if let Some(region) = shared.region.as_ref().filter(|_| gives_back) {
                     region.waiting(broker, stream);
                 }
             }
             Err(error) => {
+                group.acknowledged = acknowledged;
                 tracing::warn!(%error, "how far a shared subscription has come cannot be stored");
             }
         }
@@ -179,8 +181,9 @@ impl Writer<'_> {
     /// Frees what a pod has claimed, which is dead, or ends.
     pub(super) fn free_claims(&mut self, pod: &[u8]) {
         loop {
-            let freed = self.shared.layers.run(async |tx| streams::free_all(&tx, pod, FREED).await);
-            let streams = match block_on(freed) {
+            let shared = self.shared;
+            let freed = shared.layers.run(async |tx| streams::free_all(&tx, pod, FREED).await);
+            let streams = match self.wait(freed, &[]) {
                 Ok(streams) if streams.is_empty() => return,
                 Ok(streams) => streams,
                 Err(error) => {
@@ -189,7 +192,7 @@ impl Writer<'_> {
             };
             for (broker, stream) in streams {
                 self.claims.grew((broker, stream));
-                if let Some(region) = &self.shared.region {
+                if let Some(region) = &shared.region {
                     region.waiting(broker, stream);
                 }
             }

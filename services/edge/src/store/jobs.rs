@@ -62,6 +62,8 @@ pub(crate) struct Ack {
     pub(crate) keeps_id: bool,
     /// The message is handed on with the commit; the publisher's next ones wait for that.
     pub(crate) in_order: bool,
+    /// The publisher can be told that a message is refused. One that cannot sends it again.
+    pub(crate) hears_refusal: bool,
 }
 
 /// A session of the store, with the proof of who owns it.
@@ -185,6 +187,8 @@ pub(crate) enum IdWrite {
     Release(PacketId, Option<Place>),
     /// The client uses the id no more.
     Forget(PacketId),
+    /// The client was told that its message is refused. Nobody waits for this.
+    TakeBack(PacketId),
 }
 
 /// Packet ids that were given to messages.
@@ -343,7 +347,7 @@ impl queue::Sized for Job {
                     reserve.rows.iter().map(|(_, row)| 128 + row.len()).sum::<usize>()
                         + 16 * (reserve.acknowledged.len() + reserve.taken.len())
                 }
-                IdWrite::Release(..) | IdWrite::Forget(_) => 128,
+                IdWrite::Release(..) | IdWrite::Forget(_) | IdWrite::TakeBack(_) => 128,
             },
             Write::Shared(shared) => 16 * (shared.settled.len() + shared.returned.len()),
             Write::Purge(_) => 128,

@@ -9,11 +9,13 @@
 //! reads `through`, and then takes all its mail, has seen every live copy up to there.
 
 mod apply;
+mod away;
 mod claims;
 mod groups;
 pub(crate) mod inflight;
 mod jobs;
 mod load;
+mod once;
 mod parts;
 mod pods;
 mod queue;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millrace_layers::pods::{self, Pod};
-use millrace_storage::block_on;
 
 use super::writer::Writer;
 use super::{SessionKey, sweep};
@@ -24,7 +23,8 @@ const NOTICES: usize = 500;
 /// Hears which sessions others want, or have taken.
 pub(super) fn listen(writer: &mut Writer<'_>) {
     let shared = writer.shared;
-    let told = block_on(shared.layers.run(async |tx| pods::take(&tx, &shared.owner, NOTICES).await));
+    let asked = shared.layers.run(async |tx| pods::take(&tx, &shared.owner, NOTICES).await);
+    let told = writer.wait(asked, &[]);
     let told = match told {
         Ok(told) if told.is_empty() => return,
         Ok(told) => told,
@@ -44,10 +44,11 @@ pub(super) fn listen(writer: &mut Writer<'_>) {
 pub(super) fn look(writer: &mut Writer<'_>) {
     let shared = writer.shared;
     let now_ms = shared.clock.unix_now_ms();
-    let pods = block_on(shared.layers.run(async |tx| {
+    let asked = shared.layers.run(async |tx| {
         pods::renew(&tx, &shared.owner, now_ms + LEASE_MS)?;
         pods::list(&tx, PODS_MAX).await
-    }));
+    });
+    let pods = writer.wait(asked, &[]);
     let pods = match pods {
         Ok(pods) => pods,
         Err(error) => return tracing::warn!(%error, "this pod cannot say that it is alive"),
@@ -66,7 +67,8 @@ fn bury(writer: &mut Writer<'_>, pod: &Pod) {
     tracing::warn!(pod = %String::from_utf8_lossy(&pod.name), "a pod is not heard of any more; its connections are ended");
     sweep::abandoned(writer, &pod.name);
     writer.free_claims(&pod.name);
-    let removed = block_on(writer.shared.layers.run(async |tx| pods::remove(&tx, pod).await));
+    let shared = writer.shared;
+    let removed = writer.wait(shared.layers.run(async |tx| pods::remove(&tx, pod).await), &[]);
     if let Err(error) = removed {
         tracing::warn!(%error, "a dead pod stays listed for now");
     }
@@ -79,13 +81,13 @@ pub(super) fn leave(writer: &mut Writer<'_>) {
         return;
     }
     writer.free_claims(&shared.owner);
-    let left = block_on(shared.layers.run(async |tx| {
+    let asked = shared.layers.run(async |tx| {
         for pod in pods::list(&tx, PODS_MAX).await?.iter().filter(|pod| *pod.name == *shared.owner) {
             pods::remove(&tx, pod).await?;
         }
         Ok::<_, millrace_layers::Error>(())
-    }));
-    if let Err(error) = left {
+    });
+    if let Err(error) = writer.wait(asked, &[]) {
         tracing::warn!(%error, "this pod stays listed until its lease is over");
     }
 }

@@ -16,6 +16,7 @@ use super::inflight::Row;
 use super::jobs::{PageEntry, Reader};
 use super::parts::{self, Part, Parts};
 use super::queue::Taken;
+use super::writer::may_pass;
 use super::{Attached, Detach, Job, Page, Read, Shared, ToRead, Write, record};
 use crate::broker::Broker;
 use crate::mailbox::Mail;
@@ -37,18 +38,32 @@ const SWEPT: usize = 500;
 pub(super) fn run(shared: &Shared) {
     let (mut looked_at, mut looked_at_all) = (shared.clock.now(), shared.clock.now());
     let mut parts = Parts::default();
+    // For sessions, of a store that does not answer.
+    let mut unread = Vec::new();
     loop {
+        let mut reads = std::mem::take(&mut unread);
         match shared.reads.take(LOOK_EVERY) {
-            Taken::Work(reads) => {
-                for read in reads {
-                    match read {
-                        ToRead::Page(read) => answer(shared, &mut parts, read),
-                        ToRead::Broker { core, name } => open(shared, core, name),
-                    }
-                }
-            }
+            Taken::Work(more) => reads.extend(more),
             Taken::Nothing => {}
             Taken::Closed => return,
+        }
+        let mut is_away = false;
+        for read in reads {
+            match read {
+                // Each would wait for it anew.
+                ToRead::Page(read) if is_away && matches!(read.reader, Reader::Session(..)) => {
+                    unread.push(ToRead::Page(read));
+                }
+                ToRead::Page(read) => {
+                    let later = answer(shared, &mut parts, read);
+                    is_away |= later.is_some();
+                    unread.extend(later.map(ToRead::Page));
+                }
+                ToRead::Broker { core, name } => open(shared, core, name),
+            }
+        }
+        if is_away {
+            continue;
         }
         let now = shared.clock.now();
         parts.clean(now);
@@ -77,7 +92,8 @@ fn open(shared: &Shared, core: u16, name: Arc<str>) {
     shared.mailboxes[usize::from(core)].deliver(&mut vec![Mail::Opened(name, opened.ok())], 0);
 }
 
-fn answer(shared: &Shared, parts: &mut Parts, read: Read) {
+/// Returns what a session has to be read later, for the store does not answer now.
+fn answer(shared: &Shared, parts: &mut Parts, read: Read) -> Option<Read> {
     let Read { core, broker, sources, cursor, reader } = read;
     // Up to here all places are set: who reads knows what it has had live.
     let through = if shared.is_shared {
@@ -88,6 +104,11 @@ fn answer(shared: &Shared, parts: &mut Parts, read: Read) {
     };
     let streams = Streams { shared, broker: &broker, sources: &sources };
     let page = streams.page(parts, cursor, through);
+    if let (Err(error), Reader::Session(..)) = (&page, &reader)
+        && may_pass(error)
+    {
+        return Some(Read { core, broker, sources, cursor, reader });
+    }
     if let Err(error) = &page {
         tracing::error!(%error, "a session's messages cannot be read");
     }
@@ -110,6 +131,7 @@ fn answer(shared: &Shared, parts: &mut Parts, read: Read) {
         }
     };
     shared.mailboxes[usize::from(core)].deliver(&mut vec![mail], 0);
+    None
 }
 
 /// The streams of one session.

@@ -4,7 +4,7 @@
 use millrace_layers::due::{self, SHARDS};
 use millrace_layers::sessions::{self, OwnedSession, SessionId};
 use millrace_layers::{Error, pods, subscriptions};
-use millrace_storage::{TransactionOption, block_on};
+use millrace_storage::TransactionOption;
 
 use super::apply::Applier;
 use super::writer::Writer;
@@ -18,7 +18,7 @@ pub(super) fn due(writer: &mut Writer<'_>) {
     for shard in 0..SHARDS {
         let mut sessions = SESSIONS;
         while is_due(writer, shard, now_ms) {
-            let swept = writer.transact(&async |applier| settle(applier, shard, now_ms, sessions).await);
+            let swept = writer.transact(&[], &async |applier| settle(applier, shard, now_ms, sessions).await);
             match swept {
                 Ok((applied, stamp)) => writer.swept(applied, stamp),
                 Err(_) if sessions > 1 => sessions /= 2,
@@ -31,9 +31,9 @@ pub(super) fn due(writer: &mut Writer<'_>) {
     }
 }
 
-fn is_due(writer: &Writer<'_>, shard: u8, now_ms: u64) -> bool {
+fn is_due(writer: &mut Writer<'_>, shard: u8, now_ms: u64) -> bool {
     let next = writer.shared.layers.run(async |tx| due::next_due(&tx, shard).await);
-    block_on(next).is_ok_and(|next| next.is_some_and(|at_ms| at_ms <= now_ms))
+    writer.wait(next, &[]).is_ok_and(|next| next.is_some_and(|at_ms| at_ms <= now_ms))
 }
 
 async fn settle(applier: &mut Applier<'_>, shard: u8, now_ms: u64, sessions: usize) -> Result<(), Error> {
@@ -60,7 +60,7 @@ pub(super) fn abandoned(writer: &mut Writer<'_>, owner: &[u8]) {
     loop {
         let from = last.as_ref().map(|last| SessionId { broker: last.broker, client: &last.client });
         let page = writer.shared.layers.run(async |tx| sessions::of_owner(&tx, owner, from, SESSIONS).await);
-        let mut page = match block_on(page) {
+        let mut page = match writer.wait(page, &[]) {
             Ok(page) => page,
             Err(error) => {
                 return tracing::error!(%error, "sessions of an earlier run could not be read");
@@ -76,7 +76,7 @@ pub(super) fn abandoned(writer: &mut Writer<'_>, owner: &[u8]) {
 
 /// Together, or by halves when that is too much.
 fn abandon(writer: &mut Writer<'_>, owner: &[u8], owned: &[OwnedSession]) {
-    let swept = writer.transact(&async |applier| {
+    let swept = writer.transact(&[], &async |applier| {
         let now_ms = applier.shared.clock.unix_now_ms();
         for OwnedSession { broker, client } in owned {
             let Some(broker) = applier.shared.open_by_id(*broker)? else { continue };

@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use millrace_layers::{Error, Position};
-use millrace_storage::{Versionstamp, block_on};
+use millrace_layers::{Error, Position, pods as layer_pods};
+use millrace_storage::Versionstamp;
 
 use super::apply::{Applied, Applier, Change, Outcome, Retained};
+use super::away::Away;
 use super::claims::Claims;
 use super::groups::Groups;
 use super::jobs::Reader;
+use super::once::{Attempts, Marks};
 use super::queue::{Sized as _, Taken};
 use super::{Ack, Attached, IdWrite, Job, Publish, Read, SessionKey, Shared, ToRead, Write, pods, sweep};
 use crate::broker::{Broker, Routes};
@@ -45,11 +47,17 @@ pub(super) fn run(shared: &Shared) {
     let mut writer = Writer::new(shared);
     loop {
         let wait = match () {
+            () if writer.away.holds() => Duration::ZERO,
             () if !writer.waiting.is_empty() => RETRY,
             () if shared.is_shared => pods::TICK,
             () => TICK,
         };
-        match shared.writes.take(wait) {
+        let taken = shared.writes.take(wait);
+        if writer.away.holds() {
+            let held = writer.away.take_held();
+            writer.write_all(held);
+        }
+        match taken {
             Taken::Work(jobs) => writer.write_all(jobs),
             Taken::Nothing => {}
             Taken::Closed => {
@@ -83,6 +91,8 @@ pub(super) struct Writer<'s> {
     refused: bool,
     swept_at: u64,
     listened_at: u64,
+    pub(super) away: Away,
+    marks: Marks,
 }
 
 impl<'s> Writer<'s> {
@@ -101,6 +111,8 @@ impl<'s> Writer<'s> {
             refused: false,
             swept_at: 0,
             listened_at: 0,
+            away: Away::default(),
+            marks: Marks::new(),
         }
     }
 
@@ -129,13 +141,22 @@ impl<'s> Writer<'s> {
                 None,
             ))
         } else {
-            self.transact(&async |applier| {
+            self.transact(&batch, &async |applier| {
                 for job in &batch {
                     applier.job(job).await?;
                 }
                 Ok(())
             })
         };
+        let told = self.away.take_told();
+        let is_doubtful = told || matches!(&result, Err(Error::Store(error)) if error.is_maybe_committed());
+        let taken_back =
+            if is_doubtful { batch.iter().filter_map(Job::takes_back_id).collect() } else { vec![] };
+        if told {
+            for job in &mut batch {
+                job.ack = job.ack.filter(|_| !matches!(job.write, Write::Publish(_)));
+            }
+        }
         match result {
             Ok((applied, stamp)) => {
                 self.log(None);
@@ -149,24 +170,43 @@ impl<'s> Writer<'s> {
             }
             Err(error) => {
                 self.log(Some(&error));
-                self.refuse(batch);
+                self.refuse(batch, may_pass(&error));
             }
+        }
+        if !taken_back.is_empty() {
+            self.write(taken_back);
         }
     }
 
-    /// Runs `body` until it is committed.
+    /// Runs `body` until it is committed, and once: when it is not known whether an attempt was committed, the next one finds out.
+    /// The publishers of `batch` wait for it.
     pub(super) fn transact(
-        &self,
+        &mut self,
+        batch: &[Job],
         body: &impl AsyncFn(&mut Applier<'_>) -> Result<(), Error>,
     ) -> Result<(Applied, Option<Versionstamp>), Error> {
         let shared = self.shared;
-        let run = shared.layers.database().run_committed(|tx, _| async move {
-            let mut applier = Applier { tx: &tx, shared, applied: Applied::default() };
-            body(&mut applier).await?;
-            Ok::<_, Error>(applier.applied)
+        let attempts = Attempts::new(self.marks.next());
+        let run = shared.layers.database().run_committed(|tx, attempt| {
+            let attempts = &attempts;
+            async move {
+                if shared.is_shared && attempt.maybe_committed {
+                    let marked = layer_pods::marked(&tx, &shared.owner).await?;
+                    if let Some(stamp) = marked.and_then(|(number, stamp)| attempts.find(number, stamp)) {
+                        return Ok(Some(stamp));
+                    }
+                }
+                let mut applier = Applier { tx: &tx, shared, applied: Applied::default() };
+                body(&mut applier).await?;
+                let number = attempts.push(applier.applied);
+                if shared.is_shared {
+                    layer_pods::mark(&tx, &shared.owner, number)?;
+                }
+                Ok::<_, Error>(None)
+            }
         });
-        let (applied, committed) = block_on(run)?;
-        Ok((applied, committed.versionstamp))
+        let (earlier, committed) = self.wait(run, batch)?;
+        Ok((attempts.into_committed(), earlier.or(committed.versionstamp)))
     }
 
     /// Says when the store begins to refuse, and when it takes writes again.
@@ -368,7 +408,7 @@ impl<'s> Writer<'s> {
         }
     }
 
-    fn answer(&mut self, write: Write, outcome: Outcome, stamp: Option<Versionstamp>) {
+    pub(super) fn answer(&mut self, write: Write, outcome: Outcome, stamp: Option<Versionstamp>) {
         let stored = !matches!(outcome, Outcome::Fenced);
         match (write, outcome) {
             (Write::Attach(attach), Outcome::Attached(attached)) => {
@@ -406,6 +446,7 @@ impl<'s> Writer<'s> {
             (Write::Unsubscribe(unsubscribe), _) => {
                 self.post(unsubscribe.target.core, Mail::Unsubscribed(unsubscribe, stored));
             }
+            (Write::Ids(ids), _) if matches!(ids.write, IdWrite::TakeBack(_)) => {}
             (Write::Ids(ids), _) => {
                 if let (true, IdWrite::Reserve(reserve)) = (stored, &ids.write) {
                     self.taken(&reserve.taken);
@@ -462,8 +503,12 @@ impl<'s> Writer<'s> {
         self.mail[usize::from(core)].push(mail);
     }
 
-    /// None of these could be written.
-    fn refuse(&mut self, batch: Vec<Job>) {
+    pub(super) fn tell_refused(&mut self, ack: Ack) {
+        self.post(ack.connection.core, Mail::Stored { acks: vec![ack], stored: false });
+    }
+
+    /// None of these could be written; with `may_pass`, now.
+    fn refuse(&mut self, batch: Vec<Job>, may_pass: bool) {
         for job in batch {
             match job.write {
                 Write::Publish(Publish { message, routes, from, deliver, .. }) => {
@@ -472,13 +517,16 @@ impl<'s> Writer<'s> {
                         self.deliver(&routes, &message, from);
                     }
                     if let Some(ack) = job.ack {
-                        self.post(ack.connection.core, Mail::Stored { acks: vec![ack], stored: false });
+                        self.tell_refused(ack);
                     }
                 }
                 // Or its will would never fire, and it would never expire.
-                Write::Detach(detach) => {
-                    self.unleft.push(Job { write: Write::Detach(detach), ack: None });
+                write @ Write::Detach(_) => self.unleft.push(Job { write, ack: None }),
+                Write::Ids(ids) if matches!(ids.write, IdWrite::TakeBack(_)) => {
+                    self.unleft.push(Job { write: Write::Ids(ids), ack: None });
                 }
+                // The session is as it was, and the next one says all that this one did.
+                Write::Checkpoint(_) if may_pass => {}
                 write => self.answer(write, Outcome::Fenced, None),
             }
         }
@@ -492,6 +540,10 @@ impl<'s> Writer<'s> {
     }
 
     fn sweep(&mut self) {
+        // What is looked for here would wait for it one by one.
+        if self.is_away() {
+            return;
+        }
         let now_ms = self.shared.clock.now();
         if self.shared.is_shared && now_ms >= self.listened_at + self.listen_every_ms() {
             self.listened_at = now_ms;
@@ -558,6 +610,6 @@ fn batch_len(jobs: &[Job]) -> usize {
 }
 
 /// Whether the store may take the same writes later.
-fn may_pass(error: &Error) -> bool {
+pub(super) fn may_pass(error: &Error) -> bool {
     matches!(error, Error::Store(error) if error.is_retryable())
 }

@@ -13,6 +13,7 @@ mod server;
 #[allow(dead_code, reason = "shared with the tests of hostile clients; a part is used here")]
 mod tools;
 
+mod away;
 mod brokers;
 mod full;
 mod history;

@@ -1,6 +1,8 @@
 //! Shared subscriptions with members on several pods: a pod claims messages for its members before it hands them out, so each goes
 //! to one pod. What a pod does not want any more, or had when it died, is free for others.
 
+use std::collections::BTreeSet;
+
 use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{RangeOptions, Read, Transaction, TransactionOption};
 
@@ -56,8 +58,9 @@ pub async fn claim(
     Ok(claimed)
 }
 
-/// Writes what a pod still has of a stream, and what it gives back, of what it had claimed; trims what nobody has and wants any
-/// more. Gives what is really the pod's: another may have taken the rest for a dead pod's.
+/// Writes what the members on a pod still have of what it has claimed, and trims what nobody has and wants any more. What is neither
+/// outstanding nor acknowledged is free for others: also what the pod has claimed without knowing, for the answer was lost. Gives
+/// what is really the pod's: another may have taken the rest for a dead pod's.
 ///
 /// # Errors
 /// The store's.
@@ -67,15 +70,15 @@ pub async fn settle(
     stream: StreamId,
     pod: &[u8],
     outstanding: &[Position],
-    given_back: &[Position],
+    acknowledged: &[Position],
 ) -> Result<Vec<Position>> {
     tx.set_option(TransactionOption::Cleanup);
+    let (outstanding, acknowledged): (BTreeSet<_>, BTreeSet<_>) =
+        (outstanding.iter().collect(), acknowledged.iter().collect());
     let all = own(tx, broker, stream, pod).await?;
-    let of = |wanted: &[Position]| -> Vec<Position> {
-        wanted.iter().copied().filter(|position| all.contains(position)).collect()
-    };
-    let (outstanding, given_back) = (of(outstanding), of(given_back));
-    for position in given_back {
+    let (outstanding, others): (Vec<_>, Vec<_>) =
+        all.into_iter().partition(|position| outstanding.contains(position));
+    for position in others.into_iter().filter(|position| !acknowledged.contains(position)) {
         tx.set(keys::free(broker, stream).position(position), Bytes::new())?;
     }
     set_own(tx, broker, stream, pod, &outstanding)?;
@@ -220,7 +223,7 @@ fn read_positions(mut value: Bytes) -> Result<Vec<Position>> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeMap;
 
     use millrace_storage::Database;
     use proptest::prelude::*;
@@ -249,7 +252,7 @@ mod tests {
         assert_eq!((one.len(), two.len()), (2, 3));
         assert!(claim_of(&database, PODS[2], 10).is_empty());
         // One of two is acknowledged, the other given back.
-        let left = run(&database, async |tx| settle(tx, BROKER, 1, PODS[0], &[], &one[1..]).await);
+        let left = run(&database, async |tx| settle(tx, BROKER, 1, PODS[0], &[], &one[..1]).await);
         assert!(left.is_empty());
         assert_eq!(claim_of(&database, PODS[2], 10), one[1..]);
         // The third keeps it for good, then nobody else has it; the dead one's are free.
@@ -260,7 +263,7 @@ mod tests {
         let late = run(&database, async |tx| settle(tx, BROKER, 1, PODS[1], &two, &[]).await);
         assert!(late.is_empty(), "it was taken for dead");
         assert_eq!(claim_of(&database, PODS[0], 10), two);
-        run(&database, async |tx| settle(tx, BROKER, 1, PODS[0], &[], &[]).await);
+        run(&database, async |tx| settle(tx, BROKER, 1, PODS[0], &[], &two).await);
         let left = run(&database, async |tx| totals(tx, BROKER, 1).await);
         assert_eq!(left.entries, 0, "all of it is trimmed");
     }
@@ -271,7 +274,7 @@ mod tests {
         publish(&database, &[(1, 0)], 1, &text("x"));
         publish(&database, &[(1, 0)], 1, &text("y"));
         let claimed = claim_of(&database, PODS[0], 10);
-        run(&database, async |tx| settle(tx, BROKER, 1, PODS[0], &claimed[..1], &claimed[1..]).await);
+        run(&database, async |tx| settle(tx, BROKER, 1, PODS[0], &claimed[..1], &[]).await);
         run(&database, async |tx| super::super::drop_stream(tx, BROKER, 1, 1));
         while run(&database, async |tx| super::super::sweep_dropped(tx, BROKER, 10).await) > 0 {}
         assert!(claim_of(&database, PODS[1], 10).is_empty());
@@ -329,16 +332,18 @@ mod tests {
                     Step::Claim(pod, entries) => drop(take(&mut held, &done, pod, entries)),
                     Step::Settle(pod, acknowledged, back) => {
                         let all: Vec<Position> = held.entry(pod).or_default().iter().copied().collect();
-                        let (mut outstanding, mut given_back) = (Vec::new(), Vec::new());
+                        let (mut outstanding, mut settled) = (Vec::new(), Vec::new());
                         for (number, position) in all.into_iter().enumerate() {
                             match () {
-                                () if acknowledged >> (number % 8) & 1 == 1 => drop(done.insert(position)),
-                                () if back >> (number % 8) & 1 == 1 => given_back.push(position),
+                                () if acknowledged >> (number % 8) & 1 == 1 => settled.push(position),
+                                // Given back.
+                                () if back >> (number % 8) & 1 == 1 => {}
                                 () => outstanding.push(position),
                             }
                         }
-                        let left = run(&database, async |tx| settle(tx, BROKER, 1, PODS[pod], &outstanding, &given_back).await);
+                        let left = run(&database, async |tx| settle(tx, BROKER, 1, PODS[pod], &outstanding, &settled).await);
                         prop_assert_eq!(&left, &outstanding);
+                        done.extend(settled);
                         held.insert(pod, outstanding.into_iter().collect());
                     }
                     Step::Die(pod) => {

@@ -1,0 +1,264 @@
+//! A store that is elsewhere: it does not answer for a while, or its answers are lost.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use millrace_mqtt::Version::{V5, V311};
+use millrace_mqtt::{Packet, PacketType, Publish, QoS, ReasonCode, Will};
+use millrace_storage::{
+    Completion, Database, Engine, EngineTransaction, Error, Host, KeyRange, Page, RangeOptions, Read, Reply,
+    RetryPolicy, System, Transaction, Version, block_on,
+};
+
+use crate::common::{Client, Server, id, publish, publish_qos, will};
+use crate::steps::{come_back, lasting, rest, say, subscribe_and_leave, take, texts};
+use crate::tools::{eventually, metric};
+
+/// How the way to the store is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Fine,
+    /// Nobody answers; reads say so after a while, commits wait.
+    Away,
+    /// Reads are answered, and commits wait: then they are carried out.
+    Stuck,
+    /// Of three answers to commits one is lost; every other of these commits was carried out.
+    Loses,
+}
+
+/// A store in memory with a way to it.
+struct Far {
+    near: Database,
+    way: Mutex<Way>,
+    stuck: Mutex<Vec<(Transaction, Completion)>>,
+    commits: AtomicU64,
+    host: System,
+}
+
+impl Far {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            near: Database::memory(),
+            way: Mutex::new(Way::Fine),
+            stuck: Mutex::default(),
+            commits: AtomicU64::new(0),
+            host: System::new(),
+        })
+    }
+
+    fn database(self: &Arc<Self>) -> Database {
+        let retry = RetryPolicy { away_max: Duration::from_secs(1), ..RetryPolicy::default() };
+        Database::new(Arc::new(Handle(self.clone())), Arc::new(System::new()), retry)
+    }
+
+    fn set(&self, way: Way) {
+        *self.way.lock().unwrap() = way;
+        if way == Way::Fine {
+            for (transaction, done) in std::mem::take(&mut *self.stuck.lock().unwrap()) {
+                done.complete(block_on(transaction.commit()));
+            }
+        }
+    }
+
+    fn way(&self) -> Way {
+        *self.way.lock().unwrap()
+    }
+
+    /// The read, if anybody answers.
+    fn read<'a, T: Send + 'a>(
+        &'a self,
+        read: impl Future<Output = Result<T, Error>> + Send + 'a,
+    ) -> Reply<'a, T> {
+        Reply::Later(Box::pin(async move {
+            if self.way() == Way::Away {
+                self.host.pause(Duration::from_millis(100)).await;
+                return Err(Error::Unavailable("it is away".into()));
+            }
+            read.await
+        }))
+    }
+}
+
+struct Handle(Arc<Far>);
+
+impl Engine for Handle {
+    #[allow(clippy::disallowed_methods, reason = "this is an engine")]
+    fn begin(&self) -> Box<dyn EngineTransaction> {
+        Box::new(FarTransaction { far: self.0.clone(), near: self.0.near.begin_unretried() })
+    }
+}
+
+struct FarTransaction {
+    far: Arc<Far>,
+    near: Transaction,
+}
+
+// What is written was checked before it came here.
+impl EngineTransaction for FarTransaction {
+    fn read_version(&self) -> Reply<'_, Version> {
+        self.far.read(self.near.read_version())
+    }
+
+    fn get<'a>(&'a self, key: &[u8], read: Read) -> Reply<'a, Option<Bytes>> {
+        let key = key.to_vec();
+        self.far.read(async move { self.near.get(&key, read).await })
+    }
+
+    fn range<'a>(&'a self, range: KeyRange, options: RangeOptions) -> Reply<'a, Page> {
+        self.far.read(async move { self.near.range(range, options).await })
+    }
+
+    fn set(&self, key: Bytes, value: Bytes) {
+        self.near.set(key, value).unwrap();
+    }
+
+    fn clear(&self, key: Bytes) {
+        self.near.clear(key).unwrap();
+    }
+
+    fn clear_range(&self, range: KeyRange) {
+        self.near.clear_range(range).unwrap();
+    }
+
+    fn atomic_add(&self, key: Bytes, addend: i64) {
+        self.near.atomic_add(key, addend).unwrap();
+    }
+
+    fn set_versionstamped_key(&self, template: Vec<u8>, offset: usize, value: Bytes) {
+        let (prefix, rest) = template.split_at(offset);
+        let (user_bytes, suffix) = rest[10..].split_at(2);
+        self.near.set_versionstamped_key(prefix, user_bytes.try_into().unwrap(), suffix, value).unwrap();
+    }
+
+    fn add_read_conflict_range(&self, range: KeyRange) {
+        self.near.add_read_conflict_range(range).unwrap();
+    }
+
+    fn add_write_conflict_range(&self, range: KeyRange) {
+        self.near.add_write_conflict_range(range).unwrap();
+    }
+
+    fn commit(&self, done: Completion) {
+        let near = self.near.clone();
+        let number = self.far.commits.fetch_add(1, Ordering::Relaxed);
+        match self.far.way() {
+            Way::Away | Way::Stuck => self.far.stuck.lock().unwrap().push((near, done)),
+            Way::Loses if number.is_multiple_of(3) => {
+                if number.is_multiple_of(2) {
+                    let _ = block_on(near.commit());
+                }
+                done.complete(Err(Error::CommitUnknown));
+            }
+            _ => done.complete(block_on(near.commit())),
+        }
+    }
+}
+
+fn pod(far: &Arc<Far>) -> Server {
+    Server::on(&far.database(), |config| config.pod = Some("pod".into()))
+}
+
+fn reason(client: &mut Client, qos: QoS, packet_id: u16, payload: &str) -> ReasonCode {
+    client.send(&Packet::Publish(publish_qos(qos, packet_id, "kept/a", payload.as_bytes())));
+    let kind = if qos == QoS::AtLeastOnce { PacketType::PubAck } else { PacketType::PubRec };
+    client.recv_ack(kind, id(packet_id)).reason
+}
+
+#[test]
+fn publishers_are_told_in_time_what_is_live_goes_on_and_all_recovers() {
+    for way in [Way::Away, Way::Stuck] {
+        let far = Far::new();
+        let server = pod(&far);
+        subscribe_and_leave(&server, V5, "offline", &[("kept/#", QoS::ExactlyOnce)]);
+        let mut publisher = Client::open(&server, lasting(V5, "publisher"));
+        let mut lives = Client::connect(&server, V5, "lives");
+        lives.subscribe("live", QoS::ExactlyOnce);
+        let mut three = Client::connect(&server, V311, "three");
+        assert_eq!(reason(&mut publisher, QoS::AtLeastOnce, 1, "before"), ReasonCode::SUCCESS);
+        far.set(way);
+        for (qos, packet_id) in [(QoS::AtLeastOnce, 2), (QoS::ExactlyOnce, 3), (QoS::AtLeastOnce, 4)] {
+            let refused = reason(&mut publisher, qos, packet_id, "refused");
+            assert_eq!(refused, ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR, "{way:?}");
+        }
+        three.send(&Packet::Publish(publish_qos(QoS::AtLeastOnce, 1, "kept/a", b"again")));
+        three.expect_close();
+        assert_eq!(Client::refused(&server, lasting(V5, "new")).reason, ReasonCode::SERVER_UNAVAILABLE);
+        // Whether somebody elsewhere keeps what has a higher quality of service is in the store.
+        assert!(!publisher.publish(publish("live", b"live")).is_error());
+        assert_eq!(take(&mut lives).payload, b"live");
+        lives.ping();
+        far.set(Way::Fine);
+        eventually(
+            || reason(&mut publisher, QoS::AtLeastOnce, 5, "after") == ReasonCode::SUCCESS,
+            || "the store still refuses".into(),
+        );
+        let mut offline = come_back(&server, V5, "offline");
+        let mut got = texts(&rest(&server, &mut offline, "kept/c"));
+        got.dedup();
+        // What was under way may be stored, but nothing that was acknowledged is missing.
+        assert!(got.first().unwrap() == "before" && got.last().unwrap() == "after", "{got:?}");
+        assert!(metric(&server, "millrace_publishes_refused_total", "reason=\"store\"") >= 4);
+    }
+}
+
+#[test]
+fn the_packet_id_of_a_refused_message_is_free_though_it_was_stored() {
+    let far = Far::new();
+    let server = pod(&far);
+    subscribe_and_leave(&server, V5, "reader", &[("kept/#", QoS::ExactlyOnce)]);
+    let mut publisher = Client::open(&server, lasting(V5, "publisher"));
+    far.set(Way::Stuck);
+    let refused = reason(&mut publisher, QoS::ExactlyOnce, 7, "refused");
+    assert_eq!(refused, ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR);
+    far.set(Way::Fine);
+    eventually(
+        || reason(&mut publisher, QoS::AtLeastOnce, 8, "back") == ReasonCode::SUCCESS,
+        || "the store still refuses".into(),
+    );
+    publisher.cut();
+    // As one that lost its connection before it had an answer.
+    let mut publisher = come_back(&server, V5, "publisher");
+    let again = publish_qos(QoS::ExactlyOnce, 7, "kept/a", b"another");
+    publisher.send(&Packet::Publish(Publish { dup: true, ..again }));
+    assert_eq!(publisher.recv_ack(PacketType::PubRec, id(7)).reason, ReasonCode::SUCCESS);
+    let mut reader = come_back(&server, V5, "reader");
+    let got = texts(&rest(&server, &mut reader, "kept/c"));
+    assert_eq!(got.iter().filter(|text| *text == "another").count(), 1, "{got:?}");
+}
+
+#[test]
+fn what_is_asked_again_because_an_answer_was_lost_is_done_once() {
+    for version in [V311, V5] {
+        let far = Far::new();
+        let server = pod(&far);
+        subscribe_and_leave(&server, version, "reader", &[("t/#", QoS::ExactlyOnce)]);
+        far.set(Way::Loses);
+        let mut expected = Vec::new();
+        for number in 0..60 {
+            let text = number.to_string();
+            let qos = if number % 3 == 0 { QoS::AtLeastOnce } else { QoS::ExactlyOnce };
+            say(&server, qos, "t/a", &[&text]);
+            expected.push(text);
+            let last = Will { qos: QoS::AtLeastOnce, ..will("t/will", b"gone") };
+            let mut dies = Client::open(
+                &server,
+                millrace_mqtt::Connect { will: Some(last), ..lasting(version, "dies") },
+            );
+            dies.ping();
+            if number % 10 == 0 {
+                dies.cut();
+                expected.push("gone".into());
+                let fired = || metric(&server, "millrace_wills_published_total", "");
+                let wanted = number / 10 + 1;
+                eventually(|| fired() == wanted, || format!("{} wills, not {wanted}", fired()));
+            } else {
+                dies.disconnect();
+            }
+        }
+        far.set(Way::Fine);
+        let mut reader = come_back(&server, version, "reader");
+        assert_eq!(texts(&rest(&server, &mut reader, "t/end")), expected);
+    }
+}
