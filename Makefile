@@ -58,6 +58,7 @@ test-clients: packages ## Run only the tests with real clients
 
 test-fdb: ## Run the tests of the store on FoundationDB: FDB_CLUSTER_FILE, or a cluster of its own
 	storage/tests/foundationdb.sh test
+	storage/tests/foundationdb.sh with services/millrace/tests/foundationdb.sh
 
 lint: ## Check format, lints, documentation, dependencies and citations
 	cargo fmt --all --check

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What needs FoundationDB: `foundationdb.sh lint` and `foundationdb.sh test`.
+# What needs FoundationDB: `foundationdb.sh lint`, `foundationdb.sh test`, and `foundationdb.sh with COMMAND...`.
 #
 # lint checks the engine's code. It needs libclang, for the bindings, but nothing of FoundationDB.
 #
@@ -8,6 +8,9 @@
 # FDB_CLIENT_LIB_PATH names the folder of the one, and PATH has the other. A cluster of its own is one process on a free loopback
 # port with its data in a temporary folder; FDB_STORE=ssd makes it keep its keys in files. It is also killed while it is used,
 # and a second one speaks TLS.
+#
+# with runs a command on a cluster of its own, which keeps its keys in files. It has FDB_CLUSTER_FILE and FDB_TEST_FOLDER; with the
+# latter, `foundationdb.sh kill FOLDER` kills the server and starts it again, `stop` and `start` do the one or the other.
 #
 # What cannot be had here is said with a line that starts with SKIPPED.
 set -uo pipefail
@@ -103,21 +106,38 @@ cleanup() {
     rm -rf "$work"
 }
 
-run_tests() {
-    need_libclang "the tests on FoundationDB"
+# A folder for what is of one run, the client library, and libclang: for $1.
+prepare() {
+    need_libclang "$1"
     export LIBRARY_PATH=${FDB_CLIENT_LIB_PATH:+$FDB_CLIENT_LIB_PATH:}${LIBRARY_PATH:-}
     export LD_LIBRARY_PATH=${FDB_CLIENT_LIB_PATH:+$FDB_CLIENT_LIB_PATH:}${LD_LIBRARY_PATH:-}
     work=$(mktemp -d) || exit 1
     trap cleanup EXIT
     trap 'exit 130' INT TERM
     if ! cc -x c - -o "$work/linked" -lfdb_c <<<'int main(void) { return 0; }' >/dev/null 2>&1; then
-        skip "the tests on FoundationDB: there is no libfdb_c: install the package foundationdb-clients, or set FDB_CLIENT_LIB_PATH"
+        skip "$1: there is no libfdb_c: install the package foundationdb-clients, or set FDB_CLIENT_LIB_PATH"
     fi
+}
+
+need_server() {
+    if ! has fdbserver || ! has fdbcli; then
+        skip "$1: there is no fdbserver and fdbcli on PATH"
+    fi
+}
+
+run_with() {
+    prepare "$1"
+    need_server "$1"
+    FDB_STORE=${FDB_STORE:-ssd} start_cluster "$work"
+    export FDB_CLUSTER_FILE=$work/fdb.cluster FDB_TEST_FOLDER=$work
+    "$@"
+}
+
+run_tests() {
+    prepare "the tests on FoundationDB"
     local own=
     if [ -z "${FDB_CLUSTER_FILE:-}" ]; then
-        if ! has fdbserver || ! has fdbcli; then
-            skip "the tests on FoundationDB: there is no fdbserver and fdbcli on PATH, and FDB_CLUSTER_FILE names no cluster"
-        fi
+        need_server "the tests on FoundationDB, and FDB_CLUSTER_FILE names no cluster"
         own=1
         start_cluster "$work"
         export FDB_CLUSTER_FILE=$work/fdb.cluster
@@ -154,13 +174,19 @@ run_tests() {
 case ${1:-} in
 lint) lint ;;
 test) run_tests ;;
+with)
+    shift
+    run_with "$@"
+    ;;
 # Of the cluster in a folder: ends its server without a word, and starts it anew.
 kill)
     stop_server "$2"
     start_server "$2"
     ;;
+stop) stop_server "$2" ;;
+start) start_server "$2" ;;
 *)
-    echo "usage: $0 lint|test" >&2
+    echo "usage: $0 lint | test | with COMMAND..." >&2
     exit 2
     ;;
 esac

@@ -23,7 +23,7 @@ use clap::{Parser, ValueEnum};
 
 use failure::{Outcome, While};
 use run::{Plan, Run};
-use server::{Broker, Home};
+use server::{Broker, Cluster, Home};
 
 /// Kills an MQTT broker again and again and checks that nothing it acknowledged is lost.
 #[derive(Parser)]
@@ -48,6 +48,12 @@ struct Cli {
     /// More arguments of `millrace serve`, such as --millrace-arg=--threads=1.
     #[arg(long)]
     millrace_arg: Vec<String>,
+    /// Keep the server's data in the FoundationDB cluster of this file, below a prefix of this run alone.
+    #[arg(long)]
+    fdb_cluster_file: Option<PathBuf>,
+    /// Every other kill is of the cluster: by this command and its arguments, which start it again.
+    #[arg(long, requires = "fdb_cluster_file")]
+    fdb_kill: Option<String>,
     /// In the end: how many seconds without any message to wait for what is still missing.
     #[arg(long, default_value_t = 10)]
     patience_s: u64,
@@ -83,7 +89,11 @@ fn torture(cli: Cli) -> Outcome<ExitCode> {
         signal_hook::flag::register(signal, interrupted.clone()).during("listening to signals")?;
     }
     let broker = match cli.broker {
-        Preset::Millrace => Broker::Millrace { program: cli.millrace_bin, arguments: cli.millrace_arg },
+        Preset::Millrace => {
+            let (program, arguments) = (cli.millrace_bin, cli.millrace_arg);
+            let cluster = cli.fdb_cluster_file.map(Cluster::new);
+            Broker::Millrace { program, arguments, cluster }
+        }
         Preset::Mosquitto => Broker::Mosquitto,
     };
     let seed = cli.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
@@ -95,6 +105,7 @@ fn torture(cli: Cli) -> Outcome<ExitCode> {
         calm_ms: cli.calm_s * 1_000,
         ends_ms: cli.seconds_max * 1_000,
         patience_ms: cli.patience_s * 1_000,
+        kill_store: cli.fdb_kill.map(|command| command.split(' ').map(str::to_owned).collect()),
     };
     let home = Home::new(broker, folder.path(), interrupted);
     let log = home.log_path();

@@ -1,5 +1,6 @@
 //! A run: kill the server, start it again, let the clients come back; in the end let them finish.
 
+use std::process::Command;
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -38,7 +39,7 @@ const QUIET_MS: u64 = 2_000;
 const CLOSING_MS_MAX: u64 = 120_000;
 
 /// What the command line asks for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) kills: u32,
     pub(crate) seed: u64,
@@ -48,6 +49,8 @@ pub(crate) struct Plan {
     pub(crate) ends_ms: u64,
     /// In the end, how long nothing may come while something is missing.
     pub(crate) patience_ms: u64,
+    /// What kills the store of the server and starts it again; every other kill.
+    pub(crate) kill_store: Option<Vec<String>>,
 }
 
 /// A run under way.
@@ -60,6 +63,14 @@ pub(crate) struct Run {
     poll: Poll,
     events: Events,
     rng: Rng,
+}
+
+/// The server sees to it that nobody notices more than a wait.
+fn kill_store(command: &[String]) -> Outcome<()> {
+    let what = "killing the store";
+    let [program, arguments @ ..] = command else { return Err(Failure::new(what)) };
+    let status = Command::new(program).args(arguments).status().during(what)?;
+    if status.success() { Ok(()) } else { Err(Failure::new(format!("{what}: {status}"))) }
 }
 
 impl Run {
@@ -86,6 +97,16 @@ impl Run {
         let mut calm_ms = self.rng.u64(KILL_AFTER_MS);
         for kill in 1..=plan.kills {
             self.until(calm_ms, |_| false)?;
+            if let Some(command) = plan.kill_store.as_deref().filter(|_| kill % 2 == 0) {
+                kill_store(command)?;
+                calm_ms = self.rng.u64(KILL_AFTER_MS);
+                let Stage { acknowledged, received, .. } = self.stage;
+                say(&format!(
+                    "kill {kill}/{}: of the store; {acknowledged} acknowledged, {received} received",
+                    plan.kills
+                ));
+                continue;
+            }
             self.kill()?;
             let start_ms = self.start()?;
             let back = if self.rng.u32(0..HASTY_EVERY) == 0 {

@@ -43,9 +43,23 @@ user root
 #[derive(Clone, Debug)]
 pub(crate) enum Broker {
     /// `millrace serve` with more arguments of the user's.
-    Millrace { program: PathBuf, arguments: Vec<String> },
+    Millrace { program: PathBuf, arguments: Vec<String>, cluster: Option<Cluster> },
     /// Not durable over a kill: it shows that the test can fail.
     Mosquitto,
+}
+
+/// The FoundationDB cluster that a server keeps its data in.
+#[derive(Clone, Debug)]
+pub(crate) struct Cluster {
+    file: PathBuf,
+    /// Of this run alone.
+    prefix: String,
+}
+
+impl Cluster {
+    pub(crate) fn new(file: PathBuf) -> Self {
+        Self { file, prefix: format!("torture-{:07x}", fastrand::u32(..1 << 28)) }
+    }
 }
 
 /// Where a server is kept: its data, its log, and how it is started.
@@ -116,11 +130,19 @@ impl Home {
     fn command(&self, address: SocketAddr) -> Outcome<Command> {
         let data = self.folder.join("data");
         match &self.broker {
-            Broker::Millrace { program, arguments } => {
+            Broker::Millrace { program, arguments, cluster } => {
                 let mut command = Command::new(program);
                 command.args(["serve", "--ws-listen=off", "--http-listen=off"]);
                 command.arg(format!("--mqtt-listen={address}"));
-                command.arg("--data-dir").arg(data).args(arguments);
+                match cluster {
+                    // Under its name it goes on with what it left open, as from a folder.
+                    Some(Cluster { file, prefix }) => command
+                        .args(["--store=foundationdb", "--pod=torture", "--fdb-prefix", prefix])
+                        .arg("--fdb-cluster-file")
+                        .arg(file),
+                    None => command.arg("--data-dir").arg(data),
+                };
+                command.args(arguments);
                 let names = std::env::vars_os().map(|(name, _)| name);
                 for name in names.filter(|name| name.to_string_lossy().starts_with("MILLRACE_")) {
                     command.env_remove(name);
