@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 
 use crate::limits::{LimitArgs, whole_number};
+use crate::nats::NatsArgs;
 use crate::store::StoreArgs;
 
 /// Settings of `millrace serve`.
@@ -19,6 +20,9 @@ pub(crate) struct ServeArgs {
 
     #[command(flatten)]
     pub(crate) store: StoreArgs,
+
+    #[command(flatten)]
+    pub(crate) nats: NatsArgs,
 
     /// Addresses for MQTT over TCP, or "off".
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:1883", value_delimiter = ',')]

@@ -69,9 +69,11 @@ async fn health(State(shared): State<Shared>) -> (StatusCode, String) {
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .as_ref()
-        .map(millrace_edge::Edge::health)
+        .map(|edge| edge.health().map(|()| edge.fabric_health()))
     {
-        Some(Ok(())) => (StatusCode::OK, "ok\n".into()),
+        Some(Ok(None)) => (StatusCode::OK, "ok\n".into()),
+        // Without NATS a pod goes on: to take it out would leave its clients without any.
+        Some(Ok(Some(fabric))) => (StatusCode::OK, format!("ok\nNATS: {fabric}\n")),
         Some(Err(what)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{what}\n")),
         None => stopping(),
     }

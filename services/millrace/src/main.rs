@@ -8,6 +8,7 @@ mod http;
 mod inspect;
 mod limits;
 mod logs;
+mod nats;
 mod passwd;
 #[cfg(test)]
 mod readme;

@@ -257,6 +257,7 @@ fn combine(args: ServeArgs, says_data_dir: bool) -> Result<Settings, String> {
     let limits = Limits::from(args.limits);
     limits_fit(&limits)?;
     let (store, pod) = args.store.place(says_data_dir)?;
+    let fabric = args.nats.fabric(pod.as_deref())?;
     Ok(Settings {
         open_to_everybody: allow_anonymous && exposed.is_some(),
         store,
@@ -272,6 +273,7 @@ fn combine(args: ServeArgs, says_data_dir: bool) -> Result<Settings, String> {
             ws_listen,
             brokers: args.brokers,
             pod,
+            fabric,
             gateway_listen,
             gateway_from: args.gateway_from,
             threads: args.threads,

@@ -269,3 +269,30 @@ fn a_process_among_several_has_a_name_of_its_own() {
     }
     assert_eq!(settings(&[], &[]).edge.pod, None);
 }
+
+#[test]
+fn the_network_between_processes_is_refused_where_it_cannot_be() {
+    for (flags, refused) in [
+        (&["--nats=nats://a:4222"][..], "nats is for processes that share a store"),
+        (&["--nats-region=eu"], "nats_region says how NATS is reached, but not where"),
+        (&["--nats-password-file=p"], "nats_password_file says how NATS is reached"),
+    ] {
+        let sentence = load_with(flags, &[]).map(drop).unwrap_err();
+        assert!(sentence.contains(refused), "{flags:?}: {sentence}");
+    }
+    if !cfg!(feature = "foundationdb") {
+        return;
+    }
+    let shared = ["--store=foundationdb", "--pod=one", "--nats=nats://a:4222,nats://b:4222"];
+    for (flags, refused) in [
+        (&["--nats-tls-cert=c"][..], "nats_tls_cert and nats_tls_key belong together"),
+        (&["--nats-user=u", "--nats-nkey=k"], "NATS knows a process in one way"),
+        (&["--nats-user=u", "--nats-password-file=/nowhere"], "nats_password_file /nowhere cannot be read"),
+    ] {
+        let sentence = load_with(&[&shared, flags].concat(), &[]).map(drop).unwrap_err();
+        assert!(sentence.contains(refused), "{flags:?}: {sentence}");
+    }
+    let fabric = settings(&[&shared[..], &["--nats-tls-ca=ca"]].concat(), &[]).edge.fabric.unwrap();
+    assert_eq!((&*fabric.pod_name, &*fabric.region, fabric.servers.len()), ("one", "millrace", 2));
+    assert!(fabric.tls.is_some_and(|tls| tls.ca.is_some() && tls.identity.is_none()));
+}

@@ -53,10 +53,10 @@ impl Claims {
     }
 
     fn settle(&mut self, key: StreamKey, place: Position) {
-        if let Some(group) = self.groups.get_mut(&key) {
-            if group.outstanding.remove(&place) {
-                group.acknowledged.push(place);
-            }
+        if let Some(group) = self.groups.get_mut(&key)
+            && group.outstanding.remove(&place)
+        {
+            group.acknowledged.push(place);
         }
     }
 }

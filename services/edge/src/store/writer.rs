@@ -30,6 +30,8 @@ const BATCH_JOBS_MAX: usize = 1000;
 const BATCH_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// How often it asks for a session that another pod is to let go of.
 const RETRY: Duration = Duration::from_millis(10);
+/// How often shared subscriptions look for what they should have been told, milliseconds.
+const LOOK_AROUND_TOLD_MS: u64 = 30_000;
 /// How often it looks for what is due.
 const TICK: Duration = Duration::from_millis(500);
 
@@ -91,6 +93,8 @@ pub(super) struct Writer<'s> {
     refused: bool,
     swept_at: u64,
     listened_at: u64,
+    /// When shared subscriptions last looked for what nobody told them.
+    looked_around_at: u64,
     pub(super) away: Away,
     marks: Marks,
 }
@@ -111,6 +115,7 @@ impl<'s> Writer<'s> {
             refused: false,
             swept_at: 0,
             listened_at: 0,
+            looked_around_at: 0,
             away: Away::default(),
             marks: Marks::new(),
         }
@@ -561,7 +566,9 @@ impl<'s> Writer<'s> {
             self.save_groups();
             if self.shared.is_shared {
                 self.save_all_claims();
-                if self.shared.region.as_ref().is_none_or(|region| region.is_in_doubt()) {
+                let is_told = self.shared.region.as_ref().is_some_and(|region| !region.is_in_doubt());
+                if !is_told || now_ms >= self.looked_around_at + LOOK_AROUND_TOLD_MS {
+                    self.looked_around_at = now_ms;
                     self.claims.all_grew();
                 }
                 self.claim_more();
