@@ -106,6 +106,7 @@ impl Region {
                 }
                 (Some(Note::Run { is_v5, count, topic, bytes }), Some(broker)) => {
                     let routes = routes.get(broker, topic);
+                    self.count_needless(&routes, count);
                     let (bytes, count): (Arc<[u8]>, _) = (bytes.into(), count as usize);
                     for (core, _) in &routes.cores {
                         let (routes, bytes) = (routes.clone(), bytes.clone());
@@ -156,9 +157,16 @@ impl Region {
         } else {
             routes.get(broker, message.topic())
         };
+        self.count_needless(&routes, 1);
         for (core, _) in &routes.cores {
             let (routes, message) = (routes.clone(), message.clone());
             cores.post(*core, Mail::Publish { routes, message, from: None });
+        }
+    }
+
+    fn count_needless(&self, routes: &Routes, count: u32) {
+        if routes.cores.is_empty() {
+            self.needless.fetch_add(count.into(), Ordering::Relaxed);
         }
     }
 

@@ -49,6 +49,7 @@ pub(crate) struct Region {
     /// Pods that hold a lease and are not heard here.
     unheard: AtomicBool,
     dropped: AtomicU64,
+    needless: AtomicU64,
 }
 
 impl Region {
@@ -72,6 +73,7 @@ impl Region {
             notices: OnceLock::new(),
             unheard: AtomicBool::new(false),
             dropped: AtomicU64::new(0),
+            needless: AtomicU64::new(0),
         });
         let fabric = Fabric::start(settings, Arc::new(Ear(Arc::downgrade(&region))))?;
         // Set nowhere else.
@@ -207,13 +209,24 @@ impl Region {
     pub(crate) fn metrics(&self, out: &mut String) {
         let Some(fabric) = self.fabric.get() else { return };
         let mut last = "";
-        let dropped = millrace_fabric::Metric {
-            kind: "counter",
-            name: "millrace_region_messages_dropped_total",
-            labels: "",
-            help: "Messages of other pods that were dropped because an event loop was behind.",
+        let counter = |name, help, count: &AtomicU64| {
+            (
+                millrace_fabric::Metric { kind: "counter", name, labels: "", help },
+                count.load(Ordering::Relaxed),
+            )
         };
-        let own = [(dropped, self.dropped.load(Ordering::Relaxed))];
+        let own = [
+            counter(
+                "millrace_region_messages_dropped_total",
+                "Messages of other pods that were dropped because an event loop was behind.",
+                &self.dropped,
+            ),
+            counter(
+                "millrace_region_messages_needless_total",
+                "Messages of other pods that nobody here had subscribed to.",
+                &self.needless,
+            ),
+        ];
         for (metric, value) in fabric.counters().metrics().chain(own) {
             if metric.name != last {
                 *out += &format!(

@@ -1,7 +1,7 @@
 //! One job within a transaction. Nothing here has an effect but through the transaction and what is returned: it may run
 //! again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -37,6 +37,8 @@ const RETAINED_PAGE: usize = 1_000;
 pub(super) struct Applied {
     /// One for each job.
     pub(super) outcomes: Vec<Outcome>,
+    /// Topics of which the filters are those of the store.
+    pub(super) looked_up: HashSet<(u64, Box<str>)>,
     /// Messages with their places in the transaction, in order.
     pub(super) places: Vec<(Arc<Message>, u16)>,
     pub(super) changes: Vec<Change>,
@@ -179,7 +181,10 @@ impl Applier<'_> {
 
     /// Brings the filters in memory that can match a topic to what the store has, and makes the transaction conflict when another pod
     /// changes them meanwhile (P2).
-    async fn look_up(&self, broker: &Broker, topic: &str) -> Result<(), Error> {
+    async fn look_up(&mut self, broker: &Broker, topic: &str) -> Result<(), Error> {
+        if !self.applied.looked_up.insert((broker.id, topic.into())) {
+            return Ok(());
+        }
         let exact = index::exact(self.tx, broker.id, topic.as_bytes()).await?;
         if !broker.streams.has_exact(topic, &exact) {
             let subscribers = self.subscribers(broker, &exact).await?;

@@ -23,6 +23,7 @@ mod reader;
 pub(crate) mod record;
 pub(crate) mod streams;
 mod sweep;
+mod warm;
 mod writer;
 
 use std::collections::HashMap;
@@ -49,6 +50,9 @@ use queue::Queue;
 
 /// The owner of sessions that have a connection, where there is one process at a time.
 const ALONE: &str = "edge";
+
+/// Threads that read a store that several processes share: each waits for the network.
+const READERS_SHARED: usize = 8;
 
 /// The process's way to its store.
 pub(crate) struct Store {
@@ -117,10 +121,15 @@ impl Store {
         }
         writer::abandon(&shared);
         let mut threads = Vec::new();
-        for (name, run) in [("store-write", writer::run as fn(&Shared)), ("store-read", reader::run)] {
+        let readers = if shared.is_shared { READERS_SHARED } else { 1 };
+        let runs = [writer::run as fn(&Shared), reader::run];
+        for (number, run) in
+            runs.into_iter().chain((1..readers).map(|_| reader::help as fn(&Shared))).enumerate()
+        {
             let shared = shared.clone();
+            let name = if number == 0 { "store-write".into() } else { format!("store-read-{number}") };
             let thread = std::thread::Builder::new()
-                .name(name.into())
+                .name(name)
                 .spawn(move || run(&shared))
                 .map_err(|error| StartError(format!("cannot start a thread: {error}")))?;
             threads.push(thread);

@@ -65,6 +65,21 @@ impl<T: Sized> Queue<T> {
         }
     }
 
+    /// As [`Queue::take`], but leaves what is more than `most` for others.
+    pub(super) fn take_some(&self, wait: Duration, most: usize) -> Taken<T> {
+        let taken = self.take(wait);
+        let Taken::Work(mut work) = taken else { return taken };
+        if work.len() > most {
+            let mut rest = work.split_off(most);
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            rest.append(&mut state.work);
+            state.work = rest;
+            drop(state);
+            self.filled.notify_one();
+        }
+        Taken::Work(work)
+    }
+
     /// Work of so many bytes is done.
     pub(super) fn done(&self, bytes: usize) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);

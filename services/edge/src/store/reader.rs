@@ -34,35 +34,25 @@ const TRIM_ENTRIES: usize = 1000;
 /// Things that one transaction sweeps.
 const SWEPT: usize = 500;
 
+/// What a thread takes at a time, where there are several.
+const TAKEN: usize = 8;
+
+/// Reads beside [`run`], until the queue is closed.
+pub(super) fn help(shared: &Shared) {
+    let (mut parts, mut unread) = (Parts::default(), Vec::new());
+    while read_some(shared, &mut parts, &mut unread).is_some() {
+        parts.clean(shared.clock.now());
+    }
+}
+
 /// Until the queue is closed.
 pub(super) fn run(shared: &Shared) {
     let (mut looked_at, mut looked_at_all) = (shared.clock.now(), shared.clock.now());
     let mut parts = Parts::default();
     // For sessions, of a store that does not answer.
     let mut unread = Vec::new();
-    loop {
-        let mut reads = std::mem::take(&mut unread);
-        match shared.reads.take(LOOK_EVERY) {
-            Taken::Work(more) => reads.extend(more),
-            Taken::Nothing => {}
-            Taken::Closed => return,
-        }
-        let mut is_away = false;
-        for read in reads {
-            match read {
-                // Each would wait for it anew.
-                ToRead::Page(read) if is_away && matches!(read.reader, Reader::Session(..)) => {
-                    unread.push(ToRead::Page(read));
-                }
-                ToRead::Page(read) => {
-                    let later = answer(shared, &mut parts, read);
-                    is_away |= later.is_some();
-                    unread.extend(later.map(ToRead::Page));
-                }
-                ToRead::Broker { core, name } => open(shared, core, name),
-            }
-        }
-        if is_away {
+    while let Some(is_there) = read_some(shared, &mut parts, &mut unread) {
+        if !is_there {
             continue;
         }
         let now = shared.clock.now();
@@ -77,6 +67,33 @@ pub(super) fn run(shared: &Shared) {
             looked_at_all = if all { now } else { looked_at_all };
         }
     }
+}
+
+/// Reads what waits. False when the store does not answer, `None` when the queue is closed.
+fn read_some(shared: &Shared, parts: &mut Parts, unread: &mut Vec<ToRead>) -> Option<bool> {
+    let mut reads = std::mem::take(unread);
+    let most = if shared.is_shared { TAKEN } else { usize::MAX };
+    match shared.reads.take_some(LOOK_EVERY, most) {
+        Taken::Work(more) => reads.extend(more),
+        Taken::Nothing => {}
+        Taken::Closed => return None,
+    }
+    let mut is_away = false;
+    for read in reads {
+        match read {
+            // Each would wait for it anew.
+            ToRead::Page(read) if is_away && matches!(read.reader, Reader::Session(..)) => {
+                unread.push(ToRead::Page(read));
+            }
+            ToRead::Page(read) => {
+                let later = answer(shared, parts, read);
+                is_away |= later.is_some();
+                unread.extend(later.map(ToRead::Page));
+            }
+            ToRead::Broker { core, name } => open(shared, core, name),
+        }
+    }
+    Some(!is_away)
 }
 
 /// Reads a broker, and tells who asked.

@@ -147,6 +147,7 @@ impl<'s> Writer<'s> {
             ))
         } else {
             self.transact(&batch, &async |applier| {
+                applier.warm(&batch).await?;
                 for job in &batch {
                     applier.job(job).await?;
                 }

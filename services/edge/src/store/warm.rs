@@ -1,0 +1,63 @@
+//! What the jobs of a transaction will read, asked for at once. A store across a network takes a fraction of a millisecond for each
+//! answer, and a thousand one after the other are most of a second; what was read once, the transaction knows.
+
+use futures_util::future::join_all;
+use millrace_layers::sessions::{self, SessionId};
+use millrace_layers::{Bucket, Error, index, subscriptions};
+use millrace_storage::Read;
+
+use super::apply::Applier;
+use super::{Job, SessionKey, Write};
+use crate::broker::Broker;
+
+impl Applier<'_> {
+    /// Asks. What comes is not looked at here.
+    pub(super) async fn warm(&self, batch: &[Job]) -> Result<(), Error> {
+        if !self.shared.is_shared || batch.len() < 2 {
+            return Ok(());
+        }
+        join_all(batch.iter().map(|job| self.ask(&job.write))).await.into_iter().collect()
+    }
+
+    async fn ask(&self, write: &Write) -> Result<(), Error> {
+        match write {
+            Write::Publish(publish) => {
+                if let Some(session) = &publish.inbound {
+                    self.session(session.id()).await?;
+                }
+                self.topic(&publish.routes.broker, publish.message.topic()).await
+            }
+            Write::Grown(broker, topic) => self.topic(broker, topic).await,
+            Write::Attach(attach) => {
+                let id = SessionId { broker: attach.broker.id, client: attach.client.as_bytes() };
+                self.session(id).await?;
+                subscriptions::list(self.tx, id).await.map(drop)
+            }
+            Write::Subscribe(subscribe) => self.owned(&subscribe.session).await,
+            Write::Unsubscribe(unsubscribe) => self.owned(&unsubscribe.session).await,
+            Write::Ids(ids) => self.owned(&ids.session).await,
+            Write::Checkpoint(checkpoint) => self.owned(&checkpoint.session).await,
+            Write::Detach(detach) => self.owned(&detach.session).await,
+            Write::Purge(_) | Write::Shared(_) | Write::Mark { .. } | Write::Notices => Ok(()),
+        }
+    }
+
+    async fn owned(&self, session: &SessionKey) -> Result<(), Error> {
+        self.session(session.id()).await
+    }
+
+    async fn session(&self, id: SessionId<'_>) -> Result<(), Error> {
+        // As a snapshot: whether it conflicts is for those to say who use it.
+        sessions::get(self.tx, id, Read::Snapshot).await.map(drop)
+    }
+
+    async fn topic(&self, broker: &Broker, topic: &str) -> Result<(), Error> {
+        let buckets: Vec<Bucket> = Bucket::of_topic(topic.as_bytes()).collect();
+        let (exact, versions) = futures_util::future::join(
+            index::exact(self.tx, broker.id, topic.as_bytes()),
+            index::validate(self.tx, broker.id, &buckets),
+        )
+        .await;
+        exact.map(drop).and(versions.map(drop))
+    }
+}
