@@ -30,12 +30,24 @@ const REST_LOOKS_MAX: u32 = 100;
 pub(crate) struct Broker {
     pub(crate) name: String,
     pub(crate) address: SocketAddr,
+    /// Where publishers connect.
+    pub(crate) publish_address: SocketAddr,
     /// Where its /metrics can be read.
     pub(crate) http: Option<SocketAddr>,
     /// What its PUBACK promises.
     pub(crate) fsync: Fsync,
     pid: u32,
+    others: Others,
     owned: Option<Owned>,
+}
+
+/// Processes that are part of a broker that runs already.
+#[derive(Default)]
+pub(crate) struct Others {
+    /// Their CPU counts as the broker's.
+    pub(crate) pods: Vec<u32>,
+    /// Their CPU is told apart, by these names.
+    pub(crate) beside: Vec<(String, u32)>,
 }
 
 struct Owned {
@@ -69,9 +81,11 @@ impl Broker {
         let mut broker = Self {
             name: spec.name.clone(),
             address: on_loopback(places.port),
+            publish_address: on_loopback(places.port),
             http: spec.has_http().then(|| on_loopback(places.http_port)),
             fsync: spec.fsync(),
             pid: child.id(),
+            others: Others::default(),
             owned: Some(Owned { child, folder, saves_on_signal: spec.saves_on_signal() }),
         };
         broker.wait_for_port()?;
@@ -79,10 +93,23 @@ impl Broker {
     }
 
     /// A broker that runs already and is left running.
-    pub(crate) fn attach(pid: u32, address: SocketAddr) -> Outcome<Self> {
-        procfs::cpu_seconds(pid)?;
+    pub(crate) fn attach(
+        pid: u32,
+        address: SocketAddr,
+        publish_address: SocketAddr,
+        others: Others,
+    ) -> Outcome<Self> {
         let name = format!("pid {pid}");
-        Ok(Self { name, address, http: None, fsync: Fsync::Unknown, pid, owned: None })
+        let fsync = Fsync::Unknown;
+        let broker = Self { name, address, publish_address, http: None, fsync, pid, others, owned: None };
+        broker.cpu_seconds()?;
+        Ok(broker)
+    }
+
+    /// CPU time of what works beside it, by name.
+    pub(crate) fn beside_cpu_seconds(&self) -> Outcome<Vec<(String, f64)>> {
+        let of = |(name, pid): &(String, u32)| Ok((name.clone(), procfs::cpu_seconds(*pid)?));
+        self.others.beside.iter().map(of).collect()
     }
 
     /// Whether it goes on running after the run.
@@ -91,7 +118,8 @@ impl Broker {
     }
 
     pub(crate) fn cpu_seconds(&self) -> Outcome<f64> {
-        procfs::cpu_seconds(self.pid)
+        let pids = [self.pid].into_iter().chain(self.others.pods.iter().copied());
+        pids.map(procfs::cpu_seconds).sum()
     }
 
     pub(crate) fn memory(&self) -> Memory {

@@ -42,7 +42,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use broker::Broker;
+use broker::{Broker, Others};
 use compare::{Cell, Comparison};
 use failure::{Failure, Outcome};
 use plan::Plan;
@@ -84,6 +84,15 @@ struct Single {
     /// Where that broker listens on 127.0.0.1.
     #[arg(long, requires = "pid")]
     port: Option<u16>,
+    /// Where publishers connect on 127.0.0.1 instead: another pod of the same broker.
+    #[arg(long, requires = "pid")]
+    publish_port: Option<u16>,
+    /// Other pods, by their process ids: their CPU counts as the broker's.
+    #[arg(long, requires = "pid", value_delimiter = ',')]
+    pods: Vec<u32>,
+    /// What else works for them, such as nats=PID,store=PID: its CPU is told apart.
+    #[arg(long, requires = "pid", value_delimiter = ',', value_parser = beside)]
+    beside: Vec<(String, u32)>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -91,6 +100,11 @@ struct Single {
     settings: Settings,
     #[command(flatten)]
     millrace: Millrace,
+}
+
+fn beside(text: &str) -> Result<(String, u32), String> {
+    let found = text.split_once('=').and_then(|(name, pid)| Some((name.to_owned(), pid.parse().ok()?)));
+    found.ok_or_else(|| "NAME=PID is expected".to_owned())
 }
 
 #[derive(Args)]
@@ -164,7 +178,11 @@ impl Single {
         let mut cells = Vec::new();
         for case in &cases {
             let broker = match self.pid.zip(self.port) {
-                Some((pid, port)) => Broker::attach(pid, SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?,
+                Some((pid, port)) => {
+                    let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+                    let others = Others { pods: self.pods.clone(), beside: self.beside.clone() };
+                    Broker::attach(pid, at(port), at(self.publish_port.unwrap_or(port)), others)?
+                }
                 None => Broker::start(&self.millrace.spec(&self.broker)?)?,
             };
             let report = run_case(*case, &self.settings, &broker)?;

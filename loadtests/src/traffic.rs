@@ -25,13 +25,20 @@ struct Traffic<'a> {
     plan: Plan,
     settings: &'a Settings,
     broker: SocketAddr,
+    publishers: SocketAddr,
     /// Sets the topics and client ids of this run apart from those of others on the same broker.
     run: u32,
 }
 
 /// Runs one scenario of messages against a broker.
 pub(crate) fn run(case: Case, plan: Plan, settings: &Settings, broker: &Broker) -> Outcome<Report> {
-    let traffic = Traffic { plan, settings, broker: broker.address, run: std::process::id() };
+    let traffic = Traffic {
+        plan,
+        settings,
+        broker: broker.address,
+        publishers: broker.publish_address,
+        run: std::process::id(),
+    };
     let persistent = plan.sessions != Sessions::Clean;
     let mut receivers = traffic.open_receivers(!persistent, true)?;
     let mut sent_before = vec![0; plan.publishers as usize];
@@ -47,12 +54,16 @@ pub(crate) fn run(case: Case, plan: Plan, settings: &Settings, broker: &Broker) 
         sent_before = filled.sent;
     }
 
+    let beside = broker.beside_cpu_seconds()?;
     let meter = Meter::start(broker)?;
     if plan.sessions == Sessions::Returning {
         receivers = traffic.open_receivers(false, false)?;
     }
     let tally = traffic.run_engines(publishers, receivers, &sent_before)?;
     let cost = meter.stop()?;
+    let used = broker.beside_cpu_seconds()?.into_iter().zip(beside);
+    let extra =
+        used.map(|((name, now), (_, before))| (format!("{name}_cpu_s").into(), now - before)).collect();
     if persistent {
         traffic.end_sessions()?;
     }
@@ -66,6 +77,7 @@ pub(crate) fn run(case: Case, plan: Plan, settings: &Settings, broker: &Broker) 
     Ok(Report {
         faults: tally.faults,
         timed_out: tally.timed_out,
+        extra,
         latency: tally.latency.and_then(|h| h.percentiles()),
         ack_latency: tally.ack_latency.and_then(|h| h.percentiles()),
         ..Report::new(case, broker, figure, count, cost)
@@ -95,7 +107,10 @@ impl Traffic<'_> {
     }
 
     fn open_publishers(&self) -> Outcome<Vec<TcpStream>> {
-        let open = |publisher: u32| self.hello(&format!("p{:x}-{publisher}", self.run), true, None);
+        let open = |publisher: u32| {
+            let client_id = format!("p{:x}-{publisher}", self.run);
+            Hello { client_id: &client_id, clean_session: true, subscription: None }.open(self.publishers)
+        };
         (0..self.plan.publishers).map(open).collect()
     }
 
