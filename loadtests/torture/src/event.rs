@@ -51,6 +51,8 @@ pub enum Event {
         client: ClientId,
         /// The connection that begins.
         connection: ConnectionId,
+        /// The pod that it goes to; 0 where there is one.
+        pod: usize,
         /// Clean session (3.1.1), clean start (5.0).
         clean: bool,
         /// The will, if there is one; its delay is in the message.
@@ -157,8 +159,11 @@ pub enum Event {
         /// On which connection.
         connection: ConnectionId,
     },
-    /// The server is about to be killed.
-    Kill,
+    /// The server, or this pod of it, is about to be killed.
+    Kill {
+        /// Which.
+        pod: usize,
+    },
     /// The server takes connections.
     Up,
     /// No client publishes anything new from here on; all connect and wait for what is still to come.
@@ -184,7 +189,7 @@ impl Event {
             | Self::Received { connection, .. }
             | Self::Released { connection, .. }
             | Self::Probed { connection } => Some(*connection),
-            Self::Kill | Self::Up | Self::Finale => None,
+            Self::Kill { .. } | Self::Up | Self::Finale => None,
         }
     }
 }

@@ -204,7 +204,8 @@ impl History {
             }
             Event::Released { packet_id, .. } => format!("PUBREL, packet id {packet_id}"),
             Event::Probed { .. } => "has waited for all retained messages".to_owned(),
-            Event::Kill => "SIGKILL".to_owned(),
+            Event::Kill { pod: 0 } => "SIGKILL".to_owned(),
+            Event::Kill { pod } => format!("SIGKILL to pod {pod}"),
             Event::Up => "the server is up".to_owned(),
             Event::Finale => "no new messages from here on".to_owned(),
         }

@@ -19,6 +19,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// An open connection.
 pub(crate) struct Link {
     stream: TcpStream,
+    /// To which pod.
+    pub(crate) pod: usize,
     pub(crate) connection: ConnectionId,
     /// What was read and is not a whole packet yet.
     pub(crate) inbox: Vec<u8>,
@@ -37,7 +39,11 @@ pub(crate) enum Reading {
 }
 
 impl Link {
-    pub(crate) fn open(address: SocketAddr, connection: ConnectionId, registry: &Registry) -> Result<Self> {
+    pub(crate) fn open(
+        (pod, address): (usize, SocketAddr),
+        connection: ConnectionId,
+        registry: &Registry,
+    ) -> Result<Self> {
         let stream = std::net::TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
@@ -45,7 +51,7 @@ impl Link {
         let token = Token(connection.0 as usize);
         registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
         let (inbox, outbox) = (Vec::new(), Vec::new());
-        Ok(Self { stream, connection, inbox, outbox, readable: true, paused_until_ms: 0 })
+        Ok(Self { stream, pod, connection, inbox, outbox, readable: true, paused_until_ms: 0 })
     }
 
     /// Leaves bytes for the next flush.

@@ -51,6 +51,9 @@ struct Cli {
     /// Keep the server's data in the FoundationDB cluster of this file, below a prefix of this run alone.
     #[arg(long)]
     fdb_cluster_file: Option<PathBuf>,
+    /// Processes that share the cluster, of which one is killed at a time; their network is a --millrace-arg=--nats=URL.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=20))]
+    pods: u8,
     /// Every other kill is of the cluster: by this command and its arguments, which start it again.
     #[arg(long, requires = "fdb_cluster_file")]
     fdb_kill: Option<String>,
@@ -96,11 +99,15 @@ fn torture(cli: Cli) -> Outcome<ExitCode> {
         }
         Preset::Mosquitto => Broker::Mosquitto,
     };
+    if cli.pods > 1 && !matches!(&broker, Broker::Millrace { cluster: Some(_), .. }) {
+        return Err(failure::Failure::new("several pods need a store that they share: --fdb-cluster-file"));
+    }
     let seed = cli.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
     let folder = tempfile::Builder::new().prefix("torture-").tempdir().during("making a folder")?;
     println!("seed {seed}, {} kills, data and log in {}", cli.kills, folder.path().display());
     let plan = Plan {
         kills: cli.kills,
+        pods: cli.pods.into(),
         seed,
         calm_ms: cli.calm_s * 1_000,
         ends_ms: cli.seconds_max * 1_000,

@@ -51,5 +51,5 @@ fn of_unfinished(history: &History) -> Verdict {
 
 fn kills(history: &History) -> Vec<usize> {
     let events = history.events.iter().enumerate();
-    events.filter(|(_, stamped)| stamped.event == Event::Kill).map(|(at, _)| at).collect()
+    events.filter(|(_, stamped)| matches!(stamped.event, Event::Kill { .. })).map(|(at, _)| at).collect()
 }

@@ -42,6 +42,8 @@ const CLOSING_MS_MAX: u64 = 120_000;
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) kills: u32,
+    /// Processes that share the store.
+    pub(crate) pods: usize,
     pub(crate) seed: u64,
     /// How long messages flow without kills.
     pub(crate) calm_ms: u64,
@@ -56,7 +58,10 @@ pub(crate) struct Plan {
 /// A run under way.
 pub(crate) struct Run {
     home: Home,
-    server: Option<Server>,
+    /// By pod.
+    servers: Vec<Option<Server>>,
+    /// How often a pod got another name.
+    renamed: Vec<u32>,
     stage: Stage,
     clients: Vec<Client>,
     ghosts: Vec<Ghost>,
@@ -82,7 +87,9 @@ impl Run {
         let (ghosts, events) = (Vec::new(), Events::with_capacity(EVENTS_MAX));
         // Another stream of chances than that of the clients.
         let rng = Rng::with_seed(!plan.seed);
-        Ok(Self { home, server: None, stage, clients, ghosts, poll, events, rng })
+        let servers = (0..plan.pods).map(|_| None).collect();
+        let renamed = vec![0; plan.pods];
+        Ok(Self { home, servers, renamed, stage, clients, ghosts, poll, events, rng })
     }
 
     pub(crate) fn history(&self) -> &History {
@@ -132,25 +139,36 @@ impl Run {
         self.finish(plan)
     }
 
+    /// Starts the pods that are not there.
     fn start(&mut self) -> Outcome<u64> {
         let begin_ms = clock::now_ms();
-        let server = self.home.start()?;
+        for pod in 0..self.servers.len() {
+            if self.servers[pod].is_none() {
+                let server = self.home.start(&format!("torture-{pod}-{}", self.renamed[pod]))?;
+                self.stage.up.push((pod, server.address));
+                self.servers[pod] = Some(server);
+            }
+        }
         self.stage.now_ms = clock::now_ms();
-        self.stage.up = Some(server.address);
-        self.server = Some(server);
         self.stage.record(Event::Up);
         Ok(self.stage.now_ms - begin_ms)
     }
 
     fn kill(&mut self) -> Outcome<()> {
-        self.stage.record(Event::Kill);
-        self.stage.up = None;
-        if let Some(server) = self.server.take() {
+        let pod = if self.servers.len() > 1 { self.rng.usize(..self.servers.len()) } else { 0 };
+        self.stage.record(Event::Kill { pod });
+        self.stage.up.retain(|(up, _)| *up != pod);
+        if let Some(server) = self.servers[pod].take() {
             server.kill()?;
+        }
+        // One that does not come back is found dead by the others; one that does ends what it left open.
+        if self.servers.len() > 1 && self.rng.bool() {
+            self.renamed[pod] += 1;
         }
         // What the server had sent is still in the sockets, and counts.
         let gone = self.until(DEATH_MS_MAX, |run| {
-            run.ghosts.is_empty() && run.clients.iter().all(|client| client.connection().is_none())
+            run.ghosts.iter().all(|ghost| ghost.link.pod != pod)
+                && run.clients.iter().all(|client| !client.is_at(pod))
         })?;
         if gone { Ok(()) } else { Err(Failure::new("the sockets of the killed server do not end")) }
     }
@@ -224,7 +242,7 @@ impl Run {
             _ => {}
         }
         self.stage.now_ms = clock::now_ms();
-        if let Some(server) = &mut self.server {
+        for server in self.servers.iter_mut().flatten() {
             self.home.check(server)?;
         }
         for event in &self.events {
@@ -265,6 +283,6 @@ impl Run {
             self.stage.record(Event::Ended { connection, end: End::Cut });
         }
         self.clients.clear();
-        self.server = None;
+        self.servers.clear();
     }
 }

@@ -1,4 +1,4 @@
-//! The broker under test: one process of ours at a time, killed and started again on the same data folder.
+//! The broker under test: one process of ours, or some on one store, killed and started again on the same data.
 
 use std::fs::{self, OpenOptions};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -80,10 +80,10 @@ impl Home {
         Self { broker, folder: folder.to_owned(), interrupted }
     }
 
-    /// Starts the server on a free port and waits until it takes connections.
-    pub(crate) fn start(&self) -> Outcome<Server> {
+    /// Starts the server, or a pod of it, on a free port and waits until it takes connections.
+    pub(crate) fn start(&self, pod: &str) -> Outcome<Server> {
         let address = free_address().during("looking for a free port")?;
-        let mut command = self.command(address)?;
+        let mut command = self.command(address, pod)?;
         let log = OpenOptions::new().create(true).append(true).open(self.log_path());
         let log = log.during("opening the server's log")?;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
@@ -127,7 +127,7 @@ impl Home {
         lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
     }
 
-    fn command(&self, address: SocketAddr) -> Outcome<Command> {
+    fn command(&self, address: SocketAddr, pod: &str) -> Outcome<Command> {
         let data = self.folder.join("data");
         match &self.broker {
             Broker::Millrace { program, arguments, cluster } => {
@@ -137,7 +137,7 @@ impl Home {
                 match cluster {
                     // Under its name it goes on with what it left open, as from a folder.
                     Some(Cluster { file, prefix }) => command
-                        .args(["--store=foundationdb", "--pod=torture", "--fdb-prefix", prefix])
+                        .args(["--store=foundationdb", "--pod", pod, "--fdb-prefix", prefix])
                         .arg("--fdb-cluster-file")
                         .arg(file),
                     None => command.arg("--data-dir").arg(data),

@@ -22,8 +22,8 @@ pub(crate) struct Stage {
     pub(crate) history: History,
     pub(crate) now_ms: u64,
     pub(crate) phase: Phase,
-    /// Where the server is, while it is up.
-    pub(crate) up: Option<SocketAddr>,
+    /// Where the server is, while it is up: its pods, with their numbers.
+    pub(crate) up: Vec<(usize, SocketAddr)>,
     /// Topics with a retained message that is complete (PUBACK, PUBCOMP): a fresh subscriber must see them.
     pub(crate) retained: BTreeSet<Arc<str>>,
     /// Publishes acknowledged, messages received: for the line of progress.
@@ -39,7 +39,7 @@ impl Stage {
             history: History::default(),
             now_ms: 0,
             phase: Phase::Storm,
-            up: None,
+            up: Vec::new(),
             retained: BTreeSet::new(),
             acknowledged: 0,
             received: 0,

@@ -14,7 +14,7 @@ pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
         let name = &facts.history.who(made.client).name;
         match end {
             End::TakenOver => verdict.counts.takeovers += usize::from(made.connected.is_some()),
-            End::ByServer(_) if facts.kill_between(made.sent, at).is_none() => {
+            End::ByServer(_) if facts.kill_of(made, made.sent, at).is_none() => {
                 let what = format!("{name} was disconnected without a kill or a takeover");
                 verdict.report(Rule::Closed, what, vec![made.sent, at]);
             }

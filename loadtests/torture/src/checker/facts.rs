@@ -55,6 +55,7 @@ pub(crate) struct Session {
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
     pub(crate) client: ClientId,
+    pub(crate) pod: usize,
     pub(crate) sent: usize,
     pub(crate) clean: bool,
     pub(crate) will: Option<MessageId>,
@@ -71,6 +72,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) sessions: BTreeMap<ClientId, Session>,
     pub(crate) connections: BTreeMap<ConnectionId, Connection>,
     pub(crate) kills: Vec<usize>,
+    /// Of each kill.
+    killed_pods: Vec<usize>,
     /// A PUBLISH with a QoS 2 packet id of another message, and where that one came.
     pub(crate) reused_ids: Vec<(usize, usize)>,
     /// Deliveries that nobody sent.
@@ -87,6 +90,7 @@ impl<'a> Facts<'a> {
             sessions: BTreeMap::new(),
             connections: BTreeMap::new(),
             kills: Vec::new(),
+            killed_pods: Vec::new(),
             reused_ids: Vec::new(),
             unknown: Vec::new(),
             held_ids: HashMap::new(),
@@ -111,6 +115,14 @@ impl<'a> Facts<'a> {
         self.kills.get(next).copied().filter(|kill| *kill < before)
     }
 
+    /// The first kill of a connection's pod in an open range of events.
+    pub(crate) fn kill_of(&self, made: &Connection, after: usize, before: usize) -> Option<usize> {
+        let next = self.kills.partition_point(|kill| *kill <= after);
+        let kills = self.kills[next..].iter().zip(&self.killed_pods[next..]);
+        let mut kills = kills.take_while(|(kill, _)| **kill < before);
+        kills.find(|(_, pod)| **pod == made.pod).map(|(kill, _)| *kill)
+    }
+
     /// Sessions that outlive their connections.
     pub(crate) fn persistent(&self) -> impl Iterator<Item = (ClientId, &Session)> {
         let sessions = self.sessions.iter().map(|(client, session)| (*client, session));
@@ -119,9 +131,10 @@ impl<'a> Facts<'a> {
 
     fn read(&mut self, at: usize, event: &Event) {
         match event {
-            Event::ConnectSent { client, connection, clean, will } => {
+            Event::ConnectSent { client, connection, pod, clean, will } => {
                 let made = Connection {
                     client: *client,
+                    pod: *pod,
                     sent: at,
                     clean: *clean,
                     will: *will,
@@ -167,7 +180,10 @@ impl<'a> Facts<'a> {
             Event::Released { connection, packet_id } => {
                 self.held_ids.remove(&(self.history.owner(*connection), *packet_id));
             }
-            Event::Kill => self.kills.push(at),
+            Event::Kill { pod } => {
+                self.kills.push(at);
+                self.killed_pods.push(*pod);
+            }
             Event::SubscribeSent { .. }
             | Event::Subscribed { .. }
             | Event::UnsubscribeSent { .. }

@@ -33,7 +33,7 @@ impl Story {
     pub(super) fn ask(&mut self, client: ClientId, will: Option<MessageId>) -> ConnectionId {
         let connection = self.history.connection(client);
         let clean = !self.history.who(client).persistent;
-        self.add(Event::ConnectSent { client, connection, clean, will });
+        self.add(Event::ConnectSent { client, connection, pod: 0, clean, will });
         connection
     }
 
@@ -64,7 +64,7 @@ impl Story {
 
     /// Ends these connections.
     pub(super) fn kill(&mut self, connections: &[ConnectionId]) {
-        self.add(Event::Kill);
+        self.add(Event::Kill { pod: 0 });
         for connection in connections {
             self.end(*connection, End::ByServer(None));
         }

@@ -311,7 +311,7 @@ fn a_violation_shows_who_what_and_when() {
     let lost = good.once[0];
     let received = good.received(lost);
     good.events().remove(received);
-    let kill = good.find(|event| *event == Event::Kill);
+    let kill = good.find(|event| *event == Event::Kill { pod: 0 });
     let verdict = check(&good.story.history);
     let told = verdict.violations[0].explain(&good.story.history, &[kill]);
     for words in

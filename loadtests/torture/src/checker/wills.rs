@@ -87,7 +87,7 @@ fn later_connections<'a>(facts: &'a Facts<'_>, id: ConnectionId, made: &Connecti
 /// The event that ended a connection: a kill comes before the client notices.
 fn ended_at(facts: &Facts<'_>, made: &Connection) -> Option<usize> {
     let (end, _) = made.end?;
-    Some(facts.kill_between(made.sent, end).unwrap_or(end))
+    Some(facts.kill_of(made, made.sent, end).unwrap_or(end))
 }
 
 fn delay_ms(will: &Message) -> u64 {
@@ -122,7 +122,7 @@ fn after_disconnect(facts: &Facts<'_>, made: &Connection, end: usize, later: &[&
     let Some(hung_up) = made.hung_up else { return Duty::Either };
     // A new CONNACK says that a new will, or none, has taken the place of the old one.
     let replaced = later.iter().find_map(|next| next.connected).map_or(usize::MAX, |(at, _)| at);
-    match facts.kill_between(end, replaced) {
+    match facts.kill_of(made, end, replaced) {
         Some(kill) if kill < hung_up || facts.at_ms(kill) < facts.at_ms(hung_up) + DISCARD_SETTLES_MS => {
             Duty::Either
         }

@@ -55,6 +55,11 @@ impl Client {
         self.link.as_ref().map(|link| link.connection)
     }
 
+    /// Has a connection to this pod.
+    pub(crate) fn is_at(&self, pod: usize) -> bool {
+        self.link.as_ref().is_some_and(|link| link.pod == pod)
+    }
+
     /// Has CONNACK, or does not want it now.
     pub(crate) fn is_where_it_wants(&self, stage: &Stage) -> bool {
         (self.link.is_some() && self.accepted) || (self.link.is_none() && !self.wants_to_connect(stage))
@@ -99,12 +104,15 @@ impl Client {
     }
 
     fn connect(&mut self, stage: &mut Stage, registry: &Registry) {
-        let Some(address) = stage.up else { return };
+        // Where there is one, no chance is taken: a seed gives the same clients.
+        let chosen = if stage.up.len() > 1 { self.rng.usize(..stage.up.len()) } else { 0 };
+        let Some((pod, address)) = stage.up.get(chosen).copied() else { return };
         let Start { clean, will } = self.role.begin(stage, &mut self.me, &mut self.rng);
         let me = &self.me;
         let connection = stage.history.connection(me.id);
-        stage.record(Event::ConnectSent { client: me.id, connection, clean, will: will.map(|will| will.0) });
-        let Ok(mut link) = Link::open(address, connection, registry) else {
+        let will_id = will.map(|will| will.0);
+        stage.record(Event::ConnectSent { client: me.id, connection, pod, clean, will: will_id });
+        let Ok(mut link) = Link::open((pod, address), connection, registry) else {
             return self.lost(stage, connection, End::ByServer(None));
         };
         let message = will.map(|(id, delay_s)| (stage.history.about(id), delay_s));
@@ -123,7 +131,7 @@ impl Client {
 
     fn read(&mut self, stage: &mut Stage) {
         let Some(link) = &mut self.link else { return };
-        let paused = stage.now_ms < link.paused_until_ms && stage.up.is_some();
+        let paused = stage.now_ms < link.paused_until_ms && !stage.up.is_empty();
         if !link.readable || paused {
             return;
         }
