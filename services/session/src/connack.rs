@@ -76,12 +76,42 @@ impl Connection {
     //= [MQTT-3.2.2-7] v5
     //= [MQTT-3.2.2-5] v3.1.1
     pub fn refuse(&mut self, reason: ReasonCode, what: &str, out: &mut impl Out) {
-        refusal(self.version(), reason, what, self.packet_size_max(), out);
+        refusal(self.version(), reason, what, None, self.packet_size_max(), out);
+    }
+
+    /// The same, with the server that a 5.0 client is to go to.
+    pub fn refuse_to(
+        &mut self,
+        reason: ReasonCode,
+        what: &str,
+        server_reference: Option<&str>,
+        out: &mut impl Out,
+    ) {
+        refusal(self.version(), reason, what, server_reference, self.packet_size_max(), out);
     }
 }
 
 /// Bytes of a 5.0 CONNACK without properties.
 const PLAIN_CONNACK_BYTES: usize = 5;
+/// Bytes that a 5.0 CONNACK or DISCONNECT with properties has at most beside them.
+const FRAME_BYTES: usize = 13;
+
+/// The properties of a packet after which the server closes: those that the client takes.
+//= [MQTT-3.1.2-24] v5
+pub(crate) fn last_words(server_reference: Option<&str>, what: &str, packet_size_max: usize) -> Vec<u8> {
+    let reference = server_reference.map(Property::ServerReference);
+    let what = (!what.is_empty()).then_some(Property::ReasonString(what));
+    let mut properties = Vec::new();
+    // Where to go matters more than why.
+    for property in reference.into_iter().chain(what) {
+        let len = properties.len();
+        property.encode(&mut properties);
+        if properties.len() + FRAME_BYTES > packet_size_max {
+            properties.truncate(len);
+        }
+    }
+    properties
+}
 
 /// Appends a CONNACK that refuses. `what` goes to a 5.0 client as reason string when it fits. Nothing is said to a
 /// client that takes no packet of that size.
@@ -89,17 +119,18 @@ pub(crate) fn refusal(
     version: Version,
     reason: ReasonCode,
     what: &str,
+    server_reference: Option<&str>,
     packet_size_max: usize,
     out: &mut impl Out,
 ) {
     if packet_size_max < PLAIN_CONNACK_BYTES {
         return;
     }
-    let mut properties = Vec::new();
     //= [MQTT-3.2.2-19] v5
-    if version == Version::V5 && what.len() + 16 <= packet_size_max {
-        Property::ReasonString(what).encode(&mut properties);
-    }
+    let properties = match version {
+        Version::V5 => last_words(server_reference, what, packet_size_max),
+        Version::V31 | Version::V311 => Vec::new(),
+    };
     //= [MQTT-3.2.2-6] v5
     let connack =
         ConnAck { session_present: false, reason, properties: Properties::from_validated(&properties) };

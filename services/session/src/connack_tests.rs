@@ -129,6 +129,33 @@ fn a_reason_string_is_left_out_where_it_does_not_fit() {
 }
 
 #[test]
+fn where_to_go_is_told_before_why_as_far_as_both_fit() {
+    //= [MQTT-3.1.2-24] [MQTT-3.2.2-19] [MQTT-3.14.2-3] v5
+    let (to, what) = ("other.example:8883", "a reason of thirty characters.");
+    let reference = format!(" ServerReference({to:?})");
+    let both = format!("{reference} ReasonString({what:?})");
+    for (maximum, told) in [(20, ""), (40, &*reference), (200, &*both)] {
+        let asked = properties(&[Property::MaximumPacketSize(maximum)]);
+        let request = Connect { properties: Properties::from_validated(&asked), ..connect(Version::V5) };
+        let (mut connection, mut out) = (Connection::new(), Vec::new());
+        connection.input(Packet::Connect(request), None, &Settings::default(), &mut out);
+        connection.refuse_to(ReasonCode::USE_ANOTHER_SERVER, what, Some(to), &mut out);
+        assert_eq!(lines(&out, Version::V5), [format!("CONNACK 0x9C{told}")]);
+
+        let asked = [Property::MaximumPacketSize(maximum)];
+        let mut client = Client::with(Version::V5, &asked, Settings::default());
+        let connection = client.connection.as_mut().unwrap();
+        connection.disconnect_to(ReasonCode::USE_ANOTHER_SERVER, what, Some(to), &mut client.wire);
+        assert_eq!(client.read(), [format!("DISCONNECT 0x9C{told}")]);
+    }
+    // 3.x is told nothing but that it cannot be here now.
+    let (mut connection, mut out) = (Connection::new(), Vec::new());
+    connection.input(Packet::Connect(connect(Version::V311)), None, &Settings::default(), &mut out);
+    connection.refuse_to(ReasonCode::USE_ANOTHER_SERVER, what, Some(to), &mut out);
+    assert_eq!(out, [0x20, 2, 0, 3]);
+}
+
+#[test]
 fn nothing_but_connect_opens_a_connection() {
     //= [MQTT-3.1.0-1] v5 v3.1.1
     //= [MQTT-3.14.0-1] v5

@@ -271,10 +271,10 @@ impl Connection {
             match (connect_level(body), error) {
                 //= [MQTT-3.1.2-2] v5 v3.1.1
                 (Some(6..), DecodeError::UnsupportedVersion) | (Some(5), _) => {
-                    connack::refusal(Version::V5, reason, what, usize::MAX, out);
+                    connack::refusal(Version::V5, reason, what, None, usize::MAX, out);
                 }
                 (Some(_), DecodeError::UnsupportedVersion) => {
-                    connack::refusal(Version::V311, reason, what, usize::MAX, out);
+                    connack::refusal(Version::V311, reason, what, None, usize::MAX, out);
                 }
                 _ => {}
             }
@@ -285,12 +285,20 @@ impl Connection {
     /// Ends the connection from the server's side: a DISCONNECT for 5.0, nothing for 3.x.
     //= [MQTT-3.14.0-1] v5
     pub fn disconnect(&mut self, reason: ReasonCode, what: &'static str, out: &mut impl Out) -> Closing {
+        self.disconnect_to(reason, what, None, out)
+    }
+
+    /// The same, with the server that a 5.0 client is to go to.
+    pub fn disconnect_to(
+        &mut self,
+        reason: ReasonCode,
+        what: &'static str,
+        server_reference: Option<&str>,
+        out: &mut impl Out,
+    ) -> Closing {
         if self.version == Version::V5 && self.phase == Phase::Open {
-            let mut properties = Vec::new();
             //= [MQTT-3.14.2-3] v5
-            if !what.is_empty() && what.len() + 16 <= self.packet_size_max() {
-                Property::ReasonString(what).encode(&mut properties);
-            }
+            let properties = connack::last_words(server_reference, what, self.packet_size_max());
             let properties = Properties::from_validated(&properties);
             encode::packet(
                 &Packet::Disconnect(Disconnect { reason, properties }),
