@@ -64,6 +64,7 @@ counters! {
         open: "gauge" "millrace_connections_open" [] "Open network connections, whether or not they sent CONNECT.",
         bytes_in: "counter" "millrace_bytes_received_total" [] "Bytes read from connections.",
         bytes_out: "counter" "millrace_bytes_sent_total" [] "Bytes written to connections.",
+        refused_unspread: "counter" "millrace_connects_refused_at_once_total" [] "CONNECT packets over the rate or a quota that were refused without delay, for want of room to wait.",
         turns: "counter" "millrace_loop_turns_total" [] "Turns of the event loops.",
         wakes: "counter" "millrace_loop_wakes_total" [] "Times a core woke another one.",
         refused_limit: "counter" "millrace_connections_refused_total" ["reason=\"connections_max\""] "Connections closed before they belonged to a broker, by reason.",
@@ -84,11 +85,14 @@ counters! {
     /// What belongs to one broker.
     BrokerCounters {
         connects: "counter" "millrace_connects_total" [] "CONNECT packets accepted.",
+        waited: "counter" "millrace_connects_waited_total" [] "CONNECT packets that waited, for their turn or to be refused.",
         connected: "gauge" "millrace_clients_connected" [] "Clients connected now.",
         sessions: "gauge" "millrace_sessions" [] "Sessions, connected or not.",
         refused_credentials: "counter" "millrace_connects_refused_total" ["reason=\"credentials\""] "CONNECT packets refused, by reason.",
         refused_authorization: "counter" "millrace_connects_refused_total" ["reason=\"not_authorized\""] "CONNECT packets refused, by reason.",
         refused_busy: "counter" "millrace_connects_refused_total" ["reason=\"busy\""] "CONNECT packets refused, by reason.",
+        refused_rate: "counter" "millrace_connects_refused_total" ["reason=\"rate\""] "CONNECT packets refused, by reason.",
+        refused_quota: "counter" "millrace_connects_refused_total" ["reason=\"connections_quota\""] "CONNECT packets refused, by reason.",
         refused_store: "counter" "millrace_connects_refused_total" ["reason=\"store\""] "CONNECT packets refused, by reason.",
         ended_client: "counter" "millrace_disconnects_total" ["reason=\"client\""] "Connections that ended, by reason.",
         ended_lost: "counter" "millrace_disconnects_total" ["reason=\"lost\""] "Connections that ended, by reason.",

@@ -45,6 +45,16 @@ const PACKET_BYTES_MAX: u32 = 5 + 268_435_455;
 limits! {
     connections_max: u32 in 1..=u32::MAX, "COUNT",
         "Connections at once; beyond it new ones are refused.";
+    connections_per_broker_max: u32 in 1..=u32::MAX, "COUNT",
+        "Connections of one broker at once; beyond it a CONNECT is refused.";
+    connects_per_second_max: u32 in 0..=u32::MAX, "COUNT",
+        "CONNECT packets a second that are looked at, of all brokers; 0 is no limit.";
+    connects_burst: u32 in 1..=u32::MAX, "COUNT",
+        "CONNECT packets that are looked at at once after a quiet time.";
+    connects_waiting_max: u32 in 0..=u32::MAX, "COUNT",
+        "CONNECT packets over the rate that wait for their turn, half of them of one broker; beyond it they are refused.";
+    refusal_spread_ms: u16 in 0..=u16::MAX, "MILLISECONDS",
+        "Time over which refusals of CONNECT packets over the rate are spread at random.";
     connect_timeout_s: u16 in 1..=u16::MAX, "SECONDS",
         "Time from connecting to a whole CONNECT packet.";
     packet_size_max: u32 in 64..=PACKET_BYTES_MAX, "BYTES",

@@ -8,7 +8,7 @@ use millrace_mqtt::ReasonCode;
 use millrace_mqtt::topic::Filter;
 use millrace_session::{Message, Seconds, Session, SessionWill};
 
-use super::connection::{NONE, Request, State};
+use super::connection::{NONE, Paused, Request, State};
 use super::publish::group_id;
 use super::timers::Due;
 use super::{Core, Ended, Homed, LINGER_S, LOOK_AT_SESSIONS_S, OutboundSlot, parts};
@@ -411,11 +411,11 @@ impl Core {
             return;
         }
         if connection.session == NONE {
-            if connection.pending.is_none() {
+            if connection.pending.is_none() && connection.paused != Paused::ForAdmission {
                 self.counters().refused_silent.add(1);
                 return self.remove_connection(slot);
             }
-            // The authenticator is behind; that is not the client's fault.
+            // The authenticator is behind, or too many came; that is not the client's fault.
             return self.calendar.add(self.now + 1, Due::Connection { slot, generation });
         }
         // While we do not read it, its silence says nothing.

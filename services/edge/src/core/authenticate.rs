@@ -24,7 +24,7 @@ pub(super) enum Home {
     Here,
     /// On the core that owns its client id.
     Elsewhere(u16),
-    /// Nowhere yet: its broker is being read.
+    /// Nowhere yet: its broker is being read, or it is not its turn.
     Waits,
 }
 
@@ -38,8 +38,8 @@ pub(super) enum Absent {
 }
 
 impl Core {
-    /// Where a first CONNECT is carried out.
-    pub(super) fn home_of(&mut self, slot: u32, connect: &Connect<'_>) -> Home {
+    /// Where a first CONNECT is carried out. `bytes`: what the client has sent, from it on.
+    pub(super) fn home_of(&mut self, slot: u32, connect: &Connect<'_>, bytes: usize) -> Home {
         let name = self.broker_name(slot);
         let is_joined =
             |broker: &Arc<Broker>| self.process.region.as_ref().is_none_or(|region| region.is_joined(broker));
@@ -51,11 +51,13 @@ impl Core {
             };
         };
         // A client id that we choose is chosen to be ours.
-        if connect.client_id.is_empty() {
-            return Home::Here;
+        if !connect.client_id.is_empty() {
+            let owner = self.process.owner(&broker, connect.client_id);
+            if owner != self.index {
+                return Home::Elsewhere(owner);
+            }
         }
-        let owner = self.process.owner(&broker, connect.client_id);
-        if owner == self.index { Home::Here } else { Home::Elsewhere(owner) }
+        if self.is_admitted(slot, &broker, connect, bytes) { Home::Here } else { Home::Waits }
     }
 
     /// The broker that a client means: `acme` for the server name `acme.mqtt.example`. Without a server name, and with one of a
@@ -111,6 +113,9 @@ impl Core {
             };
             return self.refuse(slot, reason, what);
         };
+        if self.refuse_unadmitted(slot, &broker) {
+            return;
+        }
         let Some(request) = self.request(&broker, connect) else {
             return self.refuse(slot, ReasonCode::SERVER_UNAVAILABLE, "no random numbers from the system");
         };

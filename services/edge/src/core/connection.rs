@@ -81,6 +81,8 @@ pub(crate) enum Paused {
     ForReceiver,
     /// Its broker is being read from the store.
     ForBroker,
+    /// Its CONNECT is over the rate.
+    ForAdmission,
 }
 
 /// How far a connection is from its end.

@@ -4,6 +4,7 @@
 //! other cores; look at what is due; leave mail for other cores; write what has gathered, one system call a socket.
 
 mod accept;
+mod admit;
 mod attach;
 mod authenticate;
 mod congestion;
@@ -40,6 +41,7 @@ use millrace_session::{Seconds, Session};
 use mio::{Events, Poll, Token};
 use slab::Slab;
 
+use crate::admission::{Admission, Refusal};
 use crate::broker::Broker;
 use crate::clock::{Millis, seconds};
 use crate::mailbox::{Mail, Mailbox};
@@ -155,6 +157,10 @@ pub(crate) struct Core {
     opening: HashMap<Arc<str>, Vec<ConnectionId>>,
     /// Names of which there was no broker, and until when that is believed.
     absent: HashMap<Arc<str>, (Absent, Millis)>,
+    /// CONNECTs that wait for their turn.
+    admission: Admission<ConnectionId>,
+    /// What was decided about the CONNECT that is looked at again now.
+    verdict: Option<(ConnectionId, Option<Refusal>)>,
     next_fence: u64,
     /// All up to here was handed to the sessions of this core that are live.
     handed_over: Position,
@@ -199,6 +205,8 @@ impl Core {
             attaching: HashMap::new(),
             opening: HashMap::new(),
             absent: HashMap::new(),
+            admission: Admission::new(&process.limits, cores, process.clock.now()),
+            verdict: None,
             next_fence: 0,
             handed_over: process.store.as_ref().map_or(Position::MIN, Store::through),
             unsaved: Vec::new(),
@@ -266,7 +274,7 @@ impl Core {
             // Seconds are counted from 1: the next one begins when the present thousand ends.
             timeout = timeout.min(1000 - self.now_ms % 1000);
         }
-        if !self.paused.is_empty() || self.stopping {
+        if !self.paused.is_empty() || self.stopping || !self.admission.is_idle() {
             timeout = timeout.min(PAUSE_MS);
         }
         if self.waits_for_turns() {
@@ -296,6 +304,7 @@ impl Core {
         self.look_at_due();
         self.relieve();
         self.resume_paused();
+        self.admit_waiting();
         // Writing may end a connection, which may publish a will, which is more to write.
         loop {
             self.send_mail();

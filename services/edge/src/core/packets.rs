@@ -67,17 +67,19 @@ impl Core {
                     at += framed.size;
                     continue;
                 }
-                Packet::Connect(connect) if version.is_none() => match self.home_of(slot, &connect) {
-                    Home::Elsewhere(owner) => {
-                        let mut moving = rest.to_vec();
-                        moving.extend_from_slice(&bytes[raw.clone()]);
-                        self.hand_over(slot, owner, moving, raw.len());
-                        return None;
+                Packet::Connect(connect) if version.is_none() => {
+                    match self.home_of(slot, &connect, rest.len()) {
+                        Home::Elsewhere(owner) => {
+                            let mut moving = rest.to_vec();
+                            moving.extend_from_slice(&bytes[raw.clone()]);
+                            self.hand_over(slot, owner, moving, raw.len());
+                            return None;
+                        }
+                        // It is looked at again once its broker is there, or its turn has come.
+                        Home::Waits => break,
+                        Home::Here => self.packet(slot, Packet::Connect(connect)),
                     }
-                    // It is looked at again once its broker is there.
-                    Home::Waits => break,
-                    Home::Here => self.packet(slot, Packet::Connect(connect)),
-                },
+                }
                 packet => self.packet(slot, packet),
             }
             at += framed.size;

@@ -4,6 +4,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+
+mod admission;
 mod cores;
 mod garbage;
 mod limits;

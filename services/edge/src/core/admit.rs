@@ -1,0 +1,127 @@
+//! CONNECTs on their way in: those over the rate wait here unread, or are refused later.
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use millrace_mqtt::{Connect, ReasonCode};
+
+use super::Core;
+use super::connection::{ConnectionId, NONE, Paused};
+use crate::admission::{Asked, Refusal, Verdict};
+use crate::broker::Broker;
+use crate::metrics::Count;
+
+/// Sessions that may be asked of the store at once, on each loop. Beyond it the store is behind: more jobs would make it no faster.
+const ATTACHING_MAX: usize = 4096;
+
+impl Core {
+    /// Whether a CONNECT is carried out now: the client has sent so many bytes. `false`: it is looked at again later.
+    pub(super) fn is_admitted(
+        &mut self,
+        slot: u32,
+        broker: &Arc<Broker>,
+        connect: &Connect<'_>,
+        bytes: usize,
+    ) -> bool {
+        let id = self.id_of(slot);
+        if self.verdict.is_some_and(|(of, _)| of == id) {
+            return true;
+        }
+        let (now, random, keeps_up) = (self.now_ms, self.random(id), self.keeps_up());
+        let asked = if self.is_over_quota(broker, connect.client_id) {
+            self.admission.refuse(id, Refusal::Quota, bytes, now, random)
+        } else {
+            self.admission.ask(id, broker.id, bytes, keeps_up, now, random)
+        };
+        match asked {
+            Asked::Admitted => {}
+            Asked::Waits => {
+                self.broker_counters(broker).waited.add(1);
+                self.connections[slot as usize].paused = Paused::ForAdmission;
+            }
+            Asked::Refused(refusal) => {
+                self.counters().refused_unspread.add(1);
+                self.verdict = Some((id, Some(refusal)));
+            }
+        }
+        asked != Asked::Waits
+    }
+
+    /// Lets those in whose turn it is, and tells others that they are refused.
+    pub(super) fn admit_waiting(&mut self) {
+        while !self.admission.is_idle() {
+            let waits = |id: &ConnectionId| {
+                let connection = self.connections.get(id.slot as usize);
+                connection.filter(|connection| connection.generation == id.generation).is_some_and(
+                    |connection| connection.paused == Paused::ForAdmission && !connection.read_closed,
+                )
+            };
+            let keeps_up = self.keeps_up();
+            let Some((id, verdict)) = self.admission.next(keeps_up, self.now_ms, waits) else { return };
+            match verdict {
+                Verdict::Admitted => self.decide(id, None),
+                Verdict::Refused(refusal) => self.decide(id, Some(refusal)),
+                Verdict::Gone => self.decide_gone(id),
+            }
+        }
+    }
+
+    /// Goes on with a CONNECT that waited, one way or the other.
+    pub(super) fn decide(&mut self, id: ConnectionId, refusal: Option<Refusal>) {
+        self.verdict = Some((id, refusal));
+        self.resume(id);
+    }
+
+    /// The client has closed its side while it waited.
+    fn decide_gone(&mut self, id: ConnectionId) {
+        if self.connection_of(id).is_some_and(|connection| connection.paused == Paused::ForAdmission) {
+            self.end(id.slot, super::Ended::Lost, false);
+        }
+    }
+
+    /// Refuses a CONNECT that was not admitted. Whether it was one.
+    pub(super) fn refuse_unadmitted(&mut self, slot: u32, broker: &Broker) -> bool {
+        let id = self.id_of(slot);
+        let Some((_, Some(refusal))) = self.verdict.take_if(|(of, _)| *of == id) else { return false };
+        let counters = self.broker_counters(broker);
+        let (counter, reason, what) = match refusal {
+            Refusal::Rate => (
+                &counters.refused_rate,
+                ReasonCode::CONNECTION_RATE_EXCEEDED,
+                "too many clients are connecting: try again later",
+            ),
+            Refusal::Busy => (
+                &counters.refused_busy,
+                ReasonCode::SERVER_BUSY,
+                "the server is behind with those that are connecting: try again later",
+            ),
+            Refusal::Quota => (
+                &counters.refused_quota,
+                ReasonCode::QUOTA_EXCEEDED,
+                "the broker has as many connections as it may have",
+            ),
+        };
+        counter.add(1);
+        self.refuse(slot, reason, what);
+        true
+    }
+
+    /// Whether the store answers for those that were let in.
+    fn keeps_up(&self) -> bool {
+        self.attaching.len() < ATTACHING_MAX
+    }
+
+    /// Who takes over a connection adds none.
+    fn is_over_quota(&self, broker: &Arc<Broker>, client_id: &str) -> bool {
+        let connected = Count::sum(broker.counters.iter().map(|counters| &counters.connected));
+        connected >= u64::from(self.process.limits.connections_per_broker_max)
+            && self
+                .session_of(broker, client_id)
+                .is_none_or(|session| self.sessions[session as usize].connection == NONE)
+    }
+
+    /// A number that nobody can tell in advance, for each connection another one.
+    fn random(&self, id: ConnectionId) -> u32 {
+        (self.process.owners.hash_one((id.core, id.slot, id.generation)) >> 32) as u32
+    }
+}
