@@ -163,6 +163,16 @@ impl<T> Admission<T> {
         taken
     }
 
+    /// Everybody that waits, whatever for.
+    pub(crate) fn take_all(&mut self) -> Vec<T> {
+        let refused = std::mem::take(&mut self.refused).into_values().map(|(client, _)| client);
+        let mut all: Vec<T> = refused.collect();
+        while let Some(client) = self.take_turn() {
+            all.push(client);
+        }
+        all
+    }
+
     /// Whether nobody waits.
     pub(crate) fn is_idle(&self) -> bool {
         self.turns.is_empty() && self.refused.is_empty()

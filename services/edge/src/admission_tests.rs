@@ -235,3 +235,14 @@ fn who_has_left_while_it_waited_costs_nothing() {
     assert_eq!(told, gone.chain([(9, Verdict::Admitted)]).collect::<Vec<_>>());
     assert!(admission.is_idle());
 }
+
+#[test]
+fn everybody_that_waits_can_be_taken_out() {
+    let mut admission = Admission::new(&limits(1, 1, 10, 1_000), 1, 0);
+    for client in 0..12u32 {
+        admission.ask(client, u64::from(client % 3), 10, true, 0, u32::MAX);
+    }
+    let mut all = admission.take_all();
+    all.sort_unstable();
+    assert_eq!((all, admission.is_idle()), ((1..12).collect(), true));
+}

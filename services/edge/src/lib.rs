@@ -11,6 +11,7 @@ mod broker;
 mod clock;
 pub mod config;
 mod core;
+mod drain;
 pub mod limits;
 mod mailbox;
 mod metrics;
@@ -26,6 +27,7 @@ pub mod stored;
 pub mod ws;
 
 pub use config::{Authentication, Config};
+pub use drain::{DrainPace, Draining};
 pub use limits::Limits;
 pub use millrace_fabric as fabric;
 pub use start::{Edge, StartError, start, start_on};

@@ -1,8 +1,8 @@
 //! What the cores of one edge process share.
 
 use std::hash::BuildHasher;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use millrace_session::Settings;
 
@@ -10,6 +10,7 @@ use crate::authenticator::Authenticator;
 use crate::broker::{Broker, Brokers};
 use crate::clock::{Clock, Millis};
 use crate::config::Config;
+use crate::drain::Drain;
 use crate::limits::Limits;
 use crate::mailbox::Mailbox;
 use crate::metrics::{self, BrokerCounters, CoreCounters, Count};
@@ -38,6 +39,8 @@ pub(crate) struct Process {
     /// Turns of each core that began and ended: odd while it is in one. Who has put something into a router, and then seen a core
     /// outside of a turn, knows that its next turn finds it.
     pub(crate) turns: Box<[AtomicU64]>,
+    /// Set once, when the clients are to be sent elsewhere.
+    pub(crate) drain: OnceLock<Arc<Drain>>,
     pub(crate) stopping: AtomicBool,
     pub(crate) owners: foldhash::fast::RandomState,
 }
@@ -70,12 +73,20 @@ impl Process {
 
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
+        self.wake();
+    }
+
+    /// Wakes every core.
+    pub(crate) fn wake(&self) {
         for mailbox in &*self.mailboxes {
             mailbox.wake();
         }
     }
 
     pub(crate) fn health(&self) -> Result<(), String> {
+        if self.drain.get().is_some() {
+            return Err(format!("draining: {} connections are left", self.open_connections()));
+        }
         let now = self.clock.now();
         for (core, turned_at) in self.turned_at.iter().enumerate() {
             let age = now.saturating_sub(turned_at.load(Ordering::Relaxed));

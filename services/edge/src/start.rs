@@ -19,6 +19,7 @@ use crate::broker::{Broker, Brokers};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::core::{Core, Listener, Speaks};
+use crate::drain::{Drain, DrainPace, Draining};
 use crate::limits::Limits;
 use crate::mailbox::Mailbox;
 use crate::metrics::CoreCounters;
@@ -124,6 +125,7 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
         turns: (0..cores).map(|_| AtomicU64::new(0)).collect(),
         turned_at: (0..cores).map(|_| AtomicU64::new(0)).collect(),
         mailboxes,
+        drain: OnceLock::new(),
         stopping: AtomicBool::new(false),
         owners: foldhash::fast::RandomState::default(),
     });
@@ -165,10 +167,10 @@ impl Edge {
         self.process.metrics()
     }
 
-    /// Whether every event loop still turns; the text names what does not.
+    /// Whether every event loop turns and takes clients; the text names what does not.
     ///
     /// # Errors
-    /// When one does not.
+    /// When one does not, and while the clients are sent elsewhere.
     pub fn health(&self) -> Result<(), String> {
         self.process.health()
     }
@@ -179,8 +181,24 @@ impl Edge {
         self.process.region.as_ref().and_then(|region| region.health())
     }
 
-    /// Orderly end: no new connections, DISCONNECT 0x8B to 5.0 clients, what is written is flushed (for at most
-    /// `grace`), then the loops end.
+    /// Connections that are open now.
+    pub fn connections(&self) -> u64 {
+        self.process.open_connections()
+    }
+
+    /// Sends the clients elsewhere, so many a second: no new connections, DISCONNECT to 5.0 clients (0x9C with the server
+    /// reference of the configuration, 0x8B without one), a close to others. Their sessions stay in the store. Those who are left
+    /// are served until it is their turn. Once begun, a drain cannot be changed.
+    pub fn drain(&self, pace: &DrainPace) -> Draining {
+        let (process, cores) = (&self.process, self.threads.len());
+        let new = || Arc::new(Drain::new(pace, process.open_connections(), cores, process.clock.now()));
+        let drain = process.drain.get_or_init(new).clone();
+        process.wake();
+        Draining(drain)
+    }
+
+    /// Orderly end: no new connections, DISCONNECT to 5.0 clients as with [`Edge::drain`], to all at once, what is written is
+    /// flushed (for at most `grace`), then the loops end.
     pub fn shutdown(mut self, grace: Duration) {
         // Set once: this consumes the edge.
         let _ = self.grace.set(grace);

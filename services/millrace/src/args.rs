@@ -11,6 +11,9 @@ use crate::limits::{LimitArgs, whole_number};
 use crate::nats::NatsArgs;
 use crate::store::StoreArgs;
 
+/// Longest server reference, bytes: each client that is sent away is told it.
+const SERVER_REFERENCE_BYTES_MAX: usize = 1024;
+
 /// Settings of `millrace serve`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ServeArgs {
@@ -80,6 +83,21 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) log_format: LogFormat,
 
+    /// Clients a second that are sent away on SIGTERM, before the server stops; 0 is all at once, as on SIGINT.
+    #[arg(long, value_name = "COUNT", default_value_t = 1000)]
+    #[arg(value_parser = whole_number::<u32>(0, u32::MAX))]
+    pub(crate) drain_rate: u32,
+
+    /// Seconds that sending them away takes at most: the rate is raised for it.
+    #[arg(long, value_name = "SECONDS", default_value_t = 20)]
+    #[arg(value_parser = whole_number::<u64>(0, 86_400))]
+    pub(crate) drain_max_s: u64,
+
+    /// Where 5.0 clients are sent when the server stops (Server Reference), such as "mqtt.example:8883" [default: they are
+    /// told that it shuts down].
+    #[arg(long, value_name = "HOST:PORT", value_parser = server_reference)]
+    pub(crate) server_reference: Option<String>,
+
     /// Seconds a stopping server may take to send what its clients still have to get.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     #[arg(value_parser = whole_number::<u64>(0, 3600))]
@@ -122,6 +140,17 @@ fn broker_name(text: &str) -> Result<String, String> {
         return Ok(text.to_owned());
     }
     Err("a name of 1 to 63 small letters, digits and inner hyphens is allowed".to_owned())
+}
+
+/// What MQTT 5.0 section 4.11 recommends, without a check of the names: several servers stand with spaces between them.
+fn server_reference(text: &str) -> Result<String, String> {
+    let fits = (1..=SERVER_REFERENCE_BYTES_MAX).contains(&text.len());
+    if fits && text.split(' ').all(|one| !one.is_empty() && one.chars().all(|char| !char.is_control())) {
+        return Ok(text.to_owned());
+    }
+    Err(format!(
+        "names of servers with a space between them are allowed, such as mqtt.example:8883, {SERVER_REFERENCE_BYTES_MAX} bytes at most"
+    ))
 }
 
 fn network(text: &str) -> Result<IpNet, String> {

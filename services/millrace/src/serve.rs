@@ -4,9 +4,11 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use millrace_edge::{DrainPace, Edge};
 use millrace_storage::Embedded;
-use signal_hook::consts::TERM_SIGNALS;
+use signal_hook::consts::{SIGTERM, TERM_SIGNALS};
 use signal_hook::iterator::Signals;
 use tracing::{info, warn};
 
@@ -15,8 +17,11 @@ use crate::settings::Settings;
 use crate::store::{Opened, Place};
 use crate::{http, inspect, logs};
 
+/// While clients are sent away it is said how many are left, so often.
+const DRAIN_PROGRESS: Duration = Duration::from_secs(3);
+
 /// What runs: shared by the HTTP port and the end of the process, which takes it out.
-pub(crate) type Running = Arc<Mutex<Option<millrace_edge::Edge>>>;
+pub(crate) type Running = Arc<Mutex<Option<Edge>>>;
 
 /// Runs the server until a signal ends it. `ignored` are names of environment variables that are no setting.
 pub(crate) fn run(settings: Settings, ignored: &[String]) -> Result<(), Failure> {
@@ -57,6 +62,9 @@ pub(crate) fn run(settings: Settings, ignored: &[String]) -> Result<(), Failure>
 
     let signal = signals.forever().next();
     let name = signal.and_then(signal_hook::low_level::signal_name).unwrap_or("signal");
+    if signal == Some(SIGTERM) && settings.drain.per_second > 0 {
+        drain(&running, &settings.drain);
+    }
     info!(
         signal = name,
         grace_s = settings.shutdown_grace.as_secs(),
@@ -70,6 +78,26 @@ pub(crate) fn run(settings: Settings, ignored: &[String]) -> Result<(), Failure>
     drop(store);
     info!("stopped");
     Ok(())
+}
+
+/// Sends the clients away at a rate, and says how many are left. The HTTP port goes on meanwhile.
+fn drain(running: &Running, pace: &DrainPace) {
+    let edge = || running.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(draining) = edge().as_ref().map(|edge| edge.drain(pace)) else { return };
+    let left = || edge().as_ref().map_or(0, Edge::connections);
+    info!(
+        connections = left(),
+        per_second = draining.per_second(),
+        "draining: clients are sent away; a second signal stops at once"
+    );
+    let mut waited = Duration::ZERO;
+    while !draining.wait(DRAIN_PROGRESS) {
+        waited += DRAIN_PROGRESS;
+        info!(connections = left(), "draining");
+        if waited > pace.at_most {
+            return warn!("not all clients could be sent away in time");
+        }
+    }
 }
 
 /// Lets `millrace sessions` and its like look into the running server.

@@ -32,6 +32,8 @@ pub(crate) struct Settings {
     pub(crate) log_level: String,
     /// How log lines are written.
     pub(crate) log_format: LogFormat,
+    /// How fast the clients are sent away on SIGTERM.
+    pub(crate) drain: millrace_edge::DrainPace,
     /// How long a stopping server may take.
     pub(crate) shutdown_grace: Duration,
     /// Whether anybody on the network may connect, knowingly.
@@ -267,6 +269,10 @@ fn combine(args: ServeArgs, says_data_dir: bool) -> Result<Settings, String> {
         },
         log_level: args.log_level,
         log_format: args.log_format,
+        drain: millrace_edge::DrainPace {
+            per_second: args.drain_rate,
+            at_most: Duration::from_secs(args.drain_max_s),
+        },
         shutdown_grace: Duration::from_secs(args.shutdown_grace_s),
         edge: millrace_edge::Config {
             mqtt_listen,
@@ -276,6 +282,7 @@ fn combine(args: ServeArgs, says_data_dir: bool) -> Result<Settings, String> {
             fabric,
             gateway_listen,
             gateway_from: args.gateway_from,
+            server_reference: args.server_reference,
             threads: args.threads,
             authentication: millrace_edge::Authentication {
                 allow_anonymous,

@@ -91,6 +91,10 @@ fn what_is_not_allowed_is_said_with_key_value_and_what_is() {
         ),
         ("receive_maximum = 0", "receive_maximum = \"0\" is not allowed: a whole number from 1 to 65535"),
         ("threads = 1.5", "threads = \"1.5\" is not allowed: a whole number from 0 to 1024"),
+        (
+            "server_reference = \"a  b\"",
+            "server_reference = \"a  b\" is not allowed: names of servers with a space between them are allowed",
+        ),
         ("log_format = \"xml\"", "log_format = \"xml\" is not allowed: text or json is allowed"),
         ("log_level = \"loud\"", "log_level = \"loud\" is not allowed"),
         (

@@ -54,9 +54,13 @@ impl Server {
         self.behind(words).chars().take_while(|char| char.is_ascii_digit() || ".:".contains(*char)).collect()
     }
 
-    fn end(&mut self, signal: &str) -> Option<i32> {
+    fn signal(&self, signal: &str) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+
+    fn end(&mut self, signal: &str) -> Option<i32> {
+        self.signal(signal);
         self.child.wait().unwrap().code()
     }
 }
@@ -66,6 +70,72 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+fn get(http: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(http).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// Accepted 5.0 clients, with client identifiers that the server chooses.
+fn clients(mqtt: &str, count: usize) -> Vec<TcpStream> {
+    let connect = |_| {
+        let mut stream = TcpStream::connect(mqtt).unwrap();
+        stream.write_all(b"\x10\x0d\0\x04MQTT\x05\x02\0\x3c\0\0\0").unwrap();
+        let mut head = [0; 2];
+        stream.read_exact(&mut head).unwrap();
+        let mut rest = vec![0; head[1].into()];
+        stream.read_exact(&mut rest).unwrap();
+        assert_eq!((head[0], rest[1]), (0x20, 0));
+        stream
+    };
+    (0..count).map(connect).collect()
+}
+
+#[test]
+fn on_sigterm_clients_are_sent_away_at_a_rate_and_on_sigint_at_once() {
+    let mut server = Server::start(&["--server-reference=other.example:1883"]);
+    let mut clients_of = clients(&server.address("mqtt://"), 3);
+    server.signal("-TERM");
+    for client in &mut clients_of {
+        let mut told = Vec::new();
+        client.read_to_end(&mut told).unwrap();
+        let words = String::from_utf8_lossy(&told).into_owned();
+        assert_eq!((told[0], told[2]), (0xE0, 0x9C));
+        assert!(words.contains("other.example:1883"), "{words}");
+    }
+    drop(clients_of);
+    server.behind("draining: clients are sent away");
+    server.behind("stopped");
+    assert_eq!(server.child.wait().unwrap().code(), Some(0));
+
+    // At one a second this would take a minute.
+    let slow = ["--drain-rate=1", "--drain-max-s=600"];
+    let mut server = Server::start(&slow);
+    let clients_of = clients(&server.address("mqtt://"), 60);
+    server.signal("-INT");
+    drop(clients_of);
+    assert!(!server.behind("stopping").is_empty());
+    assert_eq!(server.child.wait().unwrap().code(), Some(0));
+
+    let mut server = Server::start(&slow);
+    let mqtt = server.address("mqtt://");
+    let http = server.address("http://");
+    let _clients = clients(&mqtt, 60);
+    server.signal("-TERM");
+    server.behind("draining: clients are sent away");
+    let health = get(&http, "/healthz");
+    assert!(health.starts_with("HTTP/1.1 503 ") && health.contains("draining: "), "{health}");
+    let metrics = get(&http, "/metrics");
+    assert!(
+        metrics.contains("millrace_disconnects_total{broker=\"default\",reason=\"drained\"} "),
+        "{metrics}"
+    );
+    // A second signal ends it at once.
+    assert_eq!(server.end("-TERM"), Some(1));
 }
 
 #[test]
@@ -78,10 +148,7 @@ fn a_server_says_where_it_is_answers_http_and_ends_in_order() {
         TcpStream::connect(&mqtt).unwrap();
         TcpStream::connect(&ws).unwrap();
         for (path, words) in [("/healthz", "ok"), ("/metrics", "version=0.0.4"), ("/", mqtt.as_str())] {
-            let mut stream = TcpStream::connect(&http).unwrap();
-            write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).unwrap();
+            let answer = get(&http, path);
             assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains(words), "{path}: {answer}");
         }
         assert_eq!(server.end(signal), Some(0), "{signal}");

@@ -24,7 +24,7 @@ impl Core {
         bytes: usize,
     ) -> bool {
         let id = self.id_of(slot);
-        if self.verdict.is_some_and(|(of, _)| of == id) {
+        if self.verdict.is_some_and(|(of, _)| of == id) || self.process.drain.get().is_some() {
             return true;
         }
         let (now, random, keeps_up) = (self.now_ms, self.random(id), self.keeps_up());

@@ -223,6 +223,7 @@ impl Core {
             Ended::TakenOver => &counters.ended_taken_over,
             Ended::KeepAlive => &counters.ended_keep_alive,
             Ended::Shutdown => &counters.ended_shutdown,
+            Ended::Drained => &counters.ended_drained,
             Ended::Slow => &counters.ended_slow,
             Ended::Error(ReasonCode::MALFORMED_PACKET) => &counters.ended_malformed,
             Ended::Error(ReasonCode::PACKET_TOO_LARGE) => &counters.ended_too_large,

@@ -113,7 +113,7 @@ impl Core {
             };
             return self.refuse(slot, reason, what);
         };
-        if self.refuse_unadmitted(slot, &broker) {
+        if self.refuse_draining(slot, &broker) || self.refuse_unadmitted(slot, &broker) {
             return;
         }
         let Some(request) = self.request(&broker, connect) else {

@@ -11,6 +11,7 @@ mod congestion;
 pub(crate) mod connection;
 mod deliver;
 mod directory;
+mod drain;
 mod fresh;
 mod ids;
 mod input;
@@ -113,6 +114,8 @@ pub(crate) enum Ended {
     TakenOver,
     KeepAlive,
     Shutdown,
+    /// The server is being left.
+    Drained,
     Slow,
     Error(ReasonCode),
     /// The client closed its WebSocket, without DISCONNECT; the code to answer with.
@@ -161,6 +164,8 @@ pub(crate) struct Core {
     admission: Admission<ConnectionId>,
     /// What was decided about the CONNECT that is looked at again now.
     verdict: Option<(ConnectionId, Option<Refusal>)>,
+    /// Clients that are still to be sent elsewhere, the last one first; `None` while nobody is.
+    leaving: Option<Vec<ConnectionId>>,
     next_fence: u64,
     /// All up to here was handed to the sessions of this core that are live.
     handed_over: Position,
@@ -207,6 +212,7 @@ impl Core {
             absent: HashMap::new(),
             admission: Admission::new(&process.limits, cores, process.clock.now()),
             verdict: None,
+            leaving: None,
             next_fence: 0,
             handed_over: process.store.as_ref().map_or(Position::MIN, Store::through),
             unsaved: Vec::new(),
@@ -274,7 +280,7 @@ impl Core {
             // Seconds are counted from 1: the next one begins when the present thousand ends.
             timeout = timeout.min(1000 - self.now_ms % 1000);
         }
-        if !self.paused.is_empty() || self.stopping || !self.admission.is_idle() {
+        if !self.paused.is_empty() || self.stopping || self.is_draining() || !self.admission.is_idle() {
             timeout = timeout.min(PAUSE_MS);
         }
         if self.waits_for_turns() {
@@ -305,6 +311,7 @@ impl Core {
         self.relieve();
         self.resume_paused();
         self.admit_waiting();
+        self.drain();
         // Writing may end a connection, which may publish a will, which is more to write.
         loop {
             self.send_mail();
@@ -525,12 +532,7 @@ impl Core {
             .filter_map(|(slot, _)| u32::try_from(slot).ok())
             .collect();
         for slot in open {
-            self.say_and_close(
-                slot,
-                ReasonCode::SERVER_SHUTTING_DOWN,
-                "server shutting down",
-                Ended::Shutdown,
-            );
+            self.send_away(slot, Ended::Shutdown);
         }
         self.flush_dirty();
     }

@@ -12,7 +12,7 @@ use crate::steps::{BETWEEN, Between, VERSIONS, acknowledge, lasting, leave, take
 use crate::tools::eventually;
 
 /// An edge behind a gateway; these brokers are made if they are not there.
-fn start(database: &Database, threads: usize, brokers: &[&str]) -> Server {
+pub(crate) fn start(database: &Database, threads: usize, brokers: &[&str]) -> Server {
     Server::on(database, |config| {
         config.threads = threads;
         config.gateway_listen = vec![SocketAddr::from(([127, 0, 0, 1], 0))];

@@ -15,6 +15,7 @@ mod tools;
 
 mod away;
 mod brokers;
+mod drain;
 mod full;
 mod history;
 mod inflight;

@@ -7,6 +7,7 @@ mod common;
 
 mod admission;
 mod cores;
+mod drain;
 mod garbage;
 mod limits;
 mod proxy;

@@ -172,6 +172,24 @@ tells_properties() {
     [ "$(got sub)" = "k:v back" ]
 }
 
+# A server that stops says so, or where to go: 0x8B, or 0x9C with a server reference.
+sends_away() {
+    local code=$1 OPEN_PORT log=$work/leaving.log
+    shift
+    "$MILLRACE" serve --mqtt-listen=127.0.0.1:0 --ws-listen=off --http-listen=off --data-dir=off "$@" 2>"$log" &
+    running[leaving]=$!
+    disown
+    wait_for grep -qs 'mqtt://' "$log" || return 1
+    OPEN_PORT=$(sed -nE 's#.*mqtt://127\.0\.0\.1:([0-9]+).*#\1#p' "$log" | head -1)
+    sub new -V 5 -t nothing -i new && sub old -V 311 -t nothing -i old || return 1
+    end leaving TERM
+    wait_for said new "Received DISCONNECT ($code)"
+    local ended=$?
+    end new KILL 2>/dev/null
+    end old KILL 2>/dev/null
+    ! said old 'Received DISCONNECT' && return "$ended"
+}
+
 # README: a first message.
 shows_a_first_message() {
     sub sub -t 'hello/#' -v || return 1
@@ -196,4 +214,6 @@ for version in 31 311 5; do
     check "$version: password and rules" guards $version
 done
 check '5: user properties and response topic' tells_properties
+check '5: a server that stops says so' sends_away 139
+check '5: a server that stops says where to go' sends_away 156 --server-reference=other.example:1883
 exit $failed

@@ -216,7 +216,7 @@ limited() { timeout --kill-after=5 "$suite_seconds_max" "$@"; }
 export -f python go_lines
 export here cache
 
-run_mosquitto() { limited "$here/mosquitto.sh"; }
+run_mosquitto() { MILLRACE=$millrace limited "$here/mosquitto.sh"; }
 run_paho() { limited bash -c 'python paho_test.py'; }
 run_gmqtt() { limited bash -c 'python gmqtt_test.py'; }
 run_aiomqtt() { limited bash -c 'python aiomqtt_test.py'; }

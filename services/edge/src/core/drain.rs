@@ -1,0 +1,106 @@
+//! Sending clients elsewhere, before the process stops.
+
+use std::hash::BuildHasher;
+
+use millrace_mqtt::ReasonCode;
+
+use super::connection::{ConnectionId, NONE, State};
+use super::{Core, Ended, OutboundSlot, parts};
+use crate::broker::Broker;
+
+impl Core {
+    /// Sends as many clients away as the rate allows now.
+    pub(super) fn drain(&mut self) {
+        let Some(drain) = self.process.drain.get().cloned() else { return };
+        if self.leaving.is_none() {
+            self.begin_drain();
+        }
+        let Some(leaving) = &mut self.leaving else { return };
+        if leaving.is_empty() {
+            return;
+        }
+        let mut leaving = std::mem::take(leaving);
+        while let Some(id) = leaving.pop() {
+            if self.connection_of(id).is_none_or(|connection| connection.state != State::Open) {
+                continue;
+            }
+            if !drain.take(self.now_ms) {
+                leaving.push(id);
+                break;
+            }
+            self.send_away(id.slot, Ended::Drained);
+        }
+        if leaving.is_empty() {
+            drain.finish();
+        }
+        self.leaving = Some(leaving);
+    }
+
+    /// Nobody comes any more; who is there is put in an order in which those of a broker stand far from each other.
+    fn begin_drain(&mut self) {
+        // Who has been accepted by the kernel is told where to go, too.
+        self.accept_all();
+        self.stop_listening();
+        self.leaving = Some(Vec::new());
+        for id in self.admission.take_all() {
+            self.decide(id, None);
+        }
+        let mut leaving: Vec<ConnectionId> = (self.connections.iter())
+            .filter(|(_, connection)| connection.session != NONE || connection.pending.is_some())
+            .map(|(slot, connection)| ConnectionId {
+                core: self.index,
+                slot: u32::try_from(slot).unwrap_or(NONE),
+                generation: connection.generation,
+            })
+            .collect();
+        leaving.sort_unstable_by_key(|id| self.process.owners.hash_one((id.generation, id.slot)));
+        if leaving.is_empty()
+            && let Some(drain) = self.process.drain.get()
+        {
+            drain.finish();
+        }
+        self.leaving = Some(leaving);
+    }
+
+    /// Whether clients are still to be sent away.
+    pub(super) fn is_draining(&self) -> bool {
+        self.leaving.as_ref().is_some_and(|leaving| !leaving.is_empty())
+    }
+
+    /// Ends a connection because the server stops. The session stays, and so does the will, for only the client's own DISCONNECT
+    /// takes it back: with a delay it waits for the client to come back elsewhere.
+    //= [MQTT-3.1.2-8] v5 v3.1.1
+    pub(super) fn send_away(&mut self, slot: u32, ended: Ended) {
+        let reference = self.process.config.server_reference.as_deref();
+        let (protocol, mut out, _) = parts!(self, slot);
+        let what = "server shutting down";
+        if protocol.is_open() {
+            let reason = match reference {
+                Some(_) => ReasonCode::USE_ANOTHER_SERVER,
+                None => ReasonCode::SERVER_SHUTTING_DOWN,
+            };
+            protocol.disconnect_to(reason, what, reference, &mut out);
+        } else if protocol.decoding_version().is_some() {
+            let reason = match reference {
+                Some(_) => ReasonCode::USE_ANOTHER_SERVER,
+                None => ReasonCode::SERVER_UNAVAILABLE,
+            };
+            protocol.refuse_to(reason, what, reference, &mut out);
+        }
+        let broker = self.connections[slot as usize].pending.as_ref().map(|request| request.broker.clone());
+        if let Some(broker) = broker {
+            self.broker_counters(&broker).refused_draining.add(1);
+        }
+        self.end(slot, ended, true);
+    }
+
+    /// Refuses a CONNECT because the server is being left. Whether it is.
+    pub(super) fn refuse_draining(&mut self, slot: u32, broker: &Broker) -> bool {
+        if self.process.drain.get().is_none() {
+            return false;
+        }
+        self.broker_counters(broker).refused_draining.add(1);
+        self.send_away(slot, Ended::Drained);
+        true
+    }
+}
