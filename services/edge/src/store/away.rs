@@ -9,9 +9,9 @@ use std::pin::pin;
 use std::time::Duration;
 
 use millrace_layers::Error;
+use millrace_mqtt::QoS;
 use millrace_storage::{Error as StoreError, block_on, block_on_for};
 
-use super::apply::Outcome;
 use super::jobs::{Ids, Publish};
 use super::queue::{Sized as _, Taken};
 use super::writer::Writer;
@@ -100,10 +100,10 @@ impl Writer<'_> {
 
     fn turn_away(&mut self, batch: &[Job]) -> Result<(), Error> {
         if !batch.is_empty() && !std::mem::replace(&mut self.away.told, true) {
-            for ack in
-                batch.iter().filter(|job| matches!(job.write, Write::Publish(_))).filter_map(|job| job.ack)
-            {
-                self.tell_refused(ack);
+            for job in batch {
+                if let Write::Publish(publish) = &job.write {
+                    self.refuse_publish(publish, job.ack);
+                }
             }
         }
         match self.shared.writes.take(Duration::ZERO) {
@@ -117,7 +117,7 @@ impl Writer<'_> {
                         | Write::Unsubscribe(_)
                         | Write::Purge(_)
                         | Write::Checkpoint(_) => {
-                            self.refuse_one(job);
+                            self.refuse_job(job, true);
                             self.shared.writes.done(bytes);
                         }
                         _ => self.away.held.push(job),
@@ -135,23 +135,24 @@ impl Writer<'_> {
         self.send_now();
         Ok(())
     }
+}
 
-    fn refuse_one(&mut self, job: Job) {
-        match job {
-            Job { write: Write::Publish(publish), ack } => {
-                publish.message.set_place(None);
-                if let Some(ack) = ack {
-                    self.tell_refused(ack);
-                }
-            }
-            // The next one says all that this one did, and the end of the connection does.
-            Job { write: Write::Checkpoint(_), .. } => {}
-            Job { write, .. } => self.answer(write, Outcome::Fenced, None),
-        }
+impl Publish {
+    /// Whether its receivers wait for the commit for the sake of order alone.
+    pub(super) fn is_late(&self) -> bool {
+        self.deliver && self.message.qos() == QoS::AtMostOnce
     }
 }
 
 impl Job {
+    /// Its publisher was told that it is refused, and who need not wait for the commit has it.
+    pub(super) fn note_told(&mut self) {
+        if let Write::Publish(publish) = &mut self.write {
+            publish.deliver &= !publish.is_late();
+            self.ack = None;
+        }
+    }
+
     /// What takes back the packet id of a message that its publisher was told is refused, and that may be stored after all: the
     /// publisher may use the id for another message, which must not be taken for this one.
     pub(super) fn takes_back_id(&self) -> Option<Self> {

@@ -159,9 +159,7 @@ impl<'s> Writer<'s> {
         let taken_back =
             if is_doubtful { batch.iter().filter_map(Job::takes_back_id).collect() } else { vec![] };
         if told {
-            for job in &mut batch {
-                job.ack = job.ack.filter(|_| !matches!(job.write, Write::Publish(_)));
-            }
+            batch.iter_mut().for_each(Job::note_told);
         }
         match result {
             Ok((applied, stamp)) => {
@@ -509,34 +507,39 @@ impl<'s> Writer<'s> {
         self.mail[usize::from(core)].push(mail);
     }
 
-    pub(super) fn tell_refused(&mut self, ack: Ack) {
-        self.post(ack.connection.core, Mail::Stored { acks: vec![ack], stored: false });
-    }
-
     /// None of these could be written; with `may_pass`, now.
     fn refuse(&mut self, batch: Vec<Job>, may_pass: bool) {
         for job in batch {
-            match job.write {
-                Write::Publish(Publish { message, routes, from, deliver, .. }) => {
-                    message.set_place(None);
-                    if deliver && message.qos() == QoS::AtMostOnce {
-                        self.deliver(&routes, &message, from);
-                    }
-                    if let Some(ack) = job.ack {
-                        self.tell_refused(ack);
-                    }
-                }
-                // Or its will would never fire, and it would never expire.
-                write @ Write::Detach(_) => self.unleft.push(Job { write, ack: None }),
-                Write::Ids(ids) if matches!(ids.write, IdWrite::TakeBack(_)) => {
-                    self.unleft.push(Job { write: Write::Ids(ids), ack: None });
-                }
-                // The session is as it was, and the next one says all that this one did.
-                Write::Checkpoint(_) if may_pass => {}
-                write => self.answer(write, Outcome::Fenced, None),
-            }
+            self.refuse_job(job, may_pass);
         }
         self.send(None);
+    }
+
+    pub(super) fn refuse_job(&mut self, job: Job, may_pass: bool) {
+        match job.write {
+            Write::Publish(publish) => {
+                publish.message.set_place(None);
+                self.refuse_publish(&publish, job.ack);
+            }
+            // Or its will would never fire, and it would never expire.
+            write @ Write::Detach(_) => self.unleft.push(Job { write, ack: None }),
+            Write::Ids(ids) if matches!(ids.write, IdWrite::TakeBack(_)) => {
+                self.unleft.push(Job { write: Write::Ids(ids), ack: None });
+            }
+            // The session is as it was, and the next one says all that this one did.
+            Write::Checkpoint(_) if may_pass => {}
+            write => self.answer(write, Outcome::Fenced, None),
+        }
+    }
+
+    /// A message with QoS 0 goes to its receivers nevertheless.
+    pub(super) fn refuse_publish(&mut self, publish: &Publish, ack: Option<Ack>) {
+        if publish.is_late() {
+            self.deliver(&publish.routes, &publish.message, publish.from);
+        }
+        if let Some(ack) = ack {
+            self.post(ack.connection.core, Mail::Stored { acks: vec![ack], stored: false });
+        }
     }
 
     /// How often it listens for what other pods say in the store. While they say it over the network too, that is rare.

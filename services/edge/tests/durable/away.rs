@@ -188,6 +188,9 @@ fn publishers_are_told_in_time_what_is_live_goes_on_and_all_recovers() {
         // Whether somebody elsewhere keeps what has a higher quality of service is in the store.
         assert!(!publisher.publish(publish("live", b"live")).is_error());
         assert_eq!(take(&mut lives).payload, b"live");
+        let retained = Publish { retain: true, ..publish("live", b"not retained now") };
+        assert!(!publisher.publish(retained).is_error());
+        assert_eq!(take(&mut lives).payload, b"not retained now");
         lives.ping();
         far.set(Way::Fine);
         eventually(
