@@ -148,7 +148,8 @@ run_tests() {
     local storage=(cargo test --package millrace-storage --features foundationdb)
     set -e
     "${storage[@]}" --lib foundationdb
-    "${storage[@]}" --test engines foundationdb::
+    # Most of them try nothing again, and a transaction has 5 s.
+    "${storage[@]}" --test engines foundationdb:: -- --test-threads=2
     "${storage[@]}" --test foundationdb
     "${storage[@]}" --test unknown_commits killed -- --nocapture
     # The client library loses a part of the answers, and says so where it could be.

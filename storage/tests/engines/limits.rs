@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use millrace_storage::{
-    Database, Error, KeyRange, RangeOptions, Read, block_on,
+    Database, Error, KeyRange, RangeOptions, Read, Transaction, block_on,
     limits::{KEY_BYTES_MAX, TRANSACTION_AGE_MAX, TRANSACTION_BYTES_MAX, VALUE_BYTES_MAX, cost, range_cost},
 };
 
@@ -58,38 +58,44 @@ pub(crate) fn a_transaction_has_a_size(database: &Database, _: &Arc<TestHost>) {
 pub(crate) fn the_largest_transaction_commits(database: &Database, _: &Arc<TestHost>) {
     for key_bytes in [9, 300] {
         for kind in 0..6 {
-            let transaction = begin(database);
-            let key = |number: usize| format!("{number:0key_bytes$}");
-            let (value, long) = (&b"1"[..], key_bytes + 1);
-            let each = match kind {
-                0 => cost(key_bytes, value.len()),
-                1 => range_cost(key_bytes, key_bytes),
-                2 => range_cost(key_bytes, long),
-                3 => cost(key_bytes, 8),
-                4 => cost(key_bytes + 13, value.len()),
-                _ => range_cost(key_bytes, long) + cost(key_bytes, value.len()),
-            };
-            // Two apart, so that none touches the next.
-            for number in (0..TRANSACTION_BYTES_MAX / each).map(|number| number * 2) {
-                let key = key(number);
-                match kind {
-                    0 => transaction.set(&key, value),
-                    1 => transaction.clear(&key),
-                    2 => transaction.clear_range(KeyRange::new(&key, format!("{key}+"))),
-                    3 => transaction.atomic_add(&key, 1),
-                    4 => transaction.set_versionstamped_key(&key, [0; 2], "+", value),
-                    _ if number % 100 == 0 => block_on(transaction.get(&key, Read::Serializable))
-                        .map(drop)
-                        .and_then(|()| transaction.set(&key, value)),
-                    _ => transaction
-                        .add_read_conflict_range(KeyRange::key(&key))
-                        .and_then(|()| transaction.set(&key, value)),
-                }
-                .unwrap_or_else(|error| panic!("{kind}, {number}: {error}"));
-            }
-            commit(transaction).unwrap_or_else(|error| panic!("{kind}, {key_bytes}: {error}"));
+            // A cluster may take too long for so much, then it is tried again.
+            let run = database.run(async |transaction, _| fill(&transaction, kind, key_bytes).await);
+            block_on(run).unwrap_or_else(|error| panic!("{kind}, {key_bytes}: {error}"));
         }
     }
+}
+
+/// As many writes of a kind as fit.
+async fn fill(transaction: &Transaction, kind: usize, key_bytes: usize) -> Result<(), Error> {
+    let key = |number: usize| format!("{number:0key_bytes$}");
+    let (value, long) = (&b"1"[..], key_bytes + 1);
+    let each = match kind {
+        0 => cost(key_bytes, value.len()),
+        1 => range_cost(key_bytes, key_bytes),
+        2 => range_cost(key_bytes, long),
+        3 => cost(key_bytes, 8),
+        4 => cost(key_bytes + 13, value.len()),
+        _ => range_cost(key_bytes, long) + cost(key_bytes, value.len()),
+    };
+    // Two apart, so that none touches the next.
+    for number in (0..TRANSACTION_BYTES_MAX / each).map(|number| number * 2) {
+        let key = key(number);
+        match kind {
+            0 => transaction.set(&key, value),
+            1 => transaction.clear(&key),
+            2 => transaction.clear_range(KeyRange::new(&key, format!("{key}+"))),
+            3 => transaction.atomic_add(&key, 1),
+            4 => transaction.set_versionstamped_key(&key, [0; 2], "+", value),
+            _ if number % 100 == 0 => {
+                transaction.get(&key, Read::Serializable).await?;
+                transaction.set(&key, value)
+            }
+            _ => transaction
+                .add_read_conflict_range(KeyRange::key(&key))
+                .and_then(|()| transaction.set(&key, value)),
+        }?;
+    }
+    Ok(())
 }
 
 pub(crate) fn a_transaction_has_an_age(database: &Database, host: &Arc<TestHost>) {
