@@ -123,7 +123,9 @@ fn torture(cli: Cli) -> Outcome<ExitCode> {
     if good {
         return Ok(ExitCode::SUCCESS);
     }
+    let lines: Vec<String> = (0..run.history().events.len()).map(|at| run.history().line(at)).collect();
+    std::fs::write(folder.path().join("history.txt"), lines.join("\n")).during("writing the history")?;
     let kept = folder.keep();
-    println!("kept: {} (log {}); again with --seed {seed}", kept.display(), log.display());
+    println!("kept: {} (log {}, history.txt); again with --seed {seed}", kept.display(), log.display());
     Ok(ExitCode::FAILURE)
 }

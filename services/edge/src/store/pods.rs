@@ -10,7 +10,7 @@ use super::writer::Writer;
 use super::{SessionKey, sweep};
 
 /// How often it listens.
-pub(super) const TICK: Duration = Duration::from_millis(50);
+pub(super) const TICK: Duration = Duration::from_millis(100);
 /// How often it listens while it is told over the network, milliseconds.
 pub(super) const TOLD_TICK_MS: u64 = 1_000;
 /// For so long a pod is alive after its last word.

@@ -1,6 +1,7 @@
 //! What is due without anybody asking: wills after their delay, sessions whose time is over, and the connections that an
 //! earlier process left open.
 
+use futures_util::future::join_all;
 use millrace_layers::due::{self, SHARDS};
 use millrace_layers::sessions::{self, OwnedSession, SessionId};
 use millrace_layers::{Error, pods, subscriptions};
@@ -15,9 +16,16 @@ const SESSIONS: usize = 100;
 /// Does what is due now.
 pub(super) fn due(writer: &mut Writer<'_>) {
     let now_ms = writer.shared.clock.unix_now_ms();
-    for shard in 0..SHARDS {
+    // One question for all: a store across a network takes its time for each.
+    let asked = writer.shared.layers.run(async |tx| {
+        let shards = (0..SHARDS).map(|shard| due::next_due(&tx, shard));
+        join_all(shards).await.into_iter().collect::<Result<Vec<_>, _>>()
+    });
+    let Ok(next) = writer.wait(asked, &[]) else { return };
+    let is_due = |(_, next): &(u8, Option<u64>)| next.is_some_and(|at_ms| at_ms <= now_ms);
+    for (shard, _) in (0..SHARDS).zip(next).filter(is_due) {
         let mut sessions = SESSIONS;
-        while is_due(writer, shard, now_ms) {
+        while is_still_due(writer, shard, now_ms) {
             let swept = writer.transact(&[], &async |applier| settle(applier, shard, now_ms, sessions).await);
             match swept {
                 Ok((applied, stamp)) => writer.swept(applied, stamp),
@@ -31,7 +39,7 @@ pub(super) fn due(writer: &mut Writer<'_>) {
     }
 }
 
-fn is_due(writer: &mut Writer<'_>, shard: u8, now_ms: u64) -> bool {
+fn is_still_due(writer: &mut Writer<'_>, shard: u8, now_ms: u64) -> bool {
     let next = writer.shared.layers.run(async |tx| due::next_due(&tx, shard).await);
     writer.wait(next, &[]).is_ok_and(|next| next.is_some_and(|at_ms| at_ms <= now_ms))
 }
