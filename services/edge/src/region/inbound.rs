@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
 
-use millrace_fabric::{Batch, Gap, Health, PodId, Sink, To};
+use millrace_fabric::{Batch, Gap, PodId, Sink, To};
 use millrace_session::{Message, Place};
 
 use super::members::is_here;
@@ -74,15 +74,6 @@ impl Sink for Ear {
         tracing::warn!(%pod, "another pod is gone, or cannot be heard");
         region.members().gone(pod, |broker| region.brokers.by_id(broker));
         region.look_around(None);
-    }
-
-    fn health_changed(&self, health: &Health) {
-        match (health.connected, &health.problem) {
-            (true, None) => tracing::info!("{health}"),
-            _ => tracing::warn!(
-                "{health}; clients of this pod are served, live messages of other pods do not come"
-            ),
-        }
     }
 }
 
