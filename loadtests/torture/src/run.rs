@@ -136,7 +136,12 @@ impl Run {
         if plan.kills == 0 {
             self.until(plan.calm_ms, |_| false)?;
         }
-        self.finish(plan)
+        let mut verdict = self.finish(plan)?;
+        if plan.kill_store.is_some() {
+            // While it is away they are told so.
+            verdict.violations.retain(|violation| !matches!(violation.rule, Rule::Refused | Rule::Closed));
+        }
+        Ok(verdict)
     }
 
     /// Starts the pods that are not there.

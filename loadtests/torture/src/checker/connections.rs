@@ -3,13 +3,9 @@
 //! The server may close a connection when it is killed and when the client id connects anew (P5: it must). All
 //! clients here keep to the protocol and to the limits, so there is no other reason.
 
-use super::facts::{Connection, Facts};
+use super::facts::Facts;
 use super::verdict::{Rule, Verdict};
 use crate::history::{End, Event};
-
-fn is_killed(facts: &Facts<'_>, made: &Connection) -> bool {
-    made.end.is_some_and(|(at, _)| facts.kill_of(made, made.sent, at).is_some())
-}
 
 pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
     verdict.counts.kills = facts.kills.len();
@@ -28,9 +24,9 @@ pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
     for (at, stamped) in facts.history.events.iter().enumerate() {
         if let Event::Lingers { connection } = stamped.event
             && let Some(made) = facts.connections.get(&connection)
-            // A pod that was killed before it answered the new connection may not have seen it.
+            // What was not accepted, by a pod that was killed or has no store, took nothing over.
             && facts.connections.range(connection..).skip(1).any(|(_, next)| {
-                next.client == made.client && (next.connected.is_some() || !is_killed(facts, next))
+                next.client == made.client && next.connected.is_some()
             })
         {
             let what = format!("{} has two connections", facts.history.who(made.client).name);

@@ -14,7 +14,7 @@ use crate::ws::frames::Decoder;
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// A connection of the process: a slot may be used again, a generation is not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ConnectionId {
     pub(crate) core: u16,
     pub(crate) slot: u32,

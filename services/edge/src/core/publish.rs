@@ -251,6 +251,10 @@ impl Core {
             if ack.qos == QoS::AtMostOnce {
                 continue;
             }
+            if !stored {
+                // Until now it may have sent more, which must not overtake this one.
+                self.leave_job(Write::Told(ack.connection));
+            }
             let Some(homed) = self.sessions.get_mut(ack.session.slot as usize) else { continue };
             if homed.generation != ack.session.generation {
                 continue;

@@ -131,7 +131,7 @@ impl Applier<'_> {
             Write::Detach(detach) => self.detach(detach).await,
             Write::Purge(purge) => self.purge(purge).await,
             Write::Grown(broker, topic) => self.look_up(broker, topic).await.map(|()| Outcome::Done),
-            Write::Mark { .. } | Write::Shared(_) | Write::Notices => Ok(Outcome::Done),
+            Write::Mark { .. } | Write::Shared(_) | Write::Notices | Write::Told(_) => Ok(Outcome::Done),
         };
         self.applied.outcomes.push(match outcome {
             Err(Error::Fenced { .. }) => Outcome::Fenced,

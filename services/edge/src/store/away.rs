@@ -102,7 +102,7 @@ impl Writer<'_> {
         if !batch.is_empty() && !std::mem::replace(&mut self.away.told, true) {
             for job in batch {
                 if let Write::Publish(publish) = &job.write {
-                    self.refuse_publish(publish, job.ack);
+                    self.refuse_publish(publish, job.ack, true);
                 }
             }
         }

@@ -40,6 +40,8 @@ pub(crate) enum Write {
     Shared(Box<Shared>),
     /// An operator ends a session.
     Purge(Box<Purge>),
+    /// Nothing: a publisher is told that a message was refused. What it left before that is refused too.
+    Told(ConnectionId),
     /// Nothing: the streams of a topic were grown by another pod, and shared subscriptions are to see whether theirs were.
     Grown(Arc<Broker>, Arc<str>),
     /// Nothing: another pod has said that it wants a session.
@@ -352,7 +354,7 @@ impl queue::Sized for Job {
             Write::Shared(shared) => 16 * (shared.settled.len() + shared.returned.len()),
             Write::Purge(_) => 128,
             Write::Detach(detach) => 256 + 64 * detach.in_flight.len(),
-            Write::Mark { .. } | Write::Notices | Write::Grown(..) => 0,
+            Write::Mark { .. } | Write::Notices | Write::Grown(..) | Write::Told(_) => 0,
         }
     }
 }

@@ -38,7 +38,9 @@ impl Applier<'_> {
             Write::Ids(ids) => self.owned(&ids.session).await,
             Write::Checkpoint(checkpoint) => self.owned(&checkpoint.session).await,
             Write::Detach(detach) => self.owned(&detach.session).await,
-            Write::Purge(_) | Write::Shared(_) | Write::Mark { .. } | Write::Notices => Ok(()),
+            Write::Purge(_) | Write::Shared(_) | Write::Mark { .. } | Write::Notices | Write::Told(_) => {
+                Ok(())
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! The thread that writes: jobs into transactions, results into mail.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -89,6 +90,8 @@ pub(super) struct Writer<'s> {
     unleft: Vec<Job>,
     /// CONNECTs that wait for another pod to let go of their sessions.
     waiting: Vec<Job>,
+    /// Publishers of messages that were refused, until they are told.
+    refusing: HashSet<ConnectionId>,
     /// The last write was refused: what is said once need not be said for each.
     refused: bool,
     swept_at: u64,
@@ -112,6 +115,7 @@ impl<'s> Writer<'s> {
             stored,
             unleft: Vec::new(),
             waiting: Vec::new(),
+            refusing: HashSet::new(),
             refused: false,
             swept_at: 0,
             listened_at: 0,
@@ -128,7 +132,8 @@ impl<'s> Writer<'s> {
         while !jobs.is_empty() {
             let rest = jobs.split_off(batch_len(&jobs));
             let bytes = jobs.iter().map(Job::size).sum();
-            self.write(jobs);
+            let accepted = self.without_refused(jobs);
+            self.write(accepted);
             self.shared.writes.done(bytes);
             jobs = rest;
             self.sweep();
@@ -136,11 +141,13 @@ impl<'s> Writer<'s> {
     }
 
     fn write(&mut self, mut batch: Vec<Job>) {
+        if batch.is_empty() {
+            return;
+        }
         // What was acknowledged by everybody meanwhile needs no place; marks need no transaction.
-        let result = if batch
-            .iter()
-            .all(|job| matches!(job.write, Write::Mark { .. } | Write::Shared(_) | Write::Notices))
-        {
+        let result = if batch.iter().all(|job| {
+            matches!(job.write, Write::Mark { .. } | Write::Shared(_) | Write::Notices | Write::Told(_))
+        }) {
             Ok((
                 Applied { outcomes: batch.iter().map(|_| Outcome::Done).collect(), ..Applied::default() },
                 None,
@@ -479,7 +486,7 @@ impl<'s> Writer<'s> {
                 let _ = purge.done.try_send(answer);
             }
             (Write::Checkpoint(checkpoint), Outcome::Fenced) => self.lose(&checkpoint.session, true),
-            (Write::Publish(_) | Write::Checkpoint(_) | Write::Detach(_), _) => {}
+            (Write::Publish(_) | Write::Checkpoint(_) | Write::Detach(_) | Write::Told(_), _) => {}
         }
     }
 
@@ -519,7 +526,7 @@ impl<'s> Writer<'s> {
         match job.write {
             Write::Publish(publish) => {
                 publish.message.set_place(None);
-                self.refuse_publish(&publish, job.ack);
+                self.refuse_publish(&publish, job.ack, may_pass);
             }
             // Or its will would never fire, and it would never expire.
             write @ Write::Detach(_) => self.unleft.push(Job { write, ack: None }),
@@ -533,13 +540,36 @@ impl<'s> Writer<'s> {
     }
 
     /// A message with QoS 0 goes to its receivers nevertheless.
-    pub(super) fn refuse_publish(&mut self, publish: &Publish, ack: Option<Ack>) {
+    pub(super) fn refuse_publish(&mut self, publish: &Publish, ack: Option<Ack>, may_pass: bool) {
         if publish.is_late() {
             self.deliver(&publish.routes, &publish.message, publish.from);
         }
         if let Some(ack) = ack {
+            if ack.qos > QoS::AtMostOnce && may_pass {
+                self.refusing.insert(ack.connection);
+            }
             self.post(ack.connection.core, Mail::Stored { acks: vec![ack], stored: false });
         }
+    }
+
+    /// Refuses what publishers left behind a message that was refused: stored, it would come before that one, when it is sent
+    /// again (P4).
+    fn without_refused(&mut self, jobs: Vec<Job>) -> Vec<Job> {
+        if self.refusing.is_empty() {
+            return jobs;
+        }
+        let mut left = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            match (&job.write, job.ack) {
+                (Write::Told(publisher), _) => drop(self.refusing.remove(publisher)),
+                (Write::Publish(_), Some(ack)) if self.refusing.contains(&ack.connection) => {
+                    self.refuse_job(job, true);
+                }
+                _ => left.push(job),
+            }
+        }
+        self.send(None);
+        left
     }
 
     /// How often it listens for what other pods say in the store. While they say it over the network too, that is rare.
