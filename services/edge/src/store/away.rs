@@ -100,7 +100,7 @@ impl Writer<'_> {
 
     fn turn_away(&mut self, batch: &[Job]) -> Result<(), Error> {
         if !batch.is_empty() && !std::mem::replace(&mut self.away.told, true) {
-            for job in batch {
+            for job in batch.iter().filter(|job| job.is_told()) {
                 if let Write::Publish(publish) = &job.write {
                     self.refuse_publish(publish, job.ack, true);
                 }
@@ -145,8 +145,17 @@ impl Publish {
 }
 
 impl Job {
+    /// Whether its publisher is told that it is refused while it may be stored after all. With QoS 2 it waits for what becomes of it:
+    /// one that loses its connection before it hears of the refusal would send the message again, and it would be there twice.
+    fn is_told(&self) -> bool {
+        matches!(&self.write, Write::Publish(publish) if publish.message.qos() < QoS::ExactlyOnce)
+    }
+
     /// Its publisher was told that it is refused, and who need not wait for the commit has it.
     pub(super) fn note_told(&mut self) {
+        if !self.is_told() {
+            return;
+        }
         if let Write::Publish(publish) = &mut self.write {
             publish.deliver &= !publish.is_late();
             self.ack = None;

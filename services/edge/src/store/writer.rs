@@ -162,7 +162,7 @@ impl<'s> Writer<'s> {
             })
         };
         let told = self.away.take_told();
-        let is_doubtful = told || matches!(&result, Err(Error::Store(error)) if error.is_maybe_committed());
+        let is_doubtful = matches!(&result, Err(Error::Store(error)) if error.is_maybe_committed());
         let taken_back =
             if is_doubtful { batch.iter().filter_map(Job::takes_back_id).collect() } else { vec![] };
         if told {
