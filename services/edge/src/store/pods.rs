@@ -15,10 +15,33 @@ pub(super) const TICK: Duration = Duration::from_millis(100);
 pub(super) const TOLD_TICK_MS: u64 = 1_000;
 /// For so long a pod is alive after its last word.
 const LEASE_MS: u64 = 5_000;
+/// Who looks at the others looked away, when it is longer than this between two looks.
+const GAP_MS: u64 = LEASE_MS / 2;
+/// After that it takes nobody for dead for so long: all others say within it that they are alive, if they can.
+const WATCH_MS: u64 = 3_000;
 /// Pods of a region.
 const PODS_MAX: usize = 1_000;
 /// Notices of one transaction.
 const NOTICES: usize = 500;
+
+/// Since when this pod has looked at the others without a gap. After one it may have been the store that was away, and nobody could
+/// say that he is alive.
+#[derive(Default)]
+pub(super) struct Watch {
+    since: u64,
+    last: u64,
+}
+
+impl Watch {
+    /// It looks at them now, in milliseconds of the process. Whether all had the time to say so.
+    fn is_long_enough(&mut self, now: u64) -> bool {
+        if self.last == 0 || now - self.last > GAP_MS {
+            self.since = now;
+        }
+        self.last = now.max(1);
+        now - self.since >= WATCH_MS
+    }
+}
 
 /// Hears which sessions others want, or have taken.
 pub(super) fn listen(writer: &mut Writer<'_>) {
@@ -43,9 +66,9 @@ pub(super) fn listen(writer: &mut Writer<'_>) {
 /// Says that this pod is alive, and looks after the others.
 pub(super) fn look(writer: &mut Writer<'_>) {
     let shared = writer.shared;
-    let now_ms = shared.clock.unix_now_ms();
     let asked = shared.layers.run(async |tx| {
-        pods::renew(&tx, &shared.owner, now_ms + LEASE_MS)?;
+        // Now, and not when this was first tried: the store may have been away since.
+        pods::renew(&tx, &shared.owner, shared.clock.unix_now_ms() + LEASE_MS)?;
         pods::list(&tx, PODS_MAX).await
     });
     let pods = writer.wait(asked, &[]);
@@ -53,9 +76,13 @@ pub(super) fn look(writer: &mut Writer<'_>) {
         Ok(pods) => pods,
         Err(error) => return tracing::warn!(%error, "this pod cannot say that it is alive"),
     };
+    let now_ms = shared.clock.unix_now_ms();
     if let Some(region) = &shared.region {
         let others = pods.iter().filter(|pod| pod.until_ms >= now_ms && *pod.name != *shared.owner);
         region.leases(others.map(|pod| &*pod.name));
+    }
+    if !writer.watch.is_long_enough(shared.clock.now()) {
+        return;
     }
     for pod in pods.iter().filter(|pod| pod.until_ms < now_ms && *pod.name != *shared.owner) {
         bury(writer, pod);

@@ -99,6 +99,7 @@ pub(super) struct Writer<'s> {
     /// When shared subscriptions last looked for what nobody told them.
     looked_around_at: u64,
     pub(super) away: Away,
+    pub(super) watch: pods::Watch,
     marks: Marks,
 }
 
@@ -121,6 +122,7 @@ impl<'s> Writer<'s> {
             listened_at: 0,
             looked_around_at: 0,
             away: Away::default(),
+            watch: pods::Watch::default(),
             marks: Marks::new(),
         }
     }

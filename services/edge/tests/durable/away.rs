@@ -157,7 +157,11 @@ impl EngineTransaction for FarTransaction {
 }
 
 fn pod(far: &Arc<Far>) -> Server {
-    Server::on(&far.database(), |config| config.pod = Some("pod".into()))
+    named(far, "pod")
+}
+
+fn named(far: &Arc<Far>, name: &str) -> Server {
+    Server::on(&far.database(), |config| config.pod = Some(name.into()))
 }
 
 fn reason(client: &mut Client, qos: QoS, packet_id: u16, payload: &str) -> ReasonCode {
@@ -259,5 +263,36 @@ fn what_is_asked_again_because_an_answer_was_lost_is_done_once() {
         far.set(Way::Fine);
         let mut reader = come_back(&server, version, "reader");
         assert_eq!(texts(&rest(&server, &mut reader, "t/end")), expected);
+    }
+}
+
+#[test]
+fn nobody_is_taken_for_dead_because_the_store_was_away() {
+    for way in [Way::Away, Way::Stuck] {
+        let far = Far::new();
+        let pods = ["one", "two", "three"].map(|name| named(&far, name));
+        subscribe_and_leave(&pods[0], V5, "watcher", &[("w", QoS::AtLeastOnce)]);
+        let join = |(pod, name)| {
+            let last = Will { qos: QoS::AtLeastOnce, ..will("w", b"gone") };
+            Client::open(pod, millrace_mqtt::Connect { will: Some(last), ..lasting(V5, name) })
+        };
+        let mut lives: Vec<Client> = pods.iter().zip(["ann", "bob", "cid"]).map(join).collect();
+        // They say that they are alive.
+        lives[0].expect_silence(Duration::from_secs(1));
+        far.set(way);
+        // Longer than a lease.
+        lives[0].expect_silence(Duration::from_secs(7));
+        far.set(Way::Fine);
+        for (packet_id, client) in (1..).zip(&mut lives) {
+            eventually(
+                || !reason(client, QoS::AtLeastOnce, packet_id, "after").is_error(),
+                || "the store still refuses".into(),
+            );
+        }
+        lives[0].expect_silence(Duration::from_secs(3));
+        lives.iter_mut().for_each(Client::ping);
+        for pod in &pods {
+            assert_eq!(metric(pod, "millrace_wills_published_total", ""), 0, "{way:?}");
+        }
     }
 }
