@@ -119,6 +119,20 @@ async fn together(transactions: Vec<Transaction>) -> Vec<std::result::Result<(),
     results
 }
 
+/// Transactions that are all begun at once, as many clients would.
+async fn at_once(
+    database: &Database,
+    sessions: &[(String, u64)],
+    body: impl AsyncFn(&Owned<'_>) -> bool,
+) -> Vec<Transaction> {
+    let begin = async |(client, epoch): &(String, u64)| {
+        let tx = database.begin_unretried();
+        assert!(body(&owned(&tx, client, *epoch).await).await);
+        tx
+    };
+    futures_util::future::join_all(sessions.iter().map(begin)).await
+}
+
 #[test]
 fn a_storm_on_one_filter_disturbs_neither_itself_nor_publishes() {
     let database = database();
@@ -131,21 +145,15 @@ fn a_storm_on_one_filter_disturbs_neither_itself_nor_publishes() {
         index::exact(&publish, BROKER, b"a/b").await.unwrap();
         publish.set(b"written", &b""[..]).unwrap();
 
-        let mut joins = Vec::new();
-        for (client, epoch) in &sessions[1..] {
-            let tx = database.begin_unretried();
-            subscribe(&owned(&tx, client, *epoch).await, b"a/+", NONE).await.unwrap();
-            joins.push(tx);
-        }
+        let joins =
+            at_once(&database, &sessions[1..], async |owned| subscribe(owned, b"a/+", NONE).await.is_ok())
+                .await;
         assert!(together(joins).await.iter().all(std::result::Result::is_ok));
 
         // Most leave, in transactions that all read the same large number.
-        let mut leaves = Vec::new();
-        for (client, epoch) in &sessions[300..] {
-            let tx = database.begin_unretried();
-            assert!(unsubscribe(&owned(&tx, client, *epoch).await, b"a/+").await.unwrap());
-            leaves.push(tx);
-        }
+        let leaves =
+            at_once(&database, &sessions[300..], async |owned| unsubscribe(owned, b"a/+").await.unwrap())
+                .await;
         assert!(together(leaves).await.iter().all(std::result::Result::is_ok));
         publish.commit().await.unwrap();
     });
@@ -168,12 +176,9 @@ fn a_filter_that_all_left_at_once_is_found_by_the_sweep() {
     }
     let stream = subscribed(&database, &sessions[0], "a/+").stream;
     block_on(async {
-        let mut leaves = Vec::new();
-        for (client, epoch) in &sessions[..count] {
-            let tx = database.begin_unretried();
-            unsubscribe(&owned(&tx, client, *epoch).await, b"a/+").await.unwrap();
-            leaves.push(tx);
-        }
+        let leaves =
+            at_once(&database, &sessions[..count], async |owned| unsubscribe(owned, b"a/+").await.unwrap())
+                .await;
         assert!(together(leaves).await.iter().all(std::result::Result::is_ok));
     });
     assert_eq!(run(&database, async |tx| subscribers(tx, BROKER, stream).await), 0);
