@@ -6,6 +6,6 @@ cd "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/../../.."
 cargo build --release --package millrace --features millrace/foundationdb
 cargo build --release --package millrace-torture
 release=${CARGO_TARGET_DIR:-target}/release
-MILLRACE_BIN=$release/millrace services/millrace/tests/pods.sh
+SERVER_BIN=$release/millrace services/millrace/tests/pods.sh
 "$release/torture" --millrace-bin "$release/millrace" --kills "${KILLS:-20}" --fdb-cluster-file "$FDB_CLUSTER_FILE" \
     --fdb-kill "storage/tests/foundationdb.sh kill $FDB_TEST_FOLDER"

@@ -6,9 +6,10 @@ set -uo pipefail
 cd "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/../../.." || exit 1
 PATH=$PATH:/usr/sbin
 cluster=$PWD/storage/tests/foundationdb.sh
-bin=${MILLRACE_BIN:-${CARGO_TARGET_DIR:-target}/debug/millrace}
+bin=${SERVER_BIN:-${CARGO_TARGET_DIR:-target}/debug/millrace}
 work=$(mktemp -d) || exit 1
 declare -A port pid
+prefix=pods-$RANDOM
 failed=0
 
 for program in mosquitto_sub mosquitto_pub; do
@@ -23,7 +24,7 @@ cleanup() {
     all+=($(jobs -p))
     [ ${#all[@]} = 0 ] || kill -KILL "${all[@]}" 2>/dev/null
     wait 2>/dev/null
-    rm -rf "$work"
+    [ "${KEEP:-}" ] || rm -rf "$work"
 }
 trap cleanup EXIT
 trap 'exit 130' INT TERM
@@ -56,7 +57,7 @@ start_pod() {
         done
         port[$name]=$free
     fi
-    "$bin" serve --store foundationdb --fdb-cluster-file "$FDB_CLUSTER_FILE" --fdb-prefix pods --pod "$name" \
+    "$bin" serve --store foundationdb --fdb-cluster-file "$FDB_CLUSTER_FILE" --fdb-prefix "$prefix" --pod "$name" \
         --mqtt-listen "127.0.0.1:${port[$name]}" --ws-listen off --http-listen off >>"$work/$name.log" 2>&1 &
     pid[$name]=$!
     if ! until_ 30 pub "$name" started x 0; then
@@ -78,20 +79,19 @@ pub() {
     said=$(timeout 30 mosquitto_pub -V 5 -p "${port[$1]}" -t "$2" -m "$3" -q "${4:-1}" 2>&1) && [[ $said != *ailed* ]]
 }
 
-# sub POD CLIENT ARGS...: a session that stays.
+# sub POD CLIENT ARGS...: a session that stays. For a subshell, which it becomes: so it can be killed.
 sub() {
     local at=${port[$1]} client=$2
     shift 2
-    mosquitto_sub -V 5 -c -x 3600 -p "$at" -i "$client" "$@"
+    exec stdbuf -oL mosquitto_sub -V 5 -c -x 3600 -p "$at" -i "$client" "$@"
 }
 
 # expect POD CLIENT FILTER WHAT LINE...: exactly these come to a session, in this order, and nothing after them.
 expect() {
     local at=$1 client=$2 filter=$3 what=$4 got
     shift 4
-    pub "$at" "${filter%%/#}/end" "the end" || bad "$what: the last message was not acknowledged"
-    got=$(timeout 60 mosquitto_sub -V 5 -c -x 3600 -p "${port[$at]}" -i "$client" -q 2 -t "$filter" -W 30 2>&1 \
-        | sed '/^the end$/q')
+    pub "$at" "${filter%%/#}/end" "the end" 2 || bad "$what: the last message was not acknowledged"
+    got=$(sub "$at" "$client" -q 2 -t "$filter" -W 30 -C $(($# + 1)) 2>&1)
     if [ "$got" = "$(printf '%s\n' "$@" "the end")" ]; then
         ok "$what"
     else
@@ -103,8 +103,8 @@ for name in one two three; do start_pod "$name"; done
 
 # -- a session goes from process to process
 
-sub one ann -q 2 -t 'ann/#' -E || bad "a subscription was not acknowledged"
-for text in 1 2 3; do pub two ann/a "$text" 1 || bad "$text was not acknowledged"; done
+(sub one ann -q 2 -t 'ann/#' -E) || bad "a subscription was not acknowledged"
+for text in 1 2 3; do pub two ann/a "$text" 2 || bad "$text was not acknowledged"; done
 pub three ann/b 4 2 || bad "4 was not acknowledged"
 expect two ann 'ann/#' "what was published on others while a session was away comes to it on a third" 1 2 3 4
 
@@ -130,7 +130,7 @@ mosquitto_pub -V 5 -p "${port[one]}" -t r/a -m retained -q 1 -r
 
 # -- a process is killed
 
-sub two watcher -q 1 -t 'will/#' -E
+(sub two watcher -q 1 -t 'will/#' -E)
 sub one dies -q 1 -t 'dies/#' --will-topic will/dies --will-payload gone --will-qos 1 -d >"$work/dies" 2>&1 &
 client=$!
 until_ 20 has_line "$work/dies" "Subscribed" || bad "dies is not subscribed"
@@ -149,8 +149,11 @@ start_pod one
 
 # -- the cluster is killed, again and again, under load
 
-sub one keeper -q 2 -t 'load/#' -E
+(sub one keeper -q 2 -t 'load/#' -E)
 acknowledged=$work/acknowledged
+: >"$acknowledged"
+count() { wc -l <"$acknowledged"; }
+more() { [ "$(count)" -gt $((before + 10)) ]; }
 load() {
     local number=0
     until [ -e "$work/stop" ]; do
@@ -163,12 +166,11 @@ loads=($!)
 load two &
 loads+=($!)
 for round in 1 2 3 4 5; do
-    before=$(wc -l <"$acknowledged" 2>/dev/null || echo 0)
-    more() { [ "$(wc -l <"$acknowledged" 2>/dev/null || echo 0)" -gt $((before + 10)) ]; }
+    before=$(count)
     until_ 60 more || bad "nothing is acknowledged any more, round $round"
     "$cluster" kill "$FDB_TEST_FOLDER"
 done
-before=$(wc -l <"$acknowledged")
+before=$(count)
 until_ 60 more || bad "nothing is acknowledged after the cluster came back"
 touch "$work/stop"
 wait "${loads[@]}"
@@ -184,14 +186,14 @@ fi
 # -- the cluster is away
 
 mkfifo "$work/pipe"
-mosquitto_sub -V 5 -p "${port[one]}" -t live -q 0 >"$work/live" 2>&1 &
+stdbuf -oL mosquitto_sub -V 5 -p "${port[one]}" -t live -q 0 >"$work/live" 2>&1 &
 mosquitto_pub -V 5 -p "${port[one]}" -t live -q 0 -l <"$work/pipe" &
 exec 4>"$work/pipe"
 mosquitto_pub -V 311 -p "${port[one]}" -t warm -m up -q 0
 echo before >&4
 until_ 10 has_line "$work/live" before || bad "QoS 0 does not work"
 mkfifo "$work/stored"
-mosquitto_pub -V 5 -d -p "${port[two]}" -t load/x -q 1 -l <"$work/stored" >"$work/publisher" 2>&1 &
+stdbuf -oL mosquitto_pub -V 5 -d -p "${port[two]}" -t load/x -q 1 -l <"$work/stored" >"$work/publisher" 2>&1 &
 exec 5>"$work/stored"
 echo one >&5
 until_ 10 grep -q "received PUBACK (Mid: 1, RC:0)" "$work/publisher" || bad "no PUBACK: $(cat "$work/publisher")"
