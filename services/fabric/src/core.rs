@@ -106,7 +106,7 @@ impl Core {
         self.hello(Destination::Control, true, is_first || starts_anew);
         self.joins.clear();
         let list = self.inbox.all_subscribed();
-        self.announce(&list, 0, now);
+        self.announce(&list, now);
     }
 
     pub(crate) fn disconnected(&mut self, now: Millis) {
@@ -128,7 +128,7 @@ impl Core {
     pub(crate) fn subscribed(&mut self, mut list: Vec<To>, now: Millis) {
         self.inbox.subscribed(&mut list);
         if self.is_connected {
-            self.announce(&list, 0, now);
+            self.announce(&list, now);
         }
     }
 
@@ -234,6 +234,9 @@ impl Core {
             if !std::mem::replace(&mut known.is_alive, true) {
                 self.sink.pod_came(pod, name, false);
                 self.count_pods();
+                // What was announced meanwhile did not wait for it.
+                self.joins.pod_found(pod);
+                self.remind(pod);
             }
             return;
         }
@@ -250,7 +253,7 @@ impl Core {
         } else if now >= self.settled_at {
             // It was there before, and is heard only now.
             self.joins.clear();
-            self.announce(&self.inbox.all_subscribed(), 0, now);
+            self.announce(&self.inbox.all_subscribed(), now);
             return;
         }
         self.joins.pod_found(pod);
@@ -305,10 +308,10 @@ impl Core {
     }
 
     /// Tells the others what is joined.
-    fn announce(&mut self, list: &[To], tries: u32, now: Millis) {
+    fn announce(&mut self, list: &[To], now: Millis) {
         for list in list.chunks(ANNOUNCED_MAX) {
             let pods = self.alive().collect();
-            let number = self.joins.announce(list.to_vec(), pods, tries, now);
+            let number = self.joins.announce(list.to_vec(), pods, now);
             self.inbox.announced(number, list);
             self.outbox.control(Destination::Control, frame::joined(self.own, number, list));
         }
@@ -327,9 +330,13 @@ impl Core {
         for announcement in outcome.complete {
             self.inbox.complete(announcement.number, &announcement.list);
         }
-        for (mut list, tries) in outcome.again {
-            self.inbox.subscribed(&mut list);
-            self.announce(&list, tries, now);
+        for mut announcement in outcome.again {
+            self.inbox.subscribed(&mut announcement.list);
+            let frame = frame::joined(self.own, announcement.number, &announcement.list);
+            for pod in &announcement.waits_for {
+                self.outbox.control(Destination::ControlOf(*pod), frame.clone());
+            }
+            self.joins.again(announcement, now);
         }
         for announcement in outcome.failed {
             for pod in announcement.waits_for {
@@ -340,6 +347,7 @@ impl Core {
         for (id, pod) in &mut self.pods {
             if !pod.is_known && !self.joins.waits_for(*id) {
                 pod.is_known = true;
+                self.inbox.began(*id, true);
                 // Until now a loss could pass unnoticed.
                 self.sink.pod_came(*id, &pod.name, false);
             }

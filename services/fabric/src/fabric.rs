@@ -49,6 +49,7 @@ impl Fabric {
             wishes: Mutex::new(Wishes::default()),
             wished: tokio::sync::Notify::new(),
             stop: tokio::sync::Notify::new(),
+            last: tokio::sync::Notify::new(),
             moves: tokio::sync::Notify::new(),
             failed: tokio::sync::Notify::new(),
         });

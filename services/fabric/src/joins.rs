@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::address::{PodId, To};
 use crate::clock::Millis;
 
-/// Time for an answer, milliseconds. Then the others are asked again.
+/// Time for an answer, milliseconds. Then those who have not answered are asked again.
 const ANSWER_MS_MAX: u64 = 1000;
 /// How often they are asked. This and the longest outage are less than the time after which a sender forgets a receiver.
 const TRIES_MAX: u32 = 20;
@@ -34,8 +34,8 @@ pub(crate) struct Joins {
 pub(crate) struct Outcome {
     /// All have answered.
     pub(crate) complete: Vec<Announcement>,
-    /// Some did not in time: ask again, after so many tries.
-    pub(crate) again: Vec<(Vec<To>, u32)>,
+    /// Some did not in time: ask them again, under the same number, as their answers may just be slow.
+    pub(crate) again: Vec<Announcement>,
     /// Some never did.
     pub(crate) failed: Vec<Announcement>,
 }
@@ -46,10 +46,15 @@ impl Joins {
     }
 
     /// A number for an announcement to `pods`.
-    pub(crate) fn announce(&mut self, list: Vec<To>, waits_for: Vec<PodId>, tries: u32, now: Millis) -> u64 {
+    pub(crate) fn announce(&mut self, list: Vec<To>, waits_for: Vec<PodId>, now: Millis) -> u64 {
         self.next += 1;
-        self.open.push(Announcement { number: self.next, list, waits_for, since: now, tries });
+        self.open.push(Announcement { number: self.next, list, waits_for, since: now, tries: 0 });
         self.next
+    }
+
+    /// Those who have not answered are asked again.
+    pub(crate) fn again(&mut self, announcement: Announcement, now: Millis) {
+        self.open.push(Announcement { since: now, tries: announcement.tries + 1, ..announcement });
     }
 
     /// What is announced is announced anew.
@@ -97,7 +102,7 @@ impl Joins {
             if announcement.waits_for.is_empty() {
                 outcome.complete.push(announcement);
             } else if announcement.tries < TRIES_MAX {
-                outcome.again.push((announcement.list, announcement.tries + 1));
+                outcome.again.push(announcement);
             } else {
                 outcome.failed.push(announcement);
             }

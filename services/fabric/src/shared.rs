@@ -29,6 +29,8 @@ pub(crate) struct Shared {
     pub(crate) wished: Notify,
     /// The user has had enough.
     pub(crate) stop: Notify,
+    /// What waits is sent, and then no more.
+    pub(crate) last: Notify,
     /// The server has asked its clients to go to another one.
     pub(crate) moves: Notify,
     /// A task of the fabric has panicked.

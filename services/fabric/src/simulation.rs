@@ -5,6 +5,7 @@ mod check;
 mod nats;
 mod pod;
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use fastrand::Rng;
@@ -63,19 +64,31 @@ fn calm(pods: &mut [Pod], nats: &mut Nats, time: Range<Millis>) {
     let mut rng = Rng::with_seed(1);
     for now in time.step_by(50) {
         pods.iter_mut().for_each(|pod| pod.core.tick(now));
-        for _ in 0..50 {
-            for pod in pods.iter_mut() {
-                pod.flush();
-                pod.write(usize::MAX);
-                while nats.serve(&mut rng, pod) {}
-            }
-            while nats.route(&mut rng) {}
-            for pod in pods.iter_mut() {
-                pod.read(nats, usize::MAX);
-                while pod.consume(&mut rng, now) {}
-            }
+        let rounds = (0..50).take_while(|_| settle(pods, nats, &mut rng, now)).count();
+        assert!(rounds < 50, "the pods never fall silent");
+    }
+}
+
+/// All that was sent comes one step further; false when there was nothing.
+fn settle(pods: &mut [Pod], nats: &mut Nats, rng: &mut Rng, now: Millis) -> bool {
+    let mut moved = false;
+    for pod in pods.iter_mut() {
+        pod.flush();
+        pod.write(usize::MAX);
+        while nats.serve(rng, pod) {
+            moved = true;
         }
     }
+    while nats.route(rng) {
+        moved = true;
+    }
+    for pod in pods.iter_mut() {
+        pod.read(nats, usize::MAX);
+        while pod.consume(rng, now) {
+            moved = true;
+        }
+    }
+    moved
 }
 
 fn step(rng: &mut Rng, nats: &mut Nats, pods: &mut [Pod], place: usize, now: Millis, plan: Plan) {
@@ -133,6 +146,24 @@ fn settled(count: u64, nats: &mut Nats) -> Vec<Pod> {
     pods.iter_mut().for_each(|pod| pod.connect(nats, 0, 0));
     calm(&mut pods, nats, 0..1000);
     pods
+}
+
+/// A pod says what it has to say, and then hears what there is for it.
+fn turn(pod: &mut Pod, nats: &mut Nats, rng: &mut Rng, now: Millis) {
+    speak(pod, nats, rng, now);
+    hear(pod, nats, rng, now);
+}
+
+fn hear(pod: &mut Pod, nats: &mut Nats, rng: &mut Rng, now: Millis) {
+    pod.read(nats, usize::MAX);
+    while pod.consume(rng, now) {}
+}
+
+fn speak(pod: &mut Pod, nats: &mut Nats, rng: &mut Rng, now: Millis) {
+    pod.core.tick(now);
+    pod.flush();
+    pod.write(usize::MAX);
+    while nats.serve(rng, pod) {}
 }
 
 /// How often each simulation is run with seeds of its own.
@@ -210,5 +241,103 @@ fn what_a_sender_lost_shows_at_once_after_its_reconnect() {
     pods[0].connect(&mut nats, 1, 2100);
     calm(&mut pods, &mut nats, 2100..2300);
     let gap = crate::Gap { from: Some(PodId(1)), to, missing: Some(1) };
+    assert_eq!(pods[1].gaps(), [gap]);
+}
+
+#[test]
+fn what_came_before_a_long_outage_does_not_come_again_over_a_slow_route() {
+    let mut nats = Nats::default();
+    let mut pods = settled(3, &mut nats);
+    // So there is interest on the other server.
+    pods[2].disconnect(&mut nats, 1000);
+    pods[2].connect(&mut nats, 1, 1000);
+    calm(&mut pods, &mut nats, 1000..2000);
+    pods[0].send(To::Pods, 1);
+    let mut rng = Rng::with_seed(1);
+    for place in [0, 1] {
+        turn(&mut pods[place], &mut nats, &mut rng, 2000);
+    }
+    assert_eq!(pods[1].messages(), 1);
+    pods[1].disconnect(&mut nats, 2000);
+    pods[1].connect(&mut nats, 1, 40_000);
+    calm(&mut pods, &mut nats, 40_000..45_000);
+    assert_eq!([1, 2].map(|pod: usize| pods[pod].messages()), [1, 1]);
+}
+
+#[test]
+fn a_join_is_confirmed_although_each_answer_comes_after_the_next_try() {
+    let mut nats = Nats::default();
+    let mut pods = settled(2, &mut nats);
+    let to = To::Broker(1);
+    pods[1].join(to, 1000);
+    let mut rng = Rng::with_seed(1);
+    for now in (1000..10_000).step_by(1500) {
+        // The one that joins asks, and hears only then what the other has said to the last question.
+        for place in [1, 0] {
+            turn(&mut pods[place], &mut nats, &mut rng, now);
+        }
+    }
+    // It was told too early that nothing was confirmed: it asks again.
+    pods[1].join(to, 10_000);
+    assert!(pods[1].is_joined(to));
+    assert_eq!(pods[1].gaps(), []);
+}
+
+#[test]
+fn a_join_waits_for_a_pod_that_was_silent_when_it_was_announced() {
+    let mut nats = Nats::default();
+    let mut pods = settled(3, &mut nats);
+    let to = To::Broker(1);
+    let mut rng = Rng::with_seed(1);
+    let [silent, joins, other] = [0, 1, 2];
+    for now in (1000..9500).step_by(500) {
+        turn(&mut pods[joins], &mut nats, &mut rng, now);
+        turn(&mut pods[other], &mut nats, &mut rng, now);
+    }
+    pods[joins].join(to, 9500);
+    // The one that was silent says hello before it hears of the join.
+    speak(&mut pods[joins], &mut nats, &mut rng, 9500);
+    speak(&mut pods[silent], &mut nats, &mut rng, 9500);
+    for place in [joins, other, other, joins] {
+        turn(&mut pods[place], &mut nats, &mut rng, 9500);
+    }
+    pods[joins].join(to, 9500);
+    assert!(!pods[joins].is_joined(to), "the other has answered, the silent one has not");
+    calm(&mut pods, &mut nats, 9500..10_000);
+    assert!(pods[joins].is_joined(to));
+}
+
+#[test]
+fn a_loss_shows_when_what_came_first_came_between_two_answers() {
+    let mut nats = Nats::default();
+    let mut pods = settled(2, &mut nats);
+    let mut rng = Rng::with_seed(1);
+    for now in (1000..80_000).step_by(500) {
+        turn(&mut pods[1], &mut nats, &mut rng, now);
+    }
+    // One was forgotten, and is heard again. It is asked twice, and sends something after its first answer.
+    let now = 80_000;
+    let (sender, receiver) = pods.split_at_mut(1);
+    let (sender, receiver) = (&mut sender[0], &mut receiver[0]);
+    speak(sender, &mut nats, &mut rng, now);
+    turn(receiver, &mut nats, &mut rng, now);
+    speak(receiver, &mut nats, &mut rng, now);
+    receiver.join(To::Broker(1), now);
+    turn(sender, &mut nats, &mut rng, now);
+    speak(sender, &mut nats, &mut rng, now);
+    hear(receiver, &mut nats, &mut rng, now);
+    sender.send(To::Pods, 1);
+    speak(sender, &mut nats, &mut rng, now);
+    hear(receiver, &mut nats, &mut rng, now);
+    assert_eq!(receiver.messages(), 1);
+    speak(receiver, &mut nats, &mut rng, now);
+    hear(sender, &mut nats, &mut rng, now);
+    speak(sender, &mut nats, &mut rng, now);
+    hear(receiver, &mut nats, &mut rng, now);
+    sender.send(To::Pods, 1);
+    speak(sender, &mut nats, &mut rng, now);
+    nats.down.values_mut().for_each(VecDeque::clear);
+    calm(&mut pods, &mut nats, now..now + 5000);
+    let gap = crate::Gap { from: Some(PodId(1)), to: To::Pods, missing: Some(1) };
     assert_eq!(pods[1].gaps(), [gap]);
 }

@@ -16,7 +16,8 @@ pub trait Sink: Send + Sync + 'static {
     fn gap(&self, gap: &Gap);
 
     /// A broker or group is joined. `complete`: whatever a pod that has come sends to it from now on is received, or a gap is
-    /// reported. Else NATS or a pod has not confirmed that in time, and it may become so later. Told for [`To::Pods`] and this pod itself, too.
+    /// reported. Else NATS or a pod has not confirmed that in time, and it may become so later. Told for [`To::Pods`] and this
+    /// pod itself, too.
     fn joined(&self, to: To, complete: bool) {
         let _ = (to, complete);
     }

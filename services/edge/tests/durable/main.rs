@@ -7,7 +7,6 @@ mod common;
 #[path = "../../../fabric/tests/real/support/relay.rs"]
 mod relay;
 #[path = "../../../fabric/tests/real/support/server.rs"]
-#[allow(dead_code, reason = "shared with the tests of the fabric; a part is used here")]
 mod server;
 #[path = "../hostile/tools.rs"]
 #[allow(dead_code, reason = "shared with the tests of hostile clients; a part is used here")]

@@ -121,6 +121,7 @@ impl Inbox {
             let position = positions.get(to).copied();
             match interest.senders.iter_mut().find(|(pod, _)| *pod == from) {
                 Some((_, track)) => {
+                    track.heard_at = now;
                     let missing = track.answered(position);
                     self.gap(from, *to, missing);
                 }
@@ -133,14 +134,15 @@ impl Inbox {
         }
     }
 
-    /// A pod begins: all that it sends is sent while this pod listens. Unless it `is_new`, what has come of it may be from before.
-    pub(crate) fn began(&mut self, pod: PodId, is_new: bool) {
+    /// A pod begins, or has answered everything: all else that it sends is sent while this pod listens. Unless `counts`, what has
+    /// come of it may be from before.
+    pub(crate) fn began(&mut self, pod: PodId, counts: bool) {
         let mut gaps = Vec::new();
         for (to, interest) in self.interests.iter_mut().filter(|(_, interest)| interest.is_complete) {
             let track = interest.senders.iter_mut().find(|(sender, _)| *sender == pod);
             gaps.extend(track.map(|(_, track)| (*to, track.answered(None))));
         }
-        if is_new {
+        if counts {
             gaps.into_iter().for_each(|(to, missing)| self.gap(pod, to, missing));
         }
     }
@@ -190,7 +192,7 @@ impl Inbox {
     pub(crate) fn doubt_all(&mut self) {
         self.parts_bytes = 0;
         for interest in self.interests.values_mut() {
-            interest.senders.clear();
+            interest.senders.iter_mut().for_each(|(_, track)| track.doubt());
             interest.parts.clear();
             // Who has not answered yet may be anywhere.
             interest.is_doubtful |= std::mem::take(&mut interest.is_complete);

@@ -79,22 +79,27 @@ impl Track {
         Verdict::Take { missing }
     }
 
+    /// This pod was away for so long that the sender may not count it any more. What came before is still not taken again.
+    pub(super) fn doubt(&mut self) {
+        self.since = Since::Unknown(Vec::new());
+    }
+
     /// The sender tells where it was when it learned that this pod has joined; `None`: it had sent nothing. Says how many
     /// messages after that are missing.
     pub(super) fn answered(&mut self, position: Option<Position>) -> u64 {
+        let Since::Unknown(holes) = &mut self.since else { return 0 };
+        let holes = std::mem::take(holes);
         let since = match position {
+            Some(position) if position.generation > self.generation => {
+                *self = Self::told(position, self.heard_at);
+                return 0;
+            }
             Some(position) if position.generation == self.generation => position.next,
-            Some(position) if position.generation > self.generation => return 0,
             // What came was sent after the answer.
             Some(_) | None => 0,
         };
-        match std::mem::replace(&mut self.since, Since::Number(since)) {
-            Since::Unknown(holes) => holes.into_iter().map(|hole| missing_of(hole, since)).sum(),
-            before @ Since::Number(_) => {
-                self.since = before;
-                0
-            }
-        }
+        self.since = Since::Number(since);
+        holes.into_iter().map(|hole| missing_of(hole, since)).sum()
     }
 }
 
@@ -163,6 +168,9 @@ mod tests {
         assert_eq!(late_joiner(9).answered(Some(at(3, 7))), 0);
         assert_eq!(late_joiner(9).answered(None), 9);
         let mut track = late_joiner(9);
+        assert_eq!(track.answered(Some(at(3, 7))), 0);
+        check(&mut track, batch(3, 9, 1), 2);
+        let mut track = late_joiner(9);
         assert_eq!((track.answered(Some(at(2, 7))), track.answered(Some(at(2, 7)))), (2, 0));
     }
 
@@ -174,6 +182,16 @@ mod tests {
         check(&mut track, batch(1, 9, 1), 0);
         assert_eq!(track.answered(Some(at(1, 4))), 1 + 2);
         check(&mut track, batch(1, 11, 1), 1);
+    }
+
+    #[test]
+    fn what_came_before_a_doubt_is_late_and_what_follows_counts_from_the_answer() {
+        let (mut track, _) = Track::new(batch(1, 0, 3), true, 0);
+        track.doubt();
+        assert_eq!(track.take(batch(1, 2, 1), 0), Verdict::Late);
+        check(&mut track, batch(1, 6, 1), 0);
+        assert_eq!(track.answered(Some(at(1, 5))), 1);
+        check(&mut track, batch(1, 8, 1), 1);
     }
 
     #[test]

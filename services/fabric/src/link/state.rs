@@ -1,7 +1,7 @@
 //! How the connection is, as the events of the NATS client tell it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use async_nats::{ClientError, Event, ReconnectToServer, Server, ServerError};
 use tokio::sync::{Notify, watch};
@@ -17,6 +17,8 @@ pub(crate) struct Link {
     counts: Arc<Counts>,
     inner: Mutex<Inner>,
     connected: watch::Sender<bool>,
+    /// The message to nobody that the server has answered last.
+    echoed: watch::Sender<u64>,
     /// Something that the fabric must deal with has changed.
     pub(crate) changed: Notify,
     /// What a user must be allowed.
@@ -69,6 +71,7 @@ impl Link {
             counts,
             inner: Mutex::new(inner),
             connected: watch::Sender::new(false),
+            echoed: watch::Sender::new(0),
             changed: Notify::new(),
             subjects,
         }
@@ -157,6 +160,14 @@ impl Link {
         if let Some((_, at)) = inner.echo.take_if(|(sent, _)| *sent == number) {
             inner.health.rtt = Some(at.elapsed());
         }
+        drop(inner);
+        self.echoed.send_replace(number);
+    }
+
+    /// Waits until the server has answered this one, and so has taken all that was sent before.
+    pub(crate) async fn until_echoed(&self, number: u64) {
+        // It fails when the sender is gone, which is this object.
+        let _ = self.echoed.subscribe().wait_for(|last| *last >= number).await;
     }
 
     /// The fabric can do nothing more.
@@ -223,6 +234,3 @@ impl Link {
 fn show(server: &Server) -> String {
     format!("{}:{}", server.addr.host(), server.addr.port())
 }
-
-/// How often the time to the server is measured.
-pub(crate) const ECHO_EVERY: Duration = Duration::from_secs(5);

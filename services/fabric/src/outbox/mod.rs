@@ -155,9 +155,14 @@ impl Outbox {
 
     /// Tells receivers that were quiet how many messages there were, and forgets those that were quiet for long.
     pub(crate) fn tick(&self, now: Millis) {
-        let mut state = self.lock();
-        state.tick(now);
-        self.filled(state);
+        loop {
+            let mut state = self.lock();
+            let is_more_due = state.tick(now);
+            self.filled(state);
+            if !is_more_due {
+                return;
+            }
+        }
     }
 
     pub(crate) fn disconnected(&self) {

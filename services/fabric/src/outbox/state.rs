@@ -42,15 +42,15 @@ pub(super) struct State {
     is_asleep: bool,
     /// Too much waited; no more is taken until a quarter has left.
     is_full: bool,
-    /// Largest message to a group: it cannot travel in parts, that each go to another pod.
-    group_bytes_max: usize,
+    /// Largest frame to a group: it cannot travel in parts, that each go to another pod.
+    group_frame_bytes_max: usize,
 }
 
 impl State {
     pub(super) fn new(own: PodId, limits: &Limits, counts: Arc<Counts>) -> Self {
         Self {
             own,
-            group_bytes_max: limits.message_bytes_max as usize,
+            group_frame_bytes_max: usize::MAX,
             limits: limits.clone(),
             counts,
             streams: HashMap::default(),
@@ -88,7 +88,7 @@ impl State {
         }
         let bytes = LENGTH + length;
         let is_too_large = length > self.limits.message_bytes_max as usize
-            || (!to.is_numbered() && length > self.group_bytes_max);
+            || (!to.is_numbered() && HEAD + LENGTH + length > self.group_frame_bytes_max);
         let bytes_max =
             if self.is_connected { self.limits.queue_bytes_max } else { self.limits.outage_bytes_max };
         let is_over = self.bytes + bytes > bytes_max as usize;
@@ -115,6 +115,10 @@ impl State {
             Some(batch) => stream.add_large(batch, to, self.own, &mut self.ready),
             None => {
                 let batch_bytes_max = self.limits.batch_bytes_max as usize;
+                let batch_bytes_max = match to.is_numbered() {
+                    true => batch_bytes_max,
+                    false => batch_bytes_max.min(self.group_frame_bytes_max),
+                };
                 stream.add(pieces, length, batch_bytes_max, (to, self.own), &mut self.ready);
             }
         }
@@ -198,11 +202,12 @@ impl State {
         Some(position)
     }
 
-    pub(super) fn tick(&mut self, now: Millis) {
+    /// True when more is due.
+    pub(super) fn tick(&mut self, now: Millis) -> bool {
         self.counts.streams.set(self.streams.len());
         self.counts.queue_bytes.set(self.bytes);
         if !self.is_connected {
-            return;
+            return false;
         }
         let mut looks = LOOKS_MAX;
         for stage in 0..STAGES.len() {
@@ -213,6 +218,7 @@ impl State {
                 }
             }
         }
+        looks == 0
     }
 
     /// Looks at a receiver that may have had no message for a while.
@@ -244,7 +250,7 @@ impl State {
 
     pub(super) fn connected(&mut self, now: Millis, starts_anew: bool, payload_max: usize) {
         (self.is_connected, self.was_connected) = (true, true);
-        self.group_bytes_max = payload_max.saturating_sub(HEAD + LENGTH);
+        self.group_frame_bytes_max = payload_max;
         if starts_anew {
             self.start_anew();
         }
@@ -259,10 +265,6 @@ impl State {
 
     /// All others have given this pod up.
     fn start_anew(&mut self) {
-        for outgoing in self.ready.drain(..) {
-            let count = outgoing.numbers.map_or(0, |numbers| numbers.count);
-            self.counts.dropped_outage.add(count as usize);
-        }
         self.close_batches();
         for outgoing in self.ready.drain(..) {
             let count = outgoing.numbers.map_or(0, |numbers| numbers.count);

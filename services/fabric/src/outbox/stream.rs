@@ -60,7 +60,7 @@ impl Stream {
         self.next += u64::from(messages);
     }
 
-    /// Adds a message to the open batch; true when there was none.
+    /// Adds a message to the open batch.
     pub(super) fn add(
         &mut self,
         pieces: &[&[u8]],

@@ -1,5 +1,5 @@
 use super::*;
-use crate::frame::{Content, decode};
+use crate::frame::{Content, HEAD, decode};
 
 const OWN: PodId = PodId(1);
 const BROKER: To = To::Broker(1);
@@ -178,6 +178,34 @@ fn groups_have_no_numbers_and_no_heartbeats() {
         outbox.tick(now);
         assert_eq!(leaves(&outbox), []);
     }
+}
+
+#[test]
+fn a_batch_to_a_group_is_no_longer_than_one_nats_message() {
+    let outbox = outbox(|_| {});
+    outbox.connected(0, false, 500);
+    for to in [GROUP, GROUP, GROUP, BROKER, BROKER, BROKER] {
+        queue(&outbox, to, 200);
+    }
+    outbox.close_batches();
+    let frames: Vec<_> = std::iter::from_fn(|| outbox.pop()).collect();
+    let of_group = |outgoing: &&Outgoing| outgoing.destination == Destination::To(GROUP);
+    let lengths: Vec<_> = frames.iter().filter(of_group).map(|outgoing| outgoing.frame.len()).collect();
+    assert_eq!(lengths, [HEAD + 2 * 204, HEAD + 204]);
+    assert_eq!(frames.len(), 3, "parts of others are cut when they leave");
+}
+
+#[test]
+fn all_receivers_are_looked_at_in_one_turn() {
+    const RECEIVERS: u64 = 5000;
+    let outbox = outbox(|_| {});
+    (0..RECEIVERS).for_each(|broker| queue(&outbox, To::Broker(broker), 1));
+    outbox.close_batches();
+    outbox.tick(0);
+    while outbox.pop().is_some() {}
+    outbox.tick(1000);
+    let heartbeats = std::iter::from_fn(|| outbox.pop()).filter(|outgoing| shape(outgoing).2 == 0);
+    assert_eq!(heartbeats.count() as u64, RECEIVERS);
 }
 
 #[test]

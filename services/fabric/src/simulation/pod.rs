@@ -20,12 +20,22 @@ use super::nats::{Down, Nats, Subject, Up};
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Seen {
     Asked(To),
-    Joined { to: To, complete: bool },
-    Message { from: PodId, to: To, index: u64 },
+    Joined {
+        to: To,
+        complete: bool,
+    },
+    Message {
+        from: PodId,
+        to: To,
+        index: u64,
+    },
     Gap(Gap),
     Came(PodId, bool),
     Gone(PodId),
-    Connected(bool),
+    /// What is seen from here to `Connected` is about the outage that has ended.
+    Connecting,
+    Connected,
+    Disconnected,
     Left(To),
 }
 
@@ -127,6 +137,19 @@ impl Pod {
         pod
     }
 
+    /// How many have come.
+    pub(super) fn messages(&self) -> usize {
+        let seen = self.recorder.seen.lock().unwrap();
+        seen.iter().filter(|(_, event)| matches!(event, Seen::Message { .. })).count()
+    }
+
+    /// Whether it was told that this is joined and confirmed.
+    pub(super) fn is_joined(&self, to: To) -> bool {
+        let seen = self.recorder.seen.lock().unwrap();
+        seen.iter()
+            .any(|(_, event)| matches!(event, Seen::Joined { to: joined, complete: true } if *joined == to))
+    }
+
     pub(super) fn gaps(&self) -> Vec<Gap> {
         let seen = self.recorder.seen.lock().unwrap();
         let gaps = seen.iter().filter_map(|(_, event)| match event {
@@ -140,15 +163,16 @@ impl Pod {
         (self.is_connected, self.was_connected, self.server) = (true, true, server);
         nats.down.insert(self.id, VecDeque::new());
         self.wire.extend(self.subscribed.iter().map(|subject| Up::Subscribe(*subject)));
-        self.recorder.see(Seen::Connected(true));
+        self.recorder.see(Seen::Connecting);
         self.core.connected(now, 1 << 20);
+        self.recorder.see(Seen::Connected);
     }
 
     pub(super) fn disconnect(&mut self, nats: &mut Nats, now: Millis) {
         self.is_connected = false;
         self.wire.clear();
         nats.drop_client(self.server, self.id);
-        self.recorder.see(Seen::Connected(false));
+        self.recorder.see(Seen::Disconnected);
         self.core.disconnected(now);
     }
 

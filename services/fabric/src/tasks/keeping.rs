@@ -6,12 +6,14 @@ use async_nats::Client;
 use async_nats::connection::State;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use crate::address::Echo;
 use crate::clock::Millis;
-use crate::link::state::ECHO_EVERY;
 use crate::shared::Shared;
 
+use super::sending;
+
 const TICK: Duration = Duration::from_millis(100);
+/// Time between two measurements of the time to the server, milliseconds.
+const ECHO_EVERY_MS: Millis = 5000;
 /// How long a message to nobody may take to the NATS client.
 const ECHO_WAIT: Duration = Duration::from_millis(50);
 /// Pods that leave a server which asks for it do so within this time, milliseconds.
@@ -57,16 +59,9 @@ pub(super) async fn run(shared: &Shared, client: &Client) {
             shared.moves.notify_one();
         }
         if echo_at <= now {
-            echo_at = now + u64::try_from(ECHO_EVERY.as_millis()).unwrap_or(u64::MAX);
-            echo(shared, client).await;
+            echo_at = now + ECHO_EVERY_MS;
+            // Without it only a figure is missing.
+            let _ = timeout(ECHO_WAIT, sending::echo(shared, client)).await;
         }
     }
-}
-
-/// Sends a message to nobody: the answer shows how far away the server is.
-async fn echo(shared: &Shared, client: &Client) {
-    let reply = shared.subjects.echo(&Echo::Nobody(shared.link.echo()));
-    let nobody = client.publish_with_reply(shared.subjects.nobody(), reply, bytes::Bytes::new());
-    // Without it only a figure is missing.
-    let _ = timeout(ECHO_WAIT, nobody).await;
 }

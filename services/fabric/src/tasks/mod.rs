@@ -4,6 +4,7 @@ mod joining;
 mod keeping;
 mod sending;
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use async_nats::{Client, ConnectOptions, ServerAddr};
@@ -18,8 +19,10 @@ pub(crate) async fn run(
     options: ConnectOptions,
 ) -> Result<(), String> {
     let client = connect(shared, servers, options).await.map_err(|error| error.to_string())?;
+    let mut sending = pin!(sending::run(shared, &client));
     let ended = tokio::select! {
-        result = sending::run(shared, &client) => result,
+        // The NATS client has ended.
+        result = &mut sending => return result,
         result = joining::run(shared, &client) => result,
         () = keeping::run(shared, &client) => Ok(()),
         () = shared.failed.notified() => Err("a task panicked".into()),
@@ -27,8 +30,16 @@ pub(crate) async fn run(
     };
     if shared.link.is_connected() {
         let stop_ms = shared.limits.stop_ms.into();
-        // What could not be sent by then is lost; the others notice.
-        let _ = timeout(Duration::from_millis(stop_ms), sending::last(shared, &client)).await;
+        // It goes on where it is: it may hold a batch that the NATS client had no room for.
+        shared.last.notify_one();
+        let last = async {
+            tokio::select! {
+                _ = sending => {}
+                () = shared.link.until(false) => {}
+            }
+        };
+        // What could not be sent by then is lost.
+        let _ = timeout(Duration::from_millis(stop_ms), last).await;
     }
     ended
 }

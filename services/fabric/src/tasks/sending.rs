@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_nats::client::PublishErrorKind;
-use async_nats::{Client, Subject};
+use async_nats::{Client, PublishError, Subject};
 use bytes::Bytes;
 
 use crate::address::Echo;
@@ -12,6 +12,7 @@ use crate::linger::Linger;
 use crate::outbox::{Destination, Outgoing};
 use crate::shared::Shared;
 
+/// Sends until the NATS client ends, or until it is told that this is the last.
 pub(super) async fn run(shared: &Shared, client: &Client) -> Result<(), String> {
     let linger = Linger::new(Duration::from_micros(shared.limits.linger_us.into()));
     let mut linger = linger.map_err(|error| error.to_string())?;
@@ -19,9 +20,10 @@ pub(super) async fn run(shared: &Shared, client: &Client) -> Result<(), String> 
         tokio::select! {
             () = shared.outbox.wait() => {}
             () = shared.moves.notified() => {
-                move_on(client).await;
+                move_on(shared, client).await;
                 continue;
             }
+            () = shared.last.notified() => return last(shared, client).await,
         }
         linger.rest().await.map_err(|error| error.to_string())?;
         shared.outbox.close_batches();
@@ -33,20 +35,37 @@ pub(super) async fn run(shared: &Shared, client: &Client) -> Result<(), String> 
 }
 
 /// Sends what waits, and says goodbye.
-pub(super) async fn last(shared: &Shared, client: &Client) {
+async fn last(shared: &Shared, client: &Client) -> Result<(), String> {
     shared.outbox.close_batches();
     shared.core().bye();
     while let Some(outgoing) = shared.outbox.pop() {
-        if publish(shared, client, outgoing).await.is_err() {
-            return;
-        }
+        publish(shared, client, outgoing).await?;
     }
-    let _ = client.flush().await;
+    until_taken(shared, client).await
+}
+
+/// Waits until the server has taken all that was sent: closing the connection before that would lose it.
+async fn until_taken(shared: &Shared, client: &Client) -> Result<(), String> {
+    let number = echo(shared, client).await.map_err(|error| error.to_string())?;
+    shared.link.until_echoed(number).await;
+    Ok(())
+}
+
+/// Sends a message to nobody: the answer shows how far away the server is, and that it has taken all that was sent before.
+pub(super) async fn echo(shared: &Shared, client: &Client) -> Result<u64, PublishError> {
+    let number = shared.link.echo();
+    let reply = shared.subjects.echo(&Echo::Nobody(number));
+    client.publish_with_reply(shared.subjects.nobody(), reply, Bytes::new()).await?;
+    Ok(number)
 }
 
 /// To another server, when all that was sent is with this one.
-async fn move_on(client: &Client) {
-    if client.flush().await.is_ok() && client.force_reconnect().await.is_err() {
+async fn move_on(shared: &Shared, client: &Client) {
+    tokio::select! {
+        _ = until_taken(shared, client) => {}
+        () = shared.link.until(false) => return,
+    }
+    if client.force_reconnect().await.is_err() {
         tracing::warn!(
             "could not leave a NATS server that asks its clients to go; it will close the connection"
         );
@@ -105,7 +124,7 @@ async fn give(
     subject: Subject,
     reply: Option<Subject>,
     payload: Bytes,
-) -> Result<(), async_nats::PublishError> {
+) -> Result<(), PublishError> {
     shared.counts.bytes_sent.add(payload.len());
     match reply {
         Some(reply) => client.publish_with_reply(subject, reply, payload).await,

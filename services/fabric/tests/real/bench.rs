@@ -187,7 +187,7 @@ fn how_long_a_message_takes() {
 fn what_a_join_costs() {
     needs_nats!();
     let server = Server::start("");
-    let [(a, _), (_b, sink)] = pair(&server);
+    let [(a, _), (b, sink)] = pair(&server);
     drop(a);
     let rss = || {
         let status = fs::read_to_string("/proc/self/status").unwrap();
@@ -197,7 +197,7 @@ fn what_a_join_costs() {
     const JOINS: u64 = 20_000;
     let (before, start) = (rss(), now());
     for broker in 100..100 + JOINS {
-        assert!(_b.join(To::Broker(broker)));
+        assert!(b.join(To::Broker(broker)));
     }
     poll("all joins", || sink.joined.load(Ordering::Relaxed) == JOINS + 3);
     println!("{JOINS} joins in {:?}, {} bytes each", start.elapsed(), (rss() - before) / JOINS);

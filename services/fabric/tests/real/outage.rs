@@ -195,6 +195,28 @@ fn what_was_sent_is_sent_when_the_fabric_ends() {
 }
 
 #[test]
+fn what_nats_had_no_room_for_is_sent_too_when_the_fabric_ends() {
+    needs_nats!();
+    let server = Server::start("");
+    let relay = Relay::start(server.port);
+    let (a, b) = (Pod::start(&relay.url()), Pod::start(&server.url()));
+    crate::support::know_each_other(&[&a, &b]);
+    let receivers = [BROKER, To::Broker(8), To::Pods, To::Pod(b.id)];
+    receivers[..2].iter().for_each(|to| b.join(*to));
+    relay.pause(true);
+    receivers.iter().for_each(|to| a.send_all(*to, 0..7000, 1000));
+    let Pod { fabric, id, .. } = a;
+    std::thread::scope(|scope| {
+        scope.spawn(|| drop(fabric));
+        relay.pause(false);
+    });
+    for to in receivers {
+        b.until("all of it", |seen| seen.accounted(id, to) == 7000);
+    }
+    b.seen(|seen| assert_eq!(seen.gaps, []));
+}
+
+#[test]
 fn a_sink_that_panics_ends_the_fabric_and_its_health_says_so() {
     needs_nats!();
     struct Broken(SyncSender<Health>);

@@ -10,7 +10,7 @@ const BROKER: To = To::Broker(7);
 fn what_a_slow_pod_misses_is_counted_exactly_and_holds_nobody_up() {
     needs_nats!();
     // The server gives a client up that is 2 MB behind.
-    let server = Server::start("max_pending: 2MB\nwrite_deadline: \"500ms\"");
+    let server = Server::start("max_pending: 2MB");
     let [sender, quick, slow]: [Pod; 3] = Pod::start_some(&server.url());
     quick.join(BROKER);
     slow.join(BROKER);

@@ -19,6 +19,7 @@ fn limits() -> Limits {
         join_wait_ms: 100_000,
         ping_ms: 20_000,
         connect_timeout_ms: 30_000,
+        stop_ms: 60_000,
         ..Limits::default()
     }
 }
@@ -159,9 +160,12 @@ impl Pod {
     /// Joins, and waits until all have confirmed it.
     #[track_caller]
     pub(crate) fn join(&self, to: To) {
-        self.seen(|seen| _ = seen.joined.remove(&to));
-        assert!(self.fabric.join(to));
-        self.until("to join", |seen| seen.joined.get(&to) == Some(&true));
+        // Who was told that not all have confirmed it in time asks again.
+        poll("to join", || {
+            self.seen(|seen| _ = seen.joined.remove(&to));
+            assert!(self.fabric.join(to));
+            self.wait("to be told of the join", |seen| seen.joined.get(&to).copied())
+        });
     }
 
     /// Sends a message with this number and so many bytes after it.

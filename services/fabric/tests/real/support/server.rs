@@ -1,10 +1,12 @@
-//! A NATS server, as a process of this test.
+//! A NATS server, as a process of this test. Tests of other crates include this file by its path.
+#![allow(clippy::unwrap_used, dead_code, reason = "it may fail a test, and not each uses all of it")]
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -61,14 +63,15 @@ pub(crate) struct Server {
     /// For clients.
     pub(crate) port: u16,
     /// For other servers; 0 outside a cluster.
-    pub(crate) cluster_port: u16,
+    cluster_port: u16,
 }
 
 impl Server {
     /// On a free port; `config` is added to its settings.
     pub(crate) fn start(config: &str) -> Self {
         let folder = tempfile::Builder::new().prefix("fabric-nats-").tempdir().unwrap();
-        let (child, port, cluster_port) = spawn(folder.path(), -1, config);
+        let (child, port, cluster_port) =
+            spawn(folder.path(), -1, config).unwrap_or_else(|log| panic!("{log}"));
         Self { child, folder, config: config.into(), port, cluster_port }
     }
 
@@ -99,7 +102,18 @@ impl Server {
     pub(crate) fn restart(&mut self, config: Option<&str>) {
         self.kill();
         let config = config.unwrap_or(&self.config);
-        (self.child, self.port, self.cluster_port) = spawn(self.folder.path(), self.port.into(), config);
+        // Somebody else may have the port for a moment.
+        for _ in 0..600 {
+            match spawn(self.folder.path(), self.port.into(), config) {
+                Ok(server) => {
+                    (self.child, self.port, self.cluster_port) = server;
+                    return;
+                }
+                Err(log) => assert!(log.contains("address already in use"), "{log}"),
+            }
+            std::thread::park_timeout(Duration::from_millis(100));
+        }
+        panic!("port {} is in use", self.port);
     }
 
     /// Asks it to send its clients away.
@@ -116,8 +130,8 @@ impl Drop for Server {
     }
 }
 
-/// Starts a server and waits until it says that it is ready. The ports are as it says.
-fn spawn(folder: &Path, port: i32, config: &str) -> (Child, u16, u16) {
+/// Starts a server and waits until it says that it is ready. The ports are as it says. Fails with its log.
+fn spawn(folder: &Path, port: i32, config: &str) -> Result<(Child, u16, u16), String> {
     let path = folder.join("nats.conf");
     fs::write(&path, format!("host: 127.0.0.1\nport: {port}\n{config}\n")).unwrap();
     let mut command = Command::new(program().unwrap());
@@ -130,7 +144,7 @@ fn spawn(folder: &Path, port: i32, config: &str) -> (Child, u16, u16) {
     while !is_ready || (cluster_port == 0 && config.contains("cluster")) {
         let Some(line) = lines.next() else {
             let _ = child.wait();
-            panic!("nats-server did not start:\n{log}");
+            return Err(format!("nats-server did not start:\n{log}"));
         };
         let port = || line.rsplit(':').next().and_then(|port| port.trim().parse().ok());
         if line.contains("Listening for client connections") {
@@ -145,5 +159,5 @@ fn spawn(folder: &Path, port: i32, config: &str) -> (Child, u16, u16) {
     }
     // A pipe that nobody reads would stop the server one day.
     std::thread::spawn(move || lines.for_each(drop));
-    (child, client_port, cluster_port)
+    Ok((child, client_port, cluster_port))
 }
