@@ -95,7 +95,7 @@ pub(crate) fn run(args: Vec<OsString>) -> Result<(), Failure> {
         Command::Restore(args) => inspect::restore(&args),
         Command::Serve(_) => {
             let (settings, ignored) = settings::load(args, settings::environment())?;
-            serve::run(settings, &ignored)
+            serve::run(&settings, &ignored)
         }
     }
 }

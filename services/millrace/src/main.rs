@@ -10,6 +10,7 @@ mod limits;
 mod logs;
 mod nats;
 mod passwd;
+mod pods;
 #[cfg(test)]
 mod readme;
 mod serve;

@@ -60,8 +60,9 @@ impl NatsArgs {
         };
         let Some(pod) = pod else {
             return Err(
-                "nats is for processes that share a store: set store to foundationdb too, or leave nats out"
-                    .into(),
+                "nats is for processes that share a store: set store to foundationdb too, or pods to more than one, or leave nats \
+                 out"
+                .into(),
             );
         };
         let tls = match (self.nats_tls_cert, self.nats_tls_key) {

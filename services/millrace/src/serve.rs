@@ -15,7 +15,7 @@ use tracing::{info, warn};
 use crate::cli::Failure;
 use crate::settings::Settings;
 use crate::store::{Opened, Place};
-use crate::{http, inspect, logs};
+use crate::{http, inspect, logs, pods};
 
 /// While clients are sent away it is said how many are left, so often.
 const DRAIN_PROGRESS: Duration = Duration::from_secs(3);
@@ -24,7 +24,7 @@ const DRAIN_PROGRESS: Duration = Duration::from_secs(3);
 pub(crate) type Running = Arc<Mutex<Option<Edge>>>;
 
 /// Runs the server until a signal ends it. `ignored` are names of environment variables that are no setting.
-pub(crate) fn run(settings: Settings, ignored: &[String]) -> Result<(), Failure> {
+pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure> {
     logs::start(&settings.log_level, settings.log_format);
     if !ignored.is_empty() {
         warn!(names = %ignored.join(", "), "environment variables that are no setting are ignored");
@@ -33,37 +33,29 @@ pub(crate) fn run(settings: Settings, ignored: &[String]) -> Result<(), Failure>
     let mut signals =
         signals().map_err(|error| Failure::Run(format!("signals cannot be received: {error}")))?;
     raise_open_files();
-    let http = settings.http_listen.map(bind).transpose()?;
+    let pods = pods::all(settings).map_err(Failure::Settings)?;
+    let https: Vec<_> =
+        pods.iter().map(|pod| pod.http_listen.map(bind).transpose()).collect::<Result<_, _>>()?;
 
     let store = settings.store.open()?;
-    let pod = settings.edge.pod.clone();
-    let edge = match &store {
-        Some(store) => millrace_edge::start_on(settings.edge, store.database()),
-        None => millrace_edge::start(settings.edge),
-    };
-    let edge = edge.map_err(|error| Failure::Run(error.to_string()))?;
-    let where_ = http::Addresses::of(&edge);
-    for address in edge.gateway_addresses() {
-        info!("the gateway is expected at {address}, with PROXY protocol version 2");
-    }
-    let running: Running = Arc::new(Mutex::new(Some(edge)));
-    let http_address = http.map(|(listener, address)| {
-        http::start(listener, Arc::clone(&running), where_.clone())
-            .map(|()| address)
-            .map_err(|error| Failure::Run(format!("the HTTP port {address} cannot be served: {error}")))
-    });
+    let started = pods.into_iter().zip(https).map(|(pod, http)| start(pod.edge, http, store.as_ref()));
+    let started: Vec<Started> = started.collect::<Result<_, _>>()?;
     // Before it is said that the server is there.
-    let admin = match (&settings.store, &store) {
-        (Place::Folder(path), Some(Opened::Folder(store))) => admin(path, store.clone(), &running),
+    let admin = match (&settings.store, &store, started.first()) {
+        (Place::Folder(path), Some(Opened::Folder(store)), Some(first)) => {
+            admin(path, store.clone(), &first.running)
+        }
         _ => None,
     };
-    greet(&where_, http_address.transpose()?, settings.open_to_everybody);
-    settings.store.greet(pod.as_deref());
+    for pod in &started {
+        greet(pod, settings.open_to_everybody);
+    }
+    settings.store.greet(settings.edge.pod.as_deref());
 
     let signal = signals.forever().next();
     let name = signal.and_then(signal_hook::low_level::signal_name).unwrap_or("signal");
     if signal == Some(SIGTERM) && settings.drain.per_second > 0 {
-        drain(&running, &settings.drain);
+        for_all(&started, |running| drain(running, &settings.drain));
     }
     info!(
         signal = name,
@@ -71,10 +63,12 @@ pub(crate) fn run(settings: Settings, ignored: &[String]) -> Result<(), Failure>
         "stopping; a second signal stops at once"
     );
     drop(admin);
-    let edge = running.lock().unwrap_or_else(PoisonError::into_inner).take();
-    if let Some(edge) = edge {
-        edge.shutdown(settings.shutdown_grace);
-    }
+    for_all(&started, |running| {
+        let edge = running.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(edge) = edge {
+            edge.shutdown(settings.shutdown_grace);
+        }
+    });
     drop(store);
     info!("stopped");
     Ok(())
@@ -98,6 +92,44 @@ fn drain(running: &Running, pace: &DrainPace) {
             return warn!("not all clients could be sent away in time");
         }
     }
+}
+
+/// Does something with all pods at once.
+fn for_all(pods: &[Started], what: impl Fn(&Running) + Sync) {
+    std::thread::scope(|threads| {
+        for pod in pods {
+            threads.spawn(|| what(&pod.running));
+        }
+    });
+}
+
+/// A pod that was started.
+struct Started {
+    running: Running,
+    at: http::Addresses,
+    gateway: Vec<SocketAddr>,
+    http: Option<SocketAddr>,
+}
+
+/// Starts a pod: its event loops, then its HTTP port.
+fn start(
+    edge: millrace_edge::Config,
+    http: Option<(TcpListener, SocketAddr)>,
+    store: Option<&Opened>,
+) -> Result<Started, Failure> {
+    let edge = match store {
+        Some(store) => millrace_edge::start_on(edge, store.database()),
+        None => millrace_edge::start(edge),
+    };
+    let edge = edge.map_err(|error| Failure::Run(error.to_string()))?;
+    let (at, gateway) = (http::Addresses::of(&edge), edge.gateway_addresses().to_vec());
+    let running: Running = Arc::new(Mutex::new(Some(edge)));
+    let http_address = http.as_ref().map(|(_, address)| *address);
+    if let Some((listener, address)) = http {
+        http::start(listener, Arc::clone(&running), at.clone())
+            .map_err(|error| Failure::Run(format!("the HTTP port {address} cannot be served: {error}")))?;
+    }
+    Ok(Started { running, at, gateway, http: http_address })
 }
 
 /// Lets `millrace sessions` and its like look into the running server.
@@ -150,14 +182,18 @@ fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Failure> {
 }
 
 /// Says where everything is and how to send a first message.
-fn greet(at: &http::Addresses, http: Option<SocketAddr>, open_to_everybody: bool) {
+fn greet(pod: &Started, open_to_everybody: bool) {
+    let at = &pod.at;
+    for address in &pod.gateway {
+        info!("the gateway is expected at {address}, with PROXY protocol version 2");
+    }
     for address in &at.mqtt {
         info!("MQTT over TCP is open at mqtt://{address}");
     }
     for address in &at.ws {
         info!("MQTT over WebSocket is open at ws://{address}/mqtt");
     }
-    if let Some(address) = http {
+    if let Some(address) = pod.http {
         info!("HTTP is open at http://{address}/ (start page, /healthz, /metrics)");
     }
     if open_to_everybody {

@@ -26,6 +26,8 @@ pub(crate) struct Settings {
     pub(crate) edge: millrace_edge::Config,
     /// Where what must survive is kept.
     pub(crate) store: Place,
+    /// Pods in this process.
+    pub(crate) pods: u16,
     /// Where HTTP is served, if anywhere.
     pub(crate) http_listen: Option<SocketAddr>,
     /// A filter that [`crate::logs::filter`] accepted.
@@ -258,11 +260,13 @@ fn combine(args: ServeArgs, says_data_dir: bool) -> Result<Settings, String> {
     };
     let limits = Limits::from(args.limits);
     limits_fit(&limits)?;
+    let pods = args.store.pods;
     let (store, pod) = args.store.place(says_data_dir)?;
     let fabric = args.nats.fabric(pod.as_deref())?;
     Ok(Settings {
         open_to_everybody: allow_anonymous && exposed.is_some(),
         store,
+        pods,
         http_listen: match args.http_listen {
             Listen::Off => None,
             Listen::At(address) => Some(address),

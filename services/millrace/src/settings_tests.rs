@@ -275,6 +275,25 @@ fn a_process_among_several_has_a_name_of_its_own() {
 }
 
 #[test]
+fn several_pods_in_one_process_are_for_a_data_folder() {
+    for (flags, refused) in [
+        (&["--pods=3", "--data-dir=off"][..], "data_dir is off: name a folder, or leave pods out"),
+        (&["--pods=3", "--pod=a"], "pod is for a store that several processes share"),
+        (&["--pods=0"], "a whole number from 1 to 16 is allowed"),
+    ] {
+        let sentence = load_with(flags, &[]).map(drop).unwrap_err();
+        assert!(sentence.contains(refused), "{flags:?}: {sentence}");
+    }
+    if cfg!(feature = "foundationdb") {
+        let sentence = load_with(&["--pods=3", "--store=foundationdb"], &[]).map(drop).unwrap_err();
+        assert!(sentence.contains("start a process for each pod"), "{sentence}");
+    }
+    let edge = settings(&["--pods=3", "--nats=nats://a:4222"], &[]).edge;
+    assert_eq!(edge.pod.as_deref(), Some("pod-1"));
+    assert_eq!(edge.fabric.unwrap().pod_name, "pod-1");
+}
+
+#[test]
 fn the_network_between_processes_is_refused_where_it_cannot_be() {
     for (flags, refused) in [
         (&["--nats=nats://a:4222"][..], "nats is for processes that share a store"),

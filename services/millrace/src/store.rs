@@ -8,6 +8,8 @@ use millrace_storage::{Database, Embedded, OpenError, Options};
 use tracing::info;
 
 use crate::cli::Failure;
+use crate::limits::whole_number;
+use crate::pods;
 
 #[cfg(feature = "foundationdb")]
 mod cluster;
@@ -54,6 +56,12 @@ pub(crate) struct StoreArgs {
     /// start what its last run left open [default: the host's name and a random part].
     #[arg(long, value_name = "NAME", value_parser = pod_name)]
     pod: Option<String>,
+
+    /// Pods in this one process, to try out what several do where there is no FoundationDB: they share the data folder, and have
+    /// the names pod-1, pod-2 and so on. The first has the ports that the settings say, each other one those of the one before it
+    /// plus one.
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = whole_number::<u16>(1, 16))]
+    pub(crate) pods: u16,
 }
 
 /// What keeps durable data.
@@ -88,7 +96,8 @@ const WITHOUT_FOUNDATIONDB: &str = "store is foundationdb, and this millrace was
     --release -p millrace --features foundationdb`, see the README";
 
 impl StoreArgs {
-    /// Where, and the name of this process among those that share it. `says_data_dir`: the folder was named, not left to its default.
+    /// Where, and the name of this process, or of its first pod, among those that share it. `says_data_dir`: the folder was
+    /// named, not left to its default.
     pub(crate) fn place(self, says_data_dir: bool) -> Result<(Place, Option<String>), String> {
         let fdb_settings = [
             ("fdb_cluster_file", self.fdb_cluster_file.is_some()),
@@ -106,10 +115,20 @@ impl StoreArgs {
                 ));
             }
             let is_off = self.data_dir.as_os_str() == "off";
-            return Ok((if is_off { Place::Memory } else { Place::Folder(self.data_dir) }, None));
+            let pod = (self.pods > 1).then(|| pods::name(0));
+            return match (is_off, pod) {
+                (true, Some(_)) => {
+                    Err("pods share a store, and data_dir is off: name a folder, or leave pods out".into())
+                }
+                (true, None) => Ok((Place::Memory, None)),
+                (false, pod) => Ok((Place::Folder(self.data_dir), pod)),
+            };
         }
         if !cfg!(feature = "foundationdb") {
             return Err(WITHOUT_FOUNDATIONDB.into());
+        }
+        if self.pods > 1 {
+            return Err("pods is for the embedded store: with foundationdb start a process for each pod, and leave pods out".into());
         }
         if says_data_dir {
             return Err("store is foundationdb, which keeps nothing in a folder: leave data_dir out, or set store to \

@@ -198,6 +198,31 @@ fn what_was_retained_and_acknowledged_survives_a_kill_at_once() {
 }
 
 #[test]
+fn pods_of_one_process_share_its_data_folder_and_end_with_it() {
+    const CONNECT: &[u8] = b"\x10\x0d\0\x04MQTT\x04\x02\0\x3c\0\x01a";
+    let folder = tempfile::tempdir().unwrap();
+    let data_dir = format!("--data-dir={}", folder.path().display());
+    let mut server = Server::start(&[&data_dir, "--pods=3"]);
+    let pods = [(); 3].map(|()| server.address("mqtt://"));
+    let answer = |stream: &mut TcpStream, sent: &[u8], expected: &[u8]| {
+        stream.write_all(sent).unwrap();
+        let mut read = vec![0; expected.len()];
+        stream.read_exact(&mut read).unwrap();
+        assert_eq!(read, expected);
+    };
+    let connect = |at: &String| {
+        let mut stream = TcpStream::connect(at).unwrap();
+        answer(&mut stream, CONNECT, b"\x20\x02\0\0");
+        stream
+    };
+    answer(&mut connect(&pods[0]), b"\x33\x06\0\x01t\0\x01x", b"\x40\x02\0\x01");
+    answer(&mut connect(&pods[2]), b"\x82\x06\0\x01\0\x01t\0", b"\x90\x03\0\x01\0\x31\x04\0\x01tx");
+    let _stays = connect(&pods[1]);
+    assert_eq!(server.end("-TERM"), Some(0));
+    assert!(pods.iter().all(|pod| TcpStream::connect(pod).is_err()));
+}
+
+#[test]
 fn a_data_folder_that_cannot_be_used_is_one_sentence_and_exit_code_1() {
     let folder = tempfile::tempdir().unwrap();
     let used = folder.path().join("used");

@@ -1,0 +1,106 @@
+//! Several pods in one process, `--pods`: what a region does can be tried out where there is no cluster for its store.
+
+use std::net::SocketAddr;
+
+use millrace_edge::Config;
+use millrace_edge::fabric::{self, PodId};
+
+use crate::settings::Settings;
+
+/// What one pod is started with.
+pub(crate) struct Pod {
+    pub(crate) edge: Config,
+    pub(crate) http_listen: Option<SocketAddr>,
+}
+
+/// The name of a pod in this process, by its number from 0.
+pub(crate) fn name(number: u16) -> String {
+    format!("pod-{}", number + 1)
+}
+
+/// The pods of a process. The first has what the settings say; one alone has no name but the one it was given.
+pub(crate) fn all(settings: &Settings) -> Result<Vec<Pod>, String> {
+    let first = Pod { edge: settings.edge.clone(), http_listen: settings.http_listen };
+    let others = (1..settings.pods).map(|number| first.with_number(number));
+    let others: Vec<_> = others.collect::<Option<_>>().ok_or_else(|| {
+        format!("a port is too high: with {} pods it is counted up beyond 65535", settings.pods)
+    })?;
+    Ok([first].into_iter().chain(others).collect())
+}
+
+impl Pod {
+    /// Another one beside this: its own name, and ports that are higher. `None`: there is no such port.
+    fn with_number(&self, number: u16) -> Option<Self> {
+        let of_all = |all: &[SocketAddr]| all.iter().map(|at| counted_up(*at, number)).collect::<Option<_>>();
+        let name = name(number);
+        let fabric = self.edge.fabric.clone();
+        let fabric =
+            fabric.map(|all| fabric::Settings { pod: PodId::random(), pod_name: name.clone(), ..all });
+        let edge = Config {
+            mqtt_listen: of_all(&self.edge.mqtt_listen)?,
+            ws_listen: of_all(&self.edge.ws_listen)?,
+            gateway_listen: of_all(&self.edge.gateway_listen)?,
+            pod: Some(name),
+            fabric,
+            ..self.edge.clone()
+        };
+        let http_listen = match self.http_listen {
+            Some(at) => Some(counted_up(at, number)?),
+            None => None,
+        };
+        Some(Self { edge, http_listen })
+    }
+}
+
+/// Port 0 is any free one, for each pod.
+fn counted_up(at: SocketAddr, number: u16) -> Option<SocketAddr> {
+    let port = if at.port() == 0 { 0 } else { at.port().checked_add(number)? };
+    Some(SocketAddr::new(at.ip(), port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::load;
+
+    fn of(flags: &[&str]) -> Result<Vec<Pod>, String> {
+        let args = ["millrace", "serve"].iter().chain(flags).map(std::ffi::OsString::from).collect();
+        let (settings, _) = load(args, std::iter::empty()).map_err(|failure| format!("{failure:?}"))?;
+        all(&settings)
+    }
+
+    #[test]
+    fn each_pod_has_its_own_name_ports_and_place_in_the_network() {
+        let flags = ["--pods=3", "--ws-listen=127.0.0.1:0,[::1]:90", "--gateway-listen=127.0.0.1:1893"];
+        let pods = of(&[&flags[..], &["--allow-anonymous", "--nats=nats://a:4222"]].concat()).unwrap();
+        let seen: Vec<_> = pods
+            .iter()
+            .map(|pod| {
+                let port = |all: &[SocketAddr]| all.iter().map(SocketAddr::port).collect::<Vec<_>>();
+                let edge = &pod.edge;
+                let ports = [port(&edge.mqtt_listen), port(&edge.ws_listen), port(&edge.gateway_listen)];
+                (edge.pod.as_deref(), ports.concat(), pod.http_listen.map(|at| at.port()))
+            })
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                (Some("pod-1"), vec![1883, 0, 90, 1893], Some(8080)),
+                (Some("pod-2"), vec![1884, 0, 91, 1894], Some(8081)),
+                (Some("pod-3"), vec![1885, 0, 92, 1895], Some(8082)),
+            ]
+        );
+        let networks: Vec<_> = pods.iter().map(|pod| pod.edge.fabric.as_ref().unwrap()).collect();
+        for (pod, network) in pods.iter().zip(&networks) {
+            assert_eq!(Some(&network.pod_name), pod.edge.pod.as_ref());
+            assert_eq!(networks.iter().filter(|other| other.pod == network.pod).count(), 1);
+        }
+    }
+
+    #[test]
+    fn one_pod_has_no_name_and_a_port_that_is_too_high_is_refused() {
+        assert_eq!(of(&[]).unwrap().iter().map(|pod| pod.edge.pod.clone()).collect::<Vec<_>>(), [None]);
+        let refused = of(&["--pods=3", "--http-listen=127.0.0.1:65534"]).map(drop).unwrap_err();
+        assert!(refused.contains("a port is too high"), "{refused}");
+    }
+}
