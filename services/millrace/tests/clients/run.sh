@@ -3,9 +3,10 @@
 #
 #   MILLRACE=target/release/millrace services/millrace/tests/clients/run.sh [suite...]
 #
-# Suites: mosquitto, paho, gmqtt, aiomqtt, mqttjs, go, browser, gateway; all of them when none is named. Each has brokers
+# Suites: mosquitto, paho, gmqtt, aiomqtt, mqttjs, go, browser, gateway, stack; all of them when none is named. Each has brokers
 # of its own on free loopback ports: an open one, and one with a password file and a rules file. What the clients need is
-# installed into target/clients once; Envoy for the gateway (gateway/tests), into target/envoy. What cannot be had here is said with a line that starts with SKIPPED.
+# installed into target/clients once; Envoy for the gateway (gateway/tests) and the stack (services/stack/tests), into target/envoy;
+# nats-server for the latter, into target/tools. What cannot be had here is said with a line that starts with SKIPPED.
 #
 # A suite is a program that prints a line for each check ("ok <suite>: ...", "FAILED: <suite>: ...", "SKIPPED: <suite>:
 # ...") and finds its brokers in the environment: OPEN_PORT, OPEN_WS, GUARDED_PORT, GUARDED_WS (see guard() for users
@@ -20,7 +21,7 @@ start_seconds_max=10
 stop_seconds_max=15
 
 suites=("$@")
-[ ${#suites[@]} -gt 0 ] || suites=(mosquitto paho gmqtt aiomqtt mqttjs go browser gateway)
+[ ${#suites[@]} -gt 0 ] || suites=(mosquitto paho gmqtt aiomqtt mqttjs go browser gateway stack)
 millrace=$(realpath -e -- "${MILLRACE:-$target/release/millrace}" 2>/dev/null) || {
     echo "FAILED: clients: there is no broker to test: build it (cargo build --release -p millrace) or set MILLRACE"
     exit 1
@@ -158,6 +159,18 @@ need_envoy() {
     return 1
 }
 
+need_nats() {
+    local version
+    version=$(<"$root/services/fabric/nats-server.version")
+    export STACK_NATS_SERVER=$target/tools/nats-server STACK_ENVOY=$GATEWAY_ENVOY STACK_MILLRACE=$millrace
+    "$STACK_NATS_SERVER" --version 2>/dev/null | grep -q "$version" && return
+    need go golang || return 1
+    echo "installing nats-server $version into $target/tools"
+    GOBIN=$target/tools install go install "github.com/nats-io/nats-server/v2@$version" && return
+    say "SKIPPED: $suite: nats-server cannot be installed here (go install)"
+    return 1
+}
+
 need_node() {
     need node nodejs npm && need npm npm || return 1
     local folder=$cache/node
@@ -223,6 +236,8 @@ run_aiomqtt() { limited bash -c 'python aiomqtt_test.py'; }
 run_mqttjs() { limited node --test --test-reporter="$here/reporter.mjs" "$here/mqttjs.test.mjs"; }
 run_go() { limited "$cache/go/clients.test" -test.v -test.timeout="${suite_seconds_max}s" 2>&1 | go_lines; }
 run_browser() { limited node "$here/browser.mjs"; }
+# It starts a region twice.
+run_stack() { suite_seconds_max=300 limited bash -c 'python ../../../stack/tests/stack_test.py'; }
 run_gateway() { limited bash -c 'python ../../../../gateway/tests/gateway_test.py'; }
 
 prepare() {
@@ -233,6 +248,7 @@ prepare() {
     go) need_go ;;
     browser) need_node && need_node_20 && need_chromium ;;
     gateway) need_python && need curl curl && need_envoy ;;
+    stack) need_python && need_node && need curl curl && need_envoy && need_nats ;;
     *)
         say "FAILED: $1: there is no such suite"
         return 1
