@@ -68,7 +68,8 @@ pub fn clear_but(owned: &Owned<'_>, direction: Direction, kept: &[u16]) -> Resul
     Ok(owned.tx.clear_range(KeyRange::new(begin, all.end))?)
 }
 
-/// The ids of a session in order, with what is known of each. A snapshot read.
+/// The ids of a session in order, with what is known of each. Who takes the session reads them serializably: the earlier owner may be
+/// writing one.
 ///
 /// # Errors
 /// The store's.
@@ -76,10 +77,11 @@ pub async fn list(
     tx: &Transaction,
     session: SessionId<'_>,
     direction: Direction,
+    read: Read,
 ) -> Result<Vec<(u16, Bytes)>> {
     let prefix = prefix(session, direction);
     let mut ids: Vec<(u16, Bytes)> = Vec::new();
-    let mut rows = rows::all(tx, prefix.children(), Read::Snapshot).await?.into_iter();
+    let mut rows = rows::all(tx, prefix.children(), read).await?.into_iter();
     while let Some(mut row) = rows.next() {
         let mut elements = Elements::after(&prefix, &row.key)?;
         let id = u16::try_from(elements.uint()?).map_err(|_| Error::Corrupt("key"))?;

@@ -382,7 +382,7 @@ impl Applier<'_> {
     }
 
     async fn read_ids(&self, id: SessionId<'_>, attached: &mut Attached) -> Result<(), Error> {
-        let mut rows = qos2::list(self.tx, id, Direction::Outbound).await?;
+        let mut rows = qos2::list(self.tx, id, Direction::Outbound, Read::Serializable).await?;
         inflight::in_order(&mut rows);
         for (id, row) in rows {
             let id = PacketId::new(id).ok_or(Error::Corrupt("packet id"))?;
@@ -390,7 +390,7 @@ impl Applier<'_> {
                 inflight::decode(&row, &self.shared.clock).ok_or(Error::Corrupt("message in flight"))?;
             attached.rows.push((id, row));
         }
-        let received = qos2::list(self.tx, id, Direction::Inbound).await?;
+        let received = qos2::list(self.tx, id, Direction::Inbound, Read::Serializable).await?;
         attached.received = received.into_iter().filter_map(|(id, _)| PacketId::new(id)).collect();
         Ok(())
     }

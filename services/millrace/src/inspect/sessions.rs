@@ -56,7 +56,7 @@ pub(super) fn show(place: &Place, broker: BrokerId, client: &str, out: Out<'_>) 
     let details = place.run(|tx| async move {
         let Some(found) = find(&tx, id).await? else { return Ok(None) };
         let ids = async |direction| {
-            let ids = qos2::list(&tx, id, direction).await?;
+            let ids = qos2::list(&tx, id, direction, Read::Snapshot).await?;
             Ok::<_, millrace_layers::Error>(ids.into_iter().map(|(id, _)| id).collect())
         };
         Ok(Some(SessionDetails {

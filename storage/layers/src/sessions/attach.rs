@@ -84,7 +84,8 @@ pub async fn attach(tx: &Transaction, id: SessionId<'_>, request: Attach) -> Res
     if let Some(will) = &request.will {
         will::set(tx, id, will).await?;
     }
-    let subscriptions = if present { subscriptions::list(tx, id).await? } else { Vec::new() };
+    // The earlier owner may be changing them, and would not conflict otherwise: its writes do not change the session's record.
+    let subscriptions = if present { subscriptions::read(tx, id).await? } else { Vec::new() };
     Ok(Attached { epoch, present, existed, record, subscriptions, replaced, will: fired })
 }
 

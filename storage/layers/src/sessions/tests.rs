@@ -52,6 +52,30 @@ fn every_attach_has_a_later_epoch_also_after_the_session_was_gone() {
     }
 }
 
+/// Found by the simulation: these change rows that an attach reads, but not the session's own.
+#[test]
+fn a_takeover_sees_what_the_earlier_owner_is_writing() {
+    type Write = fn(&Owned<'_>) -> crate::Result<()>;
+    let writes: [(&str, Write); 3] = [
+        ("subscribe", |owned| block_on(subscriptions::subscribe(owned, b"b", Options::default())).map(drop)),
+        ("unsubscribe", |owned| block_on(subscriptions::unsubscribe(owned, b"a")).map(drop)),
+        ("packet id", |owned| qos2::set(owned, Direction::Inbound, 7, &Bytes::new())),
+    ];
+    for (name, write) in writes {
+        let database = database();
+        let old = attached(&database, "c", &request("pod1", 1)).epoch;
+        run(&database, async |tx| {
+            subscriptions::subscribe(&fence(tx, id("c"), old).await?, b"a", Options::default()).await
+        });
+        let takeover = database.begin_unretried();
+        block_on(attach(&takeover, id("c"), request("pod2", 2))).unwrap();
+        block_on(qos2::list(&takeover, id("c"), Direction::Inbound, Read::Serializable)).unwrap();
+        run(&database, async |tx| write(&fence(tx, id("c"), old).await?));
+        let failure = block_on(takeover.commit()).unwrap_err();
+        assert_eq!(failure, millrace_storage::Error::Conflict, "{name}");
+    }
+}
+
 #[test]
 fn who_was_replaced_writes_nothing_any_more() {
     let database = database();
@@ -122,14 +146,14 @@ fn a_session_comes_back_with_all_it_had_until_it_expires() {
     assert_eq!((back.subscriptions.len(), back.subscriptions[0].stream), (1, stream));
     assert_eq!(back.subscriptions[0].options, Options { bits: 1, identifier: 9 });
     assert!(sweep(&database, u64::MAX - 1).is_empty(), "nothing is due while it is attached");
-    let ids = run(&database, async |tx| qos2::list(tx, id("c"), Direction::Outbound).await);
+    let ids = run(&database, async |tx| qos2::list(tx, id("c"), Direction::Outbound, Read::Snapshot).await);
     assert_eq!(ids, [(3, Bytes::from_static(b"m"))]);
 
     detached(&database, "c", back.epoch, Detach { now_ms: 200_000, ..HOW });
     let late = attached(&database, "c", &request("pod", 300_000));
     assert!(!late.present && late.subscriptions.is_empty() && late.record.details.is_empty());
     assert_eq!(late.record.cursor, Position::MIN);
-    let ids = run(&database, async |tx| qos2::list(tx, id("c"), Direction::Outbound).await);
+    let ids = run(&database, async |tx| qos2::list(tx, id("c"), Direction::Outbound, Read::Snapshot).await);
     assert!(ids.is_empty());
 }
 
@@ -256,7 +280,7 @@ fn ids_are_known_with_all_that_belongs_to_them_until_they_are_removed() {
         let clear_but = |kept: &[u16]| {
             run(&database, async |tx| qos2::clear_but(&fence(tx, id("c"), epoch).await?, direction, kept));
         };
-        let ids = || run(&database, async |tx| qos2::list(tx, id("c"), direction).await);
+        let ids = || run(&database, async |tx| qos2::list(tx, id("c"), direction, Read::Snapshot).await);
         let known = || ids().into_iter().map(|(id, _)| id).collect::<Vec<u16>>();
         set(1, long(1));
         set(65_535, Bytes::new());

@@ -102,6 +102,14 @@ pub async fn unsubscribe(owned: &Owned<'_>, filter: &[u8]) -> Result<bool> {
     Ok(true)
 }
 
+/// All subscriptions of a session, serializably: for who takes it from an owner that may be changing them.
+pub(crate) async fn read(
+    tx: &millrace_storage::Transaction,
+    id: crate::sessions::SessionId<'_>,
+) -> Result<Vec<Subscription>> {
+    rows::read(tx, id, Read::Serializable).await
+}
+
 /// Ends all subscriptions of a session.
 pub(crate) async fn clear(
     tx: &millrace_storage::Transaction,
