@@ -26,7 +26,7 @@ mod space;
 mod task;
 mod transaction;
 
-use std::{path::Path, sync::Arc};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use ::foundationdb as fdb;
 use fdb::options::DatabaseOption;
@@ -52,9 +52,10 @@ use transaction::FdbTransaction;
 pub struct FoundationDb(Arc<Shared>);
 
 struct Shared {
-    database: fdb::Database,
+    database: Arc<fdb::Database>,
     space: Space,
     counters: Counters,
+    host: Arc<dyn Host>,
 }
 
 impl FoundationDb {
@@ -67,13 +68,29 @@ impl FoundationDb {
         let space = Space::new(&options.prefix)?;
         let path = options.cluster_file.as_deref().map(check_cluster_file).transpose()?;
         network::start(&options.network)?;
-        let database = fdb::Database::new(path)?;
-        let read_timeout_ms = i32::try_from(options.read_timeout.as_millis()).unwrap_or(i32::MAX).max(1);
-        database.set_option(DatabaseOption::TransactionTimeout(read_timeout_ms))?;
+        let database = Arc::new(fdb::Database::new(path)?);
+        set_read_timeout(&database, options.read_timeout)?;
         if let Some(datacenter) = &options.datacenter {
             database.set_option(DatabaseOption::DatacenterId(datacenter.clone()))?;
         }
-        Ok(Self(Arc::new(Shared { database, space, counters: Counters::default() })))
+        let host = Arc::new(System::new());
+        Ok(Self(Arc::new(Shared { database, space, counters: Counters::default(), host })))
+    }
+
+    /// A store over a database of the client library that somebody else has opened, and whose network somebody else runs: FoundationDB's
+    /// simulator. Nothing here starts a thread or reads the machine's clock then; time comes from `host`.
+    ///
+    /// # Errors
+    /// The prefix, or what the client library refuses.
+    pub fn over(
+        database: Arc<fdb::Database>,
+        prefix: &[u8],
+        read_timeout: Duration,
+        host: Arc<dyn Host>,
+    ) -> Result<Self, ConnectError> {
+        let space = Space::new(prefix)?;
+        set_read_timeout(&database, read_timeout)?;
+        Ok(Self(Arc::new(Shared { database, space, counters: Counters::default(), host })))
     }
 
     /// The store, with the machine's clock and the default retries.
@@ -87,6 +104,11 @@ impl FoundationDb {
     pub fn database_on(&self, host: Arc<dyn Host>, retry: RetryPolicy) -> Database {
         Database::new(Arc::new(self.clone()), host, retry)
     }
+}
+
+fn set_read_timeout(database: &fdb::Database, timeout: Duration) -> Result<(), ConnectError> {
+    let milliseconds = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX).max(1);
+    Ok(database.set_option(DatabaseOption::TransactionTimeout(milliseconds))?)
 }
 
 /// The library reads the file too, but does not say what is wrong with it.

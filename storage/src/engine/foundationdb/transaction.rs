@@ -22,7 +22,6 @@ use crate::{
         stamped::{Stamped, StampedKeys},
     },
     error::Error,
-    host::instant,
     key::{KeyRange, after},
     limits::PAGE_BYTES_MAX,
     read::{Page, RangeOptions, Read},
@@ -270,9 +269,12 @@ impl EngineTransaction for FdbTransaction {
         let shared = self.shared.clone();
         shared.counters.waiting.add(1);
         task::spawn(async move {
-            let began = instant();
+            let began = shared.host.now();
             let result = commit(open).await;
-            shared.counters.ended(&result, began.elapsed());
+            let took = shared.host.now().saturating_sub(began);
+            shared.counters.ended(&result, took);
+            // Who waits for the end may close the store then.
+            drop(shared);
             done.complete(result);
         });
     }
