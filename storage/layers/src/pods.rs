@@ -53,7 +53,8 @@ pub async fn list(tx: &Transaction, limit: usize) -> Result<Vec<Pod>> {
     page.items.into_iter().map(read).collect()
 }
 
-/// Forgets a pod, unless it has renewed its lease meanwhile.
+/// Forgets a pod, unless it has renewed its lease meanwhile. Its mark stays, for it may be alive and still wait for the answer to a
+/// commit: without the mark it would do that again. Marks that are much older go.
 ///
 /// # Errors
 /// The store's.
@@ -62,9 +63,30 @@ pub async fn remove(tx: &Transaction, pod: &Pod) -> Result<()> {
     let value = tx.get(&key, Read::Serializable).await?;
     if value.is_some_and(|value| *value == pod.until_ms.to_be_bytes()) {
         tx.clear(key)?;
-        tx.clear_range(marks(&pod.name).children())?;
+    }
+    let before = tx.read_version().await?.saturating_sub(MARK_VERSIONS);
+    let page = tx.range(all_marks().children(), RangeOptions::first(MARKS_MAX).snapshot()).await?;
+    for row in page.items {
+        let mut elements = Elements::after(&all_marks(), &row.key)?;
+        elements.bytes()?;
+        if elements.position()?.stamp().version() < before {
+            tx.clear(row.key)?;
+        }
     }
     Ok(())
+}
+
+/// Versions for which the mark of a dead pod stays: about a day, as FoundationDB counts a million a second.
+const MARK_VERSIONS: u64 = 86_400 * 1_000_000;
+/// Marks that are looked at when a pod is forgotten.
+const MARKS_MAX: usize = 1_000;
+
+/// Forgets the mark of a pod that ends itself, and waits for no answer.
+///
+/// # Errors
+/// The store's.
+pub fn unmark(tx: &Transaction, pod: &[u8]) -> Result<()> {
+    Ok(tx.clear_range(marks(pod).children())?)
 }
 
 /// Tells a pod that it has lost a session.
@@ -121,8 +143,12 @@ fn pods() -> Key {
     Key::new(tags::REGION, tags::POD)
 }
 
+fn all_marks() -> Key {
+    Key::new(tags::REGION, tags::MARK)
+}
+
 fn marks(pod: &[u8]) -> Key {
-    Key::new(tags::REGION, tags::MARK).bytes(pod)
+    all_marks().bytes(pod)
 }
 
 fn notices(pod: &[u8]) -> Key {
@@ -161,7 +187,10 @@ mod tests {
         }
         run(&database, async |tx| renew(tx, b"a", 5));
         assert_eq!(marked(b"b"), None);
+        // Found by the simulation: who was buried while it waited for an answer must still find its mark.
         run(&database, async |tx| remove(tx, &Pod { name: "a".into(), until_ms: 5 }).await);
+        assert_eq!(marked(b"a").map(|(number, _)| number), Some(7));
+        run(&database, async |tx| unmark(tx, b"a"));
         assert_eq!(marked(b"a"), None);
     }
 

@@ -112,6 +112,7 @@ pub(super) fn leave(writer: &mut Writer<'_>) {
         for pod in pods::list(&tx, PODS_MAX).await?.iter().filter(|pod| *pod.name == *shared.owner) {
             pods::remove(&tx, pod).await?;
         }
+        pods::unmark(&tx, shared.owner.as_ref())?;
         Ok::<_, millrace_layers::Error>(())
     });
     if let Err(error) = writer.wait(asked, &[]) {
