@@ -13,6 +13,9 @@ ARGS ?=
 # How often `make torture` kills the server, and the seed of its clients: a new one each time unless set.
 KILLS ?= 100
 SEED ?=
+# How many seeds `make simulate` runs, or SEED, and what is planted for it to find.
+SEEDS ?=
+PLANT ?=
 # How long each fuzz target runs.
 FUZZ_SECONDS ?= 60
 
@@ -27,7 +30,7 @@ NATS := $(TARGET)/tools/nats-server
 # Not empty: `make stack` goes on with the data of the last time.
 KEEP ?=
 
-.PHONY: run certs gateway stack test test-clients test-fdb lint conformance bench torture fuzz fmt clean help packages
+.PHONY: run certs gateway stack test test-clients test-fdb simulate lint conformance bench torture fuzz fmt clean help packages
 
 run: ## Build and run the broker (ARGS="--log-level debug" for settings)
 	cargo build --release --package millrace
@@ -73,6 +76,9 @@ test-clients: packages ## Run only the tests with real clients
 test-fdb: ## Run the tests of the store on FoundationDB: FDB_CLUSTER_FILE, or a cluster of its own
 	storage/tests/foundationdb.sh test
 	storage/tests/foundationdb.sh with services/millrace/tests/foundationdb.sh
+
+simulate: ## Run the layers in FoundationDB's simulator, 20 seeds (SEEDS=, SEED= for one, PLANT=index for a fault to find)
+	SEEDS="$(or $(SEEDS),20)" SEED="$(SEED)" PLANT="$(PLANT)" storage/simulation/run.sh
 
 lint: ## Check format, lints, documentation, dependencies and citations
 	cargo fmt --all --check

@@ -40,7 +40,8 @@ need_libclang() {
 lint() {
     need_libclang "the lints of the FoundationDB engine"
     cd "$root" && cargo clippy --package millrace-storage --package millrace-layers --package millrace-fdb-boot \
-        --features millrace-storage/foundationdb,millrace-layers/foundationdb --all-targets -- -D warnings
+        --package millrace-simulation \
+        --features millrace-storage/foundationdb,millrace-layers/foundationdb,millrace-simulation/foundationdb --all-targets -- -D warnings
 }
 
 # -- clusters of its own, each in a folder: $1

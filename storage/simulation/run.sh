@@ -1,0 +1,124 @@
+#!/usr/bin/env bash
+# Runs the workload in FoundationDB's simulator, seed after seed: `run.sh`, with these in the environment.
+#
+# SEEDS     how many seeds (20), from FIRST on (1); or SEED, the only one
+# SECONDS_SIMULATED  for so long pods work in each, in simulated seconds (90); what breaks the cluster ends after two thirds
+# PLANT     a fault to plant: index, fence, marks, trim, claims, wills; then a run is right when it finds something
+# NICE      how nice the simulator is to others (15)
+# TRACES    a folder that what a failed seed wrote is copied to
+# FDBSERVER the simulator; else fdbserver on PATH. It must be of the version of libfdb_c, which is found as `make test-fdb` finds it
+#
+# Each seed prints a line: simulated seconds, what was done, faults that the simulator's trace tells of, and what was violated, with the
+# command to see it again. What cannot be had here is said with a line that starts with SKIPPED.
+set -uo pipefail
+root=$(cd "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/../.." && pwd)
+PATH=$PATH:/usr/sbin:/usr/local/sbin
+target=${CARGO_TARGET_DIR:-$root/target}
+seconds=${SECONDS_SIMULATED:-90}
+plant=${PLANT:-none}
+
+# Events of the simulator's trace that are faults, and what they are.
+declare -A faults=(
+    [KillMachine]="machines killed"
+    [RebootingProcess]="processes rebooted"
+    [ClogInterface]="interfaces clogged"
+    [CloggingPair]="pairs clogged"
+    [ClusterRecovery]="recoveries"
+    [BuggifySection]="places buggified"
+)
+
+# Stops with exit code 0: this machine cannot do it.
+skip() {
+    echo "SKIPPED: the simulation: $1"
+    exit 0
+}
+
+find_simulator() {
+    simulator=${FDBSERVER:-$(command -v fdbserver)}
+    [ -x "$simulator" ] || skip "there is no fdbserver on PATH; FDBSERVER names one"
+    [[ $("$simulator" --version) == *v7.4.* ]] || skip "$simulator is not of version 7.4"
+}
+
+build() {
+    export LIBRARY_PATH=${FDB_CLIENT_LIB_PATH:+$FDB_CLIENT_LIB_PATH:}${LIBRARY_PATH:-}
+    export LD_LIBRARY_PATH=${FDB_CLIENT_LIB_PATH:+$FDB_CLIENT_LIB_PATH:}${LD_LIBRARY_PATH:-}
+    if ! cc -x c - -o "$work/linked" -lfdb_c <<<'int main(void) { return 0; }' >/dev/null 2>&1; then
+        skip "there is no libfdb_c: install the package foundationdb-clients, or set FDB_CLIENT_LIB_PATH"
+    fi
+    (cd "$root" && cargo build --package millrace-simulation --features millrace-simulation/foundationdb) || exit 1
+    # So that all seeds run the same, whatever is built meanwhile.
+    cp "$target/debug/libmillrace_simulation.so" "$work/"
+}
+
+# What the trace of a run, in its folder, has of faults.
+count_faults() {
+    local event
+    for event in "${!faults[@]}"; do
+        echo "${faults[$event]}: $(cat "$1"/trace*.json 2>/dev/null | grep -c "\"Type\": \"$event\"")"
+    done | sort | paste -sd ';' | sed 's/;/; /g'
+}
+
+# Adds up what the lines of the seeds say.
+sum() {
+    tr ';' '\n' <"$work/reports" | sed 's/^ *//' \
+        | awk -F ': ' 'NF == 2 { sums[$1] += $2 } END { for (what in sums) print what ": " sums[what] }' \
+        | sort | paste -sd ';' | sed 's/;/; /g'
+}
+
+# Runs a seed. Fails when something is violated, or the run did not come to its end.
+run_seed() {
+    local seed=$1 folder=$work/$1 began=$SECONDS report
+    mkdir "$folder"
+    sed -e "s|@FOLDER@|$work|; s|@SECONDS@|$seconds|; s|@FAULTS@|$((seconds * 2 / 3))|; s|@PLANT@|$plant|" "$root/storage/simulation/region.toml" \
+        >"$folder/region.toml"
+    (cd "$folder" && nice -n "${NICE:-15}" "$simulator" -r simulation -f region.toml -s "$seed" -b on --trace-format json >output 2>&1)
+    local code=$?
+    report=$(grep "^MILLRACE simulated" "$folder/output" | tail -1)
+    local ended=$report
+    report="${report#MILLRACE }; $(count_faults "$folder")"
+    echo "$report" >>"$work/reports"
+    echo "seed $seed: $report; took $((SECONDS - began)) s"
+    grep "^MILLRACE VIOLATION" "$folder/output"
+    if [ "$ended" ] && [ "$code" = 0 ] && ! grep -q "^MILLRACE VIOLATION" "$folder/output"; then
+        rm -rf "$folder"
+        return
+    fi
+    if [ -z "$ended" ]; then
+        echo "seed $seed did not come to its end (exit code $code):"
+        tail -5 "$folder/output"
+        cat "$folder"/trace*.json 2>/dev/null | grep '"Severity": "40"' | head -5
+    fi
+    rm -rf "$folder/simfdb"
+    [ -z "${TRACES:-}" ] || cp -r "$folder" "$TRACES/"
+    return 1
+}
+
+main() {
+    find_simulator
+    work=$(mktemp -d) || exit 1
+    trap 'rm -rf "$work"' EXIT
+    trap 'exit 130' INT TERM
+    build
+    local seeds failed=0 found=0
+    if [ -n "${SEED:-}" ]; then seeds=("$SEED"); else mapfile -t seeds < <(seq "${FIRST:-1}" $((${FIRST:-1} + ${SEEDS:-20} - 1))); fi
+    for seed in "${seeds[@]}"; do
+        if ! run_seed "$seed"; then
+            failed=$((failed + 1))
+            if [ "$plant" != none ]; then
+                echo "the planted fault $plant was found with seed $seed"
+                found=1
+                break
+            fi
+            echo "again: make simulate SEED=$seed"
+        fi
+    done
+    if [ "$plant" != none ]; then
+        [ "$found" = 1 ] || { echo "FAILED: the planted fault $plant was not found in ${#seeds[@]} seeds"; exit 1; }
+        return
+    fi
+    echo "${#seeds[@]} seeds, $failed with violations; in all $(sum)"
+    [ "$failed" = 0 ]
+}
+
+main
+exit

@@ -1,0 +1,24 @@
+//! Groups: no message of a shared subscription is lost. That none is with two is seen when they are claimed.
+
+use super::Violations;
+use crate::{history::History, plan::matches};
+
+pub(super) fn check(history: &History) -> Violations {
+    let groups = &history.groups;
+    let mut violations = Vec::new();
+    for group in &groups.all {
+        for (at, id) in history.messages.in_order(group.broker) {
+            let Some(message) = history.messages.get(id) else { continue };
+            if at.stamp() <= group.since || !matches(&group.filter, &message.topic) {
+                continue;
+            }
+            let place = (group.broker, group.stream, at);
+            let is_known =
+                [&groups.done, &groups.may_be_done, &groups.left].iter().any(|all| all.contains(&place));
+            if !is_known {
+                violations.push(format!("groups: {id} at {at:?} of {} is lost", group.filter));
+            }
+        }
+    }
+    violations
+}

@@ -1,0 +1,43 @@
+//! When all sessions have ended, nothing of them is left.
+
+use std::collections::BTreeMap;
+
+use millrace_layers::Result;
+use millrace_storage::{KeyRange, RangeOptions, after};
+
+use crate::pod::Pod;
+
+/// Kinds of keys that outlive sessions: the catalog, versions of buckets, usage, retained messages, and what is of pods.
+const STAYS: [&str; 10] = ["k", "ki", "kn", "xv", "y", "r", "rc", "p", "pn", "pm"];
+
+pub(super) async fn check(checker: &Pod) -> Result<()> {
+    let mut left: BTreeMap<String, usize> = BTreeMap::new();
+    let mut range = KeyRange::prefix([]);
+    loop {
+        let page = checker
+            .read(async |tx| Ok(tx.range(range.clone(), RangeOptions::first(500).snapshot()).await?))
+            .await?;
+        for row in &page.items {
+            let kind = kind(&row.key);
+            if !STAYS.contains(&kind.as_str()) {
+                *left.entry(kind).or_default() += 1;
+            }
+        }
+        match page.items.last() {
+            Some(last) if page.more => range.begin = after(&last.key),
+            _ => break,
+        }
+    }
+    if !left.is_empty() {
+        checker.history.borrow_mut().violated(format!("leftovers: keys of these kinds are left: {left:?}"));
+    }
+    Ok(())
+}
+
+/// The tag of a key: what follows the number of the broker, as the tuple layer writes bytes.
+fn kind(key: &[u8]) -> String {
+    const INTEGER_ZERO: u8 = 0x14;
+    let number = key.first().map_or(0, |first| usize::from(first.saturating_sub(INTEGER_ZERO)));
+    let tag = key.iter().skip(1 + number).skip(1).take_while(|byte| **byte != 0);
+    tag.map(|byte| char::from(*byte)).collect()
+}

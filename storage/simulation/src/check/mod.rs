@@ -1,0 +1,43 @@
+//! What is looked at when all pods are gone: first what is in the store, as one more pod sees it; then whether all that happened fits
+//! together.
+
+mod groups;
+mod leftovers;
+mod messages;
+mod owners;
+mod readings;
+mod rest;
+mod retained;
+
+use millrace_storage::Database;
+
+use crate::{history::Shared, pod::Pod, world::World};
+
+/// The pod that looks.
+const CHECKER: &str = "checker";
+/// Times that a step is tried: the cluster may still be recovering.
+const TRIES: u64 = 60;
+
+/// Checks everything. What is wrong is in the history afterwards.
+pub(crate) async fn check(database: &Database, world: &World, history: &Shared) {
+    let checker = Pod::new(CHECKER.into(), database, world, history, None);
+    for try_number in 1.. {
+        match rest::look(&checker).await {
+            Ok(()) => break,
+            Err(error) if try_number == TRIES => {
+                history.borrow_mut().violated(format!("the store cannot be looked at: {error}"));
+                break;
+            }
+            Err(_) => world.pause_ms(1_000).await,
+        }
+    }
+    let mut history = history.borrow_mut();
+    for check in [messages::check, readings::check, owners::check, retained::check, groups::check] {
+        for violation in check(&history) {
+            history.violated(violation);
+        }
+    }
+}
+
+/// What a check finds.
+type Violations = Vec<String>;

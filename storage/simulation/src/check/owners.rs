@@ -1,0 +1,110 @@
+//! Sessions have one owner, and what an earlier one writes has no effect (P5); a session goes on as it was left.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use millrace_layers::{BrokerId, Position};
+
+use super::Violations;
+use crate::history::{Before, Found, History, Kept, Tenure, Write};
+
+/// Expiries that are longer than any run.
+const LONG_S: u32 = 3_600;
+
+/// By session, the tenures that are known to have been, in order of their epochs, with their attempts.
+pub(super) fn in_order(history: &History) -> BTreeMap<(BrokerId, &str), Vec<(u64, &Tenure)>> {
+    let mut sessions: BTreeMap<(BrokerId, &str), Vec<(u64, &Tenure)>> = BTreeMap::new();
+    for (attempt, tenure) in history.tenures.iter().filter(|(_, tenure)| tenure.found.is_some()) {
+        sessions.entry((tenure.broker, &tenure.client)).or_default().push((*attempt, tenure));
+    }
+    for tenures in sessions.values_mut() {
+        tenures.sort_by_key(|(_, tenure)| tenure.found.as_ref().map(|found| found.epoch));
+    }
+    sessions
+}
+
+pub(super) fn check(history: &History) -> Violations {
+    let mut violations = Vec::new();
+    for ((_, client), tenures) in in_order(history) {
+        for pair in tenures.windows(2) {
+            let ((attempt, earlier), (_, later)) = (pair[0], pair[1]);
+            let (Some(was), Some(is)) = (&earlier.found, &later.found) else { continue };
+            if was.epoch >= is.epoch || was.stamp >= is.stamp {
+                violations.push(format!("epochs: {client} has {} after {}", is.epoch, was.epoch));
+            }
+            let wrong = follows(history, (attempt, earlier, was), (later, is));
+            violations.extend(wrong.map(|what| format!("owners: {client}, epoch {}: {what}", is.epoch)));
+        }
+    }
+    violations
+}
+
+/// What does not follow from the tenure before; none or one.
+fn follows(
+    history: &History,
+    (attempt, earlier, was): (u64, &Tenure, &Found),
+    (later, is): (&Tenure, &Found),
+) -> Option<String> {
+    let goes_on = is.before.as_ref().is_some_and(|before| !later.clean && !before.is_expired(is.now_ms));
+    if goes_on != is.present {
+        return Some(format!("present is {}, not {goes_on}", is.present));
+    }
+    let Some(before) = &is.before else {
+        return lost(history, earlier, was, is).then(|| "the session was lost".into());
+    };
+    let expected = if is.present { before.cursor } else { Position::MIN };
+    if is.cursor != expected || (!is.present && !is.kept.is_empty()) {
+        return Some(format!("it begins at {:?} with {:?}", is.cursor, is.kept));
+    }
+    if before.attempt == attempt && before.epoch != was.epoch {
+        return Some(format!("the epoch was {} and not {}", before.epoch, was.epoch));
+    }
+    if before.attempt != attempt && !is_in_doubt(history, before, later) {
+        return Some(format!("attempt {} came after {attempt} and was overwritten", before.attempt));
+    }
+    if before.life != was.life {
+        let is_new = before.cursor == Position::MIN && (!is.present || is.kept.is_empty());
+        return (!is_new).then(|| "a new session has an old cursor or subscriptions".into());
+    }
+    cursor(earlier, was, before).or_else(|| kept(earlier, is))
+}
+
+/// Whether an attempt of the same session is one of which nobody knows the end.
+fn is_in_doubt(history: &History, before: &Before, later: &Tenure) -> bool {
+    let found = history.tenures.get(&before.attempt);
+    found.is_some_and(|t| t.found.is_none() && (t.broker, &t.client) == (later.broker, &later.client))
+}
+
+/// Whether a session is gone that had no reason to.
+fn lost(history: &History, earlier: &Tenure, was: &Found, is: &Found) -> bool {
+    let expired = earlier.expiry_s == 0 || was.now_ms + u64::from(earlier.expiry_s) * 1_000 <= is.now_ms;
+    !(earlier.ends || expired || may_have_ended(history, earlier))
+}
+
+/// Whether a connection of a session of which nobody knows whether it was may have ended it.
+pub(super) fn may_have_ended(history: &History, of: &Tenure) -> bool {
+    let of_session = |t: &&Tenure| (t.broker, &t.client) == (of.broker, &of.client);
+    let in_doubt = history.tenures.values().filter(of_session).filter(|tenure| tenure.found.is_none());
+    in_doubt.into_iter().any(|tenure| tenure.ends || tenure.expiry_s < LONG_S)
+}
+
+/// The cursor is the last that the owner wrote, or one of which it has no answer.
+fn cursor(earlier: &Tenure, was: &Found, before: &Before) -> Option<String> {
+    let acknowledged = earlier.cursors.iter().rposition(|(_, write)| *write == Write::Done);
+    let mut allowed: BTreeSet<Position> = BTreeSet::new();
+    allowed.extend(acknowledged.is_none().then_some(was.cursor));
+    let last = &earlier.cursors[acknowledged.unwrap_or(0)..];
+    allowed.extend(last.iter().filter(|(_, write)| *write != Write::Refused).map(|(cursor, _)| *cursor));
+    let is_allowed = allowed.contains(&before.cursor);
+    (!is_allowed).then(|| format!("the cursor was {:?}, not one of {allowed:?}", before.cursor))
+}
+
+/// The subscriptions are those that were left, but for those of which nobody has an answer.
+fn kept(earlier: &Tenure, is: &Found) -> Option<String> {
+    if !is.present {
+        return None;
+    }
+    let is_sure = |kept: &&Kept| !earlier.doubtful.contains(&kept.filter);
+    let expected: BTreeSet<&Kept> = earlier.kept.values().filter(is_sure).collect();
+    let found: BTreeSet<&Kept> = is.kept.iter().filter(is_sure).collect();
+    (expected != found).then(|| format!("the subscriptions were {expected:?} and are {found:?}"))
+}

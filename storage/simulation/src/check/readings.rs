@@ -1,0 +1,116 @@
+//! What is read is complete: all that was stored since the subscription and matches, but for what a limit trimmed and counted (P1, P2, P3),
+//! and nothing else (P8).
+
+use std::{collections::BTreeMap, ops::Bound};
+
+use millrace_layers::Position;
+use millrace_storage::Versionstamp;
+
+use super::{CHECKER, Violations};
+use crate::{
+    history::{History, Kept, MessageId, Reading, Tenure, Write},
+    plan::matches,
+};
+
+/// From when on a subscription of a session's life has everything.
+type CompleteFrom = BTreeMap<(u64, Kept), Versionstamp>;
+
+pub(super) fn check(history: &History) -> Violations {
+    let complete_from = complete_from(history);
+    let orders: BTreeMap<_, _> =
+        history.brokers.iter().map(|broker| (*broker, history.messages.in_order(*broker))).collect();
+    let accepted = accepted(history);
+    let mut violations = Vec::new();
+    for reading in &history.readings {
+        let tenure = &history.tenures[&reading.attempt];
+        let Some(life) = tenure.found.as_ref().map(|found| found.life) else { continue };
+        violations.extend(foreign(history, tenure, reading));
+        if !counts(reading, tenure, accepted.get(&reading.attempt)) {
+            continue;
+        }
+        let complete = |kept: &Kept| complete_from.get(&(life, kept.clone())).copied();
+        violations.extend(missing(history, &orders[&tenure.broker], tenure, reading, &complete));
+    }
+    violations
+}
+
+/// By attempt, the last cursor that the store has taken.
+fn accepted(history: &History) -> BTreeMap<u64, Position> {
+    let mut accepted: BTreeMap<u64, Position> = BTreeMap::new();
+    for (attempt, tenure) in &history.tenures {
+        let taken = tenure.cursors.iter().filter(|(_, write)| *write == Write::Done);
+        let seen = tenure.found.as_ref().and_then(|found| found.before.as_ref());
+        let own = taken.map(|(cursor, _)| (*attempt, *cursor));
+        for (attempt, cursor) in own.chain(seen.map(|before| (before.attempt, before.cursor))) {
+            let last = accepted.entry(attempt).or_insert(cursor);
+            *last = cursor.max(*last);
+        }
+    }
+    accepted
+}
+
+/// Whether a session went on from what was read. What a pod has read that has lost the session, another reads again.
+fn counts(reading: &Reading, tenure: &Tenure, accepted: Option<&Position>) -> bool {
+    tenure.pod == CHECKER || accepted.is_some_and(|cursor| reading.through <= *cursor)
+}
+
+fn complete_from(history: &History) -> CompleteFrom {
+    let mut all = BTreeMap::new();
+    for tenure in history.tenures.values() {
+        let Some(found) = &tenure.found else { continue };
+        for (kept, stamp) in &tenure.complete_from {
+            let first = all.entry((found.life, kept.clone())).or_insert(*stamp);
+            *first = (*first).min(*stamp);
+        }
+    }
+    all
+}
+
+fn foreign(history: &History, tenure: &Tenure, reading: &Reading) -> Violations {
+    let mut violations = Vec::new();
+    let mut last = reading.from;
+    for (at, id) in &reading.entries {
+        let Some(message) = history.messages.get(*id) else { continue };
+        let wanted =
+            |kept: &Kept| matches(&kept.filter, &message.topic) && *at > Position::end_of(kept.since);
+        if message.broker != tenure.broker || !reading.sources.iter().any(wanted) {
+            violations.push(format!("foreign: {} got {id} on {}", tenure.client, message.topic));
+        }
+        if *at <= last || *at > reading.through {
+            violations.push(format!("order: {} got {at:?} after {last:?}", tenure.client));
+        }
+        last = *at;
+    }
+    violations
+}
+
+fn missing(
+    history: &History,
+    order: &BTreeMap<Position, MessageId>,
+    tenure: &Tenure,
+    reading: &Reading,
+    complete_from: &dyn Fn(&Kept) -> Option<Versionstamp>,
+) -> Violations {
+    let mut violations = Vec::new();
+    let span = (Bound::Excluded(reading.from), Bound::Included(reading.through));
+    let read: BTreeMap<Position, MessageId> = reading.entries.iter().copied().collect();
+    for (number, kept) in reading.sources.iter().enumerate() {
+        let Some(since) = complete_from(kept) else { continue };
+        let is_wanted = |at: &Position, id: MessageId| {
+            let topic = history.messages.get(id).map(|message| &message.topic);
+            at.stamp() > since && topic.is_some_and(|topic| matches(&kept.filter, topic))
+        };
+        let mut gone =
+            order.range(span).filter(|(at, id)| is_wanted(at, **id) && !read.contains_key(at)).peekable();
+        let first = gone.peek().map(|(at, id)| (**at, **id));
+        let (count, counted) = (gone.count() as u64, reading.missed.get(&number).copied().unwrap_or(0));
+        if let Some((at, id)) = first.filter(|_| count > counted) {
+            let (client, filter) = (&tenure.client, &kept.filter);
+            violations.push(format!(
+                "missing: {client} ({filter} since {since:?}) did not get {count}, {counted} counted as \
+                 trimmed: {id} at {at:?}"
+            ));
+        }
+    }
+    violations
+}

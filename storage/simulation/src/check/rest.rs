@@ -1,0 +1,122 @@
+//! What is in the store when all pods are gone.
+
+use std::collections::BTreeMap;
+
+use millrace_layers::{
+    BrokerId, Position, Result,
+    pods::{self, Pod as Lease},
+    streams::{self, ReadLimit, Source, StreamId, Totals},
+    subscriptions,
+};
+use millrace_storage::{Read, Versionstamp};
+
+use super::leftovers;
+use crate::{
+    history::RetainedSeen,
+    plan::{AUDIT, CLIENTS, HOLDER, KEEPER},
+    pod::{Mine, Pod},
+    setup::STAYS,
+};
+
+const PAGE: ReadLimit = ReadLimit { entries: 50, bytes: 1_000_000 };
+/// Later than everything that is due.
+const MUCH_LATER_MS: u64 = 1_000_000_000_000;
+
+/// Buries all, reads for all sessions to the end, and ends them; then nothing may be left. May be called again when it fails.
+pub(super) async fn look(checker: &Pod) -> Result<()> {
+    bury(checker).await?;
+    let brokers = checker.brokers.clone();
+    for broker in &brokers {
+        // Who sees all comes last: to take a session can publish its will.
+        for client in CLIENTS.into_iter().chain([KEEPER, AUDIT]) {
+            let mut mine = checker.attach(*broker, client, STAYS).await?;
+            while checker.read_page(&mut mine, PAGE).await? {}
+            checker.keep(mine);
+        }
+        count(checker, *broker).await?;
+        retained(checker, *broker).await?;
+    }
+    claim(checker).await?;
+    for broker in &brokers {
+        for client in [AUDIT, KEEPER].into_iter().chain(CLIENTS) {
+            if let Some(mine) = checker.mine(*broker, client) {
+                checker.detach(mine, true, Some(0)).await?;
+            }
+        }
+    }
+    checker.sweep_due_at(checker.world.now_ms() + MUCH_LATER_MS).await?;
+    checker.free_claims(&checker.name).await?;
+    for broker in brokers {
+        checker.clean(broker).await?;
+    }
+    leftovers::check(checker).await
+}
+
+async fn bury(checker: &Pod) -> Result<()> {
+    let leases = checker.read(async |tx| pods::list(tx, 1_000).await).await?;
+    let names = checker.history.borrow().pods.clone();
+    for name in names.into_iter().filter(|name| name != HOLDER) {
+        let known = leases.iter().find(|lease| lease.name == name.as_bytes());
+        let lease = known.cloned().unwrap_or(Lease { name: name.into(), until_ms: 0 });
+        checker.bury(&lease).await?;
+    }
+    Ok(())
+}
+
+/// The numbers of streams and of their subscribers are those that one can count.
+async fn count(checker: &Pod, broker: BrokerId) -> Result<()> {
+    let mut members: BTreeMap<StreamId, u64> = BTreeMap::new();
+    let clients = [AUDIT, KEEPER].into_iter().chain(CLIENTS);
+    let sessions: Vec<Mine> = clients.filter_map(|client| checker.mine(broker, client)).collect();
+    for kept in sessions.iter().flat_map(|mine| mine.kept.values()) {
+        *members.entry(kept.stream).or_default() += 1;
+    }
+    let streams = checker.read(async |tx| streams::list(tx, broker, None, 1_000).await).await?;
+    for (stream, row) in streams {
+        let name = String::from_utf8_lossy(&row.name).into_owned();
+        let source = [Source { stream, since: 0 }];
+        let (totals, has, counted) = checker
+            .read(async |tx| {
+                let totals = streams::totals(tx, broker, stream).await?;
+                let has = streams::waiting(tx, broker, &source, Position::MIN, &[], 1 << 30).await?.totals;
+                Ok((totals, has, subscriptions::subscribers(tx, broker, stream).await?))
+            })
+            .await?;
+        let expected = members.remove(&stream).unwrap_or(0);
+        let mut history = checker.history.borrow_mut();
+        if totals != has {
+            let Totals { entries, bytes } = totals;
+            history.violated(format!("totals: {name} counts {entries} ({bytes} bytes) and has {has:?}"));
+        }
+        if counted != expected {
+            history.violated(format!("subscribers: {name} counts {counted} and has {expected}"));
+        }
+    }
+    for stream in members.keys() {
+        checker
+            .history
+            .borrow_mut()
+            .violated(format!("subscribers: a stream is gone that has some: {stream}"));
+    }
+    Ok(())
+}
+
+async fn retained(checker: &Pod, broker: BrokerId) -> Result<()> {
+    let found = checker.read(async |tx| checker.retained(tx, broker, "#", Read::Snapshot).await).await?;
+    let stamp = Versionstamp([0xff; 10]);
+    let filter = "#".into();
+    checker.history.borrow_mut().retained.push(RetainedSeen { broker, filter, stamp, found });
+    Ok(())
+}
+
+/// Takes all that groups have left.
+async fn claim(checker: &Pod) -> Result<()> {
+    let groups = checker.history.borrow().groups.all.clone();
+    for group in groups {
+        while checker.claim(&group).await? > 0 {}
+        let has = checker.has_claimed(&group);
+        let mut history = checker.history.borrow_mut();
+        history.groups.left.extend(has.into_iter().map(|at| (group.broker, group.stream, at)));
+    }
+    Ok(())
+}

@@ -1,0 +1,112 @@
+//! What the pods did, asked for and were answered, in the order in which it happened to them. The pods write it; only the check reads it,
+//! and the clients in it, who remember across pods what a client does.
+//!
+//! What was asked for is noted before, what was answered after. What lies between when a pod dies is in doubt: it may have happened.
+
+mod clients;
+mod groups;
+mod messages;
+mod tenures;
+
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
+
+use millrace_layers::{BrokerId, Position, streams::StreamId};
+use millrace_storage::Versionstamp;
+
+pub(crate) use clients::{Client, Stage};
+pub(crate) use groups::Groups;
+pub(crate) use messages::{MessageId, Messages, Retain, body, of_body};
+pub(crate) use tenures::{Before, Found, Kept, Tenure, Write};
+
+/// The one history of a run, which all pods write.
+pub type Shared = Rc<RefCell<History>>;
+
+/// Violations that are kept; one is enough, some more show what happened.
+const VIOLATIONS_MAX: usize = 20;
+
+/// Everything that happened.
+#[derive(Default)]
+pub struct History {
+    /// The ids of the brokers, in their order.
+    pub(crate) brokers: Vec<BrokerId>,
+    pub(crate) messages: Messages,
+    /// By attempt to attach.
+    pub(crate) tenures: BTreeMap<u64, Tenure>,
+    pub(crate) readings: Vec<Reading>,
+    pub(crate) retained: Vec<RetainedSeen>,
+    /// Streams with two partitions.
+    pub(crate) wide: Vec<(BrokerId, StreamId)>,
+    pub(crate) groups: Groups,
+    pub(crate) clients: BTreeMap<(BrokerId, String), Client>,
+    /// Entries that limits removed, as far as it was answered.
+    pub(crate) trimmed: u64,
+    /// Pods that were there.
+    pub(crate) pods: Vec<String>,
+    counts: BTreeMap<&'static str, u64>,
+    violations: Vec<String>,
+    last: u64,
+}
+
+/// A page that was read for a session.
+pub(crate) struct Reading {
+    pub(crate) attempt: u64,
+    pub(crate) from: Position,
+    pub(crate) through: Position,
+    pub(crate) sources: Vec<Kept>,
+    pub(crate) entries: Vec<(Position, MessageId)>,
+    /// By source, most entries that a limit removed before they were read.
+    pub(crate) missed: BTreeMap<usize, u64>,
+}
+
+/// What was retained for a new subscription.
+pub(crate) struct RetainedSeen {
+    pub(crate) broker: BrokerId,
+    pub(crate) filter: String,
+    pub(crate) stamp: Versionstamp,
+    pub(crate) found: BTreeMap<String, MessageId>,
+}
+
+/// A group and the stream that it has.
+#[derive(Clone)]
+pub(crate) struct Group {
+    pub(crate) broker: BrokerId,
+    pub(crate) stream: StreamId,
+    pub(crate) filter: String,
+    /// From here on its stream has all.
+    pub(crate) since: Versionstamp,
+}
+
+impl History {
+    /// A number that nothing else has, larger than all before.
+    pub(crate) fn next(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    pub(crate) fn count(&mut self, what: &'static str) {
+        *self.counts.entry(what).or_default() += 1;
+    }
+
+    pub(crate) fn violated(&mut self, what: String) {
+        self.count("violations");
+        if self.violations.len() < VIOLATIONS_MAX {
+            self.violations.push(what);
+        }
+    }
+
+    /// What was found to be wrong; the first ones.
+    #[must_use]
+    pub fn violations(&self) -> &[String] {
+        &self.violations
+    }
+
+    /// How often what was done.
+    pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.counts.iter().map(|(what, count)| (*what, *count))
+    }
+
+    /// The client of a session.
+    pub(crate) fn client(&mut self, broker: BrokerId, client: &str) -> &mut Client {
+        self.clients.entry((broker, client.into())).or_default()
+    }
+}

@@ -1,0 +1,205 @@
+//! What a pod does without being asked: it says that it is alive, buries those that do not, fires wills, ends sessions, keeps streams
+//! short, and removes what nobody refers to.
+
+use bytes::Bytes;
+use millrace_layers::{
+    BrokerId, Error, Position, Result, due,
+    pods::{self, Pod as Lease},
+    sessions::{self, OwnedSession, SessionId},
+    streams::{self, Totals},
+    subscriptions,
+};
+use millrace_storage::{Read, Transaction};
+
+use super::{Done, Pod, sessions::will_id};
+use crate::{
+    history::MessageId,
+    plan::{LEASE_MS, LIMITED, Plant},
+};
+
+const PODS_MAX: usize = 100;
+/// Few, so that there are several pages.
+const PAGE: usize = 4;
+/// Entries that a limited stream keeps, and their bytes and age.
+const KEEP: Totals = Totals { entries: 30, bytes: 60_000 };
+const KEEP_MS: u64 = 20_000;
+
+impl Pod {
+    /// Ends what an earlier life under this name left open.
+    pub(super) async fn start(&self) {
+        // What is left by an error others end when they miss this pod.
+        if self.end_connections().await.is_err() {
+            self.history.borrow_mut().count("failed operations");
+        }
+    }
+
+    async fn end_connections(&self) -> Done {
+        self.abandon_all(&self.name).await?;
+        self.free_claims(&self.name).await
+    }
+
+    /// Says that it is alive, and looks after the others.
+    pub(super) async fn look(&self, now_ms: u64) -> Done {
+        let name = self.name.as_bytes();
+        let leases = self
+            .read(async |tx| {
+                pods::renew(tx, name, now_ms + LEASE_MS)?;
+                pods::list(tx, PODS_MAX).await
+            })
+            .await?;
+        self.renewed_ms.set(now_ms);
+        for lease in leases.iter().filter(|lease| lease.until_ms < now_ms && lease.name != name) {
+            self.bury(lease).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends what a dead pod had.
+    pub(crate) async fn bury(&self, lease: &Lease) -> Done {
+        let name = String::from_utf8_lossy(&lease.name).into_owned();
+        self.history.borrow_mut().count("pods buried");
+        self.abandon_all(&name).await?;
+        self.free_claims(&name).await?;
+        self.read(async |tx| pods::remove(tx, lease).await).await
+    }
+
+    async fn abandon_all(&self, dead: &str) -> Done {
+        let mut last: Option<OwnedSession> = None;
+        loop {
+            let from = last.as_ref().map(OwnedSession::id);
+            let page =
+                self.read(async |tx| sessions::of_owner(tx, dead.as_bytes(), from, PAGE).await).await?;
+            let Some(end) = page.last().cloned() else { return Ok(()) };
+            let (wills, _) = self.transact(async |tx| self.abandon(tx, dead, &page).await).await?;
+            self.publish_late(wills).await?;
+            last = Some(end);
+        }
+    }
+
+    async fn abandon(&self, tx: &Transaction, dead: &str, page: &[OwnedSession]) -> Result<Vec<MessageId>> {
+        let (mut late, mut place) = (Vec::new(), 0);
+        for owned in page {
+            if dead != self.name {
+                let record = sessions::get(tx, owned.id(), Read::Snapshot).await?;
+                pods::tell(tx, dead.as_bytes(), owned.id(), record.map_or(0, |record| record.epoch))?;
+            }
+            let will = sessions::abandon(tx, owned.id(), dead.as_bytes(), self.world.now_ms()).await?;
+            if let Some(will) = will {
+                self.fire(tx, &will, &mut place, &mut late).await?;
+            }
+        }
+        Ok(late)
+    }
+
+    /// Publishes a will in the transaction that took it; the fault that is planted leaves it for another.
+    async fn fire(&self, tx: &Transaction, will: &Bytes, place: &mut u16, late: &mut Vec<MessageId>) -> Done {
+        *place += 1;
+        if self.plant == Some(Plant::Wills) {
+            late.push(will_id(will)?);
+            return Ok(());
+        }
+        self.write(tx, will_id(will)?, *place).await
+    }
+
+    async fn publish_late(&self, wills: Vec<MessageId>) -> Done {
+        for will in wills {
+            self.world.pause_ms(self.world.below(5_000)).await;
+            self.transact(async |tx| self.write(tx, will, 1).await).await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn free_claims(&self, dead: &str) -> Done {
+        loop {
+            self.history.borrow_mut().buries(dead);
+            let freed = self.read(async |tx| streams::free_all(tx, dead.as_bytes(), 1).await).await?;
+            if freed.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Fires wills, and ends sessions whose time is over.
+    pub(super) async fn sweep_due(&self) -> Done {
+        self.sweep_due_at(self.world.now_ms()).await
+    }
+
+    pub(crate) async fn sweep_due_at(&self, now_ms: u64) -> Done {
+        for shard in 0..due::SHARDS {
+            while self.is_due(shard, now_ms).await? {
+                let (wills, _) = self.transact(async |tx| self.settle_due(tx, shard, now_ms).await).await?;
+                self.publish_late(wills).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn is_due(&self, shard: u8, now_ms: u64) -> Result<bool> {
+        let next = self.read(async |tx| due::next_due(tx, shard).await).await?;
+        Ok(next.is_some_and(|at_ms| at_ms <= now_ms))
+    }
+
+    async fn settle_due(&self, tx: &Transaction, shard: u8, now_ms: u64) -> Result<Vec<MessageId>> {
+        let (mut late, mut place) = (Vec::new(), 0);
+        for due in due::take_due(tx, shard, now_ms, PAGE).await? {
+            if let Some(will) = sessions::settle(tx, &due, now_ms).await?.will {
+                self.fire(tx, &will, &mut place, &mut late).await?;
+            }
+        }
+        Ok(late)
+    }
+
+    /// Hears which sessions it has lost.
+    pub(super) async fn listen(&self) -> Done {
+        let told = self.read(async |tx| pods::take(tx, self.name.as_bytes(), 100).await).await?;
+        self.sessions.borrow_mut().retain(|(broker, client), mine| {
+            let is_lost = |id: SessionId<'_>, epoch| id == mine.id() && epoch >= mine.epoch;
+            debug_assert_eq!((*broker, *client), (mine.broker, mine.client));
+            !told.iter().any(|lost| is_lost(lost.session.id(), lost.epoch))
+        });
+        Ok(())
+    }
+
+    /// Keeps some streams short, whoever has not read them.
+    pub(super) async fn limit_streams(&self) -> Done {
+        let broker = self.broker();
+        let streams = self.read(async |tx| streams::list(tx, broker, None, 1_000).await).await?;
+        let before_ms = self.world.now_ms().saturating_sub(KEEP_MS);
+        let is_limited = |name: &Bytes| LIMITED.iter().any(|limited| limited.as_bytes() == name);
+        for (stream, row) in streams {
+            if !is_limited(&row.name) {
+                continue;
+            }
+            let removed = self.store.limit_stream(broker, stream, before_ms, KEEP, 7).await;
+            let mut history = self.history.borrow_mut();
+            if let Ok(removed) = removed {
+                history.count("trims by limits");
+                history.trimmed += removed.entries;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what nobody refers to.
+    pub(crate) async fn clean_up(&self) -> Done {
+        let broker = self.broker();
+        self.clean(broker).await
+    }
+
+    pub(crate) async fn clean(&self, broker: BrokerId) -> Done {
+        let mut from = None;
+        loop {
+            let swept = self.read(async |tx| subscriptions::sweep(tx, broker, from, PAGE).await).await?;
+            from = swept.next;
+            if from.is_none() {
+                break;
+            }
+        }
+        while self.read(async |tx| streams::sweep_dropped(tx, broker, 20).await).await? > 0 {}
+        let mut from = Some(Position::MIN);
+        while let Some(begin) = from {
+            from = self.read(async |tx| streams::sweep_bodies(tx, broker, begin, 10).await).await?.next;
+        }
+        Ok::<_, Error>(())
+    }
+}

@@ -1,0 +1,206 @@
+//! A pod: what an edge does with the store, one thing after another, without connections. It may die at any await, or not be heard of for
+//! longer than its lease.
+
+mod duties;
+mod groups;
+mod once;
+mod publish;
+mod readers;
+mod sessions;
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::{BTreeMap, BTreeSet},
+};
+
+use millrace_layers::{BrokerId, Error, Position, Store, sessions::SessionId, streams::StreamId};
+use millrace_storage::{Database, Transaction};
+
+use crate::{
+    history::{Kept, Shared},
+    plan::{CLIENTS, LEASE_MS, Plan, Plant},
+    tasks::until,
+    world::World,
+};
+
+pub(crate) use publish::Filters;
+pub(crate) use sessions::Connect;
+
+/// A pod.
+pub(crate) struct Pod {
+    pub(crate) name: String,
+    pub(crate) store: Store,
+    pub(crate) world: World,
+    pub(crate) history: Shared,
+    pub(crate) brokers: Vec<BrokerId>,
+    pub(crate) plant: Option<Plant>,
+    /// Sessions that it has, or thinks that it has.
+    sessions: RefCell<BTreeMap<(BrokerId, &'static str), Mine>>,
+    filters: RefCell<Filters>,
+    /// Messages of groups that its members have, and those that they acknowledged.
+    claims: RefCell<BTreeMap<(BrokerId, StreamId), Claims>>,
+    /// Its publishers are those of no other incarnation.
+    publisher: u64,
+    mark: Cell<u64>,
+    renewed_ms: Cell<u64>,
+}
+
+/// A session that a pod has.
+#[derive(Clone)]
+pub(crate) struct Mine {
+    pub(crate) broker: BrokerId,
+    pub(crate) client: &'static str,
+    pub(crate) attempt: u64,
+    pub(crate) life: u64,
+    pub(crate) epoch: u64,
+    pub(crate) cursor: Position,
+    pub(crate) kept: BTreeMap<String, Kept>,
+    pub(crate) received: BTreeSet<u16>,
+}
+
+impl Mine {
+    pub(crate) fn id(&self) -> SessionId<'_> {
+        SessionId { broker: self.broker, client: self.client.as_bytes() }
+    }
+}
+
+#[derive(Default)]
+struct Claims {
+    outstanding: BTreeSet<Position>,
+    acknowledged: BTreeSet<Position>,
+}
+
+/// How a pod's task went.
+type Done = Result<(), Error>;
+
+impl Pod {
+    pub(crate) fn new(
+        name: String,
+        database: &Database,
+        world: &World,
+        history: &Shared,
+        plant: Option<Plant>,
+    ) -> Self {
+        let (brokers, publisher) = {
+            let mut all = history.borrow_mut();
+            if !all.pods.contains(&name) {
+                all.pods.push(name.clone());
+            }
+            (all.brokers.clone(), all.next())
+        };
+        Self {
+            name,
+            store: Store::new(database.clone()),
+            world: world.clone(),
+            history: history.clone(),
+            brokers,
+            plant,
+            sessions: RefCell::default(),
+            filters: RefCell::default(),
+            claims: RefCell::default(),
+            publisher,
+            mark: Cell::new(0),
+            renewed_ms: Cell::new(0),
+        }
+    }
+
+    /// One thing of those that pods do.
+    async fn act(&self) -> Done {
+        let now_ms = self.world.now_ms();
+        if now_ms >= self.renewed_ms.get() + LEASE_MS / 4 {
+            self.look(now_ms).await?;
+        }
+        match self.world.below(100) {
+            0..12 => self.connect().await,
+            12..22 => self.subscribe().await,
+            22..28 => self.unsubscribe().await,
+            28..48 => self.publish().await,
+            48..54 => self.publish_once().await,
+            54..68 => self.read_and_checkpoint().await,
+            68..72 => self.disconnect().await,
+            72..88 => self.work_for_groups().await,
+            88..93 => self.sweep_due().await,
+            93..96 => self.limit_streams().await,
+            96..98 => self.listen().await,
+            98 => self.clean_up().await,
+            _ => {
+                // It is alive, and nobody hears of it.
+                self.world.pause_ms(self.world.below(2 * LEASE_MS)).await;
+                Ok(())
+            }
+        }
+    }
+
+    /// Works until it is dropped.
+    async fn live(&self) {
+        self.start().await;
+        loop {
+            let done = self.act().await;
+            self.history.borrow_mut().count("operations");
+            if done.is_err() {
+                self.history.borrow_mut().count("failed operations");
+            }
+            self.world.pause_ms(self.world.below(120)).await;
+        }
+    }
+
+    pub(crate) fn broker(&self) -> BrokerId {
+        self.world.pick(&self.brokers)
+    }
+
+    pub(crate) fn any_client(&self) -> (BrokerId, &'static str) {
+        (self.broker(), self.world.pick(&CLIENTS))
+    }
+
+    pub(crate) fn mine(&self, broker: BrokerId, client: &'static str) -> Option<Mine> {
+        self.sessions.borrow().get(&(broker, client)).cloned()
+    }
+
+    pub(crate) fn any_session(&self) -> Option<Mine> {
+        let sessions: Vec<Mine> = self.sessions.borrow().values().cloned().collect();
+        if sessions.is_empty() {
+            return None;
+        }
+        let at = self.world.below(sessions.len() as u64);
+        sessions.into_iter().nth(usize::try_from(at).unwrap_or(0))
+    }
+
+    pub(crate) fn keep(&self, mine: Mine) {
+        self.sessions.borrow_mut().insert((mine.broker, mine.client), mine);
+    }
+
+    pub(crate) fn forget(&self, broker: BrokerId, client: &str) {
+        self.sessions.borrow_mut().retain(|key, _| *key != (broker, client));
+    }
+
+    /// An error of what was done for a session ends its connection.
+    pub(crate) fn lost(&self, mine: &Mine, error: Error) -> Error {
+        if matches!(error, Error::Fenced { .. }) {
+            self.history.borrow_mut().count("fenced writes");
+        }
+        self.forget(mine.broker, mine.client);
+        error
+    }
+
+    /// A read that nobody needs to find again.
+    pub(crate) async fn read<T>(
+        &self,
+        body: impl AsyncFn(&Transaction) -> millrace_layers::Result<T>,
+    ) -> millrace_layers::Result<T> {
+        let body = &body;
+        self.store.run(|tx| async move { body(&tx).await }).await
+    }
+}
+
+/// Pods in one place, one after another: each dies after a while, and the next one has its name or another.
+pub(crate) async fn lives(database: &Database, world: &World, history: &Shared, plan: Plan, place: &str) {
+    let end_ms = world.now_ms() + plan.seconds * 1_000;
+    let mut generation = 0;
+    while world.now_ms() < end_ms {
+        let pod = Pod::new(format!("pod-{place}-{generation}"), database, world, history, plan.plant);
+        let life_ms = 3_000 + world.below(40_000);
+        until(pod.live(), world.pause_ms(life_ms.min(end_ms.saturating_sub(world.now_ms())))).await;
+        history.borrow_mut().count("pods that died");
+        generation += world.below(2);
+    }
+}

@@ -1,0 +1,186 @@
+//! Publishing: the filters of the store are looked up in the transaction that appends, as `services/edge/src/store/apply.rs` does it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use millrace_layers::{
+    BrokerId, Bucket, Error, Result,
+    index::{self, Wildcard},
+    qos2::{self, Direction},
+    retained,
+    streams::{self, StreamRef},
+};
+use millrace_storage::Transaction;
+
+use super::{Done, Mine, Pod};
+use crate::{
+    history::{MessageId, Retain, Stage, body},
+    plan::{Plant, TOPICS, matches},
+};
+
+/// Filters as a pod knows them.
+#[derive(Default)]
+pub(crate) struct Filters {
+    buckets: BTreeMap<(BrokerId, Bucket), (u64, Vec<Wildcard>)>,
+    /// Only for the fault that believes it.
+    exact: BTreeMap<(BrokerId, String), BTreeSet<u64>>,
+}
+
+impl Pod {
+    /// Several messages of the pod's clients in one transaction.
+    pub(super) async fn publish(&self) -> Done {
+        let broker = self.broker();
+        let mut batch = Vec::new();
+        for _ in 0..=self.world.below(3) {
+            let retain = match self.world.below(20) {
+                0 => Retain::Clear,
+                1..5 => Retain::Set,
+                _ => Retain::No,
+            };
+            batch.push(self.new_message(broker, self.world.pick(&TOPICS), self.publisher, retain));
+        }
+        let ((), stamp) = self
+            .transact(async |tx| {
+                for (id, place) in batch.iter().zip(1..) {
+                    self.write(tx, *id, place).await?;
+                }
+                Ok(())
+            })
+            .await?;
+        let mut history = self.history.borrow_mut();
+        for (id, place) in batch.into_iter().zip(1..) {
+            history.count("messages stored");
+            history.messages.acknowledge(id, stamp.map(|stamp| (stamp, place)));
+        }
+        Ok(())
+    }
+
+    fn new_message(&self, broker: BrokerId, topic: &str, publisher: u64, retain: Retain) -> MessageId {
+        let mut history = self.history.borrow_mut();
+        let id = history.next();
+        history.messages.add(id, broker, topic, publisher, retain);
+        id
+    }
+
+    /// A client sends a QoS 2 message, or goes on with one.
+    pub(super) async fn publish_once(&self) -> Done {
+        let Some(mut mine) = self.any_session() else { return Ok(()) };
+        let known = self.history.borrow_mut().client(mine.broker, mine.client).sending;
+        let sending = match known {
+            Some(sending) if sending.life == mine.life => sending,
+            // The session has begun anew, and this pod does not know it yet.
+            Some(sending) if sending.life > mine.life => return Ok(()),
+            _ => {
+                let topic = self.world.pick(&TOPICS);
+                let id = self.new_message(mine.broker, topic, u64::MAX - mine.epoch, Retain::No);
+                self.history.borrow_mut().client(mine.broker, mine.client).send(id, mine.life)
+            }
+        };
+        let (id, packet) = (sending.message, sending.packet);
+        if sending.stage == Stage::Published && !mine.received.contains(&packet) {
+            let stored = self
+                .transact(async |tx| {
+                    let owned = self.fence(tx, &mine).await?;
+                    qos2::set(&owned, Direction::Inbound, packet, &Bytes::new())?;
+                    self.write(tx, id, 1).await
+                })
+                .await;
+            let ((), stamp) = stored.map_err(|error| self.lost(&mine, error))?;
+            let mut history = self.history.borrow_mut();
+            history.count("messages stored");
+            history.messages.acknowledge(id, stamp.map(|stamp| (stamp, 1)));
+        }
+        if sending.stage == Stage::Published {
+            mine.received.insert(packet);
+            let mut history = self.history.borrow_mut();
+            history.messages.acknowledge(id, None);
+            history.client(mine.broker, mine.client).moved(id, Stage::Published, Stage::Received);
+        }
+        self.keep(mine.clone());
+        if self.world.percent(60) { self.release(mine, id, packet).await } else { Ok(()) }
+    }
+
+    async fn release(&self, mut mine: Mine, id: MessageId, packet: u16) -> Done {
+        {
+            let mut history = self.history.borrow_mut();
+            history.client(mine.broker, mine.client).moved(id, Stage::Received, Stage::Released);
+        }
+        let released = self
+            .transact(async |tx| {
+                let owned = self.fence(tx, &mine).await?;
+                qos2::remove(&owned, Direction::Inbound, packet)
+            })
+            .await;
+        released.map_err(|error| self.lost(&mine, error))?;
+        self.history.borrow_mut().client(mine.broker, mine.client).completed(id);
+        mine.received.remove(&packet);
+        self.keep(mine);
+        Ok(())
+    }
+
+    /// Writes a message in a transaction, at a place in it.
+    pub(super) async fn write(&self, tx: &Transaction, id: MessageId, place: u16) -> Result<()> {
+        let message = self.history.borrow().messages.get(id).cloned().ok_or(Error::Corrupt("message"))?;
+        let (broker, topic) = (message.broker, message.topic.as_bytes());
+        let body = body(id);
+        match message.retain {
+            Retain::Set => retained::set(tx, broker, topic, &body).await?,
+            Retain::Clear => retained::clear(tx, broker, topic).await?,
+            Retain::No => {}
+        }
+        let streams = self.look_up(tx, broker, &message.topic).await?;
+        // The stream that sees all has two partitions; others have one, and are read in any case.
+        let partition =
+            |stream: &StreamRef| u8::from(message.publisher % 2 == 1 && self.is_wide(broker, stream.stream));
+        let streams: Vec<_> =
+            streams.iter().map(|stream| StreamRef { partition: partition(stream), ..*stream }).collect();
+        let publish = streams::Publish { place, now_ms: self.world.now_ms(), body: &body };
+        streams::append(tx, broker, &streams, publish)
+    }
+
+    fn is_wide(&self, broker: BrokerId, stream: u64) -> bool {
+        self.history.borrow().wide.contains(&(broker, stream))
+    }
+
+    async fn look_up(&self, tx: &Transaction, broker: BrokerId, topic: &str) -> Result<Vec<StreamRef>> {
+        let key = (broker, topic.to_owned());
+        let known = self.filters.borrow().exact.get(&key).cloned();
+        let mut found = match known.filter(|_| self.plant == Some(Plant::Index)) {
+            Some(known) => known,
+            None => {
+                let exact = index::exact(tx, broker, topic.as_bytes()).await?;
+                exact.into_iter().map(|indexed| indexed.stream).collect()
+            }
+        };
+        self.filters.borrow_mut().exact.insert(key, found.clone());
+        self.validate(tx, broker, topic).await?;
+        let filters = self.filters.borrow();
+        for bucket in Bucket::of_topic(topic.as_bytes()) {
+            let Some((_, wildcards)) = filters.buckets.get(&(broker, bucket)) else { continue };
+            let is_match = |wildcard: &&Wildcard| matches(&String::from_utf8_lossy(&wildcard.filter), topic);
+            let streams = wildcards.iter().filter(is_match).flat_map(|wildcard| &wildcard.streams);
+            found.extend(streams.map(|indexed| indexed.stream));
+        }
+        Ok(found.into_iter().map(|stream| StreamRef { stream, partition: 0 }).collect())
+    }
+
+    /// Brings the wildcard filters that the pod has in memory to what the store has.
+    async fn validate(&self, tx: &Transaction, broker: BrokerId, topic: &str) -> Result<()> {
+        let buckets: Vec<Bucket> = Bucket::of_topic(topic.as_bytes()).collect();
+        let has = |bucket| self.filters.borrow().buckets.contains_key(&(broker, bucket));
+        if self.plant == Some(Plant::Index) && buckets.iter().all(|bucket| has(*bucket)) {
+            return Ok(());
+        }
+        let versions = index::validate(tx, broker, &buckets).await?;
+        for (bucket, version) in buckets.into_iter().zip(versions) {
+            let known = self.filters.borrow().buckets.get(&(broker, bucket)).map(|(version, _)| *version);
+            if known == Some(version) {
+                continue;
+            }
+            let (found, versions) = index::load(tx, broker, &[bucket]).await?;
+            let version = versions.first().copied().unwrap_or(version);
+            self.filters.borrow_mut().buckets.insert((broker, bucket), (version, found));
+        }
+        Ok(())
+    }
+}

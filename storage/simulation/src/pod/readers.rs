@@ -1,0 +1,84 @@
+//! Reading for sessions with one cursor, and writing how far they have come.
+
+use millrace_layers::{
+    Error, Result, sessions,
+    streams::{self, Batch, ReadLimit, Source},
+    subscriptions,
+};
+
+use super::{Done, Mine, Pod};
+use crate::{
+    history::{Kept, Reading, Write, of_body},
+    plan::Plant,
+};
+
+impl Pod {
+    pub(super) async fn read_and_checkpoint(&self) -> Done {
+        let Some(mut mine) = self.any_session() else { return Ok(()) };
+        for _ in 0..=self.world.below(3) {
+            let entries = 1 + usize::try_from(self.world.below(20)).unwrap_or(0);
+            if !self.read_page(&mut mine, ReadLimit { entries, bytes: 50_000 }).await? {
+                break;
+            }
+        }
+        self.keep(mine.clone());
+        if self.world.percent(60) { self.checkpoint(mine).await } else { Ok(()) }
+    }
+
+    /// Reads a page; whether there is more.
+    pub(crate) async fn read_page(&self, mine: &mut Mine, limit: ReadLimit) -> Result<bool> {
+        let kept: Vec<Kept> =
+            mine.kept.values().filter(|kept| !kept.filter.starts_with("$share/")).cloned().collect();
+        let sources: Vec<_> =
+            kept.iter().map(|kept| Source { stream: kept.stream, since: kept.since }).collect();
+        let (broker, from) = (mine.broker, mine.cursor);
+        let batch = self.read(async |tx| streams::read(tx, broker, &sources, from, limit).await).await?;
+        mine.cursor = batch.through;
+        let more = batch.more;
+        self.note(mine, from, kept, batch);
+        Ok(more)
+    }
+
+    fn note(&self, mine: &Mine, from: millrace_layers::Position, sources: Vec<Kept>, batch: Batch) {
+        let mut history = self.history.borrow_mut();
+        let mut entries = Vec::new();
+        for entry in batch.entries {
+            let id = of_body(&entry.body).filter(|id| history.messages.seen(*id, entry.position));
+            match id {
+                Some(id) => entries.push((entry.position, id)),
+                None => history.violated(format!("bodies: {:?} is no message", entry.position)),
+            }
+        }
+        let missed = batch.missed.iter().map(|(source, missed)| (*source, missed.at_most)).collect();
+        let (attempt, through) = (mine.attempt, batch.through);
+        for _ in &entries {
+            history.count("messages read");
+        }
+        history.readings.push(Reading { attempt, from, through, sources, entries, missed });
+    }
+
+    /// Writes the cursor, and trims the streams that nobody else reads.
+    async fn checkpoint(&self, mine: Mine) -> Done {
+        let written = self.history.borrow_mut().writes_cursor(mine.attempt, mine.cursor);
+        let done = self
+            .transact(async |tx| {
+                let owned = self.fence(tx, &mine).await?;
+                sessions::checkpoint(&owned, mine.cursor, &[])?;
+                for kept in mine.kept.values().filter(|kept| !kept.filter.starts_with("$share/")) {
+                    let is_sole = subscriptions::is_sole(tx, mine.broker, kept.stream).await?;
+                    if is_sole || self.plant == Some(Plant::Trim) {
+                        streams::trim(tx, mine.broker, kept.stream, mine.cursor, None).await?;
+                    }
+                }
+                Ok(())
+            })
+            .await;
+        let write = match &done {
+            Ok(_) => Write::Done,
+            Err(Error::Fenced { .. }) => Write::Refused,
+            Err(_) => Write::InDoubt,
+        };
+        self.history.borrow_mut().wrote_cursor(mine.attempt, written, write);
+        done.map(|_| ()).map_err(|error| self.lost(&mine, error))
+    }
+}

@@ -1,0 +1,57 @@
+//! What is there before the pods come: brokers, in each a session that sees all, and one that keeps the groups.
+
+use millrace_layers::{Result, streams};
+use millrace_storage::Database;
+
+use crate::{
+    history::{Group, Shared},
+    plan::{AUDIT, BROKERS, GROUPS, HOLDER, KEEPER},
+    pod::{Connect, Pod},
+    world::World,
+};
+
+/// A connection that has no will and leaves a session behind.
+pub(crate) const STAYS: Connect = Connect { clean: false, expiry_s: 3_600_000, will_s: None };
+
+/// Makes it. May be called again when it fails.
+pub(crate) async fn setup(database: &Database, world: &World, history: &Shared) -> Result<()> {
+    let maker = Pod::new(HOLDER.into(), database, world, history, None);
+    let mut brokers = Vec::new();
+    for name in BROKERS {
+        brokers.push(maker.store.ensure_broker(name.as_bytes()).await?.id);
+    }
+    {
+        let mut history = history.borrow_mut();
+        history.brokers.clone_from(&brokers);
+        history.groups.all.clear();
+        history.wide.clear();
+    }
+    let holder = Pod::new(HOLDER.into(), database, world, history, None);
+    for broker in brokers {
+        let audit = holder.attach(broker, AUDIT, STAYS).await?;
+        holder.subscribe_to(audit, "#").await?;
+        let keeper = holder.attach(broker, KEEPER, STAYS).await?;
+        for group in GROUPS {
+            let keeper = holder.mine(broker, KEEPER).unwrap_or_else(|| keeper.clone());
+            holder.subscribe_to(keeper, group).await?;
+        }
+        note(&holder, broker).await?;
+    }
+    Ok(())
+}
+
+/// Widens the stream of all, and notes the groups.
+async fn note(holder: &Pod, broker: u64) -> Result<()> {
+    let Some(audit) = holder.mine(broker, AUDIT) else { return Ok(()) };
+    let all = audit.kept["#"].stream;
+    holder.read(async |tx| streams::set_partitions(tx, broker, all, 2).await).await?;
+    let Some(keeper) = holder.mine(broker, KEEPER) else { return Ok(()) };
+    let mut history = holder.history.borrow_mut();
+    history.wide.push((broker, all));
+    for kept in keeper.kept.values() {
+        let since = history.tenure(keeper.attempt).complete_from[kept];
+        let filter = kept.filter.splitn(3, '/').nth(2).unwrap_or_default().into();
+        history.groups.all.push(Group { broker, stream: kept.stream, filter, since });
+    }
+    Ok(())
+}

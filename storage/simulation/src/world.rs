@@ -1,0 +1,47 @@
+//! What the workload has of its surroundings: time, waits and random numbers, all from one host, so that a seed gives the same run.
+
+use std::{sync::Arc, time::Duration};
+
+use millrace_storage::Host;
+
+/// The first moment, in unix milliseconds: 0 means "never" in some rows.
+const BEGIN_MS: u64 = 1_000_000;
+
+/// Time, waits and random numbers.
+#[derive(Clone)]
+pub struct World(Arc<dyn Host>);
+
+impl World {
+    /// Those of a host.
+    #[must_use]
+    pub fn new(host: Arc<dyn Host>) -> Self {
+        Self(host)
+    }
+
+    /// The host, for the store.
+    #[must_use]
+    pub fn host(&self) -> Arc<dyn Host> {
+        self.0.clone()
+    }
+
+    pub(crate) fn now_ms(&self) -> u64 {
+        BEGIN_MS + u64::try_from(self.0.now().as_millis()).unwrap_or(u64::MAX / 2)
+    }
+
+    pub(crate) async fn pause_ms(&self, milliseconds: u64) {
+        self.0.pause(Duration::from_millis(milliseconds)).await;
+    }
+
+    /// Below `end`, which is not 0.
+    pub(crate) fn below(&self, end: u64) -> u64 {
+        self.0.random() % end
+    }
+
+    pub(crate) fn percent(&self, chance: u64) -> bool {
+        self.below(100) < chance
+    }
+
+    pub(crate) fn pick<T: Copy>(&self, all: &[T]) -> T {
+        all[usize::try_from(self.below(all.len() as u64)).unwrap_or(0)]
+    }
+}
