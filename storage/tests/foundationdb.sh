@@ -66,6 +66,18 @@ stop_server() {
     while runs "$pid"; do sleep 0.05; done
 }
 
+# A port may stay taken for a moment after its server was killed.
+start_again() {
+    local tries
+    for tries in {1..100}; do
+        start_server "$1"
+        sleep 0.2
+        runs "$(cat "$1/pid")" && return
+    done
+    echo "FAILED: fdbserver did not start again: $(tail -1 "$1/server.log")" >&2
+    return 1
+}
+
 cli() { fdbcli -C "$1/fdb.cluster" "${tls[@]}" --timeout "$start_seconds_max" --exec "$2" 2>&1; }
 
 # With $tls, its addresses are of TLS.
@@ -183,10 +195,10 @@ with)
 # Of the cluster in a folder: ends its server without a word, and starts it anew.
 kill)
     stop_server "$2"
-    start_server "$2"
+    start_again "$2"
     ;;
 stop) stop_server "$2" ;;
-start) start_server "$2" ;;
+start) start_again "$2" ;;
 *)
     echo "usage: $0 lint | test | with COMMAND..." >&2
     exit 2

@@ -32,6 +32,10 @@ const CONNECT_MS_MAX: u64 = 30_000;
 const DEATH_MS_MAX: u64 = 5_000;
 /// A connection that was taken over, or said DISCONNECT, is closed by then, ms.
 const GHOST_MS_MAX: u64 = 10_000;
+/// A store that was killed takes messages again by then, ms.
+const STORE_BACK_MS_MAX: u64 = 30_000;
+/// It does, when so many were acknowledged: more than can have been on their way.
+const STORE_BACK_ACKNOWLEDGED: usize = 50;
 /// In the end everything is answered by then, ms.
 const SETTLE_MS_MAX: u64 = 60_000;
 /// In the end nothing more comes when nothing came for so long, ms.
@@ -106,6 +110,11 @@ impl Run {
             self.until(calm_ms, |_| false)?;
             if let Some(command) = plan.kill_store.as_deref().filter(|_| kill % 2 == 0) {
                 kill_store(command)?;
+                // What clients were told before it is stored then: the server stores in the order in which it hears.
+                let before = self.stage.acknowledged;
+                self.until(STORE_BACK_MS_MAX, |run| {
+                    run.stage.acknowledged >= before + STORE_BACK_ACKNOWLEDGED
+                })?;
                 calm_ms = self.rng.u64(KILL_AFTER_MS);
                 let Stage { acknowledged, received, .. } = self.stage;
                 say(&format!(

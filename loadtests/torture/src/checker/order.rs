@@ -21,16 +21,22 @@ pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
             verdict.counts.ordered += 1;
             let source = (message.publisher, &*message.topic, delivery.qos);
             let (highest, at) = furthest.entry(source).or_insert((message.sequence, delivery.at));
-            if message.sequence < *highest {
+            let publish = facts.publish(message.id);
+            // One that was sent again may have come to the server first before there was a subscription for it.
+            let was_owed_first = publish.sends <= 1
+                || session.spans_for(&message.topic).iter().any(|span| {
+                    span.acknowledged.is_some_and(|at| publish.first_sent.is_none_or(|first| at < first))
+                        && span.unsubscribe_sent.is_none_or(|at| at > delivery.at)
+                });
+            if message.sequence < *highest && was_owed_first {
                 let (name, who) = (facts.history.name(message.id), &facts.history.who(client).name);
                 let what = format!("{name} came to {who} for the first time after number {highest}");
-                let publish = facts.publish(message.id);
                 let mut shown = vec![*at, delivery.at];
                 shown.extend(
                     [publish.first_sent, publish.last_sent, publish.acknowledged].into_iter().flatten(),
                 );
                 verdict.report(Rule::Order, what, shown);
-            } else {
+            } else if message.sequence >= *highest {
                 (*highest, *at) = (message.sequence, delivery.at);
             }
         }

@@ -118,6 +118,32 @@ fn messages_of_one_topic_in_another_order_are_found() {
 }
 
 #[test]
+fn what_was_sent_before_a_subscription_and_again_after_it_comes_when_it_comes() {
+    for subscribed_before in [false, true] {
+        let mut story = Story::default();
+        let (reader, publisher) = (story.client("reader", true), story.client("publisher", false));
+        let (reading, publishing) = (story.connect(reader, false), story.connect(publisher, false));
+        if subscribed_before {
+            story.subscribe(reading, "t", 1);
+        }
+        let first = story.send(publishing, "t", 1, Kind::Plain);
+        if !subscribed_before {
+            story.subscribe(reading, "t", 1);
+        }
+        let second = story.send(publishing, "t", 1, Kind::Plain);
+        story.receive(reading, second, 1);
+        story.end(publishing, End::Cut);
+        let publishing = story.connect(publisher, false);
+        for message in [first, second] {
+            story.add(Event::PublishSent { connection: publishing, message, packet_id: 1, dup: false });
+            story.add(Event::Answered { connection: publishing, message, answer: Answer::PubAck });
+            story.receive(reading, message, 1);
+        }
+        story.expect(if subscribed_before { &[Rule::Order] } else { &[] });
+    }
+}
+
+#[test]
 fn what_nobody_published_or_asked_for_is_a_stray() {
     let unknown: fn(&mut Good) = |good| {
         let (connection, message) = (good.subscriber, Err("\"x\" on a/x".into()));
