@@ -42,7 +42,7 @@ pub trait Sink: Send + Sync + 'static {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
     /// Whose; `None`: of any pod. This pod was away from NATS for long; this is reported when it is back, and once more when all
-    /// pods have confirmed what it has joined.
+    /// pods have confirmed what it has joined: what is sent from then on is received, or another gap is reported.
     pub from: Option<PodId>,
     /// To whom.
     pub to: To,

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use super::kept::KeptSource;
 use super::resume::routed;
 use super::retained::Replay;
-use super::{Core, Homed, OutboundSlot, parts};
+use super::{Core, Ended, Homed, OutboundSlot, parts};
 use crate::store::{self, PendingSubscribe, Write};
 
 /// The reasons of one packet; most have one filter.
@@ -275,10 +275,16 @@ impl Core {
         if homed.generation != target.generation {
             return;
         }
+        let slot = homed.connection;
         if !stored {
-            reasons.iter_mut().for_each(|reason| *reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR);
+            let reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
+            // A 3.x client cannot be told: without an answer it does not take the subscription for gone.
+            if self.connections[slot as usize].protocol.version() != Version::V5 {
+                return self.end(slot, Ended::Error(reason), true);
+            }
+            reasons.iter_mut().for_each(|each| *each = reason);
         }
-        let (protocol, mut out, _) = parts!(self, homed.connection);
+        let (protocol, mut out, _) = parts!(self, slot);
         protocol.unsubscribed(packet_id, &reasons, &mut out);
     }
 

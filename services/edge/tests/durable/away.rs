@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use millrace_mqtt::Version::{V5, V311};
-use millrace_mqtt::{Packet, PacketType, Publish, QoS, ReasonCode, Will};
+use millrace_mqtt::{Packet, PacketType, Properties, Publish, QoS, ReasonCode, Will, encode};
 use millrace_storage::{
     Completion, Database, Engine, EngineTransaction, Error, Host, KeyRange, Page, RangeOptions, Read, Reply,
     RetryPolicy, System, Transaction, Version, block_on,
@@ -229,6 +229,33 @@ fn a_qos_2_message_whose_commit_takes_long_is_there_once_also_when_its_publisher
     assert_eq!(publisher.recv_ack(PacketType::PubRec, id(7)).reason, ReasonCode::SUCCESS);
     let mut reader = come_back(&server, V5, "reader");
     assert_eq!(texts(&rest(&server, &mut reader, "kept/c")), ["once"]);
+}
+
+#[test]
+fn an_unsubscribe_that_cannot_be_stored_is_not_said_to_be_done() {
+    for version in [V311, V5] {
+        let far = Far::new();
+        let server = pod(&far);
+        let mut ann = Client::open(&server, lasting(version, "ann"));
+        ann.subscribe("kept/a", QoS::AtLeastOnce);
+        far.set(Way::Away);
+        if version == V5 {
+            let refused = ann.unsubscribe(&["kept/a"]);
+            assert!(refused.reasons == [ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR.0]);
+            ann.cut();
+        } else {
+            let mut bytes = Vec::new();
+            let filters = ["kept/a"].into_iter();
+            encode::unsubscribe(id(1), Properties::EMPTY, filters, version, &mut bytes);
+            ann.send_bytes(&bytes);
+            ann.expect_close();
+        }
+        far.set(Way::Fine);
+        let mut publisher = Client::connect(&server, V5, "publisher");
+        let is_back = || reason(&mut publisher, QoS::AtLeastOnce, 8, "still kept") == ReasonCode::SUCCESS;
+        eventually(is_back, || "the store still refuses".into());
+        assert_eq!(take(&mut come_back(&server, version, "ann")).payload, b"still kept");
+    }
 }
 
 #[test]

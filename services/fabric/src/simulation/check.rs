@@ -84,7 +84,7 @@ fn window(
     }
     // After a long outage nothing is promised until all have confirmed the join again.
     let (mut is_connecting, mut is_doubtful) = (false, false);
-    for (stamp, event) in &seen[start..] {
+    for (place, (stamp, event)) in (start..).zip(&seen[start..]) {
         let sent_by_now = || sent.iter().take_while(|sent| *sent < stamp).count() as u64;
         match *event {
             Seen::Joined { to, complete } if to == window => {
@@ -95,7 +95,10 @@ fn window(
             }
             Seen::Connecting => is_connecting = true,
             Seen::Connected => is_connecting = false,
-            Seen::Left(to) if to == window => return wrong,
+            Seen::Left(to) if to == window => {
+                let doubts = |event: &Seen| matches!(*event, Seen::Gone(pod) | Seen::Came(pod, false) if pod == sender);
+                return if seen[place..].iter().any(|(_, event)| doubts(event)) { Ok(()) } else { wrong };
+            }
             Seen::Gap(gap) if gap.to == window && gap.from.is_none_or(|from| from == sender) => {
                 if is_lossless {
                     return Err(format!("{gap:?} though nothing was lost"));
@@ -104,6 +107,8 @@ fn window(
                     Some(more) => reported += more,
                     None if gap.from.is_none() => {
                         (is_doubtful, is_vague, wrong) = (is_connecting, true, Ok(()));
+                        // What was sent before may come, or not.
+                        before = before.map(|_| sent_by_now());
                     }
                     None => is_vague = true,
                 }

@@ -169,7 +169,11 @@ fn a_user_without_permission_is_told_which_one() {
     let server = Server::start(&format!(
         "authorization {{ users: [ {{ user: pod, password: secret, permissions: {permissions} }} ] }}"
     ));
-    let pod = Pod::start_with(&server.url(), |settings| settings.credentials = password("secret"));
+    let pod = Pod::start_with(&server.url(), |settings| {
+        settings.credentials = password("secret");
+        // It may not ask the server whether all was taken.
+        settings.limits.stop_ms = 100;
+    });
     let said = pod.wait("to say what is missing", |seen| {
         seen.health
             .iter()
