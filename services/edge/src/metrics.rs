@@ -51,10 +51,10 @@ macro_rules! counters {
 /// One line of `/metrics`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Metric {
-    kind: &'static str,
-    name: &'static str,
-    labels: &'static str,
-    help: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) labels: &'static str,
+    pub(crate) help: &'static str,
 }
 
 counters! {
@@ -136,23 +136,31 @@ counters! {
 
 /// Appends the text format of `metrics`. `sets` are summed for each label (with quotes), which comes first.
 pub(crate) fn write(out: &mut String, metrics: &[Metric], sets: &[(String, Vec<Vec<u64>>)]) {
-    let mut at = 0;
-    while at < metrics.len() {
-        let Metric { name, kind, help, .. } = metrics[at];
-        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
-        let end = at + metrics[at..].iter().take_while(|metric| metric.name == name).count();
-        for (label, sets) in sets {
-            for (index, metric) in metrics.iter().enumerate().take(end).skip(at) {
+    let columns: Vec<_> = metrics.iter().enumerate().collect();
+    for of_one_name in columns.chunk_by(|(_, one), (_, other)| one.name == other.name) {
+        let lines = sets.iter().flat_map(|(label, sets)| {
+            of_one_name.iter().map(move |(index, metric)| {
                 // A gauge is a sum of wrapping differences: a client may come on one core and go on another.
-                let value = sets.iter().fold(0u64, |sum, set| sum.wrapping_add(set[index]));
-                let comma = if label.is_empty() || metric.labels.is_empty() { "" } else { "," };
-                let labels = format!("{label}{comma}{}", metric.labels);
-                let _ = match labels.as_str() {
-                    "" => writeln!(out, "{name} {value}"),
-                    labels => writeln!(out, "{name}{{{labels}}} {value}"),
-                };
-            }
+                let value = sets.iter().fold(0u64, |sum, set| sum.wrapping_add(set[*index]));
+                (**metric, &**label, value)
+            })
+        });
+        write_lines(out, lines);
+    }
+}
+
+/// Writes metrics, of which those of one name stand together, each with a label of its own or `""`, and its value.
+pub(crate) fn write_lines<'l>(out: &mut String, lines: impl Iterator<Item = (Metric, &'l str, u64)>) {
+    let mut last = "";
+    for (Metric { name, kind, help, labels }, label, value) in lines {
+        if name != last {
+            let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+            last = name;
         }
-        at = end;
+        let comma = if label.is_empty() || labels.is_empty() { "" } else { "," };
+        let _ = match (label, labels) {
+            ("", "") => writeln!(out, "{name} {value}"),
+            _ => writeln!(out, "{name}{{{label}{comma}{labels}}} {value}"),
+        };
     }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use millrace_session::Settings;
+use millrace_storage::Stat;
 
 use crate::authenticator::Authenticator;
 use crate::broker::{Broker, Brokers};
@@ -13,7 +14,7 @@ use crate::config::Config;
 use crate::drain::Drain;
 use crate::limits::Limits;
 use crate::mailbox::Mailbox;
-use crate::metrics::{self, BrokerCounters, CoreCounters, Count};
+use crate::metrics::{self, BrokerCounters, CoreCounters, Count, Metric};
 use crate::region::Region;
 use crate::store::Store;
 
@@ -64,6 +65,11 @@ impl Process {
             },
             None => self.brokers.get(name).ok_or_else(unknown),
         }
+    }
+
+    /// Whether other pods work with the same store.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.config.pod.is_some()
     }
 
     /// Open connections on all cores.
@@ -118,24 +124,19 @@ impl Process {
             ("millrace_retained_messages", "Retained messages.", |broker| broker.retained.len()),
         ];
         for (name, help, value) in gauges {
-            out += &format!("# HELP {name} {help}\n# TYPE {name} gauge\n");
-            for broker in &brokers {
-                out += &format!("{name}{{broker=\"{}\"}} {}\n", broker.name, value(broker));
-            }
+            let metric = Metric { kind: "gauge", name, labels: "", help };
+            let lines = brokers.iter().zip(&of_brokers);
+            metrics::write_lines(
+                &mut out,
+                lines.map(|(broker, (label, _))| (metric, &**label, value(broker) as u64)),
+            );
         }
-        let mut last = "";
-        for stat in self.store.iter().flat_map(Store::stats) {
-            if stat.name != last {
-                let kind = stat.kind.as_str();
-                out += &format!("# HELP {} {}\n# TYPE {} {kind}\n", stat.name, stat.help, stat.name);
-                last = stat.name;
-            }
-            let labels = if stat.labels.is_empty() { String::new() } else { format!("{{{}}}", stat.labels) };
-            out += &format!("{}{labels} {}\n", stat.name, stat.value);
-        }
-        if let Some(region) = &self.region {
-            region.metrics(&mut out);
-        }
+        let stats = self.store.iter().flat_map(Store::stats).map(|stat| {
+            let Stat { name, labels, help, kind, value } = stat;
+            (Metric { kind: kind.as_str(), name, labels, help }, value)
+        });
+        let region = self.region.iter().flat_map(|region| region.metrics());
+        metrics::write_lines(&mut out, stats.chain(region).map(|(metric, value)| (metric, "", value)));
         out
     }
 }

@@ -118,6 +118,12 @@ impl Fabric {
         self.shared.link.health()
     }
 
+    /// Whether there is a connection to NATS.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.shared.link.is_connected()
+    }
+
     /// What was counted since the start.
     #[must_use]
     pub fn counters(&self) -> Counters {

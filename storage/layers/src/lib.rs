@@ -22,6 +22,7 @@ pub mod index;
 pub mod limits;
 pub mod look;
 mod name;
+pub mod once;
 pub mod pods;
 mod position;
 pub mod qos2;

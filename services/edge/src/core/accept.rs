@@ -36,7 +36,7 @@ impl Core {
         if self.index == 0 && self.process.limits.sys_interval_s > 0 {
             self.calendar.add(self.now, Due::Sys);
         }
-        if self.process.config.pod.is_some() {
+        if self.process.is_shared() {
             self.calendar.add(self.now, Due::LookAround);
         }
         Ok(())

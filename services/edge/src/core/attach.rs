@@ -28,7 +28,7 @@ impl Core {
             self.take_over(session);
         }
         if self.process.store.is_some() {
-            let is_shared = self.process.config.pod.is_some();
+            let is_shared = self.process.is_shared();
             let keeps = request.granted_expiry_s > 0 || request.will.is_some() || is_shared;
             if keeps || broker.has_sessions.load(Ordering::Relaxed) {
                 broker.has_sessions.store(true, Ordering::Relaxed);

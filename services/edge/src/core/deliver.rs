@@ -292,8 +292,8 @@ impl Core {
         for connection in full {
             self.flush(connection);
         }
-        for (connection, from) in behind.into_iter().zip(from.into_iter().cycle()) {
-            self.hold_up(connection, from);
+        if let Some(from) = from {
+            behind.into_iter().for_each(|connection| self.hold_up(connection, from));
         }
         if !slow.is_empty() {
             self.deliver_run_singly(routes, bytes, is_v5, &slow, from);

@@ -151,7 +151,7 @@ impl Core {
         let from = Some(self.id_of(slot));
         let routes = self.routes_of(slot, topic);
         // Who subscribes on other pods, only the store knows.
-        let is_shared = self.process.config.pod.is_some();
+        let is_shared = self.process.is_shared();
         if routes.is_empty() && !publish.retain && !is_shared {
             return Some((ReasonCode::NO_MATCHING_SUBSCRIBERS, ""));
         }
@@ -202,7 +202,7 @@ impl Core {
     ) {
         let from = Some(self.id_of(slot));
         // Among several pods retained messages have one order, that of their commits (P6).
-        let is_ordered = retains && self.process.config.pod.is_some();
+        let is_ordered = retains && self.process.is_shared();
         let connection = &mut self.connections[slot as usize];
         let deliver = publish.qos == QoS::ExactlyOnce || is_ordered || connection.uncommitted > 0;
         connection.uncommitted += u32::from(deliver);
@@ -226,7 +226,7 @@ impl Core {
         if !deliver {
             self.route(&routes, &message, from);
         }
-        let wanted = if deliver || retains || self.process.config.pod.is_some() {
+        let wanted = if deliver || retains || self.process.is_shared() {
             None
         } else {
             routes.kept.wanted(&routes.matched.receivers)
@@ -348,7 +348,7 @@ impl Core {
             region.publish(&routes.broker, message);
         }
         // Among several pods only the commit finds out which shared subscriptions have a stream.
-        if self.process.config.pod.is_some() && message.qos() > QoS::AtMostOnce {
+        if self.process.is_shared() && message.qos() > QoS::AtMostOnce {
             return;
         }
         for group in routes.live_groups(message) {

@@ -147,7 +147,7 @@ impl Core {
             let mut kept = Kept::live(sources);
             kept.ids = ids;
             kept.seen = acknowledged;
-            if self.process.config.pod.is_some() {
+            if self.process.is_shared() {
                 kept.follow(cursor);
                 if let Feed::Behind(behind) = &mut kept.feed {
                     behind.asked = present && has_sources;

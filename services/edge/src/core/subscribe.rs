@@ -72,7 +72,7 @@ impl Core {
             }
         });
         self.tell_members(&broker, subscribe.filters.clone().map(|(filter, _)| filter));
-        let is_shared = self.process.store.is_some() && self.process.config.pod.is_some();
+        let is_shared = self.process.store.is_some() && self.process.is_shared();
         let retained = (!replays.is_empty() && !is_shared).then(|| broker.retained.snapshot());
         drop(gate);
         // Among several pods the store has what is retained.

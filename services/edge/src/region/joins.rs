@@ -47,8 +47,7 @@ impl Joins {
     }
 
     /// Waits until all are done, for so long at most.
-    pub(super) fn wait(&self, mut brokers: impl Iterator<Item = u64>, at_most: Duration) {
-        let brokers: Vec<u64> = brokers.by_ref().collect();
+    pub(super) fn wait(&self, brokers: &[u64], at_most: Duration) {
         let is_open = |state: &mut State| brokers.iter().any(|broker| !state.done.contains(broker));
         drop(self.changed.wait_timeout_while(self.lock(), at_most, is_open));
     }

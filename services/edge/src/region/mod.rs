@@ -22,6 +22,7 @@ use crate::clock::Clock;
 use crate::core::routes::RouteCache;
 use crate::limits::Limits;
 use crate::mailbox::{Mail, Mailbox};
+use crate::metrics::Metric;
 use crate::store::{Notices, record};
 use inbound::Ear;
 use joins::Joins;
@@ -95,9 +96,6 @@ impl Region {
                 broker = &*broker.name,
                 "too many brokers: live messages of other pods do not come to this one"
             );
-            return self.joins.done(broker.id, &self.mailboxes);
-        }
-        if !fabric.health().connected {
             self.joins.done(broker.id, &self.mailboxes);
         }
     }
@@ -114,12 +112,13 @@ impl Region {
 
     /// Waits for a moment until messages of other pods come to these brokers.
     pub(crate) fn wait_for_joins(&self, brokers: &[Arc<Broker>]) {
-        self.joins.wait(brokers.iter().map(|broker| broker.id), JOIN_WAIT);
+        let ids: Vec<_> = brokers.iter().map(|broker| broker.id).collect();
+        self.joins.wait(&ids, JOIN_WAIT);
     }
 
     /// Hands a message to the pods that have clients of its broker.
     pub(crate) fn publish(&self, broker: &Broker, message: &Message) {
-        let Some(fabric) = self.wanted(broker) else { return };
+        let Some(fabric) = self.wanted(broker.id) else { return };
         // No Local is of no use here: the publisher is on this pod.
         let entry = record::encode_entry(message, 0, &self.clock);
         let note = match message.place().filter(|_| message.retain()) {
@@ -131,27 +130,26 @@ impl Region {
 
     /// As [`Region::publish`], for a run.
     pub(crate) fn publish_run(&self, broker: &Broker, topic: &str, bytes: &[u8], is_v5: bool, count: usize) {
-        let Some(fabric) = self.wanted(broker) else { return };
+        let Some(fabric) = self.wanted(broker.id) else { return };
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         Note::Run { is_v5, count, topic, bytes }.send(fabric, To::Broker(broker.id));
     }
 
     /// Something was committed to the streams of a topic: sessions of other pods are to read it.
     pub(crate) fn grown(&self, broker: &Broker, topic: &str) {
-        let Some(fabric) = self.wanted(broker) else { return };
+        let Some(fabric) = self.wanted(broker.id) else { return };
         Note::Grown(topic).send(fabric, To::Broker(broker.id));
     }
 
     /// A shared subscription has messages that nobody has.
     pub(crate) fn waiting(&self, broker: u64, stream: u64) {
-        if let Some(fabric) = self.fabric.get().filter(|fabric| !fabric.unwanted(To::Broker(broker), 1)) {
-            Note::Waiting { stream }.send(fabric, To::Broker(broker));
-        }
+        let Some(fabric) = self.wanted(broker) else { return };
+        Note::Waiting { stream }.send(fabric, To::Broker(broker));
     }
 
     /// The fabric, if another pod listens.
-    fn wanted(&self, broker: &Broker) -> Option<&Fabric> {
-        self.fabric.get().filter(|fabric| !fabric.unwanted(To::Broker(broker.id), 1))
+    fn wanted(&self, broker: u64) -> Option<&Fabric> {
+        self.fabric.get().filter(|fabric| !fabric.unwanted(To::Broker(broker), 1))
     }
 
     /// Hands a message to a member of a shared subscription on another pod.
@@ -197,48 +195,35 @@ impl Region {
 
     /// Whether something may be said that does not come here, and nobody will tell.
     pub(crate) fn is_in_doubt(&self) -> bool {
-        self.unheard.load(Ordering::Relaxed)
-            || !self.fabric.get().is_some_and(|fabric| fabric.health().connected)
+        self.unheard.load(Ordering::Relaxed) || !self.fabric.get().is_some_and(Fabric::is_connected)
     }
 
     pub(crate) fn health(&self) -> Option<Health> {
         self.fabric.get().map(Fabric::health)
     }
 
-    /// In Prometheus text format.
-    pub(crate) fn metrics(&self, out: &mut String) {
-        let Some(fabric) = self.fabric.get() else { return };
-        let mut last = "";
-        let counter = |name, help, count: &AtomicU64| {
-            (
-                millrace_fabric::Metric { kind: "counter", name, labels: "", help },
-                count.load(Ordering::Relaxed),
-            )
-        };
+    /// The fabric's counters, and those of this module; those of one name stand together.
+    pub(crate) fn metrics(&self) -> impl Iterator<Item = (Metric, u64)> {
         let own = [
-            counter(
+            (
                 "millrace_region_messages_dropped_total",
                 "Messages of other pods that were dropped because an event loop was behind.",
                 &self.dropped,
             ),
-            counter(
+            (
                 "millrace_region_messages_needless_total",
                 "Messages of other pods that nobody here had subscribed to.",
                 &self.needless,
             ),
-        ];
-        for (metric, value) in fabric.counters().metrics().chain(own) {
-            if metric.name != last {
-                *out += &format!(
-                    "# HELP {} {}\n# TYPE {} {}\n",
-                    metric.name, metric.help, metric.name, metric.kind
-                );
-                last = metric.name;
-            }
-            let labels =
-                if metric.labels.is_empty() { String::new() } else { format!("{{{}}}", metric.labels) };
-            *out += &format!("{}{labels} {value}\n", metric.name);
-        }
+        ]
+        .map(|(name, help, count)| {
+            (Metric { kind: "counter", name, labels: "", help }, count.load(Ordering::Relaxed))
+        });
+        let fabric = self.fabric.get().into_iter().flat_map(|fabric| fabric.counters().metrics());
+        let fabric = fabric.map(|(of, value)| {
+            (Metric { kind: of.kind, name: of.name, labels: of.labels, help: of.help }, value)
+        });
+        fabric.chain(own)
     }
 
     fn members(&self) -> MutexGuard<'_, Members> {

@@ -16,6 +16,7 @@ use millrace_router::{TopicTree, TreeSnapshot};
 use millrace_session::{InFlight, Message};
 use millrace_storage::{Read, Transaction, TransactionOption};
 
+use super::load::subscribers;
 use super::{
     Attach, Attached, Checkpoint, Detach, IdWrite, Ids, Job, Publish, Purge, SessionKey, Shared, StreamKey,
     Subscribe, Unsubscribe, Write, inflight, record,
@@ -187,7 +188,7 @@ impl Applier<'_> {
         }
         let exact = index::exact(self.tx, broker.id, topic.as_bytes()).await?;
         if !broker.streams.has_exact(topic, &exact) {
-            let subscribers = self.subscribers(broker, &exact).await?;
+            let subscribers = subscribers(self.tx, broker.id, &exact).await?;
             broker.streams.set(topic, &exact, &subscribers);
         }
         let buckets: Vec<Bucket> = Bucket::of_topic(topic.as_bytes()).collect();
@@ -199,20 +200,12 @@ impl Applier<'_> {
             let (found, versions) = index::load(self.tx, broker.id, &[bucket]).await?;
             let mut filters = Vec::with_capacity(found.len());
             for wildcard in found {
-                let subscribers = self.subscribers(broker, &wildcard.streams).await?;
+                let subscribers = subscribers(self.tx, broker.id, &wildcard.streams).await?;
                 filters.push((wildcard, subscribers));
             }
             broker.streams.set_bucket(bucket, versions.first().copied().unwrap_or(version), &filters);
         }
         Ok(())
-    }
-
-    async fn subscribers(&self, broker: &Broker, streams: &[Indexed]) -> Result<Vec<u64>, Error> {
-        let mut subscribers = Vec::with_capacity(streams.len());
-        for indexed in streams {
-            subscribers.push(subscriptions::subscribers(self.tx, broker.id, indexed.stream).await?);
-        }
-        Ok(subscribers)
     }
 
     async fn retain(&self, broker: &Broker, topic: &str, message: Option<&Message>) -> Result<(), Error> {
@@ -287,7 +280,7 @@ impl Applier<'_> {
         for name in filters {
             let filter = Filter::parse(name).filter;
             let streams = index::streams(self.tx, broker.id, filter).await?;
-            let subscribers = self.subscribers(broker, &streams).await?;
+            let subscribers = subscribers(self.tx, broker.id, &streams).await?;
             let filter = std::str::from_utf8(filter).map_err(|_| Error::Corrupt("filter"))?.into();
             self.applied.changes.push(Change { broker: broker.clone(), filter, streams, subscribers });
         }

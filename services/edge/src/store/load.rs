@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use millrace_layers::index::{self, Wildcard};
+use millrace_layers::index::{self, Indexed, Wildcard};
+use millrace_layers::{BrokerId, sessions, subscriptions};
 use millrace_layers::{Bucket, Error, Store, retained};
-use millrace_layers::{sessions, subscriptions};
-use millrace_storage::{Read, block_on};
+use millrace_storage::{Read, Transaction, block_on};
 
 use super::record;
 use crate::broker::Broker;
@@ -78,13 +78,7 @@ fn filters(store: &Store, broker: &Broker) -> Result<(), Error> {
     let add = |filters: &[Wildcard]| {
         for Wildcard { filter, streams } in filters {
             let filter = std::str::from_utf8(filter).map_err(|_| Error::Corrupt("filter"))?;
-            let subscribers = block_on(store.run(async |tx| {
-                let mut subscribers = Vec::with_capacity(streams.len());
-                for indexed in streams {
-                    subscribers.push(subscriptions::subscribers(&tx, id, indexed.stream).await?);
-                }
-                Ok(subscribers)
-            }))?;
+            let subscribers = block_on(store.run(async |tx| subscribers(&tx, id, streams).await))?;
             broker.streams.set(filter, streams, &subscribers);
         }
         Ok::<_, Error>(filters.last().map(|last| last.filter.clone()))
@@ -108,4 +102,17 @@ fn filters(store: &Store, broker: &Broker) -> Result<(), Error> {
             return Ok(());
         }
     }
+}
+
+/// How many subscribers each of these streams has.
+pub(super) async fn subscribers(
+    tx: &Transaction,
+    broker: BrokerId,
+    streams: &[Indexed],
+) -> Result<Vec<u64>, Error> {
+    let mut subscribers = Vec::with_capacity(streams.len());
+    for indexed in streams {
+        subscribers.push(subscriptions::subscribers(tx, broker, indexed.stream).await?);
+    }
+    Ok(subscribers)
 }

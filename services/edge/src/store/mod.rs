@@ -15,7 +15,6 @@ mod groups;
 pub(crate) mod inflight;
 mod jobs;
 mod load;
-mod once;
 mod parts;
 mod pods;
 mod queue;

@@ -25,10 +25,15 @@ pub(super) fn due(writer: &mut Writer<'_>) {
     let is_due = |(_, next): &(u8, Option<u64>)| next.is_some_and(|at_ms| at_ms <= now_ms);
     for (shard, _) in (0..SHARDS).zip(next).filter(is_due) {
         let mut sessions = SESSIONS;
-        while is_still_due(writer, shard, now_ms) {
+        loop {
             let swept = writer.transact(&[], &async |applier| settle(applier, shard, now_ms, sessions).await);
             match swept {
-                Ok((applied, stamp)) => writer.swept(applied, stamp),
+                Ok((applied, stamp)) => {
+                    writer.swept(applied, stamp);
+                    if !is_still_due(writer, shard, now_ms) {
+                        break;
+                    }
+                }
                 Err(_) if sessions > 1 => sessions /= 2,
                 Err(error) => {
                     tracing::warn!(%error, "a will or an expired session waits");

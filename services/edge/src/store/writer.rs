@@ -1,11 +1,15 @@
 //! The thread that writes: jobs into transactions, results into mail.
 
 use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use millrace_layers::once::Marks;
 use millrace_layers::{Error, Position, pods as layer_pods};
+use millrace_mqtt::QoS;
+use millrace_session::Message;
 use millrace_storage::Versionstamp;
 
 use super::apply::{Applied, Applier, Change, Outcome, Retained};
@@ -13,7 +17,6 @@ use super::away::Away;
 use super::claims::Claims;
 use super::groups::Groups;
 use super::jobs::Reader;
-use super::once::{Attempts, Marks};
 use super::queue::{Sized as _, Taken};
 use super::{Ack, Attached, IdWrite, Job, Publish, Read, SessionKey, Shared, ToRead, Write, pods, sweep};
 use crate::broker::{Broker, Routes};
@@ -22,8 +25,6 @@ use crate::core::group_id;
 use crate::core::routes::RouteCache;
 use crate::mailbox::Mail;
 use crate::region::is_here;
-use millrace_mqtt::QoS;
-use millrace_session::Message;
 
 /// Jobs in one transaction.
 const BATCH_JOBS_MAX: usize = 1000;
@@ -123,7 +124,7 @@ impl<'s> Writer<'s> {
             looked_around_at: 0,
             away: Away::default(),
             watch: pods::Watch::default(),
-            marks: Marks::new(),
+            marks: Marks::new(RandomState::new().hash_one(0)),
         }
     }
 
@@ -199,15 +200,15 @@ impl<'s> Writer<'s> {
         body: &impl AsyncFn(&mut Applier<'_>) -> Result<(), Error>,
     ) -> Result<(Applied, Option<Versionstamp>), Error> {
         let shared = self.shared;
-        let attempts = Attempts::new(self.marks.next());
+        let attempts = self.marks.attempts();
         let run = shared.layers.database().run_committed(|tx, attempt| {
             let attempts = &attempts;
             async move {
-                if shared.is_shared && attempt.maybe_committed {
-                    let marked = layer_pods::marked(&tx, &shared.owner).await?;
-                    if let Some(stamp) = marked.and_then(|(number, stamp)| attempts.find(number, stamp)) {
-                        return Ok(Some(stamp));
-                    }
+                if shared.is_shared
+                    && attempt.maybe_committed
+                    && let Some(stamp) = attempts.find(&tx, &shared.owner).await?
+                {
+                    return Ok(Some(stamp));
                 }
                 let mut applier = Applier { tx: &tx, shared, applied: Applied::default() };
                 body(&mut applier).await?;
@@ -219,7 +220,7 @@ impl<'s> Writer<'s> {
             }
         });
         let (earlier, committed) = self.wait(run, batch)?;
-        Ok((attempts.into_committed(), earlier.or(committed.versionstamp)))
+        Ok((attempts.into_committed().unwrap_or_default(), earlier.or(committed.versionstamp)))
     }
 
     /// Says when the store begins to refuse, and when it takes writes again.

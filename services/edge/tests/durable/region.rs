@@ -129,6 +129,24 @@ fn what_is_published_right_after_a_suback_arrives_also_in_a_broker_that_was_cold
 }
 
 #[test]
+fn a_pod_that_has_just_started_hears_the_others_and_is_heard() {
+    let Some(net) = nats() else { return };
+    let database = Database::memory();
+    let one = net.pod(&database, "one", 1);
+    let mut ann = Client::connect(&one, V5, "ann");
+    ann.subscribe("to/ann", QoS::AtMostOnce);
+    for number in 0..5 {
+        let two = net.pod(&database, &format!("two {number}"), 1);
+        let mut bob = Client::connect(&two, V5, "bob");
+        bob.subscribe("to/bob", QoS::AtMostOnce);
+        for (from, topic, to) in [(&two, "to/ann", &mut ann), (&one, "to/bob", &mut bob)] {
+            say(from, QoS::AtMostOnce, topic, &["at once"]);
+            assert_eq!(take(to).payload, b"at once", "{topic} {number}");
+        }
+    }
+}
+
+#[test]
 fn a_flood_of_one_pod_comes_to_the_other_whole_and_in_order() {
     const COUNT: u64 = 20_000;
     let Some((pods, _net)) = three() else { return };

@@ -13,7 +13,9 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use millrace_layers::{BrokerId, Error, Position, Store, sessions::SessionId, streams::StreamId};
+use millrace_layers::{
+    BrokerId, Error, Position, Store, once::Marks, sessions::SessionId, streams::StreamId,
+};
 use millrace_storage::{Database, Transaction};
 
 use crate::{
@@ -41,7 +43,7 @@ pub(crate) struct Pod {
     claims: RefCell<BTreeMap<(BrokerId, StreamId), Claims>>,
     /// Its publishers are those of no other incarnation.
     publisher: u64,
-    mark: Cell<u64>,
+    marks: RefCell<Marks>,
     renewed_ms: Cell<u64>,
 }
 
@@ -99,7 +101,7 @@ impl Pod {
             filters: RefCell::default(),
             claims: RefCell::default(),
             publisher,
-            mark: Cell::new(0),
+            marks: RefCell::new(Marks::new(publisher)),
             renewed_ms: Cell::new(0),
         }
     }

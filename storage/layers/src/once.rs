@@ -1,0 +1,97 @@
+//! Transactions whose answer is lost. A cluster says then that it does not know whether an attempt was committed; done again it would
+//! store messages twice, and fire the wills of connections that it takes over from itself. So each attempt leaves a mark of its own
+//! in its transaction ([`pods::mark`]), the next one looks for it, and what the one that was committed did is kept until then.
+
+use std::cell::{Cell, RefCell};
+
+use millrace_storage::{Transaction, Versionstamp};
+
+use crate::{error::Result, pods};
+
+/// Numbers that no other process and no other transaction has.
+#[derive(Debug)]
+pub struct Marks {
+    process: u64,
+    transactions: u64,
+}
+
+impl Marks {
+    /// Those of a process, which has this number for itself.
+    #[must_use]
+    pub fn new(process: u64) -> Self {
+        Self { process, transactions: 0 }
+    }
+
+    /// The attempts of the next transaction, of which there are fewer than 2^16.
+    pub fn attempts<T>(&mut self) -> Attempts<T> {
+        self.transactions += 1;
+        let first = u128::from(self.process) << 64 | u128::from(self.transactions) << 16;
+        Attempts { first, outputs: RefCell::default(), committed: Cell::default() }
+    }
+}
+
+/// What the attempts of one transaction did.
+#[derive(Debug)]
+pub struct Attempts<T> {
+    first: u128,
+    outputs: RefCell<Vec<T>>,
+    committed: Cell<Option<usize>>,
+}
+
+impl<T> Attempts<T> {
+    /// An attempt is about to be committed. Returns its number, for the mark.
+    pub fn push(&self, output: T) -> u128 {
+        let mut outputs = self.outputs.borrow_mut();
+        outputs.push(output);
+        self.first + outputs.len() as u128 - 1
+    }
+
+    /// Where one of these was committed, if the pod's mark is of one: to be asked by the next attempt when that is not known.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn find(&self, tx: &Transaction, pod: &[u8]) -> Result<Option<Versionstamp>> {
+        let marked = pods::marked(tx, pod).await?;
+        let found = marked.and_then(|(number, stamp)| {
+            let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
+            (at < self.outputs.borrow().len()).then_some((at, stamp))
+        });
+        self.committed.set(found.map(|(at, _)| at));
+        Ok(found.map(|(_, stamp)| stamp))
+    }
+
+    /// What the attempt did that was committed: the last one, if no earlier one was found to be.
+    pub fn into_committed(self) -> Option<T> {
+        let mut outputs = self.outputs.into_inner();
+        let last = outputs.len().checked_sub(1)?;
+        Some(outputs.swap_remove(self.committed.get().unwrap_or(last)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millrace_storage::block_on;
+
+    use super::*;
+    use crate::testing::{database, run};
+
+    #[test]
+    fn the_attempt_that_was_committed_is_found_by_the_next_one_and_by_no_other_transaction() {
+        let database = database();
+        let mut marks = Marks::new(7);
+        let attempts = marks.attempts();
+        attempts.push("lost");
+        let number = attempts.push("committed");
+        run(&database, async |tx| pods::mark(tx, b"pod", number));
+        attempts.push("not committed");
+        let find = |attempts: &Attempts<&str>, pod: &'static [u8]| {
+            let tx = database.begin_unretried();
+            block_on(attempts.find(&tx, pod)).unwrap()
+        };
+        let other = marks.attempts();
+        other.push("another");
+        assert_eq!((find(&other, b"pod"), find(&attempts, b"other")), (None, None));
+        assert!(find(&attempts, b"pod").is_some());
+        assert_eq!((attempts.into_committed(), other.into_committed()), (Some("committed"), Some("another")));
+    }
+}
