@@ -2,7 +2,7 @@
 //! streams, retained messages, QoS 2 packet ids, due times, the catalog.
 //!
 //! All functions take the caller's [`millrace_storage::Transaction`], so that several can be one transaction: a publish is
-//! [`index::exact`], [`index::validate`], [`qos2::set`], [`streams::append`] and [`retained::set`], all or nothing.
+//! [`index::changes`], [`index::watch`], [`qos2::set`], [`streams::append`] and [`retained::set`], all or nothing.
 //! [`Store`] runs the common ones by themselves. The table of all keys, with who writes and who reads each, is in README.md.
 //!
 //! This crate must never know packets, sockets, the pods' network, a clock or a runtime. Time comes in as unix milliseconds;

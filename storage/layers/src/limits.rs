@@ -34,6 +34,9 @@ pub const BODY_BYTES_MAX: usize = 8_000_000;
 /// Subscribers of a filter up to which one that leaves reads their exact number.
 pub const EXACT_COUNT_MAX: u64 = 256;
 
+/// Changes of a broker's filter index that are kept for pods to follow; one that has missed more loads the index.
+pub const INDEX_CHANGES_KEPT: usize = 10_000;
+
 /// Partitions of a stream.
 pub const PARTITIONS_MAX: u8 = 64;
 

@@ -13,6 +13,8 @@ pub(crate) const SUBSCRIPTION: &[u8] = b"u";
 pub(crate) const EXACT: &[u8] = b"x";
 pub(crate) const WILDCARD: &[u8] = b"xw";
 pub(crate) const BUCKET: &[u8] = b"xv";
+pub(crate) const CHANGE: &[u8] = b"xl";
+pub(crate) const CHANGES: &[u8] = b"xn";
 pub(crate) const COUNT: &[u8] = b"n";
 
 pub(crate) const STREAM: &[u8] = b"t";
@@ -57,6 +59,8 @@ mod tests {
             EXACT,
             WILDCARD,
             BUCKET,
+            CHANGE,
+            CHANGES,
             COUNT,
             STREAM,
             TOTALS,

@@ -7,6 +7,8 @@ use crate::{
     error::Result,
     rows::all,
     sessions::{Attach, Attached, SessionId, attach},
+    tags,
+    tuple::Key,
 };
 
 pub(crate) const BROKER: crate::BrokerId = 1;
@@ -40,7 +42,11 @@ pub(crate) fn try_run<T>(database: &Database, body: impl AsyncFn(&Transaction) -
 
 /// All there is.
 pub(crate) fn rows(database: &Database) -> Vec<KeyValue> {
-    block_on(all(&database.begin_unretried(), KeyRange::prefix([]), Read::Snapshot)).unwrap()
+    let mut rows = block_on(all(&database.begin_unretried(), KeyRange::prefix([]), Read::Snapshot)).unwrap();
+    // Of these a broker has so many, whatever was done.
+    let logs = [tags::CHANGE, tags::CHANGES].map(|tag| Key::new(BROKER, tag));
+    rows.retain(|row| logs.iter().all(|log| !row.key.starts_with(log.as_ref())));
+    rows
 }
 
 /// A session that stays for 100 s and has no will.

@@ -28,6 +28,11 @@ impl Key {
         Self(Vec::new()).uint(value)
     }
 
+    /// As [`Key::element`].
+    pub(crate) fn name(value: &[u8]) -> Self {
+        Self(Vec::new()).bytes(value)
+    }
+
     pub(crate) fn uint(mut self, value: u64) -> Self {
         let zeros = value.leading_zeros() as usize / 8;
         let digits = &value.to_be_bytes()[zeros..];

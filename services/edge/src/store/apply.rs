@@ -5,18 +5,19 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use millrace_layers::index::{self, Indexed};
 use millrace_layers::qos2::{self, Direction};
 use millrace_layers::sessions::{self, Owned, SessionId};
 use millrace_layers::streams;
 use millrace_layers::subscriptions::{self, Subscribed, Subscription};
-use millrace_layers::{Bucket, Error, Filter, Position, pods, retained};
+use millrace_layers::{Error, Filter, Position, pods, retained};
 use millrace_mqtt::{PacketId, QoS};
 use millrace_router::{TopicTree, TreeSnapshot};
 use millrace_session::{InFlight, Message};
 use millrace_storage::{Read, Transaction, TransactionOption};
 
-use super::load::subscribers;
+use super::load::{self, subscribers};
 use super::{
     Attach, Attached, Checkpoint, Detach, IdWrite, Ids, Job, Publish, Purge, SessionKey, Shared, StreamKey,
     Subscribe, Unsubscribe, Write, inflight, record,
@@ -38,8 +39,8 @@ const RETAINED_PAGE: usize = 1_000;
 pub(super) struct Applied {
     /// One for each job.
     pub(super) outcomes: Vec<Outcome>,
-    /// Topics of which the filters are those of the store.
-    pub(super) looked_up: HashSet<(u64, Box<str>)>,
+    /// Brokers of which the filters in memory are those of the store.
+    pub(super) caught_up: HashSet<u64>,
     /// Messages with their places in the transaction, in order.
     pub(super) places: Vec<(Arc<Message>, u16)>,
     pub(super) changes: Vec<Change>,
@@ -131,7 +132,7 @@ impl Applier<'_> {
             Write::Checkpoint(checkpoint) => self.checkpoint(checkpoint).await,
             Write::Detach(detach) => self.detach(detach).await,
             Write::Purge(purge) => self.purge(purge).await,
-            Write::Grown(broker, topic) => self.look_up(broker, topic).await.map(|()| Outcome::Done),
+            Write::Grown(broker, _) => self.catch_up(&[broker]).await.map(|()| Outcome::Done),
             Write::Mark { .. } | Write::Shared(_) | Write::Notices | Write::Told(_) => Ok(Outcome::Done),
         };
         self.applied.outcomes.push(match outcome {
@@ -180,32 +181,24 @@ impl Applier<'_> {
         Ok(Outcome::Done)
     }
 
-    /// Brings the filters in memory that can match a topic to what the store has, and makes the transaction conflict when another pod
-    /// changes them meanwhile (P2).
-    async fn look_up(&mut self, broker: &Broker, topic: &str) -> Result<(), Error> {
-        if !self.applied.looked_up.insert((broker.id, topic.into())) {
+    /// Brings the filters of some brokers in memory to what the store has. To be done before this transaction changes any.
+    pub(super) async fn catch_up(&mut self, brokers: &[&Broker]) -> Result<(), Error> {
+        if !self.shared.is_shared {
             return Ok(());
         }
-        let exact = index::exact(self.tx, broker.id, topic.as_bytes()).await?;
-        if !broker.streams.has_exact(topic, &exact) {
-            let subscribers = subscribers(self.tx, broker.id, &exact).await?;
-            broker.streams.set(topic, &exact, &subscribers);
-        }
-        let buckets: Vec<Bucket> = Bucket::of_topic(topic.as_bytes()).collect();
-        let versions = index::validate(self.tx, broker.id, &buckets).await?;
-        for (bucket, version) in buckets.into_iter().zip(versions) {
-            if broker.streams.has_bucket(bucket, version) {
-                continue;
-            }
-            let (found, versions) = index::load(self.tx, broker.id, &[bucket]).await?;
-            let mut filters = Vec::with_capacity(found.len());
-            for wildcard in found {
-                let subscribers = subscribers(self.tx, broker.id, &wildcard.streams).await?;
-                filters.push((wildcard, subscribers));
-            }
-            broker.streams.set_bucket(bucket, versions.first().copied().unwrap_or(version), &filters);
-        }
-        Ok(())
+        let (tx, layers, caught_up) = (self.tx, &self.shared.layers, &mut self.applied.caught_up);
+        let mut behind = brokers.to_vec();
+        behind.retain(|broker| caught_up.insert(broker.id));
+        join_all(behind.into_iter().map(|broker| load::changes(tx, layers, broker)))
+            .await
+            .into_iter()
+            .collect()
+    }
+
+    /// Makes the transaction conflict when another pod changes what a topic matches before it is committed (P2).
+    async fn look_up(&mut self, broker: &Broker, topic: &str) -> Result<(), Error> {
+        self.catch_up(&[broker]).await?;
+        index::watch(self.tx, broker.id, topic.as_bytes())
     }
 
     async fn retain(&self, broker: &Broker, topic: &str, message: Option<&Message>) -> Result<(), Error> {

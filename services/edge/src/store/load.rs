@@ -1,10 +1,12 @@
 //! What is read of a broker before the first client connects to it: retained messages and the filter index.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use millrace_layers::index::{self, Indexed, Wildcard};
-use millrace_layers::{BrokerId, sessions, subscriptions};
-use millrace_layers::{Bucket, Error, Store, retained};
+use bytes::Bytes;
+use futures_util::future::join_all;
+use millrace_layers::index::{self, Indexed, Part, Row};
+use millrace_layers::{BrokerId, Error, Store, retained, sessions, subscriptions};
 use millrace_storage::{Read, Transaction, block_on};
 
 use super::record;
@@ -17,7 +19,7 @@ const PAGE: usize = 1000;
 /// Reads what a broker needs. Returns how many sessions it has.
 pub(super) fn all(store: &Store, clock: &Clock, broker: &Broker) -> Result<usize, Error> {
     retained(store, clock, broker)?;
-    filters(store, broker)?;
+    block_on(filters(store, broker))?;
     sessions(store, broker)
 }
 
@@ -73,35 +75,47 @@ fn retained(store: &Store, clock: &Clock, broker: &Broker) -> Result<(), Error> 
 }
 
 /// Reads which streams there are.
-fn filters(store: &Store, broker: &Broker) -> Result<(), Error> {
+async fn filters(store: &Store, broker: &Broker) -> Result<(), Error> {
     let id = broker.id;
-    let add = |filters: &[Wildcard]| {
-        for Wildcard { filter, streams } in filters {
-            let filter = std::str::from_utf8(filter).map_err(|_| Error::Corrupt("filter"))?;
-            let subscribers = block_on(store.run(async |tx| subscribers(&tx, id, streams).await))?;
-            broker.streams.set(filter, streams, &subscribers);
-        }
-        Ok::<_, Error>(filters.last().map(|last| last.filter.clone()))
-    };
-    for bucket in Bucket::all() {
-        let mut from: Option<bytes::Bytes> = None;
+    // What changes while it is read is read again as a change.
+    let through = store.run(async |tx| Ok(tx.read_version().await?)).await?;
+    let mut found = HashSet::new();
+    for part in [Part::Exact, Part::Wildcard] {
+        let mut from: Option<Bytes> = None;
         loop {
-            let page = store.run(async |tx| index::load_page(&tx, id, bucket, from.as_deref(), PAGE).await);
-            let page = block_on(page)?;
-            from = add(&page.filters)?;
-            if !page.more {
-                break;
+            let page = store
+                .run(async |tx| {
+                    let rows = index::list(&tx, id, part, from.as_deref(), PAGE).await?;
+                    let counts = join_all(rows.iter().map(|row| subscribers(&tx, id, &row.streams))).await;
+                    Ok(rows.into_iter().zip(counts.into_iter().collect::<Result<Vec<_>, _>>()?).collect())
+                })
+                .await?;
+            let page: Vec<(Row, Vec<u64>)> = page;
+            for (Row { filter, streams }, subscribers) in page.iter() {
+                let name = std::str::from_utf8(filter).map_err(|_| Error::Corrupt("filter"))?;
+                broker.streams.set(name, streams, subscribers);
+                found.insert(filter.clone());
+            }
+            match page.into_iter().last() {
+                Some((row, _)) => from = Some(row.filter),
+                None => break,
             }
         }
     }
-    let mut from: Option<bytes::Bytes> = None;
-    loop {
-        let page = block_on(store.run(async |tx| index::list_exact(&tx, id, from.as_deref(), PAGE).await))?;
-        from = add(&page)?;
-        if from.is_none() {
-            return Ok(());
-        }
+    broker.streams.retain(&found);
+    broker.streams.set_through(through);
+    Ok(())
+}
+
+/// Reads what other pods have changed of them, as a transaction sees it.
+pub(super) async fn changes(tx: &Transaction, store: &Store, broker: &Broker) -> Result<(), Error> {
+    let version = tx.read_version().await?;
+    match index::changes(tx, broker.id, broker.streams.through()).await? {
+        Some(rows) => broker.streams.change(&rows),
+        None => filters(store, broker).await?,
     }
+    broker.streams.set_through(version);
+    Ok(())
 }
 
 /// How many subscribers each of these streams has.

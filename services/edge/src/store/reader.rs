@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use millrace_layers::index;
 use millrace_layers::streams::{self, Batch, ReadLimit, StreamId, Totals};
 use millrace_layers::usage::{self, Counter};
 use millrace_layers::{Error, Position};
@@ -382,15 +383,9 @@ fn sweep(shared: &Shared) {
 
 fn sweep_broker(shared: &Shared, broker: u64) {
     let dropped = || block_on(shared.layers.run(async |tx| streams::sweep_dropped(&tx, broker, SWEPT).await));
-    let mut bodies = Some(Position::MIN);
-    let swept = loop {
-        match dropped() {
-            Ok(0) => break Ok(()),
-            Ok(_) => {}
-            Err(error) => break Err(error),
-        }
-    };
-    let swept = swept.and_then(|()| {
+    let changes = || block_on(shared.layers.run(async |tx| index::trim_changes(&tx, broker, SWEPT).await));
+    let swept = until_nothing(dropped).and_then(|()| until_nothing(changes)).and_then(|()| {
+        let mut bodies = Some(Position::MIN);
         while let Some(from) = bodies {
             let run = shared.layers.run(async |tx| streams::sweep_bodies(&tx, broker, from, SWEPT).await);
             bodies = block_on(run)?.next;
@@ -400,4 +395,10 @@ fn sweep_broker(shared: &Shared, broker: u64) {
     if let Err(error) = swept {
         tracing::warn!(%error, "what nobody needs any more stays in the store for now");
     }
+}
+
+/// Sweeps piece by piece, until a piece had nothing to remove.
+fn until_nothing(piece: impl Fn() -> Result<usize, Error>) -> Result<(), Error> {
+    while piece()? > 0 {}
+    Ok(())
 }

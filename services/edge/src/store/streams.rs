@@ -3,13 +3,14 @@
 //! Only the thread that writes changes it, after each commit that changed the index, and before anybody is told of the
 //! commit. So what it has not yet was not acknowledged yet (P2).
 
-use millrace_layers::Bucket;
-use millrace_layers::index::{Indexed, Wildcard};
+use bytes::Bytes;
+use millrace_layers::index::{Indexed, Row};
 use millrace_layers::streams::{StreamId, StreamRef};
 use millrace_mqtt::QoS;
 use millrace_mqtt::topic::Filter;
 use millrace_router::{Receiver, Router, Subscription, Target};
-use std::collections::{HashMap, VecDeque};
+use millrace_storage::Version;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -24,8 +25,8 @@ pub(crate) struct Streams {
     groups: RwLock<HashMap<StreamId, Arc<KeptGroup>>>,
     /// The last of them that ended: sessions may still have messages of them.
     ended: Mutex<VecDeque<Arc<KeptGroup>>>,
-    /// Versions of the buckets of wildcard filters that are here, where other pods change them too.
-    versions: Mutex<HashMap<Bucket, u64>>,
+    /// Where other pods change the store too: up to this version of it, all that they have changed is here.
+    through: AtomicU64,
 }
 
 /// Who subscribes to a stream, online or not.
@@ -132,35 +133,35 @@ impl Streams {
         of.get(&stream).map_or(0, |subscribers| subscribers.count.load(Ordering::Relaxed))
     }
 
-    /// Takes the wildcard filters of a bucket as they are in the store.
-    pub(super) fn set_bucket(&self, bucket: Bucket, version: u64, filters: &[(Wildcard, Vec<u64>)]) {
+    /// Up to here the changes of other pods are known.
+    pub(super) fn through(&self) -> Version {
+        self.through.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_through(&self, version: Version) {
+        self.through.fetch_max(version, Ordering::Relaxed);
+    }
+
+    /// These filters have changed, in this order.
+    pub(super) fn change(&self, rows: &[Row]) {
+        for Row { filter, streams } in rows {
+            let Ok(filter) = std::str::from_utf8(filter) else { continue };
+            // One at least; who comes to a stream or leaves it is not told to everybody.
+            let subscribers: Vec<u64> =
+                streams.iter().map(|indexed| self.subscribers(indexed.stream).max(1)).collect();
+            self.set(filter, streams, &subscribers);
+        }
+    }
+
+    /// There are no others than these filters.
+    pub(super) fn retain(&self, filters: &HashSet<Bytes>) {
         let known: Vec<Box<str>> = {
             let of_filter = self.of_filter.lock().unwrap_or_else(PoisonError::into_inner);
-            of_filter.keys().filter(|filter| is_in(filter, bucket)).cloned().collect()
+            of_filter.keys().filter(|filter| !filters.contains(filter.as_bytes())).cloned().collect()
         };
         for filter in known {
-            if !filters.iter().any(|(new, _)| *new.filter == *filter.as_bytes()) {
-                self.set(&filter, &[], &[]);
-            }
+            self.set(&filter, &[], &[]);
         }
-        for (Wildcard { filter, streams }, subscribers) in filters {
-            if let Ok(filter) = std::str::from_utf8(filter) {
-                self.set(filter, streams, subscribers);
-            }
-        }
-        self.versions.lock().unwrap_or_else(PoisonError::into_inner).insert(bucket, version);
-    }
-
-    /// Whether the wildcard filters of a bucket are those of this version.
-    pub(super) fn has_bucket(&self, bucket: Bucket, version: u64) -> bool {
-        self.versions.lock().unwrap_or_else(PoisonError::into_inner).get(&bucket) == Some(&version)
-    }
-
-    /// Whether these are the streams of a filter without wildcards.
-    pub(super) fn has_exact(&self, filter: &str, streams: &[Indexed]) -> bool {
-        let of_filter = self.of_filter.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = of_filter.get(filter).map_or(&[][..], Vec::as_slice);
-        known.len() == streams.len() && known.iter().zip(streams).all(|(known, new)| *known == new.stream)
     }
 
     /// The group of a stream.
@@ -235,10 +236,6 @@ impl Streams {
     }
 }
 
-fn is_in(filter: &str, bucket: Bucket) -> bool {
-    filter.contains(['+', '#']) && Bucket::of_filter(filter.as_bytes()) == bucket
-}
-
 fn subscription(stream: StreamId) -> Subscription {
     let qos = QoS::AtLeastOnce;
     Subscription {
@@ -295,6 +292,25 @@ mod tests {
         assert_eq!(streams.group(9), None);
         streams.set("a/+", &[], &[1, 1]);
         assert!(found("a/b").is_empty() && streams.generation() > generation);
+    }
+
+    #[test]
+    fn what_other_pods_changed_replaces_what_was_known() {
+        let streams = Streams::default();
+        let row = |filter: &'static str, ids: &[u64]| {
+            let streams = ids.iter().map(|stream| Indexed { group: "".into(), stream: *stream }).collect();
+            Row { filter: filter.into(), streams }
+        };
+        let found = |topic| -> Vec<u64> {
+            streams.matches(topic).streams.iter().map(|stream| stream.stream).collect()
+        };
+        streams.change(&[row("a/+", &[1]), row("a/b", &[2]), row("c", &[3])]);
+        assert_eq!((found("a/c"), found("c"), streams.subscribers(1)), (vec![1], vec![3], 1));
+        streams.set("c", &[Indexed { group: "".into(), stream: 3 }], &[7]);
+        streams.change(&[row("a/+", &[]), row("c", &[3, 4])]);
+        assert_eq!((found("a/c"), found("a/b"), streams.subscribers(3)), (vec![], vec![2], 7));
+        streams.retain(&HashSet::from(["c".into()]));
+        assert_eq!((found("a/b"), found("c")), (vec![], vec![3, 4]));
     }
 
     #[test]

@@ -53,6 +53,7 @@ async fn settle(applier: &mut Applier<'_>, shard: u8, now_ms: u64, sessions: usi
     applier.tx.set_option(TransactionOption::Cleanup);
     for due in due::take_due(applier.tx, shard, now_ms, sessions).await? {
         let Some(broker) = applier.shared.open_by_id(due.broker)? else { continue };
+        applier.catch_up(&[&broker]).await?;
         let id = SessionId { broker: broker.id, client: &due.client };
         let before = subscriptions::list(applier.tx, id).await?;
         let settled = sessions::settle(applier.tx, &due, now_ms).await?;
@@ -93,6 +94,7 @@ fn abandon(writer: &mut Writer<'_>, owner: &[u8], owned: &[OwnedSession]) {
         let now_ms = applier.shared.clock.unix_now_ms();
         for OwnedSession { broker, client } in owned {
             let Some(broker) = applier.shared.open_by_id(*broker)? else { continue };
+            applier.catch_up(&[&broker]).await?;
             let id = SessionId { broker: broker.id, client };
             let before = subscriptions::list(applier.tx, id).await?;
             if owner != &*applier.shared.owner {

@@ -3,7 +3,7 @@
 
 use futures_util::future::join_all;
 use millrace_layers::sessions::{self, SessionId};
-use millrace_layers::{Bucket, Error, index, subscriptions};
+use millrace_layers::{Error, subscriptions};
 use millrace_storage::Read;
 
 use super::apply::Applier;
@@ -11,9 +11,14 @@ use super::{Job, SessionKey, Write};
 use crate::broker::Broker;
 
 impl Applier<'_> {
-    /// Asks. What comes is not looked at here.
-    pub(super) async fn warm(&self, batch: &[Job]) -> Result<(), Error> {
-        if !self.shared.is_shared || batch.len() < 2 {
+    /// Asks. But for filters, what comes is not looked at here.
+    pub(super) async fn warm(&mut self, batch: &[Job]) -> Result<(), Error> {
+        if !self.shared.is_shared {
+            return Ok(());
+        }
+        let brokers: Vec<&Broker> = batch.iter().filter_map(publishes).collect();
+        self.catch_up(&brokers).await?;
+        if batch.len() < 2 {
             return Ok(());
         }
         join_all(batch.iter().map(|job| self.ask(&job.write))).await.into_iter().collect()
@@ -25,9 +30,8 @@ impl Applier<'_> {
                 if let Some(session) = &publish.inbound {
                     self.session(session.id()).await?;
                 }
-                self.topic(&publish.routes.broker, publish.message.topic()).await
+                Ok(())
             }
-            Write::Grown(broker, topic) => self.topic(broker, topic).await,
             Write::Attach(attach) => {
                 let id = SessionId { broker: attach.broker.id, client: attach.client.as_bytes() };
                 self.session(id).await?;
@@ -38,9 +42,12 @@ impl Applier<'_> {
             Write::Ids(ids) => self.owned(&ids.session).await,
             Write::Checkpoint(checkpoint) => self.owned(&checkpoint.session).await,
             Write::Detach(detach) => self.owned(&detach.session).await,
-            Write::Purge(_) | Write::Shared(_) | Write::Mark { .. } | Write::Notices | Write::Told(_) => {
-                Ok(())
-            }
+            Write::Purge(_)
+            | Write::Grown(..)
+            | Write::Shared(_)
+            | Write::Mark { .. }
+            | Write::Notices
+            | Write::Told(_) => Ok(()),
         }
     }
 
@@ -52,14 +59,16 @@ impl Applier<'_> {
         // As a snapshot: whether it conflicts is for those to say who use it.
         sessions::get(self.tx, id, Read::Snapshot).await.map(drop)
     }
+}
 
-    async fn topic(&self, broker: &Broker, topic: &str) -> Result<(), Error> {
-        let buckets: Vec<Bucket> = Bucket::of_topic(topic.as_bytes()).collect();
-        let (exact, versions) = futures_util::future::join(
-            index::exact(self.tx, broker.id, topic.as_bytes()),
-            index::validate(self.tx, broker.id, &buckets),
-        )
-        .await;
-        exact.map(drop).and(versions.map(drop))
+/// The broker of a job that stores a message, or may fire a will.
+fn publishes(job: &Job) -> Option<&Broker> {
+    match &job.write {
+        Write::Publish(publish) => Some(&publish.routes.broker),
+        Write::Grown(broker, _) => Some(broker),
+        Write::Attach(attach) => Some(&attach.broker),
+        Write::Detach(detach) => Some(&detach.session.broker),
+        Write::Purge(purge) => Some(&purge.broker),
+        _ => None,
     }
 }

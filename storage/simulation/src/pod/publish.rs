@@ -1,16 +1,17 @@
-//! Publishing: the filters of the store are looked up in the transaction that appends, as `services/edge/src/store/apply.rs` does it.
+//! Publishing: the filters in memory are brought to what the store has in the transaction that appends, as
+//! `services/edge/src/store/apply.rs` does it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use millrace_layers::{
-    BrokerId, Bucket, Error, Result,
-    index::{self, Wildcard},
+    BrokerId, Error, Result,
+    index::{self, Part, Row},
     qos2::{self, Direction},
     retained,
     streams::{self, StreamRef},
 };
-use millrace_storage::Transaction;
+use millrace_storage::{Transaction, Version};
 
 use super::{Done, Mine, Pod};
 use crate::{
@@ -21,9 +22,9 @@ use crate::{
 /// Filters as a pod knows them.
 #[derive(Default)]
 pub(crate) struct Filters {
-    buckets: BTreeMap<(BrokerId, Bucket), (u64, Vec<Wildcard>)>,
-    /// Only for the fault that believes it.
-    exact: BTreeMap<(BrokerId, String), BTreeSet<u64>>,
+    streams: BTreeMap<(BrokerId, String), BTreeSet<u64>>,
+    /// Up to here all that others have changed is known.
+    through: BTreeMap<BrokerId, Version>,
 }
 
 impl Pod {
@@ -143,44 +144,42 @@ impl Pod {
     }
 
     async fn look_up(&self, tx: &Transaction, broker: BrokerId, topic: &str) -> Result<Vec<StreamRef>> {
-        let key = (broker, topic.to_owned());
-        let known = self.filters.borrow().exact.get(&key).cloned();
-        let mut found = match known.filter(|_| self.plant == Some(Plant::Index)) {
-            Some(known) => known,
-            None => {
-                let exact = index::exact(tx, broker, topic.as_bytes()).await?;
-                exact.into_iter().map(|indexed| indexed.stream).collect()
-            }
-        };
-        self.filters.borrow_mut().exact.insert(key, found.clone());
-        self.validate(tx, broker, topic).await?;
-        let filters = self.filters.borrow();
-        for bucket in Bucket::of_topic(topic.as_bytes()) {
-            let Some((_, wildcards)) = filters.buckets.get(&(broker, bucket)) else { continue };
-            let is_match = |wildcard: &&Wildcard| matches(&String::from_utf8_lossy(&wildcard.filter), topic);
-            let streams = wildcards.iter().filter(is_match).flat_map(|wildcard| &wildcard.streams);
-            found.extend(streams.map(|indexed| indexed.stream));
+        let is_known = self.filters.borrow().through.contains_key(&broker);
+        if !is_known || self.plant != Some(Plant::Index) {
+            self.catch_up(tx, broker).await?;
+            index::watch(tx, broker, topic.as_bytes())?;
         }
-        Ok(found.into_iter().map(|stream| StreamRef { stream, partition: 0 }).collect())
+        let filters = self.filters.borrow();
+        let of_broker = filters.streams.range((broker, String::new())..(broker + 1, String::new()));
+        let matching = of_broker.filter(|((_, filter), _)| matches(filter, topic));
+        let streams = matching.flat_map(|(_, streams)| streams);
+        Ok(streams.map(|stream| StreamRef { stream: *stream, partition: 0 }).collect())
     }
 
-    /// Brings the wildcard filters that the pod has in memory to what the store has.
-    async fn validate(&self, tx: &Transaction, broker: BrokerId, topic: &str) -> Result<()> {
-        let buckets: Vec<Bucket> = Bucket::of_topic(topic.as_bytes()).collect();
-        let has = |bucket| self.filters.borrow().buckets.contains_key(&(broker, bucket));
-        if self.plant == Some(Plant::Index) && buckets.iter().all(|bucket| has(*bucket)) {
-            return Ok(());
-        }
-        let versions = index::validate(tx, broker, &buckets).await?;
-        for (bucket, version) in buckets.into_iter().zip(versions) {
-            let known = self.filters.borrow().buckets.get(&(broker, bucket)).map(|(version, _)| *version);
-            if known == Some(version) {
-                continue;
+    /// Brings the filters that the pod has in memory to what the store has.
+    async fn catch_up(&self, tx: &Transaction, broker: BrokerId) -> Result<()> {
+        let version = tx.read_version().await?;
+        let since = self.filters.borrow().through.get(&broker).copied();
+        let changed = match since {
+            Some(since) => index::changes(tx, broker, since).await?,
+            None => None,
+        };
+        let mut all = Vec::new();
+        if changed.is_none() {
+            for part in [Part::Exact, Part::Wildcard] {
+                all.extend(index::list(tx, broker, part, None, 10_000).await?);
             }
-            let (found, versions) = index::load(tx, broker, &[bucket]).await?;
-            let version = versions.first().copied().unwrap_or(version);
-            self.filters.borrow_mut().buckets.insert((broker, bucket), (version, found));
         }
+        let mut filters = self.filters.borrow_mut();
+        if changed.is_none() {
+            filters.streams.retain(|(of, _), _| *of != broker);
+        }
+        for Row { filter, streams } in changed.unwrap_or(all) {
+            let filter = String::from_utf8_lossy(&filter).into_owned();
+            let streams = streams.iter().map(|indexed| indexed.stream).collect();
+            filters.streams.insert((broker, filter), streams);
+        }
+        filters.through.insert(broker, version);
         Ok(())
     }
 }

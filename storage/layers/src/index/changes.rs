@@ -1,0 +1,169 @@
+//! What has changed in the filter index, in commit order: so a pod that has it in memory reads what is new instead of a row for
+//! each topic. The oldest changes go; who has not read them loads the index anew.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, Version, after};
+
+use super::{Indexed, Row, decode, encode};
+use crate::{
+    BrokerId,
+    error::Result,
+    limits::INDEX_CHANGES_KEPT,
+    position::Position,
+    rows, tags,
+    tuple::{Elements, Key},
+};
+
+/// Notes the streams of a filter after one came or went.
+pub(super) fn note(tx: &Transaction, broker: BrokerId, filter: &[u8], streams: &[Indexed]) -> Result<()> {
+    let key = log(broker).before_position();
+    tx.set_versionstamped_key(key, [0; 2], Key::name(filter), encode(streams))?;
+    Ok(tx.atomic_add(count_key(broker), 1)?)
+}
+
+/// Filters that have changed after `since`, and the streams that each has now: none, if nobody subscribes to it any more. `None` when
+/// that is no longer known, or more than the index itself. A snapshot read: [`super::watch`] makes the transaction conflict with what
+/// comes after it.
+///
+/// # Errors
+/// The store's.
+pub async fn changes(tx: &Transaction, broker: BrokerId, since: Version) -> Result<Option<Vec<Row>>> {
+    let prefix = log(broker);
+    let begin = prefix.clone().position(Position::end_of(since));
+    let options = RangeOptions::first(INDEX_CHANGES_KEPT + 1).snapshot();
+    let mut range = KeyRange::new(begin.as_ref(), prefix.end());
+    let (mut found, mut left) = (BTreeMap::new(), INDEX_CHANGES_KEPT);
+    loop {
+        let page = tx.range(range.clone(), RangeOptions { limit: left + 1, ..options }).await?;
+        if page.items.len() > left {
+            return Ok(None);
+        }
+        left -= page.items.len();
+        range.begin = page.items.last().map_or(Bytes::new(), |last| after(&last.key));
+        for row in page.items {
+            let (_, filter) = read_key(&prefix, &row.key)?;
+            if filter.is_empty() {
+                return Ok(None);
+            }
+            found.insert(filter, decode(row.value)?);
+        }
+        if !page.more {
+            let rows = found.into_iter().map(|(filter, streams)| Row { filter: filter.into(), streams });
+            return Ok(Some(rows.collect()));
+        }
+    }
+}
+
+/// Removes the oldest changes beyond those that are kept, at most `at_most`. Returns how many it removed.
+///
+/// # Errors
+/// The store's.
+pub async fn trim_changes(tx: &Transaction, broker: BrokerId, at_most: usize) -> Result<usize> {
+    let excess = rows::counter(tx, &count_key(broker), Read::Snapshot).await?;
+    let excess =
+        usize::try_from(excess).unwrap_or(usize::MAX).saturating_sub(INDEX_CHANGES_KEPT).min(at_most);
+    if excess == 0 {
+        return Ok(0);
+    }
+    // Two who trim at once remove the same, and must not count it twice. The first may be what stands for those that have gone.
+    let options = RangeOptions { limit: excess + 1, reverse: false, read: Read::Serializable };
+    let prefix = log(broker);
+    let page = tx.range(prefix.children(), options).await?;
+    let keys = page.items.iter().map(|row| Ok((read_key(&prefix, &row.key)?, &row.key)));
+    let mut keys = keys.collect::<Result<Vec<_>>>()?;
+    keys.retain(|((_, filter), _)| !filter.is_empty());
+    keys.truncate(excess);
+    let Some(((position, _), last)) = keys.last() else {
+        // One filter that a transaction changed twice is one key.
+        tx.clear(count_key(broker))?;
+        return Ok(0);
+    };
+    tx.clear_range(KeyRange::new(prefix.children().begin, after(last)))?;
+    tx.set(prefix.position(*position).bytes(b""), Bytes::new())?;
+    tx.atomic_add(count_key(broker), -i64::try_from(keys.len()).unwrap_or(i64::MAX))?;
+    Ok(keys.len())
+}
+
+fn read_key(prefix: &Key, key: &[u8]) -> Result<(Position, Vec<u8>)> {
+    let mut elements = Elements::after(prefix, key)?;
+    Ok((elements.position()?, elements.bytes()?))
+}
+
+fn log(broker: BrokerId) -> Key {
+    Key::new(broker, tags::CHANGE)
+}
+
+fn count_key(broker: BrokerId) -> Key {
+    Key::new(broker, tags::CHANGES)
+}
+
+#[cfg(test)]
+mod tests {
+    use millrace_storage::Database;
+
+    use super::*;
+    use crate::testing::{BROKER, database, run};
+
+    fn change(database: &Database, filter: &str, stream: u64) {
+        let streams = [Indexed { group: Bytes::new(), stream }];
+        let streams = if stream == 0 { &[][..] } else { &streams };
+        run(database, async |tx| super::super::change(tx, BROKER, filter.as_bytes(), streams));
+    }
+
+    fn since(database: &Database, version: Version) -> Option<Vec<(String, Vec<u64>)>> {
+        let changed = run(database, async |tx| changes(tx, BROKER, version).await)?;
+        let row = |row: Row| {
+            let filter = String::from_utf8(row.filter.to_vec()).unwrap();
+            (filter, row.streams.iter().map(|indexed| indexed.stream).collect())
+        };
+        Some(changed.into_iter().map(row).collect())
+    }
+
+    fn now(database: &Database) -> Version {
+        run(database, async |tx| Ok(tx.read_version().await?))
+    }
+
+    #[test]
+    fn a_pod_that_knows_the_index_up_to_a_version_reads_what_is_new_and_the_last_of_each_filter() {
+        let database = database();
+        assert_eq!(since(&database, 0), Some(vec![]));
+        change(&database, "a/+", 1);
+        change(&database, "b", 2);
+        let known = now(&database);
+        assert_eq!(since(&database, 0).unwrap(), [("a/+".into(), vec![1]), ("b".into(), vec![2])]);
+        assert_eq!(since(&database, known), Some(vec![]));
+        change(&database, "b", 0);
+        change(&database, "a/+", 0);
+        change(&database, "a/+", 3);
+        assert_eq!(since(&database, known).unwrap(), [("a/+".into(), vec![3]), ("b".into(), vec![])]);
+    }
+
+    #[test]
+    fn who_has_missed_changes_that_are_gone_is_told_and_others_are_not() {
+        let database = database();
+        let trim = |at_most| run(&database, async |tx| trim_changes(tx, BROKER, at_most).await);
+        change(&database, "first", 1);
+        let early = now(&database);
+        for number in 0..INDEX_CHANGES_KEPT {
+            change(&database, &format!("{}", number % 7), number as u64 + 1);
+        }
+        assert_eq!(since(&database, 0), None, "loading is cheaper");
+        assert_eq!(since(&database, early).map(|rows| rows.len()), Some(7));
+        assert_eq!(trim(500), 1);
+        assert_eq!((since(&database, 0), trim(500)), (None, 0));
+        assert_eq!(since(&database, early).map(|rows| rows.len()), Some(7), "it had what has gone");
+        let late = now(&database);
+        for number in 0..30 {
+            change(&database, "more", number + 1);
+        }
+        let mut removed = 0;
+        while let more @ 1.. = trim(12) {
+            removed += more;
+        }
+        assert_eq!(removed, 30);
+        assert_eq!(since(&database, early), None);
+        assert_eq!(since(&database, late).unwrap(), [("more".into(), vec![30])]);
+    }
+}
