@@ -65,6 +65,14 @@ pub fn watch(tx: &Transaction, broker: BrokerId, topic: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// As [`watch`], for all topics of a broker: with any filter that comes or goes.
+///
+/// # Errors
+/// The store's.
+pub fn watch_all(tx: &Transaction, broker: BrokerId) -> Result<()> {
+    conflict(tx, &changes::count_key(broker))
+}
+
 fn conflict(tx: &Transaction, key: &Key) -> Result<()> {
     let key = key.as_ref();
     Ok(tx.add_read_conflict_range(KeyRange::new(key, after(key)))?)

@@ -41,6 +41,10 @@ pub(super) struct Applied {
     pub(super) outcomes: Vec<Outcome>,
     /// Brokers of which the filters in memory are those of the store.
     pub(super) caught_up: HashSet<u64>,
+    /// Those of them where any change of a filter makes the transaction conflict.
+    pub(super) watched: HashSet<u64>,
+    /// What streams have more.
+    pub(super) added: streams::Added,
     /// Messages with their places in the transaction, in order.
     pub(super) places: Vec<(Arc<Message>, u16)>,
     pub(super) changes: Vec<Change>,
@@ -119,6 +123,8 @@ pub(super) struct Applier<'a> {
     pub(super) tx: &'a Transaction,
     pub(super) shared: &'a Shared,
     pub(super) applied: Applied,
+    /// An earlier attempt was not committed.
+    pub(super) is_retry: bool,
 }
 
 impl Applier<'_> {
@@ -195,10 +201,27 @@ impl Applier<'_> {
             .collect()
     }
 
-    /// Makes the transaction conflict when another pod changes what a topic matches before it is committed (P2).
+    /// Makes the transaction conflict when another pod changes what a topic matches before it is committed (P2). At first with any
+    /// change of filters, which is one thing to watch for all messages; when that was in the way, with those that match.
     async fn look_up(&mut self, broker: &Broker, topic: &str) -> Result<(), Error> {
         self.catch_up(&[broker]).await?;
-        index::watch(self.tx, broker.id, topic.as_bytes())
+        let now_ms = self.shared.clock.now();
+        if self.is_retry {
+            broker.streams.stir(now_ms);
+        }
+        match () {
+            () if self.applied.watched.contains(&broker.id) => Ok(()),
+            () if broker.streams.is_stirred(now_ms) => index::watch(self.tx, broker.id, topic.as_bytes()),
+            () => {
+                self.applied.watched.insert(broker.id);
+                index::watch_all(self.tx, broker.id)
+            }
+        }
+    }
+
+    /// Writes what is written once for all jobs.
+    pub(super) fn finish(&self) -> Result<(), Error> {
+        self.applied.added.write(self.tx)
     }
 
     async fn retain(&self, broker: &Broker, topic: &str, message: Option<&Message>) -> Result<(), Error> {
@@ -226,7 +249,7 @@ impl Applier<'_> {
         let clock = &self.shared.clock;
         let body = record::encode_entry(message, publisher, clock).into();
         let publish = streams::Publish { place, now_ms: clock.unix_now_ms(), body: &body };
-        streams::append(self.tx, broker.id, streams, publish)?;
+        streams::append_of_many(self.tx, broker.id, streams, publish, &mut self.applied.added)?;
         self.applied.count(broker).stored += 1;
         self.applied.touched.extend(streams.iter().map(|stream| (broker.id, stream.stream)));
         Ok(())

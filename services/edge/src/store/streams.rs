@@ -27,6 +27,9 @@ pub(crate) struct Streams {
     ended: Mutex<VecDeque<Arc<KeptGroup>>>,
     /// Where other pods change the store too: up to this version of it, all that they have changed is here.
     through: AtomicU64,
+    /// Filters have come or gone while something was published: until then, milliseconds, a publish conflicts only with those that
+    /// match.
+    stirred_until_ms: AtomicU64,
 }
 
 /// Who subscribes to a stream, online or not.
@@ -51,6 +54,9 @@ const EXACT_MAX: u64 = 64;
 
 /// Shared subscriptions that are remembered once their streams are gone.
 const ENDED_MAX: usize = 1_000;
+
+/// After a change of filters others are soon to come: so long transactions look which topics they concern.
+const STIRRED_MS: u64 = 5_000;
 
 /// A shared subscription that has a stream.
 #[derive(Debug, PartialEq, Eq)]
@@ -140,6 +146,15 @@ impl Streams {
 
     pub(super) fn set_through(&self, version: Version) {
         self.through.fetch_max(version, Ordering::Relaxed);
+    }
+
+    /// A publish had to be done again.
+    pub(super) fn stir(&self, now_ms: u64) {
+        self.stirred_until_ms.store(now_ms + STIRRED_MS, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_stirred(&self, now_ms: u64) -> bool {
+        now_ms < self.stirred_until_ms.load(Ordering::Relaxed)
     }
 
     /// These filters have changed, in this order.

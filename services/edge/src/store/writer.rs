@@ -210,8 +210,10 @@ impl<'s> Writer<'s> {
                 {
                     return Ok(Some(stamp));
                 }
-                let mut applier = Applier { tx: &tx, shared, applied: Applied::default() };
+                let is_retry = attempt.number > 1;
+                let mut applier = Applier { tx: &tx, shared, applied: Applied::default(), is_retry };
                 body(&mut applier).await?;
+                applier.finish()?;
                 let number = attempts.push(applier.applied);
                 if shared.is_shared {
                     layer_pods::mark(&tx, &shared.owner, number)?;

@@ -16,7 +16,7 @@ use crate::{
     tuple::{Elements, Key},
 };
 
-/// Notes the streams of a filter after one came or went.
+/// Notes the streams of a filter after one came or went. The number of changes is what [`super::watch_all`] watches.
 pub(super) fn note(tx: &Transaction, broker: BrokerId, filter: &[u8], streams: &[Indexed]) -> Result<()> {
     let key = log(broker).before_position();
     tx.set_versionstamped_key(key, [0; 2], Key::name(filter), encode(streams))?;
@@ -95,7 +95,7 @@ fn log(broker: BrokerId) -> Key {
     Key::new(broker, tags::CHANGE)
 }
 
-fn count_key(broker: BrokerId) -> Key {
+pub(super) fn count_key(broker: BrokerId) -> Key {
     Key::new(broker, tags::CHANGES)
 }
 

@@ -1,9 +1,11 @@
 //! Writing: one key for each stream that matches, however many sessions read it.
 
+use std::collections::HashMap;
+
 use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::Transaction;
 
-use super::{StreamRef, keys, totals, totals::Totals};
+use super::{StreamId, StreamRef, keys, totals, totals::Totals};
 use crate::{
     BrokerId,
     error::{Error, Result},
@@ -29,6 +31,22 @@ pub struct Publish<'a> {
 /// # Errors
 /// [`Error::TooManyStreams`], [`Error::BodyTooLarge`], or the store's.
 pub fn append(tx: &Transaction, broker: BrokerId, streams: &[StreamRef], publish: Publish<'_>) -> Result<()> {
+    let mut added = Added::default();
+    append_of_many(tx, broker, streams, publish, &mut added)?;
+    added.write(tx)
+}
+
+/// As [`append`], for one of many messages of a transaction: that the streams are longer is written once, with [`Added::write`].
+///
+/// # Errors
+/// As [`append`].
+pub fn append_of_many(
+    tx: &Transaction,
+    broker: BrokerId,
+    streams: &[StreamRef],
+    publish: Publish<'_>,
+    added: &mut Added,
+) -> Result<()> {
     if streams.len() > STREAMS_PER_PUBLISH_MAX {
         return Err(Error::TooManyStreams(streams.len()));
     }
@@ -40,14 +58,27 @@ pub fn append(tx: &Transaction, broker: BrokerId, streams: &[StreamRef], publish
         Value::Inline(publish.body.clone())
     };
     let value = value.encode(publish.now_ms);
-    let mut added = Totals::default();
-    added.add(publish.body.len());
     for stream in streams {
         let prefix = keys::partition(broker, stream.stream, stream.partition).before_position();
         tx.set_versionstamped_key(prefix, publish.place.to_be_bytes(), [], value.clone())?;
-        totals::add(tx, broker, stream.stream, added)?;
+        added.0.entry((broker, stream.stream)).or_default().add(publish.body.len());
     }
     Ok(())
+}
+
+/// What a transaction has appended, to be written at its end.
+#[derive(Debug, Default)]
+#[must_use = "streams would have more than their totals say"]
+pub struct Added(HashMap<(BrokerId, StreamId), Totals>);
+
+impl Added {
+    /// Adds it to the totals of the streams.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn write(&self, tx: &Transaction) -> Result<()> {
+        self.0.iter().try_for_each(|((broker, stream), added)| totals::add(tx, *broker, *stream, *added))
+    }
 }
 
 fn is_stored_apart(body: &Bytes, streams: usize) -> bool {

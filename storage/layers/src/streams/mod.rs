@@ -22,7 +22,7 @@ mod waiting;
 #[cfg(test)]
 mod tests;
 
-pub use append::{Publish, append};
+pub use append::{Added, Publish, append, append_of_many};
 pub use claims::{Claimed, claim, free_all, keep, settle};
 pub use group::{Progress, progress, set_progress};
 pub use read::{Batch, Entry, ReadLimit, Source, read};
