@@ -22,7 +22,8 @@ const AWAY_MS: Range<u64> = 100..500;
 pub(crate) struct Probe {
     /// What it must see, from when it subscribed.
     owed: Option<BTreeSet<Arc<str>>>,
-    since_ms: u64,
+    granted_ms: Option<u64>,
+    refused: bool,
     /// It has looked after the storm.
     done: bool,
 }
@@ -34,7 +35,7 @@ impl Role for Probe {
 
     fn connected(&mut self, io: &mut Io<'_>, _session_present: bool) {
         self.owed = Some(io.stage.retained.clone());
-        self.since_ms = io.stage.now_ms;
+        (self.granted_ms, self.refused) = (None, false);
         let (connection, filter) = (io.link.connection, RETAINED_FILTER.to_owned());
         io.link.send(&packet::subscribe(io.me.v5, 1, &filter, 2));
         io.stage.record(Event::SubscribeSent { connection, filter, qos: 2 });
@@ -44,8 +45,11 @@ impl Role for Probe {
         let connection = io.link.connection;
         match packet {
             Packet::SubAck { reason: 2, .. } => {
+                self.granted_ms = Some(io.stage.now_ms);
                 io.stage.record(Event::Subscribed { connection, filter: RETAINED_FILTER.to_owned() });
             }
+            // A store that does not answer cannot say what is retained.
+            Packet::SubAck { .. } => self.refused = true,
             Packet::Publish(publication) => {
                 record_publication(io, publication);
                 let Publication { topic, qos, retain, packet_id, .. } = publication;
@@ -67,8 +71,12 @@ impl Role for Probe {
     }
 
     fn tick(&mut self, io: &mut Io<'_>) -> Option<Leave> {
+        if self.refused {
+            return Some(Leave { way: Way::Disconnect, away_ms: io.rng.u64(AWAY_MS) });
+        }
+        let granted_ms = self.granted_ms?;
         let seen_all = self.owed.as_ref().is_some_and(BTreeSet::is_empty);
-        if !seen_all && io.stage.now_ms < self.since_ms + WAIT_MS_MAX {
+        if !seen_all && io.stage.now_ms < granted_ms + WAIT_MS_MAX {
             return None;
         }
         io.stage.record(Event::Probed { connection: io.link.connection });

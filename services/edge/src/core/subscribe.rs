@@ -39,6 +39,8 @@ impl Core {
         let mut reasons = Reasons::new();
         let mut replays: SmallVec<[Replay; 2]> = SmallVec::new();
         let mut filters: Vec<(Box<str>, Options, usize)> = Vec::new();
+        let mut unkept: Vec<Box<str>> = Vec::new();
+        let is_shared = self.process.store.is_some() && self.process.is_shared();
         let homed = &mut self.sessions[session as usize];
         let is_kept = homed.kept.is_some();
         // Held until the snapshot is taken, see `Broker::retained_gate`.
@@ -64,6 +66,9 @@ impl Core {
                         broker.counters[usize::from(self.index)].subscribe_quota.add(1);
                         ReasonCode::QUOTA_EXCEEDED
                     } else {
+                        if is_shared && !is_kept && is_new {
+                            unkept.push(text.into());
+                        }
                         add(edit, homed, target, text, Subscription { options, identifier }, &mut replays);
                         reason
                     }
@@ -72,7 +77,6 @@ impl Core {
             }
         });
         self.tell_members(&broker, subscribe.filters.clone().map(|(filter, _)| filter));
-        let is_shared = self.process.store.is_some() && self.process.is_shared();
         let retained = (!replays.is_empty() && !is_shared).then(|| broker.retained.snapshot());
         drop(gate);
         // Among several pods the store has what is retained.
@@ -89,6 +93,8 @@ impl Core {
             retained,
             retained_through: None,
             asks,
+            unkept,
+            is_refused: false,
         };
         if filters.is_empty() && !asks {
             for (filter, _) in subscribe.filters.clone().filter(|(filter, _)| filter.starts_with("$share/")) {
@@ -147,6 +153,10 @@ impl Core {
             filters.iter().map(|(filter, ..)| filter.clone()).filter(|f| f.starts_with("$share/")).collect();
         let Some(kept) = &mut homed.kept else {
             let slot = homed.connection;
+            if pending.is_refused {
+                self.end_unkept(target, &mut pending);
+                return self.answer_subscribe(slot, pending);
+            }
             for filter in
                 homed.session.subscriptions().map(|(filter, _)| filter.into()).collect::<Vec<Box<str>>>()
             {
@@ -203,6 +213,24 @@ impl Core {
         for filter in shared {
             self.join(&broker, &filter);
         }
+    }
+
+    /// New subscriptions of a session that is not kept end: the store cannot say what is retained for them (P6), or who else shares
+    /// them. One that was there before stays, and is answered so too.
+    fn end_unkept(&mut self, target: Target, pending: &mut PendingSubscribe) {
+        let homed = &mut self.sessions[target.slot as usize];
+        let broker = homed.broker.clone();
+        for reason in pending.reasons.iter_mut().filter(|reason| !reason.is_error()) {
+            *reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
+        }
+        pending.replays.clear();
+        for filter in &pending.unkept {
+            homed.session.unsubscribe(filter);
+            if let Some(filter) = Filter::parse(filter) {
+                broker.router.unsubscribe(filter, target);
+            }
+        }
+        self.tell_members(&broker, pending.unkept.iter().map(|filter| &**filter));
     }
 
     /// Answers the SUBSCRIBE packets that are durable.

@@ -163,6 +163,10 @@ pub(crate) struct PendingSubscribe {
     pub(crate) retained_through: Option<Position>,
     /// Live copies are held until it is answered.
     pub(crate) asks: bool,
+    /// New subscriptions of a session that is not kept: they end if the store cannot be asked.
+    pub(crate) unkept: Vec<Box<str>>,
+    /// The store could not be asked.
+    pub(crate) is_refused: bool,
 }
 
 /// An UNSUBSCRIBE.

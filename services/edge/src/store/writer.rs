@@ -455,7 +455,10 @@ impl<'s> Writer<'s> {
                         }
                         subscribed
                     }
-                    _ => subscribe.filters.iter().map(|_| None).collect(),
+                    _ => {
+                        subscribe.pending.is_refused = true;
+                        subscribe.filters.iter().map(|_| None).collect()
+                    }
                 };
                 self.post(subscribe.target.core, Mail::Subscribed(subscribe, subscribed));
             }

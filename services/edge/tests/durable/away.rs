@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use millrace_mqtt::Version::{V5, V311};
-use millrace_mqtt::{Packet, PacketType, Properties, Publish, QoS, ReasonCode, Will, encode};
+use millrace_mqtt::{
+    Packet, PacketType, Properties, Publish, QoS, ReasonCode, SubscribeOptions, Will, encode,
+};
 use millrace_storage::{
     Completion, Database, Engine, EngineTransaction, Error, Host, KeyRange, Page, RangeOptions, Read, Reply,
     RetryPolicy, System, Transaction, Version, block_on,
@@ -255,6 +257,32 @@ fn an_unsubscribe_that_cannot_be_stored_is_not_said_to_be_done() {
         let is_back = || reason(&mut publisher, QoS::AtLeastOnce, 8, "still kept") == ReasonCode::SUCCESS;
         eventually(is_back, || "the store still refuses".into());
         assert_eq!(take(&mut come_back(&server, version, "ann")).payload, b"still kept");
+    }
+}
+
+#[test]
+fn a_subscription_is_not_granted_without_what_is_retained_for_it() {
+    for version in [V311, V5] {
+        let far = Far::new();
+        let server = pod(&far);
+        let mut publisher = Client::connect(&server, V5, "publisher");
+        publisher.publish(Publish { retain: true, ..publish_qos(QoS::AtLeastOnce, 1, "here/a", b"kept") });
+        let mut ann = Client::connect(&server, version, "ann");
+        ann.subscribe("other", QoS::AtMostOnce);
+        far.set(Way::Away);
+        let subscribe = |ann: &mut Client| {
+            let here = [("here/+", SubscribeOptions::default())];
+            ReasonCode(ann.subscribe_all(&here, Properties::EMPTY).reasons[0])
+        };
+        assert!(subscribe(&mut ann).is_error(), "{version:?}");
+        // Nor is it there in silence; what was there before is.
+        publisher.publish(publish("here/b", b"not for ann"));
+        publisher.publish(publish("other", b"live"));
+        assert_eq!(take(&mut ann).payload, b"live");
+        far.set(Way::Fine);
+        let is_granted = || !subscribe(&mut ann).is_error();
+        eventually(is_granted, || "the store still refuses".into());
+        assert_eq!(take(&mut ann).payload, b"kept");
     }
 }
 
