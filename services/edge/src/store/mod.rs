@@ -15,6 +15,7 @@ mod groups;
 pub(crate) mod inflight;
 mod jobs;
 mod load;
+mod pages;
 mod parts;
 mod pods;
 mod queue;
@@ -51,7 +52,7 @@ use queue::Queue;
 const ALONE: &str = "edge";
 
 /// Threads that read a store that several processes share: each waits for the network.
-const READERS_SHARED: usize = 8;
+const READERS_SHARED: usize = 4;
 
 /// The process's way to its store.
 pub(crate) struct Store {

@@ -1,0 +1,306 @@
+//! Pages of what sessions read: their streams merged in commit order. Many sessions are read for in one transaction, at once: a store
+//! across a network takes its time for each answer.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use futures_util::future::join_all;
+use futures_util::lock::Mutex;
+use millrace_layers::streams::{self, Batch, ReadLimit, StreamId};
+use millrace_layers::usage::{self, Counter};
+use millrace_layers::{Error, Position};
+use millrace_mqtt::{PacketId, QoS};
+use millrace_session::{Entry, InFlight, Message, Place};
+use millrace_storage::Read::Snapshot;
+use millrace_storage::{Transaction, block_on};
+
+use super::inflight::Row;
+use super::jobs::{PageEntry, Reader};
+use super::parts::{self, Part, Parts};
+use super::writer::may_pass;
+use super::{Attached, Detach, Job, Page, Read, Shared, Write, record};
+use crate::broker::Broker;
+use crate::mailbox::Mail;
+
+/// Where a page ends.
+const PAGE: ReadLimit = ReadLimit { entries: 500, bytes: 512 * 1024 };
+
+/// What is found for a connection's new session beside its page: what was in flight, and what it need not read for that.
+type Resolved = (Vec<(PacketId, InFlight)>, Vec<Position>);
+
+/// Answers sessions with the next page of each. Returns those that have to be read for later, for the store does not answer now.
+pub(super) fn answer(shared: &Shared, parts: &mut Parts, reads: Vec<Read>) -> Vec<Read> {
+    if reads.is_empty() {
+        return reads;
+    }
+    // Up to here all places are set: who reads knows what it has had live.
+    let through = if shared.is_shared {
+        // Nobody has anything live.
+        Position::MAX
+    } else {
+        Position::end_of(shared.through.load(Ordering::Acquire))
+    };
+    let parts = Mutex::new(parts);
+    let found = block_on(shared.layers.run(async |tx| {
+        let found = reads.iter().map(|read| {
+            let streams = Streams { shared, tx: tx.clone(), parts: &parts, read, through };
+            async move { streams.find().await }
+        });
+        let found = join_all(found).await;
+        match found.iter().find_map(|found| found.as_ref().err().filter(|error| may_pass(error))) {
+            // It is that of all of them.
+            Some(error) => Err(error.clone()),
+            None => Ok(found),
+        }
+    }));
+    let found = found.unwrap_or_else(|error| reads.iter().map(|_| Err(error.clone())).collect());
+    let mut mail: Vec<Vec<Mail>> = shared.mailboxes.iter().map(|_| Vec::new()).collect();
+    let (mut later, mut missed) = (Vec::new(), HashMap::new());
+    for (read, found) in reads.into_iter().zip(found) {
+        match found {
+            Err(error) if may_pass(&error) && matches!(read.reader, Reader::Session(..)) => later.push(read),
+            found => {
+                if let Some((page, _)) = found.as_ref().ok().filter(|(page, _)| page.missed > 0) {
+                    *missed.entry(read.broker.id).or_default() += page.missed;
+                }
+                mail[usize::from(read.core)].push(tell(shared, read, found));
+            }
+        }
+    }
+    for (mailbox, mut mail) in shared.mailboxes.iter().zip(mail).filter(|(_, mail)| !mail.is_empty()) {
+        mailbox.deliver(&mut mail, 0);
+    }
+    for (broker, missed) in missed {
+        count_missed(shared, broker, missed);
+    }
+    later
+}
+
+fn count_missed(shared: &Shared, broker: u64, missed: u64) {
+    let run = shared.layers.run(async |tx| usage::add(&tx, broker, Counter::MissedEntries, missed));
+    if let Err(error) = block_on(run) {
+        tracing::warn!(%error, missed, "messages that sessions missed could not be counted");
+    }
+}
+
+/// What was found for a session, as mail.
+fn tell(shared: &Shared, read: Read, found: Result<(Page, Resolved), Error>) -> Mail {
+    if let Err(error) = &found {
+        tracing::error!(%error, "a session's messages cannot be read");
+    }
+    match read.reader {
+        Reader::Session(target, version) => Mail::Page(target, version, found.ok().map(|(page, _)| page)),
+        Reader::Connection(connection, mut attached) => {
+            let session = (read.broker.clone(), attached.client.clone());
+            let standing = attached.rows.iter().map(|(id, _)| id.get()).collect();
+            attached.rows.clear();
+            if let Ok((page, (in_flight, settled))) = found {
+                attached.in_flight = in_flight;
+                attached.acknowledged.extend(settled);
+                attached.acknowledged.sort_unstable();
+                return Mail::Attached(connection, session, Some((attached, Some(page))));
+            }
+            // Nobody has it: it is left as it was.
+            let now_ms = shared.clock.unix_now_ms();
+            let detach = Detach { standing, ..Detach::unused(read.broker, *attached, now_ms) };
+            shared.writes.push(&mut vec![Job { write: Write::Detach(Box::new(detach)), ack: None }]);
+            Mail::Attached(connection, session, None)
+        }
+    }
+}
+
+/// The streams of one session, in a transaction.
+struct Streams<'a, 'p> {
+    shared: &'a Shared,
+    tx: Transaction,
+    parts: &'a Mutex<&'p mut Parts>,
+    read: &'a Read,
+    through: Position,
+}
+
+impl Streams<'_, '_> {
+    async fn find(&self) -> Result<(Page, Resolved), Error> {
+        let page = self.page().await?;
+        let resolved = match &self.read.reader {
+            Reader::Session(..) => Resolved::default(),
+            Reader::Connection(_, attached) => self.resolve(attached).await?,
+        };
+        Ok((page, resolved))
+    }
+
+    async fn stored(
+        &self,
+        sources: &[streams::Source],
+        cursor: Position,
+        limit: ReadLimit,
+    ) -> Result<Batch, Error> {
+        streams::read(&self.tx, self.broker().id, sources, cursor, limit).await
+    }
+
+    fn broker(&self) -> &Broker {
+        &self.read.broker
+    }
+
+    async fn page(&self) -> Result<Page, Error> {
+        let Read { sources, cursor, .. } = self.read;
+        let subscribed = &self.broker().streams;
+        let is_common = |source: &streams::Source| subscribed.subscribers(source.stream) > 1;
+        let (common, own): (Vec<usize>, Vec<usize>) =
+            (0..sources.len()).partition(|number| is_common(&sources[*number]));
+        let mut found = Found { through: Position::MAX, ..Found::default() };
+        if !own.is_empty() || common.is_empty() {
+            let sources: Vec<_> = own.iter().map(|number| sources[*number]).collect();
+            let Batch { entries, through, more, missed } = self.stored(&sources, *cursor, PAGE).await?;
+            found.missed = missed.iter().map(|(_, missed)| missed.at_most).sum();
+            found.ends(through, more);
+            for entry in entries {
+                let (message, publisher) = self.message(&entry)?;
+                let sources = entry.sources.iter().map(|number| own[*number]).collect();
+                found.entries.push((entry.position, (message, publisher, sources)));
+            }
+        }
+        self.find_common(&common, &mut found).await?;
+        Ok(found.into_page(*cursor, self.through))
+    }
+
+    /// What streams have that other sessions read too.
+    async fn find_common(&self, numbers: &[usize], found: &mut Found) -> Result<(), Error> {
+        let (broker, cursor, now) = (self.broker().id, self.read.cursor, self.shared.clock.now());
+        let streams = numbers.iter().map(|number| self.read.sources[*number].stream);
+        let rows = join_all(streams.map(|stream| streams::stream(&self.tx, broker, stream, Snapshot))).await;
+        for (number, row) in numbers.iter().zip(rows) {
+            let source = self.read.sources[*number];
+            let Some(row) = row? else { continue };
+            let from = cursor.max(Position::end_of(source.since));
+            found.missed += row.missed_since(from).at_most;
+            // What was trimmed is not handed out of memory either.
+            let from = from.max(row.floor);
+            // Who comes second waits, and finds what the first has read.
+            let mut parts = self.parts.lock().await;
+            let part = match parts.find((broker, source.stream), from, now) {
+                Some(part) => part,
+                None => {
+                    let part = Arc::new(self.part(source.stream, from).await?);
+                    parts.keep((broker, source.stream), part.clone(), now);
+                    part
+                }
+            };
+            drop(parts);
+            found.ends(part.through, part.more);
+            found.entries.extend(
+                part.following(from)
+                    .iter()
+                    .map(|entry| (entry.position, (entry.message.clone(), entry.publisher, vec![*number]))),
+            );
+        }
+        Ok(())
+    }
+
+    async fn part(&self, stream: StreamId, after: Position) -> Result<Part, Error> {
+        let source = streams::Source { stream, since: 0 };
+        let Batch { entries, through, more, .. } = self.stored(&[source], after, PAGE).await?;
+        let entry = |entry: streams::Entry| {
+            let (message, publisher) = self.message(&entry)?;
+            Ok(parts::Entry { position: entry.position, message, publisher })
+        };
+        let entries = entries.into_iter().map(entry).collect::<Result<_, Error>>()?;
+        Ok(Part { after, through, more, entries })
+    }
+
+    fn message(&self, entry: &streams::Entry) -> Result<(Arc<Message>, u64), Error> {
+        let decoded = record::decode_entry(&entry.body, &self.shared.clock);
+        let (message, publisher) = decoded.ok_or(Error::Corrupt("message"))?;
+        message.set_place(Some(entry.position.0));
+        Ok((Arc::new(message), publisher))
+    }
+
+    /// The messages that were in flight when the session was left. One that is no longer there was trimmed.
+    async fn resolve(&self, attached: &Attached) -> Result<Resolved, Error> {
+        let place = |row: &Row| match row {
+            Row::InStream { place, .. } => Some(*place),
+            _ => None,
+        };
+        let mut places: Vec<Place> = attached.rows.iter().filter_map(|(_, row)| place(row)).collect();
+        places.sort_unstable();
+        // They mostly stand one behind the other.
+        let mut found: HashMap<Place, Arc<Message>> = HashMap::new();
+        for at in &places {
+            if found.contains_key(at) {
+                continue;
+            }
+            let limit = ReadLimit { entries: places.len() - found.len(), bytes: PAGE.bytes };
+            for entry in self.stored(&self.read.sources, Position(*at).before(), limit).await?.entries {
+                if places.binary_search(&entry.position.0).is_ok() {
+                    found.insert(entry.position.0, self.message(&entry)?.0);
+                }
+            }
+        }
+        let mut settled = Vec::new();
+        let in_flight = attached.rows.iter().cloned().filter_map(|(id, row)| {
+            let in_flight = match row {
+                Row::Released(place) => InFlight::Released(place),
+                Row::Whole(entry) => InFlight::Published(entry),
+                Row::InStream { place, qos, retain, identifiers } => {
+                    settled.push(Position(place));
+                    let Some(message) = found.get(&place).cloned() else {
+                        // Of a subscription that has ended, or trimmed. With QoS 2 the client may have it, and
+                        // must be told that its id is free before it means another message.
+                        let released = (id, InFlight::Released(Some(place)));
+                        return (qos == QoS::ExactlyOnce).then_some(released);
+                    };
+                    InFlight::Published(Entry { message, qos, retain, replay: false, shared: 0, identifiers })
+                }
+            };
+            if let InFlight::Released(Some(place)) = &in_flight {
+                settled.push(Position(*place));
+            }
+            Some((id, in_flight))
+        });
+        let in_flight = in_flight.collect();
+        Ok((in_flight, settled))
+    }
+}
+
+/// What was found in several streams.
+#[derive(Default)]
+struct Found {
+    entries: Vec<(Position, PageEntry)>,
+    /// Up to here all of them were read.
+    through: Position,
+    more: bool,
+    missed: u64,
+}
+
+impl Found {
+    /// Some were read up to here.
+    fn ends(&mut self, through: Position, more: bool) {
+        self.more |= more;
+        self.through = self.through.min(through);
+    }
+
+    /// In commit order, each message once.
+    fn into_page(mut self, cursor: Position, through: Position) -> Page {
+        self.entries.sort_by_key(|(position, _)| *position);
+        self.entries.dedup_by(|(later, (_, _, sources)), (position, (_, _, all))| {
+            let is_same = later == position;
+            if is_same {
+                all.append(sources);
+            }
+            is_same
+        });
+        if let Some((last, _)) = self.entries.get(PAGE.entries - 1) {
+            self.through = self.through.min(*last);
+        }
+        let read = self.entries.partition_point(|(position, _)| *position <= self.through);
+        let more = self.more || read < self.entries.len();
+        let settled = self.entries.partition_point(|(position, _)| *position <= self.through.min(through));
+        self.entries.truncate(settled);
+        Page {
+            entries: self.entries.into_iter().map(|(_, entry)| entry).collect(),
+            through: self.through.min(through).max(cursor),
+            more,
+            missed: self.missed,
+        }
+    }
+}
