@@ -161,6 +161,14 @@ impl Routes {
         self.kept.streams.is_empty() && self.matched.receivers.is_empty() && self.matched.groups.is_empty()
     }
 
+    /// Cores with sessions that keep messages of this topic.
+    pub(crate) fn cores_that_keep(&self) -> impl Iterator<Item = u16> {
+        let keeps = |range: &Range<usize>| {
+            self.matched.receivers[range.clone()].iter().any(|receiver| receiver.kept > 0)
+        };
+        self.cores.iter().filter(move |(_, range)| keeps(range)).map(|(core, _)| *core)
+    }
+
     /// The receivers on one core.
     pub(crate) fn receivers(&self, core: u16) -> &[Receiver] {
         self.cores

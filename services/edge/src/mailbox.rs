@@ -10,6 +10,7 @@ use millrace_session::Message;
 use mio::Waker;
 
 use crate::broker::{Broker, Routes};
+use crate::core::Committed;
 use crate::core::connection::{Adopted, ConnectionId};
 use crate::store::{Ack, Attached, Ids, Page, Purge, SessionKey, Subscribe, Unsubscribe};
 
@@ -35,6 +36,8 @@ pub(crate) enum Mail {
     Relieved(ConnectionId),
     /// A message is committed that sessions of this core have to read.
     Grown(Arc<Routes>),
+    /// A message is committed: sessions of this core that keep it take it, or read it.
+    Committed(Arc<Committed>),
     /// Something may have been committed that no mail told of, to this broker or to any.
     LookAround(Option<u64>),
     /// What these publishers wait for is durable, or could not be stored.
@@ -78,6 +81,7 @@ impl Mail {
         match self {
             Self::Run(run) => run.bytes.len(),
             Self::Publish { message, .. } | Self::Shared { message, .. } => message.size(),
+            Self::Committed(committed) => committed.message.size(),
             Self::Adopt(adopted) => adopted.bytes.len(),
             _ => 0,
         }

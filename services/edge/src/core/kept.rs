@@ -7,7 +7,8 @@
 //! copies it held, without those it has read. Should it hold too much meanwhile, it drops all of that and begins again.
 //!
 //! Where other pods write to the same store a session is never live: what this pod hands out, and when, says nothing of the order of
-//! their commits. It *follows*: it reads on whenever one of its streams may have grown.
+//! their commits. It *follows*: it reads on whenever one of its streams may have grown, but for what comes to it as a copy of what is
+//! committed, see [`super::committed`].
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use millrace_mqtt::{PacketId, QoS, topic};
 use millrace_session::{Delivery, Entry, Message};
 use smallvec::SmallVec;
 
+use super::committed::Ahead;
 use crate::store::PendingSubscribe;
 
 /// Messages that are held for a session that is not live yet.
@@ -53,6 +55,8 @@ pub(super) struct Kept {
     pub(super) ids: Vec<(PacketId, Option<Position>)>,
     /// Messages that were acknowledged since the last checkpoint.
     pub(super) acknowledged: u32,
+    /// Of one that follows: what it had without reading it.
+    pub(super) ahead: Ahead,
 }
 
 /// A stream of the session.
@@ -148,6 +152,7 @@ impl Kept {
             orphans: HashMap::new(),
             ids: Vec::new(),
             acknowledged: 0,
+            ahead: Ahead::default(),
         }
     }
 
@@ -228,6 +233,23 @@ impl Kept {
         matches!(self.feed, Feed::Behind(Behind { way: Way::Follows, .. }))
     }
 
+    /// Whether a session that follows has read to the end, and a message that is committed at `place` comes after that.
+    pub(super) fn is_next(&self, place: Position) -> bool {
+        let Feed::Behind(Behind { through, asked: false, at_end: true, way: Way::Follows, grown: false }) =
+            &self.feed
+        else {
+            return false;
+        };
+        // What a subscription counts from may be later than what was read.
+        let since = self.sources.iter().map(|kept| Position::end_of(kept.source.since)).max();
+        self.subscribing == 0 && place > *through && since.is_none_or(|since| place > since)
+    }
+
+    /// Whether a session that follows has read up to `place`.
+    pub(super) fn has_read(&self, place: Position) -> bool {
+        matches!(&self.feed, Feed::Behind(behind) if place <= behind.through)
+    }
+
     /// The session got a message. `open`: what the client has not acknowledged.
     pub(super) fn got<'e>(
         &mut self,
@@ -263,6 +285,7 @@ impl Kept {
     pub(super) fn read_through(&mut self, through: Position, more: bool) {
         if let Feed::Behind(behind) = &mut self.feed {
             behind.through = behind.through.max(through);
+            self.ahead.taken = 0;
             (behind.asked, behind.at_end) = (false, !more && !behind.grown);
             behind.grown = false;
         }

@@ -7,6 +7,7 @@ mod accept;
 mod admit;
 mod attach;
 mod authenticate;
+mod committed;
 mod congestion;
 pub(crate) mod connection;
 mod deliver;
@@ -52,6 +53,7 @@ use crate::process::Process;
 use crate::store::{Job, SharedMessages, Store};
 pub(crate) use accept::{Listener, Speaks};
 use authenticate::Absent;
+pub(crate) use committed::Committed;
 use congestion::Behind;
 use connection::{Connected, ConnectionId, NONE, Paused, State};
 use directory::Directory;
@@ -173,6 +175,8 @@ pub(crate) struct Core {
     unsaved: Vec<Target>,
     /// When sessions that follow streams last looked for what nobody told them.
     looked_around_at: Seconds,
+    /// Sessions that took copies of committed messages, since when.
+    ahead: VecDeque<(Seconds, Target)>,
     /// Mail for the other cores, by core.
     outgoing: Vec<Vec<Mail>>,
     /// Bytes of that mail, by core.
@@ -217,6 +221,7 @@ impl Core {
             handed_over: process.store.as_ref().map_or(Position::MIN, Store::through),
             unsaved: Vec::new(),
             looked_around_at: 0,
+            ahead: VecDeque::new(),
             outgoing: (0..cores).map(|_| Vec::new()).collect(),
             outgoing_bytes: vec![0; cores],
             incoming: Vec::new(),
@@ -376,6 +381,7 @@ impl Core {
                 Mail::Stored { acks, stored } => self.stored(&acks, stored),
                 Mail::Lost { session, is_lost } => self.lose(&session, is_lost),
                 Mail::Grown(routes) => self.grown(&routes),
+                Mail::Committed(committed) => self.committed(&committed),
                 Mail::LookAround(broker) => self.look_around(broker),
                 Mail::Opened(name, found) => self.opened(&name, found),
                 Mail::Attached(connection, session, found) => self.attached(connection, session, found),

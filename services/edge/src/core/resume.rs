@@ -22,7 +22,7 @@ use crate::broker::{Broker, Routes};
 use crate::store::{Attach, Attached, Detach, Page, Read, Reader, SessionKey, Write, record};
 
 /// A session that reads is given no more while so many messages wait in it.
-const WAITING_LOW: usize = 200;
+pub(super) const WAITING_LOW: usize = 200;
 
 /// Sessions that follow streams look for themselves this often, seconds: other pods may have written.
 pub(super) const LOOK_AROUND_S: Seconds = 1;
@@ -305,6 +305,7 @@ impl Core {
             self.looked_around_at = self.now;
             self.look_around(None);
         }
+        self.read_behind();
         self.calendar.add(self.now + LOOK_AROUND_S, Due::LookAround);
     }
 

@@ -10,8 +10,8 @@ use super::members::is_here;
 use super::wire::Note;
 use super::{Region, record};
 use crate::broker::{Broker, Routes};
-use crate::core::group_id;
 use crate::core::routes::RouteCache;
+use crate::core::{Committed, group_id};
 use crate::mailbox::{Mail, Run};
 
 /// Pods that a message for a member may come to before it finds one.
@@ -114,6 +114,9 @@ impl Region {
                         self.grew(&mut cores, &routes);
                     }
                 }
+                (Some(Note::Committed { place, sender, entry }), Some(broker)) => {
+                    self.is_committed(&mut cores, &mut routes, broker, (place, sender), entry);
+                }
                 (Some(Note::Shared { broker, hops, name, filter, entry }), _) => {
                     if let Some(broker) = self.brokers.by_id(broker) {
                         self.shared(&mut cores, &mut routes, &broker, (name, filter), entry, hops);
@@ -162,14 +165,34 @@ impl Region {
     }
 
     fn grew(&self, cores: &mut Cores<'_>, routes: &Arc<Routes>) {
+        self.grew_for_groups(routes);
+        for core in routes.cores_that_keep() {
+            cores.post(core, Mail::Grown(routes.clone()));
+        }
+    }
+
+    fn grew_for_groups(&self, routes: &Routes) {
         // Whether they are kept may be news here.
         if routes.matched.groups.iter().any(|group| group.has_online(is_here)) {
             self.with_notices(|notices| notices.grown(&routes.broker, &routes.topic));
         }
-        for (core, range) in &routes.cores {
-            if routes.matched.receivers[range.clone()].iter().any(|receiver| receiver.kept > 0) {
-                cores.post(*core, Mail::Grown(routes.clone()));
-            }
+    }
+
+    fn is_committed(
+        &self,
+        cores: &mut Cores<'_>,
+        routes: &mut RouteCache,
+        broker: &Arc<Broker>,
+        (place, sender): (Place, u64),
+        entry: &[u8],
+    ) {
+        let Some((message, publisher)) = record::decode_entry(entry, &self.clock) else { return };
+        message.set_place(Some(place));
+        let routes = routes.get(broker, message.topic());
+        self.grew_for_groups(&routes);
+        let committed = Arc::new(Committed { routes, message: Arc::new(message), publisher, sender });
+        for core in committed.routes.cores_that_keep() {
+            cores.post(core, Mail::Committed(committed.clone()));
         }
     }
 
@@ -223,6 +246,7 @@ impl Region {
             | Note::Retained { .. }
             | Note::Run { .. }
             | Note::Grown(_)
+            | Note::Committed { .. }
             | Note::Waiting { .. }
             | Note::Shared { .. } => {}
         }
@@ -258,10 +282,15 @@ impl Cores<'_> {
     fn post(&mut self, core: u16, mail: Mail) {
         let Some((gathered, bytes)) = self.mail.get_mut(usize::from(core)) else { return };
         let waiting = self.region.mailboxes[usize::from(core)].bytes() + *bytes;
-        if mail.size() > 0 && waiting > self.region.mailbox_bytes_max {
-            self.region.dropped.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
+        let mail = match mail {
+            mail if mail.size() == 0 || waiting <= self.region.mailbox_bytes_max => mail,
+            // It is in the store.
+            Mail::Committed(committed) => Mail::Grown(committed.routes.clone()),
+            _ => {
+                self.region.dropped.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+        };
         *bytes += mail.size();
         gathered.push(mail);
     }

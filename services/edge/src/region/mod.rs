@@ -19,6 +19,7 @@ use millrace_session::Message;
 
 use crate::broker::{Broker, Brokers};
 use crate::clock::Clock;
+use crate::core::Committed;
 use crate::core::routes::RouteCache;
 use crate::limits::Limits;
 use crate::mailbox::{Mail, Mailbox};
@@ -32,6 +33,9 @@ use wire::Note;
 
 /// How long a start waits for the other pods to know which brokers this one has.
 const JOIN_WAIT: Duration = Duration::from_secs(1);
+
+/// Committed messages up to this size are sent to pods whose sessions keep them; these read longer ones from the store.
+const COMMITTED_BYTES_MAX: usize = 4096;
 
 /// This process among the pods of a region.
 pub(crate) struct Region {
@@ -135,10 +139,18 @@ impl Region {
         Note::Run { is_v5, count, topic, bytes }.send(fabric, To::Broker(broker.id));
     }
 
-    /// Something was committed to the streams of a topic: sessions of other pods are to read it.
-    pub(crate) fn grown(&self, broker: &Broker, topic: &str) {
-        let Some(fabric) = self.wanted(broker.id) else { return };
-        Note::Grown(topic).send(fabric, To::Broker(broker.id));
+    /// A message was committed: sessions of other pods get it, or read it.
+    pub(crate) fn committed(&self, committed: &Committed) {
+        let Committed { routes, message, publisher, sender } = committed;
+        let broker = routes.broker.id;
+        let Some(fabric) = self.wanted(broker) else { return };
+        match message.place().filter(|_| message.size() <= COMMITTED_BYTES_MAX) {
+            Some(place) => {
+                let entry = record::encode_entry(message, *publisher, &self.clock);
+                Note::Committed { place, sender: *sender, entry: &entry }.send(fabric, To::Broker(broker));
+            }
+            None => Note::Grown(message.topic()).send(fabric, To::Broker(broker)),
+        }
     }
 
     /// A shared subscription has messages that nobody has.

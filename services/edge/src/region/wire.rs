@@ -12,6 +12,7 @@
 //! | 8 | a session is wanted: see the store | pod | |
 //! | 9 | a retained message that is committed | broker | 12: its place; the message as above |
 //! | 10 | a shared subscription has messages that nobody has | broker | 8: stream |
+//! | 11 | as 3, with the message | broker | 12: its place; 8: the publisher's connection, 0 for none; the message as above |
 //!
 //! Texts but the last one of a row have their length before them, in two bytes.
 
@@ -24,6 +25,7 @@ pub(super) enum Note<'b> {
     Message(&'b [u8]),
     Run { is_v5: bool, count: u32, topic: &'b str, bytes: &'b [u8] },
     Grown(&'b str),
+    Committed { place: Place, sender: u64, entry: &'b [u8] },
     Members { broker: u64, count: u16, name: &'b str, filter: &'b str },
     AllMembers { broker: u64 },
     AskMembers { broker: u64 },
@@ -92,6 +94,12 @@ impl<'b> Note<'b> {
                 head.extend_from_slice(&place);
                 entry
             }
+            Self::Committed { place, sender, entry } => {
+                head.push(11);
+                head.extend_from_slice(&place);
+                head.extend_from_slice(&sender.to_be_bytes());
+                entry
+            }
             Self::Waiting { stream } => {
                 head.push(10);
                 head.extend_from_slice(&stream.to_be_bytes());
@@ -127,6 +135,10 @@ impl<'b> Note<'b> {
             }
             8 => Self::Notices,
             9 => Self::Retained { place: take(&mut rest)?, entry: rest },
+            11 => {
+                let (place, sender) = (take(&mut rest)?, u64::from_be_bytes(take(&mut rest)?));
+                Self::Committed { place, sender, entry: rest }
+            }
             10 => Self::Waiting { stream: u64::from_be_bytes(take(&mut rest)?) },
             _ => return None,
         })
@@ -169,6 +181,7 @@ mod tests {
             Note::Notices,
             Note::Retained { place: [7; 12], entry: b"entry" },
             Note::Waiting { stream: 1 << 47 },
+            Note::Committed { place: [7; 12], sender: 9, entry: b"entry" },
         ];
         for note in notes {
             let mut bytes = Vec::new();

@@ -21,8 +21,8 @@ use super::queue::{Sized as _, Taken};
 use super::{Ack, Attached, IdWrite, Job, Publish, Read, SessionKey, Shared, ToRead, Write, pods, sweep};
 use crate::broker::{Broker, Routes};
 use crate::core::connection::ConnectionId;
-use crate::core::group_id;
 use crate::core::routes::RouteCache;
+use crate::core::{Committed, group_id};
 use crate::mailbox::Mail;
 use crate::region::is_here;
 
@@ -102,6 +102,8 @@ pub(super) struct Writer<'s> {
     pub(super) away: Away,
     pub(super) watch: pods::Watch,
     marks: Marks,
+    /// Makes a number of a connection that no other pod has.
+    senders: RandomState,
 }
 
 impl<'s> Writer<'s> {
@@ -125,6 +127,7 @@ impl<'s> Writer<'s> {
             away: Away::default(),
             watch: pods::Watch::default(),
             marks: Marks::new(RandomState::new().hash_one(0)),
+            senders: RandomState::new(),
         }
     }
 
@@ -259,7 +262,13 @@ impl<'s> Writer<'s> {
                 self.hand_on_to_groups(publish);
                 if self.shared.is_shared {
                     let is_live = !publish.deliver && publish.message.qos() == QoS::AtMostOnce;
-                    self.announce(&publish.routes, &publish.message, publish.from, is_live);
+                    self.announce(
+                        &publish.routes,
+                        &publish.message,
+                        publish.from,
+                        publish.publisher,
+                        is_live,
+                    );
                 }
                 if let Some(ack) = job.ack.filter(|_| stored) {
                     acks[usize::from(ack.connection.core)].push(ack);
@@ -286,29 +295,31 @@ impl<'s> Writer<'s> {
         }
     }
 
-    /// A message is committed: sessions that follow its streams read it, and shared subscriptions without a stream get it unless they
-    /// had it live.
+    /// A message is committed: sessions that follow its streams get it, and shared subscriptions without a stream do unless they had
+    /// it live.
     fn announce(
         &mut self,
         routes: &Routes,
         message: &Arc<Message>,
         from: Option<ConnectionId>,
+        publisher: u64,
         is_live: bool,
     ) {
         let routes = self.routes.get(&routes.broker, message.topic());
         if !is_live {
             self.deliver_to_groups(&routes, message, from);
         }
-        if message.qos() > QoS::AtMostOnce
-            && !routes.kept.streams.is_empty()
-            && let Some(region) = &self.shared.region
-        {
-            region.grown(&routes.broker, message.topic());
+        if message.qos() == QoS::AtMostOnce || routes.kept.streams.is_empty() {
+            return;
         }
-        for (core, range) in &routes.cores {
-            if routes.matched.receivers[range.clone()].iter().any(|receiver| receiver.kept > 0) {
-                self.mail[usize::from(*core)].push(Mail::Grown(routes.clone()));
-            }
+        // Among all connections of all pods that ever were.
+        let sender = from.map_or(0, |from| self.senders.hash_one(from) | 1);
+        let committed = Arc::new(Committed { routes, message: message.clone(), publisher, sender });
+        if let Some(region) = &self.shared.region {
+            region.committed(&committed);
+        }
+        for core in committed.routes.cores_that_keep() {
+            self.mail[usize::from(core)].push(Mail::Committed(committed.clone()));
         }
     }
 
@@ -348,7 +359,7 @@ impl<'s> Writer<'s> {
             self.deliver(&routes, &will, None);
             self.hand_to_groups(&routes, &will);
             if self.shared.is_shared {
-                self.announce(&routes, &will, None, false);
+                self.announce(&routes, &will, None, 0, false);
             }
         }
         for (broker, counts) in applied.counts.drain(..) {
