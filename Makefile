@@ -74,8 +74,9 @@ test-clients: packages ## Run only the tests with real clients
 	fi
 
 test-fdb: ## Run the tests of the store on FoundationDB: FDB_CLUSTER_FILE, or a cluster of its own
+	@$(MAKE) --no-print-directory "$(NATS)" || true
 	storage/tests/foundationdb.sh test
-	storage/tests/foundationdb.sh with services/millrace/tests/foundationdb.sh
+	NATS_SERVER="$(NATS)" storage/tests/foundationdb.sh with services/millrace/tests/foundationdb.sh
 
 simulate: ## Run the layers in FoundationDB's simulator, 20 seeds (SEEDS=, SEED= for one, PLANT=index for a fault to find)
 	SEEDS="$(or $(SEEDS),20)" SEED="$(SEED)" PLANT="$(PLANT)" storage/simulation/run.sh

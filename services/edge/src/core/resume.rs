@@ -59,6 +59,7 @@ impl Core {
             expiry_s: request.granted_expiry_s,
             will: request.will.clone(),
             asked_at: 0,
+            ask_at: 0,
         };
         self.attaching.insert(session, (id, VecDeque::new()));
         self.connections[slot as usize].pending = Some(Box::new(request));

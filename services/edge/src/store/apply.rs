@@ -30,7 +30,7 @@ use crate::core::Replay;
 const WHOLE_BYTES_MAX: usize = 4_000_000;
 
 /// How long another pod may take to let go of a session.
-const HAND_OVER_MS: u64 = 2_000;
+pub(super) const HAND_OVER_MS: u64 = 2_000;
 /// Retained messages that are read at a time.
 const RETAINED_PAGE: usize = 1_000;
 

@@ -122,6 +122,8 @@ pub(crate) struct Attach {
     pub(crate) will: Option<(Arc<Message>, u32)>,
     /// When the pod that has the session was asked to let go of it, milliseconds of the process; 0: it was not.
     pub(crate) asked_at: u64,
+    /// When it is asked for again.
+    pub(crate) ask_at: u64,
 }
 
 /// The session that a connection has got.

@@ -167,6 +167,7 @@ impl Streams<'_, '_> {
     /// What streams have that other sessions read too.
     async fn find_common(&self, numbers: &[usize], found: &mut Found) -> Result<(), Error> {
         let (broker, cursor, now) = (self.broker().id, self.read.cursor, self.shared.clock.now());
+        let now_through = Position::end_of(self.tx.read_version().await?);
         let streams = numbers.iter().map(|number| self.read.sources[*number].stream);
         let rows = join_all(streams.map(|stream| streams::stream(&self.tx, broker, stream, Snapshot))).await;
         for (number, row) in numbers.iter().zip(rows) {
@@ -187,7 +188,9 @@ impl Streams<'_, '_> {
                 }
             };
             drop(parts);
-            found.ends(part.through, part.more);
+            // Read a moment ago, it does not have what was committed since: a session that follows is to know all there is.
+            let is_old = self.shared.is_shared && part.through < now_through;
+            found.ends(part.through, part.more || is_old);
             found.entries.extend(
                 part.following(from)
                     .iter()

@@ -12,7 +12,7 @@ use millrace_mqtt::QoS;
 use millrace_session::Message;
 use millrace_storage::Versionstamp;
 
-use super::apply::{Applied, Applier, Change, Outcome, Retained};
+use super::apply::{Applied, Applier, Change, HAND_OVER_MS, Outcome, Retained};
 use super::away::Away;
 use super::claims::Claims;
 use super::groups::Groups;
@@ -30,8 +30,10 @@ use crate::region::is_here;
 const BATCH_JOBS_MAX: usize = 1000;
 /// Bytes in one transaction, counted generously below what the store allows.
 const BATCH_BYTES_MAX: usize = 2 * 1024 * 1024;
-/// How often it asks for a session that another pod is to let go of.
+/// How soon it asks again for a session that another pod is to let go of; later it asks less often.
 const RETRY: Duration = Duration::from_millis(10);
+/// CONNECTs that ask together.
+const BATCH_WAITING_MAX: usize = 250;
 /// How often shared subscriptions look for what they should have been told, milliseconds.
 const LOOK_AROUND_TOLD_MS: u64 = 30_000;
 /// How often it looks for what is due.
@@ -69,10 +71,7 @@ pub(super) fn run(shared: &Shared) {
                 return pods::leave(&mut writer);
             }
         }
-        if !writer.waiting.is_empty() {
-            let waiting = std::mem::take(&mut writer.waiting);
-            writer.write(waiting);
-        }
+        writer.ask_again();
         writer.sweep();
     }
 }
@@ -226,6 +225,18 @@ impl<'s> Writer<'s> {
         });
         let (earlier, committed) = self.wait(run, batch)?;
         Ok((attempts.into_committed().unwrap_or_default(), earlier.or(committed.versionstamp)))
+    }
+
+    /// CONNECTs that wait look whether their sessions are free.
+    fn ask_again(&mut self) {
+        let now_ms = self.shared.clock.now();
+        let is_due = |job: &mut Job| matches!(&job.write, Write::Attach(attach) if attach.ask_at <= now_ms);
+        let mut due: Vec<Job> = self.waiting.extract_if(.., is_due).collect();
+        while !due.is_empty() {
+            let rest = due.split_off(due.len().min(BATCH_WAITING_MAX));
+            self.write(due);
+            due = rest;
+        }
     }
 
     /// Says when the store begins to refuse, and when it takes writes again.
@@ -443,12 +454,14 @@ impl<'s> Writer<'s> {
                 self.attached(&attach.broker, attach.connection, attached);
             }
             (Write::Attach(mut attach), Outcome::Elsewhere(owner)) => {
+                let now_ms = self.shared.clock.now().max(1);
                 if attach.asked_at == 0 {
                     if let Some(region) = &self.shared.region {
                         region.notify(&owner);
                     }
-                    attach.asked_at = self.shared.clock.now().max(1);
+                    attach.asked_at = now_ms;
                 }
+                attach.ask_at = ask_again_at(attach.asked_at, now_ms);
                 self.waiting.push(Job { write: Write::Attach(attach), ack: None });
             }
             (Write::Attach(attach), _) => {
@@ -630,6 +643,14 @@ impl<'s> Writer<'s> {
     }
 }
 
+/// When to ask again for a session that was asked for at `asked_at`: after half of the time that has passed, and once when it may be
+/// taken by force.
+fn ask_again_at(asked_at: u64, now_ms: u64) -> u64 {
+    let (waited_ms, force_at) = (now_ms - asked_at, asked_at + HAND_OVER_MS + 1);
+    let next = now_ms + (waited_ms / 2).max(RETRY.as_millis() as u64);
+    if now_ms < force_at { next.min(force_at) } else { next }
+}
+
 /// The streams of a session that has just been taken.
 fn sources(attached: &Attached) -> Vec<millrace_layers::streams::Source> {
     use millrace_layers::subscriptions::NO_STREAM;
@@ -672,4 +693,20 @@ fn batch_len(jobs: &[Job]) -> usize {
 /// Whether the store may take the same writes later.
 pub(super) fn may_pass(error: &Error) -> bool {
     matches!(error, Error::Store(error) if error.is_retryable())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_asked_for_ever_less_often_and_at_once_when_it_may_be_taken() {
+        let mut times = vec![1_000];
+        while times.last().is_some_and(|last| *last <= 1_000 + HAND_OVER_MS) {
+            times.push(ask_again_at(1_000, *times.last().unwrap()));
+        }
+        assert!(times[1] == 1_010 && times.len() < 20, "{times:?}");
+        assert_eq!(times.last(), Some(&(1_001 + HAND_OVER_MS)));
+        assert!(times.is_sorted_by(|one, next| one < next));
+    }
 }

@@ -407,6 +407,53 @@ fn messages_of_a_publisher_that_moves_between_pods_come_in_order_to_a_session_on
     }
 }
 
+/// What sessions of one stream read is read once, and kept for a moment: it must not stand for what was committed since.
+#[test]
+fn a_session_that_comes_back_does_not_take_what_another_has_read_for_all_there_is() {
+    let Some(net) = nats() else { return };
+    let Net::Nats(server) = &net else { unreachable!() };
+    let database = Database::memory();
+    let relay = Relay::start(server.port);
+    let pods = [
+        pod_at(&database, "cut", 1, Some(&relay.url())),
+        net.pod(&database, "two", 1),
+        net.pod(&database, "three", 1),
+    ];
+    know_each_other(&pods);
+    for round in 0..10 {
+        let [mut ann, mut bob] =
+            ["ann", "bob"].map(|name| Client::open(&pods[2], lasting(V5, &format!("{name} {round}"))));
+        let (filter, topic) = (format!("{round}/+"), format!("{round}/a"));
+        for reader in [&mut ann, &mut bob] {
+            reader.stream().set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            reader.subscribe(&filter, QoS::AtLeastOnce);
+        }
+        leave(&mut bob, true);
+        for number in 0..8 {
+            // Each of another connection: the first of it is read.
+            say(&pods[1], QoS::AtLeastOnce, &topic, &[&format!("{number}")]);
+            acknowledge_next(&mut ann);
+        }
+        relay.refuse(true);
+        say(&pods[0], QoS::AtLeastOnce, &topic, &["8"]);
+        let mut bob = come_back(&pods[2], V5, &format!("bob {round}"));
+        let mut got = vec![acknowledge_next(&mut bob)];
+        say(&pods[1], QoS::AtLeastOnce, &topic, &["9", "10", "11"]);
+        got.extend((1..12).map(|_| acknowledge_next(&mut bob)));
+        assert_eq!(got, (0..12).map(|number| format!("{number}")).collect::<Vec<_>>(), "round {round}");
+        leave(&mut ann, true);
+        leave(&mut bob, true);
+        relay.refuse(false);
+        know_each_other(&pods);
+    }
+}
+
+fn acknowledge_next(client: &mut Client) -> String {
+    let message = take(client);
+    acknowledge(client, &message);
+    String::from_utf8(message.payload.into()).unwrap()
+}
+
 /// The session takes copies, and what it took comes again neither from the store nor on its next connection.
 #[test]
 fn a_session_that_took_copies_gets_no_message_twice() {
