@@ -1,6 +1,7 @@
 //! One job within a transaction. Nothing here has an effect but through the transaction and what is returned: it may run
 //! again.
 
+use std::cell::{RefCell, RefMut};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
@@ -122,13 +123,35 @@ pub(super) struct Change {
 pub(super) struct Applier<'a> {
     pub(super) tx: &'a Transaction,
     pub(super) shared: &'a Shared,
-    pub(super) applied: Applied,
+    applied: RefCell<Applied>,
     /// An earlier attempt was not committed.
     pub(super) is_retry: bool,
 }
 
+impl<'a> Applier<'a> {
+    pub(super) fn new(tx: &'a Transaction, shared: &'a Shared, is_retry: bool) -> Self {
+        Self { tx, shared, applied: RefCell::default(), is_retry }
+    }
+
+    pub(super) fn into_applied(self) -> Applied {
+        self.applied.into_inner()
+    }
+}
+
 impl Applier<'_> {
-    pub(super) async fn job(&mut self, job: &Job) -> Result<(), Error> {
+    /// Does the jobs in order; CONNECTs that stand together at once, for each waits for several answers of the store and they are of
+    /// different sessions.
+    pub(super) async fn all(&self, batch: &[Job]) -> Result<(), Error> {
+        let is_attach = |job: &Job| matches!(job.write, Write::Attach(_));
+        for jobs in batch.chunk_by(|one, other| is_attach(one) && is_attach(other)) {
+            for outcome in join_all(jobs.iter().map(|job| self.job(job))).await {
+                self.applied().outcomes.push(outcome?);
+            }
+        }
+        Ok(())
+    }
+
+    async fn job(&self, job: &Job) -> Result<Outcome, Error> {
         let outcome = match &job.write {
             Write::Publish(publish) => self.publish(publish, job.ack.map(|ack| ack.packet_id)).await,
             Write::Attach(attach) => self.attach(attach).await,
@@ -141,11 +164,15 @@ impl Applier<'_> {
             Write::Grown(broker, _) => self.catch_up(&[broker]).await.map(|()| Outcome::Done),
             Write::Mark { .. } | Write::Shared(_) | Write::Notices | Write::Told(_) => Ok(Outcome::Done),
         };
-        self.applied.outcomes.push(match outcome {
-            Err(Error::Fenced { .. }) => Outcome::Fenced,
-            other => other?,
-        });
-        Ok(())
+        match outcome {
+            Err(Error::Fenced { .. }) => Ok(Outcome::Fenced),
+            other => other,
+        }
+    }
+
+    /// What was done so far. Not to be held while something is awaited.
+    pub(super) fn applied(&self) -> RefMut<'_, Applied> {
+        self.applied.borrow_mut()
     }
 
     async fn fence<'k>(&self, session: &'k SessionKey) -> Result<Owned<'k>, Error>
@@ -155,7 +182,7 @@ impl Applier<'_> {
         sessions::fence(self.tx, session.id(), session.epoch).await
     }
 
-    async fn publish(&mut self, publish: &Publish, id: Option<PacketId>) -> Result<Outcome, Error> {
+    async fn publish(&self, publish: &Publish, id: Option<PacketId>) -> Result<Outcome, Error> {
         let Publish { message, routes, .. } = publish;
         let broker = &routes.broker;
         if let (Some(session), Some(id)) = (&publish.inbound, id) {
@@ -174,7 +201,7 @@ impl Applier<'_> {
             self.look_up(broker, message.topic()).await?;
         }
         if publish.is_settled() {
-            self.applied.count(broker).settled += 1;
+            self.applied().count(broker).settled += 1;
         } else if broker.streams.generation() == routes.kept.generation {
             self.append(broker, message, publish.publisher, &routes.kept.streams)?;
         } else {
@@ -188,13 +215,13 @@ impl Applier<'_> {
     }
 
     /// Brings the filters of some brokers in memory to what the store has. To be done before this transaction changes any.
-    pub(super) async fn catch_up(&mut self, brokers: &[&Broker]) -> Result<(), Error> {
+    pub(super) async fn catch_up(&self, brokers: &[&Broker]) -> Result<(), Error> {
         if !self.shared.is_shared {
             return Ok(());
         }
-        let (tx, layers, caught_up) = (self.tx, &self.shared.layers, &mut self.applied.caught_up);
+        let (tx, layers) = (self.tx, &self.shared.layers);
         let mut behind = brokers.to_vec();
-        behind.retain(|broker| caught_up.insert(broker.id));
+        behind.retain(|broker| self.applied().caught_up.insert(broker.id));
         join_all(behind.into_iter().map(|broker| load::changes(tx, layers, broker)))
             .await
             .into_iter()
@@ -203,17 +230,17 @@ impl Applier<'_> {
 
     /// Makes the transaction conflict when another pod changes what a topic matches before it is committed (P2). At first with any
     /// change of filters, which is one thing to watch for all messages; when that was in the way, with those that match.
-    async fn look_up(&mut self, broker: &Broker, topic: &str) -> Result<(), Error> {
+    async fn look_up(&self, broker: &Broker, topic: &str) -> Result<(), Error> {
         self.catch_up(&[broker]).await?;
         let now_ms = self.shared.clock.now();
         if self.is_retry {
             broker.streams.stir(now_ms);
         }
         match () {
-            () if self.applied.watched.contains(&broker.id) => Ok(()),
+            () if self.applied().watched.contains(&broker.id) => Ok(()),
             () if broker.streams.is_stirred(now_ms) => index::watch(self.tx, broker.id, topic.as_bytes()),
             () => {
-                self.applied.watched.insert(broker.id);
+                self.applied().watched.insert(broker.id);
                 index::watch_all(self.tx, broker.id)
             }
         }
@@ -221,7 +248,7 @@ impl Applier<'_> {
 
     /// Writes what is written once for all jobs.
     pub(super) fn finish(&self) -> Result<(), Error> {
-        self.applied.added.write(self.tx)
+        self.applied().added.write(self.tx)
     }
 
     async fn retain(&self, broker: &Broker, topic: &str, message: Option<&Message>) -> Result<(), Error> {
@@ -236,7 +263,7 @@ impl Applier<'_> {
     }
 
     fn append(
-        &mut self,
+        &self,
         broker: &Arc<Broker>,
         message: &Arc<Message>,
         publisher: u64,
@@ -245,26 +272,26 @@ impl Applier<'_> {
         if streams.is_empty() || message.qos() == QoS::AtMostOnce {
             return Ok(());
         }
-        let place = self.applied.place(message);
+        let place = self.applied().place(message);
         let clock = &self.shared.clock;
         let body = record::encode_entry(message, publisher, clock).into();
         let publish = streams::Publish { place, now_ms: clock.unix_now_ms(), body: &body };
-        streams::append_of_many(self.tx, broker.id, streams, publish, &mut self.applied.added)?;
-        self.applied.count(broker).stored += 1;
-        self.applied.touched.extend(streams.iter().map(|stream| (broker.id, stream.stream)));
+        streams::append_of_many(self.tx, broker.id, streams, publish, &mut self.applied().added)?;
+        self.applied().count(broker).stored += 1;
+        self.applied().touched.extend(streams.iter().map(|stream| (broker.id, stream.stream)));
         Ok(())
     }
 
     /// Among several pods, a retained message has a place also when it stands in no stream.
-    fn give_order(&mut self, message: &Arc<Message>) {
-        let is_placed = self.applied.places.last().is_some_and(|(last, _)| Arc::ptr_eq(last, message));
+    fn give_order(&self, message: &Arc<Message>) {
+        let is_placed = self.applied().places.last().is_some_and(|(last, _)| Arc::ptr_eq(last, message));
         if self.shared.is_shared && !is_placed {
-            self.applied.place(message);
+            self.applied().place(message);
         }
     }
 
     /// Publishes a will in this transaction.
-    pub(super) async fn will(&mut self, broker: &Arc<Broker>, body: &[u8]) -> Result<(), Error> {
+    pub(super) async fn will(&self, broker: &Arc<Broker>, body: &[u8]) -> Result<(), Error> {
         let will = record::decode_will(body).ok_or(Error::Corrupt("will"))?;
         let will = Arc::new(will).issued(seconds(self.shared.clock.now()));
         if will.retain() {
@@ -283,13 +310,13 @@ impl Applier<'_> {
         if will.retain() {
             self.give_order(&will);
         }
-        self.applied.wills.push((broker.clone(), will));
+        self.applied().wills.push((broker.clone(), will));
         Ok(())
     }
 
     /// Notes what the end of these subscriptions has changed in the filter index.
     pub(super) async fn note_changes<'f>(
-        &mut self,
+        &self,
         broker: &Arc<Broker>,
         filters: impl IntoIterator<Item = &'f [u8]>,
     ) -> Result<(), Error> {
@@ -298,12 +325,12 @@ impl Applier<'_> {
             let streams = index::streams(self.tx, broker.id, filter).await?;
             let subscribers = subscribers(self.tx, broker.id, &streams).await?;
             let filter = std::str::from_utf8(filter).map_err(|_| Error::Corrupt("filter"))?.into();
-            self.applied.changes.push(Change { broker: broker.clone(), filter, streams, subscribers });
+            self.applied().changes.push(Change { broker: broker.clone(), filter, streams, subscribers });
         }
         Ok(())
     }
 
-    async fn attach(&mut self, attach: &Attach) -> Result<Outcome, Error> {
+    async fn attach(&self, attach: &Attach) -> Result<Outcome, Error> {
         let Attach { broker, client, .. } = attach;
         let id = SessionId { broker: broker.id, client: client.as_bytes() };
         if self.shared.is_shared
@@ -334,7 +361,7 @@ impl Applier<'_> {
                 details: None,
             };
             let taken = sessions::attach(self.tx, id, request).await?;
-            self.applied.count(broker).began += usize::from(!taken.existed);
+            self.applied().count(broker).began += usize::from(!taken.existed);
             let mut attached = Attached {
                 client: client.clone(),
                 epoch: taken.epoch,
@@ -351,7 +378,7 @@ impl Applier<'_> {
             (taken.will, attached)
         } else {
             let purged = sessions::purge(self.tx, id).await?;
-            self.applied.count(broker).ended += usize::from(purged.is_some());
+            self.applied().count(broker).ended += usize::from(purged.is_some());
             (purged.and_then(|(_, will)| will), Attached { client: client.clone(), ..Attached::default() })
         };
         if let Some(will) = will {
@@ -378,11 +405,11 @@ impl Applier<'_> {
         Ok(Some(record.owner))
     }
 
-    async fn purge(&mut self, purge: &Purge) -> Result<Outcome, Error> {
+    async fn purge(&self, purge: &Purge) -> Result<Outcome, Error> {
         let id = SessionId { broker: purge.broker.id, client: purge.client.as_bytes() };
         let before = subscriptions::list(self.tx, id).await?;
         let Some((_, will)) = sessions::purge(self.tx, id).await? else { return Ok(Outcome::Nothing) };
-        self.applied.count(&purge.broker).ended += 1;
+        self.applied().count(&purge.broker).ended += 1;
         if let Some(will) = will {
             self.will(&purge.broker, &will).await?;
         }
@@ -404,7 +431,7 @@ impl Applier<'_> {
         Ok(())
     }
 
-    async fn subscribe(&mut self, subscribe: &Subscribe) -> Result<Outcome, Error> {
+    async fn subscribe(&self, subscribe: &Subscribe) -> Result<Outcome, Error> {
         let owned = self.fence(&subscribe.session).await?;
         let mut subscribed = Vec::with_capacity(subscribe.filters.len());
         for (filter, options, _) in &subscribe.filters {
@@ -451,10 +478,10 @@ impl Applier<'_> {
             }
         }
         let read_version = self.tx.read_version().await?;
-        Ok(Some(Retained { messages: tree.snapshot(), read_version, place: self.applied.last_place() }))
+        Ok(Some(Retained { messages: tree.snapshot(), read_version, place: self.applied().last_place() }))
     }
 
-    async fn unsubscribe(&mut self, unsubscribe: &Unsubscribe) -> Result<Outcome, Error> {
+    async fn unsubscribe(&self, unsubscribe: &Unsubscribe) -> Result<Outcome, Error> {
         let owned = self.fence(&unsubscribe.session).await?;
         for filter in &unsubscribe.filters {
             subscriptions::unsubscribe(&owned, filter.as_bytes()).await?;
@@ -465,7 +492,7 @@ impl Applier<'_> {
         Ok(Outcome::Done)
     }
 
-    async fn ids(&mut self, ids: &Ids) -> Result<Outcome, Error> {
+    async fn ids(&self, ids: &Ids) -> Result<Outcome, Error> {
         let owned = self.fence(&ids.session).await?;
         match &ids.write {
             IdWrite::Reserve(reserve) => {
@@ -508,7 +535,7 @@ impl Applier<'_> {
         Ok(true)
     }
 
-    async fn checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<Outcome, Error> {
+    async fn checkpoint(&self, checkpoint: &Checkpoint) -> Result<Outcome, Error> {
         // It is in a transaction with others of its kind only, and makes room on a disk that is nearly full.
         self.tx.set_option(TransactionOption::Cleanup);
         let owned = self.fence(&checkpoint.session).await?;
@@ -525,7 +552,7 @@ impl Applier<'_> {
         Ok(Outcome::Done)
     }
 
-    async fn detach(&mut self, detach: &Detach) -> Result<Outcome, Error> {
+    async fn detach(&self, detach: &Detach) -> Result<Outcome, Error> {
         let session = &detach.session;
         let owned = self.fence(session).await?;
         let before: Vec<Subscription> =
@@ -546,7 +573,7 @@ impl Applier<'_> {
         if let Some(will) = sessions::detach(owned, how).await? {
             self.will(&session.broker, &will).await?;
         }
-        self.applied.count(&session.broker).ended += usize::from(detach.expiry_s == 0);
+        self.applied().count(&session.broker).ended += usize::from(detach.expiry_s == 0);
         self.note_changes(&session.broker, before.iter().map(|subscription| &*subscription.filter)).await?;
         Ok(Outcome::Done)
     }

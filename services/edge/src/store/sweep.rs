@@ -49,7 +49,7 @@ fn is_still_due(writer: &mut Writer<'_>, shard: u8, now_ms: u64) -> bool {
     writer.wait(next, &[]).is_ok_and(|next| next.is_some_and(|at_ms| at_ms <= now_ms))
 }
 
-async fn settle(applier: &mut Applier<'_>, shard: u8, now_ms: u64, sessions: usize) -> Result<(), Error> {
+async fn settle(applier: &Applier<'_>, shard: u8, now_ms: u64, sessions: usize) -> Result<(), Error> {
     applier.tx.set_option(TransactionOption::Cleanup);
     for due in due::take_due(applier.tx, shard, now_ms, sessions).await? {
         let Some(broker) = applier.shared.open_by_id(due.broker)? else { continue };
@@ -61,7 +61,7 @@ async fn settle(applier: &mut Applier<'_>, shard: u8, now_ms: u64, sessions: usi
             applier.will(&broker, &will).await?;
         }
         if settled.ended {
-            applier.applied.count(&broker).ended += 1;
+            applier.applied().count(&broker).ended += 1;
             applier.note_changes(&broker, before.iter().map(|subscription| &*subscription.filter)).await?;
         }
     }

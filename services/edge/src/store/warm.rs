@@ -2,8 +2,8 @@
 //! answer, and a thousand one after the other are most of a second; what was read once, the transaction knows.
 
 use futures_util::future::join_all;
+use millrace_layers::Error;
 use millrace_layers::sessions::{self, SessionId};
-use millrace_layers::{Error, subscriptions};
 use millrace_storage::Read;
 
 use super::apply::Applier;
@@ -12,7 +12,7 @@ use crate::broker::Broker;
 
 impl Applier<'_> {
     /// Asks. But for filters, what comes is not looked at here.
-    pub(super) async fn warm(&mut self, batch: &[Job]) -> Result<(), Error> {
+    pub(super) async fn warm(&self, batch: &[Job]) -> Result<(), Error> {
         if !self.shared.is_shared {
             return Ok(());
         }
@@ -32,17 +32,14 @@ impl Applier<'_> {
                 }
                 Ok(())
             }
-            Write::Attach(attach) => {
-                let id = SessionId { broker: attach.broker.id, client: attach.client.as_bytes() };
-                self.session(id).await?;
-                subscriptions::list(self.tx, id).await.map(drop)
-            }
             Write::Subscribe(subscribe) => self.owned(&subscribe.session).await,
             Write::Unsubscribe(unsubscribe) => self.owned(&unsubscribe.session).await,
             Write::Ids(ids) => self.owned(&ids.session).await,
             Write::Checkpoint(checkpoint) => self.owned(&checkpoint.session).await,
             Write::Detach(detach) => self.owned(&detach.session).await,
-            Write::Purge(_)
+            // All at once, see [`Applier::all`].
+            Write::Attach(_)
+            | Write::Purge(_)
             | Write::Grown(..)
             | Write::Shared(_)
             | Write::Mark { .. }

@@ -160,10 +160,7 @@ impl<'s> Writer<'s> {
         } else {
             self.transact(&batch, &async |applier| {
                 applier.warm(&batch).await?;
-                for job in &batch {
-                    applier.job(job).await?;
-                }
-                Ok(())
+                applier.all(&batch).await
             })
         };
         let told = self.away.take_told();
@@ -199,7 +196,7 @@ impl<'s> Writer<'s> {
     pub(super) fn transact(
         &mut self,
         batch: &[Job],
-        body: &impl AsyncFn(&mut Applier<'_>) -> Result<(), Error>,
+        body: &impl AsyncFn(&Applier<'_>) -> Result<(), Error>,
     ) -> Result<(Applied, Option<Versionstamp>), Error> {
         let shared = self.shared;
         let attempts = self.marks.attempts();
@@ -213,10 +210,10 @@ impl<'s> Writer<'s> {
                     return Ok(Some(stamp));
                 }
                 let is_retry = attempt.number > 1;
-                let mut applier = Applier { tx: &tx, shared, applied: Applied::default(), is_retry };
-                body(&mut applier).await?;
+                let applier = Applier::new(&tx, shared, is_retry);
+                body(&applier).await?;
                 applier.finish()?;
-                let number = attempts.push(applier.applied);
+                let number = attempts.push(applier.into_applied());
                 if shared.is_shared {
                     layer_pods::mark(&tx, &shared.owner, number)?;
                 }
