@@ -10,7 +10,7 @@ use millrace_router::{Group, Matched, Receiver, Router, TopicTree};
 use millrace_session::Message;
 
 use crate::metrics::BrokerCounters;
-use crate::region::is_here;
+use crate::region::{Elsewhere, Targets, is_here};
 use crate::store::streams::{Kept, KeptGroup, Streams};
 
 /// The broker of a process that serves one machine.
@@ -62,6 +62,8 @@ pub(crate) struct Broker {
     pub(crate) router: Router,
     /// The streams of the store, by the filters of persistent sessions whether they are online or not.
     pub(crate) streams: Streams,
+    /// What pods know of each other's filters.
+    pub(crate) elsewhere: Elsewhere,
     /// Whether the store may have sessions.
     pub(crate) has_sessions: AtomicBool,
     /// Retained messages by topic. In memory: the store takes this over.
@@ -83,6 +85,7 @@ impl Broker {
             name: name.into(),
             router: Router::new(),
             streams: Streams::default(),
+            elsewhere: Elsewhere::default(),
             has_sessions: AtomicBool::new(false),
             retained: TopicTree::new(),
             sys: TopicTree::new(),
@@ -118,6 +121,10 @@ pub(crate) struct Routes {
     pub(crate) kept: Kept,
     /// The cores that have receivers, with their place in `matched.receivers`.
     pub(crate) cores: Box<[(u16, Range<usize>)]>,
+    /// Other pods that may have receivers.
+    pub(crate) copies: Targets,
+    /// Other pods that may have sessions, or members of shared subscriptions, that read it from the store.
+    pub(crate) nudges: Targets,
 }
 
 impl Routes {
@@ -132,7 +139,8 @@ impl Routes {
                 _ => cores.push((receiver.target.core, index..index + 1)),
             }
         }
-        Self { broker, topic, generation, matched, kept, cores: cores.into_boxed_slice() }
+        let (copies, nudges) = Default::default();
+        Self { broker, topic, generation, matched, kept, cores: cores.into_boxed_slice(), copies, nudges }
     }
 
     /// The shared subscriptions that get a message without the store.

@@ -12,7 +12,7 @@ use mio::Waker;
 use crate::broker::{Broker, Routes};
 use crate::core::Committed;
 use crate::core::connection::{Adopted, ConnectionId};
-use crate::store::{Ack, Attached, Ids, Page, Purge, SessionKey, Subscribe, Unsubscribe};
+use crate::store::{Ack, Attached, Ids, Page, PendingSubscribe, Purge, SessionKey, Subscribe, Unsubscribe};
 
 /// One piece of work for another core.
 pub(crate) enum Mail {
@@ -50,6 +50,10 @@ pub(crate) enum Mail {
     Attached(ConnectionId, (Arc<Broker>, Arc<str>), Option<(Box<Attached>, Option<Page>)>),
     /// Subscriptions are durable; `None` for those that are not.
     Subscribed(Box<Subscribe>, Vec<Option<Subscribed>>),
+    /// Other pods know the filters of a SUBSCRIBE that needs nothing else.
+    Suback(ConnectionId, Box<PendingSubscribe>),
+    /// Other pods know the filters of a session that has come: they may not have told what it is to read.
+    Reread(Target),
     /// Subscriptions are gone, or not.
     Unsubscribed(Box<Unsubscribe>, bool),
     /// The store knows packet ids, or refused to.

@@ -35,6 +35,14 @@ pub enum To {
     },
     /// One pod.
     Pod(PodId),
+    /// One pod, about a broker that it has joined as such: numbered by itself and with a queue of its own, so that no broker
+    /// holds another one up.
+    At {
+        /// The pod.
+        pod: PodId,
+        /// The broker.
+        broker: u64,
+    },
     /// All pods.
     Pods,
 }
@@ -45,12 +53,18 @@ impl To {
         !matches!(self, Self::Group { .. })
     }
 
+    /// Whether it is for one pod alone, `pod`.
+    pub(crate) fn is_only(self, pod: PodId) -> bool {
+        matches!(self, Self::Pod(to) | Self::At { pod: to, .. } if to == pod)
+    }
+
     /// The end of its subject.
     fn tail(self) -> String {
         match self {
             Self::Broker(broker) => format!("b.{broker}"),
             Self::Group { broker, group } => format!("g.{broker}.{group}"),
             Self::Pod(pod) => format!("p.{pod}"),
+            Self::At { pod, broker } => format!("p.{pod}.{broker}"),
             Self::Pods => "a".into(),
         }
     }
@@ -66,8 +80,8 @@ pub(crate) enum Echo {
 }
 
 /// The subjects of a region: `mr.<region>.` and
-/// `b.<broker>`, `g.<broker>.<group>`, `p.<pod>`, `a` (all pods), `c` (pods among themselves, all), `c.<pod>.a` (one),
-/// `c.<pod>.e.…` (answers of the server), `n` (nobody).
+/// `b.<broker>`, `g.<broker>.<group>`, `p.<pod>`, `p.<pod>.<broker>` (one subscription for all brokers), `a` (all pods), `c` (pods
+/// among themselves, all), `c.<pod>.a` (one), `c.<pod>.e.…` (answers of the server), `n` (nobody).
 #[derive(Debug)]
 pub(crate) struct Subjects {
     prefix: String,
@@ -95,6 +109,17 @@ impl Subjects {
     /// What one pod is told.
     pub(crate) fn control_of(&self, pod: PodId) -> String {
         format!("{}c.{pod}.a", self.prefix)
+    }
+
+    /// What this pod is told of any broker.
+    pub(crate) fn own_brokers(&self) -> String {
+        format!("{}.*", self.of(To::Pod(self.own)))
+    }
+
+    /// Of which broker, by the subject.
+    pub(crate) fn broker_of(&self, subject: &str) -> Option<To> {
+        let (_, broker) = subject.rsplit_once('.')?;
+        Some(To::At { pod: self.own, broker: broker.parse().ok()? })
     }
 
     /// All that this pod is told, and the echoes.
@@ -131,7 +156,13 @@ impl Subjects {
             (Some("g"), Some(broker), Some(group)) => {
                 To::Group { broker: broker.parse().ok()?, group: group.parse().ok()? }
             }
-            (Some("p"), Some(pod), None) => To::Pod(PodId(u64::from_str_radix(pod, 16).ok()?)),
+            (Some("p"), Some(pod), broker) => {
+                let pod = PodId(u64::from_str_radix(pod, 16).ok()?);
+                match broker {
+                    None => To::Pod(pod),
+                    Some(broker) => To::At { pod, broker: broker.parse().ok()? },
+                }
+            }
             (Some("a"), None, _) => To::Pods,
             _ => return None,
         };
@@ -150,13 +181,21 @@ mod tests {
         assert_eq!(of(To::Broker(42)), "mr.eu-1.b.42");
         assert_eq!(of(To::Group { broker: 42, group: 7 }), "mr.eu-1.g.42.7");
         assert_eq!(of(To::Pod(PodId(0xcd))), "mr.eu-1.p.00000000000000cd");
+        let at = To::At { pod: PodId(0xab), broker: 42 };
+        assert_eq!(of(at), "mr.eu-1.p.00000000000000ab.42");
+        assert_eq!(
+            (subjects.own_brokers(), subjects.broker_of(&of(at))),
+            (of(To::Pod(PodId(0xab))) + ".*", Some(at))
+        );
         assert_eq!(of(To::Pods), "mr.eu-1.a");
     }
 
     #[test]
     fn an_echo_says_what_nobody_listens_to() {
         let subjects = Subjects::new("eu", PodId(1));
-        for to in [To::Broker(42), To::Group { broker: 1, group: 2 }, To::Pod(PodId(u64::MAX)), To::Pods] {
+        let pod = PodId(u64::MAX);
+        let at = To::At { pod, broker: u64::MAX };
+        for to in [To::Broker(42), To::Group { broker: 1, group: 2 }, To::Pod(pod), at, To::Pods] {
             let echo = Echo::Probe(to, 9);
             assert_eq!(subjects.parse_echo(&subjects.echo(&echo)), Some(echo));
         }

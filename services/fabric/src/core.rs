@@ -327,9 +327,6 @@ impl Core {
             // They do not know of it. Should they come back, they are asked.
             self.pods.retain(|_, pod| pod.is_alive);
         }
-        for announcement in outcome.complete {
-            self.inbox.complete(announcement.number, &announcement.list);
-        }
         for mut announcement in outcome.again {
             self.inbox.subscribed(&mut announcement.list);
             let frame = frame::joined(self.own, announcement.number, &announcement.list);
@@ -338,12 +335,7 @@ impl Core {
             }
             self.joins.again(announcement, now);
         }
-        for announcement in outcome.failed {
-            for pod in announcement.waits_for {
-                self.inbox.unanswered(pod, announcement.number, &announcement.list);
-            }
-            self.inbox.complete(announcement.number, &announcement.list);
-        }
+        // Before what is joined by that: who joins is to know who else is there.
         for (id, pod) in &mut self.pods {
             if !pod.is_known && !self.joins.waits_for(*id) {
                 pod.is_known = true;
@@ -351,6 +343,15 @@ impl Core {
                 // Until now a loss could pass unnoticed.
                 self.sink.pod_came(*id, &pod.name, false);
             }
+        }
+        for announcement in outcome.complete {
+            self.inbox.complete(announcement.number, &announcement.list);
+        }
+        for announcement in outcome.failed {
+            for pod in announcement.waits_for {
+                self.inbox.unanswered(pod, announcement.number, &announcement.list);
+            }
+            self.inbox.complete(announcement.number, &announcement.list);
         }
     }
 }

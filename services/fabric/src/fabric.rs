@@ -86,8 +86,8 @@ impl Fabric {
         self.shared.subjects.own()
     }
 
-    /// Receives what others send to a broker or group; [`Sink::joined`] says when. False at the limit of joins. What is sent to
-    /// this pod and to all pods is received always.
+    /// Receives what others send to a broker, to this pod about a broker, or to a group; [`Sink::joined`] says when. False at the
+    /// limit of joins. What is sent to this pod as such and to all pods is received always.
     #[must_use]
     pub fn join(&self, to: To) -> bool {
         matches!(to, To::Pod(_) | To::Pods) || self.shared.wish(to, true)

@@ -252,6 +252,11 @@ fn put_to(frame: &mut Vec<u8>, to: To) {
             frame.put_u64(pod.0);
         }
         To::Pods => frame.put_u8(4),
+        To::At { pod, broker } => {
+            frame.put_u8(5);
+            frame.put_u64(pod.0);
+            frame.put_u64(broker);
+        }
     }
 }
 
@@ -261,6 +266,7 @@ fn get_to(bytes: &mut Bytes) -> Result<To, Bad> {
         2 => To::Group { broker: bytes.try_get_u64()?, group: bytes.try_get_u64()? },
         3 => To::Pod(PodId(bytes.try_get_u64()?)),
         4 => To::Pods,
+        5 => To::At { pod: PodId(bytes.try_get_u64()?), broker: bytes.try_get_u64()? },
         _ => return Err(Bad::Malformed),
     })
 }
@@ -319,7 +325,8 @@ mod tests {
 
     #[test]
     fn what_pods_tell_each_other_comes_back() {
-        let list = vec![To::Broker(1), To::Group { broker: 2, group: 3 }, To::Pod(PodId(4)), To::Pods];
+        let at = To::At { pod: PodId(4), broker: 5 };
+        let list = vec![To::Broker(1), To::Group { broker: 2, group: 3 }, To::Pod(PodId(4)), To::Pods, at];
         let positions: Vec<_> =
             list.iter().map(|to| Position { to: *to, generation: 5, next: u64::MAX }).collect();
         for (frame, content) in [

@@ -21,7 +21,8 @@ pub struct Limits {
     /// Receivers whose messages are numbered at the same time (about 150 bytes each, forgotten after a minute without
     /// messages). Messages to further ones are dropped.
     pub streams_max: u32,
-    /// Brokers and groups joined (about 6 KiB each here, 2 KiB on the server).
+    /// Brokers and groups joined (about 6 KiB each here, 2 KiB on the server), each pod's own part of a broker too (about 150
+    /// bytes here).
     pub joins_max: u32,
     /// Other pods that are kept track of.
     pub pods_max: u32,
@@ -62,7 +63,7 @@ impl Default for Limits {
             queue_bytes_per_receiver_max: 8 << 20,
             outage_bytes_max: 1 << 20,
             streams_max: 200_000,
-            joins_max: 200_000,
+            joins_max: 400_000,
             pods_max: 10_000,
             parts_bytes_max: 64 << 20,
             heartbeat_ms: 1000,

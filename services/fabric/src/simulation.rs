@@ -105,11 +105,11 @@ fn step(rng: &mut Rng, nats: &mut Nats, pods: &mut [Pod], place: usize, now: Mil
         }
     }
     if rng.usize(..plan.joins) == 0 {
-        let to = receiver(rng, others, true);
+        let to = receiver(rng, others, Some(pod.id));
         if pod.joined.contains(&to) { pod.leave(to) } else { pod.join(to, now) }
     }
     for _ in 0..rng.usize(..3) {
-        pod.send(receiver(rng, others, false), rng.usize(..150));
+        pod.send(receiver(rng, others, None), rng.usize(..150));
     }
     if rng.bool() {
         pod.flush();
@@ -131,11 +131,16 @@ fn step(rng: &mut Rng, nats: &mut Nats, pods: &mut [Pod], place: usize, now: Mil
     }
 }
 
-fn receiver(rng: &mut Rng, pods: usize, joins: bool) -> To {
-    match rng.usize(..if joins { 4 } else { 7 }) {
+/// For somebody to send to, or for a pod to join.
+fn receiver(rng: &mut Rng, pods: usize, joins: Option<PodId>) -> To {
+    match rng.usize(..if joins.is_some() { 6 } else { 9 }) {
         0..=2 => To::Broker(rng.u64(..3)),
         3 => To::Group { broker: 1, group: rng.u64(..2) },
-        4 => To::Pods,
+        4 | 5 => {
+            let pod = joins.unwrap_or_else(|| PodId(rng.u64(1..=pods as u64)));
+            To::At { pod, broker: rng.u64(..2) }
+        }
+        6 => To::Pods,
         _ => To::Pod(PodId(rng.u64(1..=pods as u64))),
     }
 }

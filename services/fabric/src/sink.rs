@@ -15,7 +15,7 @@ pub trait Sink: Send + Sync + 'static {
     /// Messages are missing and will not come. What came before was handed over before; what was sent after them comes after.
     fn gap(&self, gap: &Gap);
 
-    /// A broker or group is joined. `complete`: whatever a pod that has come sends to it from now on is received, or a gap is
+    /// A broker (as such, or at this pod) or group is joined. `complete`: whatever a pod that has come sends to it from now on is received, or a gap is
     /// reported. Else NATS or a pod has not confirmed that in time, and it may become so later. Told for [`To::Pods`] and this
     /// pod itself, too.
     fn joined(&self, to: To, complete: bool) {

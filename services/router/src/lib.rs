@@ -3,11 +3,12 @@
 //!
 //! Reads and writes never wait for each other. A [`Router`] publishes immutable [`Snapshot`]s; a writer copies
 //! the path that it changes (a few nodes, however large the broker) and publishes a new root. A core may keep
-//! what it matched for as long as [`Router::generation`] stays the same.
+//! what it matched for as long as [`Router::generation`] stays the same. A [`Digest`] says what a router may match, in a few bytes.
 //!
 //! This crate knows nothing of packets, sockets, clocks, sessions or the store. Filters and topics come in
 //! checked (`millrace_mqtt::topic`).
 
+mod digest;
 mod group;
 mod matched;
 mod pmap;
@@ -18,6 +19,7 @@ mod subscription;
 mod topic_tree;
 mod trie;
 
+pub use digest::{Code, Digest, SHAPES_MAX, TooMany, TopicCode};
 pub use group::Group;
 pub use matched::{Matched, Receiver};
 pub use router::{Edit, Router, Snapshot};

@@ -151,6 +151,16 @@ impl Snapshot {
         self.tree.root.find(filter, &self.tree.seed)?.group(name, &self.tree.seed)
     }
 
+    /// Visits the subscribers of every filter, see [`Node::walk`].
+    pub(crate) fn walk<S: Copy>(
+        &self,
+        start: S,
+        step: impl Fn(S, &str) -> S,
+        visit: impl FnMut(S, &Set, bool),
+    ) {
+        self.tree.root.walk(start, step, visit);
+    }
+
     /// Who gets a message of `topic`, which is a valid topic name.
     pub fn matches(&self, topic: &str) -> Matched {
         let mut found: SmallVec<[&Map<Subscription>; 12]> = SmallVec::new();

@@ -182,6 +182,38 @@ impl<C: Content> Node<C> {
         }
     }
 
+    /// Visits the content of every filter, with what `step` makes of its levels, one after the other; `true`: and `#` below them.
+    pub(crate) fn walk<S: Copy>(
+        &self,
+        start: S,
+        step: impl Fn(S, &str) -> S,
+        mut visit: impl FnMut(S, &C, bool),
+    ) {
+        // What is left below the nodes on the way to this one: as many as there are levels, however wide they are.
+        let mut open = Vec::new();
+        let mut next = Some((self, start));
+        loop {
+            if let Some((node, state)) = next.take() {
+                if !node.content.is_empty() {
+                    visit(state, &node.content, false);
+                }
+                open.push((node.children.iter(), state));
+                if let Some(wild) = &node.wild {
+                    if !wild.many.is_empty() {
+                        visit(state, &wild.many, true);
+                    }
+                    next = wild.plus.as_deref().map(|plus| (plus, step(state, "+")));
+                }
+                continue;
+            }
+            let Some((children, state)) = open.last_mut() else { return };
+            match children.next() {
+                Some(child) => next = Some((child, step(*state, &child.level))),
+                None => drop(open.pop()),
+            }
+        }
+    }
+
     /// Visits the content of every filter that matches `topic`.
     //= [MQTT-4.7.3-4] v5 v3.1.1
     // Levels are compared as bytes: no normalization, no folding of case, and an empty level is a level.

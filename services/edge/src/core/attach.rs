@@ -392,6 +392,9 @@ impl Core {
                 edit.set_online(filter, target, online);
             }
         });
+        if online {
+            self.tell_filters(&homed.broker, homed.session.subscriptions().map(|(filter, _)| filter));
+        }
         self.tell_members(&homed.broker, homed.session.subscriptions().map(|(filter, _)| filter));
     }
 

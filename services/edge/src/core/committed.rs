@@ -3,7 +3,7 @@
 //!
 //! Copies come in commit order from each publisher's connection, and from one pod. What a publisher sent by another pod before may
 //! still be on its way. So the first copy of a connection is not taken but read, and with it all that was committed before; from
-//! then on copies of that connection are taken. Whenever something may be missing (a gap, a pod that is gone), sessions read, and take
+//! then on copies of that connection are taken, unless other pods do not know all filters of the session yet. Whenever something may be missing (a gap, a pod that is gone), sessions read, and take
 //! nothing until they have read to the end.
 
 use std::sync::Arc;
@@ -40,6 +40,8 @@ pub(super) struct Ahead {
     senders: Vec<u64>,
     /// Copies that were taken and not read yet.
     pub(super) taken: u32,
+    /// Of filters that other pods are told under this number copies may not come yet; 0: they know all.
+    pub(super) told: u64,
 }
 
 impl Ahead {
@@ -71,6 +73,17 @@ impl Core {
             }
             let waiting = homed.session.waiting();
             let Some(kept) = homed.kept.as_deref_mut() else { continue };
+            if kept.ahead.told > 0 {
+                // It reads what was committed before they knew.
+                let region = self.process.region.as_ref();
+                if region.is_none_or(|region| region.have_heard(&routes.broker, kept.ahead.told)) {
+                    kept.ahead.told = 0;
+                }
+                if kept.grow() {
+                    self.read_on(slot);
+                }
+                continue;
+            }
             // What depends on a single one of its subscriptions is found by reading.
             let is_plain = !receiver.no_local && (homed.fresh.is_none() || !message.retain());
             let place = message.place().map(Position);

@@ -14,6 +14,7 @@ mod deliver;
 mod directory;
 mod drain;
 mod fresh;
+mod heard;
 mod ids;
 mod input;
 mod jobs;
@@ -385,7 +386,9 @@ impl Core {
                 Mail::LookAround(broker) => self.look_around(broker),
                 Mail::Opened(name, found) => self.opened(&name, found),
                 Mail::Attached(connection, session, found) => self.attached(connection, session, found),
-                Mail::Subscribed(subscribe, subscribed) => self.subscribed(*subscribe, &subscribed),
+                Mail::Subscribed(subscribe, subscribed) => self.subscribed_when_heard(subscribe, subscribed),
+                Mail::Suback(connection, pending) => self.heard(connection, *pending),
+                Mail::Reread(target) => self.reread(target),
                 Mail::Unsubscribed(unsubscribe, stored) => self.unsubscribed(*unsubscribe, stored),
                 Mail::Ids(ids, stored) => self.ids_written(*ids, stored),
                 Mail::Marked { fence, through } => self.marked(fence, through),

@@ -115,7 +115,7 @@ impl Core {
             self.hold_up_for_mailbox(*core, from);
         }
         if let Some(region) = &self.process.region {
-            region.publish_run(&routes.broker, &routes.topic, bytes, is_v5, count);
+            region.publish_run(&routes, bytes, is_v5, count);
         }
         self.is_open(slot)
     }
@@ -345,7 +345,7 @@ impl Core {
             }
         }
         if let Some(region) = &self.process.region {
-            region.publish(&routes.broker, message);
+            region.publish(routes, message);
         }
         // Among several pods only the commit finds out which shared subscriptions have a stream.
         if self.process.is_shared() && message.qos() > QoS::AtMostOnce {

@@ -142,7 +142,7 @@ impl Core {
             }
         }
         let slot_of_session = self.attach_session(slot, broker, request, session, present, epoch);
-        self.add_routes(slot_of_session);
+        let told = self.add_routes(slot_of_session);
         if keeps {
             let has_sources = !sources.is_empty();
             let mut kept = Kept::live(sources);
@@ -158,6 +158,7 @@ impl Core {
             }
             self.sessions[slot_of_session as usize].kept = Some(Box::new(kept));
         }
+        self.reread_when_heard(self.target_of(slot_of_session), broker, told);
         for stored in &subscriptions {
             if let Ok(filter) = std::str::from_utf8(&stored.filter) {
                 self.join(broker, filter);
@@ -170,12 +171,12 @@ impl Core {
         }
     }
 
-    /// Puts the subscriptions of a session into the router.
-    fn add_routes(&mut self, session: u32) {
+    /// Puts the subscriptions of a session into the router, and tells other pods. The number to wait for, as [`Core::tell_filters`].
+    fn add_routes(&mut self, session: u32) -> u64 {
         let target = self.target_of(session);
         let homed = &self.sessions[session as usize];
         if homed.session.subscriptions_len() == 0 {
-            return;
+            return 0;
         }
         homed.broker.router.edit(|edit| {
             for (filter, subscription) in homed.session.subscriptions() {
@@ -186,6 +187,7 @@ impl Core {
             }
         });
         self.tell_members(&homed.broker, homed.session.subscriptions().map(|(filter, _)| filter));
+        self.tell_filters(&homed.broker, homed.session.subscriptions().map(|(filter, _)| filter))
     }
 
     /// From here on live copies are held for a session that is behind, and a fence is set behind what was routed before.

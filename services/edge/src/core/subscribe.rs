@@ -77,6 +77,7 @@ impl Core {
             }
         });
         self.tell_members(&broker, subscribe.filters.clone().map(|(filter, _)| filter));
+        let told = self.tell_filters(&broker, subscribe.filters.clone().map(|(filter, _)| filter));
         let retained = (!replays.is_empty() && !is_shared).then(|| broker.retained.snapshot());
         drop(gate);
         // Among several pods the store has what is retained.
@@ -95,12 +96,13 @@ impl Core {
             asks,
             unkept,
             is_refused: false,
+            told,
         };
         if filters.is_empty() && !asks {
             for (filter, _) in subscribe.filters.clone().filter(|(filter, _)| filter.starts_with("$share/")) {
                 self.join(&broker, filter);
             }
-            return self.answer_subscribe(slot, pending);
+            return self.suback_when_heard(slot, &broker, pending);
         }
         let homed = &mut self.sessions[session as usize];
         if let Some(kept) = &mut homed.kept {
@@ -114,7 +116,7 @@ impl Core {
     }
 
     /// SUBACK, then what is retained.
-    fn answer_subscribe(&mut self, slot: u32, pending: PendingSubscribe) {
+    pub(super) fn answer_subscribe(&mut self, slot: u32, pending: PendingSubscribe) {
         let (protocol, mut out, _) = parts!(self, slot);
         protocol.subscribed(pending.packet_id, &pending.reasons, &mut out);
         if let Some(retained) = pending.retained {

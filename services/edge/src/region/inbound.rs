@@ -3,10 +3,11 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
 
-use millrace_fabric::{Batch, Gap, PodId, Sink, To};
+use millrace_fabric::{Batch, Gap, Health, PodId, Sink, To};
 use millrace_session::{Message, Place};
 
 use super::members::is_here;
+use super::peers::Said;
 use super::wire::Note;
 use super::{Region, record};
 use crate::broker::{Broker, Routes};
@@ -30,7 +31,9 @@ impl Sink for Ear {
     fn gap(&self, gap: &Gap) {
         let Some(region) = self.0.upgrade() else { return };
         tracing::debug!(?gap, "messages of another pod are missing");
+        region.digests_missing(gap.to, gap.from);
         match gap.to {
+            To::At { broker, .. } => region.look_around(Some(broker)),
             To::Broker(broker) => {
                 region.look_around(Some(broker));
                 region.ask(broker, gap.from.map_or(gap.to, To::Pod));
@@ -46,9 +49,13 @@ impl Sink for Ear {
 
     fn joined(&self, to: To, _complete: bool) {
         let Some(region) = self.0.upgrade() else { return };
-        if let To::Broker(broker) = to {
-            region.joins.done(broker, &region.mailboxes);
-            region.ask(broker, to);
+        match to {
+            To::Broker(broker) => {
+                region.ask(broker, to);
+                region.opened(broker);
+            }
+            To::At { broker, .. } => region.opened(broker),
+            To::Pod(_) | To::Pods | To::Group { .. } => {}
         }
     }
 
@@ -56,6 +63,7 @@ impl Sink for Ear {
         let Some(region) = self.0.upgrade() else { return };
         tracing::info!(pod = name, "another pod is there");
         region.members().came(pod, name);
+        region.digests_of_pod(pod, is_new);
         for broker in region.brokers.all() {
             region.tell_members(broker.id, pod);
         }
@@ -73,7 +81,14 @@ impl Sink for Ear {
         let Some(region) = self.0.upgrade() else { return };
         tracing::warn!(%pod, "another pod is gone, or cannot be heard");
         region.members().gone(pod, |broker| region.brokers.by_id(broker));
+        region.digests_of_pod_gone(pod);
         region.look_around(None);
+    }
+
+    fn health_changed(&self, health: &Health) {
+        if let Some(region) = self.0.upgrade() {
+            region.digests_after_outage(health.connected);
+        }
     }
 }
 
@@ -83,10 +98,10 @@ impl Region {
             Cores { region: self, mail: self.mailboxes.iter().map(|_| (Vec::new(), 0)).collect() };
         let mut routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
         let broker = match batch.to() {
-            To::Broker(broker) => self.brokers.by_id(broker),
+            To::Broker(broker) | To::At { broker, .. } => self.brokers.by_id(broker),
             _ => None,
         };
-        let mut grown = None;
+        let (mut grown, mut added) = (None, None);
         for bytes in batch.messages() {
             match (Note::decode(bytes), &broker) {
                 (Some(Note::Message(entry)), Some(broker)) => {
@@ -97,7 +112,7 @@ impl Region {
                 }
                 (Some(Note::Run { is_v5, count, topic, bytes }), Some(broker)) => {
                     let routes = routes.get(broker, topic);
-                    self.count_needless(&routes, count);
+                    self.count_received(&routes, count);
                     let (bytes, count): (Arc<[u8]>, _) = (bytes.into(), count as usize);
                     for (core, _) in &routes.cores {
                         let (routes, bytes) = (routes.clone(), bytes.clone());
@@ -125,6 +140,16 @@ impl Region {
                 (Some(Note::Waiting { stream }), Some(broker)) => {
                     self.with_notices(|notices| notices.waiting((broker.id, stream)));
                 }
+                (Some(Note::Digest { version, says, digest }), Some(broker)) => {
+                    self.digest_said(batch.from(), broker, version, Said::decode(says, digest));
+                }
+                (Some(Note::Added { version, codes }), Some(broker)) => {
+                    self.filters_added(batch.from(), broker, version, codes);
+                    added = Some((broker.id, version));
+                }
+                (Some(Note::Heard { version }), Some(broker)) => {
+                    self.has_heard(batch.from(), broker, version);
+                }
                 (Some(note), _) => self.told(batch.from(), note),
                 (None, _) => {
                     tracing::debug!(pod = %batch.from(), "another pod said what this version does not know");
@@ -132,6 +157,9 @@ impl Region {
             }
         }
         cores.deliver();
+        if let Some((broker, version)) = added {
+            self.confirm(batch.from(), broker, version);
+        }
     }
 
     fn message(
@@ -151,14 +179,17 @@ impl Region {
         } else {
             routes.get(broker, message.topic())
         };
-        self.count_needless(&routes, 1);
+        if !message.retain() {
+            self.count_received(&routes, 1);
+        }
         for (core, _) in &routes.cores {
             let (routes, message) = (routes.clone(), message.clone());
             cores.post(*core, Mail::Publish { routes, message, from: None });
         }
     }
 
-    fn count_needless(&self, routes: &Routes, count: u32) {
+    fn count_received(&self, routes: &Routes, count: u32) {
+        self.received.fetch_add(count.into(), Ordering::Relaxed);
         if routes.cores.is_empty() {
             self.needless.fetch_add(count.into(), Ordering::Relaxed);
         }
@@ -241,6 +272,8 @@ impl Region {
             }
             Note::AskMembers { broker } => self.tell_members(broker, from),
             Note::Notices => self.look_for_notices(),
+            Note::AskDigest { broker, known } => self.digest_asked(from, broker, known),
+            Note::NoBroker { broker } => self.broker_absent(from, broker),
             // A broker that is not here, any more or yet.
             Note::Message(_)
             | Note::Retained { .. }
@@ -248,6 +281,9 @@ impl Region {
             | Note::Grown(_)
             | Note::Committed { .. }
             | Note::Waiting { .. }
+            | Note::Digest { .. }
+            | Note::Added { .. }
+            | Note::Heard { .. }
             | Note::Shared { .. } => {}
         }
     }

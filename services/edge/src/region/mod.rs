@@ -1,23 +1,30 @@
 //! This process among the pods of a region: what pods tell each other over the fabric.
 //!
-//! A message goes to the pods that have clients of its broker, at once, and each finds its own receivers. For sessions that the
+//! A message goes to the pods whose clients may want it, at once, and each finds its own receivers. For sessions that the
 //! store keeps, a pod is told that something was committed, and reads it: so what the fabric loses comes later, never not at all.
 //! A shared subscription has the members of other pods in the router of each pod, as targets of the core [`ELSEWHERE`].
 
+mod digests;
+mod heard;
 mod inbound;
 mod joins;
+mod keeper;
 mod members;
+mod opening;
+mod own;
+mod peers;
+mod targets;
 mod wire;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use millrace_fabric::{Fabric, Health, Settings, SettingsError, To};
+use millrace_fabric::{Fabric, Health, PodId, Settings, SettingsError, To};
 use millrace_router::{Group, Receiver};
 use millrace_session::Message;
 
-use crate::broker::{Broker, Brokers};
+use crate::broker::{Broker, Brokers, Routes};
 use crate::clock::Clock;
 use crate::core::Committed;
 use crate::core::routes::RouteCache;
@@ -25,10 +32,14 @@ use crate::limits::Limits;
 use crate::mailbox::{Mail, Mailbox};
 use crate::metrics::Metric;
 use crate::store::{Notices, record};
+use digests::Digests;
+pub(crate) use digests::Elsewhere;
+use heard::Unheard;
 use inbound::Ear;
 use joins::Joins;
 use members::Members;
 pub(crate) use members::{ELSEWHERE, is_here};
+pub(crate) use targets::Targets;
 use wire::Note;
 
 /// How long a start waits for the other pods to know which brokers this one has.
@@ -46,6 +57,8 @@ pub(crate) struct Region {
     clock: Clock,
     mailbox_bytes_max: usize,
     joins: Joins,
+    digests: Digests,
+    awaiting: Unheard,
     members: Mutex<Members>,
     /// Of the fabric's thread.
     routes: Mutex<RouteCache>,
@@ -54,6 +67,7 @@ pub(crate) struct Region {
     /// Pods that hold a lease and are not heard here.
     unheard: AtomicBool,
     dropped: AtomicU64,
+    received: AtomicU64,
     needless: AtomicU64,
 }
 
@@ -73,16 +87,20 @@ impl Region {
             clock,
             mailbox_bytes_max: limits.mailbox_bytes_max as usize,
             joins: Joins::default(),
+            digests: Digests::default(),
+            awaiting: Unheard::default(),
             members: Mutex::default(),
             routes: Mutex::default(),
             notices: OnceLock::new(),
             unheard: AtomicBool::new(false),
             dropped: AtomicU64::new(0),
+            received: AtomicU64::new(0),
             needless: AtomicU64::new(0),
         });
         let fabric = Fabric::start(settings, Arc::new(Ear(Arc::downgrade(&region))))?;
         // Set nowhere else.
         let _ = region.fabric.set(fabric);
+        keeper::start(&region, &region.digests.queue).map_err(SettingsError::Thread)?;
         Ok(region)
     }
 
@@ -95,7 +113,9 @@ impl Region {
     /// Messages to a broker come here from now on. Its clients wait for that, see [`Region::when_joined`].
     pub(crate) fn join(&self, broker: &Broker) {
         let Some(fabric) = self.fabric.get() else { return };
-        if !fabric.join(To::Broker(broker.id)) {
+        self.open(broker.id);
+        let at = To::At { pod: fabric.pod(), broker: broker.id };
+        if !(fabric.join(To::Broker(broker.id)) && fabric.join(at)) {
             tracing::error!(
                 broker = &*broker.name,
                 "too many brokers: live messages of other pods do not come to this one"
@@ -120,36 +140,46 @@ impl Region {
         self.joins.wait(&ids, JOIN_WAIT);
     }
 
-    /// Hands a message to the pods that have clients of its broker.
-    pub(crate) fn publish(&self, broker: &Broker, message: &Message) {
-        let Some(fabric) = self.wanted(broker.id) else { return };
+    /// Hands a message to the pods that may have receivers of it.
+    pub(crate) fn publish(&self, routes: &Routes, message: &Message) {
+        let Some(fabric) = self.fabric.get() else { return };
+        let Broker { id, elsewhere, .. } = &*routes.broker;
+        let pods = match message.retain() {
+            // Every pod has what is retained in memory.
+            true => Some(elsewhere.peers.all().into()),
+            false => routes.copies.get(&elsewhere.peers, &routes.topic, false),
+        };
+        let Some(pods) = pods.filter(|pods: &Arc<[PodId]>| !pods.is_empty()) else { return };
         // No Local is of no use here: the publisher is on this pod.
         let entry = record::encode_entry(message, 0, &self.clock);
         let note = match message.place().filter(|_| message.retain()) {
             Some(place) => Note::Retained { place, entry: &entry },
             None => Note::Message(&entry),
         };
-        note.send(fabric, To::Broker(broker.id));
+        note.send_at(fabric, *id, &pods);
     }
 
     /// As [`Region::publish`], for a run.
-    pub(crate) fn publish_run(&self, broker: &Broker, topic: &str, bytes: &[u8], is_v5: bool, count: usize) {
-        let Some(fabric) = self.wanted(broker.id) else { return };
+    pub(crate) fn publish_run(&self, routes: &Routes, bytes: &[u8], is_v5: bool, count: usize) {
+        let Some(fabric) = self.fabric.get() else { return };
+        let Broker { id, elsewhere, .. } = &*routes.broker;
+        let Some(pods) = routes.copies.get(&elsewhere.peers, &routes.topic, false) else { return };
         let count = u32::try_from(count).unwrap_or(u32::MAX);
-        Note::Run { is_v5, count, topic, bytes }.send(fabric, To::Broker(broker.id));
+        Note::Run { is_v5, count, topic: &routes.topic, bytes }.send_at(fabric, *id, &pods);
     }
 
     /// A message was committed: sessions of other pods get it, or read it.
     pub(crate) fn committed(&self, committed: &Committed) {
         let Committed { routes, message, publisher, sender } = committed;
-        let broker = routes.broker.id;
-        let Some(fabric) = self.wanted(broker) else { return };
+        let Some(fabric) = self.fabric.get() else { return };
+        let Broker { id, elsewhere, .. } = &*routes.broker;
+        let Some(pods) = routes.nudges.get(&elsewhere.peers, &routes.topic, true) else { return };
         match message.place().filter(|_| message.size() <= COMMITTED_BYTES_MAX) {
             Some(place) => {
                 let entry = record::encode_entry(message, *publisher, &self.clock);
-                Note::Committed { place, sender: *sender, entry: &entry }.send(fabric, To::Broker(broker));
+                Note::Committed { place, sender: *sender, entry: &entry }.send_at(fabric, *id, &pods);
             }
-            None => Note::Grown(message.topic()).send(fabric, To::Broker(broker)),
+            None => Note::Grown(&routes.topic).send_at(fabric, *id, &pods),
         }
     }
 
@@ -207,7 +237,9 @@ impl Region {
 
     /// Whether something may be said that does not come here, and nobody will tell.
     pub(crate) fn is_in_doubt(&self) -> bool {
-        self.unheard.load(Ordering::Relaxed) || !self.fabric.get().is_some_and(Fabric::is_connected)
+        self.unheard.load(Ordering::Relaxed)
+            || self.digests.are_others_behind()
+            || !self.fabric.get().is_some_and(Fabric::is_connected)
     }
 
     pub(crate) fn health(&self) -> Option<Health> {
@@ -223,8 +255,13 @@ impl Region {
                 &self.dropped,
             ),
             (
+                "millrace_region_messages_received_total",
+                "Messages of other pods that came live, without the retained ones, which are for every pod.",
+                &self.received,
+            ),
+            (
                 "millrace_region_messages_needless_total",
-                "Messages of other pods that nobody here had subscribed to.",
+                "Those of them that nobody here had subscribed to.",
                 &self.needless,
             ),
         ]
@@ -232,10 +269,12 @@ impl Region {
             (Metric { kind: "counter", name, labels: "", help }, count.load(Ordering::Relaxed))
         });
         let fabric = self.fabric.get().into_iter().flat_map(|fabric| fabric.counters().metrics());
-        let fabric = fabric.map(|(of, value)| {
-            (Metric { kind: of.kind, name: of.name, labels: of.labels, help: of.help }, value)
-        });
-        fabric.chain(own)
+        fabric.map(of_fabric).chain(own).chain(self.digests.metrics())
+    }
+
+    /// Whether all other pods have heard what this one told under the number `told`.
+    pub(crate) fn have_heard(&self, broker: &Broker, told: u64) -> bool {
+        broker.elsewhere.peers.have_heard(told)
     }
 
     fn members(&self) -> MutexGuard<'_, Members> {
@@ -258,4 +297,15 @@ impl Region {
             tell(&*notices);
         }
     }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        self.digests.queue.stop();
+    }
+}
+
+fn of_fabric((metric, value): (millrace_fabric::Metric, u64)) -> (Metric, u64) {
+    let millrace_fabric::Metric { kind, name, labels, help } = metric;
+    (Metric { kind, name, labels, help }, value)
 }

@@ -2,21 +2,27 @@
 //!
 //! | byte | what | to | then |
 //! |---|---|---|---|
-//! | 1 | a message | broker | as in a stream, see [`crate::store::record`] |
-//! | 2 | a run | broker | 1: protocol 5.0 or not; 4: how many; topic; PUBLISH packets |
-//! | 3 | committed to the streams of a topic | broker | the topic |
+//! | 1 | a message | at | as in a stream, see [`crate::store::record`] |
+//! | 2 | a run | at | 1: protocol 5.0 or not; 4: how many; topic; PUBLISH packets |
+//! | 3 | committed to the streams of a topic | at | the topic |
 //! | 4 | members of a shared subscription here | broker, pod | 8: broker; 2: how many; share name; filter |
 //! | 5 | what follows are all members here | pod | 8: broker |
 //! | 6 | which members are there? | broker, pod | 8: broker |
 //! | 7 | a message for a member | pod | 8: broker; 1: hops; share name; filter; the message as above |
 //! | 8 | a session is wanted: see the store | pod | |
-//! | 9 | a retained message that is committed | broker | 12: its place; the message as above |
+//! | 9 | a retained message that is committed | at | 12: its place; the message as above |
 //! | 10 | a shared subscription has messages that nobody has | broker | 8: stream |
-//! | 11 | as 3, with the message | broker | 12: its place; 8: the publisher's connection, 0 for none; the message as above |
+//! | 11 | what may be wanted here | at | 8: number; 1: 0 as under that number before, 1 everything, 2 this digest, see [`millrace_router::Digest`] |
+//! | 12 | filters that have come, of a number one higher | at | 8: number; 16 each, see [`millrace_router::Code`] |
+//! | 13 | what may be wanted there? | pod, pods | 8: broker; 8: number of what is known, or 0 |
+//! | 14 | this pod does not have it | pod | 8: broker |
+//! | 15 | what was told up to this number is known here | at | 8: number |
+//! | 16 | as 3, with the message | broker | 12: its place; 8: the publisher's connection, 0 for none; the message as above |
 //!
+//! "At" is a pod, about a broker: then the broker is known.
 //! Texts but the last one of a row have their length before them, in two bytes.
 
-use millrace_fabric::{Fabric, To};
+use millrace_fabric::{Fabric, PodId, To};
 use millrace_session::Place;
 
 /// What one pod tells another.
@@ -33,14 +39,30 @@ pub(super) enum Note<'b> {
     Notices,
     Retained { place: Place, entry: &'b [u8] },
     Waiting { stream: u64 },
+    Digest { version: u64, says: u8, digest: &'b [u8] },
+    Added { version: u64, codes: &'b [u8] },
+    AskDigest { broker: u64, known: u64 },
+    NoBroker { broker: u64 },
+    Heard { version: u64 },
 }
 
 impl<'b> Note<'b> {
     /// Sends it. What cannot be sent the fabric counts, and its receivers hear of the gap.
     pub(super) fn send(&self, fabric: &Fabric, to: To) {
+        self.send_each(fabric, std::iter::once(to));
+    }
+
+    /// Sends it to pods that have a broker.
+    pub(super) fn send_at(&self, fabric: &Fabric, broker: u64, pods: &[PodId]) {
+        self.send_each(fabric, pods.iter().map(|pod| To::At { pod: *pod, broker }));
+    }
+
+    fn send_each(&self, fabric: &Fabric, receivers: impl Iterator<Item = To>) {
         let mut head = Vec::with_capacity(64);
         let body = self.encode(&mut head);
-        let _ = fabric.send(to, &[&head, body]);
+        for to in receivers {
+            let _ = fabric.send(to, &[&head, body]);
+        }
     }
 
     /// Its head, and what comes after that.
@@ -95,7 +117,7 @@ impl<'b> Note<'b> {
                 entry
             }
             Self::Committed { place, sender, entry } => {
-                head.push(11);
+                head.push(16);
                 head.extend_from_slice(&place);
                 head.extend_from_slice(&sender.to_be_bytes());
                 entry
@@ -103,6 +125,33 @@ impl<'b> Note<'b> {
             Self::Waiting { stream } => {
                 head.push(10);
                 head.extend_from_slice(&stream.to_be_bytes());
+                &[]
+            }
+            Self::Digest { version, says, digest } => {
+                head.push(11);
+                head.extend_from_slice(&version.to_be_bytes());
+                head.push(says);
+                digest
+            }
+            Self::Added { version, codes } => {
+                head.push(12);
+                head.extend_from_slice(&version.to_be_bytes());
+                codes
+            }
+            Self::AskDigest { broker, known } => {
+                head.push(13);
+                head.extend_from_slice(&broker.to_be_bytes());
+                head.extend_from_slice(&known.to_be_bytes());
+                &[]
+            }
+            Self::NoBroker { broker } => {
+                head.push(14);
+                head.extend_from_slice(&broker.to_be_bytes());
+                &[]
+            }
+            Self::Heard { version } => {
+                head.push(15);
+                head.extend_from_slice(&version.to_be_bytes());
                 &[]
             }
         }
@@ -135,11 +184,23 @@ impl<'b> Note<'b> {
             }
             8 => Self::Notices,
             9 => Self::Retained { place: take(&mut rest)?, entry: rest },
-            11 => {
+            16 => {
                 let (place, sender) = (take(&mut rest)?, u64::from_be_bytes(take(&mut rest)?));
                 Self::Committed { place, sender, entry: rest }
             }
             10 => Self::Waiting { stream: u64::from_be_bytes(take(&mut rest)?) },
+            11 => {
+                let version = u64::from_be_bytes(take(&mut rest)?);
+                let [says] = take(&mut rest)?;
+                Self::Digest { version, says, digest: rest }
+            }
+            12 => Self::Added { version: u64::from_be_bytes(take(&mut rest)?), codes: rest },
+            13 => {
+                let broker = u64::from_be_bytes(take(&mut rest)?);
+                Self::AskDigest { broker, known: u64::from_be_bytes(take(&mut rest)?) }
+            }
+            14 => Self::NoBroker { broker: u64::from_be_bytes(take(&mut rest)?) },
+            15 => Self::Heard { version: u64::from_be_bytes(take(&mut rest)?) },
             _ => return None,
         })
     }
@@ -182,6 +243,11 @@ mod tests {
             Note::Retained { place: [7; 12], entry: b"entry" },
             Note::Waiting { stream: 1 << 47 },
             Note::Committed { place: [7; 12], sender: 9, entry: b"entry" },
+            Note::Digest { version: 1 << 40, says: 2, digest: b"digest" },
+            Note::Added { version: 1 << 41, codes: b"codes" },
+            Note::AskDigest { broker: 6, known: 7 },
+            Note::NoBroker { broker: 8 },
+            Note::Heard { version: 9 },
         ];
         for note in notes {
             let mut bytes = Vec::new();

@@ -155,6 +155,13 @@ pub(crate) struct Subscribe {
     pub(crate) pending: PendingSubscribe,
 }
 
+impl Subscribe {
+    /// Whether a part of it may be found in streams.
+    pub(crate) fn is_stored(&self) -> bool {
+        !(self.filters.is_empty() && self.shared.is_empty())
+    }
+}
+
 /// What a SUBSCRIBE is answered with.
 pub(crate) struct PendingSubscribe {
     pub(crate) packet_id: PacketId,
@@ -169,6 +176,8 @@ pub(crate) struct PendingSubscribe {
     pub(crate) unkept: Vec<Box<str>>,
     /// The store could not be asked.
     pub(crate) is_refused: bool,
+    /// It is answered when other pods have heard what they were told up to this number.
+    pub(crate) told: u64,
 }
 
 /// An UNSUBSCRIBE.

@@ -417,7 +417,7 @@ impl<'s> Writer<'s> {
             self.mail[usize::from(*core)].push(Mail::Publish { routes, message, from });
         }
         if let Some(region) = &self.shared.region {
-            region.publish(&routes.broker, message);
+            region.publish(routes, message);
         }
         if !self.shared.is_shared {
             self.deliver_to_groups(routes, message, from);

@@ -14,6 +14,7 @@ mod tools;
 
 mod away;
 mod brokers;
+mod digests;
 mod drain;
 mod full;
 mod history;

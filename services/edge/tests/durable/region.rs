@@ -13,7 +13,7 @@ use crate::common::{Client, Server, connect, publish, publish_qos};
 use crate::relay::Relay;
 use crate::server as nats;
 use crate::steps::{acknowledge, come_back, lasting, leave, say, take};
-use crate::tools::{Packets, eventually, expect_clients, flood, publish_all};
+use crate::tools::{Packets, eventually, expect_clients, flood, metric, publish_all};
 
 /// The network between the pods of a test.
 pub(crate) enum Net {
@@ -27,7 +27,7 @@ pub(crate) fn nets() -> Vec<Net> {
     [Net::Absent].into_iter().chain(nats()).collect()
 }
 
-fn nats() -> Option<Net> {
+pub(crate) fn nats() -> Option<Net> {
     nats::is_installed().then(|| Net::Nats(nats::Server::start("")))
 }
 
@@ -49,7 +49,7 @@ impl Net {
 }
 
 /// A pod that reaches NATS at this address.
-fn pod_at(database: &Database, name: &str, threads: usize, nats: Option<&str>) -> Server {
+pub(crate) fn pod_at(database: &Database, name: &str, threads: usize, nats: Option<&str>) -> Server {
     Server::on(database, |config| {
         config.pod = Some(name.into());
         config.threads = threads;
@@ -57,14 +57,22 @@ fn pod_at(database: &Database, name: &str, threads: usize, nats: Option<&str>) -
     })
 }
 
-fn know_each_other(pods: &[Server]) {
+/// Waits until the pods know each other, and what is wanted elsewhere.
+pub(crate) fn know_each_other(pods: &[Server]) {
     let others = pods.len() - 1;
-    let know = || pods.iter().all(|pod| pod.edge.fabric_health().is_some_and(|health| health.pods == others));
+    let knows = |pod: &Server| {
+        let is_told = metric(pod, "millrace_region_peers_in_doubt", "") == 0;
+        is_told && metric(pod, "millrace_region_peers", "") >= others as u64
+    };
+    let know = || {
+        pods.iter()
+            .all(|pod| pod.edge.fabric_health().is_some_and(|health| health.pods == others) && knows(pod))
+    };
     eventually(know, || "the pods do not know each other".into());
 }
 
 /// Three pods on one store and one NATS server; none without nats-server.
-fn three() -> Option<([Server; 3], Net)> {
+pub(crate) fn three() -> Option<([Server; 3], Net)> {
     let net = nats()?;
     Some((net.three(&Database::memory()), net))
 }

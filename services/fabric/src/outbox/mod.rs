@@ -84,7 +84,7 @@ impl Outbox {
 
     /// Adds a message that is made of `pieces`. From any thread; waits for nothing but other threads that do the same.
     pub(crate) fn send(&self, to: To, pieces: &[&[u8]]) -> Sent {
-        if to == To::Pod(self.own) {
+        if to.is_only(self.own) {
             self.counts.unwanted.add(1);
             return Sent::Unwanted;
         }
@@ -109,7 +109,7 @@ impl Outbox {
 
     /// Whether nobody listens to `to`; if so, `messages` that are not sent for that reason get their numbers.
     pub(crate) fn unwanted(&self, to: To, messages: u32) -> bool {
-        let unwanted = to == To::Pod(self.own) || self.lock().unwanted(to, messages);
+        let unwanted = to.is_only(self.own) || self.lock().unwanted(to, messages);
         if unwanted {
             self.counts.unwanted.add(messages as usize);
         }

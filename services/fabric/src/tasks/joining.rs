@@ -25,6 +25,8 @@ type Tasks = HashMap<To, Option<AbortHandle>>;
 
 pub(super) async fn run(shared: &Arc<Shared>, client: &Client) -> Result<(), String> {
     control(shared, client).await.map_err(|error| error.to_string())?;
+    let brokers = client.subscribe(shared.subjects.own_brokers()).await.map_err(|error| error.to_string())?;
+    spawn(shared.clone(), listen_for_brokers(shared.clone(), brokers));
     let mut tasks = Tasks::default();
     let mut waiting = VecDeque::new();
     for to in [To::Pods, To::Pod(shared.subjects.own())] {
@@ -73,6 +75,11 @@ async fn subscribe(
         && let Some(to) = waiting.pop_front()
     {
         let Some(task @ None) = tasks.get_mut(&to) else { continue };
+        // It comes with what this pod is told of all brokers.
+        if matches!(to, To::At { .. }) {
+            done.push(to);
+            continue;
+        }
         let subject = shared.subjects.of(to);
         let subscription = async {
             if to.is_numbered() {
@@ -107,6 +114,15 @@ async fn control(shared: &Arc<Shared>, client: &Client) -> Result<(), SubscribeE
 async fn listen(shared: Arc<Shared>, to: To, mut subscriber: Subscriber) {
     while let Some(message) = subscriber.next().await {
         shared.core().received(to, message.payload, shared.now());
+    }
+}
+
+async fn listen_for_brokers(shared: Arc<Shared>, mut subscriber: Subscriber) {
+    while let Some(message) = subscriber.next().await {
+        match shared.subjects.broker_of(&message.subject) {
+            Some(to) => shared.core().received(to, message.payload, shared.now()),
+            None => shared.counts.malformed.add(1),
+        }
     }
 }
 

@@ -47,6 +47,28 @@ fn one_pod_and_all_pods_can_be_meant() {
 }
 
 #[test]
+fn one_pod_can_be_meant_for_each_broker_by_itself() {
+    needs_nats!();
+    let server = Server::start("");
+    let [a, b, c]: [Pod; 3] = Pod::start_some(&server.url());
+    let at = |broker| To::At { pod: b.id, broker };
+    b.join(at(7));
+    b.join(at(8));
+    a.send_all(at(9), 0..10, 10);
+    std::thread::scope(|scope| {
+        for (pod, broker) in [(&a, 7), (&a, 8), (&c, 7)] {
+            scope.spawn(move || pod.send_all(at(broker), 0..1000, 10));
+        }
+    });
+    for (pod, broker) in [(&a, 7), (&a, 8), (&c, 7)] {
+        pod.until_accounted(&b, at(broker), 1000);
+    }
+    b.seen(|seen| assert_eq!((&*seen.gaps, seen.messages.len()), (&[][..], 3)));
+    c.seen(|seen| assert!(seen.messages.is_empty()));
+    assert_eq!(b.send(at(7), 0, 0), Sent::Unwanted);
+}
+
+#[test]
 fn who_has_not_joined_or_has_left_gets_nothing() {
     needs_nats!();
     let server = Server::start("");

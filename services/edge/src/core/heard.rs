@@ -1,0 +1,84 @@
+//! What waits until the other pods know the filters of a session here, so that what is published there comes to it.
+
+use std::sync::Arc;
+
+use millrace_layers::subscriptions::Subscribed;
+use millrace_router::Target;
+
+use super::Core;
+use super::connection::{ConnectionId, NONE};
+use super::kept::Kept;
+use crate::broker::Broker;
+use crate::mailbox::Mail;
+use crate::store::{PendingSubscribe, Subscribe};
+
+impl Core {
+    /// Filters have come: other pods are told. The number to wait for; 0 when there is nobody.
+    pub(super) fn tell_filters<'f>(&self, broker: &Broker, filters: impl Iterator<Item = &'f str>) -> u64 {
+        self.process.region.as_ref().map_or(0, |region| region.subscribed(broker, filters))
+    }
+
+    /// Answers a SUBSCRIBE that needs no store.
+    pub(super) fn suback_when_heard(&mut self, slot: u32, broker: &Broker, mut pending: PendingSubscribe) {
+        let told = std::mem::take(&mut pending.told);
+        let mail = Mail::Suback(self.id_of(slot), Box::new(pending));
+        if let Some(Mail::Suback(_, pending)) = self.when_heard(broker, told, mail) {
+            self.answer_subscribe(slot, *pending);
+        }
+    }
+
+    pub(super) fn heard(&mut self, connection: ConnectionId, pending: PendingSubscribe) {
+        if self.connection_of(connection).is_some_and(|connection| connection.session != NONE) {
+            self.answer_subscribe(connection.slot, pending);
+        }
+    }
+
+    /// The store has answered a SUBSCRIBE.
+    pub(super) fn subscribed_when_heard(
+        &mut self,
+        mut subscribe: Box<Subscribe>,
+        subscribed: Vec<Option<Subscribed>>,
+    ) {
+        let told = std::mem::take(&mut subscribe.pending.told);
+        let (broker, target): (Arc<Broker>, _) = (subscribe.session.broker.clone(), subscribe.target);
+        if subscribe.is_stored() {
+            // What is stored for them from now on they find by themselves, and it comes right after the answer.
+            self.subscribed(*subscribe, &subscribed);
+            return self.reread_when_heard(target, &broker, told);
+        }
+        let mail = Mail::Subscribed(subscribe, subscribed);
+        if let Some(Mail::Subscribed(subscribe, subscribed)) = self.when_heard(&broker, told, mail) {
+            self.subscribed(*subscribe, &subscribed);
+        }
+    }
+
+    /// A session reads once more, unless the other pods know its filters already.
+    pub(super) fn reread_when_heard(&mut self, target: Target, broker: &Broker, told: u64) {
+        let homed = self.sessions.get_mut(target.slot as usize);
+        if let Some(kept) = homed.and_then(|homed| homed.kept.as_deref_mut()) {
+            kept.ahead.told = kept.ahead.told.max(told);
+        }
+        self.when_heard(broker, told, Mail::Reread(target));
+    }
+
+    pub(super) fn reread(&mut self, target: Target) {
+        let homed = self.sessions.get_mut(target.slot as usize);
+        let Some(homed) = homed.filter(|homed| homed.generation == target.generation) else { return };
+        let broker = homed.broker.clone();
+        let filters = homed.session.subscriptions().map(|(filter, _)| filter);
+        let shared: Vec<Box<str>> =
+            filters.filter(|filter| filter.starts_with("$share/")).map(Into::into).collect();
+        let reads = homed.kept.as_deref_mut().is_some_and(Kept::grow);
+        shared.iter().for_each(|filter| self.join(&broker, filter));
+        if reads {
+            self.read_on(target.slot);
+        }
+    }
+
+    fn when_heard(&self, broker: &Broker, told: u64, mail: Mail) -> Option<Mail> {
+        match &self.process.region {
+            Some(region) if told > 0 => region.when_heard(broker, told, self.index, mail),
+            _ => Some(mail),
+        }
+    }
+}

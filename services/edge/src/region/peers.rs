@@ -1,0 +1,391 @@
+//! What other pods may want of one broker, as far as they have said.
+//!
+//! A pod that has the broker is a *peer*. It is *trusted* while its digest is up to date: digests, and filters that come, are
+//! numbered, on top of the fabric's own numbers. In any doubt it may want everything, until it has told anew.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::ArcSwap;
+use millrace_fabric::PodId;
+use millrace_router::{Code, Digest, TopicCode};
+
+use crate::clock::Millis;
+
+/// A pod that is gone is kept for so long, milliseconds: it may just not be heard, and the fabric forgets it no sooner.
+pub(super) const GONE_MS: Millis = 60_000;
+/// Time between two questions to one that does not answer, milliseconds.
+const ASK_MS: Millis = 1_000;
+
+/// What a pod's digest says.
+pub(super) enum Said {
+    /// What it said under this number before.
+    Same,
+    Everything,
+    Filters(Arc<Digest>),
+}
+
+/// What other pods may want of one broker.
+pub(crate) struct Peers {
+    /// Grows with every change; never 0.
+    generation: AtomicU64,
+    /// For those who send: `None` is everything.
+    view: ArcSwap<Vec<(PodId, Option<Arc<Digest>>)>>,
+    known: Mutex<Vec<Peer>>,
+}
+
+/// Another pod that has the broker, or may have it.
+struct Peer {
+    pod: PodId,
+    /// `None`: everything.
+    digest: Option<Arc<Digest>>,
+    /// The number of what it said last; 0: nothing yet.
+    version: u64,
+    is_trusted: bool,
+    asked_at: Option<Millis>,
+    gone_at: Option<Millis>,
+    /// What this pod has said and it has heard.
+    heard: u64,
+}
+
+impl Default for Peers {
+    fn default() -> Self {
+        Self { generation: AtomicU64::new(1), view: ArcSwap::default(), known: Mutex::default() }
+    }
+}
+
+impl Peers {
+    /// What was found for a topic is right while this stays the same.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// The pods that may want a topic. `nudged`: or have members of shared subscriptions for it.
+    pub(super) fn wanting(&self, topic: &str, nudged: bool) -> Vec<PodId> {
+        let view = self.view.load();
+        if view.is_empty() {
+            return Vec::new();
+        }
+        let topic = TopicCode::of(topic);
+        let wants = |digest: &Option<Arc<Digest>>| match digest {
+            None => true,
+            Some(digest) => digest.may_match(&topic, nudged),
+        };
+        view.iter().filter(|(_, digest)| wants(digest)).map(|(pod, _)| *pod).collect()
+    }
+
+    /// All that have the broker, or may have it.
+    pub(super) fn all(&self) -> Vec<PodId> {
+        self.view.load().iter().map(|(pod, _)| *pod).collect()
+    }
+
+    /// How many there are, and how many of them are in doubt.
+    pub(super) fn count(&self) -> (usize, usize) {
+        let known = self.lock();
+        let there = known.iter().filter(|peer| peer.gone_at.is_none());
+        (there.clone().count(), there.filter(|peer| !peer.is_trusted).count())
+    }
+
+    /// A pod has the broker, or may have it. True when that is news.
+    pub(super) fn came(&self, pod: PodId) -> bool {
+        self.change(|known| match find(known, pod) {
+            Some(peer) => (peer.gone_at.take().is_some(), false),
+            None => {
+                known.push(Peer::new(pod));
+                (true, true)
+            }
+        })
+    }
+
+    /// A pod does not have the broker. What it said before counts more: it may have come to the broker since.
+    pub(super) fn is_absent(&self, pod: PodId) {
+        self.change(|known| {
+            let count = known.len();
+            known.retain(|peer| peer.pod != pod || peer.version > 0);
+            ((), known.len() < count)
+        });
+    }
+
+    /// A pod has said what it may want.
+    pub(super) fn said(&self, pod: PodId, version: u64, said: Said) {
+        self.change(|known| {
+            let peer = peer(known, pod);
+            peer.gone_at = None;
+            match said {
+                Said::Same if peer.version != version => {
+                    peer.forget();
+                    return ((), true);
+                }
+                Said::Same => {}
+                Said::Everything => peer.digest = None,
+                Said::Filters(digest) => peer.digest = Some(digest),
+            }
+            (peer.version, peer.is_trusted) = (version, true);
+            ((), true)
+        });
+    }
+
+    /// Filters have come on a pod. False when something is missing before them.
+    pub(super) fn added(&self, pod: PodId, version: u64, codes: impl Iterator<Item = Code>) -> bool {
+        self.change(|known| {
+            let peer = peer(known, pod);
+            let follows = peer.version > 0 && peer.version.checked_add(1) == Some(version);
+            let mut codes = codes;
+            let fits =
+                codes.all(|code| peer.digest.as_ref().is_none_or(|digest| digest.insert(code).is_ok()));
+            if follows && fits {
+                peer.version = version;
+            } else {
+                peer.forget();
+            }
+            (follows && fits, true)
+        })
+    }
+
+    /// What a pod said may be out of date. True for a pod that has the broker, as far as is known.
+    pub(super) fn doubt(&self, pod: PodId) -> bool {
+        self.change(|known| match find(known, pod) {
+            Some(peer) => {
+                peer.is_trusted = false;
+                (true, true)
+            }
+            None => (false, false),
+        })
+    }
+
+    /// What any pod said may be out of date.
+    pub(super) fn doubt_all(&self) {
+        self.change(|known| ((), known.iter_mut().map(|peer| peer.is_trusted = false).count() > 0));
+    }
+
+    /// A pod is gone, or cannot be heard.
+    pub(super) fn gone(&self, pod: PodId, now: Millis) {
+        self.change(|known| match find(known, pod) {
+            Some(peer) => {
+                (peer.is_trusted, peer.gone_at) = (false, Some(now));
+                ((), true)
+            }
+            None => ((), false),
+        });
+    }
+
+    /// The number of what a pod said, if it is in doubt and was not asked just now: it is to be asked. To be called when it is.
+    pub(super) fn ask(&self, pod: PodId, now: Millis) -> Option<u64> {
+        find(&mut self.lock(), pod).and_then(|peer| peer.ask(now))
+    }
+
+    /// As [`Peers::ask`], for all; forgets who is gone for long.
+    pub(super) fn ask_all(&self, now: Millis) -> Vec<(PodId, u64)> {
+        self.change(|known| {
+            let count = known.len();
+            known.retain(|peer| peer.gone_at.is_none_or(|gone_at| now < gone_at + GONE_MS));
+            let asked = known.iter_mut().filter_map(|peer| Some((peer.pod, peer.ask(now)?))).collect();
+            (asked, known.len() < count)
+        })
+    }
+
+    /// The number of what a pod said last, if that is up to date.
+    pub(super) fn version(&self, pod: PodId) -> Option<u64> {
+        find(&mut self.lock(), pod).filter(|peer| peer.is_trusted).map(|peer| peer.version)
+    }
+
+    /// A pod has heard all that this one has said up to this number.
+    pub(super) fn heard(&self, pod: PodId, version: u64) {
+        if let Some(peer) = find(&mut self.lock(), pod) {
+            peer.heard = peer.heard.max(version);
+        }
+    }
+
+    /// Whether all that are there have heard what this pod has said up to this number.
+    pub(super) fn have_heard(&self, version: u64) -> bool {
+        self.lock().iter().all(|peer| peer.has_heard(version))
+    }
+
+    /// Those that have not.
+    pub(super) fn behind(&self, version: u64) -> Vec<PodId> {
+        self.lock().iter().filter(|peer| !peer.has_heard(version)).map(|peer| peer.pod).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Peer>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes what is known; says whether it matters to those who send.
+    fn change<R>(&self, change: impl FnOnce(&mut Vec<Peer>) -> (R, bool)) -> R {
+        let mut known = self.lock();
+        let (result, matters) = change(&mut known);
+        if matters {
+            self.view.store(Arc::new(known.iter().map(|peer| (peer.pod, peer.view())).collect()));
+            self.generation.fetch_add(1, Ordering::Release);
+        }
+        result
+    }
+}
+
+impl Peer {
+    fn new(pod: PodId) -> Self {
+        Self { pod, digest: None, version: 0, is_trusted: false, asked_at: None, gone_at: None, heard: 0 }
+    }
+
+    fn view(&self) -> Option<Arc<Digest>> {
+        self.digest.clone().filter(|_| self.is_trusted)
+    }
+
+    /// Nobody waits for one that is gone.
+    fn has_heard(&self, version: u64) -> bool {
+        self.gone_at.is_some() || self.heard >= version
+    }
+
+    /// It may want everything until it says anew what it wants.
+    fn forget(&mut self) {
+        (self.digest, self.version, self.is_trusted) = (None, 0, false);
+    }
+
+    fn ask(&mut self, now: Millis) -> Option<u64> {
+        let is_due = self.asked_at.is_none_or(|asked_at| now >= asked_at + ASK_MS);
+        if self.is_trusted || self.gone_at.is_some() || !is_due {
+            return None;
+        }
+        self.asked_at = Some(now);
+        Some(self.version)
+    }
+}
+
+fn find(known: &mut [Peer], pod: PodId) -> Option<&mut Peer> {
+    known.iter_mut().find(|peer| peer.pod == pod)
+}
+
+fn peer(known: &mut Vec<Peer>, pod: PodId) -> &mut Peer {
+    let place = known.iter().position(|peer| peer.pod == pod).unwrap_or_else(|| {
+        known.push(Peer::new(pod));
+        known.len() - 1
+    });
+    &mut known[place]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::region::Targets;
+    use millrace_mqtt::topic::Filter;
+
+    const ONE: PodId = PodId(1);
+    const TWO: PodId = PodId(2);
+
+    fn code(filter: &str) -> Code {
+        Code::of(Filter::parse(filter).unwrap())
+    }
+
+    fn filters(filters: &[&str]) -> Said {
+        let digest = Digest::with_room(100);
+        filters.iter().for_each(|filter| assert_eq!(digest.insert(code(filter)), Ok(true)));
+        Said::Filters(Arc::new(digest))
+    }
+
+    fn add(peers: &Peers, version: u64, filter: &str) -> bool {
+        peers.added(ONE, version, [code(filter)].into_iter())
+    }
+
+    #[track_caller]
+    fn check(peers: &Peers, wanted: &[&str], not: &[&str]) {
+        let wants = |topic: &&str| peers.wanting(topic, false) == [ONE];
+        assert!(wanted.iter().all(wants) && !not.iter().any(wants));
+    }
+
+    #[test]
+    fn a_pod_that_has_said_what_it_wants_gets_that_until_something_may_be_missing() {
+        let peers = Peers::default();
+        assert_eq!(peers.wanting("a", false), []);
+        assert!(peers.came(ONE) && !peers.came(ONE));
+        check(&peers, &["a", "b"], &[]);
+        peers.said(ONE, 7, filters(&["a"]));
+        check(&peers, &["a"], &["b", "c"]);
+        assert!(add(&peers, 8, "b"));
+        check(&peers, &["a", "b"], &["c"]);
+        peers.doubt(ONE);
+        check(&peers, &["a", "b", "c"], &[]);
+        // Nothing was missing.
+        assert!(add(&peers, 9, "d"));
+        check(&peers, &["c"], &[]);
+        peers.said(ONE, 9, Said::Same);
+        check(&peers, &["a", "b", "d"], &["c"]);
+        peers.said(ONE, 10, Said::Everything);
+        check(&peers, &["c"], &[]);
+    }
+
+    #[test]
+    fn a_lost_word_of_a_pod_makes_it_get_everything_until_it_says_all_anew() {
+        let peers = Peers::default();
+        peers.said(ONE, 7, filters(&["a"]));
+        assert!(!add(&peers, 9, "c"), "8 is missing");
+        check(&peers, &["a", "b", "c"], &[]);
+        assert!(!add(&peers, 10, "d"), "what follows does not make up for it");
+        peers.said(ONE, 10, Said::Same);
+        check(&peers, &["a", "b", "c"], &[]);
+        assert_eq!(peers.ask(ONE, 5), Some(0), "it has nothing");
+        peers.said(ONE, 10, filters(&["a", "b", "c", "d"]));
+        check(&peers, &["a", "b", "c", "d"], &["e"]);
+        assert_eq!(peers.ask(ONE, 5_000), None);
+    }
+
+    #[test]
+    fn who_is_in_doubt_is_asked_once_a_second_and_who_is_gone_is_not() {
+        let peers = Peers::default();
+        peers.came(ONE);
+        peers.said(TWO, 3, Said::Everything);
+        peers.doubt_all();
+        assert_eq!(peers.ask_all(100), [(ONE, 0), (TWO, 3)]);
+        assert_eq!((peers.ask_all(1_000), peers.ask(TWO, 1_000)), (vec![], None));
+        peers.gone(ONE, 1_000);
+        assert_eq!(peers.ask_all(1_200), [(TWO, 3)]);
+        assert_eq!((peers.all().len(), peers.count()), (2, (1, 1)), "it may just not be heard");
+        peers.ask_all(1_000 + GONE_MS);
+        assert_eq!(peers.all(), [TWO]);
+    }
+
+    #[test]
+    fn all_that_are_there_have_to_hear() {
+        let peers = Peers::default();
+        assert!(peers.have_heard(9), "nobody is there");
+        peers.came(ONE);
+        peers.came(TWO);
+        peers.heard(ONE, 5);
+        peers.heard(ONE, 4);
+        assert_eq!((peers.have_heard(5), peers.behind(5)), (false, vec![TWO]));
+        peers.gone(TWO, 1);
+        assert_eq!((peers.have_heard(5), peers.have_heard(6)), (true, false));
+    }
+
+    #[test]
+    fn a_pod_without_the_broker_is_forgotten_unless_it_has_come_to_it_since() {
+        let peers = Peers::default();
+        peers.came(ONE);
+        peers.said(TWO, 1, filters(&["a"]));
+        peers.is_absent(ONE);
+        peers.is_absent(TWO);
+        assert_eq!(peers.all(), [TWO]);
+    }
+
+    #[test]
+    fn what_is_remembered_for_a_topic_is_what_is_wanted_now() {
+        let (peers, targets) = (Peers::default(), Targets::default());
+        let wanted = || targets.get(&peers, "a", false).map(|pods| pods.to_vec());
+        assert_eq!(wanted(), None);
+        peers.said(ONE, 1, filters(&["b"]));
+        assert_eq!(wanted(), None);
+        assert!(add(&peers, 2, "a"));
+        assert_eq!((wanted(), wanted()), (Some(vec![ONE]), Some(vec![ONE])));
+        peers.came(TWO);
+        assert_eq!(wanted(), Some(vec![ONE, TWO]));
+        peers.said(ONE, 3, filters(&["b"]));
+        peers.is_absent(TWO);
+        assert_eq!((wanted(), wanted()), (None, None));
+    }
+
+    #[test]
+    fn pods_with_members_of_a_shared_subscription_are_nudged_and_get_no_copies() {
+        let peers = Peers::default();
+        peers.said(ONE, 1, filters(&["$share/g/a/+"]));
+        assert_eq!((peers.wanting("a/b", false), peers.wanting("a/b", true)), (vec![], vec![ONE]));
+    }
+}

@@ -1,0 +1,203 @@
+//! Which topics the filters of a broker may match, in about two bytes a filter: for those who send to who has the filters.
+//!
+//! A filter is a *shape* (how many levels, which of them are `+`, whether it ends with `#`) and a hash of its other levels; all
+//! filters without wildcards are one shape. The hashes stand in one Bloom filter, so a topic is looked for once for each shape
+//! that there is. What is found may be wrong, about one time in three hundred for each shape; what is not found is right. What
+//! does not fit (too many shapes or filters) is no digest: then everything may match.
+
+mod code;
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+pub use code::{Code, TopicCode};
+use code::{Path, Shape};
+
+use crate::group::Group;
+use crate::router::Snapshot;
+use crate::set::Set;
+
+/// Shapes of one digest. Each costs a look for each topic; devices have few, and who has more has written them on purpose.
+pub const SHAPES_MAX: usize = 32;
+/// Bits of a filter when a digest is made: a third of them is room for filters that come.
+const BITS: usize = 16;
+/// Bits of a filter below which a digest is to be made anew: 1 topic of 270 is then found in vain, for each shape.
+const BITS_LEAST: usize = 12;
+/// Bits of the largest digest, 4 MiB: a pod's clients have that many filters in one broker (2.8 million) when it is as large as a
+/// pod gets. With more filters it finds more in vain.
+const BITS_MAX: usize = 32 << 20;
+/// Filters of the largest digest: with more, a topic in four is found in vain.
+const FILTERS_MAX: usize = BITS_MAX / 4;
+/// Bits that stand for a filter: best for 8 to 10 bits, and 12 to 16 gain little by more.
+const PROBES: u64 = 6;
+/// Words of the smallest digest.
+const WORDS_MIN: usize = 8;
+
+/// Filters that do not fit into a digest: everything may match.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooMany;
+
+/// What filters may match. Any thread may look while one inserts.
+#[derive(Debug)]
+pub struct Digest {
+    /// Those that there are, then zeros.
+    shapes: [AtomicU64; SHAPES_MAX],
+    bits: Box<[AtomicU64]>,
+    /// Filters that were inserted and were not found before.
+    filters: AtomicUsize,
+}
+
+impl Digest {
+    /// One with room for so many filters, and a third more.
+    #[must_use]
+    pub fn with_room(filters: usize) -> Self {
+        let bits = filters.saturating_mul(BITS).min(BITS_MAX);
+        let words = bits.div_ceil(64).max(WORDS_MIN);
+        Self {
+            shapes: [const { AtomicU64::new(0) }; SHAPES_MAX],
+            bits: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            filters: AtomicUsize::new(0),
+        }
+    }
+
+    /// Inserts a filter; one thread at a time does. False when it was found before, so that nothing has changed.
+    ///
+    /// # Errors
+    /// When it has one shape or one filter too many. What was there still is.
+    pub fn insert(&self, code: Code) -> Result<bool, TooMany> {
+        let slot = self.shapes().position(|shape| shape == code.shape());
+        let is_new_shape = slot.is_none();
+        if is_new_shape {
+            let free = self.shapes.iter().find(|shape| shape.load(Ordering::Relaxed) == 0);
+            free.ok_or(TooMany)?.store(code.shape().bits(), Ordering::Relaxed);
+        }
+        let mut changed = is_new_shape;
+        for (word, bit) in self.places(code.hash()) {
+            changed |= self.bits[word].fetch_or(bit, Ordering::Relaxed) & bit == 0;
+        }
+        if changed && self.filters.fetch_add(1, Ordering::Relaxed) >= FILTERS_MAX {
+            return Err(TooMany);
+        }
+        Ok(changed)
+    }
+
+    /// Whether a filter may match the topic. `shared`: filters of shared subscriptions count too.
+    #[must_use]
+    pub fn may_match(&self, topic: &TopicCode, shared: bool) -> bool {
+        self.shapes()
+            .filter(|shape| shared || !shape.is_shared())
+            .any(|shape| topic.hash(shape).is_some_and(|hash| self.has(hash)))
+    }
+
+    /// Whether it has so many filters that it is to be made anew, with more room.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        let bits = self.bits.len() * 64;
+        bits < BITS_MAX && self.filters() * BITS_LEAST > bits
+    }
+
+    /// About how many filters it has.
+    #[must_use]
+    pub fn filters(&self) -> usize {
+        self.filters.load(Ordering::Relaxed)
+    }
+
+    /// Whether another one says the same of every topic.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        let bits = |digest: &Self| -> Vec<u64> { digest.words().collect() };
+        let shapes = |digest: &Self| {
+            let mut shapes: Vec<u64> = digest.shapes().map(Shape::bits).collect();
+            shapes.sort_unstable();
+            shapes
+        };
+        self.bits.len() == other.bits.len() && shapes(self) == shapes(other) && bits(self) == bits(other)
+    }
+
+    /// As bytes: how many shapes (1), the shapes (8 each), the bits; all big-endian.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let shapes: Vec<u64> = self.shapes().map(Shape::bits).collect();
+        out.reserve(1 + 8 * (shapes.len() + self.bits.len()));
+        // No more than SHAPES_MAX.
+        out.push(u8::try_from(shapes.len()).unwrap_or(u8::MAX));
+        for word in shapes.into_iter().chain(self.words()) {
+            out.extend_from_slice(&word.to_be_bytes());
+        }
+    }
+
+    /// `None` for what is none.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (shapes, rest) = bytes.split_first()?;
+        let (words, []) = rest.as_chunks::<8>() else { return None };
+        let (shapes, words) = words.split_at_checked(usize::from(*shapes))?;
+        let is_right = shapes.len() <= SHAPES_MAX && (WORDS_MIN..=BITS_MAX / 64).contains(&words.len());
+        if !is_right || shapes.contains(&[0; 8]) {
+            return None;
+        }
+        let digest = Self::with_room(0);
+        for (slot, shape) in digest.shapes.iter().zip(shapes) {
+            slot.store(u64::from_be_bytes(*shape), Ordering::Relaxed);
+        }
+        let bits = words.iter().map(|word| AtomicU64::new(u64::from_be_bytes(*word))).collect();
+        Some(Self { bits, ..digest })
+    }
+
+    fn shapes(&self) -> impl Iterator<Item = Shape> {
+        let shapes = self.shapes.iter().map(|shape| shape.load(Ordering::Relaxed));
+        shapes.take_while(|shape| *shape != 0).map(Shape::from_bits)
+    }
+
+    fn words(&self) -> impl Iterator<Item = u64> {
+        self.bits.iter().map(|word| word.load(Ordering::Relaxed))
+    }
+
+    fn has(&self, hash: u64) -> bool {
+        self.places(hash).all(|(word, bit)| self.bits[word].load(Ordering::Relaxed) & bit != 0)
+    }
+
+    /// The bits that stand for a hash: from its halves, which is as good as a hash each (Kirsch and Mitzenmacher).
+    fn places(&self, hash: u64) -> impl Iterator<Item = (usize, u64)> {
+        let bits = self.bits.len() as u64 * 64;
+        let (start, step) = (hash >> 32, hash | 1);
+        (0..PROBES).map(move |probe| {
+            let of_32_bits = start.wrapping_add(probe.wrapping_mul(step)) & u64::from(u32::MAX);
+            let place = (of_32_bits * bits) >> 32;
+            ((place / 64) as usize, 1 << (place % 64))
+        })
+    }
+}
+
+impl Snapshot {
+    /// The digest of all filters: those of plain subscriptions, and those of shared ones that count; with room for `spare` more.
+    ///
+    /// # Errors
+    /// When there are too many.
+    pub fn digest(&self, counts: impl Fn(&Group) -> bool, spare: usize) -> Result<Digest, TooMany> {
+        let mut filters = 0;
+        self.walk(
+            (),
+            |(), _| (),
+            |(), set, _| {
+                filters +=
+                    usize::from(!set.subscribers.is_empty()) + usize::from(set.groups().next().is_some());
+            },
+        );
+        if filters > FILTERS_MAX {
+            return Err(TooMany);
+        }
+        let digest = Digest::with_room(filters + spare);
+        let mut inserted = Ok(());
+        let visit = |path: Path, set: &Set, many: bool| {
+            let is_plain = !set.subscribers.is_empty();
+            let is_shared = set.groups().any(|group| counts(group));
+            for (_, shared) in [(is_plain, false), (is_shared, true)].into_iter().filter(|(is, _)| *is) {
+                inserted = inserted.and_then(|()| digest.insert(path.code(many, shared)).map(drop));
+            }
+        };
+        self.walk(Path::default(), Path::with, visit);
+        inserted.map(|()| digest)
+    }
+}
+
+#[cfg(test)]
+mod tests;
