@@ -69,7 +69,7 @@ pub(crate) struct Run {
     stage: Stage,
     clients: Vec<Client>,
     ghosts: Vec<Ghost>,
-    ghost_ms_max: u64,
+    takes_over_in_time: bool,
     poll: Poll,
     events: Events,
     rng: Rng,
@@ -94,9 +94,9 @@ impl Run {
         let rng = Rng::with_seed(!plan.seed);
         let servers = (0..plan.pods).map(|_| None).collect();
         let renamed = vec![0; plan.pods];
-        // A session is taken over in the store.
-        let ghost_ms_max = GHOST_MS_MAX + if plan.kill_store.is_some() { STORE_BACK_MS_MAX } else { 0 };
-        Ok(Self { home, servers, renamed, stage, clients, ghosts, ghost_ms_max, poll, events, rng })
+        // A session is taken over in the store, and not while that is away.
+        let takes_over_in_time = plan.kill_store.is_none();
+        Ok(Self { home, servers, renamed, stage, clients, ghosts, takes_over_in_time, poll, events, rng })
     }
 
     pub(crate) fn history(&self) -> &History {
@@ -280,15 +280,15 @@ impl Run {
     /// Looks after connections that are over for their clients.
     fn lay_ghosts(&mut self) {
         let stage = &mut self.stage;
-        let ghost_ms_max = self.ghost_ms_max;
+        let takes_over_in_time = self.takes_over_in_time;
         self.ghosts.retain_mut(|ghost| {
             let connection = ghost.link.connection;
             if ghost.link.drain() == Reading::Ended {
                 stage.record(Event::HungUp { connection });
                 return false;
             }
-            let lingers = stage.now_ms >= ghost.since_ms + ghost_ms_max;
-            if lingers && ghost.taken_over {
+            let lingers = stage.now_ms >= ghost.since_ms + GHOST_MS_MAX;
+            if lingers && ghost.taken_over && takes_over_in_time {
                 stage.record(Event::Lingers { connection });
             }
             !lingers
