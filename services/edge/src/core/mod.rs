@@ -7,6 +7,7 @@ mod accept;
 mod admit;
 mod attach;
 mod authenticate;
+mod between;
 mod committed;
 mod congestion;
 pub(crate) mod connection;

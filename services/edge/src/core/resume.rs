@@ -10,9 +10,9 @@ use millrace_layers::subscriptions::{NO_STREAM, Subscription as Stored};
 use millrace_mqtt::topic::Filter;
 use millrace_mqtt::{QoS, ReasonCode, SubscribeOptions};
 use millrace_router::Target;
-use millrace_session::{Delivery, Message, Seconds, Session, Subscription};
-use smallvec::SmallVec;
+use millrace_session::{Delivery, Entry, Message, Seconds, Session, Subscription};
 
+use super::between;
 use super::connection::{ConnectionId, NONE, Request};
 use super::jobs::Turns;
 use super::kept::{Behind, Feed, Held, Kept, KeptSource, Way};
@@ -126,21 +126,28 @@ impl Core {
         attached: Attached,
         page: Page,
     ) {
-        let Attached { epoch, present, subscriptions, in_flight, received, cursor, acknowledged, .. } =
+        let Attached { epoch, present, subscriptions, in_flight, received, cursor, mut acknowledged, .. } =
             attached;
         let ids = in_flight.iter().map(|(id, in_flight)| (*id, place_of(in_flight))).collect();
+        let read: Vec<(KeptSource, Subscription)> = subscriptions.iter().filter_map(is_read).collect();
+        let publisher = record::publisher(&request.client_id);
+        let unacknowledged = page.entries.iter().filter_map(|(message, from, sources)| {
+            let is_had = message.place().is_none_or(|place| acknowledged.contains(&Position(place)));
+            let subscriptions = sources.iter().filter_map(|source| Some(&read.get(*source)?.1));
+            let entry = between::entry(message, *from == publisher, subscriptions);
+            entry.filter(|entry| !is_had && entry.qos == QoS::AtLeastOnce)
+        });
+        let (in_flight, placed) = between::interleave(in_flight, unacknowledged);
+        acknowledged.extend(placed);
         let mut session = Session::restored(request.client_id.clone(), in_flight, received);
         let keeps = request.granted_expiry_s > 0 || present;
         session.is_stored = keeps;
-        let mut sources = Vec::new();
         for stored in &subscriptions {
-            let Ok(filter) = std::str::from_utf8(&stored.filter) else { continue };
-            session.subscribe(filter, subscription_of(stored));
-            if stored.stream != NO_STREAM && !filter.starts_with("$share/") {
-                let source = Source { stream: stored.stream, since: stored.since };
-                sources.push(KeptSource { filter: filter.into(), source });
+            if let Ok(filter) = std::str::from_utf8(&stored.filter) {
+                session.subscribe(filter, subscription_of(stored));
             }
         }
+        let sources: Vec<KeptSource> = read.into_iter().map(|(source, _)| source).collect();
         let slot_of_session = self.attach_session(slot, broker, request, session, present, epoch);
         let told = self.add_routes(slot_of_session);
         if keeps {
@@ -403,31 +410,16 @@ impl Core {
         let homed = &self.sessions[session as usize];
         let Some(kept) = &homed.kept else { return };
         let own = record::publisher(homed.session.client_id()) == publisher;
-        let mut qos = None;
-        let (mut retain, mut identifiers) = (false, SmallVec::<[u32; 2]>::new());
-        for source in sources {
-            let filter = kept.source(*source).map(|kept| &*kept.filter);
-            let Some(subscription) = filter.and_then(|filter| homed.session.subscription(filter)) else {
-                continue;
-            };
-            //= [MQTT-3.8.3-3] v5
-            if subscription.options.no_local && own {
-                continue;
-            }
-            let fresh = homed.fresh.as_ref().zip(filter);
-            if fresh.is_some_and(|(fresh, filter)| fresh.has_for(filter, message, self.now)) {
-                continue;
-            }
-            qos = qos.max(Some(subscription.options.qos));
-            retain |= subscription.options.retain_as_published && message.retain();
-            if subscription.identifier != 0 {
-                identifiers.push(subscription.identifier);
-            }
-        }
-        let Some(qos) = qos.map(|qos| qos.min(message.qos())).filter(|qos| *qos > QoS::AtMostOnce) else {
-            return;
-        };
-        let delivery = Delivery { message, qos, retain, replay: false, shared: 0, identifiers: &identifiers };
+        let subscriptions = sources.iter().filter_map(|source| {
+            let filter = &*kept.source(*source)?.filter;
+            let fresh = homed.fresh.as_ref();
+            let is_had = fresh.is_some_and(|fresh| fresh.has_for(filter, message, self.now));
+            homed.session.subscription(filter).filter(|_| !is_had)
+        });
+        let Some(entry) = between::entry(message, own, subscriptions) else { return };
+        let Entry { qos, retain, identifiers, .. } = &entry;
+        let delivery =
+            Delivery { message, qos: *qos, retain: *retain, replay: false, shared: 0, identifiers };
         self.deliver_to(session, delivery, None);
     }
 
@@ -478,6 +470,14 @@ pub(super) fn routed(
     millrace_router::Subscription { target, qos, no_local, retain_as_published, kept, identifier }
 }
 
+/// A subscription with a stream that the session reads, in the order of what is read for it.
+fn is_read(stored: &Stored) -> Option<(KeptSource, Subscription)> {
+    let filter = std::str::from_utf8(&stored.filter).ok()?;
+    let source = Source { stream: stored.stream, since: stored.since };
+    let is_read = stored.stream != NO_STREAM && !filter.starts_with("$share/");
+    is_read.then(|| (KeptSource { filter: filter.into(), source }, subscription_of(stored)))
+}
+
 fn subscription_of(stored: &Stored) -> Subscription {
     let bits = stored.options.bits;
     let options = SubscribeOptions {
@@ -490,7 +490,7 @@ fn subscription_of(stored: &Stored) -> Subscription {
     Subscription { options, identifier: stored.options.identifier }
 }
 
-fn place_of(in_flight: &millrace_session::InFlight) -> Option<Position> {
+pub(super) fn place_of(in_flight: &millrace_session::InFlight) -> Option<Position> {
     match in_flight {
         millrace_session::InFlight::Published(entry) => entry.message.place().map(Position),
         millrace_session::InFlight::Released(place) => place.map(Position),

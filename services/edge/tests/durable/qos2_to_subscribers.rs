@@ -179,3 +179,42 @@ fn what_was_never_sent_gets_no_packet_id_and_no_dup() {
     let faces: Vec<_> = got.iter().map(|message| (message.dup, message.payload)).collect();
     assert_eq!(faces, [(true, &b"one"[..]), (false, b"two"), (false, b"three")]);
 }
+
+/// What the store knows of QoS 2 is sent again under its packet ids, and what it was sent between, in order (P4).
+#[test]
+fn after_a_break_messages_of_both_qualities_come_in_the_order_in_which_they_were_published() {
+    for how in BREAKS {
+        for version in VERSIONS {
+            let disk = Disk::new();
+            let mut server = start(&disk.store.database(), 1);
+            let mut ann = Client::open(&server, lasting(version, "ann"));
+            ann.subscribe("t", QoS::ExactlyOnce);
+            let texts: Vec<String> = (0..9).map(|number| format!("{number}")).collect();
+            let qualities = [
+                QoS::AtLeastOnce,
+                QoS::ExactlyOnce,
+                QoS::AtLeastOnce,
+                QoS::AtLeastOnce,
+                QoS::ExactlyOnce,
+                QoS::ExactlyOnce,
+                QoS::AtLeastOnce,
+                QoS::ExactlyOnce,
+                QoS::AtLeastOnce,
+            ];
+            for (qos, text) in qualities.iter().zip(&texts) {
+                say(&server, *qos, "t", &[text]);
+            }
+            // They have been sent, and nothing of it is acknowledged.
+            let sent: Vec<_> = texts.iter().map(|_| take(&mut ann)).collect();
+            assert_eq!(crate::steps::texts(&sent), texts);
+            leave_unless_crash(how, &mut ann);
+            server = break_off(how, server, &disk, 1);
+            let mut ann = come_back(&server, version, "ann");
+            let again: Vec<_> = texts.iter().map(|_| take(&mut ann)).collect();
+            assert_eq!(crate::steps::texts(&again), texts, "{how:?} {version:?}");
+            for (first, again) in sent.iter().zip(&again).filter(|(first, _)| first.qos == QoS::ExactlyOnce) {
+                assert_eq!((first.packet_id, again.dup), (again.packet_id, true), "{how:?} {version:?}");
+            }
+        }
+    }
+}
