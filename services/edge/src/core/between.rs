@@ -47,7 +47,7 @@ pub(super) fn interleave(
         return (in_flight, placed);
     };
     let mut free = IDS - 1 - distance(*first, *end);
-    let mut last = None;
+    let (mut last, mut is_full) = (None, false);
     for (id, state) in in_flight {
         if let Some(last) = last {
             free = distance(last, id) - 1;
@@ -58,10 +58,14 @@ pub(super) fn interleave(
             place.is_some_and(|place| of_entry.is_some_and(|of_entry| of_entry < place))
         };
         let mut before = Vec::new();
-        while let Some(entry) = read.next_if(is_before) {
+        while let Some(entry) = read.next_if(|entry| !is_full && is_before(entry)) {
             before.push(entry);
         }
-        before.truncate(free);
+        if before.len() > free {
+            // What comes after those that find none stays behind them.
+            before.truncate(free);
+            is_full = true;
+        }
         let count = before.len();
         for (number, entry) in before.into_iter().enumerate() {
             placed.extend(entry.message.place().map(Position));
@@ -119,6 +123,7 @@ mod tests {
         check(&[(1, 20)], &[10, 11], &[(65_534, 10), (65_535, 11), (1, 20)]);
         check(&[(5, 20), (8, 50)], &[30, 40, 60], &[(5, 20), (6, 30), (7, 40), (8, 50)]);
         check(&[(5, 20), (7, 50)], &[10, 30, 40], &[(4, 10), (5, 20), (6, 30), (7, 50)]);
+        check(&[(5, 20), (6, 50), (9, 80)], &[30, 60], &[(5, 20), (6, 50), (9, 80)]);
         check(&[(65_535, 20), (2, 50)], &[30], &[(65_535, 20), (1, 30), (2, 50)]);
         check(&[(5, 50), (6, 20)], &[30], &[(4, 30), (5, 50), (6, 20)]);
     }

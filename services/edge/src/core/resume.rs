@@ -134,9 +134,10 @@ impl Core {
         let unacknowledged = page.entries.iter().filter_map(|(message, from, sources)| {
             let is_had = message.place().is_none_or(|place| acknowledged.contains(&Position(place)));
             let subscriptions = sources.iter().filter_map(|source| Some(&read.get(*source)?.1));
-            let entry = between::entry(message, *from == publisher, subscriptions);
-            entry.filter(|entry| !is_had && entry.qos == QoS::AtLeastOnce)
+            between::entry(message, *from == publisher, subscriptions).filter(|_| !is_had)
         });
+        // One with QoS 2 was not sent, or it had a packet id in the store: what comes after it stays behind it.
+        let unacknowledged = unacknowledged.take_while(|entry| entry.qos == QoS::AtLeastOnce);
         let (in_flight, placed) = between::interleave(in_flight, unacknowledged);
         acknowledged.extend(placed);
         let mut session = Session::restored(request.client_id.clone(), in_flight, received);
