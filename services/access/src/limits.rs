@@ -1,0 +1,26 @@
+//! Every limit of access records: name, unit, why. They bound what one CONNECT can cost, so they are no settings.
+
+/// Longest user name, bytes. A device's name, a certificate's field and an e-mail address all fit.
+pub const USER_BYTES_MAX: usize = 256;
+/// Longest name of a group, an issuer or a CA, bytes: people type it.
+pub const NAME_BYTES_MAX: usize = 64;
+/// Rules of one list. A publish is compared with all of them in the worst case, about 20 ns each.
+pub const RULES_MAX: usize = 100;
+/// Longest URL, bytes: what browsers and proxies take.
+pub const URL_BYTES_MAX: usize = 2_048;
+/// Largest PEM of a key, a CA chain or a revocation list, bytes. A revocation list of 1 MiB names about 25,000 certificates.
+pub const PEM_BYTES_MAX: usize = 1024 * 1024;
+/// Issuers a token is tried with, and CAs a certificate is tried with: each may cost a signature.
+pub const AUTHORITIES_MAX: usize = 8;
+/// Shortest secret of HS256, bytes (RFC 7518 section 3.2).
+pub const HS256_SECRET_BYTES_MIN: usize = 32;
+/// Clocks of issuer and edge may differ by that much at most, seconds: longer is a token without an end.
+pub const LEEWAY_S_MAX: u32 = 600;
+/// Longest time a webhook may take, milliseconds: a client's CONNECT waits for it, for 10 s as a rule.
+pub const WEBHOOK_TIMEOUT_MS_MAX: u32 = 8_000;
+/// Longest time that an answer of a webhook counts, seconds: so long a client that was shut out may come back.
+pub const WEBHOOK_CACHE_S_MAX: u32 = 3_600;
+/// Fewest rounds of PBKDF2 behind a SCRAM verifier (RFC 7677 section 4).
+pub const SCRAM_ITERATIONS_MIN: u32 = 4_096;
+/// Most rounds: the client pays for each.
+pub const SCRAM_ITERATIONS_MAX: u32 = 1_000_000;
