@@ -1,9 +1,15 @@
 //! Who may connect to a broker and what they may do.
 //!
-//! [`model`] has the records that the control plane stores and the edge reads.
+//! - [`model`]: the records that the control plane stores and the edge reads.
+//! - [`rules`]: what a client may publish and subscribe to.
+//! - [`secrets`]: what passwords are checked against.
+//! - [`files`]: the password file and the rules file of a single machine.
 //!
 //! This crate must never know sockets, the store, threads or the machine's clock: time and randomness come in as arguments, and
 //! whatever must be fetched is said, not fetched.
 
+pub mod files;
 pub mod limits;
 pub mod model;
+pub mod rules;
+pub mod secrets;
