@@ -2,14 +2,18 @@
 //!
 //! - [`model`]: the records that the control plane stores and the edge reads.
 //! - [`rules`]: what a client may publish and subscribe to.
+//! - [`jwt`]: tokens, their issuers, and when to fetch an issuer's keys.
 //! - [`secrets`]: what passwords are checked against.
+//! - [`x509`]: client certificates of a tenant's own authorities.
 //! - [`files`]: the password file and the rules file of a single machine.
 //!
 //! This crate must never know sockets, the store, threads or the machine's clock: time and randomness come in as arguments, and
 //! whatever must be fetched is said, not fetched.
 
 pub mod files;
+pub mod jwt;
 pub mod limits;
 pub mod model;
 pub mod rules;
 pub mod secrets;
+pub mod x509;
