@@ -5,6 +5,7 @@
 //! - [`jwt`]: tokens, their issuers, and when to fetch an issuer's keys.
 //! - [`secrets`]: what passwords are checked against.
 //! - [`x509`]: client certificates of a tenant's own authorities.
+//! - [`scram`]: SCRAM-SHA-256, in which the password is not sent.
 //! - [`files`]: the password file and the rules file of a single machine.
 //!
 //! This crate must never know sockets, the store, threads or the machine's clock: time and randomness come in as arguments, and
@@ -15,5 +16,6 @@ pub mod jwt;
 pub mod limits;
 pub mod model;
 pub mod rules;
+pub mod scram;
 pub mod secrets;
 pub mod x509;

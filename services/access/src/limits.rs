@@ -42,3 +42,8 @@ pub const KEY_SET_INTERVAL_S_MAX: u32 = 600;
 pub const KEY_SET_STALE_S_MAX: u32 = 24 * 3_600;
 /// A fetch that is not answered by then was lost, seconds.
 pub const KEY_SET_FETCH_S_MAX: u32 = 30;
+/// Rounds of a new SCRAM verifier, and of the ones that users which do not exist seem to have. The client pays for them at every connect,
+/// and devices are small; secrets that we make need none.
+pub const SCRAM_ITERATIONS: u32 = 4_096;
+/// Longest message of a SCRAM client, bytes: names, a nonce and a proof.
+pub const SCRAM_MESSAGE_BYTES_MAX: usize = 2_048;
