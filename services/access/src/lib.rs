@@ -6,6 +6,7 @@
 //! - [`secrets`]: what passwords are checked against.
 //! - [`x509`]: client certificates of a tenant's own authorities.
 //! - [`scram`]: SCRAM-SHA-256, in which the password is not sent.
+//! - [`webhook`]: what a service of the tenant's is asked, and what its answer means.
 //! - [`files`]: the password file and the rules file of a single machine.
 //!
 //! This crate must never know sockets, the store, threads or the machine's clock: time and randomness come in as arguments, and
@@ -18,4 +19,5 @@ pub mod model;
 pub mod rules;
 pub mod scram;
 pub mod secrets;
+pub mod webhook;
 pub mod x509;

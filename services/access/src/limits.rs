@@ -47,3 +47,8 @@ pub const KEY_SET_FETCH_S_MAX: u32 = 30;
 pub const SCRAM_ITERATIONS: u32 = 4_096;
 /// Longest message of a SCRAM client, bytes: names, a nonce and a proof.
 pub const SCRAM_MESSAGE_BYTES_MAX: usize = 2_048;
+/// Largest answer of a webhook, bytes: rules are the longest part.
+pub const WEBHOOK_ANSWER_BYTES_MAX: usize = 64 * 1024;
+/// For so long a webhook's "no" counts at the most, seconds: whoever was just let in at the tenant's must not wait long, but a client that
+/// tries again at once must not ask each time.
+pub const WEBHOOK_REFUSED_S_MAX: u32 = 10;
