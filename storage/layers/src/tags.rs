@@ -61,6 +61,7 @@ pub(crate) const SETTING: &[u8] = b"aw";
 
 pub(crate) const CREDENTIAL: &[u8] = b"ac";
 pub(crate) const ACCESS: &[u8] = b"ar";
+pub(crate) const ACCESS_CHANGES: &[u8] = b"av";
 pub(crate) const DOCUMENT_CHUNK: &[u8] = b"az";
 pub(crate) const ACCESS_GROUP: &[u8] = b"ag";
 pub(crate) const CLIENT_CA: &[u8] = b"aa";
@@ -125,6 +126,7 @@ mod tests {
             SETTING,
             CREDENTIAL,
             ACCESS,
+            ACCESS_CHANGES,
             DOCUMENT_CHUNK,
             ACCESS_GROUP,
             CLIENT_CA,

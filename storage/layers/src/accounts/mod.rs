@@ -7,7 +7,9 @@ pub mod audit;
 pub mod expiring;
 pub mod keys;
 
-use crate::{BrokerId, documents::Collection, tags};
+use millrace_storage::{Read, Transaction};
+
+use crate::{BrokerId, documents::Collection, error::Result, rows, tags, tuple::Key};
 
 /// Organisations, by their id.
 #[must_use]
@@ -93,6 +95,22 @@ pub fn settings() -> Collection {
     region(tags::SETTING)
 }
 
+/// Notes that what is said here of a broker has changed: pods that have it in memory look at one counter. Conflicts with nobody.
+///
+/// # Errors
+/// The store's.
+pub fn touch(tx: &Transaction, broker: BrokerId) -> Result<()> {
+    Ok(tx.atomic_add(Key::new(broker, tags::ACCESS_CHANGES), 1)?)
+}
+
+/// How often what is said of a broker has changed.
+///
+/// # Errors
+/// The store's.
+pub async fn changes(tx: &Transaction, broker: BrokerId, read: Read) -> Result<u64> {
+    rows::counter(tx, &Key::new(broker, tags::ACCESS_CHANGES), read).await
+}
+
 /// Credentials of a broker, by user name.
 #[must_use]
 pub fn credentials(broker: BrokerId) -> Collection {
@@ -138,4 +156,21 @@ fn region(tag: &[u8]) -> Collection {
 
 fn of(tag: &[u8], owner: &[u8]) -> Collection {
     region(tag).of(owner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{BROKER, database, run};
+
+    #[test]
+    fn changes_of_a_broker_are_counted() {
+        let database = database();
+        run(&database, async |tx| {
+            touch(tx, BROKER)?;
+            touch(tx, BROKER)
+        });
+        let count = |broker| run(&database, async |tx| changes(tx, broker, Read::Snapshot).await);
+        assert_eq!((count(BROKER), count(BROKER + 1)), (2, 0));
+    }
 }
