@@ -35,6 +35,7 @@ pub struct Access {
 
 /// Whether clients show a certificate of the broker's own authorities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CertificateUse {
     /// Certificates mean nothing.

@@ -36,6 +36,7 @@ pub struct JwtIssuer {
 
 /// How a token is signed (RFC 7518 section 3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum JwtAlgorithm {
     /// HMAC with SHA-256.
     #[serde(rename = "HS256")]
@@ -74,6 +75,7 @@ pub enum JwtKey {
 
 /// Names of claims, and what they mean here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct ClaimMapping {
     /// The user name. The client need not send one; if it does, it must be this one.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Limits of a broker. `None`: the edge's own limit of that kind counts, and it is never exceeded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct Limits {
     /// Of all its clients together.
@@ -14,6 +15,7 @@ pub struct Limits {
 
 /// Limits of all clients of a broker together, in the region.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct BrokerLimits {
     /// Connections at once.
@@ -34,6 +36,7 @@ pub struct BrokerLimits {
 
 /// Limits of each client of a broker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct ClientLimits {
     /// CONNECTs a minute under one client id.

@@ -7,6 +7,7 @@ use crate::limits::RULES_MAX;
 
 /// A rule of a list. The first one of the action whose filter applies decides; see `rules` for when that is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Rule {
     /// Whether it lets or not.
     pub effect: Effect,
@@ -25,6 +26,7 @@ pub struct Rule {
 
 /// Whether a rule lets or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
     /// It may be done.
@@ -35,6 +37,7 @@ pub enum Effect {
 
 /// What a rule speaks of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
     /// To send messages, also as a will.

@@ -26,6 +26,7 @@ pub struct ClientCa {
 
 /// What of a certificate is the user name: the first of its kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CertificateUser {
     /// Common name of the subject.
