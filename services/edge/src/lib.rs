@@ -4,6 +4,7 @@
 //! loops need (brokers with their tries and retained messages) is shared as snapshots. This crate knows nothing of
 //! command lines, files of settings or HTTP.
 
+mod access;
 mod admission;
 mod authenticator;
 mod broker;

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use millrace_session::Settings;
 
+use crate::access::Desk;
 use crate::authenticator::Authenticator;
 use crate::broker::{Broker, Brokers};
 use crate::clock::{Clock, Millis};
@@ -28,6 +29,8 @@ pub(crate) struct Process {
     pub(crate) config: Config,
     pub(crate) brokers: Arc<Brokers>,
     pub(crate) authenticator: Authenticator,
+    /// Lets clients of managed brokers in, where there is a store.
+    pub(crate) desk: Option<Desk>,
     /// Where what must survive is kept; without one it ends with the process.
     pub(crate) store: Option<Store>,
     /// The other pods, where there are several.

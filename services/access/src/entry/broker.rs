@@ -24,7 +24,7 @@ pub struct Records {
 }
 
 /// How a broker lets clients in.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct BrokerAccess {
     pub(super) access: Access,
     rules: Arc<RuleList>,

@@ -20,7 +20,7 @@ pub fn generate(random: &[u8; RANDOM_BYTES]) -> String {
 }
 
 /// The region's keys of the hash: without them a copy of the hashes is not enough to try secrets with.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct HashKeys(BTreeMap<u32, [u8; 32]>);
 
 impl HashKeys {

@@ -121,6 +121,9 @@ impl Core {
         let Some(request) = self.request(&broker, connect) else {
             return self.refuse(slot, ReasonCode::SERVER_UNAVAILABLE, "no random numbers from the system");
         };
+        if broker.access().is_some() {
+            return self.apply(slot, request, connect);
+        }
         let id = self.id_of(slot);
         let verdict = self.process.authenticator.check(id, connect.user_name, connect.password, self.now);
         match verdict {
@@ -158,18 +161,12 @@ impl Core {
     }
 
     /// The client is who it says; may it have the will it wants, and can it take the answer?
-    fn admit(&mut self, slot: u32, request: Request) {
-        if let Some((will, _)) = &request.will {
-            let authenticator = &self.process.authenticator;
-            let client = Client { user: request.user.as_deref(), id: &request.client_id };
-            if !authenticator.may_publish(client, will.topic(), will.retain(), will.qos()) {
-                self.broker_counters(&request.broker).refused_authorization.add(1);
-                return self.refuse(
-                    slot,
-                    ReasonCode::NOT_AUTHORIZED,
-                    "not allowed to publish the will's topic",
-                );
-            }
+    pub(super) fn admit(&mut self, slot: u32, request: Request) {
+        if let Some((will, _)) = &request.will
+            && !self.may_leave_will(&request, will)
+        {
+            self.broker_counters(&request.broker).refused_authorization.add(1);
+            return self.refuse(slot, ReasonCode::NOT_AUTHORIZED, "not allowed to publish the will's topic");
         }
         let protocol = &self.connections[slot as usize].protocol;
         if !protocol.takes_accept(&request.accept(false), &self.process.settings) {
@@ -179,6 +176,15 @@ impl Core {
         }
         let broker = request.broker.clone();
         self.attach(slot, &broker, request);
+    }
+
+    fn may_leave_will(&self, request: &Request, will: &Message) -> bool {
+        let client = Client { user: request.user.as_deref(), id: &request.client_id };
+        let (topic, retain, qos) = (will.topic(), will.retain(), will.qos());
+        match &request.granted {
+            Some(granted) => granted.grant.permissions.publish(client, topic, retain, qos).is_ok(),
+            None => self.process.authenticator.may_publish(client, topic, retain, qos),
+        }
     }
 
     pub(super) fn refuse(&mut self, slot: u32, reason: ReasonCode, what: &'static str) {
@@ -216,6 +222,7 @@ impl Core {
             requested_expiry_s,
             granted_expiry_s,
             user: connect.user_name.map(Into::into),
+            granted: None,
             will,
         })
     }

@@ -7,7 +7,6 @@ use std::hash::BuildHasher;
 use std::ops::Range;
 use std::sync::Arc;
 
-use millrace_access::rules::Client;
 use millrace_mqtt::{PacketId, PacketType, Publish, QoS, ReasonCode, Version, topic};
 use millrace_router::Group;
 use millrace_session::{Message, Publication};
@@ -367,10 +366,9 @@ impl Core {
             counters.publish_topic.add(1);
             return Err((ReasonCode::TOPIC_NAME_INVALID, "the topic has too many levels"));
         }
-        let client = Client { user: connection.user.as_deref(), id: homed.session.client_id() };
         //= [MQTT-4.7.2-1] v5 v3.1.1
         let reserved = topic.as_bytes().first() == Some(&b'$') && topic::matches("$SYS/#", topic);
-        if reserved || !self.process.authenticator.may_publish(client, topic, publish.retain, publish.qos) {
+        if reserved || !self.may_send(slot, topic, publish.retain, publish.qos) {
             counters.publish_denied.add(1);
             return Err((ReasonCode::NOT_AUTHORIZED, "not allowed to publish to this topic"));
         }

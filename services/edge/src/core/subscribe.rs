@@ -1,6 +1,5 @@
 //! SUBSCRIBE and UNSUBSCRIBE.
 
-use millrace_access::rules::Client;
 use millrace_layers::limits::{NAME_BYTES_MAX, SUBSCRIPTIONS_MAX};
 use millrace_layers::streams::Source;
 use millrace_layers::subscriptions::{NO_STREAM, Options, Subscribed};
@@ -234,8 +233,7 @@ impl Core {
             counters.subscribe_invalid.add(1);
             return Err(ReasonCode::TOPIC_FILTER_INVALID);
         };
-        let client = Client { user: connection.user.as_deref(), id: homed.session.client_id() };
-        let granted = self.process.authenticator.may_subscribe(client, filter.filter, qos);
+        let granted = self.may_receive(slot, filter.filter, qos);
         if granted.is_none() {
             counters.subscribe_denied.add(1);
         }
