@@ -172,11 +172,15 @@ fn serve(shared: &Shared, jobs: &Mutex<Receiver<Job>>, hasher: &Hasher) {
 
 /// What is needed of a client's credential; `None` when it was answered already.
 fn begin(shared: &Shared, applicant: Box<Applicant>) -> Option<Case> {
-    let loaded = applicant.broker.access()?;
+    let Some(loaded) = applicant.broker.access() else {
+        // Since it came the broker has stopped being managed.
+        shared.tell(Entered { connection: applicant.connection, outcome: Err(Refused::Unread) });
+        return None;
+    };
     let mut entry = Entry::default();
     let step = entry.begin(&loaded.access, applicant.shown(), &NoKeySets, shared.clock.unix_now_ms());
     let outcome = match step {
-        Step::Credential(user) => return Some(Case { applicant, loaded: loaded.clone(), entry, user }),
+        Step::Credential(user) => return Some(Case { applicant, loaded, entry, user }),
         step => settle(step, &loaded).unwrap_or(Err(Refused::Unread)),
     };
     shared.tell(Entered { connection: applicant.connection, outcome });
@@ -228,13 +232,13 @@ fn review(shared: &Shared, reviews: &[Review]) {
         None => Ok(None),
     });
     let credentials = block_on(join_all(reads));
+    let mut unread = None;
     for (review, credential) in reviews.iter().zip(credentials) {
         let Some(loaded) = review.broker.access() else { continue };
         let credential = match credential {
             Ok(credential) => credential,
             Err(error) => {
-                tracing::error!(%error, broker = &*review.broker.name, "a credential cannot be read again");
-                review.broker.forget_changes();
+                unread = Some((error, &review.broker));
                 continue;
             }
         };
@@ -243,5 +247,9 @@ fn review(shared: &Shared, reviews: &[Review]) {
         let core = usize::from(review.connection.core);
         let reviewed = Reviewed { connection: review.connection, outcome };
         shared.mailboxes[core].deliver(&mut vec![Mail::Reviewed(Box::new(reviewed))], 0);
+    }
+    if let Some((error, broker)) = unread {
+        tracing::error!(%error, broker = &*broker.name, "credentials cannot be read again");
+        broker.forget_changes();
     }
 }
