@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use millrace_mqtt::QoS;
 use millrace_router::{Group, Matched, Receiver, Router, TopicTree};
 use millrace_session::Message;
 
+use crate::access::Loaded;
 use crate::metrics::BrokerCounters;
 use crate::region::{Elsewhere, Targets, is_here};
 use crate::store::streams::{Kept, KeptGroup, Streams};
@@ -74,6 +75,10 @@ pub(crate) struct Broker {
     /// its retained messages are looked up: a new subscription gets a message one way or the other, never both, never
     /// neither (P6).
     retained_gate: Mutex<()>,
+    /// How it lets clients in, when it is managed.
+    access: RwLock<Option<Arc<Loaded>>>,
+    /// How often that had changed when it was read; [`u64::MAX`] when it is to be read again.
+    access_changes: AtomicU64,
     /// One set a core, then one for the thread that writes to the store and one for the thread that reads.
     pub(crate) counters: Box<[BrokerCounters]>,
 }
@@ -90,6 +95,8 @@ impl Broker {
             retained: TopicTree::new(),
             sys: TopicTree::new(),
             retained_gate: Mutex::default(),
+            access: RwLock::default(),
+            access_changes: AtomicU64::new(0),
             counters: (0..cores + 2).map(|_| BrokerCounters::default()).collect(),
         }
     }
@@ -104,6 +111,27 @@ impl Broker {
             //= [MQTT-3.3.1-5] v5 v3.1.1
             self.retained.insert(message.topic(), message.clone());
         }
+    }
+
+    /// How it lets clients in; `None` when it is not managed.
+    pub(crate) fn access(&self) -> Option<Arc<Loaded>> {
+        self.access.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What was read of that, when it had changed so often.
+    pub(crate) fn set_access(&self, access: Option<Loaded>, changes: u64) {
+        *self.access.write().unwrap_or_else(PoisonError::into_inner) = access.map(Arc::new);
+        self.access_changes.store(changes, Ordering::Relaxed);
+    }
+
+    /// Whether it has changed since it was read.
+    pub(crate) fn has_changed(&self, changes: u64) -> bool {
+        self.access_changes.load(Ordering::Relaxed) != changes
+    }
+
+    /// It is to be read again.
+    pub(crate) fn forget_changes(&self) {
+        self.access_changes.store(u64::MAX, Ordering::Relaxed);
     }
 
     pub(crate) fn retained_gate(&self) -> MutexGuard<'_, ()> {

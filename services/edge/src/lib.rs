@@ -4,8 +4,8 @@
 //! loops need (brokers with their tries and retained messages) is shared as snapshots. This crate knows nothing of
 //! command lines, files of settings or HTTP.
 
+mod access;
 mod admission;
-pub mod auth;
 mod authenticator;
 mod broker;
 mod clock;
@@ -20,6 +20,7 @@ pub mod origin;
 mod outbound;
 mod process;
 pub mod proxy;
+mod random;
 mod region;
 mod start;
 mod store;

@@ -9,6 +9,7 @@ use millrace_router::{Receiver, Target};
 use millrace_session::Message;
 use mio::Waker;
 
+use crate::access::{Entered, Reviewed};
 use crate::broker::{Broker, Routes};
 use crate::core::Committed;
 use crate::core::connection::{Adopted, ConnectionId};
@@ -64,6 +65,12 @@ pub(crate) enum Mail {
     Page(Target, u32, Option<Page>),
     /// An operator ends a session.
     Purge(Box<Purge>),
+    /// A client of a managed broker may enter, or not.
+    Entered(Box<Entered>),
+    /// What the store says of a managed broker has changed.
+    AccessChanged(Arc<Broker>),
+    /// What a client of a managed broker may do now.
+    Reviewed(Box<Reviewed>),
     /// The answer of the authenticator.
     Authenticated { connection: ConnectionId, accepted: bool },
 }

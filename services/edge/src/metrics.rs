@@ -91,6 +91,7 @@ counters! {
         refused_credentials: "counter" "millrace_connects_refused_total" ["reason=\"credentials\""] "CONNECT packets refused, by reason.",
         refused_authorization: "counter" "millrace_connects_refused_total" ["reason=\"not_authorized\""] "CONNECT packets refused, by reason.",
         refused_busy: "counter" "millrace_connects_refused_total" ["reason=\"busy\""] "CONNECT packets refused, by reason.",
+        refused_unavailable: "counter" "millrace_connects_refused_total" ["reason=\"unavailable\""] "CONNECT packets refused, by reason.",
         refused_rate: "counter" "millrace_connects_refused_total" ["reason=\"rate\""] "CONNECT packets refused, by reason.",
         refused_quota: "counter" "millrace_connects_refused_total" ["reason=\"connections_quota\""] "CONNECT packets refused, by reason.",
         refused_draining: "counter" "millrace_connects_refused_total" ["reason=\"draining\""] "CONNECT packets refused, by reason.",

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use millrace_session::Settings;
 use millrace_storage::Stat;
 
+use crate::access::Desk;
 use crate::authenticator::Authenticator;
 use crate::broker::{Broker, Brokers};
 use crate::clock::{Clock, Millis};
@@ -29,6 +30,8 @@ pub(crate) struct Process {
     pub(crate) config: Config,
     pub(crate) brokers: Arc<Brokers>,
     pub(crate) authenticator: Authenticator,
+    /// Lets clients of managed brokers in, where there is a store.
+    pub(crate) desk: Option<Desk>,
     /// Where what must survive is kept; without one it ends with the process.
     pub(crate) store: Option<Store>,
     /// The other pods, where there are several.

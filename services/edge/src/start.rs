@@ -14,6 +14,7 @@ use mio::net::TcpListener;
 use mio::{Poll, Waker};
 use socket2::{Domain, Protocol, Socket, Type};
 
+use crate::access::Desk;
 use crate::authenticator::Authenticator;
 use crate::broker::{Broker, Brokers};
 use crate::clock::Clock;
@@ -97,6 +98,8 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
             Some(region.map_err(|error| StartError(error.to_string()))?)
         }
     };
+    let desk = |layers: &Layers| Desk::start(layers.clone(), clock, brokers.clone(), mailboxes.clone());
+    let desk = layers.as_ref().map(desk).transpose()?;
     let store = match layers {
         Some(layers) => {
             let region = region.clone();
@@ -118,6 +121,7 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
         region,
         settings: settings(&config.limits),
         limits: config.limits.clone(),
+        desk,
         authenticator: Authenticator::start(&config.authentication, &mailboxes)?,
         config,
         brokers,

@@ -1,10 +1,13 @@
 //! The brokers of the region.
 
 use bytes::{Buf, BufMut, Bytes};
-use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, after};
+use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, TransactionOption, after};
+
+use serde::{Deserialize, Serialize};
 
 use crate::{
     BrokerId,
+    documents::{Document, next_version},
     error::Result,
     name, rows, tags,
     tuple::{Elements, Key},
@@ -20,8 +23,46 @@ pub struct Broker {
     pub id: BrokerId,
     /// Its name.
     pub name: Bytes,
-    /// What only those who made it read.
+    /// Its [`Details`] as a [`Document`]; empty for one that was only named.
     pub details: Bytes,
+}
+
+/// What is said of a broker beside its name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Details {
+    /// Id of the organisation that it belongs to; `None`: to who runs the region.
+    pub organisation: Option<String>,
+    /// What people call it.
+    pub display_name: String,
+    /// Nobody may connect to it.
+    pub suspended: bool,
+    /// When it was made, in unix milliseconds.
+    pub created_at_ms: u64,
+}
+
+impl Broker {
+    /// What is said of it.
+    ///
+    /// # Errors
+    /// [`crate::Error::Corrupt`].
+    pub fn details(&self) -> Result<Document<Details>> {
+        if self.details.is_empty() {
+            return Ok(Document { value: Details::default(), version: 0 });
+        }
+        Document::decode(&self.details)
+    }
+}
+
+/// Writes what is said of a broker, after it was read serializably. Returns the new version.
+///
+/// # Errors
+/// The store's.
+pub async fn describe(tx: &Transaction, broker: &Broker, value: &Details) -> Result<u64> {
+    let version = next_version(tx, Some(broker.details()?.version)).await?;
+    let details = Document { value, version }.encode()?;
+    set(tx, &Broker { details, ..broker.clone() })?;
+    Ok(version)
 }
 
 /// The broker of a name, made if there is none; and whether it was made.
@@ -96,6 +137,53 @@ pub fn remove(tx: &Transaction, broker: &Broker) -> Result<()> {
     Ok(tx.clear_range(all.children())?)
 }
 
+/// Takes a broker's name from it: from here on nobody finds it. What it has is removed piece by piece with [`erase`], for a large one is
+/// more than a transaction holds.
+///
+/// # Errors
+/// The store's.
+pub fn condemn(tx: &Transaction, broker: &Broker, now_ms: u64) -> Result<()> {
+    tx.clear(names().bytes(&broker.name))?;
+    tx.clear(id_key(broker.id))?;
+    Ok(tx.set(condemned_key(broker.id), now_ms.to_be_bytes().to_vec())?)
+}
+
+/// Brokers that were condemned and are not forgotten, after `from`, with when, in unix milliseconds. A snapshot read.
+///
+/// # Errors
+/// The store's.
+pub async fn condemned(tx: &Transaction, from: BrokerId, limit: usize) -> Result<Vec<(BrokerId, u64)>> {
+    let prefix = Key::new(tags::REGION, tags::CONDEMNED);
+    let range = KeyRange::new(condemned_key(from + 1), prefix.end());
+    let page = tx.range(range, RangeOptions::first(limit).snapshot()).await?;
+    let read = |row: millrace_storage::KeyValue| {
+        Ok((Elements::after(&prefix, &row.key)?.uint()?, row.value.clone().try_get_u64()?))
+    };
+    page.items.into_iter().map(read).collect()
+}
+
+/// Removes up to `limit` keys of a broker. Returns how many there were.
+///
+/// # Errors
+/// The store's.
+pub async fn erase(tx: &Transaction, id: BrokerId, limit: usize) -> Result<usize> {
+    tx.set_option(TransactionOption::Cleanup);
+    let all = Key::element(id).children();
+    let page = tx.range(all.clone(), RangeOptions::first(limit).snapshot()).await?;
+    if let Some(last) = page.items.last() {
+        tx.clear_range(KeyRange { begin: all.begin, end: after(&last.key) })?;
+    }
+    Ok(page.items.len())
+}
+
+/// Takes a broker of which nothing is left off the list of the condemned.
+///
+/// # Errors
+/// The store's.
+pub fn forget(tx: &Transaction, id: BrokerId) -> Result<()> {
+    Ok(tx.clear(condemned_key(id))?)
+}
+
 fn decode(name: Bytes, mut value: Bytes) -> Result<Broker> {
     Ok(Broker { id: value.try_get_u64()?, name, details: value })
 }
@@ -106,6 +194,10 @@ fn names() -> Key {
 
 fn id_key(id: BrokerId) -> Key {
     Key::new(tags::REGION, tags::BROKER_ID).uint(id)
+}
+
+fn condemned_key(id: BrokerId) -> Key {
+    Key::new(tags::REGION, tags::CONDEMNED).uint(id)
 }
 
 fn last_id() -> Key {
@@ -143,5 +235,48 @@ mod tests {
         assert_eq!(make(b"third").0.id, 3);
         let usage = run(&database, async |tx| usage::get(tx, 2, usage::Counter::PublishedMessages).await);
         assert_eq!(usage, 0);
+    }
+    #[test]
+    fn what_is_said_of_a_broker_has_a_version_and_nothing_is_said_of_one_that_was_only_named() {
+        let database = database();
+        let details = Details { display_name: "Plant".into(), suspended: true, ..Details::default() };
+        run(&database, async |tx| {
+            let broker = ensure(tx, b"a", Bytes::new()).await?.0;
+            assert_eq!(broker.details()?, Document { value: Details::default(), version: 0 });
+            let version = describe(tx, &broker, &details).await?;
+            let broker = get(tx, b"a", Read::Serializable).await?.unwrap();
+            assert_eq!(broker.details()?, Document { value: details.clone(), version });
+            assert!(describe(tx, &broker, &details).await? > version);
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn a_condemned_broker_is_erased_piece_by_piece_and_no_other() {
+        let database = database();
+        let make = |name: &'static [u8]| run(&database, async |tx| ensure(tx, name, Bytes::new()).await).0;
+        let (broker, other) = (make(b"a"), make(b"b"));
+        run(&database, async |tx| {
+            for counter in usage::Counter::ALL {
+                usage::add(tx, broker.id, counter, 1)?;
+                usage::add(tx, other.id, counter, 1)?;
+            }
+            condemn(tx, &broker, 5)
+        });
+        run(&database, async |tx| {
+            assert_eq!(get(tx, b"a", Read::Snapshot).await?, None);
+            assert_eq!(name_of(tx, broker.id).await?, None);
+            assert_eq!(condemned(tx, 0, 9).await?, [(broker.id, 5)]);
+            assert_eq!(condemned(tx, broker.id, 9).await?, []);
+            Ok(())
+        });
+        let erased = || run(&database, async |tx| erase(tx, broker.id, 5).await);
+        assert_eq!([erased(), erased(), erased()], [5, 2, 0]);
+        run(&database, async |tx| forget(tx, broker.id));
+        run(&database, async |tx| {
+            assert_eq!(condemned(tx, 0, 9).await?, []);
+            assert_eq!(usage::get(tx, other.id, usage::Counter::PublishedBytes).await?, 1);
+            Ok(())
+        });
     }
 }

@@ -1,5 +1,5 @@
 //! What a broker keeps in the store, written once above its key-value interface: sessions, subscriptions and the filter index,
-//! streams, retained messages, QoS 2 packet ids, due times, the catalog.
+//! streams, retained messages, QoS 2 packet ids, due times, the catalog, and who uses the region.
 //!
 //! All functions take the caller's [`millrace_storage::Transaction`], so that several can be one transaction: a publish is
 //! [`index::changes`], [`index::watch`], [`qos2::set`], [`streams::append`] and [`retained::set`], all or nothing.
@@ -15,7 +15,9 @@
 // Tests hold several transactions open at once, to see which of them conflict.
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
+pub mod accounts;
 pub mod catalog;
+pub mod documents;
 pub mod due;
 mod error;
 pub mod index;

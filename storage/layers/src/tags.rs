@@ -38,10 +38,37 @@ pub(crate) const DUE: &[u8] = b"d";
 pub(crate) const BROKER: &[u8] = b"k";
 pub(crate) const BROKER_ID: &[u8] = b"ki";
 pub(crate) const LAST_BROKER: &[u8] = b"kn";
+pub(crate) const CONDEMNED: &[u8] = b"ke";
 pub(crate) const USAGE: &[u8] = b"y";
 pub(crate) const POD: &[u8] = b"p";
 pub(crate) const NOTICE: &[u8] = b"pn";
 pub(crate) const MARK: &[u8] = b"pm";
+
+pub(crate) const ORGANISATION: &[u8] = b"a";
+pub(crate) const USER: &[u8] = b"au";
+pub(crate) const EMAIL: &[u8] = b"ae";
+pub(crate) const MEMBER: &[u8] = b"am";
+pub(crate) const MEMBERSHIP: &[u8] = b"aum";
+pub(crate) const SIGN_IN: &[u8] = b"as";
+pub(crate) const SIGN_IN_OF: &[u8] = b"aus";
+pub(crate) const INVITATION: &[u8] = b"ai";
+pub(crate) const INVITATION_HASH: &[u8] = b"aih";
+pub(crate) const TOKEN: &[u8] = b"at";
+pub(crate) const TOKEN_HASH: &[u8] = b"ath";
+pub(crate) const BROKER_OF: &[u8] = b"ab";
+pub(crate) const AUDIT: &[u8] = b"al";
+pub(crate) const RECEIPT: &[u8] = b"aq";
+pub(crate) const EXPIRING: &[u8] = b"ax";
+pub(crate) const SETTING: &[u8] = b"aw";
+
+pub(crate) const CREDENTIAL: &[u8] = b"ac";
+pub(crate) const ACCESS: &[u8] = b"ar";
+pub(crate) const ACCESS_CHANGES: &[u8] = b"av";
+pub(crate) const DOCUMENT_CHUNK: &[u8] = b"az";
+pub(crate) const ACCESS_GROUP: &[u8] = b"ag";
+pub(crate) const CLIENT_CA: &[u8] = b"aa";
+pub(crate) const JWT_ISSUER: &[u8] = b"aj";
+pub(crate) const WEBHOOK: &[u8] = b"ah";
 
 #[cfg(test)]
 mod tests {
@@ -84,6 +111,31 @@ mod tests {
             POD,
             NOTICE,
             MARK,
+            CONDEMNED,
+            ORGANISATION,
+            USER,
+            EMAIL,
+            MEMBER,
+            MEMBERSHIP,
+            SIGN_IN,
+            SIGN_IN_OF,
+            INVITATION,
+            INVITATION_HASH,
+            TOKEN,
+            TOKEN_HASH,
+            BROKER_OF,
+            AUDIT,
+            RECEIPT,
+            EXPIRING,
+            SETTING,
+            CREDENTIAL,
+            ACCESS,
+            ACCESS_CHANGES,
+            DOCUMENT_CHUNK,
+            ACCESS_GROUP,
+            CLIENT_CA,
+            JWT_ISSUER,
+            WEBHOOK,
         ];
         let count = tags.len();
         tags.sort_unstable();

@@ -8,7 +8,7 @@ use millrace_mqtt::ReasonCode;
 use millrace_mqtt::topic::Filter;
 use millrace_session::{Message, Seconds, Session, SessionWill};
 
-use super::connection::{NONE, Paused, Request, State};
+use super::connection::{NONE, Paused, Request, State, Who};
 use super::publish::group_id;
 use super::timers::Due;
 use super::{Core, Ended, Homed, LINGER_S, LOOK_AT_SESSIONS_S, OutboundSlot, parts};
@@ -104,7 +104,11 @@ impl Core {
         let broker = homed.broker.clone();
         let connection = &mut self.connections[slot as usize];
         connection.session = session;
-        connection.user = request.user.take();
+        connection.who = match (request.granted.take(), request.user.take()) {
+            (None, Some(user)) => Who::Named(user),
+            (granted, _) => Who::Granted(granted),
+        };
+        let is_outdated = connection.who.granted().is_some_and(|granted| broker.has_changed(granted.changes));
         tracing::debug!(
             client_id = ?request.client_id,
             server_name = connection.server_name(),
@@ -121,9 +125,13 @@ impl Core {
         let (protocol, mut out, _) = parts!(self, slot);
         protocol.accept(&request.accept(present), &self.process.settings, &mut out);
         let connection = &self.connections[slot as usize];
-        if let Some(at) = keep_alive_deadline(connection.last_input, connection.protocol.keep_alive_s()) {
+        let silent = keep_alive_deadline(connection.last_input, connection.protocol.keep_alive_s());
+        if let Some(at) = silent.into_iter().chain(self.entry_ends(slot)).min() {
             let at = at.min(self.now + LOOK_S);
             self.calendar.add(at, Due::Connection { slot, generation: connection.generation });
+        }
+        if is_outdated {
+            self.review(&broker, [slot]);
         }
     }
 
@@ -425,7 +433,13 @@ impl Core {
         // While we do not read it, its silence says nothing.
         let heard = if connection.readable { self.now } else { connection.last_input };
         let session = connection.session;
-        let Some(at) = keep_alive_deadline(heard, connection.protocol.keep_alive_s()) else { return };
+        let silent = keep_alive_deadline(heard, connection.protocol.keep_alive_s());
+        let ends = self.entry_ends(slot);
+        if ends.is_some_and(|at| at <= self.now) {
+            let (reason, what) = (ReasonCode::MAXIMUM_CONNECT_TIME, "the credentials have expired");
+            return self.say_and_close(slot, reason, what, Ended::Error(reason));
+        }
+        let Some(at) = silent.into_iter().chain(ends).min() else { return };
         if at > self.now {
             let homed = &mut self.sessions[session as usize];
             homed.session.shrink();

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use millrace_access::rules::Client;
 use millrace_mqtt::{Connect, Property, ReasonCode};
 use millrace_session::{Message, Session};
 
@@ -10,6 +11,7 @@ use super::{Core, Ended, OutboundSlot, parts};
 use crate::authenticator::Verdict;
 use crate::broker::{Broker, DEFAULT_BROKER};
 use crate::clock::Millis;
+use crate::random;
 
 /// Bytes of randomness in a client identifier that the server assigns.
 const ASSIGNED_ID_BYTES: usize = 12;
@@ -119,6 +121,9 @@ impl Core {
         let Some(request) = self.request(&broker, connect) else {
             return self.refuse(slot, ReasonCode::SERVER_UNAVAILABLE, "no random numbers from the system");
         };
+        if broker.access().is_some() {
+            return self.apply(slot, request, connect);
+        }
         let id = self.id_of(slot);
         let verdict = self.process.authenticator.check(id, connect.user_name, connect.password, self.now);
         match verdict {
@@ -156,17 +161,12 @@ impl Core {
     }
 
     /// The client is who it says; may it have the will it wants, and can it take the answer?
-    fn admit(&mut self, slot: u32, request: Request) {
-        if let Some((will, _)) = &request.will {
-            let authenticator = &self.process.authenticator;
-            if !authenticator.may_publish(request.user.as_deref(), &request.client_id, will.topic()) {
-                self.broker_counters(&request.broker).refused_authorization.add(1);
-                return self.refuse(
-                    slot,
-                    ReasonCode::NOT_AUTHORIZED,
-                    "not allowed to publish the will's topic",
-                );
-            }
+    pub(super) fn admit(&mut self, slot: u32, request: Request) {
+        if let Some((will, _)) = &request.will
+            && !self.may_leave_will(&request, will)
+        {
+            self.broker_counters(&request.broker).refused_authorization.add(1);
+            return self.refuse(slot, ReasonCode::NOT_AUTHORIZED, "not allowed to publish the will's topic");
         }
         let protocol = &self.connections[slot as usize].protocol;
         if !protocol.takes_accept(&request.accept(false), &self.process.settings) {
@@ -176,6 +176,15 @@ impl Core {
         }
         let broker = request.broker.clone();
         self.attach(slot, &broker, request);
+    }
+
+    fn may_leave_will(&self, request: &Request, will: &Message) -> bool {
+        let client = Client { user: request.user.as_deref(), id: &request.client_id };
+        let (topic, retain, qos) = (will.topic(), will.retain(), will.qos());
+        match &request.granted {
+            Some(granted) => granted.grant.permissions.publish(client, topic, retain, qos).is_ok(),
+            None => self.process.authenticator.may_publish(client, topic, retain, qos),
+        }
     }
 
     pub(super) fn refuse(&mut self, slot: u32, reason: ReasonCode, what: &'static str) {
@@ -213,6 +222,7 @@ impl Core {
             requested_expiry_s,
             granted_expiry_s,
             user: connect.user_name.map(Into::into),
+            granted: None,
             will,
         })
     }
@@ -222,10 +232,10 @@ impl Core {
     //= [MQTT-3.1.3-6] v3.1.1
     fn assign_client_id(&self, broker: &Broker) -> Option<Arc<str>> {
         loop {
-            let random = crate::auth::passwords::random_key().ok()?;
+            let random: [u8; ASSIGNED_ID_BYTES] = random::bytes().ok()?;
             let mut id = String::with_capacity(5 + 2 * ASSIGNED_ID_BYTES);
             id.push_str("auto-");
-            for byte in &random[..ASSIGNED_ID_BYTES] {
+            for byte in random {
                 use std::fmt::Write;
                 let _ = write!(id, "{byte:02x}");
             }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use millrace_session::{Accept, Connection, Message, Seconds};
 use mio::net::TcpStream;
 
+use crate::access::Granted;
 use crate::broker::Broker;
 use crate::origin::Origin;
 use crate::outbound::Outbound;
@@ -36,6 +37,31 @@ pub(crate) enum Transport {
     WebSocket(Box<Decoder>),
 }
 
+/// Who a client is. Two variants only, so that it is no larger than a name.
+pub(crate) enum Who {
+    /// A user of a broker that is not managed.
+    Named(Arc<str>),
+    /// A client of a managed broker; `None`: nobody.
+    Granted(Option<Box<Granted>>),
+}
+
+impl Who {
+    /// Its user name.
+    pub(crate) fn user(&self) -> Option<&str> {
+        match self {
+            Self::Named(user) => Some(user),
+            Self::Granted(granted) => granted.as_ref()?.standing.user.as_deref(),
+        }
+    }
+
+    pub(crate) fn granted(&self) -> Option<&Granted> {
+        match self {
+            Self::Granted(granted) => granted.as_deref(),
+            Self::Named(_) => None,
+        }
+    }
+}
+
 /// One network connection. Everything that an idle connection does not need is behind an empty option.
 pub(crate) struct Connected {
     pub(crate) stream: TcpStream,
@@ -51,7 +77,7 @@ pub(crate) struct Connected {
     pub(crate) outbound: Option<Box<Outbound>>,
     /// Waits for the authenticator.
     pub(crate) pending: Option<Box<Request>>,
-    pub(crate) user: Option<Arc<str>>,
+    pub(crate) who: Who,
     /// What the gateway says of the client.
     pub(crate) origin: Option<Box<Origin>>,
     pub(crate) state: State,
@@ -116,6 +142,8 @@ pub(crate) struct Request {
     pub(crate) requested_expiry_s: u32,
     pub(crate) granted_expiry_s: u32,
     pub(crate) user: Option<Arc<str>>,
+    /// What it may do, on a managed broker; once that is known.
+    pub(crate) granted: Option<Box<Granted>>,
     pub(crate) will: Option<(Arc<Message>, u32)>,
 }
 
@@ -156,7 +184,7 @@ impl Connected {
             partial: None,
             outbound: None,
             pending: None,
-            user: None,
+            who: Who::Granted(None),
             origin: None,
             state: State::Open,
             busy: false,

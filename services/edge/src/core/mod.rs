@@ -14,6 +14,7 @@ pub(crate) mod connection;
 mod deliver;
 mod directory;
 mod drain;
+mod entry;
 mod fresh;
 mod heard;
 mod ids;
@@ -395,6 +396,9 @@ impl Core {
                 Mail::Marked { fence, through } => self.marked(fence, through),
                 Mail::Page(target, version, page) => self.page(target, version, page),
                 Mail::Purge(purge) => self.purge(purge),
+                Mail::Entered(entered) => self.entered(*entered),
+                Mail::AccessChanged(broker) => self.access_changed(&broker),
+                Mail::Reviewed(reviewed) => self.reviewed(*reviewed),
                 Mail::Authenticated { connection, accepted } => self.authenticated(connection, accepted),
             }
             self.flush_overfull();

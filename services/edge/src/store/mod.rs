@@ -34,13 +34,13 @@ use std::thread::JoinHandle;
 use millrace_layers::{Position, catalog};
 use millrace_storage::{Stat, block_on};
 
-use crate::StartError;
 use crate::broker::{Broker, Brokers};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::limits::Limits;
 use crate::mailbox::Mailbox;
 use crate::region::Region;
+use crate::{StartError, access};
 pub(crate) use jobs::{
     Ack, Attach, Attached, Checkpoint, Detach, IdWrite, Ids, Job, Page, PendingSubscribe, Publish, Purge,
     Read, Reader, Reserve, SessionKey, Shared as SharedMessages, StreamKey, Subscribe, ToRead, Unsubscribe,
@@ -215,6 +215,8 @@ impl Shared {
         let sessions = load::all(&self.layers, &self.clock, &broker)?;
         broker.has_sessions.store(sessions > 0, Ordering::Relaxed);
         broker.counters[self.mailboxes.len()].sessions.add(sessions);
+        let (access, changes) = access::load(&self.layers, &broker)?;
+        broker.set_access(access, changes);
         self.brokers.insert(&broker);
         if let Some(region) = &self.region {
             region.join(&broker);

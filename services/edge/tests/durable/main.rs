@@ -12,6 +12,7 @@ mod server;
 #[allow(dead_code, reason = "shared with the tests of hostile clients; a part is used here")]
 mod tools;
 
+mod access;
 mod away;
 mod brokers;
 mod digests;

@@ -1,0 +1,108 @@
+//! What is wrong with a record, field by field.
+
+use std::fmt;
+
+use crate::limits::{NAME_BYTES_MAX, PEM_BYTES_MAX, URL_BYTES_MAX, USER_BYTES_MAX};
+
+/// Something that is wrong with a field.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {what}")]
+pub struct Invalid {
+    /// Path of the field in the JSON: `rules[2].filter`.
+    pub field: String,
+    /// What is wrong and what to do.
+    pub what: String,
+}
+
+/// What `validate` of a record says: all that is wrong, in the order of the fields.
+pub type Checked = Result<(), Vec<Invalid>>;
+
+/// Gathers what is wrong while a record is walked through.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    path: String,
+    found: Vec<Invalid>,
+}
+
+impl Findings {
+    /// Notes what is wrong with a field of the record that is walked through.
+    pub(crate) fn add(&mut self, field: impl fmt::Display, what: impl Into<String>) {
+        let dot = if self.path.is_empty() { "" } else { "." };
+        self.found.push(Invalid { field: format!("{}{dot}{field}", self.path), what: what.into() });
+    }
+
+    /// Notes what is wrong unless `is_right`.
+    pub(crate) fn require(&mut self, is_right: bool, field: &str, what: &str) {
+        if !is_right {
+            self.add(field, what);
+        }
+    }
+
+    /// Walks through a record within the record.
+    pub(crate) fn within(&mut self, field: impl fmt::Display, check: impl FnOnce(&mut Self)) {
+        let length = self.path.len();
+        let dot = if self.path.is_empty() { "" } else { "." };
+        self.path += &format!("{dot}{field}");
+        check(self);
+        self.path.truncate(length);
+    }
+
+    /// Walks through the records of a list that may have `max` of them.
+    pub(crate) fn each<T>(&mut self, field: &str, items: &[T], max: usize, check: impl Fn(&T, &mut Self)) {
+        if items.len() > max {
+            self.add(field, format!("more than {max}"));
+        }
+        for (n, item) in items.iter().enumerate().take(max) {
+            self.within(format_args!("{field}[{n}]"), |findings| check(item, findings));
+        }
+    }
+
+    pub(crate) fn user(&mut self, field: &str, user: &str) {
+        self.text(field, user, USER_BYTES_MAX);
+    }
+
+    pub(crate) fn name(&mut self, field: &str, name: &str) {
+        self.text(field, name, NAME_BYTES_MAX);
+    }
+
+    pub(crate) fn pem(&mut self, field: &str, pem: &str, label: &str) {
+        if pem.len() > PEM_BYTES_MAX {
+            self.add(field, format!("longer than {PEM_BYTES_MAX} bytes"));
+        } else if !pem.contains(&format!("-----BEGIN {label}-----")) {
+            self.add(field, format!("no PEM with -----BEGIN {label}----- in it"));
+        }
+    }
+
+    pub(crate) fn url(&mut self, field: &str, url: &str) {
+        let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+        let host = rest.and_then(|rest| rest.split(['/', '?', '#']).next());
+        if url.len() > URL_BYTES_MAX {
+            self.add(field, format!("longer than {URL_BYTES_MAX} bytes"));
+        } else if url.contains(|c: char| c.is_whitespace() || c.is_control()) {
+            self.add(field, "has white space or control characters in it");
+        } else {
+            match host {
+                None => self.add(field, "does not start with https:// or http://"),
+                Some("") => self.add(field, "has no host"),
+                Some(host) if host.contains('@') => self.add(field, "has a user name or password in it"),
+                Some(_) => {}
+            }
+        }
+    }
+
+    pub(crate) fn done(self) -> Checked {
+        if self.found.is_empty() { Ok(()) } else { Err(self.found) }
+    }
+
+    fn text(&mut self, field: &str, text: &str, bytes_max: usize) {
+        if text.is_empty() {
+            self.add(field, "is empty");
+        } else if text.len() > bytes_max {
+            self.add(field, format!("longer than {bytes_max} bytes"));
+        } else if text.trim() != text {
+            self.add(field, "starts or ends with a space");
+        } else if text.contains(char::is_control) {
+            self.add(field, "has a control character in it");
+        }
+    }
+}

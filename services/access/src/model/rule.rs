@@ -1,0 +1,108 @@
+//! A rule: what may be published or subscribed to.
+
+use serde::{Deserialize, Serialize};
+
+use super::invalid::{Checked, Findings};
+use crate::limits::RULES_MAX;
+
+/// A rule of a list. The first one of the action whose filter applies decides; see `rules` for when that is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct Rule {
+    /// Whether it lets or not.
+    pub effect: Effect,
+    /// What is done.
+    pub action: Action,
+    /// Topic filter, without share name. `%c` stands for the client id, `%u` for the user name.
+    pub filter: String,
+    /// An `allow` rule lets messages be published with RETAIN. Of no meaning otherwise.
+    #[serde(default = "yes")]
+    pub retain: bool,
+    /// The highest QoS (0, 1, 2) that an `allow` rule lets messages be published with, and grants to a subscription. Of no meaning
+    /// otherwise.
+    #[serde(default = "two")]
+    pub qos_max: u8,
+}
+
+/// Whether a rule lets or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Effect {
+    /// It may be done.
+    Allow,
+    /// It may not be done.
+    Deny,
+}
+
+/// What a rule speaks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// To send messages, also as a will.
+    Publish,
+    /// To get messages.
+    Subscribe,
+    /// Both.
+    All,
+}
+
+impl Rule {
+    /// A rule with QoS 2 and RETAIN.
+    #[must_use]
+    pub fn new(effect: Effect, action: Action, filter: &str) -> Self {
+        Self { effect, action, filter: filter.to_owned(), retain: true, qos_max: 2 }
+    }
+
+    /// Says all that is wrong with a list, below `rules`.
+    ///
+    /// # Errors
+    /// A list, by fields.
+    pub fn validate_all(rules: &[Self]) -> Checked {
+        let mut findings = Findings::default();
+        Self::check_all("rules", rules, &mut findings);
+        findings.done()
+    }
+
+    pub(super) fn check_all(field: &str, rules: &[Self], findings: &mut Findings) {
+        findings.each(field, rules, RULES_MAX, Self::check);
+    }
+
+    fn check(&self, findings: &mut Findings) {
+        if let Err(what) = check_filter(&self.filter) {
+            findings.add("filter", what);
+        }
+        findings.require(self.qos_max <= 2, "qos_max", "is not 0, 1 or 2");
+    }
+}
+
+/// The rules of section 4.7, each with what to do.
+///
+/// # Errors
+/// What is wrong and what to do.
+pub(crate) fn check_filter(filter: &str) -> Result<(), &'static str> {
+    Err(if filter.is_empty() {
+        "no topic filter: write # for every topic"
+    } else if filter.len() > usize::from(u16::MAX) {
+        "the topic filter is longer than 65535 bytes"
+    } else if filter.contains('\0') {
+        "the topic filter has a character U+0000"
+    } else if filter.starts_with("$share/") {
+        "write the topic filter without $share and the share name"
+    } else if filter.split('/').any(|level| level.len() > 1 && level.contains(['+', '#'])) {
+        "+ and # stand for whole levels: there must be nothing else between the slashes"
+    } else if filter.split('/').rev().skip(1).any(|level| level == "#") {
+        "# must be the last level of the topic filter"
+    } else {
+        return Ok(());
+    })
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn two() -> u8 {
+    2
+}

@@ -1,0 +1,74 @@
+//! A tenant's own certificate authority.
+
+use serde::{Deserialize, Serialize};
+
+use super::invalid::{Checked, Findings};
+
+/// An authority whose certificates are taken for a broker's clients.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClientCa {
+    /// Its name, unique in its broker.
+    pub name: String,
+    /// False: its certificates are not taken.
+    pub enabled: bool,
+    /// PEM: the authority's own certificates, and intermediate ones that clients do not send.
+    pub pem: String,
+    /// PEM of its revocation lists (X509 CRL), each signed by the authority that it is of. `None`: nothing is revoked.
+    pub revoked: Option<String>,
+    /// What of a certificate is the user name.
+    pub user: CertificateUser,
+    /// Name of the [`super::Group`] whose rules its users have, when no credential of their name says another.
+    pub group: Option<String>,
+    /// When it was made.
+    pub created_at_ms: u64,
+}
+
+/// What of a certificate is the user name: the first of its kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum CertificateUser {
+    /// Common name of the subject.
+    #[default]
+    CommonName,
+    /// DNS name among the alternative names.
+    SanDns,
+    /// URI among the alternative names, such as a SPIFFE id.
+    SanUri,
+    /// E-mail address among the alternative names.
+    SanEmail,
+}
+
+impl ClientCa {
+    /// Says all that is wrong with it.
+    ///
+    /// # Errors
+    /// A list, by fields.
+    pub fn validate(&self) -> Checked {
+        let mut findings = Findings::default();
+        findings.name("name", &self.name);
+        findings.pem("pem", &self.pem, "CERTIFICATE");
+        if let Some(revoked) = &self.revoked {
+            findings.pem("revoked", revoked, "X509 CRL");
+        }
+        if let Some(group) = &self.group {
+            findings.name("group", group);
+        }
+        findings.done()
+    }
+}
+
+impl Default for ClientCa {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            enabled: true,
+            pem: String::new(),
+            revoked: None,
+            user: CertificateUser::default(),
+            group: None,
+            created_at_ms: 0,
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Signing up, in and out, and what people see of themselves.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::extract::{Auth, From, IdempotencyKey, Input};
+use super::problem::{Answer, Problem};
+use super::{Api, cookie};
+use crate::domain::{Me, NewPassword, SignIn, SignUp, SignedIn, User, UserChange, Who};
+use crate::secret::Secret;
+
+pub(crate) fn routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(sign_up))
+        .routes(routes!(sign_in))
+        .routes(routes!(sign_out))
+        .routes(routes!(get_me, change_me))
+        .routes(routes!(change_password))
+}
+
+/// Somebody who is signed in.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct WebSession {
+    #[serde(flatten)]
+    me: Me,
+    /// To be sent in the header X-CSRF-Token with each change. Null with an API token.
+    #[schema(value_type = Option<String>)]
+    csrf_token: Option<Secret>,
+}
+
+/// Makes an account, and signs it in.
+#[utoipa::path(post, path = "/sign-up", tag = "people", security(()), params(IdempotencyKey), request_body = SignUp,
+    responses((status = 201, description = "Who signed up", body = WebSession)))]
+async fn sign_up(
+    State(api): State<Api>,
+    From(address): From,
+    Input { value, once }: Input<SignUp>,
+) -> Answer<(StatusCode, HeaderMap, Json<WebSession>)> {
+    api.rates().password(address)?;
+    let signed_in = api.control().sign_up(&value, &once, address).await?;
+    welcome(&api, signed_in, StatusCode::CREATED)
+}
+
+/// Signs in.
+#[utoipa::path(post, path = "/sign-in", tag = "people", security(()), request_body = SignIn,
+    responses((status = 200, description = "Who signed in", body = WebSession)))]
+async fn sign_in(
+    State(api): State<Api>,
+    From(address): From,
+    Input { value, .. }: Input<SignIn>,
+) -> Answer<(StatusCode, HeaderMap, Json<WebSession>)> {
+    api.rates().password(address)?;
+    api.rates().sign_in(&value.email)?;
+    let signed_in = api.control().sign_in(&value, address).await?;
+    welcome(&api, signed_in, StatusCode::OK)
+}
+
+fn welcome(
+    api: &Api,
+    signed_in: SignedIn,
+    status: StatusCode,
+) -> Answer<(StatusCode, HeaderMap, Json<WebSession>)> {
+    let SignedIn { secret, csrf, me, .. } = signed_in;
+    Ok((status, with_cookie(api, Some(&secret))?, Json(WebSession { me, csrf_token: Some(csrf) })))
+}
+
+fn with_cookie(api: &Api, secret: Option<&Secret>) -> Answer<HeaderMap> {
+    let broken = || Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the cookie cannot be written");
+    let value = cookie::set(secret, api.is_secure()).ok_or_else(broken)?;
+    Ok(HeaderMap::from_iter([(header::SET_COOKIE, value)]))
+}
+
+/// Signs out.
+#[utoipa::path(post, path = "/sign-out", tag = "people", responses((status = 204, description = "You are signed out")))]
+async fn sign_out(State(api): State<Api>, Auth(caller): Auth) -> Answer<(StatusCode, HeaderMap)> {
+    api.control().sign_out(&caller).await?;
+    Ok((StatusCode::NO_CONTENT, with_cookie(&api, None)?))
+}
+
+/// Who you are, and what you belong to.
+#[utoipa::path(get, path = "/me", tag = "people", responses((status = 200, description = "You", body = WebSession)))]
+async fn get_me(State(api): State<Api>, Auth(caller): Auth) -> Answer<Json<WebSession>> {
+    let me = api.control().me(&caller).await?;
+    let csrf_token = match &caller.who {
+        Who::Person { sign_in, .. } => Some(api.control().csrf(sign_in)?),
+        Who::Token { .. } => None,
+    };
+    Ok(Json(WebSession { me, csrf_token }))
+}
+
+/// Changes what you are called.
+#[utoipa::path(patch, path = "/me", tag = "people", request_body = UserChange,
+    responses((status = 200, description = "You", body = User)))]
+async fn change_me(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Input { value, once }: Input<UserChange>,
+) -> Answer<Json<User>> {
+    Ok(Json(api.control().change_me(&caller, &value, &once).await?))
+}
+
+/// Changes your password, and signs you out everywhere else.
+#[utoipa::path(post, path = "/me/password", tag = "people", request_body = NewPassword,
+    responses((status = 204, description = "It is changed")))]
+async fn change_password(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    From(address): From,
+    Input { value, .. }: Input<NewPassword>,
+) -> Answer<StatusCode> {
+    api.rates().password(address)?;
+    api.control().change_password(&caller, &value).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,135 @@
+//! Credentials of a broker.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use uuid::Uuid;
+
+use super::extract::{Auth, IdempotencyKey, IfMatch, Input, PageQuery, Paging, Path, Seen, etag};
+use super::problem::Answer;
+use super::{Api, AtBroker, List};
+use crate::domain::{BrokerRef, Credential, CredentialChange, NewCredential, Rotation};
+use crate::secret::Secret;
+
+pub(crate) fn routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(list_credentials, create_credential))
+        .routes(routes!(get_credential, change_credential, delete_credential))
+        .routes(routes!(rotate_credential))
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+struct AtCredential {
+    /// Id of the organisation.
+    organisation: Uuid,
+    /// Name of the broker.
+    broker: String,
+    /// User name.
+    user: String,
+}
+
+impl AtCredential {
+    fn split(self) -> (BrokerRef, String) {
+        (BrokerRef { organisation: self.organisation, name: self.broker }, self.user)
+    }
+}
+
+/// A credential with its secret.
+#[derive(Serialize, ToSchema)]
+struct MadeCredential {
+    #[serde(flatten)]
+    credential: Credential,
+    /// The password that was made. It is shown only now. Null when you chose one.
+    #[schema(value_type = Option<String>)]
+    secret: Option<Secret>,
+}
+
+/// Credentials of a broker.
+#[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/credentials", tag = "access",
+    params(AtBroker, PageQuery), responses((status = 200, description = "Credentials", body = List<Credential>)))]
+async fn list_credentials(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtBroker>,
+    Paging(page): Paging,
+) -> Answer<Json<List<Credential>>> {
+    Ok(List::of(api.control().credentials(&caller, &at.at(), &page).await?))
+}
+
+/// Makes a credential, and a password for it.
+#[utoipa::path(post, path = "/organisations/{organisation}/brokers/{broker}/credentials", tag = "access",
+    params(AtBroker, IdempotencyKey), request_body = NewCredential,
+    responses((status = 201, description = "The credential", body = MadeCredential)))]
+async fn create_credential(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtBroker>,
+    Input { value, once }: Input<NewCredential>,
+) -> Answer<impl IntoResponse> {
+    let (made, secret) = api.control().create_credential(&caller, &at.at(), &value, &once).await?;
+    Ok((StatusCode::CREATED, etag(made.version), Json(MadeCredential { credential: made.value, secret })))
+}
+
+/// A credential.
+#[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/credentials/{user}", tag = "access",
+    params(AtCredential), responses((status = 200, description = "The credential", body = Credential)))]
+async fn get_credential(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtCredential>,
+) -> Answer<impl IntoResponse> {
+    let (at, user) = at.split();
+    let found = api.control().credential(&caller, &at, &user).await?;
+    Ok((etag(found.version), Json(found.value)))
+}
+
+/// Changes a credential as a whole, but for its secret.
+#[utoipa::path(put, path = "/organisations/{organisation}/brokers/{broker}/credentials/{user}", tag = "access",
+    params(AtCredential, IfMatch), request_body = CredentialChange,
+    responses((status = 200, description = "The credential", body = Credential)))]
+async fn change_credential(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtCredential>,
+    Seen(seen): Seen,
+    Input { value, .. }: Input<CredentialChange>,
+) -> Answer<impl IntoResponse> {
+    let (at, user) = at.split();
+    let changed = api.control().change_credential(&caller, (&at, &user), &value, seen).await?;
+    Ok((etag(changed.version), Json(changed.value)))
+}
+
+/// Removes a credential.
+#[utoipa::path(delete, path = "/organisations/{organisation}/brokers/{broker}/credentials/{user}", tag = "access",
+    params(AtCredential, IfMatch), responses((status = 204, description = "It is removed")))]
+async fn delete_credential(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtCredential>,
+    Seen(seen): Seen,
+) -> Answer<StatusCode> {
+    let (at, user) = at.split();
+    api.control().delete_credential(&caller, (&at, &user), seen).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Gives a credential a new password.
+#[utoipa::path(post, path = "/organisations/{organisation}/brokers/{broker}/credentials/{user}/rotate", tag = "access",
+    params(AtCredential, IdempotencyKey), request_body = Rotation,
+    responses((status = 200, description = "The credential", body = MadeCredential)))]
+async fn rotate_credential(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtCredential>,
+    Input { value, once }: Input<Rotation>,
+) -> Answer<impl IntoResponse> {
+    let (at, user) = at.split();
+    let (made, secret) = api.control().rotate_credential(&caller, (&at, &user), &value, &once).await?;
+    Ok((etag(made.version), Json(MadeCredential { credential: made.value, secret: Some(secret) })))
+}

@@ -1,0 +1,142 @@
+//! The description of the API as OpenAPI: what all routes have in common is said here once.
+
+use axum::Json;
+use utoipa::openapi::path::{Operation, Parameter, ParameterIn};
+use utoipa::openapi::schema::{Object, Type};
+use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::{
+    Components, ContentBuilder, InfoBuilder, License, Ref, RefOr, Response, ResponseBuilder,
+    SecurityRequirement, Server,
+};
+use utoipa::{PartialSchema, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::problem::{Problem, WrongField};
+use super::{Api, PATH, extract::CSRF};
+
+pub(crate) fn routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::new().routes(routes!(get_openapi))
+}
+
+/// This description.
+#[utoipa::path(get, path = "/openapi.json", tag = "description", security(()),
+    responses((status = 200, description = "The description of the API", body = serde_json::Value)))]
+async fn get_openapi() -> Json<utoipa::openapi::OpenApi> {
+    Json(super::openapi())
+}
+
+const ABOUT: &str = "Everything that can be done with Millrace: organisations, brokers, who may connect to them, and what \
+    they do.\n\nSign in with POST /sign-in, which sets a cookie, and send `csrf_token` of its answer in the header X-CSRF-Token with \
+    each change; or make an API token, and send it as `Authorization: Bearer mlr_...`.\n\nErrors are application/problem+json \
+    (RFC 9457). Lists come in pages: send `next_cursor` as `cursor`. What can be changed has an ETag: send it with \
+    If-Match. Times are unix milliseconds.";
+
+/// Adds what all operations have in common.
+pub(crate) fn complete(mut router: OpenApiRouter<Api>) -> OpenApiRouter<Api> {
+    let api = router.get_openapi_mut();
+    api.info = InfoBuilder::new()
+        .title("Millrace")
+        .version("1")
+        .description(Some(ABOUT))
+        .license(Some(License::new("Apache-2.0")))
+        .build();
+    api.servers = Some(vec![Server::new(PATH)]);
+    let both: SecurityRequirement = SecurityRequirement::new("cookie", [""; 0]).add("csrf", [""; 0]);
+    api.security = Some(vec![SecurityRequirement::new("token", [""; 0]), both]);
+    let components = api.components.get_or_insert_with(Components::new);
+    components.schemas.insert(Problem::name().into(), Problem::schema());
+    components.schemas.insert(WrongField::name().into(), WrongField::schema());
+    let token = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("An API token")).build();
+    components.add_security_scheme("token", SecurityScheme::Http(token));
+    let key = |name: &str| ApiKeyValue::new(name);
+    components.add_security_scheme("cookie", SecurityScheme::ApiKey(ApiKey::Cookie(key("__Host-millrace"))));
+    components.add_security_scheme("csrf", SecurityScheme::ApiKey(ApiKey::Header(key(CSRF))));
+    for (status, name, title) in Problem::KINDS {
+        components.responses.insert(name.into(), RefOr::T(problem(status.as_u16(), title)));
+    }
+    for (path, item) in &mut api.paths.paths {
+        let methods = [
+            ("get", &mut item.get),
+            ("post", &mut item.post),
+            ("put", &mut item.put),
+            ("patch", &mut item.patch),
+            ("delete", &mut item.delete),
+        ];
+        for (method, operation) in methods {
+            if let Some(operation) = operation {
+                add_problems(operation, method, path);
+            }
+        }
+    }
+    router
+}
+
+fn problem(status: u16, title: &str) -> Response {
+    let content = ContentBuilder::new().schema(Some(Ref::from_schema_name(Problem::name()))).build();
+    let mut response = ResponseBuilder::new().description(title).content("application/problem+json", content);
+    if status == 429 {
+        let header = utoipa::openapi::HeaderBuilder::new()
+            .schema(Some(Object::with_type(Type::Integer)))
+            .description(Some("Seconds after which to try again"));
+        response = response.header("Retry-After", header.build());
+    }
+    response.build()
+}
+
+/// The problems that an operation may end with, by what it takes.
+fn add_problems(operation: &mut Operation, method: &str, path: &str) {
+    let is_open = operation
+        .security
+        .as_ref()
+        .is_some_and(|all| all.iter().any(|one| *one == SecurityRequirement::default()));
+    let parameters = operation.parameters.as_deref().unwrap_or_default();
+    let is_if_match = |of: &RefOr<Parameter>| match of {
+        RefOr::T(of) => of.parameter_in == ParameterIn::Header && of.name == "If-Match",
+        RefOr::Ref(_) => false,
+    };
+    let is_conditional = parameters.iter().any(is_if_match);
+    let mut names = vec!["bad-request", "internal", "unavailable", "method-not-allowed"];
+    if !is_open || method != "get" {
+        names.extend(["unauthenticated", "forbidden", "too-many-requests"]);
+    }
+    if path.contains('{') {
+        names.push("not-found");
+    }
+    if method != "get" {
+        names.push("conflict");
+    }
+    if operation.request_body.is_some() || method != "get" || !parameters.is_empty() {
+        names.push("invalid");
+    }
+    if operation.request_body.is_some() {
+        names.extend(["too-large", "not-json"]);
+    }
+    if is_conditional {
+        names.extend(["changed", "no-precondition"]);
+    }
+    for name in names {
+        let Some((status, ..)) = Problem::KINDS.iter().find(|(_, of, _)| *of == name) else { continue };
+        let code = status.as_u16().to_string();
+        operation.responses.responses.entry(code).or_insert(RefOr::Ref(Ref::from_response_name(name)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi.json");
+
+    #[test]
+    fn the_openapi_file_is_what_the_routes_say() {
+        let now = super::super::openapi().to_pretty_json().unwrap() + "\n";
+        if std::env::var("MILLRACE_OPENAPI").is_ok_and(|what| what == "write") {
+            std::fs::write(PATH, now).unwrap();
+            return;
+        }
+        let then = std::fs::read_to_string(PATH).unwrap_or_default();
+        assert!(
+            now == then,
+            "openapi.json is behind: MILLRACE_OPENAPI=write cargo test -p millrace-control openapi"
+        );
+    }
+}

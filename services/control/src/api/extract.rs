@@ -1,0 +1,303 @@
+//! What handlers get out of a request: who asks, what they say, which page, which version. What is wrong is a [`Problem`].
+
+use std::net::{IpAddr, SocketAddr};
+
+use axum::body::{Bytes, to_bytes};
+use axum::extract::{ConnectInfo, FromRequest, FromRequestParts, Request};
+use axum::http::{HeaderMap, Method, StatusCode, header, request::Parts};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use subtle::ConstantTimeEq as _;
+use utoipa::IntoParams;
+use uuid::Uuid;
+
+use super::problem::{Answer, Problem};
+use super::{Api, cookie};
+use crate::domain::{Caller, Once, PageRequest, Precondition, Who};
+use crate::limits::{BODY_BYTES_MAX, IDEMPOTENCY_KEY_BYTES_MAX, PAGE_ROWS, PAGE_ROWS_MAX};
+use crate::secret::Secret;
+
+/// The header that scripts of the console show what they know in.
+pub(crate) const CSRF: &str = "x-csrf-token";
+
+/// Somebody who is known.
+pub(crate) struct Auth(pub(crate) Caller);
+
+/// Where a request comes from.
+pub(crate) struct From(pub(crate) Option<IpAddr>);
+
+/// A path's parts.
+pub(crate) struct Path<T>(pub(crate) T);
+
+/// A query's parts.
+pub(crate) struct Query<T>(pub(crate) T);
+
+/// A body in JSON, and what names the request.
+pub(crate) struct Input<T> {
+    pub(crate) value: T,
+    pub(crate) once: Once,
+}
+
+/// What the caller has seen of what they change.
+pub(crate) struct Seen(pub(crate) Precondition);
+
+/// Which page of a list is asked for.
+pub(crate) struct Paging(pub(crate) PageRequest);
+
+/// Which page of a list.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct PageQuery {
+    /// `next_cursor` of the page before.
+    #[serde(default)]
+    cursor: Option<String>,
+    /// Most rows.
+    #[serde(default)]
+    #[param(minimum = 1, maximum = 200, default = 50)]
+    limit: Option<usize>,
+}
+
+/// Which version is changed.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[allow(dead_code, reason = "only described: the extractor reads the headers")]
+pub(crate) struct IfMatch {
+    /// `ETag` of what you have read; `*` for whatever is there.
+    #[param(rename = "If-Match")]
+    if_match: String,
+}
+
+/// Which version is replaced, or that there is none yet.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[allow(dead_code, reason = "only described: the extractor reads the headers")]
+pub(crate) struct IfMatchOrNone {
+    /// `ETag` of what you replace.
+    #[param(rename = "If-Match")]
+    if_match: Option<String>,
+    /// `*` to make it: it fails when it is there already.
+    #[param(rename = "If-None-Match")]
+    if_none_match: Option<String>,
+}
+
+/// What names a request.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[allow(dead_code, reason = "only described: the extractor reads the header")]
+pub(crate) struct IdempotencyKey {
+    /// A name of this request that you never use for another one, such as a random UUID. Sent again with it within a day, the
+    /// request is not done again, and has the first answer.
+    #[param(rename = "Idempotency-Key", min_length = 1, max_length = 255)]
+    idempotency_key: Option<String>,
+}
+
+impl FromRequestParts<Api> for From {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Answer<Self> {
+        let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip().to_canonical());
+        let Some(peer) = peer.filter(|peer| api.is_proxy(*peer)) else { return Ok(Self(peer)) };
+        let forwarded = parts.headers.get_all("x-forwarded-for").iter().next_back();
+        let last = forwarded.and_then(|value| value.to_str().ok()?.rsplit(',').next()?.trim().parse().ok());
+        Ok(Self(last.or(Some(peer))))
+    }
+}
+
+impl FromRequestParts<Api> for Auth {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Answer<Self> {
+        let From(address) = From::from_request_parts(parts, api).await?;
+        let shown = match parts.headers.get(header::AUTHORIZATION) {
+            Some(value) => Shown::Token(bearer(value)?),
+            None => Shown::Cookie(cookie::read(&parts.headers, api.is_secure()).ok_or_else(nobody)?),
+        };
+        // Before the store is asked, so that nobody can try out secrets faster.
+        let caller = match &shown {
+            Shown::Token(token) => api.control().with_token(token, address).await,
+            Shown::Cookie(secret) => api.control().signed_in(secret, address).await,
+        };
+        let caller = match caller {
+            Ok(caller) => caller,
+            Err(error) => {
+                api.rates().stranger(address)?;
+                return Err(error.into());
+            }
+        };
+        if let (Shown::Cookie(_), Who::Person { sign_in, .. }) = (&shown, &caller.who) {
+            check_csrf(&parts.method, &parts.headers, &api.control().csrf(sign_in)?)?;
+        }
+        api.rates().request(caller.id())?;
+        parts.extensions.insert(Client(caller.id()));
+        Ok(Self(caller))
+    }
+}
+
+/// Who asks, for what reads the body.
+#[derive(Clone, Copy)]
+struct Client(Uuid);
+
+enum Shown {
+    Token(Secret),
+    Cookie(Secret),
+}
+
+fn bearer(value: &header::HeaderValue) -> Answer<Secret> {
+    let text = value.to_str().ok().and_then(|text| text.split_once(' '));
+    match text {
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Ok(Secret::from(token.trim())),
+        _ => Err(Problem::new(StatusCode::UNAUTHORIZED, "send an API token: Authorization: Bearer mlr_...")),
+    }
+}
+
+fn nobody() -> Problem {
+    Problem::new(StatusCode::UNAUTHORIZED, "sign in, or send an API token: Authorization: Bearer mlr_...")
+}
+
+/// Another site can make a browser send its cookie, but not a header of ours.
+fn check_csrf(method: &Method, headers: &HeaderMap, expected: &Secret) -> Answer<()> {
+    if method.is_safe() {
+        return Ok(());
+    }
+    let shown = headers.get(CSRF).map_or(&b""[..], header::HeaderValue::as_bytes);
+    if shown.ct_eq(expected.expose().as_bytes()).into() {
+        return Ok(());
+    }
+    let detail = "send what signing in answered as csrf_token in the header X-CSRF-Token";
+    Err(Problem::new(StatusCode::FORBIDDEN, detail))
+}
+
+impl<T: DeserializeOwned + Send> FromRequestParts<Api> for Path<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Answer<Self> {
+        let path = axum::extract::Path::from_request_parts(parts, api).await;
+        // An id that cannot be one is of nothing that there is.
+        path.map(|path| Self(path.0))
+            .map_err(|_| Problem::new(StatusCode::NOT_FOUND, "there is no such thing"))
+    }
+}
+
+impl<T: DeserializeOwned + Send> FromRequestParts<Api> for Query<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Answer<Self> {
+        let query = axum::extract::Query::from_request_parts(parts, api).await;
+        query
+            .map(|query| Self(query.0))
+            .map_err(|wrong| Problem::new(StatusCode::BAD_REQUEST, wrong.body_text()))
+    }
+}
+
+impl FromRequestParts<Api> for Paging {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Answer<Self> {
+        let Query(PageQuery { cursor, limit }) = Query::from_request_parts(parts, api).await?;
+        let limit = limit.unwrap_or(PAGE_ROWS);
+        if !(1..=PAGE_ROWS_MAX).contains(&limit) {
+            let detail = format!("limit must be between 1 and {PAGE_ROWS_MAX}");
+            return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
+        }
+        let wrong =
+            |_| Problem::new(StatusCode::BAD_REQUEST, "the cursor is none that a page of a list has given");
+        let after = cursor.map(|cursor| URL_SAFE_NO_PAD.decode(cursor)).transpose().map_err(wrong)?;
+        Ok(Self(PageRequest { after, limit }))
+    }
+}
+
+impl FromRequestParts<Api> for Seen {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Api) -> Answer<Self> {
+        let header = |name| parts.headers.get(name).map(|value| value.to_str().unwrap_or_default().trim());
+        match (header(header::IF_MATCH), header(header::IF_NONE_MATCH)) {
+            (Some("*"), None) => Ok(Self(Precondition::Present)),
+            (Some(tag), None) => version(tag).map(|version| Self(Precondition::Version(version))),
+            (None, Some("*")) => Ok(Self(Precondition::Absent)),
+            (None, None) => Err(Problem::new(
+                StatusCode::PRECONDITION_REQUIRED,
+                "send If-Match with the ETag of what you have read; * changes whatever is there",
+            )),
+            _ => Err(Problem::new(
+                StatusCode::BAD_REQUEST,
+                "send If-Match with one ETag, or with *; or If-None-Match: * for what is new",
+            )),
+        }
+    }
+}
+
+/// What is no tag of ours is of no version that there is.
+fn version(tag: &str) -> Answer<u64> {
+    let inner = tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"'));
+    inner.and_then(|tag| tag.parse().ok()).ok_or_else(|| {
+        Problem::new(StatusCode::PRECONDITION_FAILED, "this is no ETag of what is there: read it again")
+    })
+}
+
+/// The ETag of a version.
+pub(crate) fn etag(version: u64) -> [(header::HeaderName, String); 1] {
+    [(header::ETAG, format!("\"{version}\""))]
+}
+
+impl<T: DeserializeOwned> FromRequest<Api> for Input<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &Api) -> Answer<Self> {
+        let (parts, body) = request.into_parts();
+        let is_json = parts.headers.get(header::CONTENT_TYPE).is_some_and(|value| {
+            let essence = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
+            essence.eq_ignore_ascii_case("application/json")
+        });
+        if !is_json {
+            let detail = "send JSON, with Content-Type: application/json";
+            return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
+        }
+        let body = to_bytes(body, BODY_BYTES_MAX).await.map_err(|_| {
+            let detail = format!("a request may have {BODY_BYTES_MAX} bytes, and must come whole");
+            Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
+        })?;
+        let once = once(&parts, &body)?;
+        Ok(Self { value: parse(&body)?, once })
+    }
+}
+
+/// What names a request, for those without a body.
+impl FromRequestParts<Api> for Once {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Api) -> Answer<Self> {
+        once(parts, &Bytes::new())
+    }
+}
+
+fn once(parts: &Parts, body: &Bytes) -> Answer<Once> {
+    let Some(key) = parts.headers.get("idempotency-key") else {
+        return Once::unnamed().map_err(|error| crate::domain::Error::from(error).into());
+    };
+    let key = key.to_str().ok().filter(|key| (1..=IDEMPOTENCY_KEY_BYTES_MAX).contains(&key.len()));
+    let key = key.ok_or_else(|| {
+        let detail = format!("an Idempotency-Key has 1 to {IDEMPOTENCY_KEY_BYTES_MAX} printable characters");
+        Problem::new(StatusCode::BAD_REQUEST, detail)
+    })?;
+    let client = parts.extensions.get::<Client>().map_or(Uuid::nil(), |client| client.0);
+    let mut fingerprint = blake3::Hasher::new();
+    for part in [parts.method.as_str().as_bytes(), parts.uri.path().as_bytes(), body] {
+        fingerprint.update(&(part.len() as u64).to_be_bytes()).update(part);
+    }
+    Ok(Once::named(client.as_bytes(), key, *fingerprint.finalize().as_bytes()))
+}
+
+/// Text that is no JSON cannot be read; JSON that says something else has wrong fields.
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Answer<T> {
+    use serde_json::error::Category;
+
+    serde_json::from_slice(body).map_err(|wrong| match wrong.classify() {
+        Category::Data => {
+            Problem::new(StatusCode::UNPROCESSABLE_ENTITY, format!("a field is not right: {wrong}"))
+        }
+        _ => Problem::new(StatusCode::BAD_REQUEST, format!("this is no JSON: {wrong}")),
+    })
+}

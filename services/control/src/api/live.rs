@@ -1,0 +1,257 @@
+//! What is known of a broker's clients while they are there, and of what is kept for them.
+
+use std::convert::Infallible;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Sse;
+use axum::response::sse::{Event, KeepAlive};
+use futures_util::stream::{self, Stream};
+use serde::Deserialize;
+use tokio::sync::OwnedSemaphorePermit;
+use utoipa::IntoParams;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use uuid::Uuid;
+
+use super::extract::{Auth, PageQuery, Paging, Path, Query};
+use super::problem::{Answer, Problem};
+use super::{Api, AtBroker, List};
+use crate::domain::{BrokerRef, Caller, Permission};
+use crate::limits::METRICS_EVERY;
+use crate::live::{Client, LiveBroker, Metrics, Retained, RetainedMessage, Session, SessionDetails};
+
+pub(crate) fn routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(list_clients))
+        .routes(routes!(get_client, kick_client))
+        .routes(routes!(list_sessions))
+        .routes(routes!(get_session, purge_session))
+        .routes(routes!(list_retained))
+        .routes(routes!(get_retained, clear_retained))
+        .routes(routes!(get_metrics))
+        .routes(routes!(stream_metrics))
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+struct AtClient {
+    /// Id of the organisation.
+    organisation: Uuid,
+    /// Name of the broker.
+    broker: String,
+    /// Client id.
+    client_id: String,
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct Search {
+    /// What client id or user name begins with.
+    search: Option<String>,
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct Filter {
+    /// Topic filter; all topics when it is left out.
+    filter: Option<String>,
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct Topic {
+    /// The topic.
+    topic: String,
+}
+
+/// The broker, for somebody who may look into it.
+async fn open(api: &Api, caller: &Caller, at: BrokerRef, permission: Permission) -> Answer<LiveBroker> {
+    let id = api.control().open_broker(caller, &at, permission).await?;
+    Ok(LiveBroker { id, name: at.name })
+}
+
+impl AtClient {
+    fn split(self) -> (BrokerRef, String) {
+        (BrokerRef { organisation: self.organisation, name: self.broker }, self.client_id)
+    }
+}
+
+/// Connected clients.
+#[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/clients", tag = "clients",
+    params(AtBroker, Search, PageQuery), responses((status = 200, description = "Clients", body = List<Client>)))]
+async fn list_clients(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtBroker>,
+    Query(Search { search }): Query<Search>,
+    Paging(page): Paging,
+) -> Answer<Json<List<Client>>> {
+    let broker = open(&api, &caller, at.at(), Permission::ClientsRead).await?;
+    Ok(List::of(api.live().clients(&broker, search.as_deref(), &page).await?))
+}
+
+/// A connected client.
+#[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/clients/{client_id}", tag = "clients",
+    params(AtClient), responses((status = 200, description = "The client", body = Client)))]
+async fn get_client(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtClient>,
+) -> Answer<Json<Client>> {
+    let (at, client_id) = at.split();
+    let broker = open(&api, &caller, at, Permission::ClientsRead).await?;
+    Ok(Json(api.live().client(&broker, &client_id).await?))
+}
+
+/// Closes a client's connection.
+#[utoipa::path(delete, path = "/organisations/{organisation}/brokers/{broker}/clients/{client_id}", tag = "clients",
+    params(AtClient), responses((status = 204, description = "It is closed")))]
+async fn kick_client(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtClient>,
+) -> Answer<StatusCode> {
+    let (at, client_id) = at.split();
+    let broker = open(&api, &caller, at.clone(), Permission::ClientsWrite).await?;
+    api.live().kick(&broker, &client_id).await?;
+    api.control().note(&caller, &at, "client.kick", &client_id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Sessions that outlive their connection.
+#[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/sessions", tag = "clients",
+    params(AtBroker, PageQuery), responses((status = 200, description = "Sessions", body = List<Session>)))]
+async fn list_sessions(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtBroker>,
+    Paging(page): Paging,
+) -> Answer<Json<List<Session>>> {
+    let broker = open(&api, &caller, at.at(), Permission::ClientsRead).await?;
+    Ok(List::of(api.live().sessions(&broker, &page).await?))
+}
+
+/// A session.
+#[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/sessions/{client_id}", tag = "clients",
+    params(AtClient), responses((status = 200, description = "The session", body = SessionDetails)))]
+async fn get_session(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtClient>,
+) -> Answer<Json<SessionDetails>> {
+    let (at, client_id) = at.split();
+    let broker = open(&api, &caller, at, Permission::ClientsRead).await?;
+    Ok(Json(api.live().session(&broker, &client_id).await?))
+}
+
+/// Ends a session with all that waits for it, and closes its connection.
+#[utoipa::path(delete, path = "/organisations/{organisation}/brokers/{broker}/sessions/{client_id}", tag = "clients",
+    params(AtClient), responses((status = 204, description = "It has ended")))]
+async fn purge_session(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtClient>,
+) -> Answer<StatusCode> {
+    let (at, client_id) = at.split();
+    let broker = open(&api, &caller, at.clone(), Permission::ClientsWrite).await?;
+    api.live().purge_session(&broker, &client_id).await?;
+    api.control().note(&caller, &at, "session.purge", &client_id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Retained messages.
+#[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/retained", tag = "clients",
+    params(AtBroker, Filter, PageQuery), responses((status = 200, description = "Messages", body = List<Retained>)))]
+async fn list_retained(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtBroker>,
+    Query(Filter { filter }): Query<Filter>,
+    Paging(page): Paging,
+) -> Answer<Json<List<Retained>>> {
+    let broker = open(&api, &caller, at.at(), Permission::ClientsRead).await?;
+    Ok(List::of(api.live().retained(&broker, filter.as_deref(), &page).await?))
+}
+
+/// The retained message of a topic.
+#[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/retained/message", tag = "clients",
+    params(AtBroker, Topic), responses((status = 200, description = "The message", body = RetainedMessage)))]
+async fn get_retained(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtBroker>,
+    Query(Topic { topic }): Query<Topic>,
+) -> Answer<Json<RetainedMessage>> {
+    let broker = open(&api, &caller, at.at(), Permission::ClientsRead).await?;
+    Ok(Json(api.live().retained_message(&broker, &topic).await?))
+}
+
+/// Removes the retained message of a topic.
+#[utoipa::path(delete, path = "/organisations/{organisation}/brokers/{broker}/retained/message", tag = "clients",
+    params(AtBroker, Topic), responses((status = 204, description = "It is removed")))]
+async fn clear_retained(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtBroker>,
+    Query(Topic { topic }): Query<Topic>,
+) -> Answer<StatusCode> {
+    let at = at.at();
+    let broker = open(&api, &caller, at.clone(), Permission::ClientsWrite).await?;
+    api.live().clear_retained(&broker, &topic).await?;
+    api.control().note(&caller, &at, "retained.clear", &topic).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// What a broker does now.
+#[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/metrics", tag = "clients", params(AtBroker),
+    responses((status = 200, description = "Now", body = Metrics)))]
+async fn get_metrics(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtBroker>,
+) -> Answer<Json<Metrics>> {
+    let broker = open(&api, &caller, at.at(), Permission::ClientsRead).await?;
+    Ok(Json(api.live().metrics(&broker).await?))
+}
+
+/// What a broker does, each second, as server-sent events. The data of each is what `metrics` answers.
+#[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/metrics/stream", tag = "clients", params(AtBroker),
+    responses((status = 200, description = "Events", content_type = "text/event-stream", body = String)))]
+async fn stream_metrics(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtBroker>,
+) -> Answer<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
+    let broker = open(&api, &caller, at.at(), Permission::ClientsRead).await?;
+    // A server that cannot tell says so before the stream begins.
+    let first = api.live().metrics(&broker).await?;
+    let permit = api.streams().clone().try_acquire_owned().map_err(|_| {
+        let detail = "this server has as many streams as it may: read metrics without one, or try again";
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+    })?;
+    Ok(Sse::new(events(api, broker, first, permit)).keep_alive(KeepAlive::default()))
+}
+
+/// Ends when the broker's numbers cannot be had any more.
+fn events(
+    api: Api,
+    broker: LiveBroker,
+    first: Metrics,
+    permit: OwnedSemaphorePermit,
+) -> impl Stream<Item = Result<Event, Infallible>> {
+    let rounds = tokio::time::interval(METRICS_EVERY);
+    stream::unfold(
+        (api, broker, Some(first), rounds, permit),
+        |(api, broker, first, mut rounds, permit)| async {
+            rounds.tick().await;
+            let now = match first {
+                Some(first) => first,
+                None => api.live().metrics(&broker).await.ok()?,
+            };
+            let event = Event::default().json_data(&now).ok()?;
+            Some((Ok(event), (api, broker, None, rounds, permit)))
+        },
+    )
+}

@@ -1,0 +1,172 @@
+//! The HTTP API: which routes there are, who may use them, and how errors look. Handlers call operations and nothing else.
+//!
+//! All of it is declared here and in the files beside, handler by handler; `openapi.json` is made from that.
+
+// The description's macro writes paths out.
+#![allow(unused_qualifications)]
+
+mod access;
+mod accounts;
+mod brokers;
+mod cookie;
+mod credentials;
+mod describe;
+mod extract;
+mod guard;
+mod live;
+mod organisations;
+mod parts;
+mod problem;
+mod rates;
+mod tokens;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::StatusCode;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use uuid::Uuid;
+
+use crate::domain::{BrokerRef, Control, Page};
+use crate::limits::STREAMS_MAX;
+use crate::live::Live;
+use problem::Problem;
+use rates::Rates;
+
+/// Where the API is on its server.
+pub const PATH: &str = "/api/v1";
+
+/// What an operator may want to set.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// People reach this server over TLS, so cookies are only for that.
+    pub is_secure: bool,
+    /// Proxies whose `X-Forwarded-For` is believed.
+    pub proxies: Vec<IpNet>,
+}
+
+/// What all handlers share.
+#[derive(Clone)]
+pub(crate) struct Api(Arc<Inner>);
+
+struct Inner {
+    control: Control,
+    live: Arc<dyn Live>,
+    options: Options,
+    rates: Rates,
+    streams: Arc<Semaphore>,
+}
+
+impl Api {
+    pub(crate) fn control(&self) -> &Control {
+        &self.0.control
+    }
+
+    pub(crate) fn live(&self) -> &dyn Live {
+        &*self.0.live
+    }
+
+    pub(crate) fn rates(&self) -> &Rates {
+        &self.0.rates
+    }
+
+    pub(crate) fn is_secure(&self) -> bool {
+        self.0.options.is_secure
+    }
+
+    pub(crate) fn is_proxy(&self, peer: IpAddr) -> bool {
+        self.0.options.proxies.iter().any(|network| network.contains(&peer))
+    }
+
+    pub(crate) fn streams(&self) -> &Arc<Semaphore> {
+        &self.0.streams
+    }
+}
+
+/// The API, to be nested at [`PATH`].
+pub fn router(control: Control, live: Arc<dyn Live>, options: Options) -> Router {
+    let streams = Arc::new(Semaphore::new(STREAMS_MAX));
+    let api = Api(Arc::new(Inner { control, live, options, rates: Rates::new(), streams }));
+    let (router, _) = routes().split_for_parts();
+    let router = router.fallback(nothing_here).method_not_allowed_fallback(not_like_that);
+    guard::around(router).with_state(api)
+}
+
+/// The description of the API.
+#[must_use]
+pub fn openapi() -> utoipa::openapi::OpenApi {
+    let (_, described) = routes().split_for_parts();
+    described
+}
+
+fn routes() -> OpenApiRouter<Api> {
+    let all = OpenApiRouter::new()
+        .merge(accounts::routes())
+        .merge(organisations::routes())
+        .merge(tokens::routes())
+        .merge(brokers::routes())
+        .merge(access::routes())
+        .merge(credentials::routes())
+        .merge(parts::routes())
+        .merge(live::routes())
+        .merge(describe::routes());
+    describe::complete(all)
+}
+
+async fn nothing_here() -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "there is nothing at this path: openapi.json says what there is")
+}
+
+async fn not_like_that() -> Problem {
+    Problem::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "this path is there, and not for this method: see the header Allow",
+    )
+}
+
+/// A page of a list.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct List<T> {
+    /// Its rows.
+    items: Vec<T>,
+    /// What to send as `cursor` for the next page; null: this is the last one.
+    next_cursor: Option<String>,
+}
+
+impl<T> List<T> {
+    fn of<S: Into<T>>(page: Page<S>) -> axum::Json<Self> {
+        let next_cursor = page.next.map(|next| URL_SAFE_NO_PAD.encode(next));
+        axum::Json(Self { items: page.items.into_iter().map(Into::into).collect(), next_cursor })
+    }
+}
+
+/// An organisation in a path.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(crate) struct InOrganisation {
+    /// Id of the organisation.
+    pub(crate) organisation: Uuid,
+}
+
+/// A broker in a path.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(crate) struct AtBroker {
+    /// Id of the organisation.
+    organisation: Uuid,
+    /// Name of the broker.
+    broker: String,
+}
+
+impl AtBroker {
+    pub(crate) fn at(self) -> BrokerRef {
+        BrokerRef { organisation: self.organisation, name: self.broker }
+    }
+}

@@ -1,0 +1,236 @@
+//! Organisations, their members, invitations and audit log.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use uuid::Uuid;
+
+use super::extract::{Auth, IdempotencyKey, IfMatch, Input, PageQuery, Paging, Path, Seen, etag};
+use super::problem::Answer;
+use super::{Api, InOrganisation, List};
+use crate::domain::{
+    AuditEntry, Invitation, Member, MemberChange, Membership, NewInvitation, NewOrganisation, Once,
+    Organisation,
+};
+use crate::secret::Secret;
+
+pub(crate) fn routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(list_organisations, create_organisation))
+        .routes(routes!(get_organisation, change_organisation, delete_organisation))
+        .routes(routes!(list_members))
+        .routes(routes!(change_member, remove_member))
+        .routes(routes!(list_invitations, invite))
+        .routes(routes!(delete_invitation))
+        .routes(routes!(accept_invitation))
+        .routes(routes!(list_audit_entries))
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+struct AtMember {
+    /// Id of the organisation.
+    organisation: Uuid,
+    /// Id of the person.
+    user: Uuid,
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+struct AtInvitation {
+    /// Id of the organisation.
+    organisation: Uuid,
+    /// Id of the invitation.
+    invitation: Uuid,
+}
+
+/// An invitation with its secret.
+#[derive(Serialize, ToSchema)]
+struct MadeInvitation {
+    #[serde(flatten)]
+    invitation: Invitation,
+    /// What opens it. It is shown only now.
+    #[schema(value_type = String)]
+    token: Secret,
+}
+
+/// What opens an invitation.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Acceptance {
+    /// The secret of the invitation.
+    #[schema(value_type = String, format = Password)]
+    token: Secret,
+}
+
+/// An organisation that was joined.
+#[derive(Serialize, ToSchema)]
+struct Joined {
+    /// Its id.
+    organisation: Uuid,
+}
+
+/// Your organisations.
+#[utoipa::path(get, path = "/organisations", tag = "organisations",
+    responses((status = 200, description = "Your organisations", body = List<Membership>)))]
+async fn list_organisations(State(api): State<Api>, Auth(caller): Auth) -> Answer<Json<List<Membership>>> {
+    let items = api.control().me(&caller).await?.organisations;
+    Ok(Json(List { items, next_cursor: None }))
+}
+
+/// Makes an organisation that you own.
+#[utoipa::path(post, path = "/organisations", tag = "organisations", params(IdempotencyKey), request_body = NewOrganisation,
+    responses((status = 201, description = "The organisation", body = Organisation)))]
+async fn create_organisation(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Input { value, once }: Input<NewOrganisation>,
+) -> Answer<impl IntoResponse> {
+    let made = api.control().create_organisation(&caller, &value, &once).await?;
+    Ok((StatusCode::CREATED, etag(made.version), Json(made.value)))
+}
+
+/// An organisation.
+#[utoipa::path(get, path = "/organisations/{organisation}", tag = "organisations", params(InOrganisation),
+    responses((status = 200, description = "The organisation", body = Organisation)))]
+async fn get_organisation(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(InOrganisation { organisation }): Path<InOrganisation>,
+) -> Answer<impl IntoResponse> {
+    let found = api.control().organisation(&caller, organisation).await?;
+    Ok((etag(found.version), Json(found.value)))
+}
+
+/// Gives an organisation another name.
+#[utoipa::path(patch, path = "/organisations/{organisation}", tag = "organisations", params(InOrganisation, IfMatch),
+    request_body = NewOrganisation, responses((status = 200, description = "The organisation", body = Organisation)))]
+async fn change_organisation(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(InOrganisation { organisation }): Path<InOrganisation>,
+    Seen(seen): Seen,
+    Input { value, once }: Input<NewOrganisation>,
+) -> Answer<impl IntoResponse> {
+    let changed = api.control().rename_organisation(&caller, organisation, &value, &seen, &once).await?;
+    Ok((etag(changed.version), Json(changed.value)))
+}
+
+/// Removes an organisation that has no brokers any more, with its audit log.
+#[utoipa::path(delete, path = "/organisations/{organisation}", tag = "organisations", params(InOrganisation, IfMatch),
+    responses((status = 204, description = "It is removed")))]
+async fn delete_organisation(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(InOrganisation { organisation }): Path<InOrganisation>,
+    Seen(seen): Seen,
+    once: Once,
+) -> Answer<StatusCode> {
+    api.control().delete_organisation(&caller, organisation, &seen, &once).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// The members of an organisation.
+#[utoipa::path(get, path = "/organisations/{organisation}/members", tag = "organisations", params(InOrganisation, PageQuery),
+    responses((status = 200, description = "Members", body = List<Member>)))]
+async fn list_members(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(InOrganisation { organisation }): Path<InOrganisation>,
+    Paging(page): Paging,
+) -> Answer<Json<List<Member>>> {
+    Ok(List::of(api.control().members(&caller, organisation, &page).await?))
+}
+
+/// Changes what a member is.
+#[utoipa::path(patch, path = "/organisations/{organisation}/members/{user}", tag = "organisations", params(AtMember),
+    request_body = MemberChange, responses((status = 200, description = "The member", body = Member)))]
+async fn change_member(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(AtMember { organisation, user }): Path<AtMember>,
+    Input { value, once }: Input<MemberChange>,
+) -> Answer<Json<Member>> {
+    Ok(Json(api.control().change_member(&caller, (organisation, user), &value, &once).await?))
+}
+
+/// Removes a member. Everybody may leave by themselves.
+#[utoipa::path(delete, path = "/organisations/{organisation}/members/{user}", tag = "organisations", params(AtMember),
+    responses((status = 204, description = "They are no member any more")))]
+async fn remove_member(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(AtMember { organisation, user }): Path<AtMember>,
+    once: Once,
+) -> Answer<StatusCode> {
+    api.control().remove_member(&caller, (organisation, user), &once).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Open invitations.
+#[utoipa::path(get, path = "/organisations/{organisation}/invitations", tag = "organisations",
+    params(InOrganisation, PageQuery), responses((status = 200, description = "Invitations", body = List<Invitation>)))]
+async fn list_invitations(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(InOrganisation { organisation }): Path<InOrganisation>,
+    Paging(page): Paging,
+) -> Answer<Json<List<Invitation>>> {
+    Ok(List::of(api.control().invitations(&caller, organisation, &page).await?))
+}
+
+/// Invites somebody. Nothing is sent: pass the token on yourself.
+#[utoipa::path(post, path = "/organisations/{organisation}/invitations", tag = "organisations",
+    params(InOrganisation, IdempotencyKey), request_body = NewInvitation,
+    responses((status = 201, description = "The invitation", body = MadeInvitation)))]
+async fn invite(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(InOrganisation { organisation }): Path<InOrganisation>,
+    Input { value, once }: Input<NewInvitation>,
+) -> Answer<impl IntoResponse> {
+    let (invitation, token) = api.control().invite(&caller, organisation, &value, &once).await?;
+    Ok((StatusCode::CREATED, Json(MadeInvitation { invitation, token })))
+}
+
+/// Takes an invitation back.
+#[utoipa::path(delete, path = "/organisations/{organisation}/invitations/{invitation}", tag = "organisations",
+    params(AtInvitation), responses((status = 204, description = "It opens nothing any more")))]
+async fn delete_invitation(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(AtInvitation { organisation, invitation }): Path<AtInvitation>,
+    once: Once,
+) -> Answer<StatusCode> {
+    api.control().delete_invitation(&caller, organisation, invitation, &once).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Joins an organisation by an invitation.
+#[utoipa::path(post, path = "/invitations/accept", tag = "organisations", params(IdempotencyKey), request_body = Acceptance,
+    responses((status = 200, description = "The organisation", body = Joined)))]
+async fn accept_invitation(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Input { value, once }: Input<Acceptance>,
+) -> Answer<Json<Joined>> {
+    let organisation = api.control().accept_invitation(&caller, &value.token, &once).await?;
+    Ok(Json(Joined { organisation }))
+}
+
+/// What was done, the latest first.
+#[utoipa::path(get, path = "/organisations/{organisation}/audit", tag = "organisations", params(InOrganisation, PageQuery),
+    responses((status = 200, description = "Entries", body = List<AuditEntry>)))]
+async fn list_audit_entries(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(InOrganisation { organisation }): Path<InOrganisation>,
+    Paging(page): Paging,
+) -> Answer<Json<List<AuditEntry>>> {
+    Ok(List::of(api.control().audit_log(&caller, organisation, &page).await?))
+}

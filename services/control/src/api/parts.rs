@@ -1,0 +1,330 @@
+//! What belongs to a broker and is set by name as a whole: groups, issuers of tokens, authorities of certificates, webhooks. Their
+//! routes are alike, so they are written once.
+
+use millrace_access::model::{
+    CertificateUser, ClaimMapping, ClientCa, Group, HiddenText, JwtAlgorithm, JwtIssuer, JwtKey, Rule,
+};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use uuid::Uuid;
+
+use super::Api;
+use crate::domain::{Webhook, WebhookEvent};
+
+pub(crate) fn routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .merge(groups::routes())
+        .merge(jwt_issuers::routes())
+        .merge(client_cas::routes())
+        .merge(webhooks::routes())
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+struct AtPart {
+    /// Id of the organisation.
+    organisation: Uuid,
+    /// Name of the broker.
+    broker: String,
+    /// Its name.
+    name: String,
+}
+
+/// Routes to list, get, put and delete one kind: `$record` is stored, `$settings` is what callers say of it, `$shown` what they see.
+macro_rules! parts {
+    ($module:ident: $record:ident, $settings:ident, $shown:ident, $tag:literal, $path:literal, $one:literal,
+     list $list:ident, get $get:ident, put $put:ident, delete $delete:ident) => {
+        #[doc = concat!("Something that is set by name: ", $one, ".")]
+        #[derive(Serialize, ToSchema)]
+        struct $shown {
+            /// Its name, unique in its broker.
+            name: String,
+            /// When it was made, in unix milliseconds.
+            created_at_ms: u64,
+            #[serde(flatten)]
+            settings: $settings,
+        }
+
+        impl From<$record> for $shown {
+            fn from(record: $record) -> Self {
+                let (name, created_at_ms) = (record.name.clone(), record.created_at_ms);
+                Self { name, created_at_ms, settings: record.into() }
+            }
+        }
+
+        mod $module {
+            use axum::Json;
+            use axum::extract::State;
+            use axum::http::StatusCode;
+            use axum::response::IntoResponse;
+            use utoipa_axum::router::OpenApiRouter;
+            use utoipa_axum::routes;
+
+            use super::{$record, $settings, $shown, AtPart};
+            use crate::api::extract::{
+                Auth, IfMatch, IfMatchOrNone, Input, PageQuery, Paging, Path, Seen, etag,
+            };
+            use crate::api::problem::Answer;
+            use crate::api::{Api, AtBroker, List};
+            use crate::domain::BrokerRef;
+
+            pub(super) fn routes() -> OpenApiRouter<Api> {
+                OpenApiRouter::new().routes(routes!($list)).routes(routes!($get, $put, $delete))
+            }
+
+            #[utoipa::path(get, summary = concat!("Each ", $one, " of a broker."), path = concat!("/organisations/{organisation}/brokers/{broker}/", $path), tag = $tag,
+                params(AtBroker, PageQuery), responses((status = 200, description = "A page of them", body = List<$shown>)))]
+            async fn $list(
+                State(api): State<Api>,
+                Auth(caller): Auth,
+                Path(at): Path<AtBroker>,
+                Paging(page): Paging,
+            ) -> Answer<Json<List<$shown>>> {
+                Ok(List::of(api.control().parts::<$record>(&caller, &at.at(), &page).await?))
+            }
+
+            #[utoipa::path(get, summary = concat!("A ", $one, "."), path = concat!("/organisations/{organisation}/brokers/{broker}/", $path, "/{name}"), tag = $tag,
+                params(AtPart), responses((status = 200, description = "What is set", body = $shown)))]
+            async fn $get(
+                State(api): State<Api>,
+                Auth(caller): Auth,
+                Path(AtPart { organisation, broker, name }): Path<AtPart>,
+            ) -> Answer<impl IntoResponse> {
+                let at = BrokerRef { organisation, name: broker };
+                let found = api.control().part::<$record>(&caller, &at, &name).await?;
+                Ok((etag(found.version), Json($shown::from(found.value))))
+            }
+
+            #[utoipa::path(put, summary = concat!("Makes or replaces a ", $one, "."), path = concat!("/organisations/{organisation}/brokers/{broker}/", $path, "/{name}"), tag = $tag,
+                params(AtPart, IfMatchOrNone), request_body = $settings,
+                responses((status = 204, description = "It is replaced; ETag is its new version"),
+                    (status = 201, description = "It is made; ETag is its version")))]
+            async fn $put(
+                State(api): State<Api>,
+                Auth(caller): Auth,
+                Path(AtPart { organisation, broker, name }): Path<AtPart>,
+                Seen(seen): Seen,
+                Input { value, .. }: Input<$settings>,
+            ) -> Answer<impl IntoResponse> {
+                let at = BrokerRef { organisation, name: broker };
+                let (version, is_new) =
+                    api.control().put_part(&caller, &at, &name, &$record::from(value), seen).await?;
+                Ok((if is_new { StatusCode::CREATED } else { StatusCode::NO_CONTENT }, etag(version)))
+            }
+
+            #[utoipa::path(delete, summary = concat!("Removes a ", $one, "."), path = concat!("/organisations/{organisation}/brokers/{broker}/", $path, "/{name}"), tag = $tag,
+                params(AtPart, IfMatch), responses((status = 204, description = "It is removed")))]
+            async fn $delete(
+                State(api): State<Api>,
+                Auth(caller): Auth,
+                Path(AtPart { organisation, broker, name }): Path<AtPart>,
+                Seen(seen): Seen,
+            ) -> Answer<StatusCode> {
+                let at = BrokerRef { organisation, name: broker };
+                api.control().delete_part::<$record>(&caller, &at, &name, seen).await?;
+                Ok(StatusCode::NO_CONTENT)
+            }
+        }
+    };
+}
+
+parts!(groups: Group, GroupSettings, ShownGroup, "access", "groups", "group of credentials",
+    list list_groups, get get_group, put put_group, delete delete_group);
+parts!(jwt_issuers: JwtIssuer, JwtIssuerSettings, ShownJwtIssuer, "access", "jwt-issuers", "JWT issuer",
+    list list_jwt_issuers, get get_jwt_issuer, put put_jwt_issuer, delete delete_jwt_issuer);
+parts!(client_cas: ClientCa, ClientCaSettings, ShownClientCa, "access", "client-cas", "client CA",
+    list list_client_cas, get get_client_ca, put put_client_ca, delete delete_client_ca);
+parts!(webhooks: Webhook, WebhookSettings, ShownWebhook, "webhooks", "webhooks", "webhook",
+    list list_webhooks, get get_webhook, put put_webhook, delete delete_webhook);
+
+/// Users with rules in common.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+#[derive(Default)]
+struct GroupSettings {
+    /// Rules of its members: they come after a member's own and before the broker's.
+    rules: Vec<Rule>,
+}
+
+/// An issuer of tokens. A client shows one as its password.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct JwtIssuerSettings {
+    /// False: its tokens are not taken.
+    #[serde(default = "yes")]
+    enabled: bool,
+    /// Algorithms that its tokens may be signed with.
+    algorithms: Vec<JwtAlgorithm>,
+    /// What signatures are checked with.
+    key: IssuerKey,
+    /// What `iss` must be; anything when it is left out.
+    issuer: Option<String>,
+    /// One of these must be in `aud`; anything when it is empty.
+    #[serde(default)]
+    audience: Vec<String>,
+    /// What its claims are called and mean here.
+    #[serde(default)]
+    claims: ClaimMapping,
+    /// By how much the issuer's clock may be off, seconds.
+    #[serde(default = "leeway_s")]
+    leeway_s: u32,
+    /// Name of the group whose rules its users have, when no credential of their name says another.
+    group: Option<String>,
+    /// Clients are disconnected when their token expires.
+    #[serde(default = "yes")]
+    disconnect_at_expiry: bool,
+}
+
+/// What signatures are checked with.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+enum IssuerKey {
+    /// For HS256.
+    Secret {
+        /// At least 32 bytes. Never shown; when it is left out it stays as it is.
+        #[serde(default, skip_serializing)]
+        #[schema(value_type = Option<String>, format = Password)]
+        secret: Option<HiddenText>,
+        /// The secret is base64 of what signs.
+        #[serde(default)]
+        base64: bool,
+    },
+    /// For RS256 and ES256.
+    Pem {
+        /// A public key or a certificate.
+        pem: String,
+    },
+    /// For RS256 and ES256.
+    Jwks {
+        /// Where the keys are.
+        url: String,
+    },
+}
+
+/// An authority whose certificates are taken for a broker's clients.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct ClientCaSettings {
+    /// False: its certificates are not taken.
+    #[serde(default = "yes")]
+    enabled: bool,
+    /// PEM: the authority's own certificates, and intermediate ones that clients do not send.
+    pem: String,
+    /// PEM of its revocation lists.
+    revoked: Option<String>,
+    /// What of a certificate is the user name.
+    #[serde(default)]
+    user: CertificateUser,
+    /// Name of the group whose rules its users have, when no credential of their name says another.
+    group: Option<String>,
+}
+
+/// Where you are told what happens.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct WebhookSettings {
+    /// Where you are told, by POST.
+    url: String,
+    /// What is told.
+    events: Vec<WebhookEvent>,
+    /// Filters of the topics whose messages are told.
+    #[serde(default)]
+    filters: Vec<String>,
+    /// Signs the body (HMAC-SHA-256). Never shown; when it is left out it stays as it is, and an empty one takes it away.
+    #[serde(default, skip_serializing)]
+    #[schema(value_type = Option<String>, format = Password)]
+    signing_key: Option<HiddenText>,
+    /// False: nothing is told.
+    #[serde(default = "yes")]
+    enabled: bool,
+}
+
+impl From<Group> for GroupSettings {
+    fn from(group: Group) -> Self {
+        Self { rules: group.rules }
+    }
+}
+
+impl From<GroupSettings> for Group {
+    fn from(settings: GroupSettings) -> Self {
+        Self { rules: settings.rules, ..Self::default() }
+    }
+}
+
+impl From<JwtIssuer> for JwtIssuerSettings {
+    fn from(record: JwtIssuer) -> Self {
+        let JwtIssuer { enabled, algorithms, key, issuer, audience, claims, leeway_s, group, .. } = record;
+        let disconnect_at_expiry = record.disconnect_at_expiry;
+        let key = match key {
+            JwtKey::Secret { secret, base64 } => IssuerKey::Secret { secret: Some(secret), base64 },
+            JwtKey::Pem { pem } => IssuerKey::Pem { pem },
+            JwtKey::Jwks { url } => IssuerKey::Jwks { url },
+        };
+        Self { enabled, algorithms, key, issuer, audience, claims, leeway_s, group, disconnect_at_expiry }
+    }
+}
+
+impl From<JwtIssuerSettings> for JwtIssuer {
+    fn from(settings: JwtIssuerSettings) -> Self {
+        let JwtIssuerSettings { enabled, algorithms, key, issuer, audience, claims, leeway_s, group, .. } =
+            settings;
+        let disconnect_at_expiry = settings.disconnect_at_expiry;
+        let key = match key {
+            IssuerKey::Secret { secret, base64 } => {
+                JwtKey::Secret { secret: secret.unwrap_or_default(), base64 }
+            }
+            IssuerKey::Pem { pem } => JwtKey::Pem { pem },
+            IssuerKey::Jwks { url } => JwtKey::Jwks { url },
+        };
+        let made = Self::default();
+        Self {
+            enabled,
+            algorithms,
+            key,
+            issuer,
+            audience,
+            claims,
+            leeway_s,
+            group,
+            disconnect_at_expiry,
+            ..made
+        }
+    }
+}
+
+impl From<ClientCa> for ClientCaSettings {
+    fn from(record: ClientCa) -> Self {
+        let ClientCa { enabled, pem, revoked, user, group, .. } = record;
+        Self { enabled, pem, revoked, user, group }
+    }
+}
+
+impl From<ClientCaSettings> for ClientCa {
+    fn from(settings: ClientCaSettings) -> Self {
+        let ClientCaSettings { enabled, pem, revoked, user, group } = settings;
+        Self { enabled, pem, revoked, user, group, ..Self::default() }
+    }
+}
+
+impl From<Webhook> for WebhookSettings {
+    fn from(record: Webhook) -> Self {
+        let Webhook { url, events, filters, signing_key, enabled, .. } = record;
+        Self { url, events, filters, signing_key, enabled }
+    }
+}
+
+impl From<WebhookSettings> for Webhook {
+    fn from(settings: WebhookSettings) -> Self {
+        let WebhookSettings { url, events, filters, signing_key, enabled } = settings;
+        Self { url, events, filters, signing_key, enabled, ..Self::default() }
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn leeway_s() -> u32 {
+    JwtIssuer::default().leeway_s
+}

@@ -1,0 +1,163 @@
+//! Errors as RFC 9457 says: `application/problem+json`, for each answer from 400 on.
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use tracing::error;
+use utoipa::ToSchema;
+
+use crate::domain::Error;
+use crate::live::LiveError;
+use millrace_storage::Error as StoreError;
+
+/// What went wrong, what it means and what to do.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Problem {
+    /// Which kind of problem it is. It stays the same while sentences may change.
+    #[serde(rename = "type")]
+    #[schema(example = "urn:millrace:problem:not-found")]
+    kind: String,
+    /// The kind, for people.
+    title: &'static str,
+    /// Status of the answer.
+    status: u16,
+    /// What went wrong here, and what to do.
+    detail: String,
+    /// Fields of the request that are wrong.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    fields: Vec<WrongField>,
+    #[serde(skip)]
+    retry_after_s: Option<u64>,
+}
+
+/// A field of a request that is wrong.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct WrongField {
+    /// Its path in the JSON.
+    #[schema(example = "rules[2].filter")]
+    field: String,
+    /// What is wrong and what to do.
+    detail: String,
+}
+
+/// The result of a handler.
+pub(crate) type Answer<T> = Result<T, Problem>;
+
+impl Problem {
+    /// The kinds of problems: status, name, title.
+    pub(crate) const KINDS: [(StatusCode, &'static str, &'static str); 16] = [
+        (StatusCode::BAD_REQUEST, "bad-request", "The request cannot be read"),
+        (StatusCode::UNAUTHORIZED, "unauthenticated", "You are not signed in"),
+        (StatusCode::FORBIDDEN, "forbidden", "You may not do that"),
+        (StatusCode::NOT_FOUND, "not-found", "There is no such thing"),
+        (StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", "This cannot be done here"),
+        (StatusCode::REQUEST_TIMEOUT, "timeout", "The request took too long"),
+        (StatusCode::CONFLICT, "conflict", "It goes against what is there"),
+        (StatusCode::PRECONDITION_FAILED, "changed", "It was changed since you read it"),
+        (StatusCode::PAYLOAD_TOO_LARGE, "too-large", "The request is too large"),
+        (StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-json", "The request is not JSON"),
+        (StatusCode::UNPROCESSABLE_ENTITY, "invalid", "Some fields are not right"),
+        (StatusCode::PRECONDITION_REQUIRED, "no-precondition", "Say which version you change"),
+        (StatusCode::TOO_MANY_REQUESTS, "too-many-requests", "Too many requests"),
+        (StatusCode::INTERNAL_SERVER_ERROR, "internal", "Something broke here"),
+        (StatusCode::NOT_IMPLEMENTED, "not-implemented", "This server cannot do that yet"),
+        (StatusCode::SERVICE_UNAVAILABLE, "unavailable", "This does not work for the moment"),
+    ];
+
+    pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        let known = Self::KINDS.iter().find(|(of, ..)| *of == status);
+        let (_, name, title) = known.copied().unwrap_or((status, "other", "It did not work"));
+        Self {
+            kind: format!("urn:millrace:problem:{name}"),
+            title,
+            status: status.as_u16(),
+            detail: detail.into(),
+            fields: Vec::new(),
+            retry_after_s: None,
+        }
+    }
+
+    pub(crate) fn field(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        let fields = vec![WrongField { field: field.into(), detail: detail.into() }];
+        Self { fields, ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, "some fields are not right") }
+    }
+
+    pub(crate) fn later(seconds: u64) -> Self {
+        let detail = format!("there were too many requests like this one: try again in {seconds} s");
+        Self { retry_after_s: Some(seconds), ..Self::new(StatusCode::TOO_MANY_REQUESTS, detail) }
+    }
+
+    fn internal(what: &Error) -> Self {
+        error!(error = %what, "a request could not be answered");
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the server's log says more: try again, or ask who runs it",
+        )
+    }
+
+    fn away() -> Self {
+        let detail = "the store does not answer: nothing was changed that is not seen later; try again";
+        Self { retry_after_s: Some(5), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, detail) }
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        let status = match &error {
+            Error::Unauthenticated(_) => StatusCode::UNAUTHORIZED,
+            Error::Forbidden(_) => StatusCode::FORBIDDEN,
+            Error::NotFound(_) => StatusCode::NOT_FOUND,
+            Error::Conflict(_) => StatusCode::CONFLICT,
+            Error::Changed => StatusCode::PRECONDITION_FAILED,
+            Error::Invalid(_) | Error::KeyReused => StatusCode::UNPROCESSABLE_ENTITY,
+            Error::Layer(
+                millrace_layers::Error::NameTooLong { .. } | millrace_layers::Error::BodyTooLarge(_),
+            ) => StatusCode::UNPROCESSABLE_ENTITY,
+            Error::Layer(millrace_layers::Error::Store(error)) if is_away(error) => return Self::away(),
+            Error::Layer(_) | Error::Internal(_) => return Self::internal(&error),
+        };
+        let problem = Self::new(status, error.to_string());
+        match error {
+            Error::Invalid(found) => {
+                let fields = found.into_iter().map(|one| WrongField { field: one.field, detail: one.what });
+                Self { fields: fields.collect(), ..problem }
+            }
+            _ => problem,
+        }
+    }
+}
+
+/// Whether it may work later.
+fn is_away(error: &StoreError) -> bool {
+    error.is_retryable() || matches!(error, StoreError::Unavailable(_))
+}
+
+impl From<LiveError> for Problem {
+    fn from(error: LiveError) -> Self {
+        let status = match &error {
+            LiveError::NotWired => StatusCode::NOT_IMPLEMENTED,
+            LiveError::NotFound(_) => StatusCode::NOT_FOUND,
+            LiveError::Invalid { field, what } => return Self::field(*field, what.clone()),
+            LiveError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let retry_after_s = self.retry_after_s;
+        let mut response = (status, Json(self)).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(seconds) = retry_after_s {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"millrace\""));
+        }
+        response
+    }
+}

@@ -1,0 +1,125 @@
+//! How often somebody may ask.
+
+use std::hash::Hash;
+use std::net::{IpAddr, Ipv6Addr};
+use std::num::NonZeroU32;
+
+use governor::clock::{Clock as _, MonotonicClock};
+use governor::middleware::NoOpMiddleware;
+use governor::state::keyed::HashMapStateStore;
+use governor::{Quota, RateLimiter};
+use uuid::Uuid;
+
+use super::problem::{Answer, Problem};
+use crate::limits::{PASSWORDS_PER_MINUTE, REQUESTS_PER_SECOND, SIGN_INS_PER_MINUTE};
+
+/// Keys of one limiter after which those are forgotten that have been quiet.
+const KEYS_MAX: usize = 10_000;
+
+/// The rates of a server.
+pub(crate) struct Rates {
+    /// Uses of a password, by address.
+    passwords: Limiter<Option<IpAddr>>,
+    /// Sign-ins, by e-mail address.
+    sign_ins: Limiter<String>,
+    /// Requests, by who asks.
+    requests: Limiter<Uuid>,
+    /// Requests of nobody who is known, by address.
+    strangers: Limiter<Option<IpAddr>>,
+}
+
+struct Limiter<K: Hash + Eq + Clone> {
+    limiter: RateLimiter<K, HashMapStateStore<K>, MonotonicClock, NoOpMiddleware<std::time::Instant>>,
+}
+
+impl Rates {
+    pub(crate) fn new() -> Self {
+        let a_second =
+            Quota::per_second(count(REQUESTS_PER_SECOND)).allow_burst(count(REQUESTS_PER_SECOND * 10));
+        Self {
+            passwords: Limiter::new(Quota::per_minute(count(PASSWORDS_PER_MINUTE))),
+            sign_ins: Limiter::new(Quota::per_minute(count(SIGN_INS_PER_MINUTE))),
+            requests: Limiter::new(a_second),
+            strangers: Limiter::new(a_second),
+        }
+    }
+
+    /// Somebody wants a password to be hashed.
+    pub(crate) fn password(&self, address: Option<IpAddr>) -> Answer<()> {
+        self.passwords.take(&network(address))
+    }
+
+    /// Somebody tries to sign in.
+    pub(crate) fn sign_in(&self, email: &str) -> Answer<()> {
+        self.sign_ins.take(&email.to_lowercase())
+    }
+
+    /// Somebody who is known asks for something.
+    pub(crate) fn request(&self, who: Uuid) -> Answer<()> {
+        self.requests.take(&who)
+    }
+
+    /// Somebody asks, and it is not known yet who.
+    pub(crate) fn stranger(&self, address: Option<IpAddr>) -> Answer<()> {
+        self.strangers.take(&network(address))
+    }
+}
+
+impl<K: Hash + Eq + Clone> Limiter<K> {
+    fn new(quota: Quota) -> Self {
+        let store = HashMapStateStore::default();
+        Self { limiter: RateLimiter::new(quota, store, MonotonicClock) }
+    }
+
+    fn take(&self, key: &K) -> Answer<()> {
+        if self.limiter.len() > KEYS_MAX {
+            self.limiter.retain_recent();
+        }
+        self.limiter.check_key(key).map_err(|until| {
+            let wait = until.wait_time_from(self.limiter.clock().now());
+            Problem::later(wait.as_secs() + 1)
+        })
+    }
+}
+
+/// Whoever has an address of the sixth version has a whole network of them.
+fn network(address: Option<IpAddr>) -> Option<IpAddr> {
+    match address.map(|address| address.to_canonical()) {
+        Some(IpAddr::V6(address)) => {
+            let [a, b, c, d, ..] = address.segments();
+            Some(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into())
+        }
+        other => other,
+    }
+}
+
+const fn count(number: u32) -> NonZeroU32 {
+    match NonZeroU32::new(number) {
+        Some(number) => number,
+        None => NonZeroU32::MIN,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_too_often_is_told_when_to_come_again_and_others_are_not_held_up() {
+        let rates = Rates::new();
+        for _ in 0..SIGN_INS_PER_MINUTE {
+            assert!(rates.sign_in("ann@example.org").is_ok());
+        }
+        assert!(rates.sign_in("Ann@example.org").is_err());
+        assert!(rates.sign_in("bob@example.org").is_ok());
+    }
+
+    #[test]
+    fn a_network_of_the_sixth_version_counts_as_one_address() {
+        let of = |text: &str| network(Some(text.parse().unwrap()));
+        assert_eq!(of("2001:db8:1:2:3::4"), of("2001:db8:1:2:ffff::1"));
+        assert_ne!(of("2001:db8:1:2::"), of("2001:db8:1:3::"));
+        assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
+        assert_ne!(of("10.0.0.2"), of("10.0.0.1"));
+    }
+}

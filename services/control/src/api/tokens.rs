@@ -1,0 +1,78 @@
+//! API tokens.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use uuid::Uuid;
+
+use super::extract::{Auth, IdempotencyKey, Input, PageQuery, Paging, Path};
+use super::problem::Answer;
+use super::{Api, InOrganisation, List};
+use crate::domain::{NewToken, Once, Token};
+use crate::secret::Secret;
+
+pub(crate) fn routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::new().routes(routes!(list_tokens, create_token)).routes(routes!(delete_token))
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+struct AtToken {
+    /// Id of the organisation.
+    organisation: Uuid,
+    /// Id of the token.
+    token: Uuid,
+}
+
+/// An API token with its secret.
+#[derive(Serialize, ToSchema)]
+struct MadeToken {
+    #[serde(flatten)]
+    token: Token,
+    /// What programs send. It is shown only now.
+    #[schema(value_type = String, example = "mlr_...")]
+    secret: Secret,
+}
+
+/// API tokens of an organisation.
+#[utoipa::path(get, path = "/organisations/{organisation}/tokens", tag = "tokens", params(InOrganisation, PageQuery),
+    responses((status = 200, description = "Tokens", body = List<Token>)))]
+async fn list_tokens(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(InOrganisation { organisation }): Path<InOrganisation>,
+    Paging(page): Paging,
+) -> Answer<Json<List<Token>>> {
+    Ok(List::of(api.control().tokens(&caller, organisation, &page).await?))
+}
+
+/// Makes an API token.
+#[utoipa::path(post, path = "/organisations/{organisation}/tokens", tag = "tokens", params(InOrganisation, IdempotencyKey),
+    request_body = NewToken, responses((status = 201, description = "The token", body = MadeToken)))]
+async fn create_token(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(InOrganisation { organisation }): Path<InOrganisation>,
+    Input { value, once }: Input<NewToken>,
+) -> Answer<impl IntoResponse> {
+    let (token, secret) = api.control().create_token(&caller, organisation, &value, &once).await?;
+    Ok((StatusCode::CREATED, Json(MadeToken { token, secret })))
+}
+
+/// Removes an API token: from then on it opens nothing.
+#[utoipa::path(delete, path = "/organisations/{organisation}/tokens/{token}", tag = "tokens", params(AtToken),
+    responses((status = 204, description = "It is removed")))]
+async fn delete_token(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(AtToken { organisation, token }): Path<AtToken>,
+    once: Once,
+) -> Answer<StatusCode> {
+    api.control().delete_token(&caller, organisation, token, &once).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

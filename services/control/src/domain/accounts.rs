@@ -1,0 +1,434 @@
+//! People: signing up, in and out, and what they see of themselves.
+
+use millrace_layers::{
+    accounts::{
+        self,
+        expiring::{Expiring, Kind},
+    },
+    documents::Document,
+};
+use millrace_storage::{Read, Transaction};
+use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::audit::{Actor, ActorKind};
+use super::change::Change;
+use super::check::Fields;
+use super::{Caller, Control, Error, Once, Result, Role, SignUpBy, Who, members, organisations, setup};
+use crate::limits::SIGN_IN_MS;
+use crate::secret::{Hash, Purpose, Secret};
+
+/// What somebody signs up with.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SignUp {
+    /// E-mail address, by which they sign in.
+    #[schema(example = "ann@example.org")]
+    pub email: String,
+    /// At least 15 characters.
+    #[schema(value_type = String, format = Password)]
+    pub password: Secret,
+    /// What they are called.
+    #[schema(example = "Ann")]
+    pub name: String,
+    /// Name of their new organisation; theirs if it is left out. Of no meaning with an invitation.
+    pub organisation: Option<String>,
+    /// The secret of an invitation, or of the link that the first start prints.
+    #[schema(value_type = Option<String>, format = Password)]
+    pub token: Option<Secret>,
+}
+
+/// What somebody signs in with.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SignIn {
+    /// E-mail address.
+    pub email: String,
+    /// Password.
+    #[schema(value_type = String, format = Password)]
+    pub password: Secret,
+}
+
+/// A new password.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewPassword {
+    /// The password until now.
+    #[schema(value_type = String, format = Password)]
+    pub current: Secret,
+    /// The new one: at least 15 characters.
+    #[schema(value_type = String, format = Password)]
+    pub new: Secret,
+}
+
+/// What of a person is changed.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UserChange {
+    /// What they are called.
+    pub name: String,
+}
+
+/// A person.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct User {
+    /// Their id.
+    pub id: Uuid,
+    /// E-mail address.
+    pub email: String,
+    /// What they are called.
+    pub name: String,
+    /// When they signed up, in unix milliseconds.
+    pub created_at_ms: u64,
+}
+
+/// A person and what they belong to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Me {
+    /// The person.
+    pub user: User,
+    /// Their organisations.
+    pub organisations: Vec<Membership>,
+}
+
+/// An organisation that a person belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Membership {
+    /// Its id.
+    pub id: Uuid,
+    /// Its name.
+    pub name: String,
+    /// What they are in it.
+    pub role: Role,
+}
+
+/// Somebody who has just signed in.
+#[derive(Debug)]
+pub struct SignedIn {
+    /// What the browser shows from now on.
+    pub secret: Secret,
+    /// What its scripts show beside that with each change.
+    pub csrf: Secret,
+    /// When it is over, in unix milliseconds.
+    pub expires_at_ms: u64,
+    /// Who it is.
+    pub me: Me,
+}
+
+/// A person as they are stored.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct UserRecord {
+    email: String,
+    name: String,
+    /// PHC string of Argon2id.
+    password: Secret,
+    created_at_ms: u64,
+}
+
+/// A web session as it is stored.
+#[derive(Serialize, Deserialize)]
+struct SignInRecord {
+    user: Uuid,
+    expires_at_ms: u64,
+}
+
+impl UserRecord {
+    fn shown(self, id: Uuid) -> User {
+        User { id, email: self.email, name: self.name, created_at_ms: self.created_at_ms }
+    }
+}
+
+impl Control {
+    /// Makes an account, and signs it in.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn sign_up(&self, input: &SignUp, once: &Once, address: Option<IpAddr>) -> Result<SignedIn> {
+        if input.token.is_none() && self.0.sign_up_by == SignUpBy::Invitation {
+            return Err(Error::Forbidden(
+                "accounts are made by invitation here: ask a member of your organisation for one".into(),
+            ));
+        }
+        let mut fields = Fields::default();
+        let email = &fields.email("email", &input.email);
+        fields.password("password", &input.password);
+        fields.name("name", &input.name);
+        if let Some(name) = &input.organisation {
+            fields.name("organisation", name);
+        }
+        fields.done()?;
+        let phc = &Secret::from(&*self.hash_password(&input.password).await?);
+        let (id, organisation) = (self.new_id()?, self.new_id()?);
+        let actor = person(id, email, address);
+        let made = self
+            .change(actor, once, |change| async move {
+                let created_at_ms = change.now_ms;
+                let record = UserRecord {
+                    email: email.clone(),
+                    name: input.name.clone(),
+                    password: phc.clone(),
+                    created_at_ms,
+                };
+                create(&change, id, &record).await?;
+                self.belong(&change, id, organisation, input).await?;
+                Ok(id)
+            })
+            .await?;
+        self.start(made).await
+    }
+
+    /// Gives a new person the organisation that they come for.
+    async fn belong(&self, change: &Change, user: Uuid, organisation: Uuid, input: &SignUp) -> Result<()> {
+        let Some(token) = &input.token else {
+            return organisations::create(change, organisation, self_or(input), user).await;
+        };
+        if self.take_setup(change, token).await? {
+            organisations::create(change, organisation, self_or(input), user).await?;
+            return setup::adopt(change, organisation).await;
+        }
+        self.take_invitation(change, token, user).await.map(drop)
+    }
+
+    /// Signs somebody in.
+    ///
+    /// # Errors
+    /// [`Error::Unauthenticated`] for a wrong password and for an unknown person, after the same time.
+    pub async fn sign_in(&self, input: &SignIn, address: Option<IpAddr>) -> Result<SignedIn> {
+        let email = &input.email.to_lowercase();
+        let found = self.look(|tx| async move { by_email(&tx, email).await }).await?;
+        let phc = found.as_ref().map(|(_, record)| record.password.expose().to_owned());
+        let right = self.verify_password(phc, &input.password).await?;
+        let Some((id, _)) = found.filter(|_| right) else {
+            return Err(Error::Unauthenticated("the e-mail address or the password is not right"));
+        };
+        self.change(person(id, email, address), &Once::unnamed()?, |change| async move {
+            for (organisation, _) in members::of_user(&change.tx, id, Read::Snapshot).await? {
+                change.audit(organisation, "sign_in", email, serde_json::json!({}))?;
+            }
+            Ok(())
+        })
+        .await?;
+        self.start(id).await
+    }
+
+    /// Starts a web session.
+    async fn start(&self, user: Uuid) -> Result<SignedIn> {
+        let secret = Secret::random()?;
+        let hash = &self.sign_in_hash(&secret)?;
+        let expires_at_ms = self.now_ms() + SIGN_IN_MS;
+        let me = self
+            .look(|tx| async move {
+                let record = SignInRecord { user, expires_at_ms };
+                accounts::sign_ins().put(&tx, hash, &record).await?;
+                accounts::sign_ins_of(user.as_bytes()).put(&tx, hash, &expires_at_ms).await?;
+                expiring(hash, expires_at_ms).schedule(&tx)?;
+                me(&tx, user).await
+            })
+            .await?;
+        let csrf = self.csrf(hash)?;
+        Ok(SignedIn { secret, csrf, expires_at_ms, me })
+    }
+
+    /// Who shows the secret of a web session.
+    ///
+    /// # Errors
+    /// [`Error::Unauthenticated`].
+    pub async fn signed_in(&self, secret: &Secret, address: Option<IpAddr>) -> Result<Caller> {
+        let (hash, now_ms) = (self.sign_in_hash(secret)?, self.now_ms());
+        let found = self
+            .look(|tx| async move {
+                let session = accounts::sign_ins().get::<SignInRecord>(&tx, &hash, Read::Snapshot).await?;
+                let Some(session) = session.filter(|it| now_ms < it.value.expires_at_ms) else {
+                    return Ok(None);
+                };
+                let user = session.value.user;
+                Ok(get(&tx, user, Read::Snapshot).await?.map(|record| (user, record.value.email)))
+            })
+            .await?;
+        let (user, email) =
+            found.ok_or(Error::Unauthenticated("you are not signed in any more: sign in again"))?;
+        Ok(Caller { who: Who::Person { user, email, sign_in: hash }, address })
+    }
+
+    /// What a script of the page must show with each change, so that no other site can make the browser do one.
+    ///
+    /// # Errors
+    /// [`Error::Internal`].
+    pub(crate) fn csrf(&self, sign_in: &Hash) -> Result<Secret> {
+        Ok(Secret::of(&self.hash(Purpose::Csrf, &[sign_in])?))
+    }
+
+    /// Ends the caller's web session.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn sign_out(&self, caller: &Caller) -> Result<()> {
+        let (user, sign_in) = person_of(caller)?;
+        self.look(|tx| async move { end(&tx, user, sign_in).await }).await
+    }
+
+    /// The caller and what they belong to.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn me(&self, caller: &Caller) -> Result<Me> {
+        let (user, _) = person_of(caller)?;
+        self.look(|tx| async move { me(&tx, user).await }).await
+    }
+
+    /// Changes what the caller is called.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn change_me(&self, caller: &Caller, input: &UserChange, once: &Once) -> Result<User> {
+        let (user, _) = person_of(caller)?;
+        let mut fields = Fields::default();
+        fields.name("name", &input.name);
+        fields.done()?;
+        self.change(caller.into(), once, |change| async move {
+            let mut record = found(get(&change.tx, user, Read::Serializable).await?)?;
+            record.name.clone_from(&input.name);
+            accounts::users().put(&change.tx, user.as_bytes(), &record).await?;
+            audit_everywhere(&change, user, "person.change", &record.email).await?;
+            Ok(record.shown(user))
+        })
+        .await
+    }
+
+    /// Changes the caller's password, and signs them out everywhere else.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn change_password(&self, caller: &Caller, input: &NewPassword) -> Result<()> {
+        let (user, sign_in) = person_of(caller)?;
+        let mut fields = Fields::default();
+        fields.password("new", &input.new);
+        fields.done()?;
+        let record = self.look(|tx| async move { found(get(&tx, user, Read::Snapshot).await?) }).await?;
+        if !self.verify_password(Some(record.password.expose().to_owned()), &input.current).await? {
+            return Err(Error::field("current", "is not your password"));
+        }
+        let phc = &Secret::from(&*self.hash_password(&input.new).await?);
+        self.change(caller.into(), &Once::unnamed()?, |change| async move {
+            let mut record = found(get(&change.tx, user, Read::Serializable).await?)?;
+            record.password = phc.clone();
+            accounts::users().put(&change.tx, user.as_bytes(), &record).await?;
+            end_all(&change.tx, user, Some(sign_in)).await?;
+            audit_everywhere(&change, user, "person.change_password", &record.email).await
+        })
+        .await
+    }
+
+    fn sign_in_hash(&self, secret: &Secret) -> Result<Hash> {
+        self.hash(Purpose::SignIn, &[secret.expose().as_bytes()])
+    }
+}
+
+/// The caller, who must be a person.
+pub(super) fn person_of(caller: &Caller) -> Result<(Uuid, &Hash)> {
+    match &caller.who {
+        Who::Person { user, sign_in, .. } => Ok((*user, sign_in)),
+        Who::Token { .. } => {
+            Err(Error::Forbidden("this is for people: an API token is of an organisation".into()))
+        }
+    }
+}
+
+/// Removes a web session whose time is over.
+pub(super) async fn expire(tx: &Transaction, hash: &[u8]) -> Result<()> {
+    if let Some(session) = accounts::sign_ins().get::<SignInRecord>(tx, hash, Read::Serializable).await? {
+        accounts::sign_ins_of(session.value.user.as_bytes()).clear(tx, hash).await?;
+        accounts::sign_ins().clear(tx, hash).await?;
+    }
+    Ok(())
+}
+
+/// The name and e-mail address of a person.
+pub(super) async fn shown(tx: &Transaction, user: Uuid) -> Result<Option<User>> {
+    Ok(get(tx, user, Read::Snapshot).await?.map(|record| record.value.shown(user)))
+}
+
+/// Whether anybody has an account.
+pub(super) async fn is_anybody_there(tx: &Transaction) -> Result<bool> {
+    Ok(!accounts::users().page::<UserRecord>(tx, None, 1, Read::Serializable).await?.items.is_empty())
+}
+
+async fn create(change: &Change, id: Uuid, record: &UserRecord) -> Result<()> {
+    let (tx, email) = (&change.tx, record.email.as_bytes());
+    if accounts::emails().get::<Uuid>(tx, email, Read::Serializable).await?.is_some() {
+        return Err(Error::Conflict("there is an account with this e-mail address: sign in".into()));
+    }
+    accounts::emails().put(tx, email, &id).await?;
+    accounts::users().put(tx, id.as_bytes(), record).await?;
+    Ok(())
+}
+
+async fn by_email(tx: &Transaction, email: &str) -> Result<Option<(Uuid, UserRecord)>> {
+    let id = accounts::emails().get::<Uuid>(tx, email.as_bytes(), Read::Snapshot).await?;
+    let Some(id) = id.map(|id| id.value) else { return Ok(None) };
+    Ok(get(tx, id, Read::Snapshot).await?.map(|record| (id, record.value)))
+}
+
+async fn get(tx: &Transaction, user: Uuid, read: Read) -> Result<Option<Document<UserRecord>>> {
+    Ok(accounts::users().get(tx, user.as_bytes(), read).await?)
+}
+
+fn found(record: Option<Document<UserRecord>>) -> Result<UserRecord> {
+    record.map(|record| record.value).ok_or(Error::NotFound("person"))
+}
+
+async fn me(tx: &Transaction, user: Uuid) -> Result<Me> {
+    let shown = found(get(tx, user, Read::Snapshot).await?)?.shown(user);
+    let mut all = Vec::new();
+    for (id, role) in members::of_user(tx, user, Read::Snapshot).await? {
+        if let Some(organisation) = organisations::find(tx, id, Read::Snapshot).await? {
+            all.push(Membership { id, name: organisation.value.name, role });
+        }
+    }
+    Ok(Me { user: shown, organisations: all })
+}
+
+/// An entry in the logs of all organisations of a person.
+async fn audit_everywhere(change: &Change, user: Uuid, action: &str, email: &str) -> Result<()> {
+    for (organisation, _) in members::of_user(&change.tx, user, Read::Snapshot).await? {
+        change.audit(organisation, action, email, serde_json::json!({}))?;
+    }
+    Ok(())
+}
+
+async fn end(tx: &Transaction, user: Uuid, hash: &[u8]) -> Result<()> {
+    if let Some(session) = accounts::sign_ins().get::<SignInRecord>(tx, hash, Read::Serializable).await? {
+        expiring(hash, session.value.expires_at_ms).cancel(tx)?;
+    }
+    accounts::sign_ins().clear(tx, hash).await?;
+    Ok(accounts::sign_ins_of(user.as_bytes()).clear(tx, hash).await?)
+}
+
+/// Ends the web sessions of a person, a page of them at the most; but `keep`.
+async fn end_all(tx: &Transaction, user: Uuid, keep: Option<&Hash>) -> Result<()> {
+    let all = accounts::sign_ins_of(user.as_bytes());
+    let page = all.page::<u64>(tx, None, SIGN_INS_ENDED_MAX, Read::Serializable).await?;
+    for (hash, _) in page.items.iter().filter(|(hash, _)| keep.is_none_or(|keep| **hash != keep[..])) {
+        end(tx, user, hash).await?;
+    }
+    Ok(())
+}
+
+/// Web sessions that one transaction ends: more than anybody has, for sign-ins are limited by the minute.
+const SIGN_INS_ENDED_MAX: usize = 5_000;
+
+fn expiring(hash: &[u8], at_ms: u64) -> Expiring {
+    Expiring { at_ms, kind: Kind::SignIn, id: hash.to_vec().into() }
+}
+
+fn person(user: Uuid, email: &str, address: Option<IpAddr>) -> Actor {
+    let address = address.map(|address| address.to_string());
+    Actor { kind: ActorKind::Person, id: Some(user), name: email.into(), address }
+}
+
+/// The name of the organisation that comes with an account.
+fn self_or(input: &SignUp) -> &str {
+    input.organisation.as_deref().unwrap_or(&input.name)
+}

@@ -1,0 +1,118 @@
+//! The audit log of an organisation.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use millrace_layers::{Position, accounts::audit};
+use millrace_storage::Read;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::{BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Permission, Result, Who, authorise};
+
+/// Who did something.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Actor {
+    /// What kind of actor it is.
+    pub kind: ActorKind,
+    /// Id of the person or the token.
+    pub id: Option<Uuid>,
+    /// E-mail address of the person, name of the token.
+    pub name: String,
+    /// Where the request came from.
+    pub address: Option<String>,
+}
+
+/// A kind of actor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ActorKind {
+    /// Somebody who signed in.
+    Person,
+    /// A program with an API token.
+    Token,
+}
+
+/// Something that was done.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct AuditEntry {
+    /// Its place in the log.
+    #[serde(default)]
+    pub id: String,
+    /// When, in unix milliseconds.
+    pub at_ms: u64,
+    /// Who did it.
+    pub actor: Actor,
+    /// What was done.
+    #[schema(example = "broker.create")]
+    pub action: String,
+    /// To what: its name or id.
+    pub target: String,
+    /// What there is to say beside that. Never a secret.
+    pub details: serde_json::Map<String, serde_json::Value>,
+}
+
+impl From<&Caller> for Actor {
+    fn from(caller: &Caller) -> Self {
+        let (kind, id, name) = match &caller.who {
+            Who::Person { user, email, .. } => (ActorKind::Person, *user, email),
+            Who::Token { id, name, .. } => (ActorKind::Token, *id, name),
+        };
+        let address = caller.address.map(|address| address.to_string());
+        Self { kind, id: Some(id), name: name.clone(), address }
+    }
+}
+
+impl Control {
+    /// Notes what was done to a broker's clients or messages: not in the store's own transaction, so after it.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub(crate) async fn note(
+        &self,
+        caller: &Caller,
+        at: &BrokerRef,
+        action: &str,
+        target: &str,
+    ) -> Result<()> {
+        let said = serde_json::json!({ "broker": at.name });
+        let said = &said;
+        self.change(caller.into(), &Once::unnamed()?, |change| async move {
+            change.audit(at.organisation, action, target, said.clone())
+        })
+        .await
+    }
+
+    /// What was done in an organisation, the latest first.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn audit_log(
+        &self,
+        caller: &Caller,
+        organisation: Uuid,
+        page: &PageRequest,
+    ) -> Result<Page<AuditEntry>> {
+        let before = page.after.as_deref().map(position).transpose()?;
+        self.look(|tx| async move {
+            authorise(&tx, caller, organisation, Permission::AuditRead, Read::Snapshot).await?;
+            let (rows, more) = audit::page(&tx, organisation.as_bytes(), before, page.limit).await?;
+            let items: Vec<AuditEntry> =
+                rows.iter().map(|(at, row)| entry(*at, row)).collect::<Result<_>>()?;
+            let next = items.last().filter(|_| more).map(|last| last.id.clone().into_bytes());
+            Ok(Page { items, next })
+        })
+        .await
+    }
+}
+
+fn entry(at: Position, row: &[u8]) -> Result<AuditEntry> {
+    let entry: AuditEntry = serde_json::from_slice(row)
+        .map_err(|_| Error::Internal("an entry of the audit log cannot be read"))?;
+    Ok(AuditEntry { id: URL_SAFE_NO_PAD.encode(at.0), ..entry })
+}
+
+fn position(cursor: &[u8]) -> Result<Position> {
+    let bytes = URL_SAFE_NO_PAD.decode(cursor).ok();
+    bytes.and_then(|bytes| bytes.try_into().ok()).map(Position).ok_or_else(super::page::wrong_cursor)
+}

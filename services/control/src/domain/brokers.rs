@@ -1,0 +1,309 @@
+//! Brokers of an organisation.
+
+use bytes::Bytes;
+use millrace_access::model::{Access, Limits};
+use millrace_layers::{
+    BrokerId,
+    accounts::{self, touch},
+    catalog::{self, Details},
+};
+use millrace_storage::{Read, Transaction};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::check::{Fields, room};
+use super::parts::{Precondition, Versioned};
+use super::{Caller, Control, Error, Once, Page, PageRequest, Permission, Result, access, authorise, setup};
+use crate::limits::BROKERS_MAX;
+use crate::secret;
+
+/// A broker as it is named in a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BrokerRef {
+    pub(crate) organisation: Uuid,
+    pub(crate) name: String,
+}
+
+/// A broker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Broker {
+    /// Its name in the region, the first part of the host name by which clients reach it.
+    #[schema(example = "k3v9x2mwqd7r")]
+    pub name: String,
+    /// What people call it.
+    pub display_name: String,
+    /// Whether it is suspended: nobody may connect.
+    pub suspended: bool,
+    /// What it and its clients may use. What is null is the server's own limit.
+    pub limits: Limits,
+    /// When it was made, in unix milliseconds.
+    pub created_at_ms: u64,
+}
+
+/// A new broker.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewBroker {
+    /// What people call it.
+    #[schema(example = "Sensors of plant 7")]
+    pub display_name: String,
+}
+
+/// What of a broker is changed. What is left out stays.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BrokerChange {
+    /// What people call it.
+    pub display_name: Option<String>,
+    /// What it and its clients may use.
+    pub limits: Option<Limits>,
+}
+
+/// Letters of the names that we give: none looks like another one.
+const LETTERS: &[u8; 32] = b"abcdefghjkmnpqrstuvwxyz023456789";
+/// Letters of a name: 60 random bits, so that no tenant finds another one's by trying.
+const NAME_LETTERS: usize = 12;
+
+impl Control {
+    /// Brokers of an organisation.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn brokers(
+        &self,
+        caller: &Caller,
+        organisation: Uuid,
+        page: &PageRequest,
+    ) -> Result<Page<Broker>> {
+        self.look(|tx| async move {
+            authorise(&tx, caller, organisation, Permission::BrokersRead, Read::Snapshot).await?;
+            let all = accounts::brokers_of(organisation.as_bytes());
+            let rows = all.page::<BrokerId>(&tx, page.after.as_deref(), page.limit, Read::Snapshot).await?;
+            let rows = Page::of(rows, |name, _| name.to_vec());
+            let mut items = Vec::with_capacity(rows.items.len());
+            for name in rows.items {
+                if let Some(broker) = catalog::get(&tx, &name, Read::Snapshot).await? {
+                    items.push(shown(&tx, &broker, Read::Snapshot).await?.value);
+                }
+            }
+            Ok(Page { items, next: rows.next })
+        })
+        .await
+    }
+
+    /// Makes a broker. Its name is random: a chosen one would tell which names others have.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn create_broker(
+        &self,
+        caller: &Caller,
+        organisation: Uuid,
+        input: &NewBroker,
+        once: &Once,
+    ) -> Result<Versioned<Broker>> {
+        let mut fields = Fields::default();
+        fields.name("display_name", &input.display_name);
+        fields.done()?;
+        let name = &new_name()?;
+        self.change(caller.into(), once, |change| async move {
+            let tx = &change.tx;
+            authorise(tx, caller, organisation, Permission::BrokersWrite, Read::Serializable).await?;
+            let all = accounts::brokers_of(organisation.as_bytes());
+            let count = all.page::<BrokerId>(tx, None, BROKERS_MAX, Read::Serializable).await?.items.len();
+            room(count, BROKERS_MAX, "brokers of this organisation")?;
+            let (broker, is_new) = catalog::ensure(tx, name.as_bytes(), Bytes::new()).await?;
+            if !is_new {
+                return Err(Error::Internal("the name of the new broker was taken: try again"));
+            }
+            let details = Details {
+                organisation: Some(organisation.to_string()),
+                display_name: input.display_name.clone(),
+                suspended: false,
+                created_at_ms: change.now_ms,
+            };
+            catalog::describe(tx, &broker, &details).await?;
+            access::put(tx, broker.id, &Access::default()).await?;
+            setup::own(&change, organisation, name, broker.id).await?;
+            change.audit(
+                organisation,
+                "broker.create",
+                name,
+                json!({ "display_name": input.display_name }),
+            )?;
+            let broker = catalog::get(tx, name.as_bytes(), Read::Serializable).await?;
+            shown(tx, &broker.ok_or(Error::NotFound("broker"))?, Read::Serializable).await
+        })
+        .await
+    }
+
+    /// A broker.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub(crate) async fn broker(&self, caller: &Caller, at: &BrokerRef) -> Result<Versioned<Broker>> {
+        self.look(|tx| async move {
+            let broker = find(&tx, caller, at, Permission::BrokersRead, Read::Snapshot).await?;
+            shown(&tx, &broker, Read::Snapshot).await
+        })
+        .await
+    }
+
+    /// Lets the caller go on to a broker's clients, sessions and messages. Returns the broker's id.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub(crate) async fn open_broker(
+        &self,
+        caller: &Caller,
+        at: &BrokerRef,
+        permission: Permission,
+    ) -> Result<BrokerId> {
+        self.look(|tx| async move { Ok(find(&tx, caller, at, permission, Read::Snapshot).await?.id) }).await
+    }
+
+    /// Changes the name or the limits of a broker.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub(crate) async fn change_broker(
+        &self,
+        caller: &Caller,
+        at: &BrokerRef,
+        input: &BrokerChange,
+        seen: Precondition,
+    ) -> Result<Versioned<Broker>> {
+        if let Some(name) = &input.display_name {
+            let mut fields = Fields::default();
+            fields.name("display_name", name);
+            fields.done()?;
+        }
+        let details = json!({ "display_name": input.display_name, "limits": input.limits });
+        let details = &details;
+        self.edit(caller, at, Some(seen), "broker.change", details, |details, access| {
+            if let Some(name) = &input.display_name {
+                details.display_name.clone_from(name);
+            }
+            if let Some(limits) = &input.limits {
+                access.limits = limits.clone();
+            }
+        })
+        .await
+    }
+
+    /// Lets nobody connect any more, or everybody again.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub(crate) async fn suspend_broker(
+        &self,
+        caller: &Caller,
+        at: &BrokerRef,
+        suspended: bool,
+    ) -> Result<Versioned<Broker>> {
+        let action = if suspended { "broker.suspend" } else { "broker.resume" };
+        self.edit(caller, at, None, action, &json!({}), |details, _| details.suspended = suspended).await
+    }
+
+    async fn edit(
+        &self,
+        caller: &Caller,
+        at: &BrokerRef,
+        seen: Option<Precondition>,
+        action: &str,
+        said: &serde_json::Value,
+        edit: impl Fn(&mut Details, &mut Access),
+    ) -> Result<Versioned<Broker>> {
+        let edit = &edit;
+        self.change(caller.into(), &Once::unnamed()?, |change| async move {
+            let tx = &change.tx;
+            let broker = find(tx, caller, at, Permission::BrokersWrite, Read::Serializable).await?;
+            let mut details = broker.details()?;
+            if let Some(seen) = seen {
+                seen.check(Some(details.version))?;
+            }
+            let old = access::get(tx, broker.id, Read::Serializable).await?;
+            let mut access = old.value.clone();
+            edit(&mut details.value, &mut access);
+            catalog::describe(tx, &broker, &details.value).await?;
+            if access != old.value {
+                access::put(tx, broker.id, &access).await?;
+            }
+            touch(tx, broker.id)?;
+            change.audit(at.organisation, action, &at.name, said.clone())?;
+            let broker = catalog::get(tx, at.name.as_bytes(), Read::Serializable).await?;
+            shown(tx, &broker.ok_or(Error::NotFound("broker"))?, Read::Serializable).await
+        })
+        .await
+    }
+
+    /// Removes a broker: at once nobody finds it, and what it has is erased after that.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub(crate) async fn delete_broker(
+        &self,
+        caller: &Caller,
+        at: &BrokerRef,
+        seen: Precondition,
+    ) -> Result<()> {
+        self.change(caller.into(), &Once::unnamed()?, |change| async move {
+            let tx = &change.tx;
+            let broker = find(tx, caller, at, Permission::BrokersWrite, Read::Serializable).await?;
+            let details = broker.details()?;
+            seen.check(Some(details.version))?;
+            touch(tx, broker.id)?;
+            catalog::condemn(tx, &broker, change.now_ms)?;
+            accounts::brokers_of(at.organisation.as_bytes()).clear(tx, at.name.as_bytes()).await?;
+            let said = json!({ "display_name": details.value.display_name });
+            change.audit(at.organisation, "broker.delete", &at.name, said)
+        })
+        .await
+    }
+}
+
+/// A broker of an organisation, for somebody who may.
+pub(super) async fn find(
+    tx: &Transaction,
+    caller: &Caller,
+    at: &BrokerRef,
+    permission: Permission,
+    read: Read,
+) -> Result<catalog::Broker> {
+    authorise(tx, caller, at.organisation, permission, read).await?;
+    let missing = Error::NotFound("broker");
+    let all = accounts::brokers_of(at.organisation.as_bytes());
+    if all.get::<BrokerId>(tx, at.name.as_bytes(), read).await?.is_none() {
+        return Err(missing);
+    }
+    catalog::get(tx, at.name.as_bytes(), read).await?.ok_or(missing)
+}
+
+/// Whether an organisation has a broker.
+pub(super) async fn has_any(tx: &Transaction, organisation: Uuid) -> Result<bool> {
+    let all = accounts::brokers_of(organisation.as_bytes());
+    Ok(!all.page::<BrokerId>(tx, None, 1, Read::Serializable).await?.items.is_empty())
+}
+
+async fn shown(tx: &Transaction, broker: &catalog::Broker, read: Read) -> Result<Versioned<Broker>> {
+    let details = broker.details()?;
+    let access = access::get(tx, broker.id, read).await?;
+    let value = Broker {
+        name: String::from_utf8_lossy(&broker.name).into_owned(),
+        display_name: details.value.display_name,
+        suspended: details.value.suspended,
+        limits: access.value.limits,
+        created_at_ms: details.value.created_at_ms,
+    };
+    Ok(Versioned { value, version: details.version })
+}
+
+fn new_name() -> Result<String> {
+    let random = secret::random::<NAME_LETTERS>()?;
+    let mut letters = random.iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)]));
+    // A letter comes first: not every program takes a host name that begins with a digit.
+    let first = letters.next().map_or('b', |first| if first.is_ascii_digit() { 'b' } else { first });
+    Ok(std::iter::once(first).chain(letters).collect())
+}

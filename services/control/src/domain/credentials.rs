@@ -1,0 +1,325 @@
+//! Credentials of a broker: who may connect with user name and password.
+
+use millrace_access::model::{self, HiddenBytes, PreviousSecret, Rule, Secret as StoredSecret};
+use millrace_layers::{
+    accounts::{self, touch},
+    documents::Document,
+};
+use millrace_storage::{Read, Transaction};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::parts::{Precondition, Versioned, check_group};
+use super::{BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Permission, Result, brokers};
+use crate::limits::{PASSWORD_BYTES_MAX, ROTATION_OVERLAP_S_MAX};
+use crate::secret::Secret;
+
+/// A credential, without its secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Credential {
+    /// User name, unique in its broker.
+    pub user: String,
+    /// Name of the group whose rules come after these.
+    pub group: Option<String>,
+    /// Its own rules; they come first.
+    pub rules: Vec<Rule>,
+    /// False: nobody may connect by this name.
+    pub enabled: bool,
+    /// From then on nobody may, in unix milliseconds.
+    pub expires_at_ms: Option<u64>,
+    /// Until when the secret before the last rotation is good too, in unix milliseconds.
+    pub previous_secret_until_ms: Option<u64>,
+    /// When it was made, in unix milliseconds.
+    pub created_at_ms: u64,
+}
+
+/// A new credential.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewCredential {
+    /// User name, unique in its broker.
+    #[schema(example = "pump-7")]
+    pub user: String,
+    /// A password that devices have already. Left out: one is made, which is safer, and faster to check.
+    #[schema(value_type = Option<String>, format = Password)]
+    pub password: Option<Secret>,
+    /// Name of the group whose rules come after these.
+    pub group: Option<String>,
+    /// Its own rules; they come first.
+    #[serde(default)]
+    pub rules: Vec<Rule>,
+    /// From then on nobody may connect by it, in unix milliseconds.
+    pub expires_at_ms: Option<u64>,
+}
+
+/// All of a credential that can be changed; what is left out has its default.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CredentialChange {
+    /// Name of the group whose rules come after these.
+    pub group: Option<String>,
+    /// Its own rules; they come first.
+    #[serde(default)]
+    pub rules: Vec<Rule>,
+    /// False: nobody may connect by this name, and who is connected is disconnected.
+    pub enabled: bool,
+    /// From then on nobody may connect by it, in unix milliseconds.
+    pub expires_at_ms: Option<u64>,
+}
+
+/// How a secret is replaced.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Rotation {
+    /// For so long the former secret is good too, seconds: 30 days at most.
+    #[serde(default)]
+    #[schema(maximum = 2_592_000)]
+    pub overlap_s: u32,
+}
+
+impl Control {
+    /// The credentials of a broker.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub(crate) async fn credentials(
+        &self,
+        caller: &Caller,
+        at: &BrokerRef,
+        page: &PageRequest,
+    ) -> Result<Page<Credential>> {
+        self.look(|tx| async move {
+            let broker = brokers::find(&tx, caller, at, Permission::AccessRead, Read::Snapshot).await?;
+            let all = accounts::credentials(broker.id);
+            let rows = all.page(&tx, page.after.as_deref(), page.limit, Read::Snapshot).await?;
+            Ok(Page::of(rows, |_, record: Document<model::Credential>| shown(&record.value)))
+        })
+        .await
+    }
+
+    /// A credential.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub(crate) async fn credential(
+        &self,
+        caller: &Caller,
+        at: &BrokerRef,
+        user: &str,
+    ) -> Result<Versioned<Credential>> {
+        self.look(|tx| async move {
+            let broker = brokers::find(&tx, caller, at, Permission::AccessRead, Read::Snapshot).await?;
+            let record = get(&tx, broker.id, user, Read::Snapshot).await?;
+            Ok(Versioned { value: shown(&record.value), version: record.version })
+        })
+        .await
+    }
+
+    /// Makes a credential. A secret that was made is told only here.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub(crate) async fn create_credential(
+        &self,
+        caller: &Caller,
+        at: &BrokerRef,
+        input: &NewCredential,
+        once: &Once,
+    ) -> Result<(Versioned<Credential>, Option<Secret>)> {
+        let id = self.new_id()?;
+        let secret = &self.new_secret(input.password.as_ref(), once, id).await?;
+        let (made, id) = self
+            .change(caller.into(), once, |change| async move {
+                let tx = &change.tx;
+                let broker =
+                    brokers::find(tx, caller, at, Permission::AccessWrite, Read::Serializable).await?;
+                let record = model::Credential {
+                    user: input.user.clone(),
+                    secret: Some(secret.clone()),
+                    group: input.group.clone(),
+                    rules: input.rules.clone(),
+                    expires_at_ms: input.expires_at_ms,
+                    created_at_ms: change.now_ms,
+                    ..model::Credential::default()
+                };
+                record.validate()?;
+                check_group(tx, broker.id, "group", input.group.as_deref()).await?;
+                let all = accounts::credentials(broker.id);
+                let user = input.user.as_bytes();
+                if all.get::<model::Credential>(tx, user, Read::Serializable).await?.is_some() {
+                    return Err(Error::Conflict("there is a credential with this user name".into()));
+                }
+                let version = all.put(tx, user, &record).await?;
+                touch(tx, broker.id)?;
+                let said = json!({ "broker": at.name, "group": input.group, "rules": input.rules.len() });
+                change.audit(at.organisation, "credential.create", &input.user, said)?;
+                Ok((Versioned { value: shown(&record), version }, id))
+            })
+            .await?;
+        let told = input.password.is_none().then(|| self.generated(once, id)).transpose()?;
+        Ok((made, told))
+    }
+
+    /// Changes a credential, but for its secret.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub(crate) async fn change_credential(
+        &self,
+        caller: &Caller,
+        (at, user): (&BrokerRef, &str),
+        input: &CredentialChange,
+        seen: Precondition,
+    ) -> Result<Versioned<Credential>> {
+        let said = json!({ "enabled": input.enabled, "group": input.group, "rules": input.rules.len() });
+        let said = &said;
+        let once = (&Once::unnamed()?, self.new_id()?);
+        let changed = self
+            .edit_credential(caller, (at, user), once, "credential.change", Some(seen), said, |record, _| {
+                record.group.clone_from(&input.group);
+                record.rules.clone_from(&input.rules);
+                record.enabled = input.enabled;
+                record.expires_at_ms = input.expires_at_ms;
+            })
+            .await?;
+        Ok(changed.0)
+    }
+
+    /// Gives a credential a new secret, which is told only here.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub(crate) async fn rotate_credential(
+        &self,
+        caller: &Caller,
+        (at, user): (&BrokerRef, &str),
+        input: &Rotation,
+        once: &Once,
+    ) -> Result<(Versioned<Credential>, Secret)> {
+        if input.overlap_s > ROTATION_OVERLAP_S_MAX {
+            return Err(Error::field("overlap_s", format!("must be at most {ROTATION_OVERLAP_S_MAX}")));
+        }
+        let id = self.new_id()?;
+        let secret = &self.stored(&self.generated(once, id)?)?;
+        let said = &json!({ "overlap_s": input.overlap_s });
+        let (made, id) = self
+            .edit_credential(
+                caller,
+                (at, user),
+                (once, id),
+                "credential.rotate",
+                None,
+                said,
+                |record, now_ms| {
+                    let until_ms = now_ms + u64::from(input.overlap_s) * 1_000;
+                    let before = record.secret.replace(secret.clone());
+                    let overlaps = before.filter(|_| input.overlap_s > 0);
+                    record.previous_secret = overlaps.map(|secret| PreviousSecret { secret, until_ms });
+                    // It was of the former secret.
+                    record.scram = None;
+                },
+            )
+            .await?;
+        Ok((made, self.generated(once, id)?))
+    }
+
+    /// Removes a credential.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub(crate) async fn delete_credential(
+        &self,
+        caller: &Caller,
+        (at, user): (&BrokerRef, &str),
+        seen: Precondition,
+    ) -> Result<()> {
+        self.change(caller.into(), &Once::unnamed()?, |change| async move {
+            let tx = &change.tx;
+            let broker = brokers::find(tx, caller, at, Permission::AccessWrite, Read::Serializable).await?;
+            seen.check(Some(get(tx, broker.id, user, Read::Serializable).await?.version))?;
+            accounts::credentials(broker.id).clear(tx, user.as_bytes()).await?;
+            touch(tx, broker.id)?;
+            change.audit(at.organisation, "credential.delete", user, json!({ "broker": at.name }))
+        })
+        .await
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "what all changes of a credential have in common")]
+    async fn edit_credential(
+        &self,
+        caller: &Caller,
+        (at, user): (&BrokerRef, &str),
+        (once, id): (&Once, Uuid),
+        action: &str,
+        seen: Option<Precondition>,
+        said: &serde_json::Value,
+        edit: impl Fn(&mut model::Credential, u64),
+    ) -> Result<(Versioned<Credential>, Uuid)> {
+        let edit = &edit;
+        self.change(caller.into(), once, |change| async move {
+            let tx = &change.tx;
+            let broker = brokers::find(tx, caller, at, Permission::AccessWrite, Read::Serializable).await?;
+            let Document { value: mut record, version } =
+                get(tx, broker.id, user, Read::Serializable).await?;
+            if let Some(seen) = seen {
+                seen.check(Some(version))?;
+            }
+            edit(&mut record, change.now_ms);
+            record.validate()?;
+            check_group(tx, broker.id, "group", record.group.as_deref()).await?;
+            let version = accounts::credentials(broker.id).put(tx, user.as_bytes(), &record).await?;
+            touch(tx, broker.id)?;
+            let mut said = said.clone();
+            said["broker"] = json!(at.name);
+            change.audit(at.organisation, action, user, said)?;
+            Ok((Versioned { value: shown(&record), version }, id))
+        })
+        .await
+    }
+
+    /// The secret of a new credential as it is stored.
+    async fn new_secret(&self, chosen: Option<&Secret>, once: &Once, id: Uuid) -> Result<StoredSecret> {
+        let Some(chosen) = chosen else { return self.stored(&self.generated(once, id)?) };
+        if chosen.expose().is_empty() || chosen.expose().len() > PASSWORD_BYTES_MAX {
+            let what = format!("must have 1 to {PASSWORD_BYTES_MAX} bytes; leave it out to have one made");
+            return Err(Error::field("password", what));
+        }
+        Ok(StoredSecret::Chosen { phc: self.hash_password(chosen).await?.into() })
+    }
+
+    /// The secret that a request has made. The id is of the first time that it came: a key that is used again later makes another.
+    fn generated(&self, once: &Once, id: Uuid) -> Result<Secret> {
+        self.secret_of(once, id.as_bytes())
+    }
+
+    /// What the edge checks a generated secret against.
+    fn stored(&self, secret: &Secret) -> Result<StoredSecret> {
+        let key = self.key()?;
+        let hash = blake3::keyed_hash(&key.key, secret.expose().as_bytes());
+        Ok(StoredSecret::Generated { key: key.id, hash: HiddenBytes(*hash.as_bytes()) })
+    }
+}
+
+async fn get(
+    tx: &Transaction,
+    broker: millrace_layers::BrokerId,
+    user: &str,
+    read: Read,
+) -> Result<Document<model::Credential>> {
+    let record = accounts::credentials(broker).get(tx, user.as_bytes(), read).await?;
+    record.ok_or(Error::NotFound("credential"))
+}
+
+fn shown(record: &model::Credential) -> Credential {
+    Credential {
+        user: record.user.clone(),
+        group: record.group.clone(),
+        rules: record.rules.clone(),
+        enabled: record.enabled,
+        expires_at_ms: record.expires_at_ms,
+        previous_secret_until_ms: record.previous_secret.as_ref().map(|previous| previous.until_ms),
+        created_at_ms: record.created_at_ms,
+    }
+}

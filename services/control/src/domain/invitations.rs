@@ -1,0 +1,214 @@
+//! Invitations to an organisation: a link with a secret, that whoever has it may use once.
+
+use millrace_layers::{
+    accounts::{
+        self,
+        expiring::{Expiring, Kind},
+    },
+    documents::Document,
+};
+use millrace_storage::{Read, Transaction};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::accounts::person_of;
+use super::change::Change;
+use super::check::{Fields, room};
+use super::{Caller, Control, Error, Once, Page, PageRequest, Permission, Result, Role, authorise, members};
+use crate::limits::{INVITATION_MS, INVITATIONS_MAX};
+use crate::secret::{Hash, Purpose, Secret};
+
+/// An invitation that nobody has taken yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Invitation {
+    /// Its id.
+    pub id: Uuid,
+    /// For whom it is meant. Whoever has the link may use it.
+    pub email: String,
+    /// What they will be.
+    pub role: Role,
+    /// When it was made, in unix milliseconds.
+    pub created_at_ms: u64,
+    /// Until when it can be taken, in unix milliseconds.
+    pub expires_at_ms: u64,
+}
+
+/// A new invitation.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewInvitation {
+    /// For whom it is meant.
+    #[schema(example = "bob@example.org")]
+    pub email: String,
+    /// What they will be.
+    pub role: Role,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct Record {
+    shown: Invitation,
+    hash: Hash,
+}
+
+/// Where an invitation stands.
+#[derive(Serialize, Deserialize)]
+struct Place {
+    organisation: Uuid,
+    id: Uuid,
+}
+
+impl Control {
+    /// Open invitations of an organisation.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn invitations(
+        &self,
+        caller: &Caller,
+        organisation: Uuid,
+        page: &PageRequest,
+    ) -> Result<Page<Invitation>> {
+        let now_ms = self.now_ms();
+        self.look(|tx| async move {
+            authorise(&tx, caller, organisation, Permission::OrganisationRead, Read::Snapshot).await?;
+            let all = accounts::invitations(organisation.as_bytes());
+            let rows = all.page::<Record>(&tx, page.after.as_deref(), page.limit, Read::Snapshot).await?;
+            let mut page = Page::of(rows, |_, record| record.value.shown);
+            page.items.retain(|it| now_ms < it.expires_at_ms);
+            Ok(page)
+        })
+        .await
+    }
+
+    /// Invites somebody. The secret is told only here.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn invite(
+        &self,
+        caller: &Caller,
+        organisation: Uuid,
+        input: &NewInvitation,
+        once: &Once,
+    ) -> Result<(Invitation, Secret)> {
+        let mut fields = Fields::default();
+        let email = &fields.email("email", &input.email);
+        fields.done()?;
+        let id = self.new_id()?;
+        let shown = self
+            .change(caller.into(), once, |change| async move {
+                let tx = &change.tx;
+                authorise(tx, caller, organisation, Permission::OrganisationWrite, Read::Serializable)
+                    .await?;
+                let all = accounts::invitations(organisation.as_bytes());
+                let count =
+                    all.page::<Record>(tx, None, INVITATIONS_MAX, Read::Serializable).await?.items.len();
+                room(count, INVITATIONS_MAX, "open invitations")?;
+                let (created_at_ms, expires_at_ms) = (change.now_ms, change.now_ms + INVITATION_MS);
+                let shown =
+                    Invitation { id, email: email.clone(), role: input.role, created_at_ms, expires_at_ms };
+                let hash = self.invitation_hash(&self.secret_of(once, id.as_bytes())?)?;
+                all.put(tx, id.as_bytes(), &Record { shown: shown.clone(), hash }).await?;
+                accounts::invitation_hashes().put(tx, &hash, &Place { organisation, id }).await?;
+                expiring(&hash, expires_at_ms).schedule(tx)?;
+                change.audit(organisation, "invitation.create", email, json!({ "role": input.role }))?;
+                Ok(shown)
+            })
+            .await?;
+        let secret = self.secret_of(once, shown.id.as_bytes())?;
+        Ok((shown, secret))
+    }
+
+    /// Takes an invitation back.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn delete_invitation(
+        &self,
+        caller: &Caller,
+        organisation: Uuid,
+        id: Uuid,
+        once: &Once,
+    ) -> Result<()> {
+        self.change(caller.into(), once, |change| async move {
+            let tx = &change.tx;
+            authorise(tx, caller, organisation, Permission::OrganisationWrite, Read::Serializable).await?;
+            let all = accounts::invitations(organisation.as_bytes());
+            let record = all.get::<Record>(tx, id.as_bytes(), Read::Serializable).await?;
+            let record = record.ok_or(Error::NotFound("invitation"))?.value;
+            change.audit(organisation, "invitation.delete", &record.shown.email, json!({}))?;
+            remove(tx, organisation, &record).await
+        })
+        .await
+    }
+
+    /// Makes the caller a member by an invitation. Returns the organisation.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn accept_invitation(&self, caller: &Caller, secret: &Secret, once: &Once) -> Result<Uuid> {
+        let (user, _) = person_of(caller)?;
+        self.change(
+            caller.into(),
+            once,
+            |change| async move { self.take_invitation(&change, secret, user).await },
+        )
+        .await
+    }
+
+    pub(super) async fn take_invitation(&self, change: &Change, secret: &Secret, user: Uuid) -> Result<Uuid> {
+        let (tx, hash) = (&change.tx, self.invitation_hash(secret)?);
+        let place = accounts::invitation_hashes().get::<Place>(tx, &hash, Read::Serializable).await?;
+        let Some(Place { organisation, id }) = place.map(|place| place.value) else { return Err(gone()) };
+        let all = accounts::invitations(organisation.as_bytes());
+        let record = all.get::<Record>(tx, id.as_bytes(), Read::Serializable).await?.ok_or_else(gone)?.value;
+        if record.shown.expires_at_ms <= change.now_ms {
+            return Err(gone());
+        }
+        members::add(change, organisation, user, record.shown.role).await?;
+        let details = json!({ "invitation": record.shown.email, "role": record.shown.role });
+        change.audit(organisation, "invitation.accept", &user.to_string(), details)?;
+        remove(tx, organisation, &record).await?;
+        Ok(organisation)
+    }
+
+    fn invitation_hash(&self, secret: &Secret) -> Result<Hash> {
+        self.hash(Purpose::Invitation, &[secret.expose().as_bytes()])
+    }
+}
+
+/// Removes an invitation whose time is over.
+pub(super) async fn expire(tx: &Transaction, hash: &[u8]) -> Result<()> {
+    if let Some(place) = accounts::invitation_hashes().get::<Place>(tx, hash, Read::Serializable).await? {
+        let Place { organisation, id } = place.value;
+        accounts::invitations(organisation.as_bytes()).clear(tx, id.as_bytes()).await?;
+        accounts::invitation_hashes().clear(tx, hash).await?;
+    }
+    Ok(())
+}
+
+/// Takes all invitations to an organisation back.
+pub(super) async fn remove_all(tx: &Transaction, organisation: Uuid) -> Result<()> {
+    let all = accounts::invitations(organisation.as_bytes());
+    let page = all.page(tx, None, INVITATIONS_MAX, Read::Serializable).await?;
+    for (_, Document { value, .. }) in page.items {
+        remove(tx, organisation, &value).await?;
+    }
+    Ok(())
+}
+
+async fn remove(tx: &Transaction, organisation: Uuid, record: &Record) -> Result<()> {
+    accounts::invitation_hashes().clear(tx, &record.hash).await?;
+    expiring(&record.hash, record.shown.expires_at_ms).cancel(tx)?;
+    Ok(accounts::invitations(organisation.as_bytes()).clear(tx, record.shown.id.as_bytes()).await?)
+}
+
+fn expiring(hash: &Hash, at_ms: u64) -> Expiring {
+    Expiring { at_ms, kind: Kind::Invitation, id: hash.to_vec().into() }
+}
+
+fn gone() -> Error {
+    Error::Forbidden("this link was used, has expired, or is not whole: ask for another one".into())
+}

@@ -1,0 +1,200 @@
+//! Members of organisations, and what they are in them.
+
+use millrace_layers::accounts;
+use millrace_storage::{Read, Transaction};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::change::Change;
+use super::check::room;
+use super::{Caller, Control, Error, Once, Page, PageRequest, Permission, Result, Role, authorise};
+use super::{accounts as people, accounts::User};
+use crate::limits::{MEMBERS_MAX, ORGANISATIONS_MAX};
+
+/// A member of an organisation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Member {
+    /// Id of the person.
+    pub id: Uuid,
+    /// E-mail address.
+    pub email: String,
+    /// What they are called.
+    pub name: String,
+    /// What they are here.
+    pub role: Role,
+    /// Since when, in unix milliseconds.
+    pub since_ms: u64,
+}
+
+/// What of a member is changed.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MemberChange {
+    /// What they are here.
+    pub role: Role,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Record {
+    role: Role,
+    since_ms: u64,
+}
+
+impl Control {
+    /// The members of an organisation.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn members(
+        &self,
+        caller: &Caller,
+        organisation: Uuid,
+        page: &PageRequest,
+    ) -> Result<Page<Member>> {
+        self.look(|tx| async move {
+            authorise(&tx, caller, organisation, Permission::OrganisationRead, Read::Snapshot).await?;
+            let all = accounts::members(organisation.as_bytes());
+            let rows = all.page::<Record>(&tx, page.after.as_deref(), page.limit, Read::Snapshot).await?;
+            let rows = Page::of(rows, |id, record| (id.to_vec(), record.value));
+            let mut items = Vec::with_capacity(rows.items.len());
+            for (id, record) in rows.items {
+                if let Some(user) = people::shown(&tx, uuid(&id)?).await? {
+                    items.push(record.shown(user));
+                }
+            }
+            Ok(Page { items, next: rows.next })
+        })
+        .await
+    }
+
+    /// Changes what a member is.
+    ///
+    /// # Errors
+    /// See [`Error`]; an organisation keeps an owner.
+    pub async fn change_member(
+        &self,
+        caller: &Caller,
+        (organisation, user): (Uuid, Uuid),
+        input: &MemberChange,
+        once: &Once,
+    ) -> Result<Member> {
+        self.change(caller.into(), once, |change| async move {
+            let tx = &change.tx;
+            authorise(tx, caller, organisation, Permission::OrganisationWrite, Read::Serializable).await?;
+            let mut record = record(tx, organisation, user).await?;
+            if record.role == Role::Owner && input.role != Role::Owner {
+                keeps_an_owner(tx, organisation, user).await?;
+            }
+            record.role = input.role;
+            accounts::members(organisation.as_bytes()).put(tx, user.as_bytes(), &record).await?;
+            let shown = people::shown(tx, user).await?.ok_or(Error::NotFound("member"))?;
+            change.audit(organisation, "member.change", &shown.email, json!({ "role": input.role }))?;
+            Ok(record.shown(shown))
+        })
+        .await
+    }
+
+    /// Removes a member. Everybody may leave by themselves.
+    ///
+    /// # Errors
+    /// See [`Error`]; an organisation keeps an owner.
+    pub async fn remove_member(
+        &self,
+        caller: &Caller,
+        (organisation, user): (Uuid, Uuid),
+        once: &Once,
+    ) -> Result<()> {
+        let leaves = people::person_of(caller).is_ok_and(|(own, _)| own == user);
+        let needed = if leaves { Permission::OrganisationRead } else { Permission::OrganisationWrite };
+        self.change(caller.into(), once, |change| async move {
+            let tx = &change.tx;
+            authorise(tx, caller, organisation, needed, Read::Serializable).await?;
+            if record(tx, organisation, user).await?.role == Role::Owner {
+                keeps_an_owner(tx, organisation, user).await?;
+            }
+            let shown = people::shown(tx, user).await?;
+            let email = shown.map_or_else(|| user.to_string(), |shown| shown.email);
+            change.audit(organisation, "member.remove", &email, json!({}))?;
+            remove(tx, organisation, user).await
+        })
+        .await
+    }
+}
+
+impl Record {
+    fn shown(&self, user: User) -> Member {
+        Member { id: user.id, email: user.email, name: user.name, role: self.role, since_ms: self.since_ms }
+    }
+}
+
+/// What somebody is in an organisation. Who is nothing in it learns nothing of it.
+pub(super) async fn role(tx: &Transaction, organisation: Uuid, user: Uuid, read: Read) -> Result<Role> {
+    let record = accounts::members(organisation.as_bytes()).get::<Record>(tx, user.as_bytes(), read).await?;
+    record.map(|record| record.value.role).ok_or(Error::NotFound("organisation"))
+}
+
+/// Makes somebody a member.
+pub(super) async fn add(change: &Change, organisation: Uuid, user: Uuid, role: Role) -> Result<()> {
+    let tx = &change.tx;
+    let (members, own) = (accounts::members(organisation.as_bytes()), accounts::memberships(user.as_bytes()));
+    if members.get::<Record>(tx, user.as_bytes(), Read::Serializable).await?.is_some() {
+        return Err(Error::Conflict("you are a member of this organisation already".into()));
+    }
+    let all = members.page::<Record>(tx, None, MEMBERS_MAX, Read::Serializable).await?;
+    room(all.items.len(), MEMBERS_MAX, "members of this organisation")?;
+    room(of_user(tx, user, Read::Serializable).await?.len(), ORGANISATIONS_MAX, "organisations of yours")?;
+    members.put(tx, user.as_bytes(), &Record { role, since_ms: change.now_ms }).await?;
+    own.put(tx, organisation.as_bytes(), &()).await?;
+    Ok(())
+}
+
+/// The organisations of a person, and what they are there.
+pub(super) async fn of_user(tx: &Transaction, user: Uuid, read: Read) -> Result<Vec<(Uuid, Role)>> {
+    let page = accounts::memberships(user.as_bytes()).page::<()>(tx, None, ORGANISATIONS_MAX, read).await?;
+    let mut all = Vec::new();
+    for (id, _) in page.items {
+        let organisation = uuid(&id)?;
+        all.push((organisation, role(tx, organisation, user, read).await?));
+    }
+    Ok(all)
+}
+
+/// Ends all memberships of an organisation.
+pub(super) async fn remove_all(tx: &Transaction, organisation: Uuid) -> Result<()> {
+    let all = accounts::members(organisation.as_bytes());
+    for (id, _) in all.page::<Record>(tx, None, MEMBERS_MAX, Read::Serializable).await?.items {
+        remove(tx, organisation, uuid(&id)?).await?;
+    }
+    Ok(())
+}
+
+async fn remove(tx: &Transaction, organisation: Uuid, user: Uuid) -> Result<()> {
+    accounts::members(organisation.as_bytes()).clear(tx, user.as_bytes()).await?;
+    Ok(accounts::memberships(user.as_bytes()).clear(tx, organisation.as_bytes()).await?)
+}
+
+async fn record(tx: &Transaction, organisation: Uuid, user: Uuid) -> Result<Record> {
+    let members = accounts::members(organisation.as_bytes());
+    let record = members.get::<Record>(tx, user.as_bytes(), Read::Serializable).await?;
+    record.map(|record| record.value).ok_or(Error::NotFound("member"))
+}
+
+async fn keeps_an_owner(tx: &Transaction, organisation: Uuid, leaving: Uuid) -> Result<()> {
+    let members = accounts::members(organisation.as_bytes());
+    let all = members.page::<Record>(tx, None, MEMBERS_MAX, Read::Serializable).await?;
+    let stays = |(id, record): &(_, millrace_layers::documents::Document<Record>)| {
+        let id: &bytes::Bytes = id;
+        record.value.role == Role::Owner && id != &leaving.as_bytes()[..]
+    };
+    if all.items.iter().any(stays) {
+        return Ok(());
+    }
+    Err(Error::Conflict("this is the last owner: make somebody else an owner first".into()))
+}
+
+/// The id in a key.
+pub(super) fn uuid(id: &[u8]) -> Result<Uuid> {
+    Uuid::from_slice(id).map_err(|_| Error::Internal("a stored id cannot be read"))
+}

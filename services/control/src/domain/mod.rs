@@ -1,0 +1,149 @@
+//! The operations of the control plane. Each is one transaction with its entry in the audit log; nothing else in this crate calls the
+//! layers. What an operation may see is looked up through the organisation of who asks, so a foreign id is answered as a missing one.
+
+mod access;
+mod accounts;
+mod audit;
+mod brokers;
+mod caller;
+mod change;
+mod check;
+mod credentials;
+mod erase;
+mod error;
+mod invitations;
+mod members;
+mod organisations;
+mod page;
+mod parts;
+mod passwords;
+mod setup;
+mod sweep;
+mod tokens;
+mod usage;
+mod webhooks;
+
+use std::sync::Arc;
+
+use millrace_layers::{Store, accounts::keys};
+use millrace_storage::{Database, Read, Transaction};
+use tokio::sync::Semaphore;
+use uuid::Uuid;
+
+pub use access::AccessSettings;
+pub use accounts::{Me, Membership, NewPassword, SignIn, SignUp, SignedIn, User, UserChange};
+pub use audit::{Actor, ActorKind, AuditEntry};
+pub use brokers::{Broker, BrokerChange, NewBroker};
+pub use caller::{Caller, Permission, Role};
+pub use change::Once;
+pub use credentials::{Credential, CredentialChange, NewCredential, Rotation};
+pub use error::{Error, Result};
+pub use invitations::{Invitation, NewInvitation};
+pub use members::{Member, MemberChange};
+pub use organisations::{NewOrganisation, Organisation};
+pub use page::{Page, PageRequest};
+pub use parts::Precondition;
+pub use tokens::{NewToken, Token};
+pub use usage::Usage;
+pub use webhooks::{Webhook, WebhookEvent};
+
+pub(crate) use brokers::BrokerRef;
+pub(crate) use caller::Who;
+pub(crate) use parts::Part;
+
+use crate::limits::PASSWORDS_AT_ONCE;
+use crate::secret::{self, Hash, Purpose};
+
+/// The time of day. Tests bring their own.
+pub trait Clock: Send + Sync + 'static {
+    /// Now, in unix milliseconds.
+    fn now_ms(&self) -> u64;
+}
+
+/// Who may make an account.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SignUpBy {
+    /// Who was invited, and who has the link that the first start prints.
+    #[default]
+    Invitation,
+    /// Everybody.
+    Anybody,
+}
+
+/// The control plane of a region. Cheap to clone.
+#[derive(Clone)]
+pub struct Control(Arc<Inner>);
+
+struct Inner {
+    store: Store,
+    clock: Arc<dyn Clock>,
+    keys: Vec<keys::Key>,
+    sign_up_by: SignUpBy,
+    passwords: Semaphore,
+}
+
+impl Control {
+    /// Opens the control plane of a store; makes the region's key if there is none.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn open(database: Database, clock: Arc<dyn Clock>, sign_up_by: SignUpBy) -> Result<Self> {
+        let store = Store::new(database);
+        let random = secret::random()?;
+        let keys = store.run(|tx| async move { keys::ensure(&tx, random).await }).await?;
+        let passwords = Semaphore::new(PASSWORDS_AT_ONCE);
+        Ok(Self(Arc::new(Inner { store, clock, keys, sign_up_by, passwords })))
+    }
+
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.0.clock.now_ms()
+    }
+
+    /// The current key of the region.
+    fn key(&self) -> Result<&keys::Key> {
+        self.0.keys.last().ok_or(Error::Internal("the region has no key"))
+    }
+
+    pub(crate) fn hash(&self, purpose: Purpose, parts: &[&[u8]]) -> Result<Hash> {
+        Ok(secret::hash(self.key()?, purpose, parts))
+    }
+
+    /// A new id: those that are made later sort later.
+    fn new_id(&self) -> Result<Uuid> {
+        let random = secret::random::<10>()?;
+        Ok(uuid::Builder::from_unix_timestamp_millis(self.now_ms(), &random).into_uuid())
+    }
+
+    /// Runs a transaction that changes nothing.
+    async fn look<T, F, Body>(&self, mut body: F) -> Result<T>
+    where
+        F: FnMut(Transaction) -> Body,
+        Body: Future<Output = Result<T>>,
+    {
+        self.0.store.database().run(|tx, _| body(tx)).await
+    }
+}
+
+/// Lets the caller go on if they may, in this organisation.
+///
+/// # Errors
+/// [`Error::NotFound`] when they have nothing to do with it, [`Error::Forbidden`] when they may not.
+async fn authorise(
+    tx: &Transaction,
+    caller: &Caller,
+    organisation: Uuid,
+    permission: Permission,
+    read: Read,
+) -> Result<()> {
+    let allowed = match &caller.who {
+        Who::Token { organisation: own, scopes, .. } if *own == organisation => scopes.contains(&permission),
+        Who::Token { .. } => return Err(Error::NotFound("organisation")),
+        Who::Person { user, .. } => members::role(tx, organisation, *user, read).await?.may(permission),
+    };
+    if allowed {
+        return Ok(());
+    }
+    let name = serde_json::to_value(permission).ok();
+    let name = name.as_ref().and_then(|name| name.as_str()).unwrap_or_default();
+    Err(Error::Forbidden(format!("this needs the permission {name}, which your role or token does not have")))
+}

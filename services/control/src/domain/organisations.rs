@@ -1,0 +1,173 @@
+//! Organisations: whom brokers belong to.
+
+use millrace_layers::{
+    accounts::{self, audit},
+    documents::Document,
+};
+use millrace_storage::{Read, Transaction};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::change::Change;
+use super::check::Fields;
+use super::parts::{Precondition, Versioned};
+use super::{
+    Caller, Control, Error, Me, Once, Permission, Result, Role, accounts::person_of, authorise, brokers,
+    invitations, members, tokens,
+};
+
+/// An organisation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Organisation {
+    /// Its id.
+    pub id: Uuid,
+    /// Its name.
+    pub name: String,
+    /// When it was made, in unix milliseconds.
+    pub created_at_ms: u64,
+}
+
+/// A new organisation, or the new name of one.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewOrganisation {
+    /// Its name.
+    #[schema(example = "Plant 7")]
+    pub name: String,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Record {
+    pub(super) name: String,
+    pub(super) created_at_ms: u64,
+}
+
+impl Control {
+    /// The organisations of the caller.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn organisations(&self, caller: &Caller) -> Result<Me> {
+        self.me(caller).await
+    }
+
+    /// Makes an organisation; the caller is its owner.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn create_organisation(
+        &self,
+        caller: &Caller,
+        input: &NewOrganisation,
+        once: &Once,
+    ) -> Result<Versioned<Organisation>> {
+        let (user, _) = person_of(caller)?;
+        input.check()?;
+        let id = self.new_id()?;
+        self.change(caller.into(), once, |change| async move {
+            create(&change, id, &input.name, user).await?;
+            get(&change.tx, id, Read::Serializable).await
+        })
+        .await
+    }
+
+    /// An organisation.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn organisation(&self, caller: &Caller, id: Uuid) -> Result<Versioned<Organisation>> {
+        self.look(|tx| async move {
+            authorise(&tx, caller, id, Permission::OrganisationRead, Read::Snapshot).await?;
+            get(&tx, id, Read::Snapshot).await
+        })
+        .await
+    }
+
+    /// Gives an organisation another name.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn rename_organisation(
+        &self,
+        caller: &Caller,
+        id: Uuid,
+        input: &NewOrganisation,
+        seen: &Precondition,
+        once: &Once,
+    ) -> Result<Versioned<Organisation>> {
+        input.check()?;
+        self.change(caller.into(), once, |change| async move {
+            let tx = &change.tx;
+            authorise(tx, caller, id, Permission::OrganisationWrite, Read::Serializable).await?;
+            let Document { value, version } =
+                find(tx, id, Read::Serializable).await?.ok_or(Error::NotFound("organisation"))?;
+            seen.check(Some(version))?;
+            let record = Record { name: input.name.clone(), ..value };
+            let version = accounts::organisations().put(tx, id.as_bytes(), &record).await?;
+            change.audit(id, "organisation.change", &id.to_string(), json!({ "name": input.name }))?;
+            Ok(Versioned { value: record.shown(id), version })
+        })
+        .await
+    }
+
+    /// Removes an organisation that has no brokers any more, with its audit log.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn delete_organisation(
+        &self,
+        caller: &Caller,
+        id: Uuid,
+        seen: &Precondition,
+        once: &Once,
+    ) -> Result<()> {
+        self.change(caller.into(), once, |change| async move {
+            let tx = &change.tx;
+            authorise(tx, caller, id, Permission::OrganisationWrite, Read::Serializable).await?;
+            let found = find(tx, id, Read::Serializable).await?.ok_or(Error::NotFound("organisation"))?;
+            seen.check(Some(found.version))?;
+            if brokers::has_any(tx, id).await? {
+                return Err(Error::Conflict("it has brokers: delete them first".into()));
+            }
+            members::remove_all(tx, id).await?;
+            invitations::remove_all(tx, id).await?;
+            tokens::remove_all(tx, id).await?;
+            audit::clear(tx, id.as_bytes())?;
+            Ok(accounts::organisations().clear(tx, id.as_bytes()).await?)
+        })
+        .await
+    }
+}
+
+impl NewOrganisation {
+    fn check(&self) -> Result<()> {
+        let mut fields = Fields::default();
+        fields.name("name", &self.name);
+        fields.done()
+    }
+}
+
+impl Record {
+    fn shown(self, id: Uuid) -> Organisation {
+        Organisation { id, name: self.name, created_at_ms: self.created_at_ms }
+    }
+}
+
+/// Makes an organisation with its first owner.
+pub(super) async fn create(change: &Change, id: Uuid, name: &str, owner: Uuid) -> Result<()> {
+    let record = Record { name: name.into(), created_at_ms: change.now_ms };
+    accounts::organisations().put(&change.tx, id.as_bytes(), &record).await?;
+    members::add(change, id, owner, Role::Owner).await?;
+    change.audit(id, "organisation.create", &id.to_string(), json!({ "name": name }))
+}
+
+pub(super) async fn find(tx: &Transaction, id: Uuid, read: Read) -> Result<Option<Document<Record>>> {
+    Ok(accounts::organisations().get(tx, id.as_bytes(), read).await?)
+}
+
+async fn get(tx: &Transaction, id: Uuid, read: Read) -> Result<Versioned<Organisation>> {
+    let found = find(tx, id, read).await?.ok_or(Error::NotFound("organisation"))?;
+    Ok(Versioned { value: found.value.shown(id), version: found.version })
+}

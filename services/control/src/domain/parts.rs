@@ -1,0 +1,244 @@
+//! What belongs to a broker and is set by name as a whole: groups, issuers of tokens, authorities of certificates, webhooks.
+
+use millrace_access::model::{Checked, ClientCa, Group, JwtIssuer};
+use millrace_layers::{
+    BrokerId,
+    accounts::{self, touch},
+    documents::{Collection, Document},
+};
+use millrace_storage::{Read, Transaction};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::json;
+
+use super::check::room;
+use super::{
+    BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Permission, Result, brokers, change::Change,
+};
+use crate::limits::GROUPS_MAX;
+
+/// Something with its version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Versioned<T> {
+    /// What it is.
+    pub value: T,
+    /// Changes with each change of it.
+    pub version: u64,
+}
+
+/// What the caller has seen of what they change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precondition {
+    /// There is nothing yet.
+    Absent,
+    /// There is something, whatever it is.
+    Present,
+    /// It is of this version.
+    Version(u64),
+}
+
+/// What is set by name. All that is stored of it is the caller's but for its name and when it was made.
+pub(crate) trait Part: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {
+    /// What it is called in sentences and in the audit log.
+    const KIND: &'static str;
+    /// How many a broker may have.
+    const MAX: usize;
+
+    fn all(broker: BrokerId) -> Collection;
+    fn check(&self) -> Checked;
+    /// The group whose rules it gives to clients.
+    fn group(&self) -> Option<&str> {
+        None
+    }
+    /// Sets what is not the caller's; `old` is what it replaces.
+    fn settle(&mut self, name: &str, now_ms: u64, old: Option<&Self>);
+}
+
+impl Precondition {
+    /// # Errors
+    /// [`Error::Changed`] when `found` is not what the caller has seen.
+    pub(super) fn check(self, found: Option<u64>) -> Result<()> {
+        let holds = match self {
+            Self::Absent => found.is_none(),
+            Self::Present => found.is_some(),
+            Self::Version(seen) => found == Some(seen),
+        };
+        if holds { Ok(()) } else { Err(Error::Changed) }
+    }
+}
+
+impl<T> From<Document<T>> for Versioned<T> {
+    fn from(Document { value, version }: Document<T>) -> Self {
+        Self { value, version }
+    }
+}
+
+impl Control {
+    pub(crate) async fn parts<P: Part>(
+        &self,
+        caller: &Caller,
+        at: &BrokerRef,
+        page: &PageRequest,
+    ) -> Result<Page<P>> {
+        self.look(|tx| async move {
+            let broker = brokers::find(&tx, caller, at, Permission::AccessRead, Read::Snapshot).await?;
+            let all = P::all(broker.id);
+            let rows = all.page::<P>(&tx, page.after.as_deref(), page.limit, Read::Snapshot).await?;
+            Ok(Page::of(rows, |_, part| part.value))
+        })
+        .await
+    }
+
+    pub(crate) async fn part<P: Part>(
+        &self,
+        caller: &Caller,
+        at: &BrokerRef,
+        name: &str,
+    ) -> Result<Versioned<P>> {
+        self.look(|tx| async move {
+            let broker = brokers::find(&tx, caller, at, Permission::AccessRead, Read::Snapshot).await?;
+            let part = P::all(broker.id).get::<P>(&tx, name.as_bytes(), Read::Snapshot).await?;
+            part.map(Versioned::from).ok_or(Error::NotFound(P::KIND))
+        })
+        .await
+    }
+
+    /// Makes or replaces one. Returns its version and whether it is new.
+    pub(crate) async fn put_part<P: Part>(
+        &self,
+        caller: &Caller,
+        at: &BrokerRef,
+        name: &str,
+        input: &P,
+        seen: Precondition,
+    ) -> Result<(u64, bool)> {
+        self.change(caller.into(), &Once::unnamed()?, |change| async move {
+            let tx = &change.tx;
+            let broker = brokers::find(tx, caller, at, Permission::AccessWrite, Read::Serializable).await?;
+            let all = P::all(broker.id);
+            let old = all.get::<P>(tx, name.as_bytes(), Read::Serializable).await?;
+            seen.check(old.as_ref().map(|old| old.version))?;
+            let mut part = input.clone();
+            part.settle(name, change.now_ms, old.as_ref().map(|old| &old.value));
+            part.check()?;
+            check_group(tx, broker.id, "group", part.group()).await?;
+            if old.is_none() {
+                let count = all.page::<P>(tx, None, P::MAX, Read::Serializable).await?.items.len();
+                room(count, P::MAX, &format!("of this kind ({})", P::KIND))?;
+            }
+            let version = all.put(tx, name.as_bytes(), &part).await?;
+            note::<P>(&change, at, broker.id, if old.is_none() { "create" } else { "change" }, name)?;
+            Ok((version, old.is_none()))
+        })
+        .await
+    }
+
+    pub(crate) async fn delete_part<P: Part>(
+        &self,
+        caller: &Caller,
+        at: &BrokerRef,
+        name: &str,
+        seen: Precondition,
+    ) -> Result<()> {
+        self.change(caller.into(), &Once::unnamed()?, |change| async move {
+            let tx = &change.tx;
+            let broker = brokers::find(tx, caller, at, Permission::AccessWrite, Read::Serializable).await?;
+            let all = P::all(broker.id);
+            let old = all.get::<P>(tx, name.as_bytes(), Read::Serializable).await?;
+            seen.check(Some(old.ok_or(Error::NotFound(P::KIND))?.version))?;
+            all.clear(tx, name.as_bytes()).await?;
+            note::<P>(&change, at, broker.id, "delete", name)
+        })
+        .await
+    }
+}
+
+fn note<P: Part>(change: &Change, at: &BrokerRef, broker: BrokerId, what: &str, name: &str) -> Result<()> {
+    touch(&change.tx, broker)?;
+    let action = format!("{}.{what}", P::KIND.replace(' ', "_"));
+    change.audit(at.organisation, &action, name, json!({ "broker": at.name }))
+}
+
+/// A group that is named must be there: without its rules its members might do more than they should.
+pub(super) async fn check_group(
+    tx: &Transaction,
+    broker: BrokerId,
+    field: &str,
+    name: Option<&str>,
+) -> Result<()> {
+    let Some(name) = name else { return Ok(()) };
+    match accounts::groups(broker).get::<Group>(tx, name.as_bytes(), Read::Serializable).await? {
+        Some(_) => Ok(()),
+        None => Err(Error::field(field, "there is no such group: make it first")),
+    }
+}
+
+impl Part for Group {
+    const KIND: &'static str = "group";
+    const MAX: usize = GROUPS_MAX;
+
+    fn all(broker: BrokerId) -> Collection {
+        accounts::groups(broker)
+    }
+
+    fn check(&self) -> Checked {
+        self.validate()
+    }
+
+    fn settle(&mut self, name: &str, now_ms: u64, old: Option<&Self>) {
+        self.name = name.into();
+        self.created_at_ms = old.map_or(now_ms, |old| old.created_at_ms);
+    }
+}
+
+impl Part for JwtIssuer {
+    const KIND: &'static str = "JWT issuer";
+    const MAX: usize = millrace_access::limits::AUTHORITIES_MAX;
+
+    fn all(broker: BrokerId) -> Collection {
+        accounts::jwt_issuers(broker)
+    }
+
+    fn check(&self) -> Checked {
+        self.validate()
+    }
+
+    fn group(&self) -> Option<&str> {
+        self.group.as_deref()
+    }
+
+    fn settle(&mut self, name: &str, now_ms: u64, old: Option<&Self>) {
+        use millrace_access::model::JwtKey;
+
+        self.name = name.into();
+        self.created_at_ms = old.map_or(now_ms, |old| old.created_at_ms);
+        // Answers do not show the secret, so who sends one back does not have it.
+        if let (JwtKey::Secret { secret, base64 }, Some(JwtKey::Secret { secret: had, base64: was })) =
+            (&mut self.key, old.map(|old| &old.key))
+            && secret.expose().is_empty()
+        {
+            (*secret, *base64) = (had.clone(), *was);
+        }
+    }
+}
+
+impl Part for ClientCa {
+    const KIND: &'static str = "client CA";
+    const MAX: usize = millrace_access::limits::AUTHORITIES_MAX;
+
+    fn all(broker: BrokerId) -> Collection {
+        accounts::client_cas(broker)
+    }
+
+    fn check(&self) -> Checked {
+        self.validate()
+    }
+
+    fn group(&self) -> Option<&str> {
+        self.group.as_deref()
+    }
+
+    fn settle(&mut self, name: &str, now_ms: u64, old: Option<&Self>) {
+        self.name = name.into();
+        self.created_at_ms = old.map_or(now_ms, |old| old.created_at_ms);
+    }
+}

@@ -1,0 +1,95 @@
+//! The first person of a region: a link that is printed at the start while nobody has an account.
+
+use millrace_layers::{
+    BrokerId,
+    accounts::{self, settings},
+    catalog,
+};
+use millrace_storage::Read;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use uuid::Uuid;
+
+use super::accounts::is_anybody_there;
+use super::change::Change;
+use super::{Control, Result};
+use crate::limits::SETUP_MS;
+use crate::secret::{Hash, Purpose, Secret};
+
+/// The setting's name.
+const SETUP: &[u8] = b"setup";
+
+/// Brokers without an organisation that the first one gets. They were named at the start of the server.
+const ADOPTED_MAX: usize = 1_000;
+
+#[derive(Serialize, Deserialize)]
+struct Record {
+    hash: Hash,
+    expires_at_ms: u64,
+}
+
+impl Control {
+    /// The secret by which the first person signs up; `None` when somebody has an account. The one before it is good no more.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn setup(&self) -> Result<Option<Secret>> {
+        let secret = Secret::random()?;
+        let record = &Record { hash: self.setup_hash(&secret)?, expires_at_ms: self.now_ms() + SETUP_MS };
+        let is_open = self
+            .look(|tx| async move {
+                let is_open = !is_anybody_there(&tx).await?;
+                if is_open {
+                    settings().put(&tx, SETUP, record).await?;
+                }
+                Ok(is_open)
+            })
+            .await?;
+        Ok(is_open.then_some(secret))
+    }
+
+    /// Whether this is that secret; then it is good no more.
+    pub(super) async fn take_setup(&self, change: &Change, secret: &Secret) -> Result<bool> {
+        let hash = self.setup_hash(secret)?;
+        let record = settings().get::<Record>(&change.tx, SETUP, Read::Serializable).await?;
+        let is_it =
+            record.is_some_and(|it| is_same(&it.value.hash, &hash) && change.now_ms < it.value.expires_at_ms);
+        if is_it {
+            settings().clear(&change.tx, SETUP).await?;
+        }
+        Ok(is_it)
+    }
+
+    fn setup_hash(&self, secret: &Secret) -> Result<Hash> {
+        self.hash(Purpose::Setup, &[secret.expose().as_bytes()])
+    }
+}
+
+/// Gives the brokers that belong to nobody to an organisation: those that the server's settings name.
+pub(super) async fn adopt(change: &Change, organisation: Uuid) -> Result<()> {
+    let tx = &change.tx;
+    for broker in catalog::list(tx, None, ADOPTED_MAX).await? {
+        let mut details = broker.details()?.value;
+        if details.organisation.is_some() {
+            continue;
+        }
+        let name = String::from_utf8_lossy(&broker.name).into_owned();
+        details.organisation = Some(organisation.to_string());
+        details.display_name.clone_from(&name);
+        catalog::describe(tx, &broker, &details).await?;
+        own(change, organisation, &name, broker.id).await?;
+        change.audit(organisation, "broker.adopt", &name, json!({}))?;
+    }
+    Ok(())
+}
+
+/// Notes that a broker belongs to an organisation.
+pub(super) async fn own(change: &Change, organisation: Uuid, name: &str, id: BrokerId) -> Result<()> {
+    accounts::brokers_of(organisation.as_bytes()).put(&change.tx, name.as_bytes(), &id).await?;
+    Ok(())
+}
+
+fn is_same(one: &Hash, other: &Hash) -> bool {
+    use subtle::ConstantTimeEq as _;
+    one.ct_eq(other).into()
+}

@@ -1,0 +1,57 @@
+//! Removing what has ended by itself, and going on with what deleted brokers had.
+
+use millrace_layers::accounts::expiring::{self, Expiring, Kind};
+use millrace_storage::Transaction;
+use tracing::{info, warn};
+
+use super::{Control, Result, accounts, change, invitations};
+use crate::limits::{SWEEP_EVERY, SWEPT_ROWS};
+
+impl Control {
+    /// Removes what has ended, for as long as the server runs.
+    pub async fn keep_swept(&self) -> std::convert::Infallible {
+        let mut rounds = tokio::time::interval(SWEEP_EVERY);
+        loop {
+            rounds.tick().await;
+            if let Err(error) = self.sweep().await {
+                warn!(%error, "what has ended could not be swept; it is tried again");
+            }
+            match self.erase().await {
+                Ok(0) => {}
+                Ok(keys) => info!(keys, "erased what deleted brokers had"),
+                Err(error) => warn!(%error, "deleted brokers could not be erased; it is tried again"),
+            }
+        }
+    }
+
+    /// Removes web sessions, invitations and receipts whose time is over.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn sweep(&self) -> Result<()> {
+        let now_ms = self.now_ms();
+        loop {
+            let count = self
+                .look(|tx| async move {
+                    let due = expiring::due(&tx, now_ms, SWEPT_ROWS).await?;
+                    for one in &due {
+                        expire(&tx, one, now_ms).await?;
+                    }
+                    Ok(due.len())
+                })
+                .await?;
+            if count < SWEPT_ROWS {
+                return Ok(());
+            }
+        }
+    }
+}
+
+async fn expire(tx: &Transaction, one: &Expiring, now_ms: u64) -> Result<()> {
+    match one.kind {
+        Kind::SignIn => accounts::expire(tx, &one.id).await?,
+        Kind::Invitation => invitations::expire(tx, &one.id).await?,
+        Kind::Receipt => change::forget(tx, &one.id, now_ms).await?,
+    }
+    Ok(one.cancel(tx)?)
+}

@@ -1,0 +1,218 @@
+//! API tokens: what programs of an organisation show instead of a password.
+
+use std::net::IpAddr;
+
+use millrace_layers::{accounts, documents::Document};
+use millrace_storage::{Read, Transaction};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::check::{Fields, room};
+use super::{Caller, Control, Error, Once, Page, PageRequest, Permission, Result, Who, authorise};
+use crate::limits::TOKENS_MAX;
+use crate::secret::{Hash, Purpose, Secret};
+
+/// What tokens begin with, so that scanners find one that was published.
+const PREFIX: &str = "mlr_";
+
+/// An API token, without its secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Token {
+    /// Its id.
+    pub id: Uuid,
+    /// What people call it.
+    pub name: String,
+    /// What may be done with it.
+    pub scopes: Vec<Permission>,
+    /// When it was made, in unix milliseconds.
+    pub created_at_ms: u64,
+    /// Until when it is good, in unix milliseconds; for ever if it is left out.
+    pub expires_at_ms: Option<u64>,
+}
+
+/// A new API token.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewToken {
+    /// What people call it.
+    #[schema(example = "deployment")]
+    pub name: String,
+    /// What may be done with it: no more than who makes it may.
+    #[schema(min_items = 1)]
+    pub scopes: Vec<Permission>,
+    /// Until when it is good, in unix milliseconds; for ever if it is left out.
+    pub expires_at_ms: Option<u64>,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct Record {
+    shown: Token,
+    hash: Hash,
+}
+
+/// Where a token stands.
+#[derive(Serialize, Deserialize)]
+struct Place {
+    organisation: Uuid,
+    id: Uuid,
+}
+
+impl Control {
+    /// The tokens of an organisation.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn tokens(
+        &self,
+        caller: &Caller,
+        organisation: Uuid,
+        page: &PageRequest,
+    ) -> Result<Page<Token>> {
+        self.look(|tx| async move {
+            authorise(&tx, caller, organisation, Permission::OrganisationRead, Read::Snapshot).await?;
+            let all = accounts::tokens(organisation.as_bytes());
+            let rows = all.page::<Record>(&tx, page.after.as_deref(), page.limit, Read::Snapshot).await?;
+            Ok(Page::of(rows, |_, record| record.value.shown))
+        })
+        .await
+    }
+
+    /// Makes a token. The secret is told only here.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn create_token(
+        &self,
+        caller: &Caller,
+        organisation: Uuid,
+        input: &NewToken,
+        once: &Once,
+    ) -> Result<(Token, Secret)> {
+        let scopes = &input.check(self.now_ms())?;
+        let id = self.new_id()?;
+        let shown = self
+            .change(caller.into(), once, |change| async move {
+                let tx = &change.tx;
+                authorise(tx, caller, organisation, Permission::OrganisationWrite, Read::Serializable)
+                    .await?;
+                for scope in scopes {
+                    authorise(tx, caller, organisation, *scope, Read::Serializable).await?;
+                }
+                let all = accounts::tokens(organisation.as_bytes());
+                let count = all.page::<Record>(tx, None, TOKENS_MAX, Read::Serializable).await?.items.len();
+                room(count, TOKENS_MAX, "API tokens")?;
+                let shown = Token {
+                    id,
+                    name: input.name.clone(),
+                    scopes: scopes.clone(),
+                    created_at_ms: change.now_ms,
+                    expires_at_ms: input.expires_at_ms,
+                };
+                let hash = self.token_hash(&self.token_of(once, id)?)?;
+                all.put(tx, id.as_bytes(), &Record { shown: shown.clone(), hash }).await?;
+                accounts::token_hashes().put(tx, &hash, &Place { organisation, id }).await?;
+                let details =
+                    json!({ "name": input.name, "scopes": scopes, "expires_at_ms": input.expires_at_ms });
+                change.audit(organisation, "token.create", &id.to_string(), details)?;
+                Ok(shown)
+            })
+            .await?;
+        let secret = self.token_of(once, shown.id)?;
+        Ok((shown, secret))
+    }
+
+    /// Removes a token: from then on it opens nothing.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn delete_token(
+        &self,
+        caller: &Caller,
+        organisation: Uuid,
+        id: Uuid,
+        once: &Once,
+    ) -> Result<()> {
+        self.change(caller.into(), once, |change| async move {
+            let tx = &change.tx;
+            authorise(tx, caller, organisation, Permission::OrganisationWrite, Read::Serializable).await?;
+            let all = accounts::tokens(organisation.as_bytes());
+            let record = all.get::<Record>(tx, id.as_bytes(), Read::Serializable).await?;
+            let record = record.ok_or(Error::NotFound("token"))?.value;
+            let details = json!({ "name": record.shown.name });
+            change.audit(organisation, "token.delete", &id.to_string(), details)?;
+            remove(tx, organisation, &record).await
+        })
+        .await
+    }
+
+    /// Who shows a token.
+    ///
+    /// # Errors
+    /// [`Error::Unauthenticated`].
+    pub async fn with_token(&self, secret: &Secret, address: Option<IpAddr>) -> Result<Caller> {
+        let hash = self.token_hash(secret)?;
+        let found = self
+            .look(|tx| async move {
+                let place = accounts::token_hashes().get::<Place>(&tx, &hash, Read::Snapshot).await?;
+                let Some(Place { organisation, id }) = place.map(|place| place.value) else {
+                    return Ok(None);
+                };
+                let all = accounts::tokens(organisation.as_bytes());
+                let record = all.get::<Record>(&tx, id.as_bytes(), Read::Snapshot).await?;
+                Ok(record.map(|record| (organisation, record.value.shown)))
+            })
+            .await?;
+        let now_ms = self.now_ms();
+        let is_good = |token: &Token| token.expires_at_ms.is_none_or(|at_ms| now_ms < at_ms);
+        let Some((organisation, token)) = found.filter(|(_, token)| is_good(token)) else {
+            return Err(Error::Unauthenticated("this API token is unknown, deleted or expired"));
+        };
+        let Token { id, name, scopes, .. } = token;
+        Ok(Caller { who: Who::Token { organisation, id, name, scopes }, address })
+    }
+
+    fn token_of(&self, once: &Once, id: Uuid) -> Result<Secret> {
+        let secret = self.secret_of(once, id.as_bytes())?;
+        Ok(format!("{PREFIX}{}", secret.expose()).as_str().into())
+    }
+
+    fn token_hash(&self, secret: &Secret) -> Result<Hash> {
+        self.hash(Purpose::Token, &[secret.expose().as_bytes()])
+    }
+}
+
+impl NewToken {
+    /// Returns the scopes, each once.
+    fn check(&self, now_ms: u64) -> Result<Vec<Permission>> {
+        let mut fields = Fields::default();
+        fields.name("name", &self.name);
+        let mut scopes = self.scopes.clone();
+        scopes.sort_unstable();
+        scopes.dedup();
+        if scopes.is_empty() {
+            fields.add("scopes", "name at least one");
+        }
+        if self.expires_at_ms.is_some_and(|at_ms| at_ms <= now_ms) {
+            fields.add("expires_at_ms", "is over already");
+        }
+        fields.done()?;
+        Ok(scopes)
+    }
+}
+
+/// Removes all tokens of an organisation.
+pub(super) async fn remove_all(tx: &Transaction, organisation: Uuid) -> Result<()> {
+    let all = accounts::tokens(organisation.as_bytes());
+    let page = all.page(tx, None, TOKENS_MAX, Read::Serializable).await?;
+    for (_, Document { value, .. }) in page.items {
+        remove(tx, organisation, &value).await?;
+    }
+    Ok(())
+}
+
+async fn remove(tx: &Transaction, organisation: Uuid, record: &Record) -> Result<()> {
+    accounts::token_hashes().clear(tx, &record.hash).await?;
+    Ok(accounts::tokens(organisation.as_bytes()).clear(tx, record.shown.id.as_bytes()).await?)
+}

@@ -1,0 +1,79 @@
+//! Every limit of the control plane: name, unit, why. Those that an operator may want to set are in [`crate::Options`].
+
+use std::time::Duration;
+
+/// Largest body of a request, bytes: a revocation list of 1 MiB in JSON, where line ends take two bytes.
+pub(crate) const BODY_BYTES_MAX: usize = 1_300_000;
+
+/// How long a request may take to be read and answered. A store that is away is waited for 10 s.
+pub(crate) const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// Rows of a page that asks for no number.
+pub(crate) const PAGE_ROWS: usize = 50;
+/// Most rows of a page: bounds what one request reads.
+pub(crate) const PAGE_ROWS_MAX: usize = 200;
+
+/// Shortest password of a person, characters (NIST SP 800-63B-4 section 3.1.1.2 for a password alone).
+pub(crate) const PASSWORD_CHARS_MIN: usize = 15;
+/// Longest one, bytes: what is hashed must be bounded.
+pub(crate) const PASSWORD_BYTES_MAX: usize = 1_024;
+/// Passwords that are hashed or checked at once: 19 MiB each.
+pub(crate) const PASSWORDS_AT_ONCE: usize = 4;
+
+/// Longest e-mail address, bytes (RFC 5321 section 4.5.3.1.3).
+pub(crate) const EMAIL_BYTES_MAX: usize = 254;
+/// Longest name that people give to something, characters.
+pub(crate) const NAME_CHARS_MAX: usize = 100;
+/// Longest `Idempotency-Key`, bytes.
+pub(crate) const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
+
+/// How long somebody stays signed in, milliseconds: 14 days.
+pub(crate) const SIGN_IN_MS: u64 = 14 * DAY_MS;
+/// How long an invitation can be taken, milliseconds: 7 days.
+pub(crate) const INVITATION_MS: u64 = 7 * DAY_MS;
+/// How long the link for the first person can be used, milliseconds: a day. Another start prints another one.
+pub(crate) const SETUP_MS: u64 = DAY_MS;
+/// How long an answer is kept for a request that comes again with its key, milliseconds: a day.
+pub(crate) const RECEIPT_MS: u64 = DAY_MS;
+/// How long it is kept for one without a key, milliseconds: only the store's own retries look for it, which give up after seconds.
+pub(crate) const OWN_RECEIPT_MS: u64 = 5 * 60 * 1_000;
+/// How long a credential's former secret may stay good after a rotation, seconds: 30 days.
+pub(crate) const ROTATION_OVERLAP_S_MAX: u32 = 30 * 86_400;
+
+/// Organisations of one person.
+pub(crate) const ORGANISATIONS_MAX: usize = 20;
+/// Members of an organisation.
+pub(crate) const MEMBERS_MAX: usize = 200;
+/// Open invitations of an organisation.
+pub(crate) const INVITATIONS_MAX: usize = 100;
+/// API tokens of an organisation.
+pub(crate) const TOKENS_MAX: usize = 100;
+/// Brokers of an organisation.
+pub(crate) const BROKERS_MAX: usize = 100;
+/// Groups of a broker.
+pub(crate) const GROUPS_MAX: usize = 1_000;
+/// Webhooks of a broker: each message that one of them wants is sent to it.
+pub(crate) const WEBHOOKS_MAX: usize = 16;
+
+/// Keys of a condemned broker that one transaction removes: on the embedded engine a deletion costs 250 bytes of the 10 MB.
+pub(crate) const ERASED_KEYS: usize = 2_000;
+/// How long after its end a broker is erased again, milliseconds: pods that had it open may have written a little longer.
+pub(crate) const ERASE_AGAIN_MS: u64 = 10 * 60 * 1_000;
+/// Pause between two rounds of what is swept.
+pub(crate) const SWEEP_EVERY: Duration = Duration::from_secs(30);
+/// Rows that one transaction sweeps.
+pub(crate) const SWEPT_ROWS: usize = 500;
+
+/// Sign-ins, sign-ups and other uses of a password that one address may try a minute; as many at once.
+pub(crate) const PASSWORDS_PER_MINUTE: u32 = 20;
+/// Sign-ins that may be tried for one e-mail address a minute, from wherever.
+pub(crate) const SIGN_INS_PER_MINUTE: u32 = 10;
+/// Requests a second of one API token, person or, without either, address; ten times as many at once.
+pub(crate) const REQUESTS_PER_SECOND: u32 = 50;
+
+/// Pause between two rows of live metrics.
+pub(crate) const METRICS_EVERY: Duration = Duration::from_secs(1);
+/// Streams of live metrics at once, on one server.
+pub(crate) const STREAMS_MAX: usize = 256;
+
+const DAY_MS: u64 = 86_400_000;

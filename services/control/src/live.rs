@@ -1,0 +1,255 @@
+//! What is known of a broker's clients while they are there, and of what is kept for them. Who holds the connections implements it.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use millrace_layers::BrokerId;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::domain::{Page, PageRequest};
+
+/// A broker that the caller may look into.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LiveBroker {
+    /// Its id in the store.
+    pub id: BrokerId,
+    /// Its name.
+    pub name: String,
+}
+
+/// An answer that comes later.
+pub type LiveAnswer<'a, T> = Pin<Box<dyn Future<Output = Result<T, LiveError>> + Send + 'a>>;
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LiveError {
+    /// This server cannot tell.
+    #[error("this server cannot do that yet")]
+    NotWired,
+    /// There is no such thing.
+    #[error("there is no such {0}")]
+    NotFound(&'static str),
+    /// What was asked is not right.
+    #[error("{field}: {what}")]
+    Invalid {
+        /// The parameter.
+        field: &'static str,
+        /// What is wrong with it and what to do.
+        what: String,
+    },
+    /// It may work later.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+/// What is known of a broker's clients while they are there, and of what is kept for them. What is not implemented says so.
+pub trait Live: Send + Sync + 'static {
+    /// Connected clients in order of client ids, whose client id or user name begins with `search`.
+    fn clients<'a>(
+        &'a self,
+        _: &'a LiveBroker,
+        _search: Option<&'a str>,
+        _: &'a PageRequest,
+    ) -> LiveAnswer<'a, Page<Client>> {
+        not_wired()
+    }
+
+    /// A connected client.
+    fn client<'a>(&'a self, _: &'a LiveBroker, _client_id: &'a str) -> LiveAnswer<'a, Client> {
+        not_wired()
+    }
+
+    /// Closes a client's connection.
+    fn kick<'a>(&'a self, _: &'a LiveBroker, _client_id: &'a str) -> LiveAnswer<'a, ()> {
+        not_wired()
+    }
+
+    /// Sessions that outlive their connection, in order of client ids.
+    fn sessions<'a>(&'a self, _: &'a LiveBroker, _: &'a PageRequest) -> LiveAnswer<'a, Page<Session>> {
+        not_wired()
+    }
+
+    /// A session.
+    fn session<'a>(&'a self, _: &'a LiveBroker, _client_id: &'a str) -> LiveAnswer<'a, SessionDetails> {
+        not_wired()
+    }
+
+    /// Ends a session with all that waits for it, and closes its connection.
+    fn purge_session<'a>(&'a self, _: &'a LiveBroker, _client_id: &'a str) -> LiveAnswer<'a, ()> {
+        not_wired()
+    }
+
+    /// Retained messages in order of topics, of those that match a filter.
+    fn retained<'a>(
+        &'a self,
+        _: &'a LiveBroker,
+        _filter: Option<&'a str>,
+        _: &'a PageRequest,
+    ) -> LiveAnswer<'a, Page<Retained>> {
+        not_wired()
+    }
+
+    /// The retained message of a topic.
+    fn retained_message<'a>(&'a self, _: &'a LiveBroker, _topic: &'a str) -> LiveAnswer<'a, RetainedMessage> {
+        not_wired()
+    }
+
+    /// Removes the retained message of a topic.
+    fn clear_retained<'a>(&'a self, _: &'a LiveBroker, _topic: &'a str) -> LiveAnswer<'a, ()> {
+        not_wired()
+    }
+
+    /// What a broker does now.
+    fn metrics<'a>(&'a self, _: &'a LiveBroker) -> LiveAnswer<'a, Metrics> {
+        not_wired()
+    }
+}
+
+/// A server that knows nothing of clients.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NothingLive;
+
+impl Live for NothingLive {}
+
+fn not_wired<'a, T: Send + 'a>() -> LiveAnswer<'a, T> {
+    Box::pin(async { Err(LiveError::NotWired) })
+}
+
+/// A connected client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Client {
+    /// Client id.
+    pub client_id: String,
+    /// User name; null for who has none.
+    pub user: Option<String>,
+    /// Where it connects from.
+    pub address: String,
+    /// Version of the protocol.
+    #[schema(example = "5.0")]
+    pub protocol: String,
+    /// Since when, in unix milliseconds.
+    pub connected_at_ms: u64,
+    /// Keep alive, seconds; 0 is none.
+    pub keep_alive_s: u16,
+    /// Its subscriptions.
+    pub subscriptions: u64,
+}
+
+/// Whether a session has a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SessionState {
+    /// It has one.
+    Connected,
+    /// It waits for its client.
+    Offline,
+    /// Its time is over; it is removed soon.
+    Expired,
+}
+
+/// A session that outlives its connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Session {
+    /// Client id.
+    pub client_id: String,
+    /// Whether it has a connection.
+    pub state: SessionState,
+    /// Since when it has none, in unix milliseconds.
+    pub offline_since_ms: Option<u64>,
+    /// For so long it stays without one, seconds; null is for ever.
+    pub expiry_s: Option<u32>,
+    /// When it ends if its client does not come, in unix milliseconds.
+    pub expires_at_ms: Option<u64>,
+    /// Its subscriptions.
+    pub subscriptions: u64,
+    /// Messages that wait for it, without those of shared subscriptions: they wait in the group.
+    pub waiting_messages: u64,
+    /// Their bytes.
+    pub waiting_bytes: u64,
+    /// Whether counting ended before their end.
+    pub waiting_is_more: bool,
+    /// When the oldest one was published, in unix milliseconds.
+    pub oldest_waiting_at_ms: Option<u64>,
+}
+
+/// All of a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct SessionDetails {
+    /// What a list shows.
+    #[serde(flatten)]
+    pub session: Session,
+    /// What it subscribes to.
+    pub filters: Vec<Subscription>,
+    /// Messages that limits removed before it had read them, at least.
+    pub missed_at_least: u64,
+    /// Seconds after the end of the connection that its will is published; null: it has none.
+    pub will_delay_s: Option<u32>,
+    /// QoS 1 and 2 messages to it that it has not acknowledged, by packet id.
+    pub outbound_packet_ids: Vec<u16>,
+    /// QoS 2 messages from it that are not released, by packet id.
+    pub inbound_packet_ids: Vec<u16>,
+}
+
+/// A subscription of a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Subscription {
+    /// Topic filter, with its share name.
+    pub filter: String,
+    /// Highest QoS.
+    pub qos: u8,
+    /// Not what the client published itself.
+    pub no_local: bool,
+    /// RETAIN stays as it was published.
+    pub retain_as_published: bool,
+    /// When retained messages are sent: 0, 1 or 2.
+    pub retain_handling: u8,
+    /// Subscription identifier; 0 is none.
+    pub identifier: u32,
+}
+
+/// A retained message in a list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Retained {
+    /// Its topic.
+    pub topic: String,
+    /// Its QoS.
+    pub qos: u8,
+    /// When it expires, in unix milliseconds; null is never.
+    pub expires_at_ms: Option<u64>,
+    /// Bytes of its payload.
+    pub payload_bytes: u64,
+}
+
+/// A retained message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct RetainedMessage {
+    /// What a list shows.
+    #[serde(flatten)]
+    pub retained: Retained,
+    /// Names and values of its properties.
+    pub properties: Vec<(String, String)>,
+    /// Its payload, when that is text.
+    pub payload: Option<String>,
+    /// Its payload in base64, when that is no text.
+    pub payload_base64: Option<String>,
+}
+
+/// What a broker does now. Counters are since this server started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Metrics {
+    /// When, in unix milliseconds.
+    pub at_ms: u64,
+    /// Connections.
+    pub connections: u64,
+    /// Messages that were published.
+    pub messages_in: u64,
+    /// Messages that were delivered.
+    pub messages_out: u64,
+    /// Bytes of messages that were published.
+    pub bytes_in: u64,
+    /// Bytes of messages that were delivered.
+    pub bytes_out: u64,
+    /// Messages that were dropped.
+    pub dropped: u64,
+}

@@ -1,0 +1,135 @@
+//! Secrets that we make, and those that people choose. No log and no error message shows one.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use millrace_layers::accounts::keys::Key;
+
+/// Text that `Debug` does not show.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Box<str>);
+
+/// The hash of a secret under a key of the region.
+pub(crate) type Hash = [u8; 32];
+
+/// What a hash is made for, so that one for one thing is none for another.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Purpose {
+    SignIn,
+    Csrf,
+    Token,
+    Invitation,
+    Setup,
+    Request,
+    Generated,
+}
+
+/// There are no random bytes to be had from the system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the system gives no random bytes")]
+pub struct NoEntropy;
+
+impl Secret {
+    /// One with full entropy: 43 letters, digits, hyphens and underscores.
+    pub(crate) fn random() -> Result<Self, NoEntropy> {
+        Ok(Self::of(&random::<32>()?))
+    }
+
+    /// The text of 32 bytes.
+    pub(crate) fn of(bytes: &Hash) -> Self {
+        Self(URL_SAFE_NO_PAD.encode(bytes).into())
+    }
+
+    /// The text. Whoever takes it out takes care of it.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for Secret {
+    fn from(text: &str) -> Self {
+        Self(text.into())
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(hidden)")
+    }
+}
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(|text| Self(text.into()))
+    }
+}
+
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+impl Purpose {
+    fn name(self) -> &'static str {
+        match self {
+            Self::SignIn => "sign-in",
+            Self::Csrf => "csrf",
+            Self::Token => "token",
+            Self::Invitation => "invitation",
+            Self::Setup => "setup",
+            Self::Request => "request",
+            Self::Generated => "generated",
+        }
+    }
+}
+
+/// The keyed hash of several parts: none can be taken for another.
+pub(crate) fn hash(key: &Key, purpose: Purpose, parts: &[&[u8]]) -> Hash {
+    let mut hasher = blake3::Hasher::new_keyed(&key.key);
+    for part in [purpose.name().as_bytes()].iter().chain(parts) {
+        hasher.update(&(part.len() as u64).to_be_bytes());
+        hasher.update(part);
+    }
+    hasher.finalize().into()
+}
+
+/// Random bytes of the system.
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], NoEntropy> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|_| NoEntropy)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_random_and_not_shown() {
+        let secret = Secret::random().unwrap();
+        assert_eq!(secret.expose().len(), 43);
+        assert_ne!(secret, Secret::random().unwrap());
+        assert_eq!(format!("{:?}", Some(secret)), "Some((hidden))");
+    }
+
+    #[test]
+    fn a_hash_is_of_its_key_its_purpose_and_its_parts() {
+        let (key, other) = (Key { id: 1, key: [1; 32] }, Key { id: 2, key: [2; 32] });
+        let hashes = [
+            hash(&key, Purpose::Token, &[b"ab", b"c"]),
+            hash(&other, Purpose::Token, &[b"ab", b"c"]),
+            hash(&key, Purpose::SignIn, &[b"ab", b"c"]),
+            hash(&key, Purpose::Token, &[b"a", b"bc"]),
+            hash(&key, Purpose::Token, &[b"abc"]),
+        ];
+        for (n, one) in hashes.iter().enumerate() {
+            assert!(!hashes[..n].contains(one), "{n}");
+        }
+        assert_eq!(hashes[0], hash(&key, Purpose::Token, &[b"ab", b"c"]));
+    }
+}

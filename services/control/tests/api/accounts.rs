@@ -1,0 +1,174 @@
+//! People: signing up, in and out, roles, invitations.
+
+use axum::http::{Method, StatusCode};
+use futures_util::future::join_all;
+use millrace_control::SignUpBy;
+use serde_json::json;
+
+use crate::tools::{PASSWORD, Region};
+
+#[tokio::test]
+async fn the_first_person_comes_by_the_printed_link_once_and_gets_the_brokers_of_the_settings() {
+    let region = Region::by(SignUpBy::Invitation).await;
+    region.store.ensure_broker(b"default").await.unwrap();
+    let old = region.control.setup().await.unwrap().unwrap();
+    let link = region.control.setup().await.unwrap().unwrap();
+    let mut ann = region.stranger();
+    ann.sign_up(json!({})).await.is(StatusCode::FORBIDDEN);
+    for wrong in ["nothing", old.expose()] {
+        ann.sign_up(json!({ "token": wrong })).await.is(StatusCode::FORBIDDEN);
+    }
+    ann.sign_up(json!({ "token": link.expose() })).await.is(StatusCode::CREATED);
+    assert_eq!(ann.get(&ann.own("/brokers")).await.column("name"), ["default"]);
+    assert_eq!(
+        ann.get(&ann.own("/brokers/default")).await.is(StatusCode::OK).text("/display_name"),
+        "default"
+    );
+
+    assert!(region.control.setup().await.unwrap().is_none(), "somebody is there");
+    let mut bob = region.stranger();
+    bob.sign_up(json!({ "token": link.expose() })).await.is(StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
+async fn the_printed_link_expires() {
+    let region = Region::by(SignUpBy::Invitation).await;
+    let link = region.control.setup().await.unwrap().unwrap();
+    region.clock.move_on(24 * 3_600_000);
+    region.stranger().sign_up(json!({ "token": link.expose() })).await.is(StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
+async fn one_signs_in_with_the_right_password_and_out_again() {
+    let region = Region::new().await;
+    let mut ann = region.stranger();
+    ann.sign_up(json!({ "email": "Ann@Example.org" })).await.is(StatusCode::CREATED);
+    let mut again = region.stranger();
+    again.sign_up(json!({ "email": "ann@example.ORG" })).await.is(StatusCode::CONFLICT);
+
+    let sign_in = async |email: &str, password: &str| {
+        region.stranger().post("/sign-in", json!({ "email": email, "password": password })).await
+    };
+    sign_in("ann@example.org", "wrong").await.is(StatusCode::UNAUTHORIZED);
+    sign_in("nobody@example.org", PASSWORD).await.is(StatusCode::UNAUTHORIZED);
+    let answer = sign_in("ann@example.org", PASSWORD).await;
+    let mut elsewhere = region.stranger();
+    elsewhere.welcome(answer.is(StatusCode::OK));
+    assert_eq!(elsewhere.get("/me").await.is(StatusCode::OK).text("/user/email"), "ann@example.org");
+
+    let out = ann.send(Method::POST, "/sign-out", None).await;
+    assert!(out.is(StatusCode::NO_CONTENT).headers["set-cookie"].to_str().unwrap().contains("Max-Age=0"));
+    ann.get("/me").await.is(StatusCode::UNAUTHORIZED);
+    elsewhere.get("/me").await.is(StatusCode::OK);
+    region.clock.move_on(14 * 86_400_000);
+    elsewhere.get("/me").await.is(StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn a_new_password_signs_out_everywhere_else() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let email = ann.get("/me").await.text("/user/email").to_owned();
+    let mut elsewhere = region.stranger();
+    elsewhere.welcome(&elsewhere.post("/sign-in", json!({ "email": email, "password": PASSWORD })).await);
+    let change = |current: &str, new: &str| json!({ "current": current, "new": new });
+    let new = "a longer sentence than before";
+    ann.post("/me/password", change("wrong", new)).await.is(StatusCode::UNPROCESSABLE_ENTITY);
+    ann.post("/me/password", change(PASSWORD, "short")).await.is(StatusCode::UNPROCESSABLE_ENTITY);
+    ann.post("/me/password", change(PASSWORD, new)).await.is(StatusCode::NO_CONTENT);
+    ann.get("/me").await.is(StatusCode::OK);
+    elsewhere.get("/me").await.is(StatusCode::UNAUTHORIZED);
+    let sign_in = json!({ "email": email, "password": new });
+    elsewhere.post("/sign-in", sign_in).await.is(StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_change_needs_the_token_that_only_our_page_knows() {
+    let ann = Region::new().await.person().await;
+    let body = json!({ "name": "Anna" });
+    let forged = ann.without("x-csrf-token");
+    forged.send(Method::PATCH, "/me", Some(body.clone())).await.is(StatusCode::FORBIDDEN);
+    forged.get("/me").await.is(StatusCode::OK);
+    let wrong = ann.with("x-csrf-token", "wrong");
+    wrong.send(Method::PATCH, "/me", Some(body.clone())).await.is(StatusCode::FORBIDDEN);
+    ann.send(Method::PATCH, "/me", Some(body)).await.is(StatusCode::OK);
+    assert_eq!(ann.get("/me").await.text("/user/name"), "Anna");
+}
+
+#[tokio::test]
+async fn who_is_invited_joins_once_with_the_role_of_the_invitation() {
+    let region = Region::new().await;
+    let (ann, bob) = (region.person().await, region.person().await);
+    let invite = json!({ "email": "bob@example.org", "role": "viewer" });
+    let made = ann.post(&ann.own("/invitations"), invite.clone()).await;
+    let token = made.is(StatusCode::CREATED).text("/token").to_owned();
+    let all = ann.get(&ann.own("/invitations")).await;
+    assert!(!all.is(StatusCode::OK).body.to_string().contains(&token));
+    let joined = bob.post("/invitations/accept", json!({ "token": token })).await;
+    assert_eq!(joined.is(StatusCode::OK).text("/organisation"), ann.organisation);
+    bob.post("/invitations/accept", json!({ "token": token })).await.is(StatusCode::FORBIDDEN);
+
+    // A viewer sees and changes nothing.
+    let broker = ann.broker().await;
+    bob.get(&broker).await.is(StatusCode::OK);
+    bob.get(&ann.own("/audit")).await.is(StatusCode::OK);
+    bob.post(&ann.own("/brokers"), json!({ "display_name": "x" })).await.is(StatusCode::FORBIDDEN);
+    bob.post(&format!("{broker}/credentials"), json!({ "user": "x" })).await.is(StatusCode::FORBIDDEN);
+    bob.post(&ann.own("/invitations"), invite.clone()).await.is(StatusCode::FORBIDDEN);
+    bob.delete(&broker).await.is(StatusCode::FORBIDDEN);
+
+    // An operator does all with brokers, and nothing with people.
+    let id = bob.get("/me").await.text("/user/id").to_owned();
+    let member = ann.own(&format!("/members/{id}"));
+    let role = json!({ "role": "operator" });
+    bob.send(Method::PATCH, &member, Some(role.clone())).await.is(StatusCode::FORBIDDEN);
+    ann.send(Method::PATCH, &member, Some(role)).await.is(StatusCode::OK);
+    bob.post(&ann.own("/brokers"), json!({ "display_name": "x" })).await.is(StatusCode::CREATED);
+    bob.post(&ann.own("/invitations"), invite).await.is(StatusCode::FORBIDDEN);
+
+    bob.delete(&member).await.is(StatusCode::NO_CONTENT);
+    bob.get(&broker).await.is(StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn an_invitation_ends_by_time_or_when_it_is_taken_back() {
+    let region = Region::new().await;
+    let (ann, bob) = (region.person().await, region.person().await);
+    let invite = async || {
+        let made =
+            ann.post(&ann.own("/invitations"), json!({ "email": "b@example.org", "role": "owner" })).await;
+        (made.text("/id").to_owned(), made.text("/token").to_owned())
+    };
+    let (id, token) = invite().await;
+    ann.delete(&ann.own(&format!("/invitations/{id}"))).await.is(StatusCode::NO_CONTENT);
+    bob.post("/invitations/accept", json!({ "token": token })).await.is(StatusCode::FORBIDDEN);
+    let (_, token) = invite().await;
+    region.clock.move_on(7 * 86_400_000);
+    bob.post("/invitations/accept", json!({ "token": token })).await.is(StatusCode::FORBIDDEN);
+    assert_eq!(ann.get(&ann.own("/invitations")).await.body["items"], json!([]));
+    region.control.sweep().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_organisation_keeps_an_owner() {
+    let ann = Region::new().await.person().await;
+    let id = ann.get("/me").await.text("/user/id").to_owned();
+    let member = ann.own(&format!("/members/{id}"));
+    ann.delete(&member).await.is(StatusCode::CONFLICT);
+    ann.send(Method::PATCH, &member, Some(json!({ "role": "viewer" }))).await.is(StatusCode::CONFLICT);
+    assert_eq!(ann.get(&ann.own("/members")).await.column("role"), ["owner"]);
+}
+
+#[tokio::test]
+async fn who_tries_passwords_is_slowed_down() {
+    let region = Region::new().await;
+    let guess = async || {
+        let body = json!({ "email": "ann@example.org", "password": "guess" });
+        region.stranger().post("/sign-in", body).await
+    };
+    let answers = join_all((0..12).map(|_| guess())).await;
+    let refused: Vec<_> = answers.iter().filter(|answer| answer.status != StatusCode::UNAUTHORIZED).collect();
+    assert!(!refused.is_empty() && refused.len() <= 2, "{refused:?}");
+    let headers = &refused[0].is(StatusCode::TOO_MANY_REQUESTS).headers;
+    assert!(headers["retry-after"].to_str().unwrap().parse::<u64>().unwrap() >= 1);
+}

@@ -1,0 +1,128 @@
+//! Brokers: the way of a new tenant, changes, and what is left of a deleted one.
+
+use axum::http::StatusCode;
+use millrace_layers::{accounts, catalog};
+use millrace_storage::Read;
+use serde_json::json;
+
+use crate::tools::Region;
+
+#[tokio::test]
+async fn a_new_tenant_has_a_broker_and_a_credential_after_three_requests_and_all_is_in_the_log() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let made = ann.post(&format!("{broker}/credentials"), json!({ "user": "pump-7" })).await;
+    made.is(StatusCode::CREATED);
+    assert_eq!(made.text("/secret").len(), 43);
+
+    let all = ann.get(&format!("{broker}/credentials")).await;
+    assert_eq!(all.is(StatusCode::OK).column("user"), ["pump-7"]);
+    assert!(!all.body.to_string().contains(made.text("/secret")), "it is shown once");
+    let brokers = ann.get(&ann.own("/brokers")).await;
+    assert_eq!(brokers.is(StatusCode::OK).column("display_name"), ["Plant"]);
+    let log = ann.get(&ann.own("/audit")).await;
+    let actions = log.is(StatusCode::OK).column("action");
+    assert_eq!(actions, ["credential.create", "broker.create", "organisation.create"]);
+    assert!(!log.body.to_string().contains(made.text("/secret")));
+}
+
+#[tokio::test]
+async fn a_broker_is_changed_only_by_who_has_seen_it() {
+    let ann = Region::new().await.person().await;
+    let broker = ann.broker().await;
+    let first = ann.get(&broker).await.etag();
+    let change = json!({ "display_name": "Plant 8", "limits": { "broker": { "connections": 5 } } });
+    let changed = ann.patch(&broker, &first, change.clone()).await;
+    changed.is(StatusCode::OK);
+    assert_eq!(changed.text("/display_name"), "Plant 8");
+    assert_eq!(changed.body["limits"]["broker"]["connections"], 5);
+    assert_ne!(changed.etag(), first);
+    ann.patch(&broker, &first, change.clone()).await.is(StatusCode::PRECONDITION_FAILED);
+    ann.send(axum::http::Method::PATCH, &broker, Some(change.clone()))
+        .await
+        .is(StatusCode::PRECONDITION_REQUIRED);
+    ann.patch(&broker, "\"x\"", change).await.is(StatusCode::PRECONDITION_FAILED);
+    let again = ann.patch(&broker, &changed.etag(), json!({ "display_name": "Plant 9" })).await;
+    assert_eq!(again.is(StatusCode::OK).body["limits"]["broker"]["connections"], 5);
+}
+
+#[tokio::test]
+async fn a_broker_is_suspended_and_resumed_where_the_pods_read_it() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let name = ann.get(&broker).await.text("/name").to_owned();
+    for (what, suspended) in [("suspend", true), ("resume", false)] {
+        let answer = ann.send(axum::http::Method::POST, &format!("{broker}/{what}"), None).await;
+        assert_eq!(answer.is(StatusCode::OK).body["suspended"], suspended);
+        let name = name.as_bytes();
+        let stored =
+            region.store.run(|tx| async move { catalog::get(&tx, name, Read::Snapshot).await }).await;
+        assert_eq!(stored.unwrap().unwrap().details().unwrap().value.suspended, suspended);
+    }
+}
+
+#[tokio::test]
+async fn a_deleted_broker_is_gone_at_once_and_nothing_is_left_of_it() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let (broker, other) = (ann.broker().await, ann.broker().await);
+    let name = ann.get(&broker).await.text("/name").to_owned();
+    for user in ["a", "b"] {
+        ann.post(&format!("{broker}/credentials"), json!({ "user": user })).await.is(StatusCode::CREATED);
+        ann.post(&format!("{other}/credentials"), json!({ "user": user })).await.is(StatusCode::CREATED);
+    }
+    let find = async || {
+        let name = name.as_bytes();
+        region.store.run(|tx| async move { catalog::get(&tx, name, Read::Snapshot).await }).await.unwrap()
+    };
+    let id = find().await.unwrap().id;
+    ann.delete(&broker).await.is(StatusCode::NO_CONTENT);
+    ann.get(&broker).await.is(StatusCode::NOT_FOUND);
+    ann.get(&format!("{broker}/credentials")).await.is(StatusCode::NOT_FOUND);
+    assert!(find().await.is_none());
+
+    // A pod that had it open may write for a while, so it is erased again until that is over.
+    assert!(region.control.erase().await.unwrap() > 0);
+    region.store.run(|tx| async move { accounts::touch(&tx, id) }).await.unwrap();
+    assert_eq!(region.control.erase().await.unwrap(), 1);
+    region.clock.move_on(10 * 60 * 1_000);
+    assert_eq!(region.control.erase().await.unwrap(), 0);
+    let condemned = region.store.run(|tx| async move { catalog::condemned(&tx, 0, 9).await }).await.unwrap();
+    assert_eq!(condemned, []);
+    let left = ann.get(&format!("{other}/credentials")).await;
+    assert_eq!(left.is(StatusCode::OK).column("user"), ["a", "b"]);
+}
+
+#[tokio::test]
+async fn an_organisation_has_a_hundred_brokers_and_they_come_in_pages() {
+    let ann = Region::new().await.person().await;
+    for _ in 0..100 {
+        ann.broker().await;
+    }
+    let more = ann.post(&ann.own("/brokers"), json!({ "display_name": "one more" })).await;
+    more.is(StatusCode::CONFLICT);
+    let (mut names, mut query) = (Vec::new(), "?limit=30".to_owned());
+    loop {
+        let page = ann.get(&ann.own(&format!("/brokers{query}"))).await;
+        names.extend(page.is(StatusCode::OK).column("name").into_iter().map(str::to_owned));
+        match page.body["next_cursor"].as_str() {
+            Some(cursor) => query = format!("?limit=30&cursor={cursor}"),
+            None => break,
+        }
+    }
+    assert_eq!(names.len(), 100);
+    assert!(names.is_sorted_by(|a, b| a < b));
+}
+
+#[tokio::test]
+async fn an_organisation_goes_only_without_brokers() {
+    let ann = Region::new().await.person().await;
+    let broker = ann.broker().await;
+    ann.delete(&ann.own("")).await.is(StatusCode::CONFLICT);
+    ann.delete(&broker).await.is(StatusCode::NO_CONTENT);
+    ann.delete(&ann.own("")).await.is(StatusCode::NO_CONTENT);
+    ann.get(&ann.own("")).await.is(StatusCode::NOT_FOUND);
+    assert_eq!(ann.get("/me").await.body["organisations"], json!([]));
+}

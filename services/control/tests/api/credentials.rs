@@ -1,0 +1,107 @@
+//! Credentials: what the pods will check, rotation, and what may be wrong.
+
+use axum::http::StatusCode;
+use millrace_access::model::{Credential, Secret};
+use millrace_layers::{accounts, accounts::keys, catalog};
+use millrace_storage::Read;
+use serde_json::json;
+
+use crate::tools::{Client, Region};
+
+/// A credential as the pods read it.
+async fn stored(region: &Region, ann: &Client, broker: &str, user: &str) -> Credential {
+    let name = ann.get(broker).await.text("/name").to_owned();
+    let (name, user) = (name.as_bytes(), user.as_bytes());
+    let read = region.store.run(|tx| async move {
+        let id = catalog::get(&tx, name, Read::Snapshot).await?.unwrap().id;
+        accounts::credentials(id).get(&tx, user, Read::Snapshot).await
+    });
+    read.await.unwrap().unwrap().value
+}
+
+/// Whether this is the generated secret of a stored hash.
+async fn opens(region: &Region, stored: &Secret, secret: &str) -> bool {
+    let keys = region.store.run(|tx| async move { keys::get(&tx, Read::Snapshot).await }).await.unwrap();
+    let Secret::Generated { key, hash } = stored else { return false };
+    let key = keys.iter().find(|of| of.id == *key).unwrap();
+    hash.0 == *blake3::keyed_hash(&key.key, secret.as_bytes()).as_bytes()
+}
+
+#[tokio::test]
+async fn a_made_password_opens_what_the_pods_read_and_a_rotation_leaves_the_former_one_for_a_while() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let made = ann.post(&format!("{broker}/credentials"), json!({ "user": "a/b ü" })).await;
+    let first = made.is(StatusCode::CREATED).text("/secret").to_owned();
+    assert!(opens(&region, &stored(&region, &ann, &broker, "a/b ü").await.secret.unwrap(), &first).await);
+
+    let path = format!("{broker}/credentials/a%2Fb%20%C3%BC");
+    let rotated = ann.post(&format!("{path}/rotate"), json!({ "overlap_s": 60 })).await;
+    let second = rotated.is(StatusCode::OK).text("/secret").to_owned();
+    assert_ne!(first, second);
+    let record = stored(&region, &ann, &broker, "a/b ü").await;
+    assert!(opens(&region, &record.secret.unwrap(), &second).await);
+    let previous = record.previous_secret.unwrap();
+    assert!(opens(&region, &previous.secret, &first).await);
+    assert_eq!(previous.until_ms, 1_000_000_060_000);
+
+    ann.post(&format!("{path}/rotate"), json!({})).await.is(StatusCode::OK);
+    assert_eq!(stored(&region, &ann, &broker, "a/b ü").await.previous_secret, None);
+    let too_long = json!({ "overlap_s": 2_592_001 });
+    ann.post(&format!("{path}/rotate"), too_long).await.is(StatusCode::UNPROCESSABLE_ENTITY);
+}
+
+#[tokio::test]
+async fn a_chosen_password_is_stored_as_argon2id_and_not_shown() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let body = json!({ "user": "old-device", "password": "swordfish" });
+    let made = ann.post(&format!("{broker}/credentials"), body).await;
+    assert_eq!(made.is(StatusCode::CREATED).body["secret"], json!(null));
+    let Some(Secret::Chosen { phc }) = stored(&region, &ann, &broker, "old-device").await.secret else {
+        panic!()
+    };
+    assert!(phc.expose().starts_with("$argon2id$"));
+}
+
+#[tokio::test]
+async fn a_credential_is_disabled_with_its_rules_and_deleted() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let all = format!("{broker}/credentials");
+    let made = ann.post(&all, json!({ "user": "a" })).await;
+    ann.post(&all, json!({ "user": "a" })).await.is(StatusCode::CONFLICT);
+    let rule =
+        json!({ "effect": "allow", "action": "publish", "filter": "up/%c", "retain": true, "qos_max": 1 });
+    let change = json!({ "enabled": false, "rules": [rule] });
+    let path = format!("{all}/a");
+    let changed = ann.put(&path, &made.etag(), change.clone()).await;
+    assert_eq!(changed.is(StatusCode::OK).body["rules"], json!([rule]));
+    ann.put(&path, &made.etag(), change).await.is(StatusCode::PRECONDITION_FAILED);
+    let record = stored(&region, &ann, &broker, "a").await;
+    assert!(!record.enabled && record.secret.is_some() && record.rules.len() == 1);
+    ann.delete(&path).await.is(StatusCode::NO_CONTENT);
+    ann.delete(&path).await.is(StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_named_field_by_field() {
+    let ann = Region::new().await.person().await;
+    let all = format!("{}/credentials", ann.broker().await);
+    let rule = |filter: &str| json!({ "effect": "allow", "action": "all", "filter": filter });
+    for (body, field) in [
+        (json!({ "user": "" }), "user"),
+        (json!({ "user": "a", "password": "" }), "password"),
+        (json!({ "user": "a", "group": "nobody" }), "group"),
+        (json!({ "user": "a", "rules": [rule("a"), rule("a/#/b")] }), "rules[1].filter"),
+    ] {
+        let answer = ann.post(&all, body).await;
+        assert_eq!(answer.is(StatusCode::UNPROCESSABLE_ENTITY).text("/fields/0/field"), field);
+    }
+    let user = "x".repeat(257);
+    ann.post(&all, json!({ "user": user })).await.is(StatusCode::UNPROCESSABLE_ENTITY);
+    ann.post(&all, json!({ "user": "a", "qos": 1 })).await.is(StatusCode::UNPROCESSABLE_ENTITY);
+}

@@ -1,0 +1,120 @@
+//! How a broker lets clients in; groups, issuers, authorities and webhooks.
+
+use axum::http::{Method, StatusCode};
+use millrace_access::model::{Access, JwtIssuer, JwtKey};
+use millrace_layers::{accounts, catalog};
+use millrace_storage::Read;
+use serde_json::{Value, json};
+
+use crate::tools::Region;
+
+#[tokio::test]
+async fn each_kind_is_made_shown_replaced_and_deleted() {
+    let ann = Region::new().await.person().await;
+    let broker = ann.broker().await;
+    let rule = json!({ "effect": "deny", "action": "all", "filter": "#", "retain": true, "qos_max": 2 });
+    let pem = "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n";
+    let issuer =
+        json!({ "algorithms": ["RS256"], "key": { "kind": "jwks", "url": "https://issuer.test/keys" } });
+    for (kind, body, wrong) in [
+        ("groups", json!({ "rules": [rule] }), json!({ "rules": [{ "effect": "deny" }] })),
+        (
+            "jwt-issuers",
+            issuer,
+            json!({ "algorithms": ["HS256"], "key": { "kind": "jwks", "url": "https://a" } }),
+        ),
+        ("client-cas", json!({ "pem": pem, "user": "san_uri" }), json!({ "pem": "x" })),
+        (
+            "webhooks",
+            json!({ "url": "https://a.test", "events": ["connect"] }),
+            json!({ "url": "a", "events": [] }),
+        ),
+    ] {
+        let path = format!("{broker}/{kind}/one");
+        ann.put(&path, "", wrong).await.is(StatusCode::UNPROCESSABLE_ENTITY);
+        ann.put(&path, "*", body.clone()).await.is(StatusCode::PRECONDITION_FAILED);
+        let made = ann.put(&path, "", body.clone()).await;
+        made.is(StatusCode::CREATED);
+        ann.put(&path, "", body.clone()).await.is(StatusCode::PRECONDITION_FAILED);
+        let shown = ann.get(&path).await;
+        assert_eq!(shown.is(StatusCode::OK).etag(), made.etag());
+        for (name, value) in body.as_object().unwrap() {
+            assert_eq!(&shown.body[name], value, "{kind}: {name}");
+        }
+        let again = ann.put(&path, &made.etag(), body.clone()).await;
+        again.is(StatusCode::NO_CONTENT);
+        ann.put(&path, &made.etag(), body.clone()).await.is(StatusCode::PRECONDITION_FAILED);
+        ann.send(Method::PUT, &path, Some(body)).await.is(StatusCode::PRECONDITION_REQUIRED);
+        assert_eq!(ann.get(&format!("{broker}/{kind}")).await.column("name"), ["one"]);
+        ann.delete(&path).await.is(StatusCode::NO_CONTENT);
+        ann.get(&path).await.is(StatusCode::NOT_FOUND);
+    }
+}
+
+#[tokio::test]
+async fn a_secret_that_is_set_is_not_shown_and_stays_when_it_is_left_out() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let secret = "0123456789abcdef0123456789abcdef";
+    let path = format!("{broker}/jwt-issuers/own");
+    let with = |key: Value| json!({ "algorithms": ["HS256"], "key": key });
+    let set = ann.put(&path, "", with(json!({ "kind": "secret", "secret": secret }))).await;
+    set.is(StatusCode::CREATED);
+    let shown = ann.get(&path).await;
+    assert!(!shown.body.to_string().contains(secret), "{shown:?}");
+    ann.put(&path, &set.etag(), with(json!({ "kind": "secret" }))).await.is(StatusCode::NO_CONTENT);
+
+    let name = ann.get(&broker).await.text("/name").to_owned();
+    let name = name.as_bytes();
+    let read = region.store.run(|tx| async move {
+        let id = catalog::get(&tx, name, Read::Snapshot).await?.unwrap().id;
+        accounts::jwt_issuers(id).get::<JwtIssuer>(&tx, b"own", Read::Snapshot).await
+    });
+    let JwtKey::Secret { secret: stored, .. } = read.await.unwrap().unwrap().value.key else { panic!() };
+    assert_eq!(stored.expose(), secret);
+}
+
+#[tokio::test]
+async fn how_a_broker_lets_clients_in_is_set_as_a_whole_and_keeps_its_limits() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    ann.patch(&broker, "*", json!({ "limits": { "client": { "packet_bytes": 9 } } }))
+        .await
+        .is(StatusCode::OK);
+    let path = format!("{broker}/access");
+    let shown = ann.get(&path).await;
+    assert_eq!(shown.is(StatusCode::OK).body["passwords"], true);
+    let webhook = json!({ "url": "https://who.test", "signing_key": "hidden-key", "timeout_ms": 100 });
+    let body = json!({ "anonymous": true, "tokens": true, "webhook": webhook });
+    let set = ann.put(&path, &shown.etag(), body.clone()).await;
+    assert!(!set.is(StatusCode::OK).body.to_string().contains("hidden-key"));
+    ann.put(&path, &shown.etag(), body).await.is(StatusCode::PRECONDITION_FAILED);
+    let missing = json!({ "webhook": { "url": "https://who.test", "group": "nobody" } });
+    let missing = ann.put(&path, "*", missing).await;
+    assert_eq!(missing.is(StatusCode::UNPROCESSABLE_ENTITY).text("/fields/0/field"), "webhook.group");
+
+    let name = ann.get(&broker).await.text("/name").to_owned();
+    let name = name.as_bytes();
+    let read = region.store.run(|tx| async move {
+        let id = catalog::get(&tx, name, Read::Snapshot).await?.unwrap().id;
+        assert_eq!(accounts::changes(&tx, id, Read::Snapshot).await?, 2);
+        accounts::access(id).get::<Access>(&tx, accounts::ACCESS, Read::Snapshot).await
+    });
+    let access = read.await.unwrap().unwrap().value;
+    assert!(access.anonymous && access.tokens && access.limits.client.packet_bytes == Some(9));
+    assert_eq!(access.webhook.unwrap().signing_key.unwrap().expose(), "hidden-key");
+}
+
+#[tokio::test]
+async fn a_broker_has_eight_authorities() {
+    let ann = Region::new().await.person().await;
+    let broker = ann.broker().await;
+    let pem = json!({ "pem": "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n" });
+    for n in 0..8 {
+        ann.put(&format!("{broker}/client-cas/{n}"), "", pem.clone()).await.is(StatusCode::CREATED);
+    }
+    ann.put(&format!("{broker}/client-cas/8"), "", pem.clone()).await.is(StatusCode::CONFLICT);
+    ann.put(&format!("{broker}/client-cas/7"), "*", pem).await.is(StatusCode::NO_CONTENT);
+}

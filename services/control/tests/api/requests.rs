@@ -1,0 +1,123 @@
+//! What every request may get wrong, and requests that come twice.
+
+use axum::body::Body;
+use axum::http::{Method, Request, StatusCode};
+use serde_json::json;
+
+use crate::tools::Region;
+
+#[tokio::test]
+async fn a_request_that_comes_again_with_its_key_is_done_once_and_has_the_same_answer() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let path = format!("{broker}/credentials");
+    let named = ann.with("idempotency-key", "first");
+    let body = json!({ "user": "a" });
+    let first = named.post(&path, body.clone()).await;
+    let again = named.post(&path, body.clone()).await;
+    assert_eq!(again.is(StatusCode::CREATED).body, first.is(StatusCode::CREATED).body);
+    assert_eq!(again.etag(), first.etag());
+    named.post(&path, json!({ "user": "b" })).await.is(StatusCode::UNPROCESSABLE_ENTITY);
+    named.post(&ann.own("/brokers"), body.clone()).await.is(StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(ann.get(&path).await.column("user"), ["a"]);
+
+    // It names a request of who sent it, not of others.
+    let bob = region.person().await.with("idempotency-key", "first");
+    bob.post(&bob.own("/brokers"), json!({ "display_name": "x" })).await.is(StatusCode::CREATED);
+
+    // After a day it is a new request; a password that is made then is another one.
+    region.clock.move_on(86_400_000);
+    region.control.sweep().await.unwrap();
+    named.post(&path, body.clone()).await.is(StatusCode::CONFLICT);
+    ann.delete(&format!("{path}/a")).await.is(StatusCode::NO_CONTENT);
+    let later = named.post(&path, body).await;
+    assert_ne!(later.is(StatusCode::CREATED).text("/secret"), first.text("/secret"));
+}
+
+#[tokio::test]
+async fn tokens_and_invitations_that_are_asked_for_twice_are_the_same() {
+    let ann = Region::new().await.person().await.with("idempotency-key", "k");
+    for (path, body) in [
+        ("/tokens", json!({ "name": "a", "scopes": ["audit:read"] })),
+        ("/invitations", json!({ "email": "b@example.org", "role": "viewer" })),
+    ] {
+        let ann = ann.with("idempotency-key", path);
+        let (one, other) =
+            (ann.post(&ann.own(path), body.clone()).await, ann.post(&ann.own(path), body).await);
+        assert_eq!(one.is(StatusCode::CREATED).body, other.body);
+        assert_eq!(ann.get(&ann.own(path)).await.body["items"].as_array().unwrap().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_answered_with_what_is_wrong() {
+    let ann = Region::new().await.person().await;
+    let path = ann.own("/brokers");
+    let post = async |kind: &str, body: &str| {
+        let request = Request::post(&path).header("content-type", kind).body(Body::from(body.to_owned()));
+        ann.raw(request.unwrap()).await
+    };
+    post("text/plain", "{}").await.is(StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    post("application/json", "{").await.is(StatusCode::BAD_REQUEST);
+    post("application/json", "[]").await.is(StatusCode::UNPROCESSABLE_ENTITY);
+    post("application/json; charset=utf-8", "{\"display_name\":\"x\"}").await.is(StatusCode::CREATED);
+    let large = format!("{{\"display_name\":\"{}\"}}", "x".repeat(1_300_000));
+    post("application/json", &large).await.is(StatusCode::PAYLOAD_TOO_LARGE);
+
+    ann.get("/nothing").await.is(StatusCode::NOT_FOUND);
+    let wrong = ann.send(Method::PUT, &path, Some(json!({}))).await;
+    assert_eq!(wrong.is(StatusCode::METHOD_NOT_ALLOWED).headers["allow"], "GET,HEAD,POST");
+    for query in ["?limit=0", "?limit=201", "?limit=x", "?cursor=%21"] {
+        ann.get(&format!("{path}{query}")).await.is(StatusCode::BAD_REQUEST);
+    }
+    ann.get(&ann.own("/audit?cursor=AAAA")).await.is(StatusCode::UNPROCESSABLE_ENTITY);
+    ann.get("/organisations/nobody").await.is(StatusCode::NOT_FOUND);
+    region_less(&ann).await;
+}
+
+/// Nobody is known by nothing, nor by what is no token.
+async fn region_less(ann: &crate::tools::Client) {
+    let nobody = ann.without("cookie");
+    let answer = nobody.get("/me").await;
+    assert!(answer.is(StatusCode::UNAUTHORIZED).headers.contains_key("www-authenticate"));
+    for wrong in ["Bearer mlr_x", "Basic eDp5", "Bearer", ""] {
+        nobody.with("authorization", wrong).get("/me").await.is(StatusCode::UNAUTHORIZED);
+    }
+}
+
+#[tokio::test]
+async fn every_answer_tells_browsers_what_not_to_do_with_it() {
+    let ann = Region::new().await.person().await;
+    for path in ["/me", "/nothing", "/openapi.json"] {
+        let headers = ann.get(path).await.headers;
+        assert_eq!(headers["x-content-type-options"], "nosniff");
+        assert_eq!(headers["cache-control"], "no-store");
+        assert!(headers["content-security-policy"].to_str().unwrap().contains("default-src 'none'"));
+    }
+}
+
+#[tokio::test]
+async fn what_this_server_cannot_tell_says_so() {
+    let ann = Region::new().await.person().await;
+    let broker = ann.broker().await;
+    for path in ["clients", "sessions/a", "retained", "metrics", "metrics/stream"] {
+        ann.get(&format!("{broker}/{path}")).await.is(StatusCode::NOT_IMPLEMENTED);
+    }
+}
+
+#[tokio::test]
+async fn usage_is_what_the_store_counts() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let name = ann.get(&broker).await.text("/name").to_owned();
+    let name = name.as_bytes();
+    let count = region.store.run(|tx| async move {
+        use millrace_layers::{catalog, usage};
+        let id = catalog::get(&tx, name, millrace_storage::Read::Snapshot).await?.unwrap().id;
+        usage::add(&tx, id, usage::Counter::DeliveredBytes, 7)
+    });
+    count.await.unwrap();
+    assert_eq!(ann.get(&format!("{broker}/usage")).await.is(StatusCode::OK).body["delivered_bytes"], 7);
+}

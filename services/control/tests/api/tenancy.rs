@@ -1,0 +1,178 @@
+//! No tenant sees, reaches or learns of another one (P8): every route of the description is tried with another tenant's ids.
+
+use axum::http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::tools::{Answer, Client, Region};
+
+/// What there is of a tenant: a value for each parameter of a path.
+struct Owned {
+    client: Client,
+    broker: String,
+    user: String,
+    invitation: String,
+    token: String,
+}
+
+async fn tenant(region: &Region) -> Owned {
+    let client = region.person().await;
+    let broker = client.broker().await;
+    client.post(&format!("{broker}/credentials"), json!({ "user": "one" })).await.is(StatusCode::CREATED);
+    for (kind, body) in [
+        ("groups", json!({})),
+        ("client-cas", json!({ "pem": "-----BEGIN CERTIFICATE-----" })),
+        (
+            "jwt-issuers",
+            json!({ "algorithms": ["RS256"], "key": { "kind": "jwks", "url": "https://a.test" } }),
+        ),
+        ("webhooks", json!({ "url": "https://a.test", "events": ["connect"] })),
+    ] {
+        client.put(&format!("{broker}/{kind}/one"), "", body).await.is(StatusCode::CREATED);
+    }
+    let invite = json!({ "email": "b@example.org", "role": "viewer" });
+    let invitation = client.post(&client.own("/invitations"), invite).await.text("/id").to_owned();
+    let token = json!({ "name": "a", "scopes": ["audit:read"] });
+    let token = client.post(&client.own("/tokens"), token).await.text("/id").to_owned();
+    let user = client.get("/me").await.text("/user/id").to_owned();
+    let broker = broker.rsplit('/').next().unwrap().to_owned();
+    Owned { client, broker, user, invitation, token }
+}
+
+/// A path with ids of `owned`, under the organisation `organisation`.
+fn fill(path: &str, organisation: &str, owned: &Owned) -> String {
+    let user = if path.contains("/credentials/") { "one" } else { &owned.user };
+    path.replace("{organisation}", organisation)
+        .replace("{broker}", &owned.broker)
+        .replace("{user}", user)
+        .replace("{invitation}", &owned.invitation)
+        .replace("{token}", &owned.token)
+        .replace("{name}", "one")
+        .replace("{client_id}", "one")
+}
+
+/// A path with ids that nobody has, of the same shape.
+fn fill_missing(path: &str, organisation: &str) -> String {
+    let missing = "00000000-0000-7000-8000-000000000000";
+    let user = if path.contains("/credentials/") { "none" } else { missing };
+    path.replace("{organisation}", organisation)
+        .replace("{broker}", "abcdefghjkmn")
+        .replace("{user}", user)
+        .replace("{invitation}", missing)
+        .replace("{token}", missing)
+        .replace("{name}", "none")
+        .replace("{client_id}", "none")
+}
+
+/// A body that would be right, so that nothing else stops the request.
+fn body(method: &Method, path: &str) -> Option<Value> {
+    let pem = "-----BEGIN CERTIFICATE-----";
+    Some(
+        match (
+            method.as_str(),
+            path.rsplit_once("/organisations/{organisation}").map_or(path, |(_, rest)| rest),
+        ) {
+            ("PATCH", "") => json!({ "name": "mine now" }),
+            ("PATCH", "/members/{user}") => json!({ "role": "viewer" }),
+            ("POST", "/invitations") => json!({ "email": "c@example.org", "role": "owner" }),
+            ("POST", "/tokens") => json!({ "name": "b", "scopes": ["audit:read"] }),
+            ("POST", "/brokers") | ("PATCH", "/brokers/{broker}") => json!({ "display_name": "mine now" }),
+            ("PUT", "/brokers/{broker}/access") => json!({ "anonymous": true }),
+            ("POST", "/brokers/{broker}/credentials") => json!({ "user": "two" }),
+            ("PUT", "/brokers/{broker}/credentials/{user}") => json!({ "enabled": false }),
+            ("POST", "/brokers/{broker}/credentials/{user}/rotate") => json!({}),
+            ("PUT", "/brokers/{broker}/groups/{name}") => json!({}),
+            ("PUT", "/brokers/{broker}/client-cas/{name}") => json!({ "pem": pem }),
+            ("PUT", "/brokers/{broker}/jwt-issuers/{name}") => {
+                json!({ "algorithms": ["RS256"], "key": { "kind": "jwks", "url": "https://evil.test" } })
+            }
+            ("PUT", "/brokers/{broker}/webhooks/{name}") => {
+                json!({ "url": "https://evil.test", "events": ["connect"] })
+            }
+            _ => return None,
+        },
+    )
+}
+
+async fn ask(client: &Client, method: &Method, path: String, body: Option<Value>) -> Answer {
+    let path = if path.contains("/retained/message") { format!("{path}?topic=a") } else { path };
+    client.with("if-match", "*").send(method.clone(), &path, body).await
+}
+
+/// The routes with an organisation, and the methods of each.
+fn routes() -> Vec<(Method, String)> {
+    let described = serde_json::to_value(millrace_control::openapi()).unwrap();
+    let mut all = Vec::new();
+    for (path, methods) in described["paths"].as_object().unwrap() {
+        for method in methods.as_object().unwrap().keys() {
+            if let Ok(method) = Method::from_bytes(method.to_uppercase().as_bytes())
+                && path.contains("{organisation}")
+            {
+                all.push((method, path.clone()));
+            }
+        }
+    }
+    assert!(all.len() > 50, "{}", all.len());
+    all
+}
+
+#[tokio::test]
+async fn what_is_another_tenants_is_answered_as_what_nobody_has() {
+    let region = Region::new().await;
+    let (ann, eve) = (tenant(&region).await, tenant(&region).await);
+    let missing = "00000000-0000-7000-8000-000000000000";
+    let everything = [
+        "organisation:read",
+        "organisation:write",
+        "brokers:read",
+        "brokers:write",
+        "access:read",
+        "access:write",
+        "clients:read",
+        "clients:write",
+        "audit:read",
+    ];
+    let token = json!({ "name": "evil", "scopes": everything });
+    let token = eve.client.post(&eve.client.own("/tokens"), token).await.text("/secret").to_owned();
+    let programs = eve.client.with_token(&token);
+
+    for (method, path) in routes() {
+        for client in [&eve.client, &programs] {
+            // The other's organisation, with all that is in it.
+            let body = body(&method, &path);
+            let foreign = fill(&path, &ann.client.organisation, &ann);
+            let answer = ask(client, &method, foreign.clone(), body.clone()).await;
+            answer.is(StatusCode::NOT_FOUND);
+            let nobodys = ask(client, &method, fill_missing(&path, missing), body.clone()).await;
+            assert_eq!((nobodys.status, &nobodys.body), (answer.status, &answer.body), "{method} {path}");
+
+            // Their own organisation, with what is in the other one.
+            if !path.trim_start_matches("/organisations/{organisation}").contains('{') {
+                continue;
+            }
+            let smuggled = fill(&path, &eve.client.organisation, &ann);
+            let answer = ask(client, &method, smuggled, body.clone()).await;
+            answer.is(StatusCode::NOT_FOUND);
+            let nobodys = ask(client, &method, fill_missing(&path, &eve.client.organisation), body).await;
+            assert_eq!((nobodys.status, &nobodys.body), (answer.status, &answer.body), "{method} {path}");
+        }
+    }
+
+    // Nothing has changed, and nothing is in the other's log.
+    let log = ann.client.get(&ann.client.own("/audit?limit=200")).await;
+    assert!(!log.is(StatusCode::OK).body.to_string().contains("evil"));
+    assert_eq!(ann.client.get(&ann.client.own("/brokers")).await.column("display_name"), ["Plant"]);
+    assert_eq!(ann.client.get(&ann.client.own("/members")).await.column("role"), ["owner"]);
+    assert_eq!(ann.client.get(&ann.client.own("/tokens")).await.column("name"), ["a"]);
+}
+
+#[tokio::test]
+async fn nobody_gets_anything_without_being_known() {
+    let region = Region::new().await;
+    let ann = tenant(&region).await;
+    for (method, path) in routes() {
+        let body = body(&method, &path);
+        let answer =
+            ask(&region.stranger(), &method, fill(&path, &ann.client.organisation, &ann), body).await;
+        answer.is(StatusCode::UNAUTHORIZED);
+    }
+}

@@ -1,0 +1,211 @@
+//! A control plane for a test, and people who use it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::{HeaderMap, Method, Request, StatusCode, header};
+use millrace_control::{Clock, Control, NothingLive, Options, SignUpBy, router};
+use millrace_layers::Store;
+use millrace_storage::Database;
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
+
+/// A clock that stands still until a test moves it.
+#[derive(Clone, Default)]
+pub(crate) struct TestClock(Arc<AtomicU64>);
+
+impl TestClock {
+    pub(crate) fn move_on(&self, ms: u64) {
+        self.0.fetch_add(ms, Ordering::Relaxed);
+    }
+}
+
+impl Clock for TestClock {
+    fn now_ms(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A control plane over a store in memory.
+#[derive(Clone)]
+pub(crate) struct Region {
+    pub(crate) control: Control,
+    pub(crate) store: Store,
+    pub(crate) clock: TestClock,
+    router: Router,
+}
+
+/// Somebody who asks.
+#[derive(Clone)]
+pub(crate) struct Client {
+    region: Region,
+    headers: HeaderMap,
+    /// The organisation that they signed up with.
+    pub(crate) organisation: String,
+}
+
+/// What came back.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Value,
+}
+
+pub(crate) const PASSWORD: &str = "correct horse battery staple";
+
+impl Region {
+    pub(crate) async fn new() -> Self {
+        Self::by(SignUpBy::Anybody).await
+    }
+
+    pub(crate) async fn by(sign_up_by: SignUpBy) -> Self {
+        let (database, clock) = (Database::memory(), TestClock::default());
+        clock.move_on(1_000_000_000_000);
+        let control = Control::open(database.clone(), Arc::new(clock.clone()), sign_up_by).await.unwrap();
+        let router = router(control.clone(), Arc::new(NothingLive), Options::default());
+        Self { control, store: Store::new(database), clock, router }
+    }
+
+    /// Somebody who is nobody yet.
+    pub(crate) fn stranger(&self) -> Client {
+        Client { region: self.clone(), headers: HeaderMap::new(), organisation: String::new() }
+    }
+
+    /// Somebody with an organisation of their own.
+    pub(crate) async fn person(&self) -> Client {
+        let mut client = self.stranger();
+        let answer = client.sign_up(json!({})).await;
+        answer.is(StatusCode::CREATED);
+        client
+    }
+}
+
+impl Client {
+    /// Signs up, with what is said beside the necessary.
+    pub(crate) async fn sign_up(&mut self, more: Value) -> Answer {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let mut body =
+            json!({ "email": format!("p{number}@example.org"), "password": PASSWORD, "name": "Ann" });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let answer = self.post("/sign-up", body).await;
+        if answer.status.is_success() {
+            self.welcome(&answer);
+        }
+        answer
+    }
+
+    /// Keeps what a browser keeps.
+    pub(crate) fn welcome(&mut self, answer: &Answer) {
+        let cookie = answer.headers[header::SET_COOKIE].to_str().unwrap().split(';').next().unwrap();
+        self.headers.insert(header::COOKIE, cookie.parse().unwrap());
+        self.headers.insert("x-csrf-token", answer.text("/csrf_token").parse().unwrap());
+        if let Some(organisation) = answer.body.pointer("/organisations/0/id") {
+            self.organisation = organisation.as_str().unwrap().into();
+        }
+    }
+
+    /// The same with another header.
+    pub(crate) fn with(&self, name: &'static str, value: &str) -> Self {
+        let mut client = self.clone();
+        client.headers.insert(name, value.parse().unwrap());
+        client
+    }
+
+    pub(crate) fn without(&self, name: &'static str) -> Self {
+        let mut client = self.clone();
+        client.headers.remove(name);
+        client
+    }
+
+    /// Somebody with this API token.
+    pub(crate) fn with_token(&self, token: &str) -> Self {
+        let client = self.without("cookie").without("x-csrf-token");
+        client.with("authorization", &format!("Bearer {token}"))
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.send(Method::GET, path, None).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: Value) -> Answer {
+        self.send(Method::POST, path, Some(body)).await
+    }
+
+    pub(crate) async fn put(&self, path: &str, seen: &str, body: Value) -> Answer {
+        let (name, value) = if seen.is_empty() { ("if-none-match", "*") } else { ("if-match", seen) };
+        self.with(name, value).send(Method::PUT, path, Some(body)).await
+    }
+
+    pub(crate) async fn patch(&self, path: &str, seen: &str, body: Value) -> Answer {
+        self.with("if-match", seen).send(Method::PATCH, path, Some(body)).await
+    }
+
+    pub(crate) async fn delete(&self, path: &str) -> Answer {
+        self.with("if-match", "*").send(Method::DELETE, path, None).await
+    }
+
+    pub(crate) async fn send(&self, method: Method, path: &str, body: Option<Value>) -> Answer {
+        let has_type = self.headers.contains_key(header::CONTENT_TYPE);
+        let mut request = Request::builder().method(method).uri(path);
+        if body.is_some() && !has_type {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
+        self.raw(request.body(body).unwrap()).await
+    }
+
+    pub(crate) async fn raw(&self, mut request: Request<Body>) -> Answer {
+        request.headers_mut().extend(self.headers.clone());
+        let (parts, body) = self.region.router.clone().oneshot(request).await.unwrap().into_parts();
+        let bytes = to_bytes(body, usize::MAX).await.unwrap();
+        let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+        Answer { status: parts.status, headers: parts.headers, body }
+    }
+
+    /// The path of something of the client's organisation.
+    pub(crate) fn own(&self, path: &str) -> String {
+        format!("/organisations/{}{path}", self.organisation)
+    }
+
+    /// Makes a broker. Returns its path.
+    pub(crate) async fn broker(&self) -> String {
+        let made = self.post(&self.own("/brokers"), json!({ "display_name": "Plant" })).await;
+        made.is(StatusCode::CREATED);
+        self.own(&format!("/brokers/{}", made.text("/name")))
+    }
+}
+
+impl Answer {
+    #[track_caller]
+    pub(crate) fn is(&self, status: StatusCode) -> &Self {
+        assert_eq!(self.status, status, "{self:#?}");
+        if status.as_u16() >= 400 {
+            assert_eq!(self.headers[header::CONTENT_TYPE], "application/problem+json");
+            assert_eq!(self.body["status"], status.as_u16());
+            assert!(self.body["detail"].as_str().is_some_and(|detail| !detail.is_empty()));
+        }
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn text(&self, pointer: &str) -> &str {
+        self.body
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_else(|| panic!("no {pointer}: {self:#?}"))
+    }
+
+    pub(crate) fn etag(&self) -> String {
+        self.headers[header::ETAG].to_str().unwrap().to_owned()
+    }
+
+    /// What the rows of a list say of one field.
+    pub(crate) fn column(&self, field: &str) -> Vec<&str> {
+        let rows = self.body["items"].as_array().unwrap_or_else(|| panic!("no list: {self:#?}"));
+        rows.iter().map(|row| row[field].as_str().unwrap_or_default()).collect()
+    }
+}

@@ -1,0 +1,82 @@
+//! Who may enter a tenant's broker, and what they may do there, as the store says.
+//!
+//! A broker that the control plane has made or set up is *managed*: its records ([`Loaded`]) are read when it is opened, and again
+//! when the store says that they have changed. For all others the files of the [`crate::authenticator`] count.
+//!
+//! Event loops leave CONNECTs at the [`Desk`]; its threads read credentials, many at once, check what was shown, and answer with mail
+//! ([`Entered`], [`Reviewed`]). Passwords that people chose go on to a thread of their own, so they hold nobody else up.
+
+mod desk;
+mod hashing;
+mod records;
+mod watch;
+
+use std::sync::Arc;
+
+use millrace_access::entry::{BrokerAccess, Grant, Refusal, Standing};
+use millrace_access::secrets::generated::HashKeys;
+
+pub(crate) use desk::Desk;
+pub(crate) use records::load;
+
+use crate::broker::Broker;
+use crate::core::connection::ConnectionId;
+
+/// What the store says of a managed broker.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) access: BrokerAccess,
+    pub(crate) keys: HashKeys,
+    /// How often it had changed when it was read.
+    pub(crate) changes: u64,
+}
+
+/// Who a client of a managed broker is, and what it may do.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    pub(crate) standing: Arc<Standing>,
+    pub(crate) grant: Grant,
+    /// [`Loaded::changes`] of when that was found out.
+    pub(crate) changes: u64,
+}
+
+/// A client that wants to enter.
+pub(crate) struct Applicant {
+    pub(crate) connection: ConnectionId,
+    pub(crate) broker: Arc<Broker>,
+    pub(crate) client_id: Arc<str>,
+    pub(crate) user: Option<Arc<str>>,
+    pub(crate) password: Option<Box<[u8]>>,
+    /// DER.
+    pub(crate) certificate: Option<Box<[u8]>>,
+}
+
+/// A client that has entered, and whose rules may have changed.
+pub(crate) struct Review {
+    pub(crate) connection: ConnectionId,
+    pub(crate) broker: Arc<Broker>,
+    pub(crate) standing: Arc<Standing>,
+}
+
+/// Why a client does not enter.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refused {
+    #[error(transparent)]
+    For(#[from] Refusal),
+    #[error("the store could not be asked")]
+    Unread,
+    #[error("too many passwords wait to be checked")]
+    Busy,
+}
+
+/// What became of an applicant.
+pub(crate) struct Entered {
+    pub(crate) connection: ConnectionId,
+    pub(crate) outcome: Result<Granted, Refused>,
+}
+
+/// What became of a review.
+pub(crate) struct Reviewed {
+    pub(crate) connection: ConnectionId,
+    pub(crate) outcome: Result<Grant, Refusal>,
+}

@@ -1,0 +1,87 @@
+//! Reads the records of a broker.
+
+use millrace_access::entry::{BrokerAccess, Records};
+use millrace_access::model::Access;
+use millrace_access::secrets::generated::HashKeys;
+use millrace_layers::accounts::{self, ACCESS, keys};
+use millrace_layers::documents::Collection;
+use millrace_layers::{Error, Store, catalog};
+use millrace_storage::{Read, Transaction, block_on};
+use serde::de::DeserializeOwned;
+
+use super::Loaded;
+use crate::broker::Broker;
+
+/// Records read at a time.
+const PAGE: usize = 100;
+
+/// How nobody is let in.
+fn closed() -> Access {
+    Access { passwords: false, scram: false, ..Access::default() }
+}
+
+/// What the store says of a broker, and how often that had changed by then; `None` for one that is not managed.
+pub(crate) fn load(store: &Store, broker: &Broker) -> Result<(Option<Loaded>, u64), Error> {
+    let id = broker.id;
+    let name = broker.name.as_bytes();
+    let read = store.run(async |tx| {
+        let changes = accounts::changes(&tx, id, Read::Snapshot).await?;
+        let found = catalog::get(&tx, name, Read::Snapshot).await?.filter(|found| found.id == id);
+        let Some(found) = found else {
+            // It was removed; who is still there has no business there.
+            let records = Records { access: closed(), ..Records::default() };
+            return Ok((Some((records, Vec::new())), changes));
+        };
+        let details = found.details()?.value;
+        let access = accounts::access(id).get(&tx, ACCESS, Read::Snapshot).await?;
+        if access.is_none() && details.organisation.is_none() {
+            return Ok((None, changes));
+        }
+        let access = access.map(|document| document.value).unwrap_or_default();
+        let records = Records {
+            access: if details.suspended { closed() } else { access },
+            groups: all(&accounts::groups(id), &tx).await?,
+            issuers: all(&accounts::jwt_issuers(id), &tx).await?,
+            authorities: all(&accounts::client_cas(id), &tx).await?,
+        };
+        Ok((Some((records, keys::get(&tx, Read::Snapshot).await?)), changes))
+    });
+    let (found, changes) = block_on(read)?;
+    let loaded = found.map(|(records, keys)| {
+        let keys = HashKeys::new(keys.into_iter().map(|key| (key.id, key.key))).unwrap_or_default();
+        Loaded { access: ready(&broker.name, records), keys, changes }
+    });
+    Ok((loaded, changes))
+}
+
+/// Makes records ready. The control plane stores none that are wrong; if there is one, it lets nobody in.
+fn ready(broker: &str, records: Records) -> BrokerAccess {
+    match BrokerAccess::new(records) {
+        Ok((access, wrong)) => {
+            for invalid in wrong {
+                tracing::error!(broker, %invalid, "a stored record is wrong and lets nobody in");
+            }
+            access
+        }
+        Err(wrong) => {
+            tracing::error!(broker, ?wrong, "the stored rules of a broker are wrong: nobody may enter");
+            let records = Records { access: closed(), ..Records::default() };
+            BrokerAccess::new(records).map(|(access, _)| access).unwrap_or_default()
+        }
+    }
+}
+
+async fn all<T: DeserializeOwned>(collection: &Collection, tx: &Transaction) -> Result<Vec<T>, Error> {
+    let (mut all, mut from) = (Vec::new(), None);
+    loop {
+        let page = collection.page::<T>(tx, from.as_deref(), PAGE, Read::Snapshot).await?;
+        let more = page.more;
+        for (id, document) in page.items {
+            all.push(document.value);
+            from = Some(id);
+        }
+        if !more {
+            return Ok(all);
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Looks whether what the store says of a broker has changed.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use millrace_layers::{Error, accounts};
+use millrace_storage::{Read, block_on};
+
+use super::desk::Shared;
+use super::load;
+use crate::broker::Broker;
+use crate::mailbox::Mail;
+
+/// A change is for those who are connected within two seconds, reading and telling included.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Brokers that are asked about at once.
+const AT_ONCE: usize = 100;
+
+/// Until `stopped`.
+pub(super) fn run(shared: &Shared, stopped: &Receiver<()>) {
+    while stopped.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+        for brokers in shared.brokers.all().chunks(AT_ONCE) {
+            let changes = block_on(join_all(brokers.iter().map(|broker| changes(shared, broker.id))));
+            for (broker, changes) in brokers.iter().zip(changes) {
+                let looked = match changes {
+                    Ok(changes) if broker.has_changed(changes) => reload(shared, broker),
+                    other => other.map(|_| ()),
+                };
+                if let Err(error) = looked {
+                    tracing::warn!(%error, broker = &*broker.name, "cannot see whether access has changed");
+                }
+            }
+        }
+    }
+}
+
+async fn changes(shared: &Shared, broker: u64) -> Result<u64, Error> {
+    shared.store.run(async |tx| accounts::changes(&tx, broker, Read::Snapshot).await).await
+}
+
+/// Reads the broker anew, and has its clients reviewed.
+fn reload(shared: &Shared, broker: &Arc<Broker>) -> Result<(), Error> {
+    let (loaded, changes) = load(&shared.store, broker)?;
+    broker.set_access(loaded, changes);
+    for mailbox in &*shared.mailboxes {
+        mailbox.deliver(&mut vec![Mail::AccessChanged(broker.clone())], 0);
+    }
+    Ok(())
+}

@@ -1,0 +1,182 @@
+//! Clients of managed brokers: from the CONNECT to the desk and back, and when their rules change.
+
+use std::sync::Arc;
+
+use millrace_access::entry::Refusal;
+use millrace_access::rules::Client;
+use millrace_mqtt::{Connect, QoS, ReasonCode};
+use millrace_session::Seconds;
+
+use super::connection::{NONE, Request, Who};
+use super::timers::Due;
+use super::{Core, Ended};
+use crate::access::{Applicant, Entered, Refused, Review, Reviewed};
+use crate::broker::Broker;
+
+/// Clients that are left for review at once.
+const REVIEWED_AT_ONCE: usize = 500;
+
+/// What a client is told that may not stay.
+const NO_MORE: &str = "not authorized any more";
+
+impl Core {
+    /// Leaves a client at the desk.
+    pub(super) fn apply(&mut self, slot: u32, request: Request, connect: &Connect<'_>) {
+        let connection = &self.connections[slot as usize];
+        let certificate = connection.origin.as_ref().and_then(|origin| origin.certificate.as_ref());
+        let applicant = Applicant {
+            connection: self.id_of(slot),
+            broker: request.broker.clone(),
+            client_id: request.client_id.clone(),
+            user: request.user.clone(),
+            password: connect.password.map(Into::into),
+            certificate: certificate.and_then(|certificate| certificate.der.clone()),
+        };
+        if self.process.desk.as_ref().is_some_and(|desk| desk.enter(applicant)) {
+            self.connections[slot as usize].pending = Some(Box::new(request));
+        } else {
+            self.refuse_entry(slot, &request.broker, &Refused::Busy);
+        }
+    }
+
+    /// The desk's answer came.
+    pub(super) fn entered(&mut self, entered: Entered) {
+        let id = entered.connection;
+        let Some(mut request) = self.connection_of(id).and_then(|connection| connection.pending.take())
+        else {
+            return;
+        };
+        match entered.outcome {
+            Ok(granted) => {
+                request.user = granted.standing.user.as_deref().map(Into::into);
+                request.granted = Some(Box::new(granted));
+                self.admit(id.slot, *request);
+            }
+            Err(refused) => self.refuse_entry(id.slot, &request.broker, &refused),
+        }
+        if self.connection_of(id).is_some_and(|connection| connection.is_reading()) {
+            self.digest_held(id.slot);
+        }
+    }
+
+    fn refuse_entry(&mut self, slot: u32, broker: &Broker, refused: &Refused) {
+        tracing::debug!(broker = &*broker.name, %refused, "CONNECT refused");
+        let counters = self.broker_counters(broker);
+        let (reason, what) = match refused {
+            Refused::Busy => {
+                counters.refused_busy.add(1);
+                (ReasonCode::SERVER_BUSY, "too many clients are connecting: try again later")
+            }
+            Refused::Unread => {
+                counters.refused_unavailable.add(1);
+                (ReasonCode::SERVER_UNAVAILABLE, "the credentials cannot be read now")
+            }
+            Refused::For(refusal) if refusal.is_passing() => {
+                counters.refused_unavailable.add(1);
+                (ReasonCode::SERVER_UNAVAILABLE, "who you are cannot be checked now")
+            }
+            Refused::For(Refusal::Password | Refusal::Anonymous | Refusal::NoMethod) => {
+                counters.refused_credentials.add(1);
+                (ReasonCode::BAD_USER_NAME_OR_PASSWORD, "bad user name or password")
+            }
+            Refused::For(_) => {
+                counters.refused_authorization.add(1);
+                (ReasonCode::NOT_AUTHORIZED, "not authorized")
+            }
+        };
+        self.refuse(slot, reason, what);
+    }
+
+    /// What the store says of a broker has changed: its clients are looked at again. Those who came when it was not managed have
+    /// shown nothing that counts now.
+    pub(super) fn access_changed(&mut self, broker: &Arc<Broker>) {
+        let slots: Vec<u32> = (self.connections.iter())
+            .filter(|(_, connection)| connection.session != NONE)
+            .filter(|(_, connection)| Arc::ptr_eq(&self.sessions[connection.session as usize].broker, broker))
+            .map(|(slot, _)| u32::try_from(slot).unwrap_or(NONE))
+            .collect();
+        if broker.access().is_none() {
+            return;
+        }
+        let is_known = |slot: &u32| self.connections[*slot as usize].who.granted().is_some();
+        let (known, unknown): (Vec<u32>, Vec<u32>) = slots.into_iter().partition(is_known);
+        self.review(broker, known);
+        for slot in unknown {
+            self.say_and_close(
+                slot,
+                ReasonCode::NOT_AUTHORIZED,
+                NO_MORE,
+                Ended::Error(ReasonCode::NOT_AUTHORIZED),
+            );
+        }
+    }
+
+    /// Has clients of a broker looked at again.
+    pub(super) fn review(&self, broker: &Arc<Broker>, slots: impl IntoIterator<Item = u32>) {
+        let review = |slot: u32| {
+            let standing = self.connections[slot as usize].who.granted()?.standing.clone();
+            Some(Review { connection: self.id_of(slot), broker: broker.clone(), standing })
+        };
+        let mut reviews: Vec<_> = slots.into_iter().filter_map(review).collect();
+        let Some(desk) = &self.process.desk else { return };
+        while !reviews.is_empty() {
+            let some = reviews.split_off(reviews.len().saturating_sub(REVIEWED_AT_ONCE));
+            if desk.review(some).is_err() {
+                // The watch comes again for all.
+                return broker.forget_changes();
+            }
+        }
+    }
+
+    /// What a client may do now.
+    pub(super) fn reviewed(&mut self, reviewed: Reviewed) {
+        let id = reviewed.connection;
+        let Some(Who::Granted(Some(granted))) = self.connection_of(id).map(|connection| &mut connection.who)
+        else {
+            return;
+        };
+        match reviewed.outcome {
+            Ok(grant) => {
+                let had_end = granted.grant.until_ms.is_some();
+                granted.grant = grant;
+                if !had_end && let Some(at) = self.entry_ends(id.slot) {
+                    self.calendar.add(at, Due::Connection { slot: id.slot, generation: id.generation });
+                }
+            }
+            Err(refusal) => {
+                tracing::debug!(%refusal, "a connected client may not stay");
+                let reason = ReasonCode::NOT_AUTHORIZED;
+                self.say_and_close(id.slot, reason, NO_MORE, Ended::Error(reason));
+            }
+        }
+    }
+
+    /// When the client's time is over.
+    pub(super) fn entry_ends(&self, slot: u32) -> Option<Seconds> {
+        let until_ms = self.connections[slot as usize].who.granted()?.grant.until_ms?;
+        // The first second of this process that begins after it: they are counted from 1.
+        Some(self.process.clock.seconds_of_unix_ms(until_ms) + 2)
+    }
+
+    /// Whether a client may publish to a topic.
+    pub(super) fn may_send(&self, slot: u32, topic: &str, retain: bool, qos: QoS) -> bool {
+        let connection = &self.connections[slot as usize];
+        let session = &self.sessions[connection.session as usize].session;
+        let client = Client { user: connection.who.user(), id: session.client_id() };
+        match connection.who.granted() {
+            Some(granted) => granted.grant.permissions.publish(client, topic, retain, qos).is_ok(),
+            None => self.process.authenticator.may_publish(client, topic, retain, qos),
+        }
+    }
+
+    /// The QoS that a client's subscription is granted.
+    pub(super) fn may_receive(&self, slot: u32, filter: &str, qos: QoS) -> Option<QoS> {
+        let connection = &self.connections[slot as usize];
+        let session = &self.sessions[connection.session as usize].session;
+        let client = Client { user: connection.who.user(), id: session.client_id() };
+        match connection.who.granted() {
+            Some(granted) => granted.grant.permissions.subscribe(client, filter, qos).ok(),
+            None => self.process.authenticator.may_subscribe(client, filter, qos),
+        }
+    }
+}

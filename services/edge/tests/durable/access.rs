@@ -1,0 +1,220 @@
+//! Clients of a broker whose records are in the store.
+
+use std::net::{SocketAddr, TcpStream};
+
+use millrace_access::model::{
+    Access, Action, CertificateUse, ClientCa, Credential, Effect, Group, JwtAlgorithm, JwtIssuer, JwtKey,
+    Rule, Secret,
+};
+use millrace_access::secrets::chosen;
+use millrace_access::secrets::generated::HashKeys;
+use millrace_layers::accounts::{self, ACCESS, keys};
+use millrace_layers::{Store, catalog};
+use millrace_mqtt::{Connect, Packet, Properties, QoS, ReasonCode, SubscribeOptions, Version};
+use millrace_storage::{Database, Transaction, block_on};
+
+use crate::common::{Client, Server, connect, publish_qos};
+use crate::tools::eventually;
+
+const KEY: [u8; 32] = [7; 32];
+const TOKEN_SECRET: &str = "a secret of 32 bytes or more than";
+
+/// A store in which the broker `default` is set up, and its number.
+fn managed(access: &Access) -> (Database, u64) {
+    let database = Database::memory();
+    let store = Store::new(database.clone());
+    let id = block_on(store.ensure_broker(catalog::DEFAULT)).unwrap().id;
+    let written = store.run(async |tx| {
+        keys::ensure(&tx, KEY).await?;
+        accounts::access(id).put(&tx, ACCESS, access).await
+    });
+    block_on(written).unwrap();
+    (database, id)
+}
+
+/// Changes records of a broker, as the control plane does.
+fn change(database: &Database, id: u64, body: &impl AsyncFn(&Transaction) -> millrace_layers::Result<u64>) {
+    let store = Store::new(database.clone());
+    let changed = store.run(async |tx| {
+        body(&tx).await?;
+        accounts::touch(&tx, id)
+    });
+    block_on(changed).unwrap();
+}
+
+fn put(database: &Database, id: u64, credential: &Credential) {
+    change(database, id, &async |tx: &Transaction| {
+        accounts::credentials(id).put(tx, credential.user.as_bytes(), credential).await
+    });
+}
+
+fn bob(rules: Vec<Rule>) -> Credential {
+    let secret = HashKeys::new([(1, KEY)]).unwrap().hash(b"right");
+    Credential { user: "bob".into(), secret: Some(secret), rules, ..Credential::default() }
+}
+
+fn allow(action: Action, filter: &str) -> Rule {
+    Rule::new(Effect::Allow, action, filter)
+}
+
+fn with<'a>(user: &'a str, password: &'a str) -> Connect<'a> {
+    Connect { user_name: Some(user), password: Some(password.as_bytes()), ..connect(Version::V5, "c1") }
+}
+
+fn refused(server: &Server, connect: Connect<'_>) -> u8 {
+    Client::refused(server, connect).reason.0
+}
+
+/// The reason of the PUBACK.
+fn puback(client: &mut Client, topic: &'static str) -> u8 {
+    client.publish(publish_qos(QoS::AtLeastOnce, 1, topic, b"x")).0
+}
+
+#[test]
+fn a_credential_lets_in_and_its_rules_and_those_of_its_group_count() {
+    let (database, id) = managed(&Access::default());
+    let down = Rule { qos_max: 0, ..allow(Action::Subscribe, "down/%c/#") };
+    put(&database, id, &Credential { group: Some("g".into()), ..bob(vec![allow(Action::Publish, "up/%c")]) });
+    change(&database, id, &async |tx: &Transaction| {
+        let group = Group { name: "g".into(), rules: vec![down.clone()], ..Group::default() };
+        accounts::groups(id).put(tx, b"g", &group).await
+    });
+    let server = Server::on(&database, |_| {});
+    for wrong in [with("bob", "wrong"), with("eve", "right"), connect(Version::V5, "c1")] {
+        assert_eq!(refused(&server, wrong), 0x86);
+    }
+    let mut client = Client::open(&server, with("bob", "right"));
+    assert_eq!((puback(&mut client, "up/c1"), puback(&mut client, "up/c2")), (0x10, 0x87));
+    let options = SubscribeOptions { qos: QoS::AtLeastOnce, ..SubscribeOptions::default() };
+    let granted = client.subscribe_all(&[("down/c1/x", options), ("down/#", options)], Properties::EMPTY);
+    assert_eq!(granted.reasons, [0x00, 0x87]);
+}
+
+#[test]
+fn a_password_that_a_person_chose_lets_in() {
+    let (database, id) = managed(&Access::default());
+    let phc = chosen::hash(b"hunter2", &[1; 16]).unwrap();
+    put(&database, id, &Credential { secret: Some(Secret::Chosen { phc: phc.into() }), ..bob(vec![]) });
+    let server = Server::on(&database, |_| {});
+    // The second time from memory.
+    for _ in 0..2 {
+        Client::open(&server, with("bob", "hunter2")).disconnect();
+        assert_eq!(refused(&server, with("bob", "hunter3")), 0x86);
+    }
+}
+
+#[test]
+fn a_change_reaches_who_is_connected() {
+    let (database, id) = managed(&Access::default());
+    put(&database, id, &bob(vec![]));
+    let server = Server::on(&database, |_| {});
+    let mut client = Client::open(&server, with("bob", "right"));
+    assert_eq!(puback(&mut client, "a"), 0x10);
+    put(&database, id, &bob(vec![allow(Action::Publish, "b")]));
+    eventually(|| puback(&mut client, "a") == 0x87, || "the new rule does not count".into());
+    assert_eq!(puback(&mut client, "b"), 0x10);
+    // Disabled, it is disconnected, and does not come back.
+    put(&database, id, &Credential { enabled: false, ..bob(vec![]) });
+    client.expect_disconnect(ReasonCode::NOT_AUTHORIZED);
+    assert_eq!(refused(&server, with("bob", "right")), 0x86);
+}
+
+#[test]
+fn a_broker_that_gets_its_records_later_is_managed_from_then_on() {
+    let database = Database::memory();
+    let store = Store::new(database.clone());
+    let id = block_on(store.ensure_broker(catalog::DEFAULT)).unwrap().id;
+    let server = Server::on(&database, |_| {});
+    let mut before = Client::connect(&server, Version::V5, "c1");
+    change(&database, id, &async |tx: &Transaction| {
+        accounts::access(id).put(tx, ACCESS, &Access::default()).await
+    });
+    before.expect_disconnect(ReasonCode::NOT_AUTHORIZED);
+    assert_eq!(refused(&server, connect(Version::V5, "c1")), 0x86);
+}
+
+/// A token that ends in so many seconds.
+#[allow(clippy::disallowed_methods)]
+fn token(user: &str, lasts_s: u64) -> String {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    let now = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    let claims = format!(r#"{{"sub":"{user}","exp":{}}}"#, now.as_secs() + lasts_s);
+    let signed =
+        format!("{}.{}", URL_SAFE_NO_PAD.encode(r#"{"alg":"HS256"}"#), URL_SAFE_NO_PAD.encode(claims));
+    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, TOKEN_SECRET.as_bytes());
+    format!("{signed}.{}", URL_SAFE_NO_PAD.encode(ring::hmac::sign(&key, signed.as_bytes())))
+}
+
+#[test]
+fn a_token_lets_in_until_it_ends() {
+    let (database, id) = managed(&Access { tokens: true, ..Access::default() });
+    let issuer = JwtIssuer {
+        name: "i".into(),
+        algorithms: vec![JwtAlgorithm::Hs256],
+        key: JwtKey::Secret { secret: TOKEN_SECRET.into(), base64: false },
+        leeway_s: 0,
+        ..JwtIssuer::default()
+    };
+    change(&database, id, &async |tx: &Transaction| accounts::jwt_issuers(id).put(tx, b"i", &issuer).await);
+    let server = Server::on(&database, |_| {});
+    let (long, short) = (token("ann", 60), token("ann", 2));
+    assert_eq!(refused(&server, with("eve", &long)), 0x87);
+    Client::open(&server, with("ann", &long)).disconnect();
+    let mut client = Client::open(&server, with("", &short));
+    client.expect_disconnect(ReasonCode::MAXIMUM_CONNECT_TIME);
+    assert_eq!(refused(&server, with("", &short)), 0x87);
+}
+
+/// An authority, and a certificate of it in PEM.
+fn certificate(user: &str) -> (ClientCa, String) {
+    let mut params = rcgen::CertificateParams::default();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let pem = params.self_signed(&key).unwrap().pem();
+    let mut client = rcgen::CertificateParams::default();
+    client.distinguished_name.push(rcgen::DnType::CommonName, user);
+    let issuer = rcgen::Issuer::from_params(&params, &key);
+    let certificate = client.signed_by(&rcgen::KeyPair::generate().unwrap(), &issuer).unwrap().pem();
+    (ClientCa { name: "factory".into(), pem, ..ClientCa::default() }, certificate)
+}
+
+/// A client whose certificate the gateway tells of, and the reason of its CONNACK.
+fn through_gateway(server: &Server, pem: &str) -> (Client, u8) {
+    let pem = percent_encoding::utf8_percent_encode(pem, percent_encoding::NON_ALPHANUMERIC).to_string();
+    let mut body = vec![192, 0, 2, 1, 10, 0, 0, 1, 0xD4, 0x31, 0x22, 0xB3];
+    for (kind, value) in [(0xE0, "00ff"), (0xE3, &*pem)] {
+        body.push(kind);
+        body.extend(u16::try_from(value.len()).unwrap().to_be_bytes());
+        body.extend(value.as_bytes());
+    }
+    let length = u16::try_from(body.len()).unwrap().to_be_bytes();
+    let mut client = Client::over(TcpStream::connect(server.gateway()).unwrap());
+    client.send_bytes(&[b"\r\n\r\n\0\r\nQUIT\n\x21\x11", &length[..], &body].concat());
+    client.send(&Packet::Connect(connect(Version::V5, "c1")));
+    let reason = client.recv_connack().reason.0;
+    (client, reason)
+}
+
+#[test]
+fn a_certificate_of_the_brokers_authority_lets_in() {
+    let access = Access {
+        certificates: CertificateUse::Required,
+        rules: vec![allow(Action::Publish, "of/%u")],
+        ..Access::default()
+    };
+    let (database, id) = managed(&access);
+    let ((authority, ours), (_, theirs)) = (certificate("pump-7"), certificate("pump-7"));
+    change(&database, id, &async |tx: &Transaction| {
+        accounts::client_cas(id).put(tx, b"factory", &authority).await
+    });
+    let server = Server::on(&database, |config| {
+        config.gateway_listen = vec![SocketAddr::from(([127, 0, 0, 1], 0))];
+        config.gateway_from = vec!["127.0.0.1/32".parse().unwrap()];
+    });
+    let (mut client, reason) = through_gateway(&server, &ours);
+    assert_eq!(reason, 0);
+    assert_eq!((puback(&mut client, "of/pump-7"), puback(&mut client, "of/bob")), (0x10, 0x87));
+    assert_eq!(through_gateway(&server, &theirs).1, 0x87);
+    assert_eq!(refused(&server, with("bob", "right")), 0x87, "without a certificate");
+}

@@ -1,0 +1,101 @@
+//! What ends by itself, in order of time: so that nobody has to look at everything to find it.
+
+use bytes::Bytes;
+use millrace_storage::{KeyRange, RangeOptions, Transaction};
+
+use crate::{
+    error::{Error, Result},
+    tags,
+    tuple::{Elements, Key},
+};
+
+/// What ends. The numbers are in keys: they never change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// A web session; the id is its hash.
+    SignIn = 1,
+    /// An invitation; the id is its hash.
+    Invitation = 2,
+    /// A receipt; the id is its hash.
+    Receipt = 3,
+}
+
+/// Something that ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expiring {
+    /// When, in unix milliseconds.
+    pub at_ms: u64,
+    /// What.
+    pub kind: Kind,
+    /// Which one.
+    pub id: Bytes,
+}
+
+impl Expiring {
+    /// Notes that it ends.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn schedule(&self, tx: &Transaction) -> Result<()> {
+        Ok(tx.set(self.key(), Bytes::new())?)
+    }
+
+    /// Takes that back, or off the list when it was done.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn cancel(&self, tx: &Transaction) -> Result<()> {
+        Ok(tx.clear(self.key())?)
+    }
+
+    fn key(&self) -> Key {
+        list().uint(self.at_ms).uint(self.kind as u64).bytes(&self.id)
+    }
+}
+
+/// What ends by `now_ms`, at most `limit`. It stays on the list. A snapshot read.
+///
+/// # Errors
+/// The store's.
+pub async fn due(tx: &Transaction, now_ms: u64, limit: usize) -> Result<Vec<Expiring>> {
+    let prefix = list();
+    let range = KeyRange::new(prefix.children().begin, list().uint(now_ms + 1));
+    let page = tx.range(range, RangeOptions::first(limit).snapshot()).await?;
+    let read = |row: millrace_storage::KeyValue| {
+        let mut key = Elements::after(&prefix, &row.key)?;
+        let (at_ms, kind) = (key.uint()?, kind(key.uint()?)?);
+        Ok(Expiring { at_ms, kind, id: key.bytes()?.into() })
+    };
+    page.items.into_iter().map(read).collect()
+}
+
+fn kind(number: u64) -> Result<Kind> {
+    let all = [Kind::SignIn, Kind::Invitation, Kind::Receipt];
+    all.into_iter().find(|kind| *kind as u64 == number).ok_or(Error::Corrupt("key"))
+}
+
+fn list() -> Key {
+    Key::new(tags::REGION, tags::EXPIRING)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{database, run};
+
+    #[test]
+    fn what_is_due_comes_in_order_of_time_until_it_is_taken_off() {
+        let database = database();
+        let at = |at_ms, kind| Expiring { at_ms, kind, id: Bytes::from_static(b"id") };
+        let all = [at(300, Kind::Receipt), at(5, Kind::SignIn), at(300, Kind::Invitation)];
+        run(&database, async |tx| all.iter().try_for_each(|one| one.schedule(tx)));
+        let due_by = |now_ms, limit| run(&database, async |tx| due(tx, now_ms, limit).await);
+        assert_eq!(due_by(4, 9), []);
+        assert_eq!(due_by(299, 9), [all[1].clone()]);
+        assert_eq!(due_by(300, 9), [all[1].clone(), all[2].clone(), all[0].clone()]);
+        assert_eq!(due_by(300, 1), [all[1].clone()]);
+        run(&database, async |tx| all[1].cancel(tx));
+        assert_eq!(due_by(299, 9), []);
+    }
+}

@@ -1,0 +1,176 @@
+//! Who uses the region, and what they have set: the collections of documents that the control plane writes. What stands in a
+//! document is its writer's; here is where it stands, and the lists that are no documents.
+//!
+//! What belongs to a broker is below the broker's id, so it goes with the broker, and a pod that reads it reads one range.
+
+pub mod audit;
+pub mod expiring;
+pub mod keys;
+
+use millrace_storage::{Read, Transaction};
+
+use crate::{BrokerId, documents::Collection, error::Result, rows, tags, tuple::Key};
+
+/// Organisations, by their id.
+#[must_use]
+pub fn organisations() -> Collection {
+    region(tags::ORGANISATION)
+}
+
+/// People, by their id.
+#[must_use]
+pub fn users() -> Collection {
+    region(tags::USER)
+}
+
+/// The id of a person, by e-mail address.
+#[must_use]
+pub fn emails() -> Collection {
+    region(tags::EMAIL)
+}
+
+/// Members of an organisation, by their id.
+#[must_use]
+pub fn members(organisation: &[u8]) -> Collection {
+    of(tags::MEMBER, organisation)
+}
+
+/// Organisations of a person, by their id.
+#[must_use]
+pub fn memberships(user: &[u8]) -> Collection {
+    of(tags::MEMBERSHIP, user)
+}
+
+/// Web sessions, by the hash of their secret.
+#[must_use]
+pub fn sign_ins() -> Collection {
+    region(tags::SIGN_IN)
+}
+
+/// Hashes of the web sessions of a person.
+#[must_use]
+pub fn sign_ins_of(user: &[u8]) -> Collection {
+    of(tags::SIGN_IN_OF, user)
+}
+
+/// Invitations to an organisation, by their id.
+#[must_use]
+pub fn invitations(organisation: &[u8]) -> Collection {
+    of(tags::INVITATION, organisation)
+}
+
+/// Where an invitation stands, by the hash of its secret.
+#[must_use]
+pub fn invitation_hashes() -> Collection {
+    region(tags::INVITATION_HASH)
+}
+
+/// API tokens of an organisation, by their id.
+#[must_use]
+pub fn tokens(organisation: &[u8]) -> Collection {
+    of(tags::TOKEN, organisation)
+}
+
+/// Where an API token stands, by the hash of its secret.
+#[must_use]
+pub fn token_hashes() -> Collection {
+    region(tags::TOKEN_HASH)
+}
+
+/// Brokers of an organisation, by name. The broker itself is in the catalog.
+#[must_use]
+pub fn brokers_of(organisation: &[u8]) -> Collection {
+    of(tags::BROKER_OF, organisation)
+}
+
+/// What was answered to a change, by the hash of what names the request; so that it is done once.
+#[must_use]
+pub fn receipts() -> Collection {
+    region(tags::RECEIPT)
+}
+
+/// Settings of the region, by name.
+#[must_use]
+pub fn settings() -> Collection {
+    region(tags::SETTING)
+}
+
+/// Notes that what is said here of a broker has changed: pods that have it in memory look at one counter. Conflicts with nobody.
+///
+/// # Errors
+/// The store's.
+pub fn touch(tx: &Transaction, broker: BrokerId) -> Result<()> {
+    Ok(tx.atomic_add(Key::new(broker, tags::ACCESS_CHANGES), 1)?)
+}
+
+/// How often what is said of a broker has changed.
+///
+/// # Errors
+/// The store's.
+pub async fn changes(tx: &Transaction, broker: BrokerId, read: Read) -> Result<u64> {
+    rows::counter(tx, &Key::new(broker, tags::ACCESS_CHANGES), read).await
+}
+
+/// Credentials of a broker, by user name.
+#[must_use]
+pub fn credentials(broker: BrokerId) -> Collection {
+    Collection::new(broker, tags::CREDENTIAL)
+}
+
+/// How a broker lets clients in: one document, [`ACCESS`].
+#[must_use]
+pub fn access(broker: BrokerId) -> Collection {
+    Collection::new(broker, tags::ACCESS)
+}
+
+/// The id of the one document of [`access`].
+pub const ACCESS: &[u8] = b"";
+
+/// Groups of a broker's credentials, by name.
+#[must_use]
+pub fn groups(broker: BrokerId) -> Collection {
+    Collection::new(broker, tags::ACCESS_GROUP)
+}
+
+/// Authorities that a broker believes client certificates from, by name.
+#[must_use]
+pub fn client_cas(broker: BrokerId) -> Collection {
+    Collection::new(broker, tags::CLIENT_CA)
+}
+
+/// Issuers that a broker believes JWTs from, by name.
+#[must_use]
+pub fn jwt_issuers(broker: BrokerId) -> Collection {
+    Collection::new(broker, tags::JWT_ISSUER)
+}
+
+/// Webhooks of a broker, by id.
+#[must_use]
+pub fn webhooks(broker: BrokerId) -> Collection {
+    Collection::new(broker, tags::WEBHOOK)
+}
+
+fn region(tag: &[u8]) -> Collection {
+    Collection::new(tags::REGION, tag)
+}
+
+fn of(tag: &[u8], owner: &[u8]) -> Collection {
+    region(tag).of(owner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{BROKER, database, run};
+
+    #[test]
+    fn changes_of_a_broker_are_counted() {
+        let database = database();
+        run(&database, async |tx| {
+            touch(tx, BROKER)?;
+            touch(tx, BROKER)
+        });
+        let count = |broker| run(&database, async |tx| changes(tx, broker, Read::Snapshot).await);
+        assert_eq!((count(BROKER), count(BROKER + 1)), (2, 0));
+    }
+}

@@ -1,0 +1,229 @@
+//! Documents: records that people and the control plane change, as JSON with a version. A reader that was built earlier ignores
+//! fields that it does not know. A long one stands in several values.
+
+use bytes::{Buf, BufMut, Bytes};
+use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, after};
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{
+    BrokerId,
+    error::{Error, Result},
+    rows::Blob,
+    tags,
+    tuple::{Elements, Key},
+};
+
+/// A document as it is stored: the version in 8 bytes, then JSON.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Document<T> {
+    /// What it says.
+    pub value: T,
+    /// Changes with each write, and only grows, also when the document was removed and made again in between.
+    pub version: u64,
+}
+
+impl<T: Serialize> Document<T> {
+    /// Its stored form.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`]: the value cannot be written as JSON.
+    pub fn encode(&self) -> Result<Bytes> {
+        let mut bytes = Vec::with_capacity(256);
+        bytes.put_u64(self.version);
+        serde_json::to_writer(&mut bytes, &self.value).map_err(|_| CORRUPT)?;
+        Ok(bytes.into())
+    }
+}
+
+impl<T: DeserializeOwned> Document<T> {
+    /// Reads the stored form.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub fn decode(mut bytes: &[u8]) -> Result<Self> {
+        let version = bytes.try_get_u64()?;
+        Ok(Self { value: serde_json::from_slice(bytes).map_err(|_| CORRUPT)?, version })
+    }
+}
+
+const CORRUPT: Error = Error::Corrupt("document");
+
+/// The version of a document that is written now, after `old`.
+///
+/// # Errors
+/// The store's.
+pub async fn next_version(tx: &Transaction, old: Option<u64>) -> Result<u64> {
+    // Every write before is older than the version that is read at: no version is ever given twice.
+    Ok(tx.read_version().await?.max(old.map_or(1, |old| old + 1)))
+}
+
+/// Documents of one kind, in order of their ids. [`crate::accounts`] says which there are.
+#[derive(Clone, Debug)]
+pub struct Collection {
+    rows: Key,
+    /// Of documents that are longer than a value.
+    chunks: Key,
+}
+
+/// Documents of a collection with their ids.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page<T> {
+    /// In order of ids.
+    pub items: Vec<(Bytes, Document<T>)>,
+    /// Whether there may be more after the last one.
+    pub more: bool,
+}
+
+impl Collection {
+    /// The documents of a broker, or of the region.
+    pub(crate) fn new(broker: BrokerId, tag: &[u8]) -> Self {
+        Self { rows: Key::new(broker, tag), chunks: Key::new(broker, tags::DOCUMENT_CHUNK).bytes(tag) }
+    }
+
+    /// Those of this kind that belong to one owner.
+    pub(crate) fn of(self, owner: &[u8]) -> Self {
+        Self { rows: self.rows.bytes(owner), chunks: self.chunks.bytes(owner) }
+    }
+
+    /// The document of an id.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn get<T: DeserializeOwned>(
+        &self,
+        tx: &Transaction,
+        id: &[u8],
+        read: Read,
+    ) -> Result<Option<Document<T>>> {
+        self.blob(id).get(tx, read).await?.map(|value| Document::decode(&value)).transpose()
+    }
+
+    /// Writes the document of an id, new or not. Returns its version.
+    ///
+    /// # Errors
+    /// [`Error::BodyTooLarge`], or the store's.
+    pub async fn put<T: Serialize>(&self, tx: &Transaction, id: &[u8], value: &T) -> Result<u64> {
+        let blob = self.blob(id);
+        // With this read two that write at once conflict.
+        let old = blob.get(tx, Read::Serializable).await?;
+        let old = old.map(|mut old| old.try_get_u64()).transpose()?;
+        let document = Document { value, version: next_version(tx, old).await? };
+        blob.set(tx, &document.encode()?).await?;
+        Ok(document.version)
+    }
+
+    /// Removes the document of an id, if it is there.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn clear(&self, tx: &Transaction, id: &[u8]) -> Result<()> {
+        self.blob(id).clear(tx).await
+    }
+
+    /// Removes all of them. For collections that a limit bounds.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn clear_all(&self, tx: &Transaction) -> Result<()> {
+        tx.clear_range(self.chunks.children())?;
+        Ok(tx.clear_range(self.rows.children())?)
+    }
+
+    /// Documents after the id `from`, at most `limit`.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn page<T: DeserializeOwned>(
+        &self,
+        tx: &Transaction,
+        from: Option<&[u8]>,
+        limit: usize,
+        read: Read,
+    ) -> Result<Page<T>> {
+        let begin =
+            from.map_or(self.rows.children().begin, |from| after(self.rows.clone().bytes(from).as_ref()));
+        let options = RangeOptions { limit, reverse: false, read };
+        let page = tx.range(KeyRange::new(begin, self.rows.end()), options).await?;
+        let mut items = Vec::with_capacity(page.items.len());
+        for row in page.items {
+            let id = Elements::after(&self.rows, &row.key)?.bytes()?;
+            let body = self.blob(&id).rest(tx, row.value).await?;
+            items.push((id.into(), Document::decode(&body)?));
+        }
+        Ok(Page { items, more: page.more })
+    }
+
+    fn blob(&self, id: &[u8]) -> Blob {
+        Blob { row: self.rows.clone().bytes(id), chunks: self.chunks.clone().bytes(id) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{database, run};
+
+    fn collection() -> Collection {
+        Collection::new(tags::REGION, b"test")
+    }
+
+    #[test]
+    fn a_version_is_never_given_twice_to_one_id() {
+        let (database, all) = (database(), collection());
+        let mut versions = Vec::new();
+        for _ in 0..3 {
+            versions.push(run(&database, async |tx| all.put(tx, b"a", &"x").await));
+            versions.push(run(&database, async |tx| all.put(tx, b"a", &"y").await));
+            let found = run(&database, async |tx| all.get::<String>(tx, b"a", Read::Snapshot).await);
+            assert_eq!(found, Some(Document { value: "y".into(), version: versions[versions.len() - 1] }));
+            run(&database, async |tx| all.clear(tx, b"a").await);
+            assert_eq!(run(&database, async |tx| all.get::<String>(tx, b"a", Read::Snapshot).await), None);
+        }
+        assert!(versions.is_sorted_by(|a, b| a < b), "{versions:?}");
+    }
+
+    #[test]
+    fn pages_go_on_where_they_ended() {
+        let (database, all) = (database(), collection());
+        run(&database, async |tx| {
+            for id in [b"a", b"b", b"c"] {
+                all.put(tx, id, &id[0]).await?;
+            }
+            Ok(())
+        });
+        let page = |from: Option<&'static [u8]>| {
+            let page = run(&database, async |tx| all.page::<u8>(tx, from, 2, Read::Snapshot).await);
+            (page.items.iter().map(|(_, document)| document.value).collect::<Vec<_>>(), page.more)
+        };
+        assert_eq!(page(None), (vec![b'a', b'b'], true));
+        assert_eq!(page(Some(b"b")), (vec![b'c'], false));
+        run(&database, async |tx| all.clear_all(tx));
+        assert_eq!(page(None), (vec![], false));
+    }
+
+    #[test]
+    fn a_document_may_be_longer_than_a_value_and_leaves_nothing_behind() {
+        let (database, all) = (database(), collection().of(b"owner"));
+        let long = "x".repeat(250_000);
+        for value in [&long[..], "short", &long] {
+            run(&database, async |tx| all.put(tx, b"a", &value).await);
+            let page = run(&database, async |tx| all.page::<String>(tx, None, 9, Read::Snapshot).await);
+            assert_eq!(page.items[0].1.value, value);
+        }
+        run(&database, async |tx| all.clear(tx, b"a").await);
+        assert!(crate::testing::rows(&database).is_empty());
+        run(&database, async |tx| all.put(tx, b"a", &long).await);
+        run(&database, async |tx| all.clear_all(tx));
+        assert!(crate::testing::rows(&database).is_empty());
+    }
+
+    #[test]
+    fn two_that_change_a_document_at_once_conflict() {
+        let (database, all) = (database(), collection());
+        let [one, other] = [database.begin_unretried(), database.begin_unretried()];
+        let put = |tx| millrace_storage::block_on(async { all.put(tx, b"a", &1).await });
+        assert!(put(&one).is_ok() && put(&other).is_ok());
+        assert!(millrace_storage::block_on(one.commit()).is_ok());
+        assert!(millrace_storage::block_on(other.commit()).is_err());
+    }
+}
