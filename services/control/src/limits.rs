@@ -31,7 +31,7 @@ pub(crate) const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
 pub(crate) const SIGN_IN_MS: u64 = 14 * DAY_MS;
 /// How long an invitation can be taken, milliseconds: 7 days.
 pub(crate) const INVITATION_MS: u64 = 7 * DAY_MS;
-/// How long the link for the first person can be used, milliseconds: a day. Another start prints another one.
+/// How long the link for the first person can be used, milliseconds: a day. Each start prints one.
 pub(crate) const SETUP_MS: u64 = DAY_MS;
 /// How long an answer is kept for a request that comes again with its key, milliseconds: a day.
 pub(crate) const RECEIPT_MS: u64 = DAY_MS;
