@@ -90,6 +90,7 @@ fn add_problems(operation: &mut Operation, method: &str, path: &str) {
         .security
         .as_ref()
         .is_some_and(|all| all.iter().any(|one| *one == SecurityRequirement::default()));
+    let is_live = operation.tags.iter().flatten().any(|tag| tag == "clients");
     let parameters = operation.parameters.as_deref().unwrap_or_default();
     let is_if_match = |of: &RefOr<Parameter>| match of {
         RefOr::T(of) => of.parameter_in == ParameterIn::Header && of.name == "If-Match",
@@ -108,6 +109,9 @@ fn add_problems(operation: &mut Operation, method: &str, path: &str) {
     }
     if operation.request_body.is_some() || method != "get" || !parameters.is_empty() {
         names.push("invalid");
+    }
+    if is_live {
+        names.push("not-implemented");
     }
     if operation.request_body.is_some() {
         names.extend(["too-large", "not-json"]);

@@ -65,7 +65,7 @@ pub(crate) struct PageQuery {
 #[allow(dead_code, reason = "only described: the extractor reads the headers")]
 pub(crate) struct IfMatch {
     /// `ETag` of what you have read; `*` for whatever is there.
-    #[param(rename = "If-Match")]
+    #[param(rename = "If-Match", pattern = r#"^("[0-9]+"|\*)$"#)]
     if_match: String,
 }
 
@@ -75,10 +75,10 @@ pub(crate) struct IfMatch {
 #[allow(dead_code, reason = "only described: the extractor reads the headers")]
 pub(crate) struct IfMatchOrNone {
     /// `ETag` of what you replace.
-    #[param(rename = "If-Match")]
+    #[param(rename = "If-Match", pattern = r#"^("[0-9]+"|\*)$"#)]
     if_match: Option<String>,
     /// `*` to make it: it fails when it is there already.
-    #[param(rename = "If-None-Match")]
+    #[param(rename = "If-None-Match", pattern = r"^\*$")]
     if_none_match: Option<String>,
 }
 

@@ -40,7 +40,7 @@ pub struct Credential {
 #[serde(deny_unknown_fields)]
 pub struct NewCredential {
     /// User name, unique in its broker.
-    #[schema(example = "pump-7")]
+    #[schema(example = "pump-7", min_length = 1, max_length = 256)]
     pub user: String,
     /// A password that devices have already. Left out: one is made, which is safer, and faster to check.
     #[schema(value_type = Option<String>, format = Password)]

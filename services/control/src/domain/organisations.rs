@@ -34,7 +34,7 @@ pub struct Organisation {
 #[serde(deny_unknown_fields)]
 pub struct NewOrganisation {
     /// Its name.
-    #[schema(example = "Plant 7")]
+    #[schema(example = "Plant 7", min_length = 1, max_length = 100)]
     pub name: String,
 }
 
