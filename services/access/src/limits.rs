@@ -24,3 +24,31 @@ pub const WEBHOOK_CACHE_S_MAX: u32 = 3_600;
 pub const SCRAM_ITERATIONS_MIN: u32 = 4_096;
 /// Most rounds: the client pays for each.
 pub const SCRAM_ITERATIONS_MAX: u32 = 1_000_000;
+/// Longest token, bytes: rules in it are the longest part, and proxies take no more in a header either.
+pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
+/// Keys of one key set. Issuers have two or three; more are not looked at.
+pub const KEYS_MAX: usize = 64;
+/// A key set is fetched anew after that, seconds, when its HTTP answer does not say (RFC 9111 `max-age`).
+pub const KEY_SET_AGE_S: u32 = 3_600;
+/// And at the most and at the least, whatever it says: a withdrawn key must not count for ever, and nobody may have us ask all the time.
+pub const KEY_SET_AGE_S_MAX: u32 = 24 * 3_600;
+/// See [`KEY_SET_AGE_S_MAX`].
+pub const KEY_SET_AGE_S_MIN: u32 = 300;
+/// Seconds between two fetches of a key set at least, however many tokens name keys that are not in it.
+pub const KEY_SET_INTERVAL_S_MIN: u32 = 30;
+/// Seconds between two fetches when one after the other fails: it doubles from the one above to this.
+pub const KEY_SET_INTERVAL_S_MAX: u32 = 600;
+/// For so long the keys of a set count when it cannot be fetched anew, seconds: an issuer that is away for a night shuts nobody out.
+pub const KEY_SET_STALE_S_MAX: u32 = 24 * 3_600;
+/// A fetch that is not answered by then was lost, seconds.
+pub const KEY_SET_FETCH_S_MAX: u32 = 30;
+/// Rounds of a new SCRAM verifier, and of the ones that users which do not exist seem to have. The client pays for them at every connect,
+/// and devices are small; secrets that we make need none.
+pub const SCRAM_ITERATIONS: u32 = 4_096;
+/// Longest message of a SCRAM client, bytes: names, a nonce and a proof.
+pub const SCRAM_MESSAGE_BYTES_MAX: usize = 2_048;
+/// Largest answer of a webhook, bytes: rules are the longest part.
+pub const WEBHOOK_ANSWER_BYTES_MAX: usize = 64 * 1024;
+/// For so long a webhook's "no" counts at the most, seconds: whoever was just let in at the tenant's must not wait long, but a client that
+/// tries again at once must not ask each time.
+pub const WEBHOOK_REFUSED_S_MAX: u32 = 10;

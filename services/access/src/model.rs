@@ -19,7 +19,7 @@ mod hidden;
 mod invalid;
 mod jwt;
 mod limits;
-mod rule;
+pub(crate) mod rule;
 mod webhook;
 mod x509;
 

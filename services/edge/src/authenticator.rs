@@ -5,14 +5,18 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use millrace_access::files::passwords::PasswordFile;
+use millrace_access::files::rules;
+use millrace_access::rules::{Client, Permissions};
+use millrace_access::secrets::{VerifiedCache, chosen};
+use millrace_mqtt::QoS;
 use millrace_session::Seconds;
 
 use crate::StartError;
-use crate::auth::passwords::{self, PasswordFile, VerifiedCache};
-use crate::auth::rules::Rules;
 use crate::config::Authentication;
 use crate::core::connection::ConnectionId;
 use crate::mailbox::{Mail, Mailbox};
+use crate::random;
 
 /// Passwords that wait to be checked; beyond it a CONNECT is refused as "server busy".
 const JOBS_MAX: usize = 10_000;
@@ -45,7 +49,7 @@ struct Job {
 pub(crate) struct Authenticator {
     allow_anonymous: bool,
     passwords: Option<PasswordFile>,
-    rules: Rules,
+    rules: Permissions,
     verified: Arc<Mutex<VerifiedCache>>,
     jobs: Option<SyncSender<Job>>,
 }
@@ -54,8 +58,9 @@ impl Authenticator {
     /// Reads the files and starts the thread that checks passwords.
     pub(crate) fn start(config: &Authentication, mailboxes: &Arc<[Mailbox]>) -> Result<Self, StartError> {
         let passwords = read(config.password_file.as_deref(), "password file", PasswordFile::parse)?;
-        let rules = read(config.rules_file.as_deref(), "rules file", Rules::parse)?.unwrap_or_default();
-        let key = passwords::random_key()
+        let rules = read(config.rules_file.as_deref(), "rules file", rules::parse)?;
+        let rules = Permissions::new(rules.map(Arc::new));
+        let key = random::bytes()
             .map_err(|error| StartError(format!("no random numbers from the system: {error}")))?;
         let verified = Arc::new(Mutex::new(VerifiedCache::new(&key, VERIFIED_MAX, VERIFIED_S)));
         let jobs = match &passwords {
@@ -99,7 +104,7 @@ impl Authenticator {
             user: user.into(),
             password: password.into(),
             // An unknown user takes as long as a wrong password.
-            phc: phc.unwrap_or(passwords::dummy()).into(),
+            phc: phc.unwrap_or(chosen::dummy()).into(),
             known: phc.is_some(),
             now,
         };
@@ -111,19 +116,20 @@ impl Authenticator {
     }
 
     #[inline]
-    pub(crate) fn may_publish(&self, user: Option<&str>, client_id: &str, topic: &str) -> bool {
-        self.rules.is_empty() || self.rules.allows_publish(user, client_id, topic)
+    pub(crate) fn may_publish(&self, client: Client<'_>, topic: &str, retain: bool, qos: QoS) -> bool {
+        self.rules.publish(client, topic, retain, qos).is_ok()
     }
 
-    pub(crate) fn may_subscribe(&self, user: Option<&str>, client_id: &str, filter: &str) -> bool {
-        self.rules.is_empty() || self.rules.allows_subscribe(user, client_id, filter)
+    /// The QoS that a subscription is granted.
+    pub(crate) fn may_subscribe(&self, client: Client<'_>, filter: &str, qos: QoS) -> Option<QoS> {
+        self.rules.subscribe(client, filter, qos).ok()
     }
 }
 
 /// Until the authenticator is gone.
 fn check_passwords(jobs: &Receiver<Job>, verified: &Mutex<VerifiedCache>, mailboxes: &[Mailbox]) {
     while let Ok(job) = jobs.recv() {
-        let accepted = passwords::verify(&job.phc, &job.password) && job.known;
+        let accepted = chosen::verify(&job.phc, &job.password) && job.known;
         if accepted {
             let mut verified = verified.lock().unwrap_or_else(PoisonError::into_inner);
             verified.insert(&job.user, &job.password, &job.phc, job.now);

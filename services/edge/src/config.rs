@@ -59,7 +59,7 @@ pub struct Authentication {
     pub allow_anonymous: bool,
     /// `user:hash` lines as `millrace passwd` writes them.
     pub password_file: Option<PathBuf>,
-    /// Access rules, see `auth::rules`.
+    /// Access rules, see `millrace_access::files::rules`.
     pub rules_file: Option<PathBuf>,
 }
 

@@ -5,7 +5,6 @@
 //! command lines, files of settings or HTTP.
 
 mod admission;
-pub mod auth;
 mod authenticator;
 mod broker;
 mod clock;
@@ -20,6 +19,7 @@ pub mod origin;
 mod outbound;
 mod process;
 pub mod proxy;
+mod random;
 mod region;
 mod start;
 mod store;

@@ -1,12 +1,13 @@
 //! `millrace passwd`: adds, changes or deletes one user of a password file. How a password is hashed and a line is
-//! written is the edge's business, which reads the file.
+//! written is the business of `millrace_access`, with which the edge reads the file.
 
 use std::io::{IsTerminal, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use millrace_edge::auth::passwords;
+use millrace_access::files::passwords;
+use millrace_access::secrets::chosen;
 
 use crate::cli::Failure;
 
@@ -51,14 +52,20 @@ pub(crate) fn run(args: &PasswdArgs) -> Result<(), Failure> {
         }
         without
     } else {
-        let hash =
-            passwords::hash(password(args)?.as_bytes()).map_err(|error| Failure::Run(error.to_string()))?;
+        let hash = hash(&password(args)?)?;
         edit(&text, Some(&hash))?
     };
     replace(&file, &edited).map_err(|error| failed("cannot be written", error))?;
     let what = if args.delete { "deleted from" } else { "written to" };
     let _ = writeln!(std::io::stderr(), "User {} {what} {}.", args.user, file.display());
     Ok(())
+}
+
+fn hash(password: &str) -> Result<String, Failure> {
+    let mut salt = [0; chosen::SALT_BYTES];
+    getrandom::fill(&mut salt)
+        .map_err(|error| Failure::Run(format!("no random numbers from the system: {error}")))?;
+    chosen::hash(password.as_bytes(), &salt).map_err(|error| Failure::Run(error.to_string()))
 }
 
 fn password(args: &PasswdArgs) -> Result<String, Failure> {

@@ -6,6 +6,7 @@ use super::hidden::{HiddenBytes, HiddenText};
 use super::invalid::{Checked, Findings};
 use super::rule::Rule;
 use crate::limits::{SCRAM_ITERATIONS_MAX, SCRAM_ITERATIONS_MIN};
+use crate::secrets::chosen;
 
 /// A user of a broker.
 ///
@@ -124,12 +125,10 @@ impl Credential {
 
 impl Secret {
     fn check(&self, findings: &mut Findings) {
-        if let Self::Chosen { phc } = self {
-            findings.require(
-                phc.expose().starts_with("$argon2id$"),
-                "phc",
-                "is not a PHC string of Argon2id ($argon2id$v=19$m=...)",
-            );
+        if let Self::Chosen { phc } = self
+            && let Err(what) = chosen::check(phc.expose())
+        {
+            findings.add("phc", what);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::invalid::Findings;
+use super::invalid::{Checked, Findings};
 use crate::limits::RULES_MAX;
 
 /// A rule of a list. The first one of the action whose filter applies decides; see `rules` for when that is.
@@ -53,6 +53,16 @@ impl Rule {
     #[must_use]
     pub fn new(effect: Effect, action: Action, filter: &str) -> Self {
         Self { effect, action, filter: filter.to_owned(), retain: true, qos_max: 2 }
+    }
+
+    /// Says all that is wrong with a list, below `rules`.
+    ///
+    /// # Errors
+    /// A list, by fields.
+    pub fn validate_all(rules: &[Self]) -> Checked {
+        let mut findings = Findings::default();
+        Self::check_all("rules", rules, &mut findings);
+        findings.done()
     }
 
     pub(super) fn check_all(field: &str, rules: &[Self], findings: &mut Findings) {

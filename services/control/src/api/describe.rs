@@ -1,5 +1,7 @@
 //! The description of the API as OpenAPI: what all routes have in common is said here once.
 
+use std::sync::LazyLock;
+
 use axum::Json;
 use utoipa::openapi::path::{Operation, Parameter, ParameterIn};
 use utoipa::openapi::schema::{Object, Type};
@@ -22,8 +24,9 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 /// This description.
 #[utoipa::path(get, path = "/openapi.json", tag = "description", security(()),
     responses((status = 200, description = "The description of the API", body = serde_json::Value)))]
-async fn get_openapi() -> Json<utoipa::openapi::OpenApi> {
-    Json(super::openapi())
+async fn get_openapi() -> Json<&'static utoipa::openapi::OpenApi> {
+    static DESCRIBED: LazyLock<utoipa::openapi::OpenApi> = LazyLock::new(super::openapi);
+    Json(&DESCRIBED)
 }
 
 const ABOUT: &str = "Everything that can be done with Millrace: organisations, brokers, who may connect to them, and what \

@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::problem::{Answer, Problem};
 use super::{Api, cookie};
 use crate::domain::{Caller, Once, PageRequest, Precondition, Who};
-use crate::limits::{BODY_BYTES_MAX, IDEMPOTENCY_KEY_BYTES_MAX, PAGE_ROWS, PAGE_ROWS_MAX};
+use crate::limits::{BODY_BYTES_MAX, CURSOR_BYTES_MAX, IDEMPOTENCY_KEY_BYTES_MAX, PAGE_ROWS, PAGE_ROWS_MAX};
 use crate::secret::Secret;
 
 /// The header that scripts of the console show what they know in.
@@ -114,13 +114,13 @@ impl FromRequestParts<Api> for Auth {
             Some(value) => Shown::Token(bearer(value)?),
             None => Shown::Cookie(cookie::read(&parts.headers, api.is_secure()).ok_or_else(nobody)?),
         };
-        // Before the store is asked, so that nobody can try out secrets faster.
         let caller = match &shown {
             Shown::Token(token) => api.control().with_token(token, address).await,
             Shown::Cookie(secret) => api.control().signed_in(secret, address).await,
         };
         let caller = match caller {
             Ok(caller) => caller,
+            // Who shows nothing that is known is not let try for ever.
             Err(error) => {
                 api.rates().stranger(address)?;
                 return Err(error.into());
@@ -202,8 +202,10 @@ impl FromRequestParts<Api> for Paging {
             return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
         }
         let wrong =
-            |_| Problem::new(StatusCode::BAD_REQUEST, "the cursor is none that a page of a list has given");
-        let after = cursor.map(|cursor| URL_SAFE_NO_PAD.decode(cursor)).transpose().map_err(wrong)?;
+            || Problem::new(StatusCode::BAD_REQUEST, "the cursor is none that a page of a list has given");
+        let decode =
+            |cursor| URL_SAFE_NO_PAD.decode(cursor).ok().filter(|bytes| bytes.len() <= CURSOR_BYTES_MAX);
+        let after = cursor.map(|cursor| decode(cursor).ok_or_else(wrong)).transpose()?;
         Ok(Self(PageRequest { after, limit }))
     }
 }

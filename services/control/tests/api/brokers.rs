@@ -14,7 +14,7 @@ async fn a_new_tenant_has_a_broker_and_a_credential_after_three_requests_and_all
     let broker = ann.broker().await;
     let made = ann.post(&format!("{broker}/credentials"), json!({ "user": "pump-7" })).await;
     made.is(StatusCode::CREATED);
-    assert_eq!(made.text("/secret").len(), 43);
+    assert_eq!(made.text("/secret").len(), 35);
 
     let all = ann.get(&format!("{broker}/credentials")).await;
     assert_eq!(all.is(StatusCode::OK).column("user"), ["pump-7"]);

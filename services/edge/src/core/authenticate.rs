@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use millrace_access::rules::Client;
 use millrace_mqtt::{Connect, Property, ReasonCode};
 use millrace_session::{Message, Session};
 
@@ -10,6 +11,7 @@ use super::{Core, Ended, OutboundSlot, parts};
 use crate::authenticator::Verdict;
 use crate::broker::{Broker, DEFAULT_BROKER};
 use crate::clock::Millis;
+use crate::random;
 
 /// Bytes of randomness in a client identifier that the server assigns.
 const ASSIGNED_ID_BYTES: usize = 12;
@@ -159,7 +161,8 @@ impl Core {
     fn admit(&mut self, slot: u32, request: Request) {
         if let Some((will, _)) = &request.will {
             let authenticator = &self.process.authenticator;
-            if !authenticator.may_publish(request.user.as_deref(), &request.client_id, will.topic()) {
+            let client = Client { user: request.user.as_deref(), id: &request.client_id };
+            if !authenticator.may_publish(client, will.topic(), will.retain(), will.qos()) {
                 self.broker_counters(&request.broker).refused_authorization.add(1);
                 return self.refuse(
                     slot,
@@ -222,10 +225,10 @@ impl Core {
     //= [MQTT-3.1.3-6] v3.1.1
     fn assign_client_id(&self, broker: &Broker) -> Option<Arc<str>> {
         loop {
-            let random = crate::auth::passwords::random_key().ok()?;
+            let random: [u8; ASSIGNED_ID_BYTES] = random::bytes().ok()?;
             let mut id = String::with_capacity(5 + 2 * ASSIGNED_ID_BYTES);
             id.push_str("auto-");
-            for byte in &random[..ASSIGNED_ID_BYTES] {
+            for byte in random {
                 use std::fmt::Write;
                 let _ = write!(id, "{byte:02x}");
             }

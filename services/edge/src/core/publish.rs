@@ -7,6 +7,7 @@ use std::hash::BuildHasher;
 use std::ops::Range;
 use std::sync::Arc;
 
+use millrace_access::rules::Client;
 use millrace_mqtt::{PacketId, PacketType, Publish, QoS, ReasonCode, Version, topic};
 use millrace_router::Group;
 use millrace_session::{Message, Publication};
@@ -79,7 +80,7 @@ impl Core {
         at: usize,
         size: usize,
     ) -> Option<RunInProgress> {
-        if let Err(refused) = self.may_publish(slot, publish.topic) {
+        if let Err(refused) = self.may_publish(slot, publish.topic, publish) {
             self.count_received(slot, QoS::AtMostOnce, 1);
             tracing::debug!(topic = publish.topic, reason = %refused.0, "PUBLISH refused");
             return None;
@@ -125,7 +126,7 @@ impl Core {
         let publish = &publication.publish;
         self.count_received(slot, publish.qos, 1);
         let topic = publication.topic.as_str();
-        let outcome = match self.may_publish(slot, topic) {
+        let outcome = match self.may_publish(slot, topic, publish) {
             Ok(()) => self.carry_out(slot, topic, publish),
             Err(refused) => Some(refused),
         };
@@ -357,7 +358,7 @@ impl Core {
         }
     }
 
-    fn may_publish(&self, slot: u32, topic: &str) -> Result<(), Refused> {
+    fn may_publish(&self, slot: u32, topic: &str, publish: &Publish<'_>) -> Result<(), Refused> {
         let connection = &self.connections[slot as usize];
         let homed = &self.sessions[connection.session as usize];
         let counters = self.broker_counters(&homed.broker);
@@ -366,11 +367,10 @@ impl Core {
             counters.publish_topic.add(1);
             return Err((ReasonCode::TOPIC_NAME_INVALID, "the topic has too many levels"));
         }
-        let user = connection.user.as_deref();
-        let client_id = homed.session.client_id();
+        let client = Client { user: connection.user.as_deref(), id: homed.session.client_id() };
         //= [MQTT-4.7.2-1] v5 v3.1.1
         let reserved = topic.as_bytes().first() == Some(&b'$') && topic::matches("$SYS/#", topic);
-        if reserved || !self.process.authenticator.may_publish(user, client_id, topic) {
+        if reserved || !self.process.authenticator.may_publish(client, topic, publish.retain, publish.qos) {
             counters.publish_denied.add(1);
             return Err((ReasonCode::NOT_AUTHORIZED, "not allowed to publish to this topic"));
         }

@@ -1,11 +1,12 @@
 //! SUBSCRIBE and UNSUBSCRIBE.
 
+use millrace_access::rules::Client;
 use millrace_layers::limits::{NAME_BYTES_MAX, SUBSCRIPTIONS_MAX};
 use millrace_layers::streams::Source;
 use millrace_layers::subscriptions::{NO_STREAM, Options, Subscribed};
 use millrace_mqtt::topic::Filter;
 use millrace_mqtt::{
-    Property, ReasonCode, RetainHandling, Subscribe, SubscribeOptions, Unsubscribe, Version,
+    Property, QoS, ReasonCode, RetainHandling, Subscribe, SubscribeOptions, Unsubscribe, Version,
 };
 use millrace_router::{Edit, Target};
 use millrace_session::Subscription;
@@ -34,7 +35,10 @@ impl Core {
         let checked: SmallVec<[(&str, SubscribeOptions, ReasonCode); 4]> = subscribe
             .filters
             .clone()
-            .map(|(text, options)| (text, options, self.may_subscribe(slot, text, options)))
+            .map(|(text, options)| match self.may_subscribe(slot, text, options.qos) {
+                Ok(qos) => (text, SubscribeOptions { qos, ..options }, ReasonCode(qos as u8)),
+                Err(reason) => (text, options, reason),
+            })
             .collect();
         let mut reasons = Reasons::new();
         let mut replays: SmallVec<[Replay; 2]> = SmallVec::new();
@@ -218,8 +222,8 @@ impl Core {
         self.deliver_unstored(session);
     }
 
-    /// The reason code for one filter: as granted, or why not.
-    fn may_subscribe(&self, slot: u32, text: &str, options: SubscribeOptions) -> ReasonCode {
+    /// The QoS that a subscription to a filter is granted, or why it is none.
+    fn may_subscribe(&self, slot: u32, text: &str, qos: QoS) -> Result<QoS, ReasonCode> {
         let connection = &self.connections[slot as usize];
         let homed = &self.sessions[connection.session as usize];
         let counters = self.broker_counters(&homed.broker);
@@ -228,14 +232,14 @@ impl Core {
             Filter::parse(text).filter(|_| levels <= usize::from(self.process.limits.topic_levels_max))
         else {
             counters.subscribe_invalid.add(1);
-            return ReasonCode::TOPIC_FILTER_INVALID;
+            return Err(ReasonCode::TOPIC_FILTER_INVALID);
         };
-        let user = connection.user.as_deref();
-        if !self.process.authenticator.may_subscribe(user, homed.session.client_id(), filter.filter) {
+        let client = Client { user: connection.user.as_deref(), id: homed.session.client_id() };
+        let granted = self.process.authenticator.may_subscribe(client, filter.filter, qos);
+        if granted.is_none() {
             counters.subscribe_denied.add(1);
-            return ReasonCode::NOT_AUTHORIZED;
         }
-        ReasonCode(options.qos as u8)
+        granted.ok_or(ReasonCode::NOT_AUTHORIZED)
     }
 
     /// Ends subscriptions and answers. Messages that were on their way to the session still arrive.

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use millrace_access::files::passwords;
+use millrace_access::secrets::chosen;
 use millrace_edge::Config;
-use millrace_edge::auth::passwords;
 use millrace_mqtt::Version::V5;
 use millrace_mqtt::{Connect, Packet, Property, Publish, QoS, ReasonCode, Will};
 
@@ -25,7 +26,7 @@ fn raw_connect(version: u8, flags: u8, properties: &[u8], payload: &[u8]) -> Vec
 /// Lets in ann with the password "secret" and nobody else.
 fn only_ann(config: &mut Config, file: &str) {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(file);
-    let hash = passwords::hash(b"secret").unwrap_or_default();
+    let hash = chosen::hash(b"secret", &[7; 16]).unwrap_or_default();
     let written = std::fs::write(&path, passwords::edit("", "ann", Some(&hash)).unwrap_or_default());
     assert!(written.is_ok(), "{written:?}");
     config.authentication.allow_anonymous = false;

@@ -3,8 +3,9 @@
 use std::net::TcpStream;
 use std::time::Duration;
 
+use millrace_access::files::passwords;
+use millrace_access::secrets::chosen;
 use millrace_edge::DrainPace;
-use millrace_edge::auth::passwords;
 use millrace_mqtt::Version::{V5, V31, V311};
 use millrace_mqtt::{Connect, Packet, Property, ReasonCode};
 
@@ -131,7 +132,7 @@ fn a_client_whose_password_is_being_checked_is_refused_or_sent_away() {
     //= [MQTT-3.14.0-1] [MQTT-3.2.2-7] [MQTT-3.2.2-8] v5
     let file = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let file = file.join(format!("{}_drain_users", env!("CARGO_CRATE_NAME")));
-    let hash = passwords::hash(b"secret").unwrap();
+    let hash = chosen::hash(b"secret", &[7; 16]).unwrap();
     std::fs::write(&file, passwords::edit("", "ann", Some(&hash)).unwrap()).unwrap();
     let server = Server::with(|config| {
         config.authentication.allow_anonymous = false;

@@ -7,7 +7,7 @@ use millrace_control::{
     Live, LiveAnswer, LiveBroker, LiveError, Page, PageRequest, Retained, RetainedMessage, Session,
     SessionDetails,
 };
-use millrace_layers::Store;
+use millrace_layers::{Store, limits::NAME_BYTES_MAX};
 use millrace_storage::{Database, Host as _, System, Transaction};
 use tokio::task::spawn_blocking;
 
@@ -79,6 +79,9 @@ impl Live for Edge {
 
     fn purge_session<'a>(&'a self, broker: &'a LiveBroker, client_id: &'a str) -> LiveAnswer<'a, ()> {
         Box::pin(async move {
+            if client_id.len() > NAME_BYTES_MAX {
+                return Err(LiveError::NotFound("session"));
+            }
             let (broker, client) = (broker.name.clone(), client_id.to_owned());
             match self.ask(move |running| running.purge_session(&broker, &client)).await? {
                 true => Ok(()),

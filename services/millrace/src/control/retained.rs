@@ -7,6 +7,7 @@ use millrace_control::{LiveError, Page, PageRequest, Retained, RetainedMessage};
 use millrace_edge::stored::{self, StoredMessage};
 use millrace_layers::{
     BrokerId,
+    limits::TOPIC_BYTES_MAX,
     retained::{self, Bookmark},
 };
 use millrace_storage::Read;
@@ -69,6 +70,9 @@ pub(super) async fn body(edge: &Edge, broker: BrokerId, topic: &str) -> Result<O
     if !stored::is_topic(topic) {
         let what = "is no topic: it has no wildcards, and is not empty".into();
         return Err(LiveError::Invalid { field: "topic", what });
+    }
+    if topic.len() > TOPIC_BYTES_MAX {
+        return Ok(None);
     }
     edge.run(|tx| async move { retained::get(&tx, broker, topic.as_bytes(), Read::Snapshot).await }).await
 }

@@ -1,6 +1,7 @@
 //! Sessions of a broker, out of the store.
 
 use millrace_control::{LiveError, Page, PageRequest, Session, SessionDetails, SessionState, Subscription};
+use millrace_layers::limits::NAME_BYTES_MAX;
 use millrace_layers::sessions::{self, EXPIRY_NEVER, SessionId};
 use millrace_layers::{
     BrokerId, look,
@@ -46,6 +47,9 @@ pub(super) async fn show(
     client_id: &str,
 ) -> Result<SessionDetails, LiveError> {
     let id = SessionId { broker, client: client_id.as_bytes() };
+    if client_id.len() > NAME_BYTES_MAX {
+        return Err(LiveError::NotFound("session"));
+    }
     let details = edge.run(|tx| async move {
         let Some(found) = find(&tx, id, WAITING_MAX).await? else { return Ok(None) };
         let ids = async |direction| {

@@ -75,6 +75,23 @@ fn equal(level: &str, other: &str, values: Values<'_>) -> bool {
     other.strip_prefix(value).is_some_and(|other| equal(after, other, values))
 }
 
+/// Section 4.7 as it is written, for topics.
+#[cfg(test)]
+pub(super) fn matches(filter: &str, topic: &str) -> bool {
+    fn from(filter: &[&str], topic: &[&str]) -> bool {
+        match (filter, topic) {
+            (["#"], _) | ([], []) => true,
+            (["+", filter @ ..], [_, topic @ ..]) => from(filter, topic),
+            ([a, filter @ ..], [b, topic @ ..]) => a == b && from(filter, topic),
+            _ => false,
+        }
+    }
+    fn levels(text: &str) -> Vec<&str> {
+        text.split('/').collect()
+    }
+    !(topic.starts_with('$') && filter.starts_with(['+', '#'])) && from(&levels(filter), &levels(topic))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -82,23 +99,6 @@ mod tests {
     use super::*;
 
     const NOBODY: Values<'_> = Values { client_id: "c1", user: "bob" };
-
-    /// Section 4.7 as it is written, for topics.
-    fn matches(filter: &str, topic: &str) -> bool {
-        fn from(filter: &[&str], topic: &[&str]) -> bool {
-            match (filter, topic) {
-                (["#"], _) | ([], []) => true,
-                (["+", filter @ ..], [_, topic @ ..]) => from(filter, topic),
-                ([a, filter @ ..], [b, topic @ ..]) => a == b && from(filter, topic),
-                _ => false,
-            }
-        }
-        let levels = |text: &'_ str| text.split('/').map(str::to_owned).collect::<Vec<_>>();
-        let (f, t) = (levels(filter), levels(topic));
-        let (f, t): (Vec<&str>, Vec<&str>) =
-            (f.iter().map(String::as_str).collect(), t.iter().map(String::as_str).collect());
-        !(topic.starts_with('$') && filter.starts_with(['+', '#'])) && from(&f, &t)
-    }
 
     /// All topics of up to four levels; the filters below have up to three, so a level is left for `#`. The
     /// level `z` is in no filter: only a wildcard can match it.

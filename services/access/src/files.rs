@@ -1,9 +1,7 @@
-//! Who may connect, and what they may do: the password file and the access rules.
+//! The password file and the rules file of a single machine: text that people edit.
 //!
-//! Both are text that people edit. Nothing here opens a file, reads a clock or holds a lock.
+//! Nothing here opens a file.
 
-mod cache;
-mod cover;
 pub mod passwords;
 pub mod rules;
 

@@ -1,9 +1,5 @@
 //! Passwords that were found right a moment ago.
 
-use blake2::Blake2bMac;
-use blake2::digest::consts::U16;
-use blake2::digest::{FixedOutput, KeyInit, Update};
-
 /// Places that one entry may stand in.
 const WAYS: usize = 4;
 
@@ -17,7 +13,7 @@ const WAYS: usize = 4;
 #[derive(Debug)]
 pub struct VerifiedCache {
     /// Keyed, before any input.
-    hasher: Blake2bMac<U16>,
+    hasher: blake3::Hasher,
     sets: Box<[[Entry; WAYS]]>,
     ttl_s: u32,
 }
@@ -31,10 +27,10 @@ struct Entry {
 
 impl VerifiedCache {
     /// A cache of at least `entries` places (0: it remembers nothing) whose entries count for `ttl_s`
-    /// seconds. `key` is random and of this process, see [`super::passwords::random_key`].
-    pub fn new(key: &[u8; 64], entries: usize, ttl_s: u32) -> Self {
+    /// seconds. `key` is random and of this process.
+    pub fn new(key: &[u8; 32], entries: usize, ttl_s: u32) -> Self {
         let sets = vec![[Entry::default(); WAYS]; entries.div_ceil(WAYS)];
-        Self { hasher: Blake2bMac::new(key.into()), sets: sets.into(), ttl_s }
+        Self { hasher: blake3::Hasher::new_keyed(key), sets: sets.into(), ttl_s }
     }
 
     /// True when [`VerifiedCache::insert`] was called with the same within the time to live. `now_s` is of
@@ -47,7 +43,7 @@ impl VerifiedCache {
                 .is_some_and(|at| self.sets[at].iter().any(|e| e.tag == tag && self.is_fresh(e, now_s)))
     }
 
-    /// Remembers that the password is the one of the hash. Call it only after [`super::passwords::verify`]
+    /// Remembers that the password is the one of the hash. Call it only after [`super::chosen::verify`]
     /// said so.
     pub fn insert(&mut self, user: &str, password: &[u8], phc: &str, now_s: u32) {
         let tag = self.tag(user, password, phc);
@@ -76,7 +72,9 @@ impl VerifiedCache {
             hasher.update(&(part.len() as u64).to_le_bytes());
             hasher.update(part);
         }
-        u128::from_le_bytes(hasher.finalize_fixed().into())
+        let mut tag = [0; 16];
+        hasher.finalize_xof().fill(&mut tag);
+        u128::from_le_bytes(tag)
     }
 }
 
@@ -85,7 +83,7 @@ mod tests {
     use super::*;
 
     fn cache(entries: usize) -> VerifiedCache {
-        VerifiedCache::new(&[7; 64], entries, 60)
+        VerifiedCache::new(&[7; 32], entries, 60)
     }
 
     #[test]

@@ -5,34 +5,12 @@
 
 use std::collections::HashMap;
 
-use argon2::password_hash::phc::PasswordHash;
-use argon2::password_hash::{PasswordHasher as _, PasswordVerifier as _, try_generate_salt};
-use argon2::{ARGON2ID_IDENT, Algorithm, Argon2, Params, Version};
-
-pub use super::cache::VerifiedCache;
 use super::{FileError, lines, says_nothing};
-
-/// Memory of a new hash, KiB. With the two below, the smallest that OWASP advises for Argon2id.
-const MEMORY_KIB: u32 = 19_456;
-const PASSES: u32 = 2;
-const LANES: u32 = 1;
-
-/// Memory that a hash in a file may ask for, KiB: it is taken at every connect.
-const MEMORY_KIB_MAX: u32 = 1024 * 1024;
-
-/// A hash of [`hash`]'s cost that no password is known to have.
-const DUMMY: &str =
-    "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+use crate::secrets::chosen;
 
 /// The users of a file and their hashes.
 #[derive(Clone, Debug, Default)]
 pub struct PasswordFile(HashMap<Box<str>, Box<str>>);
-
-/// A password could not be hashed, or no random bytes were to be had: the system is out of memory or of
-/// entropy.
-#[derive(Debug, thiserror::Error)]
-#[error("the password could not be hashed")]
-pub struct HashError(#[from] argon2::password_hash::Error);
 
 /// A user name that the file has no way to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -63,7 +41,7 @@ impl PasswordFile {
             let (user, phc) = split(text)
                 .ok_or_else(|| error("not user:hash; `millrace passwd` writes such lines".to_owned()))?;
             check_user(user).map_err(|what| error(what.to_string()))?;
-            check_hash(phc).map_err(|what| error(what.to_owned()))?;
+            chosen::check(phc).map_err(|what| error(what.to_owned()))?;
             if users.insert(user.into(), phc.into()).is_some() {
                 return Err(error(format!(
                     "the user {user:?} is in the file twice; delete one of the lines"
@@ -73,45 +51,11 @@ impl PasswordFile {
         Ok(Self(users))
     }
 
-    /// The hash of a user. For an unknown one verify [`dummy`] and refuse, so that the time does not tell who
+    /// The hash of a user. For an unknown one verify [`chosen::dummy`] and refuse, so that the time does not tell who
     /// exists.
     pub fn lookup(&self, user: &str) -> Option<&str> {
         self.0.get(user).map(|phc| &**phc)
     }
-}
-
-/// The hash of a new password, with a random salt: a PHC string of about 100 bytes.
-///
-/// # Errors
-/// See [`HashError`].
-pub fn hash(password: &[u8]) -> Result<String, HashError> {
-    let params = Params::new(MEMORY_KIB, PASSES, LANES, None).map_err(argon2::password_hash::Error::from)?;
-    let hash: PasswordHash =
-        Argon2::new(Algorithm::Argon2id, Version::V0x13, params).hash_password(password)?;
-    Ok(hash.to_string())
-}
-
-/// Whether a password is the one of a hash. Takes tens of milliseconds and the memory that the hash says: not
-/// for an event loop.
-pub fn verify(phc: &str, password: &[u8]) -> bool {
-    PasswordHash::new(phc).is_ok_and(|hash| Argon2::default().verify_password(password, &hash).is_ok())
-}
-
-/// A hash to verify when the user is unknown. It costs what [`hash`]'s do; no password is known to be right.
-pub fn dummy() -> &'static str {
-    DUMMY
-}
-
-/// Random bytes of the system, for [`VerifiedCache::new`].
-///
-/// # Errors
-/// See [`HashError`].
-pub fn random_key() -> Result<[u8; 64], HashError> {
-    let mut key = [0; 64];
-    for part in key.as_chunks_mut().0 {
-        *part = try_generate_salt().map_err(|_| argon2::password_hash::Error::Internal)?;
-    }
-    Ok(key)
 }
 
 /// The text of a file with the line of a user added, replaced (`Some` hash) or deleted (`None`). All other
@@ -153,64 +97,10 @@ fn check_user(user: &str) -> Result<(), UserError> {
     }
 }
 
-fn check_hash(phc: &str) -> Result<(), &'static str> {
-    const WRONG: &str =
-        "the hash is not a PHC string of Argon2id ($argon2id$v=19$m=...); `millrace passwd` makes one";
-    let hash = PasswordHash::new(phc).map_err(|_| WRONG)?;
-    if hash.algorithm != ARGON2ID_IDENT || hash.salt.is_none() || hash.hash.is_none() {
-        return Err(WRONG);
-    }
-    match Params::try_from(&hash) {
-        Ok(params) if params.m_cost() <= MEMORY_KIB_MAX => Ok(()),
-        Ok(_) => Err("the hash asks for more than 1 GiB of memory at every connect; hash the password anew"),
-        Err(_) => Err(WRONG),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// A hash of the lowest cost there is: these tests are about files.
-    fn cheap(password: &[u8]) -> String {
-        let params = Params::new(8, 1, 1, None).unwrap();
-        let hash: PasswordHash =
-            Argon2::new(Algorithm::Argon2id, Version::V0x13, params).hash_password(password).unwrap();
-        hash.to_string()
-    }
-
-    #[test]
-    fn a_new_hash_has_the_cost_of_owasp_and_its_own_salt() {
-        let phc = hash(b"secret").unwrap();
-        assert!(phc.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{phc}");
-        assert!(!phc.contains(':'));
-        assert!(verify(&phc, b"secret"));
-        assert!(!verify(&phc, b"Secret"));
-        assert_ne!(hash(b"secret").unwrap(), phc);
-    }
-
-    #[test]
-    fn the_dummy_costs_the_same_and_is_never_right() {
-        check_hash(dummy()).unwrap();
-        let cost = |phc: &str| Params::try_from(&PasswordHash::new(phc).unwrap()).unwrap();
-        assert_eq!(cost(dummy()), cost(&hash(b"").unwrap()));
-        assert!(!verify(dummy(), b""));
-    }
-
-    #[test]
-    fn hashes_of_other_tools_are_verified_with_their_own_cost() {
-        // From the tests of the reference implementation (phc-winner-argon2, test.c).
-        let phc = "$argon2id$v=19$m=65536,t=2,p=1$c29tZXNhbHQ$CTFhFdXPJO1aFaMaO6Mm5c8y7cJHAph8ArZWb2GRPPc";
-        assert!(verify(phc, b"password"));
-        assert!(PasswordFile::parse(&format!("bob:{phc}")).is_ok());
-    }
-
-    #[test]
-    fn what_is_no_hash_is_never_right() {
-        for phc in ["", "secret", "$argon2id$v=19$m=8,t=1,p=1$AAAAAAAAAAAAAAAAAAAAAA", "$2b$10$x"] {
-            assert!(!verify(phc, b"") && !verify(phc, b"secret"), "{phc}");
-        }
-    }
+    use crate::secrets::chosen::{cheap, verify};
 
     #[test]
     fn users_are_found_whatever_their_name() {
@@ -268,10 +158,5 @@ mod tests {
         ] {
             assert_eq!(edit("", user, None), Err(error));
         }
-    }
-
-    #[test]
-    fn keys_are_random() {
-        assert_ne!(random_key().unwrap(), random_key().unwrap());
     }
 }

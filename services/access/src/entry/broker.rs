@@ -1,0 +1,133 @@
+//! What the store says of a broker, made ready.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::{Grant, Method, Refusal, Standing};
+use crate::jwt::Issuer;
+use crate::limits::AUTHORITIES_MAX;
+use crate::model::{Access, CertificateUse, ClientCa, Credential, Group, Invalid, JwtIssuer};
+use crate::rules::{Permissions, RuleList};
+use crate::x509::Authority;
+
+/// The records of a broker, as the store has them; all but its credentials.
+#[derive(Clone, Debug, Default)]
+pub struct Records {
+    /// How it lets clients in.
+    pub access: Access,
+    /// Its groups.
+    pub groups: Vec<Group>,
+    /// Who issues tokens for it.
+    pub issuers: Vec<JwtIssuer>,
+    /// Its certificate authorities.
+    pub authorities: Vec<ClientCa>,
+}
+
+/// How a broker lets clients in.
+#[derive(Debug)]
+pub struct BrokerAccess {
+    pub(super) access: Access,
+    rules: Arc<RuleList>,
+    groups: HashMap<String, Arc<RuleList>>,
+    pub(super) issuers: Vec<Issuer>,
+    pub(super) authorities: Vec<Authority>,
+}
+
+impl BrokerAccess {
+    /// Makes records ready. Says also what of them is wrong, with the record's name in front of the field: what cannot be read lets
+    /// nobody in, and takes nobody else with it.
+    ///
+    /// # Errors
+    /// What is wrong with the broker's own rules: without them nobody enters.
+    pub fn new(records: Records) -> Result<(Self, Vec<Invalid>), Vec<Invalid>> {
+        let rules = Arc::new(RuleList::compile(&records.access.rules)?);
+        let mut wrong = Vec::new();
+        let mut groups = HashMap::new();
+        for group in records.groups {
+            let list = noted(&mut wrong, "groups", &group.name, RuleList::compile(&group.rules));
+            groups.extend(list.map(|list| (group.name, Arc::new(list))));
+        }
+        let mut issuers = Vec::new();
+        for record in records.issuers.into_iter().filter(|record| record.enabled).take(AUTHORITIES_MAX) {
+            let name = record.name.clone();
+            issuers.extend(noted(&mut wrong, "issuers", &name, Issuer::new(record)));
+        }
+        let mut authorities = Vec::new();
+        for record in records.authorities.into_iter().filter(|record| record.enabled).take(AUTHORITIES_MAX) {
+            let name = record.name.clone();
+            authorities.extend(noted(&mut wrong, "authorities", &name, Authority::new(record)));
+        }
+        Ok((Self { access: records.access, rules, groups, issuers, authorities }, wrong))
+    }
+
+    /// The record.
+    #[must_use]
+    pub fn access(&self) -> &Access {
+        &self.access
+    }
+
+    /// Who issues tokens for it.
+    #[must_use]
+    pub fn issuers(&self) -> &[Issuer] {
+        &self.issuers
+    }
+
+    /// What a client may do now. `credential`: that of its user name, if there is one.
+    ///
+    /// # Errors
+    /// Why it may not be connected.
+    pub fn review(
+        &self,
+        standing: &Standing,
+        credential: Option<&Credential>,
+        now_ms: u64,
+    ) -> Result<Grant, Refusal> {
+        if !self.has(&standing.method) {
+            return Err(Refusal::MethodGone);
+        }
+        if credential.is_some_and(|credential| !credential.is_active(now_ms)) {
+            return Err(Refusal::Disabled);
+        }
+        if standing.method == Method::Password && credential.is_none() {
+            return Err(Refusal::MethodGone);
+        }
+        if standing.until_ms.is_some_and(|until_ms| until_ms <= now_ms) {
+            return Err(Refusal::Over);
+        }
+        let own = credential.map(|credential| RuleList::compile(&credential.rules)).transpose();
+        let own = own.map_err(|_| Refusal::Rules)?.map(Arc::new);
+        let group =
+            credential.and_then(|credential| credential.group.as_deref()).or(standing.group.as_deref());
+        let group =
+            group.map(|name| self.groups.get(name).cloned().ok_or_else(|| Refusal::Group(name.into())));
+        let lists = standing.rules.clone().into_iter().chain(own).chain(group.transpose()?);
+        let ends = [standing.until_ms, credential.and_then(|credential| credential.expires_at_ms)];
+        Ok(Grant {
+            permissions: Permissions::new(lists.chain([self.rules.clone()])),
+            until_ms: ends.into_iter().flatten().min(),
+        })
+    }
+
+    /// Whether clients may be let in by a method.
+    fn has(&self, method: &Method) -> bool {
+        let access = &self.access;
+        match method {
+            Method::Anonymous => access.anonymous,
+            Method::Password => access.passwords || access.scram,
+            Method::Token(name) => {
+                access.tokens && self.issuers.iter().any(|one| *one.record().name == **name)
+            }
+            Method::Certificate(name) => {
+                let is_used =
+                    matches!(access.certificates, CertificateUse::Accepted | CertificateUse::Required);
+                is_used && self.authorities.iter().any(|one| *one.record().name == **name)
+            }
+            Method::Webhook => access.webhook.is_some(),
+        }
+    }
+}
+
+fn noted<T>(wrong: &mut Vec<Invalid>, kind: &str, name: &str, made: Result<T, Vec<Invalid>>) -> Option<T> {
+    let note = |invalid: Invalid| Invalid { field: format!("{kind}[{name:?}].{}", invalid.field), ..invalid };
+    made.map_err(|found| wrong.extend(found.into_iter().map(note))).ok()
+}

@@ -1,0 +1,326 @@
+//! Clients of brokers with all kinds of methods, from CONNECT to an answer.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use millrace_mqtt::QoS;
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+
+use super::*;
+use crate::jwt::KeySet;
+use crate::model::{
+    Access, Action, CertificateUse, ClientCa, Credential, Effect, Group, JwtAlgorithm, JwtIssuer, JwtKey,
+    Rule, Secret, WebhookAuth,
+};
+use crate::rules::Client;
+use crate::secrets::chosen;
+use crate::secrets::generated::HashKeys;
+use crate::webhook::{Allowed, Answer};
+
+/// 2026-06-01.
+const NOW_MS: u64 = 1_780_272_000_000;
+const TOKEN_SECRET: &str = "a secret of 32 bytes or more than";
+
+struct NoKeys;
+
+impl KeySets for NoKeys {
+    fn get(&self, _: &str) -> Option<Arc<KeySet>> {
+        None
+    }
+}
+
+/// A broker, its users, and what its webhook says.
+struct World {
+    broker: BrokerAccess,
+    credentials: HashMap<String, Credential>,
+    keys: HashKeys,
+    says: Answer,
+}
+
+impl World {
+    fn new(records: Records) -> Self {
+        let (broker, wrong) = BrokerAccess::new(records).unwrap();
+        assert_eq!(wrong, []);
+        let keys = HashKeys::new([(1, [1; 32])]).unwrap();
+        Self { broker, credentials: HashMap::new(), keys, says: Answer::Refused }
+    }
+
+    fn with(access: Access) -> Self {
+        Self::new(Records { access, ..Records::default() })
+    }
+
+    fn user(mut self, credential: Credential) -> Self {
+        self.credentials.insert(credential.user.clone(), credential);
+        self
+    }
+
+    fn bob(self) -> Self {
+        let secret = Some(self.keys.hash(b"right"));
+        self.user(Credential { user: "bob".into(), secret, ..Credential::default() })
+    }
+
+    /// Does all that is asked for.
+    fn connect(&self, shown: Shown<'_>) -> Result<(Standing, Grant), Refusal> {
+        let mut entry = Entry::default();
+        let mut step = entry.begin(&self.broker, shown, &NoKeys, NOW_MS);
+        let mut credential = None;
+        loop {
+            step = match step {
+                Step::Credential(user) => {
+                    credential = self.credentials.get(&*user);
+                    entry.credential(&self.broker, credential, shown, &self.keys, NOW_MS)
+                }
+                Step::Hash(hashes) => {
+                    let password = shown.password.unwrap_or_default();
+                    let is_right = hashes.iter().any(|hash| chosen::verify(hash, password));
+                    entry.hashed(&self.broker, credential, is_right, NOW_MS)
+                }
+                Step::Webhook(_) => entry.webhook(&self.broker, shown, self.says.clone(), NOW_MS),
+                Step::Keys(_) => return Err(Refusal::NoKeys),
+                Step::Accept(accepted) => return Ok(*accepted),
+                Step::Refuse(refusal) => return Err(refusal),
+            }
+        }
+    }
+
+    /// By which method a client is let in.
+    fn method(&self, shown: Shown<'_>) -> Result<Method, Refusal> {
+        self.connect(shown).map(|(standing, _)| standing.method)
+    }
+}
+
+fn shown<'a>(user: Option<&'a str>, password: Option<&'a str>) -> Shown<'a> {
+    Shown { client_id: "c1", user, password: password.map(str::as_bytes), certificate: None }
+}
+
+fn allow(filter: &str) -> Rule {
+    Rule::new(Effect::Allow, Action::All, filter)
+}
+
+#[test]
+fn a_password_lets_in_who_has_it() {
+    let world = World::with(Access::default()).bob();
+    let phc = chosen::cheap(b"mine");
+    let world = world.user(Credential {
+        user: "ann".into(),
+        secret: Some(Secret::Chosen { phc: phc.into() }),
+        ..Credential::default()
+    });
+    let world = world.user(Credential { user: "off".into(), enabled: false, ..world_credential("off") });
+    for (user, password, expected) in [
+        (Some("bob"), Some("right"), Ok(Method::Password)),
+        (Some("bob"), Some("wrong"), Err(Refusal::Password)),
+        (Some("bob"), None, Err(Refusal::Password)),
+        (Some("ann"), Some("mine"), Ok(Method::Password)),
+        (Some("ann"), Some("right"), Err(Refusal::Password)),
+        (Some("off"), Some("right"), Err(Refusal::Password)),
+        (Some("eve"), Some("right"), Err(Refusal::Password)),
+        (Some(""), Some("right"), Err(Refusal::Anonymous)),
+        (None, Some("right"), Err(Refusal::Anonymous)),
+        (None, None, Err(Refusal::Anonymous)),
+    ] {
+        assert_eq!(world.method(shown(user, password)), expected, "{user:?} {password:?}");
+    }
+}
+
+fn world_credential(user: &str) -> Credential {
+    let keys = HashKeys::new([(1, [1; 32])]).unwrap();
+    Credential { user: user.into(), secret: Some(keys.hash(b"right")), ..Credential::default() }
+}
+
+#[test]
+fn who_shows_nothing_is_anonymous_where_that_is_on() {
+    let world =
+        World::with(Access { anonymous: true, passwords: false, scram: false, ..Access::default() }).bob();
+    assert_eq!(world.method(shown(None, None)), Ok(Method::Anonymous));
+    for shown in [shown(Some("bob"), Some("right")), shown(Some("bob"), None)] {
+        assert_eq!(world.method(shown), Err(Refusal::NoMethod));
+    }
+    assert_eq!(world.method(shown(None, Some("x"))), Err(Refusal::Anonymous));
+}
+
+/// A token of the issuer below, that ends in an hour.
+fn token(claims: serde_json::Value) -> String {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    let mut claims = claims;
+    claims["exp"] = (NOW_MS / 1_000 + 3_600).into();
+    let signed = format!(
+        "{}.{}",
+        URL_SAFE_NO_PAD.encode(r#"{"alg":"HS256"}"#),
+        URL_SAFE_NO_PAD.encode(claims.to_string())
+    );
+    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, TOKEN_SECRET.as_bytes());
+    format!("{signed}.{}", URL_SAFE_NO_PAD.encode(ring::hmac::sign(&key, signed.as_bytes())))
+}
+
+fn issuer() -> JwtIssuer {
+    JwtIssuer {
+        name: "issuer".into(),
+        algorithms: vec![JwtAlgorithm::Hs256],
+        key: JwtKey::Secret { secret: TOKEN_SECRET.into(), base64: false },
+        leeway_s: 0,
+        ..JwtIssuer::default()
+    }
+}
+
+#[test]
+fn a_token_lets_in_until_it_ends() {
+    let access = Access { tokens: true, ..Access::default() };
+    let world = World::new(Records { access, issuers: vec![issuer()], ..Records::default() }).bob();
+    let good = token(serde_json::json!({ "sub": "bob" }));
+    let (standing, grant) = world.connect(shown(None, Some(&good))).unwrap();
+    assert_eq!(
+        (standing.method.clone(), standing.user.as_deref()),
+        (Method::Token("issuer".into()), Some("bob"))
+    );
+    assert_eq!(grant.until_ms, Some(NOW_MS + 3_600_000));
+    assert_eq!(world.broker.review(&standing, None, NOW_MS + 3_600_000).err(), Some(Refusal::Over));
+    assert_eq!(world.method(shown(Some("eve"), Some(&good))), Err(Refusal::Token(jwt::Refusal::Client)));
+    let forged = good.clone() + "A";
+    assert!(matches!(world.method(shown(None, Some(&forged))), Err(Refusal::Token(_))));
+    // Passwords go on beside it.
+    assert_eq!(world.method(shown(Some("bob"), Some("right"))), Ok(Method::Password));
+    let off = World::with(Access::default()).bob();
+    assert_eq!(off.method(shown(Some("bob"), Some(&good))), Err(Refusal::Password));
+}
+
+#[test]
+fn a_token_whose_key_is_not_there_waits_for_keys() {
+    let key = JwtKey::Jwks { url: "https://issuer.test/keys".into() };
+    let keyed = JwtIssuer { key, algorithms: vec![JwtAlgorithm::Es256], ..issuer() };
+    let access = Access { tokens: true, ..Access::default() };
+    let world = World::new(Records { access, issuers: vec![keyed], ..Records::default() });
+    let token = token(serde_json::json!({ "sub": "bob" }));
+    assert_eq!(world.method(shown(None, Some(&token))), Err(Refusal::NoKeys));
+    assert!(Refusal::NoKeys.is_passing() && !Refusal::Password.is_passing());
+}
+
+/// An authority, and a certificate of it for a user.
+fn certificates(user: &str) -> (ClientCa, Vec<u8>) {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().unwrap();
+    let pem = params.self_signed(&key).unwrap().pem();
+    let mut client = CertificateParams::default();
+    client.distinguished_name.push(DnType::CommonName, user);
+    let issuer = Issuer::from_params(&params, &key);
+    let der = client.signed_by(&KeyPair::generate().unwrap(), &issuer).unwrap().der().to_vec();
+    (ClientCa { name: "factory".into(), pem, group: Some("made".into()), ..ClientCa::default() }, der)
+}
+
+#[test]
+fn a_certificate_is_off_accepted_required_or_additional() {
+    let ((authority, ours), (_, theirs)) = (certificates("pump"), certificates("pump"));
+    let group = Group { name: "made".into(), ..Group::default() };
+    let password = shown(Some("bob"), Some("right"));
+    let with = |der| Shown { certificate: Some(der), ..shown(None, None) };
+    let both = |der| Shown { certificate: Some(der), ..password };
+    let unknown = || Err(Refusal::Certificate(x509::Refusal::UnknownIssuer));
+    let made = || Ok(Method::Certificate("factory".into()));
+    let bob = || Ok(Method::Password);
+    for (certificates, expected) in [
+        (CertificateUse::Off, [Err(Refusal::Anonymous), bob(), bob(), bob()]),
+        (CertificateUse::Accepted, [made(), Err(Refusal::OtherUser), bob(), bob()]),
+        (CertificateUse::Required, [made(), Err(Refusal::OtherUser), unknown(), Err(Refusal::NoCertificate)]),
+        (
+            CertificateUse::Additional,
+            [Err(Refusal::Anonymous), bob(), unknown(), Err(Refusal::NoCertificate)],
+        ),
+    ] {
+        let (groups, authorities) = (vec![group.clone()], vec![authority.clone()]);
+        let access = Access { certificates, ..Access::default() };
+        let world = World::new(Records { access, groups, authorities, ..Records::default() }).bob();
+        let methods = [with(&ours), both(&ours), both(&theirs), password].map(|shown| world.method(shown));
+        assert_eq!(methods, expected, "{certificates:?}");
+    }
+}
+
+#[test]
+fn the_webhook_is_asked_about_who_is_not_known() {
+    let webhook = WebhookAuth { url: "https://who.test".into(), ..WebhookAuth::default() };
+    let mut world = World::with(Access { webhook: Some(webhook), ..Access::default() }).bob();
+    let (bob, eve) = (shown(Some("bob"), Some("wrong")), shown(Some("eve"), Some("x")));
+    assert_eq!(world.method(bob), Err(Refusal::Password));
+    assert_eq!(world.method(eve), Err(Refusal::Webhook));
+    world.says = Answer::Failed("down");
+    assert_eq!(world.method(eve), Err(Refusal::WebhookFailed("down")));
+    world.says = Answer::Allowed(Box::new(Allowed { expires_at_ms: Some(NOW_MS + 5), ..Allowed::default() }));
+    let (standing, grant) = world.connect(eve).unwrap();
+    assert_eq!((standing.method, standing.user.as_deref()), (Method::Webhook, Some("eve")));
+    assert_eq!(grant.until_ms, Some(NOW_MS + 5));
+    let (standing, _) = world.connect(shown(None, None)).unwrap();
+    assert_eq!((standing.method, standing.user), (Method::Webhook, None));
+    world.says = Answer::Allowed(Box::new(Allowed { user: Some("bob".into()), ..Allowed::default() }));
+    let (standing, _) = world.connect(eve).unwrap();
+    assert_eq!(standing.user.as_deref(), Some("bob"));
+}
+
+#[test]
+fn rules_are_those_of_credential_group_and_broker_as_they_are_now() {
+    let may = |grant: &Grant, topic: &str| {
+        let client = Client { user: Some("bob"), id: "c1" };
+        grant.permissions.publish(client, topic, false, QoS::AtMostOnce).is_ok()
+    };
+    let group = |rules| Group { name: "g".into(), rules, ..Group::default() };
+    let broker = |groups, rules| {
+        let access = Access { rules, ..Access::default() };
+        BrokerAccess::new(Records { access, groups, ..Records::default() }).unwrap().0
+    };
+    let before = broker(vec![group(vec![allow("group/#")])], vec![allow("broker/#")]);
+    let credential =
+        Credential { group: Some("g".into()), rules: vec![allow("own/%u")], ..world_credential("bob") };
+    let standing = Standing {
+        method: Method::Password,
+        user: Some("bob".into()),
+        rules: None,
+        group: None,
+        until_ms: None,
+    };
+    let grant = before.review(&standing, Some(&credential), NOW_MS).unwrap();
+    for (topic, allowed) in [("own/bob", true), ("group/x", true), ("broker/x", true), ("x", false)] {
+        assert_eq!(may(&grant, topic), allowed, "{topic}");
+    }
+    let after = broker(vec![group(vec![Rule::new(Effect::Deny, Action::All, "broker/#")])], vec![allow("#")]);
+    let grant = after.review(&standing, Some(&credential), NOW_MS).unwrap();
+    assert!(may(&grant, "x") && !may(&grant, "broker/x"));
+
+    let review = |broker: &BrokerAccess, credential| broker.review(&standing, credential, NOW_MS).err();
+    assert_eq!(review(&broker(vec![], vec![]), Some(&credential)), Some(Refusal::Group("g".into())));
+    let off = Credential { enabled: false, ..credential.clone() };
+    assert_eq!(review(&after, Some(&off)), Some(Refusal::Disabled));
+    assert_eq!(review(&after, None), Some(Refusal::MethodGone));
+    let wrong = Credential { rules: vec![allow("a#")], ..credential.clone() };
+    assert_eq!(review(&after, Some(&wrong)), Some(Refusal::Rules));
+    let access = Access { passwords: false, scram: false, ..Access::default() };
+    let closed = BrokerAccess::new(Records { access, ..Records::default() }).unwrap().0;
+    assert_eq!(review(&closed, Some(&credential)), Some(Refusal::MethodGone));
+}
+
+#[test]
+fn a_wrong_record_lets_nobody_in_and_takes_nobody_with_it() {
+    let group = |name: &str, filter: &str| Group {
+        name: name.into(),
+        rules: vec![allow(filter)],
+        ..Group::default()
+    };
+    let bad = JwtIssuer { key: JwtKey::Pem { pem: "x".into() }, ..issuer() };
+    let records = Records {
+        groups: vec![group("good", "a"), group("bad", "a#")],
+        issuers: vec![bad, issuer(), JwtIssuer { enabled: false, ..issuer() }],
+        authorities: vec![ClientCa { name: "ca".into(), ..ClientCa::default() }],
+        ..Records::default()
+    };
+    let (broker, wrong) = BrokerAccess::new(records).unwrap();
+    let fields: Vec<_> = wrong.iter().map(|invalid| invalid.field.as_str()).collect();
+    let expected = [
+        "groups[\"bad\"].rules[0].filter",
+        "issuers[\"issuer\"].algorithms[0]",
+        "issuers[\"issuer\"].key.pem",
+        "authorities[\"ca\"].pem",
+    ];
+    assert_eq!(fields, expected);
+    assert_eq!(broker.issuers().len(), 1);
+    let access = Access { rules: vec![allow("a#")], ..Access::default() };
+    assert!(BrokerAccess::new(Records { access, ..Records::default() }).is_err());
+}

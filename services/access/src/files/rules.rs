@@ -1,0 +1,69 @@
+//! The file of access rules.
+//!
+//! One rule a line; `#` starts a comment line. The first rule that applies decides. When no rule applies the
+//! answer is no, unless the file has no rule at all: then everything is allowed. See [`crate::rules`] for when one applies.
+//!
+//! ```text
+//! # what  action     user        topic filter
+//! allow   all        admin       #
+//! deny    all        *           private/#
+//! allow   publish    *           devices/%c/up/#
+//! allow   subscribe  *           devices/%c/down/#
+//! allow   subscribe  $anonymous  public/#
+//! ```
+//!
+//! - action: `publish`, `subscribe`, or `all` for both.
+//! - user: a user name, `*` for everybody, `$anonymous` for those without a user name. A name with spaces
+//!   cannot be written here: use `*` and `%u`.
+//! - topic filter: the rest of the line, so it may have spaces. `%c` stands for the client id, `%u` for the
+//!   user name. As everywhere in MQTT a filter that starts with a wildcard does not match topics that start
+//!   with `$`. Shared subscriptions are judged by the filter behind `$share/<name>/`.
+
+use super::{FileError, lines};
+use crate::model::rule::check_filter;
+use crate::model::{Action, Effect, Rule};
+use crate::rules::{Compiled, RuleList, Who};
+
+/// Reads the text of a file.
+///
+/// # Errors
+/// At the first line that is not a rule: no rule is better than half of them.
+pub fn parse(text: &str) -> Result<RuleList, FileError> {
+    lines(text).map(|(line, text)| rule(text).map_err(|what| FileError { line, what })).collect()
+}
+
+fn rule(line: &str) -> Result<Compiled, String> {
+    let (what, rest) = word(line);
+    let (action, rest) = word(rest);
+    let (user, filter) = word(rest);
+    let effect = match what {
+        "allow" => Effect::Allow,
+        "deny" => Effect::Deny,
+        _ => return Err(format!("a rule starts with \"allow\" or \"deny\", not with {what:?}")),
+    };
+    let action = match action {
+        "publish" => Action::Publish,
+        "subscribe" => Action::Subscribe,
+        "all" => Action::All,
+        _ => return Err(format!("the action is \"publish\", \"subscribe\" or \"all\", not {action:?}")),
+    };
+    let who = match user {
+        "" => return Err("no user: write a user name, * for everybody or $anonymous".to_owned()),
+        "*" => Who::Everybody,
+        "$anonymous" => Who::Anonymous,
+        user => Who::User(user.into()),
+    };
+    check_filter(filter)?;
+    Ok(Compiled::new(&Rule::new(effect, action, filter), who))
+}
+
+/// The first word, and the rest without the blanks around it.
+fn word(text: &str) -> (&str, &str) {
+    let text = text.trim();
+    let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    (word, rest.trim_start())
+}
+
+#[cfg(test)]
+#[path = "rules_tests.rs"]
+mod tests;

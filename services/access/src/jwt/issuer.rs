@@ -1,0 +1,75 @@
+//! One who issues tokens.
+
+use super::claims::{Identity, check};
+use super::key::Key;
+use super::{KeySet, Refusal, Token};
+use crate::model::{Invalid, JwtIssuer, JwtKey};
+
+/// An issuer, ready to check tokens.
+#[derive(Clone, Debug)]
+pub struct Issuer {
+    record: JwtIssuer,
+    keys: Option<KeySet>,
+}
+
+impl Issuer {
+    /// Makes a record ready.
+    ///
+    /// # Errors
+    /// What is wrong with it: all that [`JwtIssuer::validate`] says, and a key that cannot be read or is for another algorithm.
+    pub fn new(record: JwtIssuer) -> Result<Self, Vec<Invalid>> {
+        record.validate()?;
+        let invalid =
+            |field: &str, what: &str| vec![Invalid { field: format!("key.{field}"), what: what.to_owned() }];
+        let key = Key::of(&record.key).map_err(|(field, what)| invalid(field, what))?;
+        if key.as_ref().is_some_and(|key| !record.algorithms.contains(&key.algorithm())) {
+            return Err(invalid("pem", "is for none of the algorithms"));
+        }
+        Ok(Self { record, keys: key.map(KeySet::fixed) })
+    }
+
+    /// Its record.
+    #[must_use]
+    pub fn record(&self) -> &JwtIssuer {
+        &self.record
+    }
+
+    /// Its own keys; `None` when they are fetched, from [`Issuer::key_set_url`].
+    #[must_use]
+    pub fn keys(&self) -> Option<&KeySet> {
+        self.keys.as_ref()
+    }
+
+    /// Where its keys are fetched.
+    #[must_use]
+    pub fn key_set_url(&self) -> Option<&str> {
+        match &self.record.key {
+            JwtKey::Jwks { url } => Some(url),
+            _ => None,
+        }
+    }
+
+    /// Whether a token, which nobody has checked yet, says that it is of this issuer. When it is not there is no need to check it with
+    /// its keys.
+    #[must_use]
+    pub fn may_have_issued(&self, token: &Token<'_>) -> bool {
+        let is_named =
+            || token.claims.get("iss").and_then(|iss| iss.as_str()) == self.record.issuer.as_deref();
+        self.record.enabled && (self.record.issuer.is_none() || is_named())
+    }
+
+    /// Who a token says its client is.
+    ///
+    /// # Errors
+    /// Why it lets nobody in.
+    pub fn verify(&self, token: &Token<'_>, keys: &KeySet, now_s: u64) -> Result<Identity, Refusal> {
+        if !self.record.algorithms.contains(&token.algorithm) {
+            return Err(Refusal::Algorithm);
+        }
+        let key = keys.find(token.key.as_deref(), token.algorithm).ok_or(Refusal::UnknownKey)?;
+        if !key.verify(token.signed, &token.signature) {
+            return Err(Refusal::Signature);
+        }
+        check(&self.record, &token.claims, now_s)
+    }
+}

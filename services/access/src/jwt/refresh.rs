@@ -1,0 +1,148 @@
+//! When the key set of an issuer is fetched.
+
+use crate::limits::{
+    KEY_SET_AGE_S, KEY_SET_AGE_S_MAX, KEY_SET_AGE_S_MIN, KEY_SET_FETCH_S_MAX, KEY_SET_INTERVAL_S_MAX,
+    KEY_SET_INTERVAL_S_MIN, KEY_SET_STALE_S_MAX,
+};
+
+/// When the key set of one issuer is fetched: when there is none, when it is old, and when a token names a key that is not in it. In
+/// that last case, and when fetching fails, not before some time has passed since the last time; so neither tokens with invented
+/// keys nor an issuer that is down cause more fetches.
+///
+/// Times are seconds of any clock that does not go backwards.
+#[derive(Clone, Debug, Default)]
+pub struct Refresh {
+    /// When the keys that count came.
+    had_s: Option<u64>,
+    /// How long they are taken to be new.
+    age_s: u32,
+    /// When the last fetch began.
+    begun_s: Option<u64>,
+    is_under_way: bool,
+    /// Fetches that failed since the last that did not.
+    failures: u32,
+    /// A token named a key that is not there.
+    is_wanted: bool,
+}
+
+impl Refresh {
+    /// A token named a key that is not in the set.
+    pub fn unknown(&mut self) {
+        self.is_wanted = true;
+    }
+
+    /// Whether to fetch now. True once; then [`Refresh::fetched`] is to be called with what came of it. Ask it for each token, or
+    /// every few seconds while there are clients.
+    pub fn need_fetch(&mut self, now_s: u64) -> bool {
+        let since = |at: u64| now_s.saturating_sub(at);
+        let is_old = self.had_s.is_none_or(|at| since(at) >= self.age_s.into());
+        let may = match self.begun_s {
+            Some(at) if self.is_under_way => since(at) >= KEY_SET_FETCH_S_MAX.into(),
+            Some(at) => since(at) >= self.interval_s().into(),
+            None => true,
+        };
+        if !(may && (is_old || self.is_wanted)) {
+            return false;
+        }
+        (self.begun_s, self.is_under_way) = (Some(now_s), true);
+        true
+    }
+
+    /// A fetch is over: with a key set that could be read, or in vain. `age_s` is the `max-age` of its answer.
+    pub fn fetched(&mut self, now_s: u64, came: bool, age_s: Option<u32>) {
+        self.is_under_way = false;
+        if came {
+            (self.had_s, self.failures, self.is_wanted) = (Some(now_s), 0, false);
+            self.age_s = age_s.unwrap_or(KEY_SET_AGE_S).clamp(KEY_SET_AGE_S_MIN, KEY_SET_AGE_S_MAX);
+        } else {
+            self.failures = self.failures.saturating_add(1);
+        }
+    }
+
+    /// Whether the keys that came last still count.
+    #[must_use]
+    pub fn is_usable(&self, now_s: u64) -> bool {
+        self.had_s.is_some_and(|at| {
+            now_s.saturating_sub(at) < u64::from(self.age_s) + u64::from(KEY_SET_STALE_S_MAX)
+        })
+    }
+
+    /// Whether a token with a key that is not known may be answered later, because keys are on their way.
+    #[must_use]
+    pub fn is_under_way(&self) -> bool {
+        self.is_under_way
+    }
+
+    fn interval_s(&self) -> u32 {
+        let doubled = KEY_SET_INTERVAL_S_MIN.saturating_mul(1 << self.failures.saturating_sub(1).min(16));
+        doubled.min(KEY_SET_INTERVAL_S_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seconds at which a fetch begins, when it is asked every second and each is answered at once.
+    fn fetches(refresh: &mut Refresh, seconds: std::ops::Range<u64>, comes: bool, unknown: bool) -> Vec<u64> {
+        let mut all = Vec::new();
+        for now_s in seconds {
+            if unknown {
+                refresh.unknown();
+            }
+            if refresh.need_fetch(now_s) {
+                all.push(now_s);
+                assert!(refresh.is_under_way() && !refresh.need_fetch(now_s), "once");
+                refresh.fetched(now_s, comes, None);
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn keys_are_fetched_at_first_and_when_they_are_old() {
+        assert_eq!(fetches(&mut Refresh::default(), 5..8_000, true, false), [5, 3_605, 7_205]);
+    }
+
+    #[test]
+    fn keys_that_are_not_known_cause_no_storm() {
+        let mut refresh = Refresh::default();
+        assert_eq!(fetches(&mut refresh, 0..1, true, false), [0]);
+        assert_eq!(fetches(&mut refresh, 1..100, true, true), [30, 60, 90]);
+        assert_eq!(fetches(&mut refresh, 100..110, true, false), [0; 0]);
+    }
+
+    #[test]
+    fn an_issuer_that_is_down_is_asked_less_and_less() {
+        let mut refresh = Refresh::default();
+        assert_eq!(fetches(&mut refresh, 0..2_000, false, true), [0, 30, 90, 210, 450, 930, 1_530]);
+        assert!(!refresh.is_usable(2_000));
+        assert_eq!(fetches(&mut refresh, 2_130..2_170, true, false), [2_130]);
+        assert!(refresh.is_usable(2_130));
+    }
+
+    #[test]
+    fn old_keys_count_for_a_while_when_no_new_ones_come() {
+        let mut refresh = Refresh::default();
+        assert_eq!(fetches(&mut refresh, 0..1, true, false), [0]);
+        let end = u64::from(KEY_SET_AGE_S + KEY_SET_STALE_S_MAX);
+        assert!(!fetches(&mut refresh, 1..end, false, false).is_empty());
+        assert!(refresh.is_usable(end - 1) && !refresh.is_usable(end));
+    }
+
+    #[test]
+    fn a_fetch_that_is_lost_is_done_again() {
+        let mut refresh = Refresh::default();
+        assert!(refresh.need_fetch(0) && !refresh.need_fetch(29) && refresh.need_fetch(30));
+    }
+
+    #[test]
+    fn what_the_issuer_says_of_the_age_has_bounds() {
+        for (said, next) in [(Some(0), 300), (Some(600), 600), (Some(u32::MAX), 86_400), (None, 3_600)] {
+            let mut refresh = Refresh::default();
+            assert!(refresh.need_fetch(0));
+            refresh.fetched(0, true, said);
+            assert!(!refresh.need_fetch(next - 1) && refresh.need_fetch(next), "{said:?}");
+        }
+    }
+}

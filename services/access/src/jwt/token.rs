@@ -1,0 +1,69 @@
+//! The three parts of a token (RFC 7515 section 7.1).
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::Refusal;
+use crate::limits::TOKEN_BYTES_MAX;
+use crate::model::JwtAlgorithm;
+
+/// A token, taken apart. Nothing of it may be believed before its signature was checked.
+pub struct Token<'a> {
+    pub(super) algorithm: JwtAlgorithm,
+    pub(super) key: Option<String>,
+    pub(super) claims: Map<String, Value>,
+    /// Header and claims as they were signed.
+    pub(super) signed: &'a [u8],
+    pub(super) signature: Vec<u8>,
+}
+
+#[derive(Deserialize)]
+struct Header {
+    alg: String,
+    kid: Option<String>,
+    crit: Option<Value>,
+}
+
+impl<'a> Token<'a> {
+    /// Takes a password apart.
+    ///
+    /// # Errors
+    /// [`Refusal::Malformed`], or [`Refusal::Algorithm`] for those that nobody may use here, such as `none`.
+    pub fn parse(password: &'a [u8]) -> Result<Self, Refusal> {
+        if password.len() > TOKEN_BYTES_MAX {
+            return Err(Refusal::Malformed);
+        }
+        let dot = password.iter().rposition(|byte| *byte == b'.').ok_or(Refusal::Malformed)?;
+        let (signed, signature) = (&password[..dot], &password[dot + 1..]);
+        let dot = signed.iter().position(|byte| *byte == b'.').ok_or(Refusal::Malformed)?;
+        let header: Header = json(&signed[..dot])?;
+        if header.crit.is_some() {
+            return Err(Refusal::Malformed);
+        }
+        let algorithm = match header.alg.as_str() {
+            "HS256" => JwtAlgorithm::Hs256,
+            "RS256" => JwtAlgorithm::Rs256,
+            "ES256" => JwtAlgorithm::Es256,
+            _ => return Err(Refusal::Algorithm),
+        };
+        let (claims, signature) = (json(&signed[dot + 1..])?, decode(signature)?);
+        Ok(Self { algorithm, key: header.kid, claims, signed, signature })
+    }
+
+    /// Whether a password looks like a token: a client may show either, and only a token is worth the work.
+    #[must_use]
+    pub fn is_likely(password: &[u8]) -> bool {
+        // "{\"" in base64.
+        password.starts_with(b"eyJ") && password.iter().filter(|byte| **byte == b'.').count() == 2
+    }
+}
+
+fn json<T: for<'de> Deserialize<'de>>(part: &[u8]) -> Result<T, Refusal> {
+    serde_json::from_slice(&decode(part)?).map_err(|_| Refusal::Malformed)
+}
+
+fn decode(part: &[u8]) -> Result<Vec<u8>, Refusal> {
+    URL_SAFE_NO_PAD.decode(part).map_err(|_| Refusal::Malformed)
+}

@@ -1,0 +1,85 @@
+//! One exchange: from the client's first message to the proof.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::Refusal;
+use super::message::{Final, First};
+use super::verifier::{hash, hmac};
+use crate::limits::SCRAM_ITERATIONS;
+use crate::model::{HiddenBytes, ScramVerifier};
+
+/// Randomness of the server's part of a nonce, bytes.
+pub const NONCE_BYTES: usize = 18;
+
+/// What the salts of users that do not exist are made of: a key of the region, random, and the same for as long as possible.
+#[derive(Clone)]
+pub struct FakeKey(pub [u8; 32]);
+
+/// The server has sent its first message.
+pub(super) struct Exchange {
+    pub(super) user: Box<str>,
+    gs2_header: Box<str>,
+    nonce: String,
+    /// Both first messages: they are signed.
+    signed: String,
+    verifier: ScramVerifier,
+    is_known: bool,
+}
+
+impl Exchange {
+    /// The exchange, and the server's first message.
+    pub(super) fn new(
+        first: First,
+        verifier: Option<&ScramVerifier>,
+        fake: &FakeKey,
+        server_nonce: &str,
+    ) -> (Self, String) {
+        let is_known = verifier.is_some();
+        let verifier = verifier.cloned().unwrap_or_else(|| fake.verifier(&first.user));
+        let nonce = format!("{}{server_nonce}", first.nonce);
+        let salt = STANDARD.encode(verifier.salt.0);
+        let message = format!("r={nonce},s={salt},i={}", verifier.iterations);
+        let signed = format!("{},{message}", first.bare);
+        let (user, gs2_header) = (first.user, first.gs2_header);
+        (Self { user, gs2_header, nonce, signed, verifier, is_known }, message)
+    }
+
+    /// The server's last message, when the client knows the password.
+    pub(super) fn finish(&self, message: &[u8]) -> Result<String, Refusal> {
+        let last = Final::parse(message)?;
+        if last.nonce != self.nonce || last.binding != self.gs2_header.as_bytes() {
+            return Err(Refusal::Malformed);
+        }
+        let signed = format!("{},{}", self.signed, last.without_proof);
+        let signature = hmac(&self.verifier.stored_key.0, signed.as_bytes());
+        let mut client_key = last.proof;
+        client_key.iter_mut().zip(signature).for_each(|(byte, mask)| *byte ^= mask);
+        let is_right = HiddenBytes(hash(&client_key)) == self.verifier.stored_key;
+        if !(is_right && self.is_known) {
+            return Err(Refusal::Proof);
+        }
+        Ok(format!("v={}", STANDARD.encode(hmac(&self.verifier.server_key.0, signed.as_bytes()))))
+    }
+}
+
+impl FakeKey {
+    /// A verifier like that of a user, always the same for the same name.
+    fn verifier(&self, user: &str) -> ScramVerifier {
+        let random = hmac(&self.0, user.as_bytes());
+        let mut salt = [0; 16];
+        salt.copy_from_slice(&random[..16]);
+        ScramVerifier {
+            iterations: SCRAM_ITERATIONS,
+            salt: HiddenBytes(salt),
+            stored_key: HiddenBytes(hash(&random)),
+            server_key: HiddenBytes(random),
+        }
+    }
+}
+
+impl std::fmt::Debug for FakeKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("(hidden)")
+    }
+}

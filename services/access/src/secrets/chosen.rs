@@ -1,0 +1,131 @@
+//! Passwords that people choose: PHC strings of Argon2id.
+
+use argon2::password_hash::phc::PasswordHash;
+use argon2::password_hash::{PasswordHasher as _, PasswordVerifier as _};
+use argon2::{ARGON2ID_IDENT, Algorithm, Argon2, Params, Version};
+
+/// Memory of a new hash, KiB. With the two below, the smallest that OWASP advises for Argon2id.
+const MEMORY_KIB: u32 = 19_456;
+const PASSES: u32 = 2;
+const LANES: u32 = 1;
+
+/// Memory that a hash of elsewhere may ask for, KiB: it is taken at every connect.
+const MEMORY_KIB_MAX: u32 = 1024 * 1024;
+
+/// Bytes of a new hash's salt, as the reference implementation has them.
+pub const SALT_BYTES: usize = 16;
+
+/// A hash of [`hash`]'s cost that no password is known to have.
+const DUMMY: &str =
+    "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+
+/// A password could not be hashed: the system is out of memory.
+#[derive(Debug, thiserror::Error)]
+#[error("the password could not be hashed")]
+pub struct HashError(#[from] argon2::password_hash::Error);
+
+/// The hash of a new password: a PHC string of about 100 bytes. `salt` is random.
+///
+/// # Errors
+/// See [`HashError`].
+pub fn hash(password: &[u8], salt: &[u8; SALT_BYTES]) -> Result<String, HashError> {
+    let params = Params::new(MEMORY_KIB, PASSES, LANES, None).map_err(argon2::password_hash::Error::from)?;
+    hash_with(params, password, salt)
+}
+
+fn hash_with(params: Params, password: &[u8], salt: &[u8; SALT_BYTES]) -> Result<String, HashError> {
+    let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
+    let hash: PasswordHash = argon2.hash_password_with_salt(password, salt)?;
+    Ok(hash.to_string())
+}
+
+/// Whether a password is the one of a hash. Takes tens of milliseconds and the memory that the hash says: not
+/// for an event loop.
+#[must_use]
+pub fn verify(phc: &str, password: &[u8]) -> bool {
+    PasswordHash::new(phc).is_ok_and(|hash| Argon2::default().verify_password(password, &hash).is_ok())
+}
+
+/// A hash to verify when the user is unknown. It costs what [`hash`]'s do; no password is known to be right.
+#[must_use]
+pub fn dummy() -> &'static str {
+    DUMMY
+}
+
+/// Whether a hash is one that [`verify`] can take.
+///
+/// # Errors
+/// What is wrong with it and what to do.
+pub(crate) fn check(phc: &str) -> Result<(), &'static str> {
+    const WRONG: &str =
+        "the hash is not a PHC string of Argon2id ($argon2id$v=19$m=...); `millrace passwd` makes one";
+    let hash = PasswordHash::new(phc).map_err(|_| WRONG)?;
+    if hash.algorithm != ARGON2ID_IDENT || hash.salt.is_none() || hash.hash.is_none() {
+        return Err(WRONG);
+    }
+    match Params::try_from(&hash) {
+        Ok(params) if params.m_cost() <= MEMORY_KIB_MAX => Ok(()),
+        Ok(_) => Err("the hash asks for more than 1 GiB of memory at every connect; hash the password anew"),
+        Err(_) => Err(WRONG),
+    }
+}
+
+/// A hash of the lowest cost there is, for tests of something else.
+#[cfg(test)]
+pub(crate) fn cheap(password: &[u8]) -> String {
+    hash_with(Params::new(8, 1, 1, None).unwrap(), password, &[7; SALT_BYTES]).unwrap()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_hash_has_the_cost_of_owasp_and_its_own_salt() {
+        let phc = hash(b"secret", &[1; SALT_BYTES]).unwrap();
+        assert!(phc.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{phc}");
+        assert!(!phc.contains(':'));
+        assert!(verify(&phc, b"secret"));
+        assert!(!verify(&phc, b"Secret"));
+        assert_ne!(hash(b"secret", &[2; SALT_BYTES]).unwrap(), phc);
+    }
+
+    #[test]
+    fn the_dummy_costs_the_same_and_is_never_right() {
+        check(dummy()).unwrap();
+        let cost = |phc: &str| Params::try_from(&PasswordHash::new(phc).unwrap()).unwrap();
+        assert_eq!(cost(dummy()), cost(&hash(b"", &[1; SALT_BYTES]).unwrap()));
+        assert!(!verify(dummy(), b""));
+    }
+
+    #[test]
+    fn hashes_of_other_tools_are_verified_with_their_own_cost() {
+        // From the tests of the reference implementation (phc-winner-argon2, test.c).
+        let phc = "$argon2id$v=19$m=65536,t=2,p=1$c29tZXNhbHQ$CTFhFdXPJO1aFaMaO6Mm5c8y7cJHAph8ArZWb2GRPPc";
+        assert!(verify(phc, b"password"));
+        assert_eq!(check(phc), Ok(()));
+    }
+
+    #[test]
+    fn what_is_no_hash_is_never_right() {
+        for phc in ["", "secret", "$argon2id$v=19$m=8,t=1,p=1$AAAAAAAAAAAAAAAAAAAAAA", "$2b$10$x"] {
+            assert!(!verify(phc, b"") && !verify(phc, b"secret"), "{phc}");
+        }
+    }
+
+    #[test]
+    fn a_hash_that_would_cost_too_much_or_nothing_is_not_taken() {
+        let phc = cheap(b"secret");
+        assert_eq!(check(&phc), Ok(()));
+        for (wrong, what) in [
+            ("secret".to_owned(), "Argon2id"),
+            (phc.replace("argon2id", "argon2i"), "Argon2id"),
+            (phc.replace("m=8", "m=7"), "Argon2id"),
+            (phc.replace("m=8", "m=2000000"), "1 GiB"),
+            (phc.rsplit_once('$').unwrap().0.to_owned(), "Argon2id"),
+            ("$2y$05$Fmo5XtJ5pUKg0Ga7cFKbYO5S/V.y1Vj6oE0gkKUkA6hS7eFW9lDAa".to_owned(), "Argon2id"),
+        ] {
+            assert!(check(&wrong).unwrap_err().contains(what), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Secrets that we make.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+use crate::model::{HiddenBytes, Secret};
+
+/// Randomness of a secret, bytes: as many as the keyed hash can tell apart in practice.
+pub const RANDOM_BYTES: usize = 24;
+
+/// What every secret begins with, so that tools which look for leaked secrets know it.
+pub const PREFIX: &str = "mr_";
+
+/// A new secret, 35 characters that need no quoting anywhere. It is shown once and never stored.
+#[must_use]
+pub fn generate(random: &[u8; RANDOM_BYTES]) -> String {
+    format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(random))
+}
+
+/// The region's keys of the hash: without them a copy of the hashes is not enough to try secrets with.
+#[derive(Clone)]
+pub struct HashKeys(BTreeMap<u32, [u8; 32]>);
+
+impl HashKeys {
+    /// Keys by their ids, random each. The one with the highest id hashes new secrets; an old one stays until no credential
+    /// names it.
+    ///
+    /// `None` without a key.
+    #[must_use]
+    pub fn new(keys: impl IntoIterator<Item = (u32, [u8; 32])>) -> Option<Self> {
+        let keys: BTreeMap<_, _> = keys.into_iter().collect();
+        (!keys.is_empty()).then_some(Self(keys))
+    }
+
+    /// What is stored of a new secret.
+    #[must_use]
+    pub fn hash(&self, secret: &[u8]) -> Secret {
+        // There is one, see `new`.
+        let (id, key) = self.0.last_key_value().map_or((0, &[0; 32]), |(id, key)| (*id, key));
+        Secret::Generated { key: id, hash: HiddenBytes(keyed(key, secret)) }
+    }
+
+    /// Whether a secret is the one of a hash. Takes about a tenth of a microsecond, and the same time wherever they differ.
+    #[must_use]
+    pub fn verify(&self, key: u32, hash: &HiddenBytes<32>, secret: &[u8]) -> bool {
+        self.0.get(&key).is_some_and(|key| HiddenBytes(keyed(key, secret)) == *hash)
+    }
+}
+
+/// Shows which keys there are, not the keys.
+impl std::fmt::Debug for HashKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("HashKeys").field(&self.0.keys()).finish()
+    }
+}
+
+fn keyed(key: &[u8; 32], secret: &[u8]) -> [u8; 32] {
+    blake3::keyed_hash(key, secret).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(ids: &[u8]) -> HashKeys {
+        HashKeys::new(ids.iter().map(|id| ((*id).into(), [*id; 32]))).unwrap()
+    }
+
+    fn verify(keys: &HashKeys, stored: &Secret, secret: &[u8]) -> bool {
+        let Secret::Generated { key, hash } = stored else { return false };
+        keys.verify(*key, hash, secret)
+    }
+
+    #[test]
+    fn a_secret_is_plain_text_of_all_the_randomness() {
+        let secret = generate(&[0xFB; RANDOM_BYTES]);
+        assert_eq!(secret, "mr_-_v7-_v7-_v7-_v7-_v7-_v7-_v7-_v7");
+        let other = generate(&[0; RANDOM_BYTES]);
+        assert!(other.len() == secret.len() && other != secret);
+        assert!(other.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte)));
+    }
+
+    #[test]
+    fn only_the_same_secret_is_right_and_only_with_its_key() {
+        let stored = keys(&[1]).hash(b"mr_abc");
+        assert!(verify(&keys(&[1]), &stored, b"mr_abc"));
+        for wrong in [&b""[..], b"mr_abC", b"mr_ab", b"mr_abcc"] {
+            assert!(!verify(&keys(&[1]), &stored, wrong));
+        }
+        assert!(!verify(&keys(&[2]), &stored, b"mr_abc"));
+        let same_id = HashKeys::new([(1, [9; 32])]).unwrap();
+        assert!(!verify(&same_id, &stored, b"mr_abc"));
+    }
+
+    #[test]
+    fn the_newest_key_hashes_and_the_old_ones_still_verify() {
+        let old = keys(&[1]).hash(b"mr_abc");
+        let both = keys(&[1, 2]);
+        assert!(verify(&both, &old, b"mr_abc"));
+        assert!(matches!(both.hash(b"mr_abc"), Secret::Generated { key: 2, .. }));
+        assert!(HashKeys::new([]).is_none());
+    }
+
+    #[test]
+    fn stored_hashes_stay_right() {
+        // It is BLAKE3 with the key: who makes credentials elsewhere does the same.
+        let stored = serde_json::to_string(&keys(&[1]).hash(b"mr_abc")).unwrap();
+        let hash = "U1U6bFYrLSBOjhm33GNp9i22jR89Pw/SWSCjqQwC6aY=";
+        assert_eq!(stored, format!(r#"{{"kind":"generated","key":1,"hash":"{hash}"}}"#));
+    }
+}

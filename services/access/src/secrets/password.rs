@@ -1,0 +1,96 @@
+//! Whether a password is the one of a credential.
+
+use smallvec::{SmallVec, smallvec};
+
+use super::chosen;
+use super::generated::HashKeys;
+use crate::model::{Credential, Secret};
+
+/// What can be said of a password at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer<'a> {
+    /// It is right.
+    Right,
+    /// It is wrong.
+    Wrong,
+    /// It is right when [`chosen::verify`] says so of one of these hashes.
+    Slow(SmallVec<[&'a str; 2]>),
+}
+
+/// Whether a password is the one of a credential, or was it until a rotation that is not over.
+///
+/// A user that is not known, not enabled or expired costs what a chosen password costs, and no password is right: so neither time
+/// nor answer tells who exists. Remember what was wrong, too: else clients that come back with it again and again cost as much as
+/// guesses.
+#[must_use]
+pub fn check<'a>(
+    credential: Option<&'a Credential>,
+    password: &[u8],
+    keys: &HashKeys,
+    now_ms: u64,
+) -> Answer<'a> {
+    let Some(credential) = credential.filter(|credential| credential.is_active(now_ms)) else {
+        return Answer::Slow(smallvec![chosen::dummy()]);
+    };
+    let mut slow = SmallVec::new();
+    let previous = credential.previous_secret.as_ref().filter(|previous| now_ms < previous.until_ms);
+    for secret in credential.secret.iter().chain(previous.map(|previous| &previous.secret)) {
+        match secret {
+            Secret::Generated { key, hash } if keys.verify(*key, hash, password) => return Answer::Right,
+            Secret::Generated { .. } => {}
+            Secret::Chosen { phc } => slow.push(phc.expose()),
+        }
+    }
+    if slow.is_empty() { Answer::Wrong } else { Answer::Slow(slow) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::PreviousSecret;
+
+    #[test]
+    fn a_rotated_secret_is_right_until_the_rotation_is_over() {
+        let keys = HashKeys::new([(1, [1; 32])]).unwrap();
+        let chosen = || Secret::Chosen { phc: "$argon2id$x".into() };
+        let previous = |secret| Some(PreviousSecret { secret, until_ms: 10 });
+        let rotated = Credential {
+            secret: Some(keys.hash(b"new")),
+            previous_secret: previous(keys.hash(b"old")),
+            ..Credential::default()
+        };
+        let from_chosen = Credential { previous_secret: previous(chosen()), ..rotated.clone() };
+        let only_chosen = Credential { secret: Some(chosen()), ..rotated.clone() };
+        let without = Credential::default();
+        let slow = || Answer::Slow(smallvec!["$argon2id$x"]);
+        for (credential, password, now_ms, answer) in [
+            (&rotated, "new", 5, Answer::Right),
+            (&rotated, "old", 9, Answer::Right),
+            (&rotated, "old", 10, Answer::Wrong),
+            (&rotated, "", 5, Answer::Wrong),
+            (&from_chosen, "new", 5, Answer::Right),
+            (&from_chosen, "old", 5, slow()),
+            (&from_chosen, "old", 10, Answer::Wrong),
+            (&only_chosen, "old", 5, Answer::Right),
+            (&only_chosen, "x", 10, slow()),
+            (&without, "", 5, Answer::Wrong),
+        ] {
+            assert_eq!(
+                check(Some(credential), password.as_bytes(), &keys, now_ms),
+                answer,
+                "{password} {now_ms}"
+            );
+        }
+    }
+
+    #[test]
+    fn who_may_not_connect_costs_a_chosen_password_and_is_never_let_in() {
+        let keys = HashKeys::new([(1, [1; 32])]).unwrap();
+        let active = Credential { secret: Some(keys.hash(b"s")), ..Credential::default() };
+        let disabled = Credential { enabled: false, ..active.clone() };
+        let expired = Credential { expires_at_ms: Some(5), ..active };
+        for credential in [None, Some(&disabled), Some(&expired)] {
+            assert_eq!(check(credential, b"s", &keys, 5), Answer::Slow(smallvec![chosen::dummy()]));
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! What a tenant's own service is asked about a client, and what its answer means. The HTTP call is not here.
+//!
+//! The edge posts a [`Question`] as JSON, signed ([`sign`]) in the header [`SIGNATURE_HEADER`]. The service answers with 200 and JSON:
+//!
+//! ```json
+//! { "result": "allow", "user": "pump-7", "group": "pumps", "expires_at_ms": 1780272000000,
+//!   "rules": [{ "effect": "allow", "action": "publish", "filter": "pumps/%c/#" }] }
+//! ```
+//!
+//! All but `result` (`allow` or `deny`) may be left out; 401 and 403 mean `deny`. Anything else, and no answer in time, is a failure:
+//! the client is told that the server is unavailable, so it tries again, and nothing is remembered.
+
+mod cache;
+
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ring::hmac;
+use serde::{Deserialize, Serialize};
+
+pub use cache::AnswerCache;
+
+use crate::limits::{USER_BYTES_MAX, WEBHOOK_ANSWER_BYTES_MAX};
+use crate::model::{HiddenText, Rule};
+use crate::rules::RuleList;
+
+/// The header of a question's signature.
+pub const SIGNATURE_HEADER: &str = "millrace-signature";
+
+/// Who wants to connect. Not for logs: it has the password.
+#[derive(Serialize)]
+pub struct Question<'a> {
+    /// Name of the broker.
+    pub broker: &'a str,
+    /// The client id; empty when the server is to choose one.
+    pub client_id: &'a str,
+    /// The user name of CONNECT.
+    pub user: Option<&'a str>,
+    /// The password of CONNECT.
+    #[serde(flatten)]
+    pub password: Option<Password<'a>>,
+    /// The user that the client's certificate names, when the broker has authorities of its own.
+    pub certificate_user: Option<&'a str>,
+    /// The client's address.
+    pub address: Option<Cow<'a, str>>,
+}
+
+/// A password: any bytes.
+#[derive(Clone, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Password<'a> {
+    /// It is text.
+    Password(&'a str),
+    /// It is not.
+    PasswordBase64(String),
+}
+
+/// What an answer means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The client may connect.
+    Allowed(Box<Allowed>),
+    /// It may not.
+    Refused,
+    /// There is no answer.
+    Failed(&'static str),
+}
+
+/// What is said of a client that may connect.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Allowed {
+    /// Its user name; `None`: the one of CONNECT.
+    pub user: Option<Box<str>>,
+    /// Name of its group; `None`: that of the record.
+    pub group: Option<Box<str>>,
+    /// Rules that come first.
+    pub rules: Option<RuleList>,
+    /// When it is to be disconnected.
+    pub expires_at_ms: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Body {
+    result: Outcome,
+    user: Option<Box<str>>,
+    group: Option<Box<str>>,
+    rules: Option<Vec<Rule>>,
+    expires_at_ms: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Outcome {
+    Allow,
+    Deny,
+}
+
+impl<'a> From<&'a [u8]> for Password<'a> {
+    fn from(password: &'a [u8]) -> Self {
+        match str::from_utf8(password) {
+            Ok(text) => Self::Password(text),
+            Err(_) => Self::PasswordBase64(STANDARD.encode(password)),
+        }
+    }
+}
+
+impl Answer {
+    /// What the answer of a service means.
+    #[must_use]
+    pub fn of(status: u16, body: &[u8]) -> Self {
+        match status {
+            200 if body.len() > WEBHOOK_ANSWER_BYTES_MAX => Self::Failed("the answer is too long"),
+            200 => serde_json::from_slice(body)
+                .map_or(Self::Failed("the answer is not as it should be"), Self::of_body),
+            401 | 403 => Self::Refused,
+            _ => Self::Failed("the status is none of 200, 401 and 403"),
+        }
+    }
+
+    fn of_body(body: Body) -> Self {
+        let is_usable =
+            |user: &str| !user.is_empty() && user.len() <= USER_BYTES_MAX && !user.contains(char::is_control);
+        if matches!(body.result, Outcome::Deny) {
+            return Self::Refused;
+        }
+        if body.user.as_deref().is_some_and(|user| !is_usable(user)) {
+            return Self::Failed("the answer's user is no user name");
+        }
+        match body.rules.as_deref().map(RuleList::compile).transpose() {
+            Ok(rules) => Self::Allowed(Box::new(Allowed {
+                user: body.user,
+                group: body.group,
+                rules,
+                expires_at_ms: body.expires_at_ms,
+            })),
+            Err(_) => Self::Failed("the answer's rules are wrong"),
+        }
+    }
+}
+
+/// The signature of a question: `t=<unix seconds>,v1=<hexadecimal HMAC-SHA-256 of "<unix seconds>.<body>">`. Whoever checks it should
+/// take no old ones, lest they be sent again.
+#[must_use]
+pub fn sign(key: &HiddenText, now_s: u64, body: &[u8]) -> String {
+    use std::fmt::Write as _;
+    let mut context = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, key.expose().as_bytes()));
+    context.update(format!("{now_s}.").as_bytes());
+    context.update(body);
+    let mut signature = format!("t={now_s},v1=");
+    for byte in context.sign().as_ref() {
+        let _ = write!(signature, "{byte:02x}");
+    }
+    signature
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{json, to_value};
+
+    use super::*;
+    use crate::model::{Action, Effect};
+
+    #[test]
+    fn a_question_says_who_wants_to_connect() {
+        let question = Question {
+            broker: "acme",
+            client_id: "pump-7",
+            user: Some("bob"),
+            password: Some((&b"secret"[..]).into()),
+            certificate_user: None,
+            address: Some("192.0.2.1:5".into()),
+        };
+        let expected = json!({
+            "broker": "acme", "client_id": "pump-7", "user": "bob", "password": "secret", "certificate_user": null,
+            "address": "192.0.2.1:5",
+        });
+        assert_eq!(to_value(&question).unwrap(), expected);
+        let binary = to_value(Question { password: Some((&b"\xFF"[..]).into()), ..question }).unwrap();
+        assert_eq!((&binary["password"], &binary["password_base64"]), (&json!(null), &json!("/w==")));
+    }
+
+    #[test]
+    fn an_answer_is_yes_no_or_a_failure() {
+        let allow = |body: serde_json::Value| Answer::of(200, body.to_string().as_bytes());
+        assert_eq!(allow(json!({ "result": "allow", "x": 1 })), Answer::Allowed(Box::default()));
+        let rule = Rule::new(Effect::Allow, Action::All, "a/%c");
+        let full =
+            json!({ "result": "allow", "user": "bob", "group": "g", "expires_at_ms": 5, "rules": [rule] });
+        let expected = Allowed {
+            user: Some("bob".into()),
+            group: Some("g".into()),
+            rules: Some(RuleList::compile(&[rule]).unwrap()),
+            expires_at_ms: Some(5),
+        };
+        assert_eq!(allow(full), Answer::Allowed(Box::new(expected)));
+        for (status, body) in [(200, r#"{"result":"deny"}"#), (401, ""), (403, "no")] {
+            assert_eq!(Answer::of(status, body.as_bytes()), Answer::Refused, "{status}");
+        }
+        let long = format!(r#"{{"result":"allow","x":"{}"}}"#, "x".repeat(WEBHOOK_ANSWER_BYTES_MAX));
+        for (status, body) in [
+            (200, ""),
+            (200, "{}"),
+            (200, r#"{"result":"yes"}"#),
+            (200, r#"{"result":"allow","user":""}"#),
+            (200, r#"{"result":"allow","rules":[{"effect":"allow","action":"all","filter":"a#"}]}"#),
+            (200, &long),
+            (204, ""),
+            (302, r#"{"result":"allow"}"#),
+            (404, ""),
+            (500, r#"{"result":"allow"}"#),
+        ] {
+            assert!(matches!(Answer::of(status, body.as_bytes()), Answer::Failed(_)), "{status} {body:.60}");
+        }
+    }
+
+    #[test]
+    fn a_question_is_signed_with_its_time() {
+        // printf '5.{}' | openssl dgst -sha256 -hmac key
+        let expected = "t=5,v1=9be615aec64f0d044b5ad6854ab1d893ec88617fb728d2149dcd3a3428e8c45d";
+        assert_eq!(sign(&"key".into(), 5, b"{}"), expected);
+        assert_ne!(sign(&"key".into(), 6, b"{}")[4..], expected[4..]);
+    }
+}

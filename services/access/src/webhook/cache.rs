@@ -1,0 +1,138 @@
+//! Answers that count for a while.
+
+use std::collections::HashMap;
+
+use super::{Answer, Question};
+use crate::limits::WEBHOOK_REFUSED_S_MAX;
+use crate::model::WebhookAuth;
+
+/// Remembers what a service said of a client with the same names and password. It has a keyed hash of those, never a password.
+///
+/// It has two halves: when the younger one is full the older one is dropped whole. So its size is bounded, without a list of ages.
+#[derive(Debug)]
+pub struct AnswerCache {
+    key: [u8; 32],
+    young: HashMap<[u8; 16], Entry>,
+    old: HashMap<[u8; 16], Entry>,
+    half_max: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    answer: Answer,
+    until_s: u64,
+}
+
+impl AnswerCache {
+    /// A cache of about `entries` places. `key` is random and of this process.
+    #[must_use]
+    pub fn new(key: [u8; 32], entries: usize) -> Self {
+        Self { key, young: HashMap::new(), old: HashMap::new(), half_max: entries / 2 }
+    }
+
+    /// What is known of a client. `now_s` is of any clock that does not go backwards.
+    #[must_use]
+    pub fn get(&self, webhook: &WebhookAuth, question: &Question<'_>, now_s: u64) -> Option<&Answer> {
+        let tag = self.tag(webhook, question)?;
+        let entry = self.young.get(&tag).or_else(|| self.old.get(&tag))?;
+        (now_s < entry.until_s).then_some(&entry.answer)
+    }
+
+    /// Remembers an answer for as long as the record says; a "no" not for long, a failure not at all.
+    pub fn insert(&mut self, webhook: &WebhookAuth, question: &Question<'_>, answer: &Answer, now_s: u64) {
+        let cache_s = match answer {
+            Answer::Allowed(_) => webhook.cache_s,
+            Answer::Refused => webhook.cache_s.min(WEBHOOK_REFUSED_S_MAX),
+            Answer::Failed(_) => 0,
+        };
+        let Some(tag) = self.tag(webhook, question).filter(|_| cache_s > 0 && self.half_max > 0) else {
+            return;
+        };
+        if self.young.len() >= self.half_max {
+            self.old = std::mem::take(&mut self.young);
+        }
+        let entry = Entry { answer: answer.clone(), until_s: now_s + u64::from(cache_s) };
+        self.young.insert(tag, entry);
+    }
+
+    /// Of the whole question but the address, which changes; and of the URL, so that another service is asked anew.
+    fn tag(&self, webhook: &WebhookAuth, question: &Question<'_>) -> Option<[u8; 16]> {
+        let asked = Question {
+            broker: question.broker,
+            client_id: question.client_id,
+            user: question.user,
+            password: question.password.clone(),
+            certificate_user: question.certificate_user,
+            address: None,
+        };
+        // JSON, so no two inputs read the same.
+        let input = serde_json::to_vec(&(&webhook.url, asked)).ok()?;
+        let mut hasher = blake3::Hasher::new_keyed(&self.key);
+        hasher.update(&input);
+        let mut tag = [0; 16];
+        hasher.finalize_xof().fill(&mut tag);
+        Some(tag)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn question<'a>(client_id: &'a str, password: &'a [u8]) -> Question<'a> {
+        Question {
+            broker: "acme",
+            client_id,
+            user: None,
+            password: Some(password.into()),
+            certificate_user: None,
+            address: Some(client_id.into()),
+        }
+    }
+
+    fn webhook(cache_s: u32) -> WebhookAuth {
+        WebhookAuth { url: "https://who.test".into(), cache_s, ..WebhookAuth::default() }
+    }
+
+    #[test]
+    fn an_answer_counts_for_the_same_client_for_its_time() {
+        let (webhook, allowed) = (webhook(60), Answer::Allowed(Box::default()));
+        let mut cache = AnswerCache::new([1; 32], 100);
+        cache.insert(&webhook, &question("a", b"s"), &allowed, 10);
+        let elsewhere = Question { address: None, ..question("a", b"s") };
+        assert_eq!(cache.get(&webhook, &elsewhere, 69), Some(&allowed));
+        assert_eq!(cache.get(&webhook, &elsewhere, 70), None);
+        for other in
+            [question("b", b"s"), question("a", b"S"), Question { broker: "b", ..question("a", b"s") }]
+        {
+            assert_eq!(cache.get(&webhook, &other, 10), None);
+        }
+        let moved = WebhookAuth { url: "https://other.test".into(), ..webhook };
+        assert_eq!(cache.get(&moved, &elsewhere, 10), None);
+    }
+
+    #[test]
+    fn a_no_counts_for_a_short_time_and_a_failure_for_none() {
+        let mut cache = AnswerCache::new([1; 32], 100);
+        cache.insert(&webhook(60), &question("a", b"s"), &Answer::Refused, 0);
+        assert_eq!(cache.get(&webhook(60), &question("a", b"s"), 9), Some(&Answer::Refused));
+        assert_eq!(cache.get(&webhook(60), &question("a", b"s"), 10), None);
+        cache.insert(&webhook(60), &question("b", b"s"), &Answer::Failed("x"), 0);
+        assert_eq!(cache.get(&webhook(60), &question("b", b"s"), 0), None);
+        cache.insert(&webhook(0), &question("c", b"s"), &Answer::Allowed(Box::default()), 0);
+        assert_eq!(cache.get(&webhook(0), &question("c", b"s"), 0), None);
+    }
+
+    #[test]
+    fn its_size_is_bounded_and_the_young_stay() {
+        let mut cache = AnswerCache::new([1; 32], 20);
+        let names: Vec<String> = (0..1_000).map(|n| n.to_string()).collect();
+        for name in &names {
+            cache.insert(&webhook(60), &question(name, b"s"), &Answer::Refused, 0);
+            assert!(cache.young.len() + cache.old.len() <= 20);
+        }
+        for name in &names[990..] {
+            assert!(cache.get(&webhook(60), &question(name, b"s"), 0).is_some(), "{name}");
+        }
+    }
+}

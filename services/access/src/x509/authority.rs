@@ -1,0 +1,145 @@
+//! An authority, and whether it stands behind a certificate.
+
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, TrustAnchor, UnixTime};
+use webpki::{
+    ALL_VERIFICATION_ALGS, CertRevocationList, EndEntityCert, Error, KeyUsage, OwnedCertRevocationList,
+    RevocationOptionsBuilder, UnknownStatusPolicy, anchor_from_trusted_cert,
+};
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use super::{Refusal, names};
+use crate::model::{ClientCa, Invalid};
+
+/// An authority, ready to check certificates.
+#[derive(Debug)]
+pub struct Authority {
+    record: ClientCa,
+    anchors: Vec<Anchor>,
+    intermediates: Vec<CertificateDer<'static>>,
+    revoked: Vec<CertRevocationList<'static>>,
+}
+
+/// A certificate that is trusted as such. The library does not look at its dates.
+#[derive(Debug)]
+struct Anchor {
+    trusted: TrustAnchor<'static>,
+    from_s: i64,
+    until_s: i64,
+}
+
+impl Authority {
+    /// Makes a record ready. Of its certificates those that issued themselves are trusted, and all when there is none.
+    ///
+    /// # Errors
+    /// What is wrong with it: all that [`ClientCa::validate`] says, and certificates and lists that cannot be read or are none of an
+    /// authority.
+    pub fn new(record: ClientCa) -> Result<Self, Vec<Invalid>> {
+        record.validate()?;
+        let invalid =
+            |field: &str, what: &str| vec![Invalid { field: field.to_owned(), what: what.to_owned() }];
+        let certificates = chain(record.pem.as_bytes())
+            .ok_or_else(|| invalid("pem", "one of its certificates is no PEM"))?;
+        let (mut anchors, mut intermediates) = (Vec::new(), Vec::new());
+        for der in certificates {
+            let (anchor, is_root) = anchor(&der).map_err(|what| invalid("pem", what))?;
+            anchors.push((anchor, is_root));
+            intermediates.push(der);
+        }
+        let has_root = anchors.iter().any(|(_, is_root)| *is_root);
+        let anchors =
+            anchors.into_iter().filter(|(_, is_root)| *is_root || !has_root).map(|(anchor, _)| anchor);
+        let anchors = anchors.collect();
+        let revoked = revocation_lists(record.revoked.as_deref().unwrap_or_default())
+            .ok_or_else(|| invalid("revoked", "one of its revocation lists cannot be read"))?;
+        Ok(Self { record, anchors, intermediates, revoked })
+    }
+
+    /// Its record.
+    #[must_use]
+    pub fn record(&self) -> &ClientCa {
+        &self.record
+    }
+
+    /// The user that a certificate names. `chain`: what the client showed, its own certificate first. `now_s`: unix seconds.
+    ///
+    /// # Errors
+    /// Why it lets nobody in.
+    pub fn verify(&self, chain: &[CertificateDer<'_>], now_s: u64) -> Result<Box<str>, Refusal> {
+        let (der, more) = chain.split_first().ok_or(Refusal::Malformed)?;
+        let certificate = EndEntityCert::try_from(der).map_err(|error| refusal(&error))?;
+        let anchors = self.anchors_at(now_s);
+        if anchors.is_empty() {
+            return Err(Refusal::Expired);
+        }
+        let intermediates: Vec<_> = self.intermediates.iter().chain(more).cloned().collect();
+        let lists: Vec<&CertRevocationList<'_>> = self.revoked.iter().collect();
+        let revocation = RevocationOptionsBuilder::new(&lists).ok();
+        let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(now_s));
+        certificate
+            .verify_for_usage(
+                ALL_VERIFICATION_ALGS,
+                &anchors,
+                &intermediates,
+                now,
+                KeyUsage::client_auth(),
+                revocation.map(|options| options.with_status_policy(UnknownStatusPolicy::Allow).build()),
+                None,
+            )
+            .map_err(|error| refusal(&error))?;
+        names::user(der, self.record.user)
+    }
+
+    fn anchors_at(&self, now_s: u64) -> Vec<TrustAnchor<'_>> {
+        let now_s = i64::try_from(now_s).unwrap_or(i64::MAX);
+        let valid = self.anchors.iter().filter(|anchor| (anchor.from_s..=anchor.until_s).contains(&now_s));
+        valid.map(|anchor| anchor.trusted.clone()).collect()
+    }
+}
+
+/// The certificates of a PEM, in their order; `None` when one of them is no PEM.
+#[must_use]
+pub fn chain(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
+    CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().ok()
+}
+
+fn revocation_lists(pem: &str) -> Option<Vec<CertRevocationList<'static>>> {
+    CertificateRevocationListDer::pem_slice_iter(pem.as_bytes())
+        .map(|list| OwnedCertRevocationList::from_der(&list.ok()?).ok().map(Into::into))
+        .collect()
+}
+
+/// A certificate of an authority, and whether it issued itself.
+fn anchor(der: &CertificateDer<'_>) -> Result<(Anchor, bool), &'static str> {
+    const WRONG: &str = "one of its certificates cannot be read";
+    let (_, certificate) = X509Certificate::from_der(der).map_err(|_| WRONG)?;
+    // Otherwise who has a device's key could issue certificates for others.
+    let signs = certificate.key_usage().map_err(|_| WRONG)?.is_none_or(|usage| usage.value.key_cert_sign());
+    if !certificate.is_ca() || !signs {
+        return Err("one of its certificates is not of an authority (CA:TRUE, keyCertSign)");
+    }
+    let trusted = anchor_from_trusted_cert(der).map_err(|_| WRONG)?.to_owned();
+    let validity = certificate.validity();
+    let (from_s, until_s) = (validity.not_before.timestamp(), validity.not_after.timestamp());
+    let is_root = certificate.subject().as_raw() == certificate.issuer().as_raw();
+    Ok((Anchor { trusted, from_s, until_s }, is_root))
+}
+
+fn refusal(error: &Error) -> Refusal {
+    match error {
+        Error::UnsupportedCertVersion => Refusal::Version,
+        Error::CertExpired { .. } => Refusal::Expired,
+        Error::CertNotValidYet { .. } => Refusal::NotYet,
+        Error::CertRevoked => Refusal::Revoked,
+        Error::InvalidCrlSignatureForPublicKey | Error::IssuerNotCrlSigner => Refusal::RevocationList,
+        Error::RequiredEkuNotFoundContext(_) | Error::EmptyEkuExtension | Error::CaUsedAsEndEntity => {
+            Refusal::Purpose
+        }
+        Error::UnknownIssuer
+        | Error::InvalidSignatureForPublicKey
+        | Error::EndEntityUsedAsCa
+        | Error::NameConstraintViolation
+        | Error::PathLenConstraintViolated => Refusal::UnknownIssuer,
+        _ => Refusal::Malformed,
+    }
+}

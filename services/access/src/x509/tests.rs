@@ -1,0 +1,248 @@
+//! Certificates that rcgen made, good ones and ones that are wrong in every way.
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType,
+    SerialNumber, date_time_ymd,
+};
+use rustls_pki_types::CertificateDer;
+
+use super::*;
+use crate::model::{CertificateUser, ClientCa};
+
+/// 2026-06-01.
+const NOW_S: u64 = 1_780_272_000;
+
+/// An authority with its key.
+struct Ca {
+    params: CertificateParams,
+    key: KeyPair,
+    pem: String,
+}
+
+fn ca_params(name: &str) -> CertificateParams {
+    let mut params = params(name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params
+}
+
+/// Of a client, valid through 2026.
+fn params(name: &str) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.not_before = date_time_ymd(2026, 1, 1);
+    params.not_after = date_time_ymd(2027, 1, 1);
+    params
+}
+
+fn with_serial(mut params: CertificateParams, serial: u64) -> CertificateParams {
+    params.serial_number = Some(serial.into());
+    params
+}
+
+impl Ca {
+    fn root(name: &str) -> Self {
+        Self::of(ca_params(name))
+    }
+
+    fn of(params: CertificateParams) -> Self {
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self { params, key, pem }
+    }
+
+    fn intermediate(&self, name: &str) -> Self {
+        let (params, key) = (ca_params(name), KeyPair::generate().unwrap());
+        let pem = params.signed_by(&key, &self.issuer()).unwrap().pem();
+        Self { params, key, pem }
+    }
+
+    fn issuer(&self) -> Issuer<'_, &KeyPair> {
+        Issuer::from_params(&self.params, &self.key)
+    }
+
+    fn issue(&self, params: &CertificateParams) -> CertificateDer<'static> {
+        params.signed_by(&KeyPair::generate().unwrap(), &self.issuer()).unwrap().into()
+    }
+
+    fn revokes(&self, serial: u64) -> String {
+        let revoked = RevokedCertParams {
+            serial_number: SerialNumber::from(serial),
+            revocation_time: date_time_ymd(2026, 2, 1),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let list = CertificateRevocationListParams {
+            this_update: date_time_ymd(2026, 2, 1),
+            next_update: date_time_ymd(2026, 3, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: vec![revoked],
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        list.signed_by(&self.issuer()).unwrap().pem().unwrap()
+    }
+
+    fn record(&self) -> ClientCa {
+        ClientCa { name: "factory".into(), pem: self.pem.clone(), ..ClientCa::default() }
+    }
+}
+
+fn verify(record: ClientCa, certificate: &CertificateDer<'_>) -> Result<Box<str>, Refusal> {
+    Authority::new(record).unwrap().verify(std::slice::from_ref(certificate), NOW_S)
+}
+
+#[test]
+fn a_certificate_of_the_authority_names_its_user() {
+    let ca = Ca::root("root");
+    assert_eq!(verify(ca.record(), &ca.issue(&params("pump-7"))).as_deref(), Ok("pump-7"));
+    let mut for_clients = params("pump-8");
+    for_clients.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    for_clients.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    assert_eq!(verify(ca.record(), &ca.issue(&for_clients)).as_deref(), Ok("pump-8"));
+}
+
+#[test]
+fn a_certificate_of_somebody_else_is_refused() {
+    let (ca, other, namesake) = (Ca::root("root"), Ca::root("other"), Ca::root("root"));
+    for stranger in [&other, &namesake] {
+        assert_eq!(verify(ca.record(), &stranger.issue(&params("pump"))), Err(Refusal::UnknownIssuer));
+    }
+    let own = params("pump").self_signed(&KeyPair::generate().unwrap()).unwrap();
+    assert_eq!(verify(ca.record(), own.der()), Err(Refusal::UnknownIssuer));
+    // Whom the authority issued is no authority.
+    let client = Ca { params: params("pump"), key: KeyPair::generate().unwrap(), pem: String::new() };
+    let certificate = client.params.signed_by(&client.key, &ca.issuer()).unwrap();
+    let chain = [client.issue(&params("eve")), certificate.der().clone()];
+    assert_eq!(Authority::new(ca.record()).unwrap().verify(&chain, NOW_S), Err(Refusal::UnknownIssuer));
+}
+
+#[test]
+fn a_certificate_counts_between_its_dates() {
+    let ca = Ca::root("root");
+    let dated = |from: i32, until: i32| {
+        let mut params = params("pump");
+        params.not_before = date_time_ymd(from, 1, 1);
+        params.not_after = date_time_ymd(until, 1, 1);
+        ca.issue(&params)
+    };
+    for (from, until, expected) in
+        [(2020, 2030, Ok("pump")), (2020, 2026, Err(Refusal::Expired)), (2027, 2030, Err(Refusal::NotYet))]
+    {
+        let user = verify(ca.record(), &dated(from, until));
+        assert_eq!(user.as_deref().map_err(|refusal| *refusal), expected, "{from}");
+    }
+}
+
+#[test]
+fn an_authority_counts_between_its_dates() {
+    let mut old = ca_params("root");
+    old.not_before = date_time_ymd(2020, 1, 1);
+    old.not_after = date_time_ymd(2026, 5, 1);
+    let old = Ca::of(old);
+    assert_eq!(verify(old.record(), &old.issue(&params("pump"))), Err(Refusal::Expired));
+}
+
+#[test]
+fn an_intermediate_authority_is_the_tenants_or_shown_by_the_client() {
+    let root = Ca::root("root");
+    let middle = root.intermediate("middle");
+    let client = middle.issue(&params("pump"));
+    assert_eq!(verify(root.record(), &client), Err(Refusal::UnknownIssuer));
+    let both = ClientCa { pem: root.pem.clone() + &middle.pem, ..root.record() };
+    assert_eq!(verify(both, &client).as_deref(), Ok("pump"));
+    let shown = [client.clone(), chain(middle.pem.as_bytes()).unwrap().remove(0)];
+    let authority = Authority::new(root.record()).unwrap();
+    assert_eq!(authority.verify(&shown, NOW_S).as_deref(), Ok("pump"));
+    // The tenant trusts the intermediate one alone.
+    assert_eq!(verify(middle.record(), &client).as_deref(), Ok("pump"));
+    assert_eq!(verify(middle.record(), &root.issue(&params("pump"))), Err(Refusal::UnknownIssuer));
+}
+
+#[test]
+fn a_revoked_certificate_is_refused_also_when_the_list_is_old() {
+    let ca = Ca::root("root");
+    let serial = |serial: u64| with_serial(params("pump"), serial);
+    let record = ClientCa { revoked: Some(ca.revokes(7)), ..ca.record() };
+    assert_eq!(verify(record.clone(), &ca.issue(&serial(7))), Err(Refusal::Revoked));
+    assert_eq!(verify(record, &ca.issue(&serial(8))).as_deref(), Ok("pump"));
+    // A list of a namesake with another key.
+    let record = ClientCa { revoked: Some(Ca::root("root").revokes(7)), ..ca.record() };
+    assert_eq!(verify(record, &ca.issue(&serial(8))), Err(Refusal::RevocationList));
+}
+
+#[test]
+fn an_intermediate_authority_can_be_revoked_with_all_that_it_issued() {
+    let root = Ca::root("root");
+    let middle_params = with_serial(ca_params("middle"), 9);
+    let key = KeyPair::generate().unwrap();
+    let pem = middle_params.signed_by(&key, &root.issuer()).unwrap().pem();
+    let middle = Ca { params: middle_params, key, pem };
+    let pem = root.pem.clone() + &middle.pem;
+    let record = ClientCa { pem, revoked: Some(root.revokes(9)), ..root.record() };
+    assert_eq!(verify(record, &middle.issue(&params("pump"))), Err(Refusal::Revoked));
+}
+
+#[test]
+fn a_certificate_for_something_else_is_refused() {
+    let ca = Ca::root("root");
+    let mut server = params("pump");
+    server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let mut encryption = params("pump");
+    encryption.key_usages = vec![KeyUsagePurpose::KeyEncipherment];
+    for params in [server, encryption, ca_params("pump")] {
+        assert_eq!(verify(ca.record(), &ca.issue(&params)), Err(Refusal::Purpose));
+    }
+}
+
+#[test]
+fn the_user_stands_where_the_record_says() {
+    let ca = Ca::root("root");
+    let mut named = params("common");
+    named.subject_alt_names = vec![
+        SanType::IpAddress([127, 0, 0, 1].into()),
+        SanType::Rfc822Name("pump@test".try_into().unwrap()),
+        SanType::DnsName("pump.test".try_into().unwrap()),
+        SanType::URI("spiffe://test/pump".try_into().unwrap()),
+        SanType::DnsName("other.test".try_into().unwrap()),
+    ];
+    for (user, expected) in [
+        (CertificateUser::CommonName, "common"),
+        (CertificateUser::SanDns, "pump.test"),
+        (CertificateUser::SanUri, "spiffe://test/pump"),
+        (CertificateUser::SanEmail, "pump@test"),
+    ] {
+        let record = ClientCa { user, ..ca.record() };
+        assert_eq!(verify(record.clone(), &ca.issue(&named)).as_deref(), Ok(expected));
+        let mut unnamed = params("");
+        unnamed.distinguished_name = DistinguishedName::new();
+        assert_eq!(verify(record, &ca.issue(&unnamed)), Err(Refusal::NoUser), "{user:?}");
+    }
+    for name in ["", "a\nb", &"x".repeat(300)] {
+        assert_eq!(verify(ca.record(), &ca.issue(&params(name))), Err(Refusal::NoUser), "{name:.3}");
+    }
+}
+
+#[test]
+fn what_is_no_certificate_is_refused() {
+    let ca = Ca::root("root");
+    let good = ca.issue(&params("pump"));
+    for wrong in [&b""[..], b"x", &good[..good.len() - 1]] {
+        assert_eq!(verify(ca.record(), &CertificateDer::from(wrong)), Err(Refusal::Malformed));
+    }
+    assert_eq!(Authority::new(ca.record()).unwrap().verify(&[], NOW_S), Err(Refusal::Malformed));
+}
+
+#[test]
+fn a_record_with_something_else_in_it_is_named() {
+    let ca = Ca::root("root");
+    let field = |record: ClientCa| Authority::new(record).unwrap_err()[0].field.clone();
+    let client = params("pump").self_signed(&KeyPair::generate().unwrap()).unwrap().pem();
+    let begin = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    for pem in [client, ca.pem.clone() + begin, begin.replace("AAAA", "%%%%")] {
+        assert_eq!(field(ClientCa { pem, ..ca.record() }), "pem");
+    }
+    let list = "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n";
+    assert_eq!(field(ClientCa { revoked: Some(list.into()), ..ca.record() }), "revoked");
+}
