@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use axum::Json;
 use utoipa::openapi::path::{Operation, Parameter, ParameterIn};
-use utoipa::openapi::schema::{Object, Type};
+use utoipa::openapi::schema::{Object, Schema, Type};
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{
     Components, ContentBuilder, InfoBuilder, License, Ref, RefOr, Response, ResponseBuilder,
@@ -55,6 +55,7 @@ pub(crate) fn complete(mut router: OpenApiRouter<Api>) -> OpenApiRouter<Api> {
     let key = |name: &str| ApiKeyValue::new(name);
     components.add_security_scheme("cookie", SecurityScheme::ApiKey(ApiKey::Cookie(key("__Host-millrace"))));
     components.add_security_scheme("csrf", SecurityScheme::ApiKey(ApiKey::Header(key(CSRF))));
+    open_parts(components);
     for (status, name, title) in Problem::KINDS {
         components.responses.insert(name.into(), RefOr::T(problem(status.as_u16(), title)));
     }
@@ -73,6 +74,23 @@ pub(crate) fn complete(mut router: OpenApiRouter<Api>) -> OpenApiRouter<Api> {
         }
     }
     router
+}
+
+/// A schema that is a part of another one cannot forbid the other parts' fields. Requests that have some are refused all the same.
+fn open_parts(components: &mut Components) {
+    let wholes = components.schemas.values().filter_map(|schema| match schema {
+        RefOr::T(Schema::AllOf(all)) => Some(all.items.iter()),
+        _ => None,
+    });
+    let parts = wholes.flatten().filter_map(|part| match part {
+        RefOr::Ref(part) => part.ref_location.rsplit('/').next().map(str::to_owned),
+        RefOr::T(_) => None,
+    });
+    for name in parts.collect::<Vec<_>>() {
+        if let Some(RefOr::T(Schema::Object(part))) = components.schemas.get_mut(&name) {
+            part.additional_properties = None;
+        }
+    }
 }
 
 fn problem(status: u16, title: &str) -> Response {
@@ -131,6 +149,21 @@ fn add_problems(operation: &mut Operation, method: &str, path: &str) {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn no_part_of_a_schema_forbids_the_fields_of_the_others() {
+        let described = serde_json::to_value(super::super::openapi()).unwrap();
+        let schemas = described["components"]["schemas"].as_object().unwrap();
+        let mut parts = 0;
+        for whole in schemas.values().filter_map(|schema| schema["allOf"].as_array()) {
+            for part in whole.iter().filter_map(|part| part["$ref"].as_str()) {
+                let name = part.rsplit('/').next().unwrap();
+                assert!(schemas[name].get("additionalProperties").is_none(), "{name}");
+                parts += 1;
+            }
+        }
+        assert!(parts > 4);
+    }
+
     const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi.json");
 
     #[test]

@@ -65,7 +65,7 @@ pub(crate) struct PageQuery {
 #[allow(dead_code, reason = "only described: the extractor reads the headers")]
 pub(crate) struct IfMatch {
     /// `ETag` of what you have read; `*` for whatever is there.
-    #[param(rename = "If-Match", pattern = r#"^("[0-9]+"|\*)$"#)]
+    #[param(rename = "If-Match", pattern = r#"^("[^"]*"|\*)$"#)]
     if_match: String,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct IfMatch {
 #[allow(dead_code, reason = "only described: the extractor reads the headers")]
 pub(crate) struct IfMatchOrNone {
     /// `ETag` of what you replace.
-    #[param(rename = "If-Match", pattern = r#"^("[0-9]+"|\*)$"#)]
+    #[param(rename = "If-Match", pattern = r#"^("[^"]*"|\*)$"#)]
     if_match: Option<String>,
     /// `*` to make it: it fails when it is there already.
     #[param(rename = "If-None-Match", pattern = r"^\*$")]
@@ -231,10 +231,16 @@ impl FromRequestParts<Api> for Seen {
     }
 }
 
-/// What is no tag of ours is of no version that there is.
+/// A tag that is none of ours is of no version that there is.
 fn version(tag: &str) -> Answer<u64> {
-    let inner = tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"'));
-    inner.and_then(|tag| tag.parse().ok()).ok_or_else(|| {
+    let inner = tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"')).filter(|tag| !tag.contains('"'));
+    let inner = inner.ok_or_else(|| {
+        Problem::new(
+            StatusCode::BAD_REQUEST,
+            "If-Match takes one ETag as it was answered, with its quotes, or *",
+        )
+    })?;
+    inner.parse().map_err(|_| {
         Problem::new(StatusCode::PRECONDITION_FAILED, "this is no ETag of what is there: read it again")
     })
 }
