@@ -97,7 +97,7 @@ impl Plane {
             ),
             Ok(None) => {}
             Err(error) => {
-                warn!(%error, "it cannot be told whether somebody has an account; a restart tries again")
+                warn!(%error, "it cannot be told whether somebody has an account; a restart tries again");
             }
         }
     }

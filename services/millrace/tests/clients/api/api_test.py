@@ -29,6 +29,8 @@ SCOPES = [
     for what in ("organisation", "brokers", "access", "clients")
     for how in ("read", "write")
 ] + ["audit:read"]
+# What a wrong request may be answered with: 412 and 428 too, for its If-Match is looked at first.
+REFUSED = [400, 401, 403, 404, 405, 409, 412, 413, 415, 422, 428]
 # What the others need is removed by these, so they come last.
 LAST = ["delete_broker", "delete_organisation", "delete_token", "remove_member", "change_member"]
 # They answer 501 until the edge tells what it knows.
@@ -79,6 +81,8 @@ class Tenant:
         return (
             f'[parameters]\n"path.organisation" = "{self.organisation}"\n"path.broker" = "{self.broker}"\n'
             f'"path.name" = "one"\n[auth.openapi.token]\nbearer = "{self.token}"\n'
+            f"[checks.missing_required_header]\nexpected-statuses = {REFUSED}\n"
+            f"[checks.negative_data_rejection]\nexpected-statuses = {REFUSED}\n"
         )
 
 
@@ -91,14 +95,14 @@ def run(tenant, what, choice):
         program = os.path.join(os.path.dirname(sys.executable), "schemathesis")
         command = [
             program, "--config-file", settings, "run", f"{tenant.api}/openapi.json", "--url", tenant.api,
-            "--phases", "examples,coverage,fuzzing", "--checks", CHECKS, "--max-examples", "10", "--seed", "1",
-            "--workers", "2", "--generation-database", "none", "--no-color", *choice,
+            "--phases", "examples,coverage", "--checks", CHECKS, "--seed", "1",
+            "--workers", "1", "--generation-database", "none", "--no-color", *choice,
         ]
         ended = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     if ended.returncode == 0:
         print(f"ok {SUITE}: {what}: every answer is one that the description has")
     else:
-        print(ended.stdout[-8000:], ended.stderr[-2000:])
+        print(ended.stdout[-20000:], ended.stderr[-2000:])
         print(f"FAILED: {SUITE}: {what}: some answers are not as the description says")
 
 
