@@ -13,6 +13,9 @@ pub(crate) const PAGE_ROWS: usize = 50;
 /// Most rows of a page: bounds what one request reads.
 pub(crate) const PAGE_ROWS_MAX: usize = 200;
 
+/// Longest cursor, bytes: a topic is the longest that one is made of.
+pub(crate) const CURSOR_BYTES_MAX: usize = 4_096;
+
 /// Shortest password of a person, characters (NIST SP 800-63B-4 section 3.1.1.2 for a password alone).
 pub(crate) const PASSWORD_CHARS_MIN: usize = 15;
 /// Longest one, bytes: what is hashed must be bounded.
@@ -31,7 +34,7 @@ pub(crate) const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
 pub(crate) const SIGN_IN_MS: u64 = 14 * DAY_MS;
 /// How long an invitation can be taken, milliseconds: 7 days.
 pub(crate) const INVITATION_MS: u64 = 7 * DAY_MS;
-/// How long the link for the first person can be used, milliseconds: a day. Another start prints another one.
+/// How long the link for the first person can be used, milliseconds: a day. Each start prints one.
 pub(crate) const SETUP_MS: u64 = DAY_MS;
 /// How long an answer is kept for a request that comes again with its key, milliseconds: a day.
 pub(crate) const RECEIPT_MS: u64 = DAY_MS;
@@ -50,6 +53,8 @@ pub(crate) const INVITATIONS_MAX: usize = 100;
 pub(crate) const TOKENS_MAX: usize = 100;
 /// Brokers of an organisation.
 pub(crate) const BROKERS_MAX: usize = 100;
+/// Credentials of a broker: a device each.
+pub(crate) const CREDENTIALS_MAX: u64 = 100_000;
 /// Groups of a broker.
 pub(crate) const GROUPS_MAX: usize = 1_000;
 /// Webhooks of a broker: each message that one of them wants is sent to it.

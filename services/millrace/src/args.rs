@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 
+use crate::control::ControlArgs;
 use crate::limits::{LimitArgs, whole_number};
 use crate::nats::NatsArgs;
 use crate::store::StoreArgs;
@@ -48,9 +49,12 @@ pub(crate) struct ServeArgs {
     #[arg(value_parser = network)]
     pub(crate) gateway_from: Vec<IpNet>,
 
-    /// Address for HTTP: the start page, /healthz and /metrics; or "off". It asks for no password.
+    /// Address for HTTP: the start page, /healthz and /metrics, which ask for no password, and with a store the API; or "off".
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8080", value_parser = listen)]
     pub(crate) http_listen: Listen,
+
+    #[command(flatten)]
+    pub(crate) control: ControlArgs,
 
     /// Brokers that are made at the start if they are not there, beside "default". A client reaches one by the first part of
     /// the server name that a gateway passes on.
@@ -153,7 +157,7 @@ fn server_reference(text: &str) -> Result<String, String> {
     ))
 }
 
-fn network(text: &str) -> Result<IpNet, String> {
+pub(crate) fn network(text: &str) -> Result<IpNet, String> {
     text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)).map_err(|_| {
         "an IP address or a network is allowed, such as 10.0.0.7, 10.0.0.0/16 or fd00::/64".into()
     })

@@ -1,7 +1,9 @@
-//! The HTTP port: start page, health and metrics. On a thread of its own, so that a scrape never waits for a client and
+//! The HTTP port: start page, health and metrics, and the API of the control plane. On a thread of its own, so that a scrape never waits for a client and
 //! a client never waits for a scrape.
 
+use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
 
 use axum::Router;
@@ -31,6 +33,12 @@ impl Addresses {
     }
 }
 
+/// The API of the control plane, and what it does beside answering.
+pub(crate) struct Api {
+    pub(crate) router: Router,
+    pub(crate) upkeep: Pin<Box<dyn Future<Output = Infallible> + Send>>,
+}
+
 #[derive(Clone)]
 struct Shared {
     running: Running,
@@ -38,13 +46,23 @@ struct Shared {
 }
 
 /// Serves HTTP on `listener` (non-blocking) until the process ends.
-pub(crate) fn start(listener: TcpListener, running: Running, at: Addresses) -> std::io::Result<()> {
+pub(crate) fn start(
+    listener: TcpListener,
+    running: Running,
+    at: Addresses,
+    api: Option<Api>,
+) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let app = router(Shared { running, at: Arc::new(at) });
+    let mut app = router(Shared { running, at: Arc::new(at) });
+    if let Some(api) = api {
+        app = app.nest(millrace_control::PATH, api.router);
+        runtime.spawn(api.upkeep);
+    }
     let serve = move || {
         let served = runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(listener)?;
-            axum::serve(listener, app).await
+            // The API limits how often an address may ask.
+            axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await
         });
         if let Err(error) = served {
             error!(%error, "the HTTP port stopped; clients are not affected");
@@ -195,7 +213,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
-        start(listener, Arc::new(Mutex::new(None)), at(&["127.0.0.1:1883"], &[])).unwrap();
+        start(listener, Arc::new(Mutex::new(None)), at(&["127.0.0.1:1883"], &[]), None).unwrap();
         let mut stream = std::net::TcpStream::connect(address).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
         let mut text = String::new();

@@ -3,6 +3,7 @@
 
 mod args;
 mod cli;
+mod control;
 mod dev_certs;
 mod http;
 mod inspect;

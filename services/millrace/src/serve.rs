@@ -13,6 +13,7 @@ use signal_hook::iterator::Signals;
 use tracing::{info, warn};
 
 use crate::cli::Failure;
+use crate::control::Plane;
 use crate::settings::Settings;
 use crate::store::{Opened, Place};
 use crate::{http, inspect, logs, pods};
@@ -38,7 +39,9 @@ pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure
         pods.iter().map(|pod| pod.http_listen.map(bind).transpose()).collect::<Result<_, _>>()?;
 
     let store = settings.store.open()?;
-    let started = pods.into_iter().zip(https).map(|(pod, http)| start(pod.edge, http, store.as_ref()));
+    let plane = store.as_ref().map(|store| Plane::open(store.database(), &settings.control)).transpose()?;
+    let durable = store.as_ref().zip(plane.as_ref());
+    let started = pods.into_iter().zip(https).map(|(pod, http)| start(pod.edge, http, durable));
     let started: Vec<Started> = started.collect::<Result<_, _>>()?;
     // Before it is said that the server is there.
     let admin = match (&settings.store, &store, started.first()) {
@@ -49,6 +52,9 @@ pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure
     };
     for pod in &started {
         greet(pod, settings.open_to_everybody);
+    }
+    if let (Some(plane), Some(http)) = (&plane, started.first().and_then(|first| first.http)) {
+        plane.greet(http);
     }
     settings.store.greet(settings.edge.pod.as_deref());
 
@@ -115,10 +121,10 @@ struct Started {
 fn start(
     edge: millrace_edge::Config,
     http: Option<(TcpListener, SocketAddr)>,
-    store: Option<&Opened>,
+    durable: Option<(&Opened, &Plane)>,
 ) -> Result<Started, Failure> {
-    let edge = match store {
-        Some(store) => millrace_edge::start_on(edge, store.database()),
+    let edge = match durable {
+        Some((store, _)) => millrace_edge::start_on(edge, store.database()),
         None => millrace_edge::start(edge),
     };
     let edge = edge.map_err(|error| Failure::Run(error.to_string()))?;
@@ -126,7 +132,11 @@ fn start(
     let running: Running = Arc::new(Mutex::new(Some(edge)));
     let http_address = http.as_ref().map(|(_, address)| *address);
     if let Some((listener, address)) = http {
-        http::start(listener, Arc::clone(&running), at.clone())
+        let api = durable.map(|(store, plane)| http::Api {
+            router: plane.api(store.database(), &running),
+            upkeep: Box::pin(plane.upkeep()),
+        });
+        http::start(listener, Arc::clone(&running), at.clone(), api)
             .map_err(|error| Failure::Run(format!("the HTTP port {address} cannot be served: {error}")))?;
     }
     Ok(Started { running, at, gateway, http: http_address })

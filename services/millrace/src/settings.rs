@@ -15,6 +15,7 @@ use millrace_edge::Limits;
 
 use crate::args::{Listen, LogFormat, ServeArgs};
 use crate::cli::{Failure, serve_args, serve_command};
+use crate::control::ControlArgs;
 use crate::store::Place;
 
 const PREFIX: &str = "MILLRACE_";
@@ -30,6 +31,8 @@ pub(crate) struct Settings {
     pub(crate) pods: u16,
     /// Where HTTP is served, if anywhere.
     pub(crate) http_listen: Option<SocketAddr>,
+    /// How the control plane is reached.
+    pub(crate) control: ControlArgs,
     /// A filter that [`crate::logs::filter`] accepted.
     pub(crate) log_level: String,
     /// How log lines are written.
@@ -271,6 +274,7 @@ fn combine(args: ServeArgs, says_data_dir: bool) -> Result<Settings, String> {
             Listen::Off => None,
             Listen::At(address) => Some(address),
         },
+        control: args.control,
         log_level: args.log_level,
         log_format: args.log_format,
         drain: millrace_edge::DrainPace {

@@ -62,6 +62,7 @@ pub(crate) const EXPIRING: &[u8] = b"ax";
 pub(crate) const SETTING: &[u8] = b"aw";
 
 pub(crate) const CREDENTIAL: &[u8] = b"ac";
+pub(crate) const CREDENTIAL_COUNT: &[u8] = b"acn";
 pub(crate) const ACCESS: &[u8] = b"ar";
 pub(crate) const ACCESS_CHANGES: &[u8] = b"av";
 pub(crate) const DOCUMENT_CHUNK: &[u8] = b"az";
@@ -129,6 +130,7 @@ mod tests {
             EXPIRING,
             SETTING,
             CREDENTIAL,
+            CREDENTIAL_COUNT,
             ACCESS,
             ACCESS_CHANGES,
             DOCUMENT_CHUNK,

@@ -1,8 +1,10 @@
 //! The description of the API as OpenAPI: what all routes have in common is said here once.
 
+use std::sync::LazyLock;
+
 use axum::Json;
 use utoipa::openapi::path::{Operation, Parameter, ParameterIn};
-use utoipa::openapi::schema::{Object, Type};
+use utoipa::openapi::schema::{Object, Schema, Type};
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{
     Components, ContentBuilder, InfoBuilder, License, Ref, RefOr, Response, ResponseBuilder,
@@ -22,8 +24,9 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 /// This description.
 #[utoipa::path(get, path = "/openapi.json", tag = "description", security(()),
     responses((status = 200, description = "The description of the API", body = serde_json::Value)))]
-async fn get_openapi() -> Json<utoipa::openapi::OpenApi> {
-    Json(super::openapi())
+async fn get_openapi() -> Json<&'static utoipa::openapi::OpenApi> {
+    static DESCRIBED: LazyLock<utoipa::openapi::OpenApi> = LazyLock::new(super::openapi);
+    Json(&DESCRIBED)
 }
 
 const ABOUT: &str = "Everything that can be done with Millrace: organisations, brokers, who may connect to them, and what \
@@ -52,6 +55,7 @@ pub(crate) fn complete(mut router: OpenApiRouter<Api>) -> OpenApiRouter<Api> {
     let key = |name: &str| ApiKeyValue::new(name);
     components.add_security_scheme("cookie", SecurityScheme::ApiKey(ApiKey::Cookie(key("__Host-millrace"))));
     components.add_security_scheme("csrf", SecurityScheme::ApiKey(ApiKey::Header(key(CSRF))));
+    open_parts(components);
     for (status, name, title) in Problem::KINDS {
         components.responses.insert(name.into(), RefOr::T(problem(status.as_u16(), title)));
     }
@@ -72,6 +76,23 @@ pub(crate) fn complete(mut router: OpenApiRouter<Api>) -> OpenApiRouter<Api> {
     router
 }
 
+/// A schema that is a part of another one cannot forbid the other parts' fields. Requests that have some are refused all the same.
+fn open_parts(components: &mut Components) {
+    let wholes = components.schemas.values().filter_map(|schema| match schema {
+        RefOr::T(Schema::AllOf(all)) => Some(all.items.iter()),
+        _ => None,
+    });
+    let parts = wholes.flatten().filter_map(|part| match part {
+        RefOr::Ref(part) => part.ref_location.rsplit('/').next().map(str::to_owned),
+        RefOr::T(_) => None,
+    });
+    for name in parts.collect::<Vec<_>>() {
+        if let Some(RefOr::T(Schema::Object(part))) = components.schemas.get_mut(&name) {
+            part.additional_properties = None;
+        }
+    }
+}
+
 fn problem(status: u16, title: &str) -> Response {
     let content = ContentBuilder::new().schema(Some(Ref::from_schema_name(Problem::name()))).build();
     let mut response = ResponseBuilder::new().description(title).content("application/problem+json", content);
@@ -90,6 +111,7 @@ fn add_problems(operation: &mut Operation, method: &str, path: &str) {
         .security
         .as_ref()
         .is_some_and(|all| all.iter().any(|one| *one == SecurityRequirement::default()));
+    let is_live = operation.tags.iter().flatten().any(|tag| tag == "clients");
     let parameters = operation.parameters.as_deref().unwrap_or_default();
     let is_if_match = |of: &RefOr<Parameter>| match of {
         RefOr::T(of) => of.parameter_in == ParameterIn::Header && of.name == "If-Match",
@@ -109,6 +131,9 @@ fn add_problems(operation: &mut Operation, method: &str, path: &str) {
     if operation.request_body.is_some() || method != "get" || !parameters.is_empty() {
         names.push("invalid");
     }
+    if is_live {
+        names.push("not-implemented");
+    }
     if operation.request_body.is_some() {
         names.extend(["too-large", "not-json"]);
     }
@@ -124,6 +149,21 @@ fn add_problems(operation: &mut Operation, method: &str, path: &str) {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn no_part_of_a_schema_forbids_the_fields_of_the_others() {
+        let described = serde_json::to_value(super::super::openapi()).unwrap();
+        let schemas = described["components"]["schemas"].as_object().unwrap();
+        let mut parts = 0;
+        for whole in schemas.values().filter_map(|schema| schema["allOf"].as_array()) {
+            for part in whole.iter().filter_map(|part| part["$ref"].as_str()) {
+                let name = part.rsplit('/').next().unwrap();
+                assert!(schemas[name].get("additionalProperties").is_none(), "{name}");
+                parts += 1;
+            }
+        }
+        assert!(parts > 4);
+    }
+
     const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi.json");
 
     #[test]

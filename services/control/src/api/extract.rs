@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::problem::{Answer, Problem};
 use super::{Api, cookie};
 use crate::domain::{Caller, Once, PageRequest, Precondition, Who};
-use crate::limits::{BODY_BYTES_MAX, IDEMPOTENCY_KEY_BYTES_MAX, PAGE_ROWS, PAGE_ROWS_MAX};
+use crate::limits::{BODY_BYTES_MAX, CURSOR_BYTES_MAX, IDEMPOTENCY_KEY_BYTES_MAX, PAGE_ROWS, PAGE_ROWS_MAX};
 use crate::secret::Secret;
 
 /// The header that scripts of the console show what they know in.
@@ -65,7 +65,7 @@ pub(crate) struct PageQuery {
 #[allow(dead_code, reason = "only described: the extractor reads the headers")]
 pub(crate) struct IfMatch {
     /// `ETag` of what you have read; `*` for whatever is there.
-    #[param(rename = "If-Match")]
+    #[param(rename = "If-Match", pattern = r#"^("[^"]*"|\*)$"#)]
     if_match: String,
 }
 
@@ -75,10 +75,10 @@ pub(crate) struct IfMatch {
 #[allow(dead_code, reason = "only described: the extractor reads the headers")]
 pub(crate) struct IfMatchOrNone {
     /// `ETag` of what you replace.
-    #[param(rename = "If-Match")]
+    #[param(rename = "If-Match", pattern = r#"^("[^"]*"|\*)$"#)]
     if_match: Option<String>,
     /// `*` to make it: it fails when it is there already.
-    #[param(rename = "If-None-Match")]
+    #[param(rename = "If-None-Match", pattern = r"^\*$")]
     if_none_match: Option<String>,
 }
 
@@ -114,13 +114,13 @@ impl FromRequestParts<Api> for Auth {
             Some(value) => Shown::Token(bearer(value)?),
             None => Shown::Cookie(cookie::read(&parts.headers, api.is_secure()).ok_or_else(nobody)?),
         };
-        // Before the store is asked, so that nobody can try out secrets faster.
         let caller = match &shown {
             Shown::Token(token) => api.control().with_token(token, address).await,
             Shown::Cookie(secret) => api.control().signed_in(secret, address).await,
         };
         let caller = match caller {
             Ok(caller) => caller,
+            // Who shows nothing that is known is not let try for ever.
             Err(error) => {
                 api.rates().stranger(address)?;
                 return Err(error.into());
@@ -202,8 +202,10 @@ impl FromRequestParts<Api> for Paging {
             return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
         }
         let wrong =
-            |_| Problem::new(StatusCode::BAD_REQUEST, "the cursor is none that a page of a list has given");
-        let after = cursor.map(|cursor| URL_SAFE_NO_PAD.decode(cursor)).transpose().map_err(wrong)?;
+            || Problem::new(StatusCode::BAD_REQUEST, "the cursor is none that a page of a list has given");
+        let decode =
+            |cursor| URL_SAFE_NO_PAD.decode(cursor).ok().filter(|bytes| bytes.len() <= CURSOR_BYTES_MAX);
+        let after = cursor.map(|cursor| decode(cursor).ok_or_else(wrong)).transpose()?;
         Ok(Self(PageRequest { after, limit }))
     }
 }
@@ -229,10 +231,16 @@ impl FromRequestParts<Api> for Seen {
     }
 }
 
-/// What is no tag of ours is of no version that there is.
+/// A tag that is none of ours is of no version that there is.
 fn version(tag: &str) -> Answer<u64> {
-    let inner = tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"'));
-    inner.and_then(|tag| tag.parse().ok()).ok_or_else(|| {
+    let inner = tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"')).filter(|tag| !tag.contains('"'));
+    let inner = inner.ok_or_else(|| {
+        Problem::new(
+            StatusCode::BAD_REQUEST,
+            "If-Match takes one ETag as it was answered, with its quotes, or *",
+        )
+    })?;
+    inner.parse().map_err(|_| {
         Problem::new(StatusCode::PRECONDITION_FAILED, "this is no ETag of what is there: read it again")
     })
 }

@@ -56,6 +56,7 @@ struct Search {
 #[into_params(parameter_in = Query)]
 struct Filter {
     /// Topic filter; all topics when it is left out.
+    #[param(min_length = 1)]
     filter: Option<String>,
 }
 
@@ -63,6 +64,7 @@ struct Filter {
 #[into_params(parameter_in = Query)]
 struct Topic {
     /// The topic.
+    #[param(min_length = 1)]
     topic: String,
 }
 

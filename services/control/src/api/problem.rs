@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 
 use crate::domain::Error;
 use crate::live::LiveError;
+use millrace_layers::Error as LayerError;
 use millrace_storage::Error as StoreError;
 
 /// What went wrong, what it means and what to do.
@@ -97,7 +98,7 @@ impl Problem {
     }
 
     fn away() -> Self {
-        let detail = "the store does not answer: nothing was changed that is not seen later; try again";
+        let detail = "the store takes no changes for the moment: try again, with the same Idempotency-Key";
         Self { retry_after_s: Some(5), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, detail) }
     }
 }
@@ -111,10 +112,14 @@ impl From<Error> for Problem {
             Error::Conflict(_) => StatusCode::CONFLICT,
             Error::Changed => StatusCode::PRECONDITION_FAILED,
             Error::Invalid(_) | Error::KeyReused => StatusCode::UNPROCESSABLE_ENTITY,
-            Error::Layer(
-                millrace_layers::Error::NameTooLong { .. } | millrace_layers::Error::BodyTooLarge(_),
-            ) => StatusCode::UNPROCESSABLE_ENTITY,
-            Error::Layer(millrace_layers::Error::Store(error)) if is_away(error) => return Self::away(),
+            Error::Layer(LayerError::NameTooLong { .. } | LayerError::BodyTooLarge(_)) => {
+                StatusCode::UNPROCESSABLE_ENTITY
+            }
+            Error::Layer(LayerError::Store(error)) if is_away(error) => return Self::away(),
+            // A name that is longer than any that can be stored.
+            Error::Layer(LayerError::Store(StoreError::KeyNotAllowed(_))) => {
+                return Self::new(StatusCode::NOT_FOUND, "there is no such thing");
+            }
             Error::Layer(_) | Error::Internal(_) => return Self::internal(&error),
         };
         let problem = Self::new(status, error.to_string());
@@ -130,7 +135,7 @@ impl From<Error> for Problem {
 
 /// Whether it may work later.
 fn is_away(error: &StoreError) -> bool {
-    error.is_retryable() || matches!(error, StoreError::Unavailable(_))
+    error.is_retryable() || matches!(error, StoreError::DiskFull { .. } | StoreError::Closed)
 }
 
 impl From<LiveError> for Problem {

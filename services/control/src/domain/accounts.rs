@@ -25,15 +25,16 @@ use crate::secret::{Hash, Purpose, Secret};
 #[serde(deny_unknown_fields)]
 pub struct SignUp {
     /// E-mail address, by which they sign in.
-    #[schema(example = "ann@example.org")]
+    #[schema(example = "ann@example.org", format = Email, max_length = 254)]
     pub email: String,
     /// At least 15 characters.
-    #[schema(value_type = String, format = Password)]
+    #[schema(value_type = String, format = Password, min_length = 15, max_length = 1024)]
     pub password: Secret,
     /// What they are called.
-    #[schema(example = "Ann")]
+    #[schema(example = "Ann", min_length = 1, max_length = 100)]
     pub name: String,
     /// Name of their new organisation; theirs if it is left out. Of no meaning with an invitation.
+    #[schema(min_length = 1, max_length = 100)]
     pub organisation: Option<String>,
     /// The secret of an invitation, or of the link that the first start prints.
     #[schema(value_type = Option<String>, format = Password)]
@@ -59,7 +60,7 @@ pub struct NewPassword {
     #[schema(value_type = String, format = Password)]
     pub current: Secret,
     /// The new one: at least 15 characters.
-    #[schema(value_type = String, format = Password)]
+    #[schema(value_type = String, format = Password, min_length = 15, max_length = 1024)]
     pub new: Secret,
 }
 
@@ -68,6 +69,7 @@ pub struct NewPassword {
 #[serde(deny_unknown_fields)]
 pub struct UserChange {
     /// What they are called.
+    #[schema(min_length = 1, max_length = 100)]
     pub name: String,
 }
 

@@ -47,7 +47,7 @@ pub struct Broker {
 #[serde(deny_unknown_fields)]
 pub struct NewBroker {
     /// What people call it.
-    #[schema(example = "Sensors of plant 7")]
+    #[schema(example = "Sensors of plant 7", min_length = 1, max_length = 100)]
     pub display_name: String,
 }
 
@@ -56,6 +56,7 @@ pub struct NewBroker {
 #[serde(deny_unknown_fields)]
 pub struct BrokerChange {
     /// What people call it.
+    #[schema(min_length = 1, max_length = 100)]
     pub display_name: Option<String>,
     /// What it and its clients may use.
     pub limits: Option<Limits>,

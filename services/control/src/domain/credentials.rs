@@ -1,6 +1,7 @@
 //! Credentials of a broker: who may connect with user name and password.
 
-use millrace_access::model::{self, HiddenBytes, PreviousSecret, Rule, Secret as StoredSecret};
+use millrace_access::model::{self, PreviousSecret, Rule, ScramVerifier, Secret as StoredSecret};
+use millrace_access::secrets::generated;
 use millrace_layers::{
     accounts::{self, touch},
     documents::Document,
@@ -13,7 +14,7 @@ use uuid::Uuid;
 
 use super::parts::{Precondition, Versioned, check_group};
 use super::{BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Permission, Result, brokers};
-use crate::limits::{PASSWORD_BYTES_MAX, ROTATION_OVERLAP_S_MAX};
+use crate::limits::{CREDENTIALS_MAX, PASSWORD_BYTES_MAX, ROTATION_OVERLAP_S_MAX};
 use crate::secret::Secret;
 
 /// A credential, without its secret.
@@ -40,7 +41,7 @@ pub struct Credential {
 #[serde(deny_unknown_fields)]
 pub struct NewCredential {
     /// User name, unique in its broker.
-    #[schema(example = "pump-7")]
+    #[schema(example = "pump-7", min_length = 1, max_length = 256)]
     pub user: String,
     /// A password that devices have already. Left out: one is made, which is safer, and faster to check.
     #[schema(value_type = Option<String>, format = Password)]
@@ -129,7 +130,7 @@ impl Control {
         once: &Once,
     ) -> Result<(Versioned<Credential>, Option<Secret>)> {
         let id = self.new_id()?;
-        let secret = &self.new_secret(input.password.as_ref(), once, id).await?;
+        let check = &self.check_of(input.password.as_ref(), once, id).await?;
         let (made, id) = self
             .change(caller.into(), once, |change| async move {
                 let tx = &change.tx;
@@ -137,7 +138,8 @@ impl Control {
                     brokers::find(tx, caller, at, Permission::AccessWrite, Read::Serializable).await?;
                 let record = model::Credential {
                     user: input.user.clone(),
-                    secret: Some(secret.clone()),
+                    secret: Some(check.secret.clone()),
+                    scram: Some(check.scram.clone()),
                     group: input.group.clone(),
                     rules: input.rules.clone(),
                     expires_at_ms: input.expires_at_ms,
@@ -151,6 +153,11 @@ impl Control {
                 if all.get::<model::Credential>(tx, user, Read::Serializable).await?.is_some() {
                     return Err(Error::Conflict("there is a credential with this user name".into()));
                 }
+                if accounts::credential_count(tx, broker.id).await? >= CREDENTIALS_MAX {
+                    let what = "a broker has no more than 100,000 credentials: delete some, or let devices show tokens";
+                    return Err(Error::Conflict(what.into()));
+                }
+                accounts::count_credentials(tx, broker.id, 1)?;
                 let version = all.put(tx, user, &record).await?;
                 touch(tx, broker.id)?;
                 let said = json!({ "broker": at.name, "group": input.group, "rules": input.rules.len() });
@@ -202,7 +209,7 @@ impl Control {
             return Err(Error::field("overlap_s", format!("must be at most {ROTATION_OVERLAP_S_MAX}")));
         }
         let id = self.new_id()?;
-        let secret = &self.stored(&self.generated(once, id)?)?;
+        let check = &self.check_of_generated(once, id).await?;
         let said = &json!({ "overlap_s": input.overlap_s });
         let (made, id) = self
             .edit_credential(
@@ -214,11 +221,10 @@ impl Control {
                 said,
                 |record, now_ms| {
                     let until_ms = now_ms + u64::from(input.overlap_s) * 1_000;
-                    let before = record.secret.replace(secret.clone());
+                    let before = record.secret.replace(check.secret.clone());
                     let overlaps = before.filter(|_| input.overlap_s > 0);
                     record.previous_secret = overlaps.map(|secret| PreviousSecret { secret, until_ms });
-                    // It was of the former secret.
-                    record.scram = None;
+                    record.scram = Some(check.scram.clone());
                 },
             )
             .await?;
@@ -240,6 +246,7 @@ impl Control {
             let broker = brokers::find(tx, caller, at, Permission::AccessWrite, Read::Serializable).await?;
             seen.check(Some(get(tx, broker.id, user, Read::Serializable).await?.version))?;
             accounts::credentials(broker.id).clear(tx, user.as_bytes()).await?;
+            accounts::count_credentials(tx, broker.id, -1)?;
             touch(tx, broker.id)?;
             change.audit(at.organisation, "credential.delete", user, json!({ "broker": at.name }))
         })
@@ -279,27 +286,35 @@ impl Control {
         .await
     }
 
-    /// The secret of a new credential as it is stored.
-    async fn new_secret(&self, chosen: Option<&Secret>, once: &Once, id: Uuid) -> Result<StoredSecret> {
-        let Some(chosen) = chosen else { return self.stored(&self.generated(once, id)?) };
+    /// What is stored of a password that was chosen, or else of the one that the request makes.
+    async fn check_of(&self, chosen: Option<&Secret>, once: &Once, id: Uuid) -> Result<PasswordCheck> {
+        let Some(chosen) = chosen else { return self.check_of_generated(once, id).await };
         if chosen.expose().is_empty() || chosen.expose().len() > PASSWORD_BYTES_MAX {
             let what = format!("must have 1 to {PASSWORD_BYTES_MAX} bytes; leave it out to have one made");
             return Err(Error::field("password", what));
         }
-        Ok(StoredSecret::Chosen { phc: self.hash_password(chosen).await?.into() })
+        let secret = StoredSecret::Chosen { phc: self.hash_password(chosen).await?.into() };
+        Ok(PasswordCheck { secret, scram: self.scram_verifier(chosen).await? })
     }
 
-    /// The secret that a request has made. The id is of the first time that it came: a key that is used again later makes another.
+    async fn check_of_generated(&self, once: &Once, id: Uuid) -> Result<PasswordCheck> {
+        let password = self.generated(once, id)?;
+        let secret = self.0.hash_keys.hash(password.expose().as_bytes());
+        Ok(PasswordCheck { secret, scram: self.scram_verifier(&password).await? })
+    }
+
+    /// The password that a request has made. The id is of the first time that it came: a key that is used again later makes another.
     fn generated(&self, once: &Once, id: Uuid) -> Result<Secret> {
-        self.secret_of(once, id.as_bytes())
+        let random = self.bytes_of(once, id.as_bytes())?;
+        let (random, _) = random.split_first_chunk().ok_or(Error::Internal("a hash is too short"))?;
+        Ok(Secret::from(&*generated::generate(random)))
     }
+}
 
-    /// What the edge checks a generated secret against.
-    fn stored(&self, secret: &Secret) -> Result<StoredSecret> {
-        let key = self.key()?;
-        let hash = blake3::keyed_hash(&key.key, secret.expose().as_bytes());
-        Ok(StoredSecret::Generated { key: key.id, hash: HiddenBytes(*hash.as_bytes()) })
-    }
+/// What the pods check a password against, in CONNECT and by SCRAM.
+struct PasswordCheck {
+    secret: StoredSecret,
+    scram: ScramVerifier,
 }
 
 async fn get(

@@ -40,7 +40,7 @@ pub struct Invitation {
 #[serde(deny_unknown_fields)]
 pub struct NewInvitation {
     /// For whom it is meant.
-    #[schema(example = "bob@example.org")]
+    #[schema(example = "bob@example.org", format = Email, max_length = 254)]
     pub email: String,
     /// What they will be.
     pub role: Role,

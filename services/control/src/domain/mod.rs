@@ -25,6 +25,7 @@ mod webhooks;
 
 use std::sync::Arc;
 
+use millrace_access::secrets::generated::HashKeys;
 use millrace_layers::{Store, accounts::keys};
 use millrace_storage::{Database, Read, Transaction};
 use tokio::sync::Semaphore;
@@ -78,6 +79,8 @@ struct Inner {
     store: Store,
     clock: Arc<dyn Clock>,
     keys: Vec<keys::Key>,
+    /// The same, for what pods check.
+    hash_keys: HashKeys,
     sign_up_by: SignUpBy,
     passwords: Semaphore,
 }
@@ -91,8 +94,10 @@ impl Control {
         let store = Store::new(database);
         let random = secret::random()?;
         let keys = store.run(|tx| async move { keys::ensure(&tx, random).await }).await?;
+        let hash_keys = HashKeys::new(keys.iter().map(|key| (key.id, key.key)));
+        let hash_keys = hash_keys.ok_or(Error::Internal("the region has no key"))?;
         let passwords = Semaphore::new(PASSWORDS_AT_ONCE);
-        Ok(Self(Arc::new(Inner { store, clock, keys, sign_up_by, passwords })))
+        Ok(Self(Arc::new(Inner { store, clock, keys, hash_keys, sign_up_by, passwords })))
     }
 
     pub(crate) fn now_ms(&self) -> u64 {

@@ -14,7 +14,7 @@ use super::change::Change;
 use super::check::Fields;
 use super::parts::{Precondition, Versioned};
 use super::{
-    Caller, Control, Error, Me, Once, Permission, Result, Role, accounts::person_of, authorise, brokers,
+    Caller, Control, Error, Once, Permission, Result, Role, accounts::person_of, authorise, brokers,
     invitations, members, tokens,
 };
 
@@ -34,7 +34,7 @@ pub struct Organisation {
 #[serde(deny_unknown_fields)]
 pub struct NewOrganisation {
     /// Its name.
-    #[schema(example = "Plant 7")]
+    #[schema(example = "Plant 7", min_length = 1, max_length = 100)]
     pub name: String,
 }
 
@@ -45,14 +45,6 @@ pub(super) struct Record {
 }
 
 impl Control {
-    /// The organisations of the caller.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub async fn organisations(&self, caller: &Caller) -> Result<Me> {
-        self.me(caller).await
-    }
-
     /// Makes an organisation; the caller is its owner.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use millrace_layers::{
     accounts::{self, settings},
     catalog,
 };
-use millrace_storage::Read;
+use millrace_storage::{Read, Transaction};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use uuid::Uuid;
@@ -22,47 +22,58 @@ const SETUP: &[u8] = b"setup";
 /// Brokers without an organisation that the first one gets. They were named at the start of the server.
 const ADOPTED_MAX: usize = 1_000;
 
+/// Links that are good at once: as many servers may start together, and each prints one.
+const LINKS_MAX: usize = 16;
+
 #[derive(Serialize, Deserialize)]
-struct Record {
+struct Link {
     hash: Hash,
     expires_at_ms: u64,
 }
 
 impl Control {
-    /// The secret by which the first person signs up; `None` when somebody has an account. The one before it is good no more.
+    /// A secret by which the first person signs up; `None` when somebody has an account.
     ///
     /// # Errors
     /// The store's.
     pub async fn setup(&self) -> Result<Option<Secret>> {
-        let secret = Secret::random()?;
-        let record = &Record { hash: self.setup_hash(&secret)?, expires_at_ms: self.now_ms() + SETUP_MS };
+        let (secret, now_ms) = (Secret::random()?, self.now_ms());
+        let hash = self.setup_hash(&secret)?;
         let is_open = self
             .look(|tx| async move {
-                let is_open = !is_anybody_there(&tx).await?;
-                if is_open {
-                    settings().put(&tx, SETUP, record).await?;
+                if is_anybody_there(&tx).await? {
+                    return Ok(false);
                 }
-                Ok(is_open)
+                let mut links = links(&tx).await?;
+                links.retain(|link| now_ms < link.expires_at_ms);
+                let surplus = (links.len() + 1).saturating_sub(LINKS_MAX);
+                links.drain(..surplus);
+                links.push(Link { hash, expires_at_ms: now_ms + SETUP_MS });
+                settings().put(&tx, SETUP, &links).await?;
+                Ok(true)
             })
             .await?;
         Ok(is_open.then_some(secret))
     }
 
-    /// Whether this is that secret; then it is good no more.
+    /// Whether this is such a secret; then none is good any more.
     pub(super) async fn take_setup(&self, change: &Change, secret: &Secret) -> Result<bool> {
         let hash = self.setup_hash(secret)?;
-        let record = settings().get::<Record>(&change.tx, SETUP, Read::Serializable).await?;
-        let is_it =
-            record.is_some_and(|it| is_same(&it.value.hash, &hash) && change.now_ms < it.value.expires_at_ms);
-        if is_it {
+        let is_it = |link: &Link| is_same(&link.hash, &hash) && change.now_ms < link.expires_at_ms;
+        let is_one = links(&change.tx).await?.iter().any(is_it);
+        if is_one {
             settings().clear(&change.tx, SETUP).await?;
         }
-        Ok(is_it)
+        Ok(is_one)
     }
 
     fn setup_hash(&self, secret: &Secret) -> Result<Hash> {
         self.hash(Purpose::Setup, &[secret.expose().as_bytes()])
     }
+}
+
+async fn links(tx: &Transaction) -> Result<Vec<Link>> {
+    Ok(settings().get(tx, SETUP, Read::Serializable).await?.map_or_else(Vec::new, |links| links.value))
 }
 
 /// Gives the brokers that belong to nobody to an organisation: those that the server's settings name.

@@ -37,7 +37,7 @@ pub struct Token {
 #[serde(deny_unknown_fields)]
 pub struct NewToken {
     /// What people call it.
-    #[schema(example = "deployment")]
+    #[schema(example = "deployment", min_length = 1, max_length = 100)]
     pub name: String,
     /// What may be done with it: no more than who makes it may.
     #[schema(min_items = 1)]

@@ -2,6 +2,8 @@
 
 use axum::http::StatusCode;
 use millrace_access::model::{Credential, Secret};
+use millrace_access::scram;
+use millrace_access::secrets::generated::HashKeys;
 use millrace_layers::{accounts, accounts::keys, catalog};
 use millrace_storage::Read;
 use serde_json::json;
@@ -19,12 +21,11 @@ async fn stored(region: &Region, ann: &Client, broker: &str, user: &str) -> Cred
     read.await.unwrap().unwrap().value
 }
 
-/// Whether this is the generated secret of a stored hash.
+/// Whether a generated secret is the one of a stored hash, as a pod finds out.
 async fn opens(region: &Region, stored: &Secret, secret: &str) -> bool {
     let keys = region.store.run(|tx| async move { keys::get(&tx, Read::Snapshot).await }).await.unwrap();
-    let Secret::Generated { key, hash } = stored else { return false };
-    let key = keys.iter().find(|of| of.id == *key).unwrap();
-    hash.0 == *blake3::keyed_hash(&key.key, secret.as_bytes()).as_bytes()
+    let keys = HashKeys::new(keys.iter().map(|key| (key.id, key.key))).unwrap();
+    matches!(stored, Secret::Generated { key, hash } if keys.verify(*key, hash, secret.as_bytes()))
 }
 
 #[tokio::test]
@@ -41,6 +42,8 @@ async fn a_made_password_opens_what_the_pods_read_and_a_rotation_leaves_the_form
     let second = rotated.is(StatusCode::OK).text("/secret").to_owned();
     assert_ne!(first, second);
     let record = stored(&region, &ann, &broker, "a/b ü").await;
+    let verifier = record.scram.unwrap();
+    assert_eq!(scram::verifier(&second, verifier.salt.0), verifier);
     assert!(opens(&region, &record.secret.unwrap(), &second).await);
     let previous = record.previous_secret.unwrap();
     assert!(opens(&region, &previous.secret, &first).await);
@@ -50,6 +53,25 @@ async fn a_made_password_opens_what_the_pods_read_and_a_rotation_leaves_the_form
     assert_eq!(stored(&region, &ann, &broker, "a/b ü").await.previous_secret, None);
     let too_long = json!({ "overlap_s": 2_592_001 });
     ann.post(&format!("{path}/rotate"), too_long).await.is(StatusCode::UNPROCESSABLE_ENTITY);
+}
+
+#[tokio::test]
+async fn a_broker_has_no_more_credentials_than_it_may() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let all = format!("{broker}/credentials");
+    let name = ann.get(&broker).await.text("/name").to_owned();
+    let name = name.as_bytes();
+    let fill = region.store.run(|tx| async move {
+        let id = catalog::get(&tx, name, Read::Snapshot).await?.unwrap().id;
+        accounts::count_credentials(&tx, id, 99_999)
+    });
+    fill.await.unwrap();
+    ann.post(&all, json!({ "user": "last" })).await.is(StatusCode::CREATED);
+    ann.post(&all, json!({ "user": "more" })).await.is(StatusCode::CONFLICT);
+    ann.delete(&format!("{all}/last")).await.is(StatusCode::NO_CONTENT);
+    ann.post(&all, json!({ "user": "more" })).await.is(StatusCode::CREATED);
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
 //! The HTTP API as a client sees it, over the store in memory.
+#![allow(clippy::unwrap_used, reason = "helpers of tests, where a panic is the failure")]
 
 mod accounts;
 mod brokers;

@@ -72,6 +72,13 @@ async fn what_cannot_be_read_is_answered_with_what_is_wrong() {
         ann.get(&format!("{path}{query}")).await.is(StatusCode::BAD_REQUEST);
     }
     ann.get(&ann.own("/audit?cursor=AAAA")).await.is(StatusCode::UNPROCESSABLE_ENTITY);
+    let long = "x".repeat(20_000);
+    for path in [format!("/brokers/{long}"), format!("/brokers/{long}/credentials/{long}")] {
+        ann.get(&ann.own(&path)).await.is(StatusCode::NOT_FOUND);
+    }
+    let broker = ann.broker().await;
+    ann.get(&format!("{broker}/credentials/{long}")).await.is(StatusCode::NOT_FOUND);
+    ann.get(&format!("{broker}/credentials?cursor={long}")).await.is(StatusCode::BAD_REQUEST);
     ann.get("/organisations/nobody").await.is(StatusCode::NOT_FOUND);
     region_less(&ann).await;
 }

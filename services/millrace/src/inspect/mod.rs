@@ -26,10 +26,13 @@ mod text;
 
 pub(crate) use args::{BackupArgs, RestoreArgs, RetainedArgs, SessionsArgs, StreamsArgs};
 pub(crate) use command::{backup, restore, retained, sessions, streams};
+pub(crate) use live::Live;
+pub(crate) use place::name;
+pub(crate) use sessions::{Found, find};
 
 /// The time, in unix milliseconds.
-#[allow(clippy::disallowed_methods, reason = "the one clock of these commands")]
-fn now_ms() -> u64 {
+#[allow(clippy::disallowed_methods, reason = "the one clock of these commands and of the control plane")]
+pub(crate) fn now_ms() -> u64 {
     let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(unix.as_millis()).unwrap_or(u64::MAX)
 }

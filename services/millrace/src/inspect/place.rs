@@ -101,6 +101,6 @@ impl Place {
 }
 
 /// A name for people, of what should be UTF-8.
-pub(super) fn name(bytes: &[u8]) -> String {
+pub(crate) fn name(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

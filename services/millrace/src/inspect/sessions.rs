@@ -42,7 +42,7 @@ pub(super) fn list(
             }
             let id = SessionId { broker, client: &client };
             // One that ended since the page was read is none.
-            if let Some(found) = place.run(|tx| async move { find(&tx, id).await })? {
+            if let Some(found) = place.run(|tx| async move { find(&tx, id, WAITING_MAX).await })? {
                 out(Row::Session(summary(place, &client, &found)))?;
                 left -= 1;
             }
@@ -54,7 +54,7 @@ pub(super) fn list(
 pub(super) fn show(place: &Place, broker: BrokerId, client: &str, out: Out<'_>) -> Result<(), Ended> {
     let id = SessionId { broker, client: client.as_bytes() };
     let details = place.run(|tx| async move {
-        let Some(found) = find(&tx, id).await? else { return Ok(None) };
+        let Some(found) = find(&tx, id, WAITING_MAX).await? else { return Ok(None) };
         let ids = async |direction| {
             let ids = qos2::list(&tx, id, direction, Read::Snapshot).await?;
             Ok::<_, millrace_layers::Error>(ids.into_iter().map(|(id, _)| id).collect())
@@ -135,13 +135,18 @@ fn page(
 }
 
 /// A session, as one transaction sees it.
-struct Found {
-    record: Record,
-    subscriptions: Vec<subscriptions::Subscription>,
-    waiting: Waiting,
+pub(crate) struct Found {
+    pub(crate) record: Record,
+    pub(crate) subscriptions: Vec<subscriptions::Subscription>,
+    pub(crate) waiting: Waiting,
 }
 
-async fn find(tx: &Transaction, id: SessionId<'_>) -> millrace_layers::Result<Option<Found>> {
+/// All of a session, with its waiting messages up to a number of them.
+pub(crate) async fn find(
+    tx: &Transaction,
+    id: SessionId<'_>,
+    waiting_max: usize,
+) -> millrace_layers::Result<Option<Found>> {
     let Some(record) = sessions::get(tx, id, Read::Snapshot).await? else { return Ok(None) };
     let subscriptions = subscriptions::list(tx, id).await?;
     // What a group shares waits in the group: it has a cursor of its own.
@@ -151,7 +156,7 @@ async fn find(tx: &Transaction, id: SessionId<'_>) -> millrace_layers::Result<Op
     let sources: Vec<Source> =
         subscriptions.iter().filter(own).map(|of| Source { stream: of.stream, since: of.since }).collect();
     let (cursor, acknowledged) = (record.cursor, &record.acknowledged);
-    let waiting = streams::waiting(tx, id.broker, &sources, cursor, acknowledged, WAITING_MAX).await?;
+    let waiting = streams::waiting(tx, id.broker, &sources, cursor, acknowledged, waiting_max).await?;
     Ok(Some(Found { record, subscriptions, waiting }))
 }
 

@@ -3,14 +3,14 @@
 #
 #   MILLRACE=target/release/millrace services/millrace/tests/clients/run.sh [suite...]
 #
-# Suites: mosquitto, paho, gmqtt, aiomqtt, mqttjs, go, browser, gateway, stack; all of them when none is named. Each has brokers
+# Suites: mosquitto, paho, gmqtt, aiomqtt, mqttjs, go, browser, gateway, stack, api; all of them when none is named. Each has brokers
 # of its own on free loopback ports: an open one, and one with a password file and a rules file. What the clients need is
 # installed into target/clients once; Envoy for the gateway (gateway/tests) and the stack (services/stack/tests), into target/envoy;
 # nats-server for the latter, into target/tools. What cannot be had here is said with a line that starts with SKIPPED.
 #
 # A suite is a program that prints a line for each check ("ok <suite>: ...", "FAILED: <suite>: ...", "SKIPPED: <suite>:
-# ...") and finds its brokers in the environment: OPEN_PORT, OPEN_WS, GUARDED_PORT, GUARDED_WS (see guard() for users
-# and rules), all on 127.0.0.1.
+# ...") and finds its brokers in the environment: OPEN_PORT, OPEN_WS, OPEN_HTTP, GUARDED_PORT, ... (see guard() for users
+# and rules), all on 127.0.0.1, and their logs: OPEN_LOG, GUARDED_LOG.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../../../.." && pwd)
@@ -21,7 +21,7 @@ start_seconds_max=10
 stop_seconds_max=15
 
 suites=("$@")
-[ ${#suites[@]} -gt 0 ] || suites=(mosquitto paho gmqtt aiomqtt mqttjs go browser gateway stack)
+[ ${#suites[@]} -gt 0 ] || suites=(mosquitto paho gmqtt aiomqtt mqttjs go browser gateway stack api)
 millrace=$(realpath -e -- "${MILLRACE:-$target/release/millrace}" 2>/dev/null) || {
     echo "FAILED: clients: there is no broker to test: build it (cargo build --release -p millrace) or set MILLRACE"
     exit 1
@@ -69,10 +69,11 @@ start() {
         say "FAILED: $suite: the broker did not start: $(tail -1 "$log")"
         return 1
     fi
-    local port ws
+    local port ws http
     port=$(sed -nE 's#.*mqtt://127\.0\.0\.1:([0-9]+).*#\1#p' "$log" | head -1)
     ws=$(sed -nE 's#.* ws://127\.0\.0\.1:([0-9]+).*#\1#p' "$log" | head -1)
-    export "${prefix}_PORT=$port" "${prefix}_WS=$ws"
+    http=$(sed -nE 's#.*HTTP is open at (http://127\.0\.0\.1:[0-9]+)/.*#\1#p' "$log" | head -1)
+    export "${prefix}_PORT=$port" "${prefix}_WS=$ws" "${prefix}_HTTP=$http" "${prefix}_LOG=$log"
 }
 
 # True when there is nothing left to wait for: it listens, or it has ended.
@@ -133,16 +134,20 @@ install() {
     return 1
 }
 
-need_python() {
+need_python() { need_venv "the Python clients" "$cache/python" "$here/requirements.txt"; }
+need_schemathesis() { need_venv "schemathesis" "$cache/schemathesis" "$here/api/requirements.txt"; }
+
+# A virtual environment with what a file names: need_venv WHAT FOLDER REQUIREMENTS
+need_venv() {
+    local what=$1 venv=$2 requirements=$3
     need python3 python3 python3-venv || return 1
-    local venv=$cache/python
-    cmp -s "$here/requirements.txt" "$venv/installed.txt" && return
-    echo "installing the Python clients into $venv"
+    cmp -s "$requirements" "$venv/installed.txt" && return
+    echo "installing $what into $venv"
     rm -rf "$venv"
     { install python3 -m venv "$venv" || { packages python3-venv && rm -rf "$venv" && install python3 -m venv "$venv"; }; } \
-        && install "$venv/bin/pip" install --disable-pip-version-check --no-deps -r "$here/requirements.txt" \
-        && cp "$here/requirements.txt" "$venv/installed.txt" && return
-    say "SKIPPED: $suite: the Python clients cannot be installed here (python3 -m venv, pip)"
+        && install "$venv/bin/pip" install --disable-pip-version-check --no-deps -r "$requirements" \
+        && cp "$requirements" "$venv/installed.txt" && return
+    say "SKIPPED: $suite: $what cannot be installed here (python3 -m venv, pip)"
     return 1
 }
 
@@ -238,6 +243,9 @@ run_go() { limited "$cache/go/clients.test" -test.v -test.timeout="${suite_secon
 run_browser() { limited node "$here/browser.mjs"; }
 # It starts a region twice.
 run_stack() { suite_seconds_max=300 limited bash -c 'python ../../../stack/tests/stack_test.py'; }
+run_api() {
+    API_HTTP=$OPEN_HTTP API_LOG=$OPEN_LOG PYTHONUNBUFFERED=1 limited "$cache/schemathesis/bin/python" "$here/api/api_test.py"
+}
 run_gateway() { limited bash -c 'python ../../../../gateway/tests/gateway_test.py'; }
 
 prepare() {
@@ -247,6 +255,7 @@ prepare() {
     mqttjs) need_node ;;
     go) need_go ;;
     browser) need_node && need_node_20 && need_chromium ;;
+    api) need_schemathesis ;;
     gateway) need_python && need curl curl && need_envoy ;;
     stack) need_python && need_node && need curl curl && need_envoy && need_nats ;;
     *)

@@ -111,6 +111,22 @@ pub async fn changes(tx: &Transaction, broker: BrokerId, read: Read) -> Result<u
     rows::counter(tx, &Key::new(broker, tags::ACCESS_CHANGES), read).await
 }
 
+/// Counts credentials that come or go, for their limit. Conflicts with nobody.
+///
+/// # Errors
+/// The store's.
+pub fn count_credentials(tx: &Transaction, broker: BrokerId, more: i64) -> Result<()> {
+    Ok(tx.atomic_add(Key::new(broker, tags::CREDENTIAL_COUNT), more)?)
+}
+
+/// How many credentials a broker has. A snapshot read: several that are made at once may pass a limit by as many.
+///
+/// # Errors
+/// The store's.
+pub async fn credential_count(tx: &Transaction, broker: BrokerId) -> Result<u64> {
+    rows::counter(tx, &Key::new(broker, tags::CREDENTIAL_COUNT), Read::Snapshot).await
+}
+
 /// Credentials of a broker, by user name.
 #[must_use]
 pub fn credentials(broker: BrokerId) -> Collection {

@@ -1,0 +1,120 @@
+//! What the API asks of this process: the store for what is kept, the running edge for what must not be changed behind its back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use millrace_control::{
+    Live, LiveAnswer, LiveBroker, LiveError, Page, PageRequest, Retained, RetainedMessage, Session,
+    SessionDetails,
+};
+use millrace_layers::{Store, limits::NAME_BYTES_MAX};
+use millrace_storage::{Database, Host as _, System, Transaction};
+use tokio::task::spawn_blocking;
+
+use super::{retained, sessions};
+use crate::inspect::Live as _;
+use crate::serve::Running;
+
+/// How long the store may take to have what the edge was asked to change, and how often it is looked at.
+const STORED_WITHIN: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// A pod and its store.
+pub(super) struct Edge {
+    store: Store,
+    running: Running,
+    host: System,
+}
+
+impl Edge {
+    pub(super) fn new(database: Database, running: Running) -> Self {
+        Self { store: Store::new(database), running, host: System::new() }
+    }
+
+    /// Runs a transaction.
+    pub(super) async fn run<T, F, Body>(&self, body: F) -> Result<T, LiveError>
+    where
+        F: FnMut(Transaction) -> Body,
+        Body: Future<Output = millrace_layers::Result<T>>,
+    {
+        self.store.run(body).await.map_err(|error| LiveError::Unavailable(format!("the store says: {error}")))
+    }
+
+    /// Asks the edge, on a thread that may wait.
+    async fn ask(
+        &self,
+        question: impl FnOnce(&Running) -> Result<bool, String> + Send + 'static,
+    ) -> Result<bool, LiveError> {
+        let running = Arc::clone(&self.running);
+        let answer = spawn_blocking(move || question(&running)).await;
+        answer.unwrap_or_else(|_| Err("the server is stopping".into())).map_err(LiveError::Unavailable)
+    }
+
+    /// Waits until the store has not this message any more; it may have a newer one of the topic.
+    async fn left_the_store(&self, broker: &LiveBroker, topic: &str, was: &[u8]) -> Result<(), LiveError> {
+        let began = self.host.now();
+        while retained::body(self, broker.id, topic).await?.is_some_and(|body| body == was) {
+            if self.host.now() > began + STORED_WITHIN {
+                let what = "the message is gone for clients, and the store has not taken that yet: see the server's log";
+                return Err(LiveError::Unavailable(what.into()));
+            }
+            self.host.pause(LOOK_EVERY).await;
+        }
+        Ok(())
+    }
+}
+
+impl Live for Edge {
+    fn sessions<'a>(
+        &'a self,
+        broker: &'a LiveBroker,
+        page: &'a PageRequest,
+    ) -> LiveAnswer<'a, Page<Session>> {
+        Box::pin(sessions::list(self, broker.id, page))
+    }
+
+    fn session<'a>(&'a self, broker: &'a LiveBroker, client_id: &'a str) -> LiveAnswer<'a, SessionDetails> {
+        Box::pin(sessions::show(self, broker.id, client_id))
+    }
+
+    fn purge_session<'a>(&'a self, broker: &'a LiveBroker, client_id: &'a str) -> LiveAnswer<'a, ()> {
+        Box::pin(async move {
+            if client_id.len() > NAME_BYTES_MAX {
+                return Err(LiveError::NotFound("session"));
+            }
+            let (broker, client) = (broker.name.clone(), client_id.to_owned());
+            match self.ask(move |running| running.purge_session(&broker, &client)).await? {
+                true => Ok(()),
+                false => Err(LiveError::NotFound("session")),
+            }
+        })
+    }
+
+    fn retained<'a>(
+        &'a self,
+        broker: &'a LiveBroker,
+        filter: Option<&'a str>,
+        page: &'a PageRequest,
+    ) -> LiveAnswer<'a, Page<Retained>> {
+        Box::pin(retained::list(self, broker.id, filter, page))
+    }
+
+    fn retained_message<'a>(
+        &'a self,
+        broker: &'a LiveBroker,
+        topic: &'a str,
+    ) -> LiveAnswer<'a, RetainedMessage> {
+        Box::pin(retained::show(self, broker.id, topic))
+    }
+
+    fn clear_retained<'a>(&'a self, broker: &'a LiveBroker, topic: &'a str) -> LiveAnswer<'a, ()> {
+        Box::pin(async move {
+            let body = retained::body(self, broker.id, topic)
+                .await?
+                .ok_or(LiveError::NotFound("retained message"))?;
+            let (name, asked) = (broker.name.clone(), topic.to_owned());
+            self.ask(move |running| running.clear_retained(&name, &asked)).await?;
+            self.left_the_store(broker, topic, &body).await
+        })
+    }
+}

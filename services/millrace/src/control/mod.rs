@@ -1,0 +1,128 @@
+//! The control plane in this process: its settings, the store that it has with the edge, and what it asks the running edge.
+
+mod live;
+mod retained;
+mod sessions;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use clap::{Args, ValueEnum};
+use ipnet::IpNet;
+use millrace_control::{Clock, Control, Options, SignUpBy};
+use millrace_storage::{Database, block_on};
+use tracing::{info, warn};
+
+use crate::args::network;
+use crate::cli::Failure;
+use crate::http::reachable;
+use crate::serve::Running;
+
+/// How the control plane is reached.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ControlArgs {
+    /// Where people reach the HTTP port, such as https://console.example.org: with https their cookies are for TLS only
+    /// [default: http:// and http_listen].
+    #[arg(long, value_name = "URL", value_parser = public_url)]
+    pub(crate) public_url: Option<String>,
+
+    /// Proxies before the HTTP port, whose X-Forwarded-For says where a request comes from.
+    #[arg(long, value_name = "NETWORK", value_delimiter = ',', value_parser = network)]
+    pub(crate) http_proxies: Vec<IpNet>,
+
+    /// Who may make an account of the control plane: who was invited, or anybody.
+    #[arg(long, value_name = "WHO", default_value = "invited")]
+    pub(crate) sign_up: WhoSignsUp,
+}
+
+/// Who may make an account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WhoSignsUp {
+    Invited,
+    Anybody,
+}
+
+/// The control plane of a store, for the HTTP ports of all pods of this process.
+pub(crate) struct Plane {
+    control: Control,
+    options: Options,
+    public_url: Option<String>,
+}
+
+struct TimeOfDay;
+
+impl Clock for TimeOfDay {
+    fn now_ms(&self) -> u64 {
+        crate::inspect::now_ms()
+    }
+}
+
+impl Plane {
+    /// Opens the control plane of a store.
+    pub(crate) fn open(database: Database, args: &ControlArgs) -> Result<Self, Failure> {
+        let by = match args.sign_up {
+            WhoSignsUp::Invited => SignUpBy::Invitation,
+            WhoSignsUp::Anybody => SignUpBy::Anybody,
+        };
+        let control = block_on(Control::open(database, Arc::new(TimeOfDay), by)).map_err(|error| {
+            Failure::Run(format!("the control plane cannot be opened, so the server does not start: {error}"))
+        })?;
+        let is_secure = args.public_url.as_ref().is_some_and(|url| url.starts_with("https://"));
+        let options = Options { is_secure, proxies: args.http_proxies.clone() };
+        Ok(Self { control, options, public_url: args.public_url.clone() })
+    }
+
+    /// The API of a pod.
+    pub(crate) fn api(&self, database: Database, running: &Running) -> Router {
+        let live = live::Edge::new(database, Arc::clone(running));
+        millrace_control::router(self.control.clone(), Arc::new(live), self.options.clone())
+    }
+
+    /// What must be done for as long as the server runs.
+    pub(crate) fn upkeep(&self) -> impl Future<Output = std::convert::Infallible> + use<> {
+        let control = self.control.clone();
+        async move { control.keep_swept().await }
+    }
+
+    /// Says where the API is, and how the first person makes an account.
+    pub(crate) fn greet(&self, http: SocketAddr) {
+        let host = reachable(http, None);
+        let base = self.public_url.clone().unwrap_or_else(|| format!("http://{host}:{}", http.port()));
+        info!("the API is at {base}{}, described by openapi.json there", millrace_control::PATH);
+        match block_on(self.control.setup()) {
+            Ok(Some(secret)) => info!(
+                "nobody has an account yet; who signs up first with this token, within a day, owns it: {}",
+                secret.expose()
+            ),
+            Ok(None) => {}
+            Err(error) => {
+                warn!(%error, "it cannot be told whether somebody has an account; a restart tries again");
+            }
+        }
+    }
+}
+
+fn public_url(text: &str) -> Result<String, String> {
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    let host = rest.map(|rest| rest.trim_end_matches('/'));
+    if host.is_some_and(|host| !host.is_empty() && !host.contains(['/', '?', '#', ' '])) {
+        return Ok(text.trim_end_matches('/').to_owned());
+    }
+    Err("http:// or https:// and a host, without a path, is allowed, such as https://console.example.org"
+        .into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_public_url_has_a_scheme_and_a_host_and_no_path() {
+        assert_eq!(public_url("https://a.example/").as_deref(), Ok("https://a.example"));
+        assert_eq!(public_url("http://127.0.0.1:8080").as_deref(), Ok("http://127.0.0.1:8080"));
+        for wrong in ["", "a.example", "https://", "https://a.example/console", "ftp://a", "https://a b"] {
+            assert!(public_url(wrong).is_err(), "{wrong}");
+        }
+    }
+}

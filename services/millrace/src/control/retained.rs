@@ -1,0 +1,104 @@
+//! Retained messages of a broker, out of the store.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use millrace_control::{LiveError, Page, PageRequest, Retained, RetainedMessage};
+use millrace_edge::stored::{self, StoredMessage};
+use millrace_layers::{
+    BrokerId,
+    limits::TOPIC_BYTES_MAX,
+    retained::{self, Bookmark},
+};
+use millrace_storage::Read;
+
+use super::live::Edge;
+use crate::inspect::name;
+
+pub(super) async fn list(
+    edge: &Edge,
+    broker: BrokerId,
+    filter: Option<&str>,
+    page: &PageRequest,
+) -> Result<Page<Retained>, LiveError> {
+    filter.map_or(Ok(()), check)?;
+    let mut from = page.after.as_deref().map(|topic| Bookmark::after(broker, topic));
+    let mut items: Vec<Retained> = Vec::new();
+    loop {
+        let (begin, wanted) = (from.as_ref(), page.limit - items.len());
+        let found = edge
+            .run(|tx| async move {
+                match filter {
+                    Some(filter) => {
+                        let filter = filter.as_bytes();
+                        retained::matching(&tx, broker, filter, begin, wanted, Read::Snapshot).await
+                    }
+                    None => retained::all(&tx, broker, begin, wanted, Read::Snapshot).await,
+                }
+            })
+            .await?;
+        for item in found.items {
+            let topic = name(&item.topic);
+            let message = decode(&topic, &item.body)?;
+            items.push(shown(topic, &message));
+        }
+        from = found.next;
+        if from.is_none() {
+            return Ok(Page { items, next: None });
+        }
+        if items.len() >= page.limit {
+            let next = items.last().map(|last| last.topic.clone().into_bytes());
+            return Ok(Page { items, next });
+        }
+    }
+}
+
+pub(super) async fn show(edge: &Edge, broker: BrokerId, topic: &str) -> Result<RetainedMessage, LiveError> {
+    let body = body(edge, broker, topic).await?.ok_or(LiveError::NotFound("retained message"))?;
+    let message = decode(topic, &body)?;
+    let retained = shown(topic.to_owned(), &message);
+    let properties = message.properties.into_iter().map(|(of, value)| (of, name(&value))).collect();
+    let (payload, payload_base64) = match String::from_utf8(message.payload) {
+        Ok(text) => (Some(text), None),
+        Err(error) => (None, Some(BASE64_STANDARD.encode(error.as_bytes()))),
+    };
+    Ok(RetainedMessage { retained, properties, payload, payload_base64 })
+}
+
+/// What is stored of a topic.
+pub(super) async fn body(edge: &Edge, broker: BrokerId, topic: &str) -> Result<Option<Bytes>, LiveError> {
+    if !stored::is_topic(topic) {
+        let what = "is no topic: it has no wildcards, and is not empty".into();
+        return Err(LiveError::Invalid { field: "topic", what });
+    }
+    if topic.len() > TOPIC_BYTES_MAX {
+        return Ok(None);
+    }
+    edge.run(|tx| async move { retained::get(&tx, broker, topic.as_bytes(), Read::Snapshot).await }).await
+}
+
+fn shown(topic: String, message: &StoredMessage) -> Retained {
+    Retained {
+        topic,
+        qos: message.qos,
+        expires_at_ms: message.expires_at_ms,
+        payload_bytes: message.payload.len() as u64,
+    }
+}
+
+fn decode(topic: &str, body: &[u8]) -> Result<StoredMessage, LiveError> {
+    stored::retained(topic, body).ok_or_else(|| {
+        LiveError::Unavailable(format!(
+            "the message of \"{topic}\" is of a format that this version does not know"
+        ))
+    })
+}
+
+/// A filter that is none must not match by chance.
+fn check(filter: &str) -> Result<(), LiveError> {
+    if stored::is_filter(filter) && !filter.starts_with("$share/") {
+        return Ok(());
+    }
+    let what = "is no topic filter: + stands for a whole level, # for all levels at the end".into();
+    Err(LiveError::Invalid { field: "filter", what })
+}

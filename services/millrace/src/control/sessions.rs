@@ -1,0 +1,102 @@
+//! Sessions of a broker, out of the store.
+
+use millrace_control::{LiveError, Page, PageRequest, Session, SessionDetails, SessionState, Subscription};
+use millrace_layers::limits::NAME_BYTES_MAX;
+use millrace_layers::sessions::{self, EXPIRY_NEVER, SessionId};
+use millrace_layers::{
+    BrokerId, look,
+    qos2::{self, Direction},
+    subscriptions,
+};
+use millrace_storage::Read;
+
+use super::live::Edge;
+use crate::inspect::{Found, find, name, now_ms};
+
+/// Waiting messages of a session that are counted: in a list, which has many, and for one alone.
+const WAITING_IN_LIST_MAX: usize = 1_000;
+const WAITING_MAX: usize = 10_000;
+
+pub(super) async fn list(
+    edge: &Edge,
+    broker: BrokerId,
+    page: &PageRequest,
+) -> Result<Page<Session>, LiveError> {
+    // One more than fits tells whether there are more.
+    let wanted = page.limit + 1;
+    let mut clients: Vec<_> = edge
+        .run(|tx| async move { sessions::list(&tx, broker, page.after.as_deref(), wanted).await })
+        .await?;
+    let more = clients.len() > page.limit;
+    clients.truncate(page.limit);
+    let next = clients.last().filter(|_| more).map(|(client, _)| client.to_vec());
+    let mut items = Vec::with_capacity(clients.len());
+    for (client, _) in &clients {
+        let id = SessionId { broker, client };
+        // A transaction each: all of them together may take longer than one may. One that has ended meanwhile is none.
+        if let Some(found) = edge.run(|tx| async move { find(&tx, id, WAITING_IN_LIST_MAX).await }).await? {
+            items.push(summary(client, &found));
+        }
+    }
+    Ok(Page { items, next })
+}
+
+pub(super) async fn show(
+    edge: &Edge,
+    broker: BrokerId,
+    client_id: &str,
+) -> Result<SessionDetails, LiveError> {
+    let id = SessionId { broker, client: client_id.as_bytes() };
+    if client_id.len() > NAME_BYTES_MAX {
+        return Err(LiveError::NotFound("session"));
+    }
+    let details = edge.run(|tx| async move {
+        let Some(found) = find(&tx, id, WAITING_MAX).await? else { return Ok(None) };
+        let ids = async |direction| {
+            let ids = qos2::list(&tx, id, direction, Read::Snapshot).await?;
+            Ok::<_, millrace_layers::Error>(ids.into_iter().map(|(id, _)| id).collect())
+        };
+        Ok(Some(SessionDetails {
+            session: summary(id.client, &found),
+            filters: found.subscriptions.iter().map(subscription).collect(),
+            missed_at_least: found.waiting.missed.at_least,
+            will_delay_s: look::will(&tx, id).await?.map(|will| will.delay_s),
+            outbound_packet_ids: ids(Direction::Outbound).await?,
+            inbound_packet_ids: ids(Direction::Inbound).await?,
+        }))
+    });
+    details.await?.ok_or(LiveError::NotFound("session"))
+}
+
+fn summary(client: &[u8], found: &Found) -> Session {
+    let Found { record, subscriptions, waiting } = found;
+    let state = match record {
+        record if record.is_expired(now_ms()) => SessionState::Expired,
+        record if record.is_detached() => SessionState::Offline,
+        _ => SessionState::Connected,
+    };
+    Session {
+        client_id: name(client),
+        state,
+        offline_since_ms: record.is_detached().then_some(record.detached_at_ms),
+        expiry_s: (record.expiry_s != EXPIRY_NEVER).then_some(record.expiry_s),
+        expires_at_ms: record.expires_at_ms(),
+        subscriptions: subscriptions.len() as u64,
+        waiting_messages: waiting.totals.entries,
+        waiting_bytes: waiting.totals.bytes,
+        waiting_is_more: waiting.more,
+        oldest_waiting_at_ms: waiting.oldest_at_ms,
+    }
+}
+
+fn subscription(of: &subscriptions::Subscription) -> Subscription {
+    let options = millrace_edge::stored::subscription_options(of.options.bits);
+    Subscription {
+        filter: name(&of.filter),
+        qos: options.qos,
+        no_local: options.no_local,
+        retain_as_published: options.retain_as_published,
+        retain_handling: options.retain_handling,
+        identifier: of.options.identifier,
+    }
+}

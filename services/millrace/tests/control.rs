@@ -1,0 +1,213 @@
+//! The API of the built program, over a real socket: the first person, their broker, and what the store and the edge say of it.
+#![allow(clippy::unwrap_used, reason = "helpers of tests, where a panic is the failure")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Stdio};
+
+use rumqttc::{Client, Event, MqttOptions, Packet, QoS};
+use serde_json::{Value, json};
+
+/// A server on free ports, ended with the test.
+struct Server {
+    child: Child,
+    log: BufReader<ChildStderr>,
+    http: String,
+    mqtt: u16,
+}
+
+/// What a browser keeps.
+#[derive(Default)]
+struct Browser {
+    cookie: String,
+    csrf: String,
+}
+
+struct Answer {
+    status: u16,
+    head: String,
+    body: Value,
+}
+
+impl Server {
+    fn start(data_dir: &Path) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_millrace"));
+        for (name, _) in
+            std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("MILLRACE_"))
+        {
+            command.env_remove(name);
+        }
+        let ports = ["--mqtt-listen=127.0.0.1:0", "--ws-listen=off", "--http-listen=127.0.0.1:0"];
+        let mut child = command
+            .arg("serve")
+            .args(ports)
+            .arg("--data-dir")
+            .arg(data_dir)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let log = BufReader::new(child.stderr.take().unwrap());
+        let mut server = Self { child, log, http: String::new(), mqtt: 0 };
+        server.mqtt = server.behind("mqtt://127.0.0.1:").trim().parse().unwrap();
+        server.http = server.behind("HTTP is open at http://").split('/').next().unwrap().to_owned();
+        server.behind("the API is at ");
+        server
+    }
+
+    /// Reads the log up to the line that has `words`, and gives what stands behind them.
+    fn behind(&mut self, words: &str) -> String {
+        let mut line = String::new();
+        while self.log.read_line(&mut line).unwrap() > 0 {
+            if let Some((_, rest)) = line.split_once(words) {
+                return rest.trim().to_owned();
+            }
+            line.clear();
+        }
+        panic!("the server ended before it said \"{words}\"");
+    }
+
+    fn ask(&self, browser: &Browser, method: &str, path: &str, body: &Value) -> Answer {
+        let mut stream = TcpStream::connect(&self.http).unwrap();
+        let text = if body.is_null() { String::new() } else { body.to_string() };
+        let Browser { cookie, csrf } = browser;
+        write!(
+            stream,
+            "{method} /api/v1{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nCookie: {cookie}\r\n\
+             X-CSRF-Token: {csrf}\r\nIf-Match: *\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{text}",
+            text.len()
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        Answer { status, head: head.to_owned(), body: serde_json::from_str(body).unwrap_or_default() }
+    }
+
+    fn get(&self, browser: &Browser, path: &str) -> Value {
+        let answer = self.ask(browser, "GET", path, &Value::Null);
+        assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+        answer.body
+    }
+
+    fn sign(&self, path: &str, body: &Value) -> (Browser, Value) {
+        let answer = self.ask(&Browser::default(), "POST", path, body);
+        let cookie =
+            answer.head.lines().find_map(|line| line.strip_prefix("set-cookie: ")).unwrap_or_default();
+        let cookie = cookie.split(';').next().unwrap().to_owned();
+        let csrf = answer.body["csrf_token"].as_str().unwrap_or_default().to_owned();
+        (Browser { cookie, csrf }, answer.body)
+    }
+
+    fn stop(mut self) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const PASSWORD: &str = "a sentence that nobody knows";
+
+#[test]
+fn the_first_person_makes_a_broker_and_all_of_it_is_there_after_a_restart() {
+    let data = tempfile::tempdir().unwrap();
+    let mut server = Server::start(data.path());
+    let token = server.behind("owns it: ");
+    let sign_up = json!({ "email": "ann@example.org", "password": PASSWORD, "name": "Ann", "token": token });
+    let (ann, me) = server.sign("/sign-up", &sign_up);
+    let organisation = format!("/organisations/{}", me["organisations"][0]["id"].as_str().unwrap());
+    let made =
+        server.ask(&ann, "POST", &format!("{organisation}/brokers"), &json!({ "display_name": "Plant" }));
+    assert_eq!(made.status, 201, "{}", made.body);
+    let broker = format!("{organisation}/brokers/{}", made.body["name"].as_str().unwrap());
+    let credential = server.ask(&ann, "POST", &format!("{broker}/credentials"), &json!({ "user": "pump-7" }));
+    assert_eq!(credential.status, 201, "{}", credential.body);
+    let other_site = Browser { csrf: String::new(), ..ann };
+    assert_eq!(server.ask(&other_site, "DELETE", &broker, &Value::Null).status, 403);
+    server.stop();
+
+    let server = Server::start(data.path());
+    let (ann, me) = server.sign("/sign-in", &json!({ "email": "ann@example.org", "password": PASSWORD }));
+    assert_eq!(me["user"]["name"], "Ann");
+    let all = server.get(&ann, &format!("{organisation}/brokers"));
+    let names: Vec<_> = all["items"].as_array().unwrap().iter().map(|one| &one["display_name"]).collect();
+    assert!(names.contains(&&json!("Plant")) && names.contains(&&json!("default")), "{all}");
+    assert_eq!(server.get(&ann, &format!("{broker}/credentials"))["items"][0]["user"], "pump-7");
+    let log = server.get(&ann, &format!("{organisation}/audit"));
+    assert_eq!(log["items"][0]["action"], "sign_in");
+    assert_eq!(log["items"][1]["action"], "credential.create");
+    assert_eq!(log["items"][1]["actor"]["address"], "127.0.0.1");
+}
+
+/// A client of the broker `default` that has got so far.
+fn client(server: &Server, id: &str, work: impl FnOnce(&Client), until: impl Fn(&Packet) -> bool) {
+    let mut options = MqttOptions::new(id, "127.0.0.1", server.mqtt);
+    options.set_clean_session(false);
+    let (client, mut connection) = Client::new(options, 10);
+    work(&client);
+    for event in connection.iter() {
+        if matches!(event.unwrap(), Event::Incoming(packet) if until(&packet)) {
+            return;
+        }
+    }
+}
+
+#[test]
+fn sessions_and_retained_messages_are_seen_and_removed() {
+    let data = tempfile::tempdir().unwrap();
+    let mut server = Server::start(data.path());
+    let token = server.behind("owns it: ");
+    let sign_up = json!({ "email": "ann@example.org", "password": PASSWORD, "name": "Ann", "token": token });
+    let (ann, me) = server.sign("/sign-up", &sign_up);
+    let broker = format!("/organisations/{}/brokers/default", me["organisations"][0]["id"].as_str().unwrap());
+
+    let subscribe = |client: &Client| client.subscribe("plant/#", QoS::AtLeastOnce).unwrap();
+    client(&server, "reader", subscribe, |packet| matches!(packet, Packet::SubAck(_)));
+    let publish = |client: &Client| client.publish("plant/1", QoS::AtLeastOnce, true, "21.5").unwrap();
+    client(&server, "writer", publish, |packet| matches!(packet, Packet::PubAck(_)));
+
+    let session = server.get(&ann, &format!("{broker}/sessions/reader"));
+    assert_eq!(
+        (&session["waiting_messages"], &session["filters"][0]["filter"]),
+        (&json!(1), &json!("plant/#"))
+    );
+    let first = server.get(&ann, &format!("{broker}/sessions?limit=1"));
+    assert_eq!(first["items"][0]["client_id"], "reader");
+    let cursor = first["next_cursor"].as_str().unwrap();
+    let second = server.get(&ann, &format!("{broker}/sessions?limit=1&cursor={cursor}"));
+    assert_eq!((&second["items"][0]["client_id"], &second["next_cursor"]), (&json!("writer"), &Value::Null));
+    let list = server.get(&ann, &format!("{broker}/retained?filter=plant/%2B"));
+    assert_eq!(
+        (&list["items"][0]["topic"], &list["items"][0]["payload_bytes"]),
+        (&json!("plant/1"), &json!(4))
+    );
+    let message = format!("{broker}/retained/message?topic=plant/1");
+    assert_eq!(server.get(&ann, &message)["payload"], "21.5");
+
+    let remove = |path: &str| server.ask(&ann, "DELETE", path, &Value::Null).status;
+    assert_eq!(remove(&message), 204);
+    assert_eq!(remove(&message), 404);
+    assert_eq!(server.get(&ann, &format!("{broker}/retained"))["items"], json!([]));
+    assert_eq!(remove(&format!("{broker}/sessions/reader")), 204);
+    assert_eq!(remove(&format!("{broker}/sessions/reader")), 404);
+    for wrong in ["retained?filter=a/%23/b", "retained/message?topic=a/%2B"] {
+        assert_eq!(
+            server.ask(&ann, "GET", &format!("{broker}/{wrong}"), &Value::Null).status,
+            422,
+            "{wrong}"
+        );
+    }
+    let log =
+        server.get(&ann, &format!("/organisations/{}/audit", me["organisations"][0]["id"].as_str().unwrap()));
+    let actions: Vec<_> =
+        log["items"].as_array().unwrap().iter().take(2).map(|entry| &entry["action"]).collect();
+    assert_eq!(actions, ["session.purge", "retained.clear"]);
+}
