@@ -39,6 +39,8 @@ pub struct Details {
     pub suspended: bool,
     /// When it was made, in unix milliseconds.
     pub created_at_ms: u64,
+    /// It was there before it belonged to somebody: until somebody says how clients are let in, the server's settings go on deciding.
+    pub by_settings: bool,
 }
 
 impl Broker {

@@ -124,6 +124,7 @@ impl Control {
                 display_name: input.display_name.clone(),
                 suspended: false,
                 created_at_ms: change.now_ms,
+                by_settings: false,
             };
             catalog::describe(tx, &broker, &details).await?;
             access::put(tx, broker.id, &Access::default()).await?;

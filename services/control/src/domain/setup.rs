@@ -87,6 +87,7 @@ pub(super) async fn adopt(change: &Change, organisation: Uuid) -> Result<()> {
         let name = String::from_utf8_lossy(&broker.name).into_owned();
         details.organisation = Some(organisation.to_string());
         details.display_name.clone_from(&name);
+        details.by_settings = true;
         catalog::describe(tx, &broker, &details).await?;
         own(change, organisation, &name, broker.id).await?;
         change.audit(organisation, "broker.adopt", &name, json!({}))?;

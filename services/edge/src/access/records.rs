@@ -34,7 +34,9 @@ pub(crate) fn load(store: &Store, broker: &Broker) -> Result<(Option<Loaded>, u6
         };
         let details = found.details()?.value;
         let access = accounts::access(id).get(&tx, ACCESS, Read::Snapshot).await?;
-        if access.is_none() && details.organisation.is_none() {
+        // Whose clients got in before somebody signed up must go on to.
+        let is_set_up = details.organisation.is_some() && !details.by_settings;
+        if access.is_none() && !is_set_up && !details.suspended {
             return Ok((None, changes));
         }
         let access = access.map(|document| document.value).unwrap_or_default();

@@ -9,9 +9,10 @@ use millrace_access::model::{
 use millrace_access::secrets::chosen;
 use millrace_access::secrets::generated::HashKeys;
 use millrace_layers::accounts::{self, ACCESS, keys};
-use millrace_layers::{Store, catalog};
+use millrace_layers::catalog::Details;
+use millrace_layers::{Error, Store, catalog};
 use millrace_mqtt::{Connect, Packet, Properties, QoS, ReasonCode, SubscribeOptions, Version};
-use millrace_storage::{Database, Transaction, block_on};
+use millrace_storage::{Database, Read, Transaction, block_on};
 
 use crate::common::{Client, Server, connect, publish_qos};
 use crate::tools::eventually;
@@ -63,6 +64,13 @@ fn with<'a>(user: &'a str, password: &'a str) -> Connect<'a> {
 
 fn refused(server: &Server, connect: Connect<'_>) -> u8 {
     Client::refused(server, connect).reason.0
+}
+
+/// The reason of the CONNACK, whatever it is.
+fn answer(server: &Server, connect: Connect<'_>) -> u8 {
+    let mut client = Client::raw(server);
+    client.send(&Packet::Connect(connect));
+    client.recv_connack().reason.0
 }
 
 /// The reason of the PUBACK.
@@ -131,6 +139,34 @@ fn a_broker_that_gets_its_records_later_is_managed_from_then_on() {
     });
     before.expect_disconnect(ReasonCode::NOT_AUTHORIZED);
     assert_eq!(refused(&server, connect(Version::V5, "c1")), 0x86);
+}
+
+/// Whose clients got in by the server's settings are not locked out because somebody signs up and gets the broker.
+#[test]
+fn a_broker_that_was_there_before_goes_by_the_settings_until_its_access_is_set() {
+    let database = Database::memory();
+    let store = Store::new(database.clone());
+    let id = block_on(store.ensure_broker(catalog::DEFAULT)).unwrap().id;
+    let server = Server::on(&database, |_| {});
+    let describe = |details: Details| {
+        change(&database, id, &async |tx: &Transaction| {
+            let broker = catalog::get(tx, catalog::DEFAULT, Read::Serializable).await?;
+            catalog::describe(tx, &broker.ok_or(Error::Corrupt("broker"))?, &details).await
+        });
+    };
+    let adopted = Details { organisation: Some("ours".into()), by_settings: true, ..Details::default() };
+    describe(adopted.clone());
+    let mut ann = Client::connect(&server, Version::V5, "ann");
+    describe(Details { suspended: true, ..adopted.clone() });
+    ann.expect_disconnect(ReasonCode::NOT_AUTHORIZED);
+    describe(adopted);
+    let is_back = || answer(&server, connect(Version::V5, "bob")) == 0;
+    eventually(is_back, || "it is still suspended".into());
+    change(&database, id, &async |tx: &Transaction| {
+        accounts::access(id).put(tx, ACCESS, &Access::default()).await
+    });
+    let is_closed = || answer(&server, connect(Version::V5, "bob")) == 0x86;
+    eventually(is_closed, || "anybody may still enter".into());
 }
 
 /// A token that ends in so many seconds.
