@@ -25,6 +25,8 @@ impl Pod {
                         return Ok(Some(stamp));
                     }
                 }
+                // Before it changes filters itself: what it writes of that it cannot read.
+                self.catch_up_all(&tx).await?;
                 let number = attempts.push(body(&tx).await?);
                 pods::mark(&tx, self.name.as_bytes(), number)?;
                 Ok::<_, Error>(None)

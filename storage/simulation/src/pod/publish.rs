@@ -144,9 +144,7 @@ impl Pod {
     }
 
     async fn look_up(&self, tx: &Transaction, broker: BrokerId, topic: &str) -> Result<Vec<StreamRef>> {
-        let is_known = self.filters.borrow().through.contains_key(&broker);
-        if !is_known || self.plant != Some(Plant::Index) {
-            self.catch_up(tx, broker).await?;
+        if self.plant != Some(Plant::Index) {
             index::watch(tx, broker, topic.as_bytes())?;
         }
         let filters = self.filters.borrow();
@@ -156,7 +154,17 @@ impl Pod {
         Ok(streams.map(|stream| StreamRef { stream: *stream, partition: 0 }).collect())
     }
 
-    /// Brings the filters that the pod has in memory to what the store has.
+    /// Brings the filters that the pod has in memory to what the store has; once, with the fault that believes them.
+    pub(super) async fn catch_up_all(&self, tx: &Transaction) -> Result<()> {
+        for broker in &self.brokers {
+            let is_known = self.filters.borrow().through.contains_key(broker);
+            if !is_known || self.plant != Some(Plant::Index) {
+                self.catch_up(tx, *broker).await?;
+            }
+        }
+        Ok(())
+    }
+
     async fn catch_up(&self, tx: &Transaction, broker: BrokerId) -> Result<()> {
         let version = tx.read_version().await?;
         let since = self.filters.borrow().through.get(&broker).copied();
