@@ -61,12 +61,13 @@ fn ready(broker: &str, records: Records) -> BrokerAccess {
     match BrokerAccess::new(records) {
         Ok((access, wrong)) => {
             for invalid in wrong {
-                tracing::error!(broker, %invalid, "a stored record is wrong and lets nobody in");
+                // Of its tenant, not of this server.
+                tracing::warn!(broker, %invalid, "a stored record is wrong and lets nobody in");
             }
             access
         }
         Err(wrong) => {
-            tracing::error!(broker, ?wrong, "the stored rules of a broker are wrong: nobody may enter");
+            tracing::warn!(broker, ?wrong, "the stored rules of a broker are wrong: nobody may enter");
             let records = Records { access: closed(), ..Records::default() };
             BrokerAccess::new(records).map(|(access, _)| access).unwrap_or_default()
         }
