@@ -22,7 +22,7 @@ use crate::serve::Running;
 /// How the control plane is reached.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ControlArgs {
-    /// Where people reach the HTTP port, such as https://console.example.org: with https their cookies are for TLS only
+    /// Where people reach the HTTP port, a scheme and a host: with https their cookies are for TLS only
     /// [default: http:// and http_listen].
     #[arg(long, value_name = "URL", value_parser = public_url)]
     pub(crate) public_url: Option<String>,
