@@ -1,16 +1,10 @@
 //! Secrets that we make, and those that people choose. No log and no error message shows one.
 
-use std::fmt;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
 use millrace_layers::accounts::keys::Key;
 
-/// Text that `Debug` does not show.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(Box<str>);
+pub use millrace_access::model::HiddenText as Secret;
 
 /// The hash of a secret under a key of the region.
 pub(crate) type Hash = [u8; 32];
@@ -32,46 +26,14 @@ pub(crate) enum Purpose {
 #[error("the system gives no random bytes")]
 pub struct NoEntropy;
 
-impl Secret {
-    /// One with full entropy: 43 letters, digits, hyphens and underscores.
-    pub(crate) fn random() -> Result<Self, NoEntropy> {
-        Ok(Self::of(&random::<32>()?))
-    }
-
-    /// The text of 32 bytes.
-    pub(crate) fn of(bytes: &Hash) -> Self {
-        Self(URL_SAFE_NO_PAD.encode(bytes).into())
-    }
-
-    /// The text. Whoever takes it out takes care of it.
-    #[must_use]
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
+/// A secret with full entropy: 43 letters, digits, hyphens and underscores.
+pub(crate) fn generate() -> Result<Secret, NoEntropy> {
+    Ok(text_of(&random::<32>()?))
 }
 
-impl From<&str> for Secret {
-    fn from(text: &str) -> Self {
-        Self(text.into())
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("(hidden)")
-    }
-}
-
-impl<'de> Deserialize<'de> for Secret {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer).map(|text| Self(text.into()))
-    }
-}
-
-impl Serialize for Secret {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
-    }
+/// 32 bytes as a secret.
+pub(crate) fn text_of(bytes: &Hash) -> Secret {
+    URL_SAFE_NO_PAD.encode(bytes).into()
 }
 
 impl Purpose {
@@ -111,9 +73,9 @@ mod tests {
 
     #[test]
     fn a_secret_is_random_and_not_shown() {
-        let secret = Secret::random().unwrap();
+        let secret = generate().unwrap();
         assert_eq!(secret.expose().len(), 43);
-        assert_ne!(secret, Secret::random().unwrap());
+        assert_ne!(secret, generate().unwrap());
         assert_eq!(format!("{:?}", Some(secret)), "Some((hidden))");
     }
 

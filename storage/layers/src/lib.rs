@@ -41,7 +41,7 @@ mod tuple;
 pub mod usage;
 
 pub use error::{Error, Result};
-pub use name::{Bucket, Filter};
+pub use name::Filter;
 pub use position::Position;
 pub use store::Store;
 

@@ -45,23 +45,17 @@ impl<'a> Filter<'a> {
 /// A set of wildcard filters whose changes are told by one version key. Filters that begin with the same level are in the same
 /// one, so a storm of first subscriptions below one level disturbs only publishes below levels of its bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Bucket(u8);
+pub(crate) struct Bucket(u8);
 
 impl Bucket {
     /// Buckets of filters whose first level is no wildcard.
-    pub const HASHED: u8 = 64;
+    const HASHED: u8 = 64;
 
     /// The bucket of filters whose first level is a wildcard.
-    pub const WILD: Self = Self(Self::HASHED);
-
-    /// All buckets.
-    pub fn all() -> impl Iterator<Item = Self> {
-        (0..=Self::HASHED).map(Self)
-    }
+    const WILD: Self = Self(Self::HASHED);
 
     /// The bucket that a filter is in.
-    #[must_use]
-    pub fn of_filter(filter: &[u8]) -> Self {
+    pub(crate) fn of_filter(filter: &[u8]) -> Self {
         match first_level(filter) {
             b"+" | b"#" => Self::WILD,
             level => Self::hashed(level),
@@ -69,7 +63,7 @@ impl Bucket {
     }
 
     /// The buckets that can have filters for a topic. Wildcards do not stand for a first level that begins with `$`.
-    pub fn of_topic(topic: &[u8]) -> impl Iterator<Item = Self> {
+    pub(crate) fn of_topic(topic: &[u8]) -> impl Iterator<Item = Self> {
         let wild = (!topic.starts_with(b"$")).then_some(Self::WILD);
         [Self::hashed(first_level(topic))].into_iter().chain(wild)
     }

@@ -18,7 +18,7 @@ use super::change::Change;
 use super::check::Fields;
 use super::{Caller, Control, Error, Once, Result, Role, SignUpBy, Who, members, organisations, setup};
 use crate::limits::SIGN_IN_MS;
-use crate::secret::{Hash, Purpose, Secret};
+use crate::secret::{self, Hash, Purpose, Secret};
 
 /// What somebody signs up with.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -217,7 +217,7 @@ impl Control {
 
     /// Starts a web session.
     async fn start(&self, user: Uuid) -> Result<SignedIn> {
-        let secret = Secret::random()?;
+        let secret = secret::generate()?;
         let hash = &self.sign_in_hash(&secret)?;
         let expires_at_ms = self.now_ms() + SIGN_IN_MS;
         let me = self
@@ -259,7 +259,7 @@ impl Control {
     /// # Errors
     /// [`Error::Internal`].
     pub(crate) fn csrf(&self, sign_in: &Hash) -> Result<Secret> {
-        Ok(Secret::of(&self.hash(Purpose::Csrf, &[sign_in])?))
+        Ok(secret::text_of(&self.hash(Purpose::Csrf, &[sign_in])?))
     }
 
     /// Ends the caller's web session.

@@ -98,7 +98,7 @@ impl Control {
     /// A secret of full entropy that belongs to what a request made: who repeats the request gets the same one, and nobody
     /// has to keep it. The request's key is not stored, so what is stored does not tell the secret.
     pub(super) fn secret_of(&self, once: &Once, made: &[u8]) -> Result<Secret> {
-        Ok(Secret::of(&self.bytes_of(once, made)?))
+        Ok(secret::text_of(&self.bytes_of(once, made)?))
     }
 
     /// The bytes of such a secret.

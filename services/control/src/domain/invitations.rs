@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::accounts::person_of;
+use super::by_secret::{self, BySecret, Place};
 use super::change::Change;
 use super::check::{Fields, room};
 use super::{Caller, Control, Error, Once, Page, PageRequest, Permission, Result, Role, authorise, members};
@@ -46,18 +47,9 @@ pub struct NewInvitation {
     pub role: Role,
 }
 
-#[derive(Clone, Serialize, Deserialize)]
-struct Record {
-    shown: Invitation,
-    hash: Hash,
-}
+const INVITATIONS: BySecret = BySecret { all: accounts::invitations, places: accounts::invitation_hashes };
 
-/// Where an invitation stands.
-#[derive(Serialize, Deserialize)]
-struct Place {
-    organisation: Uuid,
-    id: Uuid,
-}
+type Record = by_secret::Record<Invitation>;
 
 impl Control {
     /// Open invitations of an organisation.
@@ -73,7 +65,7 @@ impl Control {
         let now_ms = self.now_ms();
         self.look(|tx| async move {
             authorise(&tx, caller, organisation, Permission::OrganisationRead, Read::Snapshot).await?;
-            let all = accounts::invitations(organisation.as_bytes());
+            let all = INVITATIONS.of(organisation);
             let rows = all.page::<Record>(&tx, page.after.as_deref(), page.limit, Read::Snapshot).await?;
             let mut page = Page::of(rows, |_, record| record.value.shown);
             page.items.retain(|it| now_ms < it.expires_at_ms);
@@ -102,7 +94,7 @@ impl Control {
                 let tx = &change.tx;
                 authorise(tx, caller, organisation, Permission::OrganisationWrite, Read::Serializable)
                     .await?;
-                let all = accounts::invitations(organisation.as_bytes());
+                let all = INVITATIONS.of(organisation);
                 let count =
                     all.page::<Record>(tx, None, INVITATIONS_MAX, Read::Serializable).await?.items.len();
                 room(count, INVITATIONS_MAX, "open invitations")?;
@@ -110,8 +102,8 @@ impl Control {
                 let shown =
                     Invitation { id, email: email.clone(), role: input.role, created_at_ms, expires_at_ms };
                 let hash = self.invitation_hash(&self.secret_of(once, id.as_bytes())?)?;
-                all.put(tx, id.as_bytes(), &Record { shown: shown.clone(), hash }).await?;
-                accounts::invitation_hashes().put(tx, &hash, &Place { organisation, id }).await?;
+                let record = Record { shown: shown.clone(), hash };
+                INVITATIONS.put(tx, &Place { organisation, id }, &record).await?;
                 expiring(&hash, expires_at_ms).schedule(tx)?;
                 change.audit(organisation, "invitation.create", email, json!({ "role": input.role }))?;
                 Ok(shown)
@@ -135,7 +127,7 @@ impl Control {
         self.change(caller.into(), once, |change| async move {
             let tx = &change.tx;
             authorise(tx, caller, organisation, Permission::OrganisationWrite, Read::Serializable).await?;
-            let all = accounts::invitations(organisation.as_bytes());
+            let all = INVITATIONS.of(organisation);
             let record = all.get::<Record>(tx, id.as_bytes(), Read::Serializable).await?;
             let record = record.ok_or(Error::NotFound("invitation"))?.value;
             change.audit(organisation, "invitation.delete", &record.shown.email, json!({}))?;
@@ -160,10 +152,8 @@ impl Control {
 
     pub(super) async fn take_invitation(&self, change: &Change, secret: &Secret, user: Uuid) -> Result<Uuid> {
         let (tx, hash) = (&change.tx, self.invitation_hash(secret)?);
-        let place = accounts::invitation_hashes().get::<Place>(tx, &hash, Read::Serializable).await?;
-        let Some(Place { organisation, id }) = place.map(|place| place.value) else { return Err(gone()) };
-        let all = accounts::invitations(organisation.as_bytes());
-        let record = all.get::<Record>(tx, id.as_bytes(), Read::Serializable).await?.ok_or_else(gone)?.value;
+        let found = INVITATIONS.find::<Invitation>(tx, &hash, Read::Serializable).await?;
+        let (organisation, record) = found.ok_or_else(gone)?;
         if record.shown.expires_at_ms <= change.now_ms {
             return Err(gone());
         }
@@ -181,17 +171,15 @@ impl Control {
 
 /// Removes an invitation whose time is over.
 pub(super) async fn expire(tx: &Transaction, hash: &[u8]) -> Result<()> {
-    if let Some(place) = accounts::invitation_hashes().get::<Place>(tx, hash, Read::Serializable).await? {
-        let Place { organisation, id } = place.value;
-        accounts::invitations(organisation.as_bytes()).clear(tx, id.as_bytes()).await?;
-        accounts::invitation_hashes().clear(tx, hash).await?;
+    match INVITATIONS.place(tx, hash, Read::Serializable).await? {
+        Some(place) => INVITATIONS.clear(tx, &place, hash).await,
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Takes all invitations to an organisation back.
 pub(super) async fn remove_all(tx: &Transaction, organisation: Uuid) -> Result<()> {
-    let all = accounts::invitations(organisation.as_bytes());
+    let all = INVITATIONS.of(organisation);
     let page = all.page(tx, None, INVITATIONS_MAX, Read::Serializable).await?;
     for (_, Document { value, .. }) in page.items {
         remove(tx, organisation, &value).await?;
@@ -200,9 +188,8 @@ pub(super) async fn remove_all(tx: &Transaction, organisation: Uuid) -> Result<(
 }
 
 async fn remove(tx: &Transaction, organisation: Uuid, record: &Record) -> Result<()> {
-    accounts::invitation_hashes().clear(tx, &record.hash).await?;
     expiring(&record.hash, record.shown.expires_at_ms).cancel(tx)?;
-    Ok(accounts::invitations(organisation.as_bytes()).clear(tx, record.shown.id.as_bytes()).await?)
+    INVITATIONS.clear(tx, &Place { organisation, id: record.shown.id }, &record.hash).await
 }
 
 fn expiring(hash: &Hash, at_ms: u64) -> Expiring {

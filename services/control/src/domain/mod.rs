@@ -5,6 +5,7 @@ mod access;
 mod accounts;
 mod audit;
 mod brokers;
+mod by_secret;
 mod caller;
 mod change;
 mod check;

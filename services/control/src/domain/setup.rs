@@ -14,7 +14,7 @@ use super::accounts::is_anybody_there;
 use super::change::Change;
 use super::{Control, Result};
 use crate::limits::SETUP_MS;
-use crate::secret::{Hash, Purpose, Secret};
+use crate::secret::{self, Hash, Purpose, Secret};
 
 /// The setting's name.
 const SETUP: &[u8] = b"setup";
@@ -37,7 +37,7 @@ impl Control {
     /// # Errors
     /// The store's.
     pub async fn setup(&self) -> Result<Option<Secret>> {
-        let (secret, now_ms) = (Secret::random()?, self.now_ms());
+        let (secret, now_ms) = (secret::generate()?, self.now_ms());
         let hash = self.setup_hash(&secret)?;
         let is_open = self
             .look(|tx| async move {

@@ -9,6 +9,7 @@ use serde_json::json;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::by_secret::{self, BySecret, Place};
 use super::check::{Fields, room};
 use super::{Caller, Control, Error, Once, Page, PageRequest, Permission, Result, Who, authorise};
 use crate::limits::TOKENS_MAX;
@@ -46,18 +47,9 @@ pub struct NewToken {
     pub expires_at_ms: Option<u64>,
 }
 
-#[derive(Clone, Serialize, Deserialize)]
-struct Record {
-    shown: Token,
-    hash: Hash,
-}
+const TOKENS: BySecret = BySecret { all: accounts::tokens, places: accounts::token_hashes };
 
-/// Where a token stands.
-#[derive(Serialize, Deserialize)]
-struct Place {
-    organisation: Uuid,
-    id: Uuid,
-}
+type Record = by_secret::Record<Token>;
 
 impl Control {
     /// The tokens of an organisation.
@@ -72,7 +64,7 @@ impl Control {
     ) -> Result<Page<Token>> {
         self.look(|tx| async move {
             authorise(&tx, caller, organisation, Permission::OrganisationRead, Read::Snapshot).await?;
-            let all = accounts::tokens(organisation.as_bytes());
+            let all = TOKENS.of(organisation);
             let rows = all.page::<Record>(&tx, page.after.as_deref(), page.limit, Read::Snapshot).await?;
             Ok(Page::of(rows, |_, record| record.value.shown))
         })
@@ -100,7 +92,7 @@ impl Control {
                 for scope in scopes {
                     authorise(tx, caller, organisation, *scope, Read::Serializable).await?;
                 }
-                let all = accounts::tokens(organisation.as_bytes());
+                let all = TOKENS.of(organisation);
                 let count = all.page::<Record>(tx, None, TOKENS_MAX, Read::Serializable).await?.items.len();
                 room(count, TOKENS_MAX, "API tokens")?;
                 let shown = Token {
@@ -111,8 +103,8 @@ impl Control {
                     expires_at_ms: input.expires_at_ms,
                 };
                 let hash = self.token_hash(&self.token_of(once, id)?)?;
-                all.put(tx, id.as_bytes(), &Record { shown: shown.clone(), hash }).await?;
-                accounts::token_hashes().put(tx, &hash, &Place { organisation, id }).await?;
+                let record = Record { shown: shown.clone(), hash };
+                TOKENS.put(tx, &Place { organisation, id }, &record).await?;
                 let details =
                     json!({ "name": input.name, "scopes": scopes, "expires_at_ms": input.expires_at_ms });
                 change.audit(organisation, "token.create", &id.to_string(), details)?;
@@ -137,7 +129,7 @@ impl Control {
         self.change(caller.into(), once, |change| async move {
             let tx = &change.tx;
             authorise(tx, caller, organisation, Permission::OrganisationWrite, Read::Serializable).await?;
-            let all = accounts::tokens(organisation.as_bytes());
+            let all = TOKENS.of(organisation);
             let record = all.get::<Record>(tx, id.as_bytes(), Read::Serializable).await?;
             let record = record.ok_or(Error::NotFound("token"))?.value;
             let details = json!({ "name": record.shown.name });
@@ -155,13 +147,8 @@ impl Control {
         let hash = self.token_hash(secret)?;
         let found = self
             .look(|tx| async move {
-                let place = accounts::token_hashes().get::<Place>(&tx, &hash, Read::Snapshot).await?;
-                let Some(Place { organisation, id }) = place.map(|place| place.value) else {
-                    return Ok(None);
-                };
-                let all = accounts::tokens(organisation.as_bytes());
-                let record = all.get::<Record>(&tx, id.as_bytes(), Read::Snapshot).await?;
-                Ok(record.map(|record| (organisation, record.value.shown)))
+                let found = TOKENS.find::<Token>(&tx, &hash, Read::Snapshot).await?;
+                Ok(found.map(|(organisation, record)| (organisation, record.shown)))
             })
             .await?;
         let now_ms = self.now_ms();
@@ -204,7 +191,7 @@ impl NewToken {
 
 /// Removes all tokens of an organisation.
 pub(super) async fn remove_all(tx: &Transaction, organisation: Uuid) -> Result<()> {
-    let all = accounts::tokens(organisation.as_bytes());
+    let all = TOKENS.of(organisation);
     let page = all.page(tx, None, TOKENS_MAX, Read::Serializable).await?;
     for (_, Document { value, .. }) in page.items {
         remove(tx, organisation, &value).await?;
@@ -213,6 +200,5 @@ pub(super) async fn remove_all(tx: &Transaction, organisation: Uuid) -> Result<(
 }
 
 async fn remove(tx: &Transaction, organisation: Uuid, record: &Record) -> Result<()> {
-    accounts::token_hashes().clear(tx, &record.hash).await?;
-    Ok(accounts::tokens(organisation.as_bytes()).clear(tx, record.shown.id.as_bytes()).await?)
+    TOKENS.clear(tx, &Place { organisation, id: record.shown.id }, &record.hash).await
 }

@@ -3,8 +3,8 @@
 //!
 //! Copies come in commit order from each publisher's connection, and from one pod. What a publisher sent by another pod before may
 //! still be on its way. So the first copy of a connection is not taken but read, and with it all that was committed before; from
-//! then on copies of that connection are taken, unless other pods do not know all filters of the session yet. Whenever something may be missing (a gap, a pod that is gone), sessions read, and take
-//! nothing until they have read to the end.
+//! then on copies of that connection are taken. Whenever something may be missing (a gap, a pod that is gone, pods that do not know all
+//! filters of the session yet), sessions read, and take nothing until they have read to the end.
 
 use std::sync::Arc;
 
@@ -73,28 +73,24 @@ impl Core {
             }
             let waiting = homed.session.waiting();
             let Some(kept) = homed.kept.as_deref_mut() else { continue };
-            if kept.ahead.told > 0 {
-                // It reads what was committed before they knew.
-                let region = self.process.region.as_ref();
-                if region.is_none_or(|region| region.have_heard(&routes.broker, kept.ahead.told)) {
-                    kept.ahead.told = 0;
-                }
-                if kept.grow() {
-                    self.read_on(slot);
-                }
-                continue;
+            let is_known = kept.ahead.told == 0;
+            let region = self.process.region.as_ref();
+            if !is_known && region.is_none_or(|region| region.have_heard(&routes.broker, kept.ahead.told)) {
+                // Now it reads what was committed before they knew.
+                kept.ahead.told = 0;
             }
             // What depends on a single one of its subscriptions is found by reading.
             let is_plain = !receiver.no_local && (homed.fresh.is_none() || !message.retain());
             let place = message.place().map(Position);
-            let takes = kept.ahead.meet(*sender)
+            let takes = is_known
+                && kept.ahead.meet(*sender)
                 && is_plain
                 && waiting <= WAITING_LOW
                 && place.is_some_and(|place| kept.is_next(place))
                 && kept.ahead.taken < AHEAD_MAX;
             if !takes {
                 // One that it has read already says nothing new.
-                let is_read = place.is_some_and(|place| kept.has_read(place));
+                let is_read = is_known && place.is_some_and(|place| kept.has_read(place));
                 if !is_read && kept.grow() {
                     self.read_on(slot);
                 }

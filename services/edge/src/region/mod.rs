@@ -185,13 +185,9 @@ impl Region {
 
     /// A shared subscription has messages that nobody has.
     pub(crate) fn waiting(&self, broker: u64, stream: u64) {
-        let Some(fabric) = self.wanted(broker) else { return };
-        Note::Waiting { stream }.send(fabric, To::Broker(broker));
-    }
-
-    /// The fabric, if another pod listens.
-    fn wanted(&self, broker: u64) -> Option<&Fabric> {
-        self.fabric.get().filter(|fabric| !fabric.unwanted(To::Broker(broker), 1))
+        if let Some(fabric) = self.fabric.get().filter(|fabric| !fabric.unwanted(To::Broker(broker), 1)) {
+            Note::Waiting { stream }.send(fabric, To::Broker(broker));
+        }
     }
 
     /// Hands a message to a member of a shared subscription on another pod.

@@ -161,8 +161,9 @@ impl Applier<'_> {
             Write::Checkpoint(checkpoint) => self.checkpoint(checkpoint).await,
             Write::Detach(detach) => self.detach(detach).await,
             Write::Purge(purge) => self.purge(purge).await,
-            Write::Grown(broker, _) => self.catch_up(&[broker]).await.map(|()| Outcome::Done),
-            Write::Mark { .. } | Write::Shared(_) | Write::Notices | Write::Told(_) => Ok(Outcome::Done),
+            Write::Grown(..) | Write::Mark { .. } | Write::Shared(_) | Write::Notices | Write::Told(_) => {
+                Ok(Outcome::Done)
+            }
         };
         match outcome {
             Err(Error::Fenced { .. }) => Ok(Outcome::Fenced),
@@ -198,7 +199,7 @@ impl Applier<'_> {
             self.retain(broker, message.topic(), kept).await?;
         }
         if self.shared.is_shared {
-            self.look_up(broker, message.topic()).await?;
+            self.watch(broker, message.topic())?;
         }
         if publish.is_settled() {
             self.applied().count(broker).settled += 1;
@@ -229,21 +230,22 @@ impl Applier<'_> {
     }
 
     /// Makes the transaction conflict when another pod changes what a topic matches before it is committed (P2). At first with any
-    /// change of filters, which is one thing to watch for all messages; when that was in the way, with those that match.
-    async fn look_up(&self, broker: &Broker, topic: &str) -> Result<(), Error> {
-        self.catch_up(&[broker]).await?;
+    /// change of filters, which is one thing to watch for all messages; when that was in the way, with those that match. After
+    /// [`Self::catch_up`].
+    fn watch(&self, broker: &Broker, topic: &str) -> Result<(), Error> {
+        debug_assert!(self.applied().caught_up.contains(&broker.id), "its filters may be old");
+        if self.applied().watched.contains(&broker.id) {
+            return Ok(());
+        }
         let now_ms = self.shared.clock.now();
         if self.is_retry {
             broker.streams.stir(now_ms);
         }
-        match () {
-            () if self.applied().watched.contains(&broker.id) => Ok(()),
-            () if broker.streams.is_stirred(now_ms) => index::watch(self.tx, broker.id, topic.as_bytes()),
-            () => {
-                self.applied().watched.insert(broker.id);
-                index::watch_all(self.tx, broker.id)
-            }
+        if broker.streams.is_stirred(now_ms) {
+            return index::watch(self.tx, broker.id, topic.as_bytes());
         }
+        self.applied().watched.insert(broker.id);
+        index::watch_all(self.tx, broker.id)
     }
 
     /// Writes what is written once for all jobs.
@@ -303,7 +305,7 @@ impl Applier<'_> {
             self.retain(broker, will.topic(), kept).await?;
         }
         if self.shared.is_shared {
-            self.look_up(broker, will.topic()).await?;
+            self.watch(broker, will.topic())?;
         }
         let kept = broker.streams.matches(will.topic());
         self.append(broker, &will, 0, &kept.streams)?;

@@ -166,6 +166,9 @@ impl Streams<'_, '_> {
 
     /// What streams have that other sessions read too.
     async fn find_common(&self, numbers: &[usize], found: &mut Found) -> Result<(), Error> {
+        if numbers.is_empty() {
+            return Ok(());
+        }
         let (broker, cursor, now) = (self.broker().id, self.read.cursor, self.shared.clock.now());
         let now_through = Position::end_of(self.tx.read_version().await?);
         let streams = numbers.iter().map(|number| self.read.sources[*number].stream);

@@ -9,8 +9,7 @@ use millrace_mqtt::{Properties, SubscribeOptions};
 use millrace_storage::Database;
 
 use crate::common::{Client, Server, publish};
-use crate::region::{Net, know_each_other, nats, pod_at, three};
-use crate::relay::Relay;
+use crate::region::{know_each_other, nats, three, with_relay};
 use crate::steps::{acknowledge, lasting, say, take};
 use crate::tools::{Packets, eventually, flood, metric};
 
@@ -130,12 +129,7 @@ fn a_pod_that_was_started_again_hears_and_is_heard() {
 
 #[test]
 fn what_a_pod_did_not_hear_of_comes_to_it_once_it_is_back() {
-    let Some(net) = nats() else { return };
-    let Net::Nats(server) = &net else { unreachable!() };
-    let database = Database::memory();
-    let relay = Relay::start(server.port);
-    let pods = [pod_at(&database, "cut", 2, Some(&relay.url())), net.pod(&database, "two", 2)];
-    know_each_other(&pods);
+    let Some((pods, relay, _net)) = with_relay(["cut", "two"], 2) else { return };
     let mut kept = Client::open(&pods[1], lasting(V5, "kept"));
     let mut reader = Client::connect(&pods[1], V5, "reader");
     reader.subscribe("known", AtMostOnce);
@@ -254,26 +248,21 @@ fn what_does_not_fit_into_a_digest_is_sent_to_everybody_and_many_filters_fit() {
 
 #[test]
 fn a_pod_that_does_not_answer_holds_no_suback_up_for_long_and_misses_nothing_that_is_stored() {
-    let Some(net) = nats() else { return };
-    let Net::Nats(server) = &net else { unreachable!() };
-    let database = Database::memory();
-    let relay = Relay::start(server.port);
-    let pods = [net.pod(&database, "one", 2), pod_at(&database, "slow", 2, Some(&relay.url()))];
-    know_each_other(&pods);
+    let Some(([slow, one], relay, _net)) = with_relay(["slow", "one"], 2) else { return };
     relay.pause(true);
-    let mut reader = Client::connect(&pods[0], V5, "reader");
+    let mut reader = Client::connect(&one, V5, "reader");
     // Long before the slow one is taken for gone, which takes more than a client waits here.
     reader.subscribe("a/+", AtMostOnce);
-    let mut kept = Client::open(&pods[0], lasting(V5, "kept"));
+    let mut kept = Client::open(&one, lasting(V5, "kept"));
     kept.subscribe("k/+", AtLeastOnce);
     // It does not know that somebody here wants it.
-    say(&pods[1], AtLeastOnce, "k/x", &["stored"]);
+    say(&slow, AtLeastOnce, "k/x", &["stored"]);
     assert_eq!(take(&mut kept).payload, b"stored");
     relay.pause(false);
     // What it was told meanwhile is still on its way.
     reader.stream().set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     let is_live = || {
-        say(&pods[1], AtMostOnce, "a/x", &["live"]);
+        say(&slow, AtMostOnce, "a/x", &["live"]);
         Packets::of(&reader).next().is_some()
     };
     eventually(is_live, || "the pod that was silent does not know what is wanted".into());

@@ -71,6 +71,25 @@ pub(crate) fn know_each_other(pods: &[Server]) {
     eventually(know, || "the pods do not know each other".into());
 }
 
+/// Pods on one store, of which the first reaches NATS by a relay that a test can close; none without nats-server.
+pub(crate) fn with_relay<const N: usize>(
+    names: [&str; N],
+    threads: usize,
+) -> Option<([Server; N], Relay, Net)> {
+    let net = nats()?;
+    let Net::Nats(server) = &net else { return None };
+    let (database, relay) = (Database::memory(), Relay::start(server.port));
+    let pods = names.map(|name| {
+        if name == names[0] {
+            pod_at(&database, name, threads, Some(&relay.url()))
+        } else {
+            net.pod(&database, name, threads)
+        }
+    });
+    know_each_other(&pods);
+    Some((pods, relay, net))
+}
+
 /// Three pods on one store and one NATS server; none without nats-server.
 pub(crate) fn three() -> Option<([Server; 3], Net)> {
     let net = nats()?;
@@ -322,12 +341,7 @@ fn replay(pods: &[Server], qualities: &[QoS], readers: &[(usize, bool)], first: 
 
 #[test]
 fn a_pod_without_nats_serves_its_own_clients_and_keeps_every_durable_message() {
-    let Some(net) = nats() else { return };
-    let Net::Nats(server) = &net else { unreachable!() };
-    let database = Database::memory();
-    let relay = Relay::start(server.port);
-    let pods = [pod_at(&database, "cut", 2, Some(&relay.url())), net.pod(&database, "two", 2)];
-    know_each_other(&pods);
+    let Some((pods, relay, _net)) = with_relay(["cut", "two"], 2) else { return };
     let mut own = Client::connect(&pods[0], V5, "own");
     own.subscribe("t", QoS::AtLeastOnce);
     let mut kept = [Client::open(&pods[0], lasting(V5, "ann")), Client::open(&pods[1], lasting(V5, "bob"))];
@@ -374,16 +388,7 @@ fn a_pod_without_nats_serves_its_own_clients_and_keeps_every_durable_message() {
 #[test]
 fn messages_of_a_publisher_that_moves_between_pods_come_in_order_to_a_session_on_a_third() {
     const ROUNDS: usize = 24;
-    let Some(net) = nats() else { return };
-    let Net::Nats(server) = &net else { unreachable!() };
-    let database = Database::memory();
-    let relay = Relay::start(server.port);
-    let pods = [
-        pod_at(&database, "cut", 1, Some(&relay.url())),
-        net.pod(&database, "two", 1),
-        net.pod(&database, "three", 1),
-    ];
-    know_each_other(&pods);
+    let Some((pods, relay, _net)) = with_relay(["cut", "two", "three"], 1) else { return };
     for version in [V5, V311] {
         let mut ann = Client::open(&pods[2], lasting(version, &format!("ann {version:?}")));
         ann.stream().set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -418,16 +423,7 @@ fn messages_of_a_publisher_that_moves_between_pods_come_in_order_to_a_session_on
 /// What sessions of one stream read is read once, and kept for a moment: it must not stand for what was committed since.
 #[test]
 fn a_session_that_comes_back_does_not_take_what_another_has_read_for_all_there_is() {
-    let Some(net) = nats() else { return };
-    let Net::Nats(server) = &net else { unreachable!() };
-    let database = Database::memory();
-    let relay = Relay::start(server.port);
-    let pods = [
-        pod_at(&database, "cut", 1, Some(&relay.url())),
-        net.pod(&database, "two", 1),
-        net.pod(&database, "three", 1),
-    ];
-    know_each_other(&pods);
+    let Some((pods, relay, _net)) = with_relay(["cut", "two", "three"], 1) else { return };
     for round in 0..10 {
         let [mut ann, mut bob] =
             ["ann", "bob"].map(|name| Client::open(&pods[2], lasting(V5, &format!("{name} {round}"))));

@@ -1,0 +1,73 @@
+//! What an organisation has and somebody opens with a secret: it stands with its organisation, and where it stands is found by the
+//! hash of the secret.
+
+use millrace_layers::documents::Collection;
+use millrace_storage::{Read, Transaction};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use uuid::Uuid;
+
+use super::Result;
+use crate::secret::Hash;
+
+/// One kind of such things.
+pub(super) struct BySecret {
+    /// Those of an organisation, by id.
+    pub(super) all: fn(&[u8]) -> Collection,
+    /// Where each stands.
+    pub(super) places: fn() -> Collection,
+}
+
+/// One of them, as it is stored.
+#[derive(Clone, Serialize, Deserialize)]
+pub(super) struct Record<T> {
+    pub(super) shown: T,
+    pub(super) hash: Hash,
+}
+
+/// Where one stands.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Place {
+    pub(super) organisation: Uuid,
+    pub(super) id: Uuid,
+}
+
+impl BySecret {
+    /// Those of an organisation.
+    pub(super) fn of(&self, organisation: Uuid) -> Collection {
+        (self.all)(organisation.as_bytes())
+    }
+
+    pub(super) async fn put<T: Serialize>(
+        &self,
+        tx: &Transaction,
+        place: &Place,
+        record: &Record<T>,
+    ) -> Result<()> {
+        self.of(place.organisation).put(tx, place.id.as_bytes(), record).await?;
+        (self.places)().put(tx, &record.hash, place).await?;
+        Ok(())
+    }
+
+    /// Where the one stands that a secret with this hash opens.
+    pub(super) async fn place(&self, tx: &Transaction, hash: &[u8], read: Read) -> Result<Option<Place>> {
+        let place = (self.places)().get::<Place>(tx, hash, read).await?;
+        Ok(place.map(|place| place.value))
+    }
+
+    /// The one that a secret with this hash opens, and its organisation.
+    pub(super) async fn find<T: DeserializeOwned>(
+        &self,
+        tx: &Transaction,
+        hash: &Hash,
+        read: Read,
+    ) -> Result<Option<(Uuid, Record<T>)>> {
+        let Some(Place { organisation, id }) = self.place(tx, hash, read).await? else { return Ok(None) };
+        let record = self.of(organisation).get(tx, id.as_bytes(), read).await?;
+        Ok(record.map(|record| (organisation, record.value)))
+    }
+
+    pub(super) async fn clear(&self, tx: &Transaction, place: &Place, hash: &[u8]) -> Result<()> {
+        (self.places)().clear(tx, hash).await?;
+        Ok(self.of(place.organisation).clear(tx, place.id.as_bytes()).await?)
+    }
+}
