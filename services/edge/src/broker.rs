@@ -17,6 +17,14 @@ use crate::store::streams::{Kept, KeptGroup, Streams};
 /// The broker of a process that serves one machine.
 pub(crate) const DEFAULT_BROKER: &str = "default";
 
+/// Whether a broker may have this name: a label of a host name (RFC 1123 section 2.1), in lower case.
+#[must_use]
+pub fn is_broker_name(text: &str) -> bool {
+    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let fits = (1..=63).contains(&text.len()) && text.bytes().all(is_inner);
+    fits && !text.starts_with('-') && !text.ends_with('-')
+}
+
 /// The brokers that a process has to do with: those that somebody has connected to, or that had something due. A broker that nobody
 /// has asked for is rows in the store and nothing else.
 #[derive(Default)]

@@ -27,6 +27,7 @@ mod store;
 pub mod stored;
 pub mod ws;
 
+pub use broker::is_broker_name;
 pub use config::{Authentication, Config};
 pub use drain::{DrainPace, Draining};
 pub use limits::Limits;

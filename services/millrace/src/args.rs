@@ -57,7 +57,7 @@ pub(crate) struct ServeArgs {
     pub(crate) control: ControlArgs,
 
     /// Brokers that are made at the start if they are not there, beside "default". A client reaches one by the first part of
-    /// the server name that a gateway passes on.
+    /// the server name that a gateway passes on; without a gateway, by the user name "NAME/USER".
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = broker_name)]
     pub(crate) brokers: Vec<String>,
 
@@ -136,11 +136,8 @@ fn listen(text: &str) -> Result<Listen, String> {
     })
 }
 
-/// A label of a host name (RFC 1123, section 2.1), in lower case.
 fn broker_name(text: &str) -> Result<String, String> {
-    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let fits = (1..=63).contains(&text.len()) && text.bytes().all(is_inner);
-    if fits && !text.starts_with('-') && !text.ends_with('-') {
+    if millrace_edge::is_broker_name(text) {
         return Ok(text.to_owned());
     }
     Err("a name of 1 to 63 small letters, digits and inner hyphens is allowed".to_owned())

@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::Api;
 use crate::domain::{Webhook, WebhookEvent};
+use crate::secret::is_not_shown;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
@@ -183,8 +184,8 @@ enum IssuerKey {
     /// For HS256.
     Secret {
         /// At least 32 bytes. Never shown; when it is left out it stays as it is.
-        #[serde(default, skip_serializing)]
-        #[schema(value_type = Option<String>, format = Password)]
+        #[serde(default, skip_serializing_if = "is_not_shown")]
+        #[schema(value_type = Option<String>, format = Password, write_only)]
         secret: Option<HiddenText>,
         /// The secret is base64 of what signs.
         #[serde(default)]
@@ -232,8 +233,8 @@ struct WebhookSettings {
     #[serde(default)]
     filters: Vec<String>,
     /// Signs the body (HMAC-SHA-256). Never shown; when it is left out it stays as it is, and an empty one takes it away.
-    #[serde(default, skip_serializing)]
-    #[schema(value_type = Option<String>, format = Password)]
+    #[serde(default, skip_serializing_if = "is_not_shown")]
+    #[schema(value_type = Option<String>, format = Password, write_only)]
     signing_key: Option<HiddenText>,
     /// False: nothing is told.
     #[serde(default = "yes")]

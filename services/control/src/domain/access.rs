@@ -13,6 +13,7 @@ use utoipa::ToSchema;
 
 use super::parts::{Precondition, Versioned, check_group};
 use super::{BrokerRef, Caller, Control, Once, Permission, Result, brokers};
+use crate::secret::is_not_shown;
 
 /// How a broker lets clients in. What is left out has its default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -42,8 +43,8 @@ pub struct AccessWebhook {
     /// Where it is asked, by POST.
     pub url: String,
     /// Signs the body (HMAC-SHA-256). Never shown; when it is left out it stays as it is, and an empty one takes it away.
-    #[serde(skip_serializing)]
-    #[schema(value_type = Option<String>, format = Password)]
+    #[serde(skip_serializing_if = "is_not_shown")]
+    #[schema(value_type = Option<String>, format = Password, write_only)]
     pub signing_key: Option<HiddenText>,
     /// After that the client is refused as if the service could not be reached, milliseconds.
     pub timeout_ms: u32,

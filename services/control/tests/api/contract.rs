@@ -52,3 +52,16 @@ fn no_schema_shows_a_stored_secret() {
         assert!(!described.contains(word), "{word}");
     }
 }
+
+#[test]
+fn secrets_that_a_request_may_have_are_described_and_no_answer_has_them() {
+    let described = serde_json::to_value(millrace_control::openapi()).unwrap();
+    let schemas = &described["components"]["schemas"];
+    for at in [
+        "/IssuerKey/oneOf/0/properties/secret",
+        "/WebhookSettings/properties/signing_key",
+        "/AccessWebhook/properties/signing_key",
+    ] {
+        assert_eq!(schemas.pointer(at).unwrap()["writeOnly"], true, "{at}");
+    }
+}

@@ -9,7 +9,7 @@ use millrace_session::{Message, Session};
 use super::connection::{ConnectionId, Paused, Request};
 use super::{Core, Ended, OutboundSlot, parts};
 use crate::authenticator::Verdict;
-use crate::broker::{Broker, DEFAULT_BROKER};
+use crate::broker::{Broker, DEFAULT_BROKER, is_broker_name};
 use crate::clock::Millis;
 use crate::random;
 
@@ -42,15 +42,19 @@ pub(super) enum Absent {
 impl Core {
     /// Where a first CONNECT is carried out. `bytes`: what the client has sent, from it on.
     pub(super) fn home_of(&mut self, slot: u32, connect: &Connect<'_>, bytes: usize) -> Home {
-        let name = self.broker_name(slot);
+        let (name, _) = self.meant(slot, connect.user_name);
         let is_joined =
             |broker: &Arc<Broker>| self.process.region.as_ref().is_none_or(|region| region.is_joined(broker));
-        let Some(broker) = self.process.brokers.get(&name).filter(is_joined) else {
-            return if self.is_absent(&name).is_some() {
-                Home::Here
-            } else {
-                self.ask_for_broker(slot, name)
-            };
+        let Some(broker) = self.process.brokers.get(name).filter(is_joined) else {
+            if self.is_absent(name).is_some() {
+                return Home::Here;
+            }
+            let name = name.into();
+            if self.ask_for_broker(slot, &name) {
+                return Home::Waits;
+            }
+            self.note_absent(name, Absent::Unknown);
+            return self.home_of(slot, connect, bytes);
         };
         // A client id that we choose is chosen to be ours.
         if !connect.client_id.is_empty() {
@@ -62,11 +66,21 @@ impl Core {
         if self.is_admitted(slot, &broker, connect, bytes) { Home::Here } else { Home::Waits }
     }
 
-    /// The broker that a client means: `acme` for the server name `acme.mqtt.example`. Without a server name, and with one of a
-    /// single part, such as `localhost`, it is the default one.
-    fn broker_name(&self, slot: u32) -> Arc<str> {
+    /// The broker that a client means, and its user name there. The server name says the broker: `acme` for `acme.mqtt.example`.
+    /// Without one, and with one of a single part, such as `localhost`, the user name may say it: `acme/pump` is the user `pump` of
+    /// the broker `acme`, if that is there. Whoever names none means the default one.
+    fn meant<'a, 'u: 'a>(&'a self, slot: u32, user: Option<&'u str>) -> (&'a str, Option<&'u str>) {
         let server_name = self.connections[slot as usize].server_name();
-        server_name.and_then(|name| name.split_once('.')).map_or(DEFAULT_BROKER, |(first, _)| first).into()
+        if let Some((name, _)) = server_name.and_then(|name| name.split_once('.')) {
+            return (name, user);
+        }
+        let named = user.and_then(|user| user.split_once('/')).filter(|(name, _)| {
+            is_broker_name(name) && !matches!(self.is_absent(name), Some(Absent::Unknown))
+        });
+        match named {
+            Some((name, user)) => (name, (!user.is_empty()).then_some(user)),
+            None => (DEFAULT_BROKER, user),
+        }
     }
 
     /// What was found out about a broker that is not there; not for long, for it may be made.
@@ -74,29 +88,29 @@ impl Core {
         self.absent.get(name).filter(|(_, until)| *until > self.now_ms).map(|(absent, _)| *absent)
     }
 
-    /// A client waits for its broker to be read.
-    fn ask_for_broker(&mut self, slot: u32, name: Arc<str>) -> Home {
-        let Some(store) = &self.process.store else {
-            self.absent.insert(name, (Absent::Unknown, self.now_ms + ABSENT_MS));
-            return Home::Here;
-        };
+    fn note_absent(&mut self, name: Arc<str>, absent: Absent) {
+        if self.absent.len() >= ABSENT_MAX {
+            self.absent.clear();
+        }
+        self.absent.insert(name, (absent, self.now_ms + ABSENT_MS));
+    }
+
+    /// Has a client wait for its broker to be read; false when nobody can read one.
+    fn ask_for_broker(&mut self, slot: u32, name: &Arc<str>) -> bool {
+        let Some(store) = &self.process.store else { return false };
         let id = self.id_of(slot);
-        if !self.opening.contains_key(&name) {
+        if !self.opening.contains_key(name) {
             store.ask_for_broker(self.index, name.clone());
         }
-        self.opening.entry(name).or_default().push(id);
+        self.opening.entry(name.clone()).or_default().push(id);
         self.connections[slot as usize].paused = Paused::ForBroker;
-        Home::Waits
+        true
     }
 
     /// A broker was looked for.
     pub(super) fn opened(&mut self, name: &Arc<str>, found: Option<bool>) {
         if found != Some(true) {
-            if self.absent.len() >= ABSENT_MAX {
-                self.absent.clear();
-            }
-            let absent = found.map_or(Absent::Unread, |_| Absent::Unknown);
-            self.absent.insert(name.clone(), (absent, self.now_ms + ABSENT_MS));
+            self.note_absent(name.clone(), found.map_or(Absent::Unread, |_| Absent::Unknown));
         }
         for id in self.opening.remove(name).unwrap_or_default() {
             self.resume(id);
@@ -105,11 +119,11 @@ impl Core {
 
     /// Finds out whether the client may connect.
     pub(super) fn connect(&mut self, slot: u32, connect: &Connect<'_>) {
-        let name = self.broker_name(slot);
-        let Some(broker) = self.process.brokers.get(&name) else {
+        let (name, user) = self.meant(slot, connect.user_name);
+        let Some(broker) = self.process.brokers.get(name) else {
             self.counters().refused_broker.add(1);
             // Who may not know the brokers of others is told no more than who may not use one.
-            let (reason, what) = match self.is_absent(&name) {
+            let (reason, what) = match self.is_absent(name) {
                 Some(Absent::Unread) => (ReasonCode::SERVER_UNAVAILABLE, "the broker cannot be read now"),
                 _ => (ReasonCode::NOT_AUTHORIZED, "there is no broker of this name, or it is not for you"),
             };
@@ -118,14 +132,16 @@ impl Core {
         if self.refuse_draining(slot, &broker) || self.refuse_unadmitted(slot, &broker) {
             return;
         }
-        let Some(request) = self.request(&broker, connect) else {
+        let user: Option<Arc<str>> = user.map(Into::into);
+        let Some(request) = self.request(&broker, connect, user) else {
             return self.refuse(slot, ReasonCode::SERVER_UNAVAILABLE, "no random numbers from the system");
         };
         if broker.access().is_some() {
             return self.apply(slot, request, connect);
         }
         let id = self.id_of(slot);
-        let verdict = self.process.authenticator.check(id, connect.user_name, connect.password, self.now);
+        let verdict =
+            self.process.authenticator.check(id, request.user.as_deref(), connect.password, self.now);
         match verdict {
             Verdict::Accepted => self.admit(slot, request),
             Verdict::Later => self.connections[slot as usize].pending = Some(Box::new(request)),
@@ -195,7 +211,12 @@ impl Core {
         self.end(slot, Ended::Error(reason), false);
     }
 
-    fn request(&self, broker: &Arc<Broker>, connect: &Connect<'_>) -> Option<Request> {
+    fn request(
+        &self,
+        broker: &Arc<Broker>,
+        connect: &Connect<'_>,
+        user: Option<Arc<str>>,
+    ) -> Option<Request> {
         let asked = connect.properties.iter().find_map(|property| match property {
             Property::SessionExpiryInterval(seconds) => Some(seconds),
             _ => None,
@@ -221,7 +242,7 @@ impl Core {
             clean_start: connect.clean_start,
             requested_expiry_s,
             granted_expiry_s,
-            user: connect.user_name.map(Into::into),
+            user,
             granted: None,
             will,
         })

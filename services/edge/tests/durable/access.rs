@@ -99,6 +99,18 @@ fn a_credential_lets_in_and_its_rules_and_those_of_its_group_count() {
 }
 
 #[test]
+fn a_user_name_that_says_the_broker_is_the_rest_of_it_there() {
+    let (database, id) = managed(&Access::default());
+    put(&database, id, &bob(vec![allow(Action::Publish, "of/%u")]));
+    let server = Server::on(&database, |_| {});
+    let mut client = Client::open(&server, with("default/bob", "right"));
+    assert_eq!((puback(&mut client, "of/bob"), puback(&mut client, "of/default/bob")), (0x10, 0x87));
+    assert_eq!(refused(&server, with("default/bob", "wrong")), 0x86);
+    assert_eq!(refused(&server, with("default/default/bob", "right")), 0x86);
+    assert_eq!(refused(&server, with("default/", "right")), 0x86);
+}
+
+#[test]
 fn a_password_that_a_person_chose_lets_in() {
     let (database, id) = managed(&Access::default());
     let phc = chosen::hash(b"hunter2", &[1; 16]).unwrap();

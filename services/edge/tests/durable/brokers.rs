@@ -174,6 +174,48 @@ fn a_broker_that_is_not_there_refuses_and_one_that_is_made_later_does_not() {
 }
 
 #[test]
+fn without_a_server_name_the_user_name_says_the_broker() {
+    for threads in [1, 3] {
+        let server = start(&Database::memory(), threads, &BROKERS);
+        let mut readers = BROKERS.map(|broker| {
+            let mut reader = open(&server, broker, connect(V5, "reader"));
+            reader.subscribe("t", QoS::AtMostOnce);
+            (broker, reader)
+        });
+        let cases = [
+            (None, "acme/pump", "acme"),
+            (None, "acme/", "acme"),
+            (None, "acme/a/b", "acme"),
+            (None, "default/pump", "default"),
+            (Some("localhost"), "acme/pump", "acme"),
+            (Some(""), "umbrella/pump", "umbrella"),
+            // Where the server name says it, the user name does not.
+            (Some("acme.mqtt.example"), "umbrella/pump", "acme"),
+            // Who names no broker that is there means the default one.
+            (None, "pump", "default"),
+            (None, "/pump", "default"),
+            (None, "ACME/pump", "default"),
+            (None, "nobody/pump", "default"),
+        ];
+        for (number, (server_name, user, broker)) in cases.into_iter().enumerate() {
+            let mut client = server_name.map_or_else(|| Client::raw(&server), |name| to(&server, name));
+            client.version = V5;
+            // On different cores.
+            let client_id = format!("client {number}");
+            client.send(&Packet::Connect(Connect { user_name: Some(user), ..connect(V5, &client_id) }));
+            assert_eq!(client.recv_connack().reason, ReasonCode::SUCCESS, "{user}");
+            assert!(!client.publish(publish_qos(QoS::AtLeastOnce, 1, "t", user.as_bytes())).is_error());
+            for (name, reader) in &mut readers {
+                match *name == broker {
+                    true => assert_eq!(take(reader).payload, user.as_bytes(), "{name}"),
+                    false => reader.expect_nothing(),
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn what_comes_right_behind_a_connect_waits_for_the_broker_to_be_read() {
     let database = Database::memory();
     drop(start(&database, 2, &["acme"]));
