@@ -244,18 +244,27 @@ fn combine(args: ServeArgs, says_data_dir: bool) -> Result<Settings, String> {
     let exposed = gateway_listen
         .first()
         .or_else(|| mqtt_listen.iter().chain(&ws_listen).find(|at| !at.ip().to_canonical().is_loopback()));
+    let pods = args.store.pods;
+    let (store, pod) = args.store.place(says_data_dir)?;
+    let http_listen = match args.http_listen {
+        Listen::Off => None,
+        Listen::At(address) => Some(address),
+    };
+    // Brokers that are made with it say themselves who may connect.
+    let has_api = http_listen.is_some() && !matches!(store, Place::Memory);
     let allow_anonymous = match (args.allow_anonymous, &args.password_file, exposed) {
-        (Some(false), None, _) => {
+        (Some(false), None, _) if !has_api => {
             return Err(
-                "allow_anonymous is false and no password_file is set, so no client could connect: set \
-                        --password-file FILE (made with `millrace passwd FILE USER`)"
+                "allow_anonymous is false, no password_file is set, and there is no API (it wants http_listen and a store), \
+                 so no client could connect: set --password-file FILE (made with `millrace passwd FILE USER`)"
                     .into(),
             );
         }
         (None, None, Some(at)) => {
             return Err(format!(
                 "{at} can be reached by others, and nothing says who may connect. Set --password-file FILE (made with \
-                 `millrace passwd FILE USER`), or --allow-anonymous to accept everybody, or listen on 127.0.0.1 only"
+                 `millrace passwd FILE USER`), or --allow-anonymous=false to have only clients of brokers that are made \
+                 with the API, or --allow-anonymous to accept everybody, or listen on 127.0.0.1 only"
             ));
         }
         (Some(said), _, _) => said,
@@ -263,17 +272,12 @@ fn combine(args: ServeArgs, says_data_dir: bool) -> Result<Settings, String> {
     };
     let limits = Limits::from(args.limits);
     limits_fit(&limits)?;
-    let pods = args.store.pods;
-    let (store, pod) = args.store.place(says_data_dir)?;
     let fabric = args.nats.fabric(pod.as_deref())?;
     Ok(Settings {
         open_to_everybody: allow_anonymous && exposed.is_some(),
         store,
         pods,
-        http_listen: match args.http_listen {
-            Listen::Off => None,
-            Listen::At(address) => Some(address),
-        },
+        http_listen,
         control: args.control,
         log_level: args.log_level,
         log_format: args.log_format,

@@ -139,11 +139,18 @@ fn a_variable_that_is_no_setting_is_told_and_an_empty_one_is_unset() {
 fn nobody_unknown_is_let_in_from_outside_unless_that_was_said() {
     // Flags, then: who may connect (anonymous, open to everybody) or the words of the refusal.
     type Case<'a> = (&'a [&'a str], Result<(bool, bool), &'a str>);
-    let cases: [Case; 18] = [
+    let cases: [Case; 21] = [
         (&[], Ok((true, false))),
         (&["--allow-anonymous"], Ok((true, false))),
         (&["--allow-anonymous=true"], Ok((true, false))),
-        (&["--allow-anonymous=false"], Err("no client could connect: set --password-file")),
+        // Those of brokers that are made with the API connect, where there is one.
+        (&["--allow-anonymous=false"], Ok((false, false))),
+        (&["--allow-anonymous=false", "--mqtt-listen=0.0.0.0:1"], Ok((false, false))),
+        (&["--allow-anonymous=false", "--data-dir=off"], Err("no client could connect: set --password-file")),
+        (
+            &["--allow-anonymous=false", "--http-listen=off"],
+            Err("no client could connect: set --password-file"),
+        ),
         (&["--password-file=p"], Ok((false, false))),
         (&["--password-file=p", "--allow-anonymous"], Ok((true, false))),
         (&["--mqtt-listen=127.8.0.1:1"], Ok((true, false))),
