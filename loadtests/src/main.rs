@@ -9,6 +9,7 @@ mod compare;
 mod crowd;
 mod engine;
 mod failure;
+mod fairness;
 mod floor;
 mod idle;
 mod latency;
@@ -45,6 +46,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use broker::{Broker, Others};
 use compare::{Cell, Comparison};
 use failure::{Failure, Outcome};
+use fairness::Fairness;
 use plan::Plan;
 use preset::BrokerSpec;
 use report::Report;
@@ -65,6 +67,8 @@ enum Task {
     Run(Single),
     /// Scenarios against several brokers in turn: a Markdown table of medians and ratios.
     Compare(Several),
+    /// The latency of one tenant, alone and beside one that sends ten times what it may; `fairness.sh` starts the server for it.
+    Fairness(Fairness),
     /// Serves as the least a broker can do: the floor under every broker's figures.
     Floor {
         #[arg(long)]
@@ -157,6 +161,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Task::Run(single) => single.run(),
         Task::Compare(several) => several.run(),
+        Task::Fairness(fairness) => fairness.run(),
         Task::Floor { port } => {
             raise_descriptors();
             floor::serve(port)

@@ -5,7 +5,7 @@ use std::{
     hash::{BuildHasher, RandomState},
     pin::Pin,
     sync::atomic::{AtomicU64, Ordering},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use crate::timer::Timer;
@@ -17,6 +17,11 @@ pub type Pause = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub trait Host: Send + Sync + 'static {
     /// Time since some fixed moment; never goes back.
     fn now(&self) -> Duration;
+
+    /// The time of day in unix milliseconds. A host that has none counts from its fixed moment.
+    fn unix_ms(&self) -> u64 {
+        u64::try_from(self.now().as_millis()).unwrap_or(u64::MAX)
+    }
 
     /// A random number, to spread retries.
     fn random(&self) -> u64;
@@ -50,6 +55,12 @@ impl Default for System {
 impl Host for System {
     fn now(&self) -> Duration {
         self.start.elapsed()
+    }
+
+    #[allow(clippy::disallowed_methods)]
+    fn unix_ms(&self) -> u64 {
+        let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(unix.as_millis()).unwrap_or(u64::MAX)
     }
 
     fn random(&self) -> u64 {

@@ -183,6 +183,12 @@ impl Transaction {
         self.write_range(range, EngineTransaction::add_write_conflict_range)
     }
 
+    /// The time of day of who runs this, in unix milliseconds.
+    #[must_use]
+    pub fn unix_ms(&self) -> u64 {
+        self.0.host.unix_ms()
+    }
+
     /// Tells the engine something about this transaction. It has no effect on what is read and written.
     pub fn set_option(&self, option: TransactionOption) {
         self.0.engine.set_option(option);

@@ -17,7 +17,7 @@ pub use broker::{BrokerAccess, Records};
 pub use steps::{Entry, KeySets, Shown, Step};
 
 use crate::rules::{Permissions, RuleList};
-use crate::{jwt, x509};
+use crate::{jwt, scram, x509};
 
 /// How a client has shown who it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,9 +83,12 @@ pub enum Refusal {
     /// A certificate.
     #[error("the certificate is refused: {0}")]
     Certificate(#[source] x509::Refusal),
-    /// It calls itself by another name than its certificate does.
-    #[error("the user name is not the one of the certificate")]
+    /// It calls itself by another name than its certificate, or its enhanced authentication, does.
+    #[error("the user name is not the one that the client shows to be")]
     OtherUser,
+    /// Its enhanced authentication.
+    #[error("the enhanced authentication is refused: {0}")]
+    Enhanced(#[from] scram::Refusal),
     /// The webhook says no.
     #[error("the webhook has refused the client")]
     Webhook,

@@ -2,6 +2,7 @@
 //!
 //! - [`model`]: the records that the control plane stores and the edge reads.
 //! - [`rules`]: what a client may publish and subscribe to.
+//! - [`bans`]: who may not connect, whatever they show.
 //! - [`entry`]: a CONNECT through all methods of a broker, step by step.
 //! - [`jwt`]: tokens, their issuers, and when to fetch an issuer's keys.
 //! - [`secrets`]: what passwords are checked against.
@@ -13,6 +14,7 @@
 //! This crate must never know sockets, the store, threads or the machine's clock: time and randomness come in as arguments, and
 //! whatever must be fetched is said, not fetched.
 
+pub mod bans;
 pub mod entry;
 pub mod files;
 pub mod jwt;

@@ -40,8 +40,12 @@ pub const KEY_SET_INTERVAL_S_MIN: u32 = 30;
 pub const KEY_SET_INTERVAL_S_MAX: u32 = 600;
 /// For so long the keys of a set count when it cannot be fetched anew, seconds: an issuer that is away for a night shuts nobody out.
 pub const KEY_SET_STALE_S_MAX: u32 = 24 * 3_600;
-/// A fetch that is not answered by then was lost, seconds.
+/// A fetch that is not answered by then was lost, seconds. Longer than [`KEY_SET_TIMEOUT_MS`].
 pub const KEY_SET_FETCH_S_MAX: u32 = 30;
+/// Longest time that the answer of a fetch may take, milliseconds: clients wait for it.
+pub const KEY_SET_TIMEOUT_MS: u32 = 5_000;
+/// Largest key set, bytes: 64 keys, with a chain of certificates each.
+pub const KEY_SET_BYTES_MAX: usize = 512 * 1024;
 /// Rounds of a new SCRAM verifier, and of the ones that users which do not exist seem to have. The client pays for them at every connect,
 /// and devices are small; secrets that we make need none.
 pub const SCRAM_ITERATIONS: u32 = 4_096;
@@ -52,3 +56,13 @@ pub const WEBHOOK_ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// For so long a webhook's "no" counts at the most, seconds: whoever was just let in at the tenant's must not wait long, but a client that
 /// tries again at once must not ask each time.
 pub const WEBHOOK_REFUSED_S_MAX: u32 = 10;
+/// Smallest limit of a client's packets, bytes: it must be able to subscribe.
+pub const PACKET_BYTES_MIN: u64 = 128;
+/// Events that a webhook may be told in one request: what an HTTP server takes without a thought.
+pub const WEBHOOK_BATCH_MAX: u16 = 100;
+/// Bans of a broker: all are in the memory of each pod that has the broker, and addresses are compared one by one at a CONNECT.
+pub const BANS_MAX: usize = 1_000;
+/// Longest client id that can be banned, bytes: as long as one may be unless an operator allows more.
+pub const BANNED_CLIENT_ID_BYTES_MAX: usize = 1_024;
+/// Longest reason of a ban, bytes: a sentence.
+pub const BAN_REASON_BYTES_MAX: usize = 256;

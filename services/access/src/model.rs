@@ -14,6 +14,7 @@
 //! Times are unix milliseconds.
 
 mod access;
+pub(crate) mod ban;
 mod credential;
 mod hidden;
 mod invalid;
@@ -24,13 +25,14 @@ mod webhook;
 mod x509;
 
 pub use access::{Access, CertificateUse};
+pub use ban::Ban;
 pub use credential::{Credential, Group, PreviousSecret, ScramVerifier, Secret};
 pub use hidden::{HiddenBytes, HiddenText};
 pub use invalid::{Checked, Invalid};
 pub use jwt::{ClaimMapping, JwtAlgorithm, JwtIssuer, JwtKey};
 pub use limits::{BrokerLimits, ClientLimits, Limits};
 pub use rule::{Action, Effect, Rule};
-pub use webhook::WebhookAuth;
+pub use webhook::{Webhook, WebhookAuth, WebhookEvent};
 pub use x509::{CertificateUser, ClientCa};
 
 #[cfg(test)]

@@ -62,12 +62,22 @@ pub(crate) const WEBHOOKS_MAX: usize = 16;
 
 /// Keys of a condemned broker that one transaction removes: on the embedded engine a deletion costs 250 bytes of the 10 MB.
 pub(crate) const ERASED_KEYS: usize = 2_000;
+/// How long after its end a broker is erased, milliseconds: until then the count of its changes stands, by which pods see that it is
+/// gone, and close its connections.
+pub(crate) const ERASE_AFTER_MS: u64 = 5_000;
 /// How long after its end a broker is erased again, milliseconds: pods that had it open may have written a little longer.
 pub(crate) const ERASE_AGAIN_MS: u64 = 10 * 60 * 1_000;
 /// Pause between two rounds of what is swept.
 pub(crate) const SWEEP_EVERY: Duration = Duration::from_secs(30);
 /// Rows that one transaction sweeps.
 pub(crate) const SWEPT_ROWS: usize = 500;
+
+/// Hours of usage that one request is shown: a month.
+pub(crate) const USAGE_HOURS_MAX: u64 = 31 * 24;
+/// Days of usage that one request is shown or that are added up: all that is kept.
+pub(crate) const USAGE_DAYS_MAX: u64 = 400;
+/// Spend caps that one transaction reads.
+pub(crate) const CAPS_AT_ONCE: usize = 200;
 
 /// Sign-ins, sign-ups and other uses of a password that one address may try a minute; as many at once.
 pub(crate) const PASSWORDS_PER_MINUTE: u32 = 20;

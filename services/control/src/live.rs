@@ -51,12 +51,12 @@ pub trait Live: Send + Sync + 'static {
         _: &'a LiveBroker,
         _search: Option<&'a str>,
         _: &'a PageRequest,
-    ) -> LiveAnswer<'a, Page<Client>> {
+    ) -> LiveAnswer<'a, Clients> {
         not_wired()
     }
 
     /// A connected client.
-    fn client<'a>(&'a self, _: &'a LiveBroker, _client_id: &'a str) -> LiveAnswer<'a, Client> {
+    fn client<'a>(&'a self, _: &'a LiveBroker, _client_id: &'a str) -> LiveAnswer<'a, ClientDetails> {
         not_wired()
     }
 
@@ -116,6 +116,15 @@ fn not_wired<'a, T: Send + 'a>() -> LiveAnswer<'a, T> {
     Box::pin(async { Err(LiveError::NotWired) })
 }
 
+/// A page of connected clients.
+#[derive(Clone, Debug)]
+pub struct Clients {
+    /// Its rows.
+    pub page: Page<Client>,
+    /// Servers of the region that did not answer in time: their clients are not there.
+    pub unanswered: Vec<String>,
+}
+
 /// A connected client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Client {
@@ -123,17 +132,39 @@ pub struct Client {
     pub client_id: String,
     /// User name; null for who has none.
     pub user: Option<String>,
-    /// Where it connects from.
-    pub address: String,
+    /// Where it connects from; null when that is not known any more.
+    pub address: Option<String>,
     /// Version of the protocol.
     #[schema(example = "5.0")]
     pub protocol: String,
+    /// What let it in: `password`, `token:` or `certificate:` with the name of the record, `webhook`, `anonymous`, or `settings` of
+    /// the server.
+    #[schema(example = "token:own")]
+    pub method: String,
     /// Since when, in unix milliseconds.
     pub connected_at_ms: u64,
     /// Keep alive, seconds; 0 is none.
     pub keep_alive_s: u16,
     /// Its subscriptions.
     pub subscriptions: u64,
+}
+
+/// All of a connected client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ClientDetails {
+    /// What a list shows.
+    #[serde(flatten)]
+    pub client: Client,
+    /// For so long its session outlives the connection, seconds; null is for ever.
+    pub session_expiry_s: Option<u32>,
+    /// QoS 1 and 2 messages to it that it has not acknowledged.
+    pub unacknowledged_messages: u64,
+    /// Messages to it that wait in the server's memory. What waits in the store is said of its session.
+    pub waiting_messages: u64,
+    /// Their bytes.
+    pub waiting_bytes: u64,
+    /// Bytes that its connection has not taken yet.
+    pub unsent_bytes: u64,
 }
 
 /// Whether a session has a connection.
@@ -235,7 +266,7 @@ pub struct RetainedMessage {
     pub payload_base64: Option<String>,
 }
 
-/// What a broker does now. Counters are since this server started.
+/// What a broker does now, on all servers together: as they said last, which is every two seconds. Counters are since it was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Metrics {
     /// When, in unix milliseconds.

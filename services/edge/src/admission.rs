@@ -25,10 +25,14 @@ const COST: u64 = 1000;
 pub(crate) enum Refusal {
     /// More come than the rate allows.
     Rate,
+    /// More come than the tenant's limit allows.
+    Limit,
     /// The server is behind with those it let in.
     Busy,
     /// The broker has as many connections as it may.
     Quota,
+    /// What the broker may cost is used up.
+    SpendCap,
 }
 
 /// What becomes of a CONNECT that came.

@@ -5,14 +5,21 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
+use millrace_access::bans::Bans;
 use millrace_mqtt::QoS;
 use millrace_router::{Group, Matched, Receiver, Router, TopicTree};
 use millrace_session::Message;
 
 use crate::access::Loaded;
+use crate::incidents::Incidents;
+use crate::metering::Meter;
 use crate::metrics::BrokerCounters;
+use crate::quota::Quota;
 use crate::region::{Elsewhere, Targets, is_here};
 use crate::store::streams::{Kept, KeptGroup, Streams};
+
+/// What clients are told whose broker has reached a spend cap.
+pub(crate) const OVER_CAP: &str = "the spend cap of this broker is reached: its owner can raise it";
 
 /// The broker of a process that serves one machine.
 pub(crate) const DEFAULT_BROKER: &str = "default";
@@ -28,7 +35,11 @@ pub fn is_broker_name(text: &str) -> bool {
 /// The brokers that a process has to do with: those that somebody has connected to, or that had something due. A broker that nobody
 /// has asked for is rows in the store and nothing else.
 #[derive(Default)]
-pub(crate) struct Brokers(RwLock<Known>);
+pub(crate) struct Brokers {
+    known: RwLock<Known>,
+    /// Brokers whose webhooks may have changed.
+    webhooks: Mutex<Vec<u64>>,
+}
 
 #[derive(Default)]
 struct Known {
@@ -53,13 +64,23 @@ impl Brokers {
     }
 
     pub(crate) fn insert(&self, broker: &Arc<Broker>) {
-        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         known.by_name.insert(broker.name.clone(), broker.clone());
         known.by_id.insert(broker.id, broker.clone());
     }
 
+    /// Webhooks of a broker may have changed.
+    pub(crate) fn webhooks_changed(&self, id: u64) {
+        self.webhooks.lock().unwrap_or_else(PoisonError::into_inner).push(id);
+    }
+
+    /// Those of which that was said.
+    pub(crate) fn take_webhooks_changed(&self) -> Vec<u64> {
+        std::mem::take(&mut self.webhooks.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     fn read(&self) -> RwLockReadGuard<'_, Known> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        self.known.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -85,10 +106,20 @@ pub(crate) struct Broker {
     retained_gate: Mutex<()>,
     /// How it lets clients in, when it is managed.
     access: RwLock<Option<Arc<Loaded>>>,
+    /// Who may not connect; `None`: nobody is banned.
+    bans: RwLock<Option<Arc<Bans>>>,
     /// How often that had changed when it was read; [`u64::MAX`] when it is to be read again.
     access_changes: AtomicU64,
+    /// What it and its clients may use.
+    pub(crate) quota: Quota,
+    /// What its tenant is told of.
+    pub(crate) incidents: Incidents,
+    /// A spend cap was reached: it takes no new clients and no messages.
+    is_over_cap: AtomicBool,
     /// One set a core, then one for the thread that writes to the store and one for the thread that reads.
     pub(crate) counters: Box<[BrokerCounters]>,
+    /// What it uses, one a core.
+    pub(crate) meters: Box<[Meter]>,
 }
 
 impl Broker {
@@ -104,8 +135,13 @@ impl Broker {
             sys: TopicTree::new(),
             retained_gate: Mutex::default(),
             access: RwLock::default(),
+            bans: RwLock::default(),
             access_changes: AtomicU64::new(0),
+            quota: Quota::default(),
+            incidents: Incidents::default(),
+            is_over_cap: AtomicBool::new(false),
             counters: (0..cores + 2).map(|_| BrokerCounters::default()).collect(),
+            meters: (0..cores).map(|_| Meter::default()).collect(),
         }
     }
 
@@ -126,10 +162,33 @@ impl Broker {
         self.access.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Who may not connect.
+    pub(crate) fn bans(&self) -> Option<Arc<Bans>> {
+        self.bans.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_bans(&self, bans: Bans) {
+        let bans = (!bans.is_empty()).then(|| Arc::new(bans));
+        *self.bans.write().unwrap_or_else(PoisonError::into_inner) = bans;
+    }
+
     /// What was read of that, when it had changed so often.
     pub(crate) fn set_access(&self, access: Option<Loaded>, changes: u64) {
+        let limits = access.as_ref().map(|loaded| loaded.access.access().limits.clone());
+        self.incidents.set_on(limits.is_some());
+        self.quota.set(limits.unwrap_or_default());
         *self.access.write().unwrap_or_else(PoisonError::into_inner) = access.map(Arc::new);
         self.access_changes.store(changes, Ordering::Relaxed);
+    }
+
+    /// Whether a spend cap was reached.
+    #[inline]
+    pub(crate) fn is_over_cap(&self) -> bool {
+        self.is_over_cap.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_over_cap(&self, is_over_cap: bool) {
+        self.is_over_cap.store(is_over_cap, Ordering::Relaxed);
     }
 
     /// Whether it has changed since it was read.

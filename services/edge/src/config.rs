@@ -26,6 +26,8 @@ pub struct Config {
     pub pod: Option<String>,
     /// The network between them. Without it, pods hear of each other by the store alone: later, and only what it keeps.
     pub fabric: Option<millrace_fabric::Settings>,
+    /// How services of tenants are called: key sets of issuers, webhooks that authenticate, webhooks that are told.
+    pub outgoing: millrace_outgoing::Settings,
     /// Where clients are to go when this process stops: told to 5.0 clients as Server Reference.
     pub server_reference: Option<String>,
     /// Event loops; 0 is one a core.

@@ -9,10 +9,12 @@ use millrace_router::{Receiver, Target};
 use millrace_session::Message;
 use mio::Waker;
 
-use crate::access::{Entered, Reviewed};
+use crate::access::{Attempted, Entered, Reviewed};
 use crate::broker::{Broker, Routes};
+use crate::clients::Asked;
 use crate::core::Committed;
 use crate::core::connection::{Adopted, ConnectionId};
+use crate::metering::Amount;
 use crate::store::{Ack, Attached, Ids, Page, PendingSubscribe, Purge, SessionKey, Subscribe, Unsubscribe};
 
 /// One piece of work for another core.
@@ -67,8 +69,12 @@ pub(crate) enum Mail {
     Purge(Box<Purge>),
     /// A client of a managed broker may enter, or not.
     Entered(Box<Entered>),
+    /// What became of a client that authenticates by SCRAM.
+    Attempted(Box<Attempted>),
     /// What the store says of a managed broker has changed.
     AccessChanged(Arc<Broker>),
+    /// Somebody asks for connected clients.
+    Clients(Arc<Asked>),
     /// What a client of a managed broker may do now.
     Reviewed(Box<Reviewed>),
     /// The answer of the authenticator.
@@ -81,7 +87,7 @@ pub(crate) struct Run {
     /// Whole PUBLISH packets without RETAIN, as a client of this kind (5.0 or not) gets them.
     pub(crate) bytes: Arc<[u8]>,
     pub(crate) is_v5: bool,
-    pub(crate) count: usize,
+    pub(crate) amount: Amount,
     /// `None`: on another pod.
     pub(crate) from: Option<ConnectionId>,
 }

@@ -67,6 +67,8 @@ counters! {
         refused_unspread: "counter" "millrace_connects_refused_at_once_total" [] "CONNECT packets over the rate or a quota that were refused without delay, for want of room to wait.",
         turns: "counter" "millrace_loop_turns_total" [] "Turns of the event loops.",
         wakes: "counter" "millrace_loop_wakes_total" [] "Times a core woke another one.",
+        scan_slices: "counter" "millrace_session_scan_slices_total" [] "Slices of the sessions in memory that were looked through, for lists of clients and for bans.",
+        scans_refused: "counter" "millrace_session_scans_refused_total" [] "Lists of clients that were not made because too many were asked for at once.",
         refused_limit: "counter" "millrace_connections_refused_total" ["reason=\"connections_max\""] "Connections closed before they belonged to a broker, by reason.",
         refused_files: "counter" "millrace_connections_refused_total" ["reason=\"open_files\""] "Connections closed before they belonged to a broker, by reason.",
         refused_proxy: "counter" "millrace_connections_refused_total" ["reason=\"proxy_header\""] "Connections closed before they belonged to a broker, by reason.",
@@ -78,6 +80,19 @@ counters! {
         refused_frame: "counter" "millrace_connections_refused_total" ["reason=\"websocket_frame\""] "Connections closed before they belonged to a broker, by reason.",
         refused_slow: "counter" "millrace_connections_refused_total" ["reason=\"outbound_limit\""] "Connections closed before they belonged to a broker, by reason.",
         refused_closed: "counter" "millrace_connections_refused_total" ["reason=\"closed_by_peer\""] "Connections closed before they belonged to a broker, by reason.",
+        limit_broker_connections: "counter" "millrace_limits_reached_total" ["limit=\"broker.connections\""] "Times that a limit of a tenant was reached, by limit.",
+        limit_broker_connects: "counter" "millrace_limits_reached_total" ["limit=\"broker.connects_per_s\""] "Times that a limit of a tenant was reached, by limit.",
+        limit_broker_messages: "counter" "millrace_limits_reached_total" ["limit=\"broker.publishes_per_s\""] "Times that a limit of a tenant was reached, by limit.",
+        limit_broker_bytes: "counter" "millrace_limits_reached_total" ["limit=\"broker.publish_bytes_per_s\""] "Times that a limit of a tenant was reached, by limit.",
+        limit_broker_subscriptions: "counter" "millrace_limits_reached_total" ["limit=\"broker.subscriptions\""] "Times that a limit of a tenant was reached, by limit.",
+        limit_broker_queue_bytes: "counter" "millrace_limits_reached_total" ["limit=\"broker.queue_bytes\""] "Times that a limit of a tenant was reached, by limit.",
+        limit_broker_retained: "counter" "millrace_limits_reached_total" ["limit=\"broker.retained_messages\""] "Times that a limit of a tenant was reached, by limit.",
+        limit_client_connects: "counter" "millrace_limits_reached_total" ["limit=\"client.connects_per_min\""] "Times that a limit of a tenant was reached, by limit.",
+        limit_client_messages: "counter" "millrace_limits_reached_total" ["limit=\"client.publishes_per_s\""] "Times that a limit of a tenant was reached, by limit.",
+        limit_client_bytes: "counter" "millrace_limits_reached_total" ["limit=\"client.publish_bytes_per_s\""] "Times that a limit of a tenant was reached, by limit.",
+        limit_client_subscriptions: "counter" "millrace_limits_reached_total" ["limit=\"client.subscriptions\""] "Times that a limit of a tenant was reached, by limit.",
+        limit_client_queue: "counter" "millrace_limits_reached_total" ["limit=\"client.queue\""] "Times that a limit of a tenant was reached, by limit.",
+        limit_client_packet: "counter" "millrace_limits_reached_total" ["limit=\"client.packet_bytes\""] "Times that a limit of a tenant was reached, by limit.",
     }
 }
 
@@ -90,10 +105,15 @@ counters! {
         sessions: "gauge" "millrace_sessions" [] "Sessions, connected or not.",
         refused_credentials: "counter" "millrace_connects_refused_total" ["reason=\"credentials\""] "CONNECT packets refused, by reason.",
         refused_authorization: "counter" "millrace_connects_refused_total" ["reason=\"not_authorized\""] "CONNECT packets refused, by reason.",
+        refused_method: "counter" "millrace_connects_refused_total" ["reason=\"authentication_method\""] "CONNECT packets refused, by reason.",
+        refused_banned: "counter" "millrace_connects_refused_total" ["reason=\"banned\""] "CONNECT packets refused, by reason.",
         refused_busy: "counter" "millrace_connects_refused_total" ["reason=\"busy\""] "CONNECT packets refused, by reason.",
         refused_unavailable: "counter" "millrace_connects_refused_total" ["reason=\"unavailable\""] "CONNECT packets refused, by reason.",
+        refused_keys: "counter" "millrace_connects_refused_total" ["reason=\"no_keys\""] "CONNECT packets refused, by reason.",
+        refused_webhook: "counter" "millrace_connects_refused_total" ["reason=\"webhook_failed\""] "CONNECT packets refused, by reason.",
         refused_rate: "counter" "millrace_connects_refused_total" ["reason=\"rate\""] "CONNECT packets refused, by reason.",
         refused_quota: "counter" "millrace_connects_refused_total" ["reason=\"connections_quota\""] "CONNECT packets refused, by reason.",
+        refused_spend_cap: "counter" "millrace_connects_refused_total" ["reason=\"spend_cap\""] "CONNECT packets refused, by reason.",
         refused_draining: "counter" "millrace_connects_refused_total" ["reason=\"draining\""] "CONNECT packets refused, by reason.",
         refused_store: "counter" "millrace_connects_refused_total" ["reason=\"store\""] "CONNECT packets refused, by reason.",
         ended_client: "counter" "millrace_disconnects_total" ["reason=\"client\""] "Connections that ended, by reason.",
@@ -110,6 +130,8 @@ counters! {
         ended_slow: "counter" "millrace_disconnects_total" ["reason=\"outbound_limit\""] "Connections that ended, by reason.",
         ended_shutdown: "counter" "millrace_disconnects_total" ["reason=\"shutdown\""] "Connections that ended, by reason.",
         ended_drained: "counter" "millrace_disconnects_total" ["reason=\"drained\""] "Connections that ended, by reason.",
+        ended_kicked: "counter" "millrace_disconnects_total" ["reason=\"administrative_action\""] "Connections that ended, by reason.",
+        ended_banned: "counter" "millrace_disconnects_total" ["reason=\"banned\""] "Connections that ended, by reason.",
         ended_other: "counter" "millrace_disconnects_total" ["reason=\"other\""] "Connections that ended, by reason.",
         received_qos0: "counter" "millrace_messages_received_total" ["qos=\"0\""] "PUBLISH packets from clients.",
         received_qos1: "counter" "millrace_messages_received_total" ["qos=\"1\""] "PUBLISH packets from clients.",
@@ -122,16 +144,28 @@ counters! {
         publish_denied: "counter" "millrace_publishes_refused_total" ["reason=\"not_authorized\""] "PUBLISH packets refused, by reason.",
         publish_quota: "counter" "millrace_publishes_refused_total" ["reason=\"retained_limit\""] "PUBLISH packets refused, by reason.",
         publish_topic: "counter" "millrace_publishes_refused_total" ["reason=\"topic_levels\""] "PUBLISH packets refused, by reason.",
+        publish_spend_cap: "counter" "millrace_publishes_refused_total" ["reason=\"spend_cap\""] "PUBLISH packets refused, by reason.",
         subscribe_denied: "counter" "millrace_subscribes_refused_total" ["reason=\"not_authorized\""] "Subscriptions refused, by reason.",
         subscribe_quota: "counter" "millrace_subscribes_refused_total" ["reason=\"subscriptions_limit\""] "Subscriptions refused, by reason.",
         subscribe_invalid: "counter" "millrace_subscribes_refused_total" ["reason=\"invalid_filter\""] "Subscriptions refused, by reason.",
+        revoked: "counter" "millrace_subscriptions_revoked_total" [] "Subscriptions that ended because the rules of their client do not allow them any more.",
         publish_store: "counter" "millrace_publishes_refused_total" ["reason=\"store\""] "PUBLISH packets refused, by reason.",
         stored: "counter" "millrace_messages_stored_total" [] "Messages written to the store, each once for all sessions.",
         unstored: "counter" "millrace_messages_unstored_total" [] "Messages that were not written to the store because all sessions had acknowledged them.",
         trimmed: "counter" "millrace_messages_trimmed_total" [] "Stored messages that a limit removed before all sessions had them.",
         missed: "counter" "millrace_messages_missed_total" [] "Stored messages that a session missed because a limit had removed them.",
+        unqueued: "counter" "millrace_webhook_events_unqueued_total" [] "Events for webhooks that the store could not take: of clients, and messages with QoS 0.",
         wills: "counter" "millrace_wills_published_total" [] "Will messages published.",
         pauses: "counter" "millrace_publisher_pauses_total" [] "Times a publisher was not read because its receivers were behind.",
+    }
+}
+
+impl BrokerCounters {
+    /// Messages that did not reach a subscriber.
+    pub(crate) fn dropped(&self) -> u64 {
+        let reasons =
+            [&self.dropped_busy, &self.dropped_queue, &self.dropped_expired, &self.dropped_too_large];
+        reasons.into_iter().map(Count::get).sum()
     }
 }
 

@@ -13,11 +13,15 @@ use crate::broker::{Broker, Brokers};
 use crate::clock::{Clock, Millis};
 use crate::config::Config;
 use crate::drain::Drain;
+use crate::incidents::Scribe;
 use crate::limits::Limits;
 use crate::mailbox::Mailbox;
+use crate::metering::Teller;
 use crate::metrics::{self, BrokerCounters, CoreCounters, Count, Metric};
+use crate::quota::Shares;
 use crate::region::Region;
 use crate::store::Store;
+use crate::webhooks::Webhooks;
 
 /// An event loop that has not turned for this long is stuck.
 const STUCK_MS: Millis = 5_000;
@@ -32,8 +36,16 @@ pub(crate) struct Process {
     pub(crate) authenticator: Authenticator,
     /// Lets clients of managed brokers in, where there is a store.
     pub(crate) desk: Option<Desk>,
+    /// Shares limits with other pods, where there are several.
+    pub(crate) _shares: Option<Shares>,
+    /// Writes incidents, where there is a store.
+    pub(crate) _scribe: Option<Scribe>,
+    /// Tells the store what brokers use.
+    pub(crate) _teller: Option<Teller>,
     /// Where what must survive is kept; without one it ends with the process.
     pub(crate) store: Option<Store>,
+    /// Tells webhooks, where there is a store.
+    pub(crate) webhooks: Option<Webhooks>,
     /// The other pods, where there are several.
     pub(crate) region: Option<Arc<Region>>,
     pub(crate) mailboxes: Arc<[Mailbox]>,
@@ -139,7 +151,10 @@ impl Process {
             (Metric { kind: kind.as_str(), name, labels, help }, value)
         });
         let region = self.region.iter().flat_map(|region| region.metrics());
-        metrics::write_lines(&mut out, stats.chain(region).map(|(metric, value)| (metric, "", value)));
+        let desk = self.desk.iter().flat_map(Desk::metrics);
+        let webhooks = self.webhooks.iter().flat_map(Webhooks::metrics);
+        let all = stats.chain(region).chain(desk).chain(webhooks);
+        metrics::write_lines(&mut out, all.map(|(metric, value)| (metric, "", value)));
         out
     }
 }

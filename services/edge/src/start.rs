@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use millrace_access::scram::METHOD;
 use millrace_layers::Store as Layers;
 use millrace_session::Settings;
 use millrace_storage::Database;
@@ -21,12 +22,16 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::core::{Core, Listener, Speaks};
 use crate::drain::{Drain, DrainPace, Draining};
+use crate::incidents::Scribe;
 use crate::limits::Limits;
 use crate::mailbox::Mailbox;
+use crate::metering::Teller;
 use crate::metrics::CoreCounters;
 use crate::process::Process;
+use crate::quota::Shares;
 use crate::region::Region;
-use crate::store::Store;
+use crate::store::{ALONE, Store};
+use crate::webhooks::Webhooks;
 
 /// Connections that wait to be accepted, per listener and core.
 const BACKLOG: i32 = 4096;
@@ -98,8 +103,21 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
             Some(region.map_err(|error| StartError(error.to_string()))?)
         }
     };
-    let desk = |layers: &Layers| Desk::start(layers.clone(), clock, brokers.clone(), mailboxes.clone());
+    let desk = |layers: &Layers| {
+        Desk::start(layers.clone(), clock, brokers.clone(), mailboxes.clone(), &config.outgoing)
+    };
     let desk = layers.as_ref().map(desk).transpose()?;
+    let scribe = |layers: &Layers| Scribe::start(layers.clone(), clock, brokers.clone());
+    let scribe = layers.as_ref().map(scribe).transpose()?;
+    let shares = match (&layers, &config.pod) {
+        (Some(layers), Some(pod)) => Some(Shares::start(layers.clone(), clock, brokers.clone(), pod)?),
+        _ => None,
+    };
+    let pod = config.pod.as_deref().unwrap_or(ALONE);
+    let every_s = config.limits.usage_interval_s;
+    let teller = |layers: &Layers| Teller::start(layers.clone(), clock, brokers.clone(), pod, every_s);
+    let teller = layers.as_ref().filter(|_| every_s > 0).map(teller).transpose()?;
+    let told = layers.clone();
     let store = match layers {
         Some(layers) => {
             let region = region.clone();
@@ -115,13 +133,25 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
     if let Some(region) = &region {
         region.wait_for_joins(&brokers.all());
     }
+    let webhooks = |(layers, store): (Layers, &Store)| {
+        Webhooks::start(layers, clock, store.hooked().clone(), &config, brokers.clone())
+    };
+    let webhooks = told.zip(store.as_ref()).map(webhooks).transpose()?;
     let process = Arc::new(Process {
         clock,
+        _teller: teller,
+        webhooks,
         store,
         region,
-        settings: settings(&config.limits),
+        settings: Settings {
+            // Only brokers with records in a store have users for it.
+            authentication_method: desk.is_some().then_some(METHOD),
+            ..settings(&config.limits)
+        },
         limits: config.limits.clone(),
         desk,
+        _shares: shares,
+        _scribe: scribe,
         authenticator: Authenticator::start(&config.authentication, &mailboxes)?,
         config,
         brokers,
@@ -243,6 +273,7 @@ fn settings(limits: &Limits) -> Settings {
         client_id_bytes_max: limits.client_id_bytes_max,
         queue_messages_max: limits.queue_messages_max,
         queue_bytes_max: limits.queue_bytes_max,
+        authentication_method: None,
     }
 }
 

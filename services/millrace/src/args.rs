@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use crate::control::ControlArgs;
 use crate::limits::{LimitArgs, whole_number};
 use crate::nats::NatsArgs;
+use crate::outgoing::OutgoingArgs;
 use crate::store::StoreArgs;
 
 /// Longest server reference, bytes: each client that is sent away is told it.
@@ -55,6 +56,9 @@ pub(crate) struct ServeArgs {
 
     #[command(flatten)]
     pub(crate) control: ControlArgs,
+
+    #[command(flatten)]
+    pub(crate) outgoing: OutgoingArgs,
 
     /// Brokers that are made at the start if they are not there, beside "default". A client reaches one by the first part of
     /// the server name that a gateway passes on; without a gateway, by the user name "NAME/USER".
@@ -160,6 +164,6 @@ pub(crate) fn network(text: &str) -> Result<IpNet, String> {
     })
 }
 
-fn yes_or_no(text: &str) -> Result<bool, String> {
+pub(crate) fn yes_or_no(text: &str) -> Result<bool, String> {
     text.parse().map_err(|_| "true or false is allowed".into())
 }

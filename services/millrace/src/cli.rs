@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::args::ServeArgs;
-use crate::{dev_certs, inspect, passwd, serve, settings};
+use crate::{dev_certs, inspect, passwd, remote, serve, settings};
 
 /// Millrace, an MQTT broker for MQTT 3.1, 3.1.1 and 5.0 over TCP and WebSocket.
 #[derive(Debug, Parser)]
@@ -26,12 +26,30 @@ enum Command {
     Passwd(passwd::PasswdArgs),
     /// Make certificates for a gateway on this machine.
     DevCerts(dev_certs::DevCertsArgs),
-    /// Look into sessions, or end them.
+    /// Look into sessions, or end them; of a data folder, or of a service with --api.
     Sessions(inspect::SessionsArgs),
     /// Look into streams: what is kept for the sessions of a filter.
     Streams(inspect::StreamsArgs),
-    /// Look into retained messages, or remove them.
+    /// Look into retained messages, or remove them; of a data folder, or of a service with --api.
     Retained(inspect::RetainedArgs),
+    /// Log in to a service, for the commands that ask its API.
+    Login(remote::LoginArgs),
+    /// Give up the login.
+    Logout(remote::LogoutArgs),
+    /// Make, show, change and delete brokers of a service.
+    Brokers(remote::BrokersArgs),
+    /// Who may connect to a broker of a service.
+    Credentials(remote::CredentialsArgs),
+    /// What clients may do at a broker of a service.
+    Rules(remote::RulesArgs),
+    /// Connected clients of a broker of a service: list, show, disconnect, ban.
+    Clients(remote::ClientsArgs),
+    /// What a broker of a service has used.
+    Usage(remote::UsageArgs),
+    /// Where a broker of a service tells what happens.
+    Webhooks(remote::WebhooksArgs),
+    /// Who has done what in an organisation of a service.
+    Audit(remote::AuditArgs),
     /// Copy everything that is stored into a new folder, also while the server runs.
     Backup(inspect::BackupArgs),
     /// Make a data folder of a backup.
@@ -91,6 +109,15 @@ pub(crate) fn run(args: Vec<OsString>) -> Result<(), Failure> {
         Command::Sessions(args) => inspect::sessions(args),
         Command::Streams(args) => inspect::streams(args),
         Command::Retained(args) => inspect::retained(args),
+        Command::Login(args) => remote::login(&args),
+        Command::Logout(args) => remote::logout(&args),
+        Command::Brokers(args) => remote::brokers(args),
+        Command::Credentials(args) => remote::credentials(args),
+        Command::Rules(args) => remote::rules(args),
+        Command::Clients(args) => remote::clients(args),
+        Command::Usage(args) => remote::usage(&args),
+        Command::Webhooks(args) => remote::webhooks(args),
+        Command::Audit(args) => remote::audit(&args),
         Command::Backup(args) => inspect::backup(&args),
         Command::Restore(args) => inspect::restore(&args),
         Command::Serve(_) => {

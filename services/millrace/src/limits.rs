@@ -93,11 +93,20 @@ limits! {
         "Bytes between two event loops above which publishers are not read for a while.";
     store_bytes_max: u32 in 65_536..=u32::MAX, "BYTES",
         "Bytes waiting to be stored above which publishers are not read for a while.";
+    usage_interval_s: u16 in 0..=5, "SECONDS",
+        "Time between two words to the store of what brokers use, of which a killed server loses the last; 0 is never.";
     sys_interval_s: u16 in 0..=u16::MAX, "SECONDS",
         "Time between updates of the $SYS topics; 0 is never.";
     http_head_bytes_max: u16 in 512..=u16::MAX, "BYTES",
         "Largest HTTP request head of a WebSocket handshake.";
 }
+
+/// Largest answer of an API that is read, bytes: a page of 200 rows, each with all that a webhook or a certificate may have, is less.
+pub(crate) const API_ANSWER_BYTES_MAX: usize = 64 << 20;
+/// Longest time until an API has answered, seconds: it ends a request after 30 by itself.
+pub(crate) const API_PATIENCE_S: u64 = 40;
+/// Longest line that is read as a secret, bytes.
+pub(crate) const SECRET_BYTES_MAX: u64 = 65_537;
 
 #[cfg(test)]
 mod tests {

@@ -1,5 +1,5 @@
 //! The all-in-one Millrace server and command line: settings in, an edge and its HTTP port out; and commands that look
-//! into what is stored. It knows nothing of MQTT itself.
+//! into what is stored, or ask a service over its API. It knows nothing of MQTT itself.
 
 mod args;
 mod cli;
@@ -10,10 +10,12 @@ mod inspect;
 mod limits;
 mod logs;
 mod nats;
+mod outgoing;
 mod passwd;
 mod pods;
 #[cfg(test)]
 mod readme;
+mod remote;
 mod serve;
 mod settings;
 mod store;

@@ -292,6 +292,7 @@ fn combine(args: ServeArgs, says_data_dir: bool) -> Result<Settings, String> {
             brokers: args.brokers,
             pod,
             fabric,
+            outgoing: args.outgoing.settings(),
             gateway_listen,
             gateway_from: args.gateway_from,
             server_reference: args.server_reference,

@@ -326,3 +326,13 @@ fn the_network_between_processes_is_refused_where_it_cannot_be() {
     assert_eq!((&*fabric.pod_name, &*fabric.region, fabric.servers.len()), ("one", "millrace", 2));
     assert!(fabric.tls.is_some_and(|tls| tls.ca.is_some() && tls.identity.is_none()));
 }
+
+#[test]
+fn services_of_tenants_are_called_on_the_public_internet_alone_unless_it_is_said() {
+    let calls = |flags: &[&str]| settings(flags, &[]).edge.outgoing;
+    assert!(calls(&[]).allow.is_empty() && !calls(&[]).plain_http);
+    let said = calls(&["--outgoing-allow=127.0.0.0/8,10.1.2.3", "--outgoing-http"]);
+    assert_eq!(said.allow, ["127.0.0.0/8".parse().unwrap(), "10.1.2.3/32".parse().unwrap()]);
+    assert!(said.plain_http);
+    assert!(load_with(&["--outgoing-allow=localhost"], &[]).is_err());
+}

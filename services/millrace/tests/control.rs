@@ -1,6 +1,9 @@
 //! The API of the built program, over a real socket: the first person, their broker, and what the store and the edge say of it.
 #![allow(clippy::unwrap_used, reason = "helpers of tests, where a panic is the failure")]
 
+#[path = "control/cli.rs"]
+mod cli;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
@@ -210,4 +213,65 @@ fn sessions_and_retained_messages_are_seen_and_removed() {
     let actions: Vec<_> =
         log["items"].as_array().unwrap().iter().take(2).map(|entry| &entry["action"]).collect();
     assert_eq!(actions, ["session.purge", "retained.clear"]);
+}
+
+/// Publishes so many messages to `plant/1`, each acknowledged.
+fn publish(server: &Server, count: usize) {
+    let acknowledged = std::cell::Cell::new(0);
+    let publish = |client: &Client| {
+        for _ in 0..count {
+            client.try_publish("plant/1", QoS::AtLeastOnce, false, vec![b'x'; 4_090]).unwrap();
+        }
+    };
+    client(server, "writer", publish, |packet| {
+        acknowledged.set(acknowledged.get() + usize::from(matches!(packet, Packet::PubAck(_))));
+        acknowledged.get() == count
+    });
+}
+
+#[test]
+fn what_was_stored_or_told_is_in_the_usage_of_a_server_that_was_killed() {
+    let data = tempfile::tempdir().unwrap();
+    let mut server = Server::start(data.path());
+    let token = server.behind("owns it: ");
+    let sign_up = json!({ "email": "ann@example.org", "password": PASSWORD, "name": "Ann", "token": token });
+    let (_, me) = server.sign("/sign-up", &sign_up);
+    let broker = format!("/organisations/{}/brokers/default", me["organisations"][0]["id"].as_str().unwrap());
+    let subscribe = |client: &Client| client.subscribe("plant/#", QoS::AtLeastOnce).unwrap();
+    client(&server, "reader", subscribe, |packet| matches!(packet, Packet::SubAck(_)));
+
+    let mut published = 0;
+    for count in [1, 9, 5] {
+        publish(&server, count);
+        published += count;
+        // Drop kills it.
+        drop(server);
+        server = Server::start(data.path());
+        let (ann, _) = server.sign("/sign-in", &json!({ "email": "ann@example.org", "password": PASSWORD }));
+        // Each has 4,097 bytes.
+        let used = &server.get(&ann, &format!("{broker}/usage"))["total"]["used"];
+        assert_eq!(
+            (&used["messages_in"], &used["bytes_in"]),
+            (&json!(2 * published), &json!(4_097 * published))
+        );
+    }
+
+    let (ann, _) = server.sign("/sign-in", &json!({ "email": "ann@example.org", "password": PASSWORD }));
+    client(&server, "reader", |_| {}, |packet| matches!(packet, Packet::Publish(_)));
+    let metrics = || server.get(&ann, &format!("{broker}/metrics"));
+    let mut told = metrics();
+    // Once it is said that nobody is connected, all is said that went out before.
+    while told["messages_out"] == 0 || told["connections"] != 0 {
+        std::thread::park_timeout(std::time::Duration::from_millis(100));
+        told = metrics();
+    }
+    let delivered =
+        || server.get(&ann, &format!("{broker}/usage"))["total"]["used"]["messages_delivered"].clone();
+    assert_eq!(delivered(), 2 * told["messages_out"].as_u64().unwrap());
+    drop(server);
+    let server = Server::start(data.path());
+    let (ann, _) = server.sign("/sign-in", &json!({ "email": "ann@example.org", "password": PASSWORD }));
+    let used = &server.get(&ann, &format!("{broker}/usage"))["total"]["used"];
+    assert_eq!(used["messages_delivered"], 2 * told["messages_out"].as_u64().unwrap());
+    assert!(used["connected_session_minutes"].as_f64().unwrap() > 0.0);
 }

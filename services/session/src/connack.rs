@@ -15,6 +15,8 @@ pub struct Accept<'a> {
     pub requested_expiry_s: u32,
     /// Session expiry that it got, seconds.
     pub granted_expiry_s: u32,
+    /// What its enhanced authentication ends with.
+    pub authentication_data: Option<&'a [u8]>,
 }
 
 impl Connection {
@@ -70,6 +72,7 @@ impl Connection {
         if self.keep_alive_s() != self.requested_keep_alive_s() {
             Property::ServerKeepAlive(self.keep_alive_s()).encode(out);
         }
+        self.authentication_properties(accept.authentication_data, settings, out);
     }
 
     /// Answers the CONNECT with a refusal; the connection is to be closed.

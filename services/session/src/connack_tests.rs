@@ -25,8 +25,13 @@ fn accepted(connect: Connect<'_>, accept: &Accept<'_>, settings: &Settings) -> (
     (connection, lines(&out, version))
 }
 
-const ACCEPT: Accept<'static> =
-    Accept { session_present: false, assigned_client_id: None, requested_expiry_s: 0, granted_expiry_s: 0 };
+const ACCEPT: Accept<'static> = Accept {
+    session_present: false,
+    assigned_client_id: None,
+    requested_expiry_s: 0,
+    granted_expiry_s: 0,
+    authentication_data: None,
+};
 
 #[test]
 fn a_client_identifier_is_refused_where_the_version_says_so() {

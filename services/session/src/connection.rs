@@ -1,5 +1,6 @@
 //! The state of one network connection, from CONNECT to the close.
 
+mod enhanced;
 mod exchange;
 
 use std::sync::Arc;
@@ -20,6 +21,8 @@ enum Phase {
     Silent,
     /// The CONNECT came and is not answered.
     Connecting,
+    /// The client was asked to go on with its authentication.
+    Challenged,
     /// The CONNECT was accepted.
     Open,
 }
@@ -30,6 +33,8 @@ pub struct Connection {
     phase: Phase,
     version: Version,
     request_problem_information: bool,
+    /// CONNECT named the authentication method of [`Settings`].
+    has_method: bool,
     keep_alive_s: u16,
     requested_keep_alive_s: u16,
     /// The client's Receive Maximum.
@@ -49,6 +54,7 @@ impl Default for Connection {
             phase: Phase::Silent,
             version: Version::V311,
             request_problem_information: true,
+            has_method: false,
             keep_alive_s: 0,
             requested_keep_alive_s: 0,
             receive_maximum: u16::MAX,
@@ -158,14 +164,7 @@ impl Connection {
             Packet::Disconnect(disconnect) => self.client_disconnects(&disconnect, session, settings, out),
             //= [MQTT-3.1.0-2] v5 v3.1.1
             Packet::Connect(_) => self.close(ReasonCode::PROTOCOL_ERROR, "a second CONNECT", out),
-            Packet::Auth(_) => {
-                //= [MQTT-4.12.0-7] v5
-                self.close(
-                    ReasonCode::PROTOCOL_ERROR,
-                    "AUTH without an authentication method in CONNECT",
-                    out,
-                )
-            }
+            Packet::Auth(auth) => self.auth(auth, settings, out),
             Packet::ConnAck(_) | Packet::SubAck(_) | Packet::UnsubAck(_) | Packet::PingResp => {
                 self.close(ReasonCode::PROTOCOL_ERROR, "a packet that only a server sends", out)
             }
@@ -180,6 +179,7 @@ impl Connection {
     ) -> Effect<'a> {
         match (self.phase, packet) {
             (Phase::Silent, Packet::Connect(connect)) => self.connect(connect, settings, out),
+            (Phase::Challenged, packet) => self.input_while_challenged(packet, settings, out),
             //= [MQTT-3.1.0-1] v5 v3.1.1
             (Phase::Silent, _) => Effect::Close(Closing {
                 reason: ReasonCode::PROTOCOL_ERROR,
@@ -203,7 +203,7 @@ impl Connection {
         {
             self.keep_alive_s = longest;
         }
-        let mut method = false;
+        let mut method = None;
         for property in connect.properties.iter() {
             match property {
                 Property::ReceiveMaximum(maximum) => self.receive_maximum = maximum,
@@ -212,11 +212,12 @@ impl Connection {
                     self.topic_alias_max = maximum.min(settings.topic_alias_outbound_max);
                 }
                 Property::RequestProblemInformation(wanted) => self.request_problem_information = wanted == 1,
-                Property::AuthenticationMethod(_) => method = true,
+                Property::AuthenticationMethod(named) => method = Some(named),
                 _ => {}
             }
         }
-        if method {
+        self.has_method = method.is_some();
+        if method.is_some() && method != settings.authentication_method {
             //= [MQTT-4.12.0-1] v5
             return self.refused(
                 ReasonCode::BAD_AUTHENTICATION_METHOD,
@@ -264,6 +265,8 @@ impl Connection {
         };
         if self.phase == Phase::Open {
             self.disconnect(reason, what, out);
+        } else if self.phase == Phase::Challenged {
+            self.refuse(reason, what, out);
         } else if self.phase == Phase::Silent
             && let Some((first, body)) = frame
             && first >> 4 == PacketType::Connect as u8

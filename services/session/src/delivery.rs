@@ -103,7 +103,8 @@ impl Session {
         Delivered::Queued
     }
 
-    /// Sends what waits, as far as Receive Maximum and the socket allow. `dropped` is told what could not be sent.
+    /// Sends what waits, as far as Receive Maximum and the socket allow. `done` is told what became of each message, but for those that
+    /// are sent again.
     //= [MQTT-4.4.0-1] v5 v3.1.1
     //= [MQTT-4.6.0-6] v5
     pub fn pump(
@@ -112,7 +113,7 @@ impl Session {
         settings: &Settings,
         now: Seconds,
         out: &mut impl Out,
-        dropped: &mut impl FnMut(DropReason),
+        done: &mut impl FnMut(Delivered, &Message),
     ) {
         let window_max = connection.window_max(settings);
         while !out.is_enough() {
@@ -126,9 +127,12 @@ impl Session {
                 match state {
                     //= [MQTT-3.3.1-1] v5 v3.1.1
                     State::Published(entry) => {
-                        if !encode(&entry.clone(), Some(id), again, connection, now, out) {
+                        let entry = entry.clone();
+                        if !encode(&entry, Some(id), again, connection, now, out) {
                             outbox.complete(id);
-                            dropped(DropReason::TooLarge);
+                            done(Delivered::Dropped(DropReason::TooLarge), &entry.message);
+                        } else if !again {
+                            done(Delivered::Sent, &entry.message);
                         }
                     }
                     _ => encode::plain_ack(PacketType::PubRel, id, out.buffer()),
@@ -143,18 +147,17 @@ impl Session {
                 _ => break,
             }
             let Some(entry) = outbox.dequeue() else { break };
+            let message = entry.message.clone();
             if reserves(&entry) {
                 if entry.message.is_expired(now) {
                     self.settle(&entry.message, entry.shared);
-                    dropped(DropReason::Expired);
+                    done(Delivered::Dropped(DropReason::Expired), &message);
                 } else {
                     outbox.reserve(entry);
                 }
                 continue;
             }
-            if let Delivered::Dropped(reason) = self.send(entry, connection, now, out) {
-                dropped(reason);
-            }
+            done(self.send(entry, connection, now, out), &message);
         }
     }
 

@@ -18,7 +18,9 @@ pub enum Effect<'a> {
     Subscribe(Subscribe<'a>),
     /// Answer with [`crate::Connection::unsubscribed`].
     Unsubscribe(Unsubscribe<'a>),
-    /// A step of enhanced authentication.
+    /// A step of enhanced authentication: answer with [`crate::Connection::challenge`], [`crate::Connection::accept`] or
+    /// [`crate::Connection::refuse`]; once the connection is open, with [`crate::Connection::authenticated`] or
+    /// [`crate::Connection::disconnect`].
     Authenticate(Auth<'a>),
     /// An acknowledgement freed a place: call [`crate::Session::pump`].
     Acknowledged,

@@ -173,6 +173,17 @@ impl Message {
         self.topic.len() + self.body.len()
     }
 
+    /// The size of a message with these fields.
+    pub fn size_of(topic: &str, properties: Properties<'_>, payload: &[u8]) -> usize {
+        let all = topic.len() + properties.as_bytes().len() + payload.len();
+        let taken_out = |property| match property {
+            Property::MessageExpiryInterval(_) | Property::WillDelayInterval(_) => 5,
+            Property::TopicAlias(_) => 3,
+            _ => 0,
+        };
+        all - properties.iter().map(taken_out).sum::<usize>()
+    }
+
     /// True when its expiry interval has passed.
     pub fn is_expired(&self, now: Seconds) -> bool {
         // The second in which it was published had begun: only with the next one has the interval surely passed.

@@ -25,6 +25,8 @@ pub struct Settings {
     pub queue_messages_max: u32,
     /// Bytes waiting in one session.
     pub queue_bytes_max: u64,
+    /// The method of enhanced authentication that there is; all others are refused.
+    pub authentication_method: Option<&'static str>,
 }
 
 impl Default for Settings {
@@ -41,6 +43,7 @@ impl Default for Settings {
             client_id_bytes_max: 1024,
             queue_messages_max: 100_000,
             queue_bytes_max: 64 * 1024 * 1024,
+            authentication_method: None,
         }
     }
 }

@@ -128,6 +128,7 @@ impl Client {
             session_present: true,
             assigned_client_id: None,
             requested_expiry_s: 0,
+            authentication_data: None,
             granted_expiry_s: 0,
         };
         connection.accept(&accept, &self.settings, &mut self.wire);
@@ -140,8 +141,10 @@ impl Client {
     pub(crate) fn pump(&mut self) {
         let Some(connection) = &mut self.connection else { return };
         let dropped = &mut self.dropped;
-        self.session.pump(connection, &self.settings, self.now, &mut self.wire, &mut |reason| {
-            dropped.push(reason);
+        self.session.pump(connection, &self.settings, self.now, &mut self.wire, &mut |done, _| {
+            if let Delivered::Dropped(reason) = done {
+                dropped.push(reason);
+            }
         });
     }
 

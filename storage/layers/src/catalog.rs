@@ -39,6 +39,8 @@ pub struct Details {
     pub suspended: bool,
     /// When it was made, in unix milliseconds.
     pub created_at_ms: u64,
+    /// A spend cap was reached: nobody may connect or publish until it is raised, or the month is over.
+    pub is_over_cap: bool,
     /// It was there before it belonged to somebody: until somebody says how clients are let in, the server's settings go on deciding.
     pub by_settings: bool,
 }
@@ -273,7 +275,7 @@ mod tests {
             Ok(())
         });
         let erased = || run(&database, async |tx| erase(tx, broker.id, 5).await);
-        assert_eq!([erased(), erased(), erased()], [5, 2, 0]);
+        assert_eq!([erased(), erased(), erased()], [5, 3, 0]);
         run(&database, async |tx| forget(tx, broker.id));
         run(&database, async |tx| {
             assert_eq!(condemned(tx, 0, 9).await?, []);

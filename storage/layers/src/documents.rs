@@ -153,6 +153,11 @@ impl Collection {
         Ok(Page { items, more: page.more })
     }
 
+    /// Where they stand.
+    pub(crate) fn range(&self) -> KeyRange {
+        self.rows.children()
+    }
+
     fn blob(&self, id: &[u8]) -> Blob {
         Blob { row: self.rows.clone().bytes(id), chunks: self.chunks.clone().bytes(id) }
     }

@@ -10,7 +10,8 @@
 //!
 //! Transactions may be run twice, also when the first run did commit ([`millrace_storage::Attempt::maybe_committed`]). Everything
 //! here may be done twice, with two exceptions to know: [`streams::append`] appends twice, which at-least-once allows (for QoS 2
-//! the packet id, [`qos2::set`] in the same transaction, is there already), and counters of [`usage`] count twice.
+//! the packet id, [`qos2::set`] in the same transaction, is there already), and what is added in [`usage`] and [`metering`] is added
+//! twice, but for [`metering::flush`].
 
 // Tests hold several transactions open at once, to see which of them conflict.
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
@@ -20,9 +21,11 @@ pub mod catalog;
 pub mod documents;
 pub mod due;
 mod error;
+pub mod incidents;
 pub mod index;
 pub mod limits;
 pub mod look;
+pub mod metering;
 mod name;
 pub mod once;
 pub mod pods;
@@ -31,6 +34,7 @@ pub mod qos2;
 pub mod retained;
 mod rows;
 pub mod sessions;
+pub mod shares;
 mod store;
 pub mod streams;
 pub mod subscriptions;
@@ -39,6 +43,7 @@ mod tags;
 mod testing;
 mod tuple;
 pub mod usage;
+pub mod webhooks;
 
 pub use error::{Error, Result};
 pub use name::Filter;

@@ -51,3 +51,23 @@ pub const RETAINED_SKIPS_PER_ITEM: usize = 8;
 
 /// Bytes after which a page of retained messages ends.
 pub const RETAINED_PAGE_BYTES: usize = 1 << 20;
+
+/// Incidents of a broker that are kept: people look at the last ones.
+pub const INCIDENTS_MAX: usize = 1_000;
+/// Windows of usage that a broker keeps: 400 days, so that a month can be seen beside that of the year before.
+pub const USAGE_WINDOWS_KEPT: u64 = 400 * 24;
+/// Dead letters of a webhook, and their bytes: over it the oldest go. A tenant's service that is wrong for an hour can be repaired; one
+/// that nobody looks after must not fill the store. All of them can be removed in one transaction.
+pub const HOOK_LETTERS_MAX: u32 = 1_000;
+/// See [`HOOK_LETTERS_MAX`].
+pub const HOOK_LETTERS_BYTES_MAX: u64 = 16 << 20;
+
+/// Longest event that is kept as a dead letter, bytes; a longer one is only counted.
+pub const HOOK_LETTER_BYTES_MAX: usize = 2 << 20;
+
+/// Bytes of events after which a page of dead letters ends.
+pub const HOOK_LETTERS_PAGE_BYTES: usize = 1 << 20;
+
+/// For so long a pod has a webhook from each sign of life on, milliseconds. More than an attempt may take, so nobody else begins
+/// while one is under way; after a pod's death its webhooks wait that long.
+pub const HOOK_LEASE_MS: u64 = 30_000;

@@ -1,8 +1,11 @@
 //! Places in commit order.
 
 use std::fmt;
+use std::str::FromStr;
 
 use millrace_storage::{Version, Versionstamp};
+
+use crate::error::Error;
 
 /// Where a message stands among all of the store: its transaction's versionstamp and its place in it. Also a cursor: all
 /// up to and with it.
@@ -61,6 +64,28 @@ impl Position {
     }
 }
 
+/// Hexadecimal: it sorts as the position does.
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl FromStr for Position {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let mut bytes = [0; Self::LEN];
+        if text.len() != 2 * Self::LEN || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(Error::Corrupt("position"));
+        }
+        for (byte, at) in bytes.iter_mut().zip((0..).step_by(2)) {
+            *byte = u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| Error::Corrupt("position"))?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
 impl fmt::Debug for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}.{}", self.stamp(), self.place())
@@ -82,6 +107,8 @@ mod tests {
         assert_eq!(at(7, 0, 1).before(), at(7, 0, 0));
         assert_eq!(at(7, 1, 0).before(), at(7, 0, u16::MAX));
         assert_eq!(Position::MIN.before(), Position::MIN);
+        assert_eq!(at(7, 8, 9).to_string().parse(), Ok(at(7, 8, 9)));
+        assert!("00".repeat(11).parse::<Position>().is_err() && "0é".repeat(8).parse::<Position>().is_err());
         assert_eq!((at(7, 8, 9).stamp(), at(7, 8, 9).place()), (Versionstamp::new(7, 8), 9));
     }
 }

@@ -29,9 +29,14 @@ pub(crate) async fn all(tx: &Transaction, mut range: KeyRange, read: Read) -> Re
 /// The value of a counter that [`Transaction::atomic_add`] keeps.
 pub(crate) async fn counter(tx: &Transaction, key: &Key, read: Read) -> Result<u64> {
     match tx.get(key, read).await? {
-        Some(mut value) => Ok(value.try_get_u64_le()?),
+        Some(value) => decode_counter(&value),
         None => Ok(0),
     }
+}
+
+/// The same, of a row that was read.
+pub(crate) fn decode_counter(mut value: &[u8]) -> Result<u64> {
+    Ok(value.try_get_u64_le()?)
 }
 
 /// Takes the first `length` bytes.

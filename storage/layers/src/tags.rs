@@ -40,6 +40,12 @@ pub(crate) const BROKER_ID: &[u8] = b"ki";
 pub(crate) const LAST_BROKER: &[u8] = b"kn";
 pub(crate) const CONDEMNED: &[u8] = b"ke";
 pub(crate) const USAGE: &[u8] = b"y";
+pub(crate) const SHARE: &[u8] = b"ys";
+pub(crate) const INCIDENT: &[u8] = b"yi";
+pub(crate) const USAGE_WINDOW: &[u8] = b"yw";
+pub(crate) const USAGE_LEVEL: &[u8] = b"yl";
+pub(crate) const USAGE_PRESENCE: &[u8] = b"yp";
+pub(crate) const USAGE_FLUSH: &[u8] = b"yf";
 pub(crate) const POD: &[u8] = b"p";
 pub(crate) const NOTICE: &[u8] = b"pn";
 pub(crate) const MARK: &[u8] = b"pm";
@@ -60,6 +66,7 @@ pub(crate) const AUDIT: &[u8] = b"al";
 pub(crate) const RECEIPT: &[u8] = b"aq";
 pub(crate) const EXPIRING: &[u8] = b"ax";
 pub(crate) const SETTING: &[u8] = b"aw";
+pub(crate) const SPEND_CAP: &[u8] = b"ap";
 
 pub(crate) const CREDENTIAL: &[u8] = b"ac";
 pub(crate) const CREDENTIAL_COUNT: &[u8] = b"acn";
@@ -70,6 +77,14 @@ pub(crate) const ACCESS_GROUP: &[u8] = b"ag";
 pub(crate) const CLIENT_CA: &[u8] = b"aa";
 pub(crate) const JWT_ISSUER: &[u8] = b"aj";
 pub(crate) const WEBHOOK: &[u8] = b"ah";
+pub(crate) const BAN: &[u8] = b"an";
+
+pub(crate) const HOOK: &[u8] = b"h";
+pub(crate) const HOOK_SOURCE: &[u8] = b"hu";
+pub(crate) const HOOK_LETTER: &[u8] = b"hd";
+pub(crate) const HOOK_LETTER_CHUNK: &[u8] = b"hdc";
+pub(crate) const HOOK_AGAIN: &[u8] = b"hr";
+pub(crate) const HOOK_QUEUED: &[u8] = b"hq";
 
 #[cfg(test)]
 mod tests {
@@ -109,6 +124,13 @@ mod tests {
             BROKER_ID,
             LAST_BROKER,
             USAGE,
+            SHARE,
+            INCIDENT,
+            USAGE_WINDOW,
+            USAGE_LEVEL,
+            USAGE_PRESENCE,
+            USAGE_FLUSH,
+            SPEND_CAP,
             POD,
             NOTICE,
             MARK,
@@ -138,6 +160,13 @@ mod tests {
             CLIENT_CA,
             JWT_ISSUER,
             WEBHOOK,
+            HOOK,
+            HOOK_SOURCE,
+            HOOK_LETTER,
+            HOOK_LETTER_CHUNK,
+            HOOK_AGAIN,
+            HOOK_QUEUED,
+            BAN,
         ];
         let count = tags.len();
         tags.sort_unstable();

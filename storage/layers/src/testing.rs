@@ -44,7 +44,8 @@ pub(crate) fn try_run<T>(database: &Database, body: impl AsyncFn(&Transaction) -
 pub(crate) fn rows(database: &Database) -> Vec<KeyValue> {
     let mut rows = block_on(all(&database.begin_unretried(), KeyRange::prefix([]), Read::Snapshot)).unwrap();
     // Of these a broker has so many, whatever was done.
-    let logs = [tags::CHANGE, tags::CHANGES].map(|tag| Key::new(BROKER, tag));
+    let logs =
+        [tags::CHANGE, tags::CHANGES, tags::USAGE_WINDOW, tags::USAGE_LEVEL].map(|tag| Key::new(BROKER, tag));
     rows.retain(|row| logs.iter().all(|log| !row.key.starts_with(log.as_ref())));
     rows
 }

@@ -14,19 +14,21 @@ pub enum Counter {
     TrimmedBytes = 2,
     /// Entries that sessions missed because they were trimmed before they were read.
     MissedEntries = 3,
-    /// Messages that were published with a promise to store them.
+    /// Messages that clients published.
     PublishedMessages = 4,
-    /// Bytes of their bodies.
+    /// Their bytes.
     PublishedBytes = 5,
-    /// Messages that were delivered out of the store.
+    /// Copies of messages that went out to clients.
     DeliveredMessages = 6,
-    /// Bytes of their bodies.
+    /// Their bytes.
     DeliveredBytes = 7,
+    /// Copies that did not reach a subscriber.
+    DroppedMessages = 8,
 }
 
 impl Counter {
     /// All counters.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::TrimmedEntries,
         Self::TrimmedBytes,
         Self::MissedEntries,
@@ -34,6 +36,7 @@ impl Counter {
         Self::PublishedBytes,
         Self::DeliveredMessages,
         Self::DeliveredBytes,
+        Self::DroppedMessages,
     ];
 }
 

@@ -37,8 +37,9 @@ pub enum Step<'a> {
     Credential(Box<str>),
     /// Whether [`crate::secrets::chosen::verify`] says of one of these hashes that the password is right: [`Entry::hashed`].
     Hash(Vec<&'a str>),
-    /// A key of this issuer that is not there: when it may be fetched now ([`jwt::Refresh`]), begin anew after that; else refuse.
-    Keys(&'a Issuer),
+    /// A key of one of these issuers that is not there: when it may be fetched now ([`jwt::Refresh`]), begin anew after that; else
+    /// refuse.
+    Keys(Vec<&'a Issuer>),
     /// The answer of the webhook: [`Entry::webhook`]. With the user that the client's certificate names.
     Webhook(Option<Box<str>>),
     /// It may enter.
@@ -126,11 +127,34 @@ impl Entry {
         let Some(credential) = credential.filter(|_| is_right) else {
             return Step::Refuse(Refusal::Password);
         };
-        self.proven(broker, credential, now_ms)
+        self.known(broker, credential, now_ms)
     }
 
-    /// SCRAM is over: the client knows the password of a credential. Begin with this when a client authenticates that way.
-    pub fn proven<'a>(&mut self, broker: &BrokerAccess, credential: &Credential, now_ms: u64) -> Step<'a> {
+    /// SCRAM is over: the client knows the password of a credential. Begin with this when a client authenticates that way. Its
+    /// certificate counts all the same, and decides when it says who the client is.
+    pub fn proven<'a>(
+        &mut self,
+        broker: &BrokerAccess,
+        credential: &Credential,
+        certificate: Option<&[u8]>,
+        now_ms: u64,
+    ) -> Step<'a> {
+        if !broker.access.scram {
+            return Step::Refuse(Refusal::NoMethod);
+        }
+        let shown = Shown { user: Some(&credential.user), certificate, ..Shown::default() };
+        match self.certificate(broker, shown, now_ms) {
+            Ok(Some(standing)) => {
+                self.standing = Some(standing);
+                self.decide(broker, Some(credential), now_ms)
+            }
+            Ok(None) => self.known(broker, credential, now_ms),
+            Err(refusal) => Step::Refuse(refusal),
+        }
+    }
+
+    /// The client knows the password of a credential.
+    fn known<'a>(&mut self, broker: &BrokerAccess, credential: &Credential, now_ms: u64) -> Step<'a> {
         let user = Some(credential.user.as_str().into());
         self.standing =
             Some(Standing { method: Method::Password, user, rules: None, group: None, until_ms: None });
@@ -228,7 +252,7 @@ impl Entry {
             Ok(token) => token,
             Err(refusal) => return Some(Step::Refuse(Refusal::Token(refusal))),
         };
-        let (mut refused, mut lacks) = (None, None);
+        let (mut refused, mut lack) = (None, Vec::new());
         for issuer in broker.issuers.iter().filter(|issuer| issuer.may_have_issued(&token)) {
             let fetched = issuer.key_set_url().and_then(|url| keys.get(url));
             let verified = match issuer.keys().or(fetched.as_deref()) {
@@ -240,12 +264,12 @@ impl Entry {
                 Ok(identity)
             }) {
                 Ok(identity) => return Some(self.identified(of_token(issuer, identity))),
-                Err(jwt::Refusal::UnknownKey) if issuer.key_set_url().is_some() => lacks = Some(issuer),
+                Err(jwt::Refusal::UnknownKey) if issuer.key_set_url().is_some() => lack.push(issuer),
                 Err(refusal) => refused = Some(refusal),
             }
         }
-        let lacks = lacks.map(Step::Keys);
-        lacks.or(refused.map(|refusal| Step::Refuse(Refusal::Token(refusal))))
+        let lack = (!lack.is_empty()).then_some(Step::Keys(lack));
+        lack.or(refused.map(|refusal| Step::Refuse(Refusal::Token(refusal))))
     }
 
     /// It is known who it is; its user may have a credential that says more.

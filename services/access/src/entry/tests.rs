@@ -237,6 +237,41 @@ fn a_certificate_is_off_accepted_required_or_additional() {
 }
 
 #[test]
+fn who_has_proven_its_password_shows_the_certificate_that_the_broker_wants_all_the_same() {
+    let ((authority, bobs), (_, theirs)) = (certificates("bob"), certificates("bob"));
+    let (other, pumps) = certificates("pump");
+    let other = ClientCa { name: "other".into(), ..other };
+    let group = Group { name: "made".into(), ..Group::default() };
+    let by = |name: &str| Ok(Method::Certificate(name.into()));
+    let password = || Ok(Method::Password);
+    let (none, unknown) =
+        (|| Err(Refusal::NoCertificate), || Err(Refusal::Certificate(x509::Refusal::UnknownIssuer)));
+    let differs = || Err(Refusal::OtherUser);
+    for (certificates, expected) in [
+        (CertificateUse::Off, [password(), password(), password(), password()]),
+        (CertificateUse::Accepted, [by("factory"), differs(), password(), password()]),
+        (CertificateUse::Required, [by("factory"), differs(), unknown(), none()]),
+        (CertificateUse::Additional, [password(), password(), unknown(), none()]),
+    ] {
+        let (groups, authorities) = (vec![group.clone()], vec![authority.clone(), other.clone()]);
+        let access = Access { certificates, passwords: false, ..Access::default() };
+        let world = World::new(Records { access, groups, authorities, ..Records::default() });
+        let bob = world_credential("bob");
+        let proven = [Some(&*bobs), Some(&*pumps), Some(&*theirs), None].map(|certificate| {
+            match Entry::default().proven(&world.broker, &bob, certificate, NOW_MS) {
+                Step::Accept(accepted) => Ok(accepted.0.method),
+                Step::Refuse(refusal) => Err(refusal),
+                step => panic!("{step:?}"),
+            }
+        });
+        assert_eq!(proven, expected, "{certificates:?}");
+    }
+    let off = World::with(Access { scram: false, ..Access::default() });
+    let step = Entry::default().proven(&off.broker, &world_credential("bob"), None, NOW_MS);
+    assert!(matches!(step, Step::Refuse(Refusal::NoMethod)), "{step:?}");
+}
+
+#[test]
 fn the_webhook_is_asked_about_who_is_not_known() {
     let webhook = WebhookAuth { url: "https://who.test".into(), ..WebhookAuth::default() };
     let mut world = World::with(Access { webhook: Some(webhook), ..Access::default() }).bob();

@@ -60,6 +60,7 @@ impl Access {
             findings.within("webhook", |findings| webhook.check(findings));
         }
         Rule::check_all("rules", &self.rules, &mut findings);
+        findings.within("limits", |findings| self.limits.check(findings));
         findings.done()
     }
 }

@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::invalid::{Checked, Findings};
+use crate::limits::PACKET_BYTES_MIN;
+
 /// Limits of a broker. `None`: the edge's own limit of that kind counts, and it is never exceeded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -55,4 +58,36 @@ pub struct ClientLimits {
     pub queue_age_s: Option<u64>,
     /// Largest packet that it may send, bytes.
     pub packet_bytes: Option<u64>,
+}
+
+impl Limits {
+    /// Says all that is wrong with them.
+    ///
+    /// # Errors
+    /// A list, by fields.
+    pub fn validate(&self) -> Checked {
+        let mut findings = Findings::default();
+        findings.within("limits", |findings| self.check(findings));
+        findings.done()
+    }
+
+    pub(super) fn check(&self, findings: &mut Findings) {
+        let Self { broker, client } = self;
+        let rates = [
+            ("broker.connects_per_s", broker.connects_per_s),
+            ("broker.publishes_per_s", broker.publishes_per_s),
+            ("broker.publish_bytes_per_s", broker.publish_bytes_per_s),
+            ("client.connects_per_min", client.connects_per_min),
+            ("client.publishes_per_s", client.publishes_per_s),
+            ("client.publish_bytes_per_s", client.publish_bytes_per_s),
+        ];
+        for (field, rate) in rates {
+            // What waits for it would wait for ever.
+            findings.require(rate != Some(0), field, "is 0: a rate is at least 1");
+        }
+        let packet = client.packet_bytes.unwrap_or(PACKET_BYTES_MIN);
+        if packet < PACKET_BYTES_MIN {
+            findings.add("client.packet_bytes", format!("is less than {PACKET_BYTES_MIN}"));
+        }
+    }
 }

@@ -157,6 +157,14 @@ fn all_that_is_wrong_is_named_with_its_path() {
     let key = JwtKey::Secret { secret: "short".into(), base64: false };
     assert_eq!(fields(JwtIssuer { key, ..issuer }.validate()), ["algorithms[0]", "key.secret", "leeway_s"]);
 
+    let mut limits = Limits::default();
+    assert_eq!(limits.validate(), Ok(()));
+    (limits.broker.publishes_per_s, limits.client.packet_bytes) = (Some(0), Some(127));
+    limits.client.subscriptions = Some(0);
+    let wrong = ["limits.broker.publishes_per_s", "limits.client.packet_bytes"];
+    assert_eq!(fields(limits.validate()), wrong);
+    assert_eq!(fields(Access { limits, ..Access::default() }.validate()), wrong);
+
     assert_eq!(fields(ClientCa::default().validate()), ["name", "pem"]);
     for url in ["", "https://", "https://user@host/", "https://ho st/"] {
         let webhook = WebhookAuth { url: url.into(), timeout_ms: 0, ..WebhookAuth::default() };

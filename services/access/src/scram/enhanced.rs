@@ -36,6 +36,18 @@ pub struct Accepted {
 }
 
 impl Enhanced {
+    /// Of a client that is let in already, as this user: it cannot become another.
+    #[must_use]
+    pub fn anew(user: &str) -> Self {
+        Self { user: Some(user.into()), state: State::Idle }
+    }
+
+    /// Whether the client has been challenged: what it sends next is for [`Enhanced::proceed`], else for [`Enhanced::begin`].
+    #[must_use]
+    pub fn is_challenged(&self) -> bool {
+        matches!(self.state, State::Challenged(_))
+    }
+
     /// The first message came, in CONNECT or in an AUTH 0x19. Says whose verifier to look up, for [`Enhanced::found`].
     ///
     /// # Errors

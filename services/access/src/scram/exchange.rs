@@ -12,7 +12,7 @@ use crate::model::{HiddenBytes, ScramVerifier};
 /// Randomness of the server's part of a nonce, bytes.
 pub const NONCE_BYTES: usize = 18;
 
-/// What the salts of users that do not exist are made of: a key of the region, random, and the same for as long as possible.
+/// What the salts of users that do not exist are made of: a key of their broker, the same for as long as possible.
 #[derive(Clone)]
 pub struct FakeKey(pub [u8; 32]);
 
@@ -64,6 +64,13 @@ impl Exchange {
 }
 
 impl FakeKey {
+    /// The key of a broker, made of that of the region: else a tenant could see in a broker of its own what a name looks like that
+    /// does not exist elsewhere.
+    #[must_use]
+    pub fn of_broker(region: &[u8; 32], broker: u64) -> Self {
+        Self(hmac(region, &broker.to_be_bytes()))
+    }
+
     /// A verifier like that of a user, always the same for the same name.
     fn verifier(&self, user: &str) -> ScramVerifier {
         let random = hmac(&self.0, user.as_bytes());

@@ -110,6 +110,31 @@ fn a_user_that_does_not_exist_cannot_be_told_from_one_with_another_password() {
 }
 
 #[test]
+fn a_user_that_does_not_exist_looks_different_in_each_broker_and_the_same_in_one() {
+    let salt = |broker: u64| {
+        let mut enhanced = Enhanced::default();
+        enhanced.begin(b"n,,n=ghost,r=abc").unwrap();
+        let fake = FakeKey::of_broker(&[7; 32], broker);
+        let challenge = enhanced.found(None, &fake, &[1; NONCE_BYTES]).unwrap();
+        String::from_utf8(challenge).unwrap()
+    };
+    assert_eq!(salt(1), salt(1));
+    assert_ne!(salt(1), salt(2));
+}
+
+#[test]
+fn who_was_let_in_another_way_authenticates_anew_as_itself_too() {
+    let verifier = pencil();
+    let mut enhanced = Enhanced::anew("ann");
+    assert_eq!(enhanced.begin(FIRST.as_bytes()), Err(Refusal::OtherUser));
+    let mut enhanced = Enhanced::anew("user");
+    assert_eq!(enhanced.begin(FIRST.as_bytes()), Ok("user"));
+    enhanced.found_with(Some(&verifier), &FAKE, NONCE).unwrap();
+    assert!(enhanced.is_challenged());
+    assert!(enhanced.proceed(FINAL.as_bytes()).is_ok());
+}
+
+#[test]
 fn what_does_not_belong_to_the_exchange_is_refused() {
     let verifier = pencil();
     for (message, refusal) in [

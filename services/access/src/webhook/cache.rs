@@ -55,8 +55,9 @@ impl AnswerCache {
         self.young.insert(tag, entry);
     }
 
-    /// Of the whole question but the address, which changes; and of the URL, so that another service is asked anew.
-    fn tag(&self, webhook: &WebhookAuth, question: &Question<'_>) -> Option<[u8; 16]> {
+    /// Stands for the whole question but the address, which changes; and for the URL, so that another service is asked anew.
+    #[must_use]
+    pub fn tag(&self, webhook: &WebhookAuth, question: &Question<'_>) -> Option<[u8; 16]> {
         let asked = Question {
             broker: question.broker,
             client_id: question.client_id,

@@ -1,4 +1,4 @@
-//! Brokers and what they have used.
+//! Brokers.
 
 use axum::Json;
 use axum::extract::State;
@@ -10,7 +10,7 @@ use utoipa_axum::routes;
 use super::extract::{Auth, IdempotencyKey, IfMatch, Input, PageQuery, Paging, Path, Seen, etag};
 use super::problem::Answer;
 use super::{Api, AtBroker, InOrganisation, List};
-use crate::domain::{Broker, BrokerChange, NewBroker, Usage};
+use crate::domain::{Broker, BrokerChange, NewBroker};
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
@@ -18,7 +18,6 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(get_broker, change_broker, delete_broker))
         .routes(routes!(suspend_broker))
         .routes(routes!(resume_broker))
-        .routes(routes!(get_usage))
 }
 
 /// Brokers of an organisation.
@@ -107,15 +106,4 @@ async fn resume_broker(
 ) -> Answer<impl IntoResponse> {
     let changed = api.control().suspend_broker(&caller, &at.at(), false).await?;
     Ok((etag(changed.version), Json(changed.value)))
-}
-
-/// What a broker has used.
-#[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/usage", tag = "brokers", params(AtBroker),
-    responses((status = 200, description = "Totals", body = Usage)))]
-async fn get_usage(
-    State(api): State<Api>,
-    Auth(caller): Auth,
-    Path(at): Path<AtBroker>,
-) -> Answer<Json<Usage>> {
-    Ok(Json(api.control().usage(&caller, &at.at()).await?))
 }

@@ -8,9 +8,9 @@ use axum::http::StatusCode;
 use axum::response::Sse;
 use axum::response::sse::{Event, KeepAlive};
 use futures_util::stream::{self, Stream};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::OwnedSemaphorePermit;
-use utoipa::IntoParams;
+use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use uuid::Uuid;
@@ -20,7 +20,9 @@ use super::problem::{Answer, Problem};
 use super::{Api, AtBroker, List};
 use crate::domain::{BrokerRef, Caller, Permission};
 use crate::limits::METRICS_EVERY;
-use crate::live::{Client, LiveBroker, Metrics, Retained, RetainedMessage, Session, SessionDetails};
+use crate::live::{
+    Client, ClientDetails, Clients, LiveBroker, Metrics, Retained, RetainedMessage, Session, SessionDetails,
+};
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
@@ -80,28 +82,48 @@ impl AtClient {
     }
 }
 
-/// Connected clients.
+/// A page of connected clients.
+#[derive(Serialize, ToSchema)]
+struct ClientList {
+    /// Its rows.
+    items: Vec<Client>,
+    /// What to send as `cursor` for the next page; null: this is the last one.
+    next_cursor: Option<String>,
+    /// Whether clients may be missing, because some servers did not answer in time.
+    incomplete: bool,
+    /// Those servers.
+    unanswered: Vec<String>,
+}
+
+impl From<Clients> for ClientList {
+    fn from(Clients { page, unanswered }: Clients) -> Self {
+        let Json(List { items, next_cursor }) = List::of(page);
+        Self { items, next_cursor, incomplete: !unanswered.is_empty(), unanswered }
+    }
+}
+
+/// Connected clients, wherever in the region they are.
 #[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/clients", tag = "clients",
-    params(AtBroker, Search, PageQuery), responses((status = 200, description = "Clients", body = List<Client>)))]
+    params(AtBroker, Search, PageQuery), responses((status = 200, description = "Clients", body = ClientList)))]
 async fn list_clients(
     State(api): State<Api>,
     Auth(caller): Auth,
     Path(at): Path<AtBroker>,
     Query(Search { search }): Query<Search>,
     Paging(page): Paging,
-) -> Answer<Json<List<Client>>> {
+) -> Answer<Json<ClientList>> {
     let broker = open(&api, &caller, at.at(), Permission::ClientsRead).await?;
-    Ok(List::of(api.live().clients(&broker, search.as_deref(), &page).await?))
+    Ok(Json(api.live().clients(&broker, search.as_deref(), &page).await?.into()))
 }
 
 /// A connected client.
 #[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/clients/{client_id}", tag = "clients",
-    params(AtClient), responses((status = 200, description = "The client", body = Client)))]
+    params(AtClient), responses((status = 200, description = "The client", body = ClientDetails)))]
 async fn get_client(
     State(api): State<Api>,
     Auth(caller): Auth,
     Path(at): Path<AtClient>,
-) -> Answer<Json<Client>> {
+) -> Answer<Json<ClientDetails>> {
     let (at, client_id) = at.split();
     let broker = open(&api, &caller, at, Permission::ClientsRead).await?;
     Ok(Json(api.live().client(&broker, &client_id).await?))

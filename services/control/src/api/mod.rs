@@ -13,12 +13,16 @@ mod credentials;
 mod describe;
 mod extract;
 mod guard;
+mod incidents;
 mod live;
 mod organisations;
 mod parts;
 mod problem;
 mod rates;
+mod spend;
 mod tokens;
+mod usage;
+mod webhooks;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -115,7 +119,11 @@ fn routes() -> OpenApiRouter<Api> {
         .merge(access::routes())
         .merge(credentials::routes())
         .merge(parts::routes())
+        .merge(webhooks::routes())
         .merge(live::routes())
+        .merge(incidents::routes())
+        .merge(usage::routes())
+        .merge(spend::routes())
         .merge(describe::routes());
     describe::complete(all)
 }

@@ -2,7 +2,8 @@
 //! routes are alike, so they are written once.
 
 use millrace_access::model::{
-    CertificateUser, ClaimMapping, ClientCa, Group, HiddenText, JwtAlgorithm, JwtIssuer, JwtKey, Rule,
+    Ban, CertificateUser, ClaimMapping, ClientCa, Group, HiddenText, JwtAlgorithm, JwtIssuer, JwtKey, Rule,
+    Webhook, WebhookEvent,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -10,7 +11,6 @@ use utoipa_axum::router::OpenApiRouter;
 use uuid::Uuid;
 
 use super::Api;
-use crate::domain::{Webhook, WebhookEvent};
 use crate::secret::is_not_shown;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
@@ -19,17 +19,18 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
         .merge(jwt_issuers::routes())
         .merge(client_cas::routes())
         .merge(webhooks::routes())
+        .merge(bans::routes())
 }
 
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
-struct AtPart {
+pub(super) struct AtPart {
     /// Id of the organisation.
-    organisation: Uuid,
+    pub(super) organisation: Uuid,
     /// Name of the broker.
-    broker: String,
+    pub(super) broker: String,
     /// Its name.
-    name: String,
+    pub(super) name: String,
 }
 
 /// Routes to list, get, put and delete one kind: `$record` is stored, `$settings` is what callers say of it, `$shown` what they see.
@@ -138,6 +139,8 @@ parts!(client_cas: ClientCa, ClientCaSettings, ShownClientCa, "access", "client-
     list list_client_cas, get get_client_ca, put put_client_ca, delete delete_client_ca);
 parts!(webhooks: Webhook, WebhookSettings, ShownWebhook, "webhooks", "webhooks", "webhook",
     list list_webhooks, get get_webhook, put put_webhook, delete delete_webhook);
+parts!(bans: Ban, BanSettings, ShownBan, "access", "bans", "ban",
+    list list_bans, get get_ban, put put_ban, delete delete_ban);
 
 /// Users with rules in common.
 #[derive(Serialize, Deserialize, ToSchema)]
@@ -236,7 +239,11 @@ struct WebhookSettings {
     #[serde(default, skip_serializing_if = "is_not_shown")]
     #[schema(value_type = Option<String>, format = Password, write_only)]
     signing_key: Option<HiddenText>,
-    /// False: nothing is told.
+    /// Events in one request. 1: each by itself, as one JSON object; 2 to 100: as an array of up to so many.
+    #[serde(default = "one")]
+    #[schema(minimum = 1, maximum = 100)]
+    batch_max: u16,
+    /// False: nothing is told, and nothing is queued.
     #[serde(default = "yes")]
     enabled: bool,
 }
@@ -308,22 +315,63 @@ impl From<ClientCaSettings> for ClientCa {
     }
 }
 
+/// Who may not connect, whatever they show. One of `client_id`, `user` and `address` is set.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct BanSettings {
+    /// The client with this client id.
+    #[serde(default)]
+    client_id: Option<String>,
+    /// All clients of this user name.
+    #[serde(default)]
+    user: Option<String>,
+    /// All clients at this address, or in this network.
+    #[serde(default)]
+    #[schema(example = "192.0.2.0/24")]
+    address: Option<String>,
+    /// When it ends, in unix milliseconds; null: it does not.
+    #[serde(default)]
+    until_ms: Option<u64>,
+    /// Why, for people.
+    #[serde(default)]
+    #[schema(max_length = 256)]
+    reason: Option<String>,
+}
+
+impl From<Ban> for BanSettings {
+    fn from(record: Ban) -> Self {
+        let Ban { client_id, user, address, until_ms, reason, .. } = record;
+        Self { client_id, user, address, until_ms, reason }
+    }
+}
+
+impl From<BanSettings> for Ban {
+    fn from(settings: BanSettings) -> Self {
+        let BanSettings { client_id, user, address, until_ms, reason } = settings;
+        Self { client_id, user, address, until_ms, reason, ..Self::default() }
+    }
+}
+
 impl From<Webhook> for WebhookSettings {
     fn from(record: Webhook) -> Self {
-        let Webhook { url, events, filters, signing_key, enabled, .. } = record;
-        Self { url, events, filters, signing_key, enabled }
+        let Webhook { url, events, filters, signing_key, batch_max, enabled, .. } = record;
+        Self { url, events, filters, signing_key, batch_max, enabled }
     }
 }
 
 impl From<WebhookSettings> for Webhook {
     fn from(settings: WebhookSettings) -> Self {
-        let WebhookSettings { url, events, filters, signing_key, enabled } = settings;
-        Self { url, events, filters, signing_key, enabled, ..Self::default() }
+        let WebhookSettings { url, events, filters, signing_key, batch_max, enabled } = settings;
+        Self { url, events, filters, signing_key, batch_max, enabled, ..Self::default() }
     }
 }
 
 fn yes() -> bool {
     true
+}
+
+fn one() -> u16 {
+    1
 }
 
 fn leeway_s() -> u32 {

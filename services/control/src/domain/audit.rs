@@ -31,6 +31,8 @@ pub enum ActorKind {
     Person,
     /// A program with an API token.
     Token,
+    /// Millrace itself.
+    Service,
 }
 
 /// Something that was done.
@@ -50,6 +52,13 @@ pub struct AuditEntry {
     pub target: String,
     /// What there is to say beside that. Never a secret.
     pub details: serde_json::Map<String, serde_json::Value>,
+}
+
+impl Actor {
+    /// What happens without anybody asking.
+    pub(super) fn service() -> Self {
+        Self { kind: ActorKind::Service, id: None, name: "millrace".into(), address: None }
+    }
 }
 
 impl From<&Caller> for Actor {

@@ -36,6 +36,8 @@ pub struct Broker {
     pub display_name: String,
     /// Whether it is suspended: nobody may connect.
     pub suspended: bool,
+    /// Whether a spend cap was reached that stops it: nobody may connect or publish.
+    pub is_over_cap: bool,
     /// What it and its clients may use. What is null is the server's own limit.
     pub limits: Limits,
     /// When it was made, in unix milliseconds.
@@ -124,6 +126,7 @@ impl Control {
                 display_name: input.display_name.clone(),
                 suspended: false,
                 created_at_ms: change.now_ms,
+                is_over_cap: false,
                 by_settings: false,
             };
             catalog::describe(tx, &broker, &details).await?;
@@ -181,6 +184,9 @@ impl Control {
             let mut fields = Fields::default();
             fields.name("display_name", name);
             fields.done()?;
+        }
+        if let Some(limits) = &input.limits {
+            limits.validate()?;
         }
         let details = json!({ "display_name": input.display_name, "limits": input.limits });
         let details = &details;
@@ -296,6 +302,7 @@ async fn shown(tx: &Transaction, broker: &catalog::Broker, read: Read) -> Result
         name: String::from_utf8_lossy(&broker.name).into_owned(),
         display_name: details.value.display_name,
         suspended: details.value.suspended,
+        is_over_cap: details.value.is_over_cap,
         limits: access.value.limits,
         created_at_ms: details.value.created_at_ms,
     };

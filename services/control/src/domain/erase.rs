@@ -4,7 +4,7 @@
 use millrace_layers::{BrokerId, catalog};
 
 use super::{Control, Result};
-use crate::limits::{ERASE_AGAIN_MS, ERASED_KEYS, SWEPT_ROWS};
+use crate::limits::{ERASE_AFTER_MS, ERASE_AGAIN_MS, ERASED_KEYS, SWEPT_ROWS};
 
 impl Control {
     /// Erases all that deleted brokers have. Returns how many keys there were.
@@ -25,6 +25,9 @@ impl Control {
     }
 
     async fn erase_broker(&self, broker: BrokerId, since_ms: u64) -> Result<usize> {
+        if self.now_ms() < since_ms + ERASE_AFTER_MS {
+            return Ok(0);
+        }
         let mut all = 0;
         loop {
             let erased =

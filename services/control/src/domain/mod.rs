@@ -7,24 +7,29 @@ mod audit;
 mod brokers;
 mod by_secret;
 mod caller;
+mod caps;
 mod change;
 mod check;
 mod credentials;
 mod erase;
 mod error;
+mod incidents;
 mod invitations;
 mod members;
+mod month;
 mod organisations;
 mod page;
 mod parts;
 mod passwords;
+mod prices;
 mod setup;
+mod spend;
 mod sweep;
 mod tokens;
 mod usage;
 mod webhooks;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use millrace_access::secrets::generated::HashKeys;
 use millrace_layers::{Store, accounts::keys};
@@ -40,18 +45,23 @@ pub use caller::{Caller, Permission, Role};
 pub use change::Once;
 pub use credentials::{Credential, CredentialChange, NewCredential, Rotation};
 pub use error::{Error, Result};
+pub use incidents::{Incident, IncidentKind};
 pub use invitations::{Invitation, NewInvitation};
 pub use members::{Member, MemberChange};
 pub use organisations::{NewOrganisation, Organisation};
 pub use page::{Page, PageRequest};
 pub use parts::Precondition;
+pub use prices::{Price, Prices};
+pub use spend::{CapAction, NewSpendCap, SpendCap};
 pub use tokens::{NewToken, Token};
-pub use usage::Usage;
-pub use webhooks::{Webhook, WebhookEvent};
+pub use usage::{BrokerUsage, Losses, OrganisationUsage, Span, Step, Usage, UsageWindow, Used};
+pub use webhooks::{DeadLetter, DeadLetterCount, WebhookFailure, WebhookStatus};
 
 pub(crate) use brokers::BrokerRef;
 pub(crate) use caller::Who;
 pub(crate) use parts::Part;
+pub(crate) use spend::CapOf;
+pub(crate) use webhooks::Which;
 
 use crate::limits::PASSWORDS_AT_ONCE;
 use crate::secret::{self, Hash, Purpose};
@@ -84,6 +94,7 @@ struct Inner {
     hash_keys: HashKeys,
     sign_up_by: SignUpBy,
     passwords: Semaphore,
+    prices: OnceLock<Prices>,
 }
 
 impl Control {
@@ -98,7 +109,17 @@ impl Control {
         let hash_keys = HashKeys::new(keys.iter().map(|key| (key.id, key.key)));
         let hash_keys = hash_keys.ok_or(Error::Internal("the region has no key"))?;
         let passwords = Semaphore::new(PASSWORDS_AT_ONCE);
-        Ok(Self(Arc::new(Inner { store, clock, keys, hash_keys, sign_up_by, passwords })))
+        let prices = OnceLock::new();
+        Ok(Self(Arc::new(Inner { store, clock, keys, hash_keys, sign_up_by, passwords, prices })))
+    }
+
+    /// Says what usage costs; without it nothing costs anything. Said once; later words are ignored.
+    pub fn charge(&self, prices: Prices) {
+        let _ = self.0.prices.set(prices);
+    }
+
+    fn prices(&self) -> Prices {
+        self.0.prices.get().copied().unwrap_or_default()
     }
 
     pub(crate) fn now_ms(&self) -> u64 {

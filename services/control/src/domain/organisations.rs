@@ -126,6 +126,7 @@ impl Control {
             members::remove_all(tx, id).await?;
             invitations::remove_all(tx, id).await?;
             tokens::remove_all(tx, id).await?;
+            accounts::spend_caps().clear(tx, id.as_bytes()).await?;
             audit::clear(tx, id.as_bytes())?;
             Ok(accounts::organisations().clear(tx, id.as_bytes()).await?)
         })

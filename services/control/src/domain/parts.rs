@@ -1,6 +1,8 @@
-//! What belongs to a broker and is set by name as a whole: groups, issuers of tokens, authorities of certificates, webhooks.
+//! What belongs to a broker and is set by name as a whole: groups, issuers of tokens, authorities of certificates, webhooks, bans.
 
-use millrace_access::model::{Checked, ClientCa, Group, JwtIssuer};
+use millrace_access::jwt::Issuer;
+use millrace_access::model::{Ban, Checked, ClientCa, Group, JwtIssuer};
+use millrace_access::x509::Authority;
 use millrace_layers::{
     BrokerId,
     accounts::{self, touch},
@@ -51,6 +53,10 @@ pub(crate) trait Part: Clone + Serialize + DeserializeOwned + Send + Sync + 'sta
     }
     /// Sets what is not the caller's; `old` is what it replaces.
     fn settle(&mut self, name: &str, now_ms: u64, old: Option<&Self>);
+    /// Removes what is kept beside one that goes.
+    fn removed(_tx: &Transaction, _broker: BrokerId, _name: &str) -> Result<()> {
+        Ok(())
+    }
 }
 
 impl Precondition {
@@ -146,6 +152,7 @@ impl Control {
             let old = all.get::<P>(tx, name.as_bytes(), Read::Serializable).await?;
             seen.check(Some(old.ok_or(Error::NotFound(P::KIND))?.version))?;
             all.clear(tx, name.as_bytes()).await?;
+            P::removed(tx, broker.id, name)?;
             note::<P>(&change, at, broker.id, "delete", name)
         })
         .await
@@ -199,7 +206,8 @@ impl Part for JwtIssuer {
     }
 
     fn check(&self) -> Checked {
-        self.validate()
+        // What the pods make of it.
+        Issuer::new(self.clone()).map(|_| ())
     }
 
     fn group(&self) -> Option<&str> {
@@ -230,11 +238,29 @@ impl Part for ClientCa {
     }
 
     fn check(&self) -> Checked {
-        self.validate()
+        Authority::new(self.clone()).map(|_| ())
     }
 
     fn group(&self) -> Option<&str> {
         self.group.as_deref()
+    }
+
+    fn settle(&mut self, name: &str, now_ms: u64, old: Option<&Self>) {
+        self.name = name.into();
+        self.created_at_ms = old.map_or(now_ms, |old| old.created_at_ms);
+    }
+}
+
+impl Part for Ban {
+    const KIND: &'static str = "ban";
+    const MAX: usize = millrace_access::limits::BANS_MAX;
+
+    fn all(broker: BrokerId) -> Collection {
+        accounts::bans(broker)
+    }
+
+    fn check(&self) -> Checked {
+        self.validate()
     }
 
     fn settle(&mut self, name: &str, now_ms: u64, old: Option<&Self>) {

@@ -16,6 +16,9 @@ impl Control {
             if let Err(error) = self.sweep().await {
                 warn!(%error, "what has ended could not be swept; it is tried again");
             }
+            if let Err(error) = self.hold_caps().await {
+                warn!(%error, "spend caps could not be looked at; it is tried again");
+            }
             match self.erase().await {
                 Ok(0) => {}
                 Ok(keys) => info!(keys, "erased what deleted brokers had"),

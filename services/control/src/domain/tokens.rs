@@ -128,7 +128,10 @@ impl Control {
     ) -> Result<()> {
         self.change(caller.into(), once, |change| async move {
             let tx = &change.tx;
-            authorise(tx, caller, organisation, Permission::OrganisationWrite, Read::Serializable).await?;
+            // Who has a token may give it up.
+            if !matches!(&caller.who, Who::Token { organisation: of, id: own, .. } if (*of, *own) == (organisation, id)) {
+                authorise(tx, caller, organisation, Permission::OrganisationWrite, Read::Serializable).await?;
+            }
             let all = TOKENS.of(organisation);
             let record = all.get::<Record>(tx, id.as_bytes(), Read::Serializable).await?;
             let record = record.ok_or(Error::NotFound("token"))?.value;

@@ -1,23 +1,78 @@
-//! What a broker has used.
+//! What brokers have used: sums of the windows that pods and the layers write.
 
+use millrace_layers::metering::{self, WINDOW_MS, Window};
 use millrace_layers::usage::{self, Counter};
-use millrace_storage::Read;
+use millrace_layers::{BrokerId, accounts, catalog};
+use millrace_storage::{Read, Transaction};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+use uuid::Uuid;
 
-use super::{BrokerRef, Caller, Control, Permission, Result, brokers};
+use super::{BrokerRef, Caller, Control, Error, Permission, Result, authorise, brokers, month};
+use crate::limits::{BROKERS_MAX, USAGE_DAYS_MAX, USAGE_HOURS_MAX};
 
-/// What a broker has used since it was made.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Usage {
-    /// Messages that were published with a promise to store them.
-    pub published_messages: u64,
-    /// Their bytes.
-    pub published_bytes: u64,
-    /// Messages that were delivered out of the store.
-    pub delivered_messages: u64,
-    /// Their bytes.
-    pub delivered_bytes: u64,
+const DAY_MS: u64 = 24 * WINDOW_MS;
+const MINUTE_MS: u64 = 60_000;
+
+/// How usage is added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Step {
+    /// By hours.
+    Hour,
+    /// By days (UTC).
+    Day,
+    /// All together.
+    #[default]
+    Total,
+}
+
+/// Which usage is asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Span {
+    /// From the hour (with days: the day) of this time on, in unix milliseconds; from the beginning of the month if it is left out.
+    pub from_ms: Option<u64>,
+    /// To before this time; to now if it is left out.
+    pub to_ms: Option<u64>,
+    /// How it is added up.
+    pub step: Step,
+}
+
+/// What was used. A message counts by its topic, properties and payload: as one up to 4 KiB, as two up to 8 KiB, and so on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Used {
+    /// Minutes that clients were connected, of all together.
+    pub connected_session_minutes: f64,
+    /// Minutes that sessions were kept for clients that were not connected.
+    pub stored_session_minutes: f64,
+    /// Messages that clients published, in units of 4 KiB.
+    pub messages_in: u64,
+    /// Copies of messages that were sent to clients, in units of 4 KiB.
+    pub messages_delivered: u64,
+    /// Bytes of messages that clients published.
+    pub bytes_in: u64,
+    /// Bytes of copies that were sent to clients.
+    pub bytes_out: u64,
+    /// Hours that bytes of messages were kept, once for each filter that they wait for.
+    pub stored_byte_hours: f64,
+}
+
+/// What was used in an hour, a day or all the time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct UsageWindow {
+    /// From when on, in unix milliseconds.
+    pub from_ms: u64,
+    /// Before when, in unix milliseconds.
+    pub to_ms: u64,
+    /// What was used.
+    pub used: Used,
+}
+
+/// Messages that were lost by a limit, since the broker was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Losses {
+    /// Copies that did not reach a connected client, or an offline one without a stored session.
+    pub dropped_messages: u64,
     /// Stored messages that a limit removed.
     pub trimmed_messages: u64,
     /// Their bytes.
@@ -26,25 +81,266 @@ pub struct Usage {
     pub missed_messages: u64,
 }
 
+/// What a broker has used.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Usage {
+    /// All of it.
+    pub total: UsageWindow,
+    /// By hours or days, from the first on; empty for totals.
+    pub windows: Vec<UsageWindow>,
+    /// What was lost, since the broker was made.
+    pub losses: Losses,
+}
+
+/// What one of several brokers has used.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct BrokerUsage {
+    /// Name of the broker.
+    pub name: String,
+    /// What people call it.
+    pub display_name: String,
+    /// What it has used.
+    pub used: Used,
+}
+
+/// What all brokers of an organisation have used. One that was deleted is not among them any more.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct OrganisationUsage {
+    /// All of it.
+    pub total: UsageWindow,
+    /// By hours or days, from the first on; empty for totals.
+    pub windows: Vec<UsageWindow>,
+    /// By brokers, in order of names.
+    pub brokers: Vec<BrokerUsage>,
+}
+
+/// A sum of windows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sum {
+    pub(super) connected_ms: u64,
+    pub(super) stored_session_ms: u64,
+    pub(super) messages_in: u64,
+    pub(super) messages_delivered: u64,
+    pub(super) bytes_in: u64,
+    pub(super) bytes_out: u64,
+    pub(super) stored_byte_s: u64,
+}
+
+/// What is read: whole windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Range {
+    from_ms: u64,
+    to_ms: u64,
+    step: Step,
+    now_ms: u64,
+}
+
 impl Control {
     /// What a broker has used.
     ///
     /// # Errors
-    /// See [`super::Error`].
-    pub(crate) async fn usage(&self, caller: &Caller, at: &BrokerRef) -> Result<Usage> {
+    /// See [`Error`].
+    pub(crate) async fn usage(&self, caller: &Caller, at: &BrokerRef, span: Span) -> Result<Usage> {
+        let range = Range::of(span, self.now_ms())?;
         self.look(|tx| async move {
             let id = brokers::find(&tx, caller, at, Permission::BrokersRead, Read::Snapshot).await?.id;
+            let sums = range.read(&tx, id).await?;
             let count = async |counter| usage::get(&tx, id, counter).await;
-            Ok(Usage {
-                published_messages: count(Counter::PublishedMessages).await?,
-                published_bytes: count(Counter::PublishedBytes).await?,
-                delivered_messages: count(Counter::DeliveredMessages).await?,
-                delivered_bytes: count(Counter::DeliveredBytes).await?,
+            let losses = Losses {
+                dropped_messages: count(Counter::DroppedMessages).await?,
                 trimmed_messages: count(Counter::TrimmedEntries).await?,
                 trimmed_bytes: count(Counter::TrimmedBytes).await?,
                 missed_messages: count(Counter::MissedEntries).await?,
-            })
+            };
+            Ok(Usage { total: range.total(&sums), windows: range.windows(&sums), losses })
         })
         .await
+    }
+
+    /// What all brokers of an organisation have used.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub(crate) async fn organisation_usage(
+        &self,
+        caller: &Caller,
+        organisation: Uuid,
+        span: Span,
+    ) -> Result<OrganisationUsage> {
+        let range = Range::of(span, self.now_ms())?;
+        let found = self
+            .look(|tx| async move {
+                authorise(&tx, caller, organisation, Permission::BrokersRead, Read::Snapshot).await?;
+                all_of(&tx, organisation).await
+            })
+            .await?;
+        let (mut all, mut brokers) = (Vec::new(), Vec::new());
+        for broker in found {
+            // Each by itself: together they may be more than one transaction reads.
+            let sums = self.look(|tx| async move { range.read(&tx, broker.id).await }).await?;
+            let name = String::from_utf8_lossy(&broker.name).into_owned();
+            let display_name = broker.details()?.value.display_name;
+            brokers.push(BrokerUsage { name, display_name, used: range.total(&sums).used });
+            add_all(&mut all, &sums);
+        }
+        Ok(OrganisationUsage { total: range.total(&all), windows: range.windows(&all), brokers })
+    }
+
+    /// What a broker has used since a time.
+    pub(super) async fn used_since(&self, broker: BrokerId, from_ms: u64) -> Result<Sum> {
+        let now_ms = self.now_ms();
+        let range = Range { from_ms, to_ms: now_ms + 1, step: Step::Total, now_ms };
+        self.look(|tx| async move {
+            Ok(range.read(&tx, broker).await?.first().map_or_else(Sum::default, |(_, sum)| *sum))
+        })
+        .await
+    }
+}
+
+/// The brokers of an organisation.
+pub(super) async fn all_of(tx: &Transaction, organisation: Uuid) -> Result<Vec<catalog::Broker>> {
+    let all = accounts::brokers_of(organisation.as_bytes());
+    let rows = all.page::<BrokerId>(tx, None, BROKERS_MAX, Read::Snapshot).await?;
+    let mut found = Vec::with_capacity(rows.items.len());
+    for (name, _) in rows.items {
+        found.extend(catalog::get(tx, &name, Read::Snapshot).await?);
+    }
+    Ok(found)
+}
+
+impl Range {
+    fn of(span: Span, now_ms: u64) -> Result<Self> {
+        let Span { from_ms, to_ms, step } = span;
+        let (unit_ms, max_ms) = match step {
+            Step::Hour => (WINDOW_MS, USAGE_HOURS_MAX * WINDOW_MS),
+            Step::Day => (DAY_MS, USAGE_DAYS_MAX * DAY_MS),
+            Step::Total => (WINDOW_MS, USAGE_DAYS_MAX * DAY_MS),
+        };
+        let from_ms = from_ms.unwrap_or_else(|| month::of(now_ms).from_ms);
+        let from_ms = from_ms - from_ms % unit_ms;
+        // What has not begun is not shown.
+        let to_ms = to_ms.unwrap_or(u64::MAX).min(now_ms + 1);
+        if to_ms <= from_ms {
+            return Err(Error::field("from", "it must be before `to`, and before now"));
+        }
+        if to_ms - from_ms > max_ms {
+            let days = max_ms / DAY_MS;
+            return Err(Error::field("from", format!("with this step at most {days} days can be asked for")));
+        }
+        Ok(Self { from_ms, to_ms, step, now_ms })
+    }
+
+    /// Sums with the time from which on they are, without gaps.
+    async fn read(&self, tx: &Transaction, broker: BrokerId) -> Result<Vec<(u64, Sum)>> {
+        let windows = metering::used(tx, broker, self.from_ms, self.to_ms, self.now_ms).await?;
+        let mut sums: Vec<(u64, Sum)> = Vec::new();
+        for window in windows {
+            let from_ms = self.step_of(window.from_ms);
+            if sums.last().is_none_or(|(last, _)| *last != from_ms) {
+                sums.push((from_ms, Sum::default()));
+            }
+            if let Some((_, sum)) = sums.last_mut() {
+                sum.add(&Sum::from(&window));
+            }
+        }
+        Ok(sums)
+    }
+
+    fn step_of(&self, at_ms: u64) -> u64 {
+        match self.step {
+            Step::Hour => at_ms,
+            Step::Day => at_ms - at_ms % DAY_MS,
+            Step::Total => self.from_ms,
+        }
+    }
+
+    fn total(&self, sums: &[(u64, Sum)]) -> UsageWindow {
+        let mut total = Sum::default();
+        sums.iter().for_each(|(_, sum)| total.add(sum));
+        let to_ms = self.to_ms.next_multiple_of(WINDOW_MS);
+        UsageWindow { from_ms: self.from_ms, to_ms, used: total.shown() }
+    }
+
+    fn windows(&self, sums: &[(u64, Sum)]) -> Vec<UsageWindow> {
+        let length_ms = match self.step {
+            Step::Hour => WINDOW_MS,
+            Step::Day => DAY_MS,
+            Step::Total => return Vec::new(),
+        };
+        let window = |(from_ms, sum): &(u64, Sum)| UsageWindow {
+            from_ms: *from_ms,
+            to_ms: from_ms + length_ms,
+            used: sum.shown(),
+        };
+        sums.iter().map(window).collect()
+    }
+}
+
+/// Adds sums of the same times.
+fn add_all(all: &mut Vec<(u64, Sum)>, sums: &[(u64, Sum)]) {
+    if all.is_empty() {
+        return all.extend_from_slice(sums);
+    }
+    all.iter_mut().zip(sums).for_each(|((_, all), (_, sum))| all.add(sum));
+}
+
+impl From<&Window> for Sum {
+    fn from(window: &Window) -> Self {
+        Self {
+            connected_ms: window.connected_ms,
+            stored_session_ms: window.stored_session_ms,
+            messages_in: window.messages_in,
+            messages_delivered: window.messages_delivered,
+            bytes_in: window.bytes_in,
+            bytes_out: window.bytes_out,
+            stored_byte_s: window.stored_byte_s,
+        }
+    }
+}
+
+impl Sum {
+    pub(super) fn add(&mut self, other: &Self) {
+        let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
+        add(&mut self.connected_ms, other.connected_ms);
+        add(&mut self.stored_session_ms, other.stored_session_ms);
+        add(&mut self.messages_in, other.messages_in);
+        add(&mut self.messages_delivered, other.messages_delivered);
+        add(&mut self.bytes_in, other.bytes_in);
+        add(&mut self.bytes_out, other.bytes_out);
+        add(&mut self.stored_byte_s, other.stored_byte_s);
+    }
+
+    fn shown(&self) -> Used {
+        let per = |count: u64, unit: u64| count as f64 / unit as f64;
+        Used {
+            connected_session_minutes: per(self.connected_ms, MINUTE_MS),
+            stored_session_minutes: per(self.stored_session_ms, MINUTE_MS),
+            messages_in: self.messages_in,
+            messages_delivered: self.messages_delivered,
+            bytes_in: self.bytes_in,
+            bytes_out: self.bytes_out,
+            stored_byte_hours: per(self.stored_byte_s, 3_600),
+        }
+    }
+}
+
+impl UsageWindow {
+    /// The names of the columns of [`Self::row`].
+    pub(crate) const COLUMNS: &'static str = "from_ms,to_ms,connected_session_minutes,stored_session_minutes,\
+        messages_in,messages_delivered,bytes_in,bytes_out,stored_byte_hours";
+
+    /// A line of a table.
+    pub(crate) fn row(&self) -> String {
+        let Self { from_ms, to_ms, used } = self;
+        format!(
+            "{from_ms},{to_ms},{},{},{},{},{},{},{}",
+            used.connected_session_minutes,
+            used.stored_session_minutes,
+            used.messages_in,
+            used.messages_delivered,
+            used.bytes_in,
+            used.bytes_out,
+            used.stored_byte_hours,
+        )
     }
 }

@@ -1,4 +1,4 @@
-//! How a broker lets clients in; groups, issuers, authorities and webhooks.
+//! How a broker lets clients in; groups, issuers, authorities, webhooks and bans.
 
 use axum::http::{Method, StatusCode};
 use millrace_access::model::{Access, JwtIssuer, JwtKey};
@@ -6,14 +6,13 @@ use millrace_layers::{accounts, catalog};
 use millrace_storage::Read;
 use serde_json::{Value, json};
 
-use crate::tools::Region;
+use crate::tools::{AUTHORITY, Region};
 
 #[tokio::test]
 async fn each_kind_is_made_shown_replaced_and_deleted() {
     let ann = Region::new().await.person().await;
     let broker = ann.broker().await;
     let rule = json!({ "effect": "deny", "action": "all", "filter": "#", "retain": true, "qos_max": 2 });
-    let pem = "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n";
     let issuer =
         json!({ "algorithms": ["RS256"], "key": { "kind": "jwks", "url": "https://issuer.test/keys" } });
     for (kind, body, wrong) in [
@@ -23,11 +22,16 @@ async fn each_kind_is_made_shown_replaced_and_deleted() {
             issuer,
             json!({ "algorithms": ["HS256"], "key": { "kind": "jwks", "url": "https://a" } }),
         ),
-        ("client-cas", json!({ "pem": pem, "user": "san_uri" }), json!({ "pem": "x" })),
+        ("client-cas", json!({ "pem": AUTHORITY, "user": "san_uri" }), json!({ "pem": "x" })),
         (
             "webhooks",
             json!({ "url": "https://a.test", "events": ["connect"] }),
             json!({ "url": "a", "events": [] }),
+        ),
+        (
+            "bans",
+            json!({ "address": "192.0.2.0/24", "until_ms": 5, "reason": "a storm" }),
+            json!({ "client_id": "a", "user": "b" }),
         ),
     ] {
         let path = format!("{broker}/{kind}/one");
@@ -80,7 +84,7 @@ async fn how_a_broker_lets_clients_in_is_set_as_a_whole_and_keeps_its_limits() {
     let region = Region::new().await;
     let ann = region.person().await;
     let broker = ann.broker().await;
-    ann.patch(&broker, "*", json!({ "limits": { "client": { "packet_bytes": 9 } } }))
+    ann.patch(&broker, "*", json!({ "limits": { "client": { "packet_bytes": 900 } } }))
         .await
         .is(StatusCode::OK);
     let path = format!("{broker}/access");
@@ -103,15 +107,44 @@ async fn how_a_broker_lets_clients_in_is_set_as_a_whole_and_keeps_its_limits() {
         accounts::access(id).get::<Access>(&tx, accounts::ACCESS, Read::Snapshot).await
     });
     let access = read.await.unwrap().unwrap().value;
-    assert!(access.anonymous && access.tokens && access.limits.client.packet_bytes == Some(9));
+    assert!(access.anonymous && access.tokens && access.limits.client.packet_bytes == Some(900));
     assert_eq!(access.webhook.unwrap().signing_key.unwrap().expose(), "hidden-key");
+}
+
+/// Else the pods would refuse it, and nobody would see why.
+#[tokio::test]
+async fn what_lets_nobody_in_is_not_saved() {
+    let ann = Region::new().await.person().await;
+    let broker = ann.broker().await;
+    let of = |label: &str, body: &str| format!("-----BEGIN {label}-----\n{body}\n-----END {label}-----\n");
+    let key = |pem: String| json!({ "algorithms": ["ES256"], "key": { "kind": "pem", "pem": pem } });
+    let rule = |filter: &str| json!([{ "effect": "allow", "action": "all", "filter": filter }]);
+    for (path, body, field) in [
+        ("client-cas/one", json!({ "pem": of("CERTIFICATE", "eA==") }), "pem"),
+        ("client-cas/one", json!({ "pem": format!("{AUTHORITY}{}", of("CERTIFICATE", "%")) }), "pem"),
+        ("client-cas/one", json!({ "pem": AUTHORITY, "revoked": of("X509 CRL", "eA==") }), "revoked"),
+        ("jwt-issuers/one", key(of("PUBLIC KEY", "eA==")), "key.pem"),
+        ("groups/one", json!({ "rules": rule("a#") }), "rules[0].filter"),
+        ("access", json!({ "rules": rule("a/#/b") }), "rules[0].filter"),
+        ("credentials/one", json!({ "enabled": true, "rules": rule("+a") }), "rules[0].filter"),
+    ] {
+        let seen = if path.contains("/one") && !path.starts_with("cred") { "" } else { "*" };
+        if path.starts_with("cred") {
+            ann.post(&format!("{broker}/credentials"), json!({ "user": "one" }))
+                .await
+                .is(StatusCode::CREATED);
+        }
+        let answer = ann.put(&format!("{broker}/{path}"), seen, body).await;
+        let told = answer.is(StatusCode::UNPROCESSABLE_ENTITY).text("/fields/0/field").to_owned();
+        assert_eq!(told, field, "{path}");
+    }
 }
 
 #[tokio::test]
 async fn a_broker_has_eight_authorities() {
     let ann = Region::new().await.person().await;
     let broker = ann.broker().await;
-    let pem = json!({ "pem": "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n" });
+    let pem = json!({ "pem": AUTHORITY });
     for n in 0..8 {
         ann.put(&format!("{broker}/client-cas/{n}"), "", pem.clone()).await.is(StatusCode::CREATED);
     }

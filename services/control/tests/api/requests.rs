@@ -123,8 +123,9 @@ async fn usage_is_what_the_store_counts() {
     let count = region.store.run(|tx| async move {
         use millrace_layers::{catalog, usage};
         let id = catalog::get(&tx, name, millrace_storage::Read::Snapshot).await?.unwrap().id;
-        usage::add(&tx, id, usage::Counter::DeliveredBytes, 7)
+        usage::add(&tx, id, usage::Counter::DroppedMessages, 7)
     });
     count.await.unwrap();
-    assert_eq!(ann.get(&format!("{broker}/usage")).await.is(StatusCode::OK).body["delivered_bytes"], 7);
+    let usage = ann.get(&format!("{broker}/usage")).await;
+    assert_eq!(usage.is(StatusCode::OK).body["losses"]["dropped_messages"], 7);
 }

@@ -3,7 +3,10 @@
 use axum::http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::tools::{Answer, Client, Region};
+use crate::tools::{AUTHORITY, Answer, Client, Region};
+
+/// A dead letter that nobody has: they have no other name than their place.
+const LETTER: &str = "000000000000000000000000";
 
 /// What there is of a tenant: a value for each parameter of a path.
 struct Owned {
@@ -20,12 +23,13 @@ async fn tenant(region: &Region) -> Owned {
     client.post(&format!("{broker}/credentials"), json!({ "user": "one" })).await.is(StatusCode::CREATED);
     for (kind, body) in [
         ("groups", json!({})),
-        ("client-cas", json!({ "pem": "-----BEGIN CERTIFICATE-----" })),
+        ("client-cas", json!({ "pem": AUTHORITY })),
         (
             "jwt-issuers",
             json!({ "algorithms": ["RS256"], "key": { "kind": "jwks", "url": "https://a.test" } }),
         ),
         ("webhooks", json!({ "url": "https://a.test", "events": ["connect"] })),
+        ("bans", json!({ "client_id": "one" })),
     ] {
         client.put(&format!("{broker}/{kind}/one"), "", body).await.is(StatusCode::CREATED);
     }
@@ -48,6 +52,7 @@ fn fill(path: &str, organisation: &str, owned: &Owned) -> String {
         .replace("{token}", &owned.token)
         .replace("{name}", "one")
         .replace("{client_id}", "one")
+        .replace("{letter}", LETTER)
 }
 
 /// A path with ids that nobody has, of the same shape.
@@ -61,11 +66,11 @@ fn fill_missing(path: &str, organisation: &str) -> String {
         .replace("{token}", missing)
         .replace("{name}", "none")
         .replace("{client_id}", "none")
+        .replace("{letter}", LETTER)
 }
 
 /// A body that would be right, so that nothing else stops the request.
 fn body(method: &Method, path: &str) -> Option<Value> {
-    let pem = "-----BEGIN CERTIFICATE-----";
     Some(
         match (
             method.as_str(),
@@ -80,11 +85,15 @@ fn body(method: &Method, path: &str) -> Option<Value> {
             ("POST", "/brokers/{broker}/credentials") => json!({ "user": "two" }),
             ("PUT", "/brokers/{broker}/credentials/{user}") => json!({ "enabled": false }),
             ("POST", "/brokers/{broker}/credentials/{user}/rotate") => json!({}),
+            ("PUT", "/spend-cap" | "/brokers/{broker}/spend-cap") => {
+                json!({ "monthly_micros": 1, "action": "stop" })
+            }
             ("PUT", "/brokers/{broker}/groups/{name}") => json!({}),
-            ("PUT", "/brokers/{broker}/client-cas/{name}") => json!({ "pem": pem }),
+            ("PUT", "/brokers/{broker}/client-cas/{name}") => json!({ "pem": AUTHORITY }),
             ("PUT", "/brokers/{broker}/jwt-issuers/{name}") => {
                 json!({ "algorithms": ["RS256"], "key": { "kind": "jwks", "url": "https://evil.test" } })
             }
+            ("PUT", "/brokers/{broker}/bans/{name}") => json!({ "address": "0.0.0.0/0" }),
             ("PUT", "/brokers/{broker}/webhooks/{name}") => {
                 json!({ "url": "https://evil.test", "events": ["connect"] })
             }

@@ -22,7 +22,10 @@ async fn a_token_may_what_its_scopes_say_in_its_organisation_until_it_is_deleted
     let all = ann.get(&ann.own("/tokens")).await;
     assert_eq!(all.is(StatusCode::OK).column("name"), ["deploy"]);
     assert!(!all.body.to_string().contains(made.text("/secret")));
-    ann.delete(&ann.own(&format!("/tokens/{}", made.text("/id")))).await.is(StatusCode::NO_CONTENT);
+    let other = ann.post(&ann.own("/tokens"), json!({ "name": "other", "scopes": ["brokers:read"] })).await;
+    // It may give itself up, and no other.
+    program.delete(&ann.own(&format!("/tokens/{}", other.text("/id")))).await.is(StatusCode::FORBIDDEN);
+    program.delete(&ann.own(&format!("/tokens/{}", made.text("/id")))).await.is(StatusCode::NO_CONTENT);
     program.get(&broker).await.is(StatusCode::UNAUTHORIZED);
 }
 

@@ -52,9 +52,26 @@ pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Value,
+    /// The body of an answer that is no JSON.
+    pub(crate) table: String,
 }
 
 pub(crate) const PASSWORD: &str = "correct horse battery staple";
+
+/// An authority that issued itself, until 2126.
+pub(crate) const AUTHORITY: &str = "\
+-----BEGIN CERTIFICATE-----\n\
+MIIBjDCCATGgAwIBAgIUfPzucp6B65mTE88AHn+K8l57jE4wCgYIKoZIzj0EAwIw\n\
+EjEQMA4GA1UEAwwHZmFjdG9yeTAgFw0yNjExMjIwMzI0MjZaGA8yMTI2MTAyOTAz\n\
+MjQyNlowEjEQMA4GA1UEAwwHZmFjdG9yeTBZMBMGByqGSM49AgEGCCqGSM49AwEH\n\
+A0IABLcdB/bjlCCx79pjRcUKcZxa5bJHgRLO02Ikgv7+abgvIMWVXNwWq8IFSmUy\n\
+dnbcQnUgDI6Ep89GMvVonBSZnD2jYzBhMB0GA1UdDgQWBBS5NzMnAoeYby/tnMYK\n\
+FeRRoiMUBjAfBgNVHSMEGDAWgBS5NzMnAoeYby/tnMYKFeRRoiMUBjAPBgNVHRMB\n\
+Af8EBTADAQH/MA4GA1UdDwEB/wQEAwIBBjAKBggqhkjOPQQDAgNJADBGAiEAsytP\n\
+XVqTuYvLKszJnux4p1FZ+Gm9zNQFu5bRF/JFzoECIQD8WNdxDobjbH9kEToW36f7\n\
++SeLg23GCT5d04YoHb3aHQ==\n\
+-----END CERTIFICATE-----\n\
+";
 
 impl Region {
     pub(crate) async fn new() -> Self {
@@ -163,7 +180,8 @@ impl Client {
         let (parts, body) = self.region.router.clone().oneshot(request).await.unwrap().into_parts();
         let bytes = to_bytes(body, usize::MAX).await.unwrap();
         let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-        Answer { status: parts.status, headers: parts.headers, body }
+        let table = String::from_utf8(bytes.to_vec()).unwrap_or_default();
+        Answer { status: parts.status, headers: parts.headers, body, table }
     }
 
     /// The path of something of the client's organisation.

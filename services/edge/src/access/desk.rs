@@ -1,22 +1,27 @@
 //! The threads that let clients in.
 
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 
 use futures_util::future::join_all;
-use millrace_access::entry::{Entry, KeySets, Refusal, Shown, Step};
-use millrace_access::jwt::KeySet;
+use millrace_access::entry::{Entry, Refusal, Shown, Step};
 use millrace_access::model::Credential;
+use millrace_access::webhook::Answer;
 use millrace_layers::{Error, Store, accounts};
 use millrace_storage::{Read, block_on};
+use tokio::sync::oneshot;
 
+use super::calls::Calls;
+use super::fetch::{self, KeySets, Lookup};
 use super::hashing::Hasher;
-use super::{Applicant, Entered, Granted, Loaded, Refused, Review, Reviewed, watch};
+use super::webhooks::{self, Webhooks};
+use super::{Applicant, Attempt, Entered, Granted, Loaded, Refused, Review, Reviewed, scram, watch};
 use crate::StartError;
 use crate::broker::Brokers;
 use crate::clock::Clock;
 use crate::mailbox::{Mail, Mailbox};
+use crate::metrics::Metric;
 
 /// Clients, and reviews of 500 each, that wait for the threads; a CONNECT beyond it is refused as "server busy".
 const JOBS_MAX: usize = 20_000;
@@ -26,14 +31,20 @@ const TAKEN: usize = 64;
 
 pub(super) enum Job {
     Enter(Box<Applicant>),
+    Attempt(Box<Attempt>),
+    /// The service of a tenant has said this.
+    Answered(Box<(Candidate, Answer)>),
     Review(Vec<Review>),
 }
 
 /// Where event loops leave clients. Its threads end with it.
 pub(crate) struct Desk {
-    jobs: Option<SyncSender<Job>>,
+    jobs: Option<Arc<SyncSender<Job>>>,
+    shared: Arc<Shared>,
     /// Dropped to end the watch.
     stop: Option<SyncSender<()>>,
+    /// Dropped to end calls.
+    stop_calls: Option<oneshot::Sender<()>>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -43,23 +54,31 @@ pub(super) struct Shared {
     pub(super) clock: Clock,
     pub(super) brokers: Arc<Brokers>,
     pub(super) mailboxes: Arc<[Mailbox]>,
+    pub(super) calls: Calls,
+    pub(super) key_sets: KeySets,
+    pub(super) webhooks: Webhooks,
+    /// Goes with the desk.
+    jobs: Weak<SyncSender<Job>>,
 }
 
-/// A client, what it needs next, and its credential once that was read.
+/// A client that is not decided yet.
+pub(super) struct Candidate {
+    pub(super) applicant: Box<Applicant>,
+    pub(super) loaded: Arc<Loaded>,
+    pub(super) entry: Entry,
+}
+
+/// A client whose credential is needed next.
 struct Case {
-    applicant: Box<Applicant>,
-    loaded: Arc<Loaded>,
-    entry: Entry,
+    candidate: Candidate,
     user: Box<str>,
 }
 
-/// Key sets are not fetched yet: their tokens are refused as "server unavailable".
-struct NoKeySets;
-
-impl KeySets for NoKeySets {
-    fn get(&self, _: &str) -> Option<Arc<KeySet>> {
-        None
-    }
+/// What a client needs next, or what has become of it.
+enum Next {
+    Credential(Box<str>),
+    Webhook(Option<Box<str>>),
+    Over(Result<Granted, Refused>),
 }
 
 impl Desk {
@@ -69,19 +88,24 @@ impl Desk {
         clock: Clock,
         brokers: Arc<Brokers>,
         mailboxes: Arc<[Mailbox]>,
+        outgoing: &millrace_outgoing::Settings,
     ) -> Result<Self, StartError> {
         let cores = mailboxes.len();
-        let shared = Arc::new(Shared { store, clock, brokers, mailboxes });
-        let mut desk = Self { jobs: None, stop: None, threads: Vec::new() };
-        let hasher = Hasher::start(&shared, &mut desk.threads)?;
         let (sender, receiver) = sync_channel(JOBS_MAX);
+        let sender = Arc::new(sender);
+        let mut threads = Vec::new();
+        let (calls, stop_calls) = Calls::start(outgoing, &mut threads)?;
+        let (key_sets, webhooks, jobs) = (KeySets::new(), Webhooks::new()?, Arc::downgrade(&sender));
+        let shared = Arc::new(Shared { store, clock, brokers, mailboxes, calls, key_sets, webhooks, jobs });
+        let (jobs, stop_calls) = (Some(sender), Some(stop_calls));
+        let mut desk = Self { jobs, shared: shared.clone(), stop: None, stop_calls, threads };
+        let hasher = Hasher::start(&shared, &mut desk.threads)?;
         let receiver = Arc::new(Mutex::new(receiver));
         for number in 0..cores {
             let (shared, receiver, hasher) = (shared.clone(), receiver.clone(), hasher.clone());
             let name = format!("access-{number}");
             desk.threads.push(spawn(name, move || serve(&shared, &receiver, &hasher))?);
         }
-        desk.jobs = Some(sender);
         let (stop, stopped) = sync_channel(0);
         desk.threads.push(spawn("access-watch".into(), move || watch::run(&shared, &stopped))?);
         desk.stop = Some(stop);
@@ -93,6 +117,16 @@ impl Desk {
         self.jobs.as_ref().is_some_and(|jobs| jobs.try_send(Job::Enter(Box::new(applicant))).is_ok())
     }
 
+    /// Leaves what a client says that authenticates by SCRAM; a [`Mail::Attempted`] will tell. False when too many wait.
+    pub(crate) fn attempt(&self, attempt: Attempt) -> bool {
+        self.jobs.as_ref().is_some_and(|jobs| jobs.try_send(Job::Attempt(Box::new(attempt))).is_ok())
+    }
+
+    /// What was asked of tenants' services.
+    pub(crate) fn metrics(&self) -> Vec<(Metric, u64)> {
+        [self.shared.key_sets.metrics(), self.shared.webhooks.metrics()].concat()
+    }
+
     /// Leaves clients whose rules may have changed; a [`Mail::Reviewed`] each will tell.
     ///
     /// # Errors
@@ -100,7 +134,7 @@ impl Desk {
     pub(crate) fn review(&self, reviews: Vec<Review>) -> Result<(), Vec<Review>> {
         let Some(jobs) = &self.jobs else { return Ok(()) };
         jobs.try_send(Job::Review(reviews)).map_err(|error| match error {
-            std::sync::mpsc::TrySendError::Full(Job::Review(reviews)) => reviews,
+            TrySendError::Full(Job::Review(reviews)) => reviews,
             _ => Vec::new(),
         })
     }
@@ -108,7 +142,7 @@ impl Desk {
 
 impl Drop for Desk {
     fn drop(&mut self) {
-        (self.jobs, self.stop) = (None, None);
+        (self.jobs, self.stop, self.stop_calls) = (None, None, None);
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a thread that lets clients in ended with a panic");
@@ -121,6 +155,25 @@ impl Shared {
     pub(super) fn tell(&self, entered: Entered) {
         let core = usize::from(entered.connection.core);
         self.mailboxes[core].deliver(&mut vec![Mail::Entered(Box::new(entered))], 0);
+    }
+
+    /// Leaves a client at the desk again.
+    pub(super) fn again(&self, job: Job) {
+        // Without a desk everything ends.
+        let Some(jobs) = self.jobs.upgrade() else { return };
+        let Err(error) = jobs.try_send(job) else { return };
+        let (TrySendError::Full(job) | TrySendError::Disconnected(job)) = error;
+        let applicant = match job {
+            Job::Enter(applicant) => applicant,
+            Job::Answered(answered) => answered.0.applicant,
+            Job::Attempt(_) | Job::Review(_) => return,
+        };
+        self.tell(Entered { connection: applicant.connection, outcome: Err(Refused::Busy) });
+    }
+
+    /// Whole seconds since the process started.
+    pub(super) fn now_s(&self) -> u64 {
+        self.clock.now() / 1_000
     }
 
     async fn credential(&self, broker: u64, user: &str) -> Result<Option<Credential>, Error> {
@@ -146,80 +199,125 @@ pub(super) fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> Result
 }
 
 /// Until the desk is gone.
-fn serve(shared: &Shared, jobs: &Mutex<Receiver<Job>>, hasher: &Hasher) {
+fn serve(shared: &Arc<Shared>, jobs: &Mutex<Receiver<Job>>, hasher: &Hasher) {
     loop {
         let taken: Vec<Job> = {
             let jobs = jobs.lock().unwrap_or_else(PoisonError::into_inner);
             let Ok(first) = jobs.recv() else { return };
             std::iter::once(first).chain(jobs.try_iter().take(TAKEN - 1)).collect()
         };
-        let mut cases = Vec::new();
+        let (mut cases, mut attempts) = (Vec::new(), Vec::new());
         for job in taken {
             match job {
                 Job::Enter(applicant) => cases.extend(begin(shared, applicant)),
+                Job::Attempt(attempt) => attempts.extend(scram::begin(shared, attempt)),
+                Job::Answered(answered) => cases.extend(answered_by_webhook(shared, *answered)),
                 Job::Review(reviews) => review(shared, &reviews),
             }
         }
-        let read = |case: &Case| (case.applicant.broker.id, case.user.clone());
-        let users: Vec<_> = cases.iter().map(read).collect();
+        let users: Vec<_> = attempts.iter().map(scram::Case::read).collect();
         let reads = users.iter().map(|(broker, user)| shared.credential(*broker, user));
-        let credentials = block_on(join_all(reads));
-        for (case, credential) in cases.into_iter().zip(credentials) {
-            proceed(shared, case, credential, hasher);
+        for (case, credential) in attempts.into_iter().zip(block_on(join_all(reads))) {
+            scram::proceed(shared, case, credential);
+        }
+        // A client whose webhook has just answered may have a credential of the name that it says.
+        while !cases.is_empty() {
+            let reads =
+                cases.iter().map(|case| shared.credential(case.candidate.applicant.broker.id, &case.user));
+            let credentials = block_on(join_all(reads));
+            let read = std::mem::take(&mut cases).into_iter().zip(credentials);
+            cases = read.filter_map(|(case, credential)| proceed(shared, case, credential, hasher)).collect();
         }
     }
 }
 
-/// What is needed of a client's credential; `None` when it was answered already.
-fn begin(shared: &Shared, applicant: Box<Applicant>) -> Option<Case> {
+/// What is needed of a client's credential; `None` when it waits elsewhere or was answered.
+fn begin(shared: &Arc<Shared>, applicant: Box<Applicant>) -> Option<Case> {
     let Some(loaded) = applicant.broker.access() else {
         // Since it came the broker has stopped being managed.
         shared.tell(Entered { connection: applicant.connection, outcome: Err(Refused::Unread) });
         return None;
     };
     let mut entry = Entry::default();
-    let step = entry.begin(&loaded.access, applicant.shown(), &NoKeySets, shared.clock.unix_now_ms());
-    let outcome = match step {
-        Step::Credential(user) => return Some(Case { applicant, loaded, entry, user }),
-        step => settle(step, &loaded).unwrap_or(Err(Refused::Unread)),
-    };
-    shared.tell(Entered { connection: applicant.connection, outcome });
-    None
+    let now_ms = shared.clock.unix_now_ms();
+    let lookup = Lookup::new(shared);
+    let step = entry.begin(&loaded.access, applicant.shown(), &lookup, now_ms);
+    if let Step::Keys(issuers) = step {
+        let urls: Vec<_> = issuers.iter().filter_map(|issuer| issuer.key_set_url()).map(Into::into).collect();
+        fetch::wait(shared, applicant, &urls, lookup.fetches());
+        return None;
+    }
+    let next = next(step, &loaded);
+    go_on(shared, Candidate { applicant, loaded, entry }, next)
 }
 
-fn proceed(shared: &Shared, mut case: Case, credential: Result<Option<Credential>, Error>, hasher: &Hasher) {
-    let Case { applicant, loaded, entry, .. } = &mut case;
-    let connection = applicant.connection;
-    let outcome = match credential {
+fn proceed(
+    shared: &Arc<Shared>,
+    case: Case,
+    credential: Result<Option<Credential>, Error>,
+    hasher: &Hasher,
+) -> Option<Case> {
+    let mut candidate = case.candidate;
+    let Candidate { applicant, loaded, entry } = &mut candidate;
+    let next = match credential {
         Ok(credential) => {
             let now_ms = shared.clock.unix_now_ms();
             let shown = applicant.shown();
             let step = entry.credential(&loaded.access, credential.as_ref(), shown, &loaded.keys, now_ms);
             if let Step::Hash(hashes) = step {
                 let hashes = hashes.into_iter().map(Into::into).collect();
-                return hasher.check(shared, case.applicant, case.loaded, case.entry, credential, hashes);
+                let Candidate { applicant, loaded, entry } = candidate;
+                hasher.check(shared, applicant, loaded, entry, credential, hashes);
+                return None;
             }
-            settle(step, loaded).unwrap_or(Err(Refused::Unread))
+            next(step, loaded)
         }
         Err(error) => {
             tracing::error!(%error, broker = &*applicant.broker.name, "a credential cannot be read");
-            Err(Refused::Unread)
+            Next::Over(Err(Refused::Unread))
         }
     };
-    shared.tell(Entered { connection, outcome });
+    go_on(shared, candidate, next)
 }
 
-/// What a step means that needs nothing more which we can do; `None` for others.
+fn answered_by_webhook(shared: &Arc<Shared>, (mut candidate, answer): (Candidate, Answer)) -> Option<Case> {
+    let Candidate { applicant, loaded, entry } = &mut candidate;
+    let step = entry.webhook(&loaded.access, applicant.shown(), answer, shared.clock.unix_now_ms());
+    let next = next(step, loaded);
+    go_on(shared, candidate, next)
+}
+
+fn next(step: Step<'_>, loaded: &Loaded) -> Next {
+    match step {
+        Step::Credential(user) => Next::Credential(user),
+        Step::Webhook(certificate_user) => Next::Webhook(certificate_user),
+        step => Next::Over(settle(step, loaded).unwrap_or(Err(Refused::Unread))),
+    }
+}
+
+/// Gives a client back when its credential is needed; else it is where it can wait, or was answered.
+fn go_on(shared: &Arc<Shared>, candidate: Candidate, next: Next) -> Option<Case> {
+    match next {
+        Next::Credential(user) => return Some(Case { candidate, user }),
+        Next::Webhook(certificate_user) => {
+            let known = webhooks::ask(shared, candidate, certificate_user.as_deref());
+            return known.and_then(|answered| answered_by_webhook(shared, answered));
+        }
+        Next::Over(outcome) => shared.tell(Entered { connection: candidate.applicant.connection, outcome }),
+    }
+    None
+}
+
+/// What a step means that needs nothing more; `None` for others.
 pub(super) fn settle(step: Step<'_>, loaded: &Loaded) -> Option<Result<Granted, Refused>> {
     Some(match step {
         Step::Accept(accepted) => {
             let (standing, grant) = *accepted;
-            Ok(Granted { standing: Arc::new(standing), grant, changes: loaded.changes })
+            Ok(Granted { standing: Arc::new(standing), grant, changes: loaded.changes, anew: None })
         }
         Step::Refuse(refusal) => Err(refusal.into()),
         Step::Keys(_) => Err(Refusal::NoKeys.into()),
-        Step::Webhook(_) => Err(Refusal::WebhookFailed("webhooks are not called yet").into()),
-        Step::Credential(_) | Step::Hash(_) => return None,
+        Step::Credential(_) | Step::Hash(_) | Step::Webhook(_) => return None,
     })
 }
 

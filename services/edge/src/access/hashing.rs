@@ -1,6 +1,5 @@
 //! The thread that checks passwords which people chose.
 
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -9,12 +8,15 @@ use millrace_access::model::Credential;
 use millrace_access::secrets::{VerifiedCache, chosen};
 
 use super::desk::{Shared, settle, spawn};
+use super::turns::Turns;
 use super::{Applicant, Entered, Loaded, Refused};
 use crate::clock::seconds;
 use crate::{StartError, random};
 
 /// Passwords that wait; beyond it a CONNECT is refused as "server busy".
 const JOBS_MAX: usize = 10_000;
+/// Of these, passwords of one broker: four minutes of hashing.
+const JOBS_OF_BROKER_MAX: usize = 1_000;
 /// Passwords that were right, and as many that were wrong, that are remembered.
 const REMEMBERED_MAX: usize = 100_000;
 /// How long one is remembered, seconds.
@@ -39,7 +41,16 @@ struct Remembered {
 #[derive(Clone)]
 pub(super) struct Hasher {
     remembered: Arc<Mutex<Remembered>>,
-    jobs: SyncSender<Job>,
+    jobs: Arc<Entrance>,
+}
+
+/// Dropped to end the thread.
+struct Entrance(Arc<Turns<Job>>);
+
+impl Drop for Entrance {
+    fn drop(&mut self) {
+        self.0.close();
+    }
 }
 
 impl Hasher {
@@ -49,10 +60,10 @@ impl Hasher {
             .map_err(|error| StartError(format!("no random numbers from the system: {error}")))?;
         let cache = || VerifiedCache::new(&key, REMEMBERED_MAX, REMEMBERED_S);
         let remembered = Arc::new(Mutex::new(Remembered { right: cache(), wrong: cache() }));
-        let (jobs, receiver) = sync_channel(JOBS_MAX);
-        let (shared, known) = (shared.clone(), remembered.clone());
-        threads.push(spawn("access-hash".into(), move || run(&shared, &receiver, &known))?);
-        Ok(Self { remembered, jobs })
+        let turns = Arc::new(Turns::new(JOBS_MAX, JOBS_OF_BROKER_MAX));
+        let (shared, known, jobs) = (shared.clone(), remembered.clone(), turns.clone());
+        threads.push(spawn("access-hash".into(), move || run(&shared, &jobs, &known))?);
+        Ok(Self { remembered, jobs: Arc::new(Entrance(turns)) })
     }
 
     /// Finds out whether the password is that of one of the hashes, and answers the client.
@@ -69,16 +80,16 @@ impl Hasher {
         if let Some(is_right) = known(&self.remembered, &job, shared) {
             return answer(shared, job, is_right);
         }
-        let connection = job.applicant.connection;
-        if self.jobs.try_send(job).is_err() {
+        let (connection, broker) = (job.applicant.connection, job.applicant.broker.id);
+        if !self.jobs.0.push(broker, job) {
             shared.tell(Entered { connection, outcome: Err(Refused::Busy) });
         }
     }
 }
 
 /// Until nobody leaves passwords any more.
-fn run(shared: &Shared, jobs: &Receiver<Job>, remembered: &Mutex<Remembered>) {
-    while let Ok(job) = jobs.recv() {
+fn run(shared: &Shared, jobs: &Turns<Job>, remembered: &Mutex<Remembered>) {
+    while let Some(job) = jobs.next() {
         // Clients that come again while they wait are checked once.
         let is_right = known(remembered, &job, shared).unwrap_or_else(|| verify(shared, &job, remembered));
         answer(shared, job, is_right);

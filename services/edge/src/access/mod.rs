@@ -4,20 +4,35 @@
 //! when the store says that they have changed. For all others the files of the [`crate::authenticator`] count.
 //!
 //! Event loops leave CONNECTs at the [`Desk`]; its threads read credentials, many at once, check what was shown, and answer with mail
-//! ([`Entered`], [`Reviewed`]). Passwords that people chose go on to a thread of their own, so they hold nobody else up.
+//! ([`Entered`], [`Reviewed`]). Passwords that people chose go on to a thread of their own, so they hold nobody else up. A client that
+//! authenticates by SCRAM comes twice ([`Attempt`]): with its name, and with its proof.
+//!
+//! Whose token needs keys that are not there waits on the [`shelf`] while they are fetched ([`fetch`]); whom a tenant's service is
+//! asked about waits in [`webhooks`]. One thread makes these [`calls`]; what it brings goes back to the threads of the desk.
 
+mod calls;
 mod desk;
+mod fetch;
 mod hashing;
+mod limits;
 mod records;
+mod scram;
+mod shelf;
+mod tally;
+mod turns;
 mod watch;
+mod webhooks;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use millrace_access::entry::{BrokerAccess, Grant, Refusal, Standing};
+use millrace_access::scram::{Enhanced, FakeKey};
 use millrace_access::secrets::generated::HashKeys;
 
 pub(crate) use desk::Desk;
 pub(crate) use records::load;
+pub(crate) use scram::{Attempt, Attempted, Progress};
 
 use crate::broker::Broker;
 use crate::core::connection::ConnectionId;
@@ -27,17 +42,28 @@ use crate::core::connection::ConnectionId;
 pub(crate) struct Loaded {
     pub(crate) access: BrokerAccess,
     pub(crate) keys: HashKeys,
+    /// What users that do not exist look like.
+    pub(crate) fake: FakeKey,
     /// How often it had changed when it was read.
     pub(crate) changes: u64,
 }
 
 /// Who a client of a managed broker is, and what it may do.
-#[derive(Debug)]
 pub(crate) struct Granted {
     pub(crate) standing: Arc<Standing>,
     pub(crate) grant: Grant,
     /// [`Loaded::changes`] of when that was found out.
     pub(crate) changes: u64,
+    /// While it authenticates anew: whose turn it is.
+    pub(crate) anew: Option<Turn>,
+}
+
+/// Whose turn it is in an exchange of SCRAM.
+pub(crate) enum Turn {
+    /// The client's.
+    Client(Box<Enhanced>),
+    /// The desk's.
+    Desk,
 }
 
 /// A client that wants to enter.
@@ -45,6 +71,10 @@ pub(crate) struct Applicant {
     pub(crate) connection: ConnectionId,
     pub(crate) broker: Arc<Broker>,
     pub(crate) client_id: Arc<str>,
+    /// We chose the client id.
+    pub(crate) assigned: bool,
+    /// Where it comes from.
+    pub(crate) address: Option<SocketAddr>,
     pub(crate) user: Option<Arc<str>>,
     pub(crate) password: Option<Box<[u8]>>,
     /// DER.
@@ -65,7 +95,7 @@ pub(crate) enum Refused {
     For(#[from] Refusal),
     #[error("the store could not be asked")]
     Unread,
-    #[error("too many passwords wait to be checked")]
+    #[error("too many clients wait to be checked")]
     Busy,
 }
 

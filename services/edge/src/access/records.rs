@@ -1,7 +1,9 @@
 //! Reads the records of a broker.
 
+use millrace_access::bans::Bans;
 use millrace_access::entry::{BrokerAccess, Records};
 use millrace_access::model::Access;
+use millrace_access::scram::FakeKey;
 use millrace_access::secrets::generated::HashKeys;
 use millrace_layers::accounts::{self, ACCESS, keys};
 use millrace_layers::documents::Collection;
@@ -11,6 +13,7 @@ use serde::de::DeserializeOwned;
 
 use super::Loaded;
 use crate::broker::Broker;
+use crate::random;
 
 /// Records read at a time.
 const PAGE: usize = 100;
@@ -20,24 +23,27 @@ fn closed() -> Access {
     Access { passwords: false, scram: false, ..Access::default() }
 }
 
-/// What the store says of a broker, and how often that had changed by then; `None` for one that is not managed.
+/// Sets who is banned from a broker. What else the store says of it, and how often that had changed by then; `None` for one that is not managed.
 pub(crate) fn load(store: &Store, broker: &Broker) -> Result<(Option<Loaded>, u64), Error> {
     let id = broker.id;
     let name = broker.name.as_bytes();
+    let random = random::bytes().map_err(|_| Error::Corrupt("no random numbers from the system"))?;
     let read = store.run(async |tx| {
         let changes = accounts::changes(&tx, id, Read::Snapshot).await?;
+        let bans = all(&accounts::bans(id), &tx).await?;
         let found = catalog::get(&tx, name, Read::Snapshot).await?.filter(|found| found.id == id);
         let Some(found) = found else {
             // It was removed; who is still there has no business there.
             let records = Records { access: closed(), ..Records::default() };
-            return Ok((Some((records, Vec::new())), changes));
+            return Ok((Some((records, Vec::new(), random)), bans, changes));
         };
         let details = found.details()?.value;
+        broker.set_over_cap(details.is_over_cap);
         let access = accounts::access(id).get(&tx, ACCESS, Read::Snapshot).await?;
         // Whose clients got in before somebody signed up must go on to.
         let is_set_up = details.organisation.is_some() && !details.by_settings;
         if access.is_none() && !is_set_up && !details.suspended {
-            return Ok((None, changes));
+            return Ok((None, bans, changes));
         }
         let access = access.map(|document| document.value).unwrap_or_default();
         let records = Records {
@@ -46,12 +52,19 @@ pub(crate) fn load(store: &Store, broker: &Broker) -> Result<(Option<Loaded>, u6
             issuers: all(&accounts::jwt_issuers(id), &tx).await?,
             authorities: all(&accounts::client_cas(id), &tx).await?,
         };
-        Ok((Some((records, keys::get(&tx, Read::Snapshot).await?)), changes))
+        let decoy = keys::decoy(&tx, random).await?;
+        Ok((Some((records, keys::get(&tx, Read::Snapshot).await?, decoy)), bans, changes))
     });
-    let (found, changes) = block_on(read)?;
-    let loaded = found.map(|(records, keys)| {
+    let (found, bans, changes) = block_on(read)?;
+    let (bans, wrong) = Bans::new(bans);
+    for invalid in wrong {
+        tracing::warn!(broker = &*broker.name, %invalid, "a stored ban is wrong and bans nobody");
+    }
+    broker.set_bans(bans);
+    let loaded = found.map(|(records, keys, decoy)| {
         let keys = HashKeys::new(keys.into_iter().map(|key| (key.id, key.key))).unwrap_or_default();
-        Loaded { access: ready(&broker.name, records), keys, changes }
+        let fake = FakeKey::of_broker(&decoy, id);
+        Loaded { access: ready(&broker.name, records), keys, fake, changes }
     });
     Ok((loaded, changes))
 }

@@ -44,6 +44,7 @@ async fn changes(shared: &Shared, broker: u64) -> Result<u64, Error> {
 fn reload(shared: &Shared, broker: &Arc<Broker>) -> Result<(), Error> {
     let (loaded, changes) = load(&shared.store, broker)?;
     broker.set_access(loaded, changes);
+    shared.brokers.webhooks_changed(broker.id);
     for mailbox in &*shared.mailboxes {
         mailbox.deliver(&mut vec![Mail::AccessChanged(broker.clone())], 0);
     }

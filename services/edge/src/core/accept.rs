@@ -96,7 +96,7 @@ impl Core {
     }
 
     /// When a connection that was accepted now must have sent its CONNECT. The second `now` has partly passed.
-    fn connect_deadline(&self) -> Seconds {
+    pub(super) fn connect_deadline(&self) -> Seconds {
         self.now + Seconds::from(self.process.limits.connect_timeout_s).max(1) + 1
     }
 
@@ -171,6 +171,9 @@ impl Core {
     pub(super) fn remove_connection(&mut self, slot: u32) {
         let Some(mut connection) = self.connections.try_remove(slot as usize) else { return };
         self.counters().open.sub(1);
+        if connection.is_limited {
+            self.paces.forget(slot);
+        }
         if let Some(outbound) = connection.outbound.take() {
             self.pool.give(outbound);
         }

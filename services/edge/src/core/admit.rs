@@ -8,8 +8,11 @@ use millrace_mqtt::{Connect, ReasonCode};
 use super::Core;
 use super::connection::{ConnectionId, NONE, Paused};
 use crate::admission::{Asked, Refusal, Verdict};
-use crate::broker::Broker;
+use crate::broker::{Broker, OVER_CAP};
+use crate::incidents::{Kind, Note};
 use crate::metrics::Count;
+use crate::quota::Limit;
+use crate::quota::meter::nanos;
 
 /// Sessions that may be asked of the store at once, on each loop. Beyond it the store is behind: more jobs would make it no faster.
 const ATTACHING_MAX: usize = 4096;
@@ -28,10 +31,15 @@ impl Core {
             return true;
         }
         let (now, random, keeps_up) = (self.now_ms, self.random(id), self.keeps_up());
-        let asked = if self.is_over_quota(broker, connect.client_id) {
-            self.admission.refuse(id, Refusal::Quota, bytes, now, random)
-        } else {
-            self.admission.ask(id, broker.id, bytes, keeps_up, now, random)
+        let refusal = match () {
+            () if broker.is_over_cap() => Some(Refusal::SpendCap),
+            () if self.is_over_quota(broker, connect.client_id) => Some(Refusal::Quota),
+            () if !broker.quota.take_connect(nanos(now)) => Some(Refusal::Limit),
+            () => None,
+        };
+        let asked = match refusal {
+            Some(refusal) => self.admission.refuse(id, refusal, bytes, now, random),
+            None => self.admission.ask(id, broker.id, bytes, keeps_up, now, random),
         };
         match asked {
             Asked::Admitted => {}
@@ -80,12 +88,12 @@ impl Core {
     }
 
     /// Refuses a CONNECT that was not admitted. Whether it was one.
-    pub(super) fn refuse_unadmitted(&mut self, slot: u32, broker: &Broker) -> bool {
+    pub(super) fn refuse_unadmitted(&mut self, slot: u32, broker: &Arc<Broker>, client_id: &str) -> bool {
         let id = self.id_of(slot);
         let Some((_, Some(refusal))) = self.verdict.take_if(|(of, _)| *of == id) else { return false };
         let counters = self.broker_counters(broker);
         let (counter, reason, what) = match refusal {
-            Refusal::Rate => (
+            Refusal::Rate | Refusal::Limit => (
                 &counters.refused_rate,
                 ReasonCode::CONNECTION_RATE_EXCEEDED,
                 "too many clients are connecting: try again later",
@@ -100,8 +108,20 @@ impl Core {
                 ReasonCode::QUOTA_EXCEEDED,
                 "the broker has as many connections as it may have",
             ),
+            Refusal::SpendCap => (&counters.refused_spend_cap, ReasonCode::QUOTA_EXCEEDED, OVER_CAP),
         };
         counter.add(1);
+        let limit = match refusal {
+            Refusal::Quota => Some(Limit::BrokerConnections),
+            Refusal::Limit => Some(Limit::BrokerConnects),
+            Refusal::Rate | Refusal::Busy | Refusal::SpendCap => None,
+        };
+        match limit {
+            Some(limit) => self.reached_by(broker, limit, Some(client_id), None),
+            None => {
+                self.note(broker, &Note::new(Kind::ConnectRefused, "", what).of(client_id, None), 1);
+            }
+        }
         self.refuse(slot, reason, what);
         true
     }
@@ -114,7 +134,7 @@ impl Core {
     /// Who takes over a connection adds none.
     fn is_over_quota(&self, broker: &Arc<Broker>, client_id: &str) -> bool {
         let connected = Count::sum(broker.counters.iter().map(|counters| &counters.connected));
-        connected >= u64::from(self.process.limits.connections_per_broker_max)
+        connected >= broker.quota.connections_max(self.process.limits.connections_per_broker_max)
             && self
                 .session_of(broker, client_id)
                 .is_none_or(|session| self.sessions[session as usize].connection == NONE)

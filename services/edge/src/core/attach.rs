@@ -53,6 +53,7 @@ impl Core {
         self.open(slot, session, request, present.is_some());
         if present.is_some() {
             self.set_members_online(session, true);
+            self.revoke(slot);
             self.pump(slot);
         }
     }
@@ -92,7 +93,7 @@ impl Core {
     fn open(&mut self, slot: u32, session: u32, mut request: Request, present: bool) {
         let homed = &mut self.sessions[session as usize];
         homed.connection = slot;
-        (homed.will_at, homed.ends_at) = (0, 0);
+        (homed.will_at, homed.term) = (0, self.now);
         homed.session.expiry_s = request.granted_expiry_s;
         // Where the store has the session, it has the will.
         homed.session.will = request
@@ -122,8 +123,11 @@ impl Core {
         let counters = self.broker_counters(&broker);
         counters.connects.add(1);
         counters.connected.add(1);
+        broker.meters[usize::from(self.index)].came(self.now_ms);
         let (protocol, mut out, _) = parts!(self, slot);
-        protocol.accept(&request.accept(present), &self.process.settings, &mut out);
+        protocol.accept(&request.accept(present), &broker.quota.settings(&self.process.settings), &mut out);
+        self.connections[slot as usize].is_limited = broker.quota.is_limited();
+        self.tell_connect(slot, &broker, present);
         let connection = &self.connections[slot as usize];
         let silent = keep_alive_deadline(connection.last_input, connection.protocol.keep_alive_s());
         if let Some(at) = silent.into_iter().chain(self.entry_ends(slot)).min() {
@@ -133,6 +137,7 @@ impl Core {
         if is_outdated {
             self.review(&broker, [slot]);
         }
+        self.check_late(slot);
     }
 
     fn new_session(&mut self, broker: &Arc<Broker>, session: Session, epoch: u64) -> u32 {
@@ -143,7 +148,7 @@ impl Core {
             connection: NONE,
             generation: self.next_generation(),
             will_at: 0,
-            ends_at: 0,
+            term: 0,
             looked_at: 0,
             hash,
             epoch,
@@ -175,13 +180,19 @@ impl Core {
         if connection.state != State::Open {
             return self.remove_connection(slot);
         }
+        if connection.session != NONE {
+            self.tell_disconnect(slot, ended);
+        }
+        let connection = &mut self.connections[slot as usize];
         let session = std::mem::replace(&mut connection.session, NONE);
         connection.pending = None;
         connection.partial = None;
         let broker = (session != NONE).then(|| self.sessions[session as usize].broker.clone());
         if broker.is_none() {
             match ended {
-                Ended::Lost | Ended::WebSocketClosed(_) => self.counters().refused_closed.add(1),
+                Ended::Client | Ended::Lost | Ended::WebSocketClosed(_) => {
+                    self.counters().refused_closed.add(1);
+                }
                 Ended::Frame(_) => self.counters().refused_frame.add(1),
                 Ended::Slow => self.counters().refused_slow.add(1),
                 _ => {}
@@ -224,6 +235,7 @@ impl Core {
     fn count_ended(&self, broker: &Broker, ended: Ended) {
         let counters = self.broker_counters(broker);
         counters.connected.sub(1);
+        broker.meters[usize::from(self.index)].went(self.now_ms);
         let counter = match ended {
             Ended::Client => &counters.ended_client,
             Ended::Lost | Ended::WebSocketClosed(_) => &counters.ended_lost,
@@ -233,6 +245,8 @@ impl Core {
             Ended::Shutdown => &counters.ended_shutdown,
             Ended::Drained => &counters.ended_drained,
             Ended::Slow => &counters.ended_slow,
+            Ended::Kicked => &counters.ended_kicked,
+            Ended::Banned => &counters.ended_banned,
             Ended::Error(ReasonCode::MALFORMED_PACKET) => &counters.ended_malformed,
             Ended::Error(ReasonCode::PACKET_TOO_LARGE) => &counters.ended_too_large,
             Ended::Error(ReasonCode::PROTOCOL_ERROR) => &counters.ended_protocol,
@@ -269,9 +283,10 @@ impl Core {
         // The second `now` has partly passed: what lasts some seconds ends in the second after, not too early.
         let due = homed.session.will_due(now).unwrap_or(0);
         homed.will_at = if due > now { due.saturating_add(1) } else { due };
-        if homed.session.expiry_s != Session::NO_EXPIRY {
-            homed.ends_at = now.saturating_add(homed.session.expiry_s).saturating_add(1);
-        }
+        homed.term = match homed.session.expiry_s {
+            Session::NO_EXPIRY => 0,
+            expiry_s => now.saturating_add(expiry_s).saturating_add(1),
+        };
         self.set_members_online(session, false);
         self.pass_on_waiting(session);
         self.schedule(session);
@@ -282,7 +297,7 @@ impl Core {
 
     fn schedule(&mut self, session: u32) {
         let homed = &mut self.sessions[session as usize];
-        let next = [homed.will_at, homed.ends_at].into_iter().filter(|at| *at != 0).min();
+        let next = [homed.will_at, homed.term].into_iter().filter(|at| *at != 0).min();
         // Looked at now and then until it is due: what is far away would pile up with every session that comes and goes.
         let Some(at) = next.map(|next| next.min(self.now + LOOK_AT_SESSIONS_S)) else { return };
         if homed.looked_at == 0 || at < homed.looked_at {
@@ -301,7 +316,7 @@ impl Core {
         if homed.connection != NONE {
             return;
         }
-        let (will_at, ends_at) = (homed.will_at, homed.ends_at);
+        let (will_at, ends_at) = (homed.will_at, homed.term);
         if will_at != 0 && will_at <= now {
             self.publish_will(session);
         }
@@ -423,15 +438,20 @@ impl Core {
             return;
         }
         if connection.session == NONE {
-            if connection.pending.is_none() && connection.paused != Paused::ForAdmission {
+            let awaited = match &connection.pending {
+                Some(request) => request.awaits_client(),
+                None => (connection.paused != Paused::ForAdmission).then_some(self.now),
+            };
+            if awaited.is_some_and(|until| until <= self.now) {
                 self.counters().refused_silent.add(1);
                 return self.remove_connection(slot);
             }
-            // The authenticator is behind, or too many came; that is not the client's fault.
+            // It still has time, or the authenticator is behind, or too many came; that is not the client's fault.
             return self.calendar.add(self.now + 1, Due::Connection { slot, generation });
         }
         // While we do not read it, its silence says nothing.
-        let heard = if connection.readable { self.now } else { connection.last_input };
+        let is_unread = connection.readable || connection.paused != Paused::No;
+        let heard = if is_unread { self.now } else { connection.last_input };
         let session = connection.session;
         let silent = keep_alive_deadline(heard, connection.protocol.keep_alive_s());
         let ends = self.entry_ends(slot);

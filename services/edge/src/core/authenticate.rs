@@ -7,10 +7,12 @@ use millrace_mqtt::{Connect, Property, ReasonCode};
 use millrace_session::{Message, Session};
 
 use super::connection::{ConnectionId, Paused, Request};
-use super::{Core, Ended, OutboundSlot, parts};
+use super::{Core, Ended, OutboundSlot, enhanced, parts};
 use crate::authenticator::Verdict;
 use crate::broker::{Broker, DEFAULT_BROKER, is_broker_name};
 use crate::clock::Millis;
+use crate::incidents::{Kind, Note};
+use crate::quota::Limit;
 use crate::random;
 
 /// Bytes of randomness in a client identifier that the server assigns.
@@ -129,13 +131,20 @@ impl Core {
             };
             return self.refuse(slot, reason, what);
         };
-        if self.refuse_draining(slot, &broker) || self.refuse_unadmitted(slot, &broker) {
+        if self.refuse_draining(slot, &broker) || self.refuse_unadmitted(slot, &broker, connect.client_id) {
             return;
         }
         let user: Option<Arc<str>> = user.map(Into::into);
+        let client_id = Some(connect.client_id).filter(|client_id| !client_id.is_empty());
+        if self.refuse_banned(slot, &broker, client_id, None) {
+            return;
+        }
         let Some(request) = self.request(&broker, connect, user) else {
             return self.refuse(slot, ReasonCode::SERVER_UNAVAILABLE, "no random numbers from the system");
         };
+        if enhanced::method(connect).is_some() {
+            return self.begin_exchange(slot, request, connect);
+        }
         if broker.access().is_some() {
             return self.apply(slot, request, connect);
         }
@@ -178,19 +187,37 @@ impl Core {
 
     /// The client is who it says; may it have the will it wants, and can it take the answer?
     pub(super) fn admit(&mut self, slot: u32, request: Request) {
+        if self.refuse_banned(slot, &request.broker, Some(&request.client_id), request.user.as_deref()) {
+            return;
+        }
         if let Some((will, _)) = &request.will
             && !self.may_leave_will(&request, will)
         {
             self.broker_counters(&request.broker).refused_authorization.add(1);
-            return self.refuse(slot, ReasonCode::NOT_AUTHORIZED, "not allowed to publish the will's topic");
+            let what = "not allowed to publish the will's topic";
+            let note = Note::new(Kind::ConnectRefused, will.topic(), what);
+            self.note(&request.broker, &note.of(&request.client_id, request.user.as_deref()), 1);
+            return self.refuse(slot, ReasonCode::NOT_AUTHORIZED, what);
         }
         let protocol = &self.connections[slot as usize].protocol;
-        if !protocol.takes_accept(&request.accept(false), &self.process.settings) {
+        let settings = request.broker.quota.settings(&self.process.settings);
+        if !protocol.takes_accept(&request.accept(false), &settings) {
             self.counters().refused_connect.add(1);
             let what = "Maximum Packet Size is too small for the answer";
             return self.refuse(slot, ReasonCode::PACKET_TOO_LARGE, what);
         }
         let broker = request.broker.clone();
+        if self.comes_too_often(&request) {
+            self.reached_by(
+                &broker,
+                Limit::ClientConnects,
+                Some(&request.client_id),
+                request.user.as_deref(),
+            );
+            self.broker_counters(&broker).refused_rate.add(1);
+            let what = "the client connects more often than it may: try again later";
+            return self.refuse(slot, ReasonCode::CONNECTION_RATE_EXCEEDED, what);
+        }
         self.attach(slot, &broker, request);
     }
 
@@ -245,6 +272,8 @@ impl Core {
             user,
             granted: None,
             will,
+            exchange: None,
+            authentication_data: None,
         })
     }
 

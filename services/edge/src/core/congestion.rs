@@ -118,10 +118,22 @@ impl Core {
 
     /// Reads a publisher again.
     pub(super) fn resume(&mut self, id: ConnectionId) {
-        let is_paused = |connection: &&mut Connected| connection.paused != Paused::No;
-        let Some(connection) = self.connection_of(id).filter(is_paused) else { return };
+        // Whom its tenant's rate holds up waits for that alone.
+        let is_paused =
+            |connection: &&mut Connected| !matches!(connection.paused, Paused::No | Paused::ForRate);
+        if self.connection_of(id).filter(is_paused).is_some() {
+            self.paused.retain(|(paused, _)| *paused != id);
+            self.go_on(id);
+        }
+    }
+
+    /// Reads a connection from here on, and what is held of it.
+    pub(super) fn go_on(&mut self, id: ConnectionId) {
+        let now = self.now;
+        let Some(connection) = self.connection_of(id) else { return };
         connection.paused = Paused::No;
-        self.paused.retain(|(paused, _)| *paused != id);
+        // It could not be heard: its keep alive begins anew.
+        connection.last_input = now;
         self.digest_held(id.slot);
         if self.connection_of(id).is_some_and(|connection| connection.readable) {
             self.make_readable(id.slot);

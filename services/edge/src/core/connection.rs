@@ -1,11 +1,12 @@
 //! One network connection as its core holds it.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use millrace_session::{Accept, Connection, Message, Seconds};
 use mio::net::TcpStream;
 
-use crate::access::Granted;
+use crate::access::{Granted, Turn};
 use crate::broker::Broker;
 use crate::origin::Origin;
 use crate::outbound::Outbound;
@@ -75,7 +76,7 @@ pub(crate) struct Connected {
     /// Bytes of a packet that is not whole yet.
     pub(crate) partial: Option<Box<Partial>>,
     pub(crate) outbound: Option<Box<Outbound>>,
-    /// Waits for the authenticator.
+    /// Waits for the authenticator, or authenticates.
     pub(crate) pending: Option<Box<Request>>,
     pub(crate) who: Who,
     /// What the gateway says of the client.
@@ -91,6 +92,8 @@ pub(crate) struct Connected {
     pub(crate) paused: Paused,
     /// The peer closed its side.
     pub(crate) read_closed: bool,
+    /// Its broker limits what it sends.
+    pub(crate) is_limited: bool,
     /// Messages from it that are handed on once they are committed, and are not yet. What it publishes meanwhile goes the same
     /// way, so that its messages stay in order (P4).
     pub(crate) uncommitted: u32,
@@ -109,6 +112,8 @@ pub(crate) enum Paused {
     ForBroker,
     /// Its CONNECT is over the rate.
     ForAdmission,
+    /// What it has published is over the rate of its tenant.
+    ForRate,
 }
 
 /// How far a connection is from its end.
@@ -145,9 +150,26 @@ pub(crate) struct Request {
     /// What it may do, on a managed broker; once that is known.
     pub(crate) granted: Option<Box<Granted>>,
     pub(crate) will: Option<(Arc<Message>, u32)>,
+    /// While it authenticates by SCRAM.
+    pub(crate) exchange: Option<Exchange>,
+    /// What that ended with.
+    pub(crate) authentication_data: Option<Box<[u8]>>,
+}
+
+/// An exchange of SCRAM before CONNACK.
+pub(crate) struct Exchange {
+    pub(crate) turn: Turn,
+    /// When it must be over.
+    pub(crate) until: Seconds,
 }
 
 impl Request {
+    /// Until when the client may say something, when it is its turn.
+    pub(crate) fn awaits_client(&self) -> Option<Seconds> {
+        let exchange = self.exchange.as_ref()?;
+        matches!(exchange.turn, Turn::Client(_)).then_some(exchange.until)
+    }
+
     /// What it is answered with when the client is let in.
     pub(crate) fn accept(&self, session_present: bool) -> Accept<'_> {
         Accept {
@@ -155,6 +177,7 @@ impl Request {
             assigned_client_id: self.assigned.then_some(&*self.client_id),
             requested_expiry_s: self.requested_expiry_s,
             granted_expiry_s: self.granted_expiry_s,
+            authentication_data: self.authentication_data.as_deref(),
         }
     }
 }
@@ -192,7 +215,16 @@ impl Connected {
             listed: false,
             paused: Paused::No,
             read_closed: false,
+            is_limited: false,
             uncommitted: 0,
+        }
+    }
+
+    /// Where the client is.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        match &self.origin {
+            Some(origin) if origin.address.is_some() => origin.address,
+            _ => self.stream.peer_addr().ok(),
         }
     }
 
@@ -207,6 +239,7 @@ impl Connected {
 
     /// Input is taken and processed.
     pub(crate) fn is_reading(&self) -> bool {
-        self.state == State::Open && self.paused == Paused::No && self.pending.is_none()
+        let is_its_turn = self.pending.as_ref().is_none_or(|request| request.awaits_client().is_some());
+        self.state == State::Open && self.paused == Paused::No && is_its_turn
     }
 }

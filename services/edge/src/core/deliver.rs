@@ -9,9 +9,11 @@ use millrace_session::{Delivered, Delivery, DropReason, Message, Out};
 
 use super::connection::{ConnectionId, NONE};
 use super::kept::{Held, Take};
+use super::notes::note_dropped;
 use super::{Core, Homed, OutboundSlot, group_id, parts};
 use crate::broker::{Broker, Routes};
 use crate::mailbox::{Mail, Run};
+use crate::metering::Amount;
 use crate::metrics::BrokerCounters;
 use crate::outbound::Room;
 use crate::region::ELSEWHERE;
@@ -167,8 +169,9 @@ impl Core {
     /// Hands a message to a session.
     pub(super) fn deliver_to(&mut self, session: u32, delivery: Delivery<'_>, from: Option<ConnectionId>) {
         let homed = &mut self.sessions[session as usize];
-        let broker = homed.broker.clone();
-        let settings = &self.process.settings;
+        let broker = &homed.broker;
+        let own = broker.quota.queue_settings(&self.process.settings);
+        let settings = own.as_ref().unwrap_or(&self.process.settings);
         let counters = &broker.counters[usize::from(self.index)];
         if homed.connection == NONE {
             let outcome = homed.session.deliver(delivery, None, settings, self.now, &mut Vec::new());
@@ -188,6 +191,13 @@ impl Core {
         }
         let outcome = homed.session.deliver(delivery, Some(protocol), settings, self.now, &mut out);
         count(counters, outcome);
+        if matches!(outcome, Delivered::Dropped(_)) && broker.incidents.is_on() {
+            let now_ms = self.process.clock.unix_now_ms();
+            note_dropped(broker, outcome, homed.session.client_id(), 1, now_ms);
+        }
+        if outcome == Delivered::Sent {
+            broker.meters[usize::from(self.index)].delivered(delivery.message);
+        }
         if !out.busy && out.slot.as_ref().is_some_and(|outbound| outbound.len() >= FLUSH_BYTES) {
             self.overfull.push(homed.connection);
         }
@@ -226,8 +236,13 @@ impl Core {
         let (protocol, mut out, session) = parts!(self, slot);
         let homed = &mut self.sessions[session as usize];
         let counters = &homed.broker.counters[usize::from(self.index)];
-        let mut dropped = |reason| count(counters, Delivered::Dropped(reason));
-        homed.session.pump(protocol, &self.process.settings, self.now, &mut out, &mut dropped);
+        let meter = &homed.broker.meters[usize::from(self.index)];
+        let mut done = |outcome, message: &Message| match outcome {
+            Delivered::Dropped(_) => count(counters, outcome),
+            // It was counted as sent when it was left here.
+            _ => meter.delivered(message),
+        };
+        homed.session.pump(protocol, &self.process.settings, self.now, &mut out, &mut done);
         let (broker, settled) = (homed.broker.id, homed.session.take_settled());
         if homed.session.has_reserved() {
             self.reserve(session);
@@ -239,7 +254,7 @@ impl Core {
     }
 
     pub(super) fn deliver_mailed_run(&mut self, run: &Run) {
-        self.deliver_run(&run.routes, &run.bytes, run.is_v5, run.count, run.from);
+        self.deliver_run(&run.routes, &run.bytes, run.is_v5, run.amount, run.from);
     }
 
     /// Hands a run to this core's receivers.
@@ -248,7 +263,7 @@ impl Core {
         routes: &Routes,
         bytes: &[u8],
         is_v5: bool,
-        count: usize,
+        amount: Amount,
         from: Option<ConnectionId>,
     ) {
         let receivers = routes.receivers(self.index);
@@ -258,6 +273,7 @@ impl Core {
         let mut forms =
             Forms { routes, bytes, is_v5, share: receivers.len() > 1, other: None, shared: [None, None] };
         let (mut slow, mut behind, mut full) = (Vec::new(), Vec::new(), Vec::new());
+        let mut copies = 0;
         for receiver in receivers {
             let Some(homed) = homed(&mut self.sessions, receiver) else { continue };
             if homed.connection == NONE || (receiver.no_local && is_publisher(homed, from, &self.connections))
@@ -278,17 +294,25 @@ impl Core {
                     Room::Free => {}
                     Room::Congested => behind.push(homed.connection),
                     Room::Full => {
-                        counters.dropped_busy.add(count);
+                        counters.dropped_busy.add(amount.messages);
+                        if routes.broker.incidents.is_on() {
+                            let (busy, id) =
+                                (Delivered::Dropped(DropReason::Busy), homed.session.client_id());
+                            let now_ms = self.process.clock.unix_now_ms();
+                            note_dropped(&routes.broker, busy, id, amount.messages as u64, now_ms);
+                        }
                         continue;
                     }
                 }
             }
             forms.append(protocol.version() == Version::V5, &mut out);
-            counters.sent.add(count);
+            copies += 1;
             if !out.busy && out.outbound().len() >= FLUSH_BYTES {
                 full.push(homed.connection);
             }
         }
+        counters.sent.add(amount.messages * copies);
+        routes.broker.meters[usize::from(self.index)].delivered.add(amount, copies);
         for connection in full {
             self.flush(connection);
         }
@@ -400,6 +424,13 @@ fn transcode(topic: &str, bytes: &[u8], is_v5: bool) -> Vec<u8> {
         out.extend_from_slice(payload);
     });
     out
+}
+
+/// What the messages of a run amount to.
+pub(crate) fn amount_of_run(topic: &str, bytes: &[u8], is_v5: bool) -> Amount {
+    let mut amount = Amount::default();
+    each_publish(bytes, is_v5, |payload| amount.add(topic.len() + payload.len()));
+    amount
 }
 
 /// Calls `f` with the payload of each packet of a run.

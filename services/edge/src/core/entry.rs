@@ -1,5 +1,6 @@
 //! Clients of managed brokers: from the CONNECT to the desk and back, and when their rules change.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use millrace_access::entry::Refusal;
@@ -12,6 +13,7 @@ use super::timers::Due;
 use super::{Core, Ended};
 use crate::access::{Applicant, Entered, Refused, Review, Reviewed};
 use crate::broker::Broker;
+use crate::incidents::{Kind, Note};
 
 /// Clients that are left for review at once.
 const REVIEWED_AT_ONCE: usize = 500;
@@ -22,20 +24,30 @@ const NO_MORE: &str = "not authorized any more";
 impl Core {
     /// Leaves a client at the desk.
     pub(super) fn apply(&mut self, slot: u32, request: Request, connect: &Connect<'_>) {
-        let connection = &self.connections[slot as usize];
-        let certificate = connection.origin.as_ref().and_then(|origin| origin.certificate.as_ref());
-        let applicant = Applicant {
-            connection: self.id_of(slot),
-            broker: request.broker.clone(),
-            client_id: request.client_id.clone(),
-            user: request.user.clone(),
-            password: connect.password.map(Into::into),
-            certificate: certificate.and_then(|certificate| certificate.der.clone()),
-        };
+        let password = connect.password.map(Into::into);
+        let applicant = Applicant { password, ..self.applicant(slot, &request) };
         if self.process.desk.as_ref().is_some_and(|desk| desk.enter(applicant)) {
             self.connections[slot as usize].pending = Some(Box::new(request));
         } else {
-            self.refuse_entry(slot, &request.broker, &Refused::Busy);
+            self.refuse_entry(slot, &request, &Refused::Busy);
+        }
+    }
+
+    /// What a client shows, but for its password.
+    pub(super) fn applicant(&self, slot: u32, request: &Request) -> Applicant {
+        let connection = &self.connections[slot as usize];
+        let peer = || connection.stream.peer_addr().ok();
+        let address = connection.origin.as_ref().map_or_else(peer, |origin| origin.address);
+        let certificate = connection.origin.as_ref().and_then(|origin| origin.certificate.as_ref());
+        Applicant {
+            connection: self.id_of(slot),
+            broker: request.broker.clone(),
+            client_id: request.client_id.clone(),
+            assigned: request.assigned,
+            address: address.map(|address| SocketAddr::new(address.ip().to_canonical(), address.port())),
+            user: request.user.clone(),
+            password: None,
+            certificate: certificate.and_then(|certificate| certificate.der.clone()),
         }
     }
 
@@ -52,14 +64,18 @@ impl Core {
                 request.granted = Some(Box::new(granted));
                 self.admit(id.slot, *request);
             }
-            Err(refused) => self.refuse_entry(id.slot, &request.broker, &refused),
+            Err(refused) => self.refuse_entry(id.slot, &request, &refused),
         }
         if self.connection_of(id).is_some_and(|connection| connection.is_reading()) {
             self.digest_held(id.slot);
         }
     }
 
-    fn refuse_entry(&mut self, slot: u32, broker: &Broker, refused: &Refused) {
+    pub(super) fn refuse_entry(&mut self, slot: u32, request: &Request, refused: &Refused) {
+        let broker = &request.broker;
+        let reason = refused.to_string();
+        let note = Note::new(Kind::ConnectRefused, "", &reason);
+        self.note(broker, &note.of(&request.client_id, request.user.as_deref()), 1);
         tracing::debug!(broker = &*broker.name, %refused, "CONNECT refused");
         let counters = self.broker_counters(broker);
         let (reason, what) = match refused {
@@ -72,12 +88,19 @@ impl Core {
                 (ReasonCode::SERVER_UNAVAILABLE, "the credentials cannot be read now")
             }
             Refused::For(refusal) if refusal.is_passing() => {
-                counters.refused_unavailable.add(1);
+                match refusal {
+                    Refusal::NoKeys => counters.refused_keys.add(1),
+                    _ => counters.refused_webhook.add(1),
+                }
                 (ReasonCode::SERVER_UNAVAILABLE, "who you are cannot be checked now")
             }
             Refused::For(Refusal::Password | Refusal::Anonymous | Refusal::NoMethod) => {
                 counters.refused_credentials.add(1);
                 (ReasonCode::BAD_USER_NAME_OR_PASSWORD, "bad user name or password")
+            }
+            Refused::For(Refusal::Enhanced(_)) => {
+                counters.refused_credentials.add(1);
+                (ReasonCode::NOT_AUTHORIZED, "the authentication has failed")
             }
             Refused::For(_) => {
                 counters.refused_authorization.add(1);
@@ -90,11 +113,15 @@ impl Core {
     /// What the store says of a broker has changed: its clients are looked at again. Those who came when it was not managed have
     /// shown nothing that counts now.
     pub(super) fn access_changed(&mut self, broker: &Arc<Broker>) {
+        self.look_for_banned(broker);
         let slots: Vec<u32> = (self.connections.iter())
             .filter(|(_, connection)| connection.session != NONE)
             .filter(|(_, connection)| Arc::ptr_eq(&self.sessions[connection.session as usize].broker, broker))
             .map(|(slot, _)| u32::try_from(slot).unwrap_or(NONE))
             .collect();
+        self.limits_changed(broker, &slots);
+        let is_open = |slot: &u32| self.connections.contains(*slot as usize);
+        let slots: Vec<u32> = slots.into_iter().filter(is_open).collect();
         if broker.access().is_none() {
             return;
         }
@@ -102,13 +129,14 @@ impl Core {
         let (known, unknown): (Vec<u32>, Vec<u32>) = slots.into_iter().partition(is_known);
         self.review(broker, known);
         for slot in unknown {
-            self.say_and_close(
-                slot,
-                ReasonCode::NOT_AUTHORIZED,
-                NO_MORE,
-                Ended::Error(ReasonCode::NOT_AUTHORIZED),
-            );
+            self.close_unknown(slot);
         }
+    }
+
+    /// Ends the connection of a client that came when its broker was not managed.
+    pub(super) fn close_unknown(&mut self, slot: u32) {
+        let reason = ReasonCode::NOT_AUTHORIZED;
+        self.say_and_close(slot, reason, NO_MORE, Ended::Error(reason));
     }
 
     /// Has clients of a broker looked at again.
@@ -142,9 +170,11 @@ impl Core {
                 if !had_end && let Some(at) = self.entry_ends(id.slot) {
                     self.calendar.add(at, Due::Connection { slot: id.slot, generation: id.generation });
                 }
+                self.revoke(id.slot);
             }
             Err(refusal) => {
                 tracing::debug!(%refusal, "a connected client may not stay");
+                self.note_of(id.slot, Note::new(Kind::ConnectRefused, "", &refusal.to_string()));
                 let reason = ReasonCode::NOT_AUTHORIZED;
                 self.say_and_close(id.slot, reason, NO_MORE, Ended::Error(reason));
             }

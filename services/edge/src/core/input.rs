@@ -4,6 +4,7 @@ use std::io::{self, Read};
 use std::ops::Range;
 
 use super::connection::{Connected, Partial, State};
+use super::pace::PACED_READ_BYTES;
 use super::{Core, Ended, READ_BYTES};
 
 /// Packets with more than this to come are gathered in a buffer of their own, bytes.
@@ -48,8 +49,9 @@ impl Core {
             }
             None => (0, 0),
         };
-        let result = connection.stream.read(&mut buffer[held..]);
         let room = buffer.len() - held;
+        let room = if connection.is_limited { room.min(PACED_READ_BYTES) } else { room };
+        let result = connection.stream.read(&mut buffer[held..held + room]);
         if let Some(count) = self.after_read(slot, result, room) {
             self.connections[slot as usize].partial = None;
             let end = held + count;

@@ -8,12 +8,14 @@ mod admit;
 mod attach;
 mod authenticate;
 mod between;
+mod clients;
 mod committed;
 mod congestion;
 pub(crate) mod connection;
-mod deliver;
+pub(crate) mod deliver;
 mod directory;
 mod drain;
+mod enhanced;
 mod entry;
 mod fresh;
 mod heard;
@@ -22,14 +24,18 @@ mod input;
 mod jobs;
 mod kept;
 mod leave;
+mod notes;
+mod pace;
 mod packets;
 mod publish;
 mod resume;
 mod retained;
+mod revoke;
 pub(crate) mod routes;
 mod shared;
 mod subscribe;
 mod sys;
+mod tell;
 mod timers;
 mod transport;
 
@@ -56,6 +62,7 @@ use crate::process::Process;
 use crate::store::{Job, SharedMessages, Store};
 pub(crate) use accept::{Listener, Speaks};
 use authenticate::Absent;
+use clients::Scans;
 pub(crate) use committed::Committed;
 use congestion::Behind;
 use connection::{Connected, ConnectionId, NONE, Paused, State};
@@ -63,6 +70,7 @@ use directory::Directory;
 use fresh::Fresh;
 use jobs::HeldJobs;
 use kept::Kept;
+use pace::Paces;
 pub(crate) use publish::group_id;
 use resume::Fence;
 pub(crate) use retained::Replay;
@@ -96,8 +104,8 @@ pub(crate) struct Homed {
     pub(crate) generation: u32,
     /// When its will is published, 0 for never.
     pub(crate) will_at: Seconds,
-    /// When it ends, 0 for never.
-    pub(crate) ends_at: Seconds,
+    /// When it ends, 0 for never; while it has a connection, since when.
+    pub(crate) term: Seconds,
     /// When the calendar looks at it next, 0 for never.
     pub(crate) looked_at: Seconds,
     pub(crate) hash: u64,
@@ -122,6 +130,9 @@ pub(crate) enum Ended {
     /// The server is being left.
     Drained,
     Slow,
+    /// By an operator.
+    Kicked,
+    Banned,
     Error(ReasonCode),
     /// The client closed its WebSocket, without DISCONNECT; the code to answer with.
     WebSocketClosed(u16),
@@ -151,6 +162,8 @@ pub(crate) struct Core {
     ready: Vec<u32>,
     /// Publishers that are not read, with the time until which at most.
     paused: Vec<(ConnectionId, Millis)>,
+    /// Publishers whose messages are counted.
+    paces: Paces,
     /// Receivers that are behind, with the publishers that wait for them.
     behind: Behind,
     /// Jobs for the store; they are left at the end of the turn, after the mail: see [`crate::store`].
@@ -172,6 +185,8 @@ pub(crate) struct Core {
     /// Clients that are still to be sent elsewhere, the last one first; `None` while nobody is.
     leaving: Option<Vec<ConnectionId>>,
     next_fence: u64,
+    /// What is looked for among all sessions.
+    scans: Scans,
     /// All up to here was handed to the sessions of this core that are live.
     handed_over: Position,
     /// Sessions with acknowledgements that the store does not know.
@@ -209,6 +224,7 @@ impl Core {
             overfull: Vec::new(),
             ready: Vec::new(),
             paused: Vec::new(),
+            paces: Paces::default(),
             behind: Behind::default(),
             jobs: Vec::new(),
             shared: SharedMessages::default(),
@@ -221,6 +237,7 @@ impl Core {
             verdict: None,
             leaving: None,
             next_fence: 0,
+            scans: Scans::default(),
             handed_over: process.store.as_ref().map_or(Position::MIN, Store::through),
             unsaved: Vec::new(),
             looked_around_at: 0,
@@ -288,11 +305,15 @@ impl Core {
             // Seconds are counted from 1: the next one begins when the present thousand ends.
             timeout = timeout.min(1000 - self.now_ms % 1000);
         }
-        if !self.paused.is_empty() || self.stopping || self.is_draining() || !self.admission.is_idle() {
+        let has_work = self.is_draining() || !self.admission.is_idle() || !self.scans.is_idle();
+        if !self.paused.is_empty() || self.stopping || has_work {
             timeout = timeout.min(PAUSE_MS);
         }
         if self.waits_for_turns() {
             timeout = timeout.min(1);
+        }
+        if let Some(at) = self.paces.next() {
+            timeout = timeout.min(at.saturating_sub(self.now_ms));
         }
         if !self.ready.is_empty() || self.has_relief() || !self.mailbox().sleep() {
             timeout = 0;
@@ -316,8 +337,10 @@ impl Core {
         self.read_ready();
         self.take_mail();
         self.look_at_due();
+        self.scan();
         self.relieve();
         self.resume_paused();
+        self.resume_paced();
         self.admit_waiting();
         self.drain();
         // Writing may end a connection, which may publish a will, which is more to write.
@@ -397,7 +420,9 @@ impl Core {
                 Mail::Page(target, version, page) => self.page(target, version, page),
                 Mail::Purge(purge) => self.purge(purge),
                 Mail::Entered(entered) => self.entered(*entered),
+                Mail::Attempted(attempted) => self.attempted(*attempted),
                 Mail::AccessChanged(broker) => self.access_changed(&broker),
+                Mail::Clients(asked) => self.asked_for_clients(asked),
                 Mail::Reviewed(reviewed) => self.reviewed(*reviewed),
                 Mail::Authenticated { connection, accepted } => self.authenticated(connection, accepted),
             }

@@ -10,6 +10,7 @@ use super::connection::{NONE, State};
 use super::input::Rest;
 use super::publish::RunInProgress;
 use super::{Core, Ended, OutboundSlot, parts};
+use crate::quota::Limit;
 
 /// First byte of a CONNECT: a connection that begins with another is refused for it, not for what follows.
 const FIRST_OF_CONNECT: u8 = (PacketType::Connect as u8) << 4;
@@ -26,16 +27,19 @@ impl Core {
         let mut at = mqtt.start;
         let mut run: Option<RunInProgress> = None;
         let mut needed = 0;
+        let mut run_end = mqtt.end;
+        let is_limited = self.connections[slot as usize].is_limited;
+        let packet_size_max = self.packet_size_max(slot);
         while at < mqtt.end {
             let rest = &bytes[at..mqtt.end];
             if let Some(run) = &mut run
-                && let Some(size) = run.takes(rest)
+                && let Some(sizes) = run.takes(&bytes[at..run_end])
             {
-                run.add(size);
-                at += size;
+                run.add(sizes);
+                at += sizes.0;
                 continue;
             }
-            let framed = match frame(rest, self.process.limits.packet_size_max) {
+            let framed = match frame(rest, packet_size_max) {
                 Ok(Err(bytes)) => {
                     //= [MQTT-3.1.0-1] v5 v3.1.1
                     let stranger = self.connections[slot as usize].protocol.decoding_version().is_none();
@@ -52,9 +56,19 @@ impl Core {
             if !self.finish_run(slot, bytes, run.take()) {
                 return None;
             }
+            // That run may be all it may publish for now.
+            if is_limited && !self.connections[slot as usize].is_reading() {
+                break;
+            }
             let framed = match framed {
                 Ok(framed) => framed?,
-                Err(error) => return self.undecodable(slot, error, None),
+                Err(error) => {
+                    let is_tenants = packet_size_max < self.process.limits.packet_size_max;
+                    if is_tenants && matches!(error, DecodeError::TooLarge { .. }) {
+                        self.reached(slot, Limit::ClientPacket);
+                    }
+                    return self.undecodable(slot, error, None);
+                }
             };
             let version = self.connections[slot as usize].protocol.decoding_version();
             let packet = match decode(framed.first, framed.body, version) {
@@ -62,7 +76,12 @@ impl Core {
                 Err(error) => return self.undecodable(slot, error, Some((framed.first, framed.body))),
             };
             match packet {
-                Packet::Publish(publish) if self.may_run(slot, framed.first, &publish) => {
+                Packet::Publish(publish)
+                    if self.may_run(slot, framed.first, &publish) && Self::fits_runs(packet_size_max) =>
+                {
+                    if is_limited {
+                        run_end = self.run_end(slot, &publish, at, framed.size).min(mqtt.end);
+                    }
                     run = self.begin_run(slot, &publish, at, framed.size);
                     at += framed.size;
                     continue;
@@ -112,7 +131,7 @@ impl Core {
             Effect::Connect(connect) => self.connect(slot, &connect),
             Effect::Received(id) => self.received(slot, id),
             Effect::Released(id) => self.released(slot, id),
-            Effect::Authenticate(_) => {}
+            Effect::Authenticate(auth) => self.authenticate(slot, &auth),
             Effect::Disconnect { with_will } => self.end(slot, Ended::Client, with_will),
             Effect::Close(closing) => self.close(slot, closing),
         }

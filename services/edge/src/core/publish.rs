@@ -13,8 +13,10 @@ use millrace_session::{Message, Publication};
 
 use super::connection::{ConnectionId, NONE};
 use super::{Core, Ended, OutboundSlot, parts};
-use crate::broker::{Broker, Routes};
+use crate::broker::{Broker, OVER_CAP, Routes};
+use crate::incidents::{Kind, Note};
 use crate::mailbox::{Mail, Run};
+use crate::metering::{Amount, Meter};
 use crate::store::{self, Ack, IdWrite, Ids, Job, Write, record};
 
 /// First byte of a PUBLISH with QoS 0 and without RETAIN.
@@ -25,14 +27,14 @@ pub(super) struct RunInProgress {
     routes: Arc<Routes>,
     is_v5: bool,
     bytes: Range<usize>,
-    count: usize,
+    amount: Amount,
 }
 
 impl RunInProgress {
-    /// The size of the packet at the start of `bytes` when it is whole and continues the run: its topic was checked
-    /// with the run's first packet.
+    /// The size of the packet at the start of `bytes`, and of its message, when it is whole and continues the run: its topic was
+    /// checked with the run's first packet.
     #[inline]
-    pub(super) fn takes(&self, bytes: &[u8]) -> Option<usize> {
+    pub(super) fn takes(&self, bytes: &[u8]) -> Option<(usize, usize)> {
         let (remaining, head) = match bytes {
             [PLAIN_PUBLISH, a @ 0..=0x7F, ..] => (usize::from(*a), 2),
             [PLAIN_PUBLISH, a, b @ 1..=0x7F, ..] => (usize::from(a & 0x7F) | usize::from(*b) << 7, 3),
@@ -44,13 +46,13 @@ impl RunInProgress {
         let same = usize::from(u16::from_be_bytes(*length)) == topic.len() && rest.starts_with(topic);
         // 5.0: no properties.
         let plain = !self.is_v5 || rest.get(topic.len()) == Some(&0);
-        (same && plain).then_some(head + remaining)
+        (same && plain).then_some((head + remaining, rest.len() - usize::from(self.is_v5)))
     }
 
     #[inline]
-    pub(super) fn add(&mut self, size: usize) {
-        self.bytes.end += size;
-        self.count += 1;
+    pub(super) fn add(&mut self, (packet, message): (usize, usize)) {
+        self.bytes.end += packet;
+        self.amount.add(message);
     }
 }
 
@@ -80,42 +82,50 @@ impl Core {
         size: usize,
     ) -> Option<RunInProgress> {
         if let Err(refused) = self.may_publish(slot, publish.topic, publish) {
-            self.count_received(slot, QoS::AtMostOnce, 1);
+            self.count_received(slot, QoS::AtMostOnce, 1, size);
             tracing::debug!(topic = publish.topic, reason = %refused.0, "PUBLISH refused");
             return None;
         }
         let routes = self.routes_of(slot, publish.topic);
+        if !routes.kept.hooks.is_empty() {
+            self.count_received(slot, QoS::AtMostOnce, 1, size);
+            self.carry_out(slot, publish.topic, publish);
+            return None;
+        }
         if !routes.matched.groups.is_empty() {
-            self.count_received(slot, QoS::AtMostOnce, 1);
+            self.count_received(slot, QoS::AtMostOnce, 1, size);
             let message = self.message_of(&routes, publish);
+            self.meter(&routes.broker).received.add(Amount::of(message.size()), 1);
             self.route(&routes, &message, Some(self.id_of(slot)));
             return None;
         }
         let is_v5 = self.connections[slot as usize].protocol.version() == Version::V5;
-        Some(RunInProgress { routes, is_v5, bytes: at..at + size, count: 1 })
+        let amount = Amount::of(publish.topic.len() + publish.payload.len());
+        Some(RunInProgress { routes, is_v5, bytes: at..at + size, amount })
     }
 
     /// Hands a run to its receivers. False when the connection has ended by that.
     pub(super) fn finish_run(&mut self, slot: u32, bytes: &[u8], run: Option<RunInProgress>) -> bool {
-        let Some(RunInProgress { routes, is_v5, bytes: range, count }) = run else {
+        let Some(RunInProgress { routes, is_v5, bytes: range, amount }) = run else {
             return self.is_open(slot);
         };
-        self.count_received(slot, QoS::AtMostOnce, count);
+        self.count_received(slot, QoS::AtMostOnce, amount.messages, range.len());
+        self.meter(&routes.broker).received.add(amount, 1);
         let from = self.id_of(slot);
         let bytes = &bytes[range];
         let mut mailed: Option<Arc<[u8]>> = None;
         for (core, _) in &routes.cores {
             if *core == self.index {
-                self.deliver_run(&routes, bytes, is_v5, count, Some(from));
+                self.deliver_run(&routes, bytes, is_v5, amount, Some(from));
                 continue;
             }
             let bytes = mailed.get_or_insert_with(|| bytes.into()).clone();
-            let run = Run { routes: routes.clone(), bytes, is_v5, count, from: Some(from) };
+            let run = Run { routes: routes.clone(), bytes, is_v5, amount, from: Some(from) };
             self.post(*core, Mail::Run(Box::new(run)));
             self.hold_up_for_mailbox(*core, from);
         }
         if let Some(region) = &self.process.region {
-            region.publish_run(&routes, bytes, is_v5, count);
+            region.publish_run(&routes, bytes, is_v5, amount.messages);
         }
         self.is_open(slot)
     }
@@ -123,8 +133,9 @@ impl Core {
     /// Carries out a PUBLISH that is not part of a run.
     pub(super) fn publish(&mut self, slot: u32, publication: &Publication<'_>) {
         let publish = &publication.publish;
-        self.count_received(slot, publish.qos, 1);
         let topic = publication.topic.as_str();
+        let size = topic.len() + publish.properties.as_bytes().len() + publish.payload.len();
+        self.count_received(slot, publish.qos, 1, size);
         let outcome = match self.may_publish(slot, topic, publish) {
             Ok(()) => self.carry_out(slot, topic, publish),
             Err(refused) => Some(refused),
@@ -135,9 +146,14 @@ impl Core {
         }
         let Some(id) = publish.packet_id else { return };
         let (protocol, mut out, session) = parts!(self, slot);
-        // A 3.x client cannot be told a refusal: it gets a positive acknowledgement.
-        //= [MQTT-3.3.5-2] v3.1.1
         let session = &mut self.sessions[session as usize].session;
+        if reason == ReasonCode::QUOTA_EXCEEDED && protocol.version() != Version::V5 {
+            // It cannot be told, and what it sends is to be kept by it.
+            session.received(id, false);
+            return self.end(slot, Ended::Error(reason), true);
+        }
+        // A 3.x client cannot be told another refusal: it gets a positive acknowledgement.
+        //= [MQTT-3.3.5-2] v3.1.1
         protocol.published(publish.qos, id, reason, what, session, &mut out);
     }
 
@@ -153,6 +169,8 @@ impl Core {
         // Who subscribes on other pods, only the store knows.
         let is_shared = self.process.is_shared();
         if routes.is_empty() && !publish.retain && !is_shared {
+            let size = Message::size_of(topic, publish.properties, publish.payload);
+            self.meter(&routes.broker).received.add(Amount::of(size), 1);
             return Some((ReasonCode::NO_MATCHING_SUBSCRIBERS, ""));
         }
         let message = self.message_of(&routes, publish);
@@ -167,10 +185,12 @@ impl Core {
             //= [MQTT-4.5.0-1] v3.1.1
             retains = false;
         }
-        let is_kept = publish.qos > QoS::AtMostOnce && (is_shared || !routes.kept.streams.is_empty());
+        let is_kept = publish.qos > QoS::AtMostOnce && (is_shared || !routes.kept.streams.is_empty())
+            || !routes.kept.hooks.is_empty();
         let waits = self.connections[slot as usize].uncommitted > 0;
         if self.process.store.is_none() || !(retains || is_kept || waits) {
             message.set_place(None);
+            self.meter(&routes.broker).received.add(Amount::of(message.size()), 1);
             self.hand_on(routes, &message, from, retains);
             return Some((ReasonCode::SUCCESS, ""));
         }
@@ -222,6 +242,7 @@ impl Core {
             in_order: deliver,
             hears_refusal,
         };
+        self.meter(&routes.broker).left_with_store(message.size());
         let routes = if retains { self.retain(&routes.broker, &message) } else { routes };
         if !deliver {
             self.route(&routes, &message, from);
@@ -361,27 +382,43 @@ impl Core {
         let connection = &self.connections[slot as usize];
         let homed = &self.sessions[connection.session as usize];
         let counters = self.broker_counters(&homed.broker);
+        if homed.broker.is_over_cap() {
+            counters.publish_spend_cap.add(1);
+            return Err((ReasonCode::QUOTA_EXCEEDED, OVER_CAP));
+        }
         let levels = usize::from(self.process.limits.topic_levels_max);
         if topic.len() > levels && topic.bytes().filter(|byte| *byte == b'/').count() >= levels {
             counters.publish_topic.add(1);
-            return Err((ReasonCode::TOPIC_NAME_INVALID, "the topic has too many levels"));
+            let what = "the topic has too many levels";
+            self.note_of(slot, Note::new(Kind::PublishRefused, topic, what));
+            return Err((ReasonCode::TOPIC_NAME_INVALID, what));
         }
         //= [MQTT-4.7.2-1] v5 v3.1.1
         let reserved = topic.as_bytes().first() == Some(&b'$') && topic::matches("$SYS/#", topic);
         if reserved || !self.may_send(slot, topic, publish.retain, publish.qos) {
             counters.publish_denied.add(1);
-            return Err((ReasonCode::NOT_AUTHORIZED, "not allowed to publish to this topic"));
+            let what = "not allowed to publish to this topic";
+            self.note_of(slot, Note::new(Kind::PublishRefused, topic, what));
+            return Err((ReasonCode::NOT_AUTHORIZED, what));
         }
         Ok(())
     }
 
-    fn count_received(&self, slot: u32, qos: QoS, count: usize) {
+    fn meter<'b>(&self, broker: &'b Broker) -> &'b Meter {
+        &broker.meters[usize::from(self.index)]
+    }
+
+    /// Counts what came, `bytes` in all, and holds its publisher up when that is too much.
+    fn count_received(&mut self, slot: u32, qos: QoS, count: usize, bytes: usize) {
         let session = self.connections[slot as usize].session;
         let counters = self.broker_counters(&self.sessions[session as usize].broker);
         match qos {
             QoS::AtMostOnce => counters.received_qos0.add(count),
             QoS::AtLeastOnce => counters.received_qos1.add(count),
             QoS::ExactlyOnce => counters.received_qos2.add(count),
+        }
+        if self.connections[slot as usize].is_limited {
+            self.charge(slot, count, bytes);
         }
     }
 }

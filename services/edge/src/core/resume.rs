@@ -19,6 +19,7 @@ use super::kept::{Behind, Feed, Held, Kept, KeptSource, Way};
 use super::timers::Due;
 use super::{Core, Ended};
 use crate::broker::{Broker, Routes};
+use crate::incidents::{Kind, Note};
 use crate::store::{Attach, Attached, Detach, Page, Read, Reader, SessionKey, Write, record};
 
 /// A session that reads is given no more while so many messages wait in it.
@@ -172,6 +173,7 @@ impl Core {
                 self.join(broker, filter);
             }
         }
+        self.revoke(slot);
         self.pump(slot);
         if keeps && present {
             self.hold_behind_fence(slot_of_session);
@@ -361,6 +363,9 @@ impl Core {
         self.answer_subscribes(target.slot);
         let broker = self.sessions[target.slot as usize].broker.clone();
         self.broker_counters(&broker).missed.add(usize::try_from(page.missed).unwrap_or(0));
+        let client_id = self.sessions[target.slot as usize].session.client_id();
+        let what = "they were removed by a limit before the client had them";
+        self.note(&broker, &Note::new(Kind::MessagesDropped, "", what).of(client_id, None), page.missed);
         for (message, publisher, sources) in &page.entries {
             if !message.place().is_some_and(|place| had.contains(&Position(place))) {
                 self.deliver_read(target.slot, message, *publisher, sources);

@@ -9,6 +9,7 @@ use millrace_session::{Delivered, Delivery, DropReason, Message};
 
 use super::{Core, OutboundSlot, parts};
 use crate::broker::{Broker, Routes};
+use crate::quota::Limit;
 
 /// A subscription that is to get retained messages.
 pub(crate) struct Replay {
@@ -19,13 +20,14 @@ pub(crate) struct Replay {
 
 impl Core {
     /// Whether the broker's limit lets it keep this message.
-    pub(super) fn may_retain(&self, broker: &Broker, message: &Message) -> bool {
-        let limit = self.process.limits.retained_messages_max as usize;
+    pub(super) fn may_retain(&mut self, broker: &Arc<Broker>, message: &Message) -> bool {
+        let limit = broker.quota.retained_max(self.process.limits.retained_messages_max);
         let may = message.payload().is_empty()
-            || broker.retained.len() < limit
+            || (broker.retained.len() as u64) < limit
             || broker.retained.get(message.topic()).is_some();
         if !may {
             self.broker_counters(broker).publish_quota.add(1);
+            self.reached_by(broker, Limit::BrokerRetained, None, None);
         }
         may
     }
@@ -79,5 +81,8 @@ impl Core {
         let outcome =
             homed.session.deliver(delivery, Some(protocol), &self.process.settings, self.now, &mut out);
         super::deliver::count(&homed.broker.counters[usize::from(self.index)], outcome);
+        if outcome == Delivered::Sent {
+            homed.broker.meters[usize::from(self.index)].delivered(delivery.message);
+        }
     }
 }

@@ -5,7 +5,7 @@ use millrace_layers::streams::Source;
 use millrace_layers::subscriptions::{NO_STREAM, Options, Subscribed};
 use millrace_mqtt::topic::Filter;
 use millrace_mqtt::{
-    Property, QoS, ReasonCode, RetainHandling, Subscribe, SubscribeOptions, Unsubscribe, Version,
+    PacketId, Property, QoS, ReasonCode, RetainHandling, Subscribe, SubscribeOptions, Unsubscribe, Version,
 };
 use millrace_router::{Edit, Target};
 use millrace_session::Subscription;
@@ -15,6 +15,8 @@ use super::kept::KeptSource;
 use super::resume::routed;
 use super::retained::Replay;
 use super::{Core, Ended, Homed, OutboundSlot, parts};
+use crate::incidents::{Kind, Note};
+use crate::quota::Limit;
 use crate::store::{self, PendingSubscribe, Write};
 
 /// The reasons of one packet; most have one filter.
@@ -46,6 +48,10 @@ impl Core {
         let is_shared = self.process.store.is_some() && self.process.is_shared();
         let homed = &mut self.sessions[session as usize];
         let is_kept = homed.kept.is_some();
+        let mut reached = None;
+        let session_max =
+            broker.quota.subscriptions_per_session_max(self.process.limits.subscriptions_per_session_max);
+        let mut room = broker.quota.subscriptions_max().saturating_sub(broker.router.subscriptions() as u64);
         // Held until the snapshot is taken, see `Broker::retained_gate`.
         let gate = broker.retained_gate();
         //= [MQTT-3.8.4-5] [MQTT-3.8.4-3] v5
@@ -55,7 +61,7 @@ impl Core {
                 let reason = if reason.is_error() {
                     reason
                 } else {
-                    let mut limit = self.process.limits.subscriptions_per_session_max as usize;
+                    let mut limit = session_max as usize;
                     let mut fits = true;
                     if is_kept {
                         limit = limit.min(SUBSCRIPTIONS_MAX);
@@ -64,14 +70,18 @@ impl Core {
                         filters.push((text.into(), Options { bits, identifier }, reasons.len()));
                     }
                     let is_new = homed.session.subscription(text).is_none();
-                    if !fits || is_new && homed.session.subscriptions_len() >= limit {
+                    if !fits || is_new && (room == 0 || homed.session.subscriptions_len() >= limit) {
                         filters.pop();
+                        let limit =
+                            if room == 0 { Limit::BrokerSubscriptions } else { Limit::ClientSubscriptions };
+                        reached = fits.then_some(limit).or(reached);
                         broker.counters[usize::from(self.index)].subscribe_quota.add(1);
                         ReasonCode::QUOTA_EXCEEDED
                     } else {
                         if is_shared && !is_kept && is_new {
                             unkept.push(text.into());
                         }
+                        room -= u64::from(is_new);
                         add(edit, homed, target, text, Subscription { options, identifier }, &mut replays);
                         reason
                     }
@@ -79,6 +89,9 @@ impl Core {
                 reasons.push(reason);
             }
         });
+        if let Some(limit) = reached {
+            self.reached(slot, limit);
+        }
         self.tell_members(&broker, subscribe.filters.clone().map(|(filter, _)| filter));
         let told = self.tell_filters(&broker, subscribe.filters.clone().map(|(filter, _)| filter));
         let retained = (!replays.is_empty() && !is_shared).then(|| broker.retained.snapshot());
@@ -266,12 +279,24 @@ impl Core {
         let granted = self.may_receive(slot, filter.filter, qos);
         if granted.is_none() {
             counters.subscribe_denied.add(1);
+            let what = "not allowed to subscribe to this filter";
+            self.note_of(slot, Note::new(Kind::SubscribeRefused, text, what));
         }
         granted.ok_or(ReasonCode::NOT_AUTHORIZED)
     }
 
     /// Ends subscriptions and answers. Messages that were on their way to the session still arrive.
     pub(super) fn unsubscribe(&mut self, slot: u32, unsubscribe: &Unsubscribe<'_>) {
+        self.end_subscriptions(slot, &unsubscribe.filters, Some(unsubscribe.packet_id));
+    }
+
+    /// Ends subscriptions, for an UNSUBSCRIBE or because the client may not have them any more.
+    pub(super) fn end_subscriptions<'f>(
+        &mut self,
+        slot: u32,
+        filters: &(impl Iterator<Item = &'f str> + Clone),
+        packet_id: Option<PacketId>,
+    ) {
         let session = self.connections[slot as usize].session;
         let target = self.target_of(session);
         let homed = &mut self.sessions[session as usize];
@@ -279,7 +304,7 @@ impl Core {
         let mut reasons = Reasons::new();
         //= [MQTT-3.10.4-1] v5 v3.1.1
         broker.router.edit(|edit| {
-            for text in unsubscribe.filters.clone() {
+            for text in filters.clone() {
                 let existed = homed.session.unsubscribe(text);
                 if existed && let Some(filter) = Filter::parse(text) {
                     edit.unsubscribe(filter, target);
@@ -287,22 +312,25 @@ impl Core {
                 reasons.push(if existed { ReasonCode::SUCCESS } else { ReasonCode::NO_SUBSCRIPTION_EXISTED });
             }
         });
-        self.tell_members(&broker, unsubscribe.filters.clone());
+        self.tell_members(&broker, filters.clone());
         let homed = &mut self.sessions[session as usize];
         if let Some(kept) = &mut homed.kept {
-            let filters: Vec<Box<str>> = unsubscribe.filters.clone().map(Into::into).collect();
+            let filters: Vec<Box<str>> = filters.clone().map(Into::into).collect();
             kept.end_sources(&filters, homed.session.entries());
-            let (session, packet_id) = (homed.key(), unsubscribe.packet_id);
+            let session = homed.key();
             let unsubscribe = store::Unsubscribe { session, target, filters, packet_id, reasons };
             return self.leave_job(Write::Unsubscribe(Box::new(unsubscribe)));
         }
+        let Some(packet_id) = packet_id else { return };
         let (protocol, mut out, _) = parts!(self, slot);
-        protocol.unsubscribed(unsubscribe.packet_id, &reasons, &mut out);
+        protocol.unsubscribed(packet_id, &reasons, &mut out);
     }
 
     /// Subscriptions are gone from the store, or could not be removed.
     pub(super) fn unsubscribed(&mut self, unsubscribe: store::Unsubscribe, stored: bool) {
         let store::Unsubscribe { target, packet_id, mut reasons, .. } = unsubscribe;
+        // What the server ends is looked at again when the session comes back.
+        let Some(packet_id) = packet_id else { return };
         let Some(homed) = self.sessions.get_mut(target.slot as usize) else { return };
         if homed.generation != target.generation {
             return;

@@ -39,10 +39,7 @@ impl Core {
         let received = sum(|counters| &counters.received_qos0)
             .wrapping_add(sum(|counters| &counters.received_qos1))
             .wrapping_add(sum(|counters| &counters.received_qos2));
-        let dropped = sum(|counters| &counters.dropped_busy)
-            .wrapping_add(sum(|counters| &counters.dropped_queue))
-            .wrapping_add(sum(|counters| &counters.dropped_expired))
-            .wrapping_add(sum(|counters| &counters.dropped_too_large));
+        let dropped: u64 = broker.counters.iter().map(BrokerCounters::dropped).sum();
         vec![
             ("version", concat!("Millrace ", env!("CARGO_PKG_VERSION")).to_owned()),
             ("uptime", format!("{} seconds", self.now_ms / 1000)),

@@ -11,6 +11,7 @@ use super::peers::Said;
 use super::wire::Note;
 use super::{Region, record};
 use crate::broker::{Broker, Routes};
+use crate::core::deliver::amount_of_run;
 use crate::core::routes::RouteCache;
 use crate::core::{Committed, group_id};
 use crate::mailbox::{Mail, Run};
@@ -113,12 +114,13 @@ impl Region {
                 (Some(Note::Run { is_v5, count, topic, bytes }), Some(broker)) => {
                     let routes = routes.get(broker, topic);
                     self.count_received(&routes, count);
-                    let (bytes, count): (Arc<[u8]>, _) = (bytes.into(), count as usize);
+                    let amount = amount_of_run(topic, bytes, is_v5);
+                    let bytes: Arc<[u8]> = bytes.into();
                     for (core, _) in &routes.cores {
                         let (routes, bytes) = (routes.clone(), bytes.clone());
                         cores.post(
                             *core,
-                            Mail::Run(Box::new(Run { routes, bytes, is_v5, count, from: None })),
+                            Mail::Run(Box::new(Run { routes, bytes, is_v5, amount, from: None })),
                         );
                     }
                 }
@@ -274,6 +276,10 @@ impl Region {
             Note::Notices => self.look_for_notices(),
             Note::AskDigest { broker, known } => self.digest_asked(from, broker, known),
             Note::NoBroker { broker } => self.broker_absent(from, broker),
+            Note::AskClients { number, broker, question } => {
+                self.asked_for_clients(from, number, broker, question);
+            }
+            Note::Clients { number, answer } => self.clients_said(from, number, answer),
             // A broker that is not here, any more or yet.
             Note::Message(_)
             | Note::Retained { .. }

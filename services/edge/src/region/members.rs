@@ -58,6 +58,11 @@ impl Members {
         self.by_name.get(name).copied()
     }
 
+    pub(super) fn name_of(&self, pod: PodId) -> Option<Box<str>> {
+        let (name, _) = self.by_name.iter().find(|(_, id)| **id == pod)?;
+        Some(String::from_utf8_lossy(name).into())
+    }
+
     /// The pod that a target of [`ELSEWHERE`] stands for.
     pub(super) fn pod(&self, target: Target) -> Option<PodId> {
         self.pods.get(target.slot as usize).copied()

@@ -4,6 +4,7 @@
 //! store keeps, a pod is told that something was committed, and reads it: so what the fabric loses comes later, never not at all.
 //! A shared subscription has the members of other pods in the router of each pod, as targets of the core [`ELSEWHERE`].
 
+mod clients;
 mod digests;
 mod heard;
 mod inbound;
@@ -32,6 +33,8 @@ use crate::limits::Limits;
 use crate::mailbox::{Mail, Mailbox};
 use crate::metrics::Metric;
 use crate::store::{Notices, record};
+use clients::Inquiries;
+pub(crate) use clients::Tell;
 use digests::Digests;
 pub(crate) use digests::Elsewhere;
 use heard::Unheard;
@@ -59,6 +62,9 @@ pub(crate) struct Region {
     joins: Joins,
     digests: Digests,
     awaiting: Unheard,
+    inquiries: Inquiries,
+    /// For what is done later on other threads.
+    me: Weak<Self>,
     members: Mutex<Members>,
     /// Of the fabric's thread.
     routes: Mutex<RouteCache>,
@@ -80,7 +86,7 @@ impl Region {
         mailboxes: Arc<[Mailbox]>,
         limits: &Limits,
     ) -> Result<Arc<Self>, SettingsError> {
-        let region = Arc::new(Self {
+        let region = Arc::new_cyclic(|me| Self {
             fabric: OnceLock::new(),
             brokers,
             mailboxes,
@@ -89,6 +95,8 @@ impl Region {
             joins: Joins::default(),
             digests: Digests::default(),
             awaiting: Unheard::default(),
+            inquiries: Inquiries::default(),
+            me: me.clone(),
             members: Mutex::default(),
             routes: Mutex::default(),
             notices: OnceLock::new(),

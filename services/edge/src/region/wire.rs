@@ -18,6 +18,8 @@
 //! | 14 | this pod does not have it | pod | 8: broker |
 //! | 15 | what was told up to this number is known here | at | 8: number |
 //! | 16 | as 3, with the message | broker | 12: its place; 8: the publisher's connection, 0 for none; the message as above |
+//! | 17 | who is connected? see [`crate::clients::Question`] | pods | 8: number; 8: broker; JSON |
+//! | 18 | those who are, or nothing: too many ask | pod | 8: number; JSON |
 //!
 //! "At" is a pod, about a broker: then the broker is known.
 //! Texts but the last one of a row have their length before them, in two bytes.
@@ -44,6 +46,8 @@ pub(super) enum Note<'b> {
     AskDigest { broker: u64, known: u64 },
     NoBroker { broker: u64 },
     Heard { version: u64 },
+    AskClients { number: u64, broker: u64, question: &'b [u8] },
+    Clients { number: u64, answer: &'b [u8] },
 }
 
 impl<'b> Note<'b> {
@@ -154,6 +158,17 @@ impl<'b> Note<'b> {
                 head.extend_from_slice(&version.to_be_bytes());
                 &[]
             }
+            Self::AskClients { number, broker, question } => {
+                head.push(17);
+                head.extend_from_slice(&number.to_be_bytes());
+                head.extend_from_slice(&broker.to_be_bytes());
+                question
+            }
+            Self::Clients { number, answer } => {
+                head.push(18);
+                head.extend_from_slice(&number.to_be_bytes());
+                answer
+            }
         }
     }
 
@@ -201,6 +216,12 @@ impl<'b> Note<'b> {
             }
             14 => Self::NoBroker { broker: u64::from_be_bytes(take(&mut rest)?) },
             15 => Self::Heard { version: u64::from_be_bytes(take(&mut rest)?) },
+            17 => {
+                let number = u64::from_be_bytes(take(&mut rest)?);
+                let broker = u64::from_be_bytes(take(&mut rest)?);
+                Self::AskClients { number, broker, question: rest }
+            }
+            18 => Self::Clients { number: u64::from_be_bytes(take(&mut rest)?), answer: rest },
             _ => return None,
         })
     }
@@ -248,6 +269,8 @@ mod tests {
             Note::AskDigest { broker: 6, known: 7 },
             Note::NoBroker { broker: 8 },
             Note::Heard { version: 9 },
+            Note::AskClients { number: 10, broker: 11, question: b"{}" },
+            Note::Clients { number: 12, answer: b"{}" },
         ];
         for note in notes {
             let mut bytes = Vec::new();

@@ -2,16 +2,18 @@
 //! again.
 
 use std::cell::{RefCell, RefMut};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
 use millrace_layers::index::{self, Indexed};
+use millrace_layers::metering::{self, Unit};
 use millrace_layers::qos2::{self, Direction};
 use millrace_layers::sessions::{self, Owned, SessionId};
-use millrace_layers::streams;
+use millrace_layers::streams::{self, StreamRef};
 use millrace_layers::subscriptions::{self, Subscribed, Subscription};
+use millrace_layers::webhooks::{self, Hook};
 use millrace_layers::{Error, Filter, Position, pods, retained};
 use millrace_mqtt::{PacketId, QoS};
 use millrace_router::{TopicTree, TreeSnapshot};
@@ -19,6 +21,7 @@ use millrace_session::{InFlight, Message};
 use millrace_storage::{Read, Transaction, TransactionOption};
 
 use super::load::{self, subscribers};
+use super::streams::Kept;
 use super::{
     Attach, Attached, Checkpoint, Detach, IdWrite, Ids, Job, Publish, Purge, SessionKey, Shared, StreamKey,
     Subscribe, Unsubscribe, Write, inflight, record,
@@ -26,6 +29,7 @@ use super::{
 use crate::broker::Broker;
 use crate::clock::{Clock, seconds};
 use crate::core::Replay;
+use crate::metering::Amount;
 
 /// Bytes of messages that are kept whole with one session's packet ids: one transaction must hold them.
 const WHOLE_BYTES_MAX: usize = 4_000_000;
@@ -48,11 +52,14 @@ pub(super) struct Applied {
     pub(super) added: streams::Added,
     /// Messages with their places in the transaction, in order.
     pub(super) places: Vec<(Arc<Message>, u16)>,
+    pub(super) last_place: u16,
     pub(super) changes: Vec<Change>,
     pub(super) wills: Vec<(Arc<Broker>, Arc<Message>)>,
     /// Streams that grew.
     pub(super) touched: Vec<StreamKey>,
     pub(super) counts: Vec<(Arc<Broker>, Counts)>,
+    /// Webhooks whose queues grew: broker and name.
+    pub(super) hooked: BTreeSet<(u64, Arc<str>)>,
 }
 
 /// What a transaction did to a broker.
@@ -66,18 +73,27 @@ pub(super) struct Counts {
     pub(super) began: usize,
     /// Sessions that are gone.
     pub(super) ended: usize,
+    /// Messages of clients.
+    pub(super) received: Amount,
 }
 
 impl Applied {
-    /// Gives a message the next place; the first one is 1.
+    /// So many jobs that need nothing.
+    pub(super) fn done(count: usize) -> Self {
+        Self { outcomes: (0..count).map(|_| Outcome::Done).collect(), ..Self::default() }
+    }
+
+    /// Gives a message the next place.
     fn place(&mut self, message: &Arc<Message>) -> u16 {
-        let place = self.last_place().saturating_add(1);
+        let place = self.next_place();
         self.places.push((message.clone(), place));
         place
     }
 
-    fn last_place(&self) -> u16 {
-        self.places.last().map_or(0, |(_, place)| *place)
+    /// The first one is 1.
+    fn next_place(&mut self) -> u16 {
+        self.last_place = self.last_place.saturating_add(1);
+        self.last_place
     }
 
     pub(super) fn count(&mut self, broker: &Arc<Broker>) -> &mut Counts {
@@ -161,6 +177,7 @@ impl Applier<'_> {
             Write::Checkpoint(checkpoint) => self.checkpoint(checkpoint).await,
             Write::Detach(detach) => self.detach(detach).await,
             Write::Purge(purge) => self.purge(purge).await,
+            Write::Webhooks(broker) => self.webhooks(broker).await.map(|()| Outcome::Done),
             Write::Grown(..) | Write::Mark { .. } | Write::Shared(_) | Write::Notices | Write::Told(_) => {
                 Ok(Outcome::Done)
             }
@@ -204,13 +221,17 @@ impl Applier<'_> {
         if publish.is_settled() {
             self.applied().count(broker).settled += 1;
         } else if broker.streams.generation() == routes.kept.generation {
-            self.append(broker, message, publish.publisher, &routes.kept.streams)?;
+            self.append(broker, message, publish.publisher, &routes.kept)?;
         } else {
             let kept = broker.streams.matches(message.topic());
-            self.append(broker, message, publish.publisher, &kept.streams)?;
+            self.append(broker, message, publish.publisher, &kept)?;
         }
         if publish.retains {
             self.give_order(message);
+        }
+        if publish.from.is_some() {
+            let mut applied = self.applied();
+            applied.count(broker).received.add(message.size());
         }
         Ok(Outcome::Done)
     }
@@ -250,7 +271,17 @@ impl Applier<'_> {
 
     /// Writes what is written once for all jobs.
     pub(super) fn finish(&self) -> Result<(), Error> {
-        self.applied().added.write(self.tx)
+        let now_ms = self.shared.clock.unix_now_ms();
+        let applied = self.applied();
+        for (broker, Counts { received, .. }) in &applied.counts {
+            let add = |unit, more: usize| metering::add(self.tx, broker.id, unit, now_ms, more as i64);
+            add(Unit::MessagesIn, received.units)?;
+            add(Unit::BytesIn, received.bytes)?;
+        }
+        for (broker, name) in &applied.hooked {
+            webhooks::note(self.tx, Hook { broker: *broker, name })?;
+        }
+        applied.added.write(self.tx)
     }
 
     async fn retain(&self, broker: &Broker, topic: &str, message: Option<&Message>) -> Result<(), Error> {
@@ -264,17 +295,30 @@ impl Applier<'_> {
         }
     }
 
-    fn append(
+    pub(super) fn append(
         &self,
         broker: &Arc<Broker>,
         message: &Arc<Message>,
         publisher: u64,
-        streams: &[streams::StreamRef],
+        kept: &Kept,
     ) -> Result<(), Error> {
-        if streams.is_empty() || message.qos() == QoS::AtMostOnce {
+        let hooks: Vec<StreamRef>;
+        let streams = if message.qos() == QoS::AtMostOnce {
+            hooks = kept.hooks.iter().map(|(stream, _)| *stream).collect();
+            &hooks[..]
+        } else {
+            &kept.streams
+        };
+        if streams.is_empty() {
             return Ok(());
         }
-        let place = self.applied().place(message);
+        let hooked = kept.hooks.iter().map(|(_, name)| (broker.id, name.clone()));
+        self.applied().hooked.extend(hooked);
+        // One with QoS 0 is in the store for webhooks alone: for all others it has no place.
+        let place = match message.qos() {
+            QoS::AtMostOnce => self.applied().next_place(),
+            _ => self.applied().place(message),
+        };
         let clock = &self.shared.clock;
         let body = record::encode_entry(message, publisher, clock).into();
         let publish = streams::Publish { place, now_ms: clock.unix_now_ms(), body: &body };
@@ -308,7 +352,7 @@ impl Applier<'_> {
             self.watch(broker, will.topic())?;
         }
         let kept = broker.streams.matches(will.topic());
-        self.append(broker, &will, 0, &kept.streams)?;
+        self.append(broker, &will, 0, &kept)?;
         if will.retain() {
             self.give_order(&will);
         }
@@ -480,7 +524,7 @@ impl Applier<'_> {
             }
         }
         let read_version = self.tx.read_version().await?;
-        Ok(Some(Retained { messages: tree.snapshot(), read_version, place: self.applied().last_place() }))
+        Ok(Some(Retained { messages: tree.snapshot(), read_version, place: self.applied().last_place }))
     }
 
     async fn unsubscribe(&self, unsubscribe: &Unsubscribe) -> Result<Outcome, Error> {

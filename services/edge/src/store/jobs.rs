@@ -40,6 +40,8 @@ pub(crate) enum Write {
     Shared(Box<Shared>),
     /// An operator ends a session.
     Purge(Box<Purge>),
+    /// The webhooks of a broker have changed: their queues are to follow.
+    Webhooks(Arc<Broker>),
     /// Nothing: a publisher is told that a message was refused. What it left before that is refused too.
     Told(ConnectionId),
     /// Nothing: the streams of a topic were grown by another pod, and shared subscriptions are to see whether theirs were.
@@ -185,7 +187,8 @@ pub(crate) struct Unsubscribe {
     pub(crate) session: SessionKey,
     pub(crate) target: Target,
     pub(crate) filters: Vec<Box<str>>,
-    pub(crate) packet_id: PacketId,
+    /// Of the packet; `None` when the server ends them.
+    pub(crate) packet_id: Option<PacketId>,
     pub(crate) reasons: SmallVec<[ReasonCode; 4]>,
 }
 
@@ -368,6 +371,7 @@ impl queue::Sized for Job {
             },
             Write::Shared(shared) => 16 * (shared.settled.len() + shared.returned.len()),
             Write::Purge(_) => 128,
+            Write::Webhooks(_) => 64 * 1024,
             Write::Detach(detach) => 256 + 64 * detach.in_flight.len(),
             Write::Mark { .. } | Write::Notices | Write::Grown(..) | Write::Told(_) => 0,
         }

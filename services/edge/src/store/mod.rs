@@ -19,11 +19,13 @@ mod pages;
 mod parts;
 mod pods;
 mod queue;
+mod queues;
 mod reader;
 pub(crate) mod record;
 pub(crate) mod streams;
 mod sweep;
 mod warm;
+mod webhooks;
 mod writer;
 
 use std::collections::HashMap;
@@ -47,9 +49,10 @@ pub(crate) use jobs::{
     Write,
 };
 use queue::Queue;
+pub(crate) use webhooks::Hooked;
 
 /// The owner of sessions that have a connection, where there is one process at a time.
-const ALONE: &str = "edge";
+pub(crate) const ALONE: &str = "edge";
 
 /// Threads that read a store that several processes share: each waits for the network.
 const READERS_SHARED: usize = 4;
@@ -81,6 +84,8 @@ struct Shared {
     through: AtomicU64,
     /// How many messages streams got since they were last held to their limits.
     touched: Mutex<HashMap<StreamKey, u64>>,
+    /// Webhooks whose queues grew.
+    hooked: Arc<Hooked>,
 }
 
 impl Store {
@@ -109,6 +114,7 @@ impl Store {
             reads: Queue::default(),
             through: AtomicU64::new(through),
             touched: Mutex::default(),
+            hooked: Arc::default(),
         });
         if let Some(region) = &shared.region {
             let notices: Weak<Shared> = Arc::downgrade(&shared);
@@ -160,6 +166,11 @@ impl Store {
     /// All messages up to here have their place, and their live copies are in the mailboxes.
     pub(crate) fn through(&self) -> Position {
         Position::end_of(self.shared.through.load(Ordering::Acquire))
+    }
+
+    /// Where webhooks whose queues grew are noted.
+    pub(crate) fn hooked(&self) -> &Arc<Hooked> {
+        &self.shared.hooked
     }
 
     /// What the engine tells about itself.
@@ -217,6 +228,10 @@ impl Shared {
         broker.counters[self.mailboxes.len()].sessions.add(sessions);
         let (access, changes) = access::load(&self.layers, &broker)?;
         broker.set_access(access, changes);
+        let id = broker.id;
+        if block_on(self.layers.run(async |tx| millrace_layers::webhooks::concerns(&tx, id).await))? {
+            self.brokers.webhooks_changed(id);
+        }
         self.brokers.insert(&broker);
         if let Some(region) = &self.region {
             region.join(&broker);

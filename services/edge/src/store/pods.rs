@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use millrace_layers::metering;
 use millrace_layers::pods::{self, Pod};
 
 use super::writer::Writer;
@@ -95,7 +96,13 @@ fn bury(writer: &mut Writer<'_>, pod: &Pod) {
     sweep::abandoned(writer, &pod.name);
     writer.free_claims(&pod.name);
     let shared = writer.shared;
-    let removed = writer.wait(shared.layers.run(async |tx| pods::remove(&tx, pod).await), &[]);
+    let removed = writer.wait(
+        shared.layers.run(async |tx| {
+            metering::forget(&tx, &pod.name)?;
+            pods::remove(&tx, pod).await
+        }),
+        &[],
+    );
     if let Err(error) = removed {
         tracing::warn!(%error, "a dead pod stays listed for now");
     }

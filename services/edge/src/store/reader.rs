@@ -3,15 +3,16 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use millrace_layers::streams::{self, Totals};
+use millrace_layers::streams;
 use millrace_layers::{Error, Position, index};
 use millrace_storage::block_on;
 
-use super::pages;
 use super::parts::Parts;
 use super::queue::Taken;
-use super::{Read, Shared, ToRead};
+use super::queues::{self, Keep};
+use super::{Read, Shared, ToRead, pages};
 use crate::mailbox::Mail;
+use crate::quota::Limit;
 
 /// How often it is looked for streams that are over their limits.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -19,8 +20,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const LOOK_AT_PART: u64 = 8;
 /// How often all are looked at.
 const LOOK_AT_ALL_EVERY: Duration = Duration::from_secs(60);
-/// Entries that one transaction trims.
-const TRIM_ENTRIES: usize = 1000;
 /// Things that one transaction sweeps.
 const SWEPT: usize = 500;
 
@@ -38,6 +37,7 @@ pub(super) fn help(shared: &Shared) {
 /// Until the queue is closed.
 pub(super) fn run(shared: &Shared) {
     let (mut looked_at, mut looked_at_all) = (shared.clock.now(), shared.clock.now());
+    let mut looked_at_queues = looked_at;
     let mut parts = Parts::default();
     // For sessions, of a store that does not answer.
     let mut unread = Vec::new();
@@ -52,6 +52,10 @@ pub(super) fn run(shared: &Shared) {
             trim(shared, all);
             if all {
                 sweep(shared);
+            }
+            if now >= looked_at_queues + queues::LOOK_EVERY_MS {
+                queues::look(shared);
+                looked_at_queues = now;
             }
             looked_at = now;
             looked_at_all = if all { now } else { looked_at_all };
@@ -93,29 +97,24 @@ fn open(shared: &Shared, core: u16, name: Arc<str>) {
 
 /// Holds the streams that have grown to their limits: the oldest messages go, and are counted.
 fn trim(shared: &Shared, all: bool) {
-    let limits = &shared.limits;
-    let mut touched = Vec::new();
-    shared.touched.lock().unwrap_or_else(PoisonError::into_inner).retain(|stream, messages| {
+    let grown = std::mem::take(&mut *shared.touched.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut small = Vec::new();
+    for ((broker, stream), messages) in grown {
+        let Some(broker) = shared.brokers.by_id(broker) else { continue };
+        let keep = Keep::of(shared, &broker);
         // A message may be long.
         let is_due = all
-            || *messages * LOOK_AT_PART >= u64::from(limits.queue_messages_max)
-            || *messages * LOOK_AT_PART * u64::from(limits.packet_size_max) >= limits.queue_bytes_max;
+            || messages * LOOK_AT_PART >= keep.totals.entries
+            || messages * LOOK_AT_PART * u64::from(shared.limits.packet_size_max) >= keep.totals.bytes;
         if is_due {
-            touched.push(*stream);
+            queues::hold(shared, &broker, stream, keep, Limit::ClientQueue);
+        } else {
+            small.push(((broker.id, stream), messages));
         }
-        !is_due
-    });
-    let keep = Totals { entries: limits.queue_messages_max.into(), bytes: limits.queue_bytes_max };
-    let longest_ms = u64::from(limits.session_expiry_max_s) * 1000;
-    let before_ms = shared.clock.unix_now_ms().saturating_sub(longest_ms);
-    for (broker, stream) in touched {
-        let Some(broker) = shared.brokers.by_id(broker) else { continue };
-        match block_on(shared.layers.limit_stream(broker.id, stream, before_ms, keep, TRIM_ENTRIES)) {
-            Ok(removed) => broker.counters[shared.mailboxes.len() + 1]
-                .trimmed
-                .add(usize::try_from(removed.entries).unwrap_or(0)),
-            Err(error) => tracing::warn!(%error, "a stream could not be held to its limits"),
-        }
+    }
+    let mut touched = shared.touched.lock().unwrap_or_else(PoisonError::into_inner);
+    for (stream, messages) in small {
+        *touched.entry(stream).or_default() += messages;
     }
 }
 

@@ -6,12 +6,13 @@
 use bytes::Bytes;
 use millrace_layers::index::{Indexed, Row};
 use millrace_layers::streams::{StreamId, StreamRef};
+use millrace_layers::webhooks::name_of_group;
 use millrace_mqtt::QoS;
 use millrace_mqtt::topic::Filter;
 use millrace_router::{Receiver, Router, Subscription, Target};
 use millrace_storage::Version;
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// The streams of a broker by filter.
@@ -23,6 +24,9 @@ pub(crate) struct Streams {
     subscribers: RwLock<HashMap<StreamId, Arc<Subscribers>>>,
     /// Streams of shared subscriptions.
     groups: RwLock<HashMap<StreamId, Arc<KeptGroup>>>,
+    /// Streams of webhooks, with their names.
+    hooks: RwLock<HashMap<StreamId, Arc<str>>>,
+    has_hooks: AtomicBool,
     /// The last of them that ended: sessions may still have messages of them.
     ended: Mutex<VecDeque<Arc<KeptGroup>>>,
     /// Where other pods change the store too: up to this version of it, all that they have changed is here.
@@ -86,6 +90,8 @@ pub(crate) struct Kept {
     subscribers: Box<[Arc<Subscribers>]>,
     /// Those of them that belong to shared subscriptions.
     pub(crate) groups: Box<[Arc<KeptGroup>]>,
+    /// Those of them that belong to webhooks, which want messages of all QoS, with their names.
+    pub(crate) hooks: Box<[(StreamRef, Arc<str>)]>,
 }
 
 impl Kept {
@@ -113,6 +119,11 @@ impl Kept {
 }
 
 impl Streams {
+    /// Whether it has webhooks.
+    pub(crate) fn has_hooks(&self) -> bool {
+        self.has_hooks.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn generation(&self) -> u64 {
         self.router.generation()
     }
@@ -130,7 +141,16 @@ impl Streams {
         drop(of);
         let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
         let groups = streams.iter().filter_map(|stream| groups.get(&stream.stream).cloned()).collect();
-        Kept { generation: snapshot.generation(), streams, subscribers, groups }
+        let hooks = if self.has_hooks() { self.hooks_among(&streams) } else { Box::default() };
+        Kept { generation: snapshot.generation(), streams, subscribers, groups, hooks }
+    }
+
+    fn hooks_among(&self, streams: &[StreamRef]) -> Box<[(StreamRef, Arc<str>)]> {
+        let hooks = self.hooks.read().unwrap_or_else(PoisonError::into_inner);
+        streams
+            .iter()
+            .filter_map(|stream| hooks.get(&stream.stream).map(|name| (*stream, name.clone())))
+            .collect()
     }
 
     /// How many subscribe to a stream, online or not; about.
@@ -229,12 +249,17 @@ impl Streams {
                 ended.push_back(gone);
             }
         }
-        for indexed in streams.iter().filter(|indexed| !indexed.group.is_empty()) {
+        let (hooked, grouped): (Vec<_>, Vec<_>) = streams
+            .iter()
+            .filter(|indexed| !indexed.group.is_empty())
+            .partition(|indexed| indexed.group.starts_with(b"#"));
+        for indexed in grouped {
             let name = String::from_utf8_lossy(&indexed.group).into();
             let group = KeptGroup { stream: indexed.stream, name, filter: filter.into() };
             groups.insert(indexed.stream, Arc::new(group));
         }
         drop(groups);
+        self.set_hooks(old, &hooked);
         self.router.edit(|edit| {
             for stream in old.iter().filter(|stream| !new.contains(stream)) {
                 edit.unsubscribe(parsed, target(*stream));
@@ -248,6 +273,18 @@ impl Streams {
         } else {
             of_filter.insert(filter.into(), new);
         }
+    }
+}
+
+impl Streams {
+    fn set_hooks(&self, old: &[StreamId], new: &[&Indexed]) {
+        let mut hooks = self.hooks.write().unwrap_or_else(PoisonError::into_inner);
+        for stream in old {
+            hooks.remove(stream);
+        }
+        let named = |indexed: &&Indexed| Some((indexed.stream, name_of_group(&indexed.group)?.into()));
+        hooks.extend(new.iter().filter_map(named));
+        self.has_hooks.store(!hooks.is_empty(), Ordering::Relaxed);
     }
 }
 
@@ -307,6 +344,21 @@ mod tests {
         assert_eq!(streams.group(9), None);
         streams.set("a/+", &[], &[1, 1]);
         assert!(found("a/b").is_empty() && streams.generation() > generation);
+    }
+
+    #[test]
+    fn the_streams_of_webhooks_are_told_apart_from_those_of_clients() {
+        let streams = Streams::default();
+        let indexed = |group: &'static str, stream| Indexed { group: group.into(), stream };
+        assert!(!streams.has_hooks());
+        streams.set("a/+", &[indexed("", 1), indexed("g", 2), indexed("#in%2Fout", 3)], &[1, 1, 1]);
+        let kept = streams.matches("a/b");
+        assert_eq!((kept.streams.len(), kept.groups.len()), (3, 1));
+        let hook = StreamRef { stream: 3, partition: 0 };
+        assert_eq!(*kept.hooks, [(hook, "in/out".into())]);
+        assert_eq!(kept.wanted(&[]), None, "a webhook is never online");
+        streams.set("a/+", &[indexed("", 1)], &[1]);
+        assert!(!streams.has_hooks() && streams.matches("a/b").hooks.is_empty());
     }
 
     #[test]

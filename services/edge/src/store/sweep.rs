@@ -102,6 +102,7 @@ fn abandon(writer: &mut Writer<'_>, owner: &[u8], owned: &[OwnedSession]) {
                 let record = sessions::get(applier.tx, id, millrace_storage::Read::Snapshot).await?;
                 pods::tell(applier.tx, owner, id, record.map_or(0, |record| record.epoch))?;
             }
+            applier.tell_abandoned(&broker, id, owner).await?;
             if let Some(will) = sessions::abandon(applier.tx, id, owner, now_ms).await? {
                 applier.will(&broker, &will).await?;
             }

@@ -40,6 +40,7 @@ impl Applier<'_> {
             // All at once, see [`Applier::all`].
             Write::Attach(_)
             | Write::Purge(_)
+            | Write::Webhooks(_)
             | Write::Grown(..)
             | Write::Shared(_)
             | Write::Mark { .. }
@@ -62,7 +63,7 @@ impl Applier<'_> {
 fn publishes(job: &Job) -> Option<&Broker> {
     match &job.write {
         Write::Publish(publish) => Some(&publish.routes.broker),
-        Write::Grown(broker, _) => Some(broker),
+        Write::Grown(broker, _) | Write::Webhooks(broker) => Some(broker),
         Write::Attach(attach) => Some(&attach.broker),
         Write::Detach(detach) => Some(&detach.session.broker),
         Write::Purge(purge) => Some(&purge.broker),

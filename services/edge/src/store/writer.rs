@@ -145,7 +145,7 @@ impl<'s> Writer<'s> {
         }
     }
 
-    fn write(&mut self, mut batch: Vec<Job>) {
+    pub(super) fn write(&mut self, mut batch: Vec<Job>) {
         if batch.is_empty() {
             return;
         }
@@ -153,10 +153,7 @@ impl<'s> Writer<'s> {
         let result = if batch.iter().all(|job| {
             matches!(job.write, Write::Mark { .. } | Write::Shared(_) | Write::Notices | Write::Told(_))
         }) {
-            Ok((
-                Applied { outcomes: batch.iter().map(|_| Outcome::Done).collect(), ..Applied::default() },
-                None,
-            ))
+            Ok((Applied::done(batch.len()), None))
         } else {
             self.transact(&batch, &async |applier| {
                 applier.warm(&batch).await?;
@@ -354,6 +351,7 @@ impl<'s> Writer<'s> {
         for Change { broker, filter, streams, subscribers } in applied.changes.drain(..) {
             broker.streams.set(&filter, &streams, &subscribers);
         }
+        self.shared.hooked.note(std::mem::take(&mut applied.hooked));
         if !applied.touched.is_empty() {
             let mut touched = self.shared.touched.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             for stream in applied.touched.drain(..) {
@@ -515,7 +513,14 @@ impl<'s> Writer<'s> {
                 let _ = purge.done.try_send(answer);
             }
             (Write::Checkpoint(checkpoint), Outcome::Fenced) => self.lose(&checkpoint.session, true),
-            (Write::Publish(_) | Write::Checkpoint(_) | Write::Detach(_) | Write::Told(_), _) => {}
+            (
+                Write::Publish(_)
+                | Write::Checkpoint(_)
+                | Write::Detach(_)
+                | Write::Told(_)
+                | Write::Webhooks(_),
+                _,
+            ) => {}
         }
     }
 
@@ -558,7 +563,7 @@ impl<'s> Writer<'s> {
                 self.refuse_publish(&publish, job.ack, may_pass);
             }
             // Or its will would never fire, and it would never expire.
-            write @ Write::Detach(_) => self.unleft.push(Job { write, ack: None }),
+            write @ (Write::Detach(_) | Write::Webhooks(_)) => self.unleft.push(Job { write, ack: None }),
             Write::Ids(ids) if matches!(ids.write, IdWrite::TakeBack(_)) => {
                 self.unleft.push(Job { write: Write::Ids(ids), ack: None });
             }
@@ -572,6 +577,10 @@ impl<'s> Writer<'s> {
     pub(super) fn refuse_publish(&mut self, publish: &Publish, ack: Option<Ack>, may_pass: bool) {
         if publish.is_late() {
             self.deliver(&publish.routes, &publish.message, publish.from);
+        }
+        if publish.message.qos() == QoS::AtMostOnce {
+            let unqueued = publish.routes.kept.hooks.len();
+            publish.routes.broker.counters[self.mail.len()].unqueued.add(unqueued);
         }
         if let Some(ack) = ack {
             if ack.qos > QoS::AtMostOnce && may_pass {
@@ -623,6 +632,7 @@ impl<'s> Writer<'s> {
                 self.write(vec![job]);
             }
             sweep::due(self);
+            self.follow_webhooks();
             if self.shared.is_shared {
                 pods::look(self);
             }
@@ -678,7 +688,7 @@ fn batch_len(jobs: &[Job]) -> usize {
             return len;
         }
         index_changes |= match &job.write {
-            Write::Subscribe(_) | Write::Unsubscribe(_) | Write::Purge(_) => true,
+            Write::Subscribe(_) | Write::Unsubscribe(_) | Write::Purge(_) | Write::Webhooks(_) => true,
             Write::Attach(attach) => attach.clean || attach.expiry_s == 0,
             Write::Detach(detach) => detach.expiry_s == 0,
             _ => false,

@@ -17,11 +17,11 @@ use millrace_storage::{Database, Read, Transaction, block_on};
 use crate::common::{Client, Server, connect, publish_qos};
 use crate::tools::eventually;
 
-const KEY: [u8; 32] = [7; 32];
+pub(crate) const KEY: [u8; 32] = [7; 32];
 const TOKEN_SECRET: &str = "a secret of 32 bytes or more than";
 
 /// A store in which the broker `default` is set up, and its number.
-fn managed(access: &Access) -> (Database, u64) {
+pub(crate) fn managed(access: &Access) -> (Database, u64) {
     let database = Database::memory();
     let store = Store::new(database.clone());
     let id = block_on(store.ensure_broker(catalog::DEFAULT)).unwrap().id;
@@ -34,7 +34,11 @@ fn managed(access: &Access) -> (Database, u64) {
 }
 
 /// Changes records of a broker, as the control plane does.
-fn change(database: &Database, id: u64, body: &impl AsyncFn(&Transaction) -> millrace_layers::Result<u64>) {
+pub(crate) fn change(
+    database: &Database,
+    id: u64,
+    body: &impl AsyncFn(&Transaction) -> millrace_layers::Result<u64>,
+) {
     let store = Store::new(database.clone());
     let changed = store.run(async |tx| {
         body(&tx).await?;
@@ -43,38 +47,38 @@ fn change(database: &Database, id: u64, body: &impl AsyncFn(&Transaction) -> mil
     block_on(changed).unwrap();
 }
 
-fn put(database: &Database, id: u64, credential: &Credential) {
+pub(crate) fn put(database: &Database, id: u64, credential: &Credential) {
     change(database, id, &async |tx: &Transaction| {
         accounts::credentials(id).put(tx, credential.user.as_bytes(), credential).await
     });
 }
 
-fn bob(rules: Vec<Rule>) -> Credential {
+pub(crate) fn bob(rules: Vec<Rule>) -> Credential {
     let secret = HashKeys::new([(1, KEY)]).unwrap().hash(b"right");
     Credential { user: "bob".into(), secret: Some(secret), rules, ..Credential::default() }
 }
 
-fn allow(action: Action, filter: &str) -> Rule {
+pub(crate) fn allow(action: Action, filter: &str) -> Rule {
     Rule::new(Effect::Allow, action, filter)
 }
 
-fn with<'a>(user: &'a str, password: &'a str) -> Connect<'a> {
+pub(crate) fn with<'a>(user: &'a str, password: &'a str) -> Connect<'a> {
     Connect { user_name: Some(user), password: Some(password.as_bytes()), ..connect(Version::V5, "c1") }
 }
 
-fn refused(server: &Server, connect: Connect<'_>) -> u8 {
+pub(crate) fn refused(server: &Server, connect: Connect<'_>) -> u8 {
     Client::refused(server, connect).reason.0
 }
 
 /// The reason of the CONNACK, whatever it is.
-fn answer(server: &Server, connect: Connect<'_>) -> u8 {
+pub(crate) fn answer(server: &Server, connect: Connect<'_>) -> u8 {
     let mut client = Client::raw(server);
     client.send(&Packet::Connect(connect));
     client.recv_connack().reason.0
 }
 
 /// The reason of the PUBACK.
-fn puback(client: &mut Client, topic: &'static str) -> u8 {
+pub(crate) fn puback(client: &mut Client, topic: &'static str) -> u8 {
     client.publish(publish_qos(QoS::AtLeastOnce, 1, topic, b"x")).0
 }
 
@@ -183,15 +187,25 @@ fn a_broker_that_was_there_before_goes_by_the_settings_until_its_access_is_set()
 
 /// A token that ends in so many seconds.
 #[allow(clippy::disallowed_methods)]
-fn token(user: &str, lasts_s: u64) -> String {
+pub(crate) fn signed_token(
+    header: &str,
+    user: &str,
+    lasts_s: u64,
+    sign: impl FnOnce(&[u8]) -> Vec<u8>,
+) -> String {
     use base64::Engine as _;
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
     let now = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap();
     let claims = format!(r#"{{"sub":"{user}","exp":{}}}"#, now.as_secs() + lasts_s);
-    let signed =
-        format!("{}.{}", URL_SAFE_NO_PAD.encode(r#"{"alg":"HS256"}"#), URL_SAFE_NO_PAD.encode(claims));
+    let signed = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));
+    let signature = sign(signed.as_bytes());
+    format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
+}
+
+fn token(user: &str, lasts_s: u64) -> String {
     let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, TOKEN_SECRET.as_bytes());
-    format!("{signed}.{}", URL_SAFE_NO_PAD.encode(ring::hmac::sign(&key, signed.as_bytes())))
+    let sign = |signed: &[u8]| ring::hmac::sign(&key, signed).as_ref().to_vec();
+    signed_token(r#"{"alg":"HS256"}"#, user, lasts_s, sign)
 }
 
 #[test]
@@ -215,7 +229,7 @@ fn a_token_lets_in_until_it_ends() {
 }
 
 /// An authority, and a certificate of it in PEM.
-fn certificate(user: &str) -> (ClientCa, String) {
+pub(crate) fn certificate(user: &str) -> (ClientCa, String) {
     let mut params = rcgen::CertificateParams::default();
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     let key = rcgen::KeyPair::generate().unwrap();
@@ -228,7 +242,7 @@ fn certificate(user: &str) -> (ClientCa, String) {
 }
 
 /// A client whose certificate the gateway tells of, and the reason of its CONNACK.
-fn through_gateway(server: &Server, pem: &str) -> (Client, u8) {
+pub(crate) fn through_gateway(server: &Server, pem: &str) -> (Client, u8) {
     let pem = percent_encoding::utf8_percent_encode(pem, percent_encoding::NON_ALPHANUMERIC).to_string();
     let mut body = vec![192, 0, 2, 1, 10, 0, 0, 1, 0xD4, 0x31, 0x22, 0xB3];
     for (kind, value) in [(0xE0, "00ff"), (0xE3, &*pem)] {

@@ -20,7 +20,7 @@ use crate::tools::{eventually, metric};
 
 /// How the way to the store is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+pub(crate) enum Way {
     Fine,
     /// Nobody answers; reads say so after a while, commits wait.
     Away,
@@ -31,7 +31,7 @@ enum Way {
 }
 
 /// A store in memory with a way to it.
-struct Far {
+pub(crate) struct Far {
     near: Database,
     way: Mutex<Way>,
     stuck: Mutex<Vec<(Transaction, Completion)>>,
@@ -40,7 +40,7 @@ struct Far {
 }
 
 impl Far {
-    fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             near: Database::memory(),
             way: Mutex::new(Way::Fine),
@@ -55,7 +55,12 @@ impl Far {
         Database::new(Arc::new(Handle(self.clone())), Arc::new(System::new()), retry)
     }
 
-    fn set(&self, way: Way) {
+    /// The store itself.
+    pub(crate) fn near(&self) -> &Database {
+        &self.near
+    }
+
+    pub(crate) fn set(&self, way: Way) {
         *self.way.lock().unwrap() = way;
         if way == Way::Fine {
             for (transaction, done) in std::mem::take(&mut *self.stuck.lock().unwrap()) {
@@ -162,7 +167,7 @@ fn pod(far: &Arc<Far>) -> Server {
     named(far, "pod")
 }
 
-fn named(far: &Arc<Far>, name: &str) -> Server {
+pub(crate) fn named(far: &Arc<Far>, name: &str) -> Server {
     Server::on(&far.database(), |config| config.pod = Some(name.into()))
 }
 

@@ -37,7 +37,10 @@ fn entries(database: &Database) -> Vec<u64> {
 fn what_nobody_keeps_is_not_written() {
     for threads in [1, 4] {
         let database = Database::memory();
-        let server = start(&database, threads);
+        let server = Server::on(&database, |config| {
+            config.threads = threads;
+            config.limits.usage_interval_s = 0;
+        });
         // There are sessions, with other filters.
         subscribe_and_leave(&server, V5, "ann", &[("kept/#", QoS::AtLeastOnce)]);
         let before = version(&server, &database);

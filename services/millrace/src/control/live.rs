@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millrace_control::{
-    Live, LiveAnswer, LiveBroker, LiveError, Page, PageRequest, Retained, RetainedMessage, Session,
-    SessionDetails,
+    ClientDetails, Clients, Live, LiveAnswer, LiveBroker, LiveError, Metrics, Page, PageRequest, Retained,
+    RetainedMessage, Session, SessionDetails,
 };
-use millrace_layers::{Store, limits::NAME_BYTES_MAX};
+use millrace_layers::{Store, limits::NAME_BYTES_MAX, metering};
 use millrace_storage::{Database, Host as _, System, Transaction};
 use tokio::task::spawn_blocking;
 
-use super::{retained, sessions};
+use super::{clients, retained, sessions};
 use crate::inspect::Live as _;
 use crate::serve::Running;
 
@@ -22,7 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// A pod and its store.
 pub(super) struct Edge {
     store: Store,
-    running: Running,
+    pub(super) running: Running,
     host: System,
 }
 
@@ -65,6 +65,39 @@ impl Edge {
 }
 
 impl Live for Edge {
+    fn metrics<'a>(&'a self, broker: &'a LiveBroker) -> LiveAnswer<'a, Metrics> {
+        Box::pin(async move {
+            let (id, at_ms) = (broker.id, crate::inspect::now_ms());
+            let live = self.run(|tx| async move { metering::live(&tx, id, at_ms).await }).await?;
+            Ok(Metrics {
+                at_ms,
+                connections: live.connections,
+                messages_in: live.messages_in,
+                messages_out: live.messages_out,
+                bytes_in: live.bytes_in,
+                bytes_out: live.bytes_out,
+                dropped: live.dropped,
+            })
+        })
+    }
+
+    fn clients<'a>(
+        &'a self,
+        broker: &'a LiveBroker,
+        search: Option<&'a str>,
+        page: &'a PageRequest,
+    ) -> LiveAnswer<'a, Clients> {
+        Box::pin(clients::list(self, broker.id, search.unwrap_or_default(), page))
+    }
+
+    fn client<'a>(&'a self, broker: &'a LiveBroker, client_id: &'a str) -> LiveAnswer<'a, ClientDetails> {
+        Box::pin(clients::show(self, broker.id, client_id))
+    }
+
+    fn kick<'a>(&'a self, broker: &'a LiveBroker, client_id: &'a str) -> LiveAnswer<'a, ()> {
+        Box::pin(clients::kick(self, broker.id, client_id))
+    }
+
     fn sessions<'a>(
         &'a self,
         broker: &'a LiveBroker,

@@ -1,5 +1,6 @@
 //! The control plane in this process: its settings, the store that it has with the edge, and what it asks the running edge.
 
+mod clients;
 mod live;
 mod retained;
 mod sessions;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use axum::Router;
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
-use millrace_control::{Clock, Control, Options, SignUpBy};
+use millrace_control::{Clock, Control, Options, Price, SignUpBy};
 use millrace_storage::{Database, block_on};
 use tracing::{info, warn};
 
@@ -34,6 +35,11 @@ pub(crate) struct ControlArgs {
     /// Who may make an account of the control plane: who was invited, or anybody.
     #[arg(long, value_name = "WHO", default_value = "invited")]
     pub(crate) sign_up: WhoSignsUp,
+
+    /// What a million units of usage cost, in millionths of your currency, for spend caps: such as messages_in=1000000. Units are
+    /// those of the API, with bytes for both directions; what is not named costs nothing.
+    #[arg(long, value_name = "UNIT=MICROS", value_delimiter = ',')]
+    pub(crate) price: Vec<Price>,
 }
 
 /// Who may make an account.
@@ -68,6 +74,7 @@ impl Plane {
         let control = block_on(Control::open(database, Arc::new(TimeOfDay), by)).map_err(|error| {
             Failure::Run(format!("the control plane cannot be opened, so the server does not start: {error}"))
         })?;
+        control.charge(args.price.iter().copied().collect());
         let is_secure = args.public_url.as_ref().is_some_and(|url| url.starts_with("https://"));
         let options = Options { is_secure, proxies: args.http_proxies.clone() };
         Ok(Self { control, options, public_url: args.public_url.clone() })
@@ -103,7 +110,7 @@ impl Plane {
     }
 }
 
-fn public_url(text: &str) -> Result<String, String> {
+pub(crate) fn public_url(text: &str) -> Result<String, String> {
     let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     let host = rest.map(|rest| rest.trim_end_matches('/'));
     if host.is_some_and(|host| !host.is_empty() && !host.contains(['/', '?', '#', ' '])) {

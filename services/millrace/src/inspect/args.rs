@@ -33,6 +33,14 @@ pub(crate) struct Look {
     pub(super) json: bool,
 }
 
+/// Whether a service is asked instead.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Remote {
+    /// Ask the service that you are logged in to, instead of a data folder.
+    #[arg(long, conflicts_with_all = ["data_dir", "config"])]
+    pub(super) api: bool,
+}
+
 /// How much of a list.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Limit {
@@ -55,9 +63,11 @@ pub(super) enum SessionsCommand {
         #[command(flatten)]
         look: Look,
         #[command(flatten)]
+        remote: Remote,
+        #[command(flatten)]
         limit: Limit,
         /// Begin after this client.
-        #[arg(long, value_name = "CLIENT")]
+        #[arg(long, value_name = "CLIENT", conflicts_with = "api")]
         after: Option<String>,
     },
     /// Show a session, its subscriptions and what is in flight.
@@ -66,6 +76,8 @@ pub(super) enum SessionsCommand {
         client: String,
         #[command(flatten)]
         look: Look,
+        #[command(flatten)]
+        remote: Remote,
     },
     /// End a session: its subscriptions and what waits for it are removed.
     ///
@@ -75,13 +87,15 @@ pub(super) enum SessionsCommand {
         /// The client id.
         client: Option<String>,
         /// End all sessions that have expired, instead of one.
-        #[arg(long)]
+        #[arg(long, conflicts_with = "api")]
         all_expired: bool,
         /// Do not ask.
         #[arg(long)]
         yes: bool,
         #[command(flatten)]
         look: Look,
+        #[command(flatten)]
+        remote: Remote,
     },
 }
 
@@ -142,9 +156,11 @@ pub(super) enum RetainedCommand {
         #[command(flatten)]
         look: Look,
         #[command(flatten)]
+        remote: Remote,
+        #[command(flatten)]
         limit: Limit,
         /// Begin after this topic.
-        #[arg(long, value_name = "TOPIC")]
+        #[arg(long, value_name = "TOPIC", conflicts_with = "api")]
         after: Option<String>,
     },
     /// Show the retained message of a topic.
@@ -152,10 +168,12 @@ pub(super) enum RetainedCommand {
         /// The topic.
         topic: String,
         /// Write the payload as it is, and nothing else.
-        #[arg(long, conflicts_with = "json")]
+        #[arg(long, conflicts_with_all = ["json", "api"])]
         raw: bool,
         #[command(flatten)]
         look: Look,
+        #[command(flatten)]
+        remote: Remote,
     },
     /// Remove the retained message of a topic, or all that match a filter. Subscribers are told nothing.
     Purge {
@@ -166,6 +184,8 @@ pub(super) enum RetainedCommand {
         yes: bool,
         #[command(flatten)]
         look: Look,
+        #[command(flatten)]
+        remote: Remote,
     },
 }
 

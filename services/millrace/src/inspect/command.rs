@@ -15,6 +15,7 @@ use super::rows::Row;
 use super::source::Source;
 use super::{backup as copies, now_ms, show, text};
 use crate::cli::Failure;
+use crate::remote::{Stored, stored};
 use crate::settings;
 
 /// Retained messages that are counted before it is asked whether they may go.
@@ -23,15 +24,26 @@ const COUNTED_MAX: usize = 10_000;
 /// `millrace sessions`.
 pub(crate) fn sessions(args: SessionsArgs) -> Result<(), Failure> {
     match args.what {
-        SessionsCommand::List { look, limit, after } => {
+        SessionsCommand::List { look, limit, remote, .. } if remote.api => {
+            stored(&look.broker, look.json, Stored::Sessions(limit.limit))
+        }
+        SessionsCommand::Show { client, look, remote } if remote.api => {
+            stored(&look.broker, look.json, Stored::Session(&client))
+        }
+        SessionsCommand::Purge { client: Some(client), yes, look, remote, .. } if remote.api => {
+            may_ask(yes)?;
+            confirm(&format!("End the session of \"{}\"?", text::escape(client.as_bytes())), yes)?;
+            stored(&look.broker, look.json, Stored::EndSession(&client))
+        }
+        SessionsCommand::List { look, limit, after, .. } => {
             let request = Request::ListSessions { broker: look.broker.clone(), after, limit: limit.limit };
             print(&look, &request, "There are no sessions.")
         }
-        SessionsCommand::Show { client, look } => {
+        SessionsCommand::Show { client, look, .. } => {
             let request = Request::ShowSession { broker: look.broker.clone(), client_id: client };
             print(&look, &request, "")
         }
-        SessionsCommand::Purge { client, all_expired: _, yes, look } => {
+        SessionsCommand::Purge { client, yes, look, .. } => {
             may_ask(yes)?;
             let (source, broker) = (open(&look.folder)?, look.broker.clone());
             let request = match client {
@@ -73,19 +85,33 @@ pub(crate) fn streams(args: StreamsArgs) -> Result<(), Failure> {
 /// `millrace retained`.
 pub(crate) fn retained(args: RetainedArgs) -> Result<(), Failure> {
     match args.what {
-        RetainedCommand::List { filter, look, limit, after } => {
+        RetainedCommand::List { filter, look, limit, remote, .. } if remote.api => {
+            stored(&look.broker, look.json, Stored::Retained(filter.as_deref(), limit.limit))
+        }
+        RetainedCommand::Show { topic, look, remote, .. } if remote.api => {
+            stored(&look.broker, look.json, Stored::Message(&topic))
+        }
+        RetainedCommand::Purge { filter, yes, look, remote } if remote.api => {
+            may_ask(yes)?;
+            confirm(
+                &format!("Remove the retained message of \"{}\"?", text::escape(filter.as_bytes())),
+                yes,
+            )?;
+            stored(&look.broker, look.json, Stored::Clear(&filter))
+        }
+        RetainedCommand::List { filter, look, limit, after, .. } => {
             let (broker, limit) = (look.broker.clone(), limit.limit);
             let request = Request::ListRetained { broker, filter, after, limit };
             print(&look, &request, "There are no retained messages.")
         }
-        RetainedCommand::Show { topic, raw, look } => {
+        RetainedCommand::Show { topic, raw, look, .. } => {
             let request = Request::ShowRetained { broker: look.broker.clone(), topic };
             let source = open(&look.folder)?;
             let mut printer = printer(if raw { Style::Raw } else { style(look.json) });
             let shown = source.answer(&request, &mut |row| printer.row(&row));
             ended(shown.and_then(|_| printer.end("", None)))
         }
-        RetainedCommand::Purge { filter, yes, look } => {
+        RetainedCommand::Purge { filter, yes, look, .. } => {
             may_ask(yes)?;
             let source = open(&look.folder)?;
             if let Some(question) = retained_question(&source, &look.broker, &filter)? {

@@ -5,7 +5,7 @@ use std::io::{BufRead, IsTerminal, Write};
 use crate::cli::Failure;
 
 /// Whether it may ask at all, or need not: before anything is looked up.
-pub(super) fn may_ask(yes: bool) -> Result<(), Failure> {
+pub(crate) fn may_ask(yes: bool) -> Result<(), Failure> {
     if yes || std::io::stdin().is_terminal() {
         return Ok(());
     }
@@ -16,7 +16,7 @@ pub(super) fn may_ask(yes: bool) -> Result<(), Failure> {
 }
 
 /// Asks on the terminal.
-pub(super) fn confirm(question: &str, yes: bool) -> Result<(), Failure> {
+pub(crate) fn confirm(question: &str, yes: bool) -> Result<(), Failure> {
     if yes {
         return Ok(());
     }

@@ -7,7 +7,7 @@
 mod args;
 mod backup;
 mod command;
-mod confirm;
+pub(crate) mod confirm;
 mod live;
 mod place;
 mod print;
@@ -19,10 +19,10 @@ mod show;
 pub(crate) mod socket;
 mod source;
 mod streams;
-mod table;
+pub(crate) mod table;
 #[cfg(test)]
 mod testing;
-mod text;
+pub(crate) mod text;
 
 pub(crate) use args::{BackupArgs, RestoreArgs, RetainedArgs, SessionsArgs, StreamsArgs};
 pub(crate) use command::{backup, restore, retained, sessions, streams};

@@ -6,34 +6,38 @@ use std::io::{self, Write};
 const ROWS_MAX: usize = 1_000;
 
 /// A column: its head, and whether it has numbers, which end at one line.
-pub(super) type Column = (&'static str, Align);
+pub(crate) type Column = (&'static str, Align);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Align {
+pub(crate) enum Align {
     Left,
     Right,
 }
 
 /// A table that is being filled.
-pub(super) struct Table {
-    columns: &'static [Column],
+pub(crate) struct Table {
+    columns: Vec<Column>,
     rows: Vec<Vec<String>>,
     begun: bool,
 }
 
 impl Table {
-    pub(super) fn new(columns: &'static [Column]) -> Self {
+    pub(crate) fn new(columns: &[Column]) -> Self {
+        Self::of(columns.to_vec())
+    }
+
+    pub(crate) fn of(columns: Vec<Column>) -> Self {
         Self { columns, rows: Vec::new(), begun: false }
     }
 
     /// Adds a row, with a cell for each column.
-    pub(super) fn push(&mut self, out: &mut impl Write, row: Vec<String>) -> io::Result<()> {
+    pub(crate) fn push(&mut self, out: &mut impl Write, row: Vec<String>) -> io::Result<()> {
         self.rows.push(row);
         if self.rows.len() < ROWS_MAX { Ok(()) } else { self.flush(out) }
     }
 
     /// Writes what is there; the head once.
-    pub(super) fn flush(&mut self, out: &mut impl Write) -> io::Result<()> {
+    pub(crate) fn flush(&mut self, out: &mut impl Write) -> io::Result<()> {
         if self.rows.is_empty() {
             return Ok(());
         }
@@ -47,7 +51,7 @@ impl Table {
         let head = (!std::mem::replace(&mut self.begun, true)).then_some(&head);
         for row in head.into_iter().chain(&rows) {
             let mut line = String::new();
-            for ((cell, width), (_, align)) in row.iter().zip(&widths).zip(self.columns) {
+            for ((cell, width), (_, align)) in row.iter().zip(&widths).zip(&self.columns) {
                 match align {
                     Align::Left => line += &format!("{cell:<width$}  "),
                     Align::Right => line += &format!("{cell:>width$}  "),

@@ -1,7 +1,7 @@
 //! Names, numbers and times as people read them.
 
 /// Bytes as text in which every character can be seen: what cannot is written as bash reads it between `$'` and `'`.
-pub(super) fn escape(bytes: &[u8]) -> String {
+pub(crate) fn escape(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         for char in chunk.valid().chars() {
@@ -26,7 +26,7 @@ pub(super) fn escape(bytes: &[u8]) -> String {
 }
 
 /// The first `most` bytes, escaped, with a sign when there are more.
-pub(super) fn head(bytes: &[u8], most: usize) -> String {
+pub(crate) fn head(bytes: &[u8], most: usize) -> String {
     if bytes.len() <= most {
         return escape(bytes);
     }
@@ -36,7 +36,7 @@ pub(super) fn head(bytes: &[u8], most: usize) -> String {
 }
 
 /// A text as an argument for a shell.
-pub(super) fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let escaped = escape(text.as_bytes());
     let is_plain = |char: char| char.is_ascii_alphanumeric() || "_-./:@%=,".contains(char);
     if !text.is_empty() && text.chars().all(is_plain) {
@@ -49,7 +49,7 @@ pub(super) fn quoted(text: &str) -> String {
 }
 
 /// A number with its thousands apart.
-pub(super) fn count(number: u64) -> String {
+pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (index, digit) in digits.char_indices() {
@@ -62,12 +62,12 @@ pub(super) fn count(number: u64) -> String {
 }
 
 /// So many of something.
-pub(super) fn plural(number: u64, one: &str, many: &str) -> String {
+pub(crate) fn plural(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(number), if number == 1 { one } else { many })
 }
 
 /// A number of bytes with its unit.
-pub(super) fn bytes(number: u64) -> String {
+pub(crate) fn bytes(number: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if number < 1024 {
         return format!("{number} B");
@@ -81,7 +81,7 @@ pub(super) fn bytes(number: u64) -> String {
 }
 
 /// Seconds in the largest unit of which there is one and a bit.
-pub(super) fn duration(seconds: u64) -> String {
+pub(crate) fn duration(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds} s"),
         60..3_600 => format!("{} min", seconds / 60),
@@ -91,7 +91,7 @@ pub(super) fn duration(seconds: u64) -> String {
 }
 
 /// How far a time is from now.
-pub(super) fn distance(at_ms: u64, now_ms: u64) -> String {
+pub(crate) fn distance(at_ms: u64, now_ms: u64) -> String {
     if at_ms > now_ms {
         format!("in {}", duration((at_ms - now_ms).div_ceil(1_000)))
     } else {
@@ -100,12 +100,12 @@ pub(super) fn distance(at_ms: u64, now_ms: u64) -> String {
 }
 
 /// A time, and how far it is from now.
-pub(super) fn time(at_ms: u64, now_ms: u64) -> String {
+pub(crate) fn time(at_ms: u64, now_ms: u64) -> String {
     format!("{} ({})", rfc3339(at_ms), distance(at_ms, now_ms))
 }
 
 /// A time in UTC, to the second.
-pub(super) fn rfc3339(unix_ms: u64) -> String {
+pub(crate) fn rfc3339(unix_ms: u64) -> String {
     let (days, seconds) = (unix_ms / 86_400_000, unix_ms / 1_000 % 86_400);
     // Years that begin in March have their leap day at the end; 400 of them always have 146097 days.
     let shifted = days + 719_468;

@@ -4,7 +4,7 @@ export default async function* lines(events) {
   for await (const { type, data } of events) {
     if (type === 'test:stdout' || type === 'test:stderr') yield data.message
     if (type !== 'test:pass' && type !== 'test:fail') continue
-    const name = `mqttjs: ${data.name}`
+    const name = `${process.env.SUITE}: ${data.name}`
     if (data.skip) yield `SKIPPED: ${name}: ${data.skip}\n`
     else if (type === 'test:pass') yield `ok ${name}\n`
     else {

@@ -3,7 +3,7 @@
 #
 #   MILLRACE=target/release/millrace services/millrace/tests/clients/run.sh [suite...]
 #
-# Suites: mosquitto, paho, gmqtt, aiomqtt, mqttjs, go, browser, gateway, stack, api, tenant; all of them when none is named. Each has brokers
+# Suites: mosquitto, paho, gmqtt, aiomqtt, mqttjs, scram, go, browser, gateway, stack, api, access, webhooks, tenant; all of them when none is named. Each has brokers
 # of its own on free loopback ports: an open one, and one with a password file and a rules file. What the clients need is
 # installed into target/clients once; Envoy for the gateway (gateway/tests) and the stack (services/stack/tests), into target/envoy;
 # nats-server for the latter, into target/tools. What cannot be had here is said with a line that starts with SKIPPED.
@@ -21,7 +21,7 @@ start_seconds_max=10
 stop_seconds_max=15
 
 suites=("$@")
-[ ${#suites[@]} -gt 0 ] || suites=(mosquitto paho gmqtt aiomqtt mqttjs go browser gateway stack api tenant)
+[ ${#suites[@]} -gt 0 ] || suites=(mosquitto paho gmqtt aiomqtt mqttjs scram go browser gateway stack api access webhooks tenant)
 millrace=$(realpath -e -- "${MILLRACE:-$target/release/millrace}" 2>/dev/null) || {
     echo "FAILED: clients: there is no broker to test: build it (cargo build --release -p millrace) or set MILLRACE"
     exit 1
@@ -61,7 +61,7 @@ wait_for() {
 start() {
     local prefix=$1 log=$work/$suite-$1.log
     shift
-    "$millrace" serve --mqtt-listen=127.0.0.1:0 --ws-listen=127.0.0.1:0 --http-listen=127.0.0.1:0 \
+    "$millrace" serve --mqtt-listen=127.0.0.1:0 --ws-listen=127.0.0.1:0 --http-listen=127.0.0.1:0 --outgoing-allow=127.0.0.0/8 \
         --data-dir="$work/$suite-$prefix.data" "$@" 2>"$log" &
     local pid=$!
     brokers+=("$pid")
@@ -238,7 +238,10 @@ run_mosquitto() { MILLRACE=$millrace limited "$here/mosquitto.sh"; }
 run_paho() { limited bash -c 'python paho_test.py'; }
 run_gmqtt() { limited bash -c 'python gmqtt_test.py'; }
 run_aiomqtt() { limited bash -c 'python aiomqtt_test.py'; }
-run_mqttjs() { limited node --test --test-reporter="$here/reporter.mjs" "$here/mqttjs.test.mjs"; }
+run_access() { limited bash -c 'python access_test.py'; }
+run_webhooks() { limited bash -c 'python webhooks_test.py'; }
+run_mqttjs() { SUITE=mqttjs limited node --test --test-reporter="$here/reporter.mjs" "$here/mqttjs.test.mjs"; }
+run_scram() { SUITE=scram limited node --test --test-reporter="$here/reporter.mjs" "$here/scram.test.mjs"; }
 run_go() { limited "$cache/go/clients.test" -test.v -test.timeout="${suite_seconds_max}s" 2>&1 | go_lines; }
 run_browser() { limited node "$here/browser.mjs"; }
 # It starts a region twice.
@@ -252,8 +255,9 @@ run_gateway() { limited bash -c 'python ../../../../gateway/tests/gateway_test.p
 prepare() {
     case $1 in
     mosquitto) need mosquitto_sub mosquitto-clients && need mosquitto_pub mosquitto-clients ;;
-    paho | gmqtt | aiomqtt) need_python ;;
-    mqttjs) need_node ;;
+    paho | gmqtt | aiomqtt | webhooks) need_python ;;
+    access) need_python && need openssl openssl ;;
+    mqttjs | scram) need_node ;;
     go) need_go ;;
     browser) need_node && need_node_20 && need_chromium ;;
     api) need_schemathesis ;;

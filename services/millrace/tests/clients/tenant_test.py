@@ -29,7 +29,8 @@ sys.path.insert(0, str(Path(__file__).parents[4] / "gateway" / "tests"))
 from checks import HOST, SECONDS_MAX, equal, run
 from stage import MILLRACE, Gateway, Process, Stage, until
 
-NO_MATCHING_SUBSCRIBERS, BAD_PASSWORD, NOT_AUTHORIZED, QUOTA_EXCEEDED = 0x10, 0x86, 0x87, 0x97
+NO_MATCHING_SUBSCRIBERS, BAD_PASSWORD, NOT_AUTHORIZED, BANNED = 0x10, 0x86, 0x87, 0x8A
+PACKET_TOO_LARGE, QUOTA_EXCEEDED, ADMINISTRATIVE_ACTION = 0x95, 0x97, 0x98
 TOKEN_SECRET = secrets.token_urlsafe(32)
 
 
@@ -363,6 +364,90 @@ class Tenant:
             self.part(self.one, "credentials/ruled", {"enabled": True, "rules": rules})
             until(lambda: client.publish("new/x") == 0, "the new rule does not count")
             equal(client.publish("of/ruled/c7"), NOT_AUTHORIZED, "what the old rule let")
+
+    def limits_are_enforced_and_what_is_refused_is_shown(self):
+        limits = {"client": {"subscriptions": 2, "packet_bytes": 1000}, "broker": {"connections": 2}}
+        self.change("broker.change", "PATCH", f"/brokers/{self.two}", {"limits": limits}, If_Match="*")
+        way = (self, self.two)
+
+        def is_limited():
+            with Client(*way, "limited", "pump", self.secrets[self.two]) as client:
+                return [client.subscribe(f"l/{number}") for number in range(3)] == [1, 1, QUOTA_EXCEEDED]
+
+        until(is_limited, "the limit of subscriptions does not count")
+        with Client(*way, "c1", "pump", self.secrets[self.two]) as one, Client(*way, "c2", "pump", self.secrets[self.two]):
+            equal(refused(*way, "c3", "pump", self.secrets[self.two]), QUOTA_EXCEEDED, "a third connection")
+            one.paho.publish("large", bytes(2000), 1)
+            equal(one.ends.get(timeout=SECONDS_MAX).value, PACKET_TOO_LARGE, "DISCONNECT")
+        wanted = {("limit_reached", "client.subscriptions"), ("limit_reached", "broker.connections")}
+
+        def shown():
+            items = self.api("GET", f"{self.own}/brokers/{self.two}/incidents?limit=200")["items"]
+            return wanted <= {(item["kind"], item["what"]) for item in items}
+
+        until(shown, "the incidents do not have what was limited")
+        denied = self.api("GET", f"{self.own}/brokers/{self.one}/incidents?kind=publish_refused&client_id=c7")["items"]
+        equal({item["what"] for item in denied} >= {"of/ruled/c8"}, True, "refused publishes")
+        self.change("broker.change", "PATCH", f"/brokers/{self.two}", {"limits": {}}, If_Match="*")
+
+    def usage_adds_up_to_what_was_sent(self):
+        def used():
+            return self.api("GET", f"{self.own}/brokers/{self.two}/usage?step=total")["total"]["used"]
+
+        # What the checks before have used is told within some seconds.
+        settled = [None]
+
+        def is_settled():
+            settled.append(used()["messages_in"])
+            time.sleep(2.5)
+            return settled[-1] == settled[-2]
+
+        until(is_settled, "usage does not settle")
+        before = used()
+        sizes = [1, 4096 - len("u"), 4097 - len("u"), 10_000]
+        with Client(self, self.two, "meter", "pump", self.secrets[self.two]) as client:
+            equal(client.subscribe("u"), 1, "SUBACK")
+            for qos in (1, 2):
+                for size in sizes:
+                    equal(client.publish("u", bytes(size), qos), 0, "PUBACK")
+            for _ in range(2 * len(sizes)):
+                client.messages.get(timeout=SECONDS_MAX)
+        # 4 KiB units: one, one, two and three.
+        wanted = {"messages_in": 14, "messages_delivered": 14, "bytes_in": 2 * sum(sizes) + 8, "bytes_out": 2 * sum(sizes) + 8}
+
+        def added():
+            now = used()
+            return {name: now[name] - before[name] for name in wanted}
+
+        until(lambda: added() == wanted, f"usage: got {added()}, wanted {wanted}")
+        time.sleep(2.5)
+        equal(added(), wanted, "usage")
+
+    def a_client_is_seen_kicked_and_banned(self):
+        clients = f"{self.own}/brokers/{self.one}/clients"
+        with Client(self, self.one, "seen", "pump", self.secrets[self.one]) as client:
+            until(lambda: [one["client_id"] for one in self.api("GET", clients)["items"]] == ["seen"], "not listed")
+            equal(self.api("GET", f"{clients}/seen")["user"], "pump", "user")
+            self.api("DELETE", f"{clients}/seen")
+            equal(client.ends.get(timeout=SECONDS_MAX).value, ADMINISTRATIVE_ACTION, "DISCONNECT")
+        self.part(self.one, "bans/seen", {"client_id": "seen"})
+        way = (self, self.one, "seen", "pump", self.secrets[self.one])
+        until(lambda: refused(*way) == BANNED, "the ban does not count")
+        self.change("ban.delete", "DELETE", f"/brokers/{self.one}/bans/seen", If_Match="*")
+        until(lambda: refused(*way) == 0, "the ban goes on")
+
+    def a_broker_that_is_suspended_or_deleted_lets_nobody_in(self):
+        way = (self, self.two, "last", "pump", self.secrets[self.two])
+        with Client(*way) as client:
+            self.change("broker.suspend", "POST", f"/brokers/{self.two}/suspend")
+            client.ends.get(timeout=SECONDS_MAX)
+        until(lambda: refused(*way) != 0, "a suspended broker lets in")
+        self.change("broker.resume", "POST", f"/brokers/{self.two}/resume")
+        until(lambda: refused(*way) == 0, "a resumed broker does not let in")
+        with Client(*way) as client:
+            self.change("broker.delete", "DELETE", f"/brokers/{self.two}", If_Match="*")
+            client.ends.get(timeout=SECONDS_MAX)
+        until(lambda: refused(*way) != 0, "a deleted broker lets in")
 
     def the_audit_log_has_every_change(self):
         entries, path = [], "/audit?limit=200"

@@ -1,4 +1,5 @@
-//! The keys of the region, with which hashes of generated secrets are made: a copy of the hashes alone opens nothing.
+//! The keys of the region: those with which hashes of generated secrets are made, so that a copy of the hashes alone opens nothing, and
+//! the one that makes users which do not exist look like others.
 
 use std::fmt;
 
@@ -10,6 +11,8 @@ use crate::error::Result;
 
 /// The setting's name.
 const KEYS: &[u8] = b"keys";
+/// That of the key of users which do not exist.
+const DECOY: &[u8] = b"decoy";
 
 /// A key, with the number that hashes name it by.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +50,18 @@ pub async fn ensure(tx: &Transaction, random: [u8; 32]) -> Result<Vec<Key>> {
     Ok(keys)
 }
 
+/// The key of users that do not exist; `random` becomes it if there is none. It never changes: else the change would show who they are.
+///
+/// # Errors
+/// The store's.
+pub async fn decoy(tx: &Transaction, random: [u8; 32]) -> Result<[u8; 32]> {
+    if let Some(key) = settings().get(tx, DECOY, Read::Serializable).await? {
+        return Ok(key.value);
+    }
+    settings().put(tx, DECOY, &random).await?;
+    Ok(random)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -60,5 +75,12 @@ mod tests {
         assert_eq!(run(&database, async |tx| ensure(tx, [8; 32]).await), first);
         assert_eq!(run(&database, async |tx| get(tx, Read::Snapshot).await), first);
         assert!(!format!("{first:?}").contains('7'));
+    }
+
+    #[test]
+    fn the_key_of_users_that_do_not_exist_stays() {
+        let database = database();
+        assert_eq!(run(&database, async |tx| decoy(tx, [7; 32]).await), [7; 32]);
+        assert_eq!(run(&database, async |tx| decoy(tx, [8; 32]).await), [7; 32]);
     }
 }

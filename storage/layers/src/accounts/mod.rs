@@ -95,6 +95,12 @@ pub fn settings() -> Collection {
     region(tags::SETTING)
 }
 
+/// Spend caps, by the id of the organisation and the name of the broker, if it is of one.
+#[must_use]
+pub fn spend_caps() -> Collection {
+    region(tags::SPEND_CAP)
+}
+
 /// Notes that what is said here of a broker has changed: pods that have it in memory look at one counter. Conflicts with nobody.
 ///
 /// # Errors
@@ -164,6 +170,12 @@ pub fn jwt_issuers(broker: BrokerId) -> Collection {
 #[must_use]
 pub fn webhooks(broker: BrokerId) -> Collection {
     Collection::new(broker, tags::WEBHOOK)
+}
+
+/// Who may not connect to a broker, by name.
+#[must_use]
+pub fn bans(broker: BrokerId) -> Collection {
+    Collection::new(broker, tags::BAN)
 }
 
 fn region(tag: &[u8]) -> Collection {

@@ -98,7 +98,7 @@ async fn leave(
     now_ms: u64,
 ) -> Result<Option<Bytes>> {
     if !goes_on {
-        return end::remove(tx, id, old).await;
+        return end::remove(tx, id, old, now_ms).await;
     }
     let fired = match will::get(tx, id, old).await? {
         Some(will) => {
@@ -109,6 +109,7 @@ async fn leave(
         }
         None => None,
     };
+    end::count_return(tx, id, old, now_ms)?;
     unschedule_expiry(tx, id, old)?;
     if !old.is_detached() {
         owner::remove(tx, &old.owner, id)?;

@@ -8,6 +8,7 @@ use crate::{
     BrokerId,
     due::{self, Due, Kind},
     error::Result,
+    metering::{self, Level},
     qos2, subscriptions,
     tuple::Elements,
 };
@@ -33,7 +34,7 @@ pub async fn settle(tx: &Transaction, due: &Due, now_ms: u64) -> Result<Settled>
         return Ok(nothing);
     }
     if record.is_expired(now_ms) {
-        return Ok(Settled { will: remove(tx, id, &record).await?, ended: true });
+        return Ok(Settled { will: remove(tx, id, &record, now_ms).await?, ended: true });
     }
     match will::get(tx, id, &record).await? {
         Some(will) if due.kind == Kind::Will && will.fires_at_ms(&record) <= now_ms => {
@@ -68,7 +69,7 @@ pub async fn abandon(tx: &Transaction, id: SessionId<'_>, dead: &[u8], now_ms: u
 pub async fn purge(tx: &Transaction, id: SessionId<'_>) -> Result<Option<(Record, Option<Bytes>)>> {
     match get(tx, id, Read::Serializable).await? {
         Some(record) => {
-            let will = remove(tx, id, &record).await?;
+            let will = remove(tx, id, &record, tx.unix_ms()).await?;
             Ok(Some((record, will)))
         }
         None => Ok(None),
@@ -97,7 +98,13 @@ pub async fn list(
 }
 
 /// Removes all of a session; its will fires.
-pub(super) async fn remove(tx: &Transaction, id: SessionId<'_>, record: &Record) -> Result<Option<Bytes>> {
+pub(super) async fn remove(
+    tx: &Transaction,
+    id: SessionId<'_>,
+    record: &Record,
+    now_ms: u64,
+) -> Result<Option<Bytes>> {
+    count_return(tx, id, record, now_ms)?;
     let fired = will::take(tx, id, record).await?;
     unschedule_expiry(tx, id, record)?;
     if !record.is_detached() {
@@ -107,6 +114,15 @@ pub(super) async fn remove(tx: &Transaction, id: SessionId<'_>, record: &Record)
     qos2::clear_all(tx, id)?;
     record::clear(tx, id)?;
     Ok(fired)
+}
+
+/// A session that waited for its client waits no longer: since its time was over, whenever that is found out.
+pub(super) fn count_return(tx: &Transaction, id: SessionId<'_>, record: &Record, now_ms: u64) -> Result<()> {
+    if !record.is_detached() {
+        return Ok(());
+    }
+    let until_ms = record.expires_at_ms().map_or(now_ms, |at_ms| at_ms.min(now_ms));
+    metering::change(tx, id.broker, Level::Sessions, -1, until_ms)
 }
 
 pub(super) fn schedule_expiry(tx: &Transaction, id: SessionId<'_>, record: &Record) -> Result<()> {

@@ -11,6 +11,7 @@ use super::{
 use crate::{
     due::{self, Due, Kind},
     error::{Error, Result},
+    metering::{self, Level},
     position::Position,
 };
 
@@ -89,11 +90,12 @@ pub async fn detach(mut owned: Owned<'_>, how: Detach) -> Result<Option<Bytes>> 
     }
     record.expiry_s = how.expiry_s.unwrap_or(record.expiry_s);
     if record.expiry_s == 0 {
-        return end::remove(tx, id, record).await;
+        return end::remove(tx, id, record, how.now_ms).await;
     }
     owner::remove(tx, &record.owner, id)?;
     // 0 says that there is a connection.
     record.detached_at_ms = how.now_ms.max(1);
+    metering::change(tx, id.broker, Level::Sessions, 1, record.detached_at_ms)?;
     let mut fired = None;
     if let Some(will) = will.filter(|_| how.keep_will) {
         if will.delay_s == 0 {
@@ -114,7 +116,7 @@ pub async fn detach(mut owned: Owned<'_>, how: Detach) -> Result<Option<Bytes>> 
 /// # Errors
 /// The store's.
 pub async fn end(owned: Owned<'_>) -> Result<Option<Bytes>> {
-    end::remove(owned.tx, owned.id, &owned.record).await
+    end::remove(owned.tx, owned.id, &owned.record, owned.tx.unix_ms()).await
 }
 
 /// How a pod's death ends a connection.

@@ -10,6 +10,7 @@ use crate::{
     BrokerId,
     error::{Error, Result},
     limits::{CHUNK_BYTES, INLINE_SHARED_BYTES_MAX, STREAMS_PER_PUBLISH_MAX},
+    metering::{self, Level},
     rows,
     tuple::Key,
 };
@@ -77,7 +78,15 @@ impl Added {
     /// # Errors
     /// The store's.
     pub fn write(&self, tx: &Transaction) -> Result<()> {
-        self.0.iter().try_for_each(|((broker, stream), added)| totals::add(tx, *broker, *stream, *added))
+        let mut bytes: HashMap<BrokerId, u64> = HashMap::new();
+        for ((broker, stream), added) in &self.0 {
+            totals::add(tx, *broker, *stream, *added)?;
+            *bytes.entry(*broker).or_default() += added.bytes;
+        }
+        let now_ms = tx.unix_ms();
+        bytes.into_iter().try_for_each(|(broker, bytes)| {
+            metering::change(tx, broker, Level::Bytes, bytes.cast_signed(), now_ms)
+        })
     }
 }
 

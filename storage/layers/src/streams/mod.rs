@@ -29,7 +29,7 @@ pub use read::{Batch, Entry, ReadLimit, Source, read};
 pub use row::{Missed, Stream, list, set_partitions, stream};
 pub(crate) use sweep::drop_stream;
 pub use sweep::{Swept, sweep_bodies, sweep_dropped};
-pub use totals::{Totals, totals};
+pub use totals::{Totals, all_totals, totals};
 pub use trim::{Span, Trimmed, trim, trim_by_age, trim_by_size};
 pub use waiting::{Waiting, waiting};
 

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, after};
 
-use super::{StreamId, append::decode_holders, keys};
+use super::{StreamId, append::decode_holders, keys, totals};
 use crate::{BrokerId, error::Result, position::Position, tuple::Elements};
 
 /// What a sweep did.
@@ -52,7 +52,8 @@ async fn is_held(tx: &Transaction, broker: BrokerId, position: Position, holders
     Ok(false)
 }
 
-/// Takes a stream out of use. Its entries go with [`sweep_dropped`], since there may be more than one transaction clears.
+/// Takes a stream out of use. Its entries go with [`sweep_dropped`], since there may be more than one transaction clears; so do its
+/// totals, for only after this nobody adds to them.
 pub(crate) fn drop_stream(
     tx: &Transaction,
     broker: BrokerId,
@@ -60,7 +61,6 @@ pub(crate) fn drop_stream(
     partitions: u8,
 ) -> Result<()> {
     tx.clear(keys::stream(broker, stream))?;
-    tx.clear(keys::totals(broker, stream))?;
     tx.clear(keys::group(broker, stream))?;
     super::claims::clear(tx, broker, stream)?;
     tx.set(keys::dropped(broker).uint(stream), Bytes::copy_from_slice(&[partitions]))?;
@@ -87,6 +87,7 @@ pub async fn sweep_dropped(tx: &Transaction, broker: BrokerId, limit: usize) -> 
             return Ok(removed);
         }
     }
+    totals::clear(tx, broker, stream).await?;
     tx.clear(&dropped.key)?;
     // The stream itself is one thing that was removed: 0 says that there was nothing to do.
     Ok(removed + 1)

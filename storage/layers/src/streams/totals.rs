@@ -1,9 +1,15 @@
 //! How much a stream has.
 
-use millrace_storage::{Read, Transaction};
+use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, after};
 
 use super::{StreamId, keys};
-use crate::{BrokerId, error::Result, rows};
+use crate::{
+    BrokerId,
+    error::Result,
+    metering::{self, Level},
+    rows, tags,
+    tuple::{Elements, Key},
+};
 
 /// Entries and the bytes of their bodies.
 ///
@@ -45,6 +51,27 @@ pub async fn totals(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Res
     Ok(Totals::unpacked(packed))
 }
 
+/// How much each stream of a broker has, in order of their ids, after `from`, at most `limit`. A snapshot read.
+///
+/// # Errors
+/// The store's.
+pub async fn all_totals(
+    tx: &Transaction,
+    broker: BrokerId,
+    from: Option<StreamId>,
+    limit: usize,
+) -> Result<Vec<(StreamId, Totals)>> {
+    let prefix = Key::new(broker, tags::TOTALS);
+    let begin = from.map_or(prefix.children().begin, |from| after(keys::totals(broker, from).as_ref()));
+    let range = KeyRange::new(begin, prefix.end());
+    let page = tx.range(range, RangeOptions::first(limit).snapshot()).await?;
+    let read = |row: millrace_storage::KeyValue| {
+        let stream = Elements::after(&prefix, &row.key)?.uint()?;
+        Ok((stream, Totals::unpacked(rows::decode_counter(&row.value)?)))
+    };
+    page.items.into_iter().map(read).collect()
+}
+
 pub(super) fn add(tx: &Transaction, broker: BrokerId, stream: StreamId, added: Totals) -> Result<()> {
     Ok(tx.atomic_add(keys::totals(broker, stream), added.packed())?)
 }
@@ -53,7 +80,14 @@ pub(super) fn remove(tx: &Transaction, broker: BrokerId, stream: StreamId, remov
     if removed == Totals::default() {
         return Ok(());
     }
-    Ok(tx.atomic_add(keys::totals(broker, stream), removed.packed().wrapping_neg())?)
+    tx.atomic_add(keys::totals(broker, stream), removed.packed().wrapping_neg())?;
+    metering::change(tx, broker, Level::Bytes, removed.bytes.cast_signed().wrapping_neg(), tx.unix_ms())
+}
+
+/// Forgets the totals of a stream to which nobody appends any more.
+pub(super) async fn clear(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<()> {
+    remove(tx, broker, stream, totals(tx, broker, stream).await?)?;
+    Ok(tx.clear(keys::totals(broker, stream))?)
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ use crate::{
 const STREAM_ID_BITS: u32 = 48;
 
 /// Counts a new subscriber. Returns the stream, and whether it is new.
-pub(super) async fn join(
+pub(crate) async fn join(
     tx: &Transaction,
     broker: BrokerId,
     filter: Filter<'_>,
@@ -77,7 +77,7 @@ async fn create(tx: &Transaction, broker: BrokerId, filter: Filter<'_>, since: V
 }
 
 /// Counts a subscriber less.
-pub(super) async fn leave(
+pub(crate) async fn leave(
     tx: &Transaction,
     broker: BrokerId,
     filter: Filter<'_>,

@@ -4,7 +4,7 @@
 //! counter, which conflicts with nobody. So a million sessions may subscribe to one filter, or leave it, at the same time
 //! without disturbing each other or those who publish. The reasoning is in `members.rs`.
 
-mod members;
+pub(crate) mod members;
 mod rows;
 mod sweep;
 

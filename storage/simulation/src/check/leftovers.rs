@@ -8,7 +8,7 @@ use millrace_storage::{KeyRange, RangeOptions, after};
 use crate::pod::Pod;
 
 /// Kinds of keys that outlive sessions: the catalog, versions of buckets, usage, retained messages, and what is of pods.
-const STAYS: [&str; 12] = ["k", "ki", "kn", "xv", "xl", "xn", "y", "r", "rc", "p", "pn", "pm"];
+const STAYS: [&str; 14] = ["k", "ki", "kn", "xv", "xl", "xn", "y", "yw", "yl", "r", "rc", "p", "pn", "pm"];
 
 pub(super) async fn check(checker: &Pod) -> Result<()> {
     let mut left: BTreeMap<String, usize> = BTreeMap::new();

@@ -1,0 +1,336 @@
+//! Whether one tenant feels another one: the latency of a steady publisher, alone and beside a neighbour that sends ten times what
+//! it may. Both are brokers of one server, which believes the driver to be its gateway.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{JoinHandle, spawn};
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::clock;
+use crate::failure::{Failure, Outcome, While};
+use crate::latency::{Histogram, Percentiles};
+use crate::packet::{self, PublishTemplate, Stamp, next_frame};
+
+/// How long a read waits before it looks whether the run is over.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// What the answers to CONNECT and SUBSCRIBE may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+const READ_BYTES: usize = 64 * 1024;
+/// After a phase the neighbour's last messages may still be on their way.
+const PAUSE_MS: u64 = 1_000;
+const TOPIC: &str = "fair";
+
+/// How large and how long.
+#[derive(Args)]
+pub(crate) struct Fairness {
+    /// Where the server listens for its gateway, on 127.0.0.1.
+    #[arg(long)]
+    gateway_port: u16,
+    /// Server name of the broker whose latency is measured.
+    #[arg(long)]
+    steady: String,
+    /// Server name of the neighbour's broker.
+    #[arg(long)]
+    neighbour: String,
+    /// Messages a second that the neighbour may publish; it tries ten times as many.
+    #[arg(long)]
+    limit: u64,
+    /// Connections that it publishes over.
+    #[arg(long, default_value_t = 20)]
+    publishers: u64,
+    /// Messages a second of the steady publisher.
+    #[arg(long, default_value_t = 500)]
+    rate: u64,
+    /// Quality of service of all messages, 0 or 1.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=1))]
+    qos: u8,
+    /// Bytes of a payload.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(16..=60_000))]
+    payload_bytes: u32,
+    /// Seconds of each phase.
+    #[arg(long, default_value_t = 10.0)]
+    seconds: f64,
+    /// Phases without, and as many with the neighbour, in turn.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
+}
+
+/// What was seen of all phases of one kind.
+struct Seen {
+    latency: Histogram,
+    sent: u64,
+    delivered: u64,
+}
+
+impl Fairness {
+    /// Runs all phases and prints them side by side.
+    pub(crate) fn run(&self) -> Outcome<()> {
+        let mut seen = [false, true].map(|_| Seen { latency: Histogram::new(), sent: 0, delivered: 0 });
+        let mut passed = 0;
+        for round in 1..=self.rounds {
+            for (with, seen) in [false, true].into_iter().zip(&mut seen) {
+                let neighbour = with.then(|| Neighbour::start(self)).transpose()?;
+                self.measure(seen)?;
+                if let Some(neighbour) = neighbour {
+                    passed += neighbour.end();
+                    clock::pause_ms(PAUSE_MS);
+                }
+                eprintln!("round {round}: {}", if with { "beside the neighbour" } else { "alone" });
+            }
+        }
+        let [alone, beside] = &seen;
+        let per_second = passed as f64 / (self.seconds * f64::from(self.rounds));
+        println!(
+            "| steady publisher | sent | delivered | p50 us | p99 us | p99.9 us |\n|---|---|---|---|---|---|"
+        );
+        let p99 = [("alone", alone), ("beside the neighbour", beside)].map(|(name, seen)| seen.row(name));
+        let [alone, beside] = p99;
+        println!(
+            "\nThe neighbour tried {} messages a second, may {}, and got {per_second:.0}.",
+            10 * self.limit,
+            self.limit
+        );
+        if let Some((alone, beside)) = alone.zip(beside) {
+            println!("p99 beside the neighbour: {:.2} of that alone.", beside as f64 / alone as f64);
+        }
+        Ok(())
+    }
+
+    fn open(&self, server_name: &str, client_id: &str, subscribes: bool) -> Outcome<TcpStream> {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.gateway_port));
+        let mut stream = TcpStream::connect(address).during("connecting to the gateway's port")?;
+        stream.set_nodelay(true).during("setting TCP_NODELAY")?;
+        stream.set_read_timeout(Some(PATIENCE)).during("setting a time-out")?;
+        let hello = [proxy_header(server_name), packet::connect(client_id, true)].concat();
+        stream.write_all(&hello).during("sending CONNECT")?;
+        let mut connack = [0; packet::CONNACK_BYTES];
+        stream.read_exact(&mut connack).during("waiting for CONNACK")?;
+        if connack[3] != 0 {
+            return Err(Failure::new(format!("{server_name} answered CONNECT with {connack:?}")));
+        }
+        if subscribes {
+            let mut suback = [0; packet::SUBACK_BYTES];
+            stream.write_all(&packet::subscribe(1, TOPIC, self.qos)).during("sending SUBSCRIBE")?;
+            stream.read_exact(&mut suback).during("waiting for SUBACK")?;
+        }
+        stream.set_read_timeout(Some(LOOK_EVERY)).during("setting a time-out")?;
+        Ok(stream)
+    }
+
+    fn template(&self) -> PublishTemplate {
+        PublishTemplate::new(TOPIC, self.qos, 0, self.payload_bytes as usize)
+    }
+
+    /// Publishes steadily, and notes how long each message took.
+    fn measure(&self, seen: &mut Seen) -> Outcome<()> {
+        let done = Arc::new(AtomicBool::new(false));
+        let reader = self.open(&self.steady, "steady-reader", true)?;
+        let reader = {
+            let done = done.clone();
+            spawn(move || read(&reader, &done))
+        };
+        let stream = self.open(&self.steady, "steady-publisher", false)?;
+        let sent = publish(&stream, &self.template(), self.rate, clock::seconds_ns(self.seconds), &done)?;
+        clock::pause_ms(PAUSE_MS);
+        done.store(true, Ordering::Relaxed);
+        let (latency, delivered) = joined(reader)?;
+        seen.latency.add(&latency);
+        seen.sent += sent;
+        seen.delivered += delivered;
+        Ok(())
+    }
+}
+
+impl Seen {
+    /// Prints a row. The 99th percentile.
+    fn row(&self, name: &str) -> Option<u64> {
+        let Percentiles { p50_ns, p99_ns, p999_ns } = self.latency.percentiles()?;
+        let us = |ns: u64| ns as f64 / 1_000.0;
+        let (sent, delivered) = (self.sent, self.delivered);
+        println!(
+            "| {name} | {sent} | {delivered} | {:.0} | {:.0} | {:.0} |",
+            us(p50_ns),
+            us(p99_ns),
+            us(p999_ns)
+        );
+        Some(p99_ns)
+    }
+}
+
+/// Clients of the other tenant.
+struct Neighbour {
+    done: Arc<AtomicBool>,
+    started_ns: u64,
+    reader: JoinHandle<(Histogram, u64)>,
+    publishers: Vec<JoinHandle<()>>,
+    tried: Arc<AtomicU64>,
+}
+
+impl Neighbour {
+    fn start(fairness: &Fairness) -> Outcome<Self> {
+        let (done, tried) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let reader = fairness.open(&fairness.neighbour, "reader", true)?;
+        let reader = {
+            let done = done.clone();
+            spawn(move || read(&reader, &done))
+        };
+        let rate = (10 * fairness.limit).div_ceil(fairness.publishers.max(1));
+        let publisher = |number: u64| {
+            let stream = fairness.open(&fairness.neighbour, &format!("publisher-{number}"), false)?;
+            let (template, done, tried) = (fairness.template(), done.clone(), tried.clone());
+            Ok(spawn(move || {
+                // It ends when it is told to, also in the middle of a write.
+                let sent = publish(&stream, &template, rate, u64::MAX, &done).unwrap_or(0);
+                tried.fetch_add(sent, Ordering::Relaxed);
+            }))
+        };
+        let publishers = (0..fairness.publishers.max(1)).map(publisher).collect::<Outcome<_>>()?;
+        Ok(Self { done, started_ns: clock::now_ns(), reader, publishers, tried })
+    }
+
+    /// How many of its messages came through.
+    fn end(self) -> u64 {
+        self.done.store(true, Ordering::Relaxed);
+        self.publishers.into_iter().for_each(|thread| drop(thread.join()));
+        let passed = self.reader.join().map_or(0, |(_, delivered)| delivered);
+        let seconds = (clock::now_ns() - self.started_ns) as f64 / 1e9;
+        eprintln!(
+            "the neighbour sent {} in {seconds:.1} s, {passed} came through",
+            self.tried.load(Ordering::Relaxed)
+        );
+        passed
+    }
+}
+
+fn joined<T>(thread: JoinHandle<T>) -> Outcome<T> {
+    thread.join().map_err(|_| Failure::new("a thread of the driver panicked"))
+}
+
+/// Sends so many messages a second, as far as the socket takes them, and reads the answers away. How many it sent.
+fn publish(
+    mut stream: &TcpStream,
+    template: &PublishTemplate,
+    rate: u64,
+    for_ns: u64,
+    done: &AtomicBool,
+) -> Outcome<u64> {
+    stream.set_write_timeout(Some(LOOK_EVERY)).during("setting a time-out")?;
+    let mut answers = stream.try_clone().during("sharing a socket")?;
+    let (start_ns, mut sent) = (clock::now_ns(), 0u64);
+    let (mut batch, mut buffer) = (Vec::new(), vec![0; READ_BYTES]);
+    let reader_done = Arc::new(AtomicBool::new(false));
+    let reader = {
+        let done = reader_done.clone();
+        spawn(move || {
+            while !done.load(Ordering::Relaxed) {
+                match answers.read(&mut buffer) {
+                    Ok(0) => return,
+                    Err(error) if !is_pause(&error) => return,
+                    _ => {}
+                }
+            }
+        })
+    };
+    loop {
+        let passed_ns = clock::now_ns() - start_ns;
+        if passed_ns >= for_ns || done.load(Ordering::Relaxed) {
+            break;
+        }
+        let due = u64::try_from(u128::from(passed_ns) * u128::from(rate) / 1_000_000_000).unwrap_or(u64::MAX);
+        if sent >= due {
+            clock::pause_ms(1);
+            continue;
+        }
+        batch.clear();
+        let next = due.min(sent + 64);
+        for number in sent..next {
+            template.append(&mut batch, number as u32, (number % 60_000 + 1) as u16, clock::now_ns());
+        }
+        sent = next;
+        if !write_all(&mut stream, &batch, done) {
+            break;
+        }
+    }
+    reader_done.store(true, Ordering::Relaxed);
+    joined(reader)?;
+    Ok(sent)
+}
+
+/// False when it was told to end, or the server has closed.
+fn write_all(stream: &mut &TcpStream, mut bytes: &[u8], done: &AtomicBool) -> bool {
+    while !bytes.is_empty() {
+        match stream.write(bytes) {
+            Ok(taken) => bytes = &bytes[taken..],
+            Err(error) if is_pause(&error) => {}
+            Err(_) => return false,
+        }
+        if !bytes.is_empty() && done.load(Ordering::Relaxed) {
+            return false;
+        }
+    }
+    true
+}
+
+fn is_pause(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}
+
+/// Takes messages, and acknowledges them, until it is told to end. Their latencies and their number.
+fn read(mut stream: &TcpStream, done: &AtomicBool) -> (Histogram, u64) {
+    let (mut latency, mut delivered) = (Histogram::new(), 0);
+    let (mut buffer, mut end, mut acks) = (vec![0; READ_BYTES], 0, Vec::new());
+    while !done.load(Ordering::Relaxed) {
+        match stream.read(&mut buffer[end..]) {
+            Ok(0) => break,
+            Ok(read) => end += read,
+            Err(error) if is_pause(&error) => continue,
+            Err(_) => break,
+        }
+        let (now_ns, mut at) = (clock::now_ns(), 0);
+        while let Ok(Some(frame)) = next_frame(&buffer[at..end]) {
+            if let Some((id, payload)) = frame.publish().filter(|_| frame.kind() == packet::PUBLISH) {
+                delivered += 1;
+                let stamp = Stamp::read(payload);
+                stamp.into_iter().for_each(|stamp| latency.record(now_ns.saturating_sub(stamp.sent_ns)));
+                if id != 0 {
+                    acks.extend_from_slice(&packet::puback(id));
+                }
+            }
+            at += frame.length;
+        }
+        buffer.copy_within(at..end, 0);
+        end -= at;
+        // What it does not take now the server asks for again: the run is lost then anyway.
+        let _ = stream.write_all(&acks);
+        acks.clear();
+    }
+    (latency, delivered)
+}
+
+/// A PROXY protocol header, version 2, of a client that asked for this server (`PP2_TYPE_AUTHORITY`).
+fn proxy_header(server_name: &str) -> Vec<u8> {
+    let name = server_name.as_bytes();
+    let mut header = b"\r\n\r\n\0\r\nQUIT\n\x21\x11".to_vec();
+    let length = 12 + 3 + name.len();
+    header.extend_from_slice(&u16::try_from(length).unwrap_or(u16::MAX).to_be_bytes());
+    header.extend_from_slice(&[127, 0, 0, 1, 127, 0, 0, 1, 0xD4, 0x31, 0x22, 0xB3, 0x02]);
+    header.extend_from_slice(&u16::try_from(name.len()).unwrap_or(u16::MAX).to_be_bytes());
+    header.extend_from_slice(name);
+    header
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_header_says_its_length_and_the_server() {
+        let header = proxy_header("a.mqtt.test");
+        assert_eq!(usize::from(u16::from_be_bytes([header[14], header[15]])), header.len() - 16);
+        assert!(header.ends_with(b"\x02\0\x0Ba.mqtt.test"));
+    }
+}

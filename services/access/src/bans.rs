@@ -1,0 +1,141 @@
+//! Who may not connect, made ready: see [`Ban`].
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::model::{Ban, Invalid, ban};
+
+/// The bans of a broker.
+#[derive(Debug, Default)]
+pub struct Bans {
+    clients: HashMap<Box<str>, u64>,
+    users: HashMap<Box<str>, u64>,
+    networks: Vec<(IpNet, u64)>,
+}
+
+/// Who is or comes there. What is not known is `None`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Suspect<'a> {
+    /// Client id.
+    pub client_id: Option<&'a str>,
+    /// User name.
+    pub user: Option<&'a str>,
+    /// Address.
+    pub address: Option<IpAddr>,
+}
+
+impl Bans {
+    /// Makes bans ready, and says which are wrong; those ban nobody.
+    #[must_use]
+    pub fn new(records: Vec<Ban>) -> (Self, Vec<Invalid>) {
+        let (mut bans, mut wrong) = (Self::default(), Vec::new());
+        for record in records {
+            if let Err(found) = record.validate() {
+                let field = |field| format!("bans[{:?}].{field}", record.name);
+                wrong.extend(found.into_iter().map(|one| Invalid { field: field(one.field), ..one }));
+                continue;
+            }
+            let until_ms = record.until_ms.unwrap_or(u64::MAX);
+            // Of two bans of the same, the longer one counts.
+            let longer = |until: &mut u64| *until = until_ms.max(*until);
+            if let Some(client_id) = record.client_id {
+                longer(bans.clients.entry(client_id.into()).or_default());
+            }
+            if let Some(user) = record.user {
+                longer(bans.users.entry(user.into()).or_default());
+            }
+            let network = record.address.as_deref().and_then(ban::network);
+            bans.networks.extend(network.map(|network| (network, until_ms)));
+        }
+        (bans, wrong)
+    }
+
+    /// Whether nobody is banned.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.clients.is_empty() && self.users.is_empty() && self.networks.is_empty()
+    }
+
+    /// Whether it matters where a client is.
+    #[must_use]
+    pub fn has_networks(&self) -> bool {
+        !self.networks.is_empty()
+    }
+
+    /// Whether somebody may not connect now.
+    #[must_use]
+    pub fn has(&self, suspect: Suspect<'_>, now_ms: u64) -> bool {
+        let lasts = |until: &u64| now_ms < *until;
+        let is_in = |map: &HashMap<Box<str>, u64>, name| map.get(name).is_some_and(lasts);
+        let is_at = |address: IpAddr| {
+            let address = address.to_canonical();
+            self.networks.iter().any(|(network, until)| network.contains(&address) && lasts(until))
+        };
+        suspect.client_id.is_some_and(|client_id| is_in(&self.clients, client_id))
+            || suspect.user.is_some_and(|user| is_in(&self.users, user))
+            || suspect.address.is_some_and(is_at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bans(records: &[Ban]) -> Bans {
+        let (bans, wrong) = Bans::new(records.to_vec());
+        assert_eq!(wrong, []);
+        bans
+    }
+
+    fn of(client_id: Option<&str>, user: Option<&str>, address: Option<&str>) -> Ban {
+        let own = |text: Option<&str>| text.map(str::to_owned);
+        let (client_id, user, address) = (own(client_id), own(user), own(address));
+        Ban { name: "b".into(), client_id, user, address, ..Ban::default() }
+    }
+
+    #[test]
+    fn a_client_id_a_user_and_addresses_are_banned_and_nobody_else() {
+        let bans = bans(&[
+            of(Some("pump"), None, None),
+            of(None, Some("eve"), None),
+            of(None, None, Some("192.0.2.0/24")),
+            of(None, None, Some("2001:db8::7")),
+        ]);
+        let client = |client_id| Suspect { client_id: Some(client_id), ..Suspect::default() };
+        let user = |user| Suspect { user: Some(user), ..Suspect::default() };
+        let at = |text: &str| Suspect { address: Some(text.parse().unwrap()), ..Suspect::default() };
+        for banned in
+            [client("pump"), user("eve"), at("192.0.2.9"), at("::ffff:192.0.2.9"), at("2001:db8::7")]
+        {
+            assert!(bans.has(banned, 0), "{banned:?}");
+        }
+        for free in [client("eve"), user("pump"), client("pump2"), at("192.0.3.9"), at("2001:db8::8")] {
+            assert!(!bans.has(free, 0), "{free:?}");
+        }
+    }
+
+    #[test]
+    fn a_ban_ends_and_of_two_the_longer_one_counts() {
+        let until = |until_ms| Ban { until_ms, ..of(Some("pump"), None, None) };
+        let has = |bans: &Bans, now| bans.has(Suspect { client_id: Some("pump"), ..Suspect::default() }, now);
+        let one = bans(&[until(Some(5))]);
+        assert!(has(&one, 4) && !has(&one, 5));
+        assert!(has(&bans(&[until(None), until(Some(5))]), 6));
+    }
+
+    #[test]
+    fn a_record_that_names_nobody_or_two_is_wrong_and_bans_nobody() {
+        for wrong in [
+            of(None, None, None),
+            of(Some("a"), Some("b"), None),
+            of(Some(""), None, None),
+            of(None, None, Some("192.0.2.0/33")),
+            Ban { reason: Some("x".repeat(257)), ..of(Some("a"), None, None) },
+        ] {
+            let (bans, found) = Bans::new(vec![wrong]);
+            assert!(bans.is_empty() && found.len() == 1, "{found:?}");
+        }
+    }
+}

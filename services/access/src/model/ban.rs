@@ -1,0 +1,64 @@
+//! Who may not connect.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use super::invalid::{Checked, Findings};
+use crate::limits::{BAN_REASON_BYTES_MAX, BANNED_CLIENT_ID_BYTES_MAX};
+
+/// Somebody who may not connect to a broker, whatever they show: a client id, a user or addresses. One of the three is set.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Ban {
+    /// Its name, unique in its broker.
+    pub name: String,
+    /// The client with this client id.
+    pub client_id: Option<String>,
+    /// All clients of this user name.
+    pub user: Option<String>,
+    /// All clients at this address, or in this network: `192.0.2.7`, `2001:db8::/32`.
+    pub address: Option<String>,
+    /// When it ends. `None`: it does not.
+    pub until_ms: Option<u64>,
+    /// Why, for people.
+    pub reason: Option<String>,
+    /// When it was made.
+    pub created_at_ms: u64,
+}
+
+impl Ban {
+    /// Says all that is wrong with it.
+    ///
+    /// # Errors
+    /// A list, by fields.
+    pub fn validate(&self) -> Checked {
+        let mut findings = Findings::default();
+        findings.name("name", &self.name);
+        let set = [&self.client_id, &self.user, &self.address].into_iter().flatten().count();
+        findings.require(set == 1, "client_id", "set one of client_id, user and address, and no more");
+        if let Some(client_id) = &self.client_id {
+            let fits = (1..=BANNED_CLIENT_ID_BYTES_MAX).contains(&client_id.len());
+            findings.require(fits, "client_id", "must have 1 to 1024 bytes");
+        }
+        if let Some(user) = &self.user {
+            findings.user("user", user);
+        }
+        if let Some(address) = &self.address {
+            let what = "is no address and no network, such as 192.0.2.7 or 2001:db8::/32";
+            findings.require(network(address).is_some(), "address", what);
+        }
+        let is_short = self.reason.as_ref().is_none_or(|reason| reason.len() <= BAN_REASON_BYTES_MAX);
+        findings.require(is_short, "reason", "longer than 256 bytes");
+        findings.done()
+    }
+}
+
+/// A network, or an address as the network of itself.
+pub(crate) fn network(text: &str) -> Option<IpNet> {
+    match text.parse::<IpAddr>() {
+        Ok(address) => Some(IpNet::from(address.to_canonical())),
+        Err(_) => text.parse().ok(),
+    }
+}

@@ -1,0 +1,40 @@
+//! What a broker has refused or dropped.
+
+use axum::Json;
+use axum::extract::State;
+use serde::Deserialize;
+use utoipa::IntoParams;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::extract::{Auth, PageQuery, Paging, Path, Query};
+use super::problem::Answer;
+use super::{Api, AtBroker, List};
+use crate::domain::{Incident, IncidentKind};
+
+pub(crate) fn routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::new().routes(routes!(list_incidents))
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct Wanted {
+    /// Only those of this client id.
+    client_id: Option<String>,
+    /// Only those of this kind.
+    #[param(inline)]
+    kind: Option<IncidentKind>,
+}
+
+/// What was refused, dropped or limited, the latest first: the last thousand, for a week.
+#[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/incidents", tag = "clients",
+    params(AtBroker, Wanted, PageQuery), responses((status = 200, description = "Incidents", body = List<Incident>)))]
+async fn list_incidents(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtBroker>,
+    Query(Wanted { client_id, kind }): Query<Wanted>,
+    Paging(page): Paging,
+) -> Answer<Json<List<Incident>>> {
+    Ok(List::of(api.control().incidents(&caller, &at.at(), client_id.as_deref(), kind, &page).await?))
+}

@@ -1,0 +1,129 @@
+//! Spend caps of organisations and brokers.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::extract::{Auth, IfMatch, IfMatchOrNone, Input, Path, Seen, etag};
+use super::problem::Answer;
+use super::{Api, AtBroker, InOrganisation};
+use crate::domain::{BrokerRef, Caller, CapOf, NewSpendCap, Precondition, SpendCap};
+
+pub(crate) fn routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::new().routes(routes!(get_spend_cap, set_spend_cap, delete_spend_cap)).routes(routes!(
+        get_broker_spend_cap,
+        set_broker_spend_cap,
+        delete_broker_spend_cap
+    ))
+}
+
+impl From<InOrganisation> for CapOf {
+    fn from(InOrganisation { organisation }: InOrganisation) -> Self {
+        Self { organisation, broker: None }
+    }
+}
+
+impl From<AtBroker> for CapOf {
+    fn from(at: AtBroker) -> Self {
+        let BrokerRef { organisation, name } = at.at();
+        Self { organisation, broker: Some(name) }
+    }
+}
+
+/// What all brokers of an organisation may cost in a month.
+#[utoipa::path(get, path = "/organisations/{organisation}/spend-cap", tag = "organisations", params(InOrganisation),
+    responses((status = 200, description = "The cap", body = SpendCap)))]
+async fn get_spend_cap(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<InOrganisation>,
+) -> Answer<impl IntoResponse> {
+    get(&api, &caller, at.into()).await
+}
+
+/// Caps what all brokers of an organisation may cost in a month.
+#[utoipa::path(put, path = "/organisations/{organisation}/spend-cap", tag = "organisations",
+    params(InOrganisation, IfMatchOrNone), request_body = NewSpendCap,
+    responses((status = 200, description = "The cap, which holds", body = SpendCap)))]
+async fn set_spend_cap(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<InOrganisation>,
+    Seen(seen): Seen,
+    Input { value, .. }: Input<NewSpendCap>,
+) -> Answer<impl IntoResponse> {
+    set(&api, &caller, at.into(), &value, seen).await
+}
+
+/// Takes the cap of an organisation away.
+#[utoipa::path(delete, path = "/organisations/{organisation}/spend-cap", tag = "organisations", params(InOrganisation, IfMatch),
+    responses((status = 204, description = "It is gone")))]
+async fn delete_spend_cap(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<InOrganisation>,
+    Seen(seen): Seen,
+) -> Answer<StatusCode> {
+    delete(&api, &caller, at.into(), seen).await
+}
+
+/// What a broker may cost in a month.
+#[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/spend-cap", tag = "brokers", params(AtBroker),
+    responses((status = 200, description = "The cap", body = SpendCap)))]
+async fn get_broker_spend_cap(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtBroker>,
+) -> Answer<impl IntoResponse> {
+    get(&api, &caller, at.into()).await
+}
+
+/// Caps what a broker may cost in a month.
+#[utoipa::path(put, path = "/organisations/{organisation}/brokers/{broker}/spend-cap", tag = "brokers",
+    params(AtBroker, IfMatchOrNone), request_body = NewSpendCap,
+    responses((status = 200, description = "The cap, which holds", body = SpendCap)))]
+async fn set_broker_spend_cap(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtBroker>,
+    Seen(seen): Seen,
+    Input { value, .. }: Input<NewSpendCap>,
+) -> Answer<impl IntoResponse> {
+    set(&api, &caller, at.into(), &value, seen).await
+}
+
+/// Takes the cap of a broker away.
+#[utoipa::path(delete, path = "/organisations/{organisation}/brokers/{broker}/spend-cap", tag = "brokers", params(AtBroker, IfMatch),
+    responses((status = 204, description = "It is gone")))]
+async fn delete_broker_spend_cap(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtBroker>,
+    Seen(seen): Seen,
+) -> Answer<StatusCode> {
+    delete(&api, &caller, at.into(), seen).await
+}
+
+async fn get(api: &Api, caller: &Caller, of: CapOf) -> Answer<impl IntoResponse + use<>> {
+    let found = api.control().spend_cap(caller, &of).await?;
+    Ok((etag(found.version), Json(found.value)))
+}
+
+async fn set(
+    api: &Api,
+    caller: &Caller,
+    of: CapOf,
+    cap: &NewSpendCap,
+    seen: Precondition,
+) -> Answer<impl IntoResponse + use<>> {
+    let set = api.control().set_spend_cap(caller, &of, cap, seen).await?;
+    Ok((etag(set.version), Json(set.value)))
+}
+
+async fn delete(api: &Api, caller: &Caller, of: CapOf, seen: Precondition) -> Answer<StatusCode> {
+    api.control().delete_spend_cap(caller, &of, seen).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,86 @@
+//! What brokers have used, as JSON or as a table.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use utoipa::IntoParams;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::extract::{Auth, Path, Query};
+use super::problem::Answer;
+use super::{Api, AtBroker, InOrganisation};
+use crate::domain::{OrganisationUsage, Span, Step, Usage, UsageWindow};
+
+pub(crate) fn routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::new().routes(routes!(get_usage)).routes(routes!(get_organisation_usage))
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct UsageQuery {
+    /// From the hour of this time on (with days: from the day), in unix milliseconds; from the beginning of the month (UTC) if it is
+    /// left out. 400 days are kept.
+    from: Option<u64>,
+    /// To before this time, in unix milliseconds; to now if it is left out.
+    to: Option<u64>,
+    /// How it is added up: by hours (at most 31 days), by days, or all together.
+    #[serde(default)]
+    #[param(inline, default = "total")]
+    step: Step,
+}
+
+impl From<UsageQuery> for Span {
+    fn from(UsageQuery { from, to, step }: UsageQuery) -> Self {
+        Self { from_ms: from, to_ms: to, step }
+    }
+}
+
+/// What a broker has used.
+#[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/usage", tag = "brokers", params(AtBroker, UsageQuery),
+    responses((status = 200, description = "What was used; with Accept: text/csv a table of it",
+        content((Usage = "application/json"), (String = "text/csv")))))]
+async fn get_usage(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtBroker>,
+    Query(query): Query<UsageQuery>,
+    headers: HeaderMap,
+) -> Answer<Response> {
+    let usage = api.control().usage(&caller, &at.at(), query.into()).await?;
+    Ok(shown(&headers, &usage.total, &usage.windows, &usage))
+}
+
+/// What all brokers of an organisation have used.
+#[utoipa::path(get, path = "/organisations/{organisation}/usage", tag = "brokers", params(InOrganisation, UsageQuery),
+    responses((status = 200, description = "What was used; with Accept: text/csv a table of it",
+        content((OrganisationUsage = "application/json"), (String = "text/csv")))))]
+async fn get_organisation_usage(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(InOrganisation { organisation }): Path<InOrganisation>,
+    Query(query): Query<UsageQuery>,
+    headers: HeaderMap,
+) -> Answer<Response> {
+    let usage = api.control().organisation_usage(&caller, organisation, query.into()).await?;
+    Ok(shown(&headers, &usage.total, &usage.windows, &usage))
+}
+
+/// JSON, or a table of the windows for who asks for that.
+fn shown(
+    headers: &HeaderMap,
+    total: &UsageWindow,
+    windows: &[UsageWindow],
+    all: &impl Serialize,
+) -> Response {
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    if !accept.is_some_and(|accept| accept.starts_with("text/csv")) {
+        return Json(all).into_response();
+    }
+    let windows = if windows.is_empty() { std::slice::from_ref(total) } else { windows };
+    let rows = windows.iter().map(UsageWindow::row);
+    let table: Vec<String> = std::iter::once(UsageWindow::COLUMNS.to_owned()).chain(rows).collect();
+    ([(header::CONTENT_TYPE, "text/csv; charset=utf-8")], table.join("\n") + "\n").into_response()
+}

@@ -1,0 +1,134 @@
+//! How webhooks get on, and what they refused.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::Deserialize;
+use utoipa::IntoParams;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use uuid::Uuid;
+
+use super::extract::{Auth, PageQuery, Paging, Path};
+use super::parts::AtPart;
+use super::problem::Answer;
+use super::{Api, List};
+use crate::domain::{BrokerRef, DeadLetter, DeadLetterCount, WebhookStatus, Which};
+
+pub(crate) fn routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(webhook_status))
+        .routes(routes!(test_webhook))
+        .routes(routes!(list_dead_letters, remove_dead_letters))
+        .routes(routes!(retry_dead_letters))
+        .routes(routes!(remove_dead_letter))
+        .routes(routes!(retry_dead_letter))
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+struct AtLetter {
+    /// Id of the organisation.
+    organisation: Uuid,
+    /// Name of the broker.
+    broker: String,
+    /// Name of the webhook.
+    name: String,
+    /// Id of the dead letter.
+    letter: String,
+}
+
+impl AtPart {
+    fn split(self) -> (BrokerRef, String) {
+        (BrokerRef { organisation: self.organisation, name: self.broker }, self.name)
+    }
+}
+
+/// How a webhook gets on.
+#[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/webhooks/{name}/status", tag = "webhooks",
+    params(AtPart), responses((status = 200, description = "How it gets on", body = WebhookStatus)))]
+async fn webhook_status(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtPart>,
+) -> Answer<Json<WebhookStatus>> {
+    let (at, name) = at.split();
+    Ok(Json(api.control().webhook_status(&caller, &at, &name).await?))
+}
+
+/// Sends a webhook a test event, and has what waits for it tried at once.
+#[utoipa::path(post, path = "/organisations/{organisation}/brokers/{broker}/webhooks/{name}/test", tag = "webhooks",
+    params(AtPart), responses((status = 202, description = "It is on its way; if it is refused it is among the dead letters")))]
+async fn test_webhook(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtPart>,
+) -> Answer<StatusCode> {
+    let (at, name) = at.split();
+    api.control().test_webhook(&caller, &at, &name).await?;
+    Ok(StatusCode::ACCEPTED)
+}
+
+/// Events that a webhook refused for good, or for too long.
+#[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/webhooks/{name}/dead-letters", tag = "webhooks",
+    params(AtPart, PageQuery), responses((status = 200, description = "A page of them, oldest first", body = List<DeadLetter>)))]
+async fn list_dead_letters(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtPart>,
+    Paging(page): Paging,
+) -> Answer<Json<List<DeadLetter>>> {
+    let (at, name) = at.split();
+    Ok(List::of(api.control().dead_letters(&caller, &at, &name, &page).await?))
+}
+
+/// Removes all dead letters of a webhook.
+#[utoipa::path(delete, path = "/organisations/{organisation}/brokers/{broker}/webhooks/{name}/dead-letters", tag = "webhooks",
+    params(AtPart), responses((status = 200, description = "They are removed", body = DeadLetterCount)))]
+async fn remove_dead_letters(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtPart>,
+) -> Answer<Json<DeadLetterCount>> {
+    let (at, name) = at.split();
+    Ok(Json(api.control().remove_dead_letters(&caller, &at, &name, Which::All).await?))
+}
+
+/// Sends all dead letters of a webhook again, each once.
+#[utoipa::path(post, path = "/organisations/{organisation}/brokers/{broker}/webhooks/{name}/dead-letters/retry", tag = "webhooks",
+    params(AtPart), responses((status = 202, description = "They are on their way", body = DeadLetterCount)))]
+async fn retry_dead_letters(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtPart>,
+) -> Answer<(StatusCode, Json<DeadLetterCount>)> {
+    let (at, name) = at.split();
+    let count = api.control().retry_dead_letters(&caller, &at, &name, Which::All).await?;
+    Ok((StatusCode::ACCEPTED, Json(count)))
+}
+
+/// Removes a dead letter.
+#[utoipa::path(delete, path = "/organisations/{organisation}/brokers/{broker}/webhooks/{name}/dead-letters/{letter}", tag = "webhooks",
+    params(AtLetter), responses((status = 204, description = "It is removed")))]
+async fn remove_dead_letter(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(AtLetter { organisation, broker, name, letter }): Path<AtLetter>,
+) -> Answer<StatusCode> {
+    let at = BrokerRef { organisation, name: broker };
+    api.control().remove_dead_letters(&caller, &at, &name, Which::One(&letter)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Sends a dead letter again, once.
+#[utoipa::path(post, path = "/organisations/{organisation}/brokers/{broker}/webhooks/{name}/dead-letters/{letter}/retry", tag = "webhooks",
+    params(AtLetter), responses((status = 202, description = "It is on its way")))]
+async fn retry_dead_letter(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(AtLetter { organisation, broker, name, letter }): Path<AtLetter>,
+) -> Answer<StatusCode> {
+    let at = BrokerRef { organisation, name: broker };
+    api.control().retry_dead_letters(&caller, &at, &name, Which::One(&letter)).await?;
+    Ok(StatusCode::ACCEPTED)
+}

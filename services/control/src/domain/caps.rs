@@ -1,0 +1,188 @@
+//! Holding organisations and brokers to their spend caps: looked at again and again, by every server.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use millrace_layers::accounts::{self, touch};
+use millrace_layers::catalog;
+use millrace_storage::Read;
+use serde_json::json;
+use uuid::Uuid;
+
+use super::audit::Actor;
+use super::change::Change;
+use super::spend::{CapAction, CapOf, Record};
+use super::usage::all_of;
+use super::{Control, Once, Result, month};
+use crate::limits::{BROKERS_MAX, CAPS_AT_ONCE};
+
+/// How far an organisation is from its caps.
+struct Standing {
+    month_ms: u64,
+    brokers: BTreeMap<String, BrokerStanding>,
+    caps: Vec<(CapOf, Record)>,
+}
+
+struct BrokerStanding {
+    /// What it has cost; of one that no cap is about that is not looked up.
+    spent: u64,
+    is_over_cap: bool,
+}
+
+impl Control {
+    /// Stops brokers whose spend cap is reached, and lets those go on whose is not any more.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn hold_caps(&self) -> Result<()> {
+        let mut from: Option<Vec<u8>> = None;
+        loop {
+            let after = from.as_deref();
+            let page = self
+                .look(|tx| async move {
+                    Ok(accounts::spend_caps()
+                        .page::<Record>(&tx, after, CAPS_AT_ONCE, Read::Snapshot)
+                        .await?)
+                })
+                .await?;
+            let ids = page.items.iter().filter_map(|(id, _)| organisation_of(id));
+            for organisation in ids.collect::<BTreeSet<_>>() {
+                self.hold_caps_of(organisation).await?;
+            }
+            match page.items.last().filter(|_| page.more) {
+                Some((last, _)) => from = Some(last.to_vec()),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// The same for one organisation.
+    pub(super) async fn hold_caps_of(&self, organisation: Uuid) -> Result<()> {
+        let (brokers, caps) = self
+            .look(
+                |tx| async move { Ok((all_of(&tx, organisation).await?, caps_of(&tx, organisation).await?)) },
+            )
+            .await?;
+        let month_ms = month::of(self.now_ms()).from_ms;
+        let mut standings = BTreeMap::new();
+        let is_of_all = caps.iter().any(|(of, record)| of.broker.is_none() && record.cap.is_some());
+        for broker in brokers {
+            let name = String::from_utf8_lossy(&broker.name).into_owned();
+            let is_meant = is_of_all || caps.iter().any(|(of, _)| of.broker.as_ref() == Some(&name));
+            let spent =
+                if is_meant { self.prices().of(&self.used_since(broker.id, month_ms).await?) } else { 0 };
+            let is_over_cap = broker.details()?.value.is_over_cap;
+            standings.insert(name, BrokerStanding { spent, is_over_cap });
+        }
+        let standing = &Standing { month_ms, brokers: standings, caps };
+        if standing.is_held() {
+            return Ok(());
+        }
+        self.change(Actor::service(), &Once::unnamed()?, |change| async move {
+            for (of, record) in &standing.caps {
+                standing.note(&change, of, record).await?;
+            }
+            for name in standing.brokers.keys() {
+                standing.hold(&change, organisation, name).await?;
+            }
+            Ok(())
+        })
+        .await
+    }
+}
+
+impl Standing {
+    fn spent_of(&self, of: &CapOf) -> u64 {
+        match &of.broker {
+            Some(name) => self.brokers.get(name).map_or(0, |broker| broker.spent),
+            None => self.brokers.values().fold(0, |all, broker| all.saturating_add(broker.spent)),
+        }
+    }
+
+    /// Whether all is as it is to be.
+    fn is_held(&self) -> bool {
+        self.caps.iter().all(|(of, record)| self.is_noted(of, record))
+            && self.brokers.iter().all(|(name, broker)| broker.is_over_cap == self.is_stopped(name))
+    }
+
+    fn is_noted(&self, of: &CapOf, record: &Record) -> bool {
+        record.cap.is_some() && !self.is_gone(of) && record.reached_in == self.reached_in(of, record)
+    }
+
+    fn is_gone(&self, of: &CapOf) -> bool {
+        of.broker.as_ref().is_some_and(|name| !self.brokers.contains_key(name))
+    }
+
+    fn reached_in(&self, of: &CapOf, record: &Record) -> Option<u64> {
+        self.is_reached(of, record).then_some(self.month_ms)
+    }
+
+    /// Whether a cap stops a broker.
+    fn is_stopped(&self, name: &str) -> bool {
+        self.caps.iter().any(|(of, record)| {
+            let is_about = of.broker.as_deref().is_none_or(|broker| broker == name);
+            let is_stop = record.cap.is_some_and(|cap| cap.action == CapAction::Stop);
+            is_about && is_stop && self.is_reached(of, record)
+        })
+    }
+
+    fn is_reached(&self, of: &CapOf, record: &Record) -> bool {
+        record.cap.is_some_and(|cap| self.spent_of(of) >= cap.monthly_micros)
+    }
+
+    /// Writes down that a cap is reached, or not any more, unless it was changed meanwhile.
+    async fn note(&self, change: &Change, of: &CapOf, record: &Record) -> Result<()> {
+        let all = accounts::spend_caps();
+        if self.is_noted(of, record) {
+            return Ok(());
+        }
+        if of.get(&change.tx, Read::Serializable).await?.is_none_or(|found| found.value != *record) {
+            return Ok(());
+        }
+        let Some(cap) = record.cap.filter(|_| !self.is_gone(of)) else {
+            return Ok(all.clear(&change.tx, &of.id()).await?);
+        };
+        let reached_in = self.reached_in(of, record);
+        all.put(&change.tx, &of.id(), &Record { reached_in, ..*record }).await?;
+        let action = if reached_in.is_some() { "spend_cap.reach" } else { "spend_cap.reset" };
+        let spent = self.spent_of(of);
+        let said =
+            json!({ "monthly_micros": cap.monthly_micros, "spent_micros": spent, "action": cap.action });
+        change.audit(of.organisation, action, &of.target(), said)
+    }
+
+    /// Stops a broker, or lets it go on.
+    async fn hold(&self, change: &Change, organisation: Uuid, name: &str) -> Result<()> {
+        let is_over_cap = self.is_stopped(name);
+        let tx = &change.tx;
+        let Some(broker) = catalog::get(tx, name.as_bytes(), Read::Serializable).await? else {
+            return Ok(());
+        };
+        let mut details = broker.details()?.value;
+        if details.is_over_cap == is_over_cap {
+            return Ok(());
+        }
+        details.is_over_cap = is_over_cap;
+        catalog::describe(tx, &broker, &details).await?;
+        touch(tx, broker.id)?;
+        let action = if is_over_cap { "broker.stop_at_cap" } else { "broker.go_on" };
+        change.audit(organisation, action, name, json!({}))
+    }
+}
+
+async fn caps_of(tx: &millrace_storage::Transaction, organisation: Uuid) -> Result<Vec<(CapOf, Record)>> {
+    let all = accounts::spend_caps();
+    let whole = CapOf { organisation, broker: None };
+    let mut caps = Vec::new();
+    caps.extend(whole.get(tx, Read::Snapshot).await?.map(|found| (whole.clone(), found.value)));
+    let page = all.page::<Record>(tx, Some(&whole.id()), BROKERS_MAX + 1, Read::Snapshot).await?;
+    for (id, found) in page.items {
+        let Some(name) = id.strip_prefix(organisation.as_bytes().as_slice()) else { break };
+        let broker = Some(String::from_utf8_lossy(name).into_owned());
+        caps.push((CapOf { organisation, broker }, found.value));
+    }
+    Ok(caps)
+}
+
+fn organisation_of(id: &[u8]) -> Option<Uuid> {
+    id.first_chunk().map(|bytes| Uuid::from_bytes(*bytes))
+}

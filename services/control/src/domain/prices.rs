@@ -1,0 +1,111 @@
+//! What usage costs. Who runs the region says it; by default nothing costs anything.
+
+use std::str::FromStr;
+
+use super::usage::Sum;
+
+/// Prices of a million units each, in millionths of the region's currency.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Prices {
+    connected_session_minutes: u64,
+    stored_session_minutes: u64,
+    messages_in: u64,
+    messages_delivered: u64,
+    bytes: u64,
+    stored_byte_hours: u64,
+}
+
+/// The price of one kind of usage, as a setting says it: `messages_in=1000000`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Price {
+    unit: &'static str,
+    micros: u64,
+}
+
+/// What a price may be of.
+const UNITS: [&str; 6] = [
+    "connected_session_minutes",
+    "stored_session_minutes",
+    "messages_in",
+    "messages_delivered",
+    "bytes",
+    "stored_byte_hours",
+];
+
+impl FromStr for Price {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, micros) = text.split_once('=').unwrap_or((text, ""));
+        let unit = UNITS.into_iter().find(|unit| *unit == name);
+        let price = unit.zip(micros.parse().ok()).map(|(unit, micros)| Self { unit, micros });
+        price.ok_or_else(|| {
+            format!("a unit, = and the price of a million of it is allowed, such as messages_in=1000000; units are {}", UNITS.join(", "))
+        })
+    }
+}
+
+impl FromIterator<Price> for Prices {
+    fn from_iter<I: IntoIterator<Item = Price>>(prices: I) -> Self {
+        let mut all = Self::default();
+        for Price { unit, micros } in prices {
+            match unit {
+                "connected_session_minutes" => all.connected_session_minutes = micros,
+                "stored_session_minutes" => all.stored_session_minutes = micros,
+                "messages_in" => all.messages_in = micros,
+                "messages_delivered" => all.messages_delivered = micros,
+                "bytes" => all.bytes = micros,
+                _ => all.stored_byte_hours = micros,
+            }
+        }
+        all
+    }
+}
+
+impl Prices {
+    /// What something costs, in millionths of the currency; rounded down.
+    pub(super) fn of(&self, sum: &Sum) -> u64 {
+        let bytes = sum.bytes_in.saturating_add(sum.bytes_out);
+        // What was used, its price, and how much of it is one unit.
+        let parts = [
+            (sum.connected_ms, self.connected_session_minutes, 60_000),
+            (sum.stored_session_ms, self.stored_session_minutes, 60_000),
+            (sum.messages_in, self.messages_in, 1),
+            (sum.messages_delivered, self.messages_delivered, 1),
+            (bytes, self.bytes, 1),
+            (sum.stored_byte_s, self.stored_byte_hours, 3_600),
+        ];
+        let cost = |(used, price, unit): (u64, u64, u128)| u128::from(used) * u128::from(price) / unit;
+        let all = parts.into_iter().map(cost).fold(0, u128::saturating_add) / 1_000_000;
+        u64::try_from(all).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_price_is_of_a_million_of_its_unit() {
+        let cases = [
+            ("connected_session_minutes", Sum { connected_ms: 60_000 * 2_000_000, ..Sum::default() }),
+            ("stored_session_minutes", Sum { stored_session_ms: 60_000 * 2_000_000, ..Sum::default() }),
+            ("messages_in", Sum { messages_in: 2_000_000, ..Sum::default() }),
+            ("messages_delivered", Sum { messages_delivered: 2_000_000, ..Sum::default() }),
+            ("bytes", Sum { bytes_in: 500_000, bytes_out: 1_500_000, ..Sum::default() }),
+            ("stored_byte_hours", Sum { stored_byte_s: 3_600 * 2_000_000, ..Sum::default() }),
+        ];
+        for (unit, sum) in cases {
+            let price: Price = format!("{unit}=7").parse().unwrap();
+            assert_eq!(Prices::from_iter([price]).of(&sum), 14, "{unit}");
+            assert_eq!(Prices::default().of(&sum), 0, "{unit}");
+        }
+    }
+
+    #[test]
+    fn a_price_that_is_none_is_not_taken() {
+        for wrong in ["", "messages_in", "messages_in=", "messages_in=1.5", "messages=1", "=1"] {
+            assert!(wrong.parse::<Price>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! How webhooks get on, and what they refused.
+
+use axum::http::{Method, StatusCode};
+use millrace_layers::streams::ReadLimit;
+use millrace_layers::webhooks::{self, Failure, Hook, Outcome, Taken};
+use millrace_layers::{Error, catalog};
+use millrace_storage::Read;
+use serde_json::{Value, json};
+
+use crate::tools::{Client, Region};
+
+/// Somebody with a webhook, where it is, and the number of its broker.
+async fn with_webhook(region: &Region) -> (Client, String, u64) {
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let path = format!("{broker}/webhooks/orders");
+    let body = json!({ "url": "https://a.test", "events": ["message", "limit_reached"], "filters": ["a/#"] });
+    ann.put(&path, "", body).await.is(StatusCode::CREATED);
+    let name = broker.rsplit('/').next().unwrap().as_bytes();
+    let find =
+        async |tx| -> Result<u64, Error> { Ok(catalog::get(&tx, name, Read::Snapshot).await?.unwrap().id) };
+    let id = region.store.run(find).await.unwrap();
+    (ann, path, id)
+}
+
+/// Refuses what is to be sent next; the event.
+async fn refuse(region: &Region, broker: u64, status: u16) -> Value {
+    let hook = Hook { broker, name: "orders" };
+    let limit = ReadLimit { entries: 1, bytes: 1 };
+    let taken = region.store.run(|tx| async move { webhooks::take(&tx, hook, "pod", 1, limit).await }).await;
+    let Taken::Work(work) = taken.unwrap() else { panic!("nothing is to be sent") };
+    let failure = Failure { at_ms: 5, status: Some(status), reason: "no".into() };
+    let outcome = Outcome::Failed { failure, next_attempt_ms: 9 };
+    let (told, outcome) = (&work, &outcome);
+    let settle = |tx| async move { webhooks::settle(&tx, hook, told, outcome, 5).await };
+    region.store.run(settle).await.unwrap();
+    serde_json::from_slice(&work.letter.unwrap().event).unwrap()
+}
+
+async fn letters(ann: &Client, path: &str) -> Vec<Value> {
+    ann.get(&format!("{path}/dead-letters")).await.is(StatusCode::OK).body["items"]
+        .as_array()
+        .unwrap()
+        .clone()
+}
+
+async fn post(ann: &Client, path: &str) -> crate::tools::Answer {
+    ann.send(Method::POST, path, None).await
+}
+
+#[tokio::test]
+async fn a_test_event_that_is_refused_is_a_dead_letter_that_can_be_sent_again_and_removed() {
+    let region = Region::new().await;
+    let (ann, path, broker) = with_webhook(&region).await;
+    let status = ann.get(&format!("{path}/status")).await;
+    assert_eq!((&status.body["dead_letters"], &status.body["last_failure"]), (&json!(0), &Value::Null));
+    for _ in 0..2 {
+        post(&ann, &format!("{path}/test")).await.is(StatusCode::ACCEPTED);
+        let event = refuse(&region, broker, 503).await;
+        assert_eq!(
+            (&event["type"], &event["data"]["webhook"]),
+            (&json!("millrace.webhook.test"), &json!("orders"))
+        );
+    }
+    let status = ann.get(&format!("{path}/status")).await;
+    assert_eq!(
+        (&status.body["dead_letters"], &status.body["last_failure"]["status"]),
+        (&json!(2), &json!(503))
+    );
+    let found = letters(&ann, &path).await;
+    assert_eq!((found.len(), &found[0]["attempts"], &found[0]["is_retried"]), (2, &json!(1), &json!(false)));
+    let one = format!("{path}/dead-letters/{}", found[0]["id"].as_str().unwrap());
+    post(&ann, &format!("{one}/retry")).await.is(StatusCode::ACCEPTED);
+    assert_eq!(letters(&ann, &path).await[0]["is_retried"], true);
+    refuse(&region, broker, 410).await;
+    assert_eq!(letters(&ann, &path).await[0]["failure"]["status"], 410);
+    ann.delete(&one).await.is(StatusCode::NO_CONTENT);
+    ann.delete(&one).await.is(StatusCode::NOT_FOUND);
+    post(&ann, &format!("{one}/retry")).await.is(StatusCode::NOT_FOUND);
+    let all = post(&ann, &format!("{path}/dead-letters/retry")).await;
+    assert_eq!(all.is(StatusCode::ACCEPTED).body["count"], 1);
+    let removed = ann.delete(&format!("{path}/dead-letters")).await;
+    assert_eq!(
+        (removed.is(StatusCode::OK).body["count"].clone(), letters(&ann, &path).await.len()),
+        (json!(1), 0)
+    );
+    let log = ann.get(&ann.own("/audit?limit=200")).await;
+    let done = log.column("action").into_iter().filter(|action| action.starts_with("webhook.")).count();
+    assert_eq!(done, 7, "{log:?}");
+}
+
+#[tokio::test]
+async fn what_is_kept_of_a_webhook_goes_with_it() {
+    let region = Region::new().await;
+    let (ann, path, broker) = with_webhook(&region).await;
+    post(&ann, &format!("{path}/test")).await.is(StatusCode::ACCEPTED);
+    refuse(&region, broker, 500).await;
+    ann.delete(&path).await.is(StatusCode::NO_CONTENT);
+    for of in ["status", "dead-letters"] {
+        ann.get(&format!("{path}/{of}")).await.is(StatusCode::NOT_FOUND);
+    }
+    post(&ann, &format!("{path}/test")).await.is(StatusCode::NOT_FOUND);
+    let body = json!({ "url": "https://b.test", "events": ["connect"] });
+    ann.put(&path, "", body).await.is(StatusCode::CREATED);
+    assert!(letters(&ann, &path).await.is_empty());
+}
+
+#[tokio::test]
+async fn dead_letters_come_page_by_page() {
+    let region = Region::new().await;
+    let (ann, path, broker) = with_webhook(&region).await;
+    for _ in 0..3 {
+        post(&ann, &format!("{path}/test")).await.is(StatusCode::ACCEPTED);
+        refuse(&region, broker, 500).await;
+    }
+    let first = ann.get(&format!("{path}/dead-letters?limit=2")).await;
+    let cursor = first.text("/next_cursor");
+    let second = ann.get(&format!("{path}/dead-letters?limit=2&cursor={cursor}")).await;
+    let ids = [first.column("id"), second.column("id")].concat();
+    let all: Vec<Value> = letters(&ann, &path).await;
+    let all: Vec<&str> = all.iter().map(|letter| letter["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, all);
+    ann.get(&format!("{path}/dead-letters?cursor=eA")).await.is(StatusCode::UNPROCESSABLE_ENTITY);
+}
+
+#[tokio::test]
+async fn a_filter_that_is_none_of_topics_is_refused() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    for filter in ["", "a#", "$share/g/a", "$SYS/#", "$SYS"] {
+        let body = json!({ "url": "https://a.test", "events": ["message"], "filters": [filter] });
+        let answer = ann.put(&format!("{broker}/webhooks/one"), "", body).await;
+        assert_eq!(answer.is(StatusCode::UNPROCESSABLE_ENTITY).text("/fields/0/field"), "filters[0]");
+    }
+    let body = json!({ "url": "https://a.test", "events": ["connect"], "batch_max": 101 });
+    ann.put(&format!("{broker}/webhooks/one"), "", body).await.is(StatusCode::UNPROCESSABLE_ENTITY);
+}

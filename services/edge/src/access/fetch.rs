@@ -1,0 +1,177 @@
+//! Fetches key sets, and lets clients wait for them.
+
+use std::cell::Cell;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use http::header::{ACCEPT, AGE, CACHE_CONTROL, HeaderMap, HeaderValue};
+use http::{Method, StatusCode};
+use millrace_access::entry;
+use millrace_access::jwt::KeySet;
+use millrace_access::limits::KEY_SET_BYTES_MAX;
+use millrace_outgoing::Call;
+
+use super::desk::{Job, Shared};
+use super::limits::KEY_SET_TIMEOUT;
+use super::shelf::{Fetched, Shelf, Waits};
+use super::tally::{Results, Tally, gauge, results};
+use super::{Applicant, Entered};
+use crate::metrics::Metric;
+
+const RESULTS: Results = results!("fetched" "status" "invalid" "url" "forbidden" "insecure" "resolve" "connect" "tls" "timeout"
+    "too_long" "busy" "http");
+
+/// The key sets of this process.
+pub(super) struct KeySets {
+    shelf: Mutex<Shelf<Box<Applicant>>>,
+    fetches: Tally,
+}
+
+/// What a client's entry sees of them.
+pub(super) struct Lookup<'a> {
+    shared: &'a Arc<Shared>,
+    /// [`Shelf::fetches`] of when it first looked.
+    fetches: Cell<Option<u64>>,
+}
+
+impl KeySets {
+    pub(super) fn new() -> Self {
+        let help = "Fetches of key sets of issuers, by result.";
+        Self {
+            shelf: Mutex::new(Shelf::new()),
+            fetches: Tally::new("millrace_key_set_fetches_total", help, RESULTS),
+        }
+    }
+
+    pub(super) fn metrics(&self) -> Vec<(Metric, u64)> {
+        let (sets, waiting) = self.shelf().sizes();
+        let sizes = [
+            gauge("millrace_key_sets", "Key sets of issuers that are kept, or were asked for.", sets),
+            gauge("millrace_key_set_waiting", "Clients that wait for a key set.", waiting),
+        ];
+        self.fetches.metrics().chain(sizes).collect()
+    }
+
+    fn shelf(&self) -> MutexGuard<'_, Shelf<Box<Applicant>>> {
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl entry::KeySets for Lookup<'_> {
+    fn get(&self, url: &str) -> Option<Arc<KeySet>> {
+        let mut shelf = self.shared.key_sets.shelf();
+        self.fetches.set(self.fetches.get().or(Some(shelf.fetches())));
+        let (keys, needs_fetch) = shelf.get(url, self.shared.now_s());
+        drop(shelf);
+        if needs_fetch {
+            fetch(self.shared, url.into());
+        }
+        keys
+    }
+}
+
+impl<'a> Lookup<'a> {
+    pub(super) fn new(shared: &'a Arc<Shared>) -> Self {
+        Self { shared, fetches: Cell::new(None) }
+    }
+
+    /// [`Shelf::fetches`] of when it first looked.
+    pub(super) fn fetches(&self) -> u64 {
+        self.fetches.get().unwrap_or_default()
+    }
+}
+
+/// Lets a client wait for keys of one of these URLs, or answers it. `fetches`: [`Lookup::fetches`].
+pub(super) fn wait(shared: &Arc<Shared>, applicant: Box<Applicant>, urls: &[Box<str>], fetches: u64) {
+    let (to_fetch, waits) = shared.key_sets.shelf().wait(urls, applicant, fetches, shared.now_s());
+    for url in to_fetch {
+        fetch(shared, url);
+    }
+    match waits {
+        Waits::Yes => {}
+        Waits::Again(applicant) => shared.again(Job::Enter(applicant)),
+        Waits::No(applicant, refusal) => {
+            shared.tell(Entered { connection: applicant.connection, outcome: Err(refusal.into()) });
+        }
+    }
+}
+
+fn fetch(shared: &Arc<Shared>, url: Box<str>) {
+    let to = shared.clone();
+    shared.calls.spawn(async move {
+        let fetched = get(&to, &url).await;
+        let waited = to.key_sets.shelf().fetched(&url, fetched, to.now_s());
+        for applicant in waited {
+            to.again(Job::Enter(applicant));
+        }
+    });
+}
+
+async fn get(shared: &Shared, url: &str) -> Fetched {
+    let call = Call {
+        method: Method::GET,
+        url,
+        headers: HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("application/json"))]),
+        body: Bytes::new(),
+        timeout: KEY_SET_TIMEOUT,
+        answer_bytes_max: KEY_SET_BYTES_MAX,
+    };
+    let failed = |result: &str, what: &dyn std::fmt::Display| {
+        shared.key_sets.fetches.add(result);
+        // Of its tenant, not of this server; once in 30 s at the most. Behind the `?` may be a secret.
+        let url = url.split('?').next();
+        tracing::warn!(url, reason = result, error = %what, "the key set of an issuer cannot be fetched");
+        None
+    };
+    match shared.calls.call(call).await {
+        Err(error) => failed(error.reason(), &error),
+        Ok(answer) if answer.status != StatusCode::OK => failed("status", &answer.status),
+        Ok(answer) => match KeySet::parse(&answer.body) {
+            Err(error) => failed("invalid", &error),
+            Ok(keys) => {
+                shared.key_sets.fetches.add("fetched");
+                Some((keys, age_s(&answer.headers)))
+            }
+        },
+    }
+}
+
+/// For how long an answer counts (RFC 9111 sections 4.2.1 and 5.1); `None`: it does not say.
+fn age_s(headers: &HeaderMap) -> Option<u32> {
+    let says = headers.get_all(CACHE_CONTROL).iter().filter_map(|value| value.to_str().ok());
+    let directives: Vec<_> = says.flat_map(|value| value.split(',')).map(str::trim).collect();
+    let is = |name: &str| directives.iter().any(|directive| directive.eq_ignore_ascii_case(name));
+    if is("no-store") || is("no-cache") {
+        return Some(0);
+    }
+    let max_age = directives.iter().find_map(|directive| {
+        let (name, value) = directive.split_once('=')?;
+        name.eq_ignore_ascii_case("max-age").then(|| value.trim_matches('"').parse().unwrap_or(0))
+    })?;
+    let age = headers.get(AGE).and_then(|age| age.to_str().ok()?.parse::<u32>().ok());
+    Some(u32::saturating_sub(max_age, age.unwrap_or(0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_long_a_key_set_counts_is_what_its_answer_says() {
+        for (cache_control, age, expected) in [
+            (None, None, None),
+            (Some("public, Max-Age=600"), None, Some(600)),
+            (Some("max-age=\"600\", must-revalidate"), Some("100"), Some(500)),
+            (Some("max-age=600"), Some("700"), Some(0)),
+            (Some("max-age=99999999999"), None, Some(0)),
+            (Some("max-age=600, no-cache"), None, Some(0)),
+            (Some("no-store"), None, Some(0)),
+            (Some("private"), Some("5"), None),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.extend(cache_control.map(|value| (CACHE_CONTROL, HeaderValue::from_static(value))));
+            headers.extend(age.map(|value| (AGE, HeaderValue::from_static(value))));
+            assert_eq!(age_s(&headers), expected, "{cache_control:?} {age:?}");
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! SCRAM at the desk: a client comes with its name and gets a challenge, then with its proof. Both times its credential is read.
+
+use std::sync::Arc;
+
+use millrace_access::entry::{Entry, Grant, Refusal, Standing, Step};
+use millrace_access::model::Credential;
+use millrace_access::scram::{Accepted, Enhanced};
+use millrace_layers::Error;
+
+use super::desk::{Shared, settle};
+use super::{Applicant, Granted, Loaded, Refused};
+use crate::core::connection::ConnectionId;
+use crate::mailbox::Mail;
+use crate::random;
+
+/// What a client says that authenticates.
+pub(crate) struct Attempt {
+    pub(crate) applicant: Applicant,
+    pub(crate) enhanced: Box<Enhanced>,
+    pub(crate) data: Box<[u8]>,
+    /// Who it is already, when it authenticates anew.
+    pub(crate) standing: Option<Arc<Standing>>,
+}
+
+/// What became of an attempt.
+pub(crate) struct Attempted {
+    pub(crate) connection: ConnectionId,
+    pub(crate) outcome: Result<Progress, Refused>,
+}
+
+/// How far a client has come, with what it is told.
+pub(crate) enum Progress {
+    /// It is its turn.
+    Challenged(Box<Enhanced>, Box<[u8]>),
+    /// It may enter.
+    Entered(Box<Granted>, Box<[u8]>),
+    /// It has authenticated anew.
+    Renewed(Grant, Box<[u8]>),
+}
+
+/// An attempt that waits for the credential of a user.
+pub(super) struct Case {
+    attempt: Box<Attempt>,
+    loaded: Arc<Loaded>,
+    user: Box<str>,
+    /// What it is told when it may enter; `None` before the challenge.
+    proven: Option<Vec<u8>>,
+}
+
+impl Case {
+    /// The credential that is needed.
+    pub(super) fn read(&self) -> (u64, Box<str>) {
+        (self.attempt.applicant.broker.id, self.user.clone())
+    }
+}
+
+/// What an attempt needs; `None` when it was answered already.
+pub(super) fn begin(shared: &Shared, mut attempt: Box<Attempt>) -> Option<Case> {
+    let connection = attempt.applicant.connection;
+    let Some(loaded) = attempt.applicant.broker.access() else {
+        tell(shared, connection, Err(Refused::Unread));
+        return None;
+    };
+    let has_users = loaded.access.access().scram;
+    let understood = if has_users { understand(&mut attempt) } else { Err(Refusal::NoMethod) };
+    match understood {
+        Ok((user, proven)) => Some(Case { attempt, loaded, user, proven }),
+        Err(refusal) => {
+            tell(shared, connection, Err(refusal.into()));
+            None
+        }
+    }
+}
+
+/// The user whose credential is needed, and the answer to a good proof.
+fn understand(attempt: &mut Attempt) -> Result<(Box<str>, Option<Vec<u8>>), Refusal> {
+    if attempt.enhanced.is_challenged() {
+        let Accepted { user, data } = attempt.enhanced.proceed(&attempt.data)?;
+        return Ok((user, Some(data)));
+    }
+    let user: Box<str> = attempt.enhanced.begin(&attempt.data)?.into();
+    match attempt.applicant.user.as_deref() {
+        Some(named) if !named.is_empty() && *named != *user => Err(Refusal::OtherUser),
+        _ => Ok((user, None)),
+    }
+}
+
+pub(super) fn proceed(shared: &Shared, mut case: Case, credential: Result<Option<Credential>, Error>) {
+    let connection = case.attempt.applicant.connection;
+    let outcome = match credential {
+        Ok(credential) => {
+            let now_ms = shared.clock.unix_now_ms();
+            match case.proven.take() {
+                None => challenge(case, credential.as_ref(), now_ms),
+                Some(data) => decide(&case, credential, data.into(), now_ms),
+            }
+        }
+        Err(error) => {
+            tracing::error!(%error, broker = &*case.attempt.applicant.broker.name, "a credential cannot be read");
+            Err(Refused::Unread)
+        }
+    };
+    tell(shared, connection, outcome);
+}
+
+/// The challenge for a user; one that may not connect gets one too.
+fn challenge(case: Case, credential: Option<&Credential>, now_ms: u64) -> Result<Progress, Refused> {
+    let mut enhanced = case.attempt.enhanced;
+    let active = credential.filter(|credential| credential.is_active(now_ms));
+    let verifier = active.and_then(|credential| credential.scram.as_ref());
+    let random = random::bytes().map_err(|_| Refused::Unread)?;
+    let data = enhanced.found(verifier, &case.loaded.fake, &random).map_err(Refusal::from)?;
+    Ok(Progress::Challenged(enhanced, data.into()))
+}
+
+/// What a client that has proven to know its password may do.
+fn decide(
+    case: &Case,
+    credential: Option<Credential>,
+    data: Box<[u8]>,
+    now_ms: u64,
+) -> Result<Progress, Refused> {
+    let access = &case.loaded.access;
+    let credential = credential.ok_or(Refusal::Password)?;
+    if let Some(standing) = &case.attempt.standing {
+        let grant = access.review(standing, Some(&credential), now_ms)?;
+        return Ok(Progress::Renewed(grant, data));
+    }
+    let certificate = case.attempt.applicant.certificate.as_deref();
+    let step: Step<'_> = Entry::default().proven(access, &credential, certificate, now_ms);
+    let granted = settle(step, &case.loaded).unwrap_or(Err(Refused::Unread))?;
+    Ok(Progress::Entered(Box::new(granted), data))
+}
+
+fn tell(shared: &Shared, connection: ConnectionId, outcome: Result<Progress, Refused>) {
+    let attempted = Attempted { connection, outcome };
+    let mail = Mail::Attempted(Box::new(attempted));
+    shared.mailboxes[usize::from(connection.core)].deliver(&mut vec![mail], 0);
+}

@@ -1,0 +1,277 @@
+//! The key sets of issuers, and who waits for them. What fetches is not here, nor a clock.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use millrace_access::entry::Refusal;
+use millrace_access::jwt::{self, KeySet, Refresh};
+
+use super::limits::{KEY_SETS_MAX, WAITING_FOR_KEYS_MAX, WAITING_PER_KEY_SET_MAX};
+
+/// The key sets of issuers, by their URLs, and clients (`W`) that wait for them. Times are whole seconds of a clock that does not go
+/// backwards.
+pub(super) struct Shelf<W> {
+    sets: HashMap<Box<str>, Set<W>>,
+    waiting: usize,
+    /// Fetches that are over.
+    fetches: u64,
+}
+
+struct Set<W> {
+    refresh: Refresh,
+    keys: Option<Arc<KeySet>>,
+    has_failed: bool,
+    waiting: Vec<W>,
+    used_s: u64,
+}
+
+/// Whether a client waits.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Waits<W> {
+    /// It does.
+    Yes,
+    /// A fetch has ended since its token was compared: it is to begin anew.
+    Again(W),
+    /// None is under way, or too many wait.
+    No(W, Refusal),
+}
+
+/// What a fetch brought: keys, and the `max-age` of the answer, seconds.
+pub(super) type Fetched = Option<(KeySet, Option<u32>)>;
+
+impl<W> Shelf<W> {
+    pub(super) fn new() -> Self {
+        Self { sets: HashMap::new(), waiting: 0, fetches: 0 }
+    }
+
+    /// The keys of a URL while they count, and whether they are to be fetched now.
+    pub(super) fn get(&mut self, url: &str, now_s: u64) -> (Option<Arc<KeySet>>, bool) {
+        let Some(set) = self.set(url, now_s) else { return (None, false) };
+        let keys = set.keys.clone().filter(|_| set.refresh.is_usable(now_s));
+        (keys, set.refresh.need_fetch(now_s))
+    }
+
+    /// Fetches that are over: for [`Shelf::wait`], as of when keys were first looked for.
+    pub(super) fn fetches(&self) -> u64 {
+        self.fetches
+    }
+
+    /// A client's token names a key that none of these URLs has. It waits if one of them is being fetched. Also the URLs that are to be
+    /// fetched now.
+    pub(super) fn wait(
+        &mut self,
+        urls: &[Box<str>],
+        client: W,
+        fetches: u64,
+        now_s: u64,
+    ) -> (Vec<Box<str>>, Waits<W>) {
+        if fetches != self.fetches {
+            return (Vec::new(), Waits::Again(client));
+        }
+        let (mut to_fetch, mut under_way) = (Vec::new(), None);
+        let mut refusal = Refusal::Token(jwt::Refusal::UnknownKey);
+        for url in urls {
+            let Some(set) = self.set(url, now_s) else {
+                refusal = Refusal::NoKeys;
+                continue;
+            };
+            set.refresh.unknown();
+            if set.refresh.need_fetch(now_s) {
+                to_fetch.push(url.clone());
+            }
+            if set.has_failed || set.keys.is_none() {
+                refusal = Refusal::NoKeys;
+            }
+            if set.refresh.is_under_way() {
+                under_way = under_way.or(Some(url));
+            }
+        }
+        match under_way {
+            Some(url) => (to_fetch, self.park(url, client)),
+            None => (to_fetch, Waits::No(client, refusal)),
+        }
+    }
+
+    fn park(&mut self, url: &str, client: W) -> Waits<W> {
+        match self.sets.get_mut(url) {
+            Some(set)
+                if self.waiting < WAITING_FOR_KEYS_MAX && set.waiting.len() < WAITING_PER_KEY_SET_MAX =>
+            {
+                set.waiting.push(client);
+                self.waiting += 1;
+                Waits::Yes
+            }
+            _ => Waits::No(client, Refusal::NoKeys),
+        }
+    }
+
+    /// A fetch is over. Who waited for it; they are to begin anew.
+    pub(super) fn fetched(&mut self, url: &str, fetched: Fetched, now_s: u64) -> Vec<W> {
+        self.fetches += 1;
+        let Some(set) = self.sets.get_mut(url) else { return Vec::new() };
+        let age_s = fetched.as_ref().and_then(|(_, age_s)| *age_s);
+        set.refresh.fetched(now_s, fetched.is_some(), age_s);
+        set.has_failed = fetched.is_none();
+        if let Some((keys, _)) = fetched {
+            set.keys = Some(Arc::new(keys));
+        }
+        self.waiting -= set.waiting.len();
+        std::mem::take(&mut set.waiting)
+    }
+
+    /// Sets that are kept, and clients that wait.
+    pub(super) fn sizes(&self) -> (usize, usize) {
+        (self.sets.len(), self.waiting)
+    }
+
+    /// `None` when there is no place for it.
+    fn set(&mut self, url: &str, now_s: u64) -> Option<&mut Set<W>> {
+        if !self.sets.contains_key(url) {
+            if self.sets.len() >= KEY_SETS_MAX {
+                self.forget_one()?;
+            }
+            let set = Set {
+                refresh: Refresh::default(),
+                keys: None,
+                has_failed: false,
+                waiting: Vec::new(),
+                used_s: 0,
+            };
+            self.sets.insert(url.into(), set);
+        }
+        let set = self.sets.get_mut(url)?;
+        set.used_s = now_s;
+        Some(set)
+    }
+
+    /// The one that was not used for the longest time.
+    fn forget_one(&mut self) -> Option<()> {
+        let idle = self.sets.iter().filter(|(_, set)| !set.refresh.is_under_way());
+        let url = idle.min_by_key(|(_, set)| set.used_s)?.0.clone();
+        self.sets.remove(&url).map(|_| ())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JWKS: &[u8] = br#"{"keys":[{"kty":"EC","crv":"P-256","kid":"1",
+        "x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}]}"#;
+
+    fn came(age_s: Option<u32>) -> Fetched {
+        Some((KeySet::parse(JWKS).unwrap(), age_s))
+    }
+
+    fn url(name: &str) -> [Box<str>; 1] {
+        [format!("https://{name}.test/").into()]
+    }
+
+    /// Whether there are keys, and whether they are to be fetched.
+    fn get(shelf: &mut Shelf<u32>, name: &str, now_s: u64) -> (bool, bool) {
+        let (keys, fetch) = shelf.get(&url(name)[0], now_s);
+        (keys.is_some(), fetch)
+    }
+
+    /// As of now.
+    fn wait(
+        shelf: &mut Shelf<u32>,
+        urls: &[Box<str>],
+        client: u32,
+        now_s: u64,
+    ) -> (Vec<Box<str>>, Waits<u32>) {
+        let fetches = shelf.fetches();
+        shelf.wait(urls, client, fetches, now_s)
+    }
+
+    fn why(waited: (Vec<Box<str>>, Waits<u32>)) -> Option<Refusal> {
+        if let (_, Waits::No(_, refusal)) = waited { Some(refusal) } else { None }
+    }
+
+    #[test]
+    fn clients_wait_for_one_fetch_and_all_go_on_after_it() {
+        let mut shelf = Shelf::new();
+        assert_eq!(get(&mut shelf, "a", 0), (false, true));
+        for client in 0..1_000 {
+            assert_eq!(get(&mut shelf, "a", 0), (false, false), "once");
+            assert_eq!(wait(&mut shelf, &url("a"), client, 0), (Vec::new(), Waits::Yes));
+        }
+        assert_eq!(shelf.fetched(&url("a")[0], came(None), 1), Vec::from_iter(0..1_000));
+        assert_eq!((get(&mut shelf, "a", 1), shelf.sizes()), ((true, false), (1, 0)));
+    }
+
+    #[test]
+    fn a_new_key_is_fetched_but_invented_ones_cause_no_more() {
+        let mut shelf = Shelf::new();
+        assert_eq!(get(&mut shelf, "a", 0), (false, true));
+        shelf.fetched(&url("a")[0], came(None), 0);
+        let refusal = why(wait(&mut shelf, &url("a"), 1, 29));
+        assert_eq!(refusal, Some(Refusal::Token(jwt::Refusal::UnknownKey)), "it was fetched just now");
+        assert_eq!(wait(&mut shelf, &url("a"), 1, 30), (url("a").to_vec(), Waits::Yes));
+        assert_eq!(wait(&mut shelf, &url("a"), 2, 31), (Vec::new(), Waits::Yes));
+        assert_eq!(shelf.fetched(&url("a")[0], came(None), 32), [1, 2]);
+        assert!(why(wait(&mut shelf, &url("a"), 1, 33)).is_some_and(|refusal| !refusal.is_passing()));
+    }
+
+    #[test]
+    fn old_keys_count_while_new_ones_cannot_be_had_and_nobody_waits_for_them() {
+        let mut shelf = Shelf::new();
+        assert_eq!(get(&mut shelf, "a", 0), (false, true));
+        shelf.fetched(&url("a")[0], came(Some(600)), 0);
+        assert_eq!(get(&mut shelf, "a", 599), (true, false));
+        assert_eq!(get(&mut shelf, "a", 600), (true, true));
+        shelf.fetched(&url("a")[0], None, 605);
+        assert_eq!((get(&mut shelf, "a", 629), get(&mut shelf, "a", 630)), ((true, false), (true, true)));
+        shelf.fetched(&url("a")[0], None, 630);
+        // A key that is not in the old set may be one of the new one.
+        assert_eq!(why(wait(&mut shelf, &url("a"), 1, 631)), Some(Refusal::NoKeys));
+        assert!(get(&mut shelf, "a", 86_999).0);
+        assert!(!get(&mut shelf, "a", 87_000).0);
+    }
+
+    #[test]
+    fn a_fetch_that_failed_sends_all_away_and_is_not_repeated_at_once() {
+        let mut shelf = Shelf::new();
+        assert_eq!(wait(&mut shelf, &url("a"), 1, 0), (url("a").to_vec(), Waits::Yes));
+        assert_eq!(shelf.fetched(&url("a")[0], None, 5), [1]);
+        let (to_fetch, waits) = wait(&mut shelf, &url("a"), 1, 5);
+        assert_eq!((to_fetch, waits), (Vec::new(), Waits::No(1, Refusal::NoKeys)));
+        assert_eq!(wait(&mut shelf, &url("a"), 1, 30), (url("a").to_vec(), Waits::Yes));
+    }
+
+    #[test]
+    fn of_several_issuers_all_are_fetched_and_one_that_is_under_way_is_waited_for() {
+        let mut shelf = Shelf::new();
+        let both = [url("a"), url("b")].concat();
+        assert_eq!(wait(&mut shelf, &both, 1, 0), (both.clone(), Waits::Yes));
+        assert_eq!(shelf.fetched(&both[0], None, 1), [1]);
+        assert_eq!(wait(&mut shelf, &both, 1, 1), (Vec::new(), Waits::Yes));
+        assert_eq!(shelf.fetched(&both[1], came(None), 2), [1]);
+        assert_eq!(why(wait(&mut shelf, &both, 1, 2)), Some(Refusal::NoKeys), "the first may have its key");
+    }
+
+    #[test]
+    fn keys_that_came_while_a_token_was_compared_are_looked_at() {
+        let mut shelf = Shelf::new();
+        assert_eq!(get(&mut shelf, "a", 0), (false, true));
+        let fetches = shelf.fetches();
+        shelf.fetched(&url("a")[0], came(None), 0);
+        assert_eq!(shelf.wait(&url("a"), 1, fetches, 0), (Vec::new(), Waits::Again(1)));
+        assert_eq!(get(&mut shelf, "a", 40), (true, false), "nothing is said of other keys");
+    }
+
+    #[test]
+    fn who_waits_and_what_is_kept_is_bounded() {
+        let mut shelf = Shelf::new();
+        let sent_away =
+            (0..2_500).filter(|client| why(wait(&mut shelf, &url("a"), *client, 0)).is_some()).count();
+        assert_eq!((sent_away, shelf.sizes()), (500, (1, 2_000)));
+        for n in 0..KEY_SETS_MAX + 50 {
+            let name = format!("x{n}");
+            assert_eq!(get(&mut shelf, &name, 1), (false, true));
+            shelf.fetched(&url(&name)[0], None, 1);
+        }
+        assert_eq!(shelf.sizes(), (KEY_SETS_MAX, 2_000));
+        assert_eq!(shelf.fetched(&url("a")[0], came(None), 2).len(), 2_000);
+    }
+}

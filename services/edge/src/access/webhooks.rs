@@ -1,0 +1,226 @@
+//! Asks services of tenants about clients.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Method;
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use millrace_access::limits::WEBHOOK_ANSWER_BYTES_MAX;
+use millrace_access::model::WebhookAuth;
+use millrace_access::webhook::{Answer, AnswerCache, Question, SIGNATURE_HEADER, sign};
+use millrace_outgoing::Call;
+
+use super::Applicant;
+use super::desk::{Candidate, Job, Shared};
+use super::limits::{ANSWERS_MAX, QUESTIONS_MAX, QUESTIONS_PER_BROKER_MAX, WAITING_PER_QUESTION_MAX};
+use super::tally::{Results, Tally, gauge, results};
+use crate::metrics::Metric;
+use crate::{StartError, random};
+
+const RESULTS: Results = results!("allowed" "refused" "remembered" "shared" "answer" "url" "forbidden" "insecure" "resolve"
+    "connect" "tls" "timeout" "too_long" "busy" "http");
+
+/// So often it is said of a broker that its service fails, seconds.
+const WARN_EVERY_S: u64 = 60;
+
+/// What stands for a question.
+type Tag = [u8; 16];
+
+/// The questions of this process.
+pub(super) struct Webhooks {
+    state: Mutex<State>,
+    questions: Tally,
+}
+
+struct State {
+    answers: AnswerCache,
+    /// Questions that are under way, and who waits for the answer beside the first.
+    asked: HashMap<Tag, Vec<Candidate>>,
+    brokers: HashMap<u64, Service>,
+}
+
+/// The service of a broker.
+#[derive(Default)]
+struct Service {
+    under_way: usize,
+    /// When it was last said that it fails.
+    warned_s: Option<u64>,
+}
+
+/// Where a client is.
+enum Place {
+    /// It is known what its service says.
+    Answered(Candidate, Answer),
+    /// It waits for an answer that somebody else asked for.
+    Waits,
+    /// It is the first: ask.
+    Asks(Candidate, Tag),
+}
+
+impl Webhooks {
+    pub(super) fn new() -> Result<Self, StartError> {
+        let key = random::bytes()
+            .map_err(|error| StartError(format!("no random numbers from the system: {error}")))?;
+        let answers = AnswerCache::new(key, ANSWERS_MAX);
+        let help = "Clients that a tenant's service was to be asked about, by what came of it.";
+        Ok(Self {
+            state: Mutex::new(State { answers, asked: HashMap::new(), brokers: HashMap::new() }),
+            questions: Tally::new("millrace_webhook_questions_total", help, RESULTS),
+        })
+    }
+
+    pub(super) fn metrics(&self) -> Vec<(Metric, u64)> {
+        let under_way = self.state().asked.len();
+        let help = "Questions to tenants' services that wait for an answer.";
+        self.questions.metrics().chain([gauge("millrace_webhook_questions", help, under_way)]).collect()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Asks about a client. Gives it back with what its service says when that is known now.
+pub(super) fn ask(
+    shared: &Arc<Shared>,
+    candidate: Candidate,
+    certificate_user: Option<&str>,
+) -> Option<(Candidate, Answer)> {
+    let Some(webhook) = candidate.loaded.access.access().webhook.clone() else {
+        return Some((candidate, Answer::Failed("the broker has no webhook any more")));
+    };
+    let placed = shared.webhooks.state().place(&webhook, candidate, certificate_user, shared.now_s());
+    match placed {
+        Place::Answered(candidate, answer) => {
+            shared.webhooks.questions.add(if matches!(answer, Answer::Failed(_)) {
+                "busy"
+            } else {
+                "remembered"
+            });
+            return Some((candidate, answer));
+        }
+        Place::Waits => shared.webhooks.questions.add("shared"),
+        Place::Asks(first, tag) => {
+            let (to, certificate_user) = (shared.clone(), certificate_user.map(Box::<str>::from));
+            shared
+                .calls
+                .spawn(async move { run(&to, &webhook, first, certificate_user.as_deref(), tag).await });
+        }
+    }
+    None
+}
+
+/// From the question to those who waited for its answer.
+async fn run(
+    shared: &Arc<Shared>,
+    webhook: &WebhookAuth,
+    first: Candidate,
+    certificate_user: Option<&str>,
+    tag: Tag,
+) {
+    let broker = first.applicant.broker.clone();
+    let question = question(&first.applicant, certificate_user);
+    let (answer, result) = post(shared, webhook, &question).await;
+    shared.webhooks.questions.add(result);
+    let mut state = shared.webhooks.state();
+    state.answers.insert(webhook, &question, &answer, shared.now_s());
+    let waited = state.asked.remove(&tag).unwrap_or_default();
+    let warns = state.answered(broker.id, matches!(answer, Answer::Failed(_)), shared.now_s());
+    drop(state);
+    if warns {
+        // Of its tenant, not of this server.
+        tracing::warn!(broker = &*broker.name, reason = result, "a webhook that authenticates clients fails");
+    }
+    for candidate in std::iter::once(first).chain(waited) {
+        shared.again(Job::Answered(Box::new((candidate, answer.clone()))));
+    }
+}
+
+async fn post(shared: &Shared, webhook: &WebhookAuth, question: &Question<'_>) -> (Answer, &'static str) {
+    let Ok(body) = serde_json::to_vec(question) else {
+        return (Answer::Failed("the question cannot be written"), "answer");
+    };
+    let mut headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
+    if let Some(key) = &webhook.signing_key {
+        let signature = HeaderValue::try_from(sign(key, shared.clock.unix_now_ms() / 1_000, &body));
+        headers.extend(signature.map(|signature| (HeaderName::from_static(SIGNATURE_HEADER), signature)));
+    }
+    let call = Call {
+        method: Method::POST,
+        url: &webhook.url,
+        headers,
+        body: Bytes::from(body),
+        timeout: Duration::from_millis(webhook.timeout_ms.into()),
+        answer_bytes_max: WEBHOOK_ANSWER_BYTES_MAX,
+    };
+    match shared.calls.call(call).await {
+        Ok(said) => {
+            let answer = Answer::of(said.status.as_u16(), &said.body);
+            let result = match answer {
+                Answer::Allowed(_) => "allowed",
+                Answer::Refused => "refused",
+                Answer::Failed(_) => "answer",
+            };
+            (answer, result)
+        }
+        Err(error) => (Answer::Failed("it cannot be asked, or does not answer in time"), error.reason()),
+    }
+}
+
+fn question<'a>(applicant: &'a Applicant, certificate_user: Option<&'a str>) -> Question<'a> {
+    Question {
+        broker: &applicant.broker.name,
+        client_id: if applicant.assigned { "" } else { &applicant.client_id },
+        user: applicant.user.as_deref(),
+        password: applicant.password.as_deref().map(Into::into),
+        certificate_user,
+        address: applicant.address.map(|address| address.to_string().into()),
+    }
+}
+
+impl State {
+    fn place(
+        &mut self,
+        webhook: &WebhookAuth,
+        candidate: Candidate,
+        certificate_user: Option<&str>,
+        now_s: u64,
+    ) -> Place {
+        let question = question(&candidate.applicant, certificate_user);
+        if let Some(answer) = self.answers.get(webhook, &question, now_s).cloned() {
+            return Place::Answered(candidate, answer);
+        }
+        let busy = |candidate| Place::Answered(candidate, Answer::Failed("too many questions are under way"));
+        let Some(tag) = self.answers.tag(webhook, &question) else { return busy(candidate) };
+        if let Some(waiting) = self.asked.get_mut(&tag) {
+            if waiting.len() >= WAITING_PER_QUESTION_MAX {
+                return busy(candidate);
+            }
+            waiting.push(candidate);
+            return Place::Waits;
+        }
+        let id = candidate.applicant.broker.id;
+        let of_broker = self.brokers.get(&id).map_or(0, |service| service.under_way);
+        if self.asked.len() >= QUESTIONS_MAX || of_broker >= QUESTIONS_PER_BROKER_MAX {
+            return busy(candidate);
+        }
+        self.brokers.entry(id).or_default().under_way += 1;
+        self.asked.insert(tag, Vec::new());
+        Place::Asks(candidate, tag)
+    }
+
+    /// An answer came, or none. Whether it is to be said that the service fails.
+    fn answered(&mut self, broker: u64, fails: bool, now_s: u64) -> bool {
+        let service = self.brokers.entry(broker).or_default();
+        service.under_way = service.under_way.saturating_sub(1);
+        let is_said = service.warned_s.is_some_and(|at| now_s < at + WARN_EVERY_S);
+        if fails && !is_said {
+            service.warned_s = Some(now_s);
+        } else if service.under_way == 0 && !is_said {
+            self.brokers.remove(&broker);
+        }
+        fails && !is_said
+    }
+}

@@ -1,0 +1,291 @@
+//! Who is connected, for those who ask, and who must not be any more.
+//!
+//! Sessions are in no order, for an index would cost memory with each connection and time with each CONNECT. So all of them are
+//! looked through, a slice a turn; one pass serves all who have asked before it, so it does not matter how many ask.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use millrace_access::bans::Suspect;
+use millrace_access::entry::Method;
+use millrace_access::limits::USER_BYTES_MAX;
+use millrace_mqtt::{ReasonCode, Version};
+
+use super::connection::{Connected, ConnectionId, NONE, Who};
+use super::{Core, Ended, Homed};
+use crate::broker::Broker;
+use crate::clients::{Answer, Asked, Client, Question};
+use crate::clock::Millis;
+
+/// Sessions of a slice: about 0.2 ms when none is in the cache.
+const SLICE: usize = 2048;
+/// Time between two slices at least, milliseconds: so at most a tenth of a loop goes there.
+const SLICE_EVERY_MS: Millis = 2;
+/// Questions that wait, and as many that are being answered; more are refused.
+const QUESTIONS_MAX: usize = 32;
+
+/// What is looked for among all sessions of a loop.
+#[derive(Default)]
+pub(super) struct Scans {
+    /// For the next pass.
+    pages: Vec<Arc<Asked>>,
+    bans: Vec<Arc<Broker>>,
+    pass: Option<Pass>,
+    /// Clients that were let in while that changed.
+    late: Vec<ConnectionId>,
+    last_ms: Millis,
+}
+
+/// A way through all sessions.
+struct Pass {
+    place: usize,
+    pages: Vec<Page>,
+    /// Brokers whose clients may be banned.
+    bans: Vec<Arc<Broker>>,
+}
+
+/// A page that is being made.
+struct Page {
+    asked: Arc<Asked>,
+    /// The first ones so far, with their slots; one more than fits tells that there are more.
+    found: BTreeMap<Arc<str>, u32>,
+}
+
+impl Scans {
+    pub(super) fn is_idle(&self) -> bool {
+        self.pass.is_none() && self.pages.is_empty() && self.bans.is_empty() && self.late.is_empty()
+    }
+
+    fn begin(&mut self) -> Pass {
+        let page = |asked| Page { asked, found: BTreeMap::new() };
+        let pages = std::mem::take(&mut self.pages).into_iter().map(page).collect();
+        Pass { place: 0, pages, bans: std::mem::take(&mut self.bans) }
+    }
+}
+
+impl Page {
+    fn see(&mut self, slot: u32, homed: &Homed, who: &Who) {
+        let Question::Page { after, search, .. } = &self.asked.question else { return };
+        let id = homed.session.client_id();
+        let begins = |text: &str| text.starts_with(&**search);
+        if !Arc::ptr_eq(&homed.broker, &self.asked.broker)
+            || after.as_ref().is_some_and(|after| **id <= **after)
+            || !(begins(id) || who.user().is_some_and(begins))
+        {
+            return;
+        }
+        if self.found.len() > self.asked.question.limit() {
+            if self.found.last_key_value().is_some_and(|(last, _)| last <= id) {
+                return;
+            }
+            self.found.pop_last();
+        }
+        self.found.insert(id.clone(), slot);
+    }
+}
+
+impl Core {
+    /// Somebody asks for connected clients.
+    pub(super) fn asked_for_clients(&mut self, asked: Arc<Asked>) {
+        match &asked.question {
+            Question::Page { .. } if self.scans.pages.len() >= QUESTIONS_MAX => {
+                self.counters().scans_refused.add(1);
+                asked.answer(None);
+            }
+            Question::Page { .. } => self.scans.pages.push(asked),
+            Question::One(client_id) => asked.answer(Some(self.client(&asked.broker, client_id))),
+            Question::Kick(client_id) => {
+                let found = self.client(&asked.broker, client_id);
+                self.kick(&asked.broker, client_id);
+                asked.answer(Some(found));
+            }
+        }
+    }
+
+    fn client(&self, broker: &Arc<Broker>, client_id: &str) -> Answer {
+        let client = self.session_of(broker, client_id).and_then(|session| self.shown(session));
+        Answer { clients: client.into_iter().collect(), next: None }
+    }
+
+    fn kick(&mut self, broker: &Arc<Broker>, client_id: &str) {
+        let Some(session) = self.session_of(broker, client_id) else { return };
+        let slot = self.sessions[session as usize].connection;
+        if slot != NONE {
+            let what = "disconnected by an operator";
+            self.say_and_close(slot, ReasonCode::ADMINISTRATIVE_ACTION, what, Ended::Kicked);
+        }
+    }
+
+    /// The bans of a broker have changed: connected clients are looked at again.
+    pub(super) fn look_for_banned(&mut self, broker: &Arc<Broker>) {
+        let waits = self.scans.bans.iter().any(|other| Arc::ptr_eq(other, broker));
+        if broker.bans().is_some() && !waits {
+            self.scans.bans.push(broker.clone());
+        }
+    }
+
+    /// Looks through a slice of the sessions, when something is looked for.
+    pub(super) fn scan(&mut self) {
+        if self.scans.is_idle() || self.now_ms < self.scans.last_ms + SLICE_EVERY_MS {
+            return;
+        }
+        self.scans.last_ms = self.now_ms;
+        self.close_late();
+        self.counters().scan_slices.add(1);
+        let mut pass = self.scans.pass.take().unwrap_or_else(|| self.scans.begin());
+        let end = (pass.place + SLICE).min(self.sessions.capacity());
+        let mut banned = Vec::new();
+        for session in pass.place..end {
+            let Some(homed) = self.sessions.get(session).filter(|homed| homed.connection != NONE) else {
+                continue;
+            };
+            let who = &self.connections[homed.connection as usize].who;
+            let slot = u32::try_from(session).unwrap_or(NONE);
+            pass.pages.iter_mut().for_each(|page| page.see(slot, homed, who));
+            if pass.bans.iter().any(|broker| Arc::ptr_eq(broker, &homed.broker))
+                && self.is_shut_out(homed.connection)
+            {
+                banned.push(homed.connection);
+            }
+        }
+        for slot in banned {
+            self.close_banned(slot);
+        }
+        pass.place = end;
+        if end < self.sessions.capacity() {
+            self.scans.pass = Some(pass);
+        } else {
+            pass.pages.into_iter().for_each(|page| self.answer(page));
+        }
+    }
+
+    fn answer(&self, mut page: Page) {
+        let limit = page.asked.question.limit();
+        let more = page.found.len() > limit;
+        if more {
+            page.found.pop_last();
+        }
+        let next = page.found.last_key_value().filter(|_| more).map(|(id, _)| String::from(&**id));
+        // Slots are used again, by whichever broker.
+        let is_same = |slot: u32, id: &str| {
+            let homed = self.sessions.get(slot as usize);
+            homed.is_some_and(|homed| {
+                Arc::ptr_eq(&homed.broker, &page.asked.broker) && **homed.session.client_id() == *id
+            })
+        };
+        let found = page.found.iter().filter(|(id, slot)| is_same(**slot, id));
+        let clients = found.filter_map(|(_, slot)| self.shown(*slot));
+        page.asked.answer(Some(Answer { clients: clients.collect(), next }));
+    }
+
+    /// The client of a session; `None` when it is not connected.
+    fn shown(&self, session: u32) -> Option<Client> {
+        let homed = self.sessions.get(session as usize).filter(|homed| homed.connection != NONE)?;
+        let connection = &self.connections[homed.connection as usize];
+        let (session, protocol) = (&homed.session, &connection.protocol);
+        let count = |number: usize| number as u64;
+        Some(Client {
+            client_id: (&**session.client_id()).into(),
+            user: connection
+                .who
+                .user()
+                .map(|user| user[..user.floor_char_boundary(USER_BYTES_MAX)].to_owned()),
+            address: connection.address().map(|address| address.to_string()),
+            protocol: version(protocol.version()).into(),
+            method: method(connection),
+            connected_at_ms: self.process.clock.unix_ms(homed.term.saturating_sub(1)),
+            keep_alive_s: protocol.keep_alive_s(),
+            session_expiry_s: session.expiry_s,
+            subscriptions: count(session.subscriptions_len()),
+            unacknowledged: count(session.unacknowledged()),
+            waiting_messages: count(session.waiting()),
+            waiting_bytes: session.waiting_bytes(),
+            unsent_bytes: count(connection.outbound.as_ref().map_or(0, |outbound| outbound.len())),
+        })
+    }
+
+    /// Refuses a CONNECT of somebody who is banned. Whether it was one.
+    pub(super) fn refuse_banned(
+        &mut self,
+        slot: u32,
+        broker: &Arc<Broker>,
+        client_id: Option<&str>,
+        user: Option<&str>,
+    ) -> bool {
+        let is_banned = self.is_banned(slot, broker, client_id, user);
+        if is_banned {
+            self.broker_counters(broker).refused_banned.add(1);
+            self.refuse(slot, ReasonCode::BANNED, "banned from this broker");
+        }
+        is_banned
+    }
+
+    fn is_banned(&self, slot: u32, broker: &Broker, client_id: Option<&str>, user: Option<&str>) -> bool {
+        let Some(bans) = broker.bans() else { return false };
+        let address = bans.has_networks().then(|| self.connections[slot as usize].address()).flatten();
+        let suspect = Suspect { client_id, user, address: address.map(|address| address.ip()) };
+        bans.has(suspect, self.process.clock.unix_now_ms())
+    }
+
+    /// Whether a connected client is banned.
+    fn is_shut_out(&self, slot: u32) -> bool {
+        let connection = &self.connections[slot as usize];
+        let homed = &self.sessions[connection.session as usize];
+        self.is_banned(slot, &homed.broker, Some(homed.session.client_id()), connection.who.user())
+    }
+
+    fn close_banned(&mut self, slot: u32) {
+        // DISCONNECT cannot say "banned".
+        let reason = ReasonCode::ADMINISTRATIVE_ACTION;
+        self.say_and_close(slot, reason, "banned from this broker", Ended::Banned);
+    }
+
+    /// A client was let in. What is said of its broker may have changed while the store was asked for its session.
+    pub(super) fn check_late(&mut self, slot: u32) {
+        if self.is_unknown(slot) || self.is_shut_out(slot) {
+            self.scans.late.push(self.id_of(slot));
+        }
+    }
+
+    fn close_late(&mut self) {
+        for id in std::mem::take(&mut self.scans.late) {
+            let slot = id.slot;
+            if self.connection_of(id).is_none_or(|connection| connection.session == NONE) {
+                continue;
+            }
+            if self.is_unknown(slot) {
+                self.close_unknown(slot);
+            } else if self.is_shut_out(slot) {
+                self.close_banned(slot);
+            }
+        }
+    }
+
+    /// Whether a connected client came when its broker was not managed, which it is now.
+    fn is_unknown(&self, slot: u32) -> bool {
+        let connection = &self.connections[slot as usize];
+        let broker = &self.sessions[connection.session as usize].broker;
+        connection.who.granted().is_none() && broker.access().is_some()
+    }
+}
+
+fn version(version: Version) -> &'static str {
+    match version {
+        Version::V31 => "3.1",
+        Version::V311 => "3.1.1",
+        Version::V5 => "5.0",
+    }
+}
+
+/// What let a client in, with the name of its record.
+fn method(connection: &Connected) -> String {
+    match (&connection.who, connection.who.granted().map(|granted| &granted.standing.method)) {
+        (_, Some(Method::Password)) => "password".into(),
+        (_, Some(Method::Token(issuer))) => format!("token:{issuer}"),
+        (_, Some(Method::Certificate(authority))) => format!("certificate:{authority}"),
+        (_, Some(Method::Webhook)) => "webhook".into(),
+        (Who::Named(_), None) => "settings".into(),
+        (Who::Granted(_), Some(Method::Anonymous) | None) => "anonymous".into(),
+        (Who::Named(_), Some(Method::Anonymous)) => "anonymous".into(),
+    }
+}

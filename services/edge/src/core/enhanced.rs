@@ -1,0 +1,204 @@
+//! Clients that authenticate by SCRAM (MQTT 5.0 section 4.12): from CONNECT to CONNACK, and anew while they are connected. What they
+//! say goes to the desk, whose answer goes to them.
+
+use millrace_access::entry::Grant;
+use millrace_access::scram::Enhanced;
+use millrace_mqtt::{Auth, Connect, Properties, Property, ReasonCode};
+
+use super::connection::{ConnectionId, Exchange, NONE, Request, Who};
+use super::{Core, Ended, OutboundSlot, parts};
+use crate::access::{Applicant, Attempt, Attempted, Granted, Progress, Refused, Reviewed, Turn};
+
+const TOO_LARGE: &str = "Maximum Packet Size is too small for the answer";
+
+/// The authentication method of a CONNECT.
+pub(super) fn method<'a>(connect: &Connect<'a>) -> Option<&'a str> {
+    connect.properties.iter().find_map(|property| match property {
+        Property::AuthenticationMethod(method) => Some(method),
+        _ => None,
+    })
+}
+
+fn data<'a>(properties: Properties<'a>) -> Option<&'a [u8]> {
+    properties.iter().find_map(|property| match property {
+        Property::AuthenticationData(data) => Some(data),
+        _ => None,
+    })
+}
+
+impl Core {
+    /// A CONNECT with an authentication method. Without data the client is asked to begin.
+    pub(super) fn begin_exchange(&mut self, slot: u32, mut request: Request, connect: &Connect<'_>) {
+        let has_users = request.broker.access().is_some_and(|loaded| loaded.access.access().scram);
+        if !has_users {
+            //= [MQTT-4.12.0-1] v5
+            self.broker_counters(&request.broker).refused_method.add(1);
+            let what = "authentication method not supported";
+            return self.refuse(slot, ReasonCode::BAD_AUTHENTICATION_METHOD, what);
+        }
+        request.exchange = Some(Exchange { turn: Turn::Desk, until: self.connect_deadline() });
+        let enhanced = Box::default();
+        match data(connect.properties) {
+            Some(data) => self.attempt_entry(slot, Box::new(request), enhanced, data),
+            None => self.ask_for_more(slot, Box::new(request), enhanced, &[]),
+        }
+    }
+
+    /// Leaves at the desk what a client says that is not let in yet.
+    fn attempt_entry(&mut self, slot: u32, request: Box<Request>, enhanced: Box<Enhanced>, data: &[u8]) {
+        let applicant = self.applicant(slot, &request);
+        let attempt = Attempt { applicant, enhanced, data: data.into(), standing: None };
+        if self.process.desk.as_ref().is_some_and(|desk| desk.attempt(attempt)) {
+            self.connections[slot as usize].pending = Some(request);
+        } else {
+            self.refuse_entry(slot, &request, &Refused::Busy);
+        }
+    }
+
+    /// The client of a CONNECT is to go on.
+    //= [MQTT-4.12.0-2] v5
+    fn ask_for_more(&mut self, slot: u32, mut request: Box<Request>, enhanced: Box<Enhanced>, data: &[u8]) {
+        let (protocol, mut out, _) = parts!(self, slot);
+        if !protocol.challenge(data, &self.process.settings, &mut out) {
+            self.counters().refused_connect.add(1);
+            return self.refuse(slot, ReasonCode::PACKET_TOO_LARGE, TOO_LARGE);
+        }
+        if let Some(exchange) = &mut request.exchange {
+            exchange.turn = Turn::Client(enhanced);
+        }
+        self.connections[slot as usize].pending = Some(request);
+    }
+
+    /// AUTH came when it may.
+    pub(super) fn authenticate(&mut self, slot: u32, auth: &Auth<'_>) {
+        let data = data(auth.properties);
+        if self.connections[slot as usize].session != NONE {
+            return self.authenticate_anew(slot, auth.reason, data);
+        }
+        let Some(mut request) = self.connections[slot as usize].pending.take() else { return };
+        let turn =
+            request.exchange.as_mut().map(|exchange| std::mem::replace(&mut exchange.turn, Turn::Desk));
+        if let Some(Turn::Client(enhanced)) = turn {
+            self.attempt_entry(slot, request, enhanced, data.unwrap_or_default());
+        }
+    }
+
+    /// AUTH of a client that is let in: it shows again who it is, while everything goes on.
+    fn authenticate_anew(&mut self, slot: u32, reason: ReasonCode, data: Option<&[u8]>) {
+        let Some(granted) = self.granted_mut(slot) else { return };
+        let user = granted.standing.user.as_deref().unwrap_or_default();
+        let enhanced = match (reason, granted.anew.take()) {
+            (ReasonCode::RE_AUTHENTICATE, None) => Box::new(Enhanced::anew(user)),
+            (ReasonCode::CONTINUE_AUTHENTICATION, Some(Turn::Client(enhanced))) => enhanced,
+            _ => return self.close_for(slot, ReasonCode::PROTOCOL_ERROR, "AUTH out of turn"),
+        };
+        let standing = granted.standing.clone();
+        granted.anew = Some(Turn::Desk);
+        let data = match data {
+            Some(data) => data,
+            None if !enhanced.is_challenged() && reason == ReasonCode::RE_AUTHENTICATE => {
+                return self.ask_anew(slot, enhanced, &[]);
+            }
+            None => &[],
+        };
+        let homed = &self.sessions[self.connections[slot as usize].session as usize];
+        let applicant = Applicant {
+            connection: self.id_of(slot),
+            broker: homed.broker.clone(),
+            client_id: homed.session.client_id().clone(),
+            assigned: false,
+            address: None,
+            user: None,
+            password: None,
+            certificate: None,
+        };
+        let attempt = Attempt { applicant, enhanced, data: data.into(), standing: Some(standing) };
+        if !self.process.desk.as_ref().is_some_and(|desk| desk.attempt(attempt)) {
+            self.close_for(slot, ReasonCode::SERVER_BUSY, "too many clients are authenticating");
+        }
+    }
+
+    /// A connected client is to go on.
+    fn ask_anew(&mut self, slot: u32, enhanced: Box<Enhanced>, data: &[u8]) {
+        let (protocol, mut out, _) = parts!(self, slot);
+        if !protocol.challenge(data, &self.process.settings, &mut out) {
+            return self.close_for(slot, ReasonCode::PACKET_TOO_LARGE, TOO_LARGE);
+        }
+        if let Some(granted) = self.granted_mut(slot) {
+            granted.anew = Some(Turn::Client(enhanced));
+        }
+    }
+
+    /// The desk's answer came.
+    pub(super) fn attempted(&mut self, attempted: Attempted) {
+        let id = attempted.connection;
+        let Some(connection) = self.connection_of(id) else { return };
+        match connection.pending.take() {
+            Some(request) => self.attempted_entry(id, request, attempted.outcome),
+            None if connection.session != NONE => self.attempted_anew(id, attempted.outcome),
+            None => {}
+        }
+    }
+
+    fn attempted_entry(
+        &mut self,
+        id: ConnectionId,
+        mut request: Box<Request>,
+        outcome: Result<Progress, Refused>,
+    ) {
+        match outcome {
+            Ok(Progress::Challenged(enhanced, data)) => self.ask_for_more(id.slot, request, enhanced, &data),
+            Ok(Progress::Entered(granted, data)) => {
+                request.user = granted.standing.user.as_deref().map(Into::into);
+                request.granted = Some(granted);
+                request.exchange = None;
+                request.authentication_data = Some(data);
+                self.admit(id.slot, *request);
+            }
+            Ok(Progress::Renewed(..)) => {}
+            Err(refused) => self.refuse_entry(id.slot, &request, &refused),
+        }
+        if self.connection_of(id).is_some_and(|connection| connection.is_reading()) {
+            self.digest_held(id.slot);
+        }
+    }
+
+    fn attempted_anew(&mut self, id: ConnectionId, outcome: Result<Progress, Refused>) {
+        match outcome {
+            Ok(Progress::Challenged(enhanced, data)) => self.ask_anew(id.slot, enhanced, &data),
+            Ok(Progress::Renewed(grant, data)) => self.renewed(id, grant, &data),
+            Ok(Progress::Entered(..)) => {}
+            Err(refused @ (Refused::Busy | Refused::Unread)) => {
+                tracing::debug!(%refused, "a client cannot be authenticated anew");
+                self.close_for(id.slot, ReasonCode::SERVER_BUSY, "who you are cannot be checked now");
+            }
+            Err(refused) => {
+                //= [MQTT-4.12.1-2] v5
+                tracing::debug!(%refused, "authenticating anew has failed");
+                self.close_for(id.slot, ReasonCode::NOT_AUTHORIZED, "the authentication has failed");
+            }
+        }
+    }
+
+    /// A client has shown again who it is: what it may do is what its records say now.
+    fn renewed(&mut self, id: ConnectionId, grant: Grant, data: &[u8]) {
+        let Some(granted) = self.granted_mut(id.slot) else { return };
+        granted.anew = None;
+        self.reviewed(Reviewed { connection: id, outcome: Ok(grant) });
+        let (protocol, mut out, _) = parts!(self, id.slot);
+        if !protocol.authenticated(data, &self.process.settings, &mut out) {
+            self.close_for(id.slot, ReasonCode::PACKET_TOO_LARGE, TOO_LARGE);
+        }
+    }
+
+    fn granted_mut(&mut self, slot: u32) -> Option<&mut Granted> {
+        match &mut self.connections[slot as usize].who {
+            Who::Granted(granted) => granted.as_deref_mut(),
+            Who::Named(_) => None,
+        }
+    }
+
+    fn close_for(&mut self, slot: u32, reason: ReasonCode, what: &'static str) {
+        self.say_and_close(slot, reason, what, Ended::Error(reason));
+    }
+}

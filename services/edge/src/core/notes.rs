@@ -1,0 +1,74 @@
+//! What a tenant is told of its clients.
+
+use std::sync::Arc;
+
+use millrace_session::{Delivered, DropReason};
+use serde_json::json;
+
+use super::Core;
+use super::connection::NONE;
+use crate::broker::Broker;
+use crate::incidents::{Kind, Note};
+use crate::quota::Limit;
+use crate::webhooks;
+
+impl Core {
+    /// Tells the tenant what has happened to a broker. True when it begins.
+    pub(super) fn note(&self, broker: &Broker, note: &Note<'_>, count: u64) -> bool {
+        broker.incidents.is_on() && broker.incidents.note(note, count, self.process.clock.unix_now_ms())
+    }
+
+    /// The same, of what a connected client did.
+    pub(super) fn note_of(&self, slot: u32, note: Note<'_>) {
+        let connection = &self.connections[slot as usize];
+        if connection.session == NONE {
+            return;
+        }
+        let homed = &self.sessions[connection.session as usize];
+        self.note(&homed.broker, &note.of(homed.session.client_id(), connection.who.user()), 1);
+    }
+
+    /// A connected client has reached a limit.
+    pub(super) fn reached(&mut self, slot: u32, limit: Limit) {
+        let connection = &self.connections[slot as usize];
+        if connection.session == NONE {
+            return;
+        }
+        let homed = &self.sessions[connection.session as usize];
+        let (broker, client_id) = (homed.broker.clone(), homed.session.client_id().clone());
+        let user = connection.who.user().map(str::to_owned);
+        self.reached_by(&broker, limit, Some(&client_id), user.as_deref());
+    }
+
+    /// Somebody has reached a limit. Webhooks are told when that begins.
+    pub(super) fn reached_by(
+        &mut self,
+        broker: &Arc<Broker>,
+        limit: Limit,
+        client_id: Option<&str>,
+        user: Option<&str>,
+    ) {
+        limit.counter(self.counters()).add(1);
+        let note = Note { client_id, user, ..Note::limit(limit) };
+        if self.note(broker, &note, 1) && broker.streams.has_hooks() {
+            let data = json!({
+                "client_id": client_id,
+                "user": user,
+                "limit": limit.name(),
+                "reason": limit.meaning(),
+            });
+            self.tell(broker, webhooks::Kind::LimitReached, &data);
+        }
+    }
+}
+
+/// Tells the tenant of messages that a client does not get.
+pub(super) fn note_dropped(broker: &Broker, outcome: Delivered, client_id: &str, count: u64, now_ms: u64) {
+    let reason = match outcome {
+        Delivered::Dropped(DropReason::Busy) => "the client takes messages more slowly than they come",
+        Delivered::Dropped(DropReason::QueueFull) => "as many messages wait for the client as may",
+        Delivered::Dropped(DropReason::TooLarge) => "the message is larger than the client takes",
+        _ => return,
+    };
+    broker.incidents.note(&Note::new(Kind::MessagesDropped, "", reason).of(client_id, None), count, now_ms);
+}

@@ -1,0 +1,179 @@
+//! Publishers over the rate of their tenant: they are not read until what they have sent is paid for. Nothing of it is lost, and
+//! nobody else waits for them (P8).
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::hash::BuildHasher;
+
+use millrace_mqtt::Publish;
+
+use super::Core;
+use super::connection::{ConnectionId, NONE, Paused, Request};
+use crate::broker::Broker;
+use crate::clock::Millis;
+use crate::quota::meter::{Rate, millis, nanos};
+use crate::quota::{Limit, Pace};
+
+/// Largest packet that a run may have, bytes.
+const RUN_PACKET_BYTES_MAX: u32 = 3 + 0x3FFF;
+/// Fewest bytes of a PUBLISH beside its topic.
+const PUBLISH_BYTES_MIN: usize = 4;
+/// Read at once of a publisher whose messages are counted: so much is held of each that waits, bytes.
+pub(super) const PACED_READ_BYTES: usize = 16 * 1024;
+/// Connections that are gone, and that the list of those who wait still has.
+const LEFT_MAX: usize = 1_000;
+/// Client ids whose CONNECTs are counted on a loop; beyond it those of the past are forgotten.
+const COMING_MAX: usize = 50_000;
+
+/// The publishers of this loop whose messages are counted.
+#[derive(Default)]
+pub(super) struct Paces {
+    /// By slot.
+    of: HashMap<u32, Paced>,
+    /// Those that wait, with the time until which.
+    waiting: BinaryHeap<Reverse<(Millis, u32, u32)>>,
+    /// When the CONNECTs of client ids are paid for, by broker and hash of the client id.
+    coming: HashMap<(u64, u64), u64>,
+}
+
+#[derive(Default)]
+struct Paced {
+    generation: u32,
+    pace: Pace,
+    /// It is not read until then.
+    until: Millis,
+}
+
+impl Paces {
+    /// When somebody is to be read again.
+    pub(super) fn next(&self) -> Option<Millis> {
+        self.waiting.peek().map(|Reverse((at, ..))| *at)
+    }
+
+    pub(super) fn forget(&mut self, slot: u32) {
+        self.of.remove(&slot);
+    }
+
+    fn of(&mut self, id: ConnectionId) -> &mut Paced {
+        let paced = self.of.entry(id.slot).or_default();
+        if paced.generation != id.generation {
+            *paced = Paced { generation: id.generation, ..Paced::default() };
+        }
+        paced
+    }
+
+    /// It is not read until then.
+    fn wait(&mut self, id: ConnectionId, until: Millis) {
+        self.of(id).until = until;
+        if self.waiting.len() > 2 * self.of.len() + LEFT_MAX {
+            let Self { of, waiting, .. } = self;
+            waiting.retain(|Reverse((at, slot, generation))| is_waiting(of, *slot, *generation, *at));
+        }
+        self.waiting.push(Reverse((until, id.slot, id.generation)));
+    }
+}
+
+fn is_waiting(of: &HashMap<u32, Paced>, slot: u32, generation: u32, until: Millis) -> bool {
+    of.get(&slot).is_some_and(|paced| paced.generation == generation && paced.until == until)
+}
+
+impl Core {
+    /// Largest packet that a client may send now, bytes.
+    pub(super) fn packet_size_max(&self, slot: u32) -> u32 {
+        let most = self.process.limits.packet_size_max;
+        let connection = &self.connections[slot as usize];
+        if !connection.is_limited || connection.session == NONE {
+            return most;
+        }
+        self.sessions[connection.session as usize].broker.quota.packet_size_max(most)
+    }
+
+    /// Whether packets of a run are small enough for any client that may send packets of this size.
+    pub(super) fn fits_runs(packet_size_max: u32) -> bool {
+        packet_size_max >= RUN_PACKET_BYTES_MAX
+    }
+
+    /// Where a run must end that begins with the packet at `at`, so that it is paid for.
+    pub(super) fn run_end(&mut self, slot: u32, publish: &Publish<'_>, at: usize, size: usize) -> usize {
+        let (id, now) = (self.id_of(slot), nanos(self.now_ms));
+        let session = self.connections[slot as usize].session;
+        let quota = &self.sessions[session as usize].broker.quota;
+        let (messages, bytes) = quota.room(self.paces.of(id).pace, now);
+        let least = (publish.topic.len() + PUBLISH_BYTES_MIN) as u64;
+        let bytes = usize::try_from(messages.saturating_mul(least).min(bytes)).unwrap_or(usize::MAX);
+        at.saturating_add(bytes.max(size))
+    }
+
+    /// Notes what a client has published. When that is too much, it is not read until it is paid for.
+    pub(super) fn charge(&mut self, slot: u32, messages: usize, bytes: usize) {
+        let (id, now) = (self.id_of(slot), nanos(self.now_ms));
+        let session = self.connections[slot as usize].session;
+        let paced = self.paces.of(id);
+        let quota = &self.sessions[session as usize].broker.quota;
+        let (paid_at, limit) = quota.publish(&mut paced.pace, messages as u64, bytes as u64, now);
+        if paid_at > now {
+            self.paces.wait(id, millis(paid_at));
+            self.pause_for_rate(slot, limit);
+        }
+    }
+
+    fn pause_for_rate(&mut self, slot: u32, limit: Limit) {
+        let id = self.id_of(slot);
+        let was = std::mem::replace(&mut self.connections[slot as usize].paused, Paused::ForRate);
+        if matches!(was, Paused::ForMailbox | Paused::ForReceiver) {
+            // Those it waits for hold it up again if they must.
+            self.paused.retain(|(paused, _)| *paused != id);
+        }
+        self.reached(slot, limit);
+    }
+
+    /// Reads those again that have waited long enough.
+    pub(super) fn resume_paced(&mut self) {
+        while let Some(Reverse((at, slot, generation))) = self.paces.waiting.peek().copied()
+            && at <= self.now_ms
+        {
+            self.paces.waiting.pop();
+            if is_waiting(&self.paces.of, slot, generation, at) {
+                self.resume_rated(ConnectionId { core: self.index, slot, generation });
+            }
+        }
+    }
+
+    fn resume_rated(&mut self, id: ConnectionId) {
+        if self.connection_of(id).is_some_and(|connection| connection.paused == Paused::ForRate) {
+            self.go_on(id);
+        }
+    }
+
+    /// The limits of a broker may be others now: its clients go by them at once, whatever they owe.
+    pub(super) fn limits_changed(&mut self, broker: &Broker, slots: &[u32]) {
+        let is_limited = broker.quota.is_limited();
+        for slot in slots {
+            // Who goes on may end others.
+            let Some(connection) = self.connections.get_mut(*slot as usize) else { continue };
+            connection.is_limited = is_limited;
+            self.paces.forget(*slot);
+            self.resume_rated(self.id_of(*slot));
+        }
+    }
+
+    /// Whether a client id connects more often than it may. Only who is let in counts, or anybody could shut others out.
+    pub(super) fn comes_too_often(&mut self, request: &Request) -> bool {
+        let Some(limit) = request.broker.quota.limits().client.connects_per_min else { return false };
+        let (now, rate) = (nanos(self.now_ms), Rate::per_minute(limit));
+        if self.paces.coming.len() >= COMING_MAX {
+            self.paces.coming.retain(|_, paid_at| *paid_at > now);
+        }
+        if self.paces.coming.len() >= COMING_MAX {
+            self.paces.coming.clear();
+        }
+        let hash = self.process.owners.hash_one((&*request.broker.name, &*request.client_id));
+        let paid_at = self.paces.coming.entry((request.broker.id, hash)).or_default();
+        let after = rate.add(*paid_at, 1, now);
+        if after > now {
+            return true;
+        }
+        *paid_at = after;
+        false
+    }
+}

@@ -1,0 +1,87 @@
+//! What webhooks are told of clients. It goes to the store as messages do, to nobody else.
+
+use std::sync::Arc;
+
+use millrace_mqtt::Version;
+use serde_json::{Value, json};
+
+use super::{Core, Ended};
+use crate::broker::Broker;
+use crate::store::{self, Write};
+use crate::webhooks::Kind;
+
+impl Core {
+    /// A client was let in.
+    pub(super) fn tell_connect(&mut self, slot: u32, broker: &Arc<Broker>, present: bool) {
+        if !broker.streams.has_hooks() {
+            return;
+        }
+        let mut data = self.who_is(slot);
+        let connection = &self.connections[slot as usize];
+        data["protocol"] = match connection.protocol.version() {
+            Version::V31 => "3.1",
+            Version::V311 => "3.1.1",
+            Version::V5 => "5.0",
+        }
+        .into();
+        data["keep_alive_s"] = connection.protocol.keep_alive_s().into();
+        data["session_present"] = present.into();
+        let forwarded = connection.origin.as_ref().and_then(|origin| origin.address);
+        let address = forwarded.or_else(|| connection.stream.peer_addr().ok());
+        data["address"] = address.map(|address| address.to_string()).into();
+        self.tell(broker, Kind::Connect, &data);
+    }
+
+    /// A client that was let in is about to be gone.
+    pub(super) fn tell_disconnect(&mut self, slot: u32, ended: Ended) {
+        let session = self.connections[slot as usize].session;
+        let broker = self.sessions[session as usize].broker.clone();
+        if !broker.streams.has_hooks() {
+            return;
+        }
+        let mut data = self.who_is(slot);
+        data["reason"] = reason(ended).into();
+        if let Ended::Error(code) = ended {
+            data["reason_code"] = code.0.into();
+        }
+        self.tell(&broker, Kind::Disconnect, &data);
+    }
+
+    fn who_is(&self, slot: u32) -> Value {
+        let connection = &self.connections[slot as usize];
+        let session = &self.sessions[connection.session as usize].session;
+        json!({ "client_id": &**session.client_id(), "user": connection.who.user() })
+    }
+
+    pub(super) fn tell(&mut self, broker: &Arc<Broker>, kind: Kind, data: &Value) {
+        let routes = self.routes.get(broker, kind.topic());
+        if routes.kept.hooks.is_empty() {
+            return;
+        }
+        let publish = store::Publish {
+            message: kind.message(data),
+            routes,
+            from: None,
+            publisher: 0,
+            retains: false,
+            deliver: false,
+            inbound: None,
+            wanted: None,
+        };
+        self.leave_job(Write::Publish(publish));
+    }
+}
+
+fn reason(ended: Ended) -> &'static str {
+    match ended {
+        Ended::Client => "client",
+        Ended::Lost | Ended::WebSocketClosed(_) => "lost",
+        Ended::TakenOver => "taken_over",
+        Ended::KeepAlive => "keep_alive",
+        Ended::Shutdown | Ended::Drained => "server_shutting_down",
+        Ended::Slow => "outbound_limit",
+        Ended::Kicked => "kicked",
+        Ended::Banned => "banned",
+        Ended::Error(_) | Ended::Frame(_) => "error",
+    }
+}

@@ -1,0 +1,192 @@
+//! What a broker refuses or drops, gathered for its tenant: alike ones are one row, so a storm of them costs little. A thread of
+//! its own writes them to the store (`scribe`); event loops only count.
+
+mod scribe;
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+use millrace_layers::incidents::Incident;
+pub(crate) use millrace_layers::incidents::Kind;
+
+use crate::quota::Limit;
+pub(crate) use scribe::Scribe;
+
+/// Rows of one broker at a time; what is beyond is counted in one row for each kind.
+const ROWS_MAX: usize = 100;
+/// For so long alike ones are one row, milliseconds.
+const WINDOW_MS: u64 = 10_000;
+/// Longest text of a client's, bytes.
+const TEXT_BYTES_MAX: usize = 256;
+
+/// Something that happened, and to whom.
+#[derive(Clone, Copy, Debug, Hash)]
+pub(crate) struct Note<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) client_id: Option<&'a str>,
+    pub(crate) user: Option<&'a str>,
+    /// The topic, the filter or the limit.
+    pub(crate) what: &'a str,
+    pub(crate) reason: &'a str,
+}
+
+/// What has happened to a broker, and is to be written.
+#[derive(Default)]
+pub(crate) struct Incidents {
+    /// Somebody may see them.
+    is_on: AtomicBool,
+    has_any: AtomicBool,
+    rows: Mutex<HashMap<u64, Row>>,
+}
+
+/// Alike ones.
+struct Row {
+    incident: Incident,
+    /// When they were last written, unix milliseconds.
+    written_at: Option<u64>,
+}
+
+impl<'a> Note<'a> {
+    pub(crate) fn new(kind: Kind, what: &'a str, reason: &'a str) -> Self {
+        Self { kind, client_id: None, user: None, what, reason }
+    }
+
+    /// A limit was reached.
+    pub(crate) fn limit(limit: Limit) -> Self {
+        Self::new(Kind::LimitReached, limit.name(), limit.meaning())
+    }
+
+    pub(crate) fn of(self, client_id: &'a str, user: Option<&'a str>) -> Self {
+        Self { client_id: Some(client_id), user, ..self }
+    }
+
+    /// As one of many that there is no room for.
+    fn unlisted(self) -> Note<'static> {
+        Note::new(self.kind, "", "more of this kind, of other clients or topics")
+    }
+
+    fn hashed(&self) -> u64 {
+        static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+        KEYS.hash_one(self)
+    }
+
+    fn incident(&self, now_ms: u64) -> Incident {
+        let text = |text: &str| text[..text.floor_char_boundary(TEXT_BYTES_MAX)].to_owned();
+        Incident {
+            at_ms: now_ms,
+            last_at_ms: now_ms,
+            count: 0,
+            kind: self.kind,
+            client_id: self.client_id.map(text),
+            user: self.user.map(text),
+            what: Some(text(self.what)).filter(|what| !what.is_empty()),
+            reason: text(self.reason),
+        }
+    }
+}
+
+impl Incidents {
+    /// Whether there is a tenant who may see them.
+    pub(crate) fn set_on(&self, is_on: bool) {
+        self.is_on.store(is_on, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
+    }
+
+    /// Notes what has happened so often. True when it begins: it did not happen in the window before.
+    pub(crate) fn note(&self, note: &Note<'_>, count: u64, now_ms: u64) -> bool {
+        if !self.is_on() || count == 0 {
+            return false;
+        }
+        let mut rows = self.rows();
+        let (mut note, mut key) = (*note, note.hashed());
+        if rows.len() >= ROWS_MAX && !rows.contains_key(&key) {
+            note = note.unlisted();
+            key = note.hashed();
+        }
+        let is_new = !rows.contains_key(&key);
+        let new = || Row { incident: note.incident(now_ms), written_at: None };
+        let incident = &mut rows.entry(key).or_insert_with(new).incident;
+        if incident.count == 0 {
+            incident.at_ms = now_ms;
+        }
+        incident.count = incident.count.saturating_add(count);
+        incident.last_at_ms = now_ms;
+        self.has_any.store(true, Ordering::Relaxed);
+        is_new
+    }
+
+    /// What is to be written now: what is new, and what has happened again when its window is over.
+    fn take(&self, now_ms: u64) -> Vec<Incident> {
+        if !self.has_any.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let mut taken = Vec::new();
+        let mut rows = self.rows();
+        rows.retain(|_, row| {
+            let is_over = row.written_at.is_none_or(|at| now_ms >= at + WINDOW_MS);
+            if is_over && row.incident.count > 0 {
+                taken.push(row.incident.clone());
+                (row.incident.count, row.written_at) = (0, Some(now_ms));
+                return true;
+            }
+            !is_over
+        });
+        self.has_any.store(!rows.is_empty(), Ordering::Relaxed);
+        taken
+    }
+
+    fn rows(&self) -> MutexGuard<'_, HashMap<u64, Row>> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(incidents: &Incidents, now_ms: u64) -> Vec<(Option<String>, u64)> {
+        let mut taken: Vec<_> =
+            incidents.take(now_ms).into_iter().map(|one| (one.client_id, one.count)).collect();
+        taken.sort();
+        taken
+    }
+
+    #[test]
+    fn alike_ones_are_one_row_in_a_window() {
+        let incidents = Incidents::default();
+        let note = Note::new(Kind::PublishRefused, "a", "no").of("ann", None);
+        incidents.note(&note, 1, 5);
+        assert_eq!(counts(&incidents, 5), [], "nobody may see it");
+        incidents.set_on(true);
+        for now_ms in 0..100 {
+            incidents.note(&note, 1, now_ms);
+        }
+        let ann = |count| vec![(Some("ann".to_owned()), count)];
+        assert_eq!(counts(&incidents, 100), ann(100));
+        incidents.note(&note, 2, 200);
+        incidents.note(&note, 3, 300);
+        assert_eq!(counts(&incidents, 10_099), []);
+        assert_eq!(counts(&incidents, 10_100), ann(5));
+        assert_eq!(counts(&incidents, 30_000), []);
+        assert!(incidents.rows().is_empty());
+    }
+
+    #[test]
+    fn a_storm_of_many_clients_is_so_many_rows_and_none_is_uncounted() {
+        let incidents = Incidents::default();
+        incidents.set_on(true);
+        for number in 0..1_000 {
+            let (id, topic) = (format!("c{number}"), "é".repeat(1_000));
+            incidents.note(&Note::new(Kind::ConnectRefused, &topic, "no").of(&id, None), 1, 1);
+        }
+        let taken = incidents.take(1);
+        assert_eq!(taken.len(), ROWS_MAX + 1);
+        assert_eq!(taken.iter().map(|one| one.count).sum::<u64>(), 1_000);
+        assert!(taken.iter().all(|one| one.what.as_ref().is_none_or(|what| what.len() <= TEXT_BYTES_MAX)));
+    }
+}

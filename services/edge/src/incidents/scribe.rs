@@ -1,0 +1,102 @@
+//! The thread that writes incidents.
+
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use millrace_layers::incidents::{self, Incident};
+use millrace_layers::{Error, Store};
+use millrace_storage::{Error as StoreError, block_on_for};
+
+use crate::StartError;
+use crate::broker::{Broker, Brokers};
+use crate::clock::Clock;
+
+/// How often it writes.
+const EVERY: Duration = Duration::from_secs(1);
+/// How long incidents are kept, milliseconds: 7 days.
+const KEPT_MS: u64 = 7 * 86_400_000;
+/// A store that does not answer for so long is away: nobody waits for incidents.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Rows of a broker after which the old ones are removed.
+const TRIM_AFTER: usize = 100;
+
+/// Where it is told to end.
+pub(crate) struct Scribe {
+    /// Dropped to end it.
+    stop: Option<SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Scribe {
+    pub(crate) fn start(store: Store, clock: Clock, brokers: Arc<Brokers>) -> Result<Self, StartError> {
+        let (stop, stopped) = sync_channel(0);
+        let mut writer = Writer { store, clock, brokers, written: HashMap::new() };
+        let spawned =
+            std::thread::Builder::new().name("incidents".into()).spawn(move || writer.run(&stopped));
+        let thread = spawned.map_err(|error| StartError(format!("cannot start a thread: {error}")))?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Scribe {
+    fn drop(&mut self) {
+        self.stop = None;
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread that writes incidents ended with a panic");
+        }
+    }
+}
+
+struct Writer {
+    store: Store,
+    clock: Clock,
+    brokers: Arc<Brokers>,
+    /// Rows since the old ones of a broker were removed.
+    written: HashMap<u64, usize>,
+}
+
+impl Writer {
+    fn run(&mut self, stopped: &Receiver<()>) {
+        while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
+            self.write_all();
+        }
+        self.write_all();
+    }
+
+    fn write_all(&mut self) {
+        let now_ms = self.clock.unix_now_ms();
+        for broker in self.brokers.all() {
+            let incidents = broker.incidents.take(now_ms);
+            if incidents.is_empty() {
+                continue;
+            }
+            // Whoever calls webhooks for `Kind::LimitReached` is told of `incidents` from here: once a window, not once a packet.
+            if let Err(error) = self.write(&broker, &incidents, now_ms) {
+                let lost = incidents.len();
+                tracing::warn!(%error, broker = &*broker.name, lost, "incidents cannot be written for their tenant");
+            }
+        }
+    }
+
+    fn write(&mut self, broker: &Broker, incidents: &[Incident], now_ms: u64) -> Result<(), Error> {
+        let id = broker.id;
+        soon(self.store.run(async |tx| incidents::append(&tx, id, incidents)))?;
+        let written = self.written.entry(id).or_insert(TRIM_AFTER);
+        *written += incidents.len();
+        if *written >= TRIM_AFTER {
+            *written = 0;
+            soon(self.store.run(async |tx| incidents::trim(&tx, id, now_ms.saturating_sub(KEPT_MS)).await))?;
+        }
+        Ok(())
+    }
+}
+
+/// Waits, but not for long.
+fn soon<T>(asked: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    let away = || Err(StoreError::Unavailable("it does not answer".into()).into());
+    block_on_for(pin!(asked), PATIENCE).unwrap_or_else(away)
+}

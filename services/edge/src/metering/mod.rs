@@ -1,0 +1,188 @@
+//! What each broker uses: counted by each core for itself, and told to the store every few seconds ([`Teller`]).
+//!
+//! A message is measured by its topic, properties and payload, so it is as large for its publisher as for each of its receivers, whatever
+//! they speak. Messages that are stored are counted in the transaction that stores them, see `store/apply.rs`: they are exact also
+//! when this process is killed. `$SYS`, acknowledgements, pings and repeats of what was not acknowledged are free.
+
+mod teller;
+
+use std::sync::{Mutex, PoisonError};
+
+use millrace_layers::metering::message_units;
+
+use millrace_session::Message;
+
+use crate::clock::Millis;
+use crate::metrics::Count;
+pub(crate) use teller::Teller;
+
+/// What one core has counted of one broker.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Meter {
+    pub(crate) received: Volume,
+    pub(crate) delivered: Volume,
+    /// Messages that the store counts when it has them, and their bytes.
+    stored: Count,
+    stored_bytes: Count,
+    presence: Mutex<Presence>,
+}
+
+/// Messages of one direction.
+#[derive(Debug, Default)]
+pub(crate) struct Volume {
+    messages: Count,
+    units: Count,
+    bytes: Count,
+}
+
+/// A number of messages, as they are measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Amount {
+    pub(crate) messages: usize,
+    pub(crate) units: usize,
+    pub(crate) bytes: usize,
+}
+
+/// Clients that are connected, and for how long they were. Rare enough for a lock, which nobody else holds for long.
+#[derive(Clone, Copy, Debug, Default)]
+struct Presence {
+    connected: u64,
+    /// Ends of connections less their beginnings: with the present time for those that have not ended it is the time they took.
+    ends_less_starts_ms: u64,
+}
+
+impl Amount {
+    pub(crate) fn of(bytes: usize) -> Self {
+        let mut amount = Self::default();
+        amount.add(bytes);
+        amount
+    }
+
+    /// Adds a message of this size.
+    #[inline]
+    pub(crate) fn add(&mut self, bytes: usize) {
+        self.messages += 1;
+        self.units += usize::try_from(message_units(bytes)).unwrap_or(usize::MAX);
+        self.bytes += bytes;
+    }
+}
+
+impl Volume {
+    /// Counts `times` as much as `amount`.
+    #[inline]
+    pub(crate) fn add(&self, amount: Amount, times: usize) {
+        self.messages.add(amount.messages * times);
+        self.units.add(amount.units * times);
+        self.bytes.add(amount.bytes * times);
+    }
+}
+
+impl Meter {
+    /// A copy of a message went out.
+    pub(crate) fn delivered(&self, message: &Message) {
+        if !message.topic().starts_with("$SYS/") {
+            self.delivered.add(Amount::of(message.size()), 1);
+        }
+    }
+
+    /// A message is left with the store, which counts it.
+    pub(crate) fn left_with_store(&self, bytes: usize) {
+        self.stored.add(1);
+        self.stored_bytes.add(bytes);
+    }
+
+    pub(crate) fn came(&self, now: Millis) {
+        self.change_presence(|presence| {
+            presence.connected += 1;
+            presence.ends_less_starts_ms = presence.ends_less_starts_ms.wrapping_sub(now);
+        });
+    }
+
+    pub(crate) fn went(&self, now: Millis) {
+        self.change_presence(|presence| {
+            presence.connected -= 1;
+            presence.ends_less_starts_ms = presence.ends_less_starts_ms.wrapping_add(now);
+        });
+    }
+
+    fn change_presence(&self, change: impl FnOnce(&mut Presence)) {
+        change(&mut self.presence.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// What a broker's meters show, of all cores together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Reading {
+    connections: u64,
+    connected_ms: u64,
+    /// What is not stored: units and bytes.
+    received: [u64; 2],
+    delivered: [u64; 2],
+    /// With what is stored: messages and bytes.
+    all_received: [u64; 2],
+    messages_delivered: u64,
+    dropped: u64,
+}
+
+impl Reading {
+    fn add(&mut self, meter: &Meter, now: Millis) {
+        let presence = *meter.presence.lock().unwrap_or_else(PoisonError::into_inner);
+        self.connections += presence.connected;
+        let so_far = presence.connected.wrapping_mul(now);
+        let connected_ms = presence.ends_less_starts_ms.wrapping_add(so_far);
+        self.connected_ms = self.connected_ms.wrapping_add(connected_ms);
+        let volume = |volume: &Volume| [volume.units.get(), volume.bytes.get()];
+        let received = volume(&meter.received);
+        add_each(&mut self.received, received);
+        add_each(&mut self.delivered, volume(&meter.delivered));
+        let messages = meter.received.messages.get() + meter.stored.get();
+        add_each(&mut self.all_received, [messages, received[1] + meter.stored_bytes.get()]);
+        self.messages_delivered += meter.delivered.messages.get();
+    }
+}
+
+fn add_each(sum: &mut [u64; 2], added: [u64; 2]) {
+    sum.iter_mut().zip(added).for_each(|(sum, added)| *sum += added);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(meters: &[Meter], now: Millis) -> Reading {
+        let mut reading = Reading::default();
+        meters.iter().for_each(|meter| reading.add(meter, now));
+        reading
+    }
+
+    #[test]
+    fn the_time_of_connections_is_exact_whenever_it_is_read() {
+        let meters = [Meter::default(), Meter::default()];
+        meters[0].came(100);
+        meters[1].came(250);
+        assert_eq!(reading(&meters, 300).connected_ms, 250);
+        meters[0].came(300);
+        meters[1].went(320);
+        assert_eq!(reading(&meters, 400).connected_ms, 300 + 70 + 100);
+        meters[0].went(400);
+        // Its turn began a little before the last reading.
+        meters[0].went(399);
+        let end = reading(&meters, 10_000);
+        assert_eq!((end.connected_ms, end.connections), (300 + 70 + 99, 0));
+    }
+
+    #[test]
+    fn an_amount_counts_each_message_in_units_of_4_kib() {
+        let mut amount = Amount::default();
+        for bytes in [1, 4_096, 4_097, 10_000] {
+            amount.add(bytes);
+        }
+        assert_eq!(amount, Amount { messages: 4, units: 1 + 1 + 2 + 3, bytes: 18_194 });
+        let meter = Meter::default();
+        meter.received.add(amount, 3);
+        meter.left_with_store(5);
+        let read = reading(&[meter], 0);
+        assert_eq!((read.received, read.all_received), ([21, 54_582], [13, 54_587]));
+    }
+}

@@ -1,0 +1,271 @@
+//! The thread that tells the store what was counted.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use millrace_layers::metering::{self, Flush, Flushed, Said, WINDOW_MS, window_of};
+use millrace_layers::{Error, Store};
+use millrace_storage::{Error as StoreError, block_on_for};
+
+use super::Reading;
+use crate::StartError;
+use crate::broker::{Broker, Brokers};
+use crate::clock::Clock;
+use crate::metrics::BrokerCounters;
+
+/// Brokers in one transaction: about 15 keys each.
+const BROKERS_AT_ONCE: usize = 100;
+/// So long a process that ends waits for the store.
+const FAREWELL_MS: u64 = 5_000;
+/// How often it looks meanwhile whether the process ends.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Tells the store until it is dropped, and then once more.
+pub(crate) struct Teller {
+    stop: Option<SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Teller {
+    /// Starts the thread, for the pod of this name; it tells every so many seconds.
+    pub(crate) fn start(
+        store: Store,
+        clock: Clock,
+        brokers: Arc<Brokers>,
+        pod: &str,
+        every_s: u16,
+    ) -> Result<Self, StartError> {
+        let (stop, stopped) = sync_channel(0);
+        let mut task = Task::new(store, clock, brokers, pod, stopped);
+        let every_ms = u64::from(every_s) * 1_000;
+        let thread = std::thread::Builder::new()
+            .name("metering".into())
+            .spawn(move || task.run(every_ms))
+            .map_err(|error| StartError(format!("cannot start a thread: {error}")))?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Teller {
+    fn drop(&mut self) {
+        self.stop = None;
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread that tells the store of usage ended with a panic");
+        }
+    }
+}
+
+struct Task {
+    store: Store,
+    clock: Clock,
+    brokers: Arc<Brokers>,
+    pod: Box<[u8]>,
+    incarnation: u64,
+    has_begun: bool,
+    /// Its clients are gone.
+    is_leaving: bool,
+    /// Another process is this pod now.
+    is_replaced: bool,
+    /// Number of the last word.
+    number: u64,
+    /// What was last read, by broker.
+    known: HashMap<u64, Known>,
+    /// Words that are not known to be added, which are said again as they are.
+    unsaid: Vec<(u64, Vec<Said>)>,
+    /// Until when what is counted belongs to the window of `since_ms`.
+    since_ms: u64,
+    stopped: Receiver<()>,
+    gives_up_at: Option<u64>,
+    is_refused: bool,
+}
+
+#[derive(Default)]
+struct Known {
+    reading: Reading,
+    /// The window in which it was last told of.
+    window_ms: u64,
+}
+
+impl Task {
+    fn new(store: Store, clock: Clock, brokers: Arc<Brokers>, pod: &str, stopped: Receiver<()>) -> Self {
+        Self {
+            store,
+            clock,
+            brokers,
+            pod: pod.as_bytes().into(),
+            incarnation: RandomState::new().hash_one(clock.unix_now_ms()),
+            has_begun: false,
+            is_leaving: false,
+            is_replaced: false,
+            number: 0,
+            known: HashMap::new(),
+            unsaid: Vec::new(),
+            since_ms: clock.unix_now_ms(),
+            stopped,
+            gives_up_at: None,
+            is_refused: false,
+        }
+    }
+
+    /// What was counted since it last told is lost when the process is killed, to the tenant's favour.
+    fn run(&mut self, every_ms: u64) {
+        loop {
+            let left_ms = WINDOW_MS - self.clock.unix_now_ms() % WINDOW_MS;
+            // So that what is told belongs to one window.
+            let wait = Duration::from_millis(left_ms.min(every_ms));
+            let is_stopped = self.stopped.recv_timeout(wait) == Err(RecvTimeoutError::Disconnected);
+            self.is_leaving = is_stopped;
+            let told = self.tell();
+            self.log(told.err().as_ref());
+            if is_stopped {
+                return self.leave();
+            }
+        }
+    }
+
+    /// Tells what was counted, after what could not be told before.
+    fn tell(&mut self) -> Result<(), Error> {
+        if self.is_replaced {
+            return Ok(());
+        }
+        self.begin()?;
+        self.say()?;
+        // It may have found that it was forgotten.
+        self.begin()?;
+        self.read();
+        self.say()
+    }
+
+    fn begin(&mut self) -> Result<(), Error> {
+        if !self.has_begun {
+            let (pod, incarnation) = (self.pod.clone(), self.incarnation);
+            self.ask(async |store| store.run(async |tx| metering::begin(&tx, &pod, incarnation)).await)?;
+            self.has_begun = true;
+        }
+        Ok(())
+    }
+
+    fn read(&mut self) {
+        let at_ms = std::mem::replace(&mut self.since_ms, self.clock.unix_now_ms());
+        let brokers = self.brokers.all();
+        let said: Vec<Said> = brokers.iter().filter_map(|broker| self.read_broker(broker, at_ms)).collect();
+        for said in said.chunks(BROKERS_AT_ONCE) {
+            self.number += 1;
+            self.unsaid.push((self.number, said.to_vec()));
+        }
+    }
+
+    /// What is new of a broker, if anything is.
+    fn read_broker(&mut self, broker: &Broker, at_ms: u64) -> Option<Said> {
+        let mut reading = Reading::default();
+        let now = self.clock.now();
+        broker.meters.iter().for_each(|meter| reading.add(meter, now));
+        if self.is_leaving {
+            // Also those who were not told so in time.
+            reading.connections = 0;
+        }
+        reading.dropped = broker.counters.iter().map(BrokerCounters::dropped).sum();
+        let known = self.known.entry(broker.id).or_default();
+        let old = std::mem::replace(&mut known.reading, reading);
+        if old == reading {
+            return None;
+        }
+        let window_ms = window_of(at_ms);
+        let is_new = std::mem::replace(&mut known.window_ms, window_ms) != window_ms;
+        let said = reading.since(&old);
+        Some(Said { broker: broker.id, at_ms, is_new, ..said })
+    }
+
+    fn say(&mut self) -> Result<(), Error> {
+        while let Some((number, said)) = self.unsaid.first() {
+            let now_ms = self.clock.unix_now_ms();
+            let flush = Flush { pod: &self.pod, incarnation: self.incarnation, number: *number, now_ms };
+            let asked = self.store.run(async |tx| metering::flush(&tx, flush, said).await);
+            let flushed = wait(asked, &self.stopped, &self.clock, &mut self.gives_up_at)?;
+            if flushed != Flushed::Added {
+                tracing::warn!(
+                    "what this pod counted last is not charged: it was taken for dead, or is another process by now"
+                );
+                self.unsaid.clear();
+                self.has_begun = false;
+                self.is_replaced = flushed == Flushed::Replaced;
+                return Ok(());
+            }
+            self.unsaid.remove(0);
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self) {
+        let pod = self.pod.clone();
+        if self.has_begun && self.unsaid.is_empty() {
+            let left = self.ask(async |store| store.run(async |tx| metering::forget(&tx, &pod)).await);
+            self.log(left.err().as_ref());
+        }
+    }
+
+    fn ask<T>(&mut self, question: impl AsyncFnOnce(&Store) -> Result<T, Error>) -> Result<T, Error> {
+        wait(question(&self.store), &self.stopped, &self.clock, &mut self.gives_up_at)
+    }
+
+    /// Says when the store begins to refuse, and when it takes it again.
+    fn log(&mut self, error: Option<&Error>) {
+        match error {
+            Some(error) if !self.is_refused => {
+                tracing::warn!(%error, "what brokers have used cannot be told to the store; it is tried again");
+            }
+            None if self.is_refused => tracing::info!("the store was told what brokers have used"),
+            _ => {}
+        }
+        self.is_refused = error.is_some();
+    }
+}
+
+impl Reading {
+    fn since(&self, old: &Self) -> Said {
+        let more = |now: u64, old: u64| now.wrapping_sub(old);
+        let signed = |now, old| more(now, old).cast_signed();
+        Said {
+            units: [
+                signed(self.connected_ms, old.connected_ms),
+                signed(self.received[0], old.received[0]),
+                signed(self.delivered[0], old.delivered[0]),
+                signed(self.received[1], old.received[1]),
+                signed(self.delivered[1], old.delivered[1]),
+            ],
+            counters: [
+                more(self.all_received[0], old.all_received[0]),
+                more(self.all_received[1], old.all_received[1]),
+                more(self.messages_delivered, old.messages_delivered),
+                more(self.delivered[1], old.delivered[1]),
+                more(self.dropped, old.dropped),
+            ],
+            connections: self.connections,
+            ..Said::default()
+        }
+    }
+}
+
+/// Waits for the store; for a while only, once the process ends.
+fn wait<T>(
+    asked: impl Future<Output = Result<T, Error>>,
+    stopped: &Receiver<()>,
+    clock: &Clock,
+    gives_up_at: &mut Option<u64>,
+) -> Result<T, Error> {
+    let mut asked = pin!(asked);
+    loop {
+        if let Some(answer) = block_on_for(asked.as_mut(), LOOK_EVERY) {
+            return answer;
+        }
+        let is_stopped = stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Disconnected);
+        if is_stopped && clock.now() >= *gives_up_at.get_or_insert(clock.now() + FAREWELL_MS) {
+            return Err(StoreError::Unavailable("it did not answer before the end".into()).into());
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The limits, by name.
+
+use crate::metrics::CoreCounters;
+use crate::metrics::Count;
+
+/// A limit that was reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Limit {
+    BrokerConnections,
+    BrokerConnects,
+    BrokerMessages,
+    BrokerBytes,
+    BrokerSubscriptions,
+    BrokerQueueBytes,
+    BrokerRetained,
+    ClientConnects,
+    ClientMessages,
+    ClientBytes,
+    ClientSubscriptions,
+    ClientQueue,
+    ClientPacket,
+}
+
+impl Limit {
+    /// As the record of the broker has it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::BrokerConnections => "broker.connections",
+            Self::BrokerConnects => "broker.connects_per_s",
+            Self::BrokerMessages => "broker.publishes_per_s",
+            Self::BrokerBytes => "broker.publish_bytes_per_s",
+            Self::BrokerSubscriptions => "broker.subscriptions",
+            Self::BrokerQueueBytes => "broker.queue_bytes",
+            Self::BrokerRetained => "broker.retained_messages",
+            Self::ClientConnects => "client.connects_per_min",
+            Self::ClientMessages => "client.publishes_per_s",
+            Self::ClientBytes => "client.publish_bytes_per_s",
+            Self::ClientSubscriptions => "client.subscriptions",
+            Self::ClientQueue => "client.queue",
+            Self::ClientPacket => "client.packet_bytes",
+        }
+    }
+
+    /// What its tenant is told.
+    pub(crate) fn meaning(self) -> &'static str {
+        match self {
+            Self::BrokerConnections => "the broker has as many connections as it may have",
+            Self::BrokerConnects => {
+                "more clients connect to the broker than may: some are told to try again later"
+            }
+            Self::BrokerMessages => {
+                "the broker's clients publish more messages than they may: their connections are read more slowly"
+            }
+            Self::BrokerBytes => {
+                "the broker's clients publish more bytes than they may: their connections are read more slowly"
+            }
+            Self::BrokerSubscriptions => "the broker has as many subscriptions as it may have",
+            Self::BrokerQueueBytes => {
+                "more waits for the broker's sessions than may: the oldest messages were removed"
+            }
+            Self::BrokerRetained => "the broker has as many retained messages as it may have",
+            Self::ClientConnects => {
+                "the client connects more often than it may: it is told to try again later"
+            }
+            Self::ClientMessages => {
+                "the client publishes more messages than it may: its connection is read more slowly"
+            }
+            Self::ClientBytes => {
+                "the client publishes more bytes than it may: its connection is read more slowly"
+            }
+            Self::ClientSubscriptions => "the session has as many subscriptions as it may have",
+            Self::ClientQueue => "more messages wait, or for longer, than may: the oldest were removed",
+            Self::ClientPacket => "the packet is larger than a client may send: its connection was closed",
+        }
+    }
+
+    pub(crate) fn counter(self, counters: &CoreCounters) -> &Count {
+        match self {
+            Self::BrokerConnections => &counters.limit_broker_connections,
+            Self::BrokerConnects => &counters.limit_broker_connects,
+            Self::BrokerMessages => &counters.limit_broker_messages,
+            Self::BrokerBytes => &counters.limit_broker_bytes,
+            Self::BrokerSubscriptions => &counters.limit_broker_subscriptions,
+            Self::BrokerQueueBytes => &counters.limit_broker_queue_bytes,
+            Self::BrokerRetained => &counters.limit_broker_retained,
+            Self::ClientConnects => &counters.limit_client_connects,
+            Self::ClientMessages => &counters.limit_client_messages,
+            Self::ClientBytes => &counters.limit_client_bytes,
+            Self::ClientSubscriptions => &counters.limit_client_subscriptions,
+            Self::ClientQueue => &counters.limit_client_queue,
+            Self::ClientPacket => &counters.limit_client_packet,
+        }
+    }
+}

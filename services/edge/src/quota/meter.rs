@@ -1,0 +1,133 @@
+//! How much may pass in a time: token buckets whose tokens are time. Knows no clock.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::clock::Millis;
+
+/// Before the process began, so that a bucket is full then.
+const BEFORE_START_MS: u64 = 60_000;
+
+/// Nanoseconds, for meters.
+pub(crate) fn nanos(now: Millis) -> u64 {
+    now.saturating_add(BEFORE_START_MS).saturating_mul(1_000_000)
+}
+
+/// The first millisecond of the process that is not before this time.
+pub(crate) fn millis(nanos: u64) -> Millis {
+    nanos.div_ceil(1_000_000).saturating_sub(BEFORE_START_MS)
+}
+
+/// So much in a time; after a quiet one as much at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rate {
+    amount: u64,
+    per_ns: u64,
+}
+
+impl Rate {
+    pub(crate) const fn per_second(amount: u64) -> Self {
+        Self { amount, per_ns: 1_000_000_000 }
+    }
+
+    pub(crate) const fn per_minute(amount: u64) -> Self {
+        Self { amount, per_ns: 60_000_000_000 }
+    }
+
+    /// The time that so much takes, nanoseconds.
+    fn cost(self, amount: u64) -> u64 {
+        amount.saturating_mul(self.per_ns) / self.amount.max(1)
+    }
+
+    /// When what has passed is paid for, if this is added to it.
+    pub(crate) fn add(self, paid_at: u64, amount: u64, now: u64) -> u64 {
+        paid_at.max(now.saturating_sub(self.per_ns)).saturating_add(self.cost(amount))
+    }
+
+    /// How much may pass now without a debt.
+    pub(crate) fn room(self, paid_at: u64, now: u64) -> u64 {
+        let saved = now.saturating_sub(paid_at).min(self.per_ns);
+        let room = u128::from(saved) * u128::from(self.amount) / u128::from(self.per_ns);
+        u64::try_from(room).unwrap_or(u64::MAX)
+    }
+}
+
+/// When what has passed is paid for, for all threads.
+#[derive(Debug, Default)]
+pub(crate) struct Meter(AtomicU64);
+
+impl Meter {
+    /// Notes what passes. When it is paid for.
+    pub(crate) fn add(&self, rate: Rate, amount: u64, now: u64) -> u64 {
+        let mut paid_at = self.0.load(Ordering::Relaxed);
+        loop {
+            let after = rate.add(paid_at, amount, now);
+            match self.0.compare_exchange_weak(paid_at, after, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return after,
+                Err(other) => paid_at = other,
+            }
+        }
+    }
+
+    /// Lets it pass unless that would be a debt.
+    pub(crate) fn take(&self, rate: Rate, amount: u64, now: u64) -> bool {
+        let mut paid_at = self.0.load(Ordering::Relaxed);
+        loop {
+            let after = rate.add(paid_at, amount, now);
+            if after > now {
+                return false;
+            }
+            match self.0.compare_exchange_weak(paid_at, after, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(other) => paid_at = other,
+            }
+        }
+    }
+
+    pub(crate) fn room(&self, rate: Rate, now: u64) -> u64 {
+        rate.room(self.0.load(Ordering::Relaxed), now)
+    }
+
+    /// Forgets debts.
+    pub(crate) fn clear(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn a_second_of_the_rate_passes_at_once_and_then_the_rate() {
+        let (meter, rate, start) = (Meter::default(), Rate::per_second(10), nanos(0));
+        assert_eq!(meter.room(rate, start), 10);
+        let passed = (0..100).filter(|_| meter.take(rate, 1, start)).count();
+        assert_eq!(passed, 10);
+        let later = (1..=50).filter(|tenth| meter.take(rate, 1, start + tenth * SECOND / 10)).count();
+        assert_eq!(later, 50);
+        assert_eq!(meter.room(rate, start + 100 * SECOND), 10, "no more than a second is saved");
+    }
+
+    #[test]
+    fn what_is_too_much_passes_and_is_paid_for_later() {
+        let (meter, rate, start) = (Meter::default(), Rate::per_second(10), nanos(0));
+        assert_eq!(meter.add(rate, 10, start), start);
+        assert_eq!(meter.add(rate, 25, start), start + 5 * SECOND / 2);
+        assert_eq!(meter.add(rate, 5, start), start + 3 * SECOND);
+        assert_eq!(meter.room(rate, start), 0);
+        assert_eq!(millis(start + 3 * SECOND), 3_000);
+        meter.clear();
+        assert_eq!(meter.room(rate, start), 10);
+    }
+
+    #[test]
+    fn absurd_numbers_are_no_panic() {
+        for rate in [Rate::per_second(0), Rate::per_second(u64::MAX), Rate::per_minute(u64::MAX)] {
+            let meter = Meter::default();
+            let (at, _) = (meter.add(rate, u64::MAX, nanos(u64::MAX)), meter.room(rate, u64::MAX));
+            assert!(at > 0);
+        }
+    }
+}

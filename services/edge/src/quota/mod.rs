@@ -1,0 +1,203 @@
+//! What a tenant's broker and its clients may use, as its record says, and what they use now.
+//!
+//! A broker without a record has no limits here; the process' own ([`crate::limits`]) are never exceeded. What is over a rate
+//! waits: its publishers are not read. The rest is refused with the protocol's reason. All loops of a process share one
+//! [`Quota`] a broker; pods share by what they tell each other ([`shares`]).
+
+mod limit;
+pub(crate) mod meter;
+mod shares;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use arc_swap::{ArcSwap, Guard};
+use millrace_access::model::Limits;
+use millrace_session::Settings;
+
+pub(crate) use limit::Limit;
+use meter::{Meter, Rate};
+pub(crate) use shares::{Others, Shares};
+
+/// The limits of a broker, and what counts against them.
+#[derive(Default)]
+pub(crate) struct Quota {
+    limits: ArcSwap<Limits>,
+    /// Something is limited that is looked at with each message.
+    is_limited: AtomicBool,
+    /// Queues in memory are limited.
+    limits_queues: AtomicBool,
+    messages: Meter,
+    bytes: Meter,
+    connects: Meter,
+    /// What has passed the meters, for other pods.
+    pub(crate) passed: Passed,
+    /// What other pods use.
+    pub(crate) others: Others,
+}
+
+/// Totals.
+#[derive(Debug, Default)]
+pub(crate) struct Passed {
+    pub(crate) messages: AtomicU64,
+    pub(crate) bytes: AtomicU64,
+    pub(crate) connects: AtomicU64,
+}
+
+/// What one client has published: see [`Rate::add`].
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pace {
+    messages: u64,
+    bytes: u64,
+}
+
+impl Quota {
+    /// These count from now on. Whoever waits for the former ones need not any more.
+    pub(crate) fn set(&self, limits: Limits) {
+        let (broker, client) = (&limits.broker, &limits.client);
+        let rates = [
+            broker.publishes_per_s,
+            broker.publish_bytes_per_s,
+            client.publishes_per_s,
+            client.publish_bytes_per_s,
+            client.packet_bytes,
+        ];
+        self.is_limited.store(rates.iter().any(Option::is_some), Ordering::Relaxed);
+        let queues = client.queue_messages.is_some() || client.queue_bytes.is_some();
+        self.limits_queues.store(queues, Ordering::Relaxed);
+        if **self.limits.load() == limits {
+            return;
+        }
+        self.limits.store(Arc::new(limits));
+        for meter in [&self.messages, &self.bytes, &self.connects] {
+            meter.clear();
+        }
+    }
+
+    pub(crate) fn limits(&self) -> Guard<Arc<Limits>> {
+        self.limits.load()
+    }
+
+    /// Whether what its clients publish is measured at all.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.is_limited.load(Ordering::Relaxed)
+    }
+
+    /// Largest packet of a client, bytes.
+    pub(crate) fn packet_size_max(&self, most: u32) -> u32 {
+        at_most(self.limits.load().client.packet_bytes, most)
+    }
+
+    /// Subscriptions of one session.
+    pub(crate) fn subscriptions_per_session_max(&self, most: u32) -> u32 {
+        at_most(self.limits.load().client.subscriptions, most)
+    }
+
+    /// What the state machine keeps for its sessions.
+    pub(crate) fn settings(&self, process: &Settings) -> Settings {
+        let limits = self.limits.load();
+        let client = &limits.client;
+        Settings {
+            packet_size_max: at_most(client.packet_bytes, process.packet_size_max),
+            queue_messages_max: at_most(client.queue_messages, process.queue_messages_max),
+            queue_bytes_max: process.queue_bytes_max.min(client.queue_bytes.unwrap_or(u64::MAX)),
+            ..*process
+        }
+    }
+
+    /// The same, where queues are limited.
+    pub(crate) fn queue_settings(&self, process: &Settings) -> Option<Settings> {
+        self.limits_queues.load(Ordering::Relaxed).then(|| self.settings(process))
+    }
+
+    /// Messages and bytes that a client may publish at once without a debt.
+    pub(crate) fn room(&self, pace: Pace, now: u64) -> (u64, u64) {
+        let limits = self.limits.load();
+        let own = |limit: Option<u64>, paid_at| {
+            limit.map_or(u64::MAX, |limit| Rate::per_second(limit).room(paid_at, now))
+        };
+        let all = |limit: Option<u64>, meter: &Meter, others: &AtomicU64| {
+            limit.map_or(u64::MAX, |limit| meter.room(share(limit, others), now))
+        };
+        let (client, broker) = (&limits.client, &limits.broker);
+        let messages = own(client.publishes_per_s, pace.messages).min(all(
+            broker.publishes_per_s,
+            &self.messages,
+            &self.others.messages,
+        ));
+        let bytes = own(client.publish_bytes_per_s, pace.bytes).min(all(
+            broker.publish_bytes_per_s,
+            &self.bytes,
+            &self.others.bytes,
+        ));
+        (messages, bytes)
+    }
+
+    /// Notes what a client has published. When that is paid for, and the limit that this is for.
+    pub(crate) fn publish(&self, pace: &mut Pace, messages: u64, bytes: u64, now: u64) -> (u64, Limit) {
+        let limits = self.limits.load();
+        let (client, broker) = (&limits.client, &limits.broker);
+        let mut latest = (0, Limit::ClientMessages);
+        let mut note = |paid_at: u64, limit| {
+            if paid_at > latest.0 {
+                latest = (paid_at, limit);
+            }
+        };
+        if let Some(limit) = client.publishes_per_s {
+            pace.messages = Rate::per_second(limit).add(pace.messages, messages, now);
+            note(pace.messages, Limit::ClientMessages);
+        }
+        if let Some(limit) = client.publish_bytes_per_s {
+            pace.bytes = Rate::per_second(limit).add(pace.bytes, bytes, now);
+            note(pace.bytes, Limit::ClientBytes);
+        }
+        if let Some(limit) = broker.publishes_per_s {
+            self.passed.messages.fetch_add(messages, Ordering::Relaxed);
+            let rate = share(limit, &self.others.messages);
+            note(self.messages.add(rate, messages, now), Limit::BrokerMessages);
+        }
+        if let Some(limit) = broker.publish_bytes_per_s {
+            self.passed.bytes.fetch_add(bytes, Ordering::Relaxed);
+            let rate = share(limit, &self.others.bytes);
+            note(self.bytes.add(rate, bytes, now), Limit::BrokerBytes);
+        }
+        latest
+    }
+
+    /// Whether one more CONNECT may be looked at now.
+    pub(crate) fn take_connect(&self, now: u64) -> bool {
+        let Some(limit) = self.limits.load().broker.connects_per_s else { return true };
+        let taken = self.connects.take(share(limit, &self.others.connects), 1, now);
+        self.passed.connects.fetch_add(u64::from(taken), Ordering::Relaxed);
+        taken
+    }
+
+    /// Connections that this process may have.
+    pub(crate) fn connections_max(&self, most: u32) -> u64 {
+        left(self.limits.load().broker.connections, &self.others.connections).min(most.into())
+    }
+
+    /// Subscriptions that sessions of this process may have together.
+    pub(crate) fn subscriptions_max(&self) -> u64 {
+        left(self.limits.load().broker.subscriptions, &self.others.subscriptions)
+    }
+
+    /// Retained messages of the broker.
+    pub(crate) fn retained_max(&self, most: u32) -> u64 {
+        u64::from(most).min(self.limits.load().broker.retained_messages.unwrap_or(u64::MAX))
+    }
+}
+
+/// What other pods leave of a limit.
+fn left(limit: Option<u64>, others: &AtomicU64) -> u64 {
+    limit.map_or(u64::MAX, |limit| limit.saturating_sub(others.load(Ordering::Relaxed)))
+}
+
+/// The rate that other pods leave of a limit.
+fn share(limit: u64, others: &AtomicU64) -> Rate {
+    Rate::per_second(limit.saturating_sub(others.load(Ordering::Relaxed)).max(1))
+}
+
+fn at_most(limit: Option<u64>, most: u32) -> u32 {
+    limit.map_or(most, |limit| u32::try_from(limit).unwrap_or(most).min(most))
+}

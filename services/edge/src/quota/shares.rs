@@ -1,0 +1,173 @@
+//! What pods leave each other of a tenant's limits. Each says about once a second in the store what it uses, and hears what the
+//! others do.
+//!
+//! Connections and subscriptions: a pod takes what the others do not have. A rate: it takes what the others do not use, where each
+//! of them has a right to an equal part. So a limit may be passed by what the others take within [`EVERY`] twice, and no longer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use millrace_access::model::BrokerLimits;
+use millrace_layers::shares::{self, Use};
+use millrace_layers::{Error, Store};
+use millrace_storage::block_on;
+
+use crate::StartError;
+use crate::broker::{Broker, Brokers};
+use crate::clock::{Clock, Millis};
+use crate::metrics::Count;
+
+/// How often a pod says what it uses, and hears what the others do.
+const EVERY: Duration = Duration::from_secs(1);
+/// What a pod has said counts for so long, milliseconds: as long as its lease.
+const COUNTS_MS: u64 = 5_000;
+/// Brokers that are asked about at once.
+const AT_ONCE: usize = 100;
+
+/// What other pods have of a limit, at their last word.
+#[derive(Debug, Default)]
+pub(crate) struct Others {
+    pub(super) connections: AtomicU64,
+    pub(super) subscriptions: AtomicU64,
+    /// Parts of rates.
+    pub(super) connects: AtomicU64,
+    pub(super) messages: AtomicU64,
+    pub(super) bytes: AtomicU64,
+}
+
+impl Others {
+    fn set(&self, limits: &BrokerLimits, others: &[Use]) {
+        let sum = |of: fn(&Use) -> u64| others.iter().map(of).fold(0, u64::saturating_add);
+        let part = |limit: Option<u64>, of: fn(&Use) -> u64| parts_of_others(limit.unwrap_or(0), others, of);
+        self.connections.store(sum(|used| used.connections), Ordering::Relaxed);
+        self.subscriptions.store(sum(|used| used.subscriptions), Ordering::Relaxed);
+        self.connects.store(part(limits.connects_per_s, |used| used.connects_per_s), Ordering::Relaxed);
+        self.messages.store(part(limits.publishes_per_s, |used| used.publishes_per_s), Ordering::Relaxed);
+        self.bytes
+            .store(part(limits.publish_bytes_per_s, |used| used.publish_bytes_per_s), Ordering::Relaxed);
+    }
+}
+
+/// What others use of a rate, as far as they have a right to it: an equal part for each that uses any, and for this pod.
+fn parts_of_others(limit: u64, others: &[Use], of: fn(&Use) -> u64) -> u64 {
+    let users = others.iter().map(of).filter(|used| *used > 0);
+    let equal = limit / (users.clone().count() as u64 + 1);
+    users.map(|used| used.min(equal)).sum()
+}
+
+/// The thread that says and hears it. It ends with this.
+pub(crate) struct Shares {
+    /// Dropped to end it.
+    stop: Option<SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Shares {
+    pub(crate) fn start(
+        store: Store,
+        clock: Clock,
+        brokers: Arc<Brokers>,
+        pod: &str,
+    ) -> Result<Self, StartError> {
+        let (stop, stopped) = sync_channel(0);
+        let mut teller = Teller { store, clock, brokers, pod: pod.as_bytes().into(), last_at: clock.now() };
+        let spawned = std::thread::Builder::new().name("shares".into()).spawn(move || teller.run(&stopped));
+        let thread = spawned.map_err(|error| StartError(format!("cannot start a thread: {error}")))?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Shares {
+    fn drop(&mut self) {
+        self.stop = None;
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread that shares limits with other pods ended with a panic");
+        }
+    }
+}
+
+struct Teller {
+    store: Store,
+    clock: Clock,
+    brokers: Arc<Brokers>,
+    pod: Box<[u8]>,
+    last_at: Millis,
+}
+
+impl Teller {
+    fn run(&mut self, stopped: &Receiver<()>) {
+        while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
+            self.tell();
+        }
+    }
+
+    fn tell(&mut self) {
+        let now = self.clock.now();
+        let elapsed_ms = now.saturating_sub(self.last_at).max(1);
+        self.last_at = now;
+        let is_limited = |broker: &Arc<Broker>| broker.quota.limits().broker != BrokerLimits::default();
+        let brokers: Vec<_> = self.brokers.all().into_iter().filter(is_limited).collect();
+        for brokers in brokers.chunks(AT_ONCE) {
+            let exchange = |broker: &Arc<Broker>| self.exchange(broker.clone(), used(broker, elapsed_ms));
+            let heard = block_on(join_all(brokers.iter().map(exchange)));
+            for (broker, heard) in brokers.iter().zip(heard) {
+                match heard {
+                    Ok(others) => broker.quota.others.set(&broker.quota.limits().broker, &others),
+                    Err(error) => {
+                        tracing::warn!(%error, broker = &*broker.name, "what other pods use cannot be seen");
+                    }
+                }
+            }
+        }
+    }
+
+    async fn exchange(&self, broker: Arc<Broker>, used: Use) -> Result<Vec<Use>, Error> {
+        let (now_ms, id) = (self.clock.unix_now_ms(), broker.id);
+        self.store
+            .run(async |tx| {
+                if used == Use::default() {
+                    shares::clear(&tx, id, &self.pod)?;
+                } else {
+                    shares::say(&tx, id, &self.pod, used, now_ms + COUNTS_MS)?;
+                }
+                shares::of_others(&tx, id, &self.pod, now_ms).await
+            })
+            .await
+    }
+}
+
+/// What this pod uses of a broker's limits, since it was last asked.
+fn used(broker: &Broker, elapsed_ms: u64) -> Use {
+    let passed = &broker.quota.passed;
+    let rate = |count: &AtomicU64| count.swap(0, Ordering::Relaxed).saturating_mul(1_000) / elapsed_ms;
+    Use {
+        connections: Count::sum(broker.counters.iter().map(|counters| &counters.connected)),
+        connects_per_s: rate(&passed.connects),
+        publishes_per_s: rate(&passed.messages),
+        publish_bytes_per_s: rate(&passed.bytes),
+        subscriptions: broker.router.subscriptions() as u64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pods_that_want_all_of_a_rate_get_equal_parts_and_what_one_leaves_is_the_others() {
+        let uses = |rates: &[u64]| -> Vec<Use> {
+            rates.iter().map(|rate| Use { publishes_per_s: *rate, ..Use::default() }).collect()
+        };
+        let left = |others: &[u64]| 90 - parts_of_others(90, &uses(others), |used| used.publishes_per_s);
+        assert_eq!(left(&[]), 90);
+        assert_eq!(left(&[0, 0]), 90);
+        assert_eq!(left(&[90]), 45);
+        assert_eq!(left(&[30, 30]), 30);
+        assert_eq!(left(&[90, 10]), 50);
+        assert_eq!(left(&[1]), 89);
+    }
+}

@@ -1,0 +1,83 @@
+//! Who is connected to other pods: one question to all of them, an answer of each.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use millrace_fabric::{PodId, To};
+
+use super::Region;
+use super::wire::Note;
+use crate::clients::{self, Answer, Question, Said};
+
+/// Questions of this pod that are not answered yet.
+const INQUIRIES_MAX: usize = 1_000;
+
+/// Whom to tell what a pod has said.
+pub(crate) type Tell = Arc<dyn Fn(Said) + Send + Sync>;
+
+/// Questions of this pod, by number.
+#[derive(Default)]
+pub(super) struct Inquiries {
+    last: AtomicU64,
+    open: Mutex<HashMap<u64, Tell>>,
+}
+
+impl Inquiries {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Tell>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Region {
+    /// Asks all other pods. The number is for [`Region::forget_inquiry`]; `None`: they cannot be asked.
+    pub(crate) fn ask_clients(&self, broker: u64, question: &Question, tell: Tell) -> Option<u64> {
+        let fabric = self.fabric.get()?;
+        let question = serde_json::to_vec(question).ok()?;
+        let number = self.inquiries.last.fetch_add(1, Ordering::Relaxed);
+        {
+            let mut open = self.inquiries.lock();
+            if open.len() >= INQUIRIES_MAX {
+                return None;
+            }
+            open.insert(number, tell);
+        }
+        Note::AskClients { number, broker, question: &question }.send(fabric, To::Pods);
+        Some(number)
+    }
+
+    /// Nobody waits for the answers any more.
+    pub(crate) fn forget_inquiry(&self, number: u64) {
+        self.inquiries.lock().remove(&number);
+    }
+
+    /// Another pod asks.
+    pub(super) fn asked_for_clients(&self, pod: PodId, number: u64, broker: u64, question: &[u8]) {
+        // Of another version: its pod says that there was no answer.
+        let Ok(question) = serde_json::from_slice::<Question>(question) else { return };
+        let Some(broker) = self.brokers.by_id(broker) else {
+            return self.answer(pod, number, Some(&Answer::default()));
+        };
+        let me = self.me.clone();
+        let done = move |answer: Option<Answer>| {
+            if let Some(region) = me.upgrade() {
+                region.answer(pod, number, answer.as_ref());
+            }
+        };
+        clients::ask(&self.mailboxes, broker, question, Box::new(done));
+    }
+
+    fn answer(&self, pod: PodId, number: u64, answer: Option<&Answer>) {
+        let answer = answer.and_then(|answer| serde_json::to_vec(answer).ok()).unwrap_or_default();
+        if let Some(fabric) = self.fabric.get() {
+            Note::Clients { number, answer: &answer }.send(fabric, To::Pod(pod));
+        }
+    }
+
+    /// Another pod has answered.
+    pub(super) fn clients_said(&self, pod: PodId, number: u64, answer: &[u8]) {
+        let Some(tell) = self.inquiries.lock().get(&number).cloned() else { return };
+        let pod = self.members().name_of(pod).unwrap_or_else(|| pod.to_string().into());
+        tell(Said { pod: Some(pod), answer: serde_json::from_slice(answer).ok() });
+    }
+}

@@ -1,0 +1,114 @@
+//! The queues of webhooks: made and removed as the records of their brokers say, and who is told that they have grown.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use millrace_access::model::{Webhook, WebhookEvent};
+use millrace_layers::sessions::{self, SessionId};
+use millrace_layers::webhooks::{self, Hook, Wanted};
+use millrace_layers::{Error, accounts};
+use millrace_storage::Read;
+use serde_json::json;
+use tokio::sync::Notify;
+
+use super::apply::Applier;
+use super::writer::Writer;
+use super::{Job, Write};
+use crate::broker::Broker;
+use crate::webhooks::Kind;
+
+/// Webhooks that a broker may have are fewer; see the control plane's limits.
+const PAGE: usize = 100;
+
+/// Webhooks whose queues have grown, until who delivers takes them.
+#[derive(Default)]
+pub(crate) struct Hooked {
+    noted: Mutex<BTreeSet<(u64, Arc<str>)>>,
+    notify: Notify,
+}
+
+impl Hooked {
+    pub(crate) fn note(&self, hooked: BTreeSet<(u64, Arc<str>)>) {
+        if hooked.is_empty() {
+            return;
+        }
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner).extend(hooked);
+        self.notify.notify_one();
+    }
+
+    pub(crate) fn take(&self) -> BTreeSet<(u64, Arc<str>)> {
+        std::mem::take(&mut self.noted.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Waits until something may have been noted.
+    pub(crate) async fn wait(&self) {
+        self.notify.notified().await;
+    }
+}
+
+impl Writer<'_> {
+    /// Has the queues follow the records that have changed.
+    pub(super) fn follow_webhooks(&mut self) {
+        for id in self.shared.brokers.take_webhooks_changed() {
+            let Some(broker) = self.shared.brokers.by_id(id) else { continue };
+            self.write(vec![Job { write: Write::Webhooks(broker), ack: None }]);
+        }
+    }
+}
+
+impl Applier<'_> {
+    pub(super) async fn webhooks(&self, broker: &Arc<Broker>) -> Result<(), Error> {
+        self.catch_up(&[broker]).await?;
+        let all = accounts::webhooks(broker.id);
+        let page = all.page::<Webhook>(self.tx, None, PAGE, Read::Serializable).await?;
+        let wanted: Vec<Wanted> = page.items.iter().map(|(_, document)| wanted(&document.value)).collect();
+        let synced = webhooks::sync(self.tx, broker.id, &wanted).await?;
+        for Wanted { name, .. } in wanted.iter().filter(|wanted| !wanted.filters.is_empty()) {
+            // What waited while it was disabled.
+            webhooks::note(self.tx, Hook { broker: broker.id, name })?;
+        }
+        for (name, filter) in synced.refused {
+            tracing::warn!(broker = &*broker.name, name, filter, "there is no room for a webhook's filter");
+        }
+        self.note_changes(broker, synced.changed.iter().map(|filter| &filter[..])).await
+    }
+}
+
+impl Applier<'_> {
+    /// Tells webhooks that the connection of a session has ended with its pod.
+    pub(super) async fn tell_abandoned(
+        &self,
+        broker: &Arc<Broker>,
+        id: SessionId<'_>,
+        owner: &[u8],
+    ) -> Result<(), Error> {
+        if !broker.streams.has_hooks() {
+            return Ok(());
+        }
+        let kept = broker.streams.matches(Kind::Disconnect.topic());
+        let record = sessions::get(self.tx, id, Read::Serializable).await?;
+        let had = record.is_some_and(|record| record.owner == owner && !record.is_detached());
+        if kept.hooks.is_empty() || !had {
+            return Ok(());
+        }
+        let client_id = String::from_utf8_lossy(id.client);
+        let message = Kind::Disconnect.message(&json!({ "client_id": client_id, "reason": "server_lost" }));
+        self.append(broker, &message, 0, &kept)
+    }
+}
+
+/// The topics that a webhook is told of: those of its filters, and those of its other events.
+fn wanted(webhook: &Webhook) -> Wanted {
+    let mut filters = BTreeSet::new();
+    if webhook.enabled {
+        for event in &webhook.events {
+            match event {
+                WebhookEvent::Message => filters.extend(webhook.filters.iter().cloned()),
+                WebhookEvent::Connect => drop(filters.insert(Kind::Connect.topic().into())),
+                WebhookEvent::Disconnect => drop(filters.insert(Kind::Disconnect.topic().into())),
+                WebhookEvent::LimitReached => drop(filters.insert(Kind::LimitReached.topic().into())),
+            }
+        }
+    }
+    Wanted { name: webhook.name.clone(), filters }
+}

@@ -1,0 +1,150 @@
+//! One delivery: what is sent, and what the answer means.
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use millrace_access::model::Webhook;
+use millrace_access::webhook::{SIGNATURE_HEADER, sign};
+use millrace_layers::webhooks::{Failure, NewLetter, Outcome, Work};
+use millrace_outgoing::{Answer, Call, Error};
+
+use super::{ANSWER_BYTES_MAX, CALL_MAX, PAUSE_MS, PAUSE_MS_MAX, TRY_MS_MAX};
+
+/// Which one of a request's events it is, is in it; this is the first.
+const ID_HEADER: &str = "millrace-id";
+
+/// The call that tells these events.
+pub(super) fn call<'a>(webhook: &'a Webhook, events: &[Bytes], id: &str, now_ms: u64) -> Call<'a> {
+    let (kind, body) = match events {
+        [event] if webhook.batch_max <= 1 => ("application/cloudevents+json", event.clone()),
+        _ => ("application/cloudevents-batch+json", array(events)),
+    };
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    if let Ok(id) = HeaderValue::from_str(id) {
+        headers.insert(ID_HEADER, id);
+    }
+    let signature = webhook.signing_key.as_ref().map(|key| sign(key, now_ms / 1_000, &body));
+    if let Some(Ok(signature)) = signature.map(HeaderValue::try_from) {
+        headers.insert(SIGNATURE_HEADER, signature);
+    }
+    Call {
+        method: Method::POST,
+        url: &webhook.url,
+        headers,
+        body,
+        timeout: CALL_MAX,
+        answer_bytes_max: ANSWER_BYTES_MAX,
+    }
+}
+
+fn array(events: &[Bytes]) -> Bytes {
+    let bytes: usize = events.iter().map(|event| event.len() + 1).sum();
+    let mut body = Vec::with_capacity(bytes + 1);
+    for event in events {
+        body.push(if body.is_empty() { b'[' } else { b',' });
+        body.extend_from_slice(event);
+    }
+    body.push(b']');
+    body.into()
+}
+
+/// What an answer means for what was told. `random` is between 0 and 1.
+pub(super) fn outcome(
+    work: &Work,
+    events: &[Bytes],
+    answer: &Result<Answer, Error>,
+    now_ms: u64,
+    random: f64,
+) -> Outcome {
+    let (failure, is_final) = match answer {
+        Ok(answer) if answer.status.is_success() => return Outcome::Delivered,
+        Ok(answer) => (refused(answer.status, now_ms), is_final(answer.status)),
+        Err(error) => (Failure { at_ms: now_ms, status: None, reason: error.to_string() }, false),
+    };
+    let failing_ms = match work.state.failing_since_ms {
+        0 => 0,
+        since => now_ms.saturating_sub(since),
+    };
+    if is_final && work.entries.len() > 1 {
+        return Outcome::Split(failure);
+    }
+    if is_final || failing_ms >= TRY_MS_MAX {
+        let letters = letters(work, events, &failure);
+        return Outcome::Dead { failure, letters };
+    }
+    Outcome::Failed { failure, next_attempt_ms: now_ms + pause_ms(work.state.attempts, random) }
+}
+
+fn letters(work: &Work, events: &[Bytes], failure: &Failure) -> Vec<NewLetter> {
+    let letter = |(entry, event): (&millrace_layers::streams::Entry, &Bytes)| NewLetter {
+        id: entry.position,
+        attempts: work.state.attempts + 1,
+        failure: Some(failure.clone()),
+        event: event.clone(),
+    };
+    work.entries.iter().zip(events).map(letter).collect()
+}
+
+fn refused(status: StatusCode, at_ms: u64) -> Failure {
+    let reason = match status.canonical_reason() {
+        _ if status.is_redirection() => "redirects are not followed".into(),
+        Some(reason) => format!("the answer was {} {reason}", status.as_u16()),
+        None => format!("the answer was {}", status.as_u16()),
+    };
+    Failure { at_ms, status: Some(status.as_u16()), reason }
+}
+
+/// Whether it would be refused again: what was sent is wrong, or nobody wants it any more. Others pass, as wrong keys and paths do that
+/// somebody repairs.
+fn is_final(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::BAD_REQUEST
+            | StatusCode::GONE
+            | StatusCode::PAYLOAD_TOO_LARGE
+            | StatusCode::UNSUPPORTED_MEDIA_TYPE
+            | StatusCode::UNPROCESSABLE_ENTITY
+    )
+}
+
+/// How long to wait after so many failures in a row.
+fn pause_ms(attempts: u32, random: f64) -> u64 {
+    let longest = PAUSE_MS.saturating_mul(1 << attempts.min(20)).min(PAUSE_MS_MAX);
+    longest / 2 + (longest as f64 / 2.0 * random) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_an_hour_and_are_never_the_same_for_all() {
+        assert_eq!((pause_ms(0, 0.0), pause_ms(0, 1.0)), (500, 1_000));
+        assert_eq!((pause_ms(3, 0.0), pause_ms(3, 1.0)), (4_000, 8_000));
+        assert_eq!((pause_ms(99, 0.0), pause_ms(u32::MAX, 1.0)), (1_800_000, 3_600_000));
+    }
+
+    #[test]
+    fn a_wrong_request_is_final_and_a_wrong_server_is_not() {
+        for status in [400, 410, 413, 415, 422] {
+            assert!(is_final(StatusCode::from_u16(status).unwrap()), "{status}");
+        }
+        for status in [301, 401, 403, 404, 408, 429, 500, 502, 503, 504] {
+            assert!(!is_final(StatusCode::from_u16(status).unwrap()), "{status}");
+        }
+    }
+
+    #[test]
+    fn several_events_are_an_array() {
+        let webhook = Webhook { batch_max: 10, ..Webhook::default() };
+        let call = call(&webhook, &["{}".into(), "{\"a\":1}".into()], "id", 5_000);
+        assert_eq!(&call.body[..], b"[{},{\"a\":1}]");
+        assert_eq!(call.headers[CONTENT_TYPE], "application/cloudevents-batch+json");
+        assert!(!call.headers.contains_key(SIGNATURE_HEADER));
+        let signed = Webhook { signing_key: Some("key".into()), ..Webhook::default() };
+        let call = super::call(&signed, &["{}".into()], "id", 5_000);
+        assert_eq!(&call.body[..], b"{}");
+        assert_eq!(call.headers[SIGNATURE_HEADER], sign(&"key".into(), 5, b"{}"));
+    }
+}

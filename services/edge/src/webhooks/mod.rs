@@ -1,0 +1,133 @@
+//! Webhooks: tenants are told what happens at their brokers, by POST of CloudEvents.
+//!
+//! What a webhook is told stands in streams of its own (`millrace_layers::webhooks`): messages are appended by the transaction that
+//! makes their PUBACK true, and what clients do goes the same way. One thread takes from the queues and calls, of all brokers of
+//! the store, open here or not; a lease keeps pods from doing so twice at a time. What is not settled is told again, under the same id.
+
+mod deliver;
+mod event;
+mod worker;
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use millrace_layers::Store;
+use millrace_layers::streams::ReadLimit;
+use tokio::runtime::Builder;
+use tokio::sync::oneshot;
+use tokio::task::LocalSet;
+
+pub(crate) use event::Kind;
+
+use crate::StartError;
+use crate::broker::Brokers;
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::metrics::{Count, Metric};
+use crate::store::Hooked;
+use worker::Worker;
+
+/// How often it is looked for queues that nobody here has noticed.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// Webhooks that are told something at once.
+const AT_ONCE: usize = 256;
+/// Deliveries in a row to one webhook, before others that wait have their turn.
+const TURN: usize = 16;
+/// How soon a webhook that waits is looked at again, milliseconds: its tenant may want it tried at once.
+const LOOK_AGAIN_MS: u64 = 5_000;
+/// The time of a call. Well below the lease.
+const CALL_MAX: Duration = Duration::from_secs(10);
+/// Largest answer, bytes; nothing is read from it.
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of events after which a request ends. One event is always told.
+const REQUEST_BYTES: usize = 256 * 1024;
+/// First pause after a failure, milliseconds; it doubles each time.
+const PAUSE_MS: u64 = 1_000;
+/// Longest pause, milliseconds: a service that is back is noticed within the hour.
+const PAUSE_MS_MAX: u64 = 3_600_000;
+/// After so long an event that is refused becomes a dead letter, milliseconds: a day, so a night's outage loses nothing.
+const TRY_MS_MAX: u64 = 86_400_000;
+/// Events that wait longer are removed from a queue that makes no progress, milliseconds: three days.
+const QUEUE_MS_MAX: u64 = 3 * 86_400_000;
+
+/// Tells webhooks, on a thread of its own, until it is dropped.
+pub(crate) struct Webhooks {
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+    counters: Arc<Counters>,
+}
+
+/// Written by the thread alone.
+#[derive(Debug, Default)]
+struct Counters {
+    accepted: Count,
+    failed: Count,
+    refused: Count,
+    delivered: Count,
+    dead: Count,
+    lost: Count,
+}
+
+impl Webhooks {
+    /// Starts the thread.
+    pub(crate) fn start(
+        store: Store,
+        clock: Clock,
+        hooked: Arc<Hooked>,
+        config: &Config,
+        brokers: Arc<Brokers>,
+    ) -> Result<Self, StartError> {
+        let counters = Arc::new(Counters::default());
+        let owner = config.pod.clone().unwrap_or_else(|| "edge".into());
+        let (counted, outgoing, limits) = (counters.clone(), config.outgoing.clone(), config.limits.clone());
+        let (stop, stopped) = oneshot::channel();
+        let failed = |error| StartError(format!("cannot start a thread: {error}"));
+        let runtime = Builder::new_current_thread().enable_io().enable_time().build().map_err(failed)?;
+        let run = move || {
+            let worker = Worker::new(store, clock, hooked, owner, brokers, outgoing, &limits, counted);
+            let worker = Rc::new(worker);
+            LocalSet::new().block_on(&runtime, worker.run(stopped));
+            // Without waiting for names that are being resolved.
+            runtime.shutdown_background();
+        };
+        let thread = std::thread::Builder::new().name("webhooks".into()).spawn(run).map_err(failed)?;
+        Ok(Self { stop: Some(stop), thread: Some(thread), counters })
+    }
+
+    pub(crate) fn metrics(&self) -> Vec<(Metric, u64)> {
+        let metric = |name, labels, help| Metric { kind: "counter", name, labels, help };
+        let call = |labels| metric("millrace_webhook_calls_total", labels, "Calls of webhooks, by result.");
+        let event = |labels| {
+            metric(
+                "millrace_webhook_events_total",
+                labels,
+                "Events of webhooks that left their queues, by result.",
+            )
+        };
+        let counters = &self.counters;
+        vec![
+            (call("result=\"accepted\""), counters.accepted.get()),
+            (call("result=\"failed\""), counters.failed.get()),
+            (call("result=\"refused\""), counters.refused.get()),
+            (event("result=\"delivered\""), counters.delivered.get()),
+            (event("result=\"dead\""), counters.dead.get()),
+            (event("result=\"lost\""), counters.lost.get()),
+        ]
+    }
+}
+
+impl Drop for Webhooks {
+    fn drop(&mut self) {
+        self.stop = None;
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread that tells webhooks ended with a panic");
+        }
+    }
+}
+
+/// What is told in one request.
+fn page(batch_max: u16) -> ReadLimit {
+    ReadLimit { entries: batch_max.max(1).into(), bytes: REQUEST_BYTES }
+}

@@ -1,0 +1,302 @@
+//! Whose turn it is, and the turns.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use millrace_access::model::Webhook;
+use millrace_layers::streams::Totals;
+use millrace_layers::webhooks::{self, Hook, Outcome, Taken, Work};
+use millrace_layers::{Error, Store, accounts, catalog};
+use millrace_outgoing::{Client, Settings};
+use millrace_storage::Read;
+use tokio::sync::oneshot;
+use tokio::task::spawn_local;
+use tokio::time::sleep;
+
+use super::{AT_ONCE, Counters, LOOK_AGAIN_MS, LOOK_EVERY, QUEUE_MS_MAX, TURN, deliver, event::event, page};
+use crate::broker::Brokers;
+use crate::clock::Clock;
+use crate::limits::Limits;
+use crate::store::Hooked;
+
+/// Rows of a page of queues.
+const PAGE: usize = 1_000;
+
+/// A webhook: its broker and its name.
+type Name = (u64, Arc<str>);
+
+/// What is going on with a webhook. One of which nothing is known is not there.
+enum Stand {
+    /// It waits for its turn, or has it.
+    Busy,
+    /// It is left alone until then, milliseconds of the process.
+    Until(u64),
+}
+
+/// How a turn ended.
+#[derive(Clone, Copy)]
+enum Turned {
+    More,
+    Until(u64),
+    Over,
+}
+
+/// What is needed for a delivery.
+enum Found {
+    Taken(Taken, Webhook, String),
+    Gone,
+}
+
+pub(super) struct Worker {
+    store: Store,
+    clock: Clock,
+    hooked: Arc<Hooked>,
+    owner: String,
+    brokers: Arc<Brokers>,
+    outgoing: Settings,
+    /// Made at the first call: it reads the authorities of the system.
+    client: OnceCell<Client>,
+    counters: Arc<Counters>,
+    keep: Totals,
+    known: RefCell<HashMap<Name, Stand>>,
+    ready: RefCell<VecDeque<Name>>,
+    active: RefCell<usize>,
+    random: RandomState,
+}
+
+impl Worker {
+    #[allow(clippy::too_many_arguments, reason = "made in one place")]
+    pub(super) fn new(
+        store: Store,
+        clock: Clock,
+        hooked: Arc<Hooked>,
+        owner: String,
+        brokers: Arc<Brokers>,
+        outgoing: Settings,
+        limits: &Limits,
+        counters: Arc<Counters>,
+    ) -> Self {
+        let keep = Totals { entries: limits.queue_messages_max.into(), bytes: limits.queue_bytes_max };
+        Self {
+            store,
+            clock,
+            hooked,
+            owner,
+            brokers,
+            outgoing,
+            client: OnceCell::new(),
+            counters,
+            keep,
+            known: RefCell::default(),
+            ready: RefCell::default(),
+            active: RefCell::default(),
+            random: RandomState::new(),
+        }
+    }
+
+    /// Until `stopped`.
+    pub(super) async fn run(self: Rc<Self>, mut stopped: oneshot::Receiver<()>) {
+        let mut looked_at = None;
+        loop {
+            let now = self.clock.now();
+            if looked_at.is_none_or(|at| now >= at + LOOK_EVERY.as_millis() as u64) {
+                looked_at = Some(now);
+                self.look().await;
+            }
+            for name in self.hooked.take() {
+                self.want(name);
+            }
+            self.begin();
+            tokio::select! {
+                () = self.hooked.wait() => {}
+                () = sleep(LOOK_EVERY) => {}
+                _ = &mut stopped => return,
+            }
+        }
+    }
+
+    /// Looks for queues that have something, whoever has noted it.
+    async fn look(&self) {
+        let now = self.clock.now();
+        self.known.borrow_mut().retain(|_, stand| !matches!(stand, Stand::Until(at) if *at <= now));
+        let mut last: Option<(u64, String)> = None;
+        loop {
+            let from = last.as_ref().map(|(broker, name)| Hook { broker: *broker, name });
+            let page = self.store.run(|tx| async move { webhooks::queued(&tx, from, PAGE).await }).await;
+            let page = match page {
+                Ok(page) => page,
+                Err(error) => return tracing::warn!(%error, "cannot see which webhooks are to be told"),
+            };
+            for (broker, name) in &page {
+                self.want((*broker, name.as_str().into()));
+            }
+            if page.len() < PAGE {
+                return;
+            }
+            last = page.into_iter().next_back();
+        }
+    }
+
+    /// A webhook may have something to be told.
+    fn want(&self, name: Name) {
+        let mut known = self.known.borrow_mut();
+        match known.get(&name) {
+            Some(Stand::Busy) => return,
+            Some(Stand::Until(at)) if *at > self.clock.now() => return,
+            _ => {}
+        }
+        known.insert(name.clone(), Stand::Busy);
+        self.ready.borrow_mut().push_back(name);
+    }
+
+    /// Gives turns to those who wait, as many as there may be at once.
+    fn begin(self: &Rc<Self>) {
+        while *self.active.borrow() < AT_ONCE {
+            let Some(name) = self.ready.borrow_mut().pop_front() else { return };
+            *self.active.borrow_mut() += 1;
+            let worker = self.clone();
+            spawn_local(async move {
+                let turned = worker.turn(&name).await;
+                *worker.active.borrow_mut() -= 1;
+                worker.turned(name, turned);
+                worker.begin();
+            });
+        }
+    }
+
+    fn turned(&self, name: Name, turned: Turned) {
+        match turned {
+            Turned::More => self.ready.borrow_mut().push_back(name),
+            Turned::Until(at) => drop(self.known.borrow_mut().insert(name, Stand::Until(at))),
+            Turned::Over => drop(self.known.borrow_mut().remove(&name)),
+        }
+    }
+
+    /// Tells a webhook what waits for it, for a while.
+    async fn turn(&self, name: &Name) -> Turned {
+        let hook = Hook { broker: name.0, name: &name.1 };
+        for _ in 0..TURN {
+            let again = self.clock.now() + LOOK_AGAIN_MS;
+            let (taken, webhook, broker) = match self.take(hook).await {
+                Ok(Found::Taken(taken, webhook, broker)) => (taken, webhook, broker),
+                Ok(Found::Gone) => return Turned::Over,
+                Err(error) => {
+                    tracing::warn!(%error, "a webhook's queue cannot be read; it waits");
+                    return Turned::Until(again);
+                }
+            };
+            let work = match taken {
+                Taken::Work(work) => work,
+                Taken::Nothing => return Turned::Over,
+                Taken::Held(at_ms) | Taken::Later(at_ms) => {
+                    let wait_ms = at_ms.saturating_sub(self.clock.unix_now_ms());
+                    return Turned::Until(again.min(self.clock.now() + wait_ms));
+                }
+            };
+            match self.deliver(hook, &webhook, &broker, &work).await {
+                Ok(Outcome::Failed { .. }) => {}
+                Ok(_) => continue,
+                // Another pod has it by now.
+                Err(Error::Fenced { .. }) => return Turned::Until(again),
+                Err(error) => {
+                    tracing::warn!(%error, "what a webhook was told cannot be noted; it is told again");
+                    return Turned::Until(again);
+                }
+            }
+        }
+        Turned::More
+    }
+
+    async fn take(&self, hook: Hook<'_>) -> Result<Found, Error> {
+        let now_ms = self.clock.unix_now_ms();
+        let found = self
+            .store
+            .run(|tx| async move {
+                let broker = catalog::name_of(&tx, hook.broker).await?;
+                let all = accounts::webhooks(hook.broker);
+                let record = all.get::<Webhook>(&tx, hook.name.as_bytes(), Read::Snapshot).await?;
+                let record = record.map(|document| document.value).filter(|webhook| webhook.enabled);
+                let (Some(broker), Some(webhook)) = (broker, record) else {
+                    webhooks::drop_queued(&tx, hook)?;
+                    return Ok(Found::Gone);
+                };
+                let taken = webhooks::take(&tx, hook, &self.owner, now_ms, page(webhook.batch_max)).await?;
+                Ok(Found::Taken(taken, webhook, String::from_utf8_lossy(&broker).into_owned()))
+            })
+            .await?;
+        if matches!(found, Found::Gone) {
+            // Its queue goes, where the broker is open.
+            self.brokers.webhooks_changed(hook.broker);
+        }
+        Ok(found)
+    }
+
+    async fn deliver(
+        &self,
+        hook: Hook<'_>,
+        webhook: &Webhook,
+        broker: &str,
+        work: &Work,
+    ) -> Result<Outcome, Error> {
+        let (events, id) = self.events(broker, work);
+        let outcome = if events.is_empty() {
+            Outcome::Delivered
+        } else {
+            let call = deliver::call(webhook, &events, &id, self.clock.unix_now_ms());
+            let client = self.client.get_or_init(|| Client::new(self.outgoing.clone()));
+            let answer = client.call(call).await;
+            let now_ms = self.clock.unix_now_ms();
+            deliver::outcome(work, &events, &answer, now_ms, self.random(work.epoch))
+        };
+        let (settled, now_ms) = (&outcome, self.clock.unix_now_ms());
+        let settle = |tx| async move { webhooks::settle(&tx, hook, work, settled, now_ms).await };
+        let state = self.store.run(settle).await?;
+        self.count(&outcome, work, state.lost - work.state.lost.min(state.lost));
+        if let Outcome::Failed { failure, .. } = &outcome {
+            tracing::debug!(broker, webhook = hook.name, reason = failure.reason, "a webhook was not told");
+            hook.limit(&self.store, now_ms.saturating_sub(QUEUE_MS_MAX), self.keep).await?;
+        }
+        Ok(outcome)
+    }
+
+    /// What is told, and the id of the first.
+    fn events(&self, broker: &str, work: &Work) -> (Vec<Bytes>, String) {
+        if let Some(letter) = &work.letter {
+            return (vec![letter.event.clone()], letter.id.to_string());
+        }
+        let id = work.entries.first().map_or_else(String::new, |entry| entry.position.to_string());
+        let read: Vec<Bytes> =
+            work.entries.iter().filter_map(|entry| event(broker, entry, &self.clock)).collect();
+        if read.len() < work.entries.len() {
+            tracing::error!(broker, "an event for a webhook cannot be read and is left out");
+        }
+        (read, id)
+    }
+
+    fn count(&self, outcome: &Outcome, work: &Work, lost: u64) {
+        let counters = &self.counters;
+        let events = work.entries.len().max(1);
+        match outcome {
+            Outcome::Delivered => {
+                counters.accepted.add(1);
+                counters.delivered.add(events);
+            }
+            Outcome::Failed { .. } => counters.failed.add(1),
+            Outcome::Split(_) => counters.refused.add(1),
+            Outcome::Dead { .. } => {
+                counters.refused.add(1);
+                counters.dead.add(events);
+            }
+        }
+        counters.lost.add(usize::try_from(lost).unwrap_or(0));
+    }
+
+    /// Between 0 and 1.
+    fn random(&self, epoch: u64) -> f64 {
+        (self.random.hash_one((epoch, self.clock.now())) >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}

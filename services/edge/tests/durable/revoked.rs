@@ -1,0 +1,110 @@
+//! Subscriptions that the rules of their client do not allow any more.
+
+use millrace_access::model::{Access, Action};
+use millrace_mqtt::{Connect, Packet, Property, QoS, Version};
+use millrace_storage::Database;
+
+use crate::access::{allow, bob, managed, put};
+use crate::common::{Client, Server, connect, properties, publish_qos};
+use crate::tools::{eventually, metric};
+
+fn set_up() -> (Database, u64) {
+    let (database, id) = managed(&Access::default());
+    put(&database, id, &bob(vec![]));
+    (database, id)
+}
+
+fn open(server: &Server, id: &'static str, clean_start: bool, expiry_s: u32) -> Client {
+    let expiry = properties(&[Property::SessionExpiryInterval(expiry_s)]);
+    let connect = Connect { properties: expiry, clean_start, ..connect(Version::V5, id) };
+    Client::open(server, Connect { user_name: Some("bob"), password: Some(b"right"), ..connect })
+}
+
+/// What bob may subscribe to from now on; everything may be published.
+fn only(database: &Database, id: u64, filters: &[&str]) {
+    let mut rules = vec![allow(Action::Publish, "#")];
+    rules.extend(filters.iter().map(|filter| allow(Action::Subscribe, filter)));
+    put(database, id, &bob(rules));
+}
+
+fn send(publisher: &mut Client, topic: &'static str) {
+    publisher.publish(publish_qos(QoS::AtLeastOnce, 7, topic, b"x"));
+}
+
+/// Topics of the messages that wait for a client, up to one to "end".
+fn received(client: &mut Client) -> Vec<&'static str> {
+    let mut topics = Vec::new();
+    loop {
+        let message = client.recv_publish();
+        if let Some(id) = message.packet_id {
+            client.send(&Packet::PubAck(crate::common::ack(id)));
+        }
+        if message.topic == "end" {
+            return topics;
+        }
+        topics.push(message.topic);
+    }
+}
+
+fn revoked(server: &Server) -> bool {
+    metric(server, "millrace_subscriptions_revoked_total", "") > 0
+}
+
+#[test]
+fn a_subscription_that_is_not_allowed_any_more_ends_at_once() {
+    for expiry_s in [0, 60] {
+        let (database, id) = set_up();
+        let server = Server::on(&database, |_| {});
+        let (mut client, mut publisher) =
+            (open(&server, "sub", true, expiry_s), open(&server, "pub", true, 0));
+        for filter in ["a/#", "b", "$share/g/a/x", "end"] {
+            client.subscribe(filter, QoS::AtLeastOnce);
+        }
+        only(&database, id, &["b", "end"]);
+        eventually(|| revoked(&server), || "nothing is revoked".into());
+        for topic in ["a/x", "b", "end"] {
+            send(&mut publisher, topic);
+        }
+        assert_eq!(received(&mut client), ["b"], "{expiry_s}");
+        // Also in the session that it comes back to.
+        drop(client);
+        let mut client = open(&server, "sub", false, expiry_s);
+        if expiry_s > 0 {
+            only(&database, id, &["#"]);
+            eventually(
+                || client.subscribe_all(&[("c", Default::default())], properties(&[])).reasons == [0],
+                || "the rules have not come".into(),
+            );
+            for topic in ["a/x", "b", "end"] {
+                send(&mut publisher, topic);
+            }
+            assert_eq!(received(&mut client), ["b"]);
+        }
+    }
+}
+
+#[test]
+fn a_session_comes_back_to_what_is_allowed_by_then() {
+    let (database, id) = set_up();
+    let server = Server::on(&database, |_| {});
+    let mut client = open(&server, "sub", true, 60);
+    for filter in ["a", "b", "end"] {
+        client.subscribe(filter, QoS::AtLeastOnce);
+    }
+    client.disconnect();
+    only(&database, id, &["b", "end"]);
+    let mut publisher = open(&server, "pub", true, 0);
+    for topic in ["a", "b"] {
+        send(&mut publisher, topic);
+    }
+    // Whoever comes now is looked at by the rules of now.
+    eventually(
+        || publisher.subscribe_all(&[("a", Default::default())], properties(&[])).reasons == [0x87],
+        || "the rules have not come".into(),
+    );
+    let mut client = open(&server, "sub", false, 60);
+    for topic in ["a", "end"] {
+        send(&mut publisher, topic);
+    }
+    assert_eq!(received(&mut client), ["b"]);
+}

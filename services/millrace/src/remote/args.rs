@@ -1,0 +1,388 @@
+//! The command lines of the commands that ask the API.
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::limits::whole_number;
+
+/// Which service, and how to say what it answers.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ApiArgs {
+    /// Where the service is [default: MILLRACE_URL, or where you have logged in].
+    #[arg(long, value_name = "URL")]
+    pub(super) url: Option<String>,
+
+    /// Id of the organisation [default: MILLRACE_ORGANISATION, or the one you have logged in to].
+    #[arg(long, value_name = "ID")]
+    pub(super) organisation: Option<String>,
+
+    /// Write one JSON object a line; times are milliseconds since 1970.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// The same, about a broker.
+#[derive(Clone, Debug, Args)]
+pub(super) struct OfBroker {
+    /// Name of the broker, or what people call it [default: the only one there is].
+    #[arg(long, value_name = "NAME")]
+    pub(super) broker: Option<String>,
+
+    #[command(flatten)]
+    pub(super) api: ApiArgs,
+}
+
+/// How much of a list.
+#[derive(Clone, Debug, Args)]
+pub(super) struct Limit {
+    /// Most rows.
+    #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = whole_number::<usize>(1, 1_000_000))]
+    pub(super) limit: usize,
+}
+
+/// What is removed or ended is asked about first.
+#[derive(Clone, Debug, Args)]
+pub(super) struct Sure {
+    /// Do not ask.
+    #[arg(long)]
+    pub(super) yes: bool,
+}
+
+/// `millrace login`.
+///
+/// Asks for the password, or reads its one line from standard input when that is no terminal, makes an API token and keeps it in the
+/// folder for your settings, where only you can read it. Without a terminal: the variables MILLRACE_URL, MILLRACE_ORGANISATION and
+/// MILLRACE_TOKEN do without a login.
+#[derive(Debug, Args)]
+pub(crate) struct LoginArgs {
+    /// Where the service is, such as `https://console.example.org`.
+    #[arg(long, value_name = "URL")]
+    pub(super) url: String,
+
+    /// Your e-mail address [default: it is asked for].
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "token")]
+    pub(super) email: Option<String>,
+
+    /// Id of the organisation; needed when you belong to several, and with a token.
+    #[arg(long, value_name = "ID")]
+    pub(super) organisation: Option<String>,
+
+    /// Keep an API token that you have, instead of making one: MILLRACE_TOKEN, or it is asked for.
+    #[arg(long, requires = "organisation")]
+    pub(super) token: bool,
+
+    /// Also over HTTP without TLS to another machine: who can listen on the way can do what you can.
+    #[arg(long)]
+    pub(super) insecure: bool,
+}
+
+/// `millrace logout`.
+#[derive(Debug, Args)]
+pub(crate) struct LogoutArgs {}
+
+/// Declares a noun: its arguments and what can be done with it.
+macro_rules! nouns {
+    ($($(#[$doc:meta])* $args:ident: $command:ident,)*) => {
+        $($(#[$doc])*
+        #[derive(Debug, Args)]
+        pub(crate) struct $args {
+            #[command(subcommand)]
+            pub(super) what: $command,
+        })*
+    };
+}
+
+nouns! {
+    /// `millrace brokers`.
+    BrokersArgs: BrokersCommand,
+    /// `millrace credentials`.
+    CredentialsArgs: CredentialsCommand,
+    /// `millrace rules`.
+    RulesArgs: RulesCommand,
+    /// `millrace clients`.
+    ClientsArgs: ClientsCommand,
+    /// `millrace webhooks`.
+    WebhooksArgs: WebhooksCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum BrokersCommand {
+    /// List the brokers of the organisation.
+    List {
+        #[command(flatten)]
+        limit: Limit,
+        #[command(flatten)]
+        api: ApiArgs,
+    },
+    /// Show a broker.
+    Show {
+        /// Its name, or what people call it.
+        broker: String,
+        #[command(flatten)]
+        api: ApiArgs,
+    },
+    /// Make a broker. Its name is given by the service.
+    Create {
+        /// What people call it.
+        called: String,
+        #[command(flatten)]
+        api: ApiArgs,
+    },
+    /// Change what people call a broker.
+    Update {
+        /// Its name, or what people call it.
+        broker: String,
+        /// What people are to call it.
+        #[arg(long, value_name = "TEXT")]
+        called: String,
+        #[command(flatten)]
+        api: ApiArgs,
+    },
+    /// Let nobody connect any more, and close all connections.
+    Suspend {
+        /// Its name, or what people call it.
+        broker: String,
+        #[command(flatten)]
+        api: ApiArgs,
+    },
+    /// Let clients connect again.
+    Resume {
+        /// Its name, or what people call it.
+        broker: String,
+        #[command(flatten)]
+        api: ApiArgs,
+    },
+    /// Delete a broker with all that it has.
+    Delete {
+        /// Its name, or what people call it.
+        broker: String,
+        #[command(flatten)]
+        sure: Sure,
+        #[command(flatten)]
+        api: ApiArgs,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum CredentialsCommand {
+    /// List credentials.
+    List {
+        #[command(flatten)]
+        limit: Limit,
+        #[command(flatten)]
+        of: OfBroker,
+    },
+    /// Show a credential.
+    Show {
+        /// Its user name.
+        user: String,
+        #[command(flatten)]
+        of: OfBroker,
+    },
+    /// Make a credential. Its secret is made too, and shown once.
+    Create {
+        /// Its user name.
+        user: String,
+        /// Read a password that devices have already from standard input, or ask for it.
+        #[arg(long)]
+        password: bool,
+        /// Name of the group whose rules it has.
+        #[arg(long, value_name = "NAME")]
+        group: Option<String>,
+        #[command(flatten)]
+        of: OfBroker,
+    },
+    /// Enable or disable a credential, or change its group.
+    #[command(group(clap::ArgGroup::new("change").required(true).multiple(true).args(["enabled", "group"])))]
+    Update {
+        /// Its user name.
+        user: String,
+        /// Whether clients may connect by it; who is connected is disconnected.
+        #[arg(long, value_name = "BOOL")]
+        enabled: Option<bool>,
+        /// Name of the group whose rules it has; none when it is empty.
+        #[arg(long, value_name = "NAME")]
+        group: Option<String>,
+        #[command(flatten)]
+        of: OfBroker,
+    },
+    /// Make another secret, and show it once.
+    Rotate {
+        /// Its user name.
+        user: String,
+        /// For so long the former secret is good too.
+        #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = whole_number::<u32>(0, 2_592_000))]
+        overlap_s: u32,
+        #[command(flatten)]
+        of: OfBroker,
+    },
+    /// Delete a credential; its clients are disconnected.
+    Delete {
+        /// Its user name.
+        user: String,
+        #[command(flatten)]
+        sure: Sure,
+        #[command(flatten)]
+        of: OfBroker,
+    },
+}
+
+/// Whether a rule allows.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum Effect {
+    Allow,
+    Deny,
+}
+
+/// What a rule is about.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum Action {
+    Publish,
+    Subscribe,
+    All,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum RulesCommand {
+    /// List the rules of all clients of a broker; the first that applies decides.
+    List {
+        #[command(flatten)]
+        of: OfBroker,
+    },
+    /// Add a rule. With any rule at all, what no rule allows is denied.
+    Add {
+        effect: Effect,
+        action: Action,
+        /// Topic filter; %c is the client id, %u the user name.
+        filter: String,
+        /// Put it before the rule of this number, instead of behind all.
+        #[arg(long, value_name = "NUMBER", value_parser = whole_number::<usize>(1, 1_000))]
+        before: Option<usize>,
+        #[command(flatten)]
+        of: OfBroker,
+    },
+    /// Delete a rule.
+    Delete {
+        /// Its number in the list.
+        #[arg(value_parser = whole_number::<usize>(1, 1_000))]
+        number: usize,
+        #[command(flatten)]
+        sure: Sure,
+        #[command(flatten)]
+        of: OfBroker,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum ClientsCommand {
+    /// List connected clients, wherever in the region they are, in order of client ids.
+    List {
+        /// Only those whose client id or user name begins with this.
+        #[arg(long, value_name = "TEXT")]
+        search: Option<String>,
+        #[command(flatten)]
+        limit: Limit,
+        #[command(flatten)]
+        of: OfBroker,
+    },
+    /// Show a connected client.
+    Show {
+        /// The client id.
+        client: String,
+        #[command(flatten)]
+        of: OfBroker,
+    },
+    /// Close a client's connection. It may come again.
+    Kick {
+        /// The client id.
+        client: String,
+        #[command(flatten)]
+        of: OfBroker,
+    },
+    /// Let a client, a user or addresses connect no more, and close their connections.
+    #[command(group(clap::ArgGroup::new("who").required(true).args(["client", "user", "address"])))]
+    Ban {
+        /// What the ban is called.
+        name: String,
+        /// The client with this client id.
+        #[arg(long, value_name = "ID")]
+        client: Option<String>,
+        /// All clients of this user.
+        #[arg(long, value_name = "NAME")]
+        user: Option<String>,
+        /// All clients at this address or in this network, such as 192.0.2.0/24.
+        #[arg(long, value_name = "ADDRESS")]
+        address: Option<String>,
+        /// End it after so many seconds.
+        #[arg(long, value_name = "SECONDS", value_parser = whole_number::<u64>(1, 3_155_760_000))]
+        for_s: Option<u64>,
+        /// Why, for people.
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
+        #[command(flatten)]
+        of: OfBroker,
+    },
+    /// List bans.
+    Bans {
+        #[command(flatten)]
+        limit: Limit,
+        #[command(flatten)]
+        of: OfBroker,
+    },
+    /// End a ban.
+    Unban {
+        /// What the ban is called.
+        name: String,
+        #[command(flatten)]
+        of: OfBroker,
+    },
+}
+
+/// `millrace usage`.
+#[derive(Debug, Args)]
+pub(crate) struct UsageArgs {
+    #[command(flatten)]
+    pub(super) of: OfBroker,
+}
+
+/// `millrace audit`.
+#[derive(Debug, Args)]
+pub(crate) struct AuditArgs {
+    #[command(flatten)]
+    pub(super) limit: Limit,
+    #[command(flatten)]
+    pub(super) api: ApiArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum WebhooksCommand {
+    /// List webhooks.
+    List {
+        #[command(flatten)]
+        limit: Limit,
+        #[command(flatten)]
+        of: OfBroker,
+    },
+    /// Show a webhook.
+    Show {
+        /// Its name.
+        name: String,
+        #[command(flatten)]
+        of: OfBroker,
+    },
+    /// Make or replace a webhook: standard input has its settings in JSON, as the API takes them.
+    Put {
+        /// Its name.
+        name: String,
+        #[command(flatten)]
+        of: OfBroker,
+    },
+    /// Delete a webhook.
+    Delete {
+        /// Its name.
+        name: String,
+        #[command(flatten)]
+        sure: Sure,
+        #[command(flatten)]
+        of: OfBroker,
+    },
+}

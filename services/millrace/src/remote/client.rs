@@ -1,0 +1,217 @@
+//! Requests to the API, one after the other.
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use http::{Method, Request, Response, header};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper_rustls::{ConfigBuilderExt as _, HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use rustls::{ClientConfig, RootCertStore};
+use serde_json::Value;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::cli::Failure;
+use crate::limits::{API_ANSWER_BYTES_MAX, API_PATIENCE_S};
+
+type Body = Full<bytes::Bytes>;
+
+/// Asks one service.
+pub(super) struct Client {
+    runtime: Runtime,
+    http: legacy::Client<HttpsConnector<HttpConnector>, Body>,
+    /// Up to the paths of the API, which begin with a slash.
+    base: String,
+    /// What every request has in its head.
+    pub(super) who: Vec<(header::HeaderName, String)>,
+}
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub(super) struct Ask {
+    pub(super) method: Method,
+    pub(super) path: String,
+    pub(super) body: Option<Value>,
+    pub(super) head: Vec<(header::HeaderName, String)>,
+}
+
+/// What is answered.
+pub(super) struct Answer {
+    pub(super) body: Value,
+    pub(super) etag: Option<String>,
+    pub(super) cookie: Option<String>,
+}
+
+impl Ask {
+    pub(super) fn get(path: impl Into<String>) -> Self {
+        Self { method: Method::GET, path: path.into(), body: None, head: Vec::new() }
+    }
+
+    pub(super) fn new(method: Method, path: impl Into<String>, body: Option<Value>) -> Self {
+        Self { method, body, ..Self::get(path) }
+    }
+
+    /// A request that makes something: sent twice, it does so once.
+    pub(super) fn once(path: impl Into<String>, body: Value) -> Result<Self, Failure> {
+        let mut random = [0; 16];
+        getrandom::fill(&mut random)
+            .map_err(|error| Failure::Run(format!("no random numbers from the system: {error}")))?;
+        let key = format!("{:032x}", u128::from_be_bytes(random));
+        Ok(Self::new(Method::POST, path, Some(body)).with(IDEMPOTENCY_KEY, key))
+    }
+
+    pub(super) fn with(mut self, name: header::HeaderName, value: impl Into<String>) -> Self {
+        self.head.push((name, value.into()));
+        self
+    }
+
+    /// Whether it may be sent again when it is not known whether it was carried out.
+    fn is_repeatable(&self) -> bool {
+        self.method == Method::GET || self.head.iter().any(|(name, _)| *name == IDEMPOTENCY_KEY)
+    }
+}
+
+const IDEMPOTENCY_KEY: header::HeaderName = header::HeaderName::from_static("idempotency-key");
+pub(super) const CSRF_TOKEN: header::HeaderName = header::HeaderName::from_static("x-csrf-token");
+
+impl Client {
+    /// `url`: a scheme and a host.
+    pub(super) fn new(url: &str) -> Result<Self, Failure> {
+        let failed = |error: std::io::Error| Failure::Run(format!("HTTP cannot be used: {error}"));
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let tls = ClientConfig::builder();
+        let tls = if url.starts_with("https://") {
+            tls.with_native_roots().map_err(failed)?
+        } else {
+            tls.with_root_certificates(RootCertStore::empty())
+        };
+        let connector =
+            HttpsConnectorBuilder::new().with_tls_config(tls.with_no_client_auth()).https_or_http();
+        let http = legacy::Client::builder(TokioExecutor::new()).build(connector.enable_http1().build());
+        Ok(Self { runtime, http, base: format!("{url}{}", millrace_control::PATH), who: Vec::new() })
+    }
+
+    /// Asks, and again when the answer was lost and asking twice does no harm.
+    pub(super) fn ask(&self, ask: &Ask) -> Result<Answer, Failure> {
+        match self.try_once(ask) {
+            Err(Lost(_)) if ask.is_repeatable() => self.try_once(ask),
+            first => first,
+        }
+        .map_err(|Lost(why)| {
+            Failure::Run(format!(
+                "{} cannot be reached: {why}; see whether the address is right and the service runs",
+                self.base
+            ))
+        })?
+    }
+
+    fn try_once(&self, ask: &Ask) -> Result<Result<Answer, Failure>, Lost> {
+        let mut request =
+            Request::builder().method(ask.method.clone()).uri(format!("{}{}", self.base, ask.path));
+        for (name, value) in self.who.iter().chain(&ask.head) {
+            request = request.header(name, value);
+        }
+        let body = ask.body.as_ref().map(Value::to_string);
+        if body.is_some() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        let request = match request.body(Body::from(body.unwrap_or_default())) {
+            Ok(request) => request,
+            Err(error) => return Ok(Err(Failure::Settings(format!("this cannot be asked: {error}")))),
+        };
+        self.runtime.block_on(async {
+            let answered = async {
+                let answer = self.http.request(request).await.map_err(|error| Lost(chain(&error)))?;
+                let (head, body) = answer.into_parts();
+                let body = Limited::new(body, API_ANSWER_BYTES_MAX).collect().await;
+                let body = body.map_err(|error| Lost(error.to_string()))?.to_bytes();
+                Ok(read(&Response::from_parts(head, body)))
+            };
+            let patience = Duration::from_secs(API_PATIENCE_S);
+            let late = || Lost(format!("no answer within {API_PATIENCE_S} s"));
+            tokio::time::timeout(patience, answered).await.map_err(|_| late())?
+        })
+    }
+}
+
+/// There is no answer; why.
+struct Lost(String);
+
+/// An error with what it comes of, the last of which says most.
+fn chain(error: &legacy::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = error.to_string();
+        cause = error.source();
+    }
+    text
+}
+
+fn read(answer: &Response<bytes::Bytes>) -> Result<Answer, Failure> {
+    let (status, head) = (answer.status(), answer.headers());
+    let value = |name| head.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let body = serde_json::from_slice(answer.body()).unwrap_or(Value::Null);
+    if status.is_success() {
+        return Ok(Answer { body, etag: value(header::ETAG), cookie: value(header::SET_COOKIE) });
+    }
+    Err(Failure::Run(problem(status.as_u16(), &body)))
+}
+
+/// What a problem (RFC 9457) says, in one sentence.
+fn problem(status: u16, body: &Value) -> String {
+    let Some(detail) = body["detail"].as_str().or(body["title"].as_str()) else {
+        return format!(
+            "the service answered with status {status} and no word of why: is this the address of a Millrace?"
+        );
+    };
+    let fields = body["fields"].as_array().into_iter().flatten();
+    let fields: Vec<String> = fields
+        .filter_map(|one| Some(format!("{}: {}", one["field"].as_str()?, one["detail"].as_str()?)))
+        .collect();
+    let mut said = detail.to_owned();
+    if !fields.is_empty() {
+        said += &format!(" ({})", fields.join("; "));
+    }
+    if status == 401 {
+        said += "; log in with `millrace login --url URL`";
+    }
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_problem_says_what_happened_which_fields_are_wrong_and_what_to_do() {
+        let fields = json!([{ "field": "user", "detail": "is empty" }, { "field": "group", "detail": "is not there" }]);
+        for (status, body, said) in [
+            (
+                422,
+                json!({ "detail": "some fields are wrong", "fields": fields }),
+                "some fields are wrong (user: is empty; group: is not there)",
+            ),
+            (404, json!({ "title": "Not found" }), "Not found"),
+            (
+                401,
+                json!({ "detail": "who are you?" }),
+                "who are you?; log in with `millrace login --url URL`",
+            ),
+        ] {
+            assert_eq!(problem(status, &body), said);
+        }
+        assert!(problem(502, &Value::Null).contains("502"));
+    }
+
+    #[test]
+    fn only_what_can_be_done_twice_is_sent_again() {
+        assert!(Ask::get("/a").is_repeatable());
+        assert!(Ask::once("/a", json!({})).is_ok_and(|ask| ask.is_repeatable()));
+        assert!(!Ask::new(Method::DELETE, "/a", None).is_repeatable());
+    }
+}

@@ -1,0 +1,264 @@
+//! Who the user is to the service: an API token, kept where only they can read it.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use http::{Method, header};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::args::{ApiArgs, LoginArgs, LogoutArgs};
+use super::client::{Ask, CSRF_TOKEN, Client};
+use super::input;
+use crate::cli::Failure;
+
+/// What is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Login {
+    pub(super) url: String,
+    /// Its id.
+    pub(super) organisation: String,
+    pub(super) token: String,
+    /// The token's id, when it was made here.
+    pub(super) token_id: Option<String>,
+}
+
+/// What a token of the command line may do, as far as its owner may.
+const SCOPES: [&str; 8] = [
+    "organisation:read",
+    "brokers:read",
+    "brokers:write",
+    "access:read",
+    "access:write",
+    "clients:read",
+    "clients:write",
+    "audit:read",
+];
+
+/// `millrace login`.
+pub(crate) fn login(args: &LoginArgs) -> Result<(), Failure> {
+    let url = checked(&args.url, args.insecure)?;
+    let file = file()?;
+    let login = match (&args.organisation, args.token) {
+        (Some(organisation), true) => {
+            let token = variable("MILLRACE_TOKEN").map_or_else(|| input::secret("API token"), Ok)?;
+            let login = Login { url, organisation: organisation.clone(), token, token_id: None };
+            login.client()?.ask(&Ask::get(format!("/organisations/{organisation}/brokers?limit=1")))?;
+            login
+        }
+        _ => sign_in(&url, args)?,
+    };
+    let former = keep(&file, &login)?;
+    if let Some(former) = former {
+        // It may be of a service that is not there any more.
+        let _ = give_up(&former);
+    }
+    say(&format!("Logged in to {}; {} keeps the token.", login.url, file.display()));
+    Ok(())
+}
+
+/// `millrace logout`.
+pub(crate) fn logout(_: &LogoutArgs) -> Result<(), Failure> {
+    let file = file()?;
+    let login = read(&file)?.ok_or_else(|| Failure::Run("you are not logged in".into()))?;
+    let given_up = give_up(&login);
+    fs::remove_file(&file)
+        .map_err(|error| Failure::Run(format!("{} cannot be removed: {error}", file.display())))?;
+    given_up.map_err(|failure| match failure {
+        Failure::Run(why) => Failure::Run(format!(
+            "you are logged out here, but the API token \"{}\" is still good: {why}; delete it in the console",
+            login.token_id.unwrap_or_default()
+        )),
+        other => other,
+    })?;
+    say("Logged out.");
+    Ok(())
+}
+
+/// Signs in for as long as it takes to make a token.
+fn sign_in(url: &str, args: &LoginArgs) -> Result<Login, Failure> {
+    let email = args.email.clone().map_or_else(|| input::answer("E-mail address"), Ok)?;
+    let password = input::secret("Password")?;
+    let mut client = Client::new(url)?;
+    let body = json!({ "email": email, "password": password });
+    let session = client.ask(&Ask::new(Method::POST, "/sign-in", Some(body)))?;
+    let cookie = session.cookie.as_deref().and_then(|cookie| cookie.split(';').next()).unwrap_or_default();
+    client.who.push((header::COOKIE, cookie.to_owned()));
+    client.who.push((CSRF_TOKEN, session.body["csrf_token"].as_str().unwrap_or_default().to_owned()));
+    let made = organisation(&session.body, args.organisation.as_deref()).and_then(|organisation| {
+        let name = format!("millrace on {}", rustix::system::uname().nodename().to_string_lossy());
+        let name: String = name.chars().take(100).collect();
+        let new = json!({ "name": name, "scopes": SCOPES });
+        let made = client.ask(&Ask::once(format!("/organisations/{organisation}/tokens"), new)?)?;
+        Ok((organisation, made.body))
+    });
+    client.ask(&Ask::new(Method::POST, "/sign-out", None))?;
+    let (organisation, made) = made?;
+    let text = |name: &str| made[name].as_str().map(str::to_owned);
+    let token = text("secret").ok_or_else(|| Failure::Run("the service has given no token".into()))?;
+    Ok(Login { url: url.into(), organisation, token, token_id: text("id") })
+}
+
+/// The organisation that is meant: its id.
+fn organisation(session: &Value, wanted: Option<&str>) -> Result<String, Failure> {
+    let all: Vec<_> = session["organisations"].as_array().into_iter().flatten().collect();
+    let is_it = |one: &&&Value| wanted.is_none_or(|wanted| one["id"] == wanted || one["name"] == wanted);
+    let found: Vec<_> = all.iter().filter(is_it).collect();
+    match &found[..] {
+        [one] => Ok(one["id"].as_str().unwrap_or_default().to_owned()),
+        [] => Err(Failure::Run("you do not belong to that organisation, or to none".into())),
+        several => {
+            let names: Vec<_> =
+                several.iter().map(|one| format!("{} ({})", one["id"], one["name"])).collect();
+            Err(Failure::Settings(format!(
+                "you belong to several organisations; say which with --organisation: {}",
+                names.join(", ")
+            )))
+        }
+    }
+}
+
+fn give_up(login: &Login) -> Result<(), Failure> {
+    let Some(id) = &login.token_id else { return Ok(()) };
+    let path = format!("/organisations/{}/tokens/{id}", login.organisation);
+    login.client()?.ask(&Ask::new(Method::DELETE, path, None)).map(drop)
+}
+
+impl Login {
+    /// What the flags say, else the environment, else what is kept.
+    pub(super) fn find(args: &ApiArgs) -> Result<Self, Failure> {
+        let kept = read(&file()?)?;
+        let given = |flag: &Option<String>, name, kept: Option<&String>| {
+            flag.clone().or_else(|| variable(name)).or_else(|| kept.cloned())
+        };
+        let url = given(&args.url, "MILLRACE_URL", kept.as_ref().map(|kept| &kept.url));
+        // A token is for the service that it is of.
+        let own = kept
+            .as_ref()
+            .filter(|kept| url.as_deref().is_none_or(|url| url.trim_end_matches('/') == kept.url));
+        let organisation =
+            given(&args.organisation, "MILLRACE_ORGANISATION", own.map(|kept| &kept.organisation));
+        let token = given(&None, "MILLRACE_TOKEN", own.map(|kept| &kept.token));
+        match (url, organisation, token) {
+            (Some(url), Some(organisation), Some(token)) => {
+                Ok(Self { url: checked(&url, true)?, organisation, token, token_id: None })
+            }
+            _ => Err(Failure::Run(
+                "you are not logged in: run `millrace login --url URL`, or set MILLRACE_URL, MILLRACE_ORGANISATION and MILLRACE_TOKEN"
+                    .into(),
+            )),
+        }
+    }
+
+    pub(super) fn client(&self) -> Result<Client, Failure> {
+        let mut client = Client::new(&self.url)?;
+        client.who.push((header::AUTHORIZATION, format!("Bearer {}", self.token)));
+        Ok(client)
+    }
+}
+
+/// A scheme and a host. What is sent there opens all, so it goes over TLS or stays on this machine.
+fn checked(url: &str, insecure: bool) -> Result<String, Failure> {
+    let url = crate::control::public_url(url)
+        .map_err(|what| Failure::Settings(format!("\"{url}\" is no address of a service: {what}")))?;
+    let host = url.strip_prefix("http://").map(|host| host.rsplit_once(':').map_or(host, |(host, _)| host));
+    let is_here = |host: &str| {
+        let host = host.trim_matches(['[', ']']);
+        host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+    };
+    if insecure || host.is_none_or(is_here) {
+        return Ok(url);
+    }
+    Err(Failure::Settings(format!(
+        "{url} is without TLS: who listens on the way would have your password and token; use https://, or add --insecure"
+    )))
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Where the login is kept.
+fn file() -> Result<PathBuf, Failure> {
+    let set =
+        |name: &str| std::env::var_os(name).filter(|value: &OsString| !value.is_empty()).map(PathBuf::from);
+    let folder = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")));
+    let folder = folder.ok_or_else(|| Failure::Run("neither HOME nor XDG_CONFIG_HOME is set".into()))?;
+    Ok(folder.join("millrace").join("login.json"))
+}
+
+fn read(file: &Path) -> Result<Option<Login>, Failure> {
+    let cannot = |why: String| {
+        Failure::Run(format!("{} cannot be read: {why}; remove it and log in again", file.display()))
+    };
+    match fs::read(file) {
+        Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|error| cannot(error.to_string())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(cannot(error.to_string())),
+    }
+}
+
+/// Keeps it, and gives what was kept before.
+fn keep(file: &Path, login: &Login) -> Result<Option<Login>, Failure> {
+    let former = read(file).ok().flatten();
+    let new = file.with_extension("new");
+    let write = || {
+        let folder = file.parent().ok_or(ErrorKind::InvalidInput)?;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        // One that was left has the rights that it has.
+        let _ = fs::remove_file(&new);
+        let mut out = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        out.write_all(&serde_json::to_vec(login)?)?;
+        fs::rename(&new, file)
+    };
+    write().map_err(|error| Failure::Run(format!("{} cannot be written: {error}", file.display())))?;
+    Ok(former)
+}
+
+fn say(sentence: &str) {
+    let _ = writeln!(std::io::stderr(), "{sentence}");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_token_goes_over_tls_or_stays_on_this_machine() {
+        for url in ["https://a.example", "http://127.0.0.1:8080/", "http://[::1]:80", "http://localhost"] {
+            assert!(checked(url, false).is_ok(), "{url}");
+        }
+        for url in ["http://a.example", "http://192.0.2.1:8080", "http://127.0.0.1.example", "a.example"] {
+            assert!(checked(url, false).is_err(), "{url}");
+        }
+        assert_eq!(checked("http://a.example/", true).ok().as_deref(), Some("http://a.example"));
+    }
+
+    #[test]
+    fn what_is_kept_is_for_its_user_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("millrace/login.json");
+        let login = |token: &str| Login {
+            url: "https://a".into(),
+            organisation: "o".into(),
+            token: token.into(),
+            token_id: None,
+        };
+        assert_eq!(keep(&file, &login("one")).ok(), Some(None));
+        assert_eq!(keep(&file, &login("two")).ok(), Some(Some(login("one"))));
+        assert_eq!(read(&file).ok(), Some(Some(login("two"))));
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn of_several_organisations_one_must_be_named() {
+        let session = json!({ "organisations": [{ "id": "1", "name": "A" }, { "id": "2", "name": "B" }] });
+        assert!(organisation(&session, None).is_err() && organisation(&session, Some("C")).is_err());
+        assert_eq!(organisation(&session, Some("B")).ok().as_deref(), Some("2"));
+    }
+}

@@ -1,0 +1,335 @@
+//! The commands, noun by noun.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::args::{
+    Action, AuditArgs, BrokersArgs, BrokersCommand, ClientsArgs, ClientsCommand, CredentialsArgs,
+    CredentialsCommand, Effect, RulesArgs, RulesCommand, UsageArgs, WebhooksArgs, WebhooksCommand,
+};
+use super::input;
+use super::print::{Fields, say};
+use super::site::{List, Site, part};
+use crate::cli::Failure;
+use crate::inspect::confirm::{confirm, may_ask};
+use crate::inspect::now_ms;
+
+const BROKERS: Fields =
+    &[("NAME", "name"), ("CALLED", "display_name"), ("SUSPENDED", "suspended"), ("MADE", "created_at_ms")];
+const CREDENTIALS: Fields = &[
+    ("USER", "user"),
+    ("GROUP", "group"),
+    ("ENABLED", "enabled"),
+    ("EXPIRES", "expires_at_ms"),
+    ("MADE", "created_at_ms"),
+];
+const RULES: Fields =
+    &[("NUMBER", "number"), ("EFFECT", "effect"), ("ACTION", "action"), ("FILTER", "filter")];
+const CLIENTS: Fields = &[
+    ("CLIENT", "client_id"),
+    ("USER", "user"),
+    ("ADDRESS", "address"),
+    ("PROTOCOL", "protocol"),
+    ("METHOD", "method"),
+    ("CONNECTED", "connected_at_ms"),
+    ("SUBSCRIPTIONS", "subscriptions"),
+];
+const BANS: Fields = &[
+    ("NAME", "name"),
+    ("CLIENT", "client_id"),
+    ("USER", "user"),
+    ("ADDRESS", "address"),
+    ("UNTIL", "until_ms"),
+    ("REASON", "reason"),
+];
+const WEBHOOKS: Fields = &[("NAME", "name"), ("URL", "url"), ("EVENTS", "events"), ("ENABLED", "enabled")];
+const AUDIT: Fields = &[("AT", "at_ms"), ("ACTION", "action"), ("TARGET", "target"), ("BY", "actor")];
+
+/// `millrace brokers`.
+pub(crate) fn brokers(args: BrokersArgs) -> Result<(), Failure> {
+    match args.what {
+        BrokersCommand::List { limit, api } => {
+            let site = Site::open(&api)?;
+            let list = site.list("/brokers", "", limit.limit)?;
+            site.printer.list(
+                BROKERS,
+                &list,
+                "There are no brokers. `millrace brokers create NAME` makes one.",
+            )
+        }
+        BrokersCommand::Show { broker, api } => {
+            let site = Site::open(&api)?;
+            let path = site.broker(Some(&broker))?;
+            site.printer.details(&site.get(&path)?.body)
+        }
+        BrokersCommand::Create { called, api } => {
+            let site = Site::open(&api)?;
+            site.printer.details(&site.make("/brokers", json!({ "display_name": called }))?)
+        }
+        BrokersCommand::Update { broker, called, api } => {
+            let site = Site::open(&api)?;
+            let path = site.broker(Some(&broker))?;
+            let changed = site.edit(Method::PATCH, &path, |_| Ok(json!({ "display_name": called })))?;
+            site.printer.details(&changed)
+        }
+        BrokersCommand::Suspend { broker, api } => {
+            let site = Site::open(&api)?;
+            let path = format!("{}/suspend", site.broker(Some(&broker))?);
+            site.printer.details(&site.act(Method::POST, &path)?)
+        }
+        BrokersCommand::Resume { broker, api } => {
+            let site = Site::open(&api)?;
+            let path = format!("{}/resume", site.broker(Some(&broker))?);
+            site.printer.details(&site.act(Method::POST, &path)?)
+        }
+        BrokersCommand::Delete { broker, sure, api } => {
+            may_ask(sure.yes)?;
+            let site = Site::open(&api)?;
+            let path = site.broker(Some(&broker))?;
+            confirm(
+                &format!("Delete the broker \"{broker}\" with its sessions, messages and credentials?"),
+                sure.yes,
+            )?;
+            site.act(Method::DELETE, &path)?;
+            site.printer.did("Deleted.");
+            Ok(())
+        }
+    }
+}
+
+/// `millrace credentials`.
+pub(crate) fn credentials(args: CredentialsArgs) -> Result<(), Failure> {
+    match args.what {
+        CredentialsCommand::List { limit, of } => {
+            let (site, broker) = Site::at_broker(&of)?;
+            let list = site.list(&format!("{broker}/credentials"), "", limit.limit)?;
+            site.printer.list(CREDENTIALS, &list, "There are no credentials.")
+        }
+        CredentialsCommand::Show { user, of } => {
+            let (site, broker) = Site::at_broker(&of)?;
+            site.printer.details(&site.get(&credential(&broker, &user))?.body)
+        }
+        CredentialsCommand::Create { user, password, group, of } => {
+            let (site, broker) = Site::at_broker(&of)?;
+            let password = password.then(|| input::secret("Password of the credential")).transpose()?;
+            let body = json!({ "user": user, "password": password, "group": group });
+            shown_once(&site, &site.make(&format!("{broker}/credentials"), body)?)
+        }
+        CredentialsCommand::Update { user, enabled, group, of } => {
+            let (site, broker) = Site::at_broker(&of)?;
+            let changed = site.edit(Method::PUT, &credential(&broker, &user), |found| {
+                let group = match group {
+                    Some(group) => json!(Some(group).filter(|group| !group.is_empty())),
+                    None => found["group"].clone(),
+                };
+                let enabled = enabled.map_or_else(|| found["enabled"].clone(), Value::Bool);
+                let (rules, ends) = (&found["rules"], &found["expires_at_ms"]);
+                Ok(json!({ "enabled": enabled, "group": group, "rules": rules, "expires_at_ms": ends }))
+            })?;
+            site.printer.details(&changed)
+        }
+        CredentialsCommand::Rotate { user, overlap_s, of } => {
+            let (site, broker) = Site::at_broker(&of)?;
+            let path = format!("{}/rotate", credential(&broker, &user));
+            shown_once(&site, &site.make(&path, json!({ "overlap_s": overlap_s }))?)
+        }
+        CredentialsCommand::Delete { user, sure, of } => {
+            may_ask(sure.yes)?;
+            let (site, broker) = Site::at_broker(&of)?;
+            confirm(&format!("Delete the credential of \"{user}\" and disconnect its clients?"), sure.yes)?;
+            site.act(Method::DELETE, &credential(&broker, &user))?;
+            site.printer.did("Deleted.");
+            Ok(())
+        }
+    }
+}
+
+fn credential(broker: &str, user: &str) -> String {
+    format!("{broker}/credentials/{}", part(user))
+}
+
+fn shown_once(site: &Site, made: &Value) -> Result<(), Failure> {
+    site.printer.details(made)?;
+    if made["secret"].is_string() {
+        site.printer.did("The secret is shown only now: keep it.");
+    }
+    Ok(())
+}
+
+/// `millrace rules`.
+pub(crate) fn rules(args: RulesArgs) -> Result<(), Failure> {
+    match args.what {
+        RulesCommand::List { of } => {
+            let (site, broker) = Site::at_broker(&of)?;
+            print_rules(&site, &site.get(&access(&broker))?.body)
+        }
+        RulesCommand::Add { effect, action, filter, before, of } => {
+            let (site, broker) = Site::at_broker(&of)?;
+            let rule = rule(effect, action, &filter);
+            let changed = change_rules(&site, &broker, |rules| {
+                let place = before.map_or(rules.len(), |number| number - 1);
+                if place > rules.len() {
+                    return Err(no_rule(place + 1));
+                }
+                rules.insert(place, rule);
+                Ok(())
+            })?;
+            print_rules(&site, &changed)
+        }
+        RulesCommand::Delete { number, sure, of } => {
+            may_ask(sure.yes)?;
+            let (site, broker) = Site::at_broker(&of)?;
+            let changed = change_rules(&site, &broker, |rules| {
+                let rule = rules.get(number - 1).ok_or_else(|| no_rule(number))?;
+                let said = ["effect", "action", "filter"].map(|name| rule[name].as_str().unwrap_or_default());
+                confirm(&format!("Delete the rule \"{}\"?", said.join(" ")), sure.yes)?;
+                rules.remove(number - 1);
+                Ok(())
+            })?;
+            print_rules(&site, &changed)
+        }
+    }
+}
+
+fn access(broker: &str) -> String {
+    format!("{broker}/access")
+}
+
+fn rule(effect: Effect, action: Action, filter: &str) -> Value {
+    let effect = match effect {
+        Effect::Allow => "allow",
+        Effect::Deny => "deny",
+    };
+    let action = match action {
+        Action::Publish => "publish",
+        Action::Subscribe => "subscribe",
+        Action::All => "all",
+    };
+    json!({ "effect": effect, "action": action, "filter": filter })
+}
+
+fn no_rule(number: usize) -> Failure {
+    Failure::Run(format!("there is no rule {number}; `millrace rules list` shows those that there are"))
+}
+
+fn change_rules(
+    site: &Site,
+    broker: &str,
+    change: impl FnOnce(&mut Vec<Value>) -> Result<(), Failure>,
+) -> Result<Value, Failure> {
+    site.edit(Method::PUT, &access(broker), |mut access| {
+        if let Some(rules) = access["rules"].as_array_mut() {
+            change(rules)?;
+        }
+        Ok(access)
+    })
+}
+
+fn print_rules(site: &Site, access: &Value) -> Result<(), Failure> {
+    let rules = access["rules"].as_array().into_iter().flatten().cloned().enumerate();
+    let numbered = |(index, mut rule): (usize, Value)| {
+        rule["number"] = json!(index + 1);
+        rule
+    };
+    let list = List { rows: rules.map(numbered).collect(), more: false, unanswered: Vec::new() };
+    site.printer.list(
+        RULES,
+        &list,
+        "There are no rules: clients may do what their own rules allow, or everything.",
+    )
+}
+
+/// `millrace clients`.
+pub(crate) fn clients(args: ClientsArgs) -> Result<(), Failure> {
+    match args.what {
+        ClientsCommand::List { search, limit, of } => {
+            let (site, broker) = Site::at_broker(&of)?;
+            let query = search.map(|search| format!("search={}", part(&search))).unwrap_or_default();
+            let list = site.list(&format!("{broker}/clients"), &query, limit.limit)?;
+            site.printer.list(CLIENTS, &list, "There are no such clients.")
+        }
+        ClientsCommand::Show { client, of } => {
+            let (site, broker) = Site::at_broker(&of)?;
+            site.printer.details(&site.get(&format!("{broker}/clients/{}", part(&client)))?.body)
+        }
+        ClientsCommand::Kick { client, of } => {
+            let (site, broker) = Site::at_broker(&of)?;
+            site.act(Method::DELETE, &format!("{broker}/clients/{}", part(&client)))?;
+            site.printer.did("Disconnected. It may come again: `millrace clients ban` keeps it out.");
+            Ok(())
+        }
+        ClientsCommand::Ban { name, client, user, address, for_s, reason, of } => {
+            let (site, broker) = Site::at_broker(&of)?;
+            let until_ms = for_s.map(|seconds| now_ms() + 1_000 * seconds);
+            let body = json!({
+                "client_id": client, "user": user, "address": address, "until_ms": until_ms, "reason": reason,
+            });
+            site.put(&ban(&broker, &name), &body)?;
+            site.printer.did("Banned: connections are closed within two seconds.");
+            Ok(())
+        }
+        ClientsCommand::Bans { limit, of } => {
+            let (site, broker) = Site::at_broker(&of)?;
+            let list = site.list(&format!("{broker}/bans"), "", limit.limit)?;
+            site.printer.list(BANS, &list, "Nobody is banned.")
+        }
+        ClientsCommand::Unban { name, of } => {
+            let (site, broker) = Site::at_broker(&of)?;
+            site.act(Method::DELETE, &ban(&broker, &name))?;
+            site.printer.did("The ban is over.");
+            Ok(())
+        }
+    }
+}
+
+fn ban(broker: &str, name: &str) -> String {
+    format!("{broker}/bans/{}", part(name))
+}
+
+/// `millrace usage`.
+pub(crate) fn usage(args: &UsageArgs) -> Result<(), Failure> {
+    let (site, broker) = Site::at_broker(&args.of)?;
+    site.printer.details(&site.get(&format!("{broker}/usage"))?.body)
+}
+
+/// `millrace audit`.
+pub(crate) fn audit(args: &AuditArgs) -> Result<(), Failure> {
+    let site = Site::open(&args.api)?;
+    let mut list = site.list("/audit", "", args.limit.limit)?;
+    if !args.api.json {
+        for row in &mut list.rows {
+            row["actor"] = row["actor"]["name"].take();
+        }
+    }
+    site.printer.list(AUDIT, &list, "Nothing has been done.")
+}
+
+/// `millrace webhooks`.
+pub(crate) fn webhooks(args: WebhooksArgs) -> Result<(), Failure> {
+    let path = |broker: &str, name: &str| format!("{broker}/webhooks/{}", part(name));
+    match args.what {
+        WebhooksCommand::List { limit, of } => {
+            let (site, broker) = Site::at_broker(&of)?;
+            let list = site.list(&format!("{broker}/webhooks"), "", limit.limit)?;
+            site.printer.list(WEBHOOKS, &list, "There are no webhooks.")
+        }
+        WebhooksCommand::Show { name, of } => {
+            let (site, broker) = Site::at_broker(&of)?;
+            site.printer.details(&site.get(&path(&broker, &name))?.body)
+        }
+        WebhooksCommand::Put { name, of } => {
+            let (site, broker) = Site::at_broker(&of)?;
+            site.put(&path(&broker, &name), &input::json()?)?;
+            say("Set.");
+            Ok(())
+        }
+        WebhooksCommand::Delete { name, sure, of } => {
+            may_ask(sure.yes)?;
+            let (site, broker) = Site::at_broker(&of)?;
+            confirm(&format!("Delete the webhook \"{name}\"?"), sure.yes)?;
+            site.act(Method::DELETE, &path(&broker, &name))?;
+            site.printer.did("Deleted.");
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! A service and an organisation of it, as the user of a command line means them.
+
+use http::{Method, header};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
+
+use super::args::{ApiArgs, OfBroker};
+use super::client::{Answer, Ask, Client};
+use super::login::Login;
+use super::print::Printer;
+use crate::cli::Failure;
+
+/// Rows that are asked for at once: the most that the API gives.
+const PAGE: usize = 200;
+
+/// What stands in a part of a path as it is.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// Where requests go.
+pub(super) struct Site {
+    client: Client,
+    organisation: String,
+    pub(super) printer: Printer,
+}
+
+/// The beginning of a list.
+pub(super) struct List {
+    pub(super) rows: Vec<Value>,
+    pub(super) more: bool,
+    /// Servers whose part is missing.
+    pub(super) unanswered: Vec<String>,
+}
+
+/// A text as a part of a path, or of a query.
+pub(super) fn part(text: &str) -> String {
+    utf8_percent_encode(text, PLAIN).to_string()
+}
+
+impl Site {
+    pub(super) fn open(args: &ApiArgs) -> Result<Self, Failure> {
+        let login = Login::find(args)?;
+        let (client, organisation) = (login.client()?, part(&login.organisation));
+        Ok(Self { client, organisation, printer: Printer { json: args.json } })
+    }
+
+    /// The same, and the path of the broker that is meant.
+    pub(super) fn at_broker(args: &OfBroker) -> Result<(Self, String), Failure> {
+        let site = Self::open(&args.api)?;
+        let broker = site.broker(args.broker.as_deref())?;
+        Ok((site, broker))
+    }
+
+    /// The path of a broker, by its name or by what people call it.
+    pub(super) fn broker(&self, wanted: Option<&str>) -> Result<String, Failure> {
+        let all = self.list("/brokers", "", PAGE)?.rows;
+        let names = |key: &str| {
+            all.iter().filter(|one| wanted.is_none_or(|wanted| one[key] == wanted)).collect::<Vec<_>>()
+        };
+        let mut found = names("name");
+        if found.is_empty() {
+            found = names("display_name");
+        }
+        let name = |one: &Value| one["name"].as_str().unwrap_or_default().to_owned();
+        match (&found[..], wanted) {
+            ([one], _) => Ok(format!("/brokers/{}", part(&name(one)))),
+            ([], Some(wanted)) => Err(Failure::Run(format!(
+                "there is no broker \"{wanted}\" in this organisation; `millrace brokers list` shows those that there are"
+            ))),
+            ([], None) => Err(Failure::Run(
+                "there is no broker in this organisation; `millrace brokers create NAME` makes one".into(),
+            )),
+            (several, _) => Err(Failure::Settings(format!(
+                "several brokers may be meant; say which with its name: {}",
+                several.iter().map(|one| name(one)).collect::<Vec<_>>().join(", ")
+            ))),
+        }
+    }
+
+    /// So many rows of a list at most. `query`: what is asked of it, as `name=value`.
+    pub(super) fn list(&self, path: &str, query: &str, limit: usize) -> Result<List, Failure> {
+        let mut list = List { rows: Vec::new(), more: true, unanswered: Vec::new() };
+        let mut cursor = String::new();
+        while list.more && list.rows.len() < limit {
+            let rows = (limit - list.rows.len()).min(PAGE);
+            let page = self.get(&format!("{path}?limit={rows}&{query}{cursor}"))?.body;
+            list.rows.extend(page["items"].as_array().into_iter().flatten().cloned());
+            let silent = page["unanswered"].as_array().into_iter().flatten();
+            list.unanswered.extend(silent.filter_map(Value::as_str).map(str::to_owned));
+            let next = page["next_cursor"].as_str();
+            list.more = next.is_some();
+            cursor = next.map(|next| format!("&cursor={}", part(next))).unwrap_or_default();
+        }
+        list.unanswered.sort();
+        list.unanswered.dedup();
+        Ok(list)
+    }
+
+    /// A path of the organisation.
+    pub(super) fn get(&self, path: &str) -> Result<Answer, Failure> {
+        self.client.ask(&Ask::get(self.own(path)))
+    }
+
+    /// Makes something, once.
+    pub(super) fn make(&self, path: &str, body: Value) -> Result<Value, Failure> {
+        Ok(self.client.ask(&Ask::once(self.own(path), body)?)?.body)
+    }
+
+    /// Does something that has no body.
+    pub(super) fn act(&self, method: Method, path: &str) -> Result<Value, Failure> {
+        let ask = Ask::new(method, self.own(path), None).with(header::IF_MATCH, "*");
+        Ok(self.client.ask(&ask)?.body)
+    }
+
+    /// Sets something as a whole, whatever it was.
+    pub(super) fn put(&self, path: &str, body: &Value) -> Result<(), Failure> {
+        let put = |name, value: &str| {
+            self.client
+                .ask(&Ask::new(Method::PUT, self.own(path), Some(body.clone())).with(name, value))
+                .map(drop)
+        };
+        match self.get(path) {
+            Ok(found) => put(header::IF_MATCH, &found.etag.unwrap_or_default()),
+            Err(_) => put(header::IF_NONE_MATCH, "*"),
+        }
+    }
+
+    /// Changes what is there, unless somebody else has changed it meanwhile.
+    pub(super) fn edit(
+        &self,
+        method: Method,
+        path: &str,
+        edit: impl FnOnce(Value) -> Result<Value, Failure>,
+    ) -> Result<Value, Failure> {
+        let found = self.get(path)?;
+        let body = edit(found.body)?;
+        let ask = Ask::new(method, self.own(path), Some(body));
+        Ok(self.client.ask(&ask.with(header::IF_MATCH, found.etag.unwrap_or_default()))?.body)
+    }
+
+    fn own(&self, path: &str) -> String {
+        format!("/organisations/{}{path}", self.organisation)
+    }
+}

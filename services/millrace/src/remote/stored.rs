@@ -1,0 +1,65 @@
+//! `millrace sessions` and `millrace retained` with `--api`: what a data folder tells, asked of a service.
+
+use http::Method;
+
+use super::args::ApiArgs;
+use super::print::Fields;
+use super::site::{Site, part};
+use crate::cli::Failure;
+
+const SESSIONS: Fields = &[
+    ("CLIENT", "client_id"),
+    ("STATE", "state"),
+    ("EXPIRY", "expiry_s"),
+    ("SUBSCRIPTIONS", "subscriptions"),
+    ("WAITING", "waiting_messages"),
+    ("OLDEST", "oldest_waiting_at_ms"),
+];
+const RETAINED: Fields =
+    &[("TOPIC", "topic"), ("QOS", "qos"), ("BYTES", "payload_bytes"), ("EXPIRES", "expires_at_ms")];
+
+/// What is asked.
+#[derive(Clone, Copy)]
+pub(crate) enum Stored<'a> {
+    /// So many sessions.
+    Sessions(usize),
+    /// The session of a client.
+    Session(&'a str),
+    /// The end of one.
+    EndSession(&'a str),
+    /// So many retained messages, of a filter.
+    Retained(Option<&'a str>, usize),
+    /// The retained message of a topic.
+    Message(&'a str),
+    /// The end of one.
+    Clear(&'a str),
+}
+
+/// Asks about a broker.
+pub(crate) fn stored(broker: &str, json: bool, what: Stored<'_>) -> Result<(), Failure> {
+    let site = Site::open(&ApiArgs { url: None, organisation: None, json })?;
+    let broker = site.broker(Some(broker))?;
+    let session = |client: &str| format!("{broker}/sessions/{}", part(client));
+    let message = |topic: &str| format!("{broker}/retained/message?topic={}", part(topic));
+    match what {
+        Stored::Sessions(limit) => {
+            let list = site.list(&format!("{broker}/sessions"), "", limit)?;
+            site.printer.list(SESSIONS, &list, "There are no sessions.")
+        }
+        Stored::Session(client) => site.printer.details(&site.get(&session(client))?.body),
+        Stored::EndSession(client) => ended(&site, &session(client)),
+        Stored::Retained(filter, limit) => {
+            let query = filter.map(|filter| format!("filter={}", part(filter))).unwrap_or_default();
+            let list = site.list(&format!("{broker}/retained"), &query, limit)?;
+            site.printer.list(RETAINED, &list, "There are no retained messages.")
+        }
+        Stored::Message(topic) => site.printer.details(&site.get(&message(topic))?.body),
+        Stored::Clear(topic) => ended(&site, &message(topic)),
+    }
+}
+
+fn ended(site: &Site, path: &str) -> Result<(), Failure> {
+    site.act(Method::DELETE, path)?;
+    site.printer.did("Removed.");
+    Ok(())
+}

@@ -1,0 +1,158 @@
+"""Webhooks: a real client publishes, and an HTTP server in here is told, which checks the signatures as the README shows it. The broker
+may call it because of --outgoing-allow.
+
+Run by run.sh, which says in OPEN_HTTP and OPEN_LOG where the API is and where its first token stands."""
+
+import hashlib
+import hmac
+import http.server
+import json
+import os
+import re
+import threading
+import time
+import urllib.request
+
+import paho.mqtt.client as paho
+
+from checks import HOST, PORTS, SECONDS_MAX, before, deadline, equal, run
+
+SUITE = "webhooks"
+SIGNING_KEY = "a key that the webhook shares with the broker"
+
+
+def is_genuine(key: bytes, header: str, body: bytes) -> bool:
+    fields = dict(field.split("=", 1) for field in header.split(","))
+    signed = fields["t"].encode() + b"." + body
+    expected = hmac.new(key, signed, hashlib.sha256).hexdigest()
+    is_recent = abs(time.time() - int(fields["t"])) < 300
+    return is_recent and hmac.compare_digest(expected, fields["v1"])
+
+
+class Service:
+    """Takes events, or refuses them with `status`."""
+
+    def __init__(self):
+        self.taken, self.refused, self.forged, self.status = [], [], 0, 204
+        service = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["content-length"]))
+                if not is_genuine(SIGNING_KEY.encode(), self.headers["millrace-signature"], body):
+                    service.forged += 1
+                is_batch = self.headers["content-type"] == "application/cloudevents-batch+json"
+                events = json.loads(body) if is_batch else [json.loads(body)]
+                status = service.status
+                (service.taken if status < 300 else service.refused).extend(events)
+                self.send_response(status)
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer((HOST, 0), Handler)
+        self.url = f"http://{HOST}:{self.server.server_port}/hook"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def payloads(self, topic):
+        return [event["data"]["payload"] for event in self.taken if event.get("subject") == topic]
+
+
+class Tenant:
+    """The first person of the server, who gets its broker."""
+
+    def __init__(self):
+        self.api, self.headers = os.environ["OPEN_HTTP"] + "/api/v1", {}
+        account = {"email": "ann@example.org", "password": "a sentence that nobody knows", "name": "Ann"}
+        answer, cookie = self.ask("POST", "/sign-up", {**account, "token": setup_token()})
+        self.headers = {"X-CSRF-Token": answer["csrf_token"], "Cookie": cookie}
+        self.webhook = f"/organisations/{answer['organisations'][0]['id']}/brokers/default/webhooks/orders"
+
+    def ask(self, method, path, body=None, **more):
+        headers = {"Content-Type": "application/json", **self.headers, **more}
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.api + path, data, headers, method=method)
+        with urllib.request.urlopen(request, timeout=SECONDS_MAX) as answer:
+            text, cookie = answer.read(), answer.headers["Set-Cookie"]
+        return json.loads(text) if text else None, (cookie or "").split(";")[0]
+
+
+def setup_token():
+    end = deadline()
+    while True:
+        with open(os.environ["OPEN_LOG"]) as log:
+            found = re.search(r"owns it: (\S+)", log.read())
+        if found:
+            return found.group(1)
+        before(end, "the token of the first account")
+        time.sleep(0.05)
+
+
+def until(is_so, what):
+    end = deadline()
+    while not is_so():
+        before(end, what)
+        time.sleep(0.05)
+
+
+def client(name):
+    made = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id=name, protocol=paho.MQTTv5)
+    made.connect(HOST, PORTS["OPEN", "tcp"])
+    made.loop_start()
+    return made
+
+
+def say(publisher, topic, payloads, qos):
+    for payload in payloads:
+        publisher.publish(topic, payload, qos=qos).wait_for_publish(SECONDS_MAX)
+
+
+def tells_what_is_published_and_who_comes_and_goes(service, tenant):
+    settings = {"url": service.url, "events": ["message", "connect", "disconnect"], "filters": ["plant/#"],
+                "signing_key": SIGNING_KEY, "batch_max": 20}
+    tenant.ask("PUT", tenant.webhook, settings, **{"If-None-Match": "*"})
+    publisher = client("publisher")
+    until(lambda: say(publisher, "plant/ready", ["?"], 1) or service.taken, "the webhook is told nothing")
+    for qos in (0, 1, 2):
+        say(publisher, f"plant/{qos}", [str(number) for number in range(100)], qos)
+    until(lambda: len(service.payloads("plant/2")) == 100, "messages are missing")
+    for qos in (0, 1, 2):
+        equal(service.payloads(f"plant/{qos}"), [str(number) for number in range(100)], f"QoS {qos}")
+    pump = client("pump-7")
+    until(lambda: any(event.get("subject") == "pump-7" for event in service.taken), "pump-7 has not come")
+    pump.disconnect()
+    pump.loop_stop()
+    is_gone = lambda event: (event["type"], event.get("subject")) == ("millrace.client.disconnected", "pump-7")
+    until(lambda: any(map(is_gone, service.taken)), "pump-7 has not gone")
+    publisher.disconnect()
+    publisher.loop_stop()
+    equal(service.forged, 0, "requests with a wrong signature")
+    ids = [event["id"] for event in service.taken]
+    equal(len(ids), len(set(ids)), "events that are told once")
+
+
+def keeps_what_is_refused_and_sends_it_again(service, tenant):
+    service.status = 422
+    tenant.ask("POST", tenant.webhook + "/test")
+    letters = lambda: tenant.ask("GET", tenant.webhook + "/dead-letters")[0]["items"]
+    until(lambda: any(letter["failure"] for letter in letters()), "no dead letter")
+    equal(letters()[0]["failure"]["status"], 422)
+    service.status = 200
+    equal(tenant.ask("POST", tenant.webhook + "/dead-letters/retry")[0]["count"], 1)
+    until(lambda: letters() == [], "the dead letter stays")
+    equal(service.taken[-1], service.refused[-1], "what is sent again")
+    status = tenant.ask("GET", tenant.webhook + "/status")[0]
+    equal((status["dead_letters"], status["lost"]), (0, 0))
+
+
+def main():
+    service, tenant = Service(), Tenant()
+    checks = [tells_what_is_published_and_who_comes_and_goes, keeps_what_is_refused_and_sends_it_again]
+    run(SUITE, [(check.__name__.replace("_", " "), lambda check=check: check(service, tenant)) for check in checks])
+
+
+main()

@@ -1,0 +1,242 @@
+//! The commands that ask the API, of the built program, against a running server.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use super::*;
+
+/// Somebody at a terminal, with a folder for their settings.
+struct Terminal {
+    settings: tempfile::TempDir,
+}
+
+/// What a command said.
+#[derive(Debug)]
+struct Said {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl Said {
+    #[track_caller]
+    fn well(self) -> Self {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        self
+    }
+
+    /// One sentence, with these words in it.
+    #[track_caller]
+    fn badly(self, code: i32, words: &str) {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        assert!(self.err.contains(words) && self.out.is_empty(), "{self:?}");
+    }
+
+    /// The objects of a `--json` answer.
+    #[track_caller]
+    fn json(self) -> Vec<Value> {
+        self.well().out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+impl Terminal {
+    fn new() -> Self {
+        Self { settings: tempfile::tempdir().unwrap() }
+    }
+
+    /// Runs a command; words are separated by spaces.
+    fn run(&self, command: &str) -> Said {
+        self.run_with(command, "", &[])
+    }
+
+    fn run_with(&self, command: &str, input: &str, variables: &[(&str, &str)]) -> Said {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_millrace"));
+        for (name, _) in
+            std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("MILLRACE_"))
+        {
+            program.env_remove(name);
+        }
+        program.args(command.split(' ')).envs(variables.iter().copied());
+        program.env("XDG_CONFIG_HOME", self.settings.path());
+        program.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = program.spawn().unwrap();
+        // Who does not ask for input has ended, perhaps.
+        let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+        let ended = child.wait_with_output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Said { code: ended.status.code(), out: text(ended.stdout), err: text(ended.stderr) }
+    }
+}
+
+/// A server with its first person, who is logged in.
+fn logged_in() -> (tempfile::TempDir, Server, Terminal) {
+    let data = tempfile::tempdir().unwrap();
+    let mut server = Server::start(data.path());
+    let token = server.behind("owns it: ");
+    let sign_up = json!({ "email": "ann@example.org", "password": PASSWORD, "name": "Ann", "token": token });
+    server.sign("/sign-up", &sign_up);
+    let ann = Terminal::new();
+    let login = format!("login --url http://{} --email ann@example.org", server.http);
+    ann.run_with(&login, &format!("{PASSWORD}\n"), &[]).well();
+    (data, server, ann)
+}
+
+/// A client of the broker `default`; the end of its connection is told.
+fn connected(server: &Server, id: &str) -> std::sync::mpsc::Receiver<()> {
+    let (ended, is_ended) = std::sync::mpsc::sync_channel(1);
+    let (there, is_there) = std::sync::mpsc::sync_channel(1);
+    let options = MqttOptions::new(id, "127.0.0.1", server.mqtt);
+    std::thread::spawn(move || {
+        let (_client, mut connection) = Client::new(options, 10);
+        for event in connection.iter() {
+            match event {
+                Ok(Event::Incoming(Packet::ConnAck(_))) => there.send(()).unwrap(),
+                Ok(_) => {}
+                Err(_) => break,
+            }
+        }
+        // The test may be over.
+        let _ = ended.send(());
+    });
+    is_there.recv().unwrap();
+    is_ended
+}
+
+#[test]
+fn brokers_credentials_and_rules_are_made_shown_changed_and_deleted() {
+    let (_data, _server, ann) = logged_in();
+    let made = ann.run("brokers create Plant --json").json().remove(0);
+    let name = made["name"].as_str().unwrap();
+    let table = ann.run("brokers list").well().out;
+    assert!(table.starts_with("NAME") && table.contains(name) && table.contains("default"), "{table}");
+    ann.run("credentials list").badly(2, "say which with its name");
+    assert_eq!(ann.run("brokers show Plant --json").json()[0]["name"], name);
+    let changed = ann.run(&format!("brokers update {name} --called Works --json")).json();
+    assert_eq!(changed[0]["display_name"], "Works");
+
+    let made = ann.run("credentials create pump-7 --broker Works").well();
+    assert!(made.out.contains("secret") && made.err.contains("shown only now"), "{made:?}");
+    ann.run("credentials create pump-7 --broker Works").badly(1, "");
+    let own =
+        ann.run_with("credentials create pump-8 --password --broker Works --json", "of the factory\n", &[]);
+    assert_eq!(own.json()[0]["secret"], Value::Null);
+    let all = ann.run("credentials list --broker Works --json").json();
+    assert_eq!(all.iter().map(|one| &one["user"]).collect::<Vec<_>>(), ["pump-7", "pump-8"]);
+    assert!(all.iter().all(|one| one.get("secret").is_none()));
+    let off = ann.run("credentials update pump-7 --enabled false --broker Works --json").json();
+    assert_eq!((&off[0]["enabled"], &off[0]["user"]), (&json!(false), &json!("pump-7")));
+    assert!(ann.run("credentials rotate pump-7 --broker Works --json").json()[0]["secret"].is_string());
+    ann.run("credentials delete pump-7 --broker Works").badly(1, "add --yes");
+    ann.run("credentials delete pump-7 --yes --broker Works").well();
+    ann.run("credentials show pump-7 --broker Works").badly(1, "credential");
+
+    ann.run("rules add allow publish up/%c/# --broker Works").well();
+    ann.run("rules add deny all secret/# --before 1 --broker Works").well();
+    let filters = |rules: Vec<Value>| rules.iter().map(|one| one["filter"].clone()).collect::<Vec<_>>();
+    assert_eq!(filters(ann.run("rules list --broker Works --json").json()), ["secret/#", "up/%c/#"]);
+    assert_eq!(filters(ann.run("rules delete 1 --yes --broker Works --json").json()), ["up/%c/#"]);
+    ann.run("rules delete 9 --yes --broker Works").badly(1, "there is no rule 9");
+    ann.run("rules add allow publish a/#/b --broker Works").badly(1, "rules[1].filter");
+
+    ann.run("brokers delete Works --yes").well();
+    ann.run("brokers show Works").badly(1, "there is no broker \"Works\"");
+    let log = ann.run("audit --limit 1").well();
+    assert!(log.out.contains("broker.delete") && log.err.contains("There are more"), "{log:?}");
+}
+
+#[test]
+fn clients_are_listed_disconnected_banned_and_sent_away_with_their_broker() {
+    let (_data, server, ann) = logged_in();
+    let (pump, tank) = (connected(&server, "pump"), connected(&server, "tank"));
+    let all = ann.run("clients list --json").json();
+    assert_eq!(all.iter().map(|one| &one["client_id"]).collect::<Vec<_>>(), ["pump", "tank"]);
+    let page = ann.run("clients list --limit 1").well();
+    assert!(
+        page.out.contains("pump") && !page.out.contains("tank") && page.err.contains("There are more"),
+        "{page:?}"
+    );
+    assert_eq!(ann.run("clients list --search ta --json").json()[0]["method"], "anonymous");
+    assert!(ann.run("clients show pump").well().out.contains("keep_alive_s"));
+    ann.run("clients kick pump").well();
+    pump.recv().unwrap();
+    ann.run("clients kick pump").badly(1, "client");
+    ann.run("clients ban out --client tank --reason too-loud").well();
+    tank.recv().unwrap();
+    assert_eq!(ann.run("clients bans --json").json()[0]["reason"], "too-loud");
+    ann.run("clients ban other --client a --user b").badly(2, "cannot be used with");
+    ann.run("clients unban out").well();
+
+    let tank = connected_at_last(&server, "tank");
+    ann.run("brokers suspend default").well();
+    tank.recv().unwrap();
+    ann.run("brokers resume default").well();
+    let tank = connected_at_last(&server, "tank");
+    ann.run("brokers delete default --yes").well();
+    tank.recv().unwrap();
+}
+
+/// As [`connected`], as soon as the client is let in again.
+fn connected_at_last(server: &Server, id: &str) -> std::sync::mpsc::Receiver<()> {
+    let is_let_in = || {
+        let (_client, mut connection) = Client::new(MqttOptions::new(id, "127.0.0.1", server.mqtt), 10);
+        matches!(connection.recv(), Ok(Ok(Event::Incoming(Packet::ConnAck(_)))))
+    };
+    while !is_let_in() {
+        // The pod looks twice a second.
+        std::thread::park_timeout(std::time::Duration::from_millis(50));
+    }
+    connected(server, id)
+}
+
+#[test]
+fn the_rest_is_read_by_the_same_few_shapes() {
+    let (_data, server, ann) = logged_in();
+    let subscribe = |client: &Client| client.subscribe("plant/#", QoS::AtLeastOnce).unwrap();
+    client(&server, "reader", subscribe, |packet| matches!(packet, Packet::SubAck(_)));
+    let publish = |client: &Client| client.publish("plant/1", QoS::AtLeastOnce, true, "21.5").unwrap();
+    client(&server, "writer", publish, |packet| matches!(packet, Packet::PubAck(_)));
+    assert!(ann.run("usage").well().out.contains("messages_in"));
+    assert_eq!(ann.run("sessions list --api --json").json()[0]["client_id"], "reader");
+    assert!(ann.run("sessions show reader --api").well().out.contains("plant/#"));
+    ann.run("sessions purge reader --api --yes").well();
+    assert!(ann.run("retained list plant/+ --api").well().out.contains("plant/1"));
+    assert_eq!(ann.run("retained show plant/1 --api --json").json()[0]["payload"], "21.5");
+    ann.run("retained purge plant/1 --api --yes").well();
+    let hook = r#"{ "url": "https://hook.example", "events": ["connect"] }"#;
+    ann.run_with("webhooks put one", hook, &[]).well();
+    ann.run_with("webhooks put one", hook, &[]).well();
+    ann.run_with("webhooks put one", "{}", &[]).badly(1, "");
+    assert_eq!(ann.run("webhooks list --json").json()[0]["url"], "https://hook.example");
+    ann.run("webhooks delete one --yes").well();
+}
+
+#[test]
+fn a_login_is_for_its_user_alone_and_ends_with_a_logout() {
+    let (_data, server, ann) = logged_in();
+    let kept = ann.settings.path().join("millrace/login.json");
+    assert_eq!(std::fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o600);
+    let login: Value = serde_json::from_slice(&std::fs::read(&kept).unwrap()).unwrap();
+    let of = |name: &str| login[name].as_str().unwrap().to_owned();
+    let variables =
+        [("url", "MILLRACE_URL"), ("organisation", "MILLRACE_ORGANISATION"), ("token", "MILLRACE_TOKEN")]
+            .map(|(field, name)| (name, of(field)));
+    let variables: Vec<_> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
+
+    let eve = Terminal::new();
+    eve.run("brokers list").badly(1, "millrace login --url URL");
+    eve.run_with("brokers list", "", &variables).well();
+    let with_token = format!("login --url {} --organisation {} --token", of("url"), of("organisation"));
+    eve.run_with(&with_token, &of("token"), &[]).well();
+    eve.run("brokers list").well();
+    eve.run_with(&with_token, "mlr_wrong", &[]).badly(1, "log in");
+    let wrong = format!("login --url http://{} --email ann@example.org", server.http);
+    eve.run_with(&wrong, "another sentence\n", &[]).badly(1, "password");
+    eve.run("login --url http://a.example --email a@b.example").badly(2, "without TLS");
+    eve.run("brokers list --url http://127.0.0.1:1").badly(1, "not logged in");
+    let nobody = [("MILLRACE_URL", "http://127.0.0.1:1"), variables[1], variables[2]];
+    eve.run_with("brokers list", "", &nobody).badly(1, "cannot be reached");
+
+    ann.run("logout").well();
+    assert!(!kept.exists());
+    ann.run("logout").badly(1, "not logged in");
+    eve.run("brokers list").badly(1, "log in");
+}

@@ -1,0 +1,120 @@
+//! Makes calls.
+
+use std::error::Error as StdError;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use hyper_rustls::HttpsConnectorBuilder;
+use hyper_util::client::legacy::{self, Client as Pool};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use ipnet::IpNet;
+use rustls::crypto::ring::default_provider;
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::CertificateDer;
+use tokio::time::{Instant, timeout_at};
+
+use crate::connector::{Connector, Tcp};
+use crate::guard::Guard;
+use crate::limits::{HEAD_BYTES_MAX, IDLE_MAX, IDLE_PER_HOST_MAX};
+use crate::places::Places;
+use crate::{Answer, Call, Error};
+
+/// What the operator says of calls.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Networks that may be called although they are not public, with `http` too.
+    pub allow: Vec<IpNet>,
+    /// All may be called with `http`.
+    pub plain_http: bool,
+    /// Authorities that are believed beside those of the system (`SSL_CERT_FILE`, `SSL_CERT_DIR` or the usual places).
+    pub roots: Vec<CertificateDer<'static>>,
+}
+
+/// Makes calls. Cheap to clone; clones share their connections and limits, so a process has one.
+#[derive(Clone)]
+pub struct Client {
+    pool: Pool<Connector, Full<Bytes>>,
+    places: Arc<Places>,
+}
+
+impl Client {
+    /// Reads the system's authorities; a server without any can call no `https`.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        let tls = tls(settings.roots);
+        let tcp = Tcp::new(Guard { allow: settings.allow, plain_http: settings.plain_http });
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(tcp);
+        let pool = Pool::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_MAX)
+            .pool_max_idle_per_host(IDLE_PER_HOST_MAX)
+            .http1_max_buf_size(HEAD_BYTES_MAX)
+            .build(Connector(connector));
+        Self { pool, places: Arc::new(Places::new()) }
+    }
+
+    /// Makes a call, in a runtime of tokio with time and I/O. Dropped before it is over, it is given up and its connection closed.
+    ///
+    /// # Errors
+    /// See [`Error`]. An answer of any status is none.
+    pub async fn call(&self, call: Call<'_>) -> Result<Answer, Error> {
+        let until = Instant::now() + call.timeout;
+        let answer_bytes_max = call.answer_bytes_max;
+        let request = call.into_request()?;
+        let host = request.uri().authority().map_or_else(String::new, |host| host.as_str().to_lowercase());
+        let place = timeout_at(until, self.places.take(&host)).await;
+        let _place = place.ok().flatten().ok_or(Error::Busy)?;
+        timeout_at(until, self.exchange(request, answer_bytes_max)).await.unwrap_or(Err(Error::Timeout))
+    }
+
+    async fn exchange(&self, request: Request<Full<Bytes>>, bytes_max: usize) -> Result<Answer, Error> {
+        let (head, body) = self.pool.request(request).await.map_err(failed)?.into_parts();
+        let body = Limited::new(body, bytes_max).collect().await.map_err(|error| {
+            if error.is::<LengthLimitError>() { Error::TooLong } else { Error::Http(error.into()) }
+        })?;
+        Ok(Answer { status: head.status, headers: head.headers, body: body.to_bytes() })
+    }
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").finish_non_exhaustive()
+    }
+}
+
+fn tls(more: Vec<CertificateDer<'static>>) -> ClientConfig {
+    let found = rustls_native_certs::load_native_certs();
+    for error in &found.errors {
+        tracing::warn!(%error, "some of the system's certificate authorities cannot be read");
+    }
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(found.certs.into_iter().chain(more));
+    if roots.is_empty() {
+        tracing::warn!("the system has no certificate authorities: https:// of tenants cannot be called");
+    }
+    ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_protocol_versions(&[&TLS13, &TLS12])
+        .expect("ring has what both versions need")
+        .with_root_certificates(roots)
+        .with_no_client_auth()
+}
+
+/// What the pool's error means. Ours is in it when no connection could be made; other errors of connecting are of TLS.
+fn failed(error: legacy::Error) -> Error {
+    let is_connect = error.is_connect();
+    let mut cause: Option<&(dyn StdError + 'static)> = error.source();
+    while let Some(inner) = cause {
+        if let Some(ours) = inner.downcast_ref::<Error>() {
+            return ours.clone();
+        }
+        cause = inner.source();
+    }
+    if is_connect { Error::Tls(Arc::new(error)) } else { Error::Http(Arc::new(error)) }
+}

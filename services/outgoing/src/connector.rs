@@ -1,0 +1,125 @@
+//! Makes connections. The addresses that are checked are the ones that are connected to, so a name cannot change in between.
+
+use std::error::Error as StdError;
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::Uri;
+use http::uri::Scheme;
+use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tower_service::Service;
+
+use crate::Error;
+use crate::guard::Guard;
+use crate::limits::{ADDRESS_MAX, ADDRESSES_MAX, CONNECT_MAX, CONNECTIONS_MAX, LOOKUPS_MAX, RESOLVED_MAX};
+use crate::stream::Stream;
+
+type Boxed<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
+
+/// Connects with TCP, to addresses that may be called.
+#[derive(Clone)]
+pub(crate) struct Tcp(Arc<Shared>);
+
+struct Shared {
+    guard: Guard,
+    connections: Arc<Semaphore>,
+    lookups: Arc<Semaphore>,
+}
+
+/// Connects with TLS over that, or without, in bounded time.
+#[derive(Clone)]
+pub(crate) struct Connector(pub(crate) HttpsConnector<Tcp>);
+
+impl Tcp {
+    pub(crate) fn new(guard: Guard) -> Self {
+        let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        Self(Arc::new(Shared { guard, connections, lookups: Arc::new(Semaphore::new(LOOKUPS_MAX)) }))
+    }
+}
+
+impl Service<Uri> for Tcp {
+    type Response = Stream;
+    type Error = Error;
+    type Future = Boxed<Stream, Error>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let shared = self.0.clone();
+        Box::pin(async move { shared.connect(&uri).await })
+    }
+}
+
+impl Service<Uri> for Connector {
+    type Response = MaybeHttpsStream<Stream>;
+    type Error = Box<dyn StdError + Send + Sync>;
+    type Future = Boxed<Self::Response, Self::Error>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.0.poll_ready(context)
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let connected = self.0.call(uri);
+        Box::pin(async move { timeout(CONNECT_MAX, connected).await.map_err(|_| Error::Timeout)? })
+    }
+}
+
+impl Shared {
+    async fn connect(&self, uri: &Uri) -> Result<Stream, Error> {
+        let is_https = uri.scheme() == Some(&Scheme::HTTPS);
+        let port = uri.port_u16().unwrap_or(if is_https { 443 } else { 80 });
+        let found = self.resolve(uri.host().unwrap_or_default(), port).await?;
+        let addresses = self.guard.pass(&found, is_https)?;
+        let place = self.connections.clone().acquire_owned().await.map_err(|_| Error::Busy)?;
+        let stream = connect_to_one(&addresses).await.map_err(connect)?;
+        // A question is one small packet: it is not to wait for more.
+        stream.set_nodelay(true).map_err(connect)?;
+        Ok(Stream::new(stream, place))
+    }
+
+    async fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        if let Ok(address) = host.parse::<IpAddr>() {
+            return Ok(vec![SocketAddr::new(address, port)]);
+        }
+        let place = self.lookups.clone().acquire_owned().await.map_err(|_| Error::Busy)?;
+        let name = host.to_owned();
+        // The thread goes on when nobody waits any more, so it keeps the place.
+        let looked = tokio::task::spawn_blocking(move || {
+            let found = (name.as_str(), port).to_socket_addrs();
+            drop(place);
+            found.map(|all| all.take(RESOLVED_MAX).collect())
+        });
+        looked
+            .await
+            .map_err(io::Error::other)
+            .and_then(|found| found)
+            .map_err(|error| Error::Resolve(error.into()))
+    }
+}
+
+fn connect(error: io::Error) -> Error {
+    Error::Connect(error.into())
+}
+
+async fn connect_to_one(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+    let mut failed = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for address in addresses.iter().take(ADDRESSES_MAX) {
+        match timeout(ADDRESS_MAX, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => failed = error,
+            Err(_) => failed = io::ErrorKind::TimedOut.into(),
+        }
+    }
+    Err(failed)
+}

@@ -1,0 +1,105 @@
+//! Enhanced authentication (MQTT 5.0 section 4.12), whatever the method: whose turn it is, and what AUTH packets say.
+
+use millrace_mqtt::{Auth, Packet, PacketType, Properties, Property, ReasonCode, encode};
+
+use super::{Connection, Phase};
+use crate::{Effect, Out, Settings};
+
+const OTHER_METHOD: &str = "AUTH with another authentication method than CONNECT";
+
+impl Connection {
+    /// Asks the client to go on with its authentication. False when it takes no packet of that size: then it can only be refused.
+    //= [MQTT-4.12.0-2] v5
+    pub fn challenge(&mut self, data: &[u8], settings: &Settings, out: &mut impl Out) -> bool {
+        let is_said = self.write_auth(ReasonCode::CONTINUE_AUTHENTICATION, data, settings, out);
+        if is_said && self.phase == Phase::Connecting {
+            self.phase = Phase::Challenged;
+        }
+        is_said
+    }
+
+    /// Tells an open client that it has authenticated anew. False when it takes no packet of that size.
+    pub fn authenticated(&mut self, data: &[u8], settings: &Settings, out: &mut impl Out) -> bool {
+        self.write_auth(ReasonCode::SUCCESS, data, settings, out)
+    }
+
+    /// An AUTH has neither reason string nor user properties, whatever the client takes.
+    //= [MQTT-3.1.2-24] [MQTT-3.15.2-2] [MQTT-3.15.2-3] v5
+    fn write_auth(&self, reason: ReasonCode, data: &[u8], settings: &Settings, out: &mut impl Out) -> bool {
+        let mut properties = Vec::new();
+        self.authentication_properties(Some(data), settings, &mut properties);
+        let auth = Auth { reason, properties: Properties::from_validated(&properties) };
+        let mut packet = Vec::new();
+        encode::packet(&Packet::Auth(auth), self.version, &mut packet);
+        let fits = packet.len() <= self.packet_size_max();
+        if fits {
+            out.buffer().extend_from_slice(&packet);
+        }
+        fits
+    }
+
+    /// The method of the CONNECT, if it named one, and what belongs to it.
+    //= [MQTT-4.12.0-5] [MQTT-4.12.0-6] v5
+    pub(crate) fn authentication_properties(
+        &self,
+        data: Option<&[u8]>,
+        settings: &Settings,
+        out: &mut Vec<u8>,
+    ) {
+        let Some(method) = settings.authentication_method.filter(|_| self.has_method) else { return };
+        Property::AuthenticationMethod(method).encode(out);
+        if let Some(data) = data {
+            Property::AuthenticationData(data).encode(out);
+        }
+    }
+
+    /// AUTH from an open client.
+    //= [MQTT-4.12.0-7] [MQTT-4.12.1-1] v5
+    pub(super) fn auth<'a>(&mut self, auth: Auth<'a>, settings: &Settings, out: &mut impl Out) -> Effect<'a> {
+        let what = if !self.has_method {
+            "AUTH without an authentication method in CONNECT"
+        } else if method(&auth) != settings.authentication_method {
+            OTHER_METHOD
+        } else if auth.reason == ReasonCode::SUCCESS {
+            "AUTH with a reason code that only a server sends"
+        } else {
+            return Effect::Authenticate(auth);
+        };
+        self.close(ReasonCode::PROTOCOL_ERROR, what, out)
+    }
+
+    /// What comes before CONNACK from a client that was asked to go on: AUTH and DISCONNECT, nothing else.
+    //= [MQTT-3.1.2-30] [MQTT-4.12.0-3] [MQTT-4.12.0-4] v5
+    pub(super) fn input_while_challenged<'a>(
+        &mut self,
+        packet: Packet<'a>,
+        settings: &Settings,
+        out: &mut impl Out,
+    ) -> Effect<'a> {
+        self.phase = Phase::Connecting;
+        let what = match packet {
+            Packet::Auth(auth) if auth.reason != ReasonCode::CONTINUE_AUTHENTICATION => {
+                "AUTH out of turn: the authentication is to be continued"
+            }
+            Packet::Auth(auth) if method(&auth) == settings.authentication_method => {
+                return Effect::Authenticate(auth);
+            }
+            Packet::Auth(_) => OTHER_METHOD,
+            Packet::Disconnect(_) => return Effect::Disconnect { with_will: false },
+            packet if packet.packet_type() == PacketType::Connect => "a second CONNECT",
+            _ => "another packet than AUTH before CONNACK",
+        };
+        self.refused(ReasonCode::PROTOCOL_ERROR, what, out)
+    }
+}
+
+fn method<'a>(auth: &Auth<'a>) -> Option<&'a str> {
+    auth.properties.iter().find_map(|property| match property {
+        Property::AuthenticationMethod(method) => Some(method),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+#[path = "enhanced_tests.rs"]
+mod tests;

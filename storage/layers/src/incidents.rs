@@ -1,0 +1,193 @@
+//! What a broker has refused or dropped, for its tenant to see: the latest first, and only so much of it.
+
+use bytes::Bytes;
+use millrace_storage::{KeyRange, RangeOptions, Transaction, after};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    BrokerId,
+    error::{Error, Result},
+    limits::INCIDENTS_MAX,
+    position::Position,
+    tags,
+    tuple::{Elements, Key},
+};
+
+/// What kind of thing happened. The names are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A client was not let in.
+    ConnectRefused,
+    /// A message was not taken.
+    PublishRefused,
+    /// A subscription was not made.
+    SubscribeRefused,
+    /// A limit of the broker or of a client was reached.
+    LimitReached,
+    /// A client has missed messages.
+    MessagesDropped,
+}
+
+/// Something that happened, once or often.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Incident {
+    /// When first, in unix milliseconds.
+    pub at_ms: u64,
+    /// When last.
+    pub last_at_ms: u64,
+    /// How often, or how many messages.
+    pub count: u64,
+    /// What kind it is.
+    pub kind: Kind,
+    /// Client id.
+    pub client_id: Option<String>,
+    /// User name.
+    pub user: Option<String>,
+    /// The topic, the filter or the limit.
+    pub what: Option<String>,
+    /// Why.
+    pub reason: String,
+}
+
+/// Which of them are asked for. What is `None` does not matter.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wanted<'a> {
+    /// Of one client id.
+    pub client_id: Option<&'a str>,
+    /// Of one kind.
+    pub kind: Option<Kind>,
+}
+
+impl Wanted<'_> {
+    fn has(&self, incident: &Incident) -> bool {
+        self.client_id.is_none_or(|id| incident.client_id.as_deref() == Some(id))
+            && self.kind.is_none_or(|kind| incident.kind == kind)
+    }
+}
+
+/// Adds some. Conflicts with nobody.
+///
+/// # Errors
+/// The store's.
+pub fn append(tx: &Transaction, broker: BrokerId, incidents: &[Incident]) -> Result<()> {
+    for (place, incident) in (0u16..).zip(incidents) {
+        let json = serde_json::to_vec(incident).map_err(|_| CORRUPT)?;
+        tx.set_versionstamped_key(log(broker).before_position(), place.to_be_bytes(), [], json)?;
+    }
+    Ok(())
+}
+
+/// Those before a position, the latest first, at most `limit`; and whether there may be more. A snapshot read.
+///
+/// # Errors
+/// The store's.
+pub async fn page(
+    tx: &Transaction,
+    broker: BrokerId,
+    wanted: Wanted<'_>,
+    before: Option<Position>,
+    limit: usize,
+) -> Result<(Vec<(Position, Incident)>, bool)> {
+    let log = log(broker);
+    let range = log.children();
+    let end =
+        before.map_or(range.end, |before| Bytes::copy_from_slice(log.clone().position(before).as_ref()));
+    // All that there can be, and what has come since it was last trimmed.
+    let options = RangeOptions::last(2 * INCIDENTS_MAX).snapshot();
+    let rows = tx.range(KeyRange::new(range.begin, end), options).await?;
+    let mut found = Vec::new();
+    for row in rows.items {
+        let incident = decode(&row.value)?;
+        if wanted.has(&incident) {
+            if found.len() == limit {
+                return Ok((found, true));
+            }
+            found.push((Elements::after(&log, &row.key)?.position()?, incident));
+        }
+    }
+    Ok((found, rows.more))
+}
+
+/// Removes what is beyond [`INCIDENTS_MAX`], or last happened before `before_ms`.
+///
+/// # Errors
+/// The store's.
+pub async fn trim(tx: &Transaction, broker: BrokerId, before_ms: u64) -> Result<()> {
+    let range = log(broker).children();
+    let options = RangeOptions::last(2 * INCIDENTS_MAX).snapshot();
+    let rows = tx.range(range.clone(), options).await?.items;
+    for (kept, row) in rows.iter().enumerate() {
+        if kept == INCIDENTS_MAX || decode(&row.value)?.last_at_ms < before_ms {
+            return Ok(tx.clear_range(KeyRange::new(range.begin, after(&row.key)))?);
+        }
+    }
+    Ok(())
+}
+
+fn decode(value: &[u8]) -> Result<Incident> {
+    serde_json::from_slice(value).map_err(|_| CORRUPT)
+}
+
+const CORRUPT: Error = Error::Corrupt("incident");
+
+fn log(broker: BrokerId) -> Key {
+    Key::new(broker, tags::INCIDENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{BROKER, database, run};
+
+    fn incident(number: u64) -> Incident {
+        let kind = if number.is_multiple_of(2) { Kind::PublishRefused } else { Kind::LimitReached };
+        Incident {
+            at_ms: number,
+            last_at_ms: number,
+            count: 1,
+            kind,
+            client_id: Some(format!("c{}", number % 3)),
+            user: None,
+            what: None,
+            reason: "why".into(),
+        }
+    }
+
+    #[test]
+    fn the_latest_comes_first_and_those_that_are_asked_for() {
+        let database = database();
+        for number in 0..4 {
+            let two = [incident(2 * number), incident(2 * number + 1)];
+            run(&database, async |tx| append(tx, BROKER, &two));
+        }
+        run(&database, async |tx| append(tx, BROKER + 1, &[incident(99)]));
+        let numbers = |wanted: Wanted<'_>, before, limit| {
+            let (found, more) = run(&database, async |tx| page(tx, BROKER, wanted, before, limit).await);
+            let next = found.last().map(|(at, _)| *at);
+            (found.iter().map(|(_, incident)| incident.at_ms).collect::<Vec<_>>(), next, more)
+        };
+        let (first, next, more) = numbers(Wanted::default(), None, 5);
+        assert_eq!((first, more), (vec![7, 6, 5, 4, 3], true));
+        assert_eq!(numbers(Wanted::default(), next, 5).0, [2, 1, 0]);
+        let odd = Wanted { kind: Some(Kind::LimitReached), ..Wanted::default() };
+        assert_eq!(numbers(odd, None, 9).0, [7, 5, 3, 1]);
+        let both = Wanted { client_id: Some("c1"), ..odd };
+        assert_eq!((numbers(both, None, 9).0, numbers(both, None, 9).2), (vec![7, 1], false));
+    }
+
+    #[test]
+    fn only_so_many_are_kept_and_for_so_long() {
+        let database = database();
+        let all: Vec<Incident> = (0..INCIDENTS_MAX as u64 + 7).map(incident).collect();
+        run(&database, async |tx| append(tx, BROKER, &all));
+        let rest = |before_ms| {
+            run(&database, async |tx| trim(tx, BROKER, before_ms).await);
+            let (rest, _) = run(&database, async |tx| page(tx, BROKER, Wanted::default(), None, 9_999).await);
+            (rest.len(), rest.last().map(|(_, last)| last.at_ms))
+        };
+        assert_eq!(rest(0), (INCIDENTS_MAX, Some(7)));
+        assert_eq!(rest(1_000), (7, Some(1_000)));
+        assert_eq!(rest(10_000), (0, None));
+    }
+}

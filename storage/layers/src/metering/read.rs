@@ -1,0 +1,113 @@
+//! Reading what was used.
+
+use std::collections::BTreeMap;
+
+use bytes::Buf;
+use millrace_storage::{KeyRange, Read, Transaction};
+
+use super::{
+    Unit, WINDOW_MS,
+    levels::{self, Level, Part},
+    window, window_of, windows,
+};
+use crate::{BrokerId, error::Result, rows, tuple::Elements};
+
+/// What a broker used in a window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Window {
+    /// When the window began, in unix milliseconds.
+    pub from_ms: u64,
+    /// [`Unit::ConnectedMs`].
+    pub connected_ms: u64,
+    /// [`Unit::MessagesIn`].
+    pub messages_in: u64,
+    /// [`Unit::MessagesDelivered`].
+    pub messages_delivered: u64,
+    /// [`Unit::BytesIn`].
+    pub bytes_in: u64,
+    /// [`Unit::BytesOut`].
+    pub bytes_out: u64,
+    /// Milliseconds that sessions waited for their clients.
+    pub stored_session_ms: u64,
+    /// Seconds that bytes were held.
+    pub stored_byte_s: u64,
+}
+
+/// The rows of a window, by their code.
+type Rows = BTreeMap<u64, i64>;
+
+/// What a broker used in each window from that of `from_ms` to before `to_ms`, as far as they have begun. A snapshot read.
+///
+/// # Errors
+/// The store's.
+pub async fn used(
+    tx: &Transaction,
+    broker: BrokerId,
+    from_ms: u64,
+    to_ms: u64,
+    now_ms: u64,
+) -> Result<Vec<Window>> {
+    let from_ms = window_of(from_ms);
+    let mut all = read(tx, broker, from_ms).await?;
+    let mut before = [0; Level::ALL.len()];
+    for (level, before) in Level::ALL.into_iter().zip(&mut before) {
+        let now = rows::counter(tx, &levels::key(broker, level), Read::Snapshot).await?.cast_signed();
+        let changes = all.values().filter_map(|rows| rows.get(&level.code(Part::Change)));
+        *before = changes.fold(now, |level, change| level.wrapping_sub(*change));
+    }
+    let mut used = Vec::new();
+    let mut at_ms = from_ms;
+    while at_ms < to_ms && at_ms <= now_ms {
+        let rows = all.remove(&at_ms).unwrap_or_default();
+        let mut window = of_units(at_ms, &rows);
+        let [sessions, bytes] =
+            Level::ALL.map(|level| integral(level, before[level as usize - 1], &rows, at_ms, now_ms));
+        (window.stored_session_ms, window.stored_byte_s) = (sessions, bytes);
+        used.push(window);
+        for (level, before) in Level::ALL.into_iter().zip(&mut before) {
+            *before = before.wrapping_add(part(&rows, level, Part::Change));
+        }
+        at_ms += WINDOW_MS;
+    }
+    Ok(used)
+}
+
+async fn read(tx: &Transaction, broker: BrokerId, from_ms: u64) -> Result<BTreeMap<u64, Rows>> {
+    let prefix = windows(broker);
+    let range = KeyRange::new(window(broker, from_ms).children().begin, prefix.end());
+    let mut all: BTreeMap<u64, Rows> = BTreeMap::new();
+    for mut row in rows::all(tx, range, Read::Snapshot).await? {
+        let mut elements = Elements::after(&prefix, &row.key)?;
+        let (window_ms, code) = (elements.uint()?, elements.uint()?);
+        all.entry(window_ms).or_default().insert(code, row.value.try_get_i64_le()?);
+    }
+    Ok(all)
+}
+
+fn of_units(from_ms: u64, rows: &Rows) -> Window {
+    // A connection that ended just before what was last told of it is taken back in the next window.
+    let unit = |unit: Unit| rows.get(&(unit as u64)).copied().unwrap_or(0).max(0).cast_unsigned();
+    Window {
+        from_ms,
+        connected_ms: unit(Unit::ConnectedMs),
+        messages_in: unit(Unit::MessagesIn),
+        messages_delivered: unit(Unit::MessagesDelivered),
+        bytes_in: unit(Unit::BytesIn),
+        bytes_out: unit(Unit::BytesOut),
+        ..Window::default()
+    }
+}
+
+/// What was held in a window until its end, or now.
+fn integral(level: Level, before: i64, rows: &Rows, from_ms: u64, now_ms: u64) -> u64 {
+    let whole = level.ticks_left(from_ms);
+    let left = if now_ms < from_ms + WINDOW_MS { level.ticks_left(now_ms) } else { 0 };
+    let (change, rest) = (part(rows, level, Part::Change), part(rows, level, Part::Rest));
+    let of_before = i128::from(before) * i128::from(whole - left);
+    let of_changes = i128::from(rest) - i128::from(change) * i128::from(left);
+    u64::try_from((of_before + of_changes).max(0)).unwrap_or(u64::MAX)
+}
+
+fn part(rows: &Rows, level: Level, part: Part) -> i64 {
+    rows.get(&level.code(part)).copied().unwrap_or(0)
+}

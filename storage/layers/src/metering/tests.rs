@@ -1,0 +1,158 @@
+use super::*;
+use crate::testing::{BROKER, database, run};
+use millrace_storage::{Database, block_on};
+
+/// A month has begun.
+const MONTH_MS: u64 = 1_793_491_200_000;
+const POD: &[u8] = b"pod";
+
+fn windows_of(database: &Database, hours: std::ops::Range<u64>, now_ms: u64) -> Vec<Window> {
+    let at = |hour: u64| MONTH_MS + hour * WINDOW_MS;
+    run(database, async |tx| used(tx, BROKER, at(hours.start), at(hours.end), now_ms).await)
+}
+
+fn said(units: [i64; 5]) -> Said {
+    Said {
+        broker: BROKER,
+        at_ms: MONTH_MS + 5,
+        units,
+        counters: [3, 30, 4, 40, 5],
+        connections: 7,
+        is_new: true,
+    }
+}
+
+fn word(incarnation: u64, number: u64) -> Flush<'static> {
+    Flush { pod: POD, incarnation, number, now_ms: MONTH_MS }
+}
+
+fn tell(database: &Database, flush: Flush<'_>, said: &[Said]) -> Flushed {
+    run(database, async |tx| super::flush(tx, flush, said).await)
+}
+
+#[test]
+fn a_message_is_one_unit_up_to_4_kib() {
+    for (bytes, units) in [(0, 1), (1, 1), (4_096, 1), (4_097, 2), (8_192, 2), (8_193, 3)] {
+        assert_eq!(message_units(bytes), units, "{bytes}");
+    }
+}
+
+#[test]
+fn a_word_is_added_once_however_often_it_is_said() {
+    let database = database();
+    run(&database, async |tx| begin(tx, POD, 1));
+    for number in [1, 1, 2, 1, 2] {
+        assert_eq!(tell(&database, word(1, number), &[said([1, 2, 3, 4, 5])]), Flushed::Added);
+    }
+    let used = Window {
+        from_ms: MONTH_MS,
+        connected_ms: 2,
+        messages_in: 4,
+        messages_delivered: 6,
+        bytes_in: 8,
+        bytes_out: 10,
+        ..Window::default()
+    };
+    assert_eq!(windows_of(&database, 0..1, MONTH_MS + 9), [used]);
+    let live = run(&database, async |tx| live(tx, BROKER, MONTH_MS + 9).await);
+    let expected =
+        Live { connections: 7, messages_in: 6, messages_out: 8, bytes_in: 60, bytes_out: 80, dropped: 10 };
+    assert_eq!(live, expected);
+}
+
+#[test]
+fn a_process_that_was_replaced_adds_nothing() {
+    let database = database();
+    assert_eq!(tell(&database, word(1, 1), &[said([1; 5])]), Flushed::Forgotten, "it has not begun");
+    run(&database, async |tx| begin(tx, POD, 1));
+    run(&database, async |tx| begin(tx, POD, 2));
+    assert_eq!(tell(&database, word(1, 1), &[said([1; 5])]), Flushed::Replaced);
+    assert_eq!(tell(&database, word(2, 1), &[said([1; 5])]), Flushed::Added);
+    run(&database, async |tx| forget(tx, POD));
+    assert_eq!(tell(&database, word(2, 2), &[said([1; 5])]), Flushed::Forgotten);
+    assert_eq!(windows_of(&database, 0..1, MONTH_MS + 9)[0].messages_in, 1);
+}
+
+#[test]
+fn words_of_two_pods_about_one_broker_do_not_conflict() {
+    let database = database();
+    let pods = [&b"one"[..], b"other"];
+    for pod in pods {
+        run(&database, async |tx| begin(tx, pod, 1));
+    }
+    let open = pods.map(|pod| {
+        let tx = database.begin_unretried();
+        let flush = Flush { pod, ..word(1, 1) };
+        block_on(super::flush(&tx, flush, &[said([1; 5])])).unwrap();
+        tx
+    });
+    for tx in open {
+        block_on(tx.commit()).unwrap();
+    }
+    assert_eq!(windows_of(&database, 0..1, MONTH_MS + 9)[0].messages_in, 2);
+}
+
+#[test]
+fn what_pods_said_of_their_clients_counts_while_they_say_it() {
+    let database = database();
+    run(&database, async |tx| begin(tx, POD, 1));
+    tell(&database, word(1, 1), &[said([0; 5])]);
+    let connections = |now_ms| run(&database, async |tx| live(tx, BROKER, now_ms).await).connections;
+    assert_eq!((connections(MONTH_MS + 14_999), connections(MONTH_MS + 15_000)), (7, 0));
+    tell(&database, word(1, 2), &[Said { connections: 0, ..said([0; 5]) }]);
+    assert_eq!(connections(MONTH_MS + 1), 0);
+}
+
+#[test]
+fn windows_that_are_too_old_go() {
+    let database = database();
+    run(&database, async |tx| begin(tx, POD, 1));
+    let kept_ms = crate::limits::USAGE_WINDOWS_KEPT * WINDOW_MS;
+    let old = Said { at_ms: MONTH_MS - kept_ms - WINDOW_MS, ..said([1; 5]) };
+    let kept = Said { at_ms: MONTH_MS - kept_ms, ..said([1; 5]) };
+    tell(&database, word(1, 1), &[old, kept]);
+    tell(&database, word(1, 2), &[said([1; 5])]);
+    let all = run(&database, async |tx| used(tx, BROKER, old.at_ms, MONTH_MS + 1, MONTH_MS).await);
+    let used: Vec<u64> =
+        all.iter().filter(|window| window.bytes_in > 0).map(|window| window.from_ms).collect();
+    assert_eq!(used, [MONTH_MS - kept_ms, MONTH_MS]);
+}
+
+/// Changes of a level at random times, against the sum over all ticks.
+#[test]
+fn a_level_is_its_integral_in_every_window() {
+    for seed in 0..20 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let database = database();
+        let mut changes: Vec<(u64, i64)> = Vec::new();
+        let mut at_ms = MONTH_MS - random.u64(0..3 * WINDOW_MS);
+        for _ in 0..random.usize(1..12) {
+            at_ms += random.u64(0..WINDOW_MS);
+            let held: i64 = changes.iter().map(|(_, more)| more).sum();
+            let more = random.i64(-held..=1_000);
+            changes.push((at_ms, more));
+            run(&database, async |tx| {
+                change(tx, BROKER, Level::Sessions, more, at_ms)?;
+                change(tx, BROKER, Level::Bytes, more, at_ms)
+            });
+        }
+        let now_ms = at_ms + random.u64(0..3 * WINDOW_MS);
+        // A change within a second counts from the next one on.
+        let held = |second: u64| -> i64 {
+            changes.iter().filter(|(at_ms, _)| at_ms.div_ceil(1_000) <= second).map(|(_, more)| more).sum()
+        };
+        for window in windows_of(&database, 0..9, now_ms) {
+            let until = now_ms.min(window.from_ms + WINDOW_MS);
+            let seconds = window.from_ms / 1_000..until.div_ceil(1_000);
+            let bytes: i64 = seconds.map(held).sum();
+            let sessions: i64 = sum_of(&changes, window.from_ms, until);
+            assert_eq!(window.stored_session_ms, sessions.cast_unsigned(), "seed {seed}");
+            assert_eq!(window.stored_byte_s, bytes.cast_unsigned(), "seed {seed}");
+        }
+    }
+}
+
+fn sum_of(changes: &[(u64, i64)], from_ms: u64, until_ms: u64) -> i64 {
+    let of = |(at, more): &(u64, i64)| more * until_ms.saturating_sub(from_ms.max(*at)).cast_signed();
+    changes.iter().map(of).sum()
+}

@@ -1,0 +1,103 @@
+//! What pods use of a broker's limits, as they say of themselves about each second; so each knows what the others leave.
+
+use bytes::{Buf, BufMut, Bytes};
+use millrace_storage::{RangeOptions, Transaction};
+
+use crate::{BrokerId, error::Result, tags, tuple::Key};
+
+/// Pods that one broker is used on.
+const PODS_MAX: usize = 1_000;
+
+/// What one pod uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Use {
+    /// Connections.
+    pub connections: u64,
+    /// CONNECTs a second.
+    pub connects_per_s: u64,
+    /// Messages that its clients publish a second.
+    pub publishes_per_s: u64,
+    /// Bytes of them a second.
+    pub publish_bytes_per_s: u64,
+    /// Subscriptions of connected clients.
+    pub subscriptions: u64,
+}
+
+/// Says what a pod uses; it counts until then, in unix milliseconds. Conflicts with nobody.
+///
+/// # Errors
+/// The store's.
+pub fn say(tx: &Transaction, broker: BrokerId, pod: &[u8], used: Use, until_ms: u64) -> Result<()> {
+    let mut value = Vec::with_capacity(48);
+    let Use { connections, connects_per_s, publishes_per_s, publish_bytes_per_s, subscriptions } = used;
+    for number in [until_ms, connections, connects_per_s, publishes_per_s, publish_bytes_per_s, subscriptions]
+    {
+        value.put_u64(number);
+    }
+    Ok(tx.set(pods(broker).bytes(pod), value)?)
+}
+
+/// A pod uses nothing any more.
+///
+/// # Errors
+/// The store's.
+pub fn clear(tx: &Transaction, broker: BrokerId, pod: &[u8]) -> Result<()> {
+    Ok(tx.clear(pods(broker).bytes(pod))?)
+}
+
+/// What all pods but one use now. A snapshot read.
+///
+/// # Errors
+/// The store's.
+pub async fn of_others(tx: &Transaction, broker: BrokerId, pod: &[u8], now_ms: u64) -> Result<Vec<Use>> {
+    let prefix = pods(broker);
+    let own = prefix.clone().bytes(pod);
+    let page = tx.range(prefix.children(), RangeOptions::first(PODS_MAX).snapshot()).await?;
+    let mut used = Vec::new();
+    for row in page.items.into_iter().filter(|row| *row.key != *own.as_ref()) {
+        let (until_ms, of_pod) = decode(row.value)?;
+        if until_ms >= now_ms {
+            used.push(of_pod);
+        }
+    }
+    Ok(used)
+}
+
+fn decode(mut value: Bytes) -> Result<(u64, Use)> {
+    let until_ms = value.try_get_u64()?;
+    let used = Use {
+        connections: value.try_get_u64()?,
+        connects_per_s: value.try_get_u64()?,
+        publishes_per_s: value.try_get_u64()?,
+        publish_bytes_per_s: value.try_get_u64()?,
+        subscriptions: value.try_get_u64()?,
+    };
+    Ok((until_ms, used))
+}
+
+fn pods(broker: BrokerId) -> Key {
+    Key::new(broker, tags::SHARE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{BROKER, database, run};
+
+    #[test]
+    fn pods_hear_of_each_other_until_they_are_silent() {
+        let database = database();
+        let used = |connections| Use { connections, subscriptions: 7, ..Use::default() };
+        run(&database, async |tx| {
+            say(tx, BROKER, b"a", used(1), 10)?;
+            say(tx, BROKER, b"b", used(2), 20)?;
+            say(tx, BROKER + 1, b"b", used(3), 20)
+        });
+        let others =
+            |pod: &'static [u8], now_ms| run(&database, async |tx| of_others(tx, BROKER, pod, now_ms).await);
+        assert_eq!((others(b"a", 10), others(b"b", 10)), (vec![used(2)], vec![used(1)]));
+        assert_eq!((others(b"c", 11), others(b"c", 21)), (vec![used(2)], vec![]));
+        run(&database, async |tx| clear(tx, BROKER, b"b"));
+        assert_eq!(others(b"a", 0), []);
+    }
+}

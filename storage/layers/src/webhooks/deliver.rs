@@ -1,0 +1,269 @@
+//! A delivery: taken under a lease, settled under the same.
+
+use millrace_storage::{Read, Transaction, TransactionOption};
+
+use super::{
+    Hook, Letter, NewLetter, letters, note, rest,
+    state::{self, Failure, Lease, State},
+    sync::sources,
+};
+use crate::{
+    error::{Error, Result},
+    limits::HOOK_LEASE_MS,
+    streams::{self, Entry, ReadLimit, Totals},
+};
+
+/// What [`take`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// This is to be told now.
+    Work(Box<Work>),
+    /// Another pod delivers, until then, unix milliseconds.
+    Held(u64),
+    /// The next attempt is to be then, unix milliseconds.
+    Later(u64),
+    /// There is nothing to tell.
+    Nothing,
+}
+
+/// What is to be told now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// The proof of the lease.
+    pub epoch: u64,
+    /// A letter that is sent again, by itself. Then there are no entries.
+    pub letter: Option<Letter>,
+    /// The first of the queue.
+    pub entries: Vec<Entry>,
+    /// The state as it was taken.
+    pub state: State,
+    /// Events before them that a limit removed.
+    missed: u64,
+}
+
+/// How a delivery went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All of it was taken.
+    Delivered,
+    /// All of it is to be tried again, at this time, unix milliseconds.
+    Failed {
+        /// What happened.
+        failure: Failure,
+        /// When to try again.
+        next_attempt_ms: u64,
+    },
+    /// One of them was refused, and which is to be found out.
+    Split(Failure),
+    /// They leave the queue as letters.
+    Dead {
+        /// What happened.
+        failure: Failure,
+        /// The events as they were sent.
+        letters: Vec<NewLetter>,
+    },
+}
+
+/// Begins a delivery: `owner` has the webhook for some time from now on, if nobody else has. Letters that are sent again come first,
+/// whatever the queue waits for.
+///
+/// # Errors
+/// The store's.
+pub async fn take(
+    tx: &Transaction,
+    hook: Hook<'_>,
+    owner: &str,
+    now_ms: u64,
+    limit: ReadLimit,
+) -> Result<Taken> {
+    let mut state = state::get(tx, hook, Read::Serializable).await?;
+    if let Some(lease) = state.lease.as_ref().filter(|lease| lease.owner != owner && lease.until_ms > now_ms)
+    {
+        return Ok(Taken::Held(lease.until_ms));
+    }
+    let letter = letters::next(tx, hook).await?;
+    let mut missed = 0;
+    let mut entries = Vec::new();
+    if letter.is_none() {
+        if state.next_attempt_ms > now_ms {
+            let next = state.next_attempt_ms;
+            return let_go(tx, hook, state, Taken::Later(next));
+        }
+        let limit = match state.cursor < state.one_by_one_until {
+            true => ReadLimit { entries: 1, ..limit },
+            false => limit,
+        };
+        let sources = sources(tx, hook).await?;
+        let batch = streams::read(tx, hook.broker, &sources, state.cursor, limit).await?;
+        missed = batch.missed.iter().map(|(_, missed)| missed.at_most).sum();
+        if batch.entries.is_empty() {
+            rest(tx, hook)?;
+            return let_go(tx, hook, state, Taken::Nothing);
+        }
+        entries = batch.entries;
+    }
+    state.epoch += 1;
+    state.lease = Some(Lease { owner: owner.into(), until_ms: now_ms + HOOK_LEASE_MS });
+    state::set(tx, hook, &state)?;
+    Ok(Taken::Work(Box::new(Work { epoch: state.epoch, letter, entries, state, missed })))
+}
+
+fn let_go(tx: &Transaction, hook: Hook<'_>, mut state: State, taken: Taken) -> Result<Taken> {
+    if state.lease.take().is_some() {
+        state::set(tx, hook, &state)?;
+    }
+    Ok(taken)
+}
+
+/// Ends a delivery. The lease goes on, for the next [`take`].
+///
+/// # Errors
+/// [`Error::Fenced`] when another has the webhook by now; nothing was written. Or the store's.
+pub async fn settle(
+    tx: &Transaction,
+    hook: Hook<'_>,
+    work: &Work,
+    outcome: &Outcome,
+    now_ms: u64,
+) -> Result<State> {
+    let mut state = state::get(tx, hook, Read::Serializable).await?;
+    if state.epoch != work.epoch || state.lease.is_none() {
+        return Err(Error::Fenced { epoch: work.epoch });
+    }
+    if let Some(letter) = &work.letter {
+        settle_letter(tx, hook, &mut state, letter, outcome, now_ms).await?;
+    } else {
+        settle_queue(tx, hook, &mut state, work, outcome, now_ms).await?;
+    }
+    state::set(tx, hook, &state)?;
+    Ok(state)
+}
+
+async fn settle_queue(
+    tx: &Transaction,
+    hook: Hook<'_>,
+    state: &mut State,
+    work: &Work,
+    outcome: &Outcome,
+    now_ms: u64,
+) -> Result<()> {
+    let through = work.entries.last().map_or(state.cursor, |entry| entry.position);
+    match outcome {
+        Outcome::Delivered => {
+            state.delivered += work.entries.len() as u64;
+            succeed(state, now_ms);
+        }
+        Outcome::Failed { failure, next_attempt_ms } => {
+            state.attempts += 1;
+            state.next_attempt_ms = *next_attempt_ms;
+            if state.failing_since_ms == 0 {
+                state.failing_since_ms = failure.at_ms;
+            }
+            state.last_failure = Some(failure.clone());
+            return Ok(());
+        }
+        Outcome::Split(failure) => {
+            state.one_by_one_until = through;
+            state.last_failure = Some(failure.clone());
+            return Ok(());
+        }
+        Outcome::Dead { failure, letters } => {
+            for letter in letters {
+                letters::add(tx, hook, state, letter).await?;
+            }
+            state.dead += work.entries.len() as u64;
+            (state.attempts, state.failing_since_ms, state.next_attempt_ms) = (0, 0, 0);
+            state.last_failure = Some(failure.clone());
+        }
+    }
+    state.lost += work.missed;
+    state.cursor = through.max(state.cursor);
+    tx.set_option(TransactionOption::Cleanup);
+    for source in sources(tx, hook).await? {
+        streams::trim(tx, hook.broker, source.stream, state.cursor, None).await?;
+    }
+    Ok(())
+}
+
+async fn settle_letter(
+    tx: &Transaction,
+    hook: Hook<'_>,
+    state: &mut State,
+    letter: &Letter,
+    outcome: &Outcome,
+    now_ms: u64,
+) -> Result<()> {
+    match outcome {
+        Outcome::Delivered => {
+            letters::take_away(tx, hook, state, letter.id).await?;
+            state.delivered += 1;
+            state.last_success_ms = now_ms;
+            Ok(())
+        }
+        Outcome::Failed { failure, .. } | Outcome::Split(failure) | Outcome::Dead { failure, .. } => {
+            state.last_failure = Some(failure.clone());
+            letters::failed(tx, hook, letter, failure).await
+        }
+    }
+}
+
+fn succeed(state: &mut State, now_ms: u64) {
+    (state.attempts, state.failing_since_ms, state.next_attempt_ms) = (0, 0, 0);
+    state.last_success_ms = now_ms;
+}
+
+/// What waits in a queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// Events, and their bytes. One that two filters match counts twice.
+    pub totals: Totals,
+    /// When the first one happened, unix milliseconds.
+    pub oldest_at_ms: Option<u64>,
+}
+
+/// How far a webhook has come, and what waits. Snapshot reads.
+///
+/// # Errors
+/// The store's.
+pub async fn status(tx: &Transaction, hook: Hook<'_>) -> Result<(State, Waiting)> {
+    let state = state::get(tx, hook, Read::Snapshot).await?;
+    let sources = sources(tx, hook).await?;
+    let mut waiting = Waiting::default();
+    for source in &sources {
+        let totals = streams::totals(tx, hook.broker, source.stream).await?;
+        waiting.totals.entries += totals.entries;
+        waiting.totals.bytes += totals.bytes;
+    }
+    let first = ReadLimit { entries: 1, bytes: 1 };
+    let batch = streams::read(tx, hook.broker, &sources, state.cursor, first).await?;
+    waiting.oldest_at_ms = batch.entries.first().map(|entry| entry.at_ms);
+    Ok((state, waiting))
+}
+
+impl Hook<'_> {
+    /// Holds its queue to a limit: the oldest events go. Returns how many.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn limit(self, store: &crate::Store, before_ms: u64, keep: Totals) -> Result<u64> {
+        let sources = store.run(|tx| async move { sources(&tx, self).await }).await?;
+        let mut removed = 0;
+        for source in sources {
+            removed += store.limit_stream(self.broker, source.stream, before_ms, keep, 1_000).await?.entries;
+        }
+        Ok(removed)
+    }
+
+    /// Has the queue tried again at once, and says that there is something to do.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn hurry(self, tx: &Transaction) -> Result<()> {
+        let mut state = state::get(tx, self, Read::Serializable).await?;
+        if state.next_attempt_ms > 0 {
+            state.next_attempt_ms = 0;
+            state::set(tx, self, &state)?;
+        }
+        note(tx, self)
+    }
+}

@@ -1,0 +1,260 @@
+//! Dead letters: events that are no longer in the queue.
+
+use bytes::{Buf, BufMut, Bytes};
+use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, after};
+use serde::{Deserialize, Serialize};
+
+use super::{Hook, note, state, state::Failure, state::State};
+use crate::{
+    error::{Error, Result},
+    limits::{HOOK_LETTER_BYTES_MAX, HOOK_LETTERS_BYTES_MAX, HOOK_LETTERS_MAX, HOOK_LETTERS_PAGE_BYTES},
+    position::Position,
+    rows::{self, Blob},
+    tags,
+    tuple::Elements,
+};
+
+/// An event that left the queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Letter {
+    /// Its place: that of the event.
+    pub id: Position,
+    /// When it left the queue, unix milliseconds.
+    pub at_ms: u64,
+    /// Attempts to tell it.
+    pub attempts: u32,
+    /// The last of them; `None` before the first one.
+    pub failure: Option<Failure>,
+    /// It is to be sent again.
+    pub again: bool,
+    /// The event as it is sent.
+    pub event: Bytes,
+}
+
+/// An event that leaves the queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewLetter {
+    /// Its place.
+    pub id: Position,
+    /// Attempts to tell it.
+    pub attempts: u32,
+    /// The last of them.
+    pub failure: Option<Failure>,
+    /// The event as it was sent.
+    pub event: Bytes,
+}
+
+/// What stands before the event in a letter's row.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Head {
+    at_ms: u64,
+    attempts: u32,
+    failure: Option<Failure>,
+}
+
+/// Letters after the one at `from`, oldest first, at most `limit`; and whether there may be more. Snapshot reads.
+///
+/// # Errors
+/// The store's.
+pub async fn letters(
+    tx: &Transaction,
+    hook: Hook<'_>,
+    from: Option<Position>,
+    limit: usize,
+) -> Result<(Vec<Letter>, bool)> {
+    let prefix = hook.key(tags::HOOK_LETTER);
+    let range = prefix.children();
+    let begin = from.map_or(range.begin, |from| after(prefix.clone().position(from).as_ref()));
+    let page = tx.range(KeyRange::new(begin, range.end), RangeOptions::first(limit).snapshot()).await?;
+    let (mut letters, mut bytes, mut more) = (Vec::new(), 0, page.more);
+    for row in page.items {
+        if bytes > HOOK_LETTERS_PAGE_BYTES {
+            more = true;
+            break;
+        }
+        let id = Elements::after(&prefix, &row.key)?.position()?;
+        let again = tx.get(hook.key(tags::HOOK_AGAIN).position(id), Read::Snapshot).await?.is_some();
+        let letter = decode(id, again, blob(hook, id).rest(tx, row.value).await?)?;
+        bytes += letter.event.len();
+        letters.push(letter);
+    }
+    Ok((letters, more))
+}
+
+/// Has a letter sent again, or all. Returns how many.
+///
+/// # Errors
+/// The store's.
+pub async fn send_again(tx: &Transaction, hook: Hook<'_>, id: Option<Position>) -> Result<usize> {
+    let ids = ids(tx, hook, id).await?;
+    for id in &ids {
+        tx.set(hook.key(tags::HOOK_AGAIN).position(*id), Bytes::new())?;
+    }
+    if !ids.is_empty() {
+        note(tx, hook)?;
+    }
+    Ok(ids.len())
+}
+
+/// Removes a letter, or all. Returns how many.
+///
+/// # Errors
+/// The store's.
+pub async fn remove(tx: &Transaction, hook: Hook<'_>, id: Option<Position>) -> Result<usize> {
+    let mut state = state::get(tx, hook, Read::Serializable).await?;
+    let count = match id {
+        Some(id) => usize::from(take_away(tx, hook, &mut state, id).await?),
+        None => {
+            clear(tx, hook)?;
+            std::mem::take(&mut state.letters) as usize
+        }
+    };
+    if id.is_none() {
+        state.letter_bytes = 0;
+    }
+    state::set(tx, hook, &state)?;
+    Ok(count)
+}
+
+/// Has an event sent that stands in no queue, once. If it is refused it stays as a letter.
+///
+/// # Errors
+/// The store's.
+pub async fn add_test(tx: &Transaction, hook: Hook<'_>, event: &Bytes, now_ms: u64) -> Result<()> {
+    let mut state = state::get(tx, hook, Read::Serializable).await?;
+    make_room(tx, hook, &mut state, event.len()).await?;
+    let mut row = vec![0, 0];
+    row.extend_from_slice(&encode(&Head { at_ms: now_ms, ..Head::default() }, event)?);
+    let place = [0, 0];
+    tx.set_versionstamped_key(hook.key(tags::HOOK_LETTER).before_position(), place, [], row)?;
+    tx.set_versionstamped_key(hook.key(tags::HOOK_AGAIN).before_position(), place, [], Bytes::new())?;
+    state::set(tx, hook, &state)?;
+    note(tx, hook)
+}
+
+/// Keeps an event that leaves the queue.
+pub(super) async fn add(
+    tx: &Transaction,
+    hook: Hook<'_>,
+    state: &mut State,
+    letter: &NewLetter,
+) -> Result<()> {
+    if letter.event.len() > HOOK_LETTER_BYTES_MAX {
+        state.letters_lost += 1;
+        return Ok(());
+    }
+    make_room(tx, hook, state, letter.event.len()).await?;
+    let at_ms = letter.failure.as_ref().map_or(0, |failure| failure.at_ms);
+    let head = Head { at_ms, attempts: letter.attempts, failure: letter.failure.clone() };
+    blob(hook, letter.id).set(tx, &encode(&head, &letter.event)?).await
+}
+
+/// The oldest go until there is room for one of so many bytes, which is counted.
+async fn make_room(tx: &Transaction, hook: Hook<'_>, state: &mut State, bytes: usize) -> Result<()> {
+    let is_full = |state: &State| {
+        state.letters >= HOOK_LETTERS_MAX || state.letter_bytes + bytes as u64 > HOOK_LETTERS_BYTES_MAX
+    };
+    while state.letters > 0 && is_full(state) {
+        let options = RangeOptions { limit: 1, reverse: false, read: Read::Serializable };
+        let page = tx.range(hook.key(tags::HOOK_LETTER).children(), options).await?;
+        let Some(first) = page.items.first() else { break };
+        let id = Elements::after(&hook.key(tags::HOOK_LETTER), &first.key)?.position()?;
+        take_away(tx, hook, state, id).await?;
+        state.letters_lost += 1;
+    }
+    state.letters += 1;
+    state.letter_bytes += bytes as u64;
+    Ok(())
+}
+
+/// Removes a letter. Returns whether there was one.
+pub(super) async fn take_away(
+    tx: &Transaction,
+    hook: Hook<'_>,
+    state: &mut State,
+    id: Position,
+) -> Result<bool> {
+    tx.clear(hook.key(tags::HOOK_AGAIN).position(id))?;
+    let Some(row) = tx.get(blob(hook, id).row, Read::Serializable).await? else { return Ok(false) };
+    let bytes = u64::from(row.slice(2..).try_get_u32()?);
+    blob(hook, id).clear(tx).await?;
+    state.letters = state.letters.saturating_sub(1);
+    state.letter_bytes = state.letter_bytes.saturating_sub(bytes);
+    Ok(true)
+}
+
+/// A letter that was sent again was refused again.
+pub(super) async fn failed(
+    tx: &Transaction,
+    hook: Hook<'_>,
+    letter: &Letter,
+    failure: &Failure,
+) -> Result<()> {
+    tx.clear(hook.key(tags::HOOK_AGAIN).position(letter.id))?;
+    let blob = blob(hook, letter.id);
+    if tx.get(&blob.row, Read::Serializable).await?.is_none() {
+        return Ok(());
+    }
+    let head = Head { at_ms: letter.at_ms, attempts: letter.attempts + 1, failure: Some(failure.clone()) };
+    blob.set(tx, &encode(&head, &letter.event)?).await
+}
+
+/// The first letter that is to be sent again.
+pub(super) async fn next(tx: &Transaction, hook: Hook<'_>) -> Result<Option<Letter>> {
+    let prefix = hook.key(tags::HOOK_AGAIN);
+    let options = RangeOptions { limit: 1, reverse: false, read: Read::Serializable };
+    let page = tx.range(prefix.children(), options).await?;
+    let Some(row) = page.items.first() else { return Ok(None) };
+    let id = Elements::after(&prefix, &row.key)?.position()?;
+    match blob(hook, id).get(tx, Read::Serializable).await? {
+        Some(row) => decode(id, true, row).map(Some),
+        None => {
+            tx.clear(&row.key)?;
+            Ok(None)
+        }
+    }
+}
+
+/// Removes all that is kept of letters, but for their numbers.
+pub(super) fn clear(tx: &Transaction, hook: Hook<'_>) -> Result<()> {
+    for tag in [tags::HOOK_LETTER, tags::HOOK_LETTER_CHUNK, tags::HOOK_AGAIN] {
+        tx.clear_range(hook.key(tag).children())?;
+    }
+    Ok(())
+}
+
+async fn ids(tx: &Transaction, hook: Hook<'_>, only: Option<Position>) -> Result<Vec<Position>> {
+    let prefix = hook.key(tags::HOOK_LETTER);
+    let Some(id) = only else {
+        let rows = rows::all(tx, prefix.children(), Read::Snapshot).await?;
+        return rows.iter().map(|row| Elements::after(&prefix, &row.key)?.position()).collect();
+    };
+    let is_there = tx.get(blob(hook, id).row, Read::Serializable).await?.is_some();
+    Ok(is_there.then_some(id).into_iter().collect())
+}
+
+fn blob(hook: Hook<'_>, id: Position) -> Blob {
+    Blob {
+        row: hook.key(tags::HOOK_LETTER).position(id),
+        chunks: hook.key(tags::HOOK_LETTER_CHUNK).position(id),
+    }
+}
+
+fn encode(head: &Head, event: &Bytes) -> Result<Bytes> {
+    let head = serde_json::to_vec(head).map_err(|_| CORRUPT)?;
+    let mut row = Vec::with_capacity(6 + head.len() + event.len());
+    row.put_u32(u32::try_from(event.len()).map_err(|_| CORRUPT)?);
+    rows::put_sized(&mut row, &head);
+    row.put_slice(event);
+    Ok(row.into())
+}
+
+fn decode(id: Position, again: bool, mut row: Bytes) -> Result<Letter> {
+    row.try_get_u32()?;
+    let head: Head = serde_json::from_slice(&rows::take_sized(&mut row)?).map_err(|_| CORRUPT)?;
+    let Head { at_ms, attempts, failure } = head;
+    Ok(Letter { id, at_ms, attempts, failure, again, event: row })
+}
+
+const CORRUPT: Error = Error::Corrupt("letter");

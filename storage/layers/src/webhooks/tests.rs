@@ -1,0 +1,320 @@
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use millrace_storage::{Database, Transaction, block_on};
+
+use super::*;
+use crate::{
+    Error, Position, Store, index,
+    limits::{HOOK_LEASE_MS, HOOK_LETTER_BYTES_MAX, HOOK_LETTERS_MAX},
+    streams::{self, Publish, ReadLimit, StreamRef, Totals},
+    testing::{BROKER, database, rows, run, try_run},
+};
+
+const HOOK: Hook<'_> = Hook { broker: BROKER, name: "plant 7/eu" };
+const PAGE: ReadLimit = ReadLimit { entries: 10, bytes: 1 << 20 };
+
+fn wanted(filters: &[&str]) -> Vec<Wanted> {
+    let filters: BTreeSet<String> = filters.iter().map(|filter| (*filter).to_owned()).collect();
+    vec![Wanted { name: HOOK.name.into(), filters }]
+}
+
+fn synced(database: &Database, filters: &[&str]) -> Synced {
+    let wanted = wanted(filters);
+    run(database, async |tx| sync(tx, BROKER, &wanted).await)
+}
+
+/// Publishes to all streams of these filters.
+fn publish(database: &Database, filters: &[&str], body: &'static str) {
+    run(database, async |tx| {
+        let mut to = Vec::new();
+        for filter in filters {
+            for indexed in index::streams(tx, BROKER, filter.as_bytes()).await? {
+                assert_eq!(name_of_group(&indexed.group).as_deref(), Some(HOOK.name));
+                to.push(StreamRef { stream: indexed.stream, partition: 0 });
+            }
+        }
+        streams::append(tx, BROKER, &to, Publish { place: 1, now_ms: 5, body: &body.into() })?;
+        note(tx, HOOK)
+    });
+}
+
+fn taken(database: &Database, owner: &str, now_ms: u64) -> Taken {
+    run(database, async |tx| take(tx, HOOK, owner, now_ms, PAGE).await)
+}
+
+fn work(database: &Database, owner: &str, now_ms: u64) -> Work {
+    let Taken::Work(work) = taken(database, owner, now_ms) else { panic!("nothing to do") };
+    *work
+}
+
+fn bodies(work: &Work) -> Vec<&str> {
+    work.entries.iter().map(|entry| std::str::from_utf8(&entry.body).unwrap()).collect()
+}
+
+fn settled(database: &Database, work: &Work, outcome: &Outcome) -> Result<State> {
+    try_run(database, async |tx| settle(tx, HOOK, work, outcome, 9).await)
+}
+
+fn failure(status: u16) -> Failure {
+    Failure { at_ms: 7, status: Some(status), reason: "no".into() }
+}
+
+fn dead(work: &Work, event: &Bytes) -> Outcome {
+    let letter = |entry: &streams::Entry| NewLetter {
+        id: entry.position,
+        attempts: 1,
+        failure: Some(failure(410)),
+        event: event.clone(),
+    };
+    Outcome::Dead { failure: failure(410), letters: work.entries.iter().map(letter).collect() }
+}
+
+fn all_letters(database: &Database) -> Vec<Letter> {
+    run(database, async |tx| letters(tx, HOOK, None, 10_000).await).0
+}
+
+fn queued_now(database: &Database) -> Vec<(BrokerId, String)> {
+    run(database, async |tx| queued(tx, None, 9).await)
+}
+
+fn state_now(database: &Database) -> (State, Waiting) {
+    run(database, async |tx| status(tx, HOOK).await)
+}
+
+#[test]
+fn events_come_in_order_each_once_until_they_are_delivered() {
+    let database = database();
+    assert_eq!(synced(&database, &["a/+", "a/b"]).changed.len(), 2);
+    assert_eq!(synced(&database, &["a/+", "a/b"]), Synced::default());
+    publish(&database, &["a/+", "a/b"], "both");
+    publish(&database, &["a/+"], "one");
+    assert_eq!(queued_now(&database), [(BROKER, HOOK.name.to_owned())]);
+    let first = work(&database, "pod", 1);
+    assert_eq!(bodies(&first), ["both", "one"]);
+    // Not settled: whoever comes next gets the same, under the same ids.
+    let again = work(&database, "pod", 2);
+    assert_eq!(again.entries, first.entries);
+    assert_eq!(settled(&database, &first, &Outcome::Delivered), Err(Error::Fenced { epoch: first.epoch }));
+    let state = settled(&database, &again, &Outcome::Delivered).unwrap();
+    assert_eq!((state.delivered, state.lost, state.last_success_ms), (2, 0, 9));
+    assert_eq!(taken(&database, "pod", 3), Taken::Nothing);
+    assert_eq!(queued_now(&database), []);
+    assert_eq!(state_now(&database).1, Waiting::default());
+    publish(&database, &["a/b"], "later");
+    assert_eq!(bodies(&work(&database, "other", 4)), ["later"], "an empty queue is let go of");
+}
+
+#[test]
+fn one_pod_has_a_webhook_until_its_lease_ends() {
+    let database = database();
+    synced(&database, &["a"]);
+    publish(&database, &["a"], "x");
+    let first = work(&database, "one", 1);
+    assert_eq!(taken(&database, "two", 2), Taken::Held(1 + HOOK_LEASE_MS));
+    let second = work(&database, "two", 1 + HOOK_LEASE_MS);
+    assert_eq!(second.entries, first.entries);
+    assert_eq!(settled(&database, &first, &Outcome::Delivered), Err(Error::Fenced { epoch: first.epoch }));
+    settled(&database, &second, &Outcome::Delivered).unwrap();
+}
+
+#[test]
+fn who_finds_a_queue_empty_conflicts_with_what_comes_meanwhile() {
+    let database = database();
+    synced(&database, &["a"]);
+    run(&database, async |tx| note(tx, HOOK));
+    let empty = database.begin_unretried();
+    assert_eq!(block_on(take(&empty, HOOK, "pod", 1, PAGE)), Ok(Taken::Nothing));
+    publish(&database, &["a"], "x");
+    assert!(block_on(empty.commit()).is_err());
+    assert_eq!(bodies(&work(&database, "pod", 1)), ["x"]);
+}
+
+#[test]
+fn a_failure_is_tried_again_later_and_keeps_the_order() {
+    let database = database();
+    synced(&database, &["a"]);
+    publish(&database, &["a"], "1");
+    let first = work(&database, "pod", 1);
+    let failed = Outcome::Failed { failure: failure(503), next_attempt_ms: 50 };
+    settled(&database, &first, &failed).unwrap();
+    publish(&database, &["a"], "2");
+    assert_eq!(taken(&database, "pod", 49), Taken::Later(50));
+    // Let go of: another pod may be the next.
+    let second = work(&database, "other", 50);
+    assert_eq!((bodies(&second), second.state.attempts), (vec!["1", "2"], 1));
+    let state = settled(&database, &second, &Outcome::Delivered).unwrap();
+    assert_eq!((state.attempts, state.failing_since_ms, state.last_failure), (0, 0, Some(failure(503))));
+}
+
+#[test]
+fn what_is_refused_among_others_is_found_and_becomes_a_letter() {
+    let database = database();
+    synced(&database, &["a"]);
+    for body in ["1", "2", "3"] {
+        publish(&database, &["a"], body);
+    }
+    let all = work(&database, "pod", 1);
+    settled(&database, &all, &Outcome::Split(failure(400))).unwrap();
+    let first = work(&database, "pod", 1);
+    assert_eq!(bodies(&first), ["1"]);
+    settled(&database, &first, &Outcome::Delivered).unwrap();
+    let second = work(&database, "pod", 1);
+    settled(&database, &second, &dead(&second, &"event 2".into())).unwrap();
+    assert_eq!(bodies(&work(&database, "pod", 1)), ["3"]);
+    let state = state_now(&database).0;
+    assert_eq!((state.dead, state.letters, state.letter_bytes), (1, 1, 7));
+    let letters = all_letters(&database);
+    assert_eq!((letters[0].id, &letters[0].event[..]), (second.entries[0].position, &b"event 2"[..]));
+}
+
+#[test]
+fn a_letter_is_sent_again_by_itself_and_goes_when_it_is_delivered() {
+    let database = database();
+    synced(&database, &["a"]);
+    publish(&database, &["a"], "x");
+    let first = work(&database, "pod", 1);
+    settled(&database, &first, &dead(&first, &"event".into())).unwrap();
+    assert_eq!(taken(&database, "pod", 1), Taken::Nothing);
+    let id = Some(first.entries[0].position);
+    assert_eq!(run(&database, async |tx| send_again(tx, HOOK, Some(Position::MIN)).await), 0);
+    assert_eq!(run(&database, async |tx| send_again(tx, HOOK, id).await), 1);
+    assert_eq!(queued_now(&database).len(), 1);
+    let again = work(&database, "pod", 1);
+    assert_eq!(again.letter.as_ref().map(|letter| letter.event.clone()), Some("event".into()));
+    settled(&database, &again, &Outcome::Failed { failure: failure(500), next_attempt_ms: 99 }).unwrap();
+    assert_eq!(taken(&database, "pod", 1), Taken::Nothing, "once");
+    let letter = all_letters(&database).remove(0);
+    assert_eq!((letter.attempts, letter.failure, letter.again), (2, Some(failure(500)), false));
+    assert_eq!(run(&database, async |tx| send_again(tx, HOOK, None).await), 1);
+    let again = work(&database, "pod", 1);
+    let state = settled(&database, &again, &Outcome::Delivered).unwrap();
+    assert_eq!((state.letters, state.letter_bytes, state.delivered), (0, 0, 1));
+    assert!(all_letters(&database).is_empty());
+}
+
+#[test]
+fn a_test_event_is_sent_at_once_also_while_the_queue_waits() {
+    let database = database();
+    synced(&database, &["a"]);
+    publish(&database, &["a"], "x");
+    let first = work(&database, "pod", 1);
+    let failed = Outcome::Failed { failure: failure(503), next_attempt_ms: 1_000_000 };
+    settled(&database, &first, &failed).unwrap();
+    run(&database, async |tx| add_test(tx, HOOK, &"test".into(), 3).await);
+    let test = work(&database, "pod", 4);
+    assert_eq!(
+        test.letter.as_ref().map(|letter| (letter.attempts, letter.event.clone())),
+        Some((0, "test".into()))
+    );
+    settled(&database, &test, &Outcome::Delivered).unwrap();
+    assert_eq!(taken(&database, "pod", 5), Taken::Later(1_000_000));
+    run(&database, async |tx| HOOK.hurry(tx).await);
+    assert_eq!(bodies(&work(&database, "pod", 5)), ["x"]);
+}
+
+#[test]
+fn letters_are_bounded_and_what_goes_is_counted() {
+    let database = database();
+    let mut state = State::default();
+    let long = Bytes::from(vec![b'x'; HOOK_LETTER_BYTES_MAX]);
+    let letter = |version, event: &Bytes| NewLetter {
+        id: Position::end_of(version),
+        attempts: 1,
+        failure: None,
+        event: event.clone(),
+    };
+    for version in 1..=10 {
+        run(&database, async |tx| letters::add(tx, HOOK, &mut state.clone(), &letter(version, &long)).await);
+        state.letters += 1;
+        state.letter_bytes += long.len() as u64;
+        if state.letters > 8 {
+            state.letters -= 1;
+            state.letter_bytes -= long.len() as u64;
+        }
+    }
+    let kept = all_letters(&database).len();
+    assert!(kept < 10, "a page ends by its bytes: {kept}");
+    state = State { letters: HOOK_LETTERS_MAX, letter_bytes: 8, ..State::default() };
+    let added = |letter: NewLetter| {
+        run(&database, async |tx| {
+            let mut after = state.clone();
+            letters::add(tx, HOOK, &mut after, &letter).await?;
+            Ok(after)
+        })
+    };
+    let after = added(letter(99, &"x".into()));
+    assert_eq!((after.letters, after.letters_lost), (HOOK_LETTERS_MAX, 1));
+    let too_long = Bytes::from(vec![b'x'; HOOK_LETTER_BYTES_MAX + 1]);
+    let after = added(letter(100, &too_long));
+    assert_eq!((after.letters, after.letters_lost), (HOOK_LETTERS_MAX, 1), "only counted");
+}
+
+#[test]
+fn a_queue_over_its_limit_loses_the_oldest_and_says_how_many() {
+    let database = database();
+    synced(&database, &["a"]);
+    for body in ["1", "2", "3", "4"] {
+        publish(&database, &["a"], body);
+    }
+    let store = Store::new(database.clone());
+    let keep = Totals { entries: 2, bytes: 1_000 };
+    assert_eq!(block_on(HOOK.limit(&store, 0, keep)), Ok(2));
+    let rest = work(&database, "pod", 1);
+    assert_eq!(bodies(&rest), ["3", "4"]);
+    assert_eq!(settled(&database, &rest, &Outcome::Delivered).unwrap().lost, 2);
+    publish(&database, &["a"], "old");
+    assert_eq!(state_now(&database).1.oldest_at_ms, Some(5));
+    assert_eq!(block_on(HOOK.limit(&store, 6, keep)), Ok(1));
+}
+
+#[test]
+fn a_filter_that_goes_takes_its_queue_with_it_and_a_webhook_all_it_has() {
+    let database = database();
+    let before = rows(&database);
+    synced(&database, &["a", "b"]);
+    publish(&database, &["a"], "1");
+    publish(&database, &["b"], "2");
+    synced(&database, &["b"]);
+    assert_eq!(state_now(&database).0.lost, 1);
+    let left = work(&database, "pod", 1);
+    assert_eq!(bodies(&left), ["2"]);
+    settled(&database, &left, &dead(&left, &"event".into())).unwrap();
+    assert!(run(&database, async |tx| concerns(tx, BROKER).await));
+    let gone = run(&database, async |tx| sync(tx, BROKER, &[]).await);
+    assert_eq!(gone.changed.len(), 1);
+    block_on(Store::new(database.clone()).sweep(BROKER, 100)).unwrap();
+    assert_eq!(rows(&database), before);
+    assert!(!run(&database, async |tx| concerns(tx, BROKER).await));
+}
+
+#[test]
+fn a_filter_without_room_is_said_and_the_others_count() {
+    let database = database();
+    let long = "x".repeat(crate::limits::NAME_BYTES_MAX);
+    let synced = synced(&database, &["a", &long]);
+    assert_eq!((synced.changed.len(), synced.refused.len()), (1, 1));
+}
+
+#[test]
+fn no_group_of_clients_is_taken_for_a_webhook() {
+    for name in ["a", "a/b", "%2F", "100%", "ä/#"] {
+        let hook = Hook { broker: BROKER, name };
+        assert!(!hook.group().contains('/'));
+        assert_eq!(name_of_group(hook.group().as_bytes()).as_deref(), Some(name));
+    }
+    assert_eq!(name_of_group(b"group"), None);
+}
+
+#[test]
+fn two_brokers_have_webhooks_of_one_name() {
+    let database = database();
+    let other = Hook { broker: BROKER + 1, ..HOOK };
+    run(&database, async |tx: &Transaction| {
+        note(tx, HOOK)?;
+        note(tx, other)
+    });
+    assert_eq!(queued_now(&database).len(), 2);
+    run(&database, async |tx| drop_queued(tx, HOOK));
+    assert_eq!(queued_now(&database), [(BROKER + 1, HOOK.name.to_owned())]);
+}
