@@ -180,8 +180,9 @@ fn expect_ready(server: &Server, service: &Service) {
     };
     eventually(is_ready, || "nothing is told".into());
     // All that was asked is told before this.
-    say(server, QoS::AtLeastOnce, "ready", &["ready!"]);
-    let is_last = |event: &Value| event["data"]["payload"] == "ready!";
+    let last = format!("ready {before}");
+    say(server, QoS::AtLeastOnce, "ready", &[&last]);
+    let is_last = |event: &Value| event["data"]["payload"] == *last;
     eventually(|| service.taken().iter().any(is_last), || format!("{:?}", service.taken()));
 }
 

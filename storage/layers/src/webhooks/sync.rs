@@ -122,6 +122,8 @@ async fn leave(
     if lost > 0 {
         let mut state = state::get(tx, hook, Read::Serializable).await?;
         state.lost += lost;
+        // What failed is gone.
+        (state.attempts, state.failing_since_ms, state.next_attempt_ms) = (0, 0, 0);
         state::set(tx, hook, &state)?;
     }
     Ok(())
