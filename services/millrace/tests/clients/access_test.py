@@ -10,17 +10,15 @@ import http.server
 import json
 import os
 import queue
-import re
 import subprocess
 import tempfile
 import threading
 import time
-import urllib.error
-import urllib.request
 
 import paho.mqtt.client as paho
 
 from checks import HOST, PORTS, SECONDS_MAX, before, deadline, equal, run
+from tenant import Api
 
 SUITE = "access"
 SIGNING_KEY = "a key that the webhook shares with the broker"
@@ -107,39 +105,11 @@ class Tenant:
     """The first person of the server, who gets its broker."""
 
     def __init__(self):
-        self.api, self.headers = os.environ["OPEN_HTTP"] + "/api/v1", {}
-        account = {"email": "ann@example.org", "password": "a sentence that nobody knows", "name": "Ann"}
-        answer, cookie = self.ask("POST", "/sign-up", {**account, "token": setup_token()})
-        self.headers = {"X-CSRF-Token": answer["csrf_token"], "Cookie": cookie}
-        self.broker = f"/organisations/{answer['organisations'][0]['id']}/brokers/default"
+        self.api = Api(os.environ["OPEN_HTTP"])
+        self.broker = self.api.sign_up(os.environ["OPEN_LOG"]) + "/brokers/default"
 
-    def put(self, path, body):
-        self.ask("PUT", self.broker + path, body)
-
-    def ask(self, method, path, body):
-        headers = {"Content-Type": "application/json", **self.headers}
-        if "jwt-issuers" in path:
-            headers["If-None-Match"] = "*"
-        elif method == "PUT":
-            headers["If-Match"] = "*"
-        request = urllib.request.Request(self.api + path, json.dumps(body).encode(), headers, method=method)
-        try:
-            with urllib.request.urlopen(request, timeout=SECONDS_MAX) as answer:
-                text, cookie = answer.read(), answer.headers["Set-Cookie"]
-        except urllib.error.HTTPError as error:
-            raise AssertionError(f"{method} {path}: {error.code} {error.read().decode()}") from None
-        return json.loads(text) if text else None, (cookie or "").split(";")[0]
-
-
-def setup_token():
-    end = deadline()
-    while True:
-        with open(os.environ["OPEN_LOG"]) as log:
-            found = re.search(r"owns it: (\S+)", log.read())
-        if found:
-            return found.group(1)
-        before(end, "the token of the first account")
-        time.sleep(0.05)
+    def put(self, path, body, **headers):
+        self.api("PUT", self.broker + path, body, **headers)
 
 
 def connect(user, password, protocol=paho.MQTTv5, client_id="c1"):
@@ -183,8 +153,9 @@ def takes_a_token_by_the_issuers_key_set(services, tenant, folder):
     services.jwks = [issuer.jwk]
     settings = {"algorithms": ["RS256"], "key": {"kind": "jwks", "url": services.url + "/jwks"},
                 "issuer": "https://issuer.test"}
-    tenant.put("/jwt-issuers/ours", settings)
-    tenant.put("/access", {"tokens": True, "rules": [{"effect": "allow", "action": "all", "filter": "%u/#"}]})
+    tenant.put("/jwt-issuers/ours", settings, If_None_Match="*")
+    rules = [{"effect": "allow", "action": "all", "filter": "%u/#"}]
+    tenant.put("/access", {"tokens": True, "rules": rules}, If_Match="*")
     end = deadline()
     # Until then the settings of the server let everybody in who is on this machine.
     while answered("ann", "no token") == 0:
@@ -201,7 +172,7 @@ def takes_a_token_by_the_issuers_key_set(services, tenant, folder):
 
 def asks_the_webhook(services, tenant, _folder):
     webhook = {"url": services.url + "/who", "signing_key": SIGNING_KEY, "timeout_ms": 5000, "cache_s": 60}
-    tenant.put("/access", {"webhook": webhook})
+    tenant.put("/access", {"webhook": webhook}, If_Match="*")
     end = deadline()
     while services.questions.empty():
         answered("eve", "any")

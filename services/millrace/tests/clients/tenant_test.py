@@ -7,9 +7,7 @@ know, packets by hand."""
 import base64
 import hashlib
 import hmac
-import http.cookiejar
 import json
-import os
 import queue
 import secrets
 import socket
@@ -18,8 +16,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import paho.mqtt.client as paho
@@ -28,36 +24,11 @@ sys.path.insert(0, str(Path(__file__).parents[4] / "gateway" / "tests"))
 
 from checks import HOST, SECONDS_MAX, equal, run
 from stage import MILLRACE, Gateway, Process, Stage, until
+from tenant import PERSON, Api
 
 NO_MATCHING_SUBSCRIBERS, BAD_PASSWORD, NOT_AUTHORIZED, BANNED = 0x10, 0x86, 0x87, 0x8A
 PACKET_TOO_LARGE, QUOTA_EXCEEDED, ADMINISTRATIVE_ACTION = 0x95, 0x97, 0x98
 TOKEN_SECRET = secrets.token_urlsafe(32)
-
-
-class Api:
-    """The API as a person or a program uses it."""
-
-    def __init__(self, url):
-        self.url, self.headers = url, {"Content-Type": "application/json"}
-        self.opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar()))
-
-    def ask(self, method, path, body=None, **headers):
-        """Status and what was answered."""
-        headers = {name.replace("_", "-"): value for name, value in headers.items()}
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data, {**self.headers, **headers}, method=method)
-        try:
-            with self.opener.open(request, timeout=SECONDS_MAX) as answer:
-                return answer.status, json.loads(answer.read() or "null")
-        except urllib.error.HTTPError as error:
-            return error.code, json.loads(error.read() or "null")
-
-    def __call__(self, method, path, body=None, **headers):
-        """The answer, which must be a good one."""
-        status, answer = self.ask(method, path, body, **headers)
-        if status >= 300:
-            raise AssertionError(f"{method} {path}: {status} {answer}")
-        return answer
 
 
 class Pod(Process):
@@ -224,7 +195,7 @@ class Tenant:
         Stage.make_certificates(self.certificates)
         self.pod = Pod(self.folder)
         self.gateway = Gateway(self.folder / "gateway", self.certificates, [self.pod])
-        self.api = Api(f"http://{HOST}:{self.pod.health}/api/v1")
+        self.api = Api(f"http://{HOST}:{self.pod.health}")
         self.changes = []
 
     def close(self):
@@ -255,12 +226,8 @@ class Tenant:
     # -- the checks, in order
 
     def signs_up_by_the_token_of_the_first_start(self):
-        found = self.pod.line(r"owns it: (\S+)")
-        account = {"email": "ann@example.org", "password": "a sentence that nobody knows", "name": "Ann"}
-        equal(self.api.ask("POST", "/sign-up", account)[0], 403, "without it")
-        me = self.api("POST", "/sign-up", {**account, "organisation": "Plants", "token": found})
-        self.api.headers["X-CSRF-Token"] = me["csrf_token"]
-        self.own = f"/organisations/{me['organisations'][0]['id']}"
+        equal(self.api.ask("POST", "/sign-up", PERSON)[0], 403, "without it")
+        self.own = self.api.sign_up(self.pod.log, organisation="Plants")
 
     def creates_two_brokers(self):
         self.one, self.two = (

@@ -8,14 +8,13 @@ import hmac
 import http.server
 import json
 import os
-import re
 import threading
 import time
-import urllib.request
 
 import paho.mqtt.client as paho
 
 from checks import HOST, PORTS, SECONDS_MAX, before, deadline, equal, run
+from tenant import Api
 
 SUITE = "webhooks"
 SIGNING_KEY = "a key that the webhook shares with the broker"
@@ -66,30 +65,8 @@ class Tenant:
     """The first person of the server, who gets its broker."""
 
     def __init__(self):
-        self.api, self.headers = os.environ["OPEN_HTTP"] + "/api/v1", {}
-        account = {"email": "ann@example.org", "password": "a sentence that nobody knows", "name": "Ann"}
-        answer, cookie = self.ask("POST", "/sign-up", {**account, "token": setup_token()})
-        self.headers = {"X-CSRF-Token": answer["csrf_token"], "Cookie": cookie}
-        self.webhook = f"/organisations/{answer['organisations'][0]['id']}/brokers/default/webhooks/orders"
-
-    def ask(self, method, path, body=None, **more):
-        headers = {"Content-Type": "application/json", **self.headers, **more}
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.api + path, data, headers, method=method)
-        with urllib.request.urlopen(request, timeout=SECONDS_MAX) as answer:
-            text, cookie = answer.read(), answer.headers["Set-Cookie"]
-        return json.loads(text) if text else None, (cookie or "").split(";")[0]
-
-
-def setup_token():
-    end = deadline()
-    while True:
-        with open(os.environ["OPEN_LOG"]) as log:
-            found = re.search(r"owns it: (\S+)", log.read())
-        if found:
-            return found.group(1)
-        before(end, "the token of the first account")
-        time.sleep(0.05)
+        self.api = Api(os.environ["OPEN_HTTP"])
+        self.webhook = self.api.sign_up(os.environ["OPEN_LOG"]) + "/brokers/default/webhooks/orders"
 
 
 def until(is_so, what):
@@ -114,7 +91,7 @@ def say(publisher, topic, payloads, qos):
 def tells_what_is_published_and_who_comes_and_goes(service, tenant):
     settings = {"url": service.url, "events": ["message", "connect", "disconnect"], "filters": ["plant/#"],
                 "signing_key": SIGNING_KEY, "batch_max": 20}
-    tenant.ask("PUT", tenant.webhook, settings, **{"If-None-Match": "*"})
+    tenant.api("PUT", tenant.webhook, settings, If_None_Match="*")
     publisher = client("publisher")
     until(lambda: say(publisher, "plant/ready", ["?"], 1) or service.taken, "the webhook is told nothing")
     for qos in (0, 1, 2):
@@ -137,15 +114,15 @@ def tells_what_is_published_and_who_comes_and_goes(service, tenant):
 
 def keeps_what_is_refused_and_sends_it_again(service, tenant):
     service.status = 422
-    tenant.ask("POST", tenant.webhook + "/test")
-    letters = lambda: tenant.ask("GET", tenant.webhook + "/dead-letters")[0]["items"]
+    tenant.api("POST", tenant.webhook + "/test")
+    letters = lambda: tenant.api("GET", tenant.webhook + "/dead-letters")["items"]
     until(lambda: any(letter["failure"] for letter in letters()), "no dead letter")
     equal(letters()[0]["failure"]["status"], 422)
     service.status = 200
-    equal(tenant.ask("POST", tenant.webhook + "/dead-letters/retry")[0]["count"], 1)
+    equal(tenant.api("POST", tenant.webhook + "/dead-letters/retry")["count"], 1)
     until(lambda: letters() == [], "the dead letter stays")
     equal(service.taken[-1], service.refused[-1], "what is sent again")
-    status = tenant.ask("GET", tenant.webhook + "/status")[0]
+    status = tenant.api("GET", tenant.webhook + "/status")
     equal((status["dead_letters"], status["lost"]), (0, 0))
 
 
