@@ -119,9 +119,11 @@ def keeps_what_is_refused_and_sends_it_again(service, tenant):
     until(lambda: any(letter["failure"] for letter in letters()), "no dead letter")
     equal(letters()[0]["failure"]["status"], 422)
     service.status = 200
-    equal(tenant.api("POST", tenant.webhook + "/dead-letters/retry")["count"], 1)
+    # The end of the publisher may be among them.
+    equal(tenant.api("POST", tenant.webhook + "/dead-letters/retry")["count"] >= 1, True, "sent again")
     until(lambda: letters() == [], "the dead letter stays")
-    equal(service.taken[-1], service.refused[-1], "what is sent again")
+    taken = [event["id"] for event in service.taken]
+    equal([event["id"] for event in service.refused if event["id"] not in taken], [], "refused and not sent again")
     status = tenant.api("GET", tenant.webhook + "/status")
     equal((status["dead_letters"], status["lost"]), (0, 0))
 
