@@ -9,9 +9,11 @@ mod api;
 mod domain;
 mod limits;
 mod live;
+mod oidc;
 mod secret;
 
 pub use api::{Options, PATH, openapi, router};
 pub use domain::*;
 pub use live::*;
+pub use oidc::{OidcSettings, oidc_issuer};
 pub use secret::{NoEntropy, Secret};

@@ -32,6 +32,15 @@ pub(crate) const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
 
 /// How long somebody stays signed in, milliseconds: 14 days.
 pub(crate) const SIGN_IN_MS: u64 = 14 * DAY_MS;
+/// How long somebody may be on the way to their provider and back, seconds.
+pub(crate) const OIDC_S: u64 = 600;
+/// How long a provider may take for one answer; a sign-in needs four.
+pub(crate) const PROVIDER_TIMEOUT: Duration = Duration::from_secs(7);
+const _: () = assert!(PROVIDER_TIMEOUT.as_secs() * 4 <= REQUEST_TIME_MAX.as_secs());
+/// Largest answer of a provider, bytes.
+pub(crate) const PROVIDER_ANSWER_BYTES_MAX: usize = 256 * 1024;
+/// Longest name of somebody at their provider, bytes (OpenID Connect Core 1.0 section 2).
+pub(crate) const PROVIDER_SUBJECT_BYTES_MAX: usize = 255;
 /// How long an invitation can be taken, milliseconds: 7 days.
 pub(crate) const INVITATION_MS: u64 = 7 * DAY_MS;
 /// How long the link for the first person can be used, milliseconds: a day. Each start prints one.

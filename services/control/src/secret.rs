@@ -19,6 +19,7 @@ pub(crate) enum Purpose {
     Setup,
     Request,
     Generated,
+    Oidc,
 }
 
 /// There are no random bytes to be had from the system.
@@ -51,6 +52,7 @@ impl Purpose {
             Self::Setup => "setup",
             Self::Request => "request",
             Self::Generated => "generated",
+            Self::Oidc => "oidc",
         }
     }
 }

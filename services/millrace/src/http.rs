@@ -1,4 +1,4 @@
-//! The HTTP port: start page, health and metrics, and the API of the control plane. On a thread of its own, so that a scrape never waits for a client and
+//! The HTTP port: pages, health and metrics, and the API of the control plane. On a thread of its own, so that a scrape never waits for a client and
 //! a client never waits for a scrape.
 
 use std::convert::Infallible;
@@ -15,7 +15,13 @@ use tracing::error;
 
 use crate::serve::Running;
 
-const PAGE: &str = include_str!("page.html");
+const PAGE: &str = include_str!("pages/start.html");
+const STYLE: &str = include_str!("pages/page.css");
+const SIGN_UP: &str = include_str!("pages/sign-up.html");
+const SIGN_UP_SCRIPT: &str = include_str!("pages/sign-up.js");
+
+/// Where an account is made with a secret that stands behind `#`.
+pub(crate) const SIGN_UP_PATH: &str = "/sign-up";
 
 /// Where clients connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +61,10 @@ pub(crate) fn start(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut app = router(Shared { running, at: Arc::new(at) });
     if let Some(api) = api {
-        app = app.nest(millrace_control::PATH, api.router);
+        app = app
+            .nest(millrace_control::PATH, api.router)
+            .route(SIGN_UP_PATH, get(async || shown("text/html", SIGN_UP)))
+            .route("/sign-up.js", get(async || shown("text/javascript", SIGN_UP_SCRIPT)));
         runtime.spawn(api.upkeep);
     }
     let serve = move || {
@@ -75,6 +84,7 @@ pub(crate) fn start(
 fn router(shared: Shared) -> Router {
     Router::new()
         .route("/", get(page))
+        .route("/page.css", get(async || shown("text/css", STYLE)))
         .route("/healthz", get(health))
         .route("/metrics", get(metrics))
         .fallback(nothing_here)
@@ -118,13 +128,21 @@ async fn nothing_here() -> (StatusCode, &'static str) {
 
 async fn page(State(shared): State<Shared>, headers: HeaderMap) -> Response {
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
-    let security = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'";
+    shown("text/html", render(&shared.at, host))
+}
+
+/// What a browser gets; it loads nothing from elsewhere, and tells nobody where it was.
+fn shown(kind: &str, text: impl Into<String>) -> Response {
+    let security = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; base-uri 'none'; \
+                    form-action 'none'; frame-ancestors 'none'";
     let headers = [
-        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
-        (header::CONTENT_SECURITY_POLICY, security),
-        (header::CACHE_CONTROL, "no-store"),
+        (header::CONTENT_TYPE, format!("{kind}; charset=utf-8")),
+        (header::CONTENT_SECURITY_POLICY, security.into()),
+        (header::CACHE_CONTROL, "no-store".into()),
+        (header::REFERRER_POLICY, "no-referrer".into()),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff".into()),
     ];
-    (headers, render(&shared.at, host)).into_response()
+    (headers, text.into()).into_response()
 }
 
 /// The page for somebody who reached this server under the name `host` (with or without port).
@@ -225,6 +243,8 @@ mod tests {
     fn a_stopping_server_says_so_and_unknown_paths_are_404() {
         let cases = [
             ("/", "HTTP/1.1 200", "mosquitto_sub"),
+            ("/page.css", "HTTP/1.1 200", "color-scheme"),
+            ("/sign-up", "HTTP/1.1 404", "There is nothing"),
             ("/healthz", "HTTP/1.1 503", "the server is stopping"),
             ("/metrics", "HTTP/1.1 503", "the server is stopping"),
             ("/other", "HTTP/1.1 404", "There is nothing at this path."),

@@ -39,7 +39,10 @@ pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure
         pods.iter().map(|pod| pod.http_listen.map(bind).transpose()).collect::<Result<_, _>>()?;
 
     let store = settings.store.open()?;
-    let plane = store.as_ref().map(|store| Plane::open(store.database(), &settings.control)).transpose()?;
+    let plane = store
+        .as_ref()
+        .map(|store| Plane::open(store.database(), &settings.control, settings.oidc.clone()))
+        .transpose()?;
     let durable = store.as_ref().zip(plane.as_ref());
     let started = pods.into_iter().zip(https).map(|(pod, http)| start(pod.edge, http, durable));
     let started: Vec<Started> = started.collect::<Result<_, _>>()?;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 
+use millrace_control::OidcSettings;
 use millrace_edge::Limits;
 
 use crate::args::{Listen, LogFormat, ServeArgs};
@@ -33,6 +34,8 @@ pub(crate) struct Settings {
     pub(crate) http_listen: Option<SocketAddr>,
     /// How the control plane is reached.
     pub(crate) control: ControlArgs,
+    /// The provider that people may sign in with, if any.
+    pub(crate) oidc: Option<OidcSettings>,
     /// A filter that [`crate::logs::filter`] accepted.
     pub(crate) log_level: String,
     /// How log lines are written.
@@ -273,12 +276,14 @@ fn combine(args: ServeArgs, says_data_dir: bool) -> Result<Settings, String> {
     let limits = Limits::from(args.limits);
     limits_fit(&limits)?;
     let fabric = args.nats.fabric(pod.as_deref())?;
+    let oidc = args.control.oidc()?;
     Ok(Settings {
         open_to_everybody: allow_anonymous && exposed.is_some(),
         store,
         pods,
         http_listen,
         control: args.control,
+        oidc,
         log_level: args.log_level,
         log_format: args.log_format,
         drain: millrace_edge::DrainPace {

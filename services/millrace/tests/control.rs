@@ -3,6 +3,8 @@
 
 #[path = "control/cli.rs"]
 mod cli;
+#[path = "control/webhooks.rs"]
+mod webhooks;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -42,9 +44,11 @@ impl Server {
             command.env_remove(name);
         }
         let ports = ["--mqtt-listen=127.0.0.1:0", "--ws-listen=off", "--http-listen=127.0.0.1:0"];
+        let here = "--outgoing-allow=127.0.0.0/8";
         let mut child = command
             .arg("serve")
             .args(ports)
+            .arg(here)
             .arg("--data-dir")
             .arg(data_dir)
             .stderr(Stdio::piped())
@@ -71,13 +75,22 @@ impl Server {
     }
 
     fn ask(&self, browser: &Browser, method: &str, path: &str, body: &Value) -> Answer {
+        self.ask_if(browser, method, path, "If-Match: *", body)
+    }
+
+    /// Makes something with a name that the client gives.
+    fn create(&self, browser: &Browser, path: &str, body: &Value) -> Answer {
+        self.ask_if(browser, "PUT", path, "If-None-Match: *", body)
+    }
+
+    fn ask_if(&self, browser: &Browser, method: &str, path: &str, only: &str, body: &Value) -> Answer {
         let mut stream = TcpStream::connect(&self.http).unwrap();
         let text = if body.is_null() { String::new() } else { body.to_string() };
         let Browser { cookie, csrf } = browser;
         write!(
             stream,
             "{method} /api/v1{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nCookie: {cookie}\r\n\
-             X-CSRF-Token: {csrf}\r\nIf-Match: *\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{text}",
+             X-CSRF-Token: {csrf}\r\n{only}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{text}",
             text.len()
         )
         .unwrap();
@@ -123,7 +136,7 @@ const PASSWORD: &str = "a sentence that nobody knows";
 fn the_first_person_makes_a_broker_and_all_of_it_is_there_after_a_restart() {
     let data = tempfile::tempdir().unwrap();
     let mut server = Server::start(data.path());
-    let token = server.behind("owns it: ");
+    let token = server.behind("/sign-up#");
     let sign_up = json!({ "email": "ann@example.org", "password": PASSWORD, "name": "Ann", "token": token });
     let (ann, me) = server.sign("/sign-up", &sign_up);
     let organisation = format!("/organisations/{}", me["organisations"][0]["id"].as_str().unwrap());
@@ -167,7 +180,7 @@ fn client(server: &Server, id: &str, work: impl FnOnce(&Client), until: impl Fn(
 fn sessions_and_retained_messages_are_seen_and_removed() {
     let data = tempfile::tempdir().unwrap();
     let mut server = Server::start(data.path());
-    let token = server.behind("owns it: ");
+    let token = server.behind("/sign-up#");
     let sign_up = json!({ "email": "ann@example.org", "password": PASSWORD, "name": "Ann", "token": token });
     let (ann, me) = server.sign("/sign-up", &sign_up);
     let broker = format!("/organisations/{}/brokers/default", me["organisations"][0]["id"].as_str().unwrap());
@@ -233,7 +246,7 @@ fn publish(server: &Server, count: usize) {
 fn what_was_stored_or_told_is_in_the_usage_of_a_server_that_was_killed() {
     let data = tempfile::tempdir().unwrap();
     let mut server = Server::start(data.path());
-    let token = server.behind("owns it: ");
+    let token = server.behind("/sign-up#");
     let sign_up = json!({ "email": "ann@example.org", "password": PASSWORD, "name": "Ann", "token": token });
     let (_, me) = server.sign("/sign-up", &sign_up);
     let broker = format!("/organisations/{}/brokers/default", me["organisations"][0]["id"].as_str().unwrap());

@@ -53,6 +53,7 @@ pub(crate) const MARK: &[u8] = b"pm";
 pub(crate) const ORGANISATION: &[u8] = b"a";
 pub(crate) const USER: &[u8] = b"au";
 pub(crate) const EMAIL: &[u8] = b"ae";
+pub(crate) const SUBJECT: &[u8] = b"ao";
 pub(crate) const MEMBER: &[u8] = b"am";
 pub(crate) const MEMBERSHIP: &[u8] = b"aum";
 pub(crate) const SIGN_IN: &[u8] = b"as";
@@ -138,6 +139,7 @@ mod tests {
             ORGANISATION,
             USER,
             EMAIL,
+            SUBJECT,
             MEMBER,
             MEMBERSHIP,
             SIGN_IN,

@@ -52,6 +52,12 @@ impl<'a> Token<'a> {
         Ok(Self { algorithm, key: header.kid, claims, signed, signature })
     }
 
+    /// What it says. It may be believed after [`super::Issuer::verify`] only.
+    #[must_use]
+    pub fn claims(&self) -> &Map<String, Value> {
+        &self.claims
+    }
+
     /// Whether a password looks like a token: a client may show either, and only a token is worth the work.
     #[must_use]
     pub fn is_likely(password: &[u8]) -> bool {

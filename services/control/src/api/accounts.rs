@@ -8,9 +8,10 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::Api;
+use super::cookie::{self, Cookie};
 use super::extract::{Auth, From, IdempotencyKey, Input};
 use super::problem::{Answer, Problem};
-use super::{Api, cookie};
 use crate::domain::{Me, NewPassword, SignIn, SignUp, SignedIn, User, UserChange, Who};
 use crate::secret::Secret;
 
@@ -66,20 +67,30 @@ fn welcome(
     status: StatusCode,
 ) -> Answer<(StatusCode, HeaderMap, Json<WebSession>)> {
     let SignedIn { secret, csrf, me, .. } = signed_in;
-    Ok((status, with_cookie(api, Some(&secret))?, Json(WebSession { me, csrf_token: Some(csrf) })))
+    let mut headers = HeaderMap::new();
+    with_cookie(api, &mut headers, Cookie::SignIn, Some(&secret))?;
+    Ok((status, headers, Json(WebSession { me, csrf_token: Some(csrf) })))
 }
 
-fn with_cookie(api: &Api, secret: Option<&Secret>) -> Answer<HeaderMap> {
-    let broken = || Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the cookie cannot be written");
-    let value = cookie::set(secret, api.is_secure()).ok_or_else(broken)?;
-    Ok(HeaderMap::from_iter([(header::SET_COOKIE, value)]))
+/// Sets a cookie; without a secret, takes it away.
+pub(crate) fn with_cookie(
+    api: &Api,
+    headers: &mut HeaderMap,
+    of: Cookie,
+    secret: Option<&Secret>,
+) -> Answer<()> {
+    let broken = || Problem::new(StatusCode::BAD_REQUEST, "the cookie cannot be written");
+    headers.append(header::SET_COOKIE, cookie::set(of, secret, api.is_secure()).ok_or_else(broken)?);
+    Ok(())
 }
 
 /// Signs out.
 #[utoipa::path(post, path = "/sign-out", tag = "people", responses((status = 204, description = "You are signed out")))]
 async fn sign_out(State(api): State<Api>, Auth(caller): Auth) -> Answer<(StatusCode, HeaderMap)> {
     api.control().sign_out(&caller).await?;
-    Ok((StatusCode::NO_CONTENT, with_cookie(&api, None)?))
+    let mut headers = HeaderMap::new();
+    with_cookie(&api, &mut headers, Cookie::SignIn, None)?;
+    Ok((StatusCode::NO_CONTENT, headers))
 }
 
 /// Who you are, and what you belong to.

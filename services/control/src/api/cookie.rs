@@ -1,30 +1,53 @@
-//! The cookie of a web session. Scripts cannot read it, and other sites' pages do not make the browser send it.
+//! Our cookies. Scripts cannot read them, and other sites' pages do not make the browser send them with what changes something.
 
 use axum::http::{HeaderMap, HeaderValue, header};
 
-use crate::limits::SIGN_IN_MS;
+use crate::limits::{OIDC_S, SIGN_IN_MS};
 use crate::secret::Secret;
 
-/// Over TLS the browser itself makes sure that no other host has set it.
-fn name(is_secure: bool) -> &'static str {
-    if is_secure { "__Host-millrace" } else { "millrace" }
+/// What a cookie is of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Cookie {
+    /// A web session.
+    SignIn,
+    /// A way to the provider and back.
+    Oidc,
+}
+
+impl Cookie {
+    /// Over TLS the browser itself makes sure that no other host has set it.
+    fn name(self, is_secure: bool) -> &'static str {
+        match (self, is_secure) {
+            (Self::SignIn, true) => "__Host-millrace",
+            (Self::SignIn, false) => "millrace",
+            (Self::Oidc, true) => "__Host-millrace-oidc",
+            (Self::Oidc, false) => "millrace-oidc",
+        }
+    }
+
+    fn age_s(self) -> u64 {
+        match self {
+            Self::SignIn => SIGN_IN_MS / 1_000,
+            Self::Oidc => OIDC_S,
+        }
+    }
 }
 
 /// The secret in a request's cookie.
-pub(crate) fn read(headers: &HeaderMap, is_secure: bool) -> Option<Secret> {
+pub(crate) fn read(headers: &HeaderMap, cookie: Cookie, is_secure: bool) -> Option<Secret> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs =
         cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.find(|(of, _)| *of == name(is_secure)).map(|(_, secret)| secret.into())
+    pairs.find(|(of, _)| *of == cookie.name(is_secure)).map(|(_, secret)| secret.into())
 }
 
 /// What sets the cookie; without a secret, what takes it away.
-pub(crate) fn set(secret: Option<&Secret>, is_secure: bool) -> Option<HeaderValue> {
-    let (secret, age_s) = secret.map_or(("", 0), |secret| (secret.expose(), SIGN_IN_MS / 1_000));
+pub(crate) fn set(cookie: Cookie, secret: Option<&Secret>, is_secure: bool) -> Option<HeaderValue> {
+    let (secret, age_s) = secret.map_or(("", 0), |secret| (secret.expose(), cookie.age_s()));
     let secure = if is_secure { "; Secure" } else { "" };
-    let cookie =
-        format!("{}={secret}; Path=/; Max-Age={age_s}; HttpOnly; SameSite=Lax{secure}", name(is_secure));
-    let mut value = HeaderValue::from_str(&cookie).ok()?;
+    let name = cookie.name(is_secure);
+    let text = format!("{name}={secret}; Path=/; Max-Age={age_s}; HttpOnly; SameSite=Lax{secure}");
+    let mut value = HeaderValue::from_str(&text).ok()?;
     value.set_sensitive(true);
     Some(value)
 }
@@ -36,7 +59,7 @@ mod tests {
     #[test]
     fn a_cookie_that_was_set_is_read_again_among_others() {
         for is_secure in [true, false] {
-            let set = set(Some(&"abc".into()), is_secure).unwrap();
+            let set = set(Cookie::SignIn, Some(&"abc".into()), is_secure).unwrap();
             let text = set.to_str().unwrap();
             assert!(text.contains("HttpOnly") && text.contains("SameSite=Lax"), "{text}");
             assert_eq!(text.contains("Secure"), is_secure);
@@ -44,8 +67,9 @@ mod tests {
             let pair = text.split(';').next().unwrap();
             let mut headers = HeaderMap::new();
             headers.insert(header::COOKIE, format!("a=b; {pair}; c=d").parse().unwrap());
-            assert_eq!(read(&headers, is_secure), Some("abc".into()));
-            assert_eq!(read(&headers, !is_secure), None);
+            assert_eq!(read(&headers, Cookie::SignIn, is_secure), Some("abc".into()));
+            assert_eq!(read(&headers, Cookie::SignIn, !is_secure), None);
+            assert_eq!(read(&headers, Cookie::Oidc, is_secure), None);
         }
     }
 }

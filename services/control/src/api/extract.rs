@@ -13,8 +13,9 @@ use subtle::ConstantTimeEq as _;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
+use super::Api;
+use super::cookie::{self, Cookie};
 use super::problem::{Answer, Problem};
-use super::{Api, cookie};
 use crate::domain::{Caller, Once, PageRequest, Precondition, Who};
 use crate::limits::{BODY_BYTES_MAX, CURSOR_BYTES_MAX, IDEMPOTENCY_KEY_BYTES_MAX, PAGE_ROWS, PAGE_ROWS_MAX};
 use crate::secret::Secret;
@@ -112,7 +113,9 @@ impl FromRequestParts<Api> for Auth {
         let From(address) = From::from_request_parts(parts, api).await?;
         let shown = match parts.headers.get(header::AUTHORIZATION) {
             Some(value) => Shown::Token(bearer(value)?),
-            None => Shown::Cookie(cookie::read(&parts.headers, api.is_secure()).ok_or_else(nobody)?),
+            None => Shown::Cookie(
+                cookie::read(&parts.headers, Cookie::SignIn, api.is_secure()).ok_or_else(nobody)?,
+            ),
         };
         let caller = match &shown {
             Shown::Token(token) => api.control().with_token(token, address).await,

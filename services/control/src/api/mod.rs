@@ -15,6 +15,7 @@ mod extract;
 mod guard;
 mod incidents;
 mod live;
+mod oidc;
 mod organisations;
 mod parts;
 mod problem;
@@ -41,6 +42,7 @@ use uuid::Uuid;
 use crate::domain::{BrokerRef, Control, Page};
 use crate::limits::STREAMS_MAX;
 use crate::live::Live;
+use crate::oidc::{OidcSettings, Provider};
 use problem::Problem;
 use rates::Rates;
 
@@ -54,6 +56,8 @@ pub struct Options {
     pub is_secure: bool,
     /// Proxies whose `X-Forwarded-For` is believed.
     pub proxies: Vec<IpNet>,
+    /// The provider that people may sign in with, too.
+    pub oidc: Option<OidcSettings>,
 }
 
 /// What all handlers share.
@@ -64,6 +68,7 @@ struct Inner {
     control: Control,
     live: Arc<dyn Live>,
     options: Options,
+    provider: Option<Provider>,
     rates: Rates,
     streams: Arc<Semaphore>,
 }
@@ -89,6 +94,10 @@ impl Api {
         self.0.options.proxies.iter().any(|network| network.contains(&peer))
     }
 
+    pub(crate) fn provider(&self) -> Option<&Provider> {
+        self.0.provider.as_ref()
+    }
+
     pub(crate) fn streams(&self) -> &Arc<Semaphore> {
         &self.0.streams
     }
@@ -97,7 +106,8 @@ impl Api {
 /// The API, to be nested at [`PATH`].
 pub fn router(control: Control, live: Arc<dyn Live>, options: Options) -> Router {
     let streams = Arc::new(Semaphore::new(STREAMS_MAX));
-    let api = Api(Arc::new(Inner { control, live, options, rates: Rates::new(), streams }));
+    let provider = options.oidc.clone().map(Provider::new);
+    let api = Api(Arc::new(Inner { control, live, options, provider, rates: Rates::new(), streams }));
     let (router, _) = routes().split_for_parts();
     let router = router.fallback(nothing_here).method_not_allowed_fallback(not_like_that);
     guard::around(router).with_state(api)
@@ -113,6 +123,7 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 fn routes() -> OpenApiRouter<Api> {
     let all = OpenApiRouter::new()
         .merge(accounts::routes())
+        .merge(oidc::routes())
         .merge(organisations::routes())
         .merge(tokens::routes())
         .merge(brokers::routes())

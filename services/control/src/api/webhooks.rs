@@ -13,7 +13,7 @@ use super::extract::{Auth, PageQuery, Paging, Path};
 use super::parts::AtPart;
 use super::problem::Answer;
 use super::{Api, List};
-use crate::domain::{BrokerRef, DeadLetter, DeadLetterCount, WebhookStatus, Which};
+use crate::domain::{BrokerRef, DeadLetter, DeadLetterCount, Settling, WebhookStatus, Which};
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
@@ -91,7 +91,7 @@ async fn remove_dead_letters(
     Path(at): Path<AtPart>,
 ) -> Answer<Json<DeadLetterCount>> {
     let (at, name) = at.split();
-    Ok(Json(api.control().remove_dead_letters(&caller, &at, &name, Which::All).await?))
+    Ok(Json(api.control().settle_dead_letters(&caller, &at, &name, Which::All, Settling::Remove).await?))
 }
 
 /// Sends all dead letters of a webhook again, each once.
@@ -103,7 +103,7 @@ async fn retry_dead_letters(
     Path(at): Path<AtPart>,
 ) -> Answer<(StatusCode, Json<DeadLetterCount>)> {
     let (at, name) = at.split();
-    let count = api.control().retry_dead_letters(&caller, &at, &name, Which::All).await?;
+    let count = api.control().settle_dead_letters(&caller, &at, &name, Which::All, Settling::Retry).await?;
     Ok((StatusCode::ACCEPTED, Json(count)))
 }
 
@@ -116,7 +116,7 @@ async fn remove_dead_letter(
     Path(AtLetter { organisation, broker, name, letter }): Path<AtLetter>,
 ) -> Answer<StatusCode> {
     let at = BrokerRef { organisation, name: broker };
-    api.control().remove_dead_letters(&caller, &at, &name, Which::One(&letter)).await?;
+    api.control().settle_dead_letters(&caller, &at, &name, Which::One(&letter), Settling::Remove).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -129,6 +129,6 @@ async fn retry_dead_letter(
     Path(AtLetter { organisation, broker, name, letter }): Path<AtLetter>,
 ) -> Answer<StatusCode> {
     let at = BrokerRef { organisation, name: broker };
-    api.control().retry_dead_letters(&caller, &at, &name, Which::One(&letter)).await?;
+    api.control().settle_dead_letters(&caller, &at, &name, Which::One(&letter), Settling::Retry).await?;
     Ok(StatusCode::ACCEPTED)
 }

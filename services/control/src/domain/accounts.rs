@@ -124,9 +124,18 @@ pub struct SignedIn {
 struct UserRecord {
     email: String,
     name: String,
-    /// PHC string of Argon2id.
-    password: Secret,
+    /// PHC string of Argon2id. `None`: they sign in with a provider.
+    password: Option<Secret>,
     created_at_ms: u64,
+}
+
+/// Somebody who gets an account.
+pub(super) struct Newcomer {
+    pub(super) id: Uuid,
+    pub(super) email: String,
+    pub(super) name: String,
+    /// PHC string of Argon2id.
+    pub(super) password: Option<Secret>,
 }
 
 /// A web session as it is stored.
@@ -148,46 +157,54 @@ impl Control {
     /// # Errors
     /// See [`Error`].
     pub async fn sign_up(&self, input: &SignUp, once: &Once, address: Option<IpAddr>) -> Result<SignedIn> {
-        if input.token.is_none() && self.0.sign_up_by == SignUpBy::Invitation {
-            return Err(Error::Forbidden(
-                "accounts are made by invitation here: ask a member of your organisation for one".into(),
-            ));
-        }
+        self.may_sign_up(input.token.as_ref())?;
         let mut fields = Fields::default();
-        let email = &fields.email("email", &input.email);
+        let email = fields.email("email", &input.email);
         fields.password("password", &input.password);
         fields.name("name", &input.name);
         if let Some(name) = &input.organisation {
             fields.name("organisation", name);
         }
         fields.done()?;
-        let phc = &Secret::from(&*self.hash_password(&input.password).await?);
+        let password = Some(Secret::from(&*self.hash_password(&input.password).await?));
         let (id, organisation) = (self.new_id()?, self.new_id()?);
-        let actor = person(id, email, address);
+        let newcomer = &Newcomer { id, email, name: input.name.clone(), password };
+        let actor = person(id, &newcomer.email, address);
+        let named = input.organisation.as_ref().unwrap_or(&input.name);
         let made = self
             .change(actor, once, |change| async move {
-                let created_at_ms = change.now_ms;
-                let record = UserRecord {
-                    email: email.clone(),
-                    name: input.name.clone(),
-                    password: phc.clone(),
-                    created_at_ms,
-                };
-                create(&change, id, &record).await?;
-                self.belong(&change, id, organisation, input).await?;
+                create(&change, newcomer).await?;
+                self.belong(&change, id, organisation, named, input.token.as_ref()).await?;
                 Ok(id)
             })
             .await?;
         self.start(made).await
     }
 
-    /// Gives a new person the organisation that they come for.
-    async fn belong(&self, change: &Change, user: Uuid, organisation: Uuid, input: &SignUp) -> Result<()> {
-        let Some(token) = &input.token else {
-            return organisations::create(change, organisation, self_or(input), user).await;
+    /// Lets somebody make an account who may.
+    pub(super) fn may_sign_up(&self, token: Option<&Secret>) -> Result<()> {
+        if token.is_some() || self.0.sign_up_by == SignUpBy::Anybody {
+            return Ok(());
+        }
+        Err(Error::Forbidden(
+            "accounts are made by invitation here: ask a member of your organisation for one".into(),
+        ))
+    }
+
+    /// Gives a new person the organisation that they come for: by their token, or else one of their own with this name.
+    pub(super) async fn belong(
+        &self,
+        change: &Change,
+        user: Uuid,
+        organisation: Uuid,
+        name: &str,
+        token: Option<&Secret>,
+    ) -> Result<()> {
+        let Some(token) = token else {
+            return organisations::create(change, organisation, name, user).await;
         };
         if self.take_setup(change, token).await? {
-            organisations::create(change, organisation, self_or(input), user).await?;
+            organisations::create(change, organisation, name, user).await?;
             return setup::adopt(change, organisation).await;
         }
         self.take_invitation(change, token, user).await.map(drop)
@@ -200,7 +217,7 @@ impl Control {
     pub async fn sign_in(&self, input: &SignIn, address: Option<IpAddr>) -> Result<SignedIn> {
         let email = &input.email.to_lowercase();
         let found = self.look(|tx| async move { by_email(&tx, email).await }).await?;
-        let phc = found.as_ref().map(|(_, record)| record.password.expose().to_owned());
+        let phc = found.as_ref().and_then(|(_, record)| hash_of(record));
         let right = self.verify_password(phc, &input.password).await?;
         let Some((id, _)) = found.filter(|_| right) else {
             return Err(Error::Unauthenticated("the e-mail address or the password is not right"));
@@ -216,7 +233,7 @@ impl Control {
     }
 
     /// Starts a web session.
-    async fn start(&self, user: Uuid) -> Result<SignedIn> {
+    pub(super) async fn start(&self, user: Uuid) -> Result<SignedIn> {
         let secret = secret::generate()?;
         let hash = &self.sign_in_hash(&secret)?;
         let expires_at_ms = self.now_ms() + SIGN_IN_MS;
@@ -309,13 +326,16 @@ impl Control {
         fields.password("new", &input.new);
         fields.done()?;
         let record = self.look(|tx| async move { found(get(&tx, user, Read::Snapshot).await?) }).await?;
-        if !self.verify_password(Some(record.password.expose().to_owned()), &input.current).await? {
+        if record.password.is_none() {
+            return Err(Error::Conflict("you have no password here: you sign in with your provider".into()));
+        }
+        if !self.verify_password(hash_of(&record), &input.current).await? {
             return Err(Error::field("current", "is not your password"));
         }
         let phc = &Secret::from(&*self.hash_password(&input.new).await?);
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
             let mut record = found(get(&change.tx, user, Read::Serializable).await?)?;
-            record.password = phc.clone();
+            record.password = Some(phc.clone());
             accounts::users().put(&change.tx, user.as_bytes(), &record).await?;
             end_all(&change.tx, user, Some(sign_in)).await?;
             audit_everywhere(&change, user, "person.change_password", &record.email).await
@@ -357,14 +377,27 @@ pub(super) async fn is_anybody_there(tx: &Transaction) -> Result<bool> {
     Ok(!accounts::users().page::<UserRecord>(tx, None, 1, Read::Serializable).await?.items.is_empty())
 }
 
-async fn create(change: &Change, id: Uuid, record: &UserRecord) -> Result<()> {
-    let (tx, email) = (&change.tx, record.email.as_bytes());
-    if accounts::emails().get::<Uuid>(tx, email, Read::Serializable).await?.is_some() {
+/// Makes somebody's account.
+pub(super) async fn create(change: &Change, newcomer: &Newcomer) -> Result<()> {
+    let (tx, created_at_ms) = (&change.tx, change.now_ms);
+    let Newcomer { id, email, name, password } = newcomer;
+    if is_there_one_with(tx, email).await? {
         return Err(Error::Conflict("there is an account with this e-mail address: sign in".into()));
     }
-    accounts::emails().put(tx, email, &id).await?;
-    accounts::users().put(tx, id.as_bytes(), record).await?;
+    let (email, name, password) = (email.clone(), name.clone(), password.clone());
+    accounts::emails().put(tx, email.as_bytes(), id).await?;
+    accounts::users().put(tx, id.as_bytes(), &UserRecord { email, name, password, created_at_ms }).await?;
     Ok(())
+}
+
+/// Whether there is an account with an e-mail address.
+pub(super) async fn is_there_one_with(tx: &Transaction, email: &str) -> Result<bool> {
+    Ok(accounts::emails().get::<Uuid>(tx, email.as_bytes(), Read::Serializable).await?.is_some())
+}
+
+/// The hash of somebody's password.
+fn hash_of(record: &UserRecord) -> Option<String> {
+    record.password.as_ref().map(|password| password.expose().to_owned())
 }
 
 async fn by_email(tx: &Transaction, email: &str) -> Result<Option<(Uuid, UserRecord)>> {
@@ -425,12 +458,7 @@ fn expiring(hash: &[u8], at_ms: u64) -> Expiring {
     Expiring { at_ms, kind: Kind::SignIn, id: hash.to_vec().into() }
 }
 
-fn person(user: Uuid, email: &str, address: Option<IpAddr>) -> Actor {
+pub(super) fn person(user: Uuid, email: &str, address: Option<IpAddr>) -> Actor {
     let address = address.map(|address| address.to_string());
     Actor { kind: ActorKind::Person, id: Some(user), name: email.into(), address }
-}
-
-/// The name of the organisation that comes with an account.
-fn self_or(input: &SignUp) -> &str {
-    input.organisation.as_deref().unwrap_or(&input.name)
 }

@@ -27,6 +27,7 @@ mod spend;
 mod sweep;
 mod tokens;
 mod usage;
+mod visitors;
 mod webhooks;
 
 use std::sync::{Arc, OnceLock};
@@ -55,13 +56,14 @@ pub use prices::{Price, Prices};
 pub use spend::{CapAction, NewSpendCap, SpendCap};
 pub use tokens::{NewToken, Token};
 pub use usage::{BrokerUsage, Losses, OrganisationUsage, Span, Step, Usage, UsageWindow, Used};
+pub use visitors::{Errand, Visitor};
 pub use webhooks::{DeadLetter, DeadLetterCount, WebhookFailure, WebhookStatus};
 
 pub(crate) use brokers::BrokerRef;
 pub(crate) use caller::Who;
 pub(crate) use parts::Part;
 pub(crate) use spend::CapOf;
-pub(crate) use webhooks::Which;
+pub(crate) use webhooks::{Settling, Which};
 
 use crate::limits::PASSWORDS_AT_ONCE;
 use crate::secret::{self, Hash, Purpose};
@@ -120,6 +122,10 @@ impl Control {
 
     fn prices(&self) -> Prices {
         self.0.prices.get().copied().unwrap_or_default()
+    }
+
+    pub(crate) fn sign_up_by(&self) -> SignUpBy {
+        self.0.sign_up_by
     }
 
     pub(crate) fn now_ms(&self) -> u64 {

@@ -91,6 +91,14 @@ pub(crate) enum Which<'a> {
     One(&'a str),
 }
 
+/// What is done to dead letters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Settling {
+    /// They are sent again, each once.
+    Retry,
+    Remove,
+}
+
 impl Part for Webhook {
     const KIND: &'static str = "webhook";
     const MAX: usize = WEBHOOKS_MAX;
@@ -175,45 +183,31 @@ impl Control {
         .await
     }
 
-    /// Has dead letters sent again, each once.
+    /// Does something to dead letters.
     ///
     /// # Errors
     /// See [`Error`].
-    pub(crate) async fn retry_dead_letters(
+    pub(crate) async fn settle_dead_letters(
         &self,
         caller: &Caller,
         at: &BrokerRef,
         name: &str,
         which: Which<'_>,
+        what: Settling,
     ) -> Result<DeadLetterCount> {
         let id = which.id()?;
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
             let hook = hook(&change, caller, at, name).await?;
-            let count = webhooks::send_again(&change.tx, hook, id).await?;
+            let (count, action) = match what {
+                Settling::Retry => {
+                    (webhooks::send_again(&change.tx, hook, id).await?, "webhook.retry_dead_letters")
+                }
+                Settling::Remove => {
+                    (webhooks::remove(&change.tx, hook, id).await?, "webhook.remove_dead_letters")
+                }
+            };
             which.require(count)?;
-            which.note(&change, at, "webhook.retry_dead_letters", name)?;
-            Ok(DeadLetterCount { count })
-        })
-        .await
-    }
-
-    /// Removes dead letters.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub(crate) async fn remove_dead_letters(
-        &self,
-        caller: &Caller,
-        at: &BrokerRef,
-        name: &str,
-        which: Which<'_>,
-    ) -> Result<DeadLetterCount> {
-        let id = which.id()?;
-        self.change(caller.into(), &Once::unnamed()?, |change| async move {
-            let hook = hook(&change, caller, at, name).await?;
-            let count = webhooks::remove(&change.tx, hook, id).await?;
-            which.require(count)?;
-            which.note(&change, at, "webhook.remove_dead_letters", name)?;
+            which.note(&change, at, action, name)?;
             Ok(DeadLetterCount { count })
         })
         .await

@@ -79,10 +79,14 @@ impl Region {
     }
 
     pub(crate) async fn by(sign_up_by: SignUpBy) -> Self {
+        Self::with(sign_up_by, Options::default()).await
+    }
+
+    pub(crate) async fn with(sign_up_by: SignUpBy, options: Options) -> Self {
         let (database, clock) = (Database::memory(), TestClock::default());
         clock.move_on(1_000_000_000_000);
         let control = Control::open(database.clone(), Arc::new(clock.clone()), sign_up_by).await.unwrap();
-        let router = router(control.clone(), Arc::new(NothingLive), Options::default());
+        let router = router(control.clone(), Arc::new(NothingLive), options);
         Self { control, store: Store::new(database), clock, router }
     }
 
@@ -123,6 +127,21 @@ impl Client {
         if let Some(organisation) = answer.body.pointer("/organisations/0/id") {
             self.organisation = organisation.as_str().unwrap().into();
         }
+    }
+
+    /// What a browser shows, and its page reads, after a page has sent it back here signed in.
+    pub(crate) async fn keep(&mut self, answer: &Answer) {
+        let set = answer.headers.get_all(header::SET_COOKIE).iter().map(|set| set.to_str().unwrap());
+        let signed_in =
+            set.filter_map(|set| set.split(';').next()).find(|pair| pair.starts_with("millrace="));
+        self.headers.insert(header::COOKIE, signed_in.unwrap().parse().unwrap());
+        let me = self.get("/me").await;
+        self.headers.insert("x-csrf-token", me.text("/csrf_token").parse().unwrap());
+        self.organisation = me.text("/organisations/0/id").to_owned();
+    }
+
+    pub(crate) fn cookie(&self) -> Option<&str> {
+        self.headers.get(header::COOKIE).map(|cookie| cookie.to_str().unwrap())
     }
 
     /// The same with another header.

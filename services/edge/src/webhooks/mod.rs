@@ -27,7 +27,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::metrics::{Count, Metric};
 use crate::store::Hooked;
-use worker::Worker;
+use worker::{Parts, Worker};
 
 /// How often it is looked for queues that nobody here has noticed.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -82,12 +82,12 @@ impl Webhooks {
         let counters = Arc::new(Counters::default());
         let owner = config.pod.clone().unwrap_or_else(|| "edge".into());
         let (counted, outgoing, limits) = (counters.clone(), config.outgoing.clone(), config.limits.clone());
+        let parts = Parts { store, clock, hooked, owner, brokers, outgoing, counters: counted };
         let (stop, stopped) = oneshot::channel();
         let failed = |error| StartError(format!("cannot start a thread: {error}"));
         let runtime = Builder::new_current_thread().enable_io().enable_time().build().map_err(failed)?;
         let run = move || {
-            let worker = Worker::new(store, clock, hooked, owner, brokers, outgoing, &limits, counted);
-            let worker = Rc::new(worker);
+            let worker = Rc::new(Worker::new(parts, &limits));
             LocalSet::new().block_on(&runtime, worker.run(stopped));
             // Without waiting for names that are being resolved.
             runtime.shutdown_background();

@@ -51,16 +51,21 @@ enum Found {
     Gone,
 }
 
+/// What a worker works with.
+pub(super) struct Parts {
+    pub(super) store: Store,
+    pub(super) clock: Clock,
+    pub(super) hooked: Arc<Hooked>,
+    pub(super) owner: String,
+    pub(super) brokers: Arc<Brokers>,
+    pub(super) outgoing: Settings,
+    pub(super) counters: Arc<Counters>,
+}
+
 pub(super) struct Worker {
-    store: Store,
-    clock: Clock,
-    hooked: Arc<Hooked>,
-    owner: String,
-    brokers: Arc<Brokers>,
-    outgoing: Settings,
+    parts: Parts,
     /// Made at the first call: it reads the authorities of the system.
     client: OnceCell<Client>,
-    counters: Arc<Counters>,
     keep: Totals,
     known: RefCell<HashMap<Name, Stand>>,
     ready: RefCell<VecDeque<Name>>,
@@ -69,28 +74,11 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    #[allow(clippy::too_many_arguments, reason = "made in one place")]
-    pub(super) fn new(
-        store: Store,
-        clock: Clock,
-        hooked: Arc<Hooked>,
-        owner: String,
-        brokers: Arc<Brokers>,
-        outgoing: Settings,
-        limits: &Limits,
-        counters: Arc<Counters>,
-    ) -> Self {
-        let keep = Totals { entries: limits.queue_messages_max.into(), bytes: limits.queue_bytes_max };
+    pub(super) fn new(parts: Parts, limits: &Limits) -> Self {
         Self {
-            store,
-            clock,
-            hooked,
-            owner,
-            brokers,
-            outgoing,
+            parts,
             client: OnceCell::new(),
-            counters,
-            keep,
+            keep: Totals { entries: limits.queue_messages_max.into(), bytes: limits.queue_bytes_max },
             known: RefCell::default(),
             ready: RefCell::default(),
             active: RefCell::default(),
@@ -102,17 +90,17 @@ impl Worker {
     pub(super) async fn run(self: Rc<Self>, mut stopped: oneshot::Receiver<()>) {
         let mut looked_at = None;
         loop {
-            let now = self.clock.now();
+            let now = self.parts.clock.now();
             if looked_at.is_none_or(|at| now >= at + LOOK_EVERY.as_millis() as u64) {
                 looked_at = Some(now);
                 self.look().await;
             }
-            for name in self.hooked.take() {
+            for name in self.parts.hooked.take() {
                 self.want(name);
             }
             self.begin();
             tokio::select! {
-                () = self.hooked.wait() => {}
+                () = self.parts.hooked.wait() => {}
                 () = sleep(LOOK_EVERY) => {}
                 _ = &mut stopped => return,
             }
@@ -121,12 +109,13 @@ impl Worker {
 
     /// Looks for queues that have something, whoever has noted it.
     async fn look(&self) {
-        let now = self.clock.now();
+        let now = self.parts.clock.now();
         self.known.borrow_mut().retain(|_, stand| !matches!(stand, Stand::Until(at) if *at <= now));
         let mut last: Option<(u64, String)> = None;
         loop {
             let from = last.as_ref().map(|(broker, name)| Hook { broker: *broker, name });
-            let page = self.store.run(|tx| async move { webhooks::queued(&tx, from, PAGE).await }).await;
+            let page =
+                self.parts.store.run(|tx| async move { webhooks::queued(&tx, from, PAGE).await }).await;
             let page = match page {
                 Ok(page) => page,
                 Err(error) => return tracing::warn!(%error, "cannot see which webhooks are to be told"),
@@ -146,7 +135,7 @@ impl Worker {
         let mut known = self.known.borrow_mut();
         match known.get(&name) {
             Some(Stand::Busy) => return,
-            Some(Stand::Until(at)) if *at > self.clock.now() => return,
+            Some(Stand::Until(at)) if *at > self.parts.clock.now() => return,
             _ => {}
         }
         known.insert(name.clone(), Stand::Busy);
@@ -180,7 +169,7 @@ impl Worker {
     async fn turn(&self, name: &Name) -> Turned {
         let hook = Hook { broker: name.0, name: &name.1 };
         for _ in 0..TURN {
-            let again = self.clock.now() + LOOK_AGAIN_MS;
+            let again = self.parts.clock.now() + LOOK_AGAIN_MS;
             let (taken, webhook, broker) = match self.take(hook).await {
                 Ok(Found::Taken(taken, webhook, broker)) => (taken, webhook, broker),
                 Ok(Found::Gone) => return Turned::Over,
@@ -193,8 +182,8 @@ impl Worker {
                 Taken::Work(work) => work,
                 Taken::Nothing => return Turned::Over,
                 Taken::Held(at_ms) | Taken::Later(at_ms) => {
-                    let wait_ms = at_ms.saturating_sub(self.clock.unix_now_ms());
-                    return Turned::Until(again.min(self.clock.now() + wait_ms));
+                    let wait_ms = at_ms.saturating_sub(self.parts.clock.unix_now_ms());
+                    return Turned::Until(again.min(self.parts.clock.now() + wait_ms));
                 }
             };
             match self.deliver(hook, &webhook, &broker, &work).await {
@@ -212,8 +201,9 @@ impl Worker {
     }
 
     async fn take(&self, hook: Hook<'_>) -> Result<Found, Error> {
-        let now_ms = self.clock.unix_now_ms();
+        let now_ms = self.parts.clock.unix_now_ms();
         let found = self
+            .parts
             .store
             .run(|tx| async move {
                 let broker = catalog::name_of(&tx, hook.broker).await?;
@@ -224,13 +214,14 @@ impl Worker {
                     webhooks::drop_queued(&tx, hook)?;
                     return Ok(Found::Gone);
                 };
-                let taken = webhooks::take(&tx, hook, &self.owner, now_ms, page(webhook.batch_max)).await?;
+                let taken =
+                    webhooks::take(&tx, hook, &self.parts.owner, now_ms, page(webhook.batch_max)).await?;
                 Ok(Found::Taken(taken, webhook, String::from_utf8_lossy(&broker).into_owned()))
             })
             .await?;
         if matches!(found, Found::Gone) {
             // Its queue goes, where the broker is open.
-            self.brokers.webhooks_changed(hook.broker);
+            self.parts.brokers.webhooks_changed(hook.broker);
         }
         Ok(found)
     }
@@ -246,19 +237,19 @@ impl Worker {
         let outcome = if events.is_empty() {
             Outcome::Delivered
         } else {
-            let call = deliver::call(webhook, &events, &id, self.clock.unix_now_ms());
-            let client = self.client.get_or_init(|| Client::new(self.outgoing.clone()));
+            let call = deliver::call(webhook, &events, &id, self.parts.clock.unix_now_ms());
+            let client = self.client.get_or_init(|| Client::new(self.parts.outgoing.clone()));
             let answer = client.call(call).await;
-            let now_ms = self.clock.unix_now_ms();
+            let now_ms = self.parts.clock.unix_now_ms();
             deliver::outcome(work, &events, &answer, now_ms, self.random(work.epoch))
         };
-        let (settled, now_ms) = (&outcome, self.clock.unix_now_ms());
+        let (settled, now_ms) = (&outcome, self.parts.clock.unix_now_ms());
         let settle = |tx| async move { webhooks::settle(&tx, hook, work, settled, now_ms).await };
-        let state = self.store.run(settle).await?;
+        let state = self.parts.store.run(settle).await?;
         self.count(&outcome, work, state.lost - work.state.lost.min(state.lost));
         if let Outcome::Failed { failure, .. } = &outcome {
             tracing::debug!(broker, webhook = hook.name, reason = failure.reason, "a webhook was not told");
-            hook.limit(&self.store, now_ms.saturating_sub(QUEUE_MS_MAX), self.keep).await?;
+            hook.limit(&self.parts.store, now_ms.saturating_sub(QUEUE_MS_MAX), self.keep).await?;
         }
         Ok(outcome)
     }
@@ -270,7 +261,7 @@ impl Worker {
         }
         let id = work.entries.first().map_or_else(String::new, |entry| entry.position.to_string());
         let read: Vec<Bytes> =
-            work.entries.iter().filter_map(|entry| event(broker, entry, &self.clock)).collect();
+            work.entries.iter().filter_map(|entry| event(broker, entry, &self.parts.clock)).collect();
         if read.len() < work.entries.len() {
             tracing::error!(broker, "an event for a webhook cannot be read and is left out");
         }
@@ -278,7 +269,7 @@ impl Worker {
     }
 
     fn count(&self, outcome: &Outcome, work: &Work, lost: u64) {
-        let counters = &self.counters;
+        let counters = &self.parts.counters;
         let events = work.entries.len().max(1);
         match outcome {
             Outcome::Delivered => {
@@ -297,6 +288,6 @@ impl Worker {
 
     /// Between 0 and 1.
     fn random(&self, epoch: u64) -> f64 {
-        (self.random.hash_one((epoch, self.clock.now())) >> 11) as f64 / (1_u64 << 53) as f64
+        (self.random.hash_one((epoch, self.parts.clock.now())) >> 11) as f64 / (1_u64 << 53) as f64
     }
 }

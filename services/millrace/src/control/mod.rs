@@ -2,6 +2,7 @@
 
 mod clients;
 mod live;
+mod oidc;
 mod retained;
 mod sessions;
 
@@ -11,13 +12,13 @@ use std::sync::Arc;
 use axum::Router;
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
-use millrace_control::{Clock, Control, Options, Price, SignUpBy};
+use millrace_control::{Clock, Control, OidcSettings, Options, Price, SignUpBy};
 use millrace_storage::{Database, block_on};
 use tracing::{info, warn};
 
 use crate::args::network;
 use crate::cli::Failure;
-use crate::http::reachable;
+use crate::http::{SIGN_UP_PATH, reachable};
 use crate::serve::Running;
 
 /// How the control plane is reached.
@@ -40,6 +41,16 @@ pub(crate) struct ControlArgs {
     /// those of the API, with bytes for both directions; what is not named costs nothing.
     #[arg(long, value_name = "UNIT=MICROS", value_delimiter = ',')]
     pub(crate) price: Vec<Price>,
+
+    #[command(flatten)]
+    oidc: oidc::OidcArgs,
+}
+
+impl ControlArgs {
+    /// The provider that people may sign in with, when one is named.
+    pub(crate) fn oidc(&self) -> Result<Option<OidcSettings>, String> {
+        self.oidc.settings(self.public_url.as_deref())
+    }
 }
 
 /// Who may make an account.
@@ -66,7 +77,11 @@ impl Clock for TimeOfDay {
 
 impl Plane {
     /// Opens the control plane of a store.
-    pub(crate) fn open(database: Database, args: &ControlArgs) -> Result<Self, Failure> {
+    pub(crate) fn open(
+        database: Database,
+        args: &ControlArgs,
+        oidc: Option<OidcSettings>,
+    ) -> Result<Self, Failure> {
         let by = match args.sign_up {
             WhoSignsUp::Invited => SignUpBy::Invitation,
             WhoSignsUp::Anybody => SignUpBy::Anybody,
@@ -76,7 +91,7 @@ impl Plane {
         })?;
         control.charge(args.price.iter().copied().collect());
         let is_secure = args.public_url.as_ref().is_some_and(|url| url.starts_with("https://"));
-        let options = Options { is_secure, proxies: args.http_proxies.clone() };
+        let options = Options { is_secure, proxies: args.http_proxies.clone(), oidc };
         Ok(Self { control, options, public_url: args.public_url.clone() })
     }
 
@@ -99,7 +114,7 @@ impl Plane {
         info!("the API is at {base}{}, described by openapi.json there", millrace_control::PATH);
         match block_on(self.control.setup()) {
             Ok(Some(secret)) => info!(
-                "nobody has an account yet; who signs up first with this token, within a day, owns it: {}",
+                "nobody has an account yet; who opens this link first, within a day, owns this server: {base}{SIGN_UP_PATH}#{}",
                 secret.expose()
             ),
             Ok(None) => {}

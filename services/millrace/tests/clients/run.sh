@@ -3,7 +3,7 @@
 #
 #   MILLRACE=target/release/millrace services/millrace/tests/clients/run.sh [suite...]
 #
-# Suites: mosquitto, paho, gmqtt, aiomqtt, mqttjs, scram, go, browser, gateway, stack, api, access, webhooks, tenant; all of them when none is named. Each has brokers
+# Suites: mosquitto, paho, gmqtt, aiomqtt, mqttjs, scram, oidc, go, browser, gateway, stack, api, access, webhooks, tenant; all of them when none is named. Each has brokers
 # of its own on free loopback ports: an open one, and one with a password file and a rules file. What the clients need is
 # installed into target/clients once; Envoy for the gateway (gateway/tests) and the stack (services/stack/tests), into target/envoy;
 # nats-server for the latter, into target/tools. What cannot be had here is said with a line that starts with SKIPPED.
@@ -21,7 +21,7 @@ start_seconds_max=10
 stop_seconds_max=15
 
 suites=("$@")
-[ ${#suites[@]} -gt 0 ] || suites=(mosquitto paho gmqtt aiomqtt mqttjs scram go browser gateway stack api access webhooks tenant)
+[ ${#suites[@]} -gt 0 ] || suites=(mosquitto paho gmqtt aiomqtt mqttjs scram oidc go browser gateway stack api access webhooks tenant)
 millrace=$(realpath -e -- "${MILLRACE:-$target/release/millrace}" 2>/dev/null) || {
     echo "FAILED: clients: there is no broker to test: build it (cargo build --release -p millrace) or set MILLRACE"
     exit 1
@@ -242,6 +242,9 @@ run_access() { limited bash -c 'python access_test.py'; }
 run_webhooks() { limited bash -c 'python webhooks_test.py'; }
 run_mqttjs() { SUITE=mqttjs limited node --test --test-reporter="$here/reporter.mjs" "$here/mqttjs.test.mjs"; }
 run_scram() { SUITE=scram limited node --test --test-reporter="$here/reporter.mjs" "$here/scram.test.mjs"; }
+run_oidc() {
+    MILLRACE=$millrace SUITE=oidc limited node --test --test-reporter="$here/reporter.mjs" "$here/oidc.test.mjs"
+}
 run_go() { limited "$cache/go/clients.test" -test.v -test.timeout="${suite_seconds_max}s" 2>&1 | go_lines; }
 run_browser() { limited node "$here/browser.mjs"; }
 # It starts a region twice.
@@ -258,6 +261,7 @@ prepare() {
     paho | gmqtt | aiomqtt | webhooks) need_python ;;
     access) need_python && need openssl openssl ;;
     mqttjs | scram) need_node ;;
+    oidc) need_node && need_node_20 ;;
     go) need_go ;;
     browser) need_node && need_node_20 && need_chromium ;;
     api) need_schemathesis ;;

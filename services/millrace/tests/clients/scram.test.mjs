@@ -78,7 +78,7 @@ function connect(user, password, more = {}) {
 
 /** The first account, whose password for a new user is made or chosen. */
 async function account() {
-  const token = /owns it: (\S+)/.exec(readFileSync(OPEN_LOG, 'utf8'))[1]
+  const token = /\/sign-up#(\S+)/.exec(readFileSync(OPEN_LOG, 'utf8'))[1]
   const json = { 'Content-Type': 'application/json' }
   const api = `${OPEN_HTTP}/api/v1`
   const ann = { email: 'ann@example.org', password: 'a sentence that nobody knows', name: 'Ann', token }

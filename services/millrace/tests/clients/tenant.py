@@ -49,7 +49,7 @@ def setup_token(log):
     end = deadline()
     while True:
         with open(log) as file:
-            found = re.search(r"owns it: (\S+)", file.read())
+            found = re.search(r"/sign-up#(\S+)", file.read())
         if found:
             return found.group(1)
         before(end, "the token of the first account")

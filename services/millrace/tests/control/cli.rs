@@ -71,7 +71,7 @@ impl Terminal {
 fn logged_in() -> (tempfile::TempDir, Server, Terminal) {
     let data = tempfile::tempdir().unwrap();
     let mut server = Server::start(data.path());
-    let token = server.behind("owns it: ");
+    let token = server.behind("/sign-up#");
     let sign_up = json!({ "email": "ann@example.org", "password": PASSWORD, "name": "Ann", "token": token });
     server.sign("/sign-up", &sign_up);
     let ann = Terminal::new();

@@ -29,6 +29,12 @@ pub fn emails() -> Collection {
     region(tags::EMAIL)
 }
 
+/// The id of a person, by their provider and what they are called there.
+#[must_use]
+pub fn subjects() -> Collection {
+    region(tags::SUBJECT)
+}
+
 /// Members of an organisation, by their id.
 #[must_use]
 pub fn members(organisation: &[u8]) -> Collection {

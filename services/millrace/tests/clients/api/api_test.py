@@ -56,7 +56,7 @@ def setup_token():
     """The token of the first account, which the server logs after its ports are open."""
     for _ in range(200):
         with open(os.environ["API_LOG"]) as log:
-            found = re.search(r"owns it: (\S+)", log.read())
+            found = re.search(r"/sign-up#(\S+)", log.read())
         if found:
             return found.group(1)
         time.sleep(0.05)

@@ -1,0 +1,365 @@
+//! Signing in with a provider, which runs beside and says what a test wants.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use base64::Engine as _;
+use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
+use millrace_control::{OidcSettings, Options, SignUpBy};
+use ring::digest::{SHA256, digest};
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
+use serde_json::{Value, json};
+
+use crate::tools::{Answer, Client, PASSWORD, Region};
+
+const US: &str = "millrace at plant";
+const SECRET: &str = "between us: 100%";
+const HERE: &str = "https://console.example.org/api/v1/sign-in/oidc/callback";
+
+/// A provider of one person.
+#[derive(Clone)]
+struct Provider(Arc<Inner>);
+
+struct Inner {
+    url: String,
+    key: EcdsaKeyPair,
+    says: Mutex<Says>,
+}
+
+/// What the provider says, beside what is right.
+#[derive(Clone, Default)]
+struct Says {
+    /// Claims of the token that are others; null: that are missing.
+    claims: HashMap<&'static str, Value>,
+    /// What it says beside when it is asked.
+    more: Option<Value>,
+    /// Parts of its configuration that are others.
+    configuration: HashMap<&'static str, Value>,
+    /// It signs with a key that it does not show.
+    forges: bool,
+    /// What the browser has brought: the challenge and the nonce.
+    challenge: String,
+    nonce: String,
+}
+
+impl Provider {
+    async fn start() -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let inner = Inner { url, key: key(), says: Mutex::default() };
+        let provider = Self(Arc::new(inner));
+        let app = Router::new()
+            .route("/.well-known/openid-configuration", get(configuration))
+            .route("/token", post(token))
+            .route("/keys", get(keys))
+            .route("/me", get(more))
+            .with_state(provider.clone());
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        provider
+    }
+
+    fn says(&self, change: impl FnOnce(&mut Says)) {
+        change(&mut self.0.says.lock().unwrap());
+    }
+
+    /// A region whose people may sign in here.
+    async fn region(&self, sign_up_by: SignUpBy) -> Region {
+        let oidc = OidcSettings {
+            name: "Plant".into(),
+            issuer: self.0.url.clone(),
+            client_id: US.into(),
+            client_secret: Some(SECRET.into()),
+            redirect_url: HERE.into(),
+        };
+        Region::with(sign_up_by, Options { oidc: Some(oidc), ..Options::default() }).await
+    }
+
+    /// What a browser does: it begins, is known at the provider, and comes back.
+    async fn sign_in(&self, client: &mut Client, query: &str) -> Answer {
+        let (back, kept) = self.go(client, query).await;
+        let answer = client.with("cookie", &kept).get(&back).await;
+        if answer.status == StatusCode::SEE_OTHER {
+            assert_eq!(answer.headers[header::LOCATION], "/");
+            client.keep(&answer).await;
+        }
+        answer
+    }
+
+    /// The way there. Returns the way back, and all cookies that the browser has then.
+    async fn go(&self, client: &Client, query: &str) -> (String, String) {
+        let answer = client.get(&format!("/sign-in/oidc{query}")).await;
+        answer.is(StatusCode::SEE_OTHER);
+        let to = answer.headers[header::LOCATION].to_str().unwrap();
+        let (at, query) = to.split_once('?').unwrap();
+        assert_eq!(at, format!("{}/authorize", self.0.url));
+        let asked = fields(query);
+        assert_eq!(
+            (&*asked["client_id"], &*asked["redirect_uri"], &*asked["response_type"], &*asked["scope"]),
+            (US, HERE, "code", "openid email profile")
+        );
+        assert_eq!(asked["code_challenge_method"], "S256");
+        self.says(|says| {
+            says.challenge.clone_from(&asked["code_challenge"]);
+            says.nonce.clone_from(&asked["nonce"]);
+        });
+        let set = answer.headers[header::SET_COOKIE].to_str().unwrap();
+        assert!(set.contains("HttpOnly") && set.contains("Max-Age=600"), "{set}");
+        let mut kept = set.split(';').next().unwrap().to_owned();
+        if let Some(signed_in) = client.cookie() {
+            kept = format!("{signed_in}; {kept}");
+        }
+        (format!("/sign-in/oidc/callback?code=abc&state={}", asked["state"]), kept)
+    }
+}
+
+fn key() -> EcdsaKeyPair {
+    let (kind, random) = (&ECDSA_P256_SHA256_FIXED_SIGNING, SystemRandom::new());
+    let pkcs8 = EcdsaKeyPair::generate_pkcs8(kind, &random).unwrap();
+    EcdsaKeyPair::from_pkcs8(kind, pkcs8.as_ref(), &random).unwrap()
+}
+
+fn fields(form: &str) -> HashMap<String, String> {
+    let decoded = |text: &str| percent_encoding::percent_decode_str(text).decode_utf8().unwrap().into_owned();
+    form.split('&')
+        .filter_map(|pair| pair.split_once('='))
+        .map(|(name, value)| (decoded(name), decoded(value)))
+        .collect()
+}
+
+async fn configuration(State(Provider(provider)): State<Provider>) -> Json<Value> {
+    let url = &provider.url;
+    let mut said = json!({
+        "issuer": url, "authorization_endpoint": format!("{url}/authorize"), "token_endpoint": format!("{url}/token"),
+        "jwks_uri": format!("{url}/keys"), "userinfo_endpoint": format!("{url}/me"),
+    });
+    for (name, value) in &provider.says.lock().unwrap().configuration {
+        said[*name] = value.clone();
+    }
+    Json(said)
+}
+
+async fn token(
+    State(Provider(provider)): State<Provider>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Json<Value>, (StatusCode, Json<Value>)> {
+    let says = provider.says.lock().unwrap().clone();
+    let fields = fields(std::str::from_utf8(&body).unwrap());
+    let pair = headers.get(header::AUTHORIZATION).map(|value| {
+        let pair = BASE64_STANDARD.decode(value.to_str().unwrap().strip_prefix("Basic ").unwrap()).unwrap();
+        let pair = String::from_utf8(pair).unwrap();
+        pair.split(':').map(|part| self::fields(&format!("a={part}"))["a"].clone()).collect::<Vec<_>>()
+    });
+    let shown =
+        pair.unwrap_or_else(|| ["client_id", "client_secret"].map(|name| fields[name].clone()).into());
+    let challenge = BASE64_URL_SAFE_NO_PAD.encode(digest(&SHA256, fields["code_verifier"].as_bytes()));
+    let is_right = shown == [US, SECRET]
+        && challenge == says.challenge
+        && (&*fields["code"], &*fields["redirect_uri"], &*fields["grant_type"])
+            == ("abc", HERE, "authorization_code");
+    if !is_right {
+        return Err((StatusCode::BAD_REQUEST, Json(json!({ "error": "invalid_grant" }))));
+    }
+    let mut claims = json!({
+        "iss": provider.url, "sub": "ann-7", "aud": US, "exp": 1_000_000_300, "iat": 1_000_000_000, "nonce": says.nonce,
+        "email": "Ann@Example.org", "email_verified": true, "name": "Ann",
+    });
+    for (name, value) in says.claims {
+        match value {
+            Value::Null => drop(claims.as_object_mut().unwrap().remove(name)),
+            value => claims[name] = value,
+        }
+    }
+    let part = |json: &Value| BASE64_URL_SAFE_NO_PAD.encode(json.to_string());
+    let signed = format!("{}.{}", part(&json!({ "alg": "ES256", "kid": "1" })), part(&claims));
+    let other = key();
+    let key = if says.forges { &other } else { &provider.key };
+    let signature = key.sign(&SystemRandom::new(), signed.as_bytes()).unwrap();
+    let id_token = format!("{signed}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature));
+    Ok(Json(json!({ "id_token": id_token, "access_token": "xyz", "token_type": "Bearer" })))
+}
+
+async fn keys(State(Provider(provider)): State<Provider>) -> Json<Value> {
+    let (x, y) = provider.key.public_key().as_ref()[1..].split_at(32);
+    let [x, y] = [x, y].map(|half| BASE64_URL_SAFE_NO_PAD.encode(half));
+    Json(json!({ "keys": [{ "kty": "EC", "crv": "P-256", "kid": "1", "use": "sig", "x": x, "y": y }] }))
+}
+
+async fn more(State(Provider(provider)): State<Provider>, headers: HeaderMap) -> Json<Value> {
+    assert_eq!(headers[header::AUTHORIZATION], "Bearer xyz");
+    Json(provider.says.lock().unwrap().more.clone().unwrap())
+}
+
+#[tokio::test]
+async fn who_comes_from_the_provider_gets_an_account_and_the_same_one_again() {
+    let provider = Provider::start().await;
+    let region = provider.region(SignUpBy::Anybody).await;
+    let ways = region.stranger().get("/sign-in/ways").await;
+    assert_eq!(
+        ways.is(StatusCode::OK).body,
+        json!({ "sign_up": "anybody", "provider": { "name": "Plant" } })
+    );
+    let mut ann = region.stranger();
+    provider.sign_in(&mut ann, "").await.is(StatusCode::SEE_OTHER);
+    let me = ann.get("/me").await;
+    assert_eq!(
+        (me.is(StatusCode::OK).text("/user/email"), me.text("/user/name")),
+        ("ann@example.org", "Ann")
+    );
+    assert_eq!(me.text("/organisations/0/role"), "owner");
+    // The address is another one by now, and she is the same.
+    provider.says(|says| drop(says.claims.insert("email", json!("ann@new.example"))));
+    let mut again = region.stranger();
+    provider.sign_in(&mut again, "").await.is(StatusCode::SEE_OTHER);
+    assert_eq!(again.get("/me").await.text("/user/id"), me.text("/user/id"));
+    let log = again.get(&again.own("/audit")).await;
+    assert_eq!(log.column("action").iter().filter(|action| **action == "sign_in").count(), 2);
+    // She has no password, so none is right, and there is none to change.
+    for password in ["", PASSWORD] {
+        let sign_in = json!({ "email": "ann@example.org", "password": password });
+        region.stranger().post("/sign-in", sign_in).await.is(StatusCode::UNAUTHORIZED);
+    }
+    let change = json!({ "current": "", "new": PASSWORD });
+    again.post("/me/password", change).await.is(StatusCode::CONFLICT);
+}
+
+#[tokio::test]
+async fn an_account_with_the_same_address_is_not_taken_for_theirs_until_they_connect_it() {
+    let provider = Provider::start().await;
+    let region = provider.region(SignUpBy::Anybody).await;
+    let mut ann = region.stranger();
+    ann.sign_up(json!({ "email": "ann@example.org" })).await.is(StatusCode::CREATED);
+    let mut visitor = region.stranger();
+    provider.sign_in(&mut visitor, "").await.is(StatusCode::CONFLICT);
+    // Who is not signed in has nothing to connect.
+    provider.sign_in(&mut visitor, "?connect=true").await.is(StatusCode::FORBIDDEN);
+    provider.sign_in(&mut ann, "?connect=true").await.is(StatusCode::SEE_OTHER);
+    provider.sign_in(&mut visitor, "").await.is(StatusCode::SEE_OTHER);
+    assert_eq!(visitor.get("/me").await.text("/user/id"), ann.get("/me").await.text("/user/id"));
+    let log = ann.get(&ann.own("/audit")).await;
+    assert!(log.column("action").contains(&"person.connect"), "{log:?}");
+    // What is hers is nobody else's.
+    let mut bob = region.person().await;
+    provider.sign_in(&mut bob, "?connect=true").await.is(StatusCode::CONFLICT);
+}
+
+#[tokio::test]
+async fn where_accounts_are_by_invitation_one_is_needed_and_used_once() {
+    let provider = Provider::start().await;
+    let region = provider.region(SignUpBy::Invitation).await;
+    let link = region.control.setup().await.unwrap().unwrap();
+    let mut owner = region.stranger();
+    owner.sign_up(json!({ "token": link.expose() })).await.is(StatusCode::CREATED);
+    let mut ann = region.stranger();
+    provider.sign_in(&mut ann, "").await.is(StatusCode::FORBIDDEN);
+    let invited =
+        owner.post(&owner.own("/invitations"), json!({ "email": "a@example.org", "role": "viewer" })).await;
+    let query = format!("?token={}", invited.is(StatusCode::CREATED).text("/token"));
+    provider.sign_in(&mut ann, "?token=nothing").await.is(StatusCode::FORBIDDEN);
+    provider.sign_in(&mut ann, &query).await.is(StatusCode::SEE_OTHER);
+    let me = ann.get("/me").await;
+    assert_eq!(me.text("/organisations/0/role"), "viewer");
+    provider.sign_in(&mut region.stranger(), &query).await.is(StatusCode::FORBIDDEN);
+    provider.sign_in(&mut region.stranger(), "").await.is(StatusCode::SEE_OTHER);
+}
+
+#[tokio::test]
+async fn only_the_browser_that_has_begun_comes_back_with_what_it_was_given() {
+    let provider = Provider::start().await;
+    let region = provider.region(SignUpBy::Anybody).await;
+    let client = region.stranger();
+    let (back, kept) = provider.go(&client, "").await;
+    client.get(&back).await.is(StatusCode::FORBIDDEN);
+    let (other, _) = provider.go(&client, "").await;
+    let browser = client.with("cookie", &kept);
+    // Another one's code in this browser: it would be signed in as somebody else.
+    browser.get(&other).await.is(StatusCode::FORBIDDEN);
+    let state = back.split_once("&state=").unwrap().1;
+    let without_code = format!("/sign-in/oidc/callback?state={state}");
+    let refused = browser.get(&format!("{without_code}&error=access_denied&error_description=no")).await;
+    assert!(refused.is(StatusCode::FORBIDDEN).text("/detail").contains("access_denied, no"));
+    browser.get(&format!("{back}&iss=https://evil.example")).await.is(StatusCode::FORBIDDEN);
+    let wrong_code = format!("{without_code}&code=other");
+    assert!(
+        browser.get(&wrong_code).await.is(StatusCode::FORBIDDEN).text("/detail").contains("invalid_grant")
+    );
+    // The nonce is of the other one's sign-in, which was the last.
+    browser.get(&back).await.is(StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
+async fn a_token_that_is_wrong_signs_nobody_in() {
+    let provider = Provider::start().await;
+    for (name, value) in [
+        ("iss", json!("https://evil.example")),
+        ("aud", json!("somebody else")),
+        ("aud", json!([US, "somebody else"])),
+        ("azp", json!("somebody else")),
+        ("exp", json!(999_999_000)),
+        ("exp", Value::Null),
+        ("nonce", json!("of before")),
+        ("nonce", Value::Null),
+        ("sub", Value::Null),
+        ("sub", json!("x".repeat(256))),
+        ("email_verified", json!(false)),
+        ("email", json!("nothing")),
+    ] {
+        provider.says(|says| says.claims = HashMap::from([(name, value.clone())]));
+        // A region for each: sign-ins are limited by the minute.
+        let region = provider.region(SignUpBy::Anybody).await;
+        let answer = provider.sign_in(&mut region.stranger(), "").await;
+        assert!(
+            answer.status.is_client_error() || answer.status == StatusCode::SERVICE_UNAVAILABLE,
+            "{name}: {value}"
+        );
+    }
+    let region = provider.region(SignUpBy::Anybody).await;
+    provider.says(|says| {
+        says.claims.clear();
+        says.forges = true;
+    });
+    provider.sign_in(&mut region.stranger(), "").await.is(StatusCode::FORBIDDEN);
+    provider.says(|says| says.forges = false);
+    provider.sign_in(&mut region.stranger(), "").await.is(StatusCode::SEE_OTHER);
+}
+
+#[tokio::test]
+async fn what_stands_in_no_token_is_asked_for() {
+    let provider = Provider::start().await;
+    let region = provider.region(SignUpBy::Anybody).await;
+    provider.says(|says| {
+        says.claims = HashMap::from([("email", Value::Null), ("aud", json!([US])), ("azp", json!(US))]);
+        says.more = Some(json!({ "sub": "bob-1", "email": "bob@example.org" }));
+        says.configuration =
+            HashMap::from([("token_endpoint_auth_methods_supported", json!(["client_secret_post"]))]);
+    });
+    let mut ann = region.stranger();
+    provider.sign_in(&mut ann, "").await.is(StatusCode::SERVICE_UNAVAILABLE);
+    provider.says(|says| says.more = Some(json!({ "sub": "ann-7", "email": "ann@example.org" })));
+    provider.sign_in(&mut ann, "").await.is(StatusCode::SEE_OTHER);
+    assert_eq!(ann.get("/me").await.text("/user/email"), "ann@example.org");
+}
+
+#[tokio::test]
+async fn a_provider_that_is_away_or_is_another_is_said_and_without_one_there_is_none() {
+    let provider = Provider::start().await;
+    let region = provider.region(SignUpBy::Anybody).await;
+    provider.says(|says| says.configuration = HashMap::from([("issuer", json!("https://evil.example"))]));
+    let answer = region.stranger().get("/sign-in/oidc").await;
+    assert!(answer.is(StatusCode::SERVICE_UNAVAILABLE).text("/detail").contains("evil.example"));
+    let nobody =
+        Provider(Arc::new(Inner { url: "http://127.0.0.1:9".into(), key: key(), says: Mutex::default() }));
+    let region = nobody.region(SignUpBy::Anybody).await;
+    region.stranger().get("/sign-in/oidc").await.is(StatusCode::SERVICE_UNAVAILABLE);
+
+    let without = Region::new().await;
+    without.stranger().get("/sign-in/oidc").await.is(StatusCode::NOT_FOUND);
+    without.stranger().get("/sign-in/oidc/callback?code=a&state=b").await.is(StatusCode::NOT_FOUND);
+    assert_eq!(without.stranger().get("/sign-in/ways").await.body["provider"], Value::Null);
+}
