@@ -26,6 +26,7 @@ pub(crate) fn run(case: Case, settings: &Settings, broker: &Broker) -> Outcome<R
         broker: broker.address,
         population: Population::new(settings.connects, 1),
         errand: Errand { clean_session: true, stays: true, ..Errand::default() },
+        credentials: settings.credentials()?,
         at_once: settings.window.unwrap_or(CONCURRENT),
         limits: Limits::new(settings.seconds, settings.timeout, settings.seconds + settings.timeout),
     };

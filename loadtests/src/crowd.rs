@@ -17,6 +17,7 @@ use crate::packet;
 use crate::population::Population;
 use crate::procfs;
 use crate::receipts::Faults;
+use crate::settings::Credentials;
 pub(crate) use crate::visit::Errand;
 use crate::visit::{Step, Visit};
 
@@ -60,6 +61,7 @@ pub(crate) struct Crowd {
     pub(crate) broker: SocketAddr,
     pub(crate) population: Population,
     pub(crate) errand: Errand,
+    pub(crate) credentials: Credentials,
     pub(crate) at_once: u32,
     pub(crate) limits: Limits,
 }
@@ -104,7 +106,9 @@ impl Crowd {
     }
 
     fn hello(&self, session: u32) -> Vec<u8> {
-        let mut bytes = packet::connect(&self.population.client_id(session), self.errand.clean_session);
+        let client_id = self.population.client_id(session);
+        let mut bytes =
+            packet::connect_as(&client_id, self.errand.clean_session, self.credentials.of(session));
         if self.errand.subscribe {
             // A client need not wait for CONNACK (section 3.1.4 of the standard).
             let filter = self.population.topic(self.population.group_of(session));

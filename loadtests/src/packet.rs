@@ -39,9 +39,19 @@ fn push_string(out: &mut Vec<u8>, text: &str) {
 
 /// CONNECT without a will or a password.
 pub(crate) fn connect(client_id: &str, clean_session: bool) -> Vec<u8> {
-    let mut body = vec![0, 4, b'M', b'Q', b'T', b'T', 4, u8::from(clean_session) << 1];
+    connect_as(client_id, clean_session, None)
+}
+
+/// CONNECT without a will, with a user name and a password.
+pub(crate) fn connect_as(client_id: &str, clean_session: bool, user: Option<(&str, &str)>) -> Vec<u8> {
+    let flags = u8::from(clean_session) << 1 | if user.is_some() { 0xC0 } else { 0 };
+    let mut body = vec![0, 4, b'M', b'Q', b'T', b'T', 4, flags];
     body.extend_from_slice(&KEEP_ALIVE_SECONDS.to_be_bytes());
     push_string(&mut body, client_id);
+    if let Some((user, password)) = user {
+        push_string(&mut body, user);
+        push_string(&mut body, password);
+    }
     packet(0x10, &body)
 }
 
@@ -203,6 +213,10 @@ mod tests {
             [0x10, 14, 0, 4, b'M', b'Q', b'T', b'T', 4, 2, 0x0E, 0x10, 0, 2, b'a', b'b']
         );
         assert_eq!(connect("ab", false)[9], 0);
+        assert_eq!(
+            connect_as("a", true, Some(("b", "cd")))[9..],
+            [0xC2, 0x0E, 0x10, 0, 1, b'a', 0, 1, b'b', 0, 2, b'c', b'd']
+        );
     }
 
     #[test]

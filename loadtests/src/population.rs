@@ -10,7 +10,7 @@ use crate::failure::Outcome;
 use crate::link::{Hello, Link};
 use crate::packet::PublishTemplate;
 use crate::publisher::{Publisher, WINDOW_MAX};
-use crate::settings::Settings;
+use crate::settings::{Credentials, Settings};
 use crate::tally::Tally;
 
 /// Connections under way at the same time, unless told otherwise.
@@ -78,6 +78,7 @@ impl Population {
             broker: broker.address,
             population: *self,
             errand,
+            credentials: Credentials::default(),
             at_once: settings.window.unwrap_or(AT_ONCE),
             limits: Limits::new(settings.seconds_max, settings.timeout, settings.population_quiet_seconds()),
         };

@@ -10,7 +10,7 @@ use crate::population::Population;
 use crate::procfs;
 use crate::report::{Better, Figure, Report};
 use crate::scenario::Case;
-use crate::settings::Settings;
+use crate::settings::{Credentials, Settings};
 
 /// Makes the sessions, lets the broker come to rest, and lets all come back.
 pub(crate) fn run(case: Case, sessions: u32, settings: &Settings, broker: &Broker) -> Outcome<Report> {
@@ -32,6 +32,7 @@ pub(crate) fn run(case: Case, sessions: u32, settings: &Settings, broker: &Broke
         broker: broker.address,
         population,
         errand: Errand { resumes: true, stays: true, ..Errand::default() },
+        credentials: Credentials::default(),
         at_once: settings.window.unwrap_or(CONCURRENT),
         limits: Limits::new(settings.seconds_max, settings.timeout, settings.population_quiet_seconds()),
     };

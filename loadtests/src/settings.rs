@@ -1,6 +1,11 @@
 //! How large and how long: the options that all scenarios share.
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use clap::Args;
+
+use crate::failure::{Failure, Outcome, While};
 
 /// Without progress for so long the rest counts as lost, in the scenarios in which messages flow.
 const TRAFFIC_QUIET_SECONDS: f64 = 2.0;
@@ -28,6 +33,9 @@ pub(crate) struct Settings {
     /// Connects of `connect`, at most.
     #[arg(long, default_value_t = 30_000, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) connects: u32,
+    /// File with a user name, a space and a password in each line, which the clients of `connect` show in turn.
+    #[arg(long)]
+    credentials: Option<PathBuf>,
     /// Persistent sessions of `offline-sessions`, `resume` and `reconnect`; several numbers, separated by
     /// commas, are run one after the other [default: 1000000, 200000 and 18000; less in `compare`].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=20_000_000))]
@@ -72,7 +80,31 @@ pub(crate) struct Settings {
     pub(crate) threads: u32,
 }
 
+/// What clients show, in turn; nothing when it is empty.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Credentials(Arc<[(String, String)]>);
+
+impl Credentials {
+    /// Those of a client: user name and password.
+    pub(crate) fn of(&self, client: u32) -> Option<(&str, &str)> {
+        let turn = (client as usize).checked_rem(self.0.len())?;
+        self.0.get(turn).map(|(user, password)| (&**user, &**password))
+    }
+}
+
 impl Settings {
+    /// Reads what clients show.
+    pub(crate) fn credentials(&self) -> Outcome<Credentials> {
+        let Some(file) = &self.credentials else { return Ok(Credentials::default()) };
+        let text = std::fs::read_to_string(file).during("reading the credentials")?;
+        let pair = |line: &str| line.split_once(' ').map(|(user, password)| (user.into(), password.into()));
+        let all: Option<Vec<_>> = text.lines().map(pair).collect();
+        let all = all.filter(|all| !all.is_empty());
+        all.map(|all| Credentials(all.into())).ok_or_else(|| {
+            Failure::new("each line of the credentials has a user name, a space and a password")
+        })
+    }
+
     /// How long nothing may happen while messages flow.
     pub(crate) fn traffic_quiet_seconds(&self) -> f64 {
         self.quiet_seconds.unwrap_or(TRAFFIC_QUIET_SECONDS)
