@@ -81,6 +81,8 @@ pub(crate) const SWEEP_EVERY: Duration = Duration::from_secs(30);
 /// Rows that one transaction sweeps.
 pub(crate) const SWEPT_ROWS: usize = 500;
 
+/// The last time that RFC 3339 can say, unix milliseconds.
+pub(crate) const TIME_MS_MAX: u64 = 253_402_300_799_999;
 /// Hours of usage that one request is shown: a month.
 pub(crate) const USAGE_HOURS_MAX: u64 = 31 * 24;
 /// Days of usage that one request is shown or that are added up: all that is kept.

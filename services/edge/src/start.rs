@@ -130,9 +130,6 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
             None
         }
     };
-    if let Some(region) = &region {
-        region.wait_for_joins(&brokers.all());
-    }
     let webhooks = |(layers, store): (Layers, &Store)| {
         Webhooks::start(layers, clock, store.hooked().clone(), &config, brokers.clone())
     };

@@ -23,8 +23,10 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 struct UsageQuery {
     /// From the hour of this time on (with days: from the day), in unix milliseconds; from the beginning of the month (UTC) if it is
     /// left out. 400 days are kept.
+    #[param(maximum = 253_402_300_799_999_u64)]
     from: Option<u64>,
     /// To before this time, in unix milliseconds; to now if it is left out.
+    #[param(maximum = 253_402_300_799_999_u64)]
     to: Option<u64>,
     /// How it is added up: by hours (at most 31 days), by days, or all together.
     #[serde(default)]

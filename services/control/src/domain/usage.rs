@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::{BrokerRef, Caller, Control, Error, Permission, Result, authorise, brokers, month};
-use crate::limits::{BROKERS_MAX, USAGE_DAYS_MAX, USAGE_HOURS_MAX};
+use crate::limits::{BROKERS_MAX, TIME_MS_MAX, USAGE_DAYS_MAX, USAGE_HOURS_MAX};
 
 const DAY_MS: u64 = 24 * WINDOW_MS;
 const MINUTE_MS: u64 = 60_000;
@@ -216,6 +216,9 @@ impl Range {
             Step::Day => (DAY_MS, USAGE_DAYS_MAX * DAY_MS),
             Step::Total => (WINDOW_MS, USAGE_DAYS_MAX * DAY_MS),
         };
+        if to_ms.is_some_and(|to_ms| to_ms > TIME_MS_MAX) {
+            return Err(Error::field("to", "is later than any time: send unix milliseconds"));
+        }
         let from_ms = from_ms.unwrap_or_else(|| month::of(now_ms).from_ms);
         let from_ms = from_ms - from_ms % unit_ms;
         // What has not begun is not shown.

@@ -103,9 +103,12 @@ async fn usage_of_too_long_a_time_or_of_none_is_refused() {
     let ann = Region::new().await.person().await;
     let broker = ann.broker().await;
     let (month, years) = (NOW_MS - 32 * DAY_MS, NOW_MS - 402 * DAY_MS);
-    for wrong in
-        [format!("step=hour&from={month}"), format!("from={years}"), format!("from={}", NOW_MS + WINDOW_MS)]
-    {
+    for wrong in [
+        format!("step=hour&from={month}"),
+        format!("from={years}"),
+        "to=9223372036854775808".to_owned(),
+        format!("from={}", NOW_MS + WINDOW_MS),
+    ] {
         ann.get(&format!("{broker}/usage?{wrong}")).await.is(StatusCode::UNPROCESSABLE_ENTITY);
     }
     for wrong in ["step=year", "from=x", "to=-1"] {

@@ -64,6 +64,7 @@ impl Sink for Ear {
         let Some(region) = self.0.upgrade() else { return };
         tracing::info!(pod = name, "another pod is there");
         region.members().came(pod, name);
+        region.joins.pod_came();
         region.digests_of_pod(pod, is_new);
         for broker in region.brokers.all() {
             region.tell_members(broker.id, pod);

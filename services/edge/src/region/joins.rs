@@ -52,6 +52,17 @@ impl Joins {
         drop(self.changed.wait_timeout_while(self.lock(), at_most, is_open));
     }
 
+    /// Who waits for a pod looks again.
+    pub(super) fn pod_came(&self) {
+        let _state = self.lock();
+        self.changed.notify_all();
+    }
+
+    /// Waits until pods are there, for so long at most.
+    pub(super) fn wait_for_pods(&self, at_most: Duration, are_there: impl Fn() -> bool) {
+        drop(self.changed.wait_timeout_while(self.lock(), at_most, |_| !are_there()));
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
+use bytes::Bytes;
 use millrace_fabric::{Fabric, Health, PodId, Settings, SettingsError, To};
 use millrace_router::{Group, Receiver};
 use millrace_session::Message;
@@ -140,6 +141,12 @@ impl Region {
     /// Whether that is so.
     pub(crate) fn is_joined(&self, broker: &Broker) -> bool {
         self.joins.is_done(broker.id)
+    }
+
+    /// Waits for a moment until these pods are heard. Those that are not when a broker is opened are not asked what they want of it.
+    pub(crate) fn wait_for_pods(&self, names: &[Bytes]) {
+        let are_there = || names.iter().all(|name| self.members().id_of(name).is_some());
+        self.joins.wait_for_pods(JOIN_WAIT, are_there);
     }
 
     /// Waits for a moment until messages of other pods come to these brokers.

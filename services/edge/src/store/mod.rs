@@ -119,11 +119,17 @@ impl Store {
         if let Some(region) = &shared.region {
             let notices: Weak<Shared> = Arc::downgrade(&shared);
             region.tell_of_notices(notices);
+            let others = pods::others(&shared);
+            region.wait_for_pods(&block_on(others).map_err(unread)?);
         }
         for name in config.broker_names() {
             block_on(shared.layers.ensure_broker(name.as_bytes()))
                 .map_err(|error| StartError(format!("cannot start on the store: {error}")))?;
             shared.open(name).map_err(unread)?;
+        }
+        // What is published for sessions of an earlier process goes to the clients of all pods.
+        if let Some(region) = &shared.region {
+            region.wait_for_joins(&shared.brokers.all());
         }
         writer::abandon(&shared);
         let mut threads = Vec::new();
@@ -237,6 +243,15 @@ impl Shared {
             region.join(&broker);
         }
         Ok(Some(broker))
+    }
+
+    /// As [`Shared::open_by_id`]; and it is known what other pods may want of it, as far as they answer soon.
+    fn open_joined(&self, id: u64) -> Result<Option<Arc<Broker>>, millrace_layers::Error> {
+        let broker = self.open_by_id(id)?;
+        if let (Some(region), Some(broker)) = (&self.region, &broker) {
+            region.wait_for_joins(std::slice::from_ref(broker));
+        }
+        Ok(broker)
     }
 
     /// A broker by its number; `None` for one that was removed.

@@ -4,11 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use millrace_layers::metering;
 use millrace_layers::pods::{self, Pod};
 
 use super::writer::Writer;
-use super::{SessionKey, sweep};
+use super::{SessionKey, Shared, sweep};
 
 /// How often it listens.
 pub(super) const TICK: Duration = Duration::from_millis(100);
@@ -88,6 +89,14 @@ pub(super) fn look(writer: &mut Writer<'_>) {
     for pod in pods.iter().filter(|pod| pod.until_ms < now_ms && *pod.name != *shared.owner) {
         bury(writer, pod);
     }
+}
+
+/// The other pods that are alive, by their names.
+pub(super) async fn others(shared: &Shared) -> Result<Vec<Bytes>, millrace_layers::Error> {
+    let pods = shared.layers.run(async |tx| pods::list(&tx, PODS_MAX).await).await?;
+    let now_ms = shared.clock.unix_now_ms();
+    let others = pods.into_iter().filter(|pod| pod.until_ms >= now_ms && *pod.name != *shared.owner);
+    Ok(others.map(|pod| pod.name).collect())
 }
 
 /// Ends what a dead pod had.

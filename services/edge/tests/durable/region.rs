@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use millrace_edge::fabric::Settings;
+use millrace_layers::Store;
+use millrace_layers::sessions::{self, Attach, SessionId};
 use millrace_mqtt::Version::{V5, V311};
-use millrace_mqtt::{Publish, QoS};
-use millrace_storage::Database;
+use millrace_mqtt::{Connect, Publish, QoS, Will};
+use millrace_storage::{Database, block_on};
 
-use crate::common::{Client, Server, connect, publish, publish_qos};
+use crate::common::{Client, Server, connect, properties, publish, publish_qos};
 use crate::relay::Relay;
 use crate::server as nats;
 use crate::steps::{acknowledge, come_back, lasting, leave, say, take};
@@ -484,6 +486,44 @@ fn a_session_that_took_copies_gets_no_message_twice() {
         crate::steps::expect_no_rest(&pods[0], &mut ann, "t/end");
         leave(&mut ann, true);
     }
+}
+
+#[test]
+fn a_pod_that_starts_again_after_a_kill_says_the_wills_to_clients_that_others_only_have_in_memory() {
+    let Some(net) = nats() else { return };
+    let database = Database::memory();
+    let [one, two] = ["one", "two"].map(|name| net.pod(&database, name, 1));
+    let mut watcher = Client::connect(&two, V5, "watcher");
+    watcher.subscribe("will", QoS::AtLeastOnce);
+    let will = Will {
+        topic: "will",
+        payload: b"gone",
+        qos: QoS::AtLeastOnce,
+        retain: false,
+        properties: properties(&[]),
+    };
+    let _ann = Client::open(&one, Connect { will: Some(will), ..lasting(V5, "ann") });
+    // What a kill leaves: a session of a pod that is not there. The store gives what the will says to who takes the session.
+    let store = Store::new(database.clone());
+    let broker = block_on(store.ensure_broker(b"default")).unwrap().id;
+    let id = SessionId { broker, client: b"ann" };
+    let attach = |will: Option<sessions::Will>| {
+        let will = &will;
+        let request = || Attach {
+            owner: "one".into(),
+            clean: false,
+            expiry_s: 3600,
+            now_ms: crate::pods::now_ms(),
+            will: will.clone(),
+            details: None,
+        };
+        block_on(store.run(async |tx| sessions::attach(&tx, id, request()).await)).unwrap().will
+    };
+    let body = attach(None).unwrap();
+    drop(one);
+    attach(Some(sessions::Will { delay_s: 0, body }));
+    let _one = net.pod(&database, "one", 1);
+    assert_eq!(take(&mut watcher).payload, b"gone");
 }
 
 #[test]
