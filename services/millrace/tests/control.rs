@@ -116,6 +116,16 @@ impl Server {
         (Browser { cookie, csrf }, answer.body)
     }
 
+    /// Makes the first account by the link of the log. Also the path of its organisation.
+    fn first_person(&mut self) -> (Browser, String) {
+        let token = self.behind("/sign-up#");
+        let (ann, me) = self.sign(
+            "/sign-up",
+            &json!({ "email": "ann@example.org", "password": PASSWORD, "name": "Ann", "token": token }),
+        );
+        (ann, format!("/organisations/{}", me["organisations"][0]["id"].as_str().unwrap()))
+    }
+
     fn stop(mut self) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
@@ -136,10 +146,7 @@ const PASSWORD: &str = "a sentence that nobody knows";
 fn the_first_person_makes_a_broker_and_all_of_it_is_there_after_a_restart() {
     let data = tempfile::tempdir().unwrap();
     let mut server = Server::start(data.path());
-    let token = server.behind("/sign-up#");
-    let sign_up = json!({ "email": "ann@example.org", "password": PASSWORD, "name": "Ann", "token": token });
-    let (ann, me) = server.sign("/sign-up", &sign_up);
-    let organisation = format!("/organisations/{}", me["organisations"][0]["id"].as_str().unwrap());
+    let (ann, organisation) = server.first_person();
     let made =
         server.ask(&ann, "POST", &format!("{organisation}/brokers"), &json!({ "display_name": "Plant" }));
     assert_eq!(made.status, 201, "{}", made.body);
@@ -180,10 +187,8 @@ fn client(server: &Server, id: &str, work: impl FnOnce(&Client), until: impl Fn(
 fn sessions_and_retained_messages_are_seen_and_removed() {
     let data = tempfile::tempdir().unwrap();
     let mut server = Server::start(data.path());
-    let token = server.behind("/sign-up#");
-    let sign_up = json!({ "email": "ann@example.org", "password": PASSWORD, "name": "Ann", "token": token });
-    let (ann, me) = server.sign("/sign-up", &sign_up);
-    let broker = format!("/organisations/{}/brokers/default", me["organisations"][0]["id"].as_str().unwrap());
+    let (ann, organisation) = server.first_person();
+    let broker = format!("{organisation}/brokers/default");
 
     let subscribe = |client: &Client| client.subscribe("plant/#", QoS::AtLeastOnce).unwrap();
     client(&server, "reader", subscribe, |packet| matches!(packet, Packet::SubAck(_)));
@@ -221,8 +226,7 @@ fn sessions_and_retained_messages_are_seen_and_removed() {
             "{wrong}"
         );
     }
-    let log =
-        server.get(&ann, &format!("/organisations/{}/audit", me["organisations"][0]["id"].as_str().unwrap()));
+    let log = server.get(&ann, &format!("{organisation}/audit"));
     let actions: Vec<_> =
         log["items"].as_array().unwrap().iter().take(2).map(|entry| &entry["action"]).collect();
     assert_eq!(actions, ["session.purge", "retained.clear"]);
@@ -246,10 +250,8 @@ fn publish(server: &Server, count: usize) {
 fn what_was_stored_or_told_is_in_the_usage_of_a_server_that_was_killed() {
     let data = tempfile::tempdir().unwrap();
     let mut server = Server::start(data.path());
-    let token = server.behind("/sign-up#");
-    let sign_up = json!({ "email": "ann@example.org", "password": PASSWORD, "name": "Ann", "token": token });
-    let (_, me) = server.sign("/sign-up", &sign_up);
-    let broker = format!("/organisations/{}/brokers/default", me["organisations"][0]["id"].as_str().unwrap());
+    let (_, organisation) = server.first_person();
+    let broker = format!("{organisation}/brokers/default");
     let subscribe = |client: &Client| client.subscribe("plant/#", QoS::AtLeastOnce).unwrap();
     client(&server, "reader", subscribe, |packet| matches!(packet, Packet::SubAck(_)));
 

@@ -71,9 +71,7 @@ impl Terminal {
 fn logged_in() -> (tempfile::TempDir, Server, Terminal) {
     let data = tempfile::tempdir().unwrap();
     let mut server = Server::start(data.path());
-    let token = server.behind("/sign-up#");
-    let sign_up = json!({ "email": "ann@example.org", "password": PASSWORD, "name": "Ann", "token": token });
-    server.sign("/sign-up", &sign_up);
+    server.first_person();
     let ann = Terminal::new();
     let login = format!("login --url http://{} --email ann@example.org", server.http);
     ann.run_with(&login, &format!("{PASSWORD}\n"), &[]).well();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rumqttc::{Client, Packet, QoS};
 use serde_json::{Value, json};
 
-use crate::{PASSWORD, Server, client};
+use crate::{Server, client};
 
 /// How long an event may take: after a failure it is tried again after seconds.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -72,10 +72,8 @@ fn an_event_that_was_told_and_not_noted_is_told_again_as_the_same_one_and_none_i
     let told = || told.recv_timeout(PATIENCE).unwrap();
     let data = tempfile::tempdir().unwrap();
     let mut server = Server::start(data.path());
-    let token = server.behind("/sign-up#");
-    let sign_up = json!({ "email": "ann@example.org", "password": PASSWORD, "name": "Ann", "token": token });
-    let (ann, me) = server.sign("/sign-up", &sign_up);
-    let broker = format!("/organisations/{}/brokers/default", me["organisations"][0]["id"].as_str().unwrap());
+    let (ann, organisation) = server.first_person();
+    let broker = format!("{organisation}/brokers/default");
     let webhook = json!({ "url": url, "events": ["message"], "filters": ["plant/#"] });
     assert_eq!(server.create(&ann, &format!("{broker}/webhooks/orders"), &webhook).status, 201);
     // It counts within two seconds; until then a message is nothing to it.
