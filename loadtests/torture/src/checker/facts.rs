@@ -74,6 +74,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) kills: Vec<usize>,
     /// Of each kill.
     killed_pods: Vec<usize>,
+    /// Acknowledgements that say that something is stored.
+    stored: Vec<usize>,
     /// A PUBLISH with a QoS 2 packet id of another message, and where that one came.
     pub(crate) reused_ids: Vec<(usize, usize)>,
     /// Deliveries that nobody sent.
@@ -91,6 +93,7 @@ impl<'a> Facts<'a> {
             connections: BTreeMap::new(),
             kills: Vec::new(),
             killed_pods: Vec::new(),
+            stored: Vec::new(),
             reused_ids: Vec::new(),
             unknown: Vec::new(),
             held_ids: HashMap::new(),
@@ -107,6 +110,19 @@ impl<'a> Facts<'a> {
 
     pub(crate) fn at_ms(&self, at: usize) -> u64 {
         self.history.events[at].at_ms
+    }
+
+    /// For how long the store has answered between two events, milliseconds: as far as acknowledgements come, no two further apart than
+    /// `apart_ms`.
+    pub(crate) fn store_answers_ms(&self, after: usize, before: usize, apart_ms: u64) -> u64 {
+        let first = self.stored.partition_point(|at| *at <= after);
+        let (mut answers_ms, mut last_ms) = (0, self.at_ms(after));
+        for at in self.stored[first..].iter().take_while(|at| **at < before) {
+            let since_ms = self.at_ms(*at).saturating_sub(last_ms);
+            answers_ms += if since_ms <= apart_ms { since_ms } else { 0 };
+            last_ms = self.at_ms(*at);
+        }
+        answers_ms
     }
 
     /// The first kill in an open range of events.
@@ -164,6 +180,9 @@ impl<'a> Facts<'a> {
             }
             Event::Answered { message, answer, .. } => {
                 let publish = &mut self.publishes[message.0 as usize];
+                if matches!(answer, Answer::PubAck | Answer::PubRec) {
+                    self.stored.push(at);
+                }
                 match answer {
                     Answer::Refused(_) => publish.refused = Some(at),
                     Answer::PubComp => publish.completed = Some(at),

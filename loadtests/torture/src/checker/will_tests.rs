@@ -101,15 +101,30 @@ fn no_will_after_a_clean_disconnect_or_while_the_connection_lives() {
 
 #[test]
 fn a_kill_right_after_a_disconnect_leaves_both_a_kill_long_after_it_does_not() {
-    for (wait_ms, cases) in [(900, &EITHER[..]), (1_100, &FORBIDDEN)] {
+    for (acknowledged, cases) in [(9, &EITHER[..]), (11, &FORBIDDEN)] {
         try_all(cases, false, |scene| {
             let (connection, will) = scene.live(2, 0, false);
             scene.story.end(connection, End::Disconnect);
-            scene.story.wait(wait_ms);
+            for _ in 0..acknowledged {
+                scene.story.wait(100);
+                scene.story.publish(scene.watcher, "nobody", 1);
+            }
             scene.story.kill(&[]);
             will
         });
     }
+    // The store was away meanwhile, and had no time to hear of it.
+    try_all(&EITHER, false, |scene| {
+        let (connection, will) = scene.live(2, 0, false);
+        scene.story.end(connection, End::Disconnect);
+        scene.story.wait(3_000);
+        for _ in 0..9 {
+            scene.story.wait(100);
+            scene.story.publish(scene.watcher, "nobody", 1);
+        }
+        scene.story.kill(&[]);
+        will
+    });
     // The kill came before the server closed its side.
     try_all(&EITHER, false, |scene| {
         let (connection, will) = scene.live(2, 0, false);

@@ -5,8 +5,8 @@
 //! - owed: CONNACK was received, and the connection ended by a closed socket, DISCONNECT 0x04, a takeover or a kill;
 //!   with a delay, if the client never came back.
 //! - forbidden: the connection lives; or ended by a clean DISCONNECT, which the server has seen (it closed its side)
-//!   and had [`DISCARD_SETTLES_MS`] to store before a kill, if one came; or the client resumed its session (CONNACK,
-//!   session present) before the delay could have passed [MQTT-3.1.3-9].
+//!   and had [`DISCARD_SETTLES_MS`] in which the store answered to store that before a kill, if one came; or the client resumed its
+//!   session (CONNACK, session present) before the delay could have passed [MQTT-3.1.3-9].
 //! - either, but never twice: CONNACK was not received; the client came back at about the end of the delay, or its
 //!   session was gone by then; a kill came before a clean DISCONNECT was settled, so that the server may not know it.
 //! - not before its time: after the connection's end, and after the delay, unless a new connection ended the session.
@@ -21,6 +21,8 @@ use crate::history::{ConnectionId, End, Kind, Message};
 /// A server that closed its side after DISCONNECT may take this long until it has stored that the will is gone.
 /// Nothing in MQTT acknowledges a DISCONNECT, so this is a wish, not the standard.
 const DISCARD_SETTLES_MS: u64 = 1_000;
+/// Without any acknowledgement for so long the store is taken to be away: it may be killed, too, and that stands in no history.
+const STORE_ANSWERS_WITHIN_MS: u64 = 250;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Duty {
@@ -123,7 +125,10 @@ fn after_disconnect(facts: &Facts<'_>, made: &Connection, end: usize, later: &[&
     // A new CONNACK says that a new will, or none, has taken the place of the old one.
     let replaced = later.iter().find_map(|next| next.connected).map_or(usize::MAX, |(at, _)| at);
     match facts.kill_of(made, end, replaced) {
-        Some(kill) if kill < hung_up || facts.at_ms(kill) < facts.at_ms(hung_up) + DISCARD_SETTLES_MS => {
+        Some(kill)
+            if kill < hung_up
+                || facts.store_answers_ms(hung_up, kill, STORE_ANSWERS_WITHIN_MS) < DISCARD_SETTLES_MS =>
+        {
             Duty::Either
         }
         _ => Duty::Forbidden("the client sent DISCONNECT"),
