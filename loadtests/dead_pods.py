@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import os
 import pathlib
+import select
 import signal
 import socket
 import subprocess
@@ -144,8 +145,6 @@ def stay(port, clients, at_once, ready, over):
 
 
 def select_readable(file):
-    import select
-
     return bool(select.select([file], [], [], 0)[0])
 
 

@@ -79,7 +79,7 @@ pub(crate) fn with_cookie(
     of: Cookie,
     secret: Option<&Secret>,
 ) -> Answer<()> {
-    let broken = || Problem::new(StatusCode::BAD_REQUEST, "the cookie cannot be written");
+    let broken = || Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the cookie cannot be written");
     headers.append(header::SET_COOKIE, cookie::set(of, secret, api.is_secure()).ok_or_else(broken)?);
     Ok(())
 }

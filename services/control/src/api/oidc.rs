@@ -103,9 +103,13 @@ async fn begin(
     let to = provider.begin(&api.control().oidc_flow(&secret)?).await?;
     let errand = if connect { "connect" } else { "sign-in" };
     let token = token.as_ref().map_or("", Secret::expose);
+    // It stands in a cookie, where a semicolon would end it.
+    if !token.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) {
+        return Err(Problem::new(StatusCode::BAD_REQUEST, "the token is none that an invitation has"));
+    }
     let note = Secret::from(format!("{}.{errand}.{token}", secret.expose()).as_str());
     let mut headers = HeaderMap::new();
-    let broken = |_| Problem::new(StatusCode::BAD_REQUEST, "the token is none that an invitation has");
+    let broken = |_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "your provider names no place to go to");
     headers.insert(header::LOCATION, HeaderValue::from_str(&to).map_err(broken)?);
     with_cookie(&api, &mut headers, Cookie::Oidc, Some(&note))?;
     Ok((StatusCode::SEE_OTHER, headers))

@@ -262,6 +262,8 @@ async fn where_accounts_are_by_invitation_one_is_needed_and_used_once() {
         owner.post(&owner.own("/invitations"), json!({ "email": "a@example.org", "role": "viewer" })).await;
     let query = format!("?token={}", invited.is(StatusCode::CREATED).text("/token"));
     provider.sign_in(&mut ann, "?token=nothing").await.is(StatusCode::FORBIDDEN);
+    // It would say more than its value of the cookie that it stands in.
+    ann.get("/sign-in/oidc?token=a;%20Domain=example.org").await.is(StatusCode::BAD_REQUEST);
     provider.sign_in(&mut ann, &query).await.is(StatusCode::SEE_OTHER);
     let me = ann.get("/me").await;
     assert_eq!(me.text("/organisations/0/role"), "viewer");

@@ -245,13 +245,15 @@ impl Shared {
         Ok(Some(broker))
     }
 
-    /// As [`Shared::open_by_id`]; and it is known what other pods may want of it, as far as they answer soon.
-    fn open_joined(&self, id: u64) -> Result<Option<Arc<Broker>>, millrace_layers::Error> {
-        let broker = self.open_by_id(id)?;
-        if let (Some(region), Some(broker)) = (&self.region, &broker) {
-            region.wait_for_joins(std::slice::from_ref(broker));
+    /// Opens brokers, and waits for a moment, once for all, until it is known what other pods may want of them.
+    fn open_all(&self, ids: impl Iterator<Item = u64>) -> Result<(), millrace_layers::Error> {
+        let Some(region) = &self.region else { return Ok(()) };
+        let mut opened = Vec::new();
+        for id in ids {
+            opened.extend(self.open_by_id(id)?);
         }
-        Ok(broker)
+        region.wait_for_joins(&opened);
+        Ok(())
     }
 
     /// A broker by its number; `None` for one that was removed.

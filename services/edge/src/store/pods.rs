@@ -80,8 +80,7 @@ pub(super) fn look(writer: &mut Writer<'_>) {
     };
     let now_ms = shared.clock.unix_now_ms();
     if let Some(region) = &shared.region {
-        let others = pods.iter().filter(|pod| pod.until_ms >= now_ms && *pod.name != *shared.owner);
-        region.leases(others.map(|pod| &*pod.name));
+        region.leases(alive(&pods, shared, now_ms).map(|name| &**name));
     }
     if !writer.watch.is_long_enough(shared.clock.now()) {
         return;
@@ -94,9 +93,13 @@ pub(super) fn look(writer: &mut Writer<'_>) {
 /// The other pods that are alive, by their names.
 pub(super) async fn others(shared: &Shared) -> Result<Vec<Bytes>, millrace_layers::Error> {
     let pods = shared.layers.run(async |tx| pods::list(&tx, PODS_MAX).await).await?;
-    let now_ms = shared.clock.unix_now_ms();
-    let others = pods.into_iter().filter(|pod| pod.until_ms >= now_ms && *pod.name != *shared.owner);
-    Ok(others.map(|pod| pod.name).collect())
+    Ok(alive(&pods, shared, shared.clock.unix_now_ms()).cloned().collect())
+}
+
+/// Those of them that hold a lease; but this one.
+fn alive<'p>(pods: &'p [Pod], shared: &Shared, now_ms: u64) -> impl Iterator<Item = &'p Bytes> {
+    let others = pods.iter().filter(move |pod| pod.until_ms >= now_ms && *pod.name != *shared.owner);
+    others.map(|pod| &pod.name)
 }
 
 /// Ends what a dead pod had.

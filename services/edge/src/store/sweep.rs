@@ -51,8 +51,10 @@ fn is_still_due(writer: &mut Writer<'_>, shard: u8, now_ms: u64) -> bool {
 
 async fn settle(applier: &Applier<'_>, shard: u8, now_ms: u64, sessions: usize) -> Result<(), Error> {
     applier.tx.set_option(TransactionOption::Cleanup);
-    for due in due::take_due(applier.tx, shard, now_ms, sessions).await? {
-        let Some(broker) = applier.shared.open_joined(due.broker)? else { continue };
+    let all = due::take_due(applier.tx, shard, now_ms, sessions).await?;
+    applier.shared.open_all(all.iter().map(|due| due.broker))?;
+    for due in all {
+        let Some(broker) = applier.shared.open_by_id(due.broker)? else { continue };
         applier.catch_up(&[&broker]).await?;
         let id = SessionId { broker: broker.id, client: &due.client };
         let before = subscriptions::list(applier.tx, id).await?;
@@ -92,8 +94,9 @@ pub(super) fn abandoned(writer: &mut Writer<'_>, owner: &[u8]) {
 fn abandon(writer: &mut Writer<'_>, owner: &[u8], owned: &[OwnedSession]) {
     let swept = writer.transact(&[], &async |applier| {
         let now_ms = applier.shared.clock.unix_now_ms();
+        applier.shared.open_all(owned.iter().map(|owned| owned.broker))?;
         for OwnedSession { broker, client } in owned {
-            let Some(broker) = applier.shared.open_joined(*broker)? else { continue };
+            let Some(broker) = applier.shared.open_by_id(*broker)? else { continue };
             applier.catch_up(&[&broker]).await?;
             let id = SessionId { broker: broker.id, client };
             let before = subscriptions::list(applier.tx, id).await?;
