@@ -5,7 +5,9 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod addresses;
 mod admission;
+mod alive;
 mod cores;
 mod drain;
 mod garbage;
@@ -15,6 +17,7 @@ mod shared;
 mod shutdown;
 mod slow;
 mod takeover;
+mod tls;
 mod tools;
 mod websocket;
 mod wills;
