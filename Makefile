@@ -30,7 +30,7 @@ NATS := $(TARGET)/tools/nats-server
 # Not empty: `make stack` goes on with the data of the last time.
 KEEP ?=
 
-.PHONY: run certs gateway stack test test-clients test-fdb simulate lint conformance bench torture fuzz fmt clean help packages
+.PHONY: run certs gateway stack test test-clients test-fdb simulate lint conformance bench torture fuzz loom fmt clean help packages
 
 run: ## Build and run the broker (ARGS="--log-level debug" for settings)
 	cargo build --release --package millrace
@@ -110,14 +110,19 @@ torture: ## Kill the server 100 times (KILLS=100 SEED=) and check that nothing a
 	cargo build --release --package millrace --package millrace-torture
 	"$(TARGET)/release/torture" --millrace-bin "$(TARGET)/release/millrace" --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 
-FUZZ := services/mqtt/fuzz
-fuzz: ## Fuzz each target of the packet decoder for FUZZ_SECONDS (60)
+FUZZ := services/mqtt/fuzz services/transport/fuzz
+fuzz: ## Fuzz each target of the decoders for FUZZ_SECONDS (60)
 	cargo +nightly --version >/dev/null 2>&1 || rustup toolchain install nightly --profile minimal
 	cargo fuzz --version >/dev/null 2>&1 || cargo install cargo-fuzz --locked
-	for target in $$(cargo +nightly fuzz list --fuzz-dir $(FUZZ)); do \
-		cargo +nightly fuzz run --fuzz-dir $(FUZZ) --target-dir "$(TARGET)/fuzz" $$target -- \
-			-max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=2048; \
+	for folder in $(FUZZ); do \
+		for target in $$(cargo +nightly fuzz list --fuzz-dir $$folder); do \
+			cargo +nightly fuzz run --fuzz-dir $$folder --target-dir "$(TARGET)/fuzz" $$target -- \
+				-max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=2048; \
+		done; \
 	done
+
+loom: ## Run the mailbox's tests in every order in which threads can meet
+	RUSTFLAGS="--cfg loom" cargo test --package millrace-mailbox --release --target-dir "$(TARGET)/loom"
 
 fmt: ## Format the sources
 	cargo fmt --all

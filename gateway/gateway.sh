@@ -25,9 +25,8 @@ set -euo pipefail
 : "${GATEWAY_STATUS_PORT:=9902}"
 # Envoy's own, on 127.0.0.1: who reaches it can stop the gateway.
 : "${GATEWAY_ADMIN_PORT:=9901}"
-# Clients at once, and new ones a second on each port; beyond it connections are closed at once. Each client is two open files.
+# Clients at once; beyond it connections are closed at once. Each client is two open files.
 : "${GATEWAY_CONNECTIONS_MAX:=100000}"
-: "${GATEWAY_CONNECTS_PER_SECOND_MAX:=2000}"
 # Memory above which new clients are refused (from 95 % on): see README.md for what a client costs.
 : "${GATEWAY_HEAP_BYTES_MAX:=4294967296}"
 # Percent of the average that one pod may have before a server name's clients go to other pods too.

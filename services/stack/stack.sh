@@ -380,6 +380,8 @@ run() {
     prepare
     trap stop EXIT
     trap 'exit 0' INT TERM HUP
+    # Ctrl-C also ends a `tee` that reads this output. A stop that writes to a closed pipe must go on.
+    trap : PIPE
     local name group
     for group in foundationdb nats pod gateway; do
         for name in "${parts[@]}"; do [[ $name != "$group"* ]] || start "$name"; done

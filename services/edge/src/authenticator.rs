@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use arc_swap::{ArcSwap, ArcSwapOption};
 use millrace_access::files::passwords::PasswordFile;
 use millrace_access::files::rules;
 use millrace_access::rules::{Client, Permissions};
@@ -48,8 +49,8 @@ struct Job {
 /// Who may connect and what they may do.
 pub(crate) struct Authenticator {
     allow_anonymous: bool,
-    passwords: Option<PasswordFile>,
-    rules: Permissions,
+    passwords: ArcSwapOption<PasswordFile>,
+    rules: ArcSwap<Permissions>,
     verified: Arc<Mutex<VerifiedCache>>,
     jobs: Option<SyncSender<Job>>,
 }
@@ -57,9 +58,8 @@ pub(crate) struct Authenticator {
 impl Authenticator {
     /// Reads the files and starts the thread that checks passwords.
     pub(crate) fn start(config: &Authentication, mailboxes: &Arc<[Mailbox]>) -> Result<Self, StartError> {
-        let passwords = read(config.password_file.as_deref(), "password file", PasswordFile::parse)?;
-        let rules = read(config.rules_file.as_deref(), "rules file", rules::parse)?;
-        let rules = Permissions::new(rules.map(Arc::new));
+        let passwords = read_passwords(config).map_err(StartError)?;
+        let rules = read_rules(config).map_err(StartError)?;
         let key = random::bytes()
             .map_err(|error| StartError(format!("no random numbers from the system: {error}")))?;
         let verified = Arc::new(Mutex::new(VerifiedCache::new(&key, VERIFIED_MAX, VERIFIED_S)));
@@ -75,7 +75,26 @@ impl Authenticator {
                 Some(sender)
             }
         };
+        let (passwords, rules) = (ArcSwapOption::from_pointee(passwords), ArcSwap::from_pointee(rules));
         Ok(Self { allow_anonymous: config.allow_anonymous, passwords, rules, verified, jobs })
+    }
+
+    /// Reads the password file again. Returns the users whose password has changed or is gone, in order.
+    pub(crate) fn reload_passwords(&self, config: &Authentication) -> Result<Vec<Box<str>>, String> {
+        let new = read_passwords(config)?;
+        let old = self.passwords.swap(new.clone().map(Arc::new));
+        let (old, new) = (old.as_deref(), new.unwrap_or_default());
+        let changed =
+            old.into_iter().flat_map(PasswordFile::iter).filter(|(user, phc)| new.lookup(user) != Some(*phc));
+        let mut changed: Vec<Box<str>> = changed.map(|(user, _)| user.into()).collect();
+        changed.sort_unstable();
+        Ok(changed)
+    }
+
+    /// Reads the rules file again.
+    pub(crate) fn reload_rules(&self, config: &Authentication) -> Result<(), String> {
+        self.rules.store(Arc::new(read_rules(config)?));
+        Ok(())
     }
 
     /// Whether a client with these credentials may connect.
@@ -87,7 +106,8 @@ impl Authenticator {
         password: Option<&[u8]>,
         now: Seconds,
     ) -> Verdict {
-        let (Some(user), Some(file)) = (user, &self.passwords) else {
+        let passwords = self.passwords.load();
+        let (Some(user), Some(file)) = (user, passwords.as_deref()) else {
             // Without a password file a name is only a name.
             let accepted = self.allow_anonymous;
             return if accepted { Verdict::Accepted } else { Verdict::Refused };
@@ -117,12 +137,12 @@ impl Authenticator {
 
     #[inline]
     pub(crate) fn may_publish(&self, client: Client<'_>, topic: &str, retain: bool, qos: QoS) -> bool {
-        self.rules.publish(client, topic, retain, qos).is_ok()
+        self.rules.load().publish(client, topic, retain, qos).is_ok()
     }
 
     /// The QoS that a subscription is granted.
     pub(crate) fn may_subscribe(&self, client: Client<'_>, filter: &str, qos: QoS) -> Option<QoS> {
-        self.rules.subscribe(client, filter, qos).ok()
+        self.rules.load().subscribe(client, filter, qos).ok()
     }
 }
 
@@ -139,13 +159,22 @@ fn check_passwords(jobs: &Receiver<Job>, verified: &Mutex<VerifiedCache>, mailbo
     }
 }
 
+fn read_passwords(config: &Authentication) -> Result<Option<PasswordFile>, String> {
+    read(config.password_file.as_deref(), "password file", PasswordFile::parse)
+}
+
+fn read_rules(config: &Authentication) -> Result<Permissions, String> {
+    let rules = read(config.rules_file.as_deref(), "rules file", rules::parse)?;
+    Ok(Permissions::new(rules.map(Arc::new)))
+}
+
 fn read<T, E: std::fmt::Display>(
     path: Option<&Path>,
     what: &str,
     parse: impl Fn(&str) -> Result<T, E>,
-) -> Result<Option<T>, StartError> {
+) -> Result<Option<T>, String> {
     let Some(path) = path else { return Ok(None) };
     let text = std::fs::read_to_string(path)
-        .map_err(|error| StartError(format!("cannot read the {what} {}: {error}", path.display())))?;
-    parse(&text).map(Some).map_err(|error| StartError(format!("{what} {}: {error}", path.display())))
+        .map_err(|error| format!("cannot read the {what} {}: {error}", path.display()))?;
+    parse(&text).map(Some).map_err(|error| format!("{what} {}: {error}", path.display()))
 }

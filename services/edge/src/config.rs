@@ -4,6 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use ipnet::IpNet;
+use millrace_transport::addresses::Networks;
+use millrace_transport::tls::files::Files;
+use millrace_transport::ws::handshake::Origins;
 
 use crate::broker::DEFAULT_BROKER;
 use crate::limits::Limits;
@@ -15,6 +18,14 @@ pub struct Config {
     pub mqtt_listen: Vec<SocketAddr>,
     /// Addresses for MQTT over WebSocket, path `/mqtt`.
     pub ws_listen: Vec<SocketAddr>,
+    /// Addresses for MQTT over TLS. A client may also open a WebSocket there.
+    pub mqtts_listen: Vec<SocketAddr>,
+    /// Addresses for MQTT over WebSocket over TLS. A client may also speak MQTT at once.
+    pub wss_listen: Vec<SocketAddr>,
+    /// Certificates for both; must be there where one of them is.
+    pub tls: Option<Files>,
+    /// Web pages that may open a WebSocket.
+    pub ws_origins: Origins,
     /// Brokers that are made at the start if they are not there, beside `default`.
     pub brokers: Vec<String>,
     /// Addresses for the gateway: every connection starts with a PROXY protocol v2 header, then speaks MQTT or opens a
@@ -22,6 +33,8 @@ pub struct Config {
     pub gateway_listen: Vec<SocketAddr>,
     /// Where the gateway's connections come from; on its addresses any other peer is refused.
     pub gateway_from: Vec<IpNet>,
+    /// Networks whose addresses have no limits of their own.
+    pub unlimited_from: Networks,
     /// The name of this process among several that share a store. `None`: it has its store for itself.
     pub pod: Option<String>,
     /// The network between them. Without it, pods hear of each other by the store alone: later, and only what it keeps.

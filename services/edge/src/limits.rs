@@ -24,6 +24,13 @@ pub struct Limits {
     /// Connections of one broker at once: one tenant must not have all of `connections_max`. Beyond it a CONNECT is refused
     /// (0x97).
     pub connections_per_broker_max: u32,
+    /// Connections of one address at once (IPv6: of one /64): one address must not have all of `connections_max`. Beyond it a
+    /// new connection is closed. The default leaves room for a site of many devices behind one address.
+    pub connections_per_address_max: u32,
+    /// Connections a second of one address; 0: no limit. Beyond it a new connection is closed.
+    pub connects_per_address_per_second_max: u32,
+    /// Connections of one address at once after a quiet time. The default lets the devices of a site come back together.
+    pub connects_per_address_burst: u32,
     /// CONNECTs a second that are looked at, of all brokers; 0: no limit. The default is about what two cores do when persistent
     /// sessions come back (18,000 of them take 2.3 to 4 s of CPU time): a storm may take the whole machine, but not more.
     pub connects_per_second_max: u32,
@@ -39,6 +46,9 @@ pub struct Limits {
     pub connect_timeout_s: u16,
     /// Largest packet a client may send, bytes; told to 5.0 clients as Maximum Packet Size.
     pub packet_size_max: u32,
+    /// Largest CONNECT, bytes: the server keeps its bytes before it knows anything of the client. The largest will and password
+    /// fit.
+    pub connect_size_max: u32,
     /// Largest keep alive, seconds; a client that asks for more (or for none) is told this one when it is 5.0. 0: no
     /// limit.
     pub keep_alive_max_s: u16,
@@ -98,12 +108,16 @@ impl Default for Limits {
         Self {
             connections_max: 1_000_000,
             connections_per_broker_max: 1_000_000,
+            connections_per_address_max: 10_000,
+            connects_per_address_per_second_max: 500,
+            connects_per_address_burst: 5_000,
             connects_per_second_max: 10_000,
             connects_burst: 20_000,
             connects_waiting_max: 20_000,
             refusal_spread_ms: 1_000,
             connect_timeout_s: 10,
             packet_size_max: 1024 * 1024,
+            connect_size_max: 256 * 1024,
             keep_alive_max_s: 0,
             client_id_bytes_max: 1024,
             receive_maximum: 1024,

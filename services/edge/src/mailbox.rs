@@ -1,7 +1,6 @@
 //! Work between cores: whole turns of it at a time.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use millrace_layers::Position;
 use millrace_layers::subscriptions::Subscribed;
@@ -77,6 +76,8 @@ pub(crate) enum Mail {
     Clients(Arc<Asked>),
     /// What a client of a managed broker may do now.
     Reviewed(Box<Reviewed>),
+    /// The password file or the rules file has changed, and with it the passwords of these users, in order.
+    FilesChanged(Arc<[Box<str>]>),
     /// The answer of the authenticator.
     Authenticated { connection: ConnectionId, accepted: bool },
 }
@@ -106,61 +107,4 @@ impl Mail {
 }
 
 /// What other threads leave for one core.
-pub(crate) struct Mailbox {
-    mail: Mutex<Vec<Mail>>,
-    bytes: AtomicUsize,
-    /// The core sleeps, or is about to: whoever leaves mail wakes it.
-    sleeping: AtomicBool,
-    waker: Waker,
-}
-
-impl Mailbox {
-    pub(crate) fn new(waker: Waker) -> Self {
-        Self { mail: Mutex::default(), bytes: AtomicUsize::new(0), sleeping: AtomicBool::new(false), waker }
-    }
-
-    /// Leaves a batch of so many bytes; true when the core had to be woken. Empties `batch`.
-    pub(crate) fn deliver(&self, batch: &mut Vec<Mail>, bytes: usize) -> bool {
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        {
-            let mut mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
-            if mail.is_empty() { std::mem::swap(&mut *mail, batch) } else { mail.append(batch) }
-        }
-        self.wake()
-    }
-
-    /// Wakes the core if it sleeps.
-    pub(crate) fn wake(&self) -> bool {
-        // SeqCst pairs with `sleep`: either we see the flag, or the core sees the mail before it sleeps.
-        let sleeps = self.sleeping.swap(false, Ordering::SeqCst);
-        if sleeps && let Err(error) = self.waker.wake() {
-            tracing::error!(%error, "could not wake an event loop; its work waits for its next timer");
-        }
-        sleeps
-    }
-
-    /// Takes all mail, into the empty `into`.
-    pub(crate) fn take(&self, into: &mut Vec<Mail>) {
-        std::mem::swap(&mut *self.mail.lock().unwrap_or_else(PoisonError::into_inner), into);
-        self.bytes.store(0, Ordering::Relaxed);
-    }
-
-    /// To be called before sleeping; false when there is mail.
-    pub(crate) fn sleep(&self) -> bool {
-        self.sleeping.store(true, Ordering::SeqCst);
-        if self.mail.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
-            return true;
-        }
-        self.sleeping.store(false, Ordering::SeqCst);
-        false
-    }
-
-    pub(crate) fn awake(&self) {
-        self.sleeping.store(false, Ordering::Relaxed);
-    }
-
-    /// Bytes that wait.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes.load(Ordering::Relaxed)
-    }
-}
+pub(crate) type Mailbox = millrace_mailbox::Mailbox<Mail, Waker>;

@@ -141,7 +141,12 @@ impl Outbound {
         let mut total = 0;
         loop {
             if self.len() == 0 {
-                return Ok((total, Flushed::All));
+                // TLS may hold what the socket did not take.
+                return match socket.flush() {
+                    Ok(()) => Ok((total, Flushed::All)),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok((total, Flushed::Busy)),
+                    Err(error) => Err(error),
+                };
             }
             if websocket && self.frame_left == 0 {
                 self.begin_frame();

@@ -6,6 +6,8 @@ use std::sync::{Arc, OnceLock};
 
 use millrace_session::Settings;
 use millrace_storage::Stat;
+use millrace_transport::addresses::Addresses;
+use millrace_transport::throttle::Throttle;
 
 use crate::access::Desk;
 use crate::authenticator::Authenticator;
@@ -22,10 +24,20 @@ use crate::metrics::{self, BrokerCounters, CoreCounters, Count, Histogram, Metri
 use crate::quota::Shares;
 use crate::region::Region;
 use crate::store::Store;
+use crate::tls::Tls;
 use crate::webhooks::Webhooks;
 
 /// An event loop that has not turned for this long is stuck.
 const STUCK_MS: Millis = 5_000;
+
+/// What strangers can cause as often as they like is logged once a minute.
+#[derive(Debug, Default)]
+pub(crate) struct Notices {
+    pub(crate) accept_failed: Throttle,
+    pub(crate) not_the_gateway: Throttle,
+    pub(crate) proxy_header: Throttle,
+    pub(crate) address: Throttle,
+}
 
 /// What the cores of one edge process share.
 pub(crate) struct Process {
@@ -34,6 +46,10 @@ pub(crate) struct Process {
     pub(crate) settings: Settings,
     pub(crate) config: Config,
     pub(crate) brokers: Arc<Brokers>,
+    pub(crate) addresses: Addresses,
+    /// Where it listens with TLS.
+    pub(crate) tls: Option<Tls>,
+    pub(crate) notices: Notices,
     pub(crate) authenticator: Authenticator,
     /// Lets clients of managed brokers in, where there is a store.
     pub(crate) desk: Option<Desk>,

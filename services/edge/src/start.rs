@@ -11,16 +11,16 @@ use millrace_access::scram::METHOD;
 use millrace_layers::Store as Layers;
 use millrace_session::Settings;
 use millrace_storage::Database;
-use mio::net::TcpListener;
+use millrace_transport::addresses::{self, Addresses};
+use millrace_transport::listeners::{Listener, Listeners, Speaks, listen};
 use mio::{Poll, Waker};
-use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::access::Desk;
 use crate::authenticator::Authenticator;
 use crate::broker::{Broker, Brokers};
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::core::{Core, Listener, Speaks};
+use crate::core::Core;
 use crate::drain::{Drain, DrainPace, Draining};
 use crate::incidents::Scribe;
 use crate::limits::Limits;
@@ -28,14 +28,13 @@ use crate::mailbox::Mailbox;
 use crate::memory::Memory;
 use crate::metering::Teller;
 use crate::metrics::{CoreCounters, Histogram};
-use crate::process::Process;
+use crate::process::{Notices, Process};
 use crate::quota::Shares;
 use crate::region::Region;
+use crate::reload::Reloader;
 use crate::store::{ALONE, Store};
+use crate::tls::Tls;
 use crate::webhooks::Webhooks;
-
-/// Connections that wait to be accepted, per listener and core.
-const BACKLOG: i32 = 4096;
 
 /// Why an edge could not be started. Says what happened and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -48,9 +47,12 @@ pub struct Edge {
     pub(crate) process: Arc<Process>,
     mqtt_addresses: Vec<SocketAddr>,
     ws_addresses: Vec<SocketAddr>,
+    mqtts_addresses: Vec<SocketAddr>,
+    wss_addresses: Vec<SocketAddr>,
     gateway_addresses: Vec<SocketAddr>,
     grace: Arc<OnceLock<Duration>>,
     threads: Vec<JoinHandle<()>>,
+    reloader: Reloader,
 }
 
 /// Binds the listeners and starts the event loops.
@@ -77,6 +79,13 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
     let mut listeners: Vec<Vec<Listener>> = (0..cores).map(|_| Vec::new()).collect();
     let mqtt_addresses = bind_all(&config.mqtt_listen, Speaks::Mqtt, &mut listeners)?;
     let ws_addresses = bind_all(&config.ws_listen, Speaks::WebSocket, &mut listeners)?;
+    let mqtts_addresses = bind_all(&config.mqtts_listen, Speaks::Mqtts, &mut listeners)?;
+    let wss_addresses = bind_all(&config.wss_listen, Speaks::Wss, &mut listeners)?;
+    let has_tls = !mqtts_addresses.is_empty() || !wss_addresses.is_empty();
+    if has_tls && config.tls.is_none() {
+        return Err(StartError("listening with TLS needs a certificate and its key".into()));
+    }
+    let tls = config.tls.as_ref().filter(|_| has_tls).map(Tls::start).transpose()?;
     let gateway_addresses = bind_all(&config.gateway_listen, Speaks::Proxy, &mut listeners)?;
 
     let mut polls = Vec::with_capacity(cores);
@@ -151,6 +160,9 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
         desk,
         _shares: shares,
         _scribe: scribe,
+        addresses: Addresses::new(address_limits(&config.limits), config.unlimited_from.clone()),
+        tls,
+        notices: Notices::default(),
         authenticator: Authenticator::start(&config.authentication, &mailboxes)?,
         config,
         brokers,
@@ -166,10 +178,21 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
     });
     let grace = Arc::new(OnceLock::new());
     let threads = Vec::new();
-    let mut edge = Edge { process, mqtt_addresses, ws_addresses, gateway_addresses, grace, threads };
+    let reloader = Reloader::start(&process.config, &process)?;
+    let mut edge = Edge {
+        process,
+        mqtt_addresses,
+        ws_addresses,
+        mqtts_addresses,
+        wss_addresses,
+        gateway_addresses,
+        grace,
+        threads,
+        reloader,
+    };
     for (index, (poll, listeners)) in polls.into_iter().zip(listeners).enumerate() {
         let index = u16::try_from(index).unwrap_or(u16::MAX);
-        let mut core = Core::new(index, edge.process.clone(), poll, listeners);
+        let mut core = Core::new(index, edge.process.clone(), poll, Listeners::new(listeners));
         core.listen().map_err(|error| cannot("watch a listener", &error))?;
         let grace = edge.grace.clone();
         let thread = std::thread::Builder::new()
@@ -190,6 +213,16 @@ impl Edge {
     /// Bound addresses of MQTT over WebSocket, in the order of the configuration.
     pub fn ws_addresses(&self) -> &[SocketAddr] {
         &self.ws_addresses
+    }
+
+    /// Bound addresses of MQTT over TLS, in the order of the configuration.
+    pub fn mqtts_addresses(&self) -> &[SocketAddr] {
+        &self.mqtts_addresses
+    }
+
+    /// Bound addresses of MQTT over WebSocket over TLS, in the order of the configuration.
+    pub fn wss_addresses(&self) -> &[SocketAddr] {
+        &self.wss_addresses
     }
 
     /// Bound addresses for the gateway, in the order of the configuration.
@@ -219,6 +252,11 @@ impl Edge {
     /// Connections that are open now.
     pub fn connections(&self) -> u64 {
         self.process.open_connections()
+    }
+
+    /// Reads certificates, passwords and rules again; they are also read when their files change. Which were refused, the log says.
+    pub fn reload(&self) {
+        self.reloader.order();
     }
 
     /// Sends the clients elsewhere, so many a second: no new connections, DISCONNECT to 5.0 clients (0x9C with the server
@@ -261,6 +299,14 @@ fn cannot(what: &str, error: &io::Error) -> StartError {
     StartError(format!("cannot {what}: {error}"))
 }
 
+fn address_limits(limits: &Limits) -> addresses::Limits {
+    addresses::Limits {
+        connections_max: limits.connections_per_address_max,
+        cost_per_second_max: limits.connects_per_address_per_second_max,
+        burst: limits.connects_per_address_burst,
+    }
+}
+
 fn settings(limits: &Limits) -> Settings {
     Settings {
         receive_maximum: limits.receive_maximum.max(1),
@@ -289,31 +335,17 @@ fn bind_all(
         let failed = |error: io::Error| bind_error(*address, &error);
         // Sharing a port between our own cores would also share it with another process of the same user: look first,
         // alone, whether it is free.
-        let probe = socket(*address, false).map_err(failed)?;
+        let probe = listen(*address, false).map_err(failed)?;
         let mut at = *address;
         at.set_port(probe.local_addr().ok().and_then(|at| at.as_socket()).map_or(at.port(), |at| at.port()));
         drop(probe);
         for core in listeners.iter_mut() {
-            let socket = socket(at, true).map_err(failed)?;
-            core.push(Listener { socket: TcpListener::from_std(socket.into()), speaks });
+            let socket = listen(at, true).map_err(failed)?;
+            core.push(Listener::new(socket, speaks));
         }
         bound.push(at);
     }
     Ok(bound)
-}
-
-fn socket(address: SocketAddr, shared: bool) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_reuse_address(true)?;
-    if shared {
-        socket.set_reuse_port(true)?;
-    }
-    socket.set_nonblocking(true)?;
-    // Accepted sockets inherit it (tcp(7)), which saves a system call for each.
-    socket.set_tcp_nodelay(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    Ok(socket)
 }
 
 fn bind_error(address: SocketAddr, error: &io::Error) -> StartError {

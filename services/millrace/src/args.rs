@@ -12,6 +12,7 @@ use crate::limits::{LimitArgs, whole_number};
 use crate::nats::NatsArgs;
 use crate::outgoing::OutgoingArgs;
 use crate::store::StoreArgs;
+use crate::tls::TlsArgs;
 
 /// Longest server reference, bytes: each client that is sent away is told it.
 const SERVER_REFERENCE_BYTES_MAX: usize = 1024;
@@ -38,6 +39,9 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8083", value_delimiter = ',')]
     #[arg(value_parser = listen)]
     pub(crate) ws_listen: Vec<Listen>,
+
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
 
     /// Addresses for the gateway, or "off": MQTT or WebSocket behind a PROXY protocol v2 header, which says where a client
     /// comes from.
@@ -131,7 +135,22 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-fn listen(text: &str) -> Result<Listen, String> {
+/// The addresses of a setting, none when it is off.
+pub(crate) fn addresses(name: &str, listen: &[Listen]) -> Result<Vec<SocketAddr>, String> {
+    let at: Vec<_> = listen
+        .iter()
+        .filter_map(|listen| match listen {
+            Listen::Off => None,
+            Listen::At(address) => Some(*address),
+        })
+        .collect();
+    if !at.is_empty() && at.len() < listen.len() {
+        return Err(format!("{name} has \"off\" beside addresses: \"off\" stands alone"));
+    }
+    Ok(at)
+}
+
+pub(crate) fn listen(text: &str) -> Result<Listen, String> {
     if text == "off" {
         return Ok(Listen::Off);
     }

@@ -30,12 +30,21 @@ pub(crate) struct Addresses {
     pub(crate) mqtt: Vec<SocketAddr>,
     /// MQTT over WebSocket, path `/mqtt`.
     pub(crate) ws: Vec<SocketAddr>,
+    /// MQTT over TLS.
+    pub(crate) mqtts: Vec<SocketAddr>,
+    /// MQTT over WebSocket over TLS, path `/mqtt`.
+    pub(crate) wss: Vec<SocketAddr>,
 }
 
 impl Addresses {
     /// The bound addresses of a running edge.
     pub(crate) fn of(edge: &millrace_edge::Edge) -> Self {
-        Self { mqtt: edge.mqtt_addresses().to_vec(), ws: edge.ws_addresses().to_vec() }
+        Self {
+            mqtt: edge.mqtt_addresses().to_vec(),
+            ws: edge.ws_addresses().to_vec(),
+            mqtts: edge.mqtts_addresses().to_vec(),
+            wss: edge.wss_addresses().to_vec(),
+        }
     }
 }
 
@@ -197,7 +206,7 @@ mod tests {
 
     fn at(mqtt: &[&str], ws: &[&str]) -> Addresses {
         let parse = |list: &[&str]| list.iter().map(|at| at.parse().unwrap()).collect();
-        Addresses { mqtt: parse(mqtt), ws: parse(ws) }
+        Addresses { mqtt: parse(mqtt), ws: parse(ws), mqtts: Vec::new(), wss: Vec::new() }
     }
 
     #[test]

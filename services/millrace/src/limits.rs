@@ -47,6 +47,12 @@ limits! {
         "Connections at once; beyond it new ones are refused.";
     connections_per_broker_max: u32 in 1..=u32::MAX, "COUNT",
         "Connections of one broker at once; beyond it a CONNECT is refused.";
+    connections_per_address_max: u32 in 1..=u32::MAX, "COUNT",
+        "Connections of one address at once (IPv6: of one /64); beyond it new ones are closed.";
+    connects_per_address_per_second_max: u32 in 0..=u32::MAX, "COUNT",
+        "Connections a second of one address; beyond it new ones are closed; 0 is no limit.";
+    connects_per_address_burst: u32 in 1..=u32::MAX, "COUNT",
+        "Connections of one address that are taken at once after a quiet time.";
     connects_per_second_max: u32 in 0..=u32::MAX, "COUNT",
         "CONNECT packets a second that are looked at, of all brokers; 0 is no limit.";
     connects_burst: u32 in 1..=u32::MAX, "COUNT",
@@ -59,6 +65,8 @@ limits! {
         "Time from connecting to a whole CONNECT packet.";
     packet_size_max: u32 in 64..=PACKET_BYTES_MAX, "BYTES",
         "Largest packet a client may send.";
+    connect_size_max: u32 in 64..=PACKET_BYTES_MAX, "BYTES",
+        "Largest CONNECT packet.";
     keep_alive_max_s: u16 in 0..=u16::MAX, "SECONDS",
         "Largest keep alive, told to 5.0 clients that ask for more or for none; 0 is no limit.";
     client_id_bytes_max: u16 in 23..=u16::MAX, "BYTES",

@@ -11,6 +11,7 @@ mod limits;
 mod logs;
 mod nats;
 mod outgoing;
+mod panics;
 mod passwd;
 mod pods;
 #[cfg(test)]
@@ -19,6 +20,7 @@ mod remote;
 mod serve;
 mod settings;
 mod store;
+mod tls;
 
 use std::process::ExitCode;
 

@@ -39,6 +39,8 @@ impl Pod {
         let edge = Config {
             mqtt_listen: of_all(&self.edge.mqtt_listen)?,
             ws_listen: of_all(&self.edge.ws_listen)?,
+            mqtts_listen: of_all(&self.edge.mqtts_listen)?,
+            wss_listen: of_all(&self.edge.wss_listen)?,
             gateway_listen: of_all(&self.edge.gateway_listen)?,
             pod: Some(name),
             fabric,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use millrace_edge::{DrainPace, Edge};
 use millrace_storage::Embedded;
-use signal_hook::consts::{SIGTERM, TERM_SIGNALS};
+use signal_hook::consts::{SIGHUP, SIGTERM, TERM_SIGNALS};
 use signal_hook::iterator::Signals;
 use tracing::{info, warn};
 
@@ -16,7 +16,7 @@ use crate::cli::Failure;
 use crate::control::Plane;
 use crate::settings::Settings;
 use crate::store::{Opened, Place};
-use crate::{http, inspect, logs, pods};
+use crate::{http, inspect, logs, panics, pods};
 
 /// While clients are sent away it is said how many are left, so often.
 const DRAIN_PROGRESS: Duration = Duration::from_secs(3);
@@ -27,6 +27,7 @@ pub(crate) type Running = Arc<Mutex<Option<Edge>>>;
 /// Runs the server until a signal ends it. `ignored` are names of environment variables that are no setting.
 pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure> {
     logs::start(&settings.log_level, settings.log_format);
+    panics::end_the_process();
     if !ignored.is_empty() {
         warn!(names = %ignored.join(", "), "environment variables that are no setting are ignored");
     }
@@ -61,7 +62,7 @@ pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure
     }
     settings.store.greet(settings.edge.pod.as_deref());
 
-    let signal = signals.forever().next();
+    let signal = end(&mut signals, &started);
     let name = signal.and_then(signal_hook::low_level::signal_name).unwrap_or("signal");
     if signal == Some(SIGTERM) && settings.drain.per_second > 0 {
         for_all(&started, |running| drain(running, &settings.drain));
@@ -81,6 +82,22 @@ pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure
     drop(store);
     info!("stopped");
     Ok(())
+}
+
+/// The signal that ends the server. SIGHUP has files read again.
+fn end(signals: &mut Signals, started: &[Started]) -> Option<i32> {
+    for signal in signals.forever() {
+        if signal != SIGHUP {
+            return Some(signal);
+        }
+        info!("certificates, passwords and rules are read again, as SIGHUP says");
+        for pod in started {
+            if let Some(edge) = &*pod.running.lock().unwrap_or_else(PoisonError::into_inner) {
+                edge.reload();
+            }
+        }
+    }
+    None
 }
 
 /// Sends the clients away at a rate, and says how many are left. The HTTP port goes on meanwhile.
@@ -155,7 +172,8 @@ fn admin(path: &Path, store: Embedded, running: &Running) -> Option<inspect::soc
         .ok()
 }
 
-/// The first signal is read from what this returns; the second one ends the process at once, whatever it is doing.
+/// SIGHUP and the first signal that ends the process are read from what this returns; the second one ends it at once, whatever
+/// it is doing.
 fn signals() -> std::io::Result<Signals> {
     let second = Arc::new(AtomicBool::new(false));
     for signal in TERM_SIGNALS {
@@ -163,7 +181,7 @@ fn signals() -> std::io::Result<Signals> {
         signal_hook::flag::register_conditional_shutdown(*signal, 1, Arc::clone(&second))?;
         signal_hook::flag::register(*signal, Arc::clone(&second))?;
     }
-    Signals::new(TERM_SIGNALS)
+    Signals::new(TERM_SIGNALS.iter().chain([&SIGHUP]))
 }
 
 /// A connection is an open file, and shells start programs with few of them allowed.
@@ -205,6 +223,12 @@ fn greet(pod: &Started, open_to_everybody: bool) {
     }
     for address in &at.ws {
         info!("MQTT over WebSocket is open at ws://{address}/mqtt");
+    }
+    for address in &at.mqtts {
+        info!("MQTT over TLS is open at mqtts://{address}");
+    }
+    for address in &at.wss {
+        info!("MQTT over WebSocket over TLS is open at wss://{address}/mqtt");
     }
     if let Some(address) = pod.http {
         info!("HTTP is open at http://{address}/ (start page, /healthz, /metrics)");

@@ -14,7 +14,7 @@ use clap::parser::ValueSource;
 use millrace_control::OidcSettings;
 use millrace_edge::Limits;
 
-use crate::args::{Listen, LogFormat, ServeArgs};
+use crate::args::{Listen, LogFormat, ServeArgs, addresses};
 use crate::cli::{Failure, serve_args, serve_command};
 use crate::control::ControlArgs;
 use crate::store::Place;
@@ -237,16 +237,27 @@ fn combine(args: ServeArgs, says_data_dir: bool) -> Result<Settings, String> {
     let mqtt_listen = addresses("mqtt_listen", &args.mqtt_listen)?;
     let ws_listen = addresses("ws_listen", &args.ws_listen)?;
     let gateway_listen = addresses("gateway_listen", &args.gateway_listen)?;
-    if mqtt_listen.is_empty() && ws_listen.is_empty() && gateway_listen.is_empty() {
+    let tls = args.tls.settings()?;
+    let tls_listen = || tls.mqtts_listen.iter().chain(&tls.wss_listen);
+    if mqtt_listen.is_empty()
+        && ws_listen.is_empty()
+        && gateway_listen.is_empty()
+        && tls_listen().next().is_none()
+    {
         return Err(
-            "mqtt_listen, ws_listen and gateway_listen are off, so no client could connect: leave one of them on"
+            "mqtt_listen, ws_listen and gateway_listen are off, so no client could connect: leave one of them on, or set \
+             mqtts_listen or wss_listen"
                 .into(),
         );
     }
     // Others come through the gateway, however close it stands.
-    let exposed = gateway_listen
-        .first()
-        .or_else(|| mqtt_listen.iter().chain(&ws_listen).find(|at| !at.ip().to_canonical().is_loopback()));
+    let exposed = gateway_listen.first().or_else(|| {
+        mqtt_listen
+            .iter()
+            .chain(&ws_listen)
+            .chain(tls_listen())
+            .find(|at| !at.ip().to_canonical().is_loopback())
+    });
     let pods = args.store.pods;
     let (store, pod) = args.store.place(says_data_dir)?;
     let http_listen = match args.http_listen {
@@ -294,6 +305,11 @@ fn combine(args: ServeArgs, says_data_dir: bool) -> Result<Settings, String> {
         edge: millrace_edge::Config {
             mqtt_listen,
             ws_listen,
+            mqtts_listen: tls.mqtts_listen,
+            wss_listen: tls.wss_listen,
+            tls: tls.files,
+            ws_origins: tls.ws_origins,
+            unlimited_from: tls.unlimited_from,
             brokers: args.brokers,
             pod,
             fabric,
@@ -310,20 +326,6 @@ fn combine(args: ServeArgs, says_data_dir: bool) -> Result<Settings, String> {
             limits,
         },
     })
-}
-
-fn addresses(name: &str, listen: &[Listen]) -> Result<Vec<SocketAddr>, String> {
-    let at: Vec<_> = listen
-        .iter()
-        .filter_map(|listen| match listen {
-            Listen::Off => None,
-            Listen::At(address) => Some(*address),
-        })
-        .collect();
-    if !at.is_empty() && at.len() < listen.len() {
-        return Err(format!("{name} has \"off\" beside addresses: \"off\" stands alone"));
-    }
-    Ok(at)
 }
 
 #[cfg(test)]

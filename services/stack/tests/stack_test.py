@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from checks import equal, run
-from region import PODS, SCRIPT, Client, Stack, is_listening, is_running, until
+from region import PODS, SCRIPT, START_SECONDS_MAX, Client, Stack, is_listening, is_running, until
 
 SUITE = "stack"
 
@@ -175,6 +175,25 @@ def again(stack):
         kept.terminate()
 
 
+def piped(stack):
+    """As `make stack 2>&1 | tee log`: Ctrl-C ends tee, and the stack has nowhere to write to."""
+    log = stack.folder / "piped.log"
+    command = ["bash", "-c", '"$0" run 2>&1 | tee "$1"', str(SCRIPT), str(log)]
+    shell = subprocess.Popen(
+        command, env={**os.environ, **stack.settings}, start_new_session=True, stdout=subprocess.DEVNULL
+    )
+    try:
+        text = lambda: log.read_text() if log.exists() else ""
+        until(lambda: "all is up" in text(), lambda: f"it does not start: {text()[-500:]}", START_SECONDS_MAX)
+        pids = stack.pids()
+        os.killpg(shell.pid, signal.SIGINT)
+        shell.wait()
+        until(lambda: not [pid for pid in pids if is_running(pid)], lambda: "processes are left")
+    finally:
+        if shell.poll() is None:
+            os.killpg(shell.pid, signal.SIGTERM)
+
+
 # A suite that takes too long is asked to end: so is what it started.
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 with tempfile.TemporaryDirectory() as temporary:
@@ -198,6 +217,7 @@ with tempfile.TemporaryDirectory() as temporary:
                 ("clients come back after Envoy was killed", lambda: envoy_dies(stack)),
                 *of_a_pod,
                 ("Ctrl-C ends it in order, and leaves no process", lambda: ends_in_order(stack, signal.SIGINT, 0)),
+                ("Ctrl-C ends it also when its output goes to tee", lambda: piped(stack)),
                 ("it goes on with its data, and ends when a part breaks", lambda: again(stack)),
             ],
         )

@@ -51,6 +51,11 @@ impl PasswordFile {
         Ok(Self(users))
     }
 
+    /// All users with their hashes, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(user, phc)| (&**user, &**phc))
+    }
+
     /// The hash of a user. For an unknown one verify [`chosen::dummy`] and refuse, so that the time does not tell who
     /// exists.
     pub fn lookup(&self, user: &str) -> Option<&str> {

@@ -1,38 +1,29 @@
 //! New connections.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use millrace_session::Seconds;
-use mio::net::{TcpListener, TcpStream};
-use mio::{Interest, Token};
+use millrace_transport::addresses::{Address, Refused};
+use millrace_transport::listeners::{Accepted, Speaks};
+use millrace_transport::socket::Socket;
+use mio::Token;
+use mio::net::TcpStream;
 
 use super::connection::{Adopted, Connected, Partial, Transport};
 use super::timers::Due;
 use super::{Core, FIRST_LISTENER, LINGER_S};
+use crate::tls::Tls;
 
-/// One listening socket of this core.
-pub(crate) struct Listener {
-    pub(crate) socket: TcpListener,
-    pub(crate) speaks: Speaks,
-}
-
-/// What the clients of a listener begin with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Speaks {
-    Mqtt,
-    WebSocket,
-    /// A PROXY header of the gateway.
-    Proxy,
-}
+/// What a connection costs its address.
+pub(super) const COST: u32 = 1;
+/// The same with a TLS handshake, which takes several times the CPU time of a connection without.
+const TLS_COST: u32 = 4;
 
 impl Core {
     /// Registers the listeners; to be called once, before the first turn.
     pub(crate) fn listen(&mut self) -> io::Result<()> {
-        for (index, listener) in self.listeners.iter_mut().enumerate() {
-            let token = Token(FIRST_LISTENER + index);
-            self.poll.registry().register(&mut listener.socket, token, Interest::READABLE)?;
-        }
+        self.listeners.register(self.poll.registry(), FIRST_LISTENER)?;
         if self.index == 0 && self.process.limits.sys_interval_s > 0 {
             self.calendar.add(self.now, Due::Sys);
         }
@@ -43,56 +34,111 @@ impl Core {
     }
 
     pub(super) fn stop_listening(&mut self) {
-        self.listeners.clear();
+        self.listeners.close();
     }
 
+    /// Accepts what waits on the listeners. A listener that fails pauses until the timer.
+    pub(super) fn accept(&mut self) {
+        if !self.listeners.has_more() {
+            return;
+        }
+        let mut listeners = std::mem::take(&mut self.listeners);
+        listeners.accept(|accepted| match accepted {
+            Accepted::Connection(stream, peer, speaks) => self.accepted(stream, speaks, peer),
+            Accepted::Nothing => {}
+            Accepted::Failed(error) => self.accept_failed(&error),
+        });
+        if listeners.wants_timer() {
+            self.calendar.add(self.now + 1, Due::Accept);
+        }
+        self.listeners = listeners;
+    }
+
+    /// Accepts everything that waits on the listeners, however much it is.
     pub(super) fn accept_all(&mut self) {
-        for listener in 0..self.listeners.len() {
-            self.accept(listener);
+        self.listeners.all_readable();
+        while self.listeners.has_more() {
+            self.accept();
         }
     }
 
-    /// Accepts everything that waits on one listener.
-    pub(super) fn accept(&mut self, listener: usize) {
-        loop {
-            let Some(at) = self.listeners.get(listener) else { return };
-            match at.socket.accept() {
-                Ok((stream, peer)) => {
-                    let speaks = at.speaks;
-                    self.accepted(stream, speaks, peer.ip());
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if is_about_one_connection(&error) => {}
-                Err(error) => {
-                    // Out of files or memory: what is connected goes on; the backlog waits.
-                    tracing::warn!(%error, "cannot accept connections for a moment: raise the open-files limit");
-                    self.counters().refused_files.add(1);
-                    return self.calendar.add(self.now + 1, Due::Accept);
-                }
-            }
+    fn accept_failed(&self, error: &io::Error) {
+        self.counters().accepts_failed.add(1);
+        if let Some(unlogged) = self.process.notices.accept_failed.occurred(self.now_ms) {
+            tracing::warn!(
+                %error,
+                unlogged,
+                "new connections have to wait, connected clients go on: raise the limit of open files (ulimit -n), or lower \
+                 connections_max"
+            );
         }
     }
 
-    fn accepted(&mut self, stream: TcpStream, speaks: Speaks, peer: IpAddr) {
+    fn accepted(&mut self, stream: TcpStream, speaks: Speaks, peer: SocketAddr) {
         self.counters().accepted.add(1);
         if self.process.open_connections() >= u64::from(self.process.limits.connections_max) {
             self.counters().refused_limit.add(1);
             return;
         }
-        let transport = match speaks {
-            Speaks::Mqtt => Transport::Tcp,
-            Speaks::WebSocket => Transport::Handshake,
-            Speaks::Proxy if self.process.config.is_gateway(peer) => Transport::Proxy,
-            Speaks::Proxy => {
-                tracing::info!(%peer, "refused at the gateway's listener: not of gateway_from");
-                self.counters().refused_proxy.add(1);
-                return;
-            }
+        let (transport, cost) = match speaks {
+            Speaks::Mqtt => (Transport::Tcp, COST),
+            Speaks::WebSocket => (Transport::Handshake, COST),
+            Speaks::Mqtts | Speaks::Wss => (Transport::Either, TLS_COST),
+            Speaks::Proxy if self.process.config.is_gateway(peer.ip()) => (Transport::Proxy, 0),
+            Speaks::Proxy => return self.refuse_stranger_at_gateway(peer),
         };
-        let Some(slot) = self.add_connection(stream, transport) else { return };
+        // The gateway's own address counts for nothing; the PROXY header has the client's.
+        let counted_for = match cost {
+            0 => Some(Address::NONE),
+            cost => self.admit_address(peer.ip(), cost),
+        };
+        let Some(counted_for) = counted_for else { return };
+        let Some(socket) = self.socket(stream, speaks) else {
+            return self.process.addresses.release(counted_for);
+        };
+        let Some(slot) = self.add_connection(socket, transport, counted_for) else { return };
         let generation = self.connections[slot as usize].generation;
         self.calendar.add(self.connect_deadline(), Due::Connection { slot, generation });
+    }
+
+    /// With TLS or without, as the listener is.
+    fn socket(&self, stream: TcpStream, speaks: Speaks) -> Option<Socket> {
+        let servers = self.process.tls.as_ref().map(Tls::servers);
+        let config = match speaks {
+            Speaks::Mqtt | Speaks::WebSocket | Speaks::Proxy => return Some(Socket::plain(stream)),
+            Speaks::Mqtts => servers?.devices.clone(),
+            Speaks::Wss => servers?.browsers.clone(),
+        };
+        let socket = Socket::tls(stream, config);
+        socket.inspect_err(|error| tracing::warn!(%error, "a TLS handshake cannot begin")).ok()
+    }
+
+    fn refuse_stranger_at_gateway(&self, peer: SocketAddr) {
+        self.counters().refused_proxy.add(1);
+        if let Some(unlogged) = self.process.notices.not_the_gateway.occurred(self.now_ms) {
+            tracing::info!(
+                %peer,
+                unlogged,
+                "a connection to gateway_listen was closed, because its address is not in gateway_from"
+            );
+        }
+    }
+
+    /// Counts a connection for its address. `None`: the address is over a limit, and the connection is to be closed.
+    pub(super) fn admit_address(&self, address: IpAddr, cost: u32) -> Option<Address> {
+        let refused = match self.process.addresses.admit(address, cost, self.now_ms) {
+            Ok(admitted) => return Some(admitted),
+            Err(refused) => refused,
+        };
+        let (counter, limit) = match refused {
+            Refused::Connections => (&self.counters().refused_address, "connections_per_address_max"),
+            Refused::Rate => (&self.counters().refused_address_rate, "connects_per_address_per_second_max"),
+        };
+        counter.add(1);
+        if let Some(unlogged) = self.process.notices.address.occurred(self.now_ms) {
+            tracing::warn!(%address, limit, unlogged, "connections of an address over its limit are closed");
+        }
+        None
     }
 
     /// When a connection that was accepted now must have sent its CONNECT. The second `now` has partly passed.
@@ -100,17 +146,18 @@ impl Core {
         self.now + Seconds::from(self.process.limits.connect_timeout_s).max(1) + 1
     }
 
-    fn add_connection(&mut self, stream: TcpStream, transport: Transport) -> Option<u32> {
+    fn add_connection(&mut self, stream: Socket, transport: Transport, counted_for: Address) -> Option<u32> {
         let generation = self.next_generation();
         let entry = self.connections.vacant_entry();
         let token = entry.key();
         let connection = entry.insert(Connected::new(stream, transport, generation, self.now));
-        let interest = Interest::READABLE | Interest::WRITABLE;
-        if let Err(error) = self.poll.registry().register(&mut connection.stream, Token(token), interest) {
+        if let Err(error) = connection.stream.register(self.poll.registry(), Token(token)) {
             tracing::warn!(%error, "cannot watch a new connection");
             self.connections.remove(token);
+            self.process.addresses.release(counted_for);
             return None;
         }
+        connection.counted_for = counted_for;
         self.counters().open.add(1);
         u32::try_from(token).ok()
     }
@@ -118,11 +165,13 @@ impl Core {
     /// Takes over a connection whose CONNECT another core has read.
     pub(super) fn adopt(&mut self, adopted: Adopted) {
         if self.stopping {
-            return;
+            return self.process.addresses.release(adopted.counted_for);
         }
-        let Some(slot) = self.add_connection(adopted.stream, adopted.transport) else { return };
+        let added = self.add_connection(adopted.stream, adopted.transport, adopted.counted_for);
+        let Some(slot) = added else { return };
         let connection = &mut self.connections[slot as usize];
         connection.read_closed = adopted.read_closed;
+        connection.readable |= connection.stream.has_unread();
         connection.outbound = adopted.outbound;
         connection.origin = adopted.origin;
         if connection.outbound.is_some() {
@@ -138,7 +187,7 @@ impl Core {
     pub(super) fn hand_over(&mut self, slot: u32, owner: u16, bytes: Vec<u8>, raw: usize) {
         let Some(mut connection) = self.connections.try_remove(slot as usize) else { return };
         self.counters().open.sub(1);
-        if let Err(error) = self.poll.registry().deregister(&mut connection.stream) {
+        if let Err(error) = connection.stream.deregister(self.poll.registry()) {
             tracing::debug!(%error, "deregistering a connection that moves");
         }
         let adopted = Adopted {
@@ -148,6 +197,7 @@ impl Core {
             raw,
             outbound: connection.outbound,
             origin: connection.origin,
+            counted_for: connection.counted_for,
             read_closed: connection.read_closed,
         };
         self.post(owner, crate::mailbox::Mail::Adopt(Box::new(adopted)));
@@ -156,7 +206,7 @@ impl Core {
     /// Closes our side of a socket and gives the peer a moment to close its own.
     pub(super) fn linger(&mut self, slot: u32) {
         let connection = &mut self.connections[slot as usize];
-        if connection.read_closed || connection.stream.shutdown(std::net::Shutdown::Write).is_err() {
+        if connection.read_closed || connection.stream.shutdown().is_err() {
             return self.remove_connection(slot);
         }
         connection.state = super::State::Lingering;
@@ -171,25 +221,15 @@ impl Core {
     pub(super) fn remove_connection(&mut self, slot: u32) {
         let Some(mut connection) = self.connections.try_remove(slot as usize) else { return };
         self.counters().open.sub(1);
+        self.process.addresses.release(connection.counted_for);
         if connection.is_limited {
             self.paces.forget(slot);
         }
         if let Some(outbound) = connection.outbound.take() {
             self.pool.give(outbound);
         }
+        connection.stream.close_tls();
         // Closing the file ends its registration.
         drop(connection);
     }
-}
-
-/// Errors of `accept` that say something of the connection, not of the listener (accept(2)).
-fn is_about_one_connection(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::ConnectionAborted
-            | io::ErrorKind::ConnectionReset
-            | io::ErrorKind::NetworkUnreachable
-            | io::ErrorKind::HostUnreachable
-            | io::ErrorKind::PermissionDenied
-    )
 }

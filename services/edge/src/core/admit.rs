@@ -17,6 +17,8 @@ use crate::quota::meter::nanos;
 
 /// Sessions that may be asked of the store at once, on each loop. Beyond it the store is behind: more jobs would make it no faster.
 const ATTACHING_MAX: usize = 4096;
+/// Stands for all brokers that are not known yet where brokers take turns.
+const UNKNOWN_BROKER: u64 = u64::MAX;
 
 impl Core {
     /// Whether a CONNECT is carried out now: the client has sent so many bytes. `false`: it is looked at again later.
@@ -55,6 +57,32 @@ impl Core {
             }
         }
         asked != Asked::Waits
+    }
+
+    /// Whether the store may be asked for the broker of a CONNECT: the client has sent so many bytes. Clients whose broker is not
+    /// known yet take turns with those of known brokers, as if theirs were one broker. `false`: it is looked at again later, or
+    /// refused now.
+    pub(super) fn may_look_up(&mut self, slot: u32, bytes: usize) -> bool {
+        let id = self.id_of(slot);
+        if let Some((_, refusal)) = self.verdict.filter(|(of, _)| *of == id) {
+            return refusal.is_none();
+        }
+        let (now, random, keeps_up) = (self.now_ms, self.random(id), self.keeps_up());
+        match self.admission.ask(id, UNKNOWN_BROKER, bytes, keeps_up, now, random) {
+            Asked::Admitted => return true,
+            Asked::Waits => self.connections[slot as usize].paused = Paused::ForAdmission,
+            Asked::Refused(refusal) => {
+                self.counters().refused_unspread.add(1);
+                self.verdict = Some((id, Some(refusal)));
+            }
+        }
+        false
+    }
+
+    /// Whether the CONNECT that is looked at now is refused.
+    pub(super) fn is_refused(&self, slot: u32) -> bool {
+        let id = self.id_of(slot);
+        self.verdict.is_some_and(|(of, refusal)| of == id && refusal.is_some())
     }
 
     /// Lets those in whose turn it is, and tells others that they are refused.

@@ -52,6 +52,10 @@ impl Core {
                 return Home::Here;
             }
             let name = name.into();
+            // A name costs a stranger nothing, and the store a read.
+            if self.process.store.is_some() && !self.may_look_up(slot, bytes) {
+                return if self.is_refused(slot) { Home::Here } else { Home::Waits };
+            }
             if self.ask_for_broker(slot, &name) {
                 return Home::Waits;
             }
@@ -124,6 +128,11 @@ impl Core {
         let (name, user) = self.meant(slot, connect.user_name);
         let Some(broker) = self.process.brokers.get(name) else {
             self.counters().refused_broker.add(1);
+            if self.is_refused(slot) {
+                self.verdict = None;
+                let what = "too many clients are connecting: try again later";
+                return self.refuse(slot, ReasonCode::CONNECTION_RATE_EXCEEDED, what);
+            }
             // Who may not know the brokers of others is told no more than who may not use one.
             let (reason, what) = match self.is_absent(name) {
                 Some(Absent::Unread) => (ReasonCode::SERVER_UNAVAILABLE, "the broker cannot be read now"),

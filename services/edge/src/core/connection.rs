@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use millrace_session::{Accept, Connection, Message, Seconds};
-use mio::net::TcpStream;
+use millrace_transport::addresses::Address;
+use millrace_transport::socket::Socket;
 
 use crate::access::{Granted, Turn};
 use crate::broker::Broker;
@@ -65,7 +66,7 @@ impl Who {
 
 /// One network connection. Everything that an idle connection does not need is behind an empty option.
 pub(crate) struct Connected {
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: Socket,
     pub(crate) generation: u32,
     /// Slot of the session, [`NONE`] before the CONNECT is accepted and after the session let go.
     pub(crate) session: u32,
@@ -79,8 +80,10 @@ pub(crate) struct Connected {
     /// Waits for the authenticator, or authenticates.
     pub(crate) pending: Option<Box<Request>>,
     pub(crate) who: Who,
-    /// What the gateway says of the client.
+    /// What its TLS handshake, or the gateway, says of the client.
     pub(crate) origin: Option<Box<Origin>>,
+    /// What its limits per address are counted for.
+    pub(crate) counted_for: Address,
     pub(crate) state: State,
     /// The socket takes no more for now.
     pub(crate) busy: bool,
@@ -188,7 +191,7 @@ impl Request {
 
 /// A connection on its way to the core that owns its client id.
 pub(crate) struct Adopted {
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: Socket,
     pub(crate) transport: Transport,
     /// The CONNECT and what came behind it, then `raw` bytes of an incomplete WebSocket frame header.
     pub(crate) bytes: Vec<u8>,
@@ -196,11 +199,12 @@ pub(crate) struct Adopted {
     /// The rest of the WebSocket handshake's answer, if the socket did not take it yet.
     pub(crate) outbound: Option<Box<Outbound>>,
     pub(crate) origin: Option<Box<Origin>>,
+    pub(crate) counted_for: Address,
     pub(crate) read_closed: bool,
 }
 
 impl Connected {
-    pub(crate) fn new(stream: TcpStream, transport: Transport, generation: u32, now: Seconds) -> Self {
+    pub(crate) fn new(stream: Socket, transport: Transport, generation: u32, now: Seconds) -> Self {
         Self {
             stream,
             generation,
@@ -213,6 +217,7 @@ impl Connected {
             pending: None,
             who: Who::Granted(None),
             origin: None,
+            counted_for: Address::NONE,
             state: State::Open,
             busy: false,
             readable: false,
@@ -236,7 +241,7 @@ impl Connected {
         matches!(self.transport, Transport::WebSocket(_))
     }
 
-    /// The server that the client asked for, in lower case, as the gateway says.
+    /// The server that the client asked for, in lower case.
     pub(crate) fn server_name(&self) -> Option<&str> {
         self.origin.as_ref()?.server_name.as_deref()
     }

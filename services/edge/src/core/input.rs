@@ -5,12 +5,17 @@ use std::ops::Range;
 
 use super::connection::{Connected, Partial, State};
 use super::pace::PACED_READ_BYTES;
-use super::{Core, Ended, READ_BYTES};
+use super::{Core, Ended, OutboundSlot, READ_BYTES, parts};
+use crate::origin::Origin;
 
-/// Packets with more than this to come are gathered in a buffer of their own, bytes.
+/// With more than this of an incomplete packet, the rest is read behind it instead of being copied there, bytes.
 const SHARED_MAX: usize = READ_BYTES / 2;
-/// Growth of such a buffer, bytes.
-const GROW_BYTES: usize = 256 * 1024;
+/// Fewest and most bytes that are read behind it at once.
+const GROW_BYTES_MIN: usize = 16 * 1024;
+const GROW_BYTES_MAX: usize = 256 * 1024;
+/// Progress of an incomplete packet that renews the keep alive, bytes. While a client sends a large packet over a slow
+/// network, it cannot send a PINGREQ.
+const PROGRESS_BYTES: usize = 1000;
 
 /// What of a buffer was not used up.
 pub(super) struct Rest {
@@ -33,11 +38,13 @@ impl Core {
             // `readable` stays set: whoever lifts the pause lists the connection again.
             return;
         }
-        if connection
-            .partial
-            .as_ref()
-            .is_some_and(|partial| partial.needed.max(partial.bytes.len()) > SHARED_MAX)
-        {
+        if connection.stream.is_handshaking() {
+            if self.handshakes_left == 0 {
+                return self.make_readable(slot);
+            }
+            self.handshakes_left -= 1;
+        }
+        if connection.partial.as_ref().is_some_and(|partial| partial.bytes.len() > SHARED_MAX) {
             return self.read_large(slot);
         }
         let mut buffer = std::mem::take(&mut self.read_buffer);
@@ -56,6 +63,7 @@ impl Core {
             self.connections[slot as usize].partial = None;
             let end = held + count;
             if let Some(rest) = self.digest(slot, &mut buffer[..end], held - raw) {
+                self.note_progress(slot, held, &rest);
                 self.hold(slot, &buffer, rest);
             }
         }
@@ -65,7 +73,7 @@ impl Core {
 
     /// Notes what a read tells of the socket; the number of bytes that came, if any did.
     fn after_read(&mut self, slot: u32, result: io::Result<usize>, room: usize) -> Option<usize> {
-        let now = self.now;
+        self.after_tls(slot);
         let connection = &mut self.connections[slot as usize];
         match result {
             Ok(0) => {
@@ -73,9 +81,9 @@ impl Core {
                 None
             }
             Ok(count) => {
-                connection.last_input = now;
                 // A short read has emptied the socket (epoll(7)); but after the peer's end comes one more, of 0.
-                connection.readable = count == room || connection.read_closed;
+                connection.readable =
+                    count == room || connection.read_closed || connection.stream.has_unread();
                 self.counters().bytes_in.add(count);
                 Some(count)
             }
@@ -84,11 +92,35 @@ impl Core {
                 None
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => None,
+            Err(error) if connection.stream.is_handshaking() => {
+                tracing::debug!(%error, "a TLS handshake failed");
+                self.counters().refused_tls.add(1);
+                self.remove_connection(slot);
+                None
+            }
             Err(_) => {
                 self.end(slot, Ended::Lost, true);
                 None
             }
         }
+    }
+
+    /// Notes what a TLS handshake tells of the client, and what the socket did not take of its packets.
+    fn after_tls(&mut self, slot: u32) {
+        let connection = &mut self.connections[slot as usize];
+        if connection.stream.has_unsent() {
+            // A buffer, however empty, is flushed at the end of the turn.
+            let (_, mut out, _) = parts!(self, slot);
+            out.outbound();
+        }
+        let connection = &mut self.connections[slot as usize];
+        let Some(peer) = connection.stream.take_peer() else { return };
+        let is_resumed = peer.is_resumed;
+        let address = connection.stream.peer_addr().ok();
+        connection.origin = Some(Box::new(Origin::of_peer(peer, address)));
+        let counters = self.counters();
+        let counter = if is_resumed { &counters.tls_resumed } else { &counters.tls_full };
+        counter.add(1);
     }
 
     /// Ends a client that asks and does not read the answers, which can wait nowhere else; lists others to be read again.
@@ -110,12 +142,14 @@ impl Core {
         }
     }
 
-    /// Reads more of a large packet, into the buffer that holds it.
+    /// Reads more of a large packet, into the buffer that holds it. The buffer at most doubles, so its size follows what has
+    /// arrived, not what the client has announced.
     fn read_large(&mut self, slot: u32) {
         let connection = &mut self.connections[slot as usize];
         let Some(mut partial) = connection.partial.take() else { return };
         let held = partial.bytes.len();
-        let missing = partial.needed.saturating_sub(held).clamp(READ_BYTES, GROW_BYTES);
+        let missing = partial.needed.saturating_sub(held).clamp(GROW_BYTES_MIN, held.min(GROW_BYTES_MAX));
+        partial.bytes.reserve_exact(missing);
         partial.bytes.resize(held + missing, 0);
         let result = connection.stream.read(&mut partial.bytes[held..]);
         let count = self.after_read(slot, result, missing);
@@ -126,15 +160,25 @@ impl Core {
         if count.is_none() {
             self.connections[slot as usize].partial = Some(partial);
         } else if let Some(rest) = self.digest(slot, &mut partial.bytes, held - partial.raw) {
-            partial.bytes.drain(rest.raw.end..);
-            partial.bytes.drain(rest.mqtt.end..rest.raw.start);
-            partial.bytes.drain(..rest.mqtt.start);
-            partial.raw = rest.raw.len();
-            partial.needed = rest.needed;
-            let done = partial.bytes.is_empty();
-            self.connections[slot as usize].partial = (!done).then_some(partial);
+            self.note_progress(slot, held, &rest);
+            if rest.mqtt.start == 0 {
+                partial.bytes.truncate(rest.raw.end);
+                partial.bytes.drain(rest.mqtt.end..rest.raw.start);
+                (partial.raw, partial.needed) = (rest.raw.len(), rest.needed);
+                self.connections[slot as usize].partial = Some(partial);
+            } else {
+                // A copy, so that the large buffer goes.
+                self.hold(slot, &partial.bytes, rest);
+            }
         }
         self.after_digest(slot);
+    }
+
+    /// Renews the keep alive for the progress of an incomplete packet, of which `held` bytes were there before.
+    fn note_progress(&mut self, slot: u32, held: usize, rest: &Rest) {
+        if rest.mqtt.start == 0 && rest.mqtt.len() >= held + PROGRESS_BYTES {
+            self.connections[slot as usize].last_input = self.now;
+        }
     }
 
     /// Carries out what was read before and could not be carried out then.

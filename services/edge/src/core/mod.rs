@@ -19,6 +19,7 @@ mod enhanced;
 mod entry;
 mod fair;
 mod fanout;
+mod files;
 mod fresh;
 mod heard;
 mod ids;
@@ -53,6 +54,7 @@ use millrace_layers::Position;
 use millrace_mqtt::ReasonCode;
 use millrace_router::Target;
 use millrace_session::{Seconds, Session};
+use millrace_transport::listeners::Listeners;
 use mio::{Events, Poll, Token};
 use slab::Slab;
 
@@ -65,7 +67,6 @@ use crate::metrics::{BrokerCounters, CoreCounters};
 use crate::outbound::{Flushed, OutboundSlot, Pool};
 use crate::process::Process;
 use crate::store::{Job, SharedMessages, Store};
-pub(crate) use accept::{Listener, Speaks};
 use authenticate::Absent;
 use clients::Scans;
 pub(crate) use committed::Committed;
@@ -87,6 +88,8 @@ use work::Work;
 
 /// Bytes read from one socket in one turn.
 const READ_BYTES: usize = 128 * 1024;
+/// Packets of TLS handshakes that are read in one turn: each takes up to 0.3 ms, and everybody else waits meanwhile.
+const HANDSHAKES_MAX: u32 = 16;
 /// Sockets told of by one wait.
 const EVENTS: usize = 1024;
 /// Longest sleep: a health check wants to see turns.
@@ -153,7 +156,7 @@ pub(crate) struct Core {
     index: u16,
     process: Arc<Process>,
     poll: Poll,
-    listeners: Vec<Listener>,
+    listeners: Listeners,
     connections: Slab<Connected>,
     sessions: Slab<Homed>,
     directory: Directory,
@@ -162,6 +165,8 @@ pub(crate) struct Core {
     /// Shared by all reads.
     read_buffer: Vec<u8>,
     pool: Pool,
+    /// Packets of TLS handshakes that may still be read in this turn.
+    handshakes_left: u32,
     /// Connections to flush at the end of the turn.
     dirty: Vec<u32>,
     /// Connections to flush before that, because they have much to write.
@@ -224,7 +229,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(index: u16, process: Arc<Process>, poll: Poll, listeners: Vec<Listener>) -> Self {
+    pub(crate) fn new(index: u16, process: Arc<Process>, poll: Poll, listeners: Listeners) -> Self {
         let cores = process.mailboxes.len();
         Self {
             index,
@@ -237,6 +242,7 @@ impl Core {
             calendar: Calendar::default(),
             read_buffer: vec![0; READ_BYTES],
             pool: Pool::default(),
+            handshakes_left: 0,
             dirty: Vec::new(),
             overfull: Vec::new(),
             ready: Vec::new(),
@@ -287,8 +293,8 @@ impl Core {
         let mut give_up_at = Millis::MAX;
         loop {
             if let Err(error) = self.wait(&mut events) {
-                tracing::error!(%error, core = self.index, "waiting for events failed; this event loop ends");
-                return;
+                // Without this loop a part of the clients would wait for ever.
+                panic!("event loop {} cannot wait for events: {error}", self.index);
             }
             self.read_clock();
             self.count_turn();
@@ -362,7 +368,8 @@ impl Core {
         let is_put_off = self.work.is_put_off()
             || !self.fanouts.is_empty()
             || self.replays.is_ready()
-            || !self.due.is_empty();
+            || !self.due.is_empty()
+            || self.listeners.has_more();
         if is_put_off || !self.ready.is_empty() || self.has_relief() || !self.mailbox().sleep() {
             timeout = 0;
         }
@@ -380,10 +387,12 @@ impl Core {
         for event in events {
             match event.token() {
                 WAKER => {}
-                Token(token) if token >= FIRST_LISTENER => self.accept(token - FIRST_LISTENER),
+                Token(token) if token >= FIRST_LISTENER => self.listeners.readable(token - FIRST_LISTENER),
                 Token(token) => self.socket_event(token, event),
             }
         }
+        self.handshakes_left = HANDSHAKES_MAX;
+        self.accept();
         self.read_ready();
         self.take_mail();
         self.fan_out();
@@ -476,6 +485,7 @@ impl Core {
                 Mail::Entered(entered) => self.entered(*entered),
                 Mail::Attempted(attempted) => self.attempted(*attempted),
                 Mail::AccessChanged(broker) => self.access_changed(&broker),
+                Mail::FilesChanged(users) => self.files_changed(&users),
                 Mail::Clients(asked) => self.asked_for_clients(asked),
                 Mail::Reviewed(reviewed) => self.reviewed(*reviewed),
                 Mail::Authenticated { connection, accepted } => self.authenticated(connection, accepted),
@@ -607,7 +617,7 @@ impl Core {
             match due {
                 Due::Connection { slot, generation } => self.connection_due(slot, generation),
                 Due::Session { slot, generation } => self.session_due(slot, generation),
-                Due::Accept => self.accept_all(),
+                Due::Accept => self.listeners.retry(),
                 Due::Sys => self.publish_sys(),
                 Due::LookAround => self.look_around_now_and_then(),
                 Due::Checkpoints => self.save_all(),
@@ -651,6 +661,6 @@ use parts;
 
 // What an idle connection takes is mostly these.
 const _: () = {
-    assert!(size_of::<Connected>() <= 136);
+    assert!(size_of::<Connected>() <= 160);
     assert!(size_of::<Homed>() <= 120);
 };

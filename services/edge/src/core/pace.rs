@@ -82,7 +82,10 @@ impl Core {
     pub(super) fn packet_size_max(&self, slot: u32) -> u32 {
         let most = self.process.limits.packet_size_max;
         let connection = &self.connections[slot as usize];
-        if !connection.is_limited || connection.session == NONE {
+        if connection.session == NONE {
+            return most.min(self.process.limits.connect_size_max);
+        }
+        if !connection.is_limited {
             return most;
         }
         self.sessions[connection.session as usize].broker.quota.packet_size_max(most)

@@ -28,8 +28,8 @@ impl Core {
         let mut run: Option<RunInProgress> = None;
         let mut needed = 0;
         let mut run_end = mqtt.end;
-        let is_limited = self.connections[slot as usize].is_limited;
-        let packet_size_max = self.packet_size_max(slot);
+        let mut is_limited = self.connections[slot as usize].is_limited;
+        let mut packet_size_max = self.packet_size_max(slot);
         while at < mqtt.end {
             let rest = &bytes[at..mqtt.end];
             if let Some(run) = &mut run
@@ -64,7 +64,8 @@ impl Core {
                 Ok(framed) => framed?,
                 Err(error) => {
                     let is_tenants = packet_size_max < self.process.limits.packet_size_max;
-                    if is_tenants && matches!(error, DecodeError::TooLarge { .. }) {
+                    let is_client = self.connections[slot as usize].session != NONE;
+                    if is_tenants && is_client && matches!(error, DecodeError::TooLarge { .. }) {
                         self.reached(slot, Limit::ClientPacket);
                     }
                     return self.undecodable(slot, error, None);
@@ -105,6 +106,11 @@ impl Core {
             if !self.is_open(slot) {
                 return None;
             }
+            if version.is_none() {
+                // Its CONNECT may have been accepted.
+                is_limited = self.connections[slot as usize].is_limited;
+                packet_size_max = self.packet_size_max(slot);
+            }
             self.spend(work::PACKET);
             self.spend_bytes(framed.size);
             if self.is_share_used() && at < mqtt.end {
@@ -114,7 +120,15 @@ impl Core {
                 break;
             }
         }
-        self.finish_run(slot, bytes, run).then_some(Rest { mqtt: at..mqtt.end, raw, needed })
+        if !self.finish_run(slot, bytes, run) {
+            return None;
+        }
+        if at > mqtt.start {
+            //= [MQTT-3.1.2-22] v5
+            //= [MQTT-3.1.2-24] v3.1.1
+            self.connections[slot as usize].last_input = self.now;
+        }
+        Some(Rest { mqtt: at..mqtt.end, raw, needed })
     }
 
     /// False once the connection is being closed, or gone.

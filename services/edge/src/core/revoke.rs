@@ -7,18 +7,23 @@ use super::Core;
 use super::connection::NONE;
 
 impl Core {
-    /// Ends the subscriptions of a client of a managed broker that its rules do not allow (any more). It is not told, for MQTT has no
+    /// Ends the subscriptions of a client that its rules do not allow (any more). It is not told, for MQTT has no
     /// word for it; what was sent for them before still arrives.
     pub(super) fn revoke(&mut self, slot: u32) {
         let Some(connection) = self.connections.get(slot as usize) else { return };
-        let Some(granted) = connection.who.granted().filter(|_| connection.session != NONE) else { return };
+        if connection.session == NONE {
+            return;
+        }
         let homed = &self.sessions[connection.session as usize];
         let client = Client { user: connection.who.user(), id: homed.session.client_id() };
-        let permissions = &granted.grant.permissions;
+        let is_allowed = |filter: &str, qos| match connection.who.granted() {
+            Some(granted) => granted.grant.permissions.subscribe(client, filter, qos).is_ok(),
+            None => self.process.authenticator.may_subscribe(client, filter, qos).is_some(),
+        };
         let forbidden: Vec<Box<str>> = (homed.session.subscriptions())
             .filter(|(text, subscription)| {
                 let filter = Filter::parse(text).map_or(*text, |parsed| parsed.filter);
-                permissions.subscribe(client, filter, subscription.options.qos).is_err()
+                !is_allowed(filter, subscription.options.qos)
             })
             .map(|(text, _)| text.into())
             .collect();

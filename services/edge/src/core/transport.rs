@@ -1,5 +1,8 @@
 //! From the bytes of a socket to the bytes of MQTT: PROXY header, WebSocket handshake, WebSocket frames.
 
+use millrace_transport::addresses::Address;
+
+use super::accept::COST;
 use super::connection::{State, Transport};
 use super::input::Rest;
 use super::{Core, Ended, OutboundSlot, parts};
@@ -44,13 +47,24 @@ impl Core {
         match proxy::parse(bytes) {
             Ok(None) => Some(0),
             Ok(Some(header)) => {
+                let address = match header.source {
+                    Some(source) => self.admit_address(source.ip(), COST),
+                    None => Some(Address::NONE),
+                };
+                let Some(address) = address else {
+                    self.remove_connection(slot);
+                    return None;
+                };
                 let connection = &mut self.connections[slot as usize];
+                connection.counted_for = address;
                 connection.origin = Origin::of(&header).map(Box::new);
                 connection.transport = Transport::Either;
                 Some(header.size)
             }
             Err(error) => {
-                tracing::info!(%error, "PROXY header refused");
+                if let Some(unlogged) = self.process.notices.proxy_header.occurred(self.now_ms) {
+                    tracing::info!(%error, unlogged, "a connection of the gateway was closed for its PROXY header");
+                }
                 self.counters().refused_proxy.add(1);
                 self.remove_connection(slot);
                 None
@@ -60,7 +74,8 @@ impl Core {
 
     /// The size of the handshake request, 0 when it is not whole. `None`: the connection is being closed.
     fn handshake(&mut self, slot: u32, bytes: &[u8]) -> Option<usize> {
-        let parsed = handshake::parse(bytes, usize::from(self.process.limits.http_head_bytes_max));
+        let head_bytes_max = usize::from(self.process.limits.http_head_bytes_max);
+        let parsed = handshake::parse(bytes, head_bytes_max, &self.process.config.ws_origins);
         let (response, head_len) = match parsed {
             Ok(None) => return Some(0),
             Ok(Some(upgrade)) => (upgrade.response, Some(upgrade.head_len)),

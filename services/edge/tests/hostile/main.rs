@@ -5,7 +5,9 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod addresses;
 mod admission;
+mod alive;
 mod amplify;
 mod cores;
 mod drain;
@@ -16,6 +18,7 @@ mod shared;
 mod shutdown;
 mod slow;
 mod takeover;
+mod tls;
 mod tools;
 mod websocket;
 mod wills;

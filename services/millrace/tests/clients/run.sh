@@ -3,7 +3,7 @@
 #
 #   MILLRACE=target/release/millrace services/millrace/tests/clients/run.sh [suite...]
 #
-# Suites: mosquitto, paho, gmqtt, aiomqtt, mqttjs, scram, oidc, go, browser, gateway, stack, api, access, webhooks, tenant; all of them when none is named. Each has brokers
+# Suites: mosquitto, paho, gmqtt, aiomqtt, mqttjs, scram, oidc, go, browser, gateway, stack, api, access, webhooks, tenant, tls; all of them when none is named. Each has brokers
 # of its own on free loopback ports: an open one, and one with a password file and a rules file. What the clients need is
 # installed into target/clients once; Envoy for the gateway (gateway/tests) and the stack (services/stack/tests), into target/envoy;
 # nats-server for the latter, into target/tools. What cannot be had here is said with a line that starts with SKIPPED.
@@ -21,7 +21,7 @@ start_seconds_max=10
 stop_seconds_max=15
 
 suites=("$@")
-[ ${#suites[@]} -gt 0 ] || suites=(mosquitto paho gmqtt aiomqtt mqttjs scram oidc go browser gateway stack api access webhooks tenant)
+[ ${#suites[@]} -gt 0 ] || suites=(mosquitto paho gmqtt aiomqtt mqttjs scram oidc go browser gateway stack api access webhooks tenant tls)
 millrace=$(realpath -e -- "${MILLRACE:-$target/release/millrace}" 2>/dev/null) || {
     echo "FAILED: clients: there is no broker to test: build it (cargo build --release -p millrace) or set MILLRACE"
     exit 1
@@ -253,6 +253,8 @@ run_api() {
     API_HTTP=$OPEN_HTTP API_LOG=$OPEN_LOG PYTHONUNBUFFERED=1 limited "$cache/schemathesis/bin/python" "$here/api/api_test.py"
 }
 run_tenant() { limited bash -c 'python tenant_test.py'; }
+# Starts brokers with TLS itself.
+run_tls() { MILLRACE=$millrace limited bash -c 'python tls_test.py'; }
 run_gateway() { limited bash -c 'python ../../../../gateway/tests/gateway_test.py'; }
 
 prepare() {
@@ -265,6 +267,7 @@ prepare() {
     go) need_go ;;
     browser) need_node && need_node_20 && need_chromium ;;
     api) need_schemathesis ;;
+    tls) need_python && need_node && need_go && need mosquitto_sub mosquitto-clients ;;
     gateway) need_python && need curl curl && need_envoy ;;
     tenant) need_python && need curl curl && need openssl openssl && need_envoy ;;
     stack) need_python && need_node && need curl curl && need_envoy && need_nats ;;

@@ -1,8 +1,8 @@
-//! What the gateway says of a client: where it comes from, the server it asked for, the certificate it showed.
-//!
-//! Comes from a PROXY header alone, so it is only of connections of the gateway's listener.
+//! Where a client comes from, the server it asked for, the certificate it showed: from its own TLS handshake, or from the
+//! PROXY header of a gateway that took part in that.
 
 use std::fmt;
+use std::fmt::Write;
 use std::net::SocketAddr;
 
 use base64::Engine as _;
@@ -10,11 +10,12 @@ use base64::engine::general_purpose::STANDARD;
 use percent_encoding::percent_decode_str;
 
 use crate::proxy::Header;
+use crate::tls::session::Peer;
 
 /// Longest host name (RFC 1035 section 2.3.4), bytes.
 const NAME_BYTES_MAX: usize = 253;
 
-/// What the gateway says of a client.
+/// What is known of a client before it says anything.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// The client's address.
@@ -30,13 +31,27 @@ pub struct Origin {
 pub struct Certificate {
     /// SHA-256 of the whole certificate, hexadecimal.
     pub fingerprint: Box<str>,
-    /// Its subject, as RFC 2253 writes it.
+    /// Its subject, as RFC 2253 writes it, if the gateway says it.
     pub subject: Option<Box<str>>,
     /// The whole certificate.
     pub der: Option<Box<[u8]>>,
 }
 
 impl Origin {
+    /// What a client showed in its TLS handshake with this process.
+    pub fn of_peer(peer: Peer, address: Option<SocketAddr>) -> Self {
+        let certificate = peer.certificate.map(|der| {
+            let digest = ring::digest::digest(&ring::digest::SHA256, &der);
+            let fingerprint = digest.as_ref().iter().fold(String::new(), |mut text, byte| {
+                // Writing to a string cannot fail.
+                let _ = write!(text, "{byte:02x}");
+                text
+            });
+            Box::new(Certificate { fingerprint: fingerprint.into(), subject: None, der: Some(der) })
+        });
+        Self { address, server_name: peer.server_name.as_deref().and_then(host_name), certificate }
+    }
+
     /// `None` when the gateway speaks for itself (a health check) or says nothing.
     pub fn of(header: &Header<'_>) -> Option<Self> {
         let tlvs = &header.tlvs;
@@ -118,6 +133,21 @@ mod tests {
     fn what_is_not_known_is_nothing() {
         let origin = origin(1, &[(0x02, "-"), (0xE0, "-"), (0xE1, "-"), (0xE2, "-"), (0xE3, "-")]).unwrap();
         assert_eq!((origin.server_name, origin.certificate), (None, None));
+    }
+
+    #[test]
+    fn a_client_of_this_process_is_known_by_its_handshake() {
+        let peer = Peer {
+            server_name: Some("Acme.Mqtt.Example".into()),
+            certificate: Some(b"abc"[..].into()),
+            is_resumed: false,
+        };
+        let origin = Origin::of_peer(peer, None);
+        assert_eq!(origin.server_name.as_deref(), Some("acme.mqtt.example"));
+        let certificate = origin.certificate.unwrap();
+        assert_eq!(certificate.der.as_deref(), Some(&b"abc"[..]));
+        // FIPS 180-2, appendix B.1.
+        assert!(certificate.fingerprint.starts_with("ba7816bf8f01cfea"), "{}", certificate.fingerprint);
     }
 
     #[test]

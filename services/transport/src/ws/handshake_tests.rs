@@ -4,6 +4,10 @@ use super::*;
 
 const MAX: usize = 8192;
 
+fn parse(buf: &[u8], head_bytes_max: usize) -> Result<Option<Upgrade>, Refusal> {
+    super::parse(buf, head_bytes_max, &Origins::Any)
+}
+
 /// The request of RFC 6455 section 1.2, for MQTT; `edit` is (what, by what).
 fn request(edit: (&str, &str)) -> String {
     let whole = "GET /mqtt HTTP/1.1\r\nHost: server.example.com\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
@@ -118,4 +122,33 @@ fn a_head_cut_anywhere_waits_for_the_rest_and_a_large_one_does_not() {
     let reason = |r: Result<_, Refusal>| r.unwrap_err().reason;
     assert_eq!(reason(parse(bytes.as_bytes(), bytes.len() - 1)), TOO_LARGE.reason);
     assert_eq!(reason(parse(&bytes.as_bytes()[..100], 100)), TOO_LARGE.reason);
+}
+
+#[test]
+fn pages_of_other_hosts_are_refused_unless_they_are_allowed() {
+    let these = || Origins::These(vec!["https://app.example".into()]);
+    let cases = [
+        ("server.example.com", "http://server.example.com", Origins::SameHost, true),
+        ("server.example.com:8083", "https://SERVER.example.com:8443", Origins::SameHost, true),
+        ("[::1]:8083", "http://[::1]", Origins::SameHost, true),
+        ("[::1]:8083", "http://[::2]:8083", Origins::SameHost, false),
+        ("server.example.com", "http://example.com", Origins::SameHost, false),
+        ("server.example.com", "http://evil-server.example.com", Origins::SameHost, false),
+        ("server.example.com", "http://server.example.com.evil.example", Origins::SameHost, false),
+        ("server.example.com", "null", Origins::SameHost, false),
+        ("server.example.com", "", Origins::SameHost, false),
+        ("server.example.com", "https://app.example", these(), true),
+        ("server.example.com", "http://server.example.com", these(), true),
+        ("server.example.com", "http://app.example", these(), false),
+        ("server.example.com", "null", Origins::Any, true),
+    ];
+    for (host, origin, origins, allowed) in cases {
+        let request = request(("http://example.com", origin)).replace("server.example.com", "HOST");
+        let request = request.replacen("HOST", host, 1);
+        let request = request.replace("HOST", "server.example.com");
+        let parsed = super::parse(request.as_bytes(), MAX, &origins);
+        assert_eq!(parsed.is_ok(), allowed, "{host} {origin} {origins:?}");
+    }
+    let no_page = request(("Origin: http://example.com\r\n", ""));
+    assert!(super::parse(no_page.as_bytes(), MAX, &Origins::SameHost).is_ok());
 }

@@ -1,8 +1,7 @@
 //! The HTTP request that opens a WebSocket (RFC 6455 section 4.2), and the answer to it.
 //!
 //! No extension is ever agreed on: per-message compression costs a window of memory a connection. `Origin` is
-//! not looked at: MQTT says who it is inside the stream, so there is no cookie that a foreign page could make
-//! use of.
+//! checked, because a page that a browser shows must not reach a broker of the browser's network unasked.
 
 use base64::Engine as _;
 use base64::alphabet;
@@ -44,12 +43,48 @@ pub struct Refusal {
     pub reason: &'static str,
 }
 
+/// The web pages that may open a WebSocket. A browser names the page's origin; other clients need not say one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Origins {
+    /// Pages of the host that the WebSocket is opened to, whatever their scheme and port.
+    #[default]
+    SameHost,
+    /// These origins, such as `https://app.example`, beside those of the same host.
+    These(Vec<String>),
+    /// All.
+    Any,
+}
+
+impl Origins {
+    fn allow(&self, origin: &[u8], host: &[u8]) -> bool {
+        let is_same_host = || {
+            let after = origin.windows(3).position(|window| window == b"://").map(|at| &origin[at + 3..]);
+            after.is_some_and(|of_origin| without_port(of_origin).eq_ignore_ascii_case(without_port(host)))
+        };
+        match self {
+            Self::Any => true,
+            Self::SameHost => is_same_host(),
+            Self::These(these) => {
+                these.iter().any(|this| origin.eq_ignore_ascii_case(this.as_bytes())) || is_same_host()
+            }
+        }
+    }
+}
+
+/// The host of `host:port`; an IPv6 address stands in brackets.
+fn without_port(authority: &[u8]) -> &[u8] {
+    match authority.iter().rposition(|byte| matches!(byte, b':' | b']')) {
+        Some(at) if authority[at] == b':' => &authority[..at],
+        _ => authority,
+    }
+}
+
 /// Reads the request head at the start of `buf`. `Ok(None)`: it is not whole yet; never returned once `buf`
 /// has `head_bytes_max` bytes.
 ///
 /// # Errors
 /// When the request is not the opening of an MQTT WebSocket: with the answer to send.
-pub fn parse(buf: &[u8], head_bytes_max: usize) -> Result<Option<Upgrade>, Refusal> {
+pub fn parse(buf: &[u8], head_bytes_max: usize, origins: &Origins) -> Result<Option<Upgrade>, Refusal> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = Request::new(&mut headers);
     let head_len = match request.parse(buf) {
@@ -58,7 +93,7 @@ pub fn parse(buf: &[u8], head_bytes_max: usize) -> Result<Option<Upgrade>, Refus
         Ok(_) | Err(Error::TooManyHeaders) => return Err(refuse(&TOO_LARGE)),
         Err(_) => return Err(refuse(&NOT_HTTP)),
     };
-    let key = check(&request)?;
+    let key = check(&request, origins)?;
     let protocol = choose_protocol(&request).ok_or_else(|| refuse(&NO_PROTOCOL))?;
     let accept = accept(key);
     let response = format!(
@@ -69,21 +104,22 @@ pub fn parse(buf: &[u8], head_bytes_max: usize) -> Result<Option<Upgrade>, Refus
 }
 
 /// Everything but the subprotocol; gives the key.
-fn check<'b>(request: &Request<'_, 'b>) -> Result<&'b [u8], Refusal> {
+fn check<'b>(request: &Request<'_, 'b>, origins: &Origins) -> Result<&'b [u8], Refusal> {
     if request.method != Some("GET") {
         return Err(refuse(&NOT_GET));
     }
     if request.version != Some(1) {
         return Err(refuse(&OLD_HTTP));
     }
-    if only(request, "host").is_none() {
-        return Err(refuse(&NO_HOST));
-    }
+    let host = only(request, "host").ok_or_else(|| refuse(&NO_HOST))?;
     if path(request.path.unwrap_or_default()) != PATH {
         return Err(refuse(&NOT_FOUND));
     }
     if !has_token(request, "upgrade", "websocket") || !has_token(request, "connection", "upgrade") {
         return Err(refuse(&NO_UPGRADE));
+    }
+    if !values(request, "origin").all(|origin| origins.allow(origin, host)) {
+        return Err(refuse(&FOREIGN_ORIGIN));
     }
     if only(request, "sec-websocket-version") != Some(b"13") {
         return Err(refuse(&OTHER_VERSION));
@@ -195,6 +231,13 @@ const NOT_GET: Answer = Answer {
     headers: "Allow: GET\r\n",
     reason: "method is not get",
     text: "A WebSocket is opened with GET. Connect an MQTT client over WebSocket to the path /mqtt.",
+};
+const FOREIGN_ORIGIN: Answer = Answer {
+    status: "403 Forbidden",
+    headers: "",
+    reason: "origin is not allowed",
+    text: "Web pages of this origin may not connect to this broker. Who runs the server can allow the origin with the \
+           setting ws_origins.",
 };
 const NO_UPGRADE: Answer = Answer {
     status: "426 Upgrade Required",

@@ -1,0 +1,30 @@
+//! Clients of brokers that are not managed, after the password file or the rules file has changed.
+
+use millrace_mqtt::ReasonCode;
+
+use super::connection::{NONE, Who};
+use super::{Core, Ended};
+
+impl Core {
+    /// Ends the connections of `users`, whose password has changed or is gone, and the subscriptions that are no longer allowed.
+    pub(super) fn files_changed(&mut self, users: &[Box<str>]) {
+        let slots: Vec<u32> = (self.connections.iter())
+            .filter(|(_, connection)| connection.session != NONE && connection.who.granted().is_none())
+            .filter_map(|(slot, _)| u32::try_from(slot).ok())
+            .collect();
+        for slot in slots {
+            let Some(connection) = self.connections.get(slot as usize) else { continue };
+            let is_gone = match &connection.who {
+                Who::Named(user) => users.binary_search_by(|other| (**other).cmp(user)).is_ok(),
+                Who::Granted(_) => false,
+            };
+            if is_gone {
+                let reason = ReasonCode::NOT_AUTHORIZED;
+                let what = "the password has changed";
+                self.say_and_close(slot, reason, what, Ended::Error(reason));
+            } else {
+                self.revoke(slot);
+            }
+        }
+    }
+}

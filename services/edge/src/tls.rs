@@ -1,0 +1,34 @@
+//! The certificates of this process: loaded at the start, and again when their files change.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use millrace_transport::tls::files::{Files, LoadError, Servers};
+
+use crate::StartError;
+
+/// What listeners need for TLS handshakes.
+#[derive(Debug)]
+pub(crate) struct Tls {
+    files: Files,
+    servers: ArcSwap<Servers>,
+}
+
+impl Tls {
+    pub(crate) fn start(files: &Files) -> Result<Self, StartError> {
+        let servers = Servers::load(files, None).map_err(|error| StartError(error.to_string()))?;
+        Ok(Self { files: files.clone(), servers: ArcSwap::from_pointee(servers) })
+    }
+
+    /// What a new connection needs.
+    pub(crate) fn servers(&self) -> arc_swap::Guard<Arc<Servers>> {
+        self.servers.load()
+    }
+
+    /// Reads the files again. Connections that are open go on as they are.
+    pub(crate) fn reload(&self) -> Result<(), LoadError> {
+        let servers = Servers::load(&self.files, Some(&self.servers.load()))?;
+        self.servers.store(Arc::new(servers));
+        Ok(())
+    }
+}

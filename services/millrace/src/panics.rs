@@ -1,0 +1,90 @@
+//! A panic of a thread that others rely on ends the process with its reason, so that whoever started it starts it again. A server
+//! with one event loop less looks well from outside, and its clients wait for ever.
+
+use std::any::Any;
+use std::panic::PanicHookInfo;
+use std::thread;
+
+use tracing::error;
+
+/// Exit code after a panic (sysexits.h: an internal error).
+const INTERNAL_ERROR: i32 = 70;
+/// On this thread a panic ends one request, and the others go on.
+const HTTP: &str = "http";
+
+/// To be called once, when logs are written.
+pub(crate) fn end_the_process() {
+    std::panic::set_hook(Box::new(|panic| {
+        let thread = thread::current();
+        let name = thread.name().unwrap_or("unnamed");
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        let reason = reason(panic);
+        let backtrace = std::backtrace::Backtrace::force_capture();
+        if name == HTTP {
+            return error!(place, %backtrace, "a request ended with a panic, which is a bug: {reason}");
+        }
+        error!(
+            thread = name,
+            place,
+            %backtrace,
+            "the server ends, because one of its threads panicked, which is a bug: {reason}"
+        );
+        std::process::exit(INTERNAL_ERROR);
+    }));
+}
+
+fn reason<'p>(panic: &'p PanicHookInfo<'_>) -> &'p str {
+    let payload: &(dyn Any + Send) = panic.payload();
+    let text = payload.downcast_ref::<&str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no reason given")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+    use crate::args::LogFormat;
+
+    /// Names the thread that panics in a process of its own.
+    const THREAD: &str = "MILLRACE_TEST_PANICS_ON";
+
+    /// The exit code of a process in which a thread of this name panics, and its log.
+    fn ended(thread: &str) -> (Option<i32>, String) {
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "panics::tests::panics", "--ignored"])
+            .env(THREAD, thread)
+            .output()
+            .unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    }
+
+    #[test]
+    #[ignore = "only in a process of its own"]
+    fn panics() {
+        crate::logs::start("info", LogFormat::Text);
+        end_the_process();
+        let name = std::env::var(THREAD).unwrap();
+        let thread = thread::Builder::new().name(name).spawn(|| {
+            let nothing: Option<u32> = None;
+            nothing.expect("there is something")
+        });
+        assert!(thread.unwrap().join().is_err());
+    }
+
+    #[test]
+    fn a_panic_of_an_event_loop_ends_the_process_with_its_reason() {
+        let (code, log) = ended("core-0");
+        assert_eq!(code, Some(INTERNAL_ERROR), "{log}");
+        for part in ["core-0", "there is something", "panics.rs"] {
+            assert!(log.contains(part), "{part} is not in {log}");
+        }
+    }
+
+    #[test]
+    fn a_panic_of_a_request_ends_that_alone() {
+        let (code, log) = ended(HTTP);
+        assert_eq!(code, Some(0), "{log}");
+        assert!(log.contains("there is something"), "{log}");
+    }
+}

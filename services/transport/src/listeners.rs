@@ -1,0 +1,262 @@
+//! The listening sockets of one event loop.
+//!
+//! An accept that fails because the process is out of files or memory pauses that listener alone; [`Listeners::retry`]
+//! ends the pause, on a timer of the caller. Connections wait in the kernel's backlog meanwhile.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use mio::net::{TcpListener, TcpStream};
+use mio::{Interest, Registry, Token};
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
+
+/// Connections that wait to be accepted, per listener and event loop.
+const BACKLOG: i32 = 4096;
+/// Connections accepted from one listener in one turn: accepting a full backlog takes longer than a turn may.
+const ACCEPTS_MAX: u32 = 256;
+/// A peer that vanished is noticed after this silence and four probes, seconds. Without it a connection without MQTT
+/// keep alive would stay for ever.
+const KEEPALIVE_S: u64 = 300;
+/// Time between the probes, seconds.
+const PROBE_S: u64 = 30;
+const PROBES: u32 = 4;
+
+/// What the clients of a listener begin with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speaks {
+    /// A CONNECT.
+    Mqtt,
+    /// The request of a WebSocket handshake.
+    WebSocket,
+    /// A PROXY header of the gateway.
+    Proxy,
+    /// A TLS handshake; devices are asked for a certificate.
+    Mqtts,
+    /// A TLS handshake of a browser.
+    Wss,
+}
+
+/// One listening socket.
+#[derive(Debug)]
+pub struct Listener {
+    socket: TcpListener,
+    speaks: Speaks,
+    /// Its last accept failed.
+    paused: bool,
+    /// It may have more connections than were accepted.
+    more: bool,
+}
+
+impl Listener {
+    /// A listener on a socket of [`listen`].
+    pub fn new(socket: Socket, speaks: Speaks) -> Self {
+        Self { socket: TcpListener::from_std(socket.into()), speaks, paused: false, more: false }
+    }
+}
+
+/// What an accept gave.
+#[derive(Debug)]
+pub enum Accepted {
+    /// A connection.
+    Connection(TcpStream, SocketAddr, Speaks),
+    /// No connection for now.
+    Nothing,
+    /// The process is out of files or memory, and the listener is paused now.
+    Failed(io::Error),
+}
+
+/// The listening sockets of one event loop.
+#[derive(Debug, Default)]
+pub struct Listeners {
+    all: Vec<Listener>,
+    /// The caller's timer for [`Listeners::retry`] runs.
+    has_timer: bool,
+}
+
+impl Listeners {
+    /// Listeners whose tokens count from the index in `all`.
+    pub fn new(all: Vec<Listener>) -> Self {
+        Self { all, has_timer: false }
+    }
+
+    /// Registers them with the tokens from `first` on.
+    ///
+    /// # Errors
+    /// When the system refuses it.
+    pub fn register(&mut self, registry: &Registry, first: usize) -> io::Result<()> {
+        for (index, listener) in self.all.iter_mut().enumerate() {
+            registry.register(&mut listener.socket, Token(first + index), Interest::READABLE)?;
+        }
+        Ok(())
+    }
+
+    /// Closes them.
+    pub fn close(&mut self) {
+        self.all.clear();
+    }
+
+    /// Notes that a listener has connections.
+    pub fn readable(&mut self, index: usize) {
+        if let Some(listener) = self.all.get_mut(index) {
+            listener.more = true;
+        }
+    }
+
+    /// Notes that all listeners may have connections.
+    pub fn all_readable(&mut self) {
+        self.all.iter_mut().for_each(|listener| listener.more = true);
+    }
+
+    /// Whether connections are to be accepted now.
+    pub fn has_more(&self) -> bool {
+        self.all.iter().any(|listener| listener.more && !listener.paused)
+    }
+
+    /// Accepts from each listener that has connections, up to a limit for one turn.
+    pub fn accept(&mut self, mut accepted: impl FnMut(Accepted)) {
+        for listener in self.all.iter_mut().filter(|listener| listener.more && !listener.paused) {
+            for _ in 0..ACCEPTS_MAX {
+                let next = listener.accept();
+                if !listener.more || listener.paused {
+                    if listener.paused {
+                        accepted(next);
+                    }
+                    break;
+                }
+                accepted(next);
+            }
+        }
+    }
+
+    /// Whether the caller is to start a timer, after which it calls [`Listeners::retry`].
+    pub fn wants_timer(&mut self) -> bool {
+        let wanted = !self.has_timer && self.all.iter().any(|listener| listener.paused);
+        self.has_timer |= wanted;
+        wanted
+    }
+
+    /// Ends the pauses.
+    pub fn retry(&mut self) {
+        self.has_timer = false;
+        for listener in &mut self.all {
+            listener.more |= std::mem::take(&mut listener.paused);
+        }
+    }
+}
+
+impl Listener {
+    fn accept(&mut self) -> Accepted {
+        loop {
+            match self.socket.accept() {
+                Ok((stream, peer)) => return Accepted::Connection(stream, peer, self.speaks),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.more = false;
+                    return Accepted::Nothing;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if is_about_one_connection(&error) => {}
+                Err(error) => {
+                    self.paused = true;
+                    return Accepted::Failed(error);
+                }
+            }
+        }
+    }
+}
+
+/// Errors of `accept` that say something of the connection, not of the listener (accept(2)).
+fn is_about_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::NetworkUnreachable
+            | io::ErrorKind::HostUnreachable
+            | io::ErrorKind::PermissionDenied
+    )
+}
+
+/// A listening socket. A `shared` one may listen beside others on the same address.
+///
+/// # Errors
+/// When the address cannot be bound.
+pub fn listen(address: SocketAddr, shared: bool) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    if shared {
+        socket.set_reuse_port(true)?;
+    }
+    socket.set_nonblocking(true)?;
+    // Accepted sockets inherit both (tcp(7)), which saves system calls for each.
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_keepalive(
+        &TcpKeepalive::new()
+            .with_time(Duration::from_secs(KEEPALIVE_S))
+            .with_interval(Duration::from_secs(PROBE_S))
+            .with_retries(PROBES),
+    )?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream as StdStream;
+
+    use mio::{Events, Poll};
+    use socket2::SockRef;
+
+    use super::*;
+
+    /// A listener with this many clients that wait.
+    fn waiting(clients: u32) -> (Listeners, Poll, Vec<StdStream>) {
+        let socket = listen(SocketAddr::from(([127, 0, 0, 1], 0)), false).unwrap();
+        let address = socket.local_addr().unwrap().as_socket().unwrap();
+        let mut listeners = Listeners::new(vec![Listener::new(socket, Speaks::Mqtt)]);
+        let mut poll = Poll::new().unwrap();
+        listeners.register(poll.registry(), 0).unwrap();
+        let clients = (0..clients).map(|_| StdStream::connect(address).unwrap()).collect();
+        poll.poll(&mut Events::with_capacity(8), None).unwrap();
+        listeners.readable(0);
+        (listeners, poll, clients)
+    }
+
+    fn accept(listeners: &mut Listeners) -> Vec<Accepted> {
+        let mut all = Vec::new();
+        listeners.accept(|accepted| all.push(accepted));
+        all
+    }
+
+    #[test]
+    fn a_turn_accepts_a_part_of_a_full_backlog_and_the_next_turn_the_rest() {
+        let (mut listeners, _poll, _clients) = waiting(ACCEPTS_MAX + 10);
+        assert_eq!(accept(&mut listeners).len(), ACCEPTS_MAX as usize);
+        assert!(listeners.has_more());
+        assert_eq!(accept(&mut listeners).len(), 10);
+        assert!(!listeners.has_more());
+    }
+
+    #[test]
+    fn a_paused_listener_is_left_alone_until_its_one_timer_is_over() {
+        let (mut listeners, _poll, _clients) = waiting(1);
+        listeners.all[0].paused = true;
+        assert!(!listeners.has_more() && accept(&mut listeners).is_empty());
+        assert!(listeners.wants_timer());
+        assert!(!listeners.wants_timer(), "one timer is enough");
+        listeners.retry();
+        assert!(listeners.has_more() && !listeners.wants_timer());
+        assert_eq!(accept(&mut listeners).len(), 1);
+    }
+
+    #[test]
+    fn an_accepted_socket_finds_a_vanished_peer_by_itself() {
+        let (mut listeners, _poll, _clients) = waiting(1);
+        let all = accept(&mut listeners);
+        let [Accepted::Connection(stream, ..)] = &all[..] else { panic!("{all:?}") };
+        let socket = SockRef::from(stream);
+        assert!(socket.keepalive().unwrap() && socket.tcp_nodelay().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(KEEPALIVE_S));
+    }
+}

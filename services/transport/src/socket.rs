@@ -1,0 +1,125 @@
+//! A connection's socket, plain or with TLS. Both are read and written in the same way.
+
+use std::io::{self, IoSlice, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::sync::Arc;
+
+use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
+use rustls::ServerConfig;
+
+use crate::tls::session::{Peer, Session};
+
+/// A connection's socket.
+#[derive(Debug)]
+pub struct Socket {
+    tcp: TcpStream,
+    tls: Option<Box<Session>>,
+}
+
+impl Socket {
+    /// A socket without TLS.
+    pub fn plain(tcp: TcpStream) -> Self {
+        Self { tcp, tls: None }
+    }
+
+    /// A socket whose client begins a TLS handshake.
+    ///
+    /// # Errors
+    /// When rustls cannot use the configuration.
+    pub fn tls(tcp: TcpStream, config: Arc<ServerConfig>) -> Result<Self, rustls::Error> {
+        Ok(Self { tcp, tls: Some(Box::new(Session::new(config)?)) })
+    }
+
+    /// Where the peer is.
+    ///
+    /// # Errors
+    /// When it has gone.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.tcp.peer_addr()
+    }
+
+    /// Whether a TLS handshake goes on: its packets cost far more than others.
+    pub fn is_handshaking(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
+    }
+
+    /// Whether a read gives something although the kernel has nothing.
+    pub fn has_unread(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.has_unread())
+    }
+
+    /// Whether a flush is needed although the caller has nothing to write.
+    pub fn has_unsent(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.has_unsent())
+    }
+
+    /// What the client showed in its TLS handshake; once.
+    pub fn take_peer(&mut self) -> Option<Peer> {
+        self.tls.as_mut()?.take_peer()
+    }
+
+    /// Has a poll report the socket.
+    ///
+    /// # Errors
+    /// When the system refuses it.
+    pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        registry.register(&mut self.tcp, token, Interest::READABLE | Interest::WRITABLE)
+    }
+
+    /// Ends that.
+    ///
+    /// # Errors
+    /// When the system refuses it.
+    pub fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
+        registry.deregister(&mut self.tcp)
+    }
+
+    /// Says that nothing more comes, in TLS.
+    pub fn close_tls(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            tls.close(&mut self.tcp);
+        }
+    }
+
+    /// Closes our side.
+    ///
+    /// # Errors
+    /// When the peer has gone.
+    pub fn shutdown(&mut self) -> io::Result<()> {
+        self.close_tls();
+        self.tcp.shutdown(Shutdown::Write)
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match &mut self.tls {
+            None => self.tcp.read(into),
+            Some(tls) => tls.read(&mut self.tcp, into),
+        }
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.tls {
+            None => self.tcp.write(bytes),
+            Some(tls) => tls.write(&mut self.tcp, &[IoSlice::new(bytes)]),
+        }
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match &mut self.tls {
+            None => self.tcp.write_vectored(slices),
+            Some(tls) => tls.write(&mut self.tcp, slices),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.tls {
+            None => Ok(()),
+            Some(tls) => tls.flush(&mut self.tcp),
+        }
+    }
+}

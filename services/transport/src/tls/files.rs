@@ -1,0 +1,166 @@
+//! From files to what listeners need; again whenever the files change.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::ring::{Ticketer, default_provider};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{NoServerSessionStorage, ProducesTickets, ServerConfig, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
+use rustls::{DEFAULT_VERSIONS, Error, RootCertStore};
+
+use super::resolver::Resolver;
+use super::verifier::Verifier;
+
+/// Protocols that a client may ask for (ALPN): MQTT by its registered name and by that of AWS' devices, and WebSocket.
+const PROTOCOLS: [&[u8]; 3] = [b"mqtt", b"x-amzn-mqtt-ca", b"http/1.1"];
+/// A device has one connection, so it needs one ticket; it gets a new one whenever it resumes.
+const TICKETS: usize = 1;
+
+/// Where the files are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Files {
+    /// The server's certificate chain, PEM.
+    pub certificate: PathBuf,
+    /// Its key, PEM.
+    pub key: PathBuf,
+    /// Authorities of client certificates, PEM. With them, every MQTT client must show a certificate of one of them.
+    pub client_authorities: Option<PathBuf>,
+    /// Ask the clients of the WebSocket listeners for certificates too. Browsers ask their user then.
+    pub asks_browsers: bool,
+}
+
+/// Why files cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// A file cannot be read.
+    #[error("cannot read {}: {error}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A file has not what it should have.
+    #[error("{} has no {what} in PEM", path.display())]
+    Lacks {
+        /// The file.
+        path: PathBuf,
+        /// What is missing.
+        what: &'static str,
+    },
+    /// The certificate and the key do not fit, or rustls refuses one of them.
+    #[error("the certificate {} with the key {}: {error}", certificate.display(), key.display())]
+    Refused {
+        /// The certificate's file.
+        certificate: PathBuf,
+        /// The key's file.
+        key: PathBuf,
+        /// Why.
+        error: Error,
+    },
+    /// The authorities of clients.
+    #[error("the authorities of client certificates in {}: {error}", path.display())]
+    Authorities {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: String,
+    },
+}
+
+/// What listeners need for a handshake.
+#[derive(Debug)]
+pub struct Servers {
+    /// For MQTT over TLS.
+    pub devices: Arc<ServerConfig>,
+    /// For WebSocket over TLS.
+    pub browsers: Arc<ServerConfig>,
+    ticketer: Arc<dyn ProducesTickets>,
+    /// The bytes of the client authorities: a ticket is worth nothing under others.
+    authorities: Option<Vec<u8>>,
+}
+
+impl Servers {
+    /// Reads the files. Tickets of `before` stay good while the client authorities are the same.
+    ///
+    /// # Errors
+    /// When a file cannot be read or used; what was loaded before can be used further.
+    pub fn load(files: &Files, before: Option<&Self>) -> Result<Self, LoadError> {
+        let provider = Arc::new(default_provider());
+        let refused = |error| LoadError::Refused {
+            certificate: files.certificate.clone(),
+            key: files.key.clone(),
+            error,
+        };
+        let key = certified_key(files, &provider, refused)?;
+        let authorities = files.client_authorities.as_deref().map(read).transpose()?;
+        let ticketer = match before.filter(|before| before.authorities == authorities) {
+            Some(before) => before.ticketer.clone(),
+            None => Ticketer::new().map_err(refused)?,
+        };
+        let required = match (&files.client_authorities, &authorities) {
+            (Some(path), Some(pem)) => Some(required(path, pem, &provider)?),
+            _ => None,
+        };
+        let config = |asks: bool| -> Result<Arc<ServerConfig>, LoadError> {
+            let builder = ServerConfig::builder_with_provider(provider.clone())
+                .with_protocol_versions(DEFAULT_VERSIONS)
+                .map_err(refused)?;
+            let verifier = Verifier { provider: provider.clone(), authorities: required.clone() };
+            let builder = match asks {
+                true => builder.with_client_cert_verifier(Arc::new(verifier)),
+                false => builder.with_no_client_auth(),
+            };
+            let mut config = builder.with_cert_resolver(Arc::new(Resolver(key.clone())));
+            config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).to_vec();
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.ticketer = ticketer.clone();
+            config.send_tls13_tickets = TICKETS;
+            Ok(Arc::new(config))
+        };
+        let (devices, browsers) = (config(true)?, config(files.asks_browsers)?);
+        Ok(Self { devices, browsers, ticketer: ticketer.clone(), authorities })
+    }
+}
+
+fn certified_key(
+    files: &Files,
+    provider: &CryptoProvider,
+    refused: impl Fn(Error) -> LoadError,
+) -> Result<Arc<CertifiedKey>, LoadError> {
+    let chain = certificates(&files.certificate, &read(&files.certificate)?)?;
+    let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?)
+        .map_err(|_| LoadError::Lacks { path: files.key.clone(), what: "private key" })?;
+    CertifiedKey::from_der(chain, key, provider).map(Arc::new).map_err(refused)
+}
+
+fn required(
+    path: &Path,
+    pem: &[u8],
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn rustls::server::danger::ClientCertVerifier>, LoadError> {
+    let failed = |error: String| LoadError::Authorities { path: path.to_owned(), error };
+    let mut roots = RootCertStore::empty();
+    for authority in certificates(path, pem)? {
+        roots.add(authority).map_err(|error| failed(error.to_string()))?;
+    }
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+        .build()
+        .map_err(|error| failed(error.to_string()))
+}
+
+fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, LoadError> {
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match all {
+        Ok(all) if !all.is_empty() => Ok(all),
+        _ => Err(LoadError::Lacks { path: path.to_owned(), what: "certificate" }),
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, LoadError> {
+    std::fs::read(path).map_err(|error| LoadError::Read { path: path.to_owned(), error })
+}

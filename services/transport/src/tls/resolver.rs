@@ -1,0 +1,29 @@
+//! The server's certificate, and the name that a client asks for.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+
+thread_local! {
+    /// The name in the ClientHello that this thread processed last. The unbuffered API of rustls tells it to the resolver
+    /// alone.
+    static ASKED: RefCell<Option<Box<str>>> = const { RefCell::new(None) };
+}
+
+/// The same certificate for every name.
+#[derive(Debug)]
+pub(super) struct Resolver(pub(super) Arc<CertifiedKey>);
+
+impl ResolvesServerCert for Resolver {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        ASKED.set(hello.server_name().map(Into::into));
+        Some(self.0.clone())
+    }
+}
+
+/// Takes the name that the resolver saw last on this thread.
+pub(super) fn take_asked() -> Option<Box<str>> {
+    ASKED.take()
+}

@@ -1,0 +1,401 @@
+//! One TLS connection over a socket that does not block.
+//!
+//! Read and written as the socket itself would be: `WouldBlock` while nothing can be done, a short read when the socket
+//! has no more, `flush` for what it did not take.
+
+use std::cell::RefCell;
+use std::io::{self, IoSlice, Read, Write};
+use std::sync::Arc;
+
+use rustls::HandshakeKind;
+use rustls::ServerConfig;
+use rustls::server::UnbufferedServerConnection;
+use rustls::unbuffered::{
+    ConnectionState, EncodeError, EncryptError, InsufficientSizeError, UnbufferedStatus, WriteTraffic,
+};
+
+use super::resolver::take_asked;
+
+/// Ciphertext that is read at once, beside what a record that is not whole needs, bytes.
+const READ_BYTES: usize = 64 * 1024;
+/// Longest run of bytes that rustls may keep before it understands them: a message of the handshake and its records.
+const INCOMPLETE_MAX: usize = 80 * 1024;
+/// Plaintext that is encrypted at once, bytes: four records.
+const WRITE_BYTES: usize = 64 * 1024;
+
+/// Buffers that all sessions of a thread share.
+struct Scratch {
+    ciphertext: Vec<u8>,
+    plaintext: Vec<u8>,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = const {
+        RefCell::new(Scratch { ciphertext: Vec::new(), plaintext: Vec::new() })
+    };
+}
+
+/// What a client showed in its handshake.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// The server name that it asked for (SNI).
+    pub server_name: Option<Box<str>>,
+    /// Its certificate, DER. That it has the key was checked.
+    pub certificate: Option<Box<[u8]>>,
+    /// It went on with a session of before.
+    pub is_resumed: bool,
+}
+
+/// One TLS connection.
+pub struct Session {
+    tls: UnbufferedServerConnection,
+    /// Ciphertext of what is not whole yet.
+    incomplete: Vec<u8>,
+    /// Plaintext that did not fit where it was read to.
+    unread: Vec<u8>,
+    /// Ciphertext that the socket did not take.
+    unsent: Vec<u8>,
+    /// While the handshake lasts, and until somebody has asked for the peer.
+    server_name: Option<Box<str>>,
+    stage: Stage,
+    /// The peer has said that nothing more comes.
+    closed: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Handshake,
+    /// The handshake is over, and nobody has asked for the peer yet.
+    Introduced,
+    Established,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session")
+            .field("stage", &self.stage)
+            .field("closed", &self.closed)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// The server's side of a new connection.
+    ///
+    /// # Errors
+    /// When rustls cannot use the configuration.
+    pub fn new(config: Arc<ServerConfig>) -> Result<Self, rustls::Error> {
+        Ok(Self {
+            tls: UnbufferedServerConnection::new(config)?,
+            incomplete: Vec::new(),
+            unread: Vec::new(),
+            unsent: Vec::new(),
+            server_name: None,
+            stage: Stage::Handshake,
+            closed: false,
+        })
+    }
+
+    /// Whether the handshake goes on: its packets cost far more than others.
+    pub fn is_handshaking(&self) -> bool {
+        self.stage == Stage::Handshake
+    }
+
+    /// Whether a read gives something although the socket has nothing.
+    pub fn has_unread(&self) -> bool {
+        self.closed || !self.unread.is_empty()
+    }
+
+    /// Whether something waits until the socket takes more.
+    pub fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    /// Bytes of its own buffers.
+    #[cfg(test)]
+    pub(super) fn buffered_bytes(&self) -> usize {
+        self.incomplete.capacity() + self.unread.capacity() + self.unsent.capacity()
+    }
+
+    /// What the client showed; once, after the handshake.
+    pub fn take_peer(&mut self) -> Option<Peer> {
+        if self.stage != Stage::Introduced {
+            return None;
+        }
+        self.stage = Stage::Established;
+        let certificate = self.tls.peer_certificates().and_then(<[_]>::first);
+        Some(Peer {
+            server_name: self.server_name.take(),
+            certificate: certificate.map(|certificate| certificate.as_ref().into()),
+            is_resumed: self.tls.handshake_kind() == Some(HandshakeKind::Resumed),
+        })
+    }
+
+    /// Reads plaintext.
+    ///
+    /// # Errors
+    /// As a socket that does not block; `InvalidData` when the peer does not speak TLS as it should.
+    pub fn read(&mut self, socket: &mut (impl Read + Write), into: &mut [u8]) -> io::Result<usize> {
+        let mut filled = self.take_unread(into);
+        while filled < into.len() && !self.closed {
+            let result = SCRATCH.with_borrow_mut(|scratch| {
+                self.read_once(socket, &mut scratch.ciphertext, into, &mut filled)
+            });
+            match result {
+                Ok(More::Perhaps) => {}
+                Ok(More::No) if filled > 0 => return Ok(filled),
+                Ok(More::No) => return Err(io::ErrorKind::WouldBlock.into()),
+                // What came before the error counts; the next read finds it again.
+                Err(_) if filled > 0 => return Ok(filled),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(filled)
+    }
+
+    fn take_unread(&mut self, into: &mut [u8]) -> usize {
+        let count = self.unread.len().min(into.len());
+        into[..count].copy_from_slice(&self.unread[..count]);
+        self.unread.drain(..count);
+        if self.unread.is_empty() {
+            self.unread = Vec::new();
+        }
+        count
+    }
+
+    fn read_once(
+        &mut self,
+        socket: &mut (impl Read + Write),
+        scratch: &mut Vec<u8>,
+        into: &mut [u8],
+        filled: &mut usize,
+    ) -> io::Result<More> {
+        scratch.resize(INCOMPLETE_MAX + READ_BYTES, 0);
+        let held = self.incomplete.len();
+        scratch[..held].copy_from_slice(&self.incomplete);
+        // Plaintext is shorter than its ciphertext, so it fits unless there is hardly any room.
+        let room = (into.len() - *filled).clamp(1024, READ_BYTES);
+        let count = match socket.read(&mut scratch[held..held + room]) {
+            Ok(0) => {
+                self.closed = true;
+                return Ok(More::Perhaps);
+            }
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(More::Perhaps),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(More::No),
+            Err(error) => return Err(error),
+        };
+        let processed = self.process(&mut scratch[..held + count], into, filled);
+        // An alert says why, and goes also when the handshake has failed.
+        let sent = self.send(socket);
+        let left = processed?;
+        sent?;
+        let rest = &scratch[left..held + count];
+        if rest.len() > INCOMPLETE_MAX {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        self.incomplete = rest.to_vec();
+        Ok(if count == room { More::Perhaps } else { More::No })
+    }
+
+    /// Carries out the records in `bytes`; gives the number of bytes that are used up.
+    fn process(&mut self, bytes: &mut [u8], into: &mut [u8], filled: &mut usize) -> io::Result<usize> {
+        let mut start = 0;
+        loop {
+            let UnbufferedStatus { mut discard, state } = self.tls.process_tls_records(&mut bytes[start..]);
+            let mut is_done = false;
+            match state {
+                Ok(ConnectionState::ReadTraffic(mut traffic)) => {
+                    while let Some(record) = traffic.next_record() {
+                        let record = record.map_err(invalid)?;
+                        discard += record.discard;
+                        let fits = record.payload.len().min(into.len() - *filled);
+                        let (now, later) = record.payload.split_at(fits);
+                        into[*filled..*filled + fits].copy_from_slice(now);
+                        *filled += fits;
+                        self.unread.extend_from_slice(later);
+                    }
+                }
+                Ok(ConnectionState::EncodeTlsData(mut data)) => {
+                    encode(&mut self.unsent, |out| data.encode(out))?;
+                }
+                // Whatever is in `unsent` goes out, sooner or later.
+                Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
+                Ok(ConnectionState::WriteTraffic(_)) => {
+                    if self.stage == Stage::Handshake {
+                        self.stage = Stage::Introduced;
+                    }
+                    is_done = true;
+                }
+                Ok(ConnectionState::PeerClosed | ConnectionState::Closed) => {
+                    self.closed = true;
+                    is_done = true;
+                }
+                // There is no early data, because the configuration allows none.
+                Ok(_) => is_done = true,
+                Err(error) => {
+                    self.encode_alert();
+                    return Err(invalid(error));
+                }
+            }
+            if self.stage == Stage::Handshake
+                && let Some(name) = take_asked()
+            {
+                self.server_name = Some(name);
+            }
+            start += discard;
+            if is_done {
+                return Ok(start);
+            }
+        }
+    }
+
+    /// Takes what rustls still has to say after an error.
+    fn encode_alert(&mut self) {
+        if let Ok(ConnectionState::EncodeTlsData(mut data)) = self.tls.process_tls_records(&mut []).state {
+            // Nothing can be done about an alert that cannot be made.
+            let _ = encode(&mut self.unsent, |out| data.encode(out));
+        }
+    }
+
+    /// Writes plaintext; gives the number of bytes taken, which is all of them unless the socket is busy.
+    ///
+    /// # Errors
+    /// As a socket that does not block.
+    pub fn write(&mut self, socket: &mut impl Write, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.flush(socket)?;
+        let (mut total, mut pieces) = (0, slices.iter().map(|slice| &**slice));
+        let mut rest: &[u8] = &[];
+        while !self.has_unsent() {
+            let count = SCRATCH.with_borrow_mut(|scratch| {
+                let plaintext = &mut scratch.plaintext;
+                plaintext.clear();
+                while plaintext.len() < WRITE_BYTES {
+                    if rest.is_empty() {
+                        let Some(next) = pieces.next() else { break };
+                        rest = next;
+                    }
+                    let (now, later) = rest.split_at(rest.len().min(WRITE_BYTES - plaintext.len()));
+                    plaintext.extend_from_slice(now);
+                    rest = later;
+                }
+                self.encrypt(plaintext).map(|()| plaintext.len())
+            })?;
+            if count == 0 {
+                break;
+            }
+            total += count;
+            self.send(socket)?;
+        }
+        Ok(total)
+    }
+
+    fn encrypt(&mut self, plaintext: &[u8]) -> io::Result<()> {
+        let unsent = &mut self.unsent;
+        let mut encrypt =
+            |mut traffic: WriteTraffic<'_, _>| encode(unsent, |out| traffic.encrypt(plaintext, out));
+        match self.tls.process_tls_records(&mut []).state.map_err(invalid)? {
+            ConnectionState::WriteTraffic(traffic) => encrypt(traffic),
+            ConnectionState::TransmitTlsData(mut data) => match data.may_encrypt_app_data() {
+                Some(traffic) => encrypt(traffic),
+                None => Err(io::ErrorKind::NotConnected.into()),
+            },
+            _ => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// Writes what the socket did not take before.
+    ///
+    /// # Errors
+    /// `WouldBlock` while it does not take all of it.
+    pub fn flush(&mut self, socket: &mut impl Write) -> io::Result<()> {
+        self.send(socket)?;
+        if self.has_unsent() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+    }
+
+    /// Writes as much as the socket takes.
+    fn send(&mut self, socket: &mut impl Write) -> io::Result<()> {
+        let mut sent = 0;
+        while sent < self.unsent.len() {
+            match socket.write(&self.unsent[sent..]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => sent += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        if sent == self.unsent.len() {
+            self.unsent = Vec::new();
+        } else {
+            self.unsent.drain(..sent);
+        }
+        Ok(())
+    }
+
+    /// Says that nothing more comes, as far as the socket takes it at once.
+    pub fn close(&mut self, socket: &mut impl Write) {
+        if self.stage != Stage::Handshake
+            && let Ok(ConnectionState::WriteTraffic(mut traffic)) =
+                self.tls.process_tls_records(&mut []).state
+        {
+            // The peer will find out without it, too.
+            let _ = encode(&mut self.unsent, |out| traffic.queue_close_notify(out));
+        }
+        let _ = self.send(socket);
+    }
+}
+
+/// Whether the socket may have more.
+enum More {
+    Perhaps,
+    No,
+}
+
+/// An error that says how much room is needed, or that more room does not help.
+trait Short {
+    fn needed(&self) -> Option<usize>;
+}
+
+impl Short for EncodeError {
+    fn needed(&self) -> Option<usize> {
+        match self {
+            Self::InsufficientSize(InsufficientSizeError { required_size }) => Some(*required_size),
+            Self::AlreadyEncoded => None,
+        }
+    }
+}
+
+impl Short for EncryptError {
+    fn needed(&self) -> Option<usize> {
+        match self {
+            Self::InsufficientSize(InsufficientSizeError { required_size }) => Some(*required_size),
+            Self::EncryptExhausted => None,
+        }
+    }
+}
+
+/// Appends what `write` makes, which says first how much room it needs.
+fn encode<E: Short + Into<Box<dyn std::error::Error + Send + Sync>>>(
+    out: &mut Vec<u8>,
+    mut write: impl FnMut(&mut [u8]) -> Result<usize, E>,
+) -> io::Result<()> {
+    let len = out.len();
+    let written = match write(&mut []) {
+        Err(error) => match error.needed() {
+            Some(needed) => {
+                out.reserve_exact(needed);
+                out.resize(len + needed, 0);
+                write(&mut out[len..]).map_err(invalid)?
+            }
+            None => return Err(invalid(error)),
+        },
+        Ok(written) => written,
+    };
+    out.truncate(len + written);
+    Ok(())
+}
+
+fn invalid(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}

@@ -1,0 +1,322 @@
+//! A real rustls client against a [`Session`], over a pair of sockets, in pieces of every size.
+
+use std::fs;
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
+
+use super::files::{Files, LoadError, Servers};
+use super::session::{Peer, Session};
+
+/// Two directions of bytes; the server's side takes and gives so many at once.
+#[derive(Default)]
+struct Wire {
+    to_server: Vec<u8>,
+    to_client: Vec<u8>,
+    piece: usize,
+    /// Bytes that the server's socket takes before it is busy.
+    room: usize,
+}
+
+impl Read for Wire {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.to_server.len().min(into.len()).min(self.piece);
+        if count == 0 {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        into[..count].copy_from_slice(&self.to_server[..count]);
+        self.to_server.drain(..count);
+        Ok(count)
+    }
+}
+
+impl Write for Wire {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = bytes.len().min(self.room).min(self.piece);
+        if count == 0 {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        self.room -= count;
+        self.to_client.extend_from_slice(&bytes[..count]);
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Certificates in a folder, as an operator has them.
+struct Made {
+    folder: tempfile::TempDir,
+    device: (Vec<u8>, Vec<u8>),
+}
+
+impl Made {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: String| fs::write(folder.path().join(name), text).unwrap();
+        let authority = |file: &str| {
+            let mut params = CertificateParams::new(vec![]).unwrap();
+            params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+            let key = KeyPair::generate().unwrap();
+            write(file, params.self_signed(&key).unwrap().pem());
+            Issuer::new(params, key)
+        };
+        let (servers, devices) = (authority("ca.crt"), authority("client-ca.crt"));
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec!["acme.test".into()]).unwrap();
+        write("tls.crt", params.signed_by(&key, &servers).unwrap().pem());
+        write("tls.key", key.serialize_pem());
+        let key = KeyPair::generate().unwrap();
+        let device =
+            CertificateParams::new(vec!["device".into()]).unwrap().signed_by(&key, &devices).unwrap();
+        Self { device: (device.der().to_vec(), key.serialize_der()), folder }
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn files(&self) -> Files {
+        Files {
+            certificate: self.path().join("tls.crt"),
+            key: self.path().join("tls.key"),
+            client_authorities: None,
+            asks_browsers: false,
+        }
+    }
+
+    /// A client that trusts the server, with its certificate or without.
+    fn client(&self, with_certificate: bool) -> Arc<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        let ca = fs::read(self.path().join("ca.crt")).unwrap();
+        roots.add(CertificateDer::from_pem_slice(&ca).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let builder = builder.unwrap().with_root_certificates(roots);
+        let (der, key) = &self.device;
+        Arc::new(match with_certificate {
+            true => builder
+                .with_client_auth_cert(
+                    vec![CertificateDer::from(der.clone())],
+                    PrivateKeyDer::try_from(key.clone()).unwrap(),
+                )
+                .unwrap(),
+            false => builder.with_no_client_auth(),
+        })
+    }
+}
+
+/// A client and a session with a wire between them.
+struct Both {
+    client: ClientConnection,
+    session: Session,
+    wire: Wire,
+    /// Plaintext that the session has read.
+    read: Vec<u8>,
+    /// Plaintext that the client has read.
+    received: Vec<u8>,
+    into: usize,
+}
+
+impl Both {
+    fn new(config: &Arc<ClientConfig>, servers: &Servers, piece: usize) -> Self {
+        let name = ServerName::try_from("acme.test").unwrap();
+        Self {
+            client: ClientConnection::new(config.clone(), name).unwrap(),
+            session: Session::new(servers.devices.clone()).unwrap(),
+            wire: Wire { piece, room: usize::MAX, ..Wire::default() },
+            read: Vec::new(),
+            received: Vec::new(),
+            into: 4096,
+        }
+    }
+
+    /// Moves bytes until nothing moves.
+    fn settle(&mut self) -> io::Result<()> {
+        loop {
+            while self.client.wants_write() {
+                self.client.write_tls(&mut self.wire.to_server)?;
+            }
+            let mut buffer = vec![0; self.into];
+            let read = match self.session.read(&mut self.wire, &mut buffer) {
+                Ok(count) => {
+                    self.read.extend_from_slice(&buffer[..count]);
+                    count
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+                Err(error) => return Err(error),
+            };
+            let came = std::mem::take(&mut self.wire.to_client);
+            let mut rest = &came[..];
+            while !rest.is_empty() {
+                self.client.read_tls(&mut rest)?;
+                self.client.process_new_packets().map_err(io::Error::other)?;
+                let mut chunk = [0; 16_384];
+                while let Ok(count @ 1..) = self.client.reader().read(&mut chunk) {
+                    self.received.extend_from_slice(&chunk[..count]);
+                }
+            }
+            if read == 0 && came.is_empty() && self.wire.to_server.is_empty() && !self.client.wants_write() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+#[test]
+fn bytes_go_both_ways_in_pieces_of_every_size() {
+    let made = Made::new();
+    let servers = Servers::load(&made.files(), None).unwrap();
+    let config = made.client(false);
+    for (piece, into) in [(7, 100), (100, 1), (1000, 64), (16_384, 4096), (usize::MAX, 128 * 1024)] {
+        let mut both = Both { into, ..Both::new(&config, &servers, piece) };
+        both.settle().unwrap();
+        assert!(!both.session.is_handshaking());
+        let sent: Vec<u8> = (0..200_000_u32).map(|number| number as u8).collect();
+        let mut left = &sent[..];
+        while !left.is_empty() {
+            let count = both.client.writer().write(left).unwrap();
+            left = &left[count..];
+            both.settle().unwrap();
+        }
+        assert!(both.read == sent, "{piece} {into}");
+        let mut back = 0;
+        while back < sent.len() {
+            let (first, second) = sent[back..].split_at((sent.len() - back) / 2);
+            let offered = [IoSlice::new(first), IoSlice::new(&[]), IoSlice::new(second)];
+            let count = both.session.write(&mut both.wire, &offered).unwrap();
+            // Fewer than all say that the socket is busy.
+            assert!(count == sent.len() - back || both.session.has_unsent());
+            back += count;
+            both.settle().unwrap();
+        }
+        assert!(both.received == sent, "{piece} {into}");
+        assert!(!both.session.has_unread() && !both.session.has_unsent());
+    }
+}
+
+#[test]
+fn what_a_busy_socket_does_not_take_is_kept_and_goes_first() {
+    let made = Made::new();
+    let servers = Servers::load(&made.files(), None).unwrap();
+    let mut both = Both::new(&made.client(false), &servers, usize::MAX);
+    both.settle().unwrap();
+    both.wire.room = 10;
+    assert_eq!(both.session.write(&mut both.wire, &[IoSlice::new(b"hello")]).unwrap(), 5);
+    assert!(both.session.has_unsent());
+    let busy = both.session.write(&mut both.wire, &[IoSlice::new(b"world")]).unwrap_err();
+    assert_eq!(busy.kind(), ErrorKind::WouldBlock);
+    assert_eq!(both.session.flush(&mut both.wire).unwrap_err().kind(), ErrorKind::WouldBlock);
+    both.wire.room = usize::MAX;
+    both.session.flush(&mut both.wire).unwrap();
+    both.session.write(&mut both.wire, &[IoSlice::new(b"world")]).unwrap();
+    both.settle().unwrap();
+    assert_eq!(both.received, b"helloworld");
+}
+
+#[test]
+fn the_peer_is_told_once_with_its_name_and_certificate_also_when_it_resumes() {
+    let made = Made::new();
+    let servers = Servers::load(&made.files(), None).unwrap();
+    for with_certificate in [false, true] {
+        let config = made.client(with_certificate);
+        for is_resumed in [false, true] {
+            let mut both = Both::new(&config, &servers, usize::MAX);
+            assert_eq!(both.session.take_peer(), None);
+            both.settle().unwrap();
+            let peer = Peer {
+                server_name: Some("acme.test".into()),
+                certificate: with_certificate.then(|| made.device.0.clone().into()),
+                is_resumed,
+            };
+            assert_eq!(both.session.take_peer(), Some(peer));
+            assert_eq!(both.session.take_peer(), None);
+        }
+    }
+}
+
+#[test]
+fn a_certificate_that_others_issued_is_refused_where_authorities_are_set() {
+    let made = Made::new();
+    let with = |file: &str| Files { client_authorities: Some(made.path().join(file)), ..made.files() };
+    let handshake = |servers: &Servers, with_certificate| {
+        Both::new(&made.client(with_certificate), servers, usize::MAX).settle()
+    };
+    let own = Servers::load(&with("client-ca.crt"), None).unwrap();
+    handshake(&own, true).unwrap();
+    handshake(&own, false).unwrap_err();
+    let others = Servers::load(&with("ca.crt"), Some(&own)).unwrap();
+    handshake(&others, true).unwrap_err();
+}
+
+#[test]
+fn tickets_outlive_a_reload_unless_the_client_authorities_change() {
+    let made = Made::new();
+    let first = Servers::load(&made.files(), None).unwrap();
+    let with_authorities =
+        Files { client_authorities: Some(made.path().join("client-ca.crt")), ..made.files() };
+    let config = made.client(true);
+    let resumes = |servers: &Servers| {
+        let mut both = Both::new(&config, servers, usize::MAX);
+        both.settle().unwrap();
+        both.session.take_peer().unwrap().is_resumed
+    };
+    assert!(!resumes(&first));
+    let second = Servers::load(&made.files(), Some(&first)).unwrap();
+    assert!(resumes(&second));
+    let third = Servers::load(&with_authorities, Some(&second)).unwrap();
+    assert!(!resumes(&third));
+}
+
+#[test]
+fn files_that_cannot_be_used_are_refused_with_their_names() {
+    let made = Made::new();
+    let other_key = KeyPair::generate().unwrap().serialize_pem();
+    fs::write(made.path().join("other.key"), other_key).unwrap();
+    fs::write(made.path().join("empty"), "").unwrap();
+    let at = |name: &str| made.path().join(name);
+    let cases = [
+        (Files { certificate: at("absent"), ..made.files() }, "cannot read"),
+        (Files { certificate: at("empty"), ..made.files() }, "has no certificate"),
+        (Files { key: at("tls.crt"), ..made.files() }, "has no private key"),
+        (Files { key: at("other.key"), ..made.files() }, "other.key"),
+        (Files { client_authorities: Some(at("empty")), ..made.files() }, "has no certificate"),
+    ];
+    for (files, expected) in cases {
+        let error: LoadError = Servers::load(&files, None).unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn bytes_that_are_no_tls_are_refused_with_an_alert() {
+    let made = Made::new();
+    let servers = Servers::load(&made.files(), None).unwrap();
+    for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0x10, 0x0C, 0, 4, b'M', b'Q', b'T', b'T', 5, 2, 0, 0]] {
+        let mut session = Session::new(servers.devices.clone()).unwrap();
+        let mut wire =
+            Wire { to_server: bytes.to_vec(), piece: usize::MAX, room: usize::MAX, ..Wire::default() };
+        let error = session.read(&mut wire, &mut [0; 100]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidData);
+        assert_eq!(wire.to_client.first(), Some(&21), "an alert: {:?}", wire.to_client);
+    }
+}
+
+#[test]
+fn an_idle_session_keeps_no_buffer() {
+    let made = Made::new();
+    let servers = Servers::load(&made.files(), None).unwrap();
+    let mut both = Both::new(&made.client(false), &servers, 1000);
+    both.settle().unwrap();
+    both.client.writer().write_all(&[0; 10_000]).unwrap();
+    both.settle().unwrap();
+    both.session.write(&mut both.wire, &[IoSlice::new(&[0; 10_000])]).unwrap();
+    assert_eq!(both.session.buffered_bytes(), 0);
+}

@@ -1,0 +1,70 @@
+//! Client certificates: that the client has the key is checked here. Whose certificate it is, the edge checks with the
+//! authorities of the client's broker.
+
+use std::sync::Arc;
+
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
+
+/// Longest chain of a client, bytes. The session keeps it while the client is connected.
+const CHAIN_BYTES_MAX: usize = 16 * 1024;
+
+/// Asks for a certificate and takes any, or none. With `authorities`, a certificate of one of them is required.
+#[derive(Debug)]
+pub(super) struct Verifier {
+    pub(super) provider: Arc<CryptoProvider>,
+    pub(super) authorities: Option<Arc<dyn ClientCertVerifier>>,
+}
+
+impl ClientCertVerifier for Verifier {
+    fn client_auth_mandatory(&self) -> bool {
+        self.authorities.is_some()
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.authorities.as_ref().map_or(&[], |authorities| authorities.root_hint_subjects())
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let bytes: usize = end_entity.len() + intermediates.iter().map(|one| one.len()).sum::<usize>();
+        if bytes > CHAIN_BYTES_MAX {
+            return Err(CertificateError::BadEncoding.into());
+        }
+        match &self.authorities {
+            Some(authorities) => authorities.verify_client_cert(end_entity, intermediates, now),
+            None => Ok(ClientCertVerified::assertion()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
