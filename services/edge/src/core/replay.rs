@@ -38,6 +38,8 @@ pub(crate) struct Replay {
 /// The look-up of the retained messages of one subscription.
 pub(super) struct Lookup {
     walk: Walk<Arc<Message>>,
+    /// A message that the walk has found and that was not sent.
+    found: Option<Arc<Message>>,
     qos: QoS,
     identifier: u32,
 }
@@ -47,7 +49,11 @@ impl Lookup {
         let retained = replay.retained.clone()?;
         let retained = if replay.filter.starts_with("$SYS/") { broker.sys.snapshot() } else { retained };
         let (qos, identifier) = (replay.qos, replay.identifier);
-        Some(Self { walk: Walk::new(retained, &replay.filter), qos, identifier })
+        Some(Self { walk: Walk::new(retained, &replay.filter), found: None, qos, identifier })
+    }
+
+    fn step(&mut self) -> Step<Arc<Message>> {
+        self.found.take().map_or_else(|| self.walk.step(), Step::Value)
     }
 
     fn delivery<'m>(&'m self, message: &'m Arc<Message>) -> Delivery<'m> {
@@ -126,13 +132,14 @@ impl Core {
     fn replay_at_once(&mut self, slot: u32, lookups: &mut Lookups) {
         for _ in 0..NODES_AT_ONCE {
             let Some(lookup) = lookups.front_mut() else { return };
-            let session = self.connections[slot as usize].session;
-            if self.sessions[session as usize].session.has_backlog() {
-                return;
-            }
             self.spend(work::NODE);
-            match lookup.walk.step() {
+            match lookup.step() {
                 Step::Value(message) if !message.is_expired(self.now) => {
+                    let session = self.connections[slot as usize].session;
+                    if self.sessions[session as usize].session.waiting() >= NODES_AT_ONCE {
+                        lookup.found = Some(message);
+                        return;
+                    }
                     let (protocol, mut out, session) = parts!(self, slot);
                     let homed = &mut self.sessions[session as usize];
                     let delivery = lookup.delivery(&message);
@@ -224,7 +231,7 @@ impl Core {
                 homed.session.pump(protocol, &self.process.settings, self.now, &mut out, &mut done);
                 continue;
             };
-            match lookup.walk.step() {
+            match lookup.step() {
                 Step::Value(message) if !message.is_expired(self.now) => {
                     homed.session.replay(lookup.delivery(&message));
                     count(counters, Delivered::Queued);
@@ -266,7 +273,7 @@ impl Core {
         let mut entries = Vec::new();
         for _ in 0..NODES_AT_END {
             let Some(current) = &mut lookup else { break };
-            match current.walk.step() {
+            match current.step() {
                 Step::Value(message) => entries.extend(unsent(current, message, now)),
                 Step::Nothing => {}
                 Step::Done => lookup = lookups.next(),
