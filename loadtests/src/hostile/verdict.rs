@@ -32,6 +32,9 @@ pub(super) const WANTED: Wanted = Wanted {
     log_lines_s: 10,
 };
 
+/// For an attack that writes much to the store: its memtables and its block cache stay, at most 64 MiB each.
+pub(super) const STORED: Wanted = Wanted { stays_mib: 144, ..WANTED };
+
 /// For CI, where other work shares the machine: far below what a server without budgets shows, and above what a busy machine does.
 pub(super) const LOOSE: Wanted = Wanted {
     other_ms: 300,

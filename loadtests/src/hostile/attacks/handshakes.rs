@@ -63,9 +63,9 @@ fn connect_prefix(ring: &Ring<'_>) -> Outcome<()> {
     let before_kb = ring.server.memory().rss_kb;
     let mut strangers = strangers(ring, ring.size(2_000, 1_000))?;
     // The remaining length says that a megabyte follows.
-    write_to_all(&mut strangers, &[0x10, 0xF0, 0xFF]);
+    write_to_all(&mut strangers, &[0x10, 0xF0, 0xFF, 0x3F]);
     clock::pause_ms(200);
-    write_to_all(&mut strangers, &[0x3F, 0, 4]);
+    write_to_all(&mut strangers, &[0, 4]);
     ring.check_bytes_each("memory of a stranger", before_kb, strangers.len(), STRANGER_BYTES);
     Ok(())
 }
@@ -100,9 +100,9 @@ fn connect_bulk(ring: &Ring<'_>) -> Outcome<()> {
 fn publish_prefix(ring: &Ring<'_>) -> Outcome<()> {
     let mut clients = ring.clients(500, |number| ring.connect(&format!("half-{number}")));
     let before_kb = ring.server.memory().rss_kb;
-    for half in [[0x30, 0xF0, 0xFF], [0x3F, 0, 4]] {
+    for half in [&[0x30, 0xF0, 0xFF, 0x3F][..], &[0, 4]] {
         for client in &mut clients {
-            client.send(&half);
+            client.send(half);
         }
         clock::pause_ms(200);
     }

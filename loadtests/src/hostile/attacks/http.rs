@@ -1,16 +1,19 @@
 //! The HTTP port: idle and slow connections, sign-ins, and lists that cost much.
 
 use std::io::Write;
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::Attack;
 use crate::clock;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, While};
 use crate::hostile::client::{Client, dial};
 use crate::hostile::http::{self, Answer};
 use crate::hostile::packets::Connect;
 use crate::hostile::ring::Ring;
+use crate::hostile::server::Setup;
+use crate::hostile::traffic::{finish, messages};
+use crate::hostile::verdict::STORED;
 
 pub(super) const ATTACKS: &[Attack] = &[
     Attack::stranger("http-idle", "8,000 idle connections to the HTTP port", |ring| {
@@ -22,6 +25,13 @@ pub(super) const ATTACKS: &[Attack] = &[
     Attack::stranger("sign-in-flood", "200 sign-ins at once with wrong passwords", sign_in_flood).short(),
     Attack::stranger("sign-up-flood", "200 sign-ups at once", sign_up_flood).alone(),
     Attack::account("session-lists", "12 and 60 lists of 3,000 sessions at once", session_lists).alone(),
+    Attack::account(
+        "silent-webhook",
+        "a webhook that is never answered, and 20,000 messages for it",
+        silent_webhook,
+    )
+    .with(|| Setup { arguments: &["--outgoing-allow=127.0.0.0/8"], ..Setup::default() })
+    .wanted(STORED),
     Attack::stranger("metrics-flood", "20 threads that read /metrics for three seconds", metrics_flood),
 ];
 
@@ -120,10 +130,13 @@ fn session_lists(ring: &Ring<'_>) -> Outcome<()> {
         let (listed, refused, slowest) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
         ring.crowd(parallel, |_| {
             let begun_ns = clock::now_ns();
-            let path = format!("{}/sessions?limit=1000", tenant.broker);
+            let path = format!("{}/sessions?limit=100", tenant.broker);
             let answer = http::send(ring.server.http, "GET", &path, &tenant.headers, "");
-            let counter = if answer.is_some_and(|answer| answer.status == 200) { &listed } else { &refused };
-            counter.fetch_add(1, Ordering::Relaxed);
+            let is_list = answer.as_ref().is_some_and(|answer| answer.status == 200);
+            let counter = if is_list { &listed } else { &refused };
+            if counter.fetch_add(1, Ordering::Relaxed) == 0 && !is_list {
+                ring.note(format!("refused with {:?}", answer.map(|answer| answer.status)));
+            }
             slowest.fetch_max(((clock::now_ns() - begun_ns) / 1_000_000) as usize, Ordering::Relaxed);
         });
         ring.note(format!(
@@ -133,6 +146,36 @@ fn session_lists(ring: &Ring<'_>) -> Outcome<()> {
             slowest.into_inner()
         ));
     }
+    Ok(())
+}
+
+fn silent_webhook(ring: &Ring<'_>) -> Outcome<()> {
+    // Connections wait in its backlog: nobody accepts them.
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).during("listening")?;
+    let address = listener.local_addr().during("listening")?;
+    let tenant = Tenant::new(ring, "hooked")?;
+    let json =
+        format!("{{\"url\":\"http://{address}/\",\"events\":[\"message\",\"connect\"],\"filters\":[\"#\"]}}");
+    let made = http::send(
+        ring.server.http,
+        "PUT",
+        &format!("{}/webhooks/silent", tenant.broker),
+        &tenant.headers,
+        &json,
+    );
+    if made.as_ref().is_none_or(|answer| answer.status >= 300) {
+        return Err(Failure::new(format!(
+            "no webhook was made: {}",
+            made.map_or(String::new(), |answer| answer.text)
+        )));
+    }
+    let mut publisher = ring.client_with(&Connect::new(&tenant.name, "publisher"))?;
+    for _ in 0..20 {
+        publisher.send(&messages("hooked", 1_000, 200));
+    }
+    let is_read = finish(&mut publisher, 30.0);
+    clock::pause_ms(2_000);
+    ring.note(format!("all publishes read: {is_read}"));
     Ok(())
 }
 

@@ -30,6 +30,11 @@ pub(super) const ATTACKS: &[Attack] = &[
     .wanted(Wanted { peak_mib: 128, ..WANTED }),
     Attack::account("large-fanout", "20 messages of 900 kB to 100 subscribers that read", large_fanout),
     Attack::account(
+        "wide-fanout",
+        "1,000 subscribers, and 2,000 messages of 100 bytes in one write",
+        wide_fanout,
+    ),
+    Attack::account(
         "publish-flood",
         "four clients that publish the smallest messages to nobody",
         publish_flood,
@@ -135,6 +140,19 @@ fn large_fanout(ring: &Ring<'_>) -> Outcome<()> {
     clock::pause_ms(1_000);
     let bytes: u64 = sinks.iter().map(Sink::bytes).sum();
     ring.note(format!("{} MB received", bytes / 1_000_000));
+    Ok(())
+}
+
+fn wide_fanout(ring: &Ring<'_>) -> Outcome<()> {
+    let mut clients = ring.clients(1_000, |number| ring.connect(&format!("reader-{number}")));
+    for client in &mut clients {
+        client.subscribe(&["wide"], 0);
+    }
+    let mut publisher = ring.client("publisher")?;
+    // What one subscriber gets fits into its socket, so that nobody has to read.
+    publisher.send(&messages("wide", 2_000, 100));
+    let is_read = finish(&mut publisher, 30.0);
+    ring.note(format!("{} subscribers, all publishes read: {is_read}", clients.len()));
     Ok(())
 }
 

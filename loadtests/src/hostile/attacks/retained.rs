@@ -7,7 +7,7 @@ use crate::hostile::client::{Client, dial_with};
 use crate::hostile::packets::{self, PUBLISH};
 use crate::hostile::ring::Ring;
 use crate::hostile::traffic::{Sink, combinations, retain, unretain, wait_until_quiet};
-use crate::hostile::verdict::{WANTED, Wanted};
+use crate::hostile::verdict::{STORED, WANTED, Wanted};
 
 pub(super) const ATTACKS: &[Attack] = &[
     Attack::account(
@@ -23,11 +23,11 @@ pub(super) const ATTACKS: &[Attack] = &[
         retained_wildcards,
     ),
     Attack::account("retained-flood", "100,000 retained messages, then all are removed", retained_flood)
-        .wanted(Wanted { stays_mib: 32, ..WANTED })
+        .wanted(STORED)
         .alone(),
     Attack::account("retained-deep", "2,000 retained messages with topics of 128 levels, then all are removed", retained_deep),
     Attack::account("retained-bytes", "400 retained messages of 900 kB", retained_bytes)
-        .wanted(Wanted { peak_mib: 256, ..WANTED })
+        .wanted(Wanted { peak_mib: 256, ..STORED })
         .alone(),
 ];
 

@@ -8,7 +8,7 @@ use crate::hostile::packets::{self, Connect, PUBACK, PUBLISH, PUBREC, Publish, W
 use crate::hostile::ring::Ring;
 use crate::hostile::server::FRIENDLY;
 use crate::hostile::traffic::{Sink, wait_until_quiet};
-use crate::hostile::verdict::{WANTED, Wanted};
+use crate::hostile::verdict::{STORED, WANTED, Wanted};
 
 pub(super) const ATTACKS: &[Attack] = &[
     // Every refused write is a log line: two a second, for ever.
@@ -20,7 +20,8 @@ pub(super) const ATTACKS: &[Attack] = &[
         "will-storm",
         "500 clients with retained wills and 100 subscribers to them, all cut at once",
         will_storm,
-    ),
+    )
+    .wanted(STORED),
     Attack::account(
         "takeover-loop",
         "eight threads that take over one persistent session with a will",
@@ -37,12 +38,14 @@ pub(super) const ATTACKS: &[Attack] = &[
         "3,000 sessions with the longest expiry and 20 filters each",
         sessions_en_masse,
     )
+    .wanted(STORED)
     .alone(),
     Attack::account(
         "qos2-unreleased",
         "1,000 QoS 2 ids of each of 50 sessions that are never released",
         qos2_unreleased,
-    ),
+    )
+    .wanted(STORED),
     Attack::account("pubrel-flood", "200,000 PUBREL of ids that are not known", pubrel_flood),
     Attack::account(
         "receive-maximum-1",
@@ -53,7 +56,8 @@ pub(super) const ATTACKS: &[Attack] = &[
         "resume-storm",
         "200 sessions with 2,000 messages each come back at once and leave, three times",
         resume_storm,
-    ),
+    )
+    .wanted(STORED),
 ];
 
 fn will_topic(ring: &Ring<'_>) -> Outcome<()> {
@@ -121,7 +125,7 @@ fn will_storm(ring: &Ring<'_>) -> Outcome<()> {
 fn takeover_loop(ring: &Ring<'_>) -> Outcome<()> {
     let until_ns = clock::now_ns() + clock::seconds_ns(if ring.short { 1.5 } else { 4.0 });
     let will = Will { topic: "taken".into(), payload: b"x".to_vec(), qos: 1, ..Will::default() };
-    let connect = ring.connect("contested").persistent(600).will(will).bytes();
+    let connect = ring.connect("contested").persistent(120).will(will).bytes();
     let times = std::sync::atomic::AtomicUsize::new(0);
     ring.crowd(8, |number| {
         while clock::now_ns() < until_ns {
@@ -204,7 +208,7 @@ fn sessions_en_masse(ring: &Ring<'_>) -> Outcome<()> {
 fn qos2_unreleased(ring: &Ring<'_>) -> Outcome<()> {
     let mut received = 0;
     for number in 0..50 {
-        let mut client = ring.client_with(&ring.connect(&format!("half-{number}")).persistent(600))?;
+        let mut client = ring.client_with(&ring.connect(&format!("half-{number}")).persistent(120))?;
         let publish = |packet_id| {
             Publish { topic: "half", payload: b"x", qos: 2, packet_id, ..Publish::default() }.bytes()
         };
@@ -255,7 +259,7 @@ fn receive_maximum_1(ring: &Ring<'_>) -> Outcome<()> {
 }
 
 fn resume_storm(ring: &Ring<'_>) -> Outcome<()> {
-    let connect = |number: usize| ring.connect(&format!("storm-{number}")).persistent(600);
+    let connect = |number: usize| ring.connect(&format!("storm-{number}")).persistent(120);
     for mut client in ring.clients(200, connect) {
         client.subscribe(&["backlog"], 1);
     }

@@ -1,12 +1,15 @@
 //! One tenant's writes beside the durable publishes of another.
 
 use super::Attack;
+use super::sessions::publish_acknowledged;
 use crate::clock;
 use crate::failure::Outcome;
 use crate::hostile::client::Client;
 use crate::hostile::packets::{self, Connect, PUBACK, Publish};
 use crate::hostile::ring::Ring;
 use crate::hostile::server::FRIENDLY;
+use crate::hostile::traffic::combinations;
+use crate::hostile::verdict::STORED;
 
 pub(super) const ATTACKS: &[Attack] = &[
     Attack::account(
@@ -14,6 +17,7 @@ pub(super) const ATTACKS: &[Attack] = &[
         "two clients that subscribe and unsubscribe beside durable publishers of another broker",
         |ring| beside_durable(ring, &churn),
     )
+    .wanted(STORED)
     .short()
     .alone(),
     Attack::account(
@@ -21,20 +25,56 @@ pub(super) const ATTACKS: &[Attack] = &[
         "four clients that store 50 kB messages beside durable publishers of another broker",
         |ring| beside_durable(ring, &store_flood),
     )
+    .wanted(STORED)
     .alone(),
     Attack::account(
         "retained-churn",
         "two clients that set retained messages beside durable publishers of another broker",
         |ring| beside_durable(ring, &retained_churn),
     )
+    .wanted(STORED)
     .alone(),
     Attack::account(
         "session-churn",
         "four clients that make sessions beside durable publishers of another broker",
         |ring| beside_durable(ring, &session_churn),
     )
+    .wanted(STORED)
+    .alone(),
+    Attack::account(
+        "durable-overlap",
+        "a persistent session with 900 overlapping filters, then 1,000 messages of 1 kB with QoS 1",
+        |ring| durable_copies(ring, &combinations(10, ["a", "+"])[..900]),
+    )
+    .wanted(STORED)
+    .alone(),
+    Attack::account(
+        "durable-groups",
+        "900 persistent share groups of one topic, then 1,000 messages of 1 kB with QoS 1",
+        |ring| {
+            let topic = ["a"; 10].join("/");
+            durable_copies(
+                ring,
+                &(0..900).map(|group| format!("$share/g{group}/{topic}")).collect::<Vec<_>>(),
+            )
+        },
+    )
+    .wanted(STORED)
     .alone(),
 ];
+
+/// Every message is to be stored for each of these filters.
+fn durable_copies(ring: &Ring<'_>, filters: &[String]) -> Outcome<()> {
+    let mut reader = ring.client_with(&ring.connect("reader").persistent(600))?;
+    let granted = reader.subscribe(filters, 1);
+    drop(reader);
+    let mut publisher = ring.client("publisher")?;
+    let begun_ns = clock::now_ns();
+    let stored = publish_acknowledged(&mut publisher, &["a"; 10].join("/"), 1_000, 1_000);
+    let seconds = clock::ns_seconds(clock::now_ns() - begun_ns);
+    ring.note(format!("{granted} filters granted, {stored} messages stored in {seconds:.1} s"));
+    Ok(())
+}
 
 type Hostile<'h> = &'h (dyn Fn(&Ring<'_>, usize, u64) + Sync);
 
@@ -104,7 +144,7 @@ fn store_flood(ring: &Ring<'_>, number: usize, until_ns: u64) {
     drop(reader);
     let Ok(mut client) = ring.client(&format!("storer-{number}")) else { return };
     while clock::now_ns() < until_ns {
-        super::sessions::publish_acknowledged(&mut client, &topic, 500, 50_000);
+        publish_acknowledged(&mut client, &topic, 500, 50_000);
     }
 }
 
