@@ -30,7 +30,7 @@ NATS := $(TARGET)/tools/nats-server
 # Not empty: `make stack` goes on with the data of the last time.
 KEEP ?=
 
-.PHONY: run certs gateway stack test test-clients test-fdb simulate lint conformance bench torture fuzz loom fmt clean help packages
+.PHONY: run certs gateway stack test test-clients test-fdb simulate lint conformance bench torture hostile hostile-short hostile-soak fuzz loom fmt clean help packages
 
 run: ## Build and run the broker (ARGS="--log-level debug" for settings)
 	cargo build --release --package millrace
@@ -63,6 +63,7 @@ test: packages ## Run all tests that need no cluster; real clients too
 	cargo test --workspace
 	cargo build --release --package millrace --package millrace-torture
 	"$(TARGET)/release/torture" --millrace-bin "$(TARGET)/release/millrace" --kills 20 --seconds-max 60
+	$(MAKE) --no-print-directory hostile-short
 	$(MAKE) --no-print-directory test-clients
 
 CLIENTS := services/millrace/tests/clients/run.sh
@@ -109,6 +110,19 @@ bench: packages ## Measure Millrace beside mosquitto, live then durable, and pri
 torture: ## Kill the server 100 times (KILLS=100 SEED=) and check that nothing acknowledged is lost
 	cargo build --release --package millrace --package millrace-torture
 	"$(TARGET)/release/torture" --millrace-bin "$(TARGET)/release/millrace" --kills $(KILLS) $(if $(SEED),--seed $(SEED))
+
+# How long `make hostile-soak` runs.
+MINUTES ?= 60
+HOSTILE = cargo build --release --package millrace --package millrace-loadtests && \
+	"$(TARGET)/release/mqttload" hostile --millrace-bin "$(TARGET)/release/millrace" $(if $(SEED),--seed $(SEED))
+hostile: ## Attack the server in every known way and print what its neighbours felt (ATTACK=name,name STRICT=1)
+	$(HOSTILE) --json $(if $(ATTACK),--attack $(ATTACK)) $(if $(STRICT),--strict)
+
+hostile-short: # A part of it, for `make test`.
+	$(HOSTILE) --short
+
+hostile-soak: ## Random hostile and friendly clients together for an hour (MINUTES=60 SEED=)
+	$(HOSTILE) --soak-minutes $(MINUTES)
 
 FUZZ := services/mqtt/fuzz services/transport/fuzz
 fuzz: ## Fuzz each target of the decoders for FUZZ_SECONDS (60)

@@ -11,6 +11,7 @@ mod engine;
 mod failure;
 mod fairness;
 mod floor;
+mod hostile;
 mod idle;
 mod latency;
 mod link;
@@ -47,6 +48,7 @@ use broker::{Broker, Others};
 use compare::{Cell, Comparison};
 use failure::{Failure, Outcome};
 use fairness::Fairness;
+use hostile::Hostile;
 use plan::Plan;
 use preset::BrokerSpec;
 use report::Report;
@@ -69,6 +71,8 @@ enum Task {
     Compare(Several),
     /// The latency of one tenant, alone and beside one that sends ten times what it may; `fairness.sh` starts the server for it.
     Fairness(Fairness),
+    /// Hostile clients, and how long friendly ones wait beside them.
+    Hostile(Hostile),
     /// Serves as the least a broker can do: the floor under every broker's figures.
     Floor {
         #[arg(long)]
@@ -162,6 +166,10 @@ fn main() -> ExitCode {
         Task::Run(single) => single.run(),
         Task::Compare(several) => several.run(),
         Task::Fairness(fairness) => fairness.run(),
+        Task::Hostile(hostile) => {
+            raise_descriptors();
+            hostile.run()
+        }
         Task::Floor { port } => {
             raise_descriptors();
             floor::serve(port)

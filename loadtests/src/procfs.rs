@@ -108,6 +108,19 @@ fn threads_seconds(pid: &str) -> f64 {
     threads.filter_map(on_cpu_ns).sum::<u64>() as f64 / 1e9
 }
 
+/// The time that each thread of a process was on a CPU and the time that it waited for one, seconds, by thread id.
+pub(crate) fn threads(pid: u32) -> Vec<(u32, f64, f64)> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let one = |thread: fs::DirEntry| {
+        let id = thread.file_name().to_str()?.parse().ok()?;
+        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        let mut seconds =
+            text.split_ascii_whitespace().filter_map(|ns| Some(ns.parse::<u64>().ok()? as f64 / 1e9));
+        Some((id, seconds.next()?, seconds.next()?))
+    };
+    threads.filter_map(one).collect()
+}
+
 /// Resident memory of a process and its children.
 pub(crate) fn memory(root: u32) -> Memory {
     let mut sum = Memory::default();
@@ -118,6 +131,11 @@ pub(crate) fn memory(root: u32) -> Memory {
         sum.peak_kb += one.peak_kb;
     }
     sum
+}
+
+/// Resident memory of one process, without a look at all others.
+pub(crate) fn memory_of(pid: u32) -> Memory {
+    parse_memory(&fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default())
 }
 
 /// Lets the peak of the memory begin anew. Where the kernel does not offer it, the peak is that since the start.

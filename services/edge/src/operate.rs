@@ -9,10 +9,13 @@ use std::sync::{Arc, Weak};
 use millrace_access::rules::Client;
 use millrace_mqtt::{Properties, QoS, topic};
 use millrace_session::Message;
+use millrace_transport::addresses::Address;
+use millrace_transport::socket::Socket;
 
 use crate::broker::Routes;
 use crate::clients::{self, Answer, Question, Said};
 use crate::core::connection::{Adopted, Transport};
+use crate::limits::MATCH;
 use crate::mailbox::Mail;
 use crate::origin::Origin;
 use crate::region::{Region, Tell};
@@ -71,13 +74,14 @@ impl Edge {
         let server_name = Some(format!("{broker}.inside").into());
         let origin = Origin { address: None, server_name, certificate: None };
         let adopted = Adopted {
-            stream: mio::net::TcpStream::from_std(stream),
+            stream: Socket::plain(mio::net::TcpStream::from_std(stream)),
             transport: Transport::Tcp,
             bytes: Vec::new(),
             raw: 0,
             outbound: None,
             origin: Some(Box::new(origin)),
             read_closed: false,
+            counted_for: Address::NONE,
         };
         let mailboxes = &self.process.mailboxes;
         let core = usize::try_from(self.process.open_connections()).unwrap_or(0) % mailboxes.len();
@@ -118,8 +122,8 @@ impl Edge {
     #[must_use]
     pub fn matching(&self, broker: &str, topic: &str) -> u64 {
         let Some(broker) = self.process.brokers.get(broker) else { return 0 };
-        let matched = broker.router.snapshot().matches(topic);
-        (matched.receivers.len() + matched.groups.len()) as u64
+        let matched = broker.router.snapshot().matches(topic, MATCH);
+        matched.map_or(0, |matched| (matched.receivers.len() + matched.groups.len()) as u64)
     }
 
     /// Removes the retained message of a topic: subscribers are told nothing. Returns whether there was one. It is gone for

@@ -1,0 +1,157 @@
+//! Connections that begin and do not go on: what each costs before anybody is authenticated.
+
+use std::io::Write;
+use std::net::TcpStream;
+
+use super::Attack;
+use crate::clock;
+use crate::failure::{Outcome, While};
+use crate::hostile::client::dial;
+use crate::hostile::ring::Ring;
+use crate::hostile::traffic::flood;
+use crate::hostile::verdict::{WANTED, Wanted};
+
+/// What a stranger may cost, bytes.
+const STRANGER_BYTES: f64 = 8192.0;
+
+pub(super) const ATTACKS: &[Attack] = &[
+    Attack::stranger(
+        "connect-prefix",
+        "6 bytes of a CONNECT in two writes, 2,000 connections",
+        connect_prefix,
+    )
+    .short(),
+    Attack::stranger(
+        "connect-drip",
+        "3,000 connections that send one byte of a CONNECT every 200 ms",
+        connect_drip,
+    ),
+    Attack::stranger(
+        "connect-bulk",
+        "200 connections with 900 kB of a CONNECT that never ends",
+        connect_bulk,
+    ),
+    Attack::account(
+        "publish-prefix",
+        "500 clients with 6 bytes of a PUBLISH of a megabyte in two writes",
+        publish_prefix,
+    ),
+    Attack::stranger(
+        "websocket-head",
+        "1,000 WebSocket requests with 8,000 bytes that never end",
+        websocket_head,
+    ),
+    Attack::stranger(
+        "websocket-pings",
+        "eight WebSockets without CONNECT that flood pings and do not read",
+        websocket_pings,
+    )
+    .wanted(Wanted { peak_mib: 64, ..WANTED })
+    .short(),
+    Attack::account(
+        "websocket-bytes",
+        "four WebSocket clients whose frames have one byte each",
+        websocket_bytes,
+    ),
+];
+
+fn strangers(ring: &Ring<'_>, count: usize) -> Outcome<Vec<TcpStream>> {
+    (0..count).map(|number| ring.stranger(number)).collect()
+}
+
+fn connect_prefix(ring: &Ring<'_>) -> Outcome<()> {
+    let before_kb = ring.server.memory().rss_kb;
+    let mut strangers = strangers(ring, ring.size(2_000, 1_000))?;
+    // The remaining length says that a megabyte follows.
+    write_to_all(&mut strangers, &[0x10, 0xF0, 0xFF, 0x3F]);
+    clock::pause_ms(200);
+    write_to_all(&mut strangers, &[0, 4]);
+    ring.check_bytes_each("memory of a stranger", before_kb, strangers.len(), STRANGER_BYTES);
+    Ok(())
+}
+
+fn write_to_all(streams: &mut [TcpStream], bytes: &[u8]) {
+    // A server that has closed some of them has defended itself.
+    streams.iter_mut().for_each(|stream| drop(stream.write_all(bytes)));
+}
+
+fn connect_drip(ring: &Ring<'_>) -> Outcome<()> {
+    let before_kb = ring.server.memory().rss_kb;
+    let mut strangers = strangers(ring, 3_000)?;
+    let connect = ring.connect(&"x".repeat(60)).bytes();
+    for byte in connect.chunks(1).take(25) {
+        write_to_all(&mut strangers, byte);
+        clock::pause_ms(200);
+    }
+    ring.check_bytes_each("memory of a stranger", before_kb, strangers.len(), STRANGER_BYTES);
+    Ok(())
+}
+
+fn connect_bulk(ring: &Ring<'_>) -> Outcome<()> {
+    let before_kb = ring.server.memory().rss_kb;
+    let mut strangers = strangers(ring, 200)?;
+    let head = [&[0x10, 0xF0, 0xFF, 0x3F, 0, 4][..], b"MQTT\x05\xC2\0\0\0"].concat();
+    write_to_all(&mut strangers, &head);
+    write_to_all(&mut strangers, &vec![0; 900_000]);
+    ring.check_bytes_each("memory of a stranger", before_kb, strangers.len(), 128.0 * 1024.0);
+    Ok(())
+}
+
+fn publish_prefix(ring: &Ring<'_>) -> Outcome<()> {
+    let mut clients = ring.clients(500, |number| ring.connect(&format!("half-{number}")));
+    let before_kb = ring.server.memory().rss_kb;
+    for half in [&[0x30, 0xF0, 0xFF, 0x3F][..], &[0, 4]] {
+        for client in &mut clients {
+            client.send(half);
+        }
+        clock::pause_ms(200);
+    }
+    ring.check_bytes_each("memory of a client", before_kb, clients.len(), STRANGER_BYTES);
+    Ok(())
+}
+
+const WEBSOCKET_REQUEST: &str = "GET /mqtt HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+    Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: mqtt\r\n";
+
+fn websocket(ring: &Ring<'_>, number: usize) -> Outcome<TcpStream> {
+    let mut stream = dial(Ring::address(number), ring.server.websocket).during("opening a WebSocket")?;
+    stream.write_all(format!("{WEBSOCKET_REQUEST}\r\n").as_bytes()).during("sending the request")?;
+    clock::pause_ms(20);
+    Ok(stream)
+}
+
+fn websocket_head(ring: &Ring<'_>) -> Outcome<()> {
+    let before_kb = ring.server.memory().rss_kb;
+    let head = format!("{WEBSOCKET_REQUEST}X: {}", "x".repeat(8_000 - WEBSOCKET_REQUEST.len()));
+    let mut strangers = Vec::new();
+    for number in 0..1_000 {
+        let mut stream = dial(Ring::address(number), ring.server.websocket).during("opening a WebSocket")?;
+        let _ = stream.write_all(head.as_bytes());
+        strangers.push(stream);
+    }
+    // The head itself, and what a connection takes.
+    ring.check_bytes_each("memory of a stranger", before_kb, strangers.len(), 10_240.0);
+    Ok(())
+}
+
+fn websocket_pings(ring: &Ring<'_>) -> Outcome<()> {
+    let ping = [&[0x89, 0x80 | 125, 0, 0, 0, 0][..], &[b'x'; 125]].concat().repeat(512);
+    ring.crowd(8, |number| {
+        let Ok(mut stream) = websocket(ring, number) else { return };
+        flood(&mut stream, &ping, if ring.short { 1.5 } else { 4.0 });
+    });
+    Ok(())
+}
+
+fn websocket_bytes(ring: &Ring<'_>) -> Outcome<()> {
+    let frames =
+        |bytes: &[u8]| bytes.iter().flat_map(|byte| [0x82, 0x81, 0, 0, 0, 0, *byte]).collect::<Vec<u8>>();
+    ring.crowd(4, |number| {
+        let Ok(mut stream) = websocket(ring, number) else { return };
+        let _ = stream.write_all(&frames(&ring.connect(&format!("bytes-{number}")).bytes()));
+        clock::pause_ms(100);
+        let publishes = crate::hostile::traffic::messages("w", 1_000, 2);
+        flood(&mut stream, &frames(&publishes), 3.0);
+    });
+    Ok(())
+}

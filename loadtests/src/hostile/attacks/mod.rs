@@ -1,0 +1,117 @@
+//! All attacks: what each does, what must hold meanwhile and afterwards.
+
+mod handshakes;
+mod http;
+mod passwords;
+mod readers;
+mod retained;
+mod sessions;
+mod store;
+mod strangers;
+mod subscriptions;
+
+use super::ring::Ring;
+use super::server::Setup;
+use super::verdict::{WANTED, Wanted};
+use crate::failure::Outcome;
+
+/// Whose attack it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    /// Somebody with an account: a tenant, or one of its devices.
+    Account,
+    /// Somebody who can reach the port.
+    Stranger,
+}
+
+impl By {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Account => "account",
+            Self::Stranger => "stranger",
+        }
+    }
+}
+
+type Run = fn(&Ring<'_>) -> Outcome<()>;
+
+/// One attack.
+pub(super) struct Attack {
+    pub(super) name: &'static str,
+    pub(super) by: By,
+    /// One sentence for `--list`.
+    pub(super) what: &'static str,
+    /// How its server is started.
+    pub(super) setup: fn() -> Setup,
+    pub(super) wanted: Wanted,
+    /// Part of the short version.
+    pub(super) is_short: bool,
+    /// Can run beside others against one server, again and again.
+    pub(super) is_for_soak: bool,
+    /// Ends when the hostile clients have left.
+    pub(super) run: Run,
+}
+
+impl Attack {
+    const fn new(by: By, name: &'static str, what: &'static str, run: Run) -> Self {
+        let setup = Setup::default;
+        Self { name, by, what, setup, wanted: WANTED, is_short: false, is_for_soak: true, run }
+    }
+
+    const fn account(name: &'static str, what: &'static str, run: Run) -> Self {
+        Self::new(By::Account, name, what, run)
+    }
+
+    const fn stranger(name: &'static str, what: &'static str, run: Run) -> Self {
+        Self::new(By::Stranger, name, what, run)
+    }
+
+    const fn short(self) -> Self {
+        Self { is_short: true, ..self }
+    }
+
+    /// Its server is started in another way.
+    const fn with(self, setup: fn() -> Setup) -> Self {
+        Self { setup, is_for_soak: false, ..self }
+    }
+
+    const fn alone(self) -> Self {
+        Self { is_for_soak: false, ..self }
+    }
+
+    const fn wanted(self, wanted: Wanted) -> Self {
+        Self { wanted, ..self }
+    }
+}
+
+/// Every attack.
+pub(super) fn all() -> impl Iterator<Item = &'static Attack> {
+    const ALL: &[&[Attack]] = &[
+        subscriptions::ATTACKS,
+        retained::ATTACKS,
+        readers::ATTACKS,
+        sessions::ATTACKS,
+        store::ATTACKS,
+        passwords::ATTACKS,
+        handshakes::ATTACKS,
+        strangers::ATTACKS,
+        http::ATTACKS,
+    ];
+    ALL.iter().flat_map(|attacks| attacks.iter())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_attack_has_a_name_of_its_own_and_every_known_one_exists() {
+        let names: HashSet<&str> = all().map(|attack| attack.name).collect();
+        assert_eq!(names.len(), all().count());
+        for name in include_str!("../known.txt").lines().filter(|line| !line.trim().is_empty()) {
+            assert!(names.contains(name), "known.txt names {name}, which is no attack");
+        }
+    }
+}

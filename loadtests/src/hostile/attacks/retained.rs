@@ -1,0 +1,98 @@
+//! Work and memory that retained messages make.
+
+use super::Attack;
+use crate::clock;
+use crate::failure::Outcome;
+use crate::hostile::client::{Client, dial_with};
+use crate::hostile::packets::{self, PUBLISH};
+use crate::hostile::ring::Ring;
+use crate::hostile::traffic::{Sink, combinations, retain, unretain, wait_until_quiet};
+use crate::hostile::verdict::{STORED, WANTED, Wanted};
+
+pub(super) const ATTACKS: &[Attack] = &[
+    Attack::account(
+        "retained-loop",
+        "eight clients that subscribe to # over 1,000 retained messages of 1 kB again and again and do not read",
+        retained_loop,
+    )
+    .wanted(Wanted { peak_mib: 128, ..WANTED })
+    .short(),
+    Attack::account(
+        "retained-wildcards",
+        "one SUBSCRIBE with 2,000 different wildcard filters over 4,096 retained messages",
+        retained_wildcards,
+    ),
+    Attack::account("retained-flood", "100,000 retained messages, then all are removed", retained_flood)
+        .wanted(STORED)
+        .alone(),
+    Attack::account("retained-deep", "2,000 retained messages with topics of 128 levels, then all are removed", retained_deep),
+    Attack::account("retained-bytes", "400 retained messages of 900 kB", retained_bytes)
+        .wanted(Wanted { peak_mib: 256, ..STORED })
+        .alone(),
+];
+
+fn retained_loop(ring: &Ring<'_>) -> Outcome<()> {
+    retain(ring, (0..1_000).map(|number| format!("r/{number}")), &[b'x'; 1_000])?;
+    let mut clients = Vec::new();
+    for number in 0..8 {
+        let Ok(stream) = dial_with(Ring::address(number), ring.server.mqtt, Some(4_096)) else { continue };
+        clients.extend(Client::over(stream, &ring.connect(&format!("greedy-{number}"))));
+    }
+    for _ in 0..ring.size(400, 100) {
+        for client in &mut clients {
+            client.send(&packets::subscribe(1, &["#"], 0, 0));
+        }
+    }
+    clock::pause_ms(1_000);
+    let open = clients.iter_mut().map(|client| usize::from(!client.is_closed())).sum::<usize>();
+    ring.note(format!("{} clients, {open} are still connected", clients.len()));
+    drop(clients);
+    unretain(ring, (0..1_000).map(|number| format!("r/{number}")))
+}
+
+fn retained_wildcards(ring: &Ring<'_>) -> Outcome<()> {
+    retain(ring, combinations(12, ["a", "b"]).into_iter(), b"x")?;
+    let mut client = ring.client("subscriber")?;
+    let sink = Sink::start(&client.stream, None);
+    let filters: Vec<String> = combinations(12, ["a", "+"]).into_iter().rev().take(2_000).collect();
+    client.send(&packets::subscribe(1, &filters, 0, 0));
+    wait_until_quiet(&sink, 1_000, 40.0);
+    ring.note(format!("{} bytes received", sink.bytes()));
+    Ok(())
+}
+
+fn retained_flood(ring: &Ring<'_>) -> Outcome<()> {
+    let before_kb = ring.server.memory().rss_kb;
+    let topics = || (0..100_000).map(|number| format!("flood/{}/{number}", number % 100));
+    retain(ring, topics(), b"x")?;
+    let held_kb = ring.server.memory().rss_kb.saturating_sub(before_kb);
+    ring.note(format!("{} bytes each while they are retained", held_kb * 1024 / 100_000));
+    unretain(ring, topics())
+}
+
+fn retained_deep(ring: &Ring<'_>) -> Outcome<()> {
+    let deep = |number: usize| format!("{number}/{}", ["a"; 127].join("/"));
+    let before_kb = ring.server.memory().rss_kb;
+    retain(ring, (0..2_000).map(deep), b"x")?;
+    let held_kb = ring.server.memory().rss_kb.saturating_sub(before_kb);
+    ring.note(format!("{} bytes each while they are retained", held_kb * 1024 / 2_000));
+    let mut client = ring.client("subscriber")?;
+    let sink = Sink::start(&client.stream, None);
+    client.send(&packets::subscribe(1, &["#", "+/#", "+/+/#", "+/a/+/#", "+/a/a/a/a/#"], 0, 0));
+    wait_until_quiet(&sink, 300, 20.0);
+    ring.note(format!("{} bytes received", sink.bytes()));
+    unretain(ring, (0..2_000).map(deep))
+}
+
+fn retained_bytes(ring: &Ring<'_>) -> Outcome<()> {
+    let payload = vec![b'x'; 900_000];
+    let topics = || (0..400).map(|number| format!("big/{number}"));
+    let taken = retain(ring, topics(), &payload);
+    let held_kb = ring.server.memory().rss_kb;
+    ring.note(format!("taken: {}; {} MiB", taken.is_ok(), held_kb / 1024));
+    let mut client = ring.client("subscriber")?;
+    client.subscribe(&["big/#"], 0);
+    let got = (0..400).map_while(|_| client.wait_for(PUBLISH, 2.0)).count();
+    ring.note(format!("{got} of them are retained"));
+    unretain(ring, topics())
+}

@@ -1,0 +1,277 @@
+//! Sessions, wills and acknowledgements that a client never gives.
+
+use super::Attack;
+use crate::clock;
+use crate::failure::Outcome;
+use crate::hostile::client::Client;
+use crate::hostile::packets::{self, Connect, PUBACK, PUBLISH, PUBREC, Publish, Will};
+use crate::hostile::ring::Ring;
+use crate::hostile::server::FRIENDLY;
+use crate::hostile::traffic::{Sink, wait_until_quiet};
+use crate::hostile::verdict::{STORED, WANTED, Wanted};
+
+pub(super) const ATTACKS: &[Attack] = &[
+    // Every refused write is a log line: two a second, for ever.
+    Attack::account("will-topic", "a retained will whose topic has 5,000 bytes", will_topic)
+        .wanted(Wanted { log_lines_s: 1, ..WANTED })
+        .short()
+        .alone(),
+    Attack::account(
+        "will-storm",
+        "500 clients with retained wills and 100 subscribers to them, all cut at once",
+        will_storm,
+    )
+    .wanted(STORED),
+    Attack::account(
+        "takeover-loop",
+        "eight threads that take over one persistent session with a will",
+        takeover_loop,
+    )
+    .short(),
+    Attack::account(
+        "share-no-ack",
+        "a share group of 300 members that never acknowledge, then all leave",
+        share_no_ack,
+    ),
+    Attack::account(
+        "sessions-en-masse",
+        "3,000 sessions with the longest expiry and 20 filters each",
+        sessions_en_masse,
+    )
+    .wanted(STORED)
+    .alone(),
+    Attack::account(
+        "qos2-unreleased",
+        "1,000 QoS 2 ids of each of 50 sessions that are never released",
+        qos2_unreleased,
+    )
+    .wanted(STORED),
+    Attack::account("pubrel-flood", "200,000 PUBREL of ids that are not known", pubrel_flood),
+    Attack::account(
+        "receive-maximum-1",
+        "300 QoS 2 subscribers with receive maximum 1 that never answer, then 3,000 publishes",
+        receive_maximum_1,
+    ),
+    Attack::account(
+        "resume-storm",
+        "200 sessions with 2,000 messages each come back at once and leave, three times",
+        resume_storm,
+    )
+    .wanted(STORED),
+];
+
+fn will_topic(ring: &Ring<'_>) -> Outcome<()> {
+    let topic = "w".repeat(5_000);
+    let mut watcher =
+        Client::connect(Ring::address(9_001), ring.server.mqtt, &Connect::new(FRIENDLY, "watcher"))?;
+    watcher.subscribe(&["wills/#"], 1);
+    let will = Will { topic: topic.clone(), payload: b"x".to_vec(), qos: 1, retain: true, delay_s: 0 };
+    let refused = ring.client_with(&ring.connect("mortal").persistent(3_600).will(will)).is_err();
+    ring.note(if refused { "the CONNECT was refused" } else { "the CONNECT was accepted" });
+    let mut publisher = ring.client("publisher")?;
+    let publish =
+        Publish { topic: &topic, payload: b"x", qos: 1, packet_id: 1, retain: true, ..Publish::default() };
+    publisher.send(&publish.bytes());
+    let code = publisher.wait_for(PUBACK, 2.0).map(|packet| packet.body.get(2).copied().unwrap_or(0));
+    ring.note(format!(
+        "a PUBLISH of such a topic: {}",
+        code.map_or("closed".into(), |code| format!("{code:#04x}"))
+    ));
+    let will =
+        Will { topic: "wills/friend".into(), payload: b"x".to_vec(), qos: 1, delay_s: 1, ..Will::default() };
+    let friend = Connect::new(FRIENDLY, "friend").persistent(3_600).will(will);
+    drop(Client::connect(Ring::address(9_002), ring.server.mqtt, &friend)?);
+    let begun_ns = clock::now_ns();
+    let fired = watcher.wait_for(PUBLISH, 10.0).is_some();
+    ring.at_least("a will of another broker fired", f64::from(u8::from(fired)), 1.0, "");
+    if fired {
+        ring.note(format!(
+            "the will of another broker came after {:.1} s",
+            clock::ns_seconds(clock::now_ns() - begun_ns)
+        ));
+    }
+    clock::pause_ms(3_000);
+    let refusals = ring.server.log_lines_with("refuses");
+    ring.at_most("writes that the store refused", refusals as f64, 0.0, "lines");
+    Ok(())
+}
+
+fn will_storm(ring: &Ring<'_>) -> Outcome<()> {
+    let mut readers = ring.clients(100, |number| ring.connect(&format!("reader-{number}")));
+    let sinks: Vec<Sink> = readers
+        .iter_mut()
+        .map(|client| {
+            client.subscribe(&["wills/#"], 1);
+            Sink::start(&client.stream, None)
+        })
+        .collect();
+    let mortals = ring.clients(500, |number| {
+        let will = Will {
+            topic: format!("wills/{number}"),
+            payload: vec![b'x'; 1_000],
+            qos: 1,
+            retain: true,
+            delay_s: 0,
+        };
+        ring.connect(&format!("mortal-{number}")).persistent(60).will(will)
+    });
+    drop(mortals);
+    wait_until_quiet(&sinks[0], 500, 15.0);
+    let bytes: u64 = sinks.iter().map(Sink::bytes).sum();
+    ring.note(format!("{bytes} bytes of wills received"));
+    Ok(())
+}
+
+fn takeover_loop(ring: &Ring<'_>) -> Outcome<()> {
+    let until_ns = clock::now_ns() + clock::seconds_ns(if ring.short { 1.5 } else { 4.0 });
+    let will = Will { topic: "taken".into(), payload: b"x".to_vec(), qos: 1, ..Will::default() };
+    let connect = ring.connect("contested").persistent(120).will(will).bytes();
+    let times = std::sync::atomic::AtomicUsize::new(0);
+    ring.crowd(8, |number| {
+        while clock::now_ns() < until_ns {
+            let Ok(stream) = ring.stranger(number) else { return };
+            let mut client = Client::new(stream);
+            client.send(&connect);
+            if client.wait_for(packets::CONNACK, 2.0).is_some() {
+                times.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            }
+        }
+    });
+    ring.note(format!("{} takeovers", times.into_inner()));
+    Ok(())
+}
+
+fn share_no_ack(ring: &Ring<'_>) -> Outcome<()> {
+    let mut members = ring.clients(300, |number| ring.connect(&format!("member-{number}")));
+    for member in &mut members {
+        member.subscribe(&["$share/lazy/work"], 1);
+    }
+    let mut publisher = ring.client("publisher")?;
+    let published = publish_acknowledged(&mut publisher, "work", 20_000, 100);
+    ring.note(format!("{} members, {published} published", members.len()));
+    // Each leaves what it has to the others.
+    drop(members);
+    clock::pause_ms(2_000);
+    Ok(())
+}
+
+/// Publishes with QoS 1, a few hundred at once. How many were acknowledged.
+pub(super) fn publish_acknowledged(
+    client: &mut Client,
+    topic: &str,
+    count: usize,
+    payload_bytes: usize,
+) -> usize {
+    let payload = vec![b'x'; payload_bytes];
+    let mut acknowledged = 0;
+    for _ in 0..count.div_ceil(500) {
+        let batch: Vec<u8> = (0..500)
+            .flat_map(|_| {
+                let packet_id = client.next_id();
+                Publish { topic, payload: &payload, qos: 1, packet_id, ..Publish::default() }.bytes()
+            })
+            .collect();
+        client.send(&batch);
+        acknowledged += (0..500).map_while(|_| client.wait_for(PUBACK, 10.0)).count();
+    }
+    acknowledged
+}
+
+fn sessions_en_masse(ring: &Ring<'_>) -> Outcome<()> {
+    let before_kb = ring.server.memory().rss_kb;
+    let until_ns = clock::now_ns() + clock::seconds_ns(20.0);
+    let made = std::sync::atomic::AtomicUsize::new(0);
+    ring.crowd(4, |thread| {
+        for number in (thread..3_000).step_by(4).take_while(|_| clock::now_ns() < until_ns) {
+            let connect = ring.connect(&format!("session-{number}")).persistent(u32::MAX - 1);
+            let Ok(mut client) = Client::connect(Ring::address(number), ring.server.mqtt, &connect) else {
+                continue;
+            };
+            let filters: Vec<String> = (0..20).map(|filter| format!("s/{number}/{filter}/+")).collect();
+            made.fetch_add(
+                usize::from(client.subscribe(&filters, 1) == 20),
+                std::sync::atomic::Ordering::Relaxed,
+            );
+            client.send(&[0xE0, 0]);
+        }
+    });
+    let made = made.into_inner();
+    clock::pause_ms(500);
+    let held_kb = ring.server.memory().rss_kb.saturating_sub(before_kb);
+    ring.note(format!(
+        "{made} sessions, {} bytes each while all are offline",
+        held_kb * 1024 / made.max(1) as u64
+    ));
+    Ok(())
+}
+
+fn qos2_unreleased(ring: &Ring<'_>) -> Outcome<()> {
+    let mut received = 0;
+    for number in 0..50 {
+        let mut client = ring.client_with(&ring.connect(&format!("half-{number}")).persistent(120))?;
+        let publish = |packet_id| {
+            Publish { topic: "half", payload: b"x", qos: 2, packet_id, ..Publish::default() }.bytes()
+        };
+        client.send(&(1..=1_000).flat_map(publish).collect::<Vec<u8>>());
+        received += (0..1_000).map_while(|_| client.wait_for(PUBREC, 10.0)).count();
+    }
+    ring.note(format!("{received} ids are taken and not released"));
+    Ok(())
+}
+
+fn pubrel_flood(ring: &Ring<'_>) -> Outcome<()> {
+    let mut client = ring.client("releaser")?;
+    let sink = Sink::start(&client.stream, None);
+    let flood: Vec<u8> =
+        (0..200_000u32).flat_map(|id| packets::acknowledgement(0x62, (id % 65_535 + 1) as u16)).collect();
+    client.send(&flood);
+    wait_until_quiet(&sink, 300, 10.0);
+    ring.note(format!("{} bytes of answers", sink.bytes()));
+    Ok(())
+}
+
+fn receive_maximum_1(ring: &Ring<'_>) -> Outcome<()> {
+    let mut clients =
+        ring.clients(300, |number| ring.connect(&format!("narrow-{number}")).receive_maximum(1));
+    for client in &mut clients {
+        client.subscribe(&["narrow"], 2);
+    }
+    let mut publisher = ring.client("publisher")?;
+    let mut taken = 0;
+    for _ in 0..30 {
+        let batch: Vec<u8> = (0..100)
+            .flat_map(|_| {
+                let packet_id = publisher.next_id();
+                Publish { topic: "narrow", payload: &[b'x'; 100], qos: 2, packet_id, ..Publish::default() }
+                    .bytes()
+            })
+            .collect();
+        publisher.send(&batch);
+        for _ in 0..100 {
+            let Some(packet) = publisher.wait_for(PUBREC, 10.0) else { break };
+            let id = packet.body.first_chunk().map_or(0, |id| u16::from_be_bytes(*id));
+            publisher.send(&packets::acknowledgement(0x62, id));
+            taken += 1;
+        }
+    }
+    ring.note(format!("{} subscribers, {taken} messages taken", clients.len()));
+    Ok(())
+}
+
+fn resume_storm(ring: &Ring<'_>) -> Outcome<()> {
+    let connect = |number: usize| ring.connect(&format!("storm-{number}")).persistent(120);
+    for mut client in ring.clients(200, connect) {
+        client.subscribe(&["backlog"], 1);
+    }
+    let mut publisher = ring.client("publisher")?;
+    let published = publish_acknowledged(&mut publisher, "backlog", 2_000, 200);
+    for _ in 0..3 {
+        let back = ring.clients(200, connect);
+        let sinks: Vec<Sink> = back.iter().map(|client| Sink::start(&client.stream, None)).collect();
+        clock::pause_ms(700);
+        let bytes: u64 = sinks.iter().map(Sink::bytes).sum();
+        ring.note(format!("{} sessions are back, {bytes} bytes received", back.len()));
+    }
+    ring.note(format!("{published} messages in the backlog"));
+    Ok(())
+}

@@ -1,0 +1,186 @@
+//! One tenant's writes beside the durable publishes of another.
+
+use super::Attack;
+use super::sessions::publish_acknowledged;
+use crate::clock;
+use crate::failure::Outcome;
+use crate::hostile::client::Client;
+use crate::hostile::packets::{self, Connect, PUBACK, Publish};
+use crate::hostile::ring::Ring;
+use crate::hostile::server::FRIENDLY;
+use crate::hostile::traffic::combinations;
+use crate::hostile::verdict::STORED;
+
+pub(super) const ATTACKS: &[Attack] = &[
+    Attack::account(
+        "subscription-churn",
+        "two clients that subscribe and unsubscribe beside durable publishers of another broker",
+        |ring| beside_durable(ring, &churn),
+    )
+    .wanted(STORED)
+    .short()
+    .alone(),
+    Attack::account(
+        "store-flood",
+        "four clients that store 50 kB messages beside durable publishers of another broker",
+        |ring| beside_durable(ring, &store_flood),
+    )
+    .wanted(STORED)
+    .alone(),
+    Attack::account(
+        "retained-churn",
+        "two clients that set retained messages beside durable publishers of another broker",
+        |ring| beside_durable(ring, &retained_churn),
+    )
+    .wanted(STORED)
+    .alone(),
+    Attack::account(
+        "session-churn",
+        "four clients that make sessions beside durable publishers of another broker",
+        |ring| beside_durable(ring, &session_churn),
+    )
+    .wanted(STORED)
+    .alone(),
+    Attack::account(
+        "durable-overlap",
+        "a persistent session with 900 overlapping filters, then 1,000 messages of 1 kB with QoS 1",
+        |ring| durable_copies(ring, &combinations(10, ["a", "+"])[..900]),
+    )
+    .wanted(STORED)
+    .alone(),
+    Attack::account(
+        "durable-groups",
+        "900 persistent share groups of one topic, then 1,000 messages of 1 kB with QoS 1",
+        |ring| {
+            let topic = ["a"; 10].join("/");
+            durable_copies(
+                ring,
+                &(0..900).map(|group| format!("$share/g{group}/{topic}")).collect::<Vec<_>>(),
+            )
+        },
+    )
+    .wanted(STORED)
+    .alone(),
+];
+
+/// Every message is to be stored for each of these filters.
+fn durable_copies(ring: &Ring<'_>, filters: &[String]) -> Outcome<()> {
+    let mut reader = ring.client_with(&ring.connect("reader").persistent(600))?;
+    let granted = reader.subscribe(filters, 1);
+    drop(reader);
+    let mut publisher = ring.client("publisher")?;
+    let begun_ns = clock::now_ns();
+    let stored = publish_acknowledged(&mut publisher, &["a"; 10].join("/"), 1_000, 1_000);
+    let seconds = clock::ns_seconds(clock::now_ns() - begun_ns);
+    ring.note(format!("{granted} filters granted, {stored} messages stored in {seconds:.1} s"));
+    Ok(())
+}
+
+type Hostile<'h> = &'h (dyn Fn(&Ring<'_>, usize, u64) + Sync);
+
+/// Measures the durable publishes of one broker alone and beside hostile clients of another, in turns.
+fn beside_durable(ring: &Ring<'_>, hostile: Hostile<'_>) -> Outcome<()> {
+    let seconds = if ring.short { 0.7 } else { 1.5 };
+    let reader = Connect::new(FRIENDLY, "reader").persistent(3_600);
+    let mut reader = Client::connect(Ring::address(9_003), ring.server.mqtt, &reader)?;
+    reader.subscribe(&["d/#"], 1);
+    drop(reader);
+    let (mut alone, mut beside) = (0, 0);
+    for _ in 0..if ring.short { 2 } else { 4 } {
+        alone += durable_publishes(ring, seconds, None);
+        beside += durable_publishes(ring, seconds, Some(hostile));
+    }
+    ring.note(format!("{alone} publishes acknowledged alone, {beside} beside"));
+    let least = if ring.short { 0.5 } else { 0.8 };
+    let share = f64::from(beside) / f64::from(alone.max(1));
+    ring.at_least("durable publishes of another broker", share, least, "of those alone");
+    Ok(())
+}
+
+/// How many publishes of eight clients are acknowledged in so long.
+fn durable_publishes(ring: &Ring<'_>, seconds: f64, hostile: Option<Hostile<'_>>) -> u32 {
+    let until_ns = clock::now_ns() + clock::seconds_ns(seconds);
+    let publisher = |number: usize| {
+        let connect = Connect::new(FRIENDLY, &format!("durable-{number}"));
+        let from = Ring::address(9_010 + number);
+        let Ok(mut client) = Client::connect(from, ring.server.mqtt, &connect) else { return 0 };
+        let mut acknowledged = 0;
+        while clock::now_ns() < until_ns {
+            let packet_id = client.next_id();
+            client.send(
+                &Publish { topic: "d/t", payload: b"x", qos: 1, packet_id, ..Publish::default() }.bytes(),
+            );
+            acknowledged += u32::from(client.wait_for(PUBACK, 10.0).is_some());
+        }
+        acknowledged
+    };
+    std::thread::scope(|scope| {
+        let publisher = &publisher;
+        let publishers: Vec<_> = (0..8).map(|number| scope.spawn(move || publisher(number))).collect();
+        if let Some(hostile) = hostile {
+            (0..4).for_each(|number| drop(scope.spawn(move || hostile(ring, number, until_ns))));
+        }
+        publishers.into_iter().map(|thread| thread.join().unwrap_or(0)).sum()
+    })
+}
+
+fn churn(ring: &Ring<'_>, number: usize, until_ns: u64) {
+    let connect = ring.connect(&format!("churner-{number}")).persistent(60);
+    let Some(mut client) = ring.client_with(&connect).ok().filter(|_| number < 2) else { return };
+    let filters: Vec<String> = (0..900).map(|filter| format!("churn/{number}/{filter}/+")).collect();
+    while clock::now_ns() < until_ns {
+        client.subscribe(&filters, 1);
+        let id = client.next_id();
+        client.send(&packets::unsubscribe(id, &filters));
+        client.wait_for(packets::UNSUBACK, 10.0);
+    }
+}
+
+fn store_flood(ring: &Ring<'_>, number: usize, until_ns: u64) {
+    let reader = ring.connect(&format!("hoarder-{number}")).persistent(60);
+    let Ok(mut reader) = ring.client_with(&reader) else { return };
+    let topic = format!("hoard/{number}");
+    reader.subscribe(&[&topic], 1);
+    drop(reader);
+    let Ok(mut client) = ring.client(&format!("storer-{number}")) else { return };
+    while clock::now_ns() < until_ns {
+        publish_acknowledged(&mut client, &topic, 500, 50_000);
+    }
+}
+
+fn retained_churn(ring: &Ring<'_>, number: usize, until_ns: u64) {
+    let Some(mut client) = ring.client(&format!("setter-{number}")).ok().filter(|_| number < 2) else {
+        return;
+    };
+    let mut count = 0u64;
+    while clock::now_ns() < until_ns {
+        let batch: Vec<u8> = (0..500)
+            .flat_map(|_| {
+                count += 1;
+                let (topic, packet_id) = (format!("set/{number}/{}", count % 5_000), client.next_id());
+                Publish {
+                    topic: &topic,
+                    payload: &[b'x'; 200],
+                    qos: 1,
+                    retain: true,
+                    packet_id,
+                    ..Publish::default()
+                }
+                .bytes()
+            })
+            .collect();
+        client.send(&batch);
+        let _ = (0..500).map_while(|_| client.wait_for(PUBACK, 10.0)).count();
+    }
+}
+
+fn session_churn(ring: &Ring<'_>, number: usize, until_ns: u64) {
+    let mut count = 0;
+    while clock::now_ns() < until_ns {
+        count += 1;
+        let connect = ring.connect(&format!("made-{number}-{count}")).persistent(3_600);
+        let Ok(mut client) = ring.client_with(&connect) else { return };
+        client.subscribe(&["made/+", "made/#"], 1);
+        client.send(&[0xE0, 0]);
+    }
+}

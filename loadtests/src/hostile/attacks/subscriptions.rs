@@ -1,0 +1,203 @@
+//! Work that filters make: for the SUBSCRIBE itself, and for each publish that walks or matches them.
+
+use super::Attack;
+use crate::clock;
+use crate::failure::Outcome;
+use crate::hostile::packets::{self, Publish};
+use crate::hostile::ring::Ring;
+use crate::hostile::traffic::{Sink, combinations, finish, messages, retain, wait_until_quiet};
+
+pub(super) const ATTACKS: &[Attack] = &[
+    Attack::account("share-groups", "20,000 share names on one filter, then 500 publishes", share_groups)
+        .short(),
+    Attack::account(
+        "repeated-filter",
+        "one SUBSCRIBE that repeats # 30,000 times over 1,000 retained messages",
+        |ring| repeated_filter(ring, "#", ring.size(30_000, 15_000), 1_000),
+    )
+    .short(),
+    Attack::account(
+        "repeated-filter-more",
+        "one SUBSCRIBE that repeats # 90,000 times over 3,000 retained messages",
+        |ring| repeated_filter(ring, "#", 90_000, 3_000),
+    ),
+    Attack::account("repeated-sys", "one SUBSCRIBE that repeats $SYS/# 60,000 times", |ring| {
+        repeated_filter(ring, "$SYS/#", 60_000, 1)
+    }),
+    Attack::account("repeated-share", "one SUBSCRIBE that repeats $share/g/# 60,000 times", |ring| {
+        repeated_filter(ring, "$share/g/#", 60_000, 1_000)
+    }),
+    Attack::account(
+        "overlapping-filters",
+        "16,384 overlapping filters {a,+}^14, then 400 publishes",
+        |ring| overlapping(ring, 0),
+    )
+    .short(),
+    Attack::account(
+        "subscription-identifiers",
+        "4,096 overlapping filters with an identifier each, then 2,000 publishes",
+        |ring| overlapping(ring, 4_096),
+    ),
+    Attack::account(
+        "walks-without-match",
+        "32,768 filters {a,+}^15/z, then 400 publishes that walk all of them and match none",
+        walks_without_match,
+    )
+    .short(),
+    Attack::account(
+        "many-filters",
+        "SUBSCRIBE and UNSUBSCRIBE of 60,000 filters each, three times",
+        many_filters,
+    ),
+    Attack::account(
+        "deep-filters",
+        "256 filters of up to 128 levels, then 2,000 topics of 128 levels",
+        deep_filters,
+    ),
+    Attack::account(
+        "wildcard-churn",
+        "four clients that subscribe and unsubscribe # beside a flood to 5,000 topics",
+        wildcard_churn,
+    ),
+    Attack::account("long-topics", "3,000 publishes to topics of 60 kB", long_topics).short(),
+];
+
+fn share_groups(ring: &Ring<'_>) -> Outcome<()> {
+    let groups = ring.size(20_000, 10_000);
+    let mut member = ring.client("member")?;
+    let filters: Vec<String> = (0..groups).map(|group| format!("$share/g{group}/t")).collect();
+    let granted: usize = filters.chunks(1_000).map(|some| member.subscribe(some, 0)).sum();
+    let sink = Sink::start(&member.stream, None);
+    let mut publisher = ring.client("publisher")?;
+    publisher.send(&messages("t", ring.size(500, 200), 10));
+    let is_read = finish(&mut publisher, 60.0);
+    wait_until_quiet(&sink, 500, 20.0);
+    ring.note(format!(
+        "{granted} groups granted, {} bytes received, all publishes read: {is_read}",
+        sink.bytes()
+    ));
+    Ok(())
+}
+
+fn repeated_filter(ring: &Ring<'_>, filter: &str, times: usize, retained: usize) -> Outcome<()> {
+    retain(ring, (0..retained).map(|number| format!("r/{number}")), b"x")?;
+    let mut client = ring.client("subscriber")?;
+    let sink = Sink::start(&client.stream, None);
+    client.send(&packets::subscribe(1, &vec![filter; times], 0, 0));
+    wait_until_quiet(&sink, 500, 40.0);
+    ring.note(format!("{} bytes received", sink.bytes()));
+    Ok(())
+}
+
+/// Filters that all match one topic. With identifiers, every copy names all of them.
+fn overlapping(ring: &Ring<'_>, identifiers: usize) -> Outcome<()> {
+    let levels = if identifiers > 0 { 12 } else { 14 };
+    let filters = combinations(levels, ["a", "+"]);
+    let mut client = ring.client("subscriber")?;
+    let mut granted = 0;
+    if identifiers > 0 {
+        for (number, filter) in filters.iter().enumerate().take(identifiers) {
+            let id = client.next_id();
+            client.send(&packets::subscribe(id, std::slice::from_ref(filter), 0, number as u32 + 1));
+            granted += usize::from(client.wait_for(packets::SUBACK, 10.0).is_some());
+        }
+    } else {
+        granted = filters.chunks(4_096).map(|some| client.subscribe(some, 0)).sum();
+    }
+    let sink = Sink::start(&client.stream, None);
+    let mut publisher = ring.client("publisher")?;
+    let topic = vec!["a"; levels as usize].join("/");
+    publisher.send(&messages(&topic, if identifiers > 0 { 2_000 } else { 400 }, 10));
+    wait_until_quiet(&sink, 500, 20.0);
+    ring.note(format!("{granted} filters granted, {} bytes received", sink.bytes()));
+    Ok(())
+}
+
+fn walks_without_match(ring: &Ring<'_>) -> Outcome<()> {
+    let mut client = ring.client("subscriber")?;
+    let filters: Vec<String> =
+        combinations(15, ["a", "+"]).iter().map(|filter| format!("{filter}/z")).collect();
+    let granted: usize = filters.chunks(4_096).map(|some| client.subscribe(some, 0)).sum();
+    let mut publisher = ring.client("publisher")?;
+    let prefix = ["a"; 15].join("/");
+    // Every topic is another one, so that nothing remembered helps.
+    let all: Vec<u8> =
+        (0..ring.size(400, 200)).flat_map(|number| messages(&format!("{prefix}/{number}"), 1, 1)).collect();
+    publisher.send(&all);
+    let is_read = finish(&mut publisher, 60.0);
+    ring.note(format!("{granted} filters granted, all publishes read: {is_read}"));
+    Ok(())
+}
+
+fn many_filters(ring: &Ring<'_>) -> Outcome<()> {
+    let mut client = ring.client("subscriber")?;
+    let filters: Vec<String> = (0..60_000).map(|number| format!("f/{number}")).collect();
+    let mut granted = 0;
+    for _ in 0..3 {
+        granted += client.subscribe(&filters, 0);
+        let id = client.next_id();
+        client.send(&packets::unsubscribe(id, &filters));
+        client.wait_for(packets::UNSUBACK, 20.0);
+    }
+    ring.note(format!("{granted} filters granted"));
+    Ok(())
+}
+
+fn deep_filters(ring: &Ring<'_>) -> Outcome<()> {
+    let mut client = ring.client("subscriber")?;
+    let filters: Vec<String> = (1..=127)
+        .flat_map(|levels| {
+            let plus = vec!["+"; levels].join("/");
+            let plain = vec!["a"; levels].join("/");
+            [format!("{plus}/#"), format!("{plain}/#")]
+        })
+        .collect();
+    let granted = client.subscribe(&filters, 0);
+    let sink = Sink::start(&client.stream, None);
+    let mut publisher = ring.client("publisher")?;
+    let deep = ["a"; 127].join("/");
+    for number in 0..2_000 {
+        publisher.send(&messages(&format!("{deep}/{number}"), 1, 1));
+    }
+    let is_read = finish(&mut publisher, 30.0);
+    wait_until_quiet(&sink, 300, 10.0);
+    ring.note(format!(
+        "{granted} filters granted, {} bytes received, all publishes read: {is_read}",
+        sink.bytes()
+    ));
+    Ok(())
+}
+
+fn wildcard_churn(ring: &Ring<'_>) -> Outcome<()> {
+    let until_ns = clock::now_ns() + clock::seconds_ns(3.0);
+    let topics: Vec<u8> = (0..5_000).flat_map(|number| messages(&format!("topic/{number}"), 1, 10)).collect();
+    ring.crowd(5, |number| {
+        let Ok(mut client) = ring.client(&format!("churner-{number}")) else { return };
+        while clock::now_ns() < until_ns {
+            if number == 0 {
+                client.send(&topics);
+                finish(&mut client, 30.0);
+                continue;
+            }
+            client.subscribe(&["#", "+/+", "topic/#"], 0);
+            let id = client.next_id();
+            client.send(&packets::unsubscribe(id, &["#", "+/+", "topic/#"]));
+            client.wait_for(packets::UNSUBACK, 10.0);
+        }
+    });
+    Ok(())
+}
+
+fn long_topics(ring: &Ring<'_>) -> Outcome<()> {
+    let mut publisher = ring.client("publisher")?;
+    let mut sent = 0;
+    for number in 0..3_000 {
+        let topic = format!("{number:08}{}", "t".repeat(60_000 - 8));
+        sent += usize::from(
+            publisher.send(&Publish { topic: &topic, payload: b"x", ..Publish::default() }.bytes()),
+        );
+    }
+    let is_read = finish(&mut publisher, 20.0);
+    ring.note(format!("{sent} publishes sent, all read: {is_read}"));
+    Ok(())
+}

@@ -1,0 +1,162 @@
+//! One blocking MQTT client, friendly or hostile. Every wait has an end, so a server that never answers stops nobody.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::Duration;
+
+use socket2::{Domain, Socket, Type};
+
+use super::packets::{self, CONNACK, Connect, DISCONNECT, SUBACK};
+use crate::clock;
+use crate::failure::{Failure, Outcome, While};
+use crate::packet::next_frame;
+
+/// How long one write may wait for a server that does not read.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long an answer may take.
+pub(super) const ANSWER_S: f64 = 20.0;
+const READ_BYTES: usize = 64 * 1024;
+
+/// A packet of the server.
+pub(super) struct Packet {
+    pub(super) first: u8,
+    pub(super) body: Vec<u8>,
+}
+
+impl Packet {
+    pub(super) fn kind(&self) -> u8 {
+        self.first >> 4
+    }
+}
+
+/// A connection that has sent its CONNECT.
+pub(super) struct Client {
+    pub(super) stream: TcpStream,
+    held: Vec<u8>,
+    closed: bool,
+    pub(super) packets_sent: u16,
+}
+
+/// Opens a TCP connection from one of the machine's loopback addresses.
+pub(super) fn dial(from: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
+    dial_with(from, to, None)
+}
+
+/// The same with a small receive buffer, so that a client that does not read is noticed soon.
+pub(super) fn dial_with(
+    from: Ipv4Addr,
+    to: SocketAddr,
+    receive_bytes: Option<usize>,
+) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.bind(&SocketAddr::from((from, 0)).into())?;
+    if let Some(bytes) = receive_bytes {
+        socket.set_recv_buffer_size(bytes)?;
+    }
+    socket.connect_timeout(&to.into(), Duration::from_secs(10))?;
+    let stream = TcpStream::from(socket);
+    stream.set_nodelay(true)?;
+    stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
+    Ok(stream)
+}
+
+impl Client {
+    /// Connects and waits for the CONNACK.
+    ///
+    /// # Errors
+    /// When the server refuses the client, with its reason code.
+    pub(super) fn connect(from: Ipv4Addr, to: SocketAddr, connect: &Connect) -> Outcome<Self> {
+        let stream = dial(from, to).during("opening a connection")?;
+        Self::over(stream, connect)
+    }
+
+    /// The same over a connection that is open.
+    pub(super) fn over(stream: TcpStream, connect: &Connect) -> Outcome<Self> {
+        let mut client = Self::new(stream);
+        client.stream.write_all(&connect.bytes()).during("sending CONNECT")?;
+        match client.wait_for(CONNACK, ANSWER_S) {
+            Some(packet) if packet.body.get(1) == Some(&0) => Ok(client),
+            Some(packet) => Err(Failure::new(format!(
+                "{} was refused: {:#04x}",
+                connect.client_id,
+                packet.body.get(1).unwrap_or(&0)
+            ))),
+            None => Err(Failure::new(format!("{} got no CONNACK", connect.client_id))),
+        }
+    }
+
+    pub(super) fn new(stream: TcpStream) -> Self {
+        Self { stream, held: Vec::new(), closed: false, packets_sent: 0 }
+    }
+
+    /// Sends bytes. False when the server has closed, or has not read for [`WRITE_TIMEOUT`].
+    pub(super) fn send(&mut self, bytes: &[u8]) -> bool {
+        !self.closed && self.stream.write_all(bytes).is_ok()
+    }
+
+    /// The next packet, or `None` when the time is over or the server has closed.
+    pub(super) fn read(&mut self, until_ns: u64) -> Option<Packet> {
+        loop {
+            if let Ok(Some(frame)) = next_frame(&self.held) {
+                let packet = Packet { first: frame.first, body: frame.body.to_vec() };
+                let length = frame.length;
+                self.held.drain(..length);
+                return Some(packet);
+            }
+            let left_ns = until_ns.saturating_sub(clock::now_ns());
+            if left_ns == 0 || self.closed {
+                return None;
+            }
+            let timeout = Duration::from_nanos(left_ns).max(Duration::from_micros(100));
+            let mut buffer = vec![0; READ_BYTES];
+            let read =
+                self.stream.set_read_timeout(Some(timeout)).and_then(|()| self.stream.read(&mut buffer));
+            match read {
+                Ok(0) => self.closed = true,
+                Ok(count) => self.held.extend_from_slice(&buffer[..count]),
+                Err(error) if is_pause(&error) => {}
+                Err(_) => self.closed = true,
+            }
+        }
+    }
+
+    /// Reads until a packet of this kind comes; what comes before it is thrown away.
+    pub(super) fn wait_for(&mut self, kind: u8, seconds: f64) -> Option<Packet> {
+        let until_ns = clock::now_ns() + clock::seconds_ns(seconds);
+        loop {
+            let packet = self.read(until_ns)?;
+            if packet.kind() == kind {
+                return Some(packet);
+            }
+            if packet.kind() == DISCONNECT {
+                return None;
+            }
+        }
+    }
+
+    /// Subscribes in one packet and waits. How many filters were granted.
+    pub(super) fn subscribe<F: AsRef<str>>(&mut self, filters: &[F], qos: u8) -> usize {
+        let id = self.next_id();
+        if !self.send(&packets::subscribe(id, filters, qos, 0)) {
+            return 0;
+        }
+        let granted =
+            |packet: Packet| packet.body.iter().rev().take(filters.len()).filter(|code| **code < 3).count();
+        self.wait_for(SUBACK, ANSWER_S).map_or(0, granted)
+    }
+
+    pub(super) fn next_id(&mut self) -> u16 {
+        self.packets_sent = self.packets_sent.checked_add(1).unwrap_or(1);
+        self.packets_sent
+    }
+
+    /// Whether the server has closed the connection, as far as this client has read.
+    pub(super) fn is_closed(&mut self) -> bool {
+        let _ = self.read(clock::now_ns() + 1_000_000);
+        self.closed
+    }
+}
+
+pub(super) fn is_pause(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}

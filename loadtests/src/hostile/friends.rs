@@ -1,0 +1,209 @@
+//! Friendly clients that go on beside an attack and note how long they wait.
+//!
+//! They send by the clock and not after the last answer: a server that stands still for four seconds shows as two hundred
+//! messages that waited, not as one.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{JoinHandle, spawn};
+
+use super::client::Client;
+use super::packets::{self, Connect, PUBACK, PUBLISH, Publish};
+use crate::clock;
+use crate::failure::{Failure, Outcome};
+
+const EVERY_NS: u64 = 20_000_000;
+const DIAL_EVERY_MS: u64 = 100;
+/// After the end, what is on its way may still come, seconds.
+const DRAIN_SECONDS: f64 = 15.0;
+/// A friendly client stops to send while this many of its messages are unanswered.
+const UNANSWERED_MAX: usize = 800;
+const SESSION_EXPIRY_S: u32 = 3600;
+
+/// One round trip: when it began, and how long it took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wait {
+    pub(super) begun_ns: u64,
+    pub(super) wait_ns: u64,
+}
+
+/// What a friendly client saw.
+#[derive(Default)]
+pub(super) struct Seen {
+    pub(super) waits: Vec<Wait>,
+    /// Messages that never came back, or connects that were refused.
+    pub(super) lost: u64,
+    /// How its connection ended, when the server ended it.
+    pub(super) cut: bool,
+}
+
+/// What a friendly client does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Publishes to itself with QoS 0.
+    Live,
+    /// Publishes to its own persistent session with QoS 1; the PUBACK is what it waits for.
+    Durable,
+    /// Connects and leaves again and again.
+    Dialer,
+    /// No client of the server: bytes from one thread to another, which shows how long the machine lets a thread wait.
+    Machine,
+}
+
+pub(super) struct Friend {
+    done: Arc<AtomicBool>,
+    thread: JoinHandle<Seen>,
+}
+
+impl Friend {
+    pub(super) fn start(kind: Kind, server: SocketAddr, broker: &'static str, number: u8) -> Outcome<Self> {
+        let done = Arc::new(AtomicBool::new(false));
+        let from = Ipv4Addr::new(127, 77, 0, number);
+        let told = done.clone();
+        let thread = match kind {
+            Kind::Dialer => spawn(move || dial_again(from, server, broker, &told)),
+            Kind::Machine => {
+                let stream = echo().map_err(|error| Failure::new(format!("the echo thread: {error}")))?;
+                spawn(move || ping(stream, &told))
+            }
+            Kind::Live | Kind::Durable => {
+                let qos = u8::from(kind == Kind::Durable);
+                let mut connect = Connect::new(broker, &format!("friend-{number}"));
+                if qos == 1 {
+                    connect = connect.persistent(SESSION_EXPIRY_S);
+                }
+                let mut client = Client::connect(from, server, &connect)?;
+                let topic = format!("friend/{number}");
+                if client.subscribe(&[&topic], qos) != 1 {
+                    return Err(Failure::new("a friendly client may not subscribe"));
+                }
+                spawn(move || round_trips(client, &topic, qos, &told))
+            }
+        };
+        Ok(Self { done, thread })
+    }
+
+    /// Ends the client and says what it saw.
+    pub(super) fn end(self) -> Seen {
+        self.done.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap_or_else(|_| Seen { cut: true, ..Seen::default() })
+    }
+}
+
+fn round_trips(mut client: Client, topic: &str, qos: u8, done: &AtomicBool) -> Seen {
+    let mut seen = Seen::default();
+    // By packet id or sequence number: when it was sent, and whether it came back.
+    let mut sent: Vec<Option<u64>> = Vec::new();
+    let (mut unanswered, mut undelivered) = (0, 0usize);
+    let mut due_ns = clock::now_ns();
+    let mut drained_ns = None;
+    loop {
+        let now_ns = clock::now_ns();
+        if done.load(Ordering::Relaxed) {
+            let until_ns = *drained_ns.get_or_insert(now_ns + clock::seconds_ns(DRAIN_SECONDS));
+            if (unanswered == 0 && undelivered == 0) || now_ns > until_ns {
+                break;
+            }
+        } else if now_ns >= due_ns {
+            due_ns += EVERY_NS;
+            if unanswered < UNANSWERED_MAX {
+                let number = sent.len() as u32;
+                let packet_id = (number % 60_000 + 1) as u16;
+                let payload = number.to_le_bytes();
+                let publish = Publish { topic, payload: &payload, qos, packet_id, ..Publish::default() };
+                if !client.send(&publish.bytes()) {
+                    seen.cut = true;
+                    break;
+                }
+                sent.push(Some(now_ns));
+                unanswered += 1;
+                undelivered += 1;
+            }
+        }
+        let until_ns = if drained_ns.is_some() { now_ns + EVERY_NS } else { due_ns };
+        let Some(packet) = client.read(until_ns) else {
+            if clock::now_ns() < until_ns {
+                seen.cut = true;
+                break;
+            }
+            continue;
+        };
+        let newest = sent.len().saturating_sub(1);
+        let mut answered = |number: usize| {
+            if let Some(begun_ns) = sent.get_mut(number).and_then(Option::take) {
+                unanswered -= 1;
+                seen.waits.push(Wait { begun_ns, wait_ns: clock::now_ns() - begun_ns });
+            }
+        };
+        match packet.kind() {
+            PUBLISH => {
+                let Some(received) = packets::received(packet.first, &packet.body) else { continue };
+                undelivered = undelivered.saturating_sub(1);
+                if qos == 1 {
+                    client.send(&packets::acknowledgement(0x40, received.packet_id));
+                } else if let Some(number) = received.payload.first_chunk() {
+                    answered(u32::from_le_bytes(*number) as usize);
+                }
+            }
+            PUBACK if qos == 1 => {
+                // The last number with this packet id.
+                let id = packet.body.first_chunk().map_or(0, |id| u16::from_be_bytes(*id));
+                let turn = newest - newest % 60_000;
+                let number = turn + usize::from(id).saturating_sub(1);
+                answered(if number > newest { number.saturating_sub(60_000) } else { number });
+            }
+            _ => {}
+        }
+    }
+    seen.lost = unanswered.max(undelivered) as u64;
+    seen
+}
+
+fn dial_again(from: Ipv4Addr, server: SocketAddr, broker: &'static str, done: &AtomicBool) -> Seen {
+    let mut seen = Seen::default();
+    let mut number = 0u32;
+    while !done.load(Ordering::Relaxed) {
+        let begun_ns = clock::now_ns();
+        number += 1;
+        let connect = Connect::new(broker, &format!("dialer-{number}"));
+        match Client::connect(from, server, &connect) {
+            Ok(mut client) => {
+                seen.waits.push(Wait { begun_ns, wait_ns: clock::now_ns() - begun_ns });
+                client.send(&[0xE0, 0]);
+            }
+            Err(_) => seen.lost += 1,
+        }
+        clock::pause_ms(DIAL_EVERY_MS);
+    }
+    seen
+}
+
+/// A connection to a thread that sends back what it gets.
+fn echo() -> std::io::Result<TcpStream> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let stream = TcpStream::connect(listener.local_addr()?)?;
+    let (mut other, _) = listener.accept()?;
+    stream.set_nodelay(true)?;
+    other.set_nodelay(true)?;
+    spawn(move || {
+        let mut byte = [0];
+        while other.read_exact(&mut byte).is_ok() && other.write_all(&byte).is_ok() {}
+    });
+    Ok(stream)
+}
+
+fn ping(mut stream: TcpStream, done: &AtomicBool) -> Seen {
+    let mut seen = Seen::default();
+    while !done.load(Ordering::Relaxed) {
+        let begun_ns = clock::now_ns();
+        let mut byte = [0];
+        if stream.write_all(&byte).and_then(|()| stream.read_exact(&mut byte)).is_err() {
+            break;
+        }
+        seen.waits.push(Wait { begun_ns, wait_ns: clock::now_ns() - begun_ns });
+        clock::pause_ms(EVERY_NS / 1_000_000);
+    }
+    seen
+}

@@ -1,0 +1,122 @@
+//! Hostile clients: each attack runs against a server of its own while friendly clients of the same and of another broker note how
+//! long they wait, and must leave nothing behind.
+//!
+//! An attack knows MQTT and sockets, and nothing of the server's inside. `attacks` lists them, `run` runs one, `report` prints.
+
+mod attacks;
+mod client;
+mod friends;
+mod http;
+mod packets;
+mod report;
+mod ring;
+mod run;
+mod server;
+mod soak;
+mod traffic;
+mod verdict;
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::failure::{Failure, Outcome};
+use attacks::Attack;
+use report::Row;
+
+/// Attacks that the server does not withstand yet, one name a line: their failures are shown and do not fail the run.
+const KNOWN: &str = include_str!("known.txt");
+
+/// Which attacks, against which server.
+#[derive(Args)]
+pub(crate) struct Hostile {
+    /// Attacks by name, separated by commas [default: all].
+    #[arg(long, value_delimiter = ',')]
+    attack: Vec<String>,
+    /// Lists the attacks and ends.
+    #[arg(long)]
+    list: bool,
+    /// The version for CI: some of the attacks, with smaller numbers and looser limits.
+    #[arg(long)]
+    short: bool,
+    /// Attacks that fail and are in the list of known ones fail the run, too.
+    #[arg(long)]
+    strict: bool,
+    /// Random attacks at once for so many minutes, instead of one after the other.
+    #[arg(long, conflicts_with_all = ["list", "short"])]
+    soak_minutes: Option<f64>,
+    /// Repeats the choices of --soak-minutes.
+    #[arg(long, requires = "soak_minutes")]
+    seed: Option<u64>,
+    /// Prints JSON, one object a line, before the table.
+    #[arg(long)]
+    json: bool,
+    /// The program of the server.
+    #[arg(long, default_value = "target/release/millrace")]
+    millrace_bin: PathBuf,
+    /// More arguments of `millrace serve`, such as --millrace-arg=--threads=2.
+    #[arg(long, allow_hyphen_values = true)]
+    millrace_arg: Vec<String>,
+}
+
+impl Hostile {
+    /// Runs the attacks and prints what they did.
+    ///
+    /// # Errors
+    /// When an attack could not be run, or did more than it may.
+    pub(crate) fn run(&self) -> Outcome<()> {
+        if self.list {
+            attacks::all()
+                .for_each(|attack| println!("{:24} {:8} {}", attack.name, attack.by.name(), attack.what));
+            return Ok(());
+        }
+        if let Some(minutes) = self.soak_minutes {
+            let by_chance = || u64::from(std::process::id()) << 20 | crate::clock::now_ns() & 0xF_FFFF;
+            let seed = self.seed.unwrap_or_else(by_chance);
+            return soak::run(&self.millrace_bin, &self.millrace_arg, minutes, seed);
+        }
+        let chosen = self.chosen()?;
+        let mut rows = Vec::new();
+        for attack in chosen {
+            let mut row = run::attack(attack, &self.millrace_bin, &self.millrace_arg, self.short)?;
+            row.known = KNOWN.lines().any(|line| line.trim() == attack.name);
+            if self.json {
+                println!("{}", row.json());
+            }
+            eprintln!("{}", row.line());
+            rows.push(row);
+        }
+        println!("{}", report::table(&rows));
+        self.judge(&rows)
+    }
+
+    fn chosen(&self) -> Outcome<Vec<&'static Attack>> {
+        if self.attack.is_empty() {
+            return Ok(attacks::all().filter(|attack| attack.is_short || !self.short).collect());
+        }
+        let find = |name: &String| {
+            let found = attacks::all().find(|attack| attack.name == name);
+            found.ok_or_else(|| Failure::new(format!("there is no attack {name}: see --list")))
+        };
+        self.attack.iter().map(find).collect()
+    }
+
+    fn judge(&self, rows: &[Row]) -> Outcome<()> {
+        let names = |of: &dyn Fn(&&Row) -> bool| {
+            rows.iter().filter(of).map(|row| row.name).collect::<Vec<_>>().join(", ")
+        };
+        let mended = names(&|row| row.known && row.holds());
+        // The short version withstands some that the full one does not.
+        if !self.short && !mended.is_empty() {
+            println!(
+                "Withstood although listed in loadtests/src/hostile/known.txt (remove them there): {mended}"
+            );
+        }
+        let known = names(&|row| row.known && !row.holds());
+        if !known.is_empty() {
+            println!("KNOWN, not withstood yet: {known}");
+        }
+        let failed = names(&|row| !row.holds() && (self.strict || !row.known));
+        if failed.is_empty() { Ok(()) } else { Err(Failure::new(format!("not withstood: {failed}"))) }
+    }
+}

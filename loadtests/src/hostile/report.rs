@@ -1,0 +1,175 @@
+//! Rows of the table and of the JSON.
+
+use super::attacks::By;
+use super::run::Told;
+use super::server::Server;
+use super::verdict::{Bound, Check, Waits};
+
+/// Memory and open files of the server at one moment.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Usage {
+    pub(super) rss_kb: u64,
+    pub(super) open_files: u64,
+}
+
+impl Usage {
+    pub(super) fn of(server: &Server) -> Self {
+        Self { rss_kb: server.memory().rss_kb, open_files: server.open_files() }
+    }
+}
+
+/// What one attack did.
+pub(super) struct Row {
+    pub(super) name: &'static str,
+    pub(super) by: By,
+    pub(super) seconds: f64,
+    pub(super) told: Told,
+    pub(super) before: Usage,
+    pub(super) peak: Usage,
+    pub(super) after: Usage,
+    pub(super) log_lines_s: f64,
+    pub(super) checks: Vec<Check>,
+    pub(super) notes: Vec<String>,
+    pub(super) known: bool,
+}
+
+impl Row {
+    pub(super) fn holds(&self) -> bool {
+        self.checks.iter().all(Check::holds)
+    }
+
+    fn verdict(&self) -> &'static str {
+        match (self.holds(), self.known) {
+            (true, _) => "PASS",
+            (false, false) => "FAIL",
+            (false, true) => "KNOWN",
+        }
+    }
+
+    /// The figures that are over their limits, for a person who watches.
+    pub(super) fn line(&self) -> String {
+        let broken: Vec<String> =
+            self.checks.iter().filter(|check| !check.holds()).map(Check::text).collect();
+        let notes = self.notes.join("; ");
+        format!("{} {} in {:.1} s: {} [{notes}]", self.verdict(), self.name, self.seconds, broken.join(", "))
+    }
+
+    pub(super) fn json(&self) -> String {
+        let Told { other, same, durable, dial, machine, lost, refused, stretch } = &self.told;
+        let waits: Vec<String> =
+            [("other", other), ("same", same), ("durable", durable), ("dial", dial), ("machine", machine)]
+                .into_iter()
+                .map(|(name, waits)| json_waits(name, waits))
+                .collect();
+        let usage: Vec<String> = [("before", self.before), ("peak", self.peak), ("after", self.after)]
+            .into_iter()
+            .map(|(name, usage)| {
+                format!("\"{name}\":{{\"rss_kb\":{},\"open_files\":{}}}", usage.rss_kb, usage.open_files)
+            })
+            .collect();
+        let checks: Vec<String> = self.checks.iter().map(json_check).collect();
+        let notes: Vec<String> = self.notes.iter().map(|note| quoted(note)).collect();
+        format!(
+            "{{\"attack\":{},\"by\":{},\"verdict\":{},\"seconds\":{:.3},\"lost\":{lost},\"refused\":{refused},\"stretch\":{stretch:.2},\
+             \"log_lines_s\":{:.1},{},{},\"checks\":[{}],\"notes\":[{}]}}",
+            quoted(self.name),
+            quoted(self.by.name()),
+            quoted(self.verdict()),
+            self.seconds,
+            self.log_lines_s,
+            waits.join(","),
+            usage.join(","),
+            checks.join(","),
+            notes.join(",")
+        )
+    }
+
+    fn cells(&self) -> String {
+        let waits =
+            |waits: &Waits| format!("{:.1} / {:.0} / {:.0}", waits.p50_ms, waits.p99_ms, waits.worst_ms);
+        let mib = |usage: Usage| usage.rss_kb / 1024;
+        let own: Vec<String> =
+            self.checks.iter().filter(|check| !check.holds() || !is_common(check)).map(Check::text).collect();
+        format!(
+            "| {} | {} | {} | {} | {} | {} | {} | {:.0} x{:.1} | {} | {} / {} / {} | {} / {} / {} | {:.0} | {} |",
+            self.name,
+            self.by.name(),
+            self.verdict(),
+            waits(&self.told.other),
+            waits(&self.told.same),
+            waits(&self.told.durable),
+            waits(&self.told.dial),
+            self.told.machine.worst_ms,
+            self.told.stretch,
+            self.told.lost,
+            mib(self.before),
+            mib(self.peak),
+            mib(self.after),
+            self.before.open_files,
+            self.peak.open_files,
+            self.after.open_files,
+            self.log_lines_s,
+            own.join(", "),
+        )
+    }
+}
+
+/// Figures that have columns of their own.
+fn is_common(check: &Check) -> bool {
+    ["wait", "memory", "log lines", "friendly"].iter().any(|start| check.what.starts_with(start))
+}
+
+/// The Markdown table of all attacks.
+pub(super) fn table(rows: &[Row]) -> String {
+    let head = "Waits are p50 / p99 / worst in ms, memory in MiB and open files before / at the peak / after. A limit that is\n\
+                broken stands in bold. `machine` is the longest wait of a thread that does not speak to the server, and how\n\
+                many times longer other programs made the server's busiest thread take: limits of waits are raised by both.\n\n\
+                | attack | by | verdict | another broker | the same broker | PUBACK | CONNACK | machine | lost | memory | open files | log lines/s | figures |\n\
+                |---|---|---|---|---|---|---|---|---|---|---|---|---|";
+    let rows: Vec<String> = rows.iter().map(Row::cells).collect();
+    format!("{head}\n{}", rows.join("\n"))
+}
+
+fn json_waits(name: &str, waits: &Waits) -> String {
+    format!(
+        "\"{name}\":{{\"count\":{},\"p50_ms\":{:.3},\"p99_ms\":{:.3},\"worst_ms\":{:.3}}}",
+        waits.count, waits.p50_ms, waits.p99_ms, waits.worst_ms
+    )
+}
+
+fn json_check(check: &Check) -> String {
+    let (bound, limit) = match check.wanted {
+        Bound::AtMost(limit) => ("at_most", limit),
+        Bound::AtLeast(limit) => ("at_least", limit),
+    };
+    format!(
+        "{{\"what\":{},\"seen\":{:.3},\"{bound}\":{limit:.3},\"unit\":{},\"holds\":{}}}",
+        quoted(check.what),
+        check.seen,
+        quoted(check.unit),
+        check.holds()
+    )
+}
+
+fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            c if c < ' ' => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_of_a_server_is_valid_json() {
+        assert_eq!(quoted("a\"b\\c\nd"), "\"a\\\"b\\\\c d\"");
+    }
+}

@@ -1,0 +1,122 @@
+//! Where an attack happens: the server, and what the attack says of itself.
+
+use std::net::{Ipv4Addr, TcpStream};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::process::setpriority_process;
+
+use super::client::{Client, dial};
+use super::packets::Connect;
+use super::server::{ATTACKED, Server};
+use super::verdict::{Bound, Check};
+use crate::clock;
+use crate::failure::{Outcome, While};
+
+/// The priority of hostile threads: their clients would be on machines of their own, so the server goes first. They must not
+/// starve on a busy machine either, because then they attack nobody.
+const NICE: i32 = 5;
+
+/// What an attack is handed.
+pub(super) struct Ring<'s> {
+    pub(super) server: &'s Server,
+    /// The short version: smaller numbers, for CI.
+    pub(super) short: bool,
+    /// Keeps the client ids of attacks apart that run beside each other.
+    number: u64,
+    checks: Mutex<Vec<Check>>,
+    notes: Mutex<Vec<String>>,
+}
+
+impl<'s> Ring<'s> {
+    pub(super) fn new(server: &'s Server, short: bool, number: u64) -> Self {
+        Self { server, short, number, checks: Mutex::default(), notes: Mutex::default() }
+    }
+
+    /// The size of an attack: in full, and in the short version.
+    pub(super) fn size(&self, full: usize, short: usize) -> usize {
+        if self.short { short } else { full }
+    }
+
+    /// An address of a hostile client. A thousand clients have a thousand addresses in several networks, as a botnet has.
+    pub(super) fn address(number: usize) -> Ipv4Addr {
+        Ipv4Addr::new(127, 66, (number / 250 % 250) as u8, (number % 250 + 2) as u8)
+    }
+
+    /// A CONNECT to the attacked broker.
+    pub(super) fn connect(&self, name: &str) -> Connect {
+        Connect::new(ATTACKED, &format!("{name}.{}", self.number))
+    }
+
+    /// A hostile client that is connected to the attacked broker.
+    pub(super) fn client(&self, name: &str) -> Outcome<Client> {
+        self.client_with(&self.connect(name))
+    }
+
+    pub(super) fn client_with(&self, connect: &Connect) -> Outcome<Client> {
+        Client::connect(Self::address(0), self.server.mqtt, connect)
+    }
+
+    /// So many hostile clients; fewer when the server takes no more.
+    pub(super) fn clients(&self, count: usize, connect: impl Fn(usize) -> Connect) -> Vec<Client> {
+        let one = |number| Client::connect(Self::address(number), self.server.mqtt, &connect(number)).ok();
+        let clients: Vec<Client> = (0..count).map_while(one).collect();
+        if clients.len() < count {
+            self.note(format!("only {} of {count} clients were let in", clients.len()));
+        }
+        clients
+    }
+
+    /// A stranger's connection to the MQTT port.
+    pub(super) fn stranger(&self, number: usize) -> Outcome<TcpStream> {
+        dial(Self::address(number), self.server.mqtt).during("opening a stranger's connection")
+    }
+
+    /// Says what the attack achieved, so that a reader sees that it was one.
+    pub(super) fn note(&self, text: impl Into<String>) {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner).push(text.into());
+    }
+
+    pub(super) fn at_most(&self, what: &'static str, seen: f64, most: f64, unit: &'static str) {
+        self.check(Check { what, seen, wanted: Bound::AtMost(most), unit });
+    }
+
+    pub(super) fn at_least(&self, what: &'static str, seen: f64, least: f64, unit: &'static str) {
+        self.check(Check { what, seen, wanted: Bound::AtLeast(least), unit });
+    }
+
+    fn check(&self, check: Check) {
+        self.checks.lock().unwrap_or_else(PoisonError::into_inner).push(check);
+    }
+
+    pub(super) fn into_findings(self) -> (Vec<Check>, Vec<String>) {
+        let (checks, notes) = (self.checks.into_inner(), self.notes.into_inner());
+        (checks.unwrap_or_else(PoisonError::into_inner), notes.unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Memory that each of these strangers costs, against the promise. They are still connected.
+    pub(super) fn check_bytes_each(&self, what: &'static str, before_kb: u64, strangers: usize, most: f64) {
+        clock::pause_ms(300);
+        let grown = self.server.memory().rss_kb.saturating_sub(before_kb) as f64 * 1024.0;
+        self.note(format!("{strangers} connections were opened"));
+        self.at_most(what, grown / strangers.max(1) as f64, most, "bytes");
+    }
+
+    /// Runs `work` on hostile threads and waits for all.
+    pub(super) fn crowd(&self, threads: usize, work: impl Fn(usize) + Sync) {
+        std::thread::scope(|scope| {
+            for number in 0..threads {
+                let work = &work;
+                scope.spawn(move || {
+                    stand_back();
+                    work(number);
+                });
+            }
+        });
+    }
+}
+
+/// Lets the server and the friendly clients go before the calling thread and those that it starts.
+pub(super) fn stand_back() {
+    // On Linux the priority is the calling thread's. Where it cannot be set, the figures are higher.
+    let _ = setpriority_process(None, NICE);
+}

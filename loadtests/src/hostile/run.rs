@@ -1,0 +1,180 @@
+//! One attack: friendly clients start, the attack runs, the hostile clients leave, and all is measured.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::attacks::{Attack, By};
+use super::friends::{Friend, Kind};
+use super::report::{Row, Usage};
+use super::ring::{Ring, stand_back};
+use super::server::{ATTACKED, FRIENDLY, Server, stretch};
+use super::verdict::{Bound, Check, Waits, Wanted};
+use crate::clock;
+use crate::failure::{Failure, Outcome};
+
+/// The friendly clients alone, before the attack, ms.
+const BEFORE_MS: u64 = 700;
+/// The same in the short version, ms.
+const BEFORE_SHORT_MS: u64 = 300;
+/// How long memory may take to fall once the hostile clients are gone, ms.
+const SETTLE_MS_MAX: u64 = 8_000;
+const LOOK_EVERY_MS: u64 = 100;
+const SETTLE_LOOKS_MIN: u64 = 5;
+
+/// The friendly clients of one run.
+pub(super) struct Friends {
+    other: Friend,
+    same: Friend,
+    durable: Friend,
+    dialer: Friend,
+    machine: Friend,
+}
+
+/// What the friendly clients saw during an attack.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Told {
+    pub(super) other: Waits,
+    pub(super) same: Waits,
+    pub(super) durable: Waits,
+    pub(super) dial: Waits,
+    pub(super) machine: Waits,
+    pub(super) lost: u64,
+    pub(super) refused: u64,
+    /// How many times longer the machine let the server take.
+    pub(super) stretch: f64,
+}
+
+impl Friends {
+    pub(super) fn start(server: &Server) -> Outcome<Self> {
+        Ok(Self {
+            other: Friend::start(Kind::Live, server.mqtt, FRIENDLY, 2)?,
+            same: Friend::start(Kind::Live, server.mqtt, ATTACKED, 3)?,
+            durable: Friend::start(Kind::Durable, server.mqtt, FRIENDLY, 4)?,
+            dialer: Friend::start(Kind::Dialer, server.mqtt, FRIENDLY, 5)?,
+            machine: Friend::start(Kind::Machine, server.mqtt, FRIENDLY, 6)?,
+        })
+    }
+
+    /// Ends them. What they waited for what they began in this time.
+    pub(super) fn end(self, from_ns: u64, until_ns: u64) -> Told {
+        let [other, same, durable, dialer, machine] =
+            [self.other, self.same, self.durable, self.dialer, self.machine].map(Friend::end);
+        let waits = |seen| Waits::of(seen, from_ns, until_ns);
+        let cut = [&other, &durable].iter().filter(|seen| seen.cut).count() as u64;
+        Told {
+            other: waits(&other),
+            same: waits(&same),
+            durable: waits(&durable),
+            dial: waits(&dialer),
+            machine: waits(&machine),
+            lost: other.lost + durable.lost + cut,
+            refused: dialer.lost,
+            stretch: 1.0,
+        }
+    }
+}
+
+/// Runs one attack against a server of its own.
+///
+/// # Errors
+/// When the attack could not be made, so that nothing is known.
+pub(super) fn attack(attack: &'static Attack, program: &Path, more: &[String], short: bool) -> Outcome<Row> {
+    let mut server = Server::start(program, &(attack.setup)(), more)?;
+    let friends = Friends::start(&server)?;
+    clock::pause_ms(if short { BEFORE_SHORT_MS } else { BEFORE_MS });
+    server.reset_peak();
+    let (before, lines_before) = (Usage::of(&server), server.log_lines());
+    let ring = Ring::new(&server, short, 0);
+    let threads = server.threads();
+    let from_ns = clock::now_ns();
+    let (outcome, files_peak) = strike(attack, &ring);
+    let seconds = clock::ns_seconds(clock::now_ns() - from_ns);
+    let (mut checks, notes) = ring.into_findings();
+    let wanted = if short { attack.wanted.loosened() } else { attack.wanted };
+    // To clean up after the hostile clients is work, too, which others may wait for.
+    settle(&server, before.rss_kb + wanted.stays_mib * 1024);
+    let until_ns = clock::now_ns();
+    let peak = Usage { rss_kb: server.memory().peak_kb, open_files: files_peak };
+    let after = Usage::of(&server);
+    let log_lines_s = (server.log_lines() - lines_before) as f64 / clock::ns_seconds(until_ns - from_ns);
+    let stretch = stretch(&threads, &server.threads());
+    let told = Told { stretch, ..friends.end(from_ns, until_ns) };
+    let has_ended = server.has_ended();
+    if has_ended {
+        checks.push(Check { what: "server ended", seen: 1.0, wanted: Bound::AtMost(0.0), unit: "times" });
+    } else if let Err(why) = outcome {
+        return Err(Failure::new(format!("{}: {why}\n{}", attack.name, server.log_tail())));
+    }
+    checks.extend(judge(&told, &wanted, [before, peak, after], log_lines_s, attack.by));
+    Ok(Row {
+        name: attack.name,
+        by: attack.by,
+        seconds,
+        told,
+        before,
+        peak,
+        after,
+        log_lines_s,
+        checks,
+        notes,
+        known: false,
+    })
+}
+
+/// Runs the attack on a hostile thread; beside it, looks at the server's open files.
+fn strike(attack: &Attack, ring: &Ring<'_>) -> (Outcome<()>, u64) {
+    let (done, files) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                files.fetch_max(ring.server.open_files(), Ordering::Relaxed);
+                clock::pause_ms(LOOK_EVERY_MS);
+            }
+        });
+        let hostile = scope.spawn(|| {
+            stand_back();
+            (attack.run)(ring)
+        });
+        let outcome = hostile.join().unwrap_or_else(|_| Err(Failure::new("the attack panicked")));
+        done.store(true, Ordering::Relaxed);
+        (outcome, files.load(Ordering::Relaxed))
+    })
+}
+
+/// Waits until the memory is below this, or long enough.
+fn settle(server: &Server, below_kb: u64) {
+    for look in 0..SETTLE_MS_MAX / LOOK_EVERY_MS {
+        clock::pause_ms(LOOK_EVERY_MS);
+        if server.memory().rss_kb <= below_kb && look >= SETTLE_LOOKS_MIN {
+            return;
+        }
+    }
+}
+
+fn judge(told: &Told, wanted: &Wanted, usage: [Usage; 3], log_lines_s: f64, by: By) -> Vec<Check> {
+    let [before, peak, after] = usage;
+    // What the machine does is not the server's doing: it lets every thread wait, and a busy one longer.
+    let allowed = |ms: u64| Bound::AtMost(ms as f64 * told.stretch + told.machine.worst_ms);
+    let mib = |usage: Usage| (usage.rss_kb as f64 - before.rss_kb as f64) / 1024.0;
+    let waits = [
+        ("wait of another broker", told.other.worst_ms, wanted.other_ms),
+        ("wait of the same broker", told.same.worst_ms, wanted.same_ms),
+        ("wait for a PUBACK", told.durable.worst_ms, wanted.durable_ms),
+        ("wait for a CONNACK", told.dial.worst_ms, wanted.dial_ms),
+    ];
+    let mut checks: Vec<Check> = (waits.into_iter())
+        .filter(|(.., most)| *most > 0)
+        .map(|(what, seen, most)| Check { what, seen, wanted: allowed(most), unit: "ms" })
+        .collect();
+    let most = |what, seen, most: u64, unit| Check { what, seen, wanted: Bound::AtMost(most as f64), unit };
+    checks.push(most("memory that stays", mib(after), wanted.stays_mib, "MiB"));
+    if wanted.peak_mib > 0 {
+        checks.push(most("memory at the peak", mib(peak), wanted.peak_mib, "MiB"));
+    }
+    checks.push(most("log lines", log_lines_s, wanted.log_lines_s, "a second"));
+    checks.push(most("friendly messages lost", told.lost as f64, 0, ""));
+    if by == By::Account {
+        checks.push(most("friendly connects refused", told.refused as f64, 0, ""));
+    }
+    checks
+}

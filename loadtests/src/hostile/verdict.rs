@@ -1,0 +1,160 @@
+//! What an attack may do to others, what it did, and whether that is too much.
+
+use super::friends::{Seen, Wait};
+
+/// What must hold during an attack and after it. A limit of 0 is no limit.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted {
+    /// The longest wait of a friendly QoS 0 client of another broker, ms.
+    pub(super) other_ms: u64,
+    /// The longest wait of a friendly QoS 0 client of the attacked broker, ms.
+    pub(super) same_ms: u64,
+    /// The longest wait for a PUBACK of a friendly client with a persistent session at another broker, ms.
+    pub(super) durable_ms: u64,
+    /// The longest wait from connect to CONNACK of a friendly client of another broker, ms.
+    pub(super) dial_ms: u64,
+    /// Memory that stays allocated once the hostile clients are gone, MiB.
+    pub(super) stays_mib: u64,
+    /// Memory during the attack above that before it, MiB.
+    pub(super) peak_mib: u64,
+    /// Lines a second that the server may log.
+    pub(super) log_lines_s: u64,
+}
+
+/// For an attack that says nothing else.
+pub(super) const WANTED: Wanted = Wanted {
+    other_ms: 50,
+    same_ms: 0,
+    durable_ms: 250,
+    dial_ms: 1_000,
+    stays_mib: 16,
+    peak_mib: 0,
+    log_lines_s: 10,
+};
+
+/// For an attack that writes much to the store: its memtables and its block cache stay, at most 64 MiB each.
+pub(super) const STORED: Wanted = Wanted { stays_mib: 144, ..WANTED };
+
+/// For CI, where other work shares the machine: far below what a server without budgets shows, and above what a busy machine does.
+pub(super) const LOOSE: Wanted = Wanted {
+    other_ms: 300,
+    same_ms: 0,
+    durable_ms: 1_500,
+    dial_ms: 2_500,
+    stays_mib: 48,
+    peak_mib: 0,
+    log_lines_s: 50,
+};
+
+impl Wanted {
+    /// These limits, or looser ones.
+    pub(super) fn loosened(self) -> Self {
+        let pick = |own: u64, loose: u64| if own == 0 { 0 } else { own.max(loose) };
+        Self {
+            other_ms: pick(self.other_ms, LOOSE.other_ms),
+            same_ms: pick(self.same_ms, LOOSE.other_ms),
+            durable_ms: pick(self.durable_ms, LOOSE.durable_ms),
+            dial_ms: pick(self.dial_ms, LOOSE.dial_ms),
+            stays_mib: pick(self.stays_mib, LOOSE.stays_mib),
+            peak_mib: self.peak_mib,
+            log_lines_s: pick(self.log_lines_s, LOOSE.log_lines_s),
+        }
+    }
+}
+
+/// One figure beside its limit.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Check {
+    pub(super) what: &'static str,
+    pub(super) seen: f64,
+    pub(super) wanted: Bound,
+    pub(super) unit: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Bound {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+impl Check {
+    pub(super) fn holds(&self) -> bool {
+        match self.wanted {
+            Bound::AtMost(most) => self.seen <= most,
+            Bound::AtLeast(least) => self.seen >= least,
+        }
+    }
+
+    /// For the table: the figure, its unit and the limit.
+    pub(super) fn text(&self) -> String {
+        let (sign, limit) = match self.wanted {
+            Bound::AtMost(most) => ("at most", most),
+            Bound::AtLeast(least) => ("at least", least),
+        };
+        let verdict = if self.holds() { "" } else { "**" };
+        format!(
+            "{verdict}{}: {}{verdict} ({sign} {} {})",
+            self.what,
+            round(self.seen),
+            round(limit),
+            self.unit
+        )
+    }
+}
+
+/// Whole numbers when they are large.
+fn round(number: f64) -> String {
+    if number.abs() >= 10.0 || number == 0.0 { format!("{number:.0}") } else { format!("{number:.2}") }
+}
+
+/// The waits of one friendly client in one part of a run, milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Waits {
+    pub(super) count: usize,
+    pub(super) p50_ms: f64,
+    pub(super) p99_ms: f64,
+    pub(super) worst_ms: f64,
+}
+
+impl Waits {
+    /// Of what was begun in this time.
+    pub(super) fn of(seen: &Seen, from_ns: u64, until_ns: u64) -> Self {
+        let is_in = |wait: &&Wait| (from_ns..until_ns).contains(&wait.begun_ns);
+        let mut waits: Vec<u64> = seen.waits.iter().filter(is_in).map(|wait| wait.wait_ns).collect();
+        waits.sort_unstable();
+        let at = |per_mille: usize| {
+            let rank = (waits.len() * per_mille).div_ceil(1000).max(1) - 1;
+            waits.get(rank).map_or(0.0, |ns| *ns as f64 / 1e6)
+        };
+        Self { count: waits.len(), p50_ms: at(500), p99_ms: at(990), worst_ms: at(1000) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_waits_of_the_time_asked_for_count() {
+        let waits = (1..=100).map(|at| Wait { begun_ns: at, wait_ns: at * 1_000_000 }).collect();
+        let seen = Seen { waits, ..Seen::default() };
+        let all = Waits::of(&seen, 0, 1_000);
+        assert_eq!((all.count, all.p50_ms, all.p99_ms, all.worst_ms), (100, 50.0, 99.0, 100.0));
+        assert_eq!(Waits::of(&seen, 10, 20).worst_ms, 19.0);
+        assert_eq!(Waits::of(&seen, 500, 600), Waits::default());
+    }
+
+    #[test]
+    fn loose_limits_are_never_stricter_and_no_limit_stays_none() {
+        let own = Wanted { dial_ms: 9_999, ..WANTED };
+        let loose = own.loosened();
+        assert_eq!((loose.dial_ms, loose.other_ms, loose.same_ms), (9_999, LOOSE.other_ms, 0));
+    }
+
+    #[test]
+    fn a_bound_holds_at_its_limit() {
+        let check = |seen, wanted| Check { what: "x", seen, wanted, unit: "" }.holds();
+        assert!(check(5.0, Bound::AtMost(5.0)) && check(5.0, Bound::AtLeast(5.0)));
+        assert!(!check(5.1, Bound::AtMost(5.0)) && !check(4.9, Bound::AtLeast(5.0)));
+    }
+}
