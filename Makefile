@@ -119,6 +119,27 @@ fuzz: ## Fuzz each target of the packet decoder for FUZZ_SECONDS (60)
 			-max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=2048; \
 	done
 
+# k6 with our MQTT module, its scenarios, and what a fleet costs.
+.PHONY: k6 loadtest test-k6
+K6 := $(TARGET)/tools/k6
+K6_SOURCES := $(shell find loadtests/k6 -name '*.go' -not -name '*_test.go') loadtests/k6/go.mod loadtests/k6/go.sum
+SCENARIO ?= fanin-qos1
+
+k6: $(K6) ## Build k6 with the MQTT module into target/tools
+
+$(K6): $(K6_SOURCES)
+	@command -v go >/dev/null || { echo "k6 is built with Go, which is not here: https://go.dev/dl"; exit 1; }
+	cd loadtests/k6 && nice go build -o "$@" .
+
+loadtest: $(K6) ## Run a k6 scenario against a Millrace of its own (SCENARIO=fanout LOAD_SECONDS=30, ARGS= for k6)
+	cargo build --release --package millrace
+	loadtests/k6/run.py "$(SCENARIO)" $(ARGS)
+
+test-k6: $(K6) ## Test the MQTT module of k6, and that its scenarios see a broken broker
+	cargo build --release --package millrace
+	cd loadtests/k6 && MILLRACE="$(TARGET)/release/millrace" nice go test ./...
+	loadtests/k6/tests/planted_test.py
+
 fmt: ## Format the sources
 	cargo fmt --all
 
