@@ -63,7 +63,7 @@ test: packages ## Run all tests that need no cluster; real clients too
 	cargo test --workspace
 	cargo build --release --package millrace --package millrace-torture
 	"$(TARGET)/release/torture" --millrace-bin "$(TARGET)/release/millrace" --kills 20 --seconds-max 60
-	$(MAKE) --no-print-directory test-clients
+	$(MAKE) --no-print-directory test-clients test-capacity
 
 CLIENTS := services/millrace/tests/clients/run.sh
 test-clients: packages ## Run only the tests with real clients
@@ -120,7 +120,7 @@ fuzz: ## Fuzz each target of the packet decoder for FUZZ_SECONDS (60)
 	done
 
 # k6 with our MQTT module, its scenarios, and what a fleet costs.
-.PHONY: k6 loadtest test-k6
+.PHONY: k6 loadtest test-k6 test-capacity
 K6 := $(TARGET)/tools/k6
 K6_SOURCES := $(shell find loadtests/k6 -name '*.go' -not -name '*_test.go') loadtests/k6/go.mod loadtests/k6/go.sum
 SCENARIO ?= fanin-qos1
@@ -139,6 +139,9 @@ test-k6: $(K6) ## Test the MQTT module of k6, and that its scenarios see a broke
 	cargo build --release --package millrace
 	cd loadtests/k6 && MILLRACE="$(TARGET)/release/millrace" nice go test ./...
 	loadtests/k6/tests/planted_test.py
+
+test-capacity: ## Test the arithmetic of the capacity model
+	PYTHONDONTWRITEBYTECODE=1 python3 -m unittest discover loadtests/capacity/tests
 
 fmt: ## Format the sources
 	cargo fmt --all
