@@ -39,6 +39,7 @@ var schemes = map[string]scheme{
 // library for 5.0 writes a packet in several pieces.
 type conn struct {
 	net.Conn
+	timeout       time.Duration
 	in            *bufio.Reader
 	read, written atomic.Int64
 	mu            sync.Mutex
@@ -46,8 +47,8 @@ type conn struct {
 	locked        bool
 }
 
-func newConn(c net.Conn) *conn {
-	wrapped := &conn{Conn: c}
+func newConn(c net.Conn, timeout time.Duration) *conn {
+	wrapped := &conn{Conn: c, timeout: timeout}
 	wrapped.in = bufio.NewReaderSize(readFunc(func(p []byte) (int, error) {
 		n, err := c.Read(p)
 		wrapped.read.Add(int64(n))
@@ -72,6 +73,10 @@ func (c *conn) Write(p []byte) (int, error) {
 }
 
 func (c *conn) send(p []byte) (int, error) {
+	// A broker that reads nothing any more must not hold the client for ever.
+	if err := c.Conn.SetWriteDeadline(time.Now().Add(c.timeout)); err != nil {
+		return 0, err
+	}
 	n, err := c.Conn.Write(p)
 	c.written.Add(int64(n))
 	return n, err
@@ -108,14 +113,14 @@ func dial(ctx context.Context, state *lib.State, s *settings) (*conn, error) {
 		return nil, asFailure(err, "connect to "+s.address.Host)
 	}
 	if !s.scheme.tls {
-		return newConn(tcp), nil
+		return newConn(tcp, s.timeout), nil
 	}
 	secure := tls.Client(tcp, config)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		_ = tcp.Close()
 		return nil, asFailure(err, "TLS with "+s.address.Host)
 	}
-	return newConn(secure), nil
+	return newConn(secure, s.timeout), nil
 }
 
 func (s *settings) tlsConfig(base *tls.Config) (*tls.Config, error) {
@@ -168,7 +173,7 @@ func dialWebSocket(ctx context.Context, state *lib.State, s *settings, config *t
 		}
 		return nil, asFailure(err, "connect to "+s.address.String())
 	}
-	return newConn(&webSocket{Conn: ws}), nil
+	return newConn(&webSocket{Conn: ws}, s.timeout), nil
 }
 
 // webSocket is the byte stream within the binary frames of a WebSocket.

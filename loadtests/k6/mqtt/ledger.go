@@ -149,17 +149,22 @@ func (l *ledger) finish(p *publisher) {
 // deliver notes a message and says whether it is one of the flow's.
 func (r *reception) deliver(s stamp, now time.Time) bool {
 	l := r.ledger
-	if s.run != l.run || s.flow != l.id || s.sequence >= sequenceMax {
+	if s.run != l.run || s.flow != l.id {
 		return false
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.quietSince = now
-	if int(s.publisher) >= len(l.publishers) || !r.audience.hears(l.publishers[s.publisher]) {
+	if int(s.publisher) >= len(l.publishers) {
 		r.audience.stray++
 		return true
 	}
-	r.note(l.publishers[s.publisher], s.sequence, now.Sub(s.sent))
+	// A number that was never sent would also take memory for all bits below it.
+	if p := l.publishers[s.publisher]; !r.audience.hears(p) || s.sequence >= p.next {
+		r.audience.stray++
+	} else {
+		r.note(p, s.sequence, now.Sub(s.sent))
+	}
 	return true
 }
 

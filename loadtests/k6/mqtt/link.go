@@ -49,6 +49,9 @@ type unacknowledged struct {
 	*outgoing
 	sent time.Time
 	ack  acknowledgement
+	// Over when the broker has had its time.
+	ctx    context.Context
+	cancel context.CancelFunc
 }
 
 // link is one connection of a client: it sends in order, waits for acknowledgements, and measures.
@@ -157,20 +160,28 @@ func (l *link) sendOne(o *outgoing) {
 		o.done(nil)
 		return
 	}
-	ack, err := l.wire.publish(l.ctx, o.message)
+	// A broker that does not acknowledge also stops what is to be sent: it has a Receive Maximum.
+	ctx, cancel := l.ctx, context.CancelFunc(func() {})
+	if o.qos > 0 {
+		ctx, cancel = context.WithTimeout(l.ctx, l.settings.timeout)
+	}
+	ack, err := l.wire.publish(ctx, o.message)
 	if err != nil {
+		cancel()
 		l.fail(o, err)
 		return
 	}
 	l.recorder.count(l.recorder.sent, l.tags.qos[o.qos], 1)
 	if ack == nil {
+		cancel()
 		o.done(nil)
 		return
 	}
 	select {
-	case l.acks[o.qos] <- unacknowledged{o, now, ack}:
-	case <-l.ctx.Done():
-		l.fail(o, context.Cause(l.ctx))
+	case l.acks[o.qos] <- unacknowledged{o, now, ack, ctx, cancel}:
+	case <-ctx.Done():
+		cancel()
+		l.fail(o, context.Cause(ctx))
 	}
 }
 
@@ -191,9 +202,8 @@ func (l *link) awaitAcks(waiting <-chan unacknowledged) {
 }
 
 func (l *link) awaitAck(u unacknowledged) {
-	ctx, cancel := context.WithDeadline(l.ctx, u.sent.Add(l.settings.timeout))
-	defer cancel()
-	if err := u.ack.wait(ctx); err != nil {
+	defer u.cancel()
+	if err := u.ack.wait(u.ctx); err != nil {
 		l.fail(u.outgoing, err)
 		return
 	}

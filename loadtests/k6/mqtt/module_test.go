@@ -1,13 +1,13 @@
 package mqtt_test
 
 import (
+	"crypto/x509"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"testing"
 	"time"
-
-	"crypto/x509"
 
 	"github.com/stretchr/testify/require"
 	"go.k6.io/k6/js/modulestest"
@@ -371,5 +371,64 @@ func TestAFlowIsMeasured(t *testing.T) {
 				require.Zero(t, counts["mqtt_errors"])
 			})
 		}
+	}
+}
+
+// deaf is a broker that says yes to a CONNECT and nothing more; it may not even read.
+func deaf(t *testing.T, answersConnect, reads bool) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { _ = client.Close() })
+			if answersConnect {
+				_, _ = client.Read(make([]byte, 1024))
+				_, _ = client.Write([]byte{0x20, 3, 0, 0, 0})
+			}
+			if reads {
+				go func() { _, _ = io.Copy(io.Discard, client) }()
+			}
+		}
+	}()
+	return "mqtt://" + listener.Addr().String()
+}
+
+func TestABrokerThatDoesNotAnswerHoldsNobodyForEver(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		answersConnect, reads bool
+		script                string
+		want                  string
+	}{
+		"CONNECT":   {false, true, `await client.connect()`, "timeout CONNECT: no answer in time"},
+		"SUBSCRIBE": {true, true, `await client.connect(); await client.subscribe('a')`, "timeout SUBSCRIBE: no answer in time"},
+		"PUBLISH":   {true, true, `await client.connect(); await client.publish('a', 'b', { qos: 1 })`, "timeout PUBLISH: no answer in time"},
+		"a flood": {true, true, `await client.connect()
+			const { failed, error } = await new Flow('deaf').publish(client, { topic: 'a', qos: 1, count: 5, window: 3 })
+			throw { name: 'MQTTError', reason: failed, message: error }`, "5 PUBLISH: no answer in time"},
+		"a flood that is not read": {true, false, `await client.connect()
+			const { stalled } = await new Flow('deaf').publish(client, { topic: 'a', count: 100, size: 1e6 })
+			throw { name: 'MQTTError', reason: stalled, message: client.connected() }`, "false false"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v := newVU(t, map[string]any{"url": deaf(t, test.answersConnect, test.reads)})
+			said := v.run(t, `
+				const client = new Client({ url, clientId: 'deaf', timeoutSeconds: 0.3, keepAliveSeconds: 0 })
+				try {
+					`+test.script+`
+				} catch (e) {
+					say(e.reason + ' ' + e.message)
+				}
+				client.drop()
+			`)
+			require.Equal(t, []string{test.want}, said)
+		})
 	}
 }
