@@ -1,4 +1,4 @@
-"""What one connection, connect, message, byte and session costs, out of a file of measure.py. Nothing is typed in here."""
+"""The cost of one connection, connect, message, byte and session, read from a file of measure.py. No cost is typed in here."""
 
 import dataclasses
 

@@ -47,7 +47,7 @@ THROUGH_GATEWAY = {"gateway-qos0": ["qos0-window"], "gateway-qos1": ["qos1-close
 
 
 def machine():
-    """What the figures are of."""
+    """Describes the measured machine."""
     cpu = next((line.split(":", 1)[1].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
                 if line.startswith("model name")), "unknown")
     return {"cpu": cpu, "cores": os.cpu_count(), "kernel": platform.release(), "load_before": os.getloadavg()[0]}

@@ -76,7 +76,7 @@ def machines(needed, machine, a, zones):
     bound = max(wanted, key=wanted.get)
     if not wanted[bound]:
         return 0, "nothing"
-    # What is left when a zone is gone must carry all; zones are alike.
+    # When a zone is gone, the other zones must carry the whole load.
     left = math.ceil(wanted[bound] / (zones - 1)) if zones > 1 else math.ceil(wanted[bound])
     return left * zones, bound
 

@@ -37,7 +37,7 @@ def server(*flags):
     with tempfile.TemporaryDirectory() as folder, open(f"{folder}/log", "w+") as log:
         command = [MILLRACE, "serve", "--mqtt-listen=127.0.0.1:0", "--ws-listen=127.0.0.1:0", "--http-listen=127.0.0.1:0",
                    f"--data-dir={folder}/data", "--sign-up=anybody", *flags]
-        # What this machine sets for its own broker is not for this one.
+        # Settings of this machine's own broker must not reach this one.
         own = {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE")}
         process = subprocess.Popen(command, stderr=log, env=own)
         try:

@@ -53,7 +53,7 @@ type publisher struct {
 	id   uint32
 	name string
 	next uint64
-	// What must arrive: with QoS 0 what was written, otherwise what the broker acknowledged.
+	// The messages that must arrive: the written ones with QoS 0, the acknowledged ones otherwise.
 	required bitset
 	finished bool
 	// While the publisher waits for its receivers: how many of them have fewer than wakeAt messages.

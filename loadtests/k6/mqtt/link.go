@@ -61,7 +61,7 @@ type link struct {
 	settings *settings
 	recorder *recorder
 	tags     tagSets
-	// What is received, and that the connection was lost, goes to the client and its callbacks.
+	// The client gets what the connection receives, and learns when it is lost.
 	client *Client
 	tasks  *taskqueue.TaskQueue
 

@@ -6,7 +6,7 @@ declare module 'k6/x/mqtt' {
   type Reason =
     | 'invalid_argument' | 'not_connected' | 'ended' | 'network' | 'timeout' | 'refused' | 'connection_lost' | 'server_disconnect'
 
-  /** What promises are rejected with, and what constructors throw. */
+  /** Rejected promises and constructors give this error. */
   interface MQTTError extends Error {
     name: 'MQTTError'
     reason: Reason
@@ -142,7 +142,7 @@ declare module 'k6/x/mqtt' {
 
   interface Verdict {
     sent: number
-    /** What was acknowledged (QoS 0: written), for each audience that hears it. */
+    /** Messages acknowledged (QoS 0: written), counted for each audience that hears them. */
     expected: number
     received: number
     lost: number

@@ -13,14 +13,12 @@ async function receiver() {
     const name = `pair-${i}`
     await lib.forget(name)
     const client = lib.persistent(name)
-    flow.receive(client, { from: [lib.id(`source-${i}`)] })
-    await client.connect()
-    await client.subscribe(lib.topic(`durable/${i}`), { qos })
-    flow.arrive()
+    const options = { from: [lib.id(`source-${i}`)] }
+    await lib.receive(flow, client, lib.topic(`durable/${i}`), qos, options)
     await lib.pause(lib.seconds / 2)
     client.drop()
     const again = lib.persistent(name)
-    flow.receive(again, { from: [lib.id(`source-${i}`)] })
+    flow.receive(again, options)
     if (!(await again.connect()).sessionPresent) throw new Error(`the broker has forgotten the session ${name}`)
     await lib.complete(flow, pairs)
     await again.end()

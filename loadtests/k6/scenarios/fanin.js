@@ -8,10 +8,7 @@ const flow = new Flow('fanin')
 
 async function receiver(qos) {
   const sink = lib.client('sink')
-  flow.receive(sink)
-  await sink.connect()
-  await sink.subscribe(lib.topic('fanin/#'), { qos })
-  flow.arrive()
+  await lib.receive(flow, sink, lib.topic('fanin/#'), qos)
   await lib.complete(flow, publishers)
   await sink.end()
 }

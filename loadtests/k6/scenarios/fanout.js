@@ -9,12 +9,7 @@ const flow = new Flow('fanout')
 
 async function receiver() {
   const clients = lib.mine(receivers).map(i => lib.client(`receiver-${i}`))
-  await lib.each(clients, 20, async client => {
-    flow.receive(client)
-    await client.connect()
-    await client.subscribe(lib.topic('fanout'), { qos })
-    flow.arrive()
-  })
+  await lib.each(clients, 20, client => lib.receive(flow, client, lib.topic('fanout'), qos))
   await lib.complete(flow, 1)
   await Promise.all(clients.map(client => client.end()))
 }

@@ -1,4 +1,4 @@
-// What the scenarios share: settings from the environment, clients, who does what, and thresholds.
+// Shared by the scenarios: settings from the environment, clients, roles, and thresholds.
 
 import exec from 'k6/execution'
 import { Counter } from 'k6/metrics'
@@ -69,7 +69,7 @@ export function mine(count) {
 
 export const pause = s => new Promise(resolve => setTimeout(resolve, s * 1000))
 
-/** What must hold of a run in which nothing may be lost. */
+/** Thresholds of a run in which nothing may be lost. */
 export function thresholds(more) {
   const none = ['count==0']
   return Object.assign({
@@ -84,7 +84,7 @@ export function thresholds(more) {
 }
 
 /**
- * What a scenario exports. Each role, such as { receive: [100, run] }, has a number of connections and a function, which
+ * Makes the exports of a scenario. Each role, such as { receive: [100, run] }, has a number of connections and a function, which
  * runs once in each VU of the role. flows are judged at the end, by their names.
  */
 export function scenario(roles, flows, limits) {
@@ -109,6 +109,14 @@ export function scenario(roles, flows, limits) {
     return verdicts
   }
   return made
+}
+
+/** Connects a client that receives the flow, subscribes, and tells the publishers. */
+export async function receive(flow, to, filter, qos, options) {
+  flow.receive(to, options)
+  await to.connect()
+  await to.subscribe(filter, { qos })
+  flow.arrive()
 }
 
 /** Waits until all is delivered or nothing comes any more. */

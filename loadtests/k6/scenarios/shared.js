@@ -10,12 +10,8 @@ const flow = new Flow('shared')
 
 async function receiver() {
   const clients = lib.mine(members).map(i => lib.client(`member-${i}`))
-  await lib.each(clients, 20, async client => {
-    flow.receive(client, { audience: 'group' })
-    await client.connect()
-    await client.subscribe(`$share/group/${lib.topic('shared/#')}`, { qos })
-    flow.arrive()
-  })
+  const filter = `$share/group/${lib.topic('shared/#')}`
+  await lib.each(clients, 20, client => lib.receive(flow, client, filter, qos, { audience: 'group' }))
   await lib.complete(flow, publishers)
   await Promise.all(clients.map(client => client.end()))
 }
