@@ -158,4 +158,4 @@ packages:
 	echo "SKIPPED: what needs mosquitto and its clients: install the packages mosquitto and mosquitto-clients"
 
 help: ## Show this list
-	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+	@sed -nE 's/^([a-z0-9-]+):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
