@@ -64,7 +64,7 @@ test: packages ## Run all tests that need no cluster; real clients too
 	cargo build --release --package millrace --package millrace-torture
 	"$(TARGET)/release/torture" --millrace-bin "$(TARGET)/release/millrace" --kills 20 --seconds-max 60
 	$(MAKE) --no-print-directory hostile-short
-	$(MAKE) --no-print-directory test-clients
+	$(MAKE) --no-print-directory test-clients test-capacity
 
 CLIENTS := services/millrace/tests/clients/run.sh
 test-clients: packages ## Run only the tests with real clients
@@ -138,6 +138,30 @@ fuzz: ## Fuzz each target of the decoders for FUZZ_SECONDS (60)
 loom: ## Run the mailbox's tests in every order in which threads can meet
 	RUSTFLAGS="--cfg loom" cargo test --package millrace-mailbox --release --target-dir "$(TARGET)/loom"
 
+# k6 with our MQTT module, its scenarios, and what a fleet costs.
+.PHONY: k6 loadtest test-k6 test-capacity
+K6 := $(TARGET)/tools/k6
+K6_SOURCES := $(shell find loadtests/k6 -name '*.go' -not -name '*_test.go') loadtests/k6/go.mod loadtests/k6/go.sum
+SCENARIO ?= fanin-qos1
+
+k6: $(K6) ## Build k6 with the MQTT module into target/tools
+
+$(K6): $(K6_SOURCES)
+	@command -v go >/dev/null || { echo "k6 is built with Go, which is not here: https://go.dev/dl"; exit 1; }
+	cd loadtests/k6 && nice go build -o "$@" .
+
+loadtest: $(K6) ## Run a k6 scenario against a Millrace of its own (SCENARIO=fanout LOAD_SECONDS=30, ARGS= for k6)
+	cargo build --release --package millrace
+	loadtests/k6/run.py "$(SCENARIO)" $(ARGS)
+
+test-k6: $(K6) ## Test the MQTT module of k6, and that its scenarios see a broken broker
+	cargo build --release --package millrace
+	cd loadtests/k6 && MILLRACE="$(TARGET)/release/millrace" nice go test ./...
+	loadtests/k6/tests/planted_test.py
+
+test-capacity: ## Test the arithmetic of the capacity model
+	PYTHONDONTWRITEBYTECODE=1 python3 -m unittest discover loadtests/capacity/tests
+
 fmt: ## Format the sources
 	cargo fmt --all
 
@@ -153,4 +177,4 @@ packages:
 	echo "SKIPPED: what needs mosquitto and its clients: install the packages mosquitto and mosquitto-clients"
 
 help: ## Show this list
-	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+	@sed -nE 's/^([a-z0-9-]+):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22

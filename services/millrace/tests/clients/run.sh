@@ -3,7 +3,7 @@
 #
 #   MILLRACE=target/release/millrace services/millrace/tests/clients/run.sh [suite...]
 #
-# Suites: mosquitto, paho, gmqtt, aiomqtt, mqttjs, scram, oidc, go, browser, gateway, stack, api, access, webhooks, tenant, tls; all of them when none is named. Each has brokers
+# Suites: mosquitto, paho, gmqtt, aiomqtt, mqttjs, scram, oidc, go, browser, gateway, stack, api, access, webhooks, tenant, tls, k6; all of them when none is named. Each has brokers
 # of its own on free loopback ports: an open one, and one with a password file and a rules file. What the clients need is
 # installed into target/clients once; Envoy for the gateway (gateway/tests) and the stack (services/stack/tests), into target/envoy;
 # nats-server for the latter, into target/tools. What cannot be had here is said with a line that starts with SKIPPED.
@@ -21,7 +21,7 @@ start_seconds_max=10
 stop_seconds_max=15
 
 suites=("$@")
-[ ${#suites[@]} -gt 0 ] || suites=(mosquitto paho gmqtt aiomqtt mqttjs scram oidc go browser gateway stack api access webhooks tenant tls)
+[ ${#suites[@]} -gt 0 ] || suites=(mosquitto paho gmqtt aiomqtt mqttjs scram oidc go browser gateway stack api access webhooks tenant tls k6)
 millrace=$(realpath -e -- "${MILLRACE:-$target/release/millrace}" 2>/dev/null) || {
     echo "FAILED: clients: there is no broker to test: build it (cargo build --release -p millrace) or set MILLRACE"
     exit 1
@@ -211,6 +211,22 @@ need_go() {
     return 1
 }
 
+# k6 takes minutes from a cold cache, so it is built once, and with the lowest priority.
+need_k6() {
+    need go golang || return 1
+    export K6=$target/tools/k6 MILLRACE=$millrace
+    echo "building k6 and the tests of its module"
+    mkdir -p "$target/tools"
+    (cd "$root/loadtests/k6" && install nice go mod download) || {
+        say "SKIPPED: $suite: k6 cannot be downloaded here (go mod download)"
+        return 1
+    }
+    (cd "$root/loadtests/k6" && install nice go build -trimpath -o "$K6" . \
+        && install nice go test -c -o "$cache/k6.test" ./mqtt) && return
+    say "FAILED: $suite: k6 does not build"
+    return 1
+}
+
 need_chromium() {
     local name
     for try in first installed; do
@@ -255,6 +271,11 @@ run_api() {
 run_tenant() { limited bash -c 'python tenant_test.py'; }
 # Starts brokers with TLS itself.
 run_tls() { MILLRACE=$millrace limited bash -c 'python tls_test.py'; }
+run_k6() {
+    limited bash -c 'k6=$here/../../../../loadtests/k6
+        "$cache/k6.test" -test.timeout=60s && echo "ok k6: the module with a real broker" || echo "FAILED: k6: the module"
+        MQTT_PORT=$OPEN_PORT PYTHONDONTWRITEBYTECODE=1 "$k6/tests/planted_test.py"'
+}
 run_gateway() { limited bash -c 'python ../../../../gateway/tests/gateway_test.py'; }
 
 prepare() {
@@ -265,6 +286,7 @@ prepare() {
     mqttjs | scram) need_node ;;
     oidc) need_node && need_node_20 ;;
     go) need_go ;;
+    k6) need python3 python3 && need_k6 ;;
     browser) need_node && need_node_20 && need_chromium ;;
     api) need_schemathesis ;;
     tls) need_python && need_node && need_go && need mosquitto_sub mosquitto-clients ;;

@@ -1,0 +1,42 @@
+"""Reads a fleet, and refuses what the model cannot reckon with."""
+
+import pathlib
+import tomllib
+
+# Keys of each table, and what they must be at least.
+FLEET = {"connections": 1, "keep_alive_s": 1, "tls": 0, "persistent": 0, "sessions": 0, "retained_messages": 0,
+         "retained_bytes": 0, "zones": 1, "reconnect_within_s": 1}
+TRAFFIC = {"publishes_per_s": 0, "subscribers": 0, "qos": 0, "payload_bytes": 0, "durable": 0, "online_share": 0, "kept_s": 0}
+MACHINE = {"cores": 1, "memory_gib": 1, "usd_per_hour": 0}
+
+
+class Invalid(Exception):
+    """The fleet says something that has no meaning."""
+
+
+def check(where, table, keys):
+    for key, least in keys.items():
+        if key not in table:
+            raise Invalid(f"{where} lacks {key}")
+        if not table[key] >= least:
+            raise Invalid(f"{where}: {key} must be at least {least}, not {table[key]}")
+
+
+def read(path):
+    """A fleet of a TOML file, with the assumptions of the file beside it unless it has its own."""
+    path = pathlib.Path(path)
+    fleet = tomllib.loads(path.read_text())
+    defaults = tomllib.loads(pathlib.Path(__file__).with_name("assumptions.toml").read_text())
+    for table in ("assumptions", "prices", "machines"):
+        fleet[table] = {**defaults[table], **fleet.get(table, {})}
+    check("[fleet]", fleet["fleet"], FLEET)
+    for flow in fleet.get("traffic", []):
+        check("[[traffic]]", flow, TRAFFIC)
+        if flow["qos"] > 2 or flow["online_share"] > 1 or (flow["durable"] and flow["qos"] == 0):
+            raise Invalid("[[traffic]]: qos is 0 to 2, online_share at most 1, and durable messages are not of QoS 0")
+    for part, machine in fleet["machines"].items():
+        check(f"[machines.{part}]", machine, MACHINE)
+    if abs(sum(region["share"] for region in fleet.get("regions", [])) - 1) > 1e-9:
+        raise Invalid("the shares of the [[regions]] must add up to 1")
+    fleet.setdefault("traffic", [])
+    return fleet

@@ -1,0 +1,52 @@
+// Pairs of a publisher and a subscriber with a persistent session, QoS 1 (LOAD_QOS=2 for another): the broker stores
+// each message before it acknowledges it. Halfway the subscribers lose their connections and come back.
+
+import { Flow } from 'k6/x/mqtt'
+import * as lib from './lib.js'
+
+const pairs = lib.number('PAIRS', 50)
+const qos = lib.number('QOS', 1)
+const flow = new Flow('durable-online')
+
+async function receiver() {
+  await lib.each(lib.mine(pairs), 50, async i => {
+    const name = `pair-${i}`
+    await lib.forget(name)
+    const client = lib.persistent(name)
+    const options = { from: [lib.id(`source-${i}`)] }
+    await lib.receive(flow, client, lib.topic(`durable/${i}`), qos, options)
+    await lib.pause(lib.seconds / 2)
+    client.drop()
+    const again = lib.persistent(name)
+    flow.receive(again, options)
+    if (!(await again.connect()).sessionPresent) throw new Error(`the broker has forgotten the session ${name}`)
+    await lib.complete(flow, pairs)
+    await again.end()
+    await lib.forget(name)
+  })
+}
+
+async function publisher() {
+  await flow.ready({ receivers: pairs })
+  await Promise.all(lib.mine(pairs).map(async i => {
+    const source = lib.client(`source-${i}`)
+    await source.connect()
+    await flow.publish(source, {
+      topic: lib.topic(`durable/${i}`), qos, size: lib.size, seconds: lib.seconds, rate: lib.number('RATE', 0),
+      window: lib.number('WINDOW', 10),
+    })
+    await source.end()
+  }))
+}
+
+const scenario = lib.scenario(
+  { receive: [pairs, receiver], publish: [pairs, publisher] }, { 'durable-online': flow },
+  lib.thresholds({
+    mqtt_publish_duration: [`p(99)<${lib.number('PUBLISH_P99_MS', 1000)}`],
+    // A message whose acknowledgement was lost with the connection comes again.
+    mqtt_messages_repeated: [`count<=${pairs * lib.number('RECEIVE_MAXIMUM', 1000)}`],
+    mqtt_delivery_duration: [`p(99)<${lib.number('DELIVERY_P99_MS', 5000)}`],
+  }),
+)
+export const options = scenario.options
+export const { receive, publish, teardown } = scenario

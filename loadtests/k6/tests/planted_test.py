@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""Plants faults between k6 and a broker, and checks that a scenario fails for each and passes without.
+
+The broker is MQTT_PORT's on 127.0.0.1, or a Millrace that this starts. Prints a line for each check.
+"""
+
+import contextlib
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+import run  # noqa: E402
+
+PUBLISH = 3
+SECONDS_MAX = 60
+# The threshold that each fault must cross, and what is done to the broker's packets. The numbers are of PUBLISH packets.
+FAULTS = {
+    "nothing": None,
+    "a lost message": "mqtt_messages_lost",
+    "a repeated message": "mqtt_messages_repeated",
+    "a message out of order": "mqtt_messages_out_of_order",
+    "a delay of 600 ms": "mqtt_delivery_duration",
+    "a connection cut": "mqtt_errors",
+}
+
+
+def packets(connection):
+    """Whole MQTT packets of a stream, until it ends."""
+    buffer = b""
+    while data := connection.recv(65536):
+        buffer += data
+        while (end := packet_end(buffer)) and len(buffer) >= end:
+            yield buffer[:end]
+            buffer = buffer[end:]
+
+
+def packet_end(buffer):
+    """Length of the first packet, 0 while its header is not whole."""
+    length = 0
+    for i, byte in enumerate(buffer[1:5]):
+        length |= (byte & 127) << (7 * i)
+        if byte < 128:
+            return 2 + i + length
+    return 0
+
+
+class Proxy:
+    """Hands packets on between clients and a broker, apart from one planted fault."""
+
+    def __init__(self, broker_port, fault):
+        self.broker_port, self.fault = broker_port, fault
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=256)
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self.listener.accept()
+                broker = socket.create_connection(("127.0.0.1", self.broker_port))
+                for end in (client, broker):
+                    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                threading.Thread(target=self.pump, args=(client, broker, lambda _, p: [p]), daemon=True).start()
+                threading.Thread(target=self.pump, args=(broker, client, self.break_packet), daemon=True).start()
+
+    def pump(self, source, sink, change):
+        held = []
+        with contextlib.suppress(OSError):
+            for packet in packets(source):
+                for out in change(held, packet):
+                    sink.sendall(out)
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def break_packet(self, state, packet):
+        """State begins with the number of PUBLISH packets, then what is held back."""
+        if packet[0] >> 4 != PUBLISH:
+            return [packet]
+        state[:] = state or [0]
+        state[0] += 1
+        if state[0] != 50:
+            held, state[1:] = state[1:], []
+            return [packet, *held]
+        match self.fault:
+            case "a lost message":
+                return []
+            case "a repeated message":
+                return [packet, packet]
+            case "a message out of order":
+                state.append(packet)
+                return []
+            case "a delay of 600 ms":
+                time.sleep(0.6)
+            case "a connection cut":
+                raise ConnectionAbortedError
+        return [packet]
+
+
+def crossed(port, fault):
+    """Runs a small fan-out at QoS 0 through the fault, and returns the exit code and k6's last words."""
+    proxy = Proxy(port, fault)
+    environment = {
+        **os.environ, "MQTT_URL": f"mqtt://127.0.0.1:{proxy.port}", "LOAD_SECONDS": "1.5", "LOAD_RECEIVERS": "10",
+        "LOAD_RATE": "100", "LOAD_DELIVERY_P99_MS": "400", "LOAD_QUIET_SECONDS": "1", "LOAD_AHEAD": "0",
+        "K6_NO_USAGE_REPORT": "true", "LOAD_PREFIX": f"planted-{os.getpid()}",
+    }
+    command = [run.K6, "run", "--quiet", "--no-summary", str(HERE.parent / "scenarios/fanout.js")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX)
+    proxy.listener.close()
+    return done.returncode, done.stderr
+
+
+def check(port):
+    failed = 0
+    for fault, threshold in FAULTS.items():
+        code, said = crossed(port, fault)
+        verdict = [line for line in said.splitlines() if "have been crossed" in line or "has been crossed" in line]
+        seen = code == 0 if threshold is None else code == 99 and any(threshold in line for line in verdict)
+        failed += not seen
+        expected = "passes" if threshold is None else f"crosses {threshold}"
+        print(f"ok k6: with {fault}, a fan-out {expected}" if seen
+              else f"FAILED: k6: with {fault}, a fan-out should: {expected}; k6 ended with {code}: {said[-2000:]}", flush=True)
+    return failed
+
+
+def main():
+    if not pathlib.Path(run.K6).exists():
+        print("SKIPPED: k6: it is not built (make k6)")
+        return 0
+    if port := os.environ.get("MQTT_PORT"):
+        return check(int(port))
+    with run.server() as (_, port, _):
+        return check(port)
+
+
+if __name__ == "__main__":
+    sys.exit(1 if main() else 0)
