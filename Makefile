@@ -30,7 +30,7 @@ NATS := $(TARGET)/tools/nats-server
 # Not empty: `make stack` goes on with the data of the last time.
 KEEP ?=
 
-.PHONY: run certs gateway stack test test-clients test-fdb simulate lint conformance bench torture fuzz fmt clean help packages
+.PHONY: run certs gateway stack test test-clients test-fdb simulate lint conformance bench torture fuzz fmt clean help packages check-deploy
 
 run: ## Build and run the broker (ARGS="--log-level debug" for settings)
 	cargo build --release --package millrace
@@ -97,6 +97,7 @@ lint: ## Check format, lints, documentation, dependencies and citations
 		fi; \
 	fi
 	cargo run --quiet --package millrace-conformance -- --check
+	terraform/checks/check.sh format shell boot
 
 conformance: ## Which statements of the MQTT standards are proven; fails while one is open
 	cargo run --quiet --package millrace-conformance -- --missing --check
@@ -132,6 +133,11 @@ packages:
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq \
 		&& DEBIAN_FRONTEND=noninteractive apt-get install -y -qq mosquitto mosquitto-clients; then exit 0; fi; \
 	echo "SKIPPED: what needs mosquitto and its clients: install the packages mosquitto and mosquitto-clients"
+
+# -- deployment
+
+check-deploy: ## Check Terraform modules and Helm chart without a cloud account (CHECKS="lint validate" for some)
+	terraform/checks/check.sh $(CHECKS)
 
 help: ## Show this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
