@@ -30,7 +30,8 @@ NATS := $(TARGET)/tools/nats-server
 # Not empty: `make stack` goes on with the data of the last time.
 KEEP ?=
 
-.PHONY: run certs gateway stack test test-clients test-fdb simulate lint conformance bench torture fuzz fmt clean help packages check-deploy
+.PHONY: run certs gateway stack test test-clients test-fdb simulate lint conformance bench torture fuzz fmt clean help packages check-deploy check-region \
+	check-kubernetes check-deb program install deb image release
 
 run: ## Build and run the broker (ARGS="--log-level debug" for settings)
 	cargo build --release --package millrace
@@ -138,6 +139,37 @@ packages:
 
 check-deploy: ## Check Terraform modules and Helm chart without a cloud account (CHECKS="lint validate" for some)
 	terraform/checks/check.sh $(CHECKS)
+
+check-region: $(ENVOY) $(NATS) ## Boot the machines that Terraform describes in namespaces, with real NATS, Envoy and Millrace
+	cargo build --release --package millrace
+	terraform/checks/region/region.sh
+
+check-kubernetes: ## Install the chart into a real kube-apiserver (built once, 10 minutes)
+	terraform/checks/kubernetes.sh
+
+check-deb: ## Install, upgrade and remove the Debian package on a booted Debian
+	cargo build --release --package millrace
+	$(PACKAGING)/deb_test.sh "$(TARGET)/release/millrace"
+
+# -- packages; FEATURES=foundationdb for a program that can use a cluster
+
+PACKAGING := services/millrace/packaging
+PREFIX ?= /usr/local
+FEATURES ?=
+program:
+	cargo build --release --package millrace $(if $(FEATURES),--features $(FEATURES))
+
+install: program ## Install millrace, its completions and its man pages (PREFIX=/usr/local DESTDIR=)
+	$(PACKAGING)/stage.sh "$(TARGET)/release/millrace" "$(DESTDIR)" "$(PREFIX)"
+
+deb: program ## Build a Debian package in target/packages
+	$(PACKAGING)/deb.sh "$(TARGET)/release/millrace" "$(TARGET)/packages"
+
+image: program ## Build an OCI image in target/packages
+	$(PACKAGING)/image.sh "$(TARGET)/release/millrace" "$(TARGET)/packages/millrace.tar"
+
+release: program ## Build tarball, package, list of components and checksums in target/packages
+	$(PACKAGING)/release.sh "$(TARGET)/release/millrace" "$(TARGET)/packages"
 
 help: ## Show this list
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22

@@ -7,6 +7,7 @@ mod control;
 mod dev_certs;
 mod http;
 mod inspect;
+mod install;
 mod limits;
 mod logs;
 mod nats;
@@ -17,6 +18,7 @@ mod pods;
 mod readme;
 mod remote;
 mod serve;
+mod service_manager;
 mod settings;
 mod store;
 

@@ -99,7 +99,7 @@ package() {
 collect_programs() {
     rm -rf "$work/programs"
     mkdir -p "$work/programs"
-    "$root/services/millrace/packaging/deb.sh" "$MILLRACE" "$work/programs" >/dev/null
+    DEB_COMPRESSION=gzip "$root/services/millrace/packaging/deb.sh" "$MILLRACE" "$work/programs" >/dev/null
     cp "$NATS_SERVER" "$work/programs/nats-server"
     cp "$(readlink -f "$(envoy_binary)")" "$work/programs/envoy"
     echo '#!/bin/true' >"$work/programs/prometheus"
@@ -127,8 +127,9 @@ JSON
 }
 
 apply() {
-    prepare small | grep -v ^NOTE || true
+    prepare small >"$work/prepare.log" || { cat "$work/prepare.log"; fail "init"; }
     variables small >"$work/variables.json"
+    # shellcheck disable=SC2154 # prepare sets example
     python3 - "$work/variables.json" <<PY >"$example/terraform.tfvars.json"
 import json, sys
 values = json.load(open(sys.argv[1]))

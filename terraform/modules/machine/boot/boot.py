@@ -123,8 +123,9 @@ def boot():
     run("systemctl", "daemon-reload")
     for unit in CONFIG["units"]:
         run("systemctl", "enable", "--quiet", unit)
-        run("systemctl", "restart", unit)
-        say(f"started {unit}")
+        # What a unit waits for may be another machine, so it is not waited for here.
+        run("systemctl", "restart", "--no-block", unit)
+        say(f"starts {unit}")
 
 
 def main(arguments):
