@@ -30,7 +30,8 @@ NATS := $(TARGET)/tools/nats-server
 # Not empty: `make stack` goes on with the data of the last time.
 KEEP ?=
 
-.PHONY: run certs gateway stack test test-clients test-fdb simulate lint conformance bench torture hostile hostile-short hostile-soak fuzz loom fmt clean help packages
+.PHONY: run certs gateway stack test test-clients test-fdb simulate lint conformance bench torture hostile hostile-short hostile-soak fuzz loom fmt clean help packages check-deploy check-region \
+	check-kubernetes check-deb program install deb image release
 
 run: ## Build and run the broker (ARGS="--log-level debug" for settings)
 	cargo build --release --package millrace
@@ -98,6 +99,7 @@ lint: ## Check format, lints, documentation, dependencies and citations
 		fi; \
 	fi
 	cargo run --quiet --package millrace-conformance -- --check
+	terraform/checks/check.sh format shell boot
 
 conformance: ## Which statements of the MQTT standards are proven; fails while one is open
 	cargo run --quiet --package millrace-conformance -- --missing --check
@@ -175,6 +177,42 @@ packages:
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq \
 		&& DEBIAN_FRONTEND=noninteractive apt-get install -y -qq mosquitto mosquitto-clients; then exit 0; fi; \
 	echo "SKIPPED: what needs mosquitto and its clients: install the packages mosquitto and mosquitto-clients"
+
+# -- deployment
+
+check-deploy: ## Check Terraform modules and Helm chart without a cloud account (CHECKS="lint validate" for some)
+	terraform/checks/check.sh $(CHECKS)
+
+check-region: $(ENVOY) $(NATS) ## Boot the machines that Terraform describes in namespaces, with real NATS, Envoy and Millrace
+	cargo build --release --package millrace
+	terraform/checks/region/region.sh
+
+check-kubernetes: ## Install the chart into a real kube-apiserver (built once, 10 minutes)
+	terraform/checks/kubernetes.sh
+
+check-deb: ## Install, upgrade and remove the Debian package on a booted Debian
+	cargo build --release --package millrace
+	$(PACKAGING)/deb_test.sh "$(TARGET)/release/millrace"
+
+# -- packages; FEATURES=foundationdb for a program that can use a cluster
+
+PACKAGING := services/millrace/packaging
+PREFIX ?= /usr/local
+FEATURES ?=
+program:
+	cargo build --release --package millrace $(if $(FEATURES),--features $(FEATURES))
+
+install: program ## Install millrace, its completions and its man pages (PREFIX=/usr/local DESTDIR=)
+	$(PACKAGING)/stage.sh "$(TARGET)/release/millrace" "$(DESTDIR)" "$(PREFIX)"
+
+deb: program ## Build a Debian package in target/packages
+	$(PACKAGING)/deb.sh "$(TARGET)/release/millrace" "$(TARGET)/packages"
+
+image: program ## Build an OCI image in target/packages
+	$(PACKAGING)/image.sh "$(TARGET)/release/millrace" "$(TARGET)/packages/millrace.tar"
+
+release: program ## Build tarball, package, list of components and checksums in target/packages
+	$(PACKAGING)/release.sh "$(TARGET)/release/millrace" "$(TARGET)/packages"
 
 help: ## Show this list
 	@sed -nE 's/^([a-z0-9-]+):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22

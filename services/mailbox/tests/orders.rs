@@ -1,6 +1,8 @@
 //! Two threads that leave work and a loop that takes it. With `--cfg loom` in every order in which they can meet, else
 //! a few thousand times as it comes.
 
+#![allow(clippy::unwrap_used, reason = "a lock whose holder panicked has failed the test already")]
+
 use std::io;
 
 use millrace_mailbox::{Mailbox, Wake};

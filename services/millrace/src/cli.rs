@@ -7,11 +7,12 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::args::ServeArgs;
-use crate::{dev_certs, inspect, passwd, remote, serve, settings};
+use crate::{dev_certs, inspect, install, passwd, remote, serve, settings};
 
 /// Millrace, an MQTT broker for MQTT 3.1, 3.1.1 and 5.0 over TCP and WebSocket.
 #[derive(Debug, Parser)]
-#[command(name = "millrace", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(name = "millrace", version, long_version = install::LONG_VERSION)]
+#[command(max_term_width = 100, arg_required_else_help = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -54,6 +55,12 @@ enum Command {
     Backup(inspect::BackupArgs),
     /// Make a data folder of a backup.
     Restore(inspect::RestoreArgs),
+    /// Check a settings file, or print one to start from.
+    Config(install::ConfigArgs),
+    /// Print completions for a shell.
+    Completions(install::CompletionsArgs),
+    /// Write a man page for each command.
+    Man(install::ManArgs),
 }
 
 const SERVE_HELP: &str = "\
@@ -120,6 +127,9 @@ pub(crate) fn run(args: Vec<OsString>) -> Result<(), Failure> {
         Command::Audit(args) => remote::audit(&args),
         Command::Backup(args) => inspect::backup(&args),
         Command::Restore(args) => inspect::restore(&args),
+        Command::Config(args) => install::config(args),
+        Command::Completions(args) => install::completions(&args),
+        Command::Man(args) => install::man(&args),
         Command::Serve(_) => {
             let (settings, ignored) = settings::load(args, settings::environment())?;
             serve::run(&settings, &ignored)

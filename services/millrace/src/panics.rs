@@ -66,8 +66,7 @@ mod tests {
         end_the_process();
         let name = std::env::var(THREAD).unwrap();
         let thread = thread::Builder::new().name(name).spawn(|| {
-            let nothing: Option<u32> = None;
-            nothing.expect("there is something")
+            panic!("there is something");
         });
         assert!(thread.unwrap().join().is_err());
     }

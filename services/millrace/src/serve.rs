@@ -14,6 +14,7 @@ use tracing::{info, warn};
 
 use crate::cli::Failure;
 use crate::control::Plane;
+use crate::service_manager::ServiceManager;
 use crate::settings::Settings;
 use crate::store::{Opened, Place};
 use crate::{http, inspect, logs, panics, pods};
@@ -67,7 +68,13 @@ pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure
         plane.print_link(http);
     }
 
+    let all: Vec<Running> = started.iter().map(|pod| Arc::clone(&pod.running)).collect();
+    let manager = ServiceManager::ready(move || all.iter().all(is_turning));
+
     let signal = end(&mut signals, &started);
+    if let Some(manager) = manager {
+        manager.stopping();
+    }
     let name = signal.and_then(signal_hook::low_level::signal_name).unwrap_or("signal");
     if signal == Some(SIGTERM) && settings.drain.per_second > 0 {
         for_all(&started, |running| drain(running, &settings.drain));
@@ -103,6 +110,12 @@ fn end(signals: &mut Signals, started: &[Started]) -> Option<i32> {
         }
     }
     None
+}
+
+/// Whether every event loop of the pod turns.
+fn is_turning(running: &Running) -> bool {
+    let edge = running.lock().unwrap_or_else(PoisonError::into_inner);
+    edge.as_ref().is_some_and(|edge| edge.health().is_ok())
 }
 
 /// Sends the clients away at a rate, and says how many are left. The HTTP port goes on meanwhile.

@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn the_explanation_is_what_the_rules_decide() {
         let client = Client { user: Some("ann"), id: "c1" };
-        let (mut step, mut decided) = (1, 0);
+        let (mut step, mut decided) = (1_usize, 0);
         for number in 0..3_000 {
             // Far apart, so that all places of the number vary.
             step = step.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(number);

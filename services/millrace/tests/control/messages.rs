@@ -1,5 +1,7 @@
 //! Messages over the API of the built program: publishing, the tail, connect tokens.
 
+#![allow(clippy::disallowed_methods, reason = "a test measures the server from outside")]
+
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};

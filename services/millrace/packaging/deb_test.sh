@@ -1,0 +1,136 @@
+#!/usr/bin/env bash
+# Installs, starts, upgrades, removes and purges the package on a Debian with systemd: `make check-deb`.
+#
+#   deb_test.sh MILLRACE
+#
+# The system is a root file system of debootstrap in namespaces of its own, booted by its real systemd.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../../.." && pwd)
+target=${CARGO_TARGET_DIR:-$root/target}
+work=$target/deploy/deb
+checks=$root/terraform/checks
+millrace=$1
+machine=
+
+fail() {
+    echo "FAILED: $1" >&2
+    inside journalctl --no-pager -n 20 -u millrace 2>/dev/null | sed 's/^/journal: /' >&2
+    exit 1
+}
+
+skip() {
+    echo "SKIPPED: the Debian package: $1"
+    exit 0
+}
+
+clean() {
+    [ -z "$machine" ] || kill "$machine" 2>/dev/null
+    echo 1 >"$work/machine/cgroup/millrace-deb/cgroup.kill" 2>/dev/null
+    wait 2>/dev/null
+    umount "$work/machine/cgroup" 2>/dev/null
+    rmdir "$work/machine/cgroup" 2>/dev/null
+    true
+}
+
+# The first process of the machine.
+init() { head -1 "$work/machine/cgroup/millrace-deb/init.scope/cgroup.procs" 2>/dev/null; }
+
+inside() { nsenter --target "$(init)" --mount --pid --net --uts --ipc --cgroup --root --wd=/ -- "$@"; }
+
+until_true() {
+    local end=$((SECONDS + $1)) what=$2
+    shift 2
+    until "$@" >/dev/null 2>&1; do
+        [ "$SECONDS" -lt "$end" ] || fail "not in time: $what"
+        sleep 0.2
+    done
+}
+
+is_running() { [ "$(inside systemctl is-active millrace)" = active ]; }
+
+main_pid() { inside systemctl show --property MainPID --value millrace; }
+
+# The clients are this machine's, in the network of the other one.
+mqtt() { nsenter --target "$(init)" --net -- "$@"; }
+
+expect() {
+    local what=$1 expected=$2
+    shift 2
+    local found
+    found=$("$@" 2>&1) || true
+    grep -q -- "$expected" <<<"$found" || fail "$what: expected \"$expected\", found: $found"
+    echo "deb: $what: ok"
+}
+
+install_package() { inside env DEBIAN_FRONTEND=noninteractive dpkg --force-confold --install "/packages/$1"; }
+
+[ "$(id -u)" = 0 ] || skip "it boots a system in namespaces, so it needs root"
+for program in mosquitto_pub mosquitto_sub nsenter dpkg-deb; do
+    command -v "$program" >/dev/null || skip "$program is not installed"
+done
+"$checks/rootfs.sh" || skip "no root file system"
+
+trap clean EXIT
+umount "$work/machine/cgroup" 2>/dev/null || true
+rm -rf "$work"
+mkdir -p "$work/machine/seed/packages"
+DEB_COMPRESSION=gzip "$here/deb.sh" "$millrace" "$work/machine/seed/packages" 1.0.0 >/dev/null
+DEB_COMPRESSION=gzip "$here/deb.sh" "$millrace" "$work/machine/seed/packages" 1.1.0 >/dev/null
+# No cloud here.
+mkdir -p "$work/machine/seed/etc/cloud"
+touch "$work/machine/seed/etc/cloud/cloud-init.disabled"
+unshare --net "$checks/region/machine.sh" deb "$work/machine" "$target/deploy/rootfs" >"$work/machine.log" 2>&1 &
+machine=$!
+until_true 60 "systemd runs" inside systemctl is-system-running --wait
+until_true 30 "systemd answers" inside systemctl list-units
+inside ip link set lo up
+
+install_package millrace_1.0.0_*.deb >"$work/install.log" 2>&1 || { tail -5 "$work/install.log"; fail "dpkg --install"; }
+until_true 30 "the service is ready" is_running
+expect "it runs as its own user" '^millrace$' inside ps -o user= -p "$(main_pid)"
+expect "its settings are not for everybody" '640 root millrace' inside stat -c '%a %U %G' /etc/millrace/millrace.toml
+expect "its data is not for everybody" '750 millrace millrace' inside stat -c '%a %U %G' /var/lib/millrace
+echo "deb: systemd-analyze security: $(inside systemd-analyze security --no-pager millrace.service | tail -1)"
+
+mqtt mosquitto_sub -h 127.0.0.1 -i pump-7 -c -q 1 -t 'cmd/#' -E
+mqtt mosquitto_pub -h 127.0.0.1 -q 1 -t cmd/pump-7 -m queued
+mqtt mosquitto_pub -h 127.0.0.1 -q 1 -r -t state/pump-7 -m retained
+echo "deb: published one message for an absent session, and one retained"
+
+# A process that turns no more is killed by the watchdog and started again.
+inside mkdir -p /etc/systemd/system/millrace.service.d
+inside sh -c 'printf "[Service]\nWatchdogSec=3\n" >/etc/systemd/system/millrace.service.d/watchdog.conf && systemctl daemon-reload && systemctl restart millrace'
+until_true 30 "the service is ready" is_running
+stuck=$(main_pid)
+inside kill -STOP "$stuck"
+is_another() { [ "$(main_pid)" != "$stuck" ] && is_running; }
+until_true 60 "the watchdog starts a stuck server again" is_another
+expect "the watchdog's reason" 'watchdog' inside journalctl --no-pager -u millrace
+
+echo '# a line of the operator' | inside tee -a /etc/millrace/millrace.toml >/dev/null
+before=$(main_pid)
+install_package millrace_1.1.0_*.deb >"$work/upgrade.log" 2>&1 || { tail -5 "$work/upgrade.log"; fail "the upgrade"; }
+is_upgraded() { [ "$(main_pid)" != "$before" ] && is_running; }
+until_true 30 "the upgrade restarts the service" is_upgraded
+expect "the upgrade keeps the settings" 'a line of the operator' inside cat /etc/millrace/millrace.toml
+expect "the retained message after the upgrade" retained mqtt mosquitto_sub -h 127.0.0.1 -t 'state/#' -C 1 -W 10
+expect "settings are checked before the start" 'the settings are allowed' inside millrace config check --config /etc/millrace/millrace.toml
+expect "manual" 'millrace-serve' inside sh -c 'ls /usr/share/man/man1'
+
+inside dpkg --remove millrace >"$work/remove.log" 2>&1 || fail "dpkg --remove"
+is_gone() { ! is_running; }
+until_true 30 "the service stops at removal" is_gone
+has_data() { inside ls -A /var/lib/millrace | grep -q .; }
+has_data || fail "removal took the data"
+echo "deb: removal keeps the data"
+inside dpkg --purge millrace >"$work/purge.log" 2>&1 || fail "dpkg --purge"
+has_data || fail "purge took the data"
+! inside test -e /etc/millrace/millrace.toml || fail "purge left the settings"
+echo "deb: purge takes the settings and keeps the data"
+
+install_package millrace_1.1.0_*.deb >"$work/again.log" 2>&1 || { tail -5 "$work/again.log"; fail "the second installation"; }
+until_true 30 "the service is ready" is_running
+expect "the queued message after all that" queued mqtt mosquitto_sub -h 127.0.0.1 -i pump-7 -c -q 1 -t 'cmd/#' -C 1 -W 10
+echo "check-deb: passed"

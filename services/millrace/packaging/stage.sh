@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Lays out what is installed beside the program, for the package, the tarball and `make install`.
+#
+#   stage.sh MILLRACE FOLDER [PREFIX]       PREFIX is /usr
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../../.." && pwd)
+millrace=$1 to=$2 prefix=${3:-/usr}
+base=$to$prefix
+
+install -D -m 0755 "$millrace" "$base/bin/millrace"
+for shell in bash zsh fish; do
+    case $shell in
+    bash) file=bash-completion/completions/millrace ;;
+    zsh) file=zsh/vendor-completions/_millrace ;;
+    fish) file=fish/vendor_completions.d/millrace.fish ;;
+    esac
+    mkdir -p "$(dirname "$base/share/$file")"
+    "$millrace" completions "$shell" >"$base/share/$file"
+done
+"$millrace" man "$base/share/man/man1"
+gzip -9nf "$base"/share/man/man1/*.1
+mkdir -p "$base/share/doc/millrace"
+"$millrace" config example >"$base/share/doc/millrace/millrace.toml.example"
+install -m 0644 "$root/LICENSE" "$base/share/doc/millrace/copyright"

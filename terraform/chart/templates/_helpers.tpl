@@ -1,0 +1,140 @@
+{{- define "millrace.name" -}}
+{{- if contains "millrace" .Release.Name }}{{ .Release.Name | trunc 40 | trimSuffix "-" }}{{ else }}{{ printf "%s-millrace" .Release.Name | trunc 40 | trimSuffix "-" }}{{ end -}}
+{{- end }}
+
+{{- define "millrace.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{/* Labels of everything: (list $ "edge") */}}
+{{- define "millrace.labels" -}}
+{{- $root := index . 0 -}}
+{{ include "millrace.selector" . }}
+app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ $root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version }}
+{{- end }}
+
+{{/* Labels that never change: (list $ "edge") */}}
+{{- define "millrace.selector" -}}
+{{- $root := index . 0 -}}
+app.kubernetes.io/name: millrace
+app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end }}
+
+{{/* No root, no privileges, nothing to write to. */}}
+{{- define "millrace.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile: { type: RuntimeDefault }
+{{- end }}
+
+{{- define "millrace.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: { drop: [ALL] }
+{{- end }}
+
+{{/* Pods of one kind on different nodes and zones: (list $ "edge") */}}
+{{- define "millrace.spread" -}}
+- maxSkew: 1
+  topologyKey: topology.kubernetes.io/zone
+  whenUnsatisfiable: ScheduleAnyway
+  labelSelector: { matchLabels: {{ include "millrace.selector" . | fromYaml | toJson }} }
+- maxSkew: 1
+  topologyKey: kubernetes.io/hostname
+  whenUnsatisfiable: DoNotSchedule
+  labelSelector: { matchLabels: {{ include "millrace.selector" . | fromYaml | toJson }} }
+{{- end }}
+
+{{- define "millrace.natsUrls" -}}
+{{- if .Values.nats.enabled -}}
+{{- $name := include "millrace.name" . -}}
+{{- $urls := list -}}
+{{- range $number := until (int .Values.nats.replicas) -}}
+{{- $urls = append $urls (printf "tls://%s-nats-%d.%s-nats.%s.svc:4222" $name $number $name $.Release.Namespace) -}}
+{{- end -}}
+{{- join "," $urls -}}
+{{- else -}}
+{{- required "nats.urls is empty: name the servers, or set nats.enabled" (join "," .Values.nats.urls) -}}
+{{- end -}}
+{{- end }}
+
+{{/* The config map with fdb.cluster. */}}
+{{- define "millrace.clusterFileMap" -}}
+{{- if eq .Values.foundationdb.mode "operator" -}}
+{{ include "millrace.name" . }}-store-config
+{{- else -}}
+{{ include "millrace.name" . }}-cluster-file
+{{- end -}}
+{{- end }}
+
+{{/* Key of fdb.cluster in that map. */}}
+{{- define "millrace.clusterFileKey" -}}
+{{- if eq .Values.foundationdb.mode "operator" -}}cluster-file{{- else -}}fdb.cluster{{- end -}}
+{{- end }}
+
+{{/* Settings of every pod that uses the store, as environment variables. */}}
+{{- define "millrace.storeSettings" -}}
+- { name: MILLRACE_STORE, value: foundationdb }
+- { name: MILLRACE_FDB_CLUSTER_FILE, value: /var/lib/millrace/fdb.cluster }
+- { name: MILLRACE_FDB_TLS_CERT, value: /etc/millrace/internal/tls.crt }
+- { name: MILLRACE_FDB_TLS_KEY, value: /etc/millrace/internal/tls.key }
+- { name: MILLRACE_FDB_TLS_CA, value: /etc/millrace/internal/ca.crt }
+- { name: MILLRACE_NATS, value: {{ include "millrace.natsUrls" . | quote }} }
+- { name: MILLRACE_NATS_REGION, value: {{ include "millrace.name" . }} }
+- { name: MILLRACE_NATS_USER, value: pods }
+- { name: MILLRACE_NATS_PASSWORD_FILE, value: /etc/millrace/nats/nats-password }
+- { name: MILLRACE_NATS_TLS_CA, value: /etc/millrace/internal/ca.crt }
+- { name: MILLRACE_NATS_TLS_CERT, value: /etc/millrace/internal/tls.crt }
+- { name: MILLRACE_NATS_TLS_KEY, value: /etc/millrace/internal/tls.key }
+- { name: MILLRACE_LOG_FORMAT, value: json }
+- name: MILLRACE_POD
+  valueFrom: { fieldRef: { fieldPath: metadata.name } }
+{{- with .Values.telemetry.otlpEndpoint }}
+- { name: OTEL_EXPORTER_OTLP_ENDPOINT, value: {{ . | quote }} }
+{{- end }}
+{{- end }}
+
+{{/* Further settings: a map of names as in millrace.toml. */}}
+{{- define "millrace.settings" -}}
+{{- range $name, $value := . }}
+- { name: MILLRACE_{{ upper $name }}, value: {{ if kindIs "slice" $value }}{{ join "," $value | quote }}{{ else if kindIs "float64" $value }}{{ int64 $value | quote }}{{ else }}{{ $value | quote }}{{ end }} }
+{{- end }}
+{{- end }}
+
+{{- define "millrace.storeMounts" -}}
+- { name: internal, mountPath: /etc/millrace/internal, readOnly: true }
+- { name: nats, mountPath: /etc/millrace/nats, readOnly: true }
+- { name: state, mountPath: /var/lib/millrace }
+{{- end }}
+
+{{- define "millrace.storeVolumes" -}}
+- name: internal
+  secret: { secretName: {{ .Values.internalTls.secretName }}, defaultMode: 0440 }
+- name: nats
+  secret: { secretName: {{ .Values.natsPassword.secretName }}, defaultMode: 0440 }
+- name: cluster-file
+  configMap:
+    name: {{ include "millrace.clusterFileMap" . }}
+    items: [ { key: {{ include "millrace.clusterFileKey" . }}, path: fdb.cluster } ]
+- name: state
+  emptyDir: { sizeLimit: 64Mi }
+{{- end }}
+
+{{- define "millrace.clusterFileInit" -}}
+- name: cluster-file
+  image: {{ .Values.initImage }}
+  command: [cp, /cluster-file/fdb.cluster, /var/lib/millrace/fdb.cluster]
+  securityContext: {{- include "millrace.containerSecurity" . | nindent 4 }}
+  resources:
+    requests: { cpu: 10m, memory: 16Mi }
+    limits: { memory: 16Mi }
+  volumeMounts:
+  - { name: cluster-file, mountPath: /cluster-file, readOnly: true }
+  - { name: state, mountPath: /var/lib/millrace }
+{{- end }}

@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Applies examples against moto, plans again without a difference, finds a drift, and destroys them.
+#
+#   terraform/checks/apply.sh [small production multi-region]
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
+target=${CARGO_TARGET_DIR:-$root/target}
+tools=$target/tools
+work=$target/deploy/apply
+: "${PORT:=24055}"
+mkdir -p "$work"
+# shellcheck disable=SC1091,SC2154 # moto.sh beside this one sets moto, example, zone
+source "$here/moto.sh"
+
+fail() {
+    echo "FAILED: $1" >&2
+    exit 1
+}
+
+# shellcheck disable=SC2154 # prepare sets example
+# tf COMMAND ARGUMENTS...: its output goes to a file, of which the end is shown when it fails.
+tf() { nice -n 5 timeout 900 terraform -chdir="$example" "$1" -no-color -input=false "${@:2}" >"$work/$1.log" 2>&1; }
+
+check() {
+    prepare "$1" || fail "$1: init"
+    local begin=$SECONDS
+    tf apply -auto-approve -parallelism=20 || { tail -40 "$work/apply.log"; fail "$1: apply"; }
+    grep '^Apply complete' "$work/apply.log" | sed "s/^/$1: /"
+    tf plan -detailed-exitcode || { grep -E '^  +[~+#-]|^Error' "$work/plan.log" | head -40; fail "$1: the second plan is not empty"; }
+    echo "$1: the second plan is empty"
+    [ "$1" != small ] || drift
+    tf destroy -auto-approve -parallelism=20 || { tail -40 "$work/destroy.log"; fail "$1: destroy"; }
+    grep '^Destroy complete' "$work/destroy.log" | sed "s/^/$1: /"
+    echo "$1: $((SECONDS - begin)) s"
+}
+
+# Somebody takes a rule of a security group away by hand: the next plan must say so.
+drift() {
+    "$tools/deploy-python/bin/python" - <<'PY'
+import boto3
+
+client = boto3.client("ec2")
+group = client.describe_security_groups(Filters=[{"Name": "group-name", "Values": ["millrace-small-edge"]}])
+rules = client.describe_security_group_rules(
+    Filters=[{"Name": "group-id", "Values": [group["SecurityGroups"][0]["GroupId"]]}]
+)["SecurityGroupRules"]
+rule = next(rule for rule in rules if not rule["IsEgress"])
+client.revoke_security_group_ingress(
+    GroupId=rule["GroupId"], SecurityGroupRuleIds=[rule["SecurityGroupRuleId"]]
+)
+PY
+    local code=0
+    tf plan -detailed-exitcode || code=$?
+    [ "$code" = 2 ] || fail "small: a rule that was taken away by hand is not seen"
+    echo "small: a drift is seen: $(grep '^Plan:' "$work/plan.log")"
+}
+
+[ -x "$tools/deploy-python/bin/moto_server" ] || "$here/tools.sh" terraform
+start_moto "$PORT" || fail "moto does not start"
+# shellcheck disable=SC2154 # start_moto sets it
+trap 'kill "$moto"' EXIT
+settings=$(account)
+eval "$settings"
+[ $# -gt 0 ] || set -- small production multi-region
+for name in "$@"; do check "$name"; done

@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# Checks the Helm chart: lint, every field against Kubernetes' own definitions, and Envoy's configuration by Envoy itself.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
+target=${CARGO_TARGET_DIR:-$root/target}
+tools=$target/tools
+work=$target/deploy/chart
+chart=$root/terraform/chart
+# The version whose definitions the chart is checked against.
+kubernetes=1.36.3
+schemas=$target/deploy/kubernetes-$kubernetes
+cluster_file=millrace:millrace@10.0.0.1:4500:tls
+
+fail() {
+    echo "FAILED: $1" >&2
+    exit 1
+}
+
+# Kinds of operators, whose definitions come with the operators.
+foreign=FoundationDBCluster,ServiceMonitor,PodMonitor
+
+render() {
+    local name=$1
+    shift
+    "$tools/helm" template region "$chart" --kube-version "$kubernetes" "$@" 2>"$work/$name.log" >"$work/$name.yaml" \
+        || { grep -v walk.go "$work/$name.log"; fail "helm template with $*"; }
+}
+
+definitions() {
+    [ ! -e "$schemas/_definitions.json" ] || return 0
+    echo "making schemas of Kubernetes $kubernetes"
+    local module
+    module=$(mktemp -d)
+    (cd "$module" && go mod init schemas >/dev/null 2>&1 && nice go mod download "k8s.io/kubernetes@v$kubernetes")
+    rm -rf "$module"
+    python3 "$here/kubernetes_schemas.py" \
+        "$(go env GOMODCACHE)/k8s.io/kubernetes@v$kubernetes/api/openapi-spec/swagger.json" "$schemas"
+}
+
+# What kubeconform cannot know: hooks and times that belong together.
+agreements() {
+    python3 - "$work/all.yaml" <<'PY'
+import re, sys
+
+text = open(sys.argv[1]).read()
+documents = text.split("\n---\n")
+edge = next(d for d in documents if "\nkind: StatefulSet" in d and "-edge" in d.split("labels")[0])
+period = int(re.search(r"terminationGracePeriodSeconds: (\d+)", edge)[1])
+drain = int(re.search(r'MILLRACE_DRAIN_MAX_S, value: "(\d+)"', edge)[1])
+grace = int(re.search(r'MILLRACE_SHUTDOWN_GRACE_S, value: "(\d+)"', edge)[1])
+assert period > drain + grace, f"a pod is killed after {period} s, while it drains for {drain + grace} s"
+gateway = next(d for d in documents if "\nkind: Deployment" in d and "-gateway" in d.split("labels")[0])
+period = int(re.search(r"terminationGracePeriodSeconds: (\d+)", gateway)[1])
+hook = [int(number) for number in re.search(r'drain.sh, "9901", "(\d+)", "(\d+)"', gateway).groups()]
+assert period > sum(hook), f"a gateway is killed after {period} s, while its hook takes {sum(hook)} s"
+for document in documents:
+    if "containers:" in document and "FoundationDBCluster" not in document:
+        for line in ["runAsNonRoot: true", "readOnlyRootFilesystem: true", "allowPrivilegeEscalation: false", "seccompProfile"]:
+            assert line in document, f"{line} is missing in {document[:200]}"
+PY
+}
+
+envoy() {
+    local envoy=${ENVOY:-$target/envoy/bin/envoy}
+    [ -x "$envoy" ] || { echo "SKIPPED: Envoy's own check of its configuration: there is no $envoy (make gateway installs it)"; return 0; }
+    rm -rf "$work/envoy"
+    mkdir -p "$work/envoy/tls"
+    python3 - "$work/all.yaml" "$work/envoy" <<'PY'
+import pathlib, re, sys, textwrap
+
+text, folder = pathlib.Path(sys.argv[1]).read_text(), pathlib.Path(sys.argv[2])
+for name in ["envoy.yaml", "certificate.yaml"]:
+    block = re.search(rf"^  {re.escape(name)}: \|\n((?:    .*\n|\s*\n)+)", text, re.M)[1]
+    (folder / name).write_text(textwrap.dedent(block).replace("/etc/millrace/tls", f"{folder}/tls"))
+PY
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=check \
+        -keyout "$work/envoy/tls/tls.key" -out "$work/envoy/tls/tls.crt" 2>/dev/null
+    (cd "$work/envoy" && "$envoy" --mode validate --config-path envoy.yaml --log-level error) >"$work/envoy.log" 2>&1 \
+        || { tail -5 "$work/envoy.log"; fail "Envoy refuses the chart's configuration"; }
+    echo "envoy --mode validate: ok"
+}
+
+"$here/tools.sh" chart
+for program in helm kubeconform; do
+    [ -x "$tools/$program" ] || { echo "SKIPPED: the chart: $program is not installed"; exit 0; }
+done
+mkdir -p "$work"
+"$tools/helm" lint --strict --quiet --kube-version "$kubernetes" "$chart" --set "foundationdb.external.clusterFile=$cluster_file" \
+    >"$work/lint.log" 2>&1 || { grep -v walk.go "$work/lint.log"; fail "helm lint"; }
+echo "helm lint: ok"
+
+render all --set "foundationdb.external.clusterFile=$cluster_file" --set telemetry.serviceMonitors=true \
+    --set control.ingress.enabled=true --set edge.settings.packet_size_max=65536
+render operator --set foundationdb.mode=operator --set nats.enabled=false --set 'nats.urls={tls://nats.example.org:4222}' \
+    --set edge.autoscaling.enabled=false --set gateway.service.type=ClusterIP --set networkPolicies.enabled=false
+if "$tools/helm" template region "$chart" --kube-version "$kubernetes" >/dev/null 2>"$work/none.log"; then
+    fail "the chart takes no cluster file for one"
+fi
+grep -q 'foundationdb.external.clusterFile is empty' "$work/none.log" || fail "the chart does not say that the cluster file is missing"
+
+command -v go >/dev/null || { echo "SKIPPED: kubeconform: Kubernetes' definitions come with Go, which is not here"; exit 0; }
+definitions
+"$tools/kubeconform" -strict -summary -skip "$foreign" -schema-location "$schemas/{{.ResourceKind}}{{.KindSuffix}}.json" \
+    "$work/all.yaml" "$work/operator.yaml" || fail "kubeconform"
+echo "NOTE: $foreign are of operators, whose definitions are not here: not checked"
+agreements || fail "the chart"
+envoy

@@ -1,0 +1,118 @@
+#!/usr/bin/env bash
+# The deployment checks that need no cloud account: `make check-deploy`.
+#
+#   terraform/checks/check.sh            all
+#   terraform/checks/check.sh NAME...    some of: format shell lint validate test boot policy apply negative chart
+#
+# A tool that is not here is installed by tools.sh, or said to be missing: SKIPPED.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
+target=${CARGO_TARGET_DIR:-$root/target}
+tools=$target/tools
+work=$target/deploy/check
+mkdir -p "$work"
+# shellcheck disable=SC1091 # beside this one
+source "$here/moto.sh"
+export TF_IN_AUTOMATION=1 TF_CLI_CONFIG_FILE=/dev/null
+
+fail() {
+    echo "FAILED: $1" >&2
+    exit 1
+}
+
+has() { command -v "$1" >/dev/null 2>&1; }
+
+# Whether Terraform and its provider are here or can be fetched.
+has_terraform() {
+    has terraform || { echo "SKIPPED: $1: terraform is not installed"; return 1; }
+    [ -n "$TERRAFORM_PLUGINS" ] || [ -z "${TERRAFORM_OFFLINE:-}" ] \
+        || { echo "SKIPPED: $1: no folder with the AWS provider (TERRAFORM_PLUGINS)"; return 1; }
+}
+
+# init FOLDER: a data folder for each, so that they are made once.
+init() {
+    export TF_DATA_DIR=$work/init/${1//\//-}
+    [ -e "$TF_DATA_DIR/modules/modules.json" ] && [ "$TF_DATA_DIR" -nt "$root/terraform/$1/main.tf" ] && return 0
+    terraform -chdir="$root/terraform/$1" init -input=false -no-color -backend=false \
+        ${TERRAFORM_PLUGINS:+-plugin-dir="$TERRAFORM_PLUGINS"} >"$work/init.log" 2>&1 || { tail -20 "$work/init.log"; fail "init of $1"; }
+}
+
+check_format() {
+    has terraform || { echo "SKIPPED: terraform fmt: terraform is not installed"; return 0; }
+    terraform fmt -check -recursive "$root/terraform" || fail "terraform fmt -recursive terraform mends these files"
+    echo "terraform fmt: ok"
+}
+
+check_shell() {
+    has shellcheck || { echo "SKIPPED: shellcheck is not installed"; return 0; }
+    find "$root/terraform" "$root/services/millrace/packaging" -name "*.sh" -not -path "*/.terraform/*" -print0 |
+        xargs -0 shellcheck || fail "shellcheck"
+    echo "shellcheck: ok"
+}
+
+check_lint() {
+    "$here/tools.sh" terraform
+    [ -x "$tools/tflint" ] || { echo "SKIPPED: tflint: it is not installed"; return 0; }
+    "$tools/tflint" --chdir="$root/terraform" --config="$root/terraform/.tflint.hcl" --recursive --no-color || fail "tflint"
+    echo "tflint: ok"
+}
+
+check_validate() {
+    has_terraform "terraform validate" || return 0
+    local example
+    for example in small production multi-region; do
+        init "examples/$example"
+        nice terraform -chdir="$root/terraform/examples/$example" validate -no-color >"$work/validate.log" 2>&1 \
+            || { cat "$work/validate.log"; fail "validate of $example"; }
+        echo "terraform validate: $example: ok"
+    done
+}
+
+check_test() {
+    has_terraform "terraform test" || return 0
+    local module
+    for module in capacity network buckets region; do
+        init "modules/$module"
+        nice terraform -chdir="$root/terraform/modules/$module" test -no-color >"$work/test.log" 2>&1 \
+            || { cat "$work/test.log"; fail "terraform test of $module"; }
+        echo "terraform test: $module: $(tail -1 "$work/test.log")"
+    done
+}
+
+check_boot() {
+    has python3 || { echo "SKIPPED: tests of boot.py: python3 is not installed"; return 0; }
+    PYTHONDONTWRITEBYTECODE=1 python3 "$root/terraform/modules/machine/boot/aws_test.py" 2>"$work/boot.log" \
+        || { cat "$work/boot.log"; fail "aws_test.py"; }
+    echo "aws_test.py: ok"
+}
+
+policy() { LOG_LEVEL=ERROR nice "$tools/deploy-python/bin/checkov" --quiet --compact --skip-download "$@"; }
+
+check_policy() {
+    "$here/tools.sh" terraform
+    policy --directory "$root/terraform" --framework terraform --config-file "$root/terraform/.checkov.yaml" >"$work/policy.log" 2>&1 \
+        || { cat "$work/policy.log"; fail "checkov: mend it, or accept it with a reason in terraform/.checkov.yaml"; }
+    echo "checkov: ok, accepted findings and their reasons are in terraform/.checkov.yaml"
+}
+
+check_apply() {
+    has_terraform "apply against moto" || return 0
+    "$here/apply.sh" || fail "apply"
+}
+
+check_negative() { "$here/negative.sh" || fail "a mistake was not caught"; }
+
+check_chart() {
+    [ -d "$root/terraform/chart" ] || return 0
+    "$here/chart.sh" || fail "chart"
+}
+
+all=(format shell boot lint validate test policy negative chart apply)
+[ $# -gt 0 ] || set -- "${all[@]}"
+for name in "$@"; do
+    [[ " ${all[*]} " == *" $name "* ]] || fail "\"$name\" is unknown: ${all[*]} are allowed"
+    "check_$name"
+done
+echo "check-deploy: passed"

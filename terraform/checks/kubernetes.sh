@@ -1,0 +1,126 @@
+#!/usr/bin/env bash
+# Installs the chart into a real kube-apiserver with etcd, both built from their modules: `make check-kubernetes`.
+# There are no nodes, so nothing runs; defaults, admission and validation are the real ones. The first build takes 10 minutes
+# and 4 GB.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
+target=${CARGO_TARGET_DIR:-$root/target}
+tools=$target/tools
+build=$target/deploy/kubernetes-build
+work=$target/deploy/kubernetes
+version=1.36.3
+: "${PORT:=24443}"
+etcd=$((PORT + 1))
+pids=()
+
+fail() {
+    echo "FAILED: $1" >&2
+    exit 1
+}
+
+clean() {
+    set +e
+    for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null; done
+    wait 2>/dev/null
+}
+
+# The modules that live in Kubernetes' own repository have no version of their own there.
+build_servers() {
+    [ "$(cat "$build/version" 2>/dev/null)" != "$version" ] || return 0
+    command -v go >/dev/null || { echo "SKIPPED: kube-apiserver is built with Go, which is not here"; exit 0; }
+    mkdir -p "$build"
+    cp -r "$here/kubernetes/." "$build/"
+    cd "$build"
+    rm -f go.mod go.sum
+    go mod init servers 2>/dev/null
+    go mod edit -require "k8s.io/kubernetes@v$version"
+    local source module
+    source=$(go mod download -json "k8s.io/kubernetes@v$version" | python3 -c 'import json, sys; print(json.load(sys.stdin)["GoMod"])')
+    sed -nE 's/^\t(k8s\.io\/[a-z-]+) v0\.0\.0.*/\1/p; s/^\t(k8s\.io\/[a-z-]+) => .*/\1/p' "$source" | sort -u | while read -r module; do
+        go mod edit -replace "$module=$module@v0.${version#1.}"
+    done
+    echo "building kube-apiserver $version and etcd: $build/build.log"
+    nice -n 10 go mod tidy >build.log 2>&1 || { tail -5 build.log; fail "go mod tidy"; }
+    nice -n 10 go build -o bin/ ./etcd ./apiserver >>build.log 2>&1 || { tail -5 build.log; fail "go build"; }
+    echo "$version" >version
+}
+
+start() {
+    rm -rf "$work"
+    mkdir -p "$work"
+    cd "$work"
+    openssl genrsa -out accounts.key 2048 2>/dev/null
+    echo 'check,admin,admin,system:masters' >tokens.csv
+    "$build/bin/etcd" --data-dir etcd --listen-client-urls "http://127.0.0.1:$etcd" --advertise-client-urls "http://127.0.0.1:$etcd" \
+        --listen-peer-urls "http://127.0.0.1:$((etcd + 1))" --log-level error >etcd.log 2>&1 &
+    pids+=($!)
+    "$build/bin/apiserver" --etcd-servers "http://127.0.0.1:$etcd" --bind-address 127.0.0.1 --advertise-address 127.0.0.1 \
+        --secure-port "$PORT" --cert-dir certificates --token-auth-file tokens.csv --authorization-mode RBAC \
+        --service-cluster-ip-range 10.96.0.0/16 --service-account-key-file accounts.key \
+        --service-account-signing-key-file accounts.key --service-account-issuer https://check.example.org \
+        --disable-admission-plugins ServiceAccount >apiserver.log 2>&1 &
+    pids+=($!)
+    local end=$((SECONDS + 180))
+    until api /readyz >/dev/null 2>&1; do
+        kill -0 "${pids[1]}" 2>/dev/null || { tail -5 apiserver.log; fail "kube-apiserver ended"; }
+        [ "$SECONDS" -lt "$end" ] || { tail -5 apiserver.log; fail "kube-apiserver is not ready"; }
+        sleep 0.5
+    done
+}
+
+api() { curl -fsSk -H 'Authorization: Bearer check' "https://127.0.0.1:$PORT$1" "${@:2}"; }
+
+helm() {
+    "$tools/helm" --kube-apiserver "https://127.0.0.1:$PORT" --kube-token check --kube-insecure-skip-tls-verify --namespace default "$@" \
+        2>>"$work/helm.log"
+}
+
+# count KIND-PATH: objects of the release.
+count() { api "$1?labelSelector=app.kubernetes.io/instance=region" | python3 -c 'import json, sys; print(len(json.load(sys.stdin)["items"]))'; }
+
+"$here/tools.sh" chart
+build_servers
+trap clean EXIT
+start
+chart=$root/terraform/chart
+helm install region "$chart" --set foundationdb.external.clusterFile=millrace:millrace@10.0.0.1:4500:tls \
+    --set control.ingress.enabled=true >"$work/install.log" || { tail -5 "$work/helm.log"; fail "helm install"; }
+echo "installed: $(count /apis/apps/v1/namespaces/default/statefulsets) stateful sets, $(count /apis/apps/v1/namespaces/default/deployments) deployments, $(count /api/v1/namespaces/default/services) services, $(count /apis/policy/v1/namespaces/default/poddisruptionbudgets) disruption budgets, $(count /apis/networking.k8s.io/v1/namespaces/default/networkpolicies) network policies"
+[ "$(count /apis/apps/v1/namespaces/default/statefulsets)" = 2 ] || fail "there must be two stateful sets"
+
+helm upgrade region "$chart" --reuse-values --set edge.drainSeconds=90 --set gateway.replicas=4 >"$work/upgrade.log" \
+    || { tail -5 "$work/helm.log"; fail "helm upgrade"; }
+api /apis/apps/v1/namespaces/default/statefulsets/region-millrace-edge |
+    python3 -c 'import json, sys; assert json.load(sys.stdin)["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == 125' \
+    || fail "the upgrade did not reach the edge"
+echo "upgraded: the grace period of edge pods follows drainSeconds"
+
+# A namespace that allows restricted pods only takes them all.
+api /api/v1/namespaces -X POST -H 'Content-Type: application/json' -o /dev/null \
+    -d '{"metadata": {"name": "strict", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}'
+"$tools/helm" template region "$chart" --kube-version "$version" --set foundationdb.external.clusterFile=a:b@10.0.0.1:4500 2>/dev/null >"$work/all.yaml"
+"$tools/deploy-python/bin/python" - "$work/all.yaml" "https://127.0.0.1:$PORT" <<'PY' || fail "a pod breaks the restricted standard"
+import json, ssl, sys, urllib.request, yaml
+
+context = ssl._create_unverified_context()
+for document in yaml.safe_load_all(open(sys.argv[1])):
+    if not document or document["kind"] not in ("Deployment", "StatefulSet"):
+        continue
+    name, template = document["metadata"]["name"], document["spec"]["template"]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": template["spec"]}
+    request = urllib.request.Request(
+        f"{sys.argv[2]}/api/v1/namespaces/strict/pods?dryRun=All",
+        data=json.dumps(pod).encode(),
+        headers={"Authorization": "Bearer check", "Content-Type": "application/json"},
+    )
+    try:
+        urllib.request.urlopen(request, context=context)
+    except urllib.error.HTTPError as error:
+        sys.exit(f"{name}: {error.read().decode()}")
+    print(f"restricted pod security: {name}: ok")
+PY
+helm uninstall region >/dev/null || fail "helm uninstall"
+[ "$(count /api/v1/namespaces/default/services)" = 0 ] || fail "uninstall left services"
+echo "check-kubernetes: passed"

@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+"""Turns Kubernetes' OpenAPI definitions into the JSON schemas that kubeconform reads: one file a kind.
+
+An object may have no field that is not described, so that a misspelt one is found.
+"""
+
+import json
+import pathlib
+import sys
+
+PREFIX = "#/definitions/"
+# Fields whose JSON has other types than the definitions say.
+LOOSE = {
+    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": {"type": ["string", "integer"]},
+    "io.k8s.apimachinery.pkg.api.resource.Quantity": {"type": ["string", "number"]},
+}
+
+
+def point(value):
+    """References go to the one file with all definitions."""
+    if isinstance(value, dict):
+        return {
+            key: f"_definitions.json{inner}" if key == "$ref" and isinstance(inner, str) else point(inner)
+            for key, inner in value.items()
+        }
+    return [point(inner) for inner in value] if isinstance(value, list) else value
+
+
+def closed(name, definition):
+    if name in LOOSE:
+        return LOOSE[name]
+    if "properties" in definition and "additionalProperties" not in definition:
+        return definition | {"additionalProperties": False}
+    return definition
+
+
+def file_name(kind):
+    parts = [kind["kind"].lower(), kind["group"].split(".")[0], kind["version"]]
+    return "-".join(part for part in parts if part) + ".json"
+
+
+def main(swagger, folder):
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    definitions = json.loads(pathlib.Path(swagger).read_text())["definitions"]
+    definitions = {name: point(closed(name, definition)) for name, definition in definitions.items()}
+    (folder / "_definitions.json").write_text(json.dumps({"definitions": definitions}))
+    for definition in definitions.values():
+        for kind in definition.get("x-kubernetes-group-version-kind", []):
+            (folder / file_name(kind)).write_text(json.dumps(definition))
+
+
+main(*sys.argv[1:])

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Tests of the checks: each makes one mistake in a copy and expects the check to fail and to name it.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
+target=${CARGO_TARGET_DIR:-$root/target}
+copy=$target/deploy/negative
+failed=0
+
+# caught NAME EXPECTED COMMAND...: the command must fail, and its output must have the expected text.
+caught() {
+    local name=$1 expected=$2 output code=0
+    shift 2
+    output=$("$@" 2>&1) || code=$?
+    if [ "$code" != 0 ] && grep -qE "$expected" <<<"$output"; then
+        echo "caught: $name"
+    elif grep -q ^SKIPPED <<<"$output"; then
+        grep ^SKIPPED <<<"$output"
+    else
+        echo "NOT CAUGHT: $name"
+        tail -5 <<<"$output"
+        failed=1
+    fi
+}
+
+fresh() {
+    rm -rf "$copy"
+    mkdir -p "$copy"
+    cp -r "$root/terraform" "$root/gateway" "$copy/"
+}
+
+# shellcheck disable=SC2317 # called through caught
+# check NAME: runs a check of the copy with the tools of this tree.
+check() { CARGO_TARGET_DIR=$target "$copy/terraform/checks/check.sh" "$@"; }
+
+fresh
+sed -i 's/ebs_optimized  *= true/ebs_optimised = true/' "$copy/terraform/modules/group/main.tf"
+rm -rf "$target/deploy/check/init/examples-small"
+caught "an attribute that the provider does not have" 'ebs_optimised|Unsupported argument' check validate
+
+fresh
+sed -i 's/encrypted  *= true/encrypted = false/' "$copy/terraform/modules/foundationdb/main.tf"
+caught "a disk without encryption" 'CKV_AWS_(3|8|189)' check policy
+
+fresh
+sed -i 's/{ from = "edge", to = "nats", port = 4222, to_port = 4222 },/&\n      { from = "edge", to = "nats", port = 8222, to_port = 8222 },/' "$copy/terraform/modules/access/main.tf"
+rm -rf "$target/deploy/check/init/modules-region"
+caught "one more open port" 'who may connect to whom has changed' check test
+
+fresh
+printf 'variable "unused" {\n  type = string\n}\n' >>"$copy/terraform/modules/edge/variables.tf"
+caught "a variable that nobody uses" 'terraform_unused_declarations' check lint
+
+if [ -d "$root/terraform/chart" ]; then
+    fresh
+    sed -i 's/terminationGracePeriodSeconds:/terminationGracePeriodSecs:/' "$copy/terraform/chart/templates/edge.yaml"
+    caught "a field that Kubernetes does not have" 'terminationGracePeriodSecs' check chart
+fi
+
+rm -rf "$copy"
+exit "$failed"

@@ -1,0 +1,285 @@
+#!/usr/bin/env bash
+# Boots the machines that examples/small describes, on this machine: `make check-region`.
+#
+# Terraform applies the example against moto; each machine's user data is then run by the real cloud-init under the real
+# systemd, in namespaces of its own: three nats-servers, a gateway, an edge machine with three pods. The programs come
+# from moto's S3 by hash, the secrets from its Secrets Manager. A device connects over TLS and survives the death of its pod.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../../.." && pwd)
+target=${CARGO_TARGET_DIR:-$root/target}
+tools=$target/tools
+work=$target/deploy/region
+: "${MILLRACE:=$target/release/millrace}"
+: "${NATS_SERVER:=$tools/nats-server}"
+: "${ENVOY:=$target/envoy/bin/envoy}"
+lan=millrace-lan
+router=10.40.240.1
+port=5000
+# shellcheck disable=SC1091 # beside this folder
+source "$here/../moto.sh"
+pids=()
+machines=()
+
+say() { echo "region: $1"; }
+
+fail() {
+    echo "FAILED: $1" >&2
+    exit 1
+}
+
+skip() {
+    echo "SKIPPED: the machines of a region: $1"
+    exit 0
+}
+
+# -- what the machines share: a bridge, AWS's stand-ins
+
+lan() { ip netns exec "$lan" "$@"; }
+
+clean() {
+    set +e
+    local pid name
+    for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null; done
+    for name in "${machines[@]}"; do
+        [ ! -e "$work/$name/cgroup/millrace-$name" ] || echo 1 >"$work/$name/cgroup/millrace-$name/cgroup.kill" 2>/dev/null
+    done
+    wait 2>/dev/null
+    for name in "${machines[@]}"; do
+        umount "$work/$name/cgroup" 2>/dev/null
+        ip netns delete "millrace-$name" 2>/dev/null
+    done
+    ip netns delete "$lan" 2>/dev/null
+    rm -rf "/etc/netns/$lan"
+}
+
+make_lan() {
+    ip netns delete "$lan" 2>/dev/null || true
+    ip netns add "$lan"
+    lan ip link set lo up
+    lan ip link add br0 type bridge
+    lan ip link set br0 up
+    lan ip address add "$router/16" dev br0
+    lan ip address add 169.254.169.254/32 dev br0
+    lan python3 "$here/metadata.py" &
+    pids+=($!)
+}
+
+# until SECONDS WHAT COMMAND...: waits for a condition.
+until_true() {
+    local end=$((SECONDS + $1)) what=$2
+    shift 2
+    until "$@" >/dev/null 2>&1; do
+        [ "$SECONDS" -lt "$end" ] || { logs; fail "not in time: $what"; }
+        sleep 0.2
+    done
+}
+
+logs() {
+    local name
+    for name in "${machines[@]}"; do
+        echo "-- $name"
+        tail -n 12 "$work/$name.log" | cut -c1-200
+        grep -h millrace-boot "$work/$name/upper/var/log/cloud-init-output.log" 2>/dev/null | tail -n 5
+    done
+}
+
+# -- programs
+
+package() {
+    local stage=$work/stage
+    rm -rf "$stage"
+    mkdir -p "$stage/DEBIAN"
+    printf 'Package: %s\nVersion: 0\nArchitecture: all\nMaintainer: checks <checks@example.org>\nDescription: stands in for %s\n' \
+        "$1" "$1" >"$stage/DEBIAN/control"
+    dpkg-deb --root-owner-group --build "$stage" "$work/programs/$1_0_all.deb" >/dev/null
+}
+
+collect_programs() {
+    rm -rf "$work/programs"
+    mkdir -p "$work/programs"
+    DEB_COMPRESSION=gzip "$root/services/millrace/packaging/deb.sh" "$MILLRACE" "$work/programs" >/dev/null
+    cp "$NATS_SERVER" "$work/programs/nats-server"
+    cp "$(readlink -f "$(envoy_binary)")" "$work/programs/envoy"
+    echo '#!/bin/true' >"$work/programs/prometheus"
+    package foundationdb-clients
+    package foundationdb-server
+    echo "SKIPPED: FoundationDB: its packages are not here; one edge machine runs three pods on the embedded engine instead"
+}
+
+# pip's envoy is a script that runs the program beside it.
+envoy_binary() {
+    find "$(dirname "$ENVOY")/.." -type f -size +20M -name 'envoy*' | head -1
+}
+
+# -- the example
+
+# The settings that stand in for FoundationDB; the rest is the example's.
+settings() {
+    cat <<'JSON'
+"edge_settings": {
+  "store": "embedded", "pods": 3, "data_dir": "/var/lib/millrace", "brokers": ["acme"], "allow_anonymous": true,
+  "fdb_cluster_file": null, "fdb_tls_cert": null, "fdb_tls_key": null, "fdb_tls_ca": null
+},
+"edge_ports": [{"gateway": 1884, "http": 8080}, {"gateway": 1885, "http": 8081}, {"gateway": 1886, "http": 8082}]
+JSON
+}
+
+apply() {
+    prepare small >"$work/prepare.log" || { cat "$work/prepare.log"; fail "init"; }
+    variables small >"$work/variables.json"
+    # shellcheck disable=SC2154 # prepare sets example
+    python3 - "$work/variables.json" <<PY >"$example/terraform.tfvars.json"
+import json, sys
+values = json.load(open(sys.argv[1]))
+values |= json.loads("""{$(settings)}""")
+values["aws_endpoint"] = "http://$router:$port"
+del values["artifacts"]
+print(json.dumps(values))
+PY
+    "$root/terraform/artifacts.sh" "$work/programs" >"$example/programs.auto.tfvars"
+    say "applying examples/small against moto"
+    lan terraform -chdir="$example" apply -auto-approve -input=false -no-color -parallelism=20 >"$work/apply.log" 2>&1 \
+        || { tail -30 "$work/apply.log"; fail "apply"; }
+    lan terraform -chdir="$example" output -json -no-color region >"$work/region.json"
+    lan terraform -chdir="$example" output -json -no-color cloud_configs >"$work/cloud_configs.json"
+}
+
+field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$work/region.json" "$1"; }
+
+# Uploads and stores as an operator does.
+fill() {
+    export PATH=$tools/deploy-python/bin:$PATH
+    lan "$root/terraform/artifacts.sh" "$work/programs" "$(field artifacts_bucket)" >/dev/null
+    rm -rf "$work/secrets"
+    lan "$root/terraform/secrets.sh" make "$work/secrets" --self-signed <"$work/region.json"
+    lan "$root/terraform/secrets.sh" put "$work/secrets" <"$work/region.json" | sed 's/^/region: /'
+}
+
+# addresses ROLE: of the instances that Terraform made.
+addresses() {
+    lan "$tools/deploy-python/bin/python" - "$1" <<'PY'
+import boto3, sys
+
+filters = [{"Name": "tag:millrace-role", "Values": [sys.argv[1]]}, {"Name": "instance-state-name", "Values": ["running"]}]
+found = boto3.client("ec2").describe_instances(Filters=filters)["Reservations"]
+print("\n".join(sorted(i["PrivateIpAddress"] for r in found for i in r["Instances"])))
+PY
+}
+
+# boot NAME ADDRESS CONFIG...: CONFIG is the way to the user data in the output.
+boot() {
+    local name=$1 address=$2 seed=$work/$1/seed
+    rm -rf "${work:?}/$name"
+    mkdir -p "$seed/var/lib/cloud/seed/nocloud" "$seed/etc/cloud/cloud.cfg.d"
+    python3 - "$work/cloud_configs.json" "${@:3}" >"$seed/var/lib/cloud/seed/nocloud/user-data" <<'PY'
+import json, sys
+
+value = json.load(open(sys.argv[1]))
+for key in sys.argv[2:]:
+    value = value[key]
+print(value)
+PY
+    printf 'instance-id: %s\nlocal-hostname: %s\n' "$name" "$name" >"$seed/var/lib/cloud/seed/nocloud/meta-data"
+    # The network is there already, and the seed stands in for EC2's user data.
+    printf 'datasource_list: [NoCloud]\nnetwork: {config: disabled}\n' >"$seed/etc/cloud/cloud.cfg.d/99-check.cfg"
+
+    ip netns delete "millrace-$name" 2>/dev/null || true
+    ip netns add "millrace-$name"
+    lan ip link add "v-$name" type veth peer name eth0 netns "millrace-$name"
+    lan ip link set "v-$name" master br0 up
+    ip netns exec "millrace-$name" ip link set lo up
+    ip netns exec "millrace-$name" ip address add "$address/16" dev eth0
+    ip netns exec "millrace-$name" ip link set eth0 up
+    ip netns exec "millrace-$name" ip route add default via "$router"
+    machines+=("$name")
+    ip netns exec "millrace-$name" "$here/machine.sh" "$name" "$work/$name" "$target/deploy/rootfs" >"$work/$name.log" 2>&1 &
+    pids+=($!)
+    say "booting $name ($address)"
+}
+
+# -- the device
+
+message() { grep -q "$1" "$work/device.log"; }
+
+publish() {
+    lan mosquitto_pub -V 5 -h acme.mqtt.example.org -p 8883 --cafile "$work/secrets/ca.crt" -q 1 -t cmd/pump-7 -m "$1"
+}
+
+pod() { head -1 "$work/edge/cgroup/millrace-edge/system.slice/millrace.service/cgroup.procs" 2>/dev/null; }
+
+is_other_pod() { [ -n "$(pod)" ] && [ "$(pod)" != "$1" ]; }
+
+device() {
+    local gateway=$1 killed
+    mkdir -p "/etc/netns/$lan"
+    echo "$gateway acme.mqtt.example.org" >"/etc/netns/$lan/hosts"
+    lan mosquitto_sub -V 5 -c -x 3600 -i pump-7 -h acme.mqtt.example.org -p 8883 --cafile "$work/secrets/ca.crt" \
+        -q 1 -t 'cmd/#' >"$work/device.log" 2>&1 &
+    pids+=($!)
+    until_true 30 "the device's first message" published first
+    say "a device connected over TLS and got a message through gateway and edge"
+    killed=$(pod)
+    kill -KILL "$killed"
+    until_true 30 "systemd starts the pods again" is_other_pod "$killed"
+    until_true 60 "a message after the pods' death" published second
+    say "the pods were killed (pid $killed) and started again (pid $(pod)); the device came back and got its message"
+}
+
+# Until the device has it: a message that nobody could take yet is sent again.
+published() { message "$1" || { publish "$1" && message "$1"; }; }
+
+main() {
+    [ "$(id -u)" = 0 ] || skip "it makes network namespaces, so it needs root"
+    for program in terraform ip mosquitto_sub openssl python3; do
+        command -v "$program" >/dev/null || skip "$program is not installed"
+    done
+    [ -n "$TERRAFORM_PLUGINS" ] || skip "there is no folder with the AWS provider (TERRAFORM_PLUGINS)"
+    for program in "$MILLRACE" "$NATS_SERVER" "$ENVOY"; do [ -x "$program" ] || fail "there is no $program"; done
+    "$here/../tools.sh" terraform
+    "$here/../rootfs.sh" || skip "no root file system"
+    mkdir -p "$work"
+    trap clean EXIT
+    make_lan
+    moto_in_lan
+    collect_programs
+    settings=$(lan_account)
+    eval "$settings"
+    apply
+    fill
+
+    local number=1 address edges gateways
+    while read -r address; do
+        boot "nats-$number" "$address" nats "nats-$number"
+        number=$((number + 1))
+    done < <(addresses nats)
+    edges=$(addresses edge)
+    gateways=$(addresses gateway)
+    boot edge "$(head -1 <<<"$edges")" edge
+    boot gateway "$(head -1 <<<"$gateways")" gateway
+
+    for number in 1 2 3; do
+        until_true 240 "nats-$number runs" test -e "$work/nats-$number/upper/etc/systemd/system/multi-user.target.wants/nats.service"
+    done
+    address=$(head -1 <<<"$edges")
+    until_true 240 "the pods hear each other over NATS" heard "$address"
+    say "edge: $(lan curl -s "http://$address:8080/healthz" | tr '\n' ' ')"
+    until_true 240 "the gateway is ready" lan curl -fs "http://$(head -1 <<<"$gateways"):9902/ready"
+    device "$(head -1 <<<"$gateways")"
+    echo "check-region: passed"
+}
+
+heard() { lan curl -fs "http://$1:8080/healthz" | grep -q 'with 2 other pods'; }
+
+moto_in_lan() {
+    export AWS_ENDPOINT_URL=http://$router:$port AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test AWS_SESSION_TOKEN=test
+    export AWS_EC2_METADATA_DISABLED=true AWS_REGION=eu-central-1 AWS_DEFAULT_REGION=eu-central-1
+    lan "$tools/deploy-python/bin/moto_server" --host "$router" --port "$port" >"$work/moto.log" 2>&1 &
+    pids+=($!)
+    until_true 60 "moto" lan curl -fs "$AWS_ENDPOINT_URL/moto-api/data.json"
+}
+
+lan_account() { lan "$BASH" -c "tools='$tools'; source '$here/../moto.sh'; account"; }
+
+main

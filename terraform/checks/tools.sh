@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Installs the pinned tools of the deployment checks into target/tools. Running it again costs nothing.
+#
+#   terraform/checks/tools.sh terraform     tflint, moto, checkov
+#   terraform/checks/tools.sh chart         helm, kubeconform
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
+tools=${CARGO_TARGET_DIR:-$root/target}/tools
+
+# go_tool PROGRAM MODULE VERSION
+go_tool() {
+    local mark=$tools/.$1-$3
+    [ ! -e "$mark" ] || return 0
+    command -v go >/dev/null || { echo "SKIPPED: $1 is installed with Go, which is not here: https://go.dev/dl"; return 0; }
+    echo "installing $1 $3"
+    (cd "$tools" && GOBIN=$tools nice -n 10 go install "$2@$3")
+    rm -f "$tools/.$1-"*
+    touch "$mark"
+}
+
+python_tools() {
+    local venv=$tools/deploy-python
+    ! cmp -s "$here/requirements.txt" "$venv/installed.txt" || return 0
+    echo "installing moto and checkov"
+    python3 -m venv "$venv"
+    nice -n 10 "$venv/bin/pip" install --disable-pip-version-check --quiet -r "$here/requirements.txt"
+    cp "$here/requirements.txt" "$venv/installed.txt"
+}
+
+mkdir -p "$tools"
+for part in "$@"; do
+    case $part in
+    terraform)
+        python_tools
+        go_tool tflint github.com/terraform-linters/tflint v0.64.0
+        ;;
+    chart)
+        go_tool helm helm.sh/helm/v3/cmd/helm v3.22.0
+        go_tool kubeconform github.com/yannh/kubeconform/cmd/kubeconform v0.8.0
+        ;;
+    *)
+        echo "tools.sh: \"$part\" is unknown: terraform or chart is allowed" >&2
+        exit 2
+        ;;
+    esac
+done

@@ -1,0 +1,25 @@
+variable "domain" {
+  type        = string
+  description = "Name of the service, such as mqtt.example.org."
+}
+
+variable "zone_id" {
+  type        = string
+  description = "Public hosted zone that the name is in."
+}
+
+variable "artifacts" {
+  type        = any
+  description = "Programs in the artifacts bucket, as terraform/artifacts.sh prints them."
+}
+
+variable "is_protected" {
+  type        = bool
+  default     = true
+  description = "Keeps database, load balancers, secrets and full buckets from being deleted."
+}
+
+variable "ami_ids" {
+  type        = object({ eu = string, us = string })
+  description = "Debian 12 image of each AWS region, amd64."
+}

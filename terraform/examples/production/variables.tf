@@ -1,0 +1,37 @@
+variable "domain" {
+  type        = string
+  description = "Name of the service, such as mqtt.example.org."
+}
+
+variable "zone_id" {
+  type        = string
+  description = "Public hosted zone that the name is in."
+}
+
+variable "artifacts" {
+  type        = any
+  description = "Programs in the artifacts bucket, as terraform/artifacts.sh prints them."
+}
+
+variable "is_protected" {
+  type        = bool
+  default     = true
+  description = "Keeps database, load balancers, secrets and full buckets from being deleted."
+}
+
+variable "ami_id" {
+  type        = string
+  description = "Debian 12 image of this AWS region, amd64."
+}
+
+variable "aws_region" {
+  type        = string
+  default     = "eu-central-1"
+  description = "AWS region."
+}
+
+variable "aws_endpoint" {
+  type        = string
+  default     = null
+  description = "Where the machines reach AWS's services, if not at their usual names."
+}

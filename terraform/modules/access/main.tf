@@ -1,0 +1,107 @@
+# Who may connect to whom: each line becomes a rule at both ends, and nothing else is open.
+locals {
+  machines = toset(["gateway", "edge", "control", "foundationdb", "nats", "telemetry"])
+  groups   = setunion(local.machines, ["gateway-balancer", "control-balancer"])
+  database = { port = 4500, to_port = var.foundationdb_last_port }
+
+  between = concat(
+    [
+      { from = "gateway-balancer", to = "gateway", port = 8883, to_port = 8883 },
+      { from = "gateway-balancer", to = "gateway", port = 8443, to_port = 8443 },
+      { from = "gateway-balancer", to = "gateway", port = 9902, to_port = 9902 },
+      { from = "control-balancer", to = "control", port = 8080, to_port = 8080 },
+      merge(local.database, { from = "edge", to = "foundationdb" }),
+      merge(local.database, { from = "control", to = "foundationdb" }),
+      merge(local.database, { from = "foundationdb", to = "foundationdb" }),
+      { from = "edge", to = "nats", port = 4222, to_port = 4222 },
+      { from = "control", to = "nats", port = 4222, to_port = 4222 },
+      { from = "nats", to = "nats", port = 6222, to_port = 6222 },
+      { from = "telemetry", to = "control", port = 8080, to_port = 8080 },
+      { from = "telemetry", to = "gateway", port = 9902, to_port = 9902 },
+    ],
+    flatten([for port in var.edge_ports : [
+      { from = "gateway", to = "edge", port = port.gateway, to_port = port.gateway },
+      { from = "gateway", to = "edge", port = port.http, to_port = port.http },
+      { from = "telemetry", to = "edge", port = port.http, to_port = port.http },
+    ]]),
+  )
+
+  into = merge(
+    { for cidr in var.devices : "devices ${cidr} mqtts" => { to = "gateway-balancer", port = 8883, cidr = cidr } },
+    { for cidr in var.devices : "devices ${cidr} wss" => { to = "gateway-balancer", port = 443, cidr = cidr } },
+    { for cidr in var.people : "people ${cidr}" => { to = "control-balancer", port = 443, cidr = cidr } },
+  )
+
+  # Webhooks, key sets, providers of identities. The programs themselves refuse private addresses.
+  out = var.has_way_out ? toset(["edge", "control"]) : toset([])
+
+  rules = { for rule in local.between : "${rule.from} to ${rule.to} ${rule.port}" => rule }
+}
+
+resource "aws_security_group" "this" {
+  for_each    = local.groups
+  name        = "${var.name}-${each.key}"
+  description = "${each.key} of ${var.name}"
+  vpc_id      = var.vpc_id
+  tags        = { Name = "${var.name}-${each.key}" }
+}
+
+resource "aws_vpc_security_group_ingress_rule" "between" {
+  for_each                     = local.rules
+  security_group_id            = aws_security_group.this[each.value.to].id
+  description                  = each.key
+  ip_protocol                  = "tcp"
+  from_port                    = each.value.port
+  to_port                      = each.value.to_port
+  referenced_security_group_id = aws_security_group.this[each.value.from].id
+}
+
+resource "aws_vpc_security_group_egress_rule" "between" {
+  for_each                     = local.rules
+  security_group_id            = aws_security_group.this[each.value.from].id
+  description                  = each.key
+  ip_protocol                  = "tcp"
+  from_port                    = each.value.port
+  to_port                      = each.value.to_port
+  referenced_security_group_id = aws_security_group.this[each.value.to].id
+}
+
+resource "aws_vpc_security_group_ingress_rule" "into" {
+  for_each          = local.into
+  security_group_id = aws_security_group.this[each.value.to].id
+  description       = each.key
+  ip_protocol       = "tcp"
+  from_port         = each.value.port
+  to_port           = each.value.port
+  cidr_ipv4         = each.value.cidr
+}
+
+resource "aws_vpc_security_group_egress_rule" "out" {
+  for_each          = local.out
+  security_group_id = aws_security_group.this[each.key].id
+  description       = "services of tenants"
+  ip_protocol       = "tcp"
+  from_port         = 443
+  to_port           = 443
+  cidr_ipv4         = "0.0.0.0/0"
+}
+
+resource "aws_vpc_security_group_egress_rule" "services" {
+  for_each          = local.machines
+  security_group_id = aws_security_group.this[each.key].id
+  description       = "AWS services inside the network"
+  ip_protocol       = "tcp"
+  from_port         = 443
+  to_port           = 443
+  cidr_ipv4         = var.cidr
+}
+
+resource "aws_vpc_security_group_egress_rule" "s3" {
+  for_each          = local.machines
+  security_group_id = aws_security_group.this[each.key].id
+  description       = "S3"
+  ip_protocol       = "tcp"
+  from_port         = 443
+  to_port           = 443
+  prefix_list_id    = var.s3_prefix_list_id
+}

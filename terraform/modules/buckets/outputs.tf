@@ -1,0 +1,16 @@
+output "artifacts" {
+  value       = { id = aws_s3_bucket.this["artifacts"].id, arn = aws_s3_bucket.this["artifacts"].arn }
+  description = "Bucket of the programs that the machines install."
+}
+
+output "backups" {
+  value       = { id = aws_s3_bucket.this["backups"].id, arn = aws_s3_bucket.this["backups"].arn }
+  description = "Bucket of FoundationDB's backups."
+}
+
+output "logs" {
+  value       = { id = aws_s3_bucket.this["logs"].id, arn = aws_s3_bucket.this["logs"].arn }
+  description = "Bucket of access logs and flow logs."
+  # Whoever writes logs is checked against the policy when the writing is set up.
+  depends_on = [aws_s3_bucket_policy.this]
+}

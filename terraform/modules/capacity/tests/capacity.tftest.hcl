@@ -1,0 +1,60 @@
+variables {
+  connections               = 20000
+  messages_per_second       = 5000
+  durable_writes_per_second = 1000
+  cores                     = { gateway = 4, edge = 8, foundationdb = 4 }
+}
+
+run "a_small_load_needs_the_least_that_survives_a_loss" {
+  command = plan
+  assert {
+    condition     = output.gateway_count == 2 && output.edge_count == 3 && output.foundationdb_count == 3
+    error_message = "two gateways, three edges and three FoundationDB machines are the least"
+  }
+}
+
+run "connections_decide_on_gateways" {
+  command = plan
+  variables {
+    connections = 2000000
+  }
+  assert {
+    condition     = output.gateway_count == 20
+    error_message = "a gateway takes 100,000 connections: ${output.gateway_count}"
+  }
+  assert {
+    condition     = output.gateway_memory_gib * 0.5 * 1073741824 >= 100000 * 33500
+    error_message = "a gateway's connections must fit in half of its memory"
+  }
+}
+
+run "a_reconnect_of_all_devices_decides_on_gateways" {
+  command = plan
+  variables {
+    connections         = 100000
+    connects_per_second = 16000
+  }
+  assert {
+    condition     = output.gateway_count == 10
+    error_message = "16,000 handshakes a second are 10 gateways of 4 cores: ${output.gateway_count}"
+  }
+}
+
+run "durable_writes_decide_on_the_database" {
+  command = plan
+  variables {
+    durable_writes_per_second = 200000
+  }
+  assert {
+    condition     = output.foundationdb_count == 9
+    error_message = "three copies of 200,000 writes a second are nine machines: ${output.foundationdb_count}"
+  }
+}
+
+run "more_than_a_region_carries_is_refused" {
+  command = plan
+  variables {
+    connections = 50000000
+  }
+  expect_failures = [var.connections]
+}

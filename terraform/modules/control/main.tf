@@ -1,0 +1,129 @@
+locals {
+  name = "${var.name}-control"
+  http = 8080
+
+  settings = { for name, value in merge(local.defaults, var.settings) : name => value if value != null }
+  defaults = {
+    store            = "foundationdb"
+    fdb_cluster_file = "/var/lib/millrace/fdb.cluster"
+    fdb_tls_cert     = "/etc/millrace/secrets/tls.crt"
+    fdb_tls_key      = "/etc/millrace/secrets/tls.key"
+    fdb_tls_ca       = "/etc/millrace/secrets/ca.crt"
+
+    nats               = var.store.nats_urls
+    nats_region        = var.name
+    nats_user          = "pods"
+    nats_password_file = "/etc/millrace/secrets/nats-password"
+    nats_tls_ca        = "/etc/millrace/secrets/ca.crt"
+    nats_tls_cert      = "/etc/millrace/secrets/tls.crt"
+    nats_tls_key       = "/etc/millrace/secrets/tls.key"
+
+    # One listener must be on; nobody else is on this machine.
+    mqtt_listen     = ["127.0.0.1:1883"]
+    ws_listen       = ["off"]
+    allow_anonymous = false
+    http_listen     = "0.0.0.0:${local.http}"
+    http_proxies    = [var.network.cidr]
+    public_url      = var.public_url
+    log_format      = "json"
+  }
+}
+
+# -- load balancer with the console's certificate
+
+resource "aws_lb" "this" {
+  name                       = substr(local.name, 0, 32)
+  load_balancer_type         = "application"
+  internal                   = false
+  subnets                    = var.network.public_subnet_ids
+  security_groups            = [var.balancer_security_group_id]
+  drop_invalid_header_fields = true
+  enable_deletion_protection = var.is_protected
+  tags                       = { Name = local.name }
+
+  access_logs {
+    bucket  = var.logs_bucket
+    prefix  = "control"
+    enabled = true
+  }
+}
+
+resource "aws_lb_target_group" "this" {
+  name                 = substr(local.name, 0, 32)
+  vpc_id               = var.network.vpc_id
+  protocol             = "HTTP"
+  port                 = local.http
+  target_type          = "instance"
+  deregistration_delay = 30
+
+  health_check {
+    path              = "/healthz"
+    interval          = 10
+    healthy_threshold = 2
+  }
+  tags = { Name = local.name }
+}
+
+resource "aws_lb_listener" "https" {
+  load_balancer_arn = aws_lb.this.arn
+  protocol          = "HTTPS"
+  port              = 443
+  ssl_policy        = "ELBSecurityPolicy-TLS13-1-2-2021-06"
+  certificate_arn   = var.certificate_arn
+  default_action {
+    type             = "forward"
+    target_group_arn = aws_lb_target_group.this.arn
+  }
+  tags = { Name = local.name }
+}
+
+# Health and metrics ask for no password and name brokers: they stay inside.
+resource "aws_lb_listener_rule" "inside" {
+  listener_arn = aws_lb_listener.https.arn
+  priority     = 1
+  condition {
+    path_pattern { values = ["/metrics*", "/healthz*"] }
+  }
+  action {
+    type = "fixed-response"
+    fixed_response {
+      content_type = "text/plain"
+      status_code  = "404"
+      message_body = "not found"
+    }
+  }
+  tags = { Name = local.name }
+}
+
+# -- machines
+
+module "group" {
+  source            = "../group"
+  security_group_id = var.security_group_id
+  ami_id            = var.ami_id
+  instance_type     = var.instance_type
+  kms_key_arn       = var.kms_key_arn
+  subnet_ids        = var.network.private_subnet_ids
+  size              = var.size
+  target_group_arns = [aws_lb_target_group.this.arn]
+  machine = {
+    name      = var.name
+    role      = "control"
+    boot      = merge(var.boot, { secret_owner = "millrace" })
+    artifacts = var.artifacts
+    owners    = { "/var/lib/millrace/fdb.cluster" = "millrace" }
+    units     = ["millrace.service"]
+    files = {
+      "/etc/millrace/millrace.toml" = {
+        content = templatefile("${path.module}/../../templates/settings.toml.tftpl", { settings = local.settings })
+      }
+      "/var/lib/millrace/fdb.cluster" = { content = "${var.store.cluster_file}\n" }
+      "/etc/systemd/system/millrace.service.d/region.conf" = {
+        content = templatefile("${path.module}/../../templates/region.conf.tftpl", {
+          stop_s    = 60
+          is_shared = local.settings.store == "foundationdb"
+        })
+      }
+    }
+  }
+}

@@ -1,0 +1,139 @@
+data "aws_region" "here" {}
+
+locals {
+  zones      = length(var.network.private_subnets)
+  redundancy = coalesce(var.redundancy, local.zones >= 3 && var.machine_count >= 6 ? "three_data_hall" : "double")
+
+  # Addresses are known beforehand: the cluster file names them.
+  machines = { for index in range(var.machine_count) : "foundationdb-${index + 1}" => {
+    subnet  = var.network.private_subnets[index % local.zones]
+    address = cidrhost(var.network.private_subnets[index % local.zones].cidr, 10 + index)
+  } }
+  addresses = [for index in range(var.machine_count) : local.machines["foundationdb-${index + 1}"].address]
+
+  # With these numbers a majority is left when a zone is lost.
+  coordinators = slice(local.addresses, 0, var.machine_count >= 9 ? 9 : var.machine_count >= 6 ? 5 : 3)
+  cluster_file = "millrace:millrace@${join(",", [for address in local.coordinators : "${address}:4500:tls"])}"
+
+  # 4500 is the log, then come the storage processes, then one without data.
+  last_port = 4501 + var.storage_processes
+  disks     = { log = var.log_disk, storage = var.storage_disk }
+}
+
+module "machine" {
+  for_each  = local.machines
+  source    = "../machine"
+  name      = "${var.name}-${each.key}"
+  role      = "store"
+  boot      = merge(var.boot, { secret_owner = "foundationdb", secret_folder = "/etc/foundationdb/tls" })
+  artifacts = var.artifacts
+  disks = [for kind in ["log", "storage"] : {
+    device = "/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_${replace(aws_ebs_volume.this["${each.key}-${kind}"].id, "-", "")}"
+    path   = "/var/lib/foundationdb/${kind}"
+  }]
+  owners = {
+    "/etc/foundationdb/fdb.cluster" = "foundationdb"
+    "/var/lib/foundationdb/log"     = "foundationdb"
+    "/var/lib/foundationdb/storage" = "foundationdb"
+  }
+  units = concat(
+    ["foundationdb.service"],
+    # One machine makes the database and looks after its backup.
+    each.key == "foundationdb-1" ? ["millrace-backup-credentials.timer", "millrace-foundationdb.service"] : [],
+  )
+  statements = [
+    {
+      sid       = "Backups"
+      actions   = ["s3:PutObject", "s3:GetObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
+      resources = ["${var.backups.arn}/*"]
+    },
+    { sid = "ListBackups", actions = ["s3:ListBucket"], resources = [var.backups.arn] },
+    { sid = "KeyOfBackups", actions = ["kms:GenerateDataKey"], resources = [var.kms_key_arn] },
+  ]
+  files = {
+    "/etc/foundationdb/fdb.cluster" = { content = "${local.cluster_file}\n" }
+    "/etc/foundationdb/foundationdb.conf" = {
+      content = templatefile("${path.module}/files/foundationdb.conf.tftpl", {
+        address           = each.value.address
+        machine           = each.key
+        zone              = each.value.subnet.zone
+        storage_processes = var.storage_processes
+        memory_gib        = var.memory_gib
+        stateless_port    = local.last_port
+      })
+    }
+    "/usr/local/sbin/millrace-foundationdb" = {
+      mode = "0755"
+      content = templatefile("${path.module}/files/millrace-foundationdb.sh.tftpl", {
+        redundancy = local.redundancy
+        backup_url = "blobstore://@s3.${data.aws_region.here.name}.amazonaws.com/millrace?bucket=${var.backups.id}&region=${data.aws_region.here.name}&sc=1"
+      })
+    }
+    "/etc/systemd/system/millrace-foundationdb.service"        = { content = file("${path.module}/files/millrace-foundationdb.service") }
+    "/etc/systemd/system/millrace-backup-credentials.service"  = { content = file("${path.module}/files/millrace-backup-credentials.service") }
+    "/etc/systemd/system/millrace-backup-credentials.timer"    = { content = file("${path.module}/files/millrace-backup-credentials.timer") }
+    "/etc/systemd/system/foundationdb.service.d/millrace.conf" = { content = file("${path.module}/files/foundationdb.conf") }
+  }
+}
+
+resource "aws_ebs_volume" "this" {
+  for_each = merge([for name, machine in local.machines : {
+    for kind, disk in local.disks : "${name}-${kind}" => merge(disk, { zone = machine.subnet.zone })
+  }]...)
+  availability_zone = each.value.zone
+  size              = each.value.size_gib
+  type              = each.value.type
+  iops              = each.value.iops
+  throughput        = each.value.type == "gp3" ? each.value.throughput : null
+  encrypted         = true
+  kms_key_id        = var.kms_key_arn
+  tags              = { Name = "${var.name}-${each.key}" }
+}
+
+resource "aws_instance" "this" {
+  for_each                    = local.machines
+  ami                         = var.ami_id
+  instance_type               = var.instance_type
+  subnet_id                   = each.value.subnet.id
+  private_ip                  = each.value.address
+  associate_public_ip_address = false
+  vpc_security_group_ids      = [var.security_group_id]
+  iam_instance_profile        = module.machine[each.key].instance_profile
+  user_data_base64            = module.machine[each.key].user_data_base64
+  # A new machine takes the address and the disks of the old one; the README says how to do it one by one.
+  user_data_replace_on_change = true
+  disable_api_termination     = var.is_protected
+  ebs_optimized               = true
+  monitoring                  = true
+
+  metadata_options {
+    http_endpoint               = "enabled"
+    http_tokens                 = "required"
+    http_put_response_hop_limit = 1
+  }
+
+  root_block_device {
+    volume_size = 20
+    volume_type = "gp3"
+    encrypted   = true
+    kms_key_id  = var.kms_key_arn
+    tags        = { Name = "${var.name}-${each.key}" }
+  }
+
+  tags = {
+    Name              = "${var.name}-${each.key}"
+    "millrace-region" = var.name
+    "millrace-role"   = "foundationdb"
+  }
+}
+
+resource "aws_volume_attachment" "this" {
+  for_each = merge([for name in keys(local.machines) : {
+    for kind, device in { log = "/dev/sdf", storage = "/dev/sdg" } : "${name}-${kind}" => { machine = name, device = device }
+  }]...)
+  device_name = each.value.device
+  volume_id   = aws_ebs_volume.this[each.key].id
+  instance_id = aws_instance.this[each.value.machine].id
+  # Written data first: the machine is stopped before its disks are taken off.
+  stop_instance_before_detaching = true
+}

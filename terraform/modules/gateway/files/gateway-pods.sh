@@ -1,0 +1,21 @@
+#!/bin/bash
+# Writes pods.yaml anew when edge machines have come or gone. Without an answer the old list stays: Envoy's own
+# health checks keep dead pods out.
+set -euo pipefail
+
+list=$GATEWAY_DIR/pods.list
+# shellcheck disable=SC2086 # a list of tags
+addresses=$(/usr/local/sbin/millrace-boot pods $PODS_TAGS)
+pods=()
+for address in $addresses; do
+    for ports in $PODS_PORTS; do pods+=("$address:$ports"); done
+done
+if [ ${#pods[@]} = 0 ]; then
+    echo "no edge machine runs; the list of pods stays as it is" >&2
+    exit 1
+fi
+[ "${pods[*]}" != "$(cat "$list" 2>/dev/null)" ] || exit 0
+/usr/local/lib/millrace/gateway.sh pods "${pods[@]}"
+chown envoy: "$GATEWAY_DIR"/pods.yaml
+echo "${pods[*]}" >"$list"
+echo "pods: ${pods[*]}"

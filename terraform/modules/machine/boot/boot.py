@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""First start of a machine: disks, programs, secrets, units. Each step can be repeated, and is until it works.
+
+boot.py              all of it
+boot.py secrets      fetches the secrets again; exit code 0 if one has changed, 3 if none has
+boot.py pods TAG=..  prints the addresses of the instances with these tags, one a line
+boot.py backup-credentials FILE OWNER
+                     writes the role's temporary credentials as fdbbackup reads them
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+
+from aws import Aws, credentials
+
+CONFIG = json.loads(pathlib.Path("/etc/millrace-boot.json").read_text())
+AWS = Aws(CONFIG["region"], CONFIG["endpoint"])
+RETRY_S = 5
+
+
+def say(text):
+    print(f"millrace-boot: {text}", flush=True)
+
+
+def run(*command):
+    subprocess.run(command, check=True)
+
+
+def mount(disk):
+    """Mounts a disk, and makes a file system only where there is none."""
+    device = pathlib.Path(disk["device"])
+    while not device.exists():
+        say(f"waiting for the disk {device}")
+        time.sleep(RETRY_S)
+    if subprocess.run(["blkid", str(device)], stdout=subprocess.DEVNULL).returncode != 0:
+        run("mkfs.ext4", "-q", "-m", "1", str(device))
+    pathlib.Path(disk["path"]).mkdir(parents=True, exist_ok=True)
+    line = f"{device} {disk['path']} ext4 defaults,noatime,nofail 0 2\n"
+    table = pathlib.Path("/etc/fstab")
+    if line not in table.read_text():
+        with table.open("a") as file:
+            file.write(line)
+    if not os.path.ismount(disk["path"]):
+        run("mount", disk["path"])
+
+
+def install(artifact):
+    """Fetches a program or a package. A settings file that is here already stays."""
+    name = artifact["key"].rsplit("/", 1)[-1]
+    to = f"/var/cache/millrace-boot/{name}"
+    pathlib.Path(to).parent.mkdir(parents=True, exist_ok=True)
+    AWS.fetch(CONFIG["bucket"], artifact["key"], to, artifact["sha256"])
+    if name.endswith(".deb"):
+        run("dpkg", "--force-confold", "--install", to)
+        os.unlink(to)
+    else:
+        os.chmod(to, 0o755)
+        shutil.move(to, artifact["path"])
+    say(f"installed {name}")
+
+
+def secrets():
+    """Writes the files of this machine's secret. Returns whether one has changed, or None without a secret."""
+    secret = CONFIG["secret"]
+    if secret is None:
+        return None
+    values = AWS.secret(secret["name"])
+    if values is None:
+        raise LookupError(f"the secret {secret['name']} has no value yet: terraform/secrets.sh stores one")
+    directory = pathlib.Path(secret["directory"])
+    directory.mkdir(parents=True, exist_ok=True)
+    changed = False
+    for name, text in values.items():
+        path = directory / name
+        if "/" in name or (path.exists() and path.read_text() == text):
+            continue
+        put(path, text, secret["owner"])
+        changed = True
+    return changed
+
+
+def backup_credentials(path, owner):
+    keys = credentials()
+    account = {"api_key": keys["AccessKeyId"], "secret": keys["SecretAccessKey"], "token": keys["Token"]}
+    put(pathlib.Path(path), json.dumps({"accounts": {f"@s3.{CONFIG['region']}.amazonaws.com": account}}), owner)
+
+
+def put(path, text, owner):
+    """Replaces a secret file as a whole: whoever reads it sees the old or the new one."""
+    new = path.with_name(f".{path.name}.new")
+    new.unlink(missing_ok=True)
+    new.touch(mode=0o400)
+    new.write_text(text)
+    shutil.chown(new, owner, owner)
+    new.rename(path)
+
+
+def until_it_works(step, *arguments):
+    while True:
+        try:
+            return step(*arguments)
+        except (OSError, LookupError, ValueError) as error:
+            say(f"{step.__name__}: {error}; next try in {RETRY_S} s")
+            time.sleep(RETRY_S)
+
+
+def boot():
+    for disk in CONFIG["disks"]:
+        mount(disk)
+    for user in CONFIG["users"]:
+        subprocess.run(["systemd-sysusers", "-"], input=f"u {user} - {user}\n".encode(), check=True)
+    for artifact in CONFIG["artifacts"]:
+        until_it_works(install, artifact)
+    for path, owner in CONFIG["owners"].items():
+        pathlib.Path(path).exists() or pathlib.Path(path).mkdir(parents=True)
+        shutil.chown(path, owner, owner)
+    until_it_works(secrets)
+    run("systemctl", "daemon-reload")
+    for unit in CONFIG["units"]:
+        run("systemctl", "enable", "--quiet", unit)
+        # What a unit waits for may be another machine, so it is not waited for here.
+        run("systemctl", "restart", "--no-block", unit)
+        say(f"starts {unit}")
+
+
+def main(arguments):
+    if not arguments:
+        boot()
+    elif arguments[0] == "secrets":
+        return 0 if secrets() else 3
+    elif arguments[0] == "pods":
+        print("\n".join(AWS.instances(dict(pair.split("=", 1) for pair in arguments[1:]))))
+    elif arguments[0] == "backup-credentials":
+        backup_credentials(*arguments[1:])
+    else:
+        print(__doc__, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,123 @@
+data "aws_region" "here" {}
+
+locals {
+  full_name = "${var.name}-${var.role}"
+}
+
+# -- permissions
+
+data "aws_iam_policy_document" "assume" {
+  statement {
+    actions = ["sts:AssumeRole"]
+    principals {
+      type        = "Service"
+      identifiers = ["ec2.amazonaws.com"]
+    }
+  }
+}
+
+data "aws_iam_policy_document" "this" {
+  statement {
+    sid       = "Programs"
+    actions   = ["s3:GetObject"]
+    resources = [for artifact in var.artifacts : "${var.boot.bucket_arn}/${artifact.key}"]
+  }
+
+  dynamic "statement" {
+    for_each = var.boot.secret_name == null ? [] : [1]
+    content {
+      sid       = "OwnSecret"
+      actions   = ["secretsmanager:GetSecretValue"]
+      resources = [var.boot.secret_arn]
+    }
+  }
+
+  statement {
+    sid       = "KeyOfProgramsAndSecret"
+    actions   = ["kms:Decrypt"]
+    resources = [var.boot.kms_key_arn]
+    condition {
+      test     = "StringEquals"
+      variable = "kms:ViaService"
+      values   = [for service in ["s3", "secretsmanager"] : "${service}.${data.aws_region.here.name}.amazonaws.com"]
+    }
+  }
+
+  # Shells without SSH. These actions know no resource.
+  statement {
+    sid = "SessionManager"
+    actions = [
+      "ssm:UpdateInstanceInformation",
+      "ssmmessages:CreateControlChannel", "ssmmessages:CreateDataChannel",
+      "ssmmessages:OpenControlChannel", "ssmmessages:OpenDataChannel",
+    ]
+    resources = ["*"]
+  }
+
+  dynamic "statement" {
+    for_each = var.statements
+    content {
+      sid       = statement.value.sid
+      actions   = statement.value.actions
+      resources = statement.value.resources
+    }
+  }
+}
+
+resource "aws_iam_role" "this" {
+  name               = "${local.full_name}-${data.aws_region.here.name}"
+  assume_role_policy = data.aws_iam_policy_document.assume.json
+  tags               = { Name = local.full_name }
+}
+
+resource "aws_iam_role_policy" "this" {
+  name   = "machine"
+  role   = aws_iam_role.this.id
+  policy = data.aws_iam_policy_document.this.json
+}
+
+resource "aws_iam_instance_profile" "this" {
+  name = aws_iam_role.this.name
+  role = aws_iam_role.this.name
+  tags = { Name = local.full_name }
+}
+
+# -- first start
+
+locals {
+  boot = {
+    region    = data.aws_region.here.name
+    endpoint  = var.boot.endpoint
+    bucket    = var.boot.bucket
+    artifacts = var.artifacts
+    users     = var.users
+    owners    = var.owners
+    disks     = var.disks
+    units     = var.units
+    secret = var.boot.secret_name == null ? null : {
+      name      = var.boot.secret_name
+      owner     = var.boot.secret_owner
+      directory = var.boot.secret_folder
+    }
+  }
+
+  files = merge(var.files, {
+    "/etc/millrace-boot.json"             = { content = jsonencode(local.boot), mode = "0644" }
+    "/usr/local/lib/millrace-boot/aws.py" = { content = file("${path.module}/boot/aws.py"), mode = "0644" }
+    "/usr/local/sbin/millrace-boot"       = { content = "#!/bin/sh\nexec python3 /usr/local/lib/millrace-boot/boot.py \"$@\"\n", mode = "0755" }
+    "/usr/local/lib/millrace-boot/boot.py" = {
+      content = file("${path.module}/boot/boot.py"), mode = "0755"
+    }
+  })
+
+  # JSON is YAML, and nothing in it needs care with spaces.
+  cloud_config = "#cloud-config\n${jsonencode({
+    package_update  = false
+    package_upgrade = false
+    ssh_pwauth      = false
+    write_files = [for path, file in local.files : {
+      path = path, permissions = file.mode, content = file.content
+    }]
+    runcmd = [["/usr/local/sbin/millrace-boot"]]
+  })}"
+}

@@ -1,0 +1,14 @@
+output "urls" {
+  value       = [for address in local.addresses : "tls://${address}:4222"]
+  description = "Servers, as `millrace serve --nats` takes them."
+}
+
+output "addresses" {
+  value       = local.addresses
+  description = "Addresses of the servers; their certificates must name them."
+}
+
+output "cloud_config" {
+  value       = { for name, machine in module.machine : name => machine.cloud_config }
+  description = "User data of each server in plain text."
+}

@@ -1,0 +1,38 @@
+output "vpc_id" {
+  value       = aws_vpc.this.id
+  description = "The network."
+}
+
+output "cidr" {
+  value       = var.cidr
+  description = "Addresses of the network."
+}
+
+output "public_subnet_ids" {
+  value       = [for zone in var.availability_zones : aws_subnet.public[zone].id]
+  description = "Subnets of the load balancers, one a zone."
+}
+
+output "private_subnet_ids" {
+  value       = [for zone in var.availability_zones : aws_subnet.private[zone].id]
+  description = "Subnets of the machines, one a zone."
+}
+
+output "private_subnets" {
+  value = [for zone, index in local.zones : {
+    id   = aws_subnet.private[zone].id
+    zone = zone
+    cidr = cidrsubnet(var.cidr, 4, index)
+  }]
+  description = "The same with zone and addresses, which are known before anything is made."
+}
+
+output "s3_prefix_list_id" {
+  value       = aws_vpc_endpoint.s3.prefix_list_id
+  description = "Addresses of S3, for security groups."
+}
+
+output "has_way_out" {
+  value       = var.nat_gateways != "none"
+  description = "Whether machines can reach the internet."
+}

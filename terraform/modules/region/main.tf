@@ -1,0 +1,198 @@
+module "capacity" {
+  source                    = "../capacity"
+  connections               = var.load.connections
+  messages_per_second       = var.load.messages_per_second
+  durable_writes_per_second = var.load.durable_writes_per_second
+  stored_gib                = var.load.stored_gib
+  copies                    = length(var.availability_zones) >= 3 ? 3 : 2
+  cores = {
+    gateway      = var.machines.gateway.cores
+    edge         = var.machines.edge.cores
+    foundationdb = var.machines.foundationdb.cores
+  }
+}
+
+locals {
+  gateways = coalesce(var.counts.gateway, module.capacity.gateway_count)
+  edges    = coalesce(var.counts.edge, module.capacity.edge_count)
+  fdbs     = coalesce(var.counts.foundationdb, module.capacity.foundationdb_count)
+
+  packages = { for name in ["millrace", "foundationdb_clients", "foundationdb_server"] : name => merge(var.artifacts[name], { path = null }) }
+  programs = { for name, program in { nats_server = "nats-server", envoy = "envoy", prometheus = "prometheus" } : name =>
+  merge(var.artifacts[name], { path = "/usr/local/bin/${program}" }) }
+  everywhere = [for artifact in var.artifacts.everywhere : merge(artifact, { path = null })]
+
+  millrace = concat(local.everywhere, [local.packages.foundationdb_clients, local.packages.millrace])
+  database = concat(local.everywhere, [local.packages.foundationdb_clients, local.packages.foundationdb_server])
+
+  boot = {
+    for role, secret in module.secrets.secrets : role => {
+      bucket      = module.buckets.artifacts.id
+      bucket_arn  = module.buckets.artifacts.arn
+      kms_key_arn = module.secrets.kms_key_arn
+      endpoint    = var.aws_endpoint
+      secret_name = secret.name
+      secret_arn  = secret.arn
+    }
+  }
+
+  network = {
+    vpc_id             = module.network.vpc_id
+    cidr               = module.network.cidr
+    public_subnet_ids  = module.network.public_subnet_ids
+    private_subnet_ids = module.network.private_subnet_ids
+    private_subnets    = module.network.private_subnets
+  }
+  store = {
+    cluster_file = module.foundationdb.cluster_file
+    nats_urls    = module.nats.urls
+  }
+}
+
+module "secrets" {
+  source        = "../secrets"
+  name          = var.name
+  recovery_days = var.is_protected ? 30 : 0
+}
+
+module "buckets" {
+  source              = "../buckets"
+  name                = var.name
+  kms_key_arn         = module.secrets.kms_key_arn
+  backup_days         = var.backup_days
+  delete_with_content = !var.is_protected
+}
+
+module "network" {
+  source             = "../network"
+  name               = var.name
+  cidr               = var.cidr
+  availability_zones = var.availability_zones
+  nat_gateways       = var.nat_gateways
+  logs_bucket_arn    = module.buckets.logs.arn
+}
+
+module "access" {
+  source                 = "../access"
+  name                   = var.name
+  vpc_id                 = module.network.vpc_id
+  cidr                   = module.network.cidr
+  s3_prefix_list_id      = module.network.s3_prefix_list_id
+  edge_ports             = var.edge_ports
+  foundationdb_last_port = module.foundationdb.last_port
+  devices                = var.allowed_cidrs.devices
+  people                 = var.allowed_cidrs.people
+  has_way_out            = var.nat_gateways != "none"
+}
+
+module "foundationdb" {
+  security_group_id = module.access.security_group_ids["foundationdb"]
+  source            = "../foundationdb"
+  name              = var.name
+  network           = local.network
+  boot              = local.boot["foundationdb"]
+  artifacts         = local.database
+  ami_id            = var.ami_id
+  kms_key_arn       = module.secrets.kms_key_arn
+  instance_type     = var.machines.foundationdb.type
+  machine_count     = local.fdbs
+  log_disk          = merge(var.log_disk, { size_gib = 50 })
+  storage_disk      = { size_gib = module.capacity.storage_disk_gib }
+  backups           = module.buckets.backups
+  is_protected      = var.is_protected
+}
+
+module "nats" {
+  security_group_id = module.access.security_group_ids["nats"]
+  source            = "../nats"
+  name              = var.name
+  network           = local.network
+  boot              = local.boot["nats"]
+  artifacts         = concat(local.everywhere, [local.programs.nats_server])
+  ami_id            = var.ami_id
+  kms_key_arn       = module.secrets.kms_key_arn
+  instance_type     = var.machines.nats.type
+  machine_count     = var.counts.nats
+}
+
+module "edge" {
+  security_group_id = module.access.security_group_ids["edge"]
+  source            = "../edge"
+  name              = var.name
+  network           = local.network
+  boot              = local.boot["edge"]
+  artifacts         = local.millrace
+  ami_id            = var.ami_id
+  kms_key_arn       = module.secrets.kms_key_arn
+  instance_type     = var.machines.edge.type
+  size              = { min = local.edges, max = local.edges * 2 }
+  store             = local.store
+  settings          = var.edge_settings
+  ports             = var.edge_ports
+  gateway_cidrs     = [for subnet in module.network.private_subnets : subnet.cidr]
+  server_reference  = "${var.domain}:8883"
+}
+
+module "gateway" {
+  security_group_id          = module.access.security_group_ids["gateway"]
+  balancer_security_group_id = module.access.security_group_ids["gateway-balancer"]
+  source                     = "../gateway"
+  name                       = var.name
+  network                    = local.network
+  boot                       = local.boot["gateway"]
+  artifacts                  = concat(local.everywhere, [local.programs.envoy])
+  ami_id                     = var.ami_id
+  kms_key_arn                = module.secrets.kms_key_arn
+  instance_type              = var.machines.gateway.type
+  size                       = { min = local.gateways, max = local.gateways * 2 }
+  ports                      = module.edge.ports
+  logs_bucket                = module.buckets.logs.id
+  is_protected               = var.is_protected
+}
+
+module "control" {
+  security_group_id          = module.access.security_group_ids["control"]
+  balancer_security_group_id = module.access.security_group_ids["control-balancer"]
+  source                     = "../control"
+  name                       = var.name
+  network                    = local.network
+  boot                       = local.boot["control"]
+  artifacts                  = local.millrace
+  ami_id                     = var.ami_id
+  kms_key_arn                = module.secrets.kms_key_arn
+  instance_type              = var.machines.control.type
+  size                       = { min = var.counts.control, max = var.counts.control * 2 }
+  store                      = local.store
+  settings                   = var.control_settings
+  certificate_arn            = module.dns_certificates.certificate_arn
+  public_url                 = module.dns_certificates.console_url
+  logs_bucket                = module.buckets.logs.id
+  is_protected               = var.is_protected
+}
+
+module "telemetry" {
+  security_group_id = module.access.security_group_ids["telemetry"]
+  source            = "../telemetry"
+  name              = var.name
+  network           = local.network
+  boot              = { for name, value in local.boot["edge"] : name => value if !startswith(name, "secret") }
+  artifacts         = concat(local.everywhere, [local.programs.prometheus])
+  ami_id            = var.ami_id
+  kms_key_arn       = module.secrets.kms_key_arn
+  instance_type     = var.machines.telemetry.type
+  targets = concat(
+    [for port in var.edge_ports : { role = "edge", port = port.http, path = "/metrics" }],
+    [
+      { role = "control", port = 8080, path = "/metrics" },
+      { role = "gateway", port = 9902, path = "/stats/prometheus" },
+    ],
+  )
+}
+
+module "dns_certificates" {
+  source  = "../dns-certificates"
+  domain  = var.domain
+  zone_id = var.zone_id
+  gateway = { dns_name = module.gateway.dns_name, zone_id = module.gateway.zone_id }
+  control = { dns_name = module.control.dns_name, zone_id = module.control.zone_id }
+}

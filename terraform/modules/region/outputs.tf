@@ -1,0 +1,72 @@
+output "mqtt_endpoint" {
+  value       = "mqtts://BROKER.${var.domain}:8883"
+  description = "Where devices connect: BROKER is the name that the service gave to a broker."
+}
+
+output "console_url" {
+  value       = module.dns_certificates.console_url
+  description = "Console and API."
+}
+
+output "artifacts_bucket" {
+  value       = module.buckets.artifacts.id
+  description = "Bucket for terraform/artifacts.sh."
+}
+
+output "backups_bucket" {
+  value       = module.buckets.backups.id
+  description = "Bucket of FoundationDB's backups."
+}
+
+output "secrets" {
+  value       = { for role, secret in module.secrets.secrets : role => secret.name }
+  description = "Secrets that terraform/secrets.sh fills."
+}
+
+output "nats_addresses" {
+  value       = module.nats.addresses
+  description = "Addresses that the servers' certificates must name."
+}
+
+output "telemetry_instance" {
+  value       = module.telemetry.instance_id
+  description = "Machine of Prometheus, for `aws ssm start-session`."
+}
+
+output "machines" {
+  value = {
+    gateway      = local.gateways
+    edge         = local.edges
+    foundationdb = local.fdbs
+    nats         = var.counts.nats
+    control      = var.counts.control
+  }
+  description = "Number of machines of each kind."
+}
+
+output "redundancy" {
+  value       = module.foundationdb.redundancy
+  description = "FoundationDB's redundancy mode."
+}
+
+output "cloud_configs" {
+  value = {
+    edge         = module.edge.cloud_config
+    gateway      = module.gateway.cloud_config
+    control      = module.control.cloud_config
+    telemetry    = module.telemetry.cloud_config
+    nats         = module.nats.cloud_config
+    foundationdb = module.foundationdb.cloud_config
+  }
+  description = "User data of all machines in plain text. It has no secret."
+}
+
+output "access" {
+  value       = module.access.rules
+  description = "Who may connect to whom."
+}
+
+output "domain" {
+  value       = var.domain
+  description = "Name that devices know."
+}

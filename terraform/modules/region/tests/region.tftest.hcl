@@ -1,0 +1,82 @@
+# The provider's schema without its services: values that only AWS knows are made up.
+mock_provider "aws" {
+  mock_data "aws_region" {
+    defaults = { name = "eu-central-1" }
+  }
+  mock_data "aws_caller_identity" {
+    defaults = { account_id = "123456789012" }
+  }
+  mock_data "aws_partition" {
+    defaults = { partition = "aws" }
+  }
+  mock_data "aws_iam_policy_document" {
+    defaults = { json = "{\"Version\":\"2012-10-17\",\"Statement\":[]}" }
+  }
+  mock_data "aws_default_tags" {
+    defaults = { tags = {} }
+  }
+}
+
+variables {
+  name               = "millrace-test"
+  domain             = "mqtt.example.org"
+  zone_id            = "Z123"
+  ami_id             = "ami-0123456789abcdef0"
+  availability_zones = ["eu-central-1a", "eu-central-1b", "eu-central-1c"]
+  load               = { connections = 500000, messages_per_second = 200000, durable_writes_per_second = 40000 }
+  artifacts = {
+    millrace             = { key = "millrace.deb", sha256 = "0000000000000000000000000000000000000000000000000000000000000000" }
+    foundationdb_clients = { key = "clients.deb", sha256 = "0000000000000000000000000000000000000000000000000000000000000000" }
+    foundationdb_server  = { key = "server.deb", sha256 = "0000000000000000000000000000000000000000000000000000000000000000" }
+    nats_server          = { key = "nats-server", sha256 = "0000000000000000000000000000000000000000000000000000000000000000" }
+    envoy                = { key = "envoy", sha256 = "0000000000000000000000000000000000000000000000000000000000000000" }
+    prometheus           = { key = "prometheus", sha256 = "0000000000000000000000000000000000000000000000000000000000000000" }
+  }
+}
+
+run "three_zones_and_six_machines_survive_the_loss_of_a_zone" {
+  command = plan
+  variables {
+    counts = { foundationdb = 6 }
+  }
+  assert {
+    condition     = output.redundancy == "three_data_hall"
+    error_message = "six machines in three zones keep a copy in each zone: ${output.redundancy}"
+  }
+}
+
+run "only_load_balancers_take_connections_from_outside" {
+  command = plan
+  assert {
+    condition     = alltrue([for rule in output.access : !startswith(rule, "devices") && !startswith(rule, "people")])
+    error_message = "machines are reached from machines only"
+  }
+  assert {
+    condition = toset(output.access) == toset([
+      "gateway-balancer -> gateway:8883", "gateway-balancer -> gateway:8443", "gateway-balancer -> gateway:9902",
+      "control-balancer -> control:8080",
+      "gateway -> edge:1884", "gateway -> edge:8080",
+      "edge -> foundationdb:4500-4503", "control -> foundationdb:4500-4503", "foundationdb -> foundationdb:4500-4503",
+      "edge -> nats:4222", "control -> nats:4222", "nats -> nats:6222",
+      "telemetry -> edge:8080", "telemetry -> control:8080", "telemetry -> gateway:9902",
+    ])
+    error_message = "the list of who may connect to whom has changed: ${join(", ", output.access)}"
+  }
+}
+
+
+run "a_looked_up_image_is_refused" {
+  command = plan
+  variables {
+    ami_id = "latest"
+  }
+  expect_failures = [var.ami_id]
+}
+
+run "a_long_name_is_refused" {
+  command = plan
+  variables {
+    name = "millrace-production-europe"
+  }
+  expect_failures = [var.name]
+}

@@ -1,0 +1,147 @@
+variable "name" {
+  type        = string
+  description = "Name of the region; prefix of the names of all resources, such as millrace-eu."
+  validation {
+    condition     = can(regex("^[a-z][a-z0-9-]{1,14}[a-z0-9]$", var.name))
+    error_message = "name must be 3 to 16 small letters, digits and dashes: longer ones do not fit into the names of load balancers."
+  }
+}
+
+variable "domain" {
+  type        = string
+  description = "Devices connect to BROKER.domain; people open console.domain."
+}
+
+variable "zone_id" {
+  type        = string
+  description = "Public hosted zone that the domain is in."
+}
+
+variable "availability_zones" {
+  type        = list(string)
+  description = "One zone for a trial, three for anything else."
+}
+
+variable "cidr" {
+  type        = string
+  default     = "10.40.0.0/16"
+  description = "Addresses of the network, a /16."
+}
+
+variable "ami_id" {
+  type        = string
+  description = "Debian 12 image, amd64. It is named, not looked up: a newer one would replace every machine at the next plan."
+  validation {
+    condition     = can(regex("^ami-[0-9a-f]{8,17}$", var.ami_id))
+    error_message = "ami_id must be an image such as ami-0123456789abcdef0."
+  }
+}
+
+variable "artifacts" {
+  type = object({
+    millrace             = object({ key = string, sha256 = string })
+    foundationdb_clients = object({ key = string, sha256 = string })
+    foundationdb_server  = object({ key = string, sha256 = string })
+    nats_server          = object({ key = string, sha256 = string })
+    envoy                = object({ key = string, sha256 = string })
+    prometheus           = object({ key = string, sha256 = string })
+    everywhere           = optional(list(object({ key = string, sha256 = string })), [])
+  })
+  description = "Programs in the artifacts bucket, as terraform/artifacts.sh prints them. `everywhere` is installed on each machine, such as amazon-ssm-agent."
+}
+
+variable "load" {
+  type = object({
+    connections               = number
+    messages_per_second       = number
+    durable_writes_per_second = number
+    stored_gib                = optional(number, 100)
+  })
+  description = "What the region must carry. The number of machines comes from it."
+}
+
+variable "machines" {
+  type = object({
+    gateway      = optional(object({ type = string, cores = number }), { type = "c7i.xlarge", cores = 4 })
+    edge         = optional(object({ type = string, cores = number }), { type = "c7i.2xlarge", cores = 8 })
+    foundationdb = optional(object({ type = string, cores = number }), { type = "m7i.xlarge", cores = 4 })
+    nats         = optional(object({ type = string, cores = number }), { type = "c7i.large", cores = 2 })
+    control      = optional(object({ type = string, cores = number }), { type = "t3.medium", cores = 2 })
+    telemetry    = optional(object({ type = string, cores = number }), { type = "t3.medium", cores = 2 })
+  })
+  default     = {}
+  description = "Size of each kind of machine."
+}
+
+variable "counts" {
+  type = object({
+    gateway      = optional(number)
+    edge         = optional(number)
+    foundationdb = optional(number)
+    nats         = optional(number, 3)
+    control      = optional(number, 2)
+  })
+  default     = {}
+  description = "Numbers of machines, where they should differ from what the load asks for."
+}
+
+variable "nat_gateways" {
+  type        = string
+  default     = "per_zone"
+  description = "Way out for webhooks and key sets of tenants: none, one, or per_zone."
+}
+
+variable "log_disk" {
+  type = object({
+    type       = optional(string, "gp3")
+    iops       = optional(number, 3000)
+    throughput = optional(number, 125)
+  })
+  default     = {}
+  description = "Disk of FoundationDB's log, which each write waits for: gp3, or io2 for the lowest latency."
+}
+
+variable "allowed_cidrs" {
+  type = object({
+    devices = optional(set(string), ["0.0.0.0/0"])
+    people  = optional(set(string), ["0.0.0.0/0"])
+  })
+  default     = {}
+  description = "Networks that devices and people may come from."
+}
+
+variable "edge_settings" {
+  type        = any
+  default     = {}
+  description = "Further settings of millrace.toml on the edge, such as { connections_max = 500000 }."
+}
+
+variable "control_settings" {
+  type        = any
+  default     = {}
+  description = "Further settings of millrace.toml on the control plane, such as { sign_up = \"anybody\" }."
+}
+
+variable "edge_ports" {
+  type        = list(object({ gateway = number, http = number }))
+  default     = [{ gateway = 1884, http = 8080 }]
+  description = "Ports of the pods of one edge machine."
+}
+
+variable "backup_days" {
+  type        = number
+  default     = 35
+  description = "Days that a backup is kept."
+}
+
+variable "is_protected" {
+  type        = bool
+  default     = true
+  description = "Keeps database, load balancers, secrets and full buckets from being deleted. Off for trials only."
+}
+
+variable "aws_endpoint" {
+  type        = string
+  default     = null
+  description = "Where the machines reach AWS's services, if not at their usual names."
+}

@@ -1,0 +1,68 @@
+variable "name" {
+  type        = string
+  description = "Prefix of names, such as millrace-eu."
+}
+
+variable "security_group_id" {
+  type        = string
+  description = "Security group of the machines, from modules/access."
+}
+
+variable "boot" {
+  type        = any
+  description = "Where the machines get programs and secret; see modules/machine."
+}
+
+variable "artifacts" {
+  type        = list(object({ key = string, sha256 = string, path = optional(string) }))
+  description = "Programs that the machines install."
+}
+
+variable "ami_id" {
+  type        = string
+  description = "Debian 12 image, amd64."
+}
+
+variable "network" {
+  type = object({
+    vpc_id          = string
+    cidr            = string
+    private_subnets = list(object({ id = string, zone = string, cidr = string }))
+  })
+  description = "Outputs of modules/network."
+}
+
+variable "kms_key_arn" {
+  type        = string
+  description = "Key of the disks."
+}
+
+variable "instance_type" {
+  type        = string
+  description = "Size of a machine."
+}
+
+variable "targets" {
+  type = list(object({
+    role = string
+    port = number
+    path = string
+  }))
+  description = "What is read: the tag millrace-role of the machines, the port, the path."
+}
+
+variable "disk_gib" {
+  type        = number
+  default     = 100
+  description = "Disk of the measurements."
+}
+
+variable "retention" {
+  type        = string
+  default     = "30d"
+  description = "How long measurements are kept."
+  validation {
+    condition     = can(regex("^[0-9]+[dwy]$", var.retention))
+    error_message = "retention is a number and d, w or y, such as 30d."
+  }
+}

@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# Makes a region's secrets and stores them: a certificate authority, a certificate for each kind of machine, the
+# password of NATS. Terraform's state has none of them.
+#
+#   terraform output -json region | terraform/secrets.sh make FOLDER      makes what is missing in FOLDER
+#   terraform output -json region | terraform/secrets.sh put FOLDER       stores it in AWS Secrets Manager
+#
+# FOLDER/gateway/tls.crt and tls.key are the devices' certificate, for the domain and *.domain: put them there, or let
+# `make --self-signed` make one for trials. Keep FOLDER safe and out of git: whoever has ca.key can read all of the region.
+set -euo pipefail
+
+days=825
+umask 077
+
+fail() {
+    echo "secrets: $1" >&2
+    exit 2
+}
+
+# The region's output, as JSON, is read from standard input.
+field() { python3 -c 'import json, sys; value = json.loads(sys.argv[1])[sys.argv[2]]; print("\n".join(value) if isinstance(value, list) else value)' "$region" "$1"; }
+
+authority() {
+    [ ! -e "$folder/ca.key" ] || return 0
+    openssl ecparam -name prime256v1 -genkey -noout -out "$folder/ca.key"
+    openssl req -x509 -new -key "$folder/ca.key" -sha256 -days 3650 -subj "/O=Millrace/CN=region" \
+        -addext "basicConstraints=critical,CA:TRUE,pathlen:0" -addext "keyUsage=critical,keyCertSign,cRLSign" -out "$folder/ca.crt"
+}
+
+# certificate ROLE NAMES: for both ends of a connection, since FoundationDB's and NATS' servers are clients too.
+certificate() {
+    local to=$folder/$1
+    mkdir -p "$to"
+    [ ! -e "$to/tls.crt" ] || return 0
+    openssl ecparam -name prime256v1 -genkey -noout -out "$to/ec.key"
+    openssl pkcs8 -topk8 -nocrypt -in "$to/ec.key" -out "$to/tls.key"
+    rm "$to/ec.key"
+    openssl req -new -key "$to/tls.key" -subj "/O=Millrace/CN=$1" |
+        openssl x509 -req -CA "$folder/ca.crt" -CAkey "$folder/ca.key" -CAcreateserial -sha256 -days "$days" -out "$to/tls.crt" \
+            -extfile <(printf 'subjectAltName=%s\nextendedKeyUsage=serverAuth,clientAuth\nkeyUsage=critical,digitalSignature\nbasicConstraints=critical,CA:FALSE\n' "$2") 2>/dev/null
+    cp "$folder/ca.crt" "$to/ca.crt"
+}
+
+make_all() {
+    local address names=DNS:nats password domain
+    mkdir -p "$folder"
+    authority
+    for address in $(field nats_addresses); do names+=,IP:$address; done
+    certificate nats "$names"
+    certificate foundationdb DNS:foundationdb
+    certificate edge DNS:edge
+    certificate control DNS:control
+    [ -e "$folder/nats-password" ] || openssl rand -hex 32 >"$folder/nats-password"
+    password=$(<"$folder/nats-password")
+    echo "NATS_PODS_PASSWORD=\"$password\"" >"$folder/nats/environment"
+    echo "$password" | tee "$folder/edge/nats-password" >"$folder/control/nats-password"
+    mkdir -p "$folder/gateway"
+    if [ "$self_signed" = yes ] && [ ! -e "$folder/gateway/tls.crt" ]; then
+        domain=$(field domain)
+        certificate gateway "DNS:$domain,DNS:*.$domain"
+    fi
+    [ -e "$folder/gateway/tls.key" ] || fail "there is no $folder/gateway/tls.crt and tls.key: put the certificate of *.$(field domain) there, or say --self-signed"
+}
+
+# values ROLE: its files as one JSON object.
+values() { python3 -c 'import json, pathlib, sys; print(json.dumps({path.name: path.read_text() for path in sorted(pathlib.Path(sys.argv[1]).iterdir())}))' "$folder/$1"; }
+
+put_all() {
+    local role name
+    command -v aws >/dev/null || fail "it needs the AWS command line (aws)"
+    for role in foundationdb nats edge control gateway; do
+        [ -d "$folder/$role" ] || fail "there is no $folder/$role: run \`secrets.sh make $folder\` first"
+        name=$(python3 -c 'import json, sys; print(json.loads(sys.argv[1])["secrets"][sys.argv[2]])' "$region" "$role")
+        # Through a pipe: command lines can be read by others on the machine.
+        values "$role" | aws secretsmanager put-secret-value --secret-id "$name" --secret-string file:///dev/stdin >/dev/null
+        echo "stored $name"
+    done
+}
+
+[ $# -ge 2 ] || fail "secrets.sh make FOLDER [--self-signed], or secrets.sh put FOLDER; the region's output comes on standard input"
+folder=$2
+self_signed=no
+[ "${3:-}" != --self-signed ] || self_signed=yes
+region=$(cat)
+case $1 in
+make) make_all ;;
+put) put_all ;;
+*) fail "\"$1\" is unknown: make or put is allowed" ;;
+esac
