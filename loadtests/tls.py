@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""What a TLS client costs: memory while it is idle, and CPU time of its connect, full and resumed.
+
+    loadtests/tls.py [--clients 2000] [--port 27900] [--millrace target/release/millrace]
+
+Measures Millrace and mosquitto (with OpenSSL) one after the other, each with one certificate, over TLS 1.3 and without TLS,
+by /proc. The kernel's memory for sockets is not in it. Uses ports from --port on, on 127.0.0.1.
+"""
+
+import argparse
+import os
+import resource
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HOST = "127.0.0.1"
+ROOT = Path(__file__).resolve().parent.parent
+# Clients that come first: what the process takes for them once is not counted.
+WARM = 200
+PATH = os.environ["PATH"] + ":/usr/sbin"
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clients", type=int, default=2000)
+    parser.add_argument("--port", type=int, default=27900)
+    parser.add_argument("--millrace", default=ROOT / "target/release/millrace")
+    return parser.parse_args()
+
+
+class Server:
+    """A program, and where it listens with TLS and without."""
+
+    def __init__(self, name, command, tls, plain):
+        self.name, self.tls, self.plain = name, tls, plain
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        end = time.monotonic() + 20
+        while True:
+            try:
+                [socket.create_connection((HOST, port)).close() for port in (tls, plain)]
+                return
+            except OSError:
+                if time.monotonic() > end or self.process.poll() is not None:
+                    raise
+                time.sleep(0.05)
+
+    def memory(self):
+        """Resident bytes."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0]) * 1024
+
+    def cpu(self):
+        """Seconds."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait(20)
+
+
+def connect(number):
+    client_id = f"c{number:07}".encode()
+    body = b"\0\4MQTT\4\2\0\0" + len(client_id).to_bytes(2, "big") + client_id
+    return bytes([0x10, len(body)]) + body
+
+
+def client(port, number, context=None, session=None):
+    """A connected client, which then says nothing."""
+    stream = socket.create_connection((HOST, port))
+    if context:
+        stream = context.wrap_socket(stream, server_hostname="localhost", session=session)
+        if session:
+            assert stream.session_reused, "the session was not resumed"
+    stream.sendall(connect(number))
+    assert stream.recv(4)[0] == 0x20, "no CONNACK"
+    return stream
+
+
+def measure(server, port, count, context=None, session=None):
+    """Bytes and CPU milliseconds of one client."""
+    clients = [client(port, number, context, session) for number in range(WARM)]
+    time.sleep(1)
+    memory, cpu = server.memory(), server.cpu()
+    clients += [client(port, WARM + number, context, session) for number in range(count)]
+    time.sleep(1)
+    result = (server.memory() - memory) / count, (server.cpu() - cpu) / count * 1000
+    [stream.close() for stream in clients]
+    return result
+
+
+def ticket(server, context):
+    stream = client(server.tls, 0, context)
+    # The ticket came before the CONNACK.
+    session = stream.session
+    stream.close()
+    return session
+
+
+def main():
+    options = arguments()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    with tempfile.TemporaryDirectory() as folder:
+        certificates, port = Path(folder) / "certs", options.port
+        subprocess.run([options.millrace, "dev-certs", "--out", certificates], check=True, capture_output=True)
+        context = ssl.create_default_context(cafile=certificates / "ca.crt")
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        at = lambda offset: f"{HOST}:{port + offset}"
+        commands = [
+            (
+                "millrace",
+                [options.millrace, "serve", "--data-dir=off", "--ws-listen=off", "--wss-listen=off", "--http-listen=off"]
+                + [f"--tls-dir={certificates}", f"--mqtts-listen={at(0)}", f"--mqtt-listen={at(1)}", "--threads=1"],
+                0,
+            )
+        ]
+        mosquitto = shutil.which("mosquitto", path=PATH)
+        if mosquitto:
+            config = Path(folder) / "mosquitto.conf"
+            config.write_text(
+                f"allow_anonymous true\nlistener {port + 2} {HOST}\ncertfile {certificates}/tls.crt\n"
+                f"keyfile {certificates}/tls.key\nlistener {port + 3} {HOST}\n"
+            )
+            # It gives up its rights and could not read the key.
+            certificates.chmod(0o755), (certificates / "tls.key").chmod(0o644), Path(folder).chmod(0o755)
+            commands.append(("mosquitto", [mosquitto, "-c", config], 2))
+        else:
+            print("SKIPPED: mosquitto is not installed (Debian: apt-get install mosquitto)")
+        print(f"{'server':<12} {'client':<18} {'bytes while idle':>16} {'CPU of a connect':>18}")
+        for name, command, offset in commands:
+            for what in ("TLS 1.3", "TLS 1.3, resumed", "without TLS"):
+                # A new one for each row: freed memory of the row before would count as the next one's.
+                server = Server(name, command, port + offset, port + offset + 1)
+                try:
+                    at_port, with_tls = (server.plain, None) if what == "without TLS" else (server.tls, context)
+                    session = ticket(server, context) if what == "TLS 1.3, resumed" else None
+                    memory, cpu = measure(server, at_port, options.clients, with_tls, session)
+                finally:
+                    server.stop()
+                print(f"{name:<12} {what:<18} {memory:>16.0f} {cpu:>15.3f} ms", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
