@@ -1,6 +1,6 @@
 //! The one place that reads a clock.
 
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use millrace_session::Seconds;
 
@@ -30,6 +30,11 @@ impl Clock {
 
     pub(crate) fn now(&self) -> Millis {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Time since the process started, for what takes less than milliseconds.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.start.elapsed()
     }
 
     /// The time, milliseconds since 1970.

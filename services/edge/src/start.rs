@@ -26,7 +26,7 @@ use crate::incidents::Scribe;
 use crate::limits::Limits;
 use crate::mailbox::Mailbox;
 use crate::metering::Teller;
-use crate::metrics::CoreCounters;
+use crate::metrics::{CoreCounters, Loudest};
 use crate::process::Process;
 use crate::quota::Shares;
 use crate::region::Region;
@@ -153,6 +153,7 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
         config,
         brokers,
         counters: (0..cores).map(|_| CoreCounters::default()).collect(),
+        loudest: Loudest::default(),
         turns: (0..cores).map(|_| AtomicU64::new(0)).collect(),
         turned_at: (0..cores).map(|_| AtomicU64::new(0)).collect(),
         mailboxes,

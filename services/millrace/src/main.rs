@@ -13,6 +13,7 @@ mod nats;
 mod outgoing;
 mod passwd;
 mod pods;
+mod process_metrics;
 #[cfg(test)]
 mod readme;
 mod remote;

@@ -1,0 +1,82 @@
+//! Durations counted by how long they took.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Upper bounds of the buckets: microseconds, and seconds as `/metrics` writes them.
+const BOUNDS: [(u64, &str); 13] = [
+    (500, "0.0005"),
+    (1_000, "0.001"),
+    (2_500, "0.0025"),
+    (5_000, "0.005"),
+    (10_000, "0.01"),
+    (25_000, "0.025"),
+    (50_000, "0.05"),
+    (100_000, "0.1"),
+    (250_000, "0.25"),
+    (500_000, "0.5"),
+    (1_000_000, "1"),
+    (2_500_000, "2.5"),
+    (10_000_000, "10"),
+];
+
+/// A histogram with a single writer or few writers: not for the hot path of the event loops.
+#[derive(Debug, Default)]
+pub(crate) struct Histogram {
+    /// Durations up to each bound and above the one before it; the last is above all bounds.
+    counts: [AtomicU64; BOUNDS.len() + 1],
+    micros: AtomicU64,
+}
+
+impl Histogram {
+    /// Counts `n` things that took `took` each.
+    pub(crate) fn observe(&self, took: Duration, n: usize) {
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        let bucket = BOUNDS.partition_point(|(bound, _)| *bound < micros);
+        self.counts[bucket].fetch_add(n as u64, Ordering::Relaxed);
+        self.micros.fetch_add(micros.saturating_mul(n as u64), Ordering::Relaxed);
+    }
+
+    /// Appends the text format; `name` ends with `_seconds`.
+    #[allow(clippy::cast_precision_loss)]
+    pub(crate) fn write(&self, out: &mut String, name: &str, help: &str) {
+        use std::fmt::Write;
+
+        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} histogram");
+        let mut sum = 0;
+        let bounds = BOUNDS.iter().map(|(_, seconds)| *seconds).chain(["+Inf"]);
+        for (bound, count) in bounds.zip(&self.counts) {
+            sum += count.load(Ordering::Relaxed);
+            let _ = writeln!(out, "{name}_bucket{{le=\"{bound}\"}} {sum}");
+        }
+        let seconds = self.micros.load(Ordering::Relaxed) as f64 / 1e6;
+        let _ = writeln!(out, "{name}_sum {seconds}\n{name}_count {sum}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_holds_what_took_at_most_its_bound() {
+        let histogram = Histogram::default();
+        for (micros, n) in [(0, 1), (500, 1), (501, 2), (9_999_999, 3), (10_000_001, 4)] {
+            histogram.observe(Duration::from_micros(micros), n);
+        }
+        let mut text = String::new();
+        histogram.write(&mut text, "x_seconds", "Help.");
+        for line in [
+            "# TYPE x_seconds histogram",
+            "x_seconds_bucket{le=\"0.0005\"} 2",
+            "x_seconds_bucket{le=\"0.001\"} 4",
+            "x_seconds_bucket{le=\"2.5\"} 4",
+            "x_seconds_bucket{le=\"10\"} 7",
+            "x_seconds_bucket{le=\"+Inf\"} 11",
+            "x_seconds_sum 70.001503",
+            "x_seconds_count 11",
+        ] {
+            assert!(text.lines().any(|found| found == line), "no {line} in\n{text}");
+        }
+    }
+}
