@@ -8,7 +8,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 from observe import HERE
 
 COLUMNS, ROW_INCHES, WIDTH_INCHES = 24, 0.36, 16
@@ -83,6 +83,14 @@ def note(axes, text):
     axes.set_yticks([])
 
 
+def ticks(limits, unit):
+    """Round numbers, of the unit that they are shown in."""
+    size = 1.0
+    if unit in ("bytes", "binBps"):
+        size = next((size for size, _ in IEC if limits[1] >= size), 1)
+    return [size * tick for tick in MaxNLocator(4).tick_values(limits[0] / size, limits[1] / size) if tick * size <= limits[1]]
+
+
 def graph(axes, panel, found, seconds):
     defaults = panel["fieldConfig"]["defaults"]
     unit = defaults["unit"]
@@ -105,7 +113,7 @@ def graph(axes, panel, found, seconds):
         if axes.get_ylim()[1] < 1e-9 or axes.get_ylim()[1] == 0.05:
             axes.set_ylim(0, 1)
     axes.set_xlim(0, seconds)
-    axes.yaxis.set_major_locator(MaxNLocator(4))
+    axes.yaxis.set_major_locator(FixedLocator(ticks(axes.get_ylim(), unit)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: shown(value, unit)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f} s"))
     axes.grid(axis="y", color=LINE, linewidth=0.6)

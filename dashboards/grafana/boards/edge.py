@@ -116,7 +116,6 @@ BOARD = board(
                 "short",
                 "Each connection is one.",
                 (f"process_open_fds{{job=\"millrace\", {PODS}}}", "{{instance}}"),
-                (f"process_max_fds{{job=\"millrace\", {PODS}}}", "limit of {{instance}}"),
             ),
             graph(
                 "Turns of the event loops",

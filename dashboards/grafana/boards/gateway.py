@@ -1,4 +1,4 @@
-"""Envoy before the pods: TLS, and which pods are healthy."""
+"""Envoy before the pods: TLS, and which pods are healthy. The collector ends the names of Envoy's counters with _total."""
 
 from parts import board, graph, number
 
@@ -35,7 +35,7 @@ BOARD = board(
                 "TLS handshakes",
                 "cps",
                 "Complete ones.",
-                "sum(rate(envoy_listener_ssl_handshake[$__rate_interval]))",
+                "sum(rate(envoy_listener_ssl_handshake_total[$__rate_interval]))",
                 needs=ENVOY,
             ),
             number(
@@ -65,17 +65,17 @@ BOARD = board(
                 "cps",
                 "Accepted, and closed because a limit was reached.",
                 (rate("envoy_listener_downstream_cx_total", "job"), "accepted"),
-                (rate("envoy_listener_downstream_cx_overflow", "job"), "over a limit"),
-                (rate("envoy_listener_downstream_pre_cx_timeout", "job"), "silent"),
+                (rate("envoy_listener_downstream_cx_overflow_total", "job"), "over a limit"),
+                (rate("envoy_listener_downstream_pre_cx_timeout_total", "job"), "silent"),
                 needs=ENVOY,
             ),
             graph(
                 "TLS",
                 "cps",
                 "Handshakes, and what went wrong.",
-                (rate("envoy_listener_ssl_handshake", "job"), "complete"),
-                (rate("envoy_listener_ssl_connection_error", "job"), "errors"),
-                (rate("envoy_listener_ssl_fail_verify_error", "job"), "certificate not accepted"),
+                (rate("envoy_listener_ssl_handshake_total", "job"), "complete"),
+                (rate("envoy_listener_ssl_connection_error_total", "job"), "errors"),
+                (rate("envoy_listener_ssl_fail_verify_error_total", "job"), "certificate not accepted"),
                 needs=ENVOY,
             ),
         ],
@@ -102,16 +102,16 @@ BOARD = board(
                 "Connections to pods that failed",
                 "cps",
                 "Refused or timed out.",
-                (rate(f"envoy_cluster_upstream_cx_connect_fail{{{EDGE}}}", "job"), "refused"),
-                (rate(f"envoy_cluster_upstream_cx_connect_timeout{{{EDGE}}}", "job"), "timed out"),
+                (rate(f"envoy_cluster_upstream_cx_connect_fail_total{{{EDGE}}}", "job"), "refused"),
+                (rate(f"envoy_cluster_upstream_cx_connect_timeout_total{{{EDGE}}}", "job"), "timed out"),
                 needs=ENVOY,
             ),
             graph(
                 "Health checks",
                 "cps",
                 "Failed ones lead to a pod that gets no new clients.",
-                (rate(f"envoy_cluster_health_check_attempt{{{EDGE}}}", "job"), "attempts"),
-                (rate(f"envoy_cluster_health_check_failure{{{EDGE}}}", "job"), "failures"),
+                (rate(f"envoy_cluster_health_check_attempt_total{{{EDGE}}}", "job"), "attempts"),
+                (rate(f"envoy_cluster_health_check_failure_total{{{EDGE}}}", "job"), "failures"),
                 needs=ENVOY,
             ),
             graph(
