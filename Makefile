@@ -31,7 +31,8 @@ NATS := $(TARGET)/tools/nats-server
 KEEP ?=
 
 .PHONY: run certs gateway stack test test-clients test-fdb simulate lint conformance bench torture hostile hostile-short hostile-soak fuzz loom fmt clean help packages check-deploy check-region \
-	check-kubernetes check-deb program install deb image release
+	check-kubernetes check-deb program install deb image release \
+	observe check-dashboards drill lint-dashboards observe-packages
 
 run: ## Build and run the broker (ARGS="--log-level debug" for settings)
 	cargo build --release --package millrace
@@ -100,6 +101,7 @@ lint: ## Check format, lints, documentation, dependencies and citations
 	fi
 	cargo run --quiet --package millrace-conformance -- --check
 	terraform/checks/check.sh format shell boot
+	@$(MAKE) --no-print-directory lint-dashboards
 
 conformance: ## Which statements of the MQTT standards are proven; fails while one is open
 	cargo run --quiet --package millrace-conformance -- --missing --check
@@ -163,6 +165,43 @@ test-k6: $(K6) ## Test the MQTT module of k6, and that its scenarios see a broke
 
 test-capacity: ## Test the arithmetic of the capacity model
 	PYTHONDONTWRITEBYTECODE=1 python3 -m unittest discover loadtests/capacity/tests
+
+# -- telemetry: dashboards/ and runbooks/
+DASHBOARDS := $(TARGET)/dashboards
+COLLECTOR := $(TARGET)/tools/otelcol
+
+observe: $(COLLECTOR) observe-packages ## Run collector, Prometheus, Alertmanager beside make run or make stack
+	OBSERVE_TOOLS="$(dir $(COLLECTOR))" exec python3 dashboards/observe.py
+
+check-dashboards: $(DASHBOARDS)/check $(COLLECTOR) $(ENVOY) $(NATS) observe-packages ## Run every panel and rule on a stack under load (ARGS=--draw)
+	cargo build --release --package millrace
+	$(DASHBOARDS)/bin/python dashboards/check_dashboards.py $(ARGS)
+
+drill: $(DASHBOARDS)/check $(COLLECTOR) $(ENVOY) $(NATS) observe-packages ## Try a runbook for real (NAME=pod-down; without a name they are listed)
+	cargo build --release --package millrace
+	$(DASHBOARDS)/bin/python runbooks/drill.py $(NAME) $(ARGS)
+
+lint-dashboards: $(DASHBOARDS)/lint observe-packages
+	$(DASHBOARDS)/bin/python dashboards/lint.py
+
+$(DASHBOARDS)/lint: dashboards/requirements.txt
+	python3 -m venv "$(DASHBOARDS)"
+	"$(DASHBOARDS)/bin/pip" install --disable-pip-version-check --quiet -r $<
+	touch $@
+
+$(DASHBOARDS)/check: dashboards/requirements-check.txt dashboards/requirements.txt $(DASHBOARDS)/lint
+	"$(DASHBOARDS)/bin/pip" install --disable-pip-version-check --quiet -r $<
+	touch $@
+
+$(COLLECTOR): dashboards/collector/manifest.yaml dashboards/collector/build.sh
+	dashboards/collector/build.sh "$(dir $@)"
+	touch $@
+
+observe-packages:
+	@if command -v promtool >/dev/null && command -v prometheus-node-exporter >/dev/null; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+		apt-get install -y -qq prometheus prometheus-alertmanager prometheus-node-exporter >/dev/null; then exit 0; fi; \
+	echo "SKIPPED: what needs Prometheus: install the packages prometheus, prometheus-alertmanager and prometheus-node-exporter"
 
 fmt: ## Format the sources
 	cargo fmt --all

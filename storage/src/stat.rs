@@ -23,9 +23,9 @@ impl StatKind {
 }
 
 /// A number about an engine. Those with the same name differ in their labels and follow each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stat {
-    /// Name, with the unit at its end.
+    /// Name, with its base unit at the end: seconds, bytes, or a ratio of 1.
     pub name: &'static str,
     /// Labels as in `reason="busy"`, or nothing.
     pub labels: &'static str,
@@ -33,8 +33,27 @@ pub struct Stat {
     pub help: &'static str,
     /// Counter or gauge.
     pub kind: StatKind,
-    /// The number.
-    pub value: u64,
+    /// The number, in that unit.
+    pub value: f64,
+}
+
+impl Stat {
+    /// Counters are kept as integers: times in microseconds and ratios in thousandths. Metrics are told in base units.
+    #[allow(clippy::cast_precision_loss)]
+    pub(crate) fn new(
+        name: &'static str,
+        labels: &'static str,
+        help: &'static str,
+        kind: StatKind,
+        kept: u64,
+    ) -> Self {
+        let scale = match name {
+            name if name.ends_with("_seconds") || name.ends_with("_seconds_total") => 1e6,
+            name if name.ends_with("_ratio") => 1e3,
+            _ => 1.0,
+        };
+        Self { name, labels, help, kind, value: kept as f64 / scale }
+    }
 }
 
 /// A number that is kept.
@@ -69,13 +88,13 @@ macro_rules! stats {
 
         impl $set {
             pub(crate) fn list(&self) -> Vec<$crate::stat::Stat> {
-                vec![$($crate::stat::Stat {
-                    name: $name,
-                    labels: concat!($($label)?),
-                    help: $help,
-                    kind: $crate::stat::StatKind::$kind,
-                    value: self.$field.get(),
-                },)*]
+                vec![$($crate::stat::Stat::new(
+                    $name,
+                    concat!($($label)?),
+                    $help,
+                    $crate::stat::StatKind::$kind,
+                    self.$field.get(),
+                ),)*]
             }
         }
     };

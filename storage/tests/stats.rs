@@ -9,7 +9,7 @@ use common::{begin, files, put};
 use millrace_storage::{Database, Embedded, Error, Options, Read, Stat, StatKind, block_on};
 
 fn number(stats: &[Stat], name: &str, labels: &str) -> u64 {
-    stats.iter().find(|stat| stat.name == name && stat.labels == labels).unwrap().value
+    stats.iter().find(|stat| stat.name == name && stat.labels == labels).unwrap().value as u64
 }
 
 #[test]
@@ -28,7 +28,7 @@ fn what_is_done_is_counted() {
     assert_eq!(block_on(late.commit()), Err(Error::Conflict));
     assert_eq!(told("millrace_store_transactions_total"), 3);
     assert_eq!(told("millrace_store_keys_written_total"), 3);
-    assert_eq!(told("millrace_store_bytes_written_total"), 18);
+    assert_eq!(told("millrace_store_written_bytes_total"), 18);
     assert_eq!(number(&store.stats(), "millrace_store_refused_total", "reason=\"conflict\""), 1);
     // One at a time, so each was a group; that of the conflict had nothing to write.
     assert_eq!((told("millrace_store_groups_total"), told("millrace_store_syncs_total")), (3, 3));

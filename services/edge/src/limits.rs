@@ -96,6 +96,8 @@ pub struct Limits {
     pub store_bytes_max: u32,
     /// Seconds between updates of the `$SYS` topics of each broker; 0: never.
     pub sys_interval_s: u16,
+    /// Brokers that have metrics of their own, the loudest; the others are summed. Each is about 80 series of every pod.
+    pub metrics_brokers_max: u16,
     /// Seconds between two words to the store of what brokers use; 0: never, then only what is stored is counted. What was counted
     /// since the last one is lost when the process is killed.
     pub usage_interval_s: u16,
@@ -138,6 +140,7 @@ impl Default for Limits {
             mailbox_bytes_max: 4 * 1024 * 1024,
             store_bytes_max: 32 * 1024 * 1024,
             sys_interval_s: 10,
+            metrics_brokers_max: 20,
             usage_interval_s: 2,
             http_head_bytes_max: 8192,
         }

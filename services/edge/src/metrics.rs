@@ -1,7 +1,15 @@
 //! Counters: one set a core, written by that core alone, summed when somebody asks.
+//!
+//! Each metric is declared in `services/edge/metrics.toml` too: `make lint` compares both.
+
+mod histogram;
+mod loudest;
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+pub(crate) use histogram::Histogram;
+pub(crate) use loudest::{Loudest, Row};
 
 /// A counter or gauge with a single writer.
 #[derive(Debug, Default)]
@@ -48,39 +56,6 @@ macro_rules! counters {
     };
 }
 
-/// Durations of one kind, counted by length. One thread adds to it.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(crate) struct Histogram {
-    /// How many were at most as long as each of [`Histogram::BOUNDS_US`] and longer than the one before; then the rest.
-    buckets: [Count; Self::BOUNDS_US.len() + 1],
-    sum_us: Count,
-}
-
-impl Histogram {
-    /// Upper bounds of the buckets, microseconds.
-    const BOUNDS_US: [u64; 11] = [50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 20_000, 50_000, 250_000];
-
-    pub(crate) fn note(&self, micros: u64) {
-        let bucket = Self::BOUNDS_US.partition_point(|bound| *bound < micros);
-        self.buckets[bucket].add(1);
-        self.sum_us.add(usize::try_from(micros).unwrap_or(usize::MAX));
-    }
-
-    /// Appends the sum of `parts` in the text format.
-    pub(crate) fn write(out: &mut String, name: &str, help: &str, parts: &[Self]) {
-        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} histogram");
-        let mut count = 0;
-        for (index, bound) in Self::BOUNDS_US.iter().enumerate() {
-            count += Count::sum(parts.iter().map(|part| &part.buckets[index]));
-            let _ = writeln!(out, "{name}_bucket{{le=\"{}\"}} {count}", *bound as f64 / 1e6);
-        }
-        count += Count::sum(parts.iter().map(|part| &part.buckets[Self::BOUNDS_US.len()]));
-        let sum = Count::sum(parts.iter().map(|part| &part.sum_us)) as f64 / 1e6;
-        let _ = writeln!(out, "{name}_bucket{{le=\"+Inf\"}} {count}\n{name}_sum {sum}\n{name}_count {count}");
-    }
-}
-
 /// One line of `/metrics`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Metric {
@@ -95,8 +70,8 @@ counters! {
     CoreCounters {
         accepted: "counter" "millrace_connections_accepted_total" [] "Connections accepted on any listener.",
         open: "gauge" "millrace_connections_open" [] "Open network connections, whether or not they sent CONNECT.",
-        bytes_in: "counter" "millrace_bytes_received_total" [] "Bytes read from connections.",
-        bytes_out: "counter" "millrace_bytes_sent_total" [] "Bytes written to connections.",
+        bytes_in: "counter" "millrace_received_bytes_total" [] "Bytes read from connections.",
+        bytes_out: "counter" "millrace_sent_bytes_total" [] "Bytes written to connections.",
         tls_full: "counter" "millrace_tls_handshakes_total" ["kind=\"full\""] "TLS handshakes that succeeded, by kind.",
         tls_resumed: "counter" "millrace_tls_handshakes_total" ["kind=\"resumed\""] "TLS handshakes that succeeded, by kind.",
         refused_unspread: "counter" "millrace_connects_refused_at_once_total" [] "CONNECT packets over the rate or a quota that were refused without delay, for want of room to wait.",
@@ -188,11 +163,11 @@ counters! {
         publish_matches: "counter" "millrace_publishes_refused_total" ["reason=\"matching_filters\""] "PUBLISH packets refused, by reason.",
         publish_topic: "counter" "millrace_publishes_refused_total" ["reason=\"topic_levels\""] "PUBLISH packets refused, by reason.",
         publish_spend_cap: "counter" "millrace_publishes_refused_total" ["reason=\"spend_cap\""] "PUBLISH packets refused, by reason.",
+        publish_store: "counter" "millrace_publishes_refused_total" ["reason=\"store\""] "PUBLISH packets refused, by reason.",
         subscribe_denied: "counter" "millrace_subscribes_refused_total" ["reason=\"not_authorized\""] "Subscriptions refused, by reason.",
         subscribe_quota: "counter" "millrace_subscribes_refused_total" ["reason=\"subscriptions_limit\""] "Subscriptions refused, by reason.",
         subscribe_invalid: "counter" "millrace_subscribes_refused_total" ["reason=\"invalid_filter\""] "Subscriptions refused, by reason.",
         revoked: "counter" "millrace_subscriptions_revoked_total" [] "Subscriptions that ended because the rules of their client do not allow them any more.",
-        publish_store: "counter" "millrace_publishes_refused_total" ["reason=\"store\""] "PUBLISH packets refused, by reason.",
         stored: "counter" "millrace_messages_stored_total" [] "Messages written to the store, each once for all sessions.",
         unstored: "counter" "millrace_messages_unstored_total" [] "Messages that were not written to the store because all sessions had acknowledged them.",
         trimmed: "counter" "millrace_messages_trimmed_total" [] "Stored messages that a limit removed before all sessions had them.",
@@ -212,23 +187,34 @@ impl BrokerCounters {
     }
 }
 
-/// Appends the text format of `metrics`. `sets` are summed for each label (with quotes), which comes first.
-pub(crate) fn write(out: &mut String, metrics: &[Metric], sets: &[(String, Vec<Vec<u64>>)]) {
+/// A gauge without labels.
+pub(crate) fn gauge(name: &'static str, help: &'static str) -> Metric {
+    Metric { kind: "gauge", name, labels: "", help }
+}
+
+/// The sum of sets of the same metrics. A gauge is a sum of wrapping differences: a client may come on one core and go on another.
+pub(crate) fn sum(sets: impl IntoIterator<Item = Vec<u64>>) -> Vec<u64> {
+    let add = |mut sums: Vec<u64>, set: Vec<u64>| {
+        sums.iter_mut().zip(set).for_each(|(sum, value)| *sum = sum.wrapping_add(value));
+        sums
+    };
+    sets.into_iter().reduce(add).unwrap_or_default()
+}
+
+/// Appends the text format of `metrics`; each row has a label (with quotes), which comes first, and a value of each metric.
+#[allow(clippy::cast_precision_loss)]
+pub(crate) fn write(out: &mut String, metrics: &[Metric], rows: &[(String, Vec<u64>)]) {
     let columns: Vec<_> = metrics.iter().enumerate().collect();
     for of_one_name in columns.chunk_by(|(_, one), (_, other)| one.name == other.name) {
-        let lines = sets.iter().flat_map(|(label, sets)| {
-            of_one_name.iter().map(move |(index, metric)| {
-                // A gauge is a sum of wrapping differences: a client may come on one core and go on another.
-                let value = sets.iter().fold(0u64, |sum, set| sum.wrapping_add(set[*index]));
-                (**metric, &**label, value)
-            })
+        let lines = rows.iter().flat_map(|(label, values)| {
+            of_one_name.iter().map(move |(index, metric)| (**metric, &**label, values[*index] as f64))
         });
         write_lines(out, lines);
     }
 }
 
 /// Writes metrics, of which those of one name stand together, each with a label of its own or `""`, and its value.
-pub(crate) fn write_lines<'l>(out: &mut String, lines: impl Iterator<Item = (Metric, &'l str, u64)>) {
+pub(crate) fn write_lines<'l>(out: &mut String, lines: impl Iterator<Item = (Metric, &'l str, f64)>) {
     let mut last = "";
     for (Metric { name, kind, help, labels }, label, value) in lines {
         if name != last {
@@ -240,5 +226,20 @@ pub(crate) fn write_lines<'l>(out: &mut String, lines: impl Iterator<Item = (Met
             ("", "") => writeln!(out, "{name} {value}"),
             _ => writeln!(out, "{name}{{{label}{comma}{labels}}} {value}"),
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_of_one_name_stand_together() {
+        for metrics in [CoreCounters::METRICS, BrokerCounters::METRICS] {
+            let names: Vec<_> =
+                metrics.chunk_by(|one, next| one.name == next.name).map(|of_one| of_one[0].name).collect();
+            let unique: std::collections::HashSet<_> = names.iter().collect();
+            assert_eq!(unique.len(), names.len(), "{names:?}");
+        }
     }
 }

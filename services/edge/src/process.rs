@@ -20,7 +20,7 @@ use crate::limits::Limits;
 use crate::mailbox::Mailbox;
 use crate::memory::Memory;
 use crate::metering::Teller;
-use crate::metrics::{self, BrokerCounters, CoreCounters, Count, Histogram, Metric};
+use crate::metrics::{self, BrokerCounters, CoreCounters, Count, Histogram, Loudest, Metric, Row};
 use crate::quota::Shares;
 use crate::region::Region;
 use crate::store::Store;
@@ -67,6 +67,8 @@ pub(crate) struct Process {
     pub(crate) region: Option<Arc<Region>>,
     pub(crate) mailboxes: Arc<[Mailbox]>,
     pub(crate) counters: Box<[CoreCounters]>,
+    /// Which brokers `/metrics` names.
+    pub(crate) loudest: Loudest,
     /// When each core last turned, milliseconds.
     pub(crate) turned_at: Box<[AtomicU64]>,
     /// Turns of each core that began and ended: odd while it is in one. Who has put something into a router, and then seen a core
@@ -142,55 +144,32 @@ impl Process {
 
     pub(crate) fn metrics(&self) -> String {
         let mut out = String::new();
-        let cores: Vec<_> = self.counters.iter().map(CoreCounters::values).collect();
+        let cores = metrics::sum(self.counters.iter().map(CoreCounters::values));
         metrics::write(&mut out, CoreCounters::METRICS, &[(String::new(), cores)]);
-        Histogram::write(
+        Histogram::write_sum(
             &mut out,
             "millrace_edge_turn_seconds",
             "Time that one turn of an event loop takes, without waiting for events.",
             &self.turn_times,
         );
+        let work = self.work_max.iter().map(|work| work.load(Ordering::Relaxed)).max().unwrap_or(0);
         let gauges = [
-            ("millrace_memory_budget_bytes", "Memory that the process may use.", self.memory.budget()),
-            (
+            metrics::gauge("millrace_memory_budget_bytes", "Memory that the process may use."),
+            metrics::gauge(
                 "millrace_memory_pressure",
                 "What is given up for want of memory: 0 nothing, 1 QoS 0, 2 new connections too, 3 speed of publishers too.",
-                self.memory.pressure() as u64,
+            ),
+            metrics::gauge(
+                "millrace_edge_turn_work_max",
+                "Most work that one turn of an event loop did, in units of about a tenth of a microsecond.",
             ),
         ];
-        for (name, help, value) in gauges {
-            let metric = Metric { kind: "gauge", name, labels: "", help };
-            metrics::write_lines(&mut out, std::iter::once((metric, "", value)));
-        }
-        let work = self.work_max.iter().map(|work| work.load(Ordering::Relaxed)).max().unwrap_or(0);
-        let help =
-            "Most work that one turn of an event loop did, in units of about a tenth of a microsecond.";
-        let metric = Metric { kind: "gauge", name: "millrace_edge_turn_work_max", labels: "", help };
-        metrics::write_lines(&mut out, std::iter::once((metric, "", work)));
-        let brokers = self.brokers.all();
-        let of_brokers: Vec<_> = brokers
-            .iter()
-            .map(|broker| {
-                let values = broker.counters.iter().map(BrokerCounters::values).collect();
-                (format!("broker=\"{}\"", broker.name), values)
-            })
-            .collect();
-        metrics::write(&mut out, BrokerCounters::METRICS, &of_brokers);
-        type Gauge = (&'static str, &'static str, fn(&Broker) -> usize);
-        let gauges: [Gauge; 2] = [
-            ("millrace_subscriptions", "Subscriptions of all sessions.", |broker| {
-                broker.router.subscriptions()
-            }),
-            ("millrace_retained_messages", "Retained messages.", |broker| broker.retained.len()),
-        ];
-        for (name, help, value) in gauges {
-            let metric = Metric { kind: "gauge", name, labels: "", help };
-            let lines = brokers.iter().zip(&of_brokers);
-            metrics::write_lines(
-                &mut out,
-                lines.map(|(broker, (label, _))| (metric, &**label, value(broker) as u64)),
-            );
-        }
+        let values = vec![self.memory.budget(), self.memory.pressure() as u64, work];
+        metrics::write(&mut out, &gauges, &[(String::new(), values)]);
+        let waiting = metrics::gauge("millrace_mailbox_bytes", "Bytes that wait between event loops.");
+        let bytes: usize = self.mailboxes.iter().map(Mailbox::bytes).sum();
+        metrics::write(&mut out, &[waiting], &[(String::new(), vec![bytes as u64])]);
+        self.write_broker_metrics(&mut out);
         let stats = self.store.iter().flat_map(Store::stats).map(|stat| {
             let Stat { name, labels, help, kind, value } = stat;
             (Metric { kind: kind.as_str(), name, labels, help }, value)
@@ -198,8 +177,33 @@ impl Process {
         let region = self.region.iter().flat_map(|region| region.metrics());
         let desk = self.desk.iter().flat_map(Desk::metrics);
         let webhooks = self.webhooks.iter().flat_map(Webhooks::metrics);
-        let all = stats.chain(region).chain(desk).chain(webhooks);
-        metrics::write_lines(&mut out, all.map(|(metric, value)| (metric, "", value)));
+        #[allow(clippy::cast_precision_loss)]
+        let counted = region.chain(desk).chain(webhooks).map(|(metric, value)| (metric, value as f64));
+        metrics::write_lines(&mut out, stats.chain(counted).map(|(metric, value)| (metric, "", value)));
+        if let Some(store) = &self.store {
+            store.write_metrics(&mut out);
+        }
         out
+    }
+
+    /// Of the loudest brokers, and of all others together.
+    fn write_broker_metrics(&self, out: &mut String) {
+        let gauges = [
+            metrics::gauge("millrace_subscriptions", "Subscriptions of all sessions."),
+            metrics::gauge("millrace_retained_messages", "Retained messages."),
+        ];
+        let all = [BrokerCounters::METRICS, &gauges].concat();
+        let brokers = self.brokers.all();
+        let row = |broker: &'_ Arc<Broker>| {
+            let mut values = metrics::sum(broker.counters.iter().map(BrokerCounters::values));
+            values.extend([broker.router.subscriptions() as u64, broker.retained.len() as u64]);
+            values
+        };
+        let rows: Vec<_> = brokers
+            .iter()
+            .map(|broker| Row { id: broker.id, name: &broker.name, values: row(broker) })
+            .collect();
+        let max = usize::from(self.limits.metrics_brokers_max);
+        metrics::write(out, &all, &self.loudest.rows(self.clock.now(), max, &all, &rows));
     }
 }

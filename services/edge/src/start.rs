@@ -27,7 +27,7 @@ use crate::limits::Limits;
 use crate::mailbox::Mailbox;
 use crate::memory::Memory;
 use crate::metering::Teller;
-use crate::metrics::{CoreCounters, Histogram};
+use crate::metrics::{CoreCounters, Histogram, Loudest};
 use crate::process::{Notices, Process};
 use crate::quota::Shares;
 use crate::region::Region;
@@ -167,6 +167,7 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
         config,
         brokers,
         counters: (0..cores).map(|_| CoreCounters::default()).collect(),
+        loudest: Loudest::default(),
         turns: (0..cores).map(|_| AtomicU64::new(0)).collect(),
         turn_times: (0..cores).map(|_| Histogram::default()).collect(),
         work_max: (0..cores).map(|_| AtomicU64::new(0)).collect(),

@@ -13,6 +13,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tracing::error;
 
+use crate::process_metrics;
 use crate::serve::Running;
 
 const PAGE: &str = include_str!("pages/start.html");
@@ -119,7 +120,10 @@ async fn health(State(shared): State<Shared>) -> (StatusCode, String) {
 async fn metrics(State(shared): State<Shared>) -> Response {
     let running = shared.running.lock().unwrap_or_else(PoisonError::into_inner);
     match running.as_ref().map(millrace_edge::Edge::metrics) {
-        Some(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
+        Some(text) => {
+            let text = text + &process_metrics::text();
+            ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
+        }
         None => stopping().into_response(),
     }
 }

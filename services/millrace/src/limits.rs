@@ -109,6 +109,8 @@ limits! {
         "Time between two words to the store of what brokers use, of which a killed server loses the last; 0 is never.";
     sys_interval_s: u16 in 0..=u16::MAX, "SECONDS",
         "Time between updates of the $SYS topics; 0 is never.";
+    metrics_brokers_max: u16 in 1..=u16::MAX, "COUNT",
+        "Brokers that /metrics names, the loudest. All others are summed as the broker _other";
     http_head_bytes_max: u16 in 512..=u16::MAX, "BYTES",
         "Largest HTTP request head of a WebSocket handshake.";
 }

@@ -15,6 +15,7 @@ mod outgoing;
 mod panics;
 mod passwd;
 mod pods;
+mod process_metrics;
 #[cfg(test)]
 mod readme;
 mod remote;

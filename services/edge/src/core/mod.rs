@@ -382,7 +382,7 @@ impl Core {
     }
 
     fn turn(&mut self, events: &Events) {
-        let began_us = self.process.clock.micros();
+        let began = self.process.clock.elapsed();
         self.work.begin_turn();
         for event in events {
             match event.token() {
@@ -414,8 +414,8 @@ impl Core {
             }
         }
         self.process.work_max[usize::from(self.index)].fetch_max(self.work.spent(), Ordering::Relaxed);
-        let took_us = self.process.clock.micros() - began_us;
-        self.process.turn_times[usize::from(self.index)].note(took_us);
+        let took = self.process.clock.elapsed().saturating_sub(began);
+        self.process.turn_times[usize::from(self.index)].observe(took, 1);
     }
 
     fn socket_event(&mut self, token: usize, event: &mio::event::Event) {

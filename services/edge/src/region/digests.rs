@@ -80,7 +80,7 @@ impl Digests {
             ),
             gauge(
                 "millrace_region_peers_in_doubt",
-                "Those of them that get everything until they have told what they want.",
+                "Pods that get every message of a broker until they announce their filters.",
                 in_doubt,
             ),
             counter(

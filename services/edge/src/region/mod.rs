@@ -272,7 +272,7 @@ impl Region {
             ),
             (
                 "millrace_region_messages_needless_total",
-                "Those of them that nobody here had subscribed to.",
+                "Messages of other pods that no client of this pod had subscribed to.",
                 &self.needless,
             ),
         ]

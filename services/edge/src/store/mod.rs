@@ -41,6 +41,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::limits::Limits;
 use crate::mailbox::Mailbox;
+use crate::metrics::{self, Histogram};
 use crate::region::Region;
 use crate::{StartError, access};
 pub(crate) use jobs::{
@@ -80,6 +81,8 @@ struct Shared {
     opening: Mutex<()>,
     writes: Queue<Job>,
     reads: Queue<ToRead>,
+    /// Messages that became durable, by the time that took.
+    acknowledged: Histogram,
     /// Version up to which places are set.
     through: AtomicU64,
     /// How many messages streams got since they were last held to their limits.
@@ -110,8 +113,9 @@ impl Store {
             is_shared: config.pod.is_some(),
             owner: config.pod.as_deref().unwrap_or(ALONE).as_bytes().into(),
             opening: Mutex::default(),
-            writes: Queue::default(),
-            reads: Queue::default(),
+            writes: Queue::new(clock),
+            reads: Queue::new(clock),
+            acknowledged: Histogram::default(),
             through: AtomicU64::new(through),
             touched: Mutex::default(),
             hooked: Arc::default(),
@@ -182,6 +186,20 @@ impl Store {
     /// What the engine tells about itself.
     pub(crate) fn stats(&self) -> Vec<Stat> {
         self.shared.layers.database().stats()
+    }
+
+    /// What the threads of the store tell about themselves.
+    pub(crate) fn write_metrics(&self, out: &mut String) {
+        let waiting = metrics::gauge(
+            "millrace_store_queue_bytes",
+            "Bytes that wait for the thread that writes to the store.",
+        );
+        metrics::write(out, &[waiting], &[(String::new(), vec![self.waiting_bytes() as u64])]);
+        self.shared.acknowledged.write(
+            out,
+            "millrace_message_commit_seconds",
+            "Time from a QoS 1 or 2 message to its commit, after which it is acknowledged.",
+        );
     }
 
     /// Bytes that wait to be written.

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::clock::Clock;
+
 /// Something that waits in a queue.
 pub(super) trait Sized {
     /// Bytes it stands for in limits.
@@ -12,6 +14,7 @@ pub(super) trait Sized {
 
 /// Work in the order in which it was left. Bounded by its users: they hold publishers up by [`Queue::bytes`].
 pub(super) struct Queue<T> {
+    clock: Clock,
     state: Mutex<State<T>>,
     filled: Condvar,
     bytes: AtomicUsize,
@@ -19,6 +22,10 @@ pub(super) struct Queue<T> {
 
 struct State<T> {
     work: Vec<T>,
+    /// When the oldest of it came.
+    since: Duration,
+    /// When the oldest of what was last taken had come.
+    taken_since: Duration,
     closed: bool,
 }
 
@@ -31,20 +38,22 @@ pub(super) enum Taken<T> {
     Closed,
 }
 
-impl<T> Default for Queue<T> {
-    fn default() -> Self {
-        let state = State { work: Vec::new(), closed: false };
-        Self { state: Mutex::new(state), filled: Condvar::new(), bytes: AtomicUsize::new(0) }
-    }
-}
-
 impl<T: Sized> Queue<T> {
+    pub(super) fn new(clock: Clock) -> Self {
+        let state =
+            State { work: Vec::new(), since: Duration::ZERO, taken_since: Duration::ZERO, closed: false };
+        Self { clock, state: Mutex::new(state), filled: Condvar::new(), bytes: AtomicUsize::new(0) }
+    }
+
     /// Empties `work`.
     pub(super) fn push(&self, work: &mut Vec<T>) {
         self.bytes.fetch_add(work.iter().map(T::size).sum(), Ordering::Relaxed);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         // Who finds work there has not slept yet.
         let wakes = state.work.is_empty();
+        if wakes {
+            state.since = self.clock.elapsed();
+        }
         state.work.append(work);
         drop(state);
         if wakes {
@@ -58,6 +67,7 @@ impl<T: Sized> Queue<T> {
         if state.work.is_empty() && !state.closed {
             state = self.filled.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
         }
+        state.taken_since = state.since;
         match (state.work.is_empty(), state.closed) {
             (false, _) => Taken::Work(std::mem::take(&mut state.work)),
             (true, false) => Taken::Nothing,
@@ -78,6 +88,12 @@ impl<T: Sized> Queue<T> {
             self.filled.notify_one();
         }
         Taken::Work(work)
+    }
+
+    /// For how long the oldest of what was last taken has been there.
+    pub(super) fn taken_age(&self) -> Duration {
+        let since = self.state.lock().unwrap_or_else(PoisonError::into_inner).taken_since;
+        self.clock.elapsed().saturating_sub(since)
     }
 
     /// Work of so many bytes is done.

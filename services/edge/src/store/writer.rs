@@ -285,6 +285,11 @@ impl<'s> Writer<'s> {
                 self.answer(job.write, outcome, stamp);
             }
         }
+        let acknowledged = acks.iter().map(Vec::len).sum();
+        if acknowledged > 0 {
+            // Each counts as much as the oldest of them.
+            self.shared.acknowledged.observe(self.shared.writes.taken_age(), acknowledged);
+        }
         for (core, acks) in acks.into_iter().enumerate().filter(|(_, acks)| !acks.is_empty()) {
             self.stored[core] = acks;
         }

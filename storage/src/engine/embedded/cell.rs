@@ -171,6 +171,9 @@ impl Backend for Cell {
             self.counters.disk_bytes.set(disk.used_bytes);
             self.counters.free_bytes.set(disk.free_bytes);
         }
+        if let Ok(disk) = rustix::fs::statvfs(self.shared.folder.path()) {
+            self.counters.size_bytes.set(disk.f_blocks.saturating_mul(disk.f_frsize));
+        }
         self.counters.list()
     }
 

@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+"""Starts a stack, the collector and Prometheus, drives real load, and runs the query of every panel and rule against them.
+
+A query with an error, or a panel without a series, fails. What a machine lacks is named in the panel's description ("Needs: k6.")
+and listed with the reason. `--draw` also draws each dashboard from the results into grafana/pictures.
+"""
+
+import json
+import re
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+
+from stage import TOOLS, Publisher, Stack, Subscriber, alone, folder
+from observe import HOST, HERE, Missing, Observe, get, until
+from lint import boards, declared, rules
+
+LOAD_SECONDS = 45
+RATE_INTERVAL = "20s"
+VARIABLES = {"broker": "acme", "pod": ".*", "run": ".*"}
+
+
+def substituted(expr):
+    expr = expr.replace("$__rate_interval", RATE_INTERVAL).replace("$__interval", "5s").replace("$__range", "1m")
+    return re.sub(r"\$\{?(\w+)\}?", lambda match: VARIABLES[match[1]], expr)
+
+
+def needs(panel):
+    found = re.search(r"Needs: (.*)\.$", panel.get("description", ""))
+    return found[1] if found else None
+
+
+# -- load
+
+
+def send(port, text):
+    """What is no MQTT, so that refusals are counted."""
+    with socket.create_connection((HOST, port)) as sock:
+        sock.sendall(text)
+        sock.settimeout(5)
+        try:
+            while sock.recv(4096):
+                pass
+        except OSError:
+            pass
+
+
+class Churn:
+    """Clients that come and go, some of them wrong, so that lines of refusals and ends show something."""
+
+    def __init__(self):
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def run(self):
+        number = 0
+        while not self.over.wait(0.3):
+            number += 1
+            Subscriber(f"visitor-{number % 5}", "plant/state", user="acme/ann", port=1883 + number % 3, lasts=False).leave()
+            send(1883, b"GET / HTTP/1.1\r\n\r\n")
+            send(8883, b"no TLS")
+
+    def leave(self):
+        self.over.set()
+        self.thread.join()
+
+
+def drive():
+    """Two brokers on three pods, all qualities of service, sessions that are away; gives what stops it."""
+    acme, globex = "acme/ann", "globex/bob"
+    away = Subscriber("away", "plant/#", user=acme, port=1884)
+    away.leave()
+    people = [
+        Subscriber("here", "plant/#", user=acme, port=1883),
+        Subscriber("elsewhere", "plant/+/a", user=acme, port=1885),
+        Subscriber("live", "plant/#", qos=0, user=globex, lasts=False),
+        Publisher("plant/1/a", qos=1, rate=100, user=acme, port=1884),
+        Publisher("plant/2/a", qos=0, rate=200, user=acme, port=1883),
+        Publisher("plant/3/b", qos=2, rate=50, user=acme, port=1885),
+        Publisher("plant/4", qos=1, rate=50, user=globex, port=1884),
+    ]
+    people[0].client.publish("plant/state", "on", 1, retain=True)
+    gateway(people)
+    people.append(Churn())
+    return people
+
+
+def gateway(people):
+    """A client through TLS."""
+    import paho.mqtt.client as paho
+    from paho.mqtt.enums import MQTTProtocolVersion
+
+    client = paho.Client(paho.CallbackAPIVersion.VERSION2, "secure", protocol=MQTTProtocolVersion.MQTTv311)
+    client.tls_set(str(people_certificate))
+    client.connect("localhost", 8883)
+    client.loop_start()
+    until(client.is_connected, "no client through the gateway")
+    people.append(type("Secure", (), {"leave": staticmethod(lambda: (client.disconnect(), client.loop_stop()))}))
+
+
+people_certificate = None
+
+
+# -- checks
+
+
+def check_pages(problems):
+    """/metrics of a running pod against metrics.toml: names, types and help, and that nothing is missing."""
+    text = "".join(get(f"http://{HOST}:{port}/metrics") for port in (8080, 8081))
+    shown = {name: (kind, about) for name, about, kind in re.findall(r"# HELP (\S+) (.*)\n# TYPE \S+ (\w+)", text)}
+    known = {metric["name"]: metric for metric in declared()}
+    for name, (kind, about) in shown.items():
+        metric = known.get(name)
+        if metric is None:
+            problems.append(f"/metrics has {name}, which is not declared")
+        elif (metric["type"], metric["help"]) != (kind, about):
+            problems.append(f"/metrics says of {name}: {kind}, {about}")
+    for name in sorted(set(known) - set(shown)):
+        if known[name].get("needs") != "FoundationDB":
+            problems.append(f"/metrics lacks {name}")
+    for name, labels in re.findall(r"^(\w+)\{(.*)\} ", text, re.M):
+        name = re.sub(r"_(bucket|sum|count)$", "", name) if name not in known else name
+        for label, value in re.findall(r'(\w+)="([^"]*)"', labels):
+            values = known.get(name, {}).get("labels", {}).get(label)
+            if values is None and label != "le" or values and value not in values:
+                problems.append(f'/metrics has {name} with {label}="{value}", which is not declared')
+    print(f"/metrics: {len(shown)} metrics, as declared")
+
+
+def check_panels(observe, here, problems):
+    counts, skipped = {}, {}
+    for path, _, panel in boards():
+        if panel["type"] == "row":
+            continue
+        if (need := needs(panel)) and need not in here:
+            skipped.setdefault(need, []).append(f"{path.stem}: {panel['title']}")
+            continue
+        for target in panel["targets"]:
+            try:
+                found = observe.query(substituted(target["expr"]))
+            except ValueError as error:
+                problems.append(f"{path.stem}: {panel['title']}: {error}: {target['expr']}")
+                continue
+            if all(series["value"][1] == "NaN" for series in found):
+                problems.append(f"{path.stem}: {panel['title']} is empty: {target['expr']}")
+        counts[path.stem] = counts.get(path.stem, 0) + 1
+    for name, count in counts.items():
+        print(f"{name}: {count} panels have data")
+    for need, panels in skipped.items():
+        print(f"SKIPPED: {len(panels)} panels that need {need}, which is not here: {'; '.join(panels)}")
+
+
+def check_rules(observe, problems):
+    """Each rule is evaluated without an error, and each that records has recorded something."""
+    groups = observe.ask("rules")["groups"]
+    for rule in (rule for group in groups for rule in group["rules"]):
+        if rule["health"] != "ok":
+            problems.append(f"rule {rule['name']}: {rule['health']}: {rule.get('lastError')}")
+        if rule["type"] == "recording" and not observe.query(rule["name"]):
+            problems.append(f"rule {rule['name']} records nothing")
+    print(f"rules: {sum(len(group['rules']) for group in groups)} evaluated, {len(list(rules()))} in the files")
+
+
+def main():
+    alone()
+    global people_certificate
+    if not (TOOLS / "otelcol").exists():
+        raise Missing("there is no collector: dashboards/collector/build.sh makes it, and make check-dashboards does")
+    stage, problems = folder(), []
+    stack = Stack(stage)
+    people_certificate = stage / "certs/ca.crt"
+    people = []
+    try:
+        with Observe(stage / "observe", TOOLS, interval="1s") as observe:
+            observe.look()
+            people = drive()
+            began = time.time()
+            until(lambda: time.time() > began + LOAD_SECONDS, "", LOAD_SECONDS + 5)
+            here = {"NATS", "Envoy"} | ({"k6"} if observe.query("k6_vus") else set())
+            check_pages(problems)
+            check_rules(observe, problems)
+            check_panels(observe, here, problems)
+            if "--draw" in sys.argv:
+                import draw
+
+                draw.all_boards(observe, began, time.time(), substituted, lambda panel: needs(panel) in here | {None})
+    finally:
+        for person in people:
+            person.leave()
+        stack.stop()
+    for problem in problems:
+        print(f"FAILED: {problem}")
+    print(f"dashboards: {len(problems)} problems")
+    sys.exit(1 if problems else 0)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Missing as missing:
+        sys.exit(f"SKIPPED: {missing}")

@@ -1,0 +1,60 @@
+"""status_metrics.py on answers as NATS and FoundationDB give them: python3 -m unittest discover dashboards/collector."""
+
+import unittest
+
+from status_metrics import fdb_samples, nats_samples, text
+
+STATUS = {
+    "client": {"database_status": {"available": True, "healthy": True}},
+    "cluster": {
+        "data": {"state": {"healthy": True}, "total_kv_size_bytes": 1000},
+        "latency_probe": {"commit_seconds": 0.004, "read_seconds": 0.001, "transaction_start_seconds": 0.002},
+        "workload": {
+            "transactions": {"committed": {"counter": 7, "hz": 1, "roughness": 0}},
+            "operations": {"reads": {"counter": 9, "hz": 1, "roughness": 0}},
+        },
+        "processes": {
+            "a": {"roles": [{"role": "storage"}, {"role": "log"}], "disk": {"free_bytes": 25, "total_bytes": 100}},
+            "b": {"roles": [{"role": "storage"}], "disk": {"free_bytes": 80, "total_bytes": 100}, "degraded": True},
+        },
+    },
+}
+
+
+def refuse(_):
+    raise OSError("connection refused")
+
+
+class Status(unittest.TestCase):
+    def test_nats_says_what_it_has_and_a_server_that_is_gone_is_down(self):
+        varz = {"server_name": 'n"1', "connections": 3, "in_msgs": 5, "cpu": 0.5}
+        page = text(nats_samples(["http://a", "http://b"], lambda url: varz if url == "http://a" else refuse(url)))
+        for line in [
+            'nats_up{url="http://a"} 1',
+            'nats_up{url="http://b"} 0',
+            'nats_connections{url="http://a",server="n\\"1"} 3',
+            "# TYPE nats_in_messages_total counter",
+        ]:
+            self.assertIn(line, page.splitlines())
+
+    def test_foundationdb_has_the_fullest_disk_and_the_roles(self):
+        lines = text(fdb_samples("fdb.cluster", lambda _: STATUS)).splitlines()
+        for line in [
+            "foundationdb_available 1",
+            "foundationdb_healthy 1",
+            'foundationdb_processes{role="storage"} 2',
+            "foundationdb_processes_failed 1",
+            "foundationdb_storage_free_ratio 0.25",
+            'foundationdb_probe_seconds{operation="commit"} 0.004',
+            'foundationdb_operations_total{operation="operations: reads"} 9',
+        ]:
+            self.assertIn(line, lines)
+
+    def test_a_cluster_that_does_not_answer_is_not_available(self):
+        self.assertIn("foundationdb_available 0", text(fdb_samples("fdb.cluster", refuse)).splitlines())
+        lines = text(fdb_samples("fdb.cluster", lambda _: {})).splitlines()
+        self.assertEqual([line for line in lines if not line.startswith("#")][:2], ["foundationdb_available 0", "foundationdb_healthy 0"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,143 @@
+"""The event loops: who connects, what flows, what is refused, what it costs."""
+
+from parts import board, graph, variable
+
+PODS = 'instance=~"$pod"'
+
+
+def each(metric, by, legend):
+    return f"sum by ({by}) (rate({metric}{{{PODS}}}[$__rate_interval]))", legend
+
+
+BOARD = board(
+    "edge",
+    "Millrace: edge",
+    "Connections, messages and what they cost, pod by pod.",
+    (
+        "Connections",
+        [
+            graph(
+                "Open connections",
+                "short",
+                "By pod.",
+                (f"millrace_connections_open{{{PODS}}}", "{{instance}}"),
+            ),
+            graph(
+                "CONNECT packets",
+                "cps",
+                "Accepted, and refused by reason.",
+                each("millrace_connects_total", "job", "accepted"),
+                each("millrace_connects_refused_total", "reason", "refused: {{reason}}"),
+            ),
+            graph(
+                "Ends of connections",
+                "cps",
+                "By reason.",
+                each("millrace_disconnects_total", "reason", "{{reason}}"),
+                stack=True,
+            ),
+            graph(
+                "Closed before they belonged to a broker",
+                "cps",
+                "By reason.",
+                each("millrace_connections_refused_total", "reason", "{{reason}}"),
+                stack=True,
+            ),
+            graph(
+                "Sessions",
+                "short",
+                "Connected or not, as this pod knows them.",
+                (f"sum by (instance) (millrace_sessions{{{PODS}}})", "{{instance}}"),
+            ),
+            graph(
+                "Subscriptions",
+                "short",
+                "Of sessions in memory.",
+                (f"sum by (instance) (millrace_subscriptions{{{PODS}}})", "{{instance}}"),
+            ),
+        ],
+    ),
+    (
+        "Messages",
+        [
+            graph(
+                "Messages in",
+                "cps",
+                "By quality of service.",
+                each("millrace_messages_received_total", "qos", "QoS {{qos}}"),
+                stack=True,
+            ),
+            graph("Messages out", "cps", "By pod.", each("millrace_messages_sent_total", "instance", "{{instance}}")),
+            graph(
+                "Dropped",
+                "cps",
+                "Not delivered to a subscriber, by reason.",
+                each("millrace_messages_dropped_total", "reason", "{{reason}}"),
+                stack=True,
+            ),
+            graph(
+                "Refused",
+                "cps",
+                "PUBLISH and SUBSCRIBE packets, by reason.",
+                each("millrace_publishes_refused_total", "reason", "publish: {{reason}}"),
+                each("millrace_subscribes_refused_total", "reason", "subscribe: {{reason}}"),
+            ),
+            graph(
+                "Back-pressure",
+                "cps",
+                "How often a publisher was not read because its receivers or the store were behind.",
+                each("millrace_publisher_pauses_total", "instance", "pauses on {{instance}}"),
+            ),
+            graph(
+                "Limits of tenants reached",
+                "cps",
+                "By limit.",
+                each("millrace_limits_reached_total", "limit", "{{limit}}"),
+            ),
+        ],
+    ),
+    (
+        "What it costs",
+        [
+            graph(
+                "CPU",
+                "percentunit",
+                "1 is one core.",
+                (f"rate(process_cpu_seconds_total{{job=\"millrace\", {PODS}}}[$__rate_interval])", "{{instance}}"),
+            ),
+            graph(
+                "Resident memory",
+                "bytes",
+                "By pod.",
+                (f"process_resident_memory_bytes{{job=\"millrace\", {PODS}}}", "{{instance}}"),
+            ),
+            graph(
+                "Open files",
+                "short",
+                "Each connection is one.",
+                (f"process_open_fds{{job=\"millrace\", {PODS}}}", "{{instance}}"),
+            ),
+            graph(
+                "Turns of the event loops",
+                "cps",
+                "And how often one loop woke another.",
+                each("millrace_loop_turns_total", "instance", "turns on {{instance}}"),
+                each("millrace_loop_wakes_total", "instance", "wakes on {{instance}}"),
+            ),
+            graph(
+                "Waiting between event loops",
+                "bytes",
+                "Above mailbox_bytes_max publishers are not read.",
+                (f"millrace_mailbox_bytes{{{PODS}}}", "{{instance}}"),
+            ),
+            graph(
+                "Network",
+                "binBps",
+                "Bytes from and to clients.",
+                each("millrace_received_bytes_total", "job", "in"),
+                each("millrace_sent_bytes_total", "job", "out"),
+            ),
+        ],
+    ),
+    variables=[variable("pod", "Pod", "millrace_connections_open", "instance")],
+)

@@ -1,0 +1,115 @@
+"""What pods tell each other, through NATS."""
+
+from parts import board, graph
+
+
+def rate(metric, by="instance"):
+    return f"sum by ({by}) (rate({metric}[$__rate_interval]))"
+
+
+NATS = "NATS"
+
+BOARD = board(
+    "fabric",
+    "Millrace: fabric",
+    "Live messages between pods: do all hear each other, how fast, and what is lost on the way.",
+    (
+        "Do the pods hear each other?",
+        [
+            graph("Connected to NATS", "short", "1 while it is.", ("millrace_fabric_connected", "{{instance}}"), most=1.2),
+            graph("Other pods alive", "short", "As each pod sees it.", ("millrace_fabric_pods", "{{instance}}")),
+            graph(
+                "Gaps",
+                "cps",
+                "Times that messages of another pod were missing. What is durable is then read from the store.",
+                (rate("millrace_fabric_gaps_total"), "gaps on {{instance}}"),
+                (rate("millrace_fabric_connects_total"), "connects to NATS of {{instance}}"),
+            ),
+        ],
+    ),
+    (
+        "What goes between them?",
+        [
+            graph(
+                "Messages",
+                "cps",
+                "Sent to other pods, not sent because none listens, and received.",
+                (rate("millrace_fabric_messages_sent_total", "job"), "sent"),
+                (rate("millrace_fabric_messages_unwanted_total", "job"), "no pod listens"),
+                (rate("millrace_fabric_messages_received_total", "job"), "received"),
+            ),
+            graph(
+                "Network",
+                "binBps",
+                "Bytes given to NATS and received from it.",
+                (rate("millrace_fabric_sent_bytes_total", "job"), "sent"),
+                (rate("millrace_fabric_received_bytes_total", "job"), "received"),
+            ),
+            graph(
+                "Messages in a batch",
+                "short",
+                "The more, the less each costs.",
+                (
+                    "sum(rate(millrace_fabric_messages_sent_total[$__rate_interval]))"
+                    " / (sum(rate(millrace_fabric_batches_sent_total[$__rate_interval])) > 0)",
+                    "messages",
+                ),
+            ),
+            graph(
+                "Messages nobody here wanted",
+                "percentunit",
+                "Share of those received. Digests of filters keep it low.",
+                (
+                    "sum(rate(millrace_region_messages_needless_total[$__rate_interval]))"
+                    " / (sum(rate(millrace_region_messages_received_total[$__rate_interval])) > 0) or vector(0)",
+                    "needless",
+                ),
+            ),
+            graph(
+                "Dropped",
+                "cps",
+                "Live messages that were not sent, by reason, or not taken in time.",
+                (rate("millrace_fabric_messages_dropped_total", "reason"), "{{reason}}"),
+                (rate("millrace_region_messages_dropped_total", "job"), "event loop behind"),
+            ),
+            graph(
+                "Waiting to be sent",
+                "bytes",
+                "By pod.",
+                ("millrace_fabric_queue_bytes", "{{instance}}"),
+            ),
+        ],
+    ),
+    (
+        "NATS servers",
+        [
+            graph("Servers", "short", "1 while it answers.", ("nats_up", "{{url}}"), most=1.2, needs=NATS),
+            graph(
+                "Messages",
+                "cps",
+                "Into and out of each server, its routes included.",
+                ("rate(nats_in_messages_total[$__rate_interval])", "in {{server}}"),
+                ("rate(nats_out_messages_total[$__rate_interval])", "out {{server}}"),
+                needs=NATS,
+            ),
+            graph(
+                "Connections and subscriptions",
+                "short",
+                "Pods and their subjects: they grow with pods and brokers, never with devices.",
+                ("nats_connections", "connections {{server}}"),
+                ("nats_subscriptions", "subscriptions {{server}}"),
+                needs=NATS,
+            ),
+            graph("Memory", "bytes", "By server.", ("nats_resident_memory_bytes", "{{server}}"), needs=NATS),
+            graph("CPU", "percentunit", "1 is one core.", ("nats_cpu_ratio", "{{server}}"), needs=NATS),
+            graph(
+                "Slow consumers",
+                "cps",
+                "Pods that a server cut off because they did not read in time.",
+                ("rate(nats_slow_consumers_total[$__rate_interval])", "{{server}}"),
+                ("rate(millrace_fabric_slow_consumer_total[$__rate_interval])", "as {{instance}} saw it"),
+                needs=NATS,
+            ),
+        ],
+    ),
+)

@@ -1,0 +1,136 @@
+"""Envoy before the pods: TLS, and which pods are healthy. The collector ends the names of Envoy's counters with _total."""
+
+from parts import board, graph, number
+
+ENVOY = "Envoy"
+EDGE = 'envoy_cluster_name="edge"'
+
+
+def rate(metric, by="instance"):
+    return f"sum by ({by}) (rate({metric}[$__rate_interval]))"
+
+
+BOARD = board(
+    "gateway",
+    "Millrace: gateway",
+    "TLS connections at Envoy, the pods behind it, and its own limits.",
+    (
+        None,
+        [
+            number(
+                "Clients",
+                "short",
+                "Open connections at the listeners.",
+                "sum(envoy_listener_downstream_cx_active)",
+                needs=ENVOY,
+            ),
+            number(
+                "Healthy pods",
+                "percentunit",
+                "As the gateway's health checks see them.",
+                f"sum(envoy_cluster_membership_healthy{{{EDGE}}}) / sum(envoy_cluster_membership_total{{{EDGE}}})",
+                needs=ENVOY,
+            ),
+            number(
+                "TLS handshakes",
+                "cps",
+                "Complete ones.",
+                "sum(rate(envoy_listener_ssl_handshake_total[$__rate_interval]))",
+                needs=ENVOY,
+            ),
+            number(
+                "Certificate ends in",
+                "d",
+                "The first of all.",
+                "min(envoy_server_days_until_first_cert_expiring)",
+                needs=ENVOY,
+            ),
+        ],
+    ),
+    (
+        "Clients",
+        [
+            graph(
+                "Connections",
+                "short",
+                "Open, by listener.",
+                (
+                    "sum by (envoy_listener_address) (envoy_listener_downstream_cx_active)",
+                    "{{envoy_listener_address}}",
+                ),
+                needs=ENVOY,
+            ),
+            graph(
+                "New connections",
+                "cps",
+                "Accepted, and closed because a limit was reached.",
+                (rate("envoy_listener_downstream_cx_total", "job"), "accepted"),
+                (rate("envoy_listener_downstream_cx_overflow_total", "job"), "over a limit"),
+                (rate("envoy_listener_downstream_pre_cx_timeout_total", "job"), "silent"),
+                needs=ENVOY,
+            ),
+            graph(
+                "TLS",
+                "cps",
+                "Handshakes, and what went wrong.",
+                (rate("envoy_listener_ssl_handshake_total", "job"), "complete"),
+                (rate("envoy_listener_ssl_connection_error_total", "job"), "errors"),
+                (rate("envoy_listener_ssl_fail_verify_error_total", "job"), "certificate not accepted"),
+                needs=ENVOY,
+            ),
+        ],
+    ),
+    (
+        "Pods",
+        [
+            graph(
+                "Pods",
+                "short",
+                "All, and those that are healthy.",
+                (f"envoy_cluster_membership_total{{{EDGE}}}", "all"),
+                (f"envoy_cluster_membership_healthy{{{EDGE}}}", "healthy"),
+                needs=ENVOY,
+            ),
+            graph(
+                "Connections to pods",
+                "short",
+                "Open now.",
+                (f"sum by (instance) (envoy_cluster_upstream_cx_active{{{EDGE}}})", "{{instance}}"),
+                needs=ENVOY,
+            ),
+            graph(
+                "Connections to pods that failed",
+                "cps",
+                "Refused or timed out.",
+                (rate(f"envoy_cluster_upstream_cx_connect_fail_total{{{EDGE}}}", "job"), "refused"),
+                (rate(f"envoy_cluster_upstream_cx_connect_timeout_total{{{EDGE}}}", "job"), "timed out"),
+                needs=ENVOY,
+            ),
+            graph(
+                "Health checks",
+                "cps",
+                "Failed ones lead to a pod that gets no new clients.",
+                (rate(f"envoy_cluster_health_check_attempt_total{{{EDGE}}}", "job"), "attempts"),
+                (rate(f"envoy_cluster_health_check_failure_total{{{EDGE}}}", "job"), "failures"),
+                needs=ENVOY,
+            ),
+            graph(
+                "Memory",
+                "bytes",
+                "Allocated by Envoy: TLS connections cost more here than on a pod.",
+                ("envoy_server_memory_allocated", "{{instance}}"),
+                needs=ENVOY,
+            ),
+            graph(
+                "Memory for each client",
+                "bytes",
+                "All that Envoy has, by open connections.",
+                (
+                    "sum(envoy_server_memory_allocated) / (sum(envoy_listener_downstream_cx_active) > 0)",
+                    "bytes",
+                ),
+                needs=ENVOY,
+            ),
+        ],
+    ),
+)

@@ -1,0 +1,92 @@
+"""A run of k6, and what the servers did meanwhile. k6 writes its metrics with its output experimental-prometheus-rw."""
+
+from parts import board, graph, number, variable
+
+K6 = "k6"
+RUN = 'testid=~"$run"'
+
+
+def rate(metric, by):
+    return f"sum by ({by}) (rate({metric}{{{RUN}}}[$__rate_interval]))"
+
+
+def durations(metric):
+    return [(f"max by (scenario) ({metric}_{stat}{{{RUN}}})", f"{stat}, {{{{scenario}}}}") for stat in ("p50", "p95", "p99")]
+
+
+BOARD = board(
+    "load-test",
+    "Millrace: load test",
+    "A run of k6 beside what the servers did meanwhile.",
+    (
+        None,
+        [
+            number("Virtual users", "short", "Running now.", f"sum(k6_vus{{{RUN}}})", needs=K6),
+            number("Published", "cps", "PUBLISH packets of all users.", f"sum(rate(k6_mqtt_messages_sent_total{{{RUN}}}[$__rate_interval]))", needs=K6),
+            number("Delivery p99", "s", "From publish to the subscriber.", f"max(k6_mqtt_delivery_duration_p99{{{RUN}}})", needs=K6),
+            number("Checks passed", "percentunit", "Of the scripts' own checks.", f"avg(k6_checks_rate{{{RUN}}})", needs=K6),
+        ],
+    ),
+    (
+        "The clients",
+        [
+            graph(
+                "Messages",
+                "cps",
+                "By scenario.",
+                (rate("k6_mqtt_messages_sent_total", "scenario"), "sent, {{scenario}}"),
+                (rate("k6_mqtt_messages_received_total", "scenario"), "received, {{scenario}}"),
+                needs=K6,
+            ),
+            graph(
+                "Connects and errors",
+                "cps",
+                "Errors fail a threshold.",
+                (rate("k6_mqtt_connects_total", "scenario"), "connects, {{scenario}}"),
+                (rate("k6_mqtt_errors_total", "scenario"), "errors, {{scenario}}"),
+                needs=K6,
+            ),
+            graph("Virtual users", "short", "Running, and the most there may be.", (f"sum(k6_vus{{{RUN}}})", "running"), (f"sum(k6_vus_max{{{RUN}}})", "most"), needs=K6),
+            graph("Time to publish", "s", "QoS 1: until PUBACK. QoS 2: until PUBCOMP.", *durations("k6_mqtt_publish_duration"), needs=K6),
+            graph("Time to deliver", "s", "From publish to the subscriber.", *durations("k6_mqtt_delivery_duration"), needs=K6),
+            graph("Time to connect", "s", "From the first packet to CONNACK.", *durations("k6_mqtt_connect_duration"), needs=K6),
+            graph("Time to subscribe", "s", "From SUBSCRIBE to SUBACK.", *durations("k6_mqtt_subscribe_duration"), needs=K6),
+            graph(
+                "Network",
+                "binBps",
+                "Bytes that k6 sent and received.",
+                (rate("k6_data_sent_total", "job"), "sent"),
+                (rate("k6_data_received_total", "job"), "received"),
+                needs=K6,
+            ),
+            graph("Iterations", "cps", "By scenario.", (rate("k6_iterations_total", "scenario"), "{{scenario}}"), needs=K6),
+        ],
+    ),
+    (
+        "The servers",
+        [
+            graph(
+                "Messages",
+                "cps",
+                "In and out of all pods.",
+                ("sum(rate(millrace_messages_received_total[$__rate_interval]))", "in"),
+                ("sum(rate(millrace_messages_sent_total[$__rate_interval]))", "out"),
+                ("sum(rate(millrace_messages_dropped_total[$__rate_interval]))", "dropped"),
+            ),
+            graph(
+                "Time to commit",
+                "s",
+                "As the server sees it.",
+                ("histogram_quantile(0.5, sum by (le) (rate(millrace_message_commit_seconds_bucket[$__rate_interval])))", "p50"),
+                ("histogram_quantile(0.99, sum by (le) (rate(millrace_message_commit_seconds_bucket[$__rate_interval])))", "p99"),
+            ),
+            graph(
+                "CPU",
+                "percentunit",
+                "Of each pod; 1 is one core.",
+                ('rate(process_cpu_seconds_total{job="millrace"}[$__rate_interval])', "{{instance}}"),
+            ),
+        ],
+    ),
+    variables=[variable("run", "Run", "k6_vus", "testid")],
+)

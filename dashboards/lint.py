@@ -1,0 +1,236 @@
+#!/usr/bin/env python3
+"""Checks without a server that metrics, dashboards, rules and runbooks belong together. Seconds; `make lint` runs it.
+
+lint.py --write writes metrics.md from services/edge/metrics.toml.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+DECLARED = ROOT / "services/edge/metrics.toml"
+CODE = ["services/edge/src", "services/fabric/src", "services/millrace/src", "storage/src"]
+UNITS = {"seconds", "bytes", "ratio"}
+# Metrics of others: of Prometheus, k6, Envoy, NATS, FoundationDB, the machine, and what rules record.
+OTHERS = re.compile(r"^(up$|ALERTS$|k6_|envoy_|nats_|foundationdb_|node_|\w+:\w+:\w+$)")
+SECTIONS = {
+    "alert": ["Symptom", "Meaning", "Commands", "Expected output", "Over when"],
+    "operation": ["When", "Commands", "Expected output", "Over when"],
+}
+WORDS = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+# Strings of the code that look like metrics: names of crates in log filters.
+NO_METRICS = {"millrace_edge", "millrace_session"}
+problems = []
+
+
+def problem(where, what):
+    problems.append(f"{where}: {what}")
+
+
+def declared():
+    return tomllib.loads(DECLARED.read_text())["metric"]
+
+
+# -- metrics.toml, by the conventions of Prometheus
+
+
+def check_declaration(metrics):
+    names = [metric["name"] for metric in metrics]
+    for name in {name for name in names if names.count(name) > 1}:
+        problem(DECLARED.name, f"{name} is declared twice")
+    for metric in metrics:
+        name, kind, unit = metric["name"], metric["type"], metric.get("unit")
+        stem = name.removesuffix("_total")
+        if kind not in ("counter", "gauge", "histogram"):
+            problem(name, f"type {kind}: counter, gauge or histogram")
+        if (kind == "counter") != name.endswith("_total"):
+            problem(name, "counters, and nothing else, end with _total")
+        if unit and (unit not in UNITS or not stem.endswith(f"_{unit}")):
+            problem(name, f"its unit is {unit}: a base unit ({', '.join(sorted(UNITS))}) ends the name, before _total")
+        if not unit and any(stem.endswith(f"_{word}") for word in UNITS | {"ms", "millis", "micros", "kb", "percent", "permille"}):
+            problem(name, "the unit in its name is not declared, or is no base unit")
+        if not metric["help"].endswith("."):
+            problem(name, "its help is not a sentence")
+
+
+def check_code(metrics):
+    """Every name in the code is declared, and the other way round; where the code says type and help, they are the same."""
+    known = {metric["name"]: metric for metric in metrics}
+    found = set()
+    line = re.compile(r'(?:"(counter|gauge)"|\b(Counter|Gauge))\s+"(\w+)"\s+\[(?:"((?:[^"\\]|\\.)*)")?\]\s+"([^"]*)"')
+    for path in sorted(path for folder in CODE for path in (ROOT / folder).rglob("*.rs")):
+        # What tests name stands behind it.
+        text = path.read_text().split("#[cfg(test)]")[0]
+        found |= set(re.findall(r'"((?:millrace|process)_[a-z0-9_]+)"', text)) - NO_METRICS
+        found |= set(re.findall(r"# TYPE (\w+) ", text))
+        for match in line.finditer(text):
+            kind, name, labels, about = (match[1] or match[2]).lower(), match[3], match[4] or "", match[5]
+            found.add(name)
+            metric = known.get(name)
+            if metric is None:
+                continue
+            if metric["type"] != kind:
+                problem(name, f"is a {kind} in {path.relative_to(ROOT)} and a {metric['type']} in {DECLARED.name}")
+            if metric["help"] != about and "foundationdb" not in path.parts:
+                problem(name, f"its help in {path.relative_to(ROOT)} is not that of {DECLARED.name}")
+            for label, value in re.findall(r'(\w+)=\\"([^"\\]*)\\"', labels):
+                if value not in metric.get("labels", {}).get(label, []):
+                    problem(name, f'{label}="{value}" of the code is not declared')
+    for name in sorted(found - set(known)):
+        problem(name, f"is in the code and not in {DECLARED.relative_to(ROOT)}: declare it there")
+    for name in sorted(set(known) - found):
+        problem(name, f"is declared in {DECLARED.relative_to(ROOT)} and not in the code")
+
+
+def page(metrics):
+    text = f"# Metrics\n\nWritten from `{DECLARED.relative_to(ROOT)}` by `dashboards/lint.py --write`. What `/metrics` of a server has:\n"
+    for part in dict.fromkeys(metric["part"] for metric in metrics):
+        text += f"\n## {part.capitalize()}\n\n| metric | type | unit | labels | meaning |\n|---|---|---|---|---|\n"
+        for metric in (metric for metric in metrics if metric["part"] == part):
+            labels = "; ".join(
+                f"`{label}`" + (": " + ", ".join(values) if values else "") for label, values in metric.get("labels", {}).items()
+            )
+            needs = f" Only with {metric['needs']}." if "needs" in metric else ""
+            text += f"| `{metric['name']}` | {metric['type']} | {metric.get('unit', '')} | {labels} | {metric['help']}{needs} |\n"
+    return text
+
+
+# -- what reads metrics
+
+
+def series(metrics):
+    """Names of series: a histogram has three."""
+    names = {metric["name"] for metric in metrics if metric["type"] != "histogram"}
+    for metric in (metric for metric in metrics if metric["type"] == "histogram"):
+        names |= {f"{metric['name']}_{suffix}" for suffix in ("bucket", "sum", "count")}
+    return names
+
+
+def check_query(where, expr, names, recorded):
+    bare = re.sub(r'"[^"]*"', "", expr)
+    for word in WORDS.findall(bare):
+        if word.startswith(("millrace_", "process_")) and word not in names:
+            problem(where, f"{word} is not declared in {DECLARED.relative_to(ROOT)}")
+        if word.count(":") == 2 and word not in recorded:
+            problem(where, f"no rule records {word}")
+
+
+def boards():
+    for path in sorted((HERE / "grafana/json").glob("*.json")):
+        board = json.loads(path.read_text())
+        for panel in board["panels"]:
+            for inner in (panel, *panel.get("panels", [])):
+                yield path, board, inner
+
+
+def check_boards(names, recorded):
+    seen = set()
+    for path, board, panel in boards():
+        if panel["type"] == "row":
+            continue
+        where = f"{path.name}: {panel['title']}"
+        if not panel.get("description") or not panel["fieldConfig"]["defaults"].get("unit"):
+            problem(where, "a panel needs a description and a unit")
+        for target in panel["targets"]:
+            check_query(where, target["expr"], names, recorded)
+        place = (path, tuple(panel["gridPos"].values()))
+        if place in seen:
+            problem(where, "stands where another panel does")
+        seen.add(place)
+
+
+def rules():
+    import yaml
+
+    for path in sorted((HERE / "prometheus/rules").glob("*.yaml")):
+        for group in yaml.safe_load(path.read_text())["groups"]:
+            yield from ((path, rule) for rule in group["rules"])
+
+
+def check_rules(names, recorded):
+    tested = "".join(path.read_text() for path in (HERE / "prometheus/tests").glob("*.yaml"))
+    for path, rule in rules():
+        name = rule.get("alert") or rule["record"]
+        check_query(f"{path.name}: {name}", rule["expr"], names, recorded)
+        if "alert" not in rule:
+            continue
+        if f"alertname: {name}" not in tested:
+            problem(name, "no test of dashboards/prometheus/tests makes it fire")
+        if rule["labels"].get("severity") not in ("page", "ticket"):
+            problem(name, "severity: page or ticket")
+        url = rule["annotations"].get("runbook_url", "")
+        text = (ROOT / url).read_text() if url.startswith("runbooks/") and (ROOT / url).is_file() else ""
+        if name not in text:
+            problem(name, f"its runbook {url or '(none)'} does not exist or does not name it")
+
+
+def check_runbooks():
+    index = (ROOT / "runbooks/README.md").read_text()
+    drills = {path.stem for path in (ROOT / "runbooks/drills").glob("*.py")}
+    for path in sorted((ROOT / "runbooks").glob("*.md")):
+        if path.stem in ("README", "threat-model"):
+            continue
+        text = path.read_text()
+        headings = re.findall(r"^## (.*)$", text, re.M)
+        if not any(headings[: len(sections)] == sections for sections in SECTIONS.values()):
+            problem(path.name, f"its sections are {headings}: begin with {' or '.join(map(str, SECTIONS.values()))}")
+        if f"]({path.name})" not in index:
+            problem(path.name, "is not in runbooks/README.md")
+        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+            if not (path.parent / link).exists():
+                problem(path.name, f"links to {link}, which is not there")
+        for drill in re.findall(r"make drill NAME=([\w-]+)", text):
+            if drill.replace("-", "_") not in drills:
+                problem(path.name, f"there is no drill {drill}")
+    for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", index):
+        if not (ROOT / "runbooks" / link).exists():
+            problem("runbooks/README.md", f"links to {link}, which is not there")
+
+
+def run(*command):
+    said = subprocess.run(command, capture_output=True, text=True)
+    if said.returncode:
+        problem(" ".join(map(str, command[:3])), (said.stdout + said.stderr).strip())
+
+
+def main():
+    metrics = declared()
+    written = HERE / "metrics.md"
+    if "--write" in sys.argv:
+        written.write_text(page(metrics))
+    check_declaration(metrics)
+    check_code(metrics)
+    if written.read_text() != page(metrics):
+        problem("metrics.md", "is not what metrics.toml says: run dashboards/lint.py --write")
+    try:
+        recorded = {rule["record"] for _, rule in rules() if "record" in rule}
+    except ImportError:
+        print("SKIPPED: dashboards and rules: run it with the Python of target/dashboards, which make lint makes")
+    else:
+        check_boards(series(metrics), recorded)
+        check_rules(series(metrics), recorded)
+        run(sys.executable, HERE / "grafana/generate.py", "--check")
+    sys.path.insert(0, str(HERE / "prometheus"))
+    import objectives
+
+    if (HERE / "prometheus/rules/objectives.yaml").read_text() != objectives.render():
+        problem("objectives.yaml", "is not what objectives.py writes: run it")
+    check_runbooks()
+    try:
+        run("promtool", "check", "rules", *sorted((HERE / "prometheus/rules").glob("*.yaml")))
+        run("promtool", "test", "rules", *sorted((HERE / "prometheus/tests").glob("*.yaml")))
+    except FileNotFoundError:
+        print("SKIPPED: tests of alerting rules: there is no promtool: apt-get install prometheus")
+    for text in problems:
+        print(f"dashboards: {text}")
+    print(f"dashboards: {len(metrics)} metrics, {len(problems)} problems")
+    sys.exit(1 if problems else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,309 @@
+#!/usr/bin/env python3
+"""Runs the collector, Prometheus, Alertmanager and what they need beside a server or a stack on this machine, on loopback only.
+
+`make observe` runs it until Ctrl-C. check_dashboards.py and the drills of runbooks/ use the class Observe.
+Settings are environment variables: OBSERVE_DIR, OBSERVE_PORTS_UP (added to every port), OBSERVE_INTERVAL, OBSERVE_MILLRACE (addresses
+of /metrics; without it those of `make run` and `make stack` are found), STACK_PORTS_UP.
+"""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+HOST = "127.0.0.1"
+PORTS = {
+    "prometheus": 9090,
+    "alertmanager": 9093,
+    "exporter": 8889,
+    "collector": 8888,
+    "health": 13133,
+    "otlp_grpc": 4317,
+    "otlp_http": 4318,
+    "host": 9100,
+    "status": 7777,
+    "grafana": 3000,
+}
+# Where `make run` and `make stack` have what is scraped.
+MILLRACE, ENVOY, NATS = [8080, 8081, 8082], 9902, [8222, 8223, 8224]
+START_SECONDS_MAX = 60
+STOP_SECONDS_MAX = 10
+LOOK_SECONDS = 3
+
+
+class Missing(Exception):
+    """Something is not installed; the text says what, and how it is had."""
+
+
+def is_listening(port):
+    with socket.socket() as sock:
+        sock.settimeout(1)
+        return sock.connect_ex((HOST, port)) == 0
+
+
+def get(url, seconds=10):
+    with urllib.request.urlopen(url, timeout=seconds) as answer:
+        return answer.read().decode()
+
+
+def until(condition, what, seconds_max=START_SECONDS_MAX):
+    """Waits for a condition, and gives what it gave."""
+    end = time.monotonic() + seconds_max
+    while not (found := condition()):
+        if time.monotonic() > end:
+            raise TimeoutError(what)
+        time.sleep(0.1)
+    return found
+
+
+def program(*names, how):
+    for name in names:
+        if found := shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/share/grafana/bin"):
+            return found
+    raise Missing(f"{names[0]} is not installed: {how}")
+
+
+def fill(text, names):
+    for name, value in names.items():
+        text = text.replace(f"${{{name}}}", value)
+    return text
+
+
+class Observe:
+    def __init__(self, folder, tools, up=0, interval="5s", rules=HERE / "prometheus/rules", region="local"):
+        self.folder, self.tools, self.rules = Path(folder).resolve(), Path(tools).resolve(), Path(rules)
+        self.ports = {name: port + up for name, port in PORTS.items()}
+        self.interval, self.region = interval, region
+        self.targets = self.folder / "targets"
+        self.processes, self.nats = {}, []
+        self.found = {name: {} for name in ("millrace", "envoy", "status", "host")}
+
+    # -- parts
+
+    def url(self, name):
+        return f"http://{HOST}:{self.ports[name]}"
+
+    def spawn(self, name, *command, **settings):
+        log = (self.folder / "logs" / f"{name}.log").open("ab")
+        # In a session of its own: Ctrl-C is for this program, which stops the parts in order.
+        process = subprocess.Popen(
+            [str(part) for part in command],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env=os.environ | settings,
+        )
+        self.processes[name] = process
+        return process
+
+    def check_ports(self):
+        for name, port in self.ports.items():
+            if is_listening(port):
+                raise Missing(
+                    f"another program listens on {HOST}:{port} ({name}): stop it, or move all ports: OBSERVE_PORTS_UP=10000 make observe"
+                )
+
+    def start(self):
+        prometheus = program("prometheus", how="apt-get install prometheus")
+        alertmanager = program("prometheus-alertmanager", "alertmanager", how="apt-get install prometheus-alertmanager")
+        collector = self.tools / "otelcol"
+        if not collector.exists():
+            raise Missing(f"there is no {collector}: dashboards/collector/build.sh makes it, and so does make observe")
+        self.check_ports()
+        for part in ("logs", "targets", "prometheus", "alertmanager", "rules"):
+            (self.folder / part).mkdir(parents=True, exist_ok=True)
+        for name in self.found:
+            self.write_targets(name)
+        self.start_host()
+        self.start_collector(collector)
+        self.start_alertmanager(alertmanager)
+        self.start_prometheus(prometheus)
+        self.wait("collector", f"http://{HOST}:{self.ports['health']}/")
+        self.wait("alertmanager", self.url("alertmanager") + "/-/ready")
+        self.wait("prometheus", self.url("prometheus") + "/-/ready")
+
+    def start_host(self):
+        try:
+            exporter = program("prometheus-node-exporter", "node_exporter", how="apt-get install prometheus-node-exporter")
+        except Missing as missing:
+            return print(f"SKIPPED: metrics of this machine: {missing}")
+        self.spawn("host", exporter, f"--web.listen-address={HOST}:{self.ports['host']}", "--web.disable-exporter-metrics",
+                   "--collector.disable-defaults",
+                   *(f"--collector.{name}" for name in ("cpu", "meminfo", "filesystem", "netdev", "diskstats", "loadavg", "timex")))
+        self.add("host", f"{HOST}:{self.ports['host']}", {"instance": "machine-1"})
+
+    def start_collector(self, collector):
+        ports = {f"OBSERVE_{name.upper()}_PORT": str(port) for name, port in self.ports.items()}
+        self.spawn("collector", collector, f"--config={HERE / 'collector/config.yaml'}",
+                   OBSERVE_TARGETS=str(self.targets), OBSERVE_INTERVAL=self.interval, **ports)
+
+    def start_alertmanager(self, alertmanager):
+        self.spawn("alertmanager", alertmanager, f"--config.file={HERE / 'prometheus/alertmanager.yml'}",
+                   f"--storage.path={self.folder / 'alertmanager'}", "--cluster.listen-address=",
+                   f"--web.listen-address={HOST}:{self.ports['alertmanager']}")
+
+    def start_prometheus(self, prometheus):
+        names = {"INTERVAL": self.interval, "REGION": self.region, "RULES": str(self.rules)}
+        names |= {f"{name.upper()}_PORT": str(port) for name, port in self.ports.items()}
+        config = self.folder / "prometheus.yml"
+        config.write_text(fill((HERE / "prometheus/prometheus.yml").read_text(), names))
+        self.spawn("prometheus", prometheus, f"--config.file={config}", f"--storage.tsdb.path={self.folder / 'prometheus'}",
+                   "--storage.tsdb.retention.time=7d", "--web.enable-remote-write-receiver",
+                   f"--web.listen-address={HOST}:{self.ports['prometheus']}")
+
+    def start_grafana(self):
+        """Where it is installed; True when it was started."""
+        try:
+            grafana = program("grafana", "grafana-server", how="https://grafana.com/grafana/download")
+        except Missing as missing:
+            print(f"SKIPPED: Grafana: {missing}")
+            return False
+        command = [grafana, "server"] if Path(grafana).name == "grafana" else [grafana]
+        self.spawn("grafana", *command, "--homepath=/usr/share/grafana", PROMETHEUS_URL=self.url("prometheus"),
+                   DASHBOARDS=str(HERE / "grafana/json"), GF_PATHS_PROVISIONING=str(HERE / "grafana/provisioning"),
+                   GF_PATHS_DATA=str(self.folder / "grafana"), GF_SERVER_HTTP_ADDR=HOST,
+                   GF_SERVER_HTTP_PORT=str(self.ports["grafana"]), GF_AUTH_ANONYMOUS_ENABLED="true")
+        return True
+
+    def wait(self, name, url):
+        def is_ready():
+            if self.processes[name].poll() is not None:
+                tail = (self.folder / "logs" / f"{name}.log").read_text()[-1500:]
+                raise RuntimeError(f"{name} ended with {self.processes[name].returncode}: {tail}")
+            try:
+                return get(url) or True
+            except OSError:
+                return False
+
+        until(is_ready, f"{name} is not ready after {START_SECONDS_MAX} s: see {self.folder}/logs/{name}.log")
+
+    # -- targets
+
+    def write_targets(self, name):
+        groups = [{"targets": [at], "labels": labels} for at, labels in self.found[name].items()]
+        path = self.targets / f"{name}.json"
+        # Renamed, so that nobody reads half of it.
+        path.with_suffix(".new").write_text(json.dumps(groups))
+        path.with_suffix(".new").rename(path)
+
+    def add(self, name, address, labels=None):
+        """A target stays when it does not answer any more: that is what alerts are about."""
+        if address not in self.found[name]:
+            self.found[name][address] = labels or {}
+            self.write_targets(name)
+
+    def add_status(self, monitors):
+        """One process asks all NATS servers, and FoundationDB; it is started again when there is another server."""
+        cluster = os.environ.get("FDB_CLUSTER_FILE")
+        if monitors == self.nats and ("status" in self.processes or not cluster):
+            return
+        self.nats = monitors
+        if old := self.processes.pop("status", None):
+            stop(old)
+        at = f"{HOST}:{self.ports['status']}"
+        urls = [part for port in monitors for part in ("--nats", f"http://{HOST}:{port}")]
+        self.spawn("status", sys.executable, HERE / "collector/status_metrics.py", "--listen", at, *urls,
+                   *(["--fdb", cluster] if cluster else []))
+        self.add("status", at)
+
+    def look(self, up=0):
+        """Finds the parts of `make run` or `make stack`."""
+        for number, port in enumerate(MILLRACE, 1):
+            if is_listening(port + up):
+                self.add("millrace", f"{HOST}:{port + up}", {"instance": f"pod-{number}"})
+        if is_listening(ENVOY + up):
+            self.add("envoy", f"{HOST}:{ENVOY + up}", {"instance": "gateway-1"})
+        self.add_status([port + up for port in NATS if is_listening(port + up) or port + up in self.nats])
+
+    # -- what Prometheus says
+
+    def query(self, expr, at=None):
+        return self.ask("query", query=expr, **({"time": at} if at else {}))
+
+    def ask(self, path, **parameters):
+        url = f"{self.url('prometheus')}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+        try:
+            answer = json.loads(get(url, 30))
+        except urllib.error.HTTPError as error:
+            raise ValueError(json.load(error)["error"]) from None
+        return answer["data"].get("result", answer["data"])
+
+    def alerts(self):
+        """Names of firing alerts."""
+        return {alert["labels"]["alertname"] for alert in self.ask("alerts")["alerts"] if alert["state"] == "firing"}
+
+    # -- the end
+
+    def stop(self):
+        for name in reversed(list(self.processes)):
+            stop(self.processes.pop(name))
+
+    def __enter__(self):
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+
+def stop(process):
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def main():
+    environ = os.environ.get
+    target = Path(environ("CARGO_TARGET_DIR") or HERE.parent / "target")
+    up = int(environ("OBSERVE_PORTS_UP") or 0)
+    tools = environ("OBSERVE_TOOLS") or target / "tools"
+    observe = Observe(environ("OBSERVE_DIR") or target / "observe", tools, up, environ("OBSERVE_INTERVAL") or "5s")
+    stopped = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: stopped.set())
+    with observe:
+        has_grafana = observe.start_grafana()
+        for address in filter(None, (environ("OBSERVE_MILLRACE") or "").split(",")):
+            observe.add("millrace", address)
+        for name in ("prometheus", "alertmanager", *(["grafana"] if has_grafana else [])):
+            print(f"  {name:14} {observe.url(name)}")
+        print(f"  {'OTLP':14} {observe.url('otlp_http')} and {HOST}:{observe.ports['otlp_grpc']} (gRPC)")
+        print(f"  {'k6':14} K6_PROMETHEUS_RW_SERVER_URL={observe.url('prometheus')}/api/v1/write")
+        print("Ctrl-C stops all. Servers of make run and make stack are found as they come.", flush=True)
+        known = None
+        while not stopped.wait(LOOK_SECONDS):
+            if not environ("OBSERVE_MILLRACE"):
+                observe.look(int(environ("STACK_PORTS_UP") or 0))
+            if known != (now := {name: len(found) for name, found in observe.found.items()}):
+                known = now
+                print("watching: " + ", ".join(f"{count} {name}" for name, count in now.items() if count), flush=True)
+            for name, process in observe.processes.items():
+                if process.poll() is not None:
+                    sys.exit(f"{name} ended with {process.returncode}: see {observe.folder}/logs/{name}.log")
+    print("stopped")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Missing as missing:
+        sys.exit(f"observe: {missing}")

@@ -1,0 +1,110 @@
+"""Writes rules/objectives.yaml: error ratios over several windows, and alerts on how fast they use the error budget up."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+WINDOWS = ["5m", "30m", "1h", "6h", "3d"]
+# Severity, long window, short window, how many times the sustainable speed, and for how long.
+BURNS = [("page", "1h", "5m", 14.4, "2m"), ("page", "6h", "30m", 6, "15m"), ("ticket", "3d", "6h", 1, "1h")]
+HEAD = """\
+# Written by objectives.py. Multi-window, multi-burn-rate: the long window says that it matters, the short one that it still goes
+# on. 14.4 uses 2 % of a month's budget in an hour, 6 uses 5 % in six hours, 1 uses 10 % in three days.
+groups:
+"""
+
+
+@dataclass
+class Objective:
+    name: str
+    alert: str
+    runbook: str
+    promise: str
+    failure: str
+    allowed: float
+    # Sums of rates over [W].
+    bad: list[str]
+    good: list[str]
+
+
+def rate(selector):
+    return f"(sum(rate({selector}[W])) or vector(0))"
+
+
+WITHIN = rate('millrace_message_commit_seconds_bucket{le="0.05"}')
+# Refusals that are the service's own doing.
+OURS = 'reason=~"busy|unavailable|store|rate|draining"'
+OBJECTIVES = [
+    Objective(
+        "commit",
+        "CommitsLate",
+        "commits-late",
+        "99 % of QoS 1 and 2 messages are committed, so acknowledged, within 50 ms; a message that the store refuses is late.",
+        "messages are committed late or refused",
+        0.01,
+        [
+            f"({rate('millrace_message_commit_seconds_count')} - {WITHIN})",
+            rate('millrace_publishes_refused_total{reason="store"}'),
+        ],
+        [WITHIN],
+    ),
+    Objective(
+        "connect",
+        "ConnectsFail",
+        "connects-fail",
+        "99.9 % of CONNECT packets are accepted, not counting those that the client or its tenant got wrong.",
+        "CONNECT packets are refused",
+        0.001,
+        [
+            rate(f"millrace_connects_refused_total{{{OURS}}}"),
+            rate('millrace_connections_refused_total{reason=~"connections_max|open_files"}'),
+        ],
+        [rate("millrace_connects_total")],
+    ),
+    Objective(
+        "delivery",
+        "DeliveryFails",
+        "delivery-fails",
+        "99.9 % of messages to subscribers are sent: a full queue, a busy socket or a trimmed stream loses the others.",
+        "messages do not reach their subscribers",
+        0.001,
+        [
+            rate('millrace_messages_dropped_total{reason=~"busy_socket|queue_full"}'),
+            rate("millrace_messages_missed_total"),
+        ],
+        [rate("millrace_messages_sent_total")],
+    ),
+]
+
+
+def record(objective, window):
+    bad = " + ".join(objective.bad)
+    all_ = " + ".join(objective.bad + objective.good)
+    expr = f"(({bad}) / (({all_}) > 0)) or vector(0)".replace("[W]", f"[{window}]")
+    return f"      - record: region:{objective.name}_errors:ratio_rate{window}\n        expr: {expr}\n"
+
+
+def alert(objective, burn):
+    severity, long, short, factor, wait = burn
+    over = f"region:{objective.name}_errors:ratio_rate%s > {factor} * {objective.allowed}"
+    return f"""\
+      - alert: {objective.alert}
+        expr: {over % long} and {over % short}
+        for: {wait}
+        labels: {{severity: {severity}, window: {long}}}
+        annotations:
+          summary: "{{{{ $value | humanizePercentage }}}} of {objective.failure}; {100 * objective.allowed:g} % are allowed"
+          runbook_url: runbooks/{objective.runbook}.md
+"""
+
+
+def render():
+    text = HEAD
+    for objective in OBJECTIVES:
+        text += f"  - name: objective_{objective.name}\n    rules:\n      # {objective.promise}\n"
+        text += "".join(record(objective, window) for window in WINDOWS)
+        text += "".join(alert(objective, burn) for burn in BURNS)
+    return text
+
+
+if __name__ == "__main__":
+    (Path(__file__).parent / "rules/objectives.yaml").write_text(render())

@@ -1,0 +1,215 @@
+"""Servers, a stack and real clients for check_dashboards.py and the drills: in a network namespace of their own, so that ports and
+disks are nobody else's."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+import paho.mqtt.client as paho
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from observe import HOST, Missing, get, stop, until
+
+ROOT = Path(__file__).resolve().parents[1]
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target")
+TOOLS = Path(os.environ.get("OBSERVE_TOOLS") or TARGET / "tools")
+ALONE = "STAGE_ALONE"
+
+
+def alone():
+    """Runs this program again where the loopback interface and the mounts are its own; without unshare it goes on here."""
+    if ALONE in os.environ:
+        return
+    for how in (["unshare", "-rnm"], ["unshare", "-nm"]):
+        if shutil.which("unshare") and shutil.which("ip", path=f"{os.environ['PATH']}:/usr/sbin") and not subprocess.call(
+            [*how, "true"], stderr=subprocess.DEVNULL
+        ):
+            script = 'PATH=$PATH:/usr/sbin ip link set lo up && exec "$@"'
+            command = [*how, "sh", "-c", script, "sh", sys.executable, *sys.argv]
+            os.execvpe("unshare", command, os.environ | {ALONE: "1"})
+    sys.exit("SKIPPED: it needs unshare (util-linux) and ip (iproute2), and the right to make a network namespace")
+
+
+def millrace():
+    path = Path(os.environ.get("MILLRACE") or TARGET / "release/millrace")
+    if not path.exists():
+        raise Missing(f"there is no {path}: cargo build --release -p millrace")
+    return path
+
+
+class Part:
+    """A process, with its output in a file. It may be killed and started again as it was."""
+
+    def __init__(self, name, log, command, settings=None, folder=None):
+        self.name, self.log, self.command = name, Path(log), [str(part) for part in command]
+        self.settings, self.folder = os.environ | (settings or {}), folder
+        self.start()
+
+    def start(self):
+        with self.log.open("ab") as out:
+            self.process = subprocess.Popen(
+                self.command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=self.settings, cwd=self.folder,
+                start_new_session=True,
+            )
+
+    def kill(self):
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self):
+        stop(self.process)
+
+    def text(self):
+        return self.log.read_text(errors="replace")
+
+
+class Server(Part):
+    """One millrace on the usual ports."""
+
+    http = f"http://{HOST}:8080"
+
+    def __init__(self, folder, *flags, data=None):
+        self.data = Path(data or folder / "data")
+        super().__init__("millrace", folder / "millrace.log",
+                         [millrace(), "serve", "--data-dir", self.data, "--ws-listen", "off", *flags])
+
+    def start(self):
+        super().start()
+        self.is_well()
+
+    def is_well(self):
+        def look():
+            if self.process.poll() is not None:
+                raise RuntimeError(self.text()[-1500:])
+            try:
+                return get(f"{self.http}/healthz")
+            except OSError:
+                return False
+
+        return until(look, "millrace is not well")
+
+
+class Stack(Part):
+    """`make stack`: three NATS servers, three pods, Envoy. What is killed stays so until it is started again here."""
+
+    def __init__(self, folder, **settings):
+        self.home = folder / "stack"
+        settings = {
+            "STACK_DIR": str(self.home),
+            "STACK_CERTIFICATES": str(folder / "certs"),
+            "STACK_MILLRACE": str(millrace()),
+            "STACK_NATS_SERVER": str(TOOLS / "nats-server"),
+            "STACK_ENVOY": str(TARGET / "envoy/bin/envoy"),
+            "STACK_AGAIN_S": "3600",
+        } | settings
+        self.again = {}
+        super().__init__("stack", folder / "stack.log", [ROOT / "services/stack/stack.sh", "run"], settings)
+
+    def start(self):
+        super().start()
+
+        def look():
+            if self.process.poll() is not None:
+                raise RuntimeError(self.text()[-1500:])
+            return "all is up" in self.text()
+
+        until(look, "the stack is not up", 150)
+
+    def pid(self, part):
+        return int((self.home / "pids" / part).read_text())
+
+    def kill_part(self, part):
+        """kill -9, and remembers how it was started."""
+        pid = self.pid(part)
+        proc = Path(f"/proc/{pid}")
+        command = [word for word in proc.joinpath("cmdline").read_bytes().decode().split("\0") if word]
+        settings = dict(line.split("=", 1) for line in proc.joinpath("environ").read_bytes().decode().split("\0") if "=" in line)
+        self.again[part] = (command, settings, os.readlink(proc / "cwd"))
+        os.killpg(pid, signal.SIGKILL)
+        until(lambda: not proc.exists() or " Z " in proc.joinpath("stat").read_text(), f"{part} does not end")
+
+    def start_part(self, part):
+        command, settings, folder = self.again.pop(part)
+        return Part(part, self.home / "logs" / f"{part}-again.log", command, settings, folder)
+
+
+class Subscriber:
+    """Keeps all payloads it gets."""
+
+    def __init__(self, client_id, topic, qos=1, port=1883, user=None, lasts=True):
+        self.got = []
+        self.subscribed = threading.Event()
+        self.client = make(client_id, user)
+        self.client.on_connect = lambda client, *_: client.subscribe(topic, qos)
+        self.client.on_subscribe = lambda *_: self.subscribed.set()
+        self.client.on_message = lambda _, __, message: self.got.append(message.payload.decode())
+        connect(self.client, port, lasts)
+        if not self.subscribed.wait(30):
+            raise TimeoutError(f"{client_id} has no subscription")
+
+    def leave(self):
+        self.client.disconnect()
+        self.client.loop_stop()
+
+
+class Publisher:
+    """Publishes numbers at a pace, and remembers which were acknowledged. Comes back by itself."""
+
+    def __init__(self, topic, qos=1, rate=50, port=1883, user=None, size=100):
+        self.topic, self.qos, self.pause, self.size = topic, qos, 1 / rate, size
+        self.sent, self.acknowledged, self.refused = {}, set(), set()
+        self.client = make(f"publisher-{topic.replace('/', '-')}-{user or ''}", user)
+        self.client.on_publish = self.note
+        connect(self.client, port, True)
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def note(self, _client, _data, mid, reason, _properties):
+        (self.refused if reason.is_failure else self.acknowledged).add(self.sent.get(mid))
+
+    def run(self):
+        number = 0
+        while not self.over.wait(self.pause):
+            # What is not acknowledged is bounded.
+            if len(self.sent) - len(self.acknowledged) - len(self.refused) < 500:
+                payload = f"{number}".ljust(self.size)
+                self.sent[self.client.publish(self.topic, payload, self.qos).mid] = number
+                number += 1
+
+    def settle(self):
+        """No more messages; waits until all are answered."""
+        self.over.set()
+        self.thread.join()
+        until(lambda: len(self.acknowledged | self.refused) >= len(set(self.sent.values())), "messages without an answer")
+        return self
+
+    def leave(self):
+        self.over.set()
+        self.client.disconnect()
+        self.client.loop_stop()
+
+
+def make(client_id, user):
+    client = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id, protocol=paho.MQTTv5)
+    client.reconnect_delay_set(1, 2)
+    if user:
+        client.username_pw_set(user, "")
+    return client
+
+
+def connect(client, port, lasts):
+    """A session that lasts outlives its connection by an hour."""
+    properties = Properties(PacketTypes.CONNECT)
+    properties.SessionExpiryInterval = 3600 if lasts else 0
+    client.connect(HOST, port, clean_start=not lasts, properties=properties)
+    client.loop_start()
+
+
+def folder():
+    return Path(tempfile.mkdtemp(prefix="millrace-stage-"))

@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+"""Tries a runbook for real: `make drill NAME=pod-down`. Without a name it lists the drills; `all` runs one after the other.
+
+A drill starts servers, the collector and Prometheus with the real rules, causes the fault, waits for the alert, does what the page
+says, and waits until the alert is over. It runs in a network namespace of its own. Durations of rules are divided by SPEED (12).
+`--write` keeps the transcript in runbooks/transcripts.
+"""
+
+import importlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "dashboards"), str(HERE / "drills")]
+from observe import HERE as DASHBOARDS  # noqa: E402
+from observe import HOST, Missing, Observe, get, until  # noqa: E402
+from stage import TOOLS, Server, Stack, alone, folder, millrace  # noqa: E402
+
+SPEED = float(os.environ.get("SPEED") or 12)
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+# A rate needs a few scrapes, and those come every second.
+WINDOW_SECONDS_MIN, FOR_SECONDS_MIN = 10, 2
+ALERT_SECONDS_MAX = 240
+# What may be true of the machine that the drill runs on.
+OF_THE_MACHINE = {"ClockSkew", "MemoryNearlyOut", "CpuNearlyOut", "StoreNearlyFull"}
+
+
+def shorter(text):
+    """Rules with every duration divided by SPEED."""
+
+    def short(number, unit, least):
+        return f"{max(least, round(int(number) * SECONDS[unit] / SPEED))}s"
+
+    text = re.sub(r"\[(\d+)([smhd])\]", lambda found: f"[{short(*found.groups(), WINDOW_SECONDS_MIN)}]", text)
+    text = re.sub(r"(for: |offset )(\d+)([smhd])", lambda found: found[1] + short(found[2], found[3], FOR_SECONDS_MIN), text)
+    return text
+
+
+class Drill:
+    def __init__(self, name):
+        self.name, self.folder, self.began, self.lines = name, folder(), time.monotonic(), []
+        self.parts, self.observe = [], None
+
+    # -- what is said
+
+    def say(self, text):
+        text = text.replace(str(self.folder), "$DRILL").replace(str(millrace()), "millrace").replace(str(HERE.parent) + "/", "")
+        text = text.replace(str(TOOLS) + "/", "")
+        line = f"[{time.monotonic() - self.began:5.0f} s] {text}"
+        self.lines.append(line)
+        print(line, flush=True)
+
+    def run(self, command, lines=8, fails=False):
+        """A command as the page has it, with the beginning of its output."""
+        self.say(f"$ {command}")
+        path = f"{millrace().parent}:{TOOLS}:{os.environ['PATH']}:/usr/sbin"
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=self.folder, env=os.environ | {"PATH": path})
+        said = (done.stdout + done.stderr).rstrip()
+        for line in [line for line in said.splitlines() if not line.startswith("Copied ")][:lines]:
+            self.say(f"  {line[:160]}")
+        if not fails and done.returncode:
+            raise AssertionError(f"exit code {done.returncode}: {said[-500:]}")
+        return said
+
+    # -- what is on the stage
+
+    def keep(self, part):
+        self.parts.append(part)
+        return part
+
+    def server(self, *flags, **settings):
+        server = self.keep(Server(self.folder, *flags, **settings))
+        self.say(f"a server runs: {server.is_well().strip()}")
+        self.watch()
+        return server
+
+    def stack(self, **settings):
+        stack = self.keep(Stack(self.folder, **settings))
+        self.say("a stack runs: three NATS servers, three pods, Envoy")
+        self.watch()
+        return stack
+
+    def watch(self):
+        rules = self.folder / "rules"
+        rules.mkdir()
+        for path in (DASHBOARDS / "prometheus/rules").glob("*.yaml"):
+            (rules / path.name).write_text(shorter(path.read_text()))
+        self.observe = Observe(self.folder / "observe", TOOLS, interval="1s", rules=rules)
+        self.observe.start()
+        self.observe.look()
+        self.say(f"collector, Prometheus and Alertmanager run; durations of rules are divided by {SPEED:g}")
+        self.until_value('up{job="millrace"}', lambda values: values and min(values) == 1)
+
+    def calm(self):
+        """No alert fires before the fault."""
+        if firing := self.observe.alerts() - OF_THE_MACHINE:
+            raise AssertionError(f"alerts fire before the fault: {firing}")
+
+    # -- what is waited for
+
+    def values(self, expr):
+        return [float(series["value"][1]) for series in self.observe.query(expr)]
+
+    def until_value(self, expr, is_it, seconds_max=ALERT_SECONDS_MAX):
+        until(lambda: is_it(self.values(expr)), f"{expr} is {self.values(expr)}", seconds_max)
+        self.say(f"{expr} = {', '.join(f'{value:g}' for value in self.values(expr)) or 'nothing'}")
+
+    def fires(self, alert):
+        until(lambda: alert in self.observe.alerts(), f"{alert} does not fire: {self.observe.ask('alerts')}", ALERT_SECONDS_MAX)
+        url = f"http://{HOST}:{self.observe.ports['alertmanager']}/api/v2/alerts"
+
+        def sent():
+            return [one for one in json.loads(get(url)) if one["labels"]["alertname"] == alert]
+
+        told = until(sent, f"Alertmanager has no {alert}", 60)[0]
+        self.say(f"ALERT {alert} ({told['labels']['severity']}): {told['annotations']['summary']}")
+        self.say(f"      {told['annotations']['runbook_url']}")
+
+    def ends(self, alert):
+        until(lambda: alert not in self.observe.alerts(), f"{alert} does not end", ALERT_SECONDS_MAX)
+        self.say(f"OVER  {alert}")
+
+    def check(self, what, is_so):
+        if not is_so:
+            raise AssertionError(what)
+        self.say(f"CHECK {what}")
+
+    def end(self):
+        if self.observe:
+            self.observe.stop()
+        for part in reversed(self.parts):
+            getattr(part, "leave", None) and part.leave()
+            getattr(part, "stop", None) and part.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def drills():
+    return sorted(path.stem.replace("_", "-") for path in (HERE / "drills").glob("*.py"))
+
+
+def run(name, write):
+    module = importlib.import_module(name.replace("-", "_"))
+    print(f"== {name}: {module.__doc__.splitlines()[0]}", flush=True)
+    drill = Drill(name)
+    try:
+        module.run(drill)
+        drill.say("the drill passed")
+    except Exception as error:
+        drill.say(f"FAILED: {error!r}")
+        print(f"logs are in {drill.folder}")
+        drill.folder = Path("/nonexistent")
+        return False
+    finally:
+        drill.end()
+    if write:
+        (HERE / "transcripts").mkdir(exist_ok=True)
+        (HERE / "transcripts" / f"{name}.txt").write_text("\n".join([f"make drill NAME={name}", *drill.lines]) + "\n")
+    return True
+
+
+def main():
+    names = [word for word in sys.argv[1:] if not word.startswith("--")]
+    if not names:
+        print("drills: " + " ".join(drills()))
+        return
+    names = drills() if names == ["all"] else names
+    if unknown := set(names) - set(drills()):
+        sys.exit(f"there is no drill {', '.join(unknown)}; there are: {' '.join(drills())}")
+    alone()
+    if len(names) == 1:
+        sys.exit(0 if run(names[0], "--write" in sys.argv) else 1)
+    # Each in a process of its own: what one leaves open is not the next one's.
+    options = [word for word in sys.argv[1:] if word.startswith("--")]
+    passed = [subprocess.call([sys.executable, __file__, name, *options]) == 0 for name in names]
+    print(f"drills: {sum(passed)} passed, {len(passed) - sum(passed)} failed")
+    sys.exit(0 if all(passed) else 1)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Missing as missing:
+        sys.exit(f"SKIPPED: {missing}")

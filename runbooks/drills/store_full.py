@@ -1,0 +1,32 @@
+"""The store's disk, a small one of its own, fills up; it is emptied, and the store takes writes again."""
+
+from observe import until
+from stage import Publisher, Subscriber
+
+
+def run(drill):
+    drill.run("mkdir disk && mount -t tmpfs -o size=2g tmpfs disk && df -h disk | tail -1")
+    drill.server(data=drill.folder / "disk/data")
+    Subscriber("away", "drill/#").leave()
+    writer = drill.keep(Publisher("drill/a", rate=50))
+    drill.until_value("millrace_store_disk_free_bytes", lambda values: values and values[0] > 0)
+    drill.calm()
+    drill.say("FAULT something else fills the disk, down to 280 MiB")
+    drill.run("head -c $(($(df --output=avail -B1 disk | tail -1) - (280 << 20))) /dev/zero > disk/other; df -h disk | tail -1")
+    drill.fires("StoreNearlyFull")
+    drill.run("head -c $((230 << 20)) /dev/zero > disk/more; df -h disk | tail -1")
+    drill.fires("StoreRefuses")
+    until(lambda: writer.refused, "no message is refused")
+    drill.run("grep -E 'the store (refuses|takes)' millrace.log | tail -1 | sed 's/^[^ ]* *//'")
+    drill.say("ACT   remove what fills it")
+    drill.run("du -h disk/* | sort -h | tail -3; rm disk/other disk/more; df -h disk | tail -1")
+    drill.ends("StoreRefuses")
+    drill.ends("StoreNearlyFull")
+    before = len(writer.acknowledged)
+    until(lambda: len(writer.acknowledged) > before + 50, "messages are not acknowledged again")
+    drill.run("grep -E 'the store (refuses|takes)' millrace.log | tail -1 | sed 's/^[^ ]* *//'")
+    writer.settle()
+    reader = drill.keep(Subscriber("away", "drill/#"))
+    missing = lambda: writer.acknowledged - {int(payload) for payload in reader.got}  # noqa: E731
+    until(lambda: not missing(), "acknowledged messages that did not arrive")
+    drill.check(f"{len(writer.acknowledged)} messages were acknowledged, {len(writer.refused)} refused; all acknowledged ones arrived", not missing())

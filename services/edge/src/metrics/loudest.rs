@@ -1,0 +1,175 @@
+//! Which brokers have metrics of their own: the loudest. So the number of series is bounded, however many brokers are open, and
+//! sums over the label `broker` are still right: everybody else is one broker, [`OTHER`].
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, PoisonError};
+
+use super::{BrokerCounters, Metric};
+use crate::clock::Millis;
+
+/// The label of all brokers that have none of their own. No broker can have this name.
+const OTHER: &str = "_other";
+/// How long a choice holds, so that several scrapers see the same brokers.
+const CHOOSE_EVERY_MS: Millis = 10_000;
+/// Metrics whose growth makes a broker loud.
+const LOUD: [&str; 3] =
+    ["millrace_connects_total", "millrace_messages_received_total", "millrace_messages_sent_total"];
+
+/// A broker and its values, in the order of [`BrokerCounters::METRICS`] and what follows them.
+pub(crate) struct Row<'b> {
+    pub(crate) id: u64,
+    pub(crate) name: &'b str,
+    pub(crate) values: Vec<u64>,
+}
+
+/// Remembers between scrapes who was loud.
+#[derive(Debug, Default)]
+pub(crate) struct Loudest(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    chosen_at: Option<Millis>,
+    /// What makes loud, by broker, when it was last chosen.
+    activity: HashMap<u64, u64>,
+    /// The chosen brokers, and their values when each was chosen: what it counted before stays with the others.
+    chosen: HashMap<u64, Vec<u64>>,
+    /// What brokers counted while they were chosen, of those that are not any more.
+    shown_before: Vec<u64>,
+}
+
+impl Loudest {
+    /// The labels and values to show. A counter of the others never falls: it gets what a broker counts while that is not chosen.
+    pub(crate) fn rows(
+        &self,
+        now: Millis,
+        max: usize,
+        metrics: &[Metric],
+        brokers: &[Row<'_>],
+    ) -> Vec<(String, Vec<u64>)> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.shown_before.resize(metrics.len(), 0);
+        if state.chosen_at.is_none_or(|at| now >= at + CHOOSE_EVERY_MS) || brokers.len() <= max {
+            state.choose(now, max, brokers);
+        }
+        let label = |name: &str| format!("broker=\"{name}\"");
+        let is_chosen = |row: &&Row<'_>| state.chosen.contains_key(&row.id);
+        let mut rows: Vec<_> =
+            brokers.iter().filter(is_chosen).map(|row| (label(row.name), row.values.clone())).collect();
+        if brokers.len() > rows.len() || state.shown_before.iter().any(|value| *value > 0) {
+            rows.push((label(OTHER), state.others(metrics, brokers)));
+        }
+        rows
+    }
+}
+
+impl State {
+    fn choose(&mut self, now: Millis, max: usize, brokers: &[Row<'_>]) {
+        self.chosen_at = Some(now);
+        let mut loudest: Vec<_> = brokers
+            .iter()
+            .map(|row| {
+                let activity = activity(&row.values);
+                let before = self.activity.insert(row.id, activity).unwrap_or(0);
+                (activity.wrapping_sub(before), self.chosen.contains_key(&row.id), row)
+            })
+            .collect();
+        // Among equals those stay that are shown already.
+        loudest.sort_by_key(|(growth, is_chosen, row)| (std::cmp::Reverse((*growth, *is_chosen)), row.id));
+        loudest.truncate(max);
+        let chosen: HashSet<u64> = loudest.iter().map(|(_, _, row)| row.id).collect();
+        for row in brokers.iter().filter(|row| !chosen.contains(&row.id)) {
+            if let Some(since) = self.chosen.remove(&row.id) {
+                add_growth(&mut self.shown_before, &row.values, &since);
+            }
+        }
+        let is_first = self.chosen.is_empty() && self.activity.len() == brokers.len();
+        for (_, _, row) in loudest {
+            // A broker that was never among the others has nothing there.
+            let since = || if is_first { vec![0; row.values.len()] } else { row.values.clone() };
+            self.chosen.entry(row.id).or_insert_with(since);
+        }
+    }
+
+    fn others(&self, metrics: &[Metric], brokers: &[Row<'_>]) -> Vec<u64> {
+        let mut all = vec![0u64; metrics.len()];
+        let mut shown = self.shown_before.clone();
+        let mut now = vec![0u64; metrics.len()];
+        for row in brokers {
+            all.iter_mut().zip(&row.values).for_each(|(sum, value)| *sum = sum.wrapping_add(*value));
+            if let Some(since) = self.chosen.get(&row.id) {
+                add_growth(&mut shown, &row.values, since);
+                now.iter_mut().zip(&row.values).for_each(|(sum, value)| *sum = sum.wrapping_add(*value));
+            }
+        }
+        let is_gauge = metrics.iter().map(|metric| metric.kind == "gauge");
+        let of_others = is_gauge.zip(all).zip(shown.iter().zip(now));
+        of_others
+            .map(|((is_gauge, all), (shown, now))| all.wrapping_sub(if is_gauge { now } else { *shown }))
+            .collect()
+    }
+}
+
+fn add_growth(sums: &mut [u64], values: &[u64], since: &[u64]) {
+    for ((sum, value), since) in sums.iter_mut().zip(values).zip(since) {
+        *sum = sum.wrapping_add(value.wrapping_sub(*since));
+    }
+}
+
+fn activity(values: &[u64]) -> u64 {
+    let metrics = BrokerCounters::METRICS.iter().zip(values);
+    metrics.filter(|(metric, _)| LOUD.contains(&metric.name)).map(|(_, value)| *value).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const METRICS: [Metric; 2] = [
+        Metric { kind: "counter", name: "millrace_connects_total", labels: "", help: "" },
+        Metric { kind: "gauge", name: "millrace_clients_connected", labels: "", help: "" },
+    ];
+
+    /// The counter of each broker in rising order of ids, shown by name; gauges are 1.
+    fn shown(loudest: &Loudest, now: Millis, max: usize, counts: &[u64]) -> Vec<(String, u64, u64)> {
+        let names: Vec<_> = (0..counts.len()).map(|id| format!("b{id}")).collect();
+        let rows: Vec<_> = counts
+            .iter()
+            .zip(&names)
+            .enumerate()
+            .map(|(id, (count, name))| Row { id: id as u64, name, values: vec![*count, 1] })
+            .collect();
+        let shown = loudest.rows(now, max, &METRICS, &rows);
+        let short = |label: String| label.replace("broker=", "").replace('"', "");
+        shown.into_iter().map(|(label, values)| (short(label), values[0], values[1])).collect()
+    }
+
+    type Expected<'n> = (&'n str, u64, u64);
+
+    fn expected(rows: &[Expected<'_>]) -> Vec<(String, u64, u64)> {
+        rows.iter().map(|(name, count, gauge)| ((*name).to_owned(), *count, *gauge)).collect()
+    }
+
+    #[test]
+    fn few_brokers_have_all_their_own_metrics() {
+        let loudest = Loudest::default();
+        assert_eq!(shown(&loudest, 0, 2, &[5, 7]), expected(&[("b0", 5, 1), ("b1", 7, 1)]));
+        assert_eq!(shown(&loudest, 1, 2, &[6, 7]), expected(&[("b0", 6, 1), ("b1", 7, 1)]));
+    }
+
+    #[test]
+    fn of_many_brokers_the_loudest_are_shown_and_the_rest_is_a_sum_that_never_falls() {
+        let loudest = Loudest::default();
+        let steps: [(Millis, [u64; 3], [Expected<'_>; 2]); 5] = [
+            (0, [5, 7, 1], [("b1", 7, 1), ("_other", 6, 2)]),
+            // A choice holds for a while.
+            (9_999, [90, 8, 1], [("b1", 8, 1), ("_other", 91, 2)]),
+            // b0 is chosen: what it had counted stays with the others, and so does what b1 counts from now on.
+            (10_000, [95, 9, 1], [("b0", 95, 1), ("_other", 96, 2)]),
+            (10_001, [99, 20, 2], [("b0", 99, 1), ("_other", 108, 2)]),
+            (20_000, [99, 30, 2], [("b1", 30, 1), ("_other", 118, 2)]),
+        ];
+        for (now, counts, rows) in steps {
+            assert_eq!(shown(&loudest, now, 1, &counts), expected(&rows), "at {now} ms");
+        }
+    }
+}
