@@ -1,0 +1,43 @@
+//! Puts the built console (services/console/dist/app) into the binary, as a table of files. Without it the table is empty.
+
+#![allow(clippy::print_stdout, reason = "cargo reads what a build script prints")]
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let dist = Path::new(&std::env::var("CARGO_MANIFEST_DIR")?).join("../console/dist");
+    println!("cargo::rerun-if-changed={}", dist.display());
+    let app = dist.join("app");
+    let mut files = BTreeMap::new();
+    if app.exists() {
+        collect(&app.canonicalize()?, "", &mut files)?;
+    }
+    let mut table = String::from("&[\n");
+    for (path, file) in files.iter().filter(|(path, _)| !path.ends_with(".br")) {
+        let brotli = match files.get(&format!("{path}.br")) {
+            Some(file) => format!("Some(include_bytes!({file:?}))"),
+            None => "None".to_owned(),
+        };
+        writeln!(table, "File {{ path: {path:?}, plain: include_bytes!({file:?}), brotli: {brotli} }},")?;
+    }
+    table.push(']');
+    fs::write(Path::new(&std::env::var("OUT_DIR")?).join("console.rs"), table)?;
+    Ok(())
+}
+
+/// Files by their path on the HTTP port. The server searches the table, so their order is that of strings, not of paths.
+fn collect(folder: &Path, at: &str, files: &mut BTreeMap<String, PathBuf>) -> Result<(), Box<dyn Error>> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let path = format!("{at}/{}", entry.file_name().to_str().ok_or("a name is not UTF-8")?);
+        match entry.file_type()?.is_dir() {
+            true => collect(&entry.path(), &path, files)?,
+            false => drop(files.insert(path, entry.path())),
+        }
+    }
+    Ok(())
+}
