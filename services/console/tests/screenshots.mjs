@@ -2,11 +2,11 @@
 //
 //   MILLRACE=target/release/millrace node tests/screenshots.mjs FOLDER [page...]
 //
-// CONSOLE_URL names where the pages come from, when that is not the server itself (`npm run dev`).
+// ONLY=390-dark draws only these sizes and schemes. CONSOLE_DIST=dist/app takes the pages from there, not from the binary.
 
 import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
-import { launch, withSession } from './browser.mjs'
+import { launch, withBuild, withSession } from './browser.mjs'
 import { demo } from './demo.mjs'
 
 const [folder = 'target/screenshots', ...wanted] = process.argv.slice(2)
@@ -19,7 +19,7 @@ const SETTLE_MS = Number(process.env.SETTLE_MS ?? 1500)
 
 const world = await demo()
 const { server, api, organisation } = world
-const base = process.env.CONSOLE_URL ?? server.url
+const base = server.url
 const { items } = await api.get(`${organisation}/brokers`)
 const other = items.find(({ name }) => name !== 'default').name
 const org = organisation.replace('/organisations/', '/org/')
@@ -70,9 +70,13 @@ const browser = await launch()
 try {
   for (const scheme of SCHEMES) {
     for (const { name: size, width, height } of SIZES) {
+      if (process.env.ONLY && !process.env.ONLY.split(',').includes(`${size}-${scheme}`)) continue
       const context = await browser.newContext({ viewport: { width, height }, colorScheme: scheme })
       const guest = await browser.newContext({ viewport: { width, height }, colorScheme: scheme })
       await withSession(context, base, api)
+      if (process.env.CONSOLE_DIST) {
+        for (const one of [context, guest]) await withBuild(one, process.env.CONSOLE_DIST, base)
+      }
       for (const [page, path] of Object.entries(PAGES)) {
         if (wanted.length > 0 && !wanted.includes(page)) continue
         const tab = await (WITHOUT_SESSION.has(page) ? guest : context).newPage()

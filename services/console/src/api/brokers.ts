@@ -3,6 +3,7 @@
 import { queryOptions, useQuery } from '@tanstack/react-query'
 import { useParams } from '@tanstack/react-router'
 import { api, body, everything, type Schemas } from './client'
+import { endpointOf } from './endpoints'
 import { Problem } from './problem'
 import { may, meQuery, type Permission, type Role, useMe } from './session'
 
@@ -71,7 +72,8 @@ export function useBroker() {
   const { data } = useQuery(brokerQuery(name))
   if (!data) throw new Error('the broker of this page is not loaded')
   const path: BrokerPath = { organisation: data.organisation, broker: name }
-  return { broker: data, path, can: (permission: Permission) => may(data.role, permission) }
+  const endpoint = endpointOf(data.endpoints, location.protocol === 'https:')
+  return { broker: data, path, endpoint, can: (permission: Permission) => may(data.role, permission) }
 }
 
 /** What somebody may do in an organisation. */

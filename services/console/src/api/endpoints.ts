@@ -1,46 +1,32 @@
 // Where clients reach a broker.
 
-import { queryOptions, useQuery } from '@tanstack/react-query'
-
-/** The listeners of the server that this page comes from. */
-interface Listeners {
-  mqtt: string[]
-  ws: string[]
-  version: string
-}
-
-export const listenersQuery = queryOptions({
-  queryKey: ['listeners'],
-  staleTime: Number.POSITIVE_INFINITY,
-  queryFn: async ({ signal }): Promise<Listeners> => (await fetch('/console.json', { signal })).json(),
-})
+import type { Schemas } from './client'
 
 export interface Endpoint {
   host: string
   port: number
   tls: boolean
-  /** For MQTT in the page; null: there is no WebSocket listener. */
+  /** For MQTT in the page; null: there is no listener that this page may use. */
   wsUrl: string | null
-  /** What comes before the user name, because no server name tells brokers apart here. */
+  /** What comes before the user name, because the host does not tell the broker. */
   userPrefix: string
+  /** What clients must trust; null: what they trust already. */
+  caPem: string | null
 }
 
-export function splitAddress(address: string): { host: string; port: number } {
-  const at = address.lastIndexOf(':')
-  return { host: address.slice(0, at).replace(/^\[|\]$/g, ''), port: Number(address.slice(at + 1)) }
-}
-
-/** Undefined while it is not known, null when the broker has no listener for MQTT. */
-export function useEndpoint(broker: string): Endpoint | null | undefined {
-  const { data } = useQuery(listenersQuery)
-  if (!data) return undefined
-  const [mqtt] = data.mqtt
-  const [ws] = data.ws
-  if (!mqtt) return null
+/** The way for devices: with TLS where there is one. Null: the broker has no listener for MQTT over TCP. */
+export function endpointOf(endpoints: Schemas['Endpoints'] | undefined, isSecurePage: boolean): Endpoint | null {
+  const way = endpoints?.mqtts ?? endpoints?.mqtt
+  if (!endpoints || !way) return null
+  const { host, user_prefix, ca_pem, ws, wss } = endpoints
+  // A page that came over TLS may not open a connection without it.
+  const socket = wss ?? (isSecurePage ? null : ws)
   return {
-    ...splitAddress(mqtt),
-    tls: false,
-    wsUrl: ws ? `ws://${ws}/mqtt` : null,
-    userPrefix: broker === 'default' ? '' : `${broker}/`,
+    host,
+    port: way.port,
+    tls: Boolean(endpoints.mqtts),
+    wsUrl: socket?.url ?? null,
+    userPrefix: user_prefix ?? '',
+    caPem: ca_pem ?? null,
   }
 }

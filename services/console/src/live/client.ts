@@ -1,47 +1,49 @@
 // The MQTT client of the page. Its library is loaded with the first connection.
 
-import type { IClientOptions, IClientPublishOptions, MqttClient } from 'mqtt'
+import type { IClientPublishOptions, MqttClient } from 'mqtt'
+import { Problem } from '../api/problem'
 import { MessageLog, type Properties } from './log'
 
 export type Status =
   | { kind: 'connecting' }
   | { kind: 'connected'; clientId: string }
-  /** The connection was lost; it is tried again. */
+  /** There is no connection; it is tried again. */
   | { kind: 'lost'; why: string }
-  /** The server does not let this client in; trying again would not help. */
-  | { kind: 'refused'; why: string; needsCredential: boolean }
+  /** The server does not let this page in; trying again would not help. */
+  | { kind: 'refused'; why: string }
 
-export interface Login {
+/** What a connection is made with. It ends soon, so each connection asks for its own. */
+export interface Pass {
+  clientId: string
   username: string
   password: string
 }
 
 const REASONS: Record<number, string> = {
-  1: 'the protocol version is not accepted',
   4: 'the user name or the password is wrong',
   5: 'not authorized',
   128: 'an unspecified error',
-  133: 'the client id is not valid',
   134: 'the user name or the password is wrong',
   135: 'not authorized',
   136: 'the server is unavailable',
   137: 'the server is busy',
   138: 'banned',
+  143: 'the topic filter is not valid',
   151: 'a quota is used up',
   159: 'too many connections a second',
 }
-const NEEDS_CREDENTIAL = new Set([4, 5, 134, 135])
 const AGAIN_MS = 2000
 
 export class LiveClient {
   readonly log = new MessageLog()
+  /** Why a filter was not subscribed to. */
+  refused: ReadonlyMap<string, string> = new Map()
   #status: Status = { kind: 'connecting' }
   #client: MqttClient | undefined
+  #again: ReturnType<typeof setTimeout> | undefined
   #isOver = false
   #listeners = new Set<() => void>()
   #filters = new Map<string, 0 | 1 | 2>()
-  /** Why a filter was not subscribed to. */
-  refused: ReadonlyMap<string, string> = new Map()
 
   status = () => this.#status
 
@@ -50,23 +52,34 @@ export class LiveClient {
     return () => this.#listeners.delete(listener)
   }
 
-  async open(url: string, login: Login | undefined) {
-    const { default: mqtt } = await import('mqtt')
-    if (this.#isOver) return
-    const clientId = `console-${crypto.randomUUID().slice(0, 8)}`
-    const options: IClientOptions = {
-      clientId,
-      protocolVersion: 5,
-      clean: true,
-      keepalive: 30,
-      reconnectPeriod: AGAIN_MS,
-      resubscribe: false,
-      // The other variants make a worker of a blob: URL, which the Content-Security-Policy refuses.
-      timerVariant: 'native',
-      ...login,
+  /** Connects, and connects again when the connection is lost, until it is closed. */
+  async open(url: string, newPass: () => Promise<Pass>) {
+    this.#isOver = false
+    try {
+      const [{ default: mqtt }, pass] = await Promise.all([import('mqtt'), newPass()])
+      if (this.#isOver) return
+      this.#client = mqtt.connect(url, {
+        ...pass,
+        protocolVersion: 5,
+        clean: true,
+        keepalive: 30,
+        // The library would come back with a pass that has ended.
+        reconnectPeriod: 0,
+        resubscribe: false,
+        // The other variants make a worker of a blob: URL, which the Content-Security-Policy refuses.
+        timerVariant: 'native',
+      })
+      this.#listen(this.#client, pass.clientId, () => this.open(url, newPass))
+    } catch (error) {
+      if (error instanceof Problem && error.status >= 400 && error.status < 500 && error.status !== 429) {
+        return this.#set({ kind: 'refused', why: error.message })
+      }
+      this.#lost('The server does not answer.', () => this.open(url, newPass))
     }
-    const client = mqtt.connect(url, options)
-    this.#client = client
+  }
+
+  #listen(client: MqttClient, clientId: string, open: () => void) {
+    let why = 'The connection was closed.'
     client.on('connect', () => {
       this.#set({ kind: 'connected', clientId })
       for (const [filter, qos] of this.#filters) this.#subscribe(filter, qos)
@@ -75,18 +88,23 @@ export class LiveClient {
       const { qos, retain, properties } = packet
       this.log.add({ topic, payload, qos, retain, properties: properties as Properties | undefined })
     })
-    client.on('error', (error) => this.#failed(error))
+    client.on('error', (error) => {
+      const code = (error as { code?: unknown }).code
+      why =
+        typeof code === 'number'
+          ? `The broker refuses this page: ${REASONS[code] ?? `reason code ${code}`}.`
+          : 'The WebSocket listener does not answer.'
+    })
     client.on('close', () => {
-      if (this.#status.kind === 'connected') this.#set({ kind: 'lost', why: 'The connection was closed.' })
+      if (client === this.#client) this.#lost(why, open)
     })
   }
 
-  #failed(error: Error & { code?: unknown }) {
-    const code = typeof error.code === 'number' ? error.code : undefined
-    if (code === undefined) return this.#set({ kind: 'lost', why: 'The WebSocket listener does not answer.' })
-    const why = `The broker refuses this page: ${REASONS[code] ?? `reason code ${code}`}.`
-    this.#client?.end(true)
-    this.#set({ kind: 'refused', why, needsCredential: NEEDS_CREDENTIAL.has(code) })
+  #lost(why: string, open: () => void) {
+    if (this.#isOver) return
+    this.#set({ kind: 'lost', why })
+    clearTimeout(this.#again)
+    this.#again = setTimeout(open, AGAIN_MS)
   }
 
   /** Subscribes to exactly these filters. */
@@ -108,10 +126,9 @@ export class LiveClient {
   #subscribe(filter: string, qos: 0 | 1 | 2) {
     this.#client?.subscribe(filter, { qos }, (error, granted) => {
       const code = granted?.find((one) => one.topic === filter)?.qos ?? 0
-      const isRefused = Boolean(error) || code >= 128
       const refused = new Map(this.refused)
       refused.delete(filter)
-      if (isRefused) refused.set(filter, REASONS[code] ?? 'not authorized')
+      if (error || code >= 128) refused.set(filter, REASONS[code] ?? 'not authorized')
       this.refused = refused
       this.#tell()
     })
@@ -127,7 +144,9 @@ export class LiveClient {
 
   close() {
     this.#isOver = true
+    clearTimeout(this.#again)
     this.#client?.end(true)
+    this.#client = undefined
   }
 
   #set(status: Status) {

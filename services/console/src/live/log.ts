@@ -75,6 +75,13 @@ export class MessageLog {
     this.#timer ??= setTimeout(this.flush, FLUSH_MS)
   }
 
+  /** Messages that the server has left out. */
+  skip(messages: number) {
+    this.#received += messages
+    this.#skipped += messages
+    this.#timer ??= setTimeout(this.flush, FLUSH_MS)
+  }
+
   pause(isPaused: boolean) {
     this.flush()
     this.#missed = 0

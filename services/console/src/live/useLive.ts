@@ -1,18 +1,18 @@
 import { useEffect, useState, useSyncExternalStore } from 'react'
-import { useEndpoint } from '../api/endpoints'
-import { LiveClient, type Login } from './client'
+import { useBroker } from '../api/brokers'
+import { connectToken } from '../api/messages'
+import { LiveClient } from './client'
 
-// A credential that was entered for a broker, until the page is closed.
-const logins = new Map<string, Login>()
-
-/** A connection of this page to a broker, for as long as it is shown. */
-export function useLive(broker: string, filters: readonly string[], qos: 0 | 1 | 2 = 0) {
-  const endpoint = useEndpoint(broker)
-  const [login, setLogin] = useState(logins.get(broker))
-  const [client, setClient] = useState(() => new LiveClient())
+/** A connection of this page to the broker, for as long as it is shown. */
+export function useLive(filters: readonly string[], qos: 0 | 1 | 2 = 0) {
+  const { path, endpoint, can } = useBroker()
+  const [client] = useState(() => new LiveClient())
   const status = useSyncExternalStore(client.subscribe, client.status)
   const view = useSyncExternalStore(client.log.subscribe, client.log.read)
+  const { organisation, broker } = path
+  const canPublish = can('messages:write')
   const url = endpoint?.wsUrl
+  const prefix = endpoint?.userPrefix ?? ''
   const key = filters.join('\n')
 
   useEffect(() => {
@@ -21,18 +21,14 @@ export function useLive(broker: string, filters: readonly string[], qos: 0 | 1 |
 
   useEffect(() => {
     if (!url) return
-    // One user name stands for the broker where no server name does.
-    const prefix = endpoint?.userPrefix ?? ''
-    void client.open(url, login && { ...login, username: `${prefix}${login.username}` })
+    void client.open(url, async () => {
+      const token = await connectToken({ organisation, broker }, canPublish)
+      return { clientId: token.client_id, username: `${prefix}${token.username}`, password: token.password }
+    })
     return () => client.close()
-  }, [client, url, endpoint?.userPrefix, login])
+  }, [client, url, prefix, organisation, broker, canPublish])
 
-  const signIn = (given: Login) => {
-    logins.set(broker, given)
-    setLogin(given)
-    setClient(new LiveClient())
-  }
-  return { client, status, view, hasListener: url !== null && endpoint !== null, signIn }
+  return { client, status, view, hasListener: Boolean(url), canPublish }
 }
 
 export type Live = ReturnType<typeof useLive>

@@ -55,7 +55,7 @@ export function Shell() {
         <Group gap={6} wrap="nowrap" ml="auto">
           <SearchButton open={palette.open} />
           <SchemeButton />
-          <UserMenu name={me.user.name} email={me.user.email} />
+          <UserMenu name={me.user.name} email={me.user.email ?? 'Owner of this machine'} />
         </Group>
       </AppShell.Header>
       <AppShell.Navbar className={classes.navbar}>

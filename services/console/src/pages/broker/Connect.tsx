@@ -3,25 +3,23 @@ import { useMutation, useQueryClient } from '@tanstack/react-query'
 import { useState } from 'react'
 import { createCredential, type MadeCredential } from '../../api/access'
 import { useBroker } from '../../api/brokers'
-import { type Endpoint, useEndpoint } from '../../api/endpoints'
+import type { Endpoint } from '../../api/endpoints'
 import { Problem } from '../../api/problem'
 import { SNIPPETS, type Target } from '../../lib/snippets'
 import { Code, CopyButton, Secret } from '../../ui/Code'
 import { Page, Panel } from '../../ui/Page'
 import { Facts } from '../../ui/Stat'
-import { Empty, Failure, Loading } from '../../ui/State'
+import { Empty, Failure } from '../../ui/State'
 import { Waiting } from './Waiting'
 
 const EXAMPLE_CLIENT = 'esp32-7'
 
 /** Endpoint, credential, snippets, and the first connection as it comes. */
 export function Connect() {
-  const { broker } = useBroker()
-  const endpoint = useEndpoint(broker.name)
+  const { endpoint } = useBroker()
   const [made, setMade] = useState<MadeCredential | null>(null)
   return (
     <Page title="Connect" lead="Copy what your device needs. The page tells when it is connected.">
-      {endpoint === undefined && <Loading />}
       {endpoint === null && (
         <Empty title="This server has no listener for MQTT">Start it with --mqtt-listen.</Empty>
       )}

@@ -3,13 +3,11 @@ import { useLocalStorage } from '@mantine/hooks'
 import { IconX } from '@tabler/icons-react'
 import { Link } from '@tanstack/react-router'
 import { useBroker } from '../../api/brokers'
-import { useEndpoint } from '../../api/endpoints'
 import { isLoopback } from '../../lib/host'
-import { LoginForm } from '../../live/LoginForm'
 import classes from '../../live/live.module.css'
 import { Messages } from '../../live/Messages'
-import { StatusLine } from '../../live/StatusLine'
-import { useLive } from '../../live/useLive'
+import { count } from '../../lib/format'
+import { useTail } from '../../live/useTail'
 import { Code } from '../../ui/Code'
 import { Panel } from '../../ui/Page'
 import ui from '../../ui/ui.module.css'
@@ -34,8 +32,7 @@ export function FirstRun() {
 }
 
 function FirstSteps({ onHide }: { onHide: () => void }) {
-  const { broker } = useBroker()
-  const endpoint = useEndpoint(broker.name)
+  const { broker, endpoint } = useBroker()
   const isHere = endpoint ? isLoopback(endpoint.host) : false
   const at = endpoint ? `-h ${endpoint.host} -p ${endpoint.port}` : ''
   const isOpen = endpoint?.userPrefix === ''
@@ -84,24 +81,22 @@ function FirstSteps({ onHide }: { onHide: () => void }) {
   )
 }
 
+/** Already subscribed to everything. */
 function FirstMessages() {
-  const { broker } = useBroker()
-  const { status, view, signIn, hasListener } = useLive(broker.name, ['#'])
+  const { path } = useBroker()
+  const { view, isOpen } = useTail(path, '#')
   return (
     <Panel isFlush>
       <div className={classes.bar}>
-        <StatusLine status={status} view={view} />
+        <span className={classes.status}>
+          <span className={classes.dot} data-kind={isOpen ? 'connected' : 'lost'} aria-hidden="true" />
+          <span role="status">{isOpen ? 'Listening to #' : 'Connecting'}</span>
+          <span>
+            {count(view.received)} received, {count(view.perSecond)}/s
+          </span>
+        </span>
       </div>
-      {!hasListener && (
-        <Text p="lg" size="sm">
-          This server has no WebSocket listener for the page.
-        </Text>
-      )}
-      {status.kind === 'refused' && status.needsCredential ? (
-        <LoginForm onLogin={signIn} why={status.why} />
-      ) : (
-        <Messages messages={view.messages} height={HEIGHT} />
-      )}
+      <Messages messages={view.messages} height={HEIGHT} />
     </Panel>
   )
 }

@@ -11,11 +11,9 @@ import {
 import { IconDownload, IconPlayerPause, IconPlayerPlay, IconTrash } from '@tabler/icons-react'
 import { useNavigate, useSearch } from '@tanstack/react-router'
 import { useState } from 'react'
-import { useBroker } from '../../api/brokers'
 import { textOf } from '../../lib/payload'
 import { save } from '../../lib/save'
 import { filterProblem } from '../../lib/topics'
-import { LoginForm } from '../../live/LoginForm'
 import classes from '../../live/live.module.css'
 import type { Message } from '../../live/log'
 import { Messages } from '../../live/Messages'
@@ -30,12 +28,11 @@ const HEIGHT = 520
 
 /** Subscribe and publish in the page. */
 export function Live() {
-  const { broker } = useBroker()
   const { filters: said, find } = useSearch({ from: '/signed-in/b/$broker/live' })
   const navigate = useNavigate({ from: '/b/$broker/live' })
   const filters = said === undefined ? ['#'] : said.split('\n').filter(Boolean)
   const [qos, setQos] = useState<0 | 1 | 2>(0)
-  const live = useLive(broker.name, filters, qos)
+  const live = useLive(filters, qos)
   const [open, setOpen] = useState<Message | null>(null)
   const [wrong, setWrong] = useState<string | null>(null)
 
@@ -96,15 +93,13 @@ export function Live() {
               </Text>
             )}
           </div>
-          {live.status.kind === 'refused' && live.status.needsCredential ? (
-            <LoginForm onLogin={live.signIn} why={live.status.why} />
-          ) : (
-            <Messages messages={live.view.messages} find={find} height={HEIGHT} onOpen={setOpen} />
-          )}
+          <Messages messages={live.view.messages} find={find} height={HEIGHT} onOpen={setOpen} />
         </Panel>
-        <Panel title="Publish">
-          <Publish client={live.client} isConnected={live.status.kind === 'connected'} />
-        </Panel>
+        {live.canPublish && (
+          <Panel title="Publish">
+            <Publish client={live.client} isConnected={live.status.kind === 'connected'} />
+          </Panel>
+        )}
       </div>
       <Drawer opened={open !== null} onClose={() => setOpen(null)} title="Message">
         {open && <MessageView message={open} />}

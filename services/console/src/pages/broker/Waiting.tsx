@@ -5,6 +5,7 @@ import { Link } from '@tanstack/react-router'
 import { useState } from 'react'
 import { useBroker } from '../../api/brokers'
 import { clientsPage, incidentsQuery } from '../../api/live'
+import { PAGE_CLIENT } from '../../api/messages'
 import { reasonSaid } from '../../lib/incidents'
 import { Panel } from '../../ui/Page'
 import { Time } from '../../ui/Time'
@@ -14,7 +15,7 @@ const LOOK_MS = 1000
 const INCIDENTS_LOOKED_AT = 20
 
 /** The page's own clients are no devices. */
-const isDevice = ({ client_id }: { client_id: string }) => !client_id.startsWith('console-')
+const isDevice = ({ client_id }: { client_id: string }) => !client_id.startsWith(PAGE_CLIENT)
 
 /** Waits for the first device, and says that it is there, or why it was refused. */
 export function Waiting({ clientId }: { clientId: string | undefined }) {

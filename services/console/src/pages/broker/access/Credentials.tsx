@@ -24,7 +24,6 @@ import {
   rotateCredential,
 } from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
-import { useEndpoint } from '../../../api/endpoints'
 import { plural } from '../../../lib/format'
 import { Secret } from '../../../ui/Code'
 import { Confirm } from '../../../ui/Confirm'
@@ -153,9 +152,8 @@ export function Credentials() {
 }
 
 function Shown({ made, onClose }: { made: MadeCredential; onClose: () => void }) {
-  const { broker } = useBroker()
-  const prefix = useEndpoint(broker.name)?.userPrefix ?? ''
-  const name = `${prefix}${made.user}`
+  const { endpoint } = useBroker()
+  const name = `${endpoint?.userPrefix ?? ''}${made.user}`
   return (
     <Stack gap="md">
       <Text size="sm">
