@@ -17,7 +17,7 @@ pub use broker::{BrokerAccess, Records};
 pub use steps::{Entry, KeySets, Shown, Step};
 
 use crate::rules::{Permissions, RuleList};
-use crate::{jwt, scram, x509};
+use crate::{connect_token, jwt, scram, x509};
 
 /// How a client has shown who it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +32,8 @@ pub enum Method {
     Certificate(Box<str>),
     /// The webhook knows it.
     Webhook,
+    /// By a token of the control plane.
+    ConnectToken,
 }
 
 /// Who an accepted client is: all that its rules are made of, but what stands in the store.
@@ -77,6 +79,9 @@ pub enum Refusal {
     /// A token.
     #[error("the token is refused: {0}")]
     Token(#[source] jwt::Refusal),
+    /// A token of the control plane.
+    #[error("the connect token is refused: {0}")]
+    ConnectToken(#[source] connect_token::Refusal),
     /// No certificate, where one is required.
     #[error("the broker requires a client certificate, and the client has shown none")]
     NoCertificate,

@@ -15,6 +15,7 @@
 //! whatever must be fetched is said, not fetched.
 
 pub mod bans;
+pub mod connect_token;
 pub mod entry;
 pub mod files;
 pub mod jwt;

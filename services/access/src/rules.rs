@@ -18,11 +18,13 @@
 //! always does. To a client without user name no rule with `%u` applies.
 
 mod compiled;
+mod explain;
 mod filter;
 mod permissions;
 
 pub use compiled::RuleList;
 pub(crate) use compiled::{Compiled, Who};
+pub use explain::{Asked, Explained, Place, explain};
 pub use permissions::{Client, Permissions, Refusal};
 
 #[cfg(test)]

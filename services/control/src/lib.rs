@@ -12,8 +12,8 @@ mod live;
 mod oidc;
 mod secret;
 
-pub use api::{Options, PATH, openapi, router};
+pub use api::{LocalDoor, Options, PATH, openapi, router};
 pub use domain::*;
 pub use live::*;
 pub use oidc::{OidcSettings, oidc_issuer};
-pub use secret::{NoEntropy, Secret};
+pub use secret::{NoEntropy, Secret, generate as random_secret};

@@ -32,6 +32,8 @@ pub(crate) const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
 
 /// How long somebody stays signed in, milliseconds: 14 days.
 pub(crate) const SIGN_IN_MS: u64 = 14 * DAY_MS;
+/// Longest name of a browser that is kept, characters.
+pub(crate) const USER_AGENT_CHARS_MAX: usize = 200;
 /// How long somebody may be on the way to their provider and back, seconds.
 pub(crate) const OIDC_S: u64 = 600;
 /// How long a provider may take for one answer; a sign-in needs four.
@@ -99,7 +101,23 @@ pub(crate) const REQUESTS_PER_SECOND: u32 = 50;
 
 /// Pause between two rows of live metrics.
 pub(crate) const METRICS_EVERY: Duration = Duration::from_secs(1);
-/// Streams of live metrics at once, on one server.
+/// Streams of events at once, on one server.
 pub(crate) const STREAMS_MAX: usize = 256;
+/// Those of one organisation.
+pub(crate) const STREAMS_PER_ORGANISATION_MAX: usize = 32;
+/// How often a stream looks whether its caller may still see it.
+pub(crate) const STREAM_CHECKED_EVERY: Duration = Duration::from_secs(5);
+
+/// How long a tail goes on at most: its client is disconnected then.
+pub(crate) const TAIL_MAX: Duration = Duration::from_secs(12 * 3_600);
+
+/// How long a connect token lasts that asks for no time, seconds.
+pub(crate) const CONNECT_TOKEN_S: u32 = 900;
+/// Shortest one.
+pub(crate) const CONNECT_TOKEN_S_MIN: u32 = 10;
+/// Longest one: it cannot be taken back before.
+pub(crate) const CONNECT_TOKEN_S_MAX: u32 = 3_600;
+/// Rules of one.
+pub(crate) const CONNECT_TOKEN_RULES_MAX: usize = 50;
 
 const DAY_MS: u64 = 86_400_000;

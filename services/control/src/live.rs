@@ -3,11 +3,13 @@
 use std::future::Future;
 use std::pin::Pin;
 
+use futures_util::stream::BoxStream;
 use millrace_layers::BrokerId;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::domain::{Page, PageRequest};
+use crate::domain::{AccessQuestion, Page, PageRequest};
+use crate::secret::Secret;
 
 /// A broker that the caller may look into.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +43,117 @@ pub enum LiveError {
     /// It may work later.
     #[error("{0}")]
     Unavailable(String),
+    /// The broker does not let it happen.
+    #[error("{0}")]
+    Forbidden(String),
+    /// A limit of the broker is reached.
+    #[error("{0}")]
+    Limited(String),
+}
+
+/// Somebody of the control plane who comes as a client to a broker.
+#[derive(Clone, Debug)]
+pub struct Visit {
+    /// The broker.
+    pub broker: LiveBroker,
+    /// The client's id.
+    pub client_id: String,
+    /// Its user name.
+    pub user: String,
+    /// Its password, a connect token.
+    pub password: Secret,
+}
+
+/// A message to publish.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Publication {
+    /// Its topic.
+    pub topic: String,
+    /// Its payload.
+    pub payload: Vec<u8>,
+    /// 0, 1 or 2.
+    pub qos: u8,
+    /// It becomes the retained message of its topic.
+    pub retain: bool,
+    /// Content type.
+    pub content_type: Option<String>,
+    /// Topic for an answer.
+    pub response_topic: Option<String>,
+    /// What an answer repeats.
+    pub correlation_data: Option<Vec<u8>>,
+    /// Seconds after which it is not delivered any more.
+    pub message_expiry_s: Option<u32>,
+    /// User properties, in order.
+    pub user_properties: Vec<UserProperty>,
+}
+
+/// A user property of a message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UserProperty {
+    /// Its name.
+    #[schema(max_length = 65535)]
+    pub name: String,
+    /// Its value.
+    #[schema(max_length = 65535)]
+    pub value: String,
+}
+
+/// What became of a message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Published {
+    /// Whether the server keeps the message until each persistent session that it is for has it, whatever happens. False with QoS 0.
+    pub stored: bool,
+    /// How many subscribers it was for: 0 when the server knows that there was none; null when it does not know how many.
+    pub matched: Option<u64>,
+}
+
+/// What a tail shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TailEvent {
+    /// A message.
+    Message(TailMessage),
+    /// Messages were left out.
+    Dropped(TailDropped),
+    /// There is no more.
+    End(TailEnd),
+}
+
+/// A message as a tail shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct TailMessage {
+    /// When it came here, in unix milliseconds.
+    pub at_ms: u64,
+    /// Its topic.
+    pub topic: String,
+    /// Quality of service that it was published with.
+    pub qos: u8,
+    /// Whether it is the retained message of its topic.
+    pub retain: bool,
+    /// Its payload, when that is text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub payload: Option<String>,
+    /// Its payload in base64, when that is no text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub payload_base64: Option<String>,
+    /// Bytes of the whole payload. When that is more than is here, the rest was cut off.
+    pub payload_bytes: u64,
+    /// Names and values of its properties.
+    pub properties: Vec<UserProperty>,
+}
+
+/// Messages that a tail has left out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct TailDropped {
+    /// How many since it was said last.
+    pub messages: u64,
+}
+
+/// Why a tail ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct TailEnd {
+    /// For people.
+    pub reason: String,
 }
 
 /// What is known of a broker's clients while they are there, and of what is kept for them. What is not implemented says so.
@@ -90,6 +203,16 @@ pub trait Live: Send + Sync + 'static {
         not_wired()
     }
 
+    /// Topics with retained messages, below a topic: one level of the tree.
+    fn topics<'a>(
+        &'a self,
+        _: &'a LiveBroker,
+        _below: Option<&'a str>,
+        _: &'a PageRequest,
+    ) -> LiveAnswer<'a, Page<TopicBranch>> {
+        not_wired()
+    }
+
     /// The retained message of a topic.
     fn retained_message<'a>(&'a self, _: &'a LiveBroker, _topic: &'a str) -> LiveAnswer<'a, RetainedMessage> {
         not_wired()
@@ -98,6 +221,29 @@ pub trait Live: Send + Sync + 'static {
     /// Removes the retained message of a topic.
     fn clear_retained<'a>(&'a self, _: &'a LiveBroker, _topic: &'a str) -> LiveAnswer<'a, ()> {
         not_wired()
+    }
+
+    /// Publishes a message. With QoS 1 and 2 the answer means what a PUBACK means.
+    fn publish<'a>(&'a self, _: &'a Visit, _: &'a Publication) -> LiveAnswer<'a, Published> {
+        not_wired()
+    }
+
+    /// What is published, from now on; `retained`: first the retained messages.
+    fn tail<'a>(
+        &'a self,
+        _: &'a Visit,
+        _filter: &'a str,
+        _retained: bool,
+    ) -> LiveAnswer<'a, BoxStream<'static, TailEvent>> {
+        not_wired()
+    }
+
+    /// The QoS with which a client may do something by the settings of the server; `None`: it may not.
+    ///
+    /// # Errors
+    /// When this server cannot tell.
+    fn by_settings(&self, _: &AccessQuestion) -> Result<Option<u8>, LiveError> {
+        Err(LiveError::NotWired)
     }
 
     /// What a broker does now.
@@ -237,6 +383,23 @@ pub struct Subscription {
     pub retain_handling: u8,
     /// Subscription identifier; 0 is none.
     pub identifier: u32,
+}
+
+/// A level of the tree of topics.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct TopicBranch {
+    /// What stands between two slashes here; it may be empty.
+    #[schema(example = "pump")]
+    pub level: String,
+    /// The topic that ends with this level: what to send as `below` for the levels under it.
+    #[schema(example = "plant/7/pump")]
+    pub topic: String,
+    /// Whether the topic itself has a retained message.
+    pub has_message: bool,
+    /// Retained messages of the topic and of all below it.
+    pub retained_messages: u64,
+    /// Whether there are more than were counted.
+    pub is_more: bool,
 }
 
 /// A retained message in a list.

@@ -33,8 +33,16 @@ pub(crate) fn is_not_shown<T>(_: &T) -> bool {
 }
 
 /// A secret with full entropy: 43 letters, digits, hyphens and underscores.
-pub(crate) fn generate() -> Result<Secret, NoEntropy> {
+///
+/// # Errors
+/// [`NoEntropy`].
+pub fn generate() -> Result<Secret, NoEntropy> {
     Ok(text_of(&random::<32>()?))
+}
+
+/// Bytes as letters, digits, hyphens and underscores.
+pub(crate) fn letters(bytes: &[u8]) -> String {
+    URL_SAFE_NO_PAD.encode(bytes)
 }
 
 /// 32 bytes as a secret.

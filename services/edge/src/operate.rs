@@ -1,14 +1,20 @@
 //! What an operator does to a running edge.
 
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Weak};
 
-use millrace_mqtt::{Properties, QoS};
+use millrace_access::rules::Client;
+use millrace_mqtt::{Properties, QoS, topic};
 use millrace_session::Message;
 
 use crate::broker::Routes;
 use crate::clients::{self, Answer, Question, Said};
+use crate::core::connection::{Adopted, Transport};
 use crate::mailbox::Mail;
+use crate::origin::Origin;
 use crate::region::{Region, Tell};
 use crate::start::Edge;
 use crate::store::{Job, Publish, Purge, Write};
@@ -50,6 +56,70 @@ impl Edge {
             None => here(Some(Answer::default())),
         }
         Asking { pod: process.config.pod.clone(), elsewhere }
+    }
+
+    /// Opens a connection of a client within this process: MQTT to a broker, without a port. The client still has to send a CONNECT
+    /// that lets it in.
+    ///
+    /// # Errors
+    /// When the process may have no more open files.
+    pub fn connect_inside(&self, broker: &str) -> io::Result<UnixStream> {
+        let (ours, theirs) = UnixStream::pair()?;
+        theirs.set_nonblocking(true)?;
+        // Event loops know one kind of socket. What only TCP has fails on this one, and is not needed.
+        let stream = std::net::TcpStream::from(OwnedFd::from(theirs));
+        let server_name = Some(format!("{broker}.inside").into());
+        let origin = Origin { address: None, server_name, certificate: None };
+        let adopted = Adopted {
+            stream: mio::net::TcpStream::from_std(stream),
+            transport: Transport::Tcp,
+            bytes: Vec::new(),
+            raw: 0,
+            outbound: None,
+            origin: Some(Box::new(origin)),
+            read_closed: false,
+        };
+        let mailboxes = &self.process.mailboxes;
+        let core = usize::try_from(self.process.open_connections()).unwrap_or(0) % mailboxes.len();
+        mailboxes[core].deliver(&mut vec![Mail::Adopt(Box::new(adopted))], 0);
+        Ok(ours)
+    }
+
+    /// The QoS with which the settings of this server allow a client of a broker that is not managed to publish (`retain` says how), or
+    /// to subscribe (`retain` is `None`).
+    #[must_use]
+    pub fn allowed_by_settings(
+        &self,
+        client_id: &str,
+        user: Option<&str>,
+        topic: &str,
+        qos: u8,
+        retain: Option<bool>,
+    ) -> Option<u8> {
+        let (client, qos) = (Client { user, id: client_id }, QoS::from_bits(qos)?);
+        let authenticator = &self.process.authenticator;
+        let granted = match retain {
+            Some(retain) => authenticator.may_publish(client, topic, retain, qos).then_some(qos),
+            None => {
+                let filter = topic::Filter::parse(topic).map_or(topic, |filter| filter.filter);
+                authenticator.may_subscribe(client, filter, qos)
+            }
+        };
+        granted.map(|qos| qos as u8)
+    }
+
+    /// Whether other pods work with the same store.
+    #[must_use]
+    pub fn has_peers(&self) -> bool {
+        self.process.is_shared()
+    }
+
+    /// How many subscribers of this pod a message on a topic is for.
+    #[must_use]
+    pub fn matching(&self, broker: &str, topic: &str) -> u64 {
+        let Some(broker) = self.process.brokers.get(broker) else { return 0 };
+        let matched = broker.router.snapshot().matches(topic);
+        (matched.receivers.len() + matched.groups.len()) as u64
     }
 
     /// Removes the retained message of a topic: subscribers are told nothing. Returns whether there was one. It is gone for

@@ -41,7 +41,9 @@ pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure
     let store = settings.store.open()?;
     let plane = store
         .as_ref()
-        .map(|store| Plane::open(store.database(), &settings.control, settings.oidc.clone()))
+        .map(|store| {
+            Plane::open(store.database(), &settings.control, settings.oidc.clone(), settings.is_local())
+        })
         .transpose()?;
     let durable = store.as_ref().zip(plane.as_ref());
     let started = pods.into_iter().zip(https).map(|(pod, http)| start(pod.edge, http, durable));
@@ -60,6 +62,9 @@ pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure
         plane.greet(http);
     }
     settings.store.greet(settings.edge.pod.as_deref());
+    if let (Some(plane), Some(http)) = (&plane, started.first().and_then(|first| first.http)) {
+        plane.print_link(http);
+    }
 
     let signal = signals.forever().next();
     let name = signal.and_then(signal_hook::low_level::signal_name).unwrap_or("signal");
@@ -132,6 +137,9 @@ fn start(
     };
     let edge = edge.map_err(|error| Failure::Run(error.to_string()))?;
     let (at, gateway) = (http::Addresses::of(&edge), edge.gateway_addresses().to_vec());
+    if let Some((_, plane)) = durable {
+        plane.reached_at(&at);
+    }
     let running: Running = Arc::new(Mutex::new(Some(edge)));
     let http_address = http.as_ref().map(|(_, address)| *address);
     if let Some((listener, address)) = http {

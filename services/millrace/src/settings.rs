@@ -48,6 +48,21 @@ pub(crate) struct Settings {
     pub(crate) open_to_everybody: bool,
 }
 
+impl Settings {
+    /// Whether only programs on this machine can reach the server: every listener is on a loopback address, and no gateway or proxy
+    /// stands before one.
+    pub(crate) fn is_local(&self) -> bool {
+        let is_loopback = |at: &SocketAddr| at.ip().to_canonical().is_loopback();
+        let edge = &self.edge;
+        edge.gateway_listen.is_empty()
+            && edge.fabric.is_none()
+            && edge.mqtt_listen.iter().chain(&edge.ws_listen).chain(&self.http_listen).all(is_loopback)
+            && self.control.http_proxies.is_empty()
+            && self.control.public_url.is_none()
+            && matches!(self.store, Place::Folder(_))
+    }
+}
+
 /// The settings of the command line `args`, completed from `environment` and the file. Also the names of `MILLRACE_`
 /// variables that are no setting: container platforms set some of their own, so they are no error.
 pub(crate) fn load(

@@ -3,13 +3,15 @@
 
 #[path = "control/cli.rs"]
 mod cli;
+#[path = "control/messages.rs"]
+mod messages;
 #[path = "control/webhooks.rs"]
 mod webhooks;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 
 use rumqttc::{Client, Event, MqttOptions, Packet, QoS};
 use serde_json::{Value, json};
@@ -18,6 +20,7 @@ use serde_json::{Value, json};
 struct Server {
     child: Child,
     log: BufReader<ChildStderr>,
+    out: BufReader<ChildStdout>,
     http: String,
     mqtt: u16,
 }
@@ -51,11 +54,13 @@ impl Server {
             .arg(here)
             .arg("--data-dir")
             .arg(data_dir)
+            .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
-        let mut server = Self { child, log, http: String::new(), mqtt: 0 };
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let mut server = Self { child, log, out, http: String::new(), mqtt: 0 };
         server.mqtt = server.behind("mqtt://127.0.0.1:").trim().parse().unwrap();
         server.http = server.behind("HTTP is open at http://").split('/').next().unwrap().to_owned();
         server.behind("the API is at ");
@@ -124,6 +129,16 @@ impl Server {
             &json!({ "email": "ann@example.org", "password": PASSWORD, "name": "Ann", "token": token }),
         );
         (ann, format!("/organisations/{}", me["organisations"][0]["id"].as_str().unwrap()))
+    }
+
+    /// Signs in by the link that the server prints when it starts. Also the path of the organisation.
+    fn machine_owner(&mut self) -> (Browser, String) {
+        let mut line = String::new();
+        self.out.read_line(&mut line).unwrap();
+        let link = format!("Console: http://{}/#local=", self.http);
+        let token = line.strip_prefix(&link).unwrap_or_else(|| panic!("no link: {line}")).trim();
+        let (owner, me) = self.sign("/sign-in/local", &json!({ "token": token }));
+        (owner, format!("/organisations/{}", me["organisations"][0]["id"].as_str().unwrap()))
     }
 
     fn stop(mut self) {

@@ -15,6 +15,8 @@ use crate::x509::Authority;
 pub struct Records {
     /// How it lets clients in.
     pub access: Access,
+    /// Nobody enters, whatever the records say: the broker is suspended or gone.
+    pub is_closed: bool,
     /// Its groups.
     pub groups: Vec<Group>,
     /// Who issues tokens for it.
@@ -27,6 +29,7 @@ pub struct Records {
 #[derive(Debug, Default)]
 pub struct BrokerAccess {
     pub(super) access: Access,
+    pub(super) is_closed: bool,
     rules: Arc<RuleList>,
     groups: HashMap<String, Arc<RuleList>>,
     pub(super) issuers: Vec<Issuer>,
@@ -57,7 +60,8 @@ impl BrokerAccess {
             let name = record.name.clone();
             authorities.extend(noted(&mut wrong, "authorities", &name, Authority::new(record)));
         }
-        Ok((Self { access: records.access, rules, groups, issuers, authorities }, wrong))
+        let is_closed = records.is_closed;
+        Ok((Self { access: records.access, is_closed, rules, groups, issuers, authorities }, wrong))
     }
 
     /// The record.
@@ -82,10 +86,11 @@ impl BrokerAccess {
         credential: Option<&Credential>,
         now_ms: u64,
     ) -> Result<Grant, Refusal> {
-        if !self.has(&standing.method) {
+        if self.is_closed || !self.has(&standing.method) {
             return Err(Refusal::MethodGone);
         }
-        if credential.is_some_and(|credential| !credential.is_active(now_ms)) {
+        let counts = standing.method != Method::ConnectToken;
+        if counts && credential.is_some_and(|credential| !credential.is_active(now_ms)) {
             return Err(Refusal::Disabled);
         }
         if standing.method == Method::Password && credential.is_none() {
@@ -93,6 +98,11 @@ impl BrokerAccess {
         }
         if standing.until_ms.is_some_and(|until_ms| until_ms <= now_ms) {
             return Err(Refusal::Over);
+        }
+        if standing.method == Method::ConnectToken {
+            // It says all that its client may do.
+            let permissions = Permissions::new(standing.rules.clone());
+            return Ok(Grant { permissions, until_ms: standing.until_ms });
         }
         let own = credential.map(|credential| RuleList::compile(&credential.rules)).transpose();
         let own = own.map_err(|_| Refusal::Rules)?.map(Arc::new);
@@ -123,6 +133,7 @@ impl BrokerAccess {
                 is_used && self.authorities.iter().any(|one| *one.record().name == **name)
             }
             Method::Webhook => access.webhook.is_some(),
+            Method::ConnectToken => true,
         }
     }
 }

@@ -66,6 +66,9 @@ impl Entry {
         keys: &dyn KeySets,
         now_ms: u64,
     ) -> Step<'a> {
+        if broker.is_closed {
+            return Step::Refuse(Refusal::NoMethod);
+        }
         match self.certificate(broker, shown, now_ms) {
             Ok(Some(standing)) => return self.identified(standing),
             Ok(None) => {}
@@ -139,7 +142,7 @@ impl Entry {
         certificate: Option<&[u8]>,
         now_ms: u64,
     ) -> Step<'a> {
-        if !broker.access.scram {
+        if broker.is_closed || !broker.access.scram {
             return Step::Refuse(Refusal::NoMethod);
         }
         let shown = Shown { user: Some(&credential.user), certificate, ..Shown::default() };

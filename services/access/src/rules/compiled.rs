@@ -58,6 +58,10 @@ impl RuleList {
         self.0.is_empty()
     }
 
+    pub(super) fn all(&self) -> impl Iterator<Item = &Compiled> {
+        self.0.iter()
+    }
+
     pub(super) fn publish(&self) -> impl Iterator<Item = &Compiled> {
         self.0.iter().filter(|rule| rule.publish)
     }
@@ -89,6 +93,14 @@ impl Compiled {
             with_user: filter.contains("%u"),
             filter,
         }
+    }
+
+    pub(super) fn is_for_publish(&self) -> bool {
+        self.publish
+    }
+
+    pub(super) fn is_for_subscribe(&self) -> bool {
+        self.subscribe
     }
 
     /// Whether it is about publishing to a topic.

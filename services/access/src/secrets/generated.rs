@@ -42,6 +42,20 @@ impl HashKeys {
         Secret::Generated { key: id, hash: HiddenBytes(keyed(key, secret)) }
     }
 
+    /// A keyed hash of text that only this region can make, and the id of the key. `purpose` keeps kinds of text apart.
+    #[must_use]
+    pub(crate) fn sign(&self, purpose: &[u8], text: &[u8]) -> (u32, [u8; 32]) {
+        let (id, key) = self.0.last_key_value().map_or((0, &[0; 32]), |(id, key)| (*id, key));
+        (id, keyed(key, &[purpose, text].concat()))
+    }
+
+    /// Whether this region has made such a hash.
+    #[must_use]
+    pub(crate) fn is_signed(&self, key: u32, purpose: &[u8], text: &[u8], hash: &[u8; 32]) -> bool {
+        let signed = |key| HiddenBytes(keyed(key, &[purpose, text].concat()));
+        self.0.get(&key).is_some_and(|key| signed(key) == HiddenBytes(*hash))
+    }
+
     /// Whether a secret is the one of a hash. Takes about a tenth of a microsecond, and the same time wherever they differ.
     #[must_use]
     pub fn verify(&self, key: u32, hash: &HiddenBytes<32>, secret: &[u8]) -> bool {

@@ -9,10 +9,10 @@ use utoipa_axum::routes;
 use super::extract::{Auth, IfMatch, Input, Path, Seen, etag};
 use super::problem::Answer;
 use super::{Api, AtBroker};
-use crate::domain::AccessSettings;
+use crate::domain::{AccessAnswer, AccessQuestion, AccessSettings, DecidedBy};
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new().routes(routes!(get_access, set_access))
+    OpenApiRouter::new().routes(routes!(get_access, set_access)).routes(routes!(test_access))
 }
 
 /// How a broker lets clients in, and the rules of all of them.
@@ -39,4 +39,23 @@ async fn set_access(
 ) -> Answer<impl IntoResponse> {
     let set = api.control().set_access(&caller, &at.at(), &value, seen).await?;
     Ok((etag(set.version), Json(set.value)))
+}
+
+/// Says whether a client may publish or subscribe, and which rule says so. Nothing is changed, and the client need not be there. Rules of
+/// tokens and of the webhook are not known here.
+#[utoipa::path(post, path = "/organisations/{organisation}/brokers/{broker}/access/test", tag = "access", params(AtBroker),
+    request_body = AccessQuestion, responses((status = 200, description = "The answer", body = AccessAnswer)))]
+async fn test_access(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtBroker>,
+    Input { value, .. }: Input<AccessQuestion>,
+) -> Answer<Json<AccessAnswer>> {
+    let (answer, is_managed) = api.control().test_access(&caller, &at.at(), &value).await?;
+    // A broker without access settings of its own is under the rules of the server's settings.
+    if is_managed || answer.decided_by == DecidedBy::Protocol {
+        return Ok(Json(answer));
+    }
+    let granted = api.live().by_settings(&value)?;
+    Ok(Json(answer.of_settings(granted, value.action)))
 }

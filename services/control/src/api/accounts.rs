@@ -3,16 +3,16 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
-use serde::Serialize;
-use utoipa::ToSchema;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::Api;
 use super::cookie::{self, Cookie};
-use super::extract::{Auth, From, IdempotencyKey, Input};
+use super::extract::{Auth, Coming, From, IdempotencyKey, Input, PageQuery, Paging, Path};
 use super::problem::{Answer, Problem};
-use crate::domain::{Me, NewPassword, SignIn, SignUp, SignedIn, User, UserChange, Who};
+use super::{Api, List};
+use crate::domain::{Me, NewPassword, SignIn, SignInSession, SignUp, SignedIn, User, UserChange, Who};
 use crate::secret::Secret;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
@@ -22,6 +22,8 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(sign_out))
         .routes(routes!(get_me, change_me))
         .routes(routes!(change_password))
+        .routes(routes!(list_web_sessions, end_other_web_sessions))
+        .routes(routes!(end_web_session))
 }
 
 /// Somebody who is signed in.
@@ -39,11 +41,11 @@ pub(crate) struct WebSession {
     responses((status = 201, description = "Who signed up", body = WebSession)))]
 async fn sign_up(
     State(api): State<Api>,
-    From(address): From,
+    Coming(source): Coming,
     Input { value, once }: Input<SignUp>,
 ) -> Answer<(StatusCode, HeaderMap, Json<WebSession>)> {
-    api.rates().password(address)?;
-    let signed_in = api.control().sign_up(&value, &once, address).await?;
+    api.rates().password(source.address)?;
+    let signed_in = api.control().sign_up(&value, &once, &source).await?;
     welcome(&api, signed_in, StatusCode::CREATED)
 }
 
@@ -52,16 +54,16 @@ async fn sign_up(
     responses((status = 200, description = "Who signed in", body = WebSession)))]
 async fn sign_in(
     State(api): State<Api>,
-    From(address): From,
+    Coming(source): Coming,
     Input { value, .. }: Input<SignIn>,
 ) -> Answer<(StatusCode, HeaderMap, Json<WebSession>)> {
-    api.rates().password(address)?;
+    api.rates().password(source.address)?;
     api.rates().sign_in(&value.email)?;
-    let signed_in = api.control().sign_in(&value, address).await?;
+    let signed_in = api.control().sign_in(&value, &source).await?;
     welcome(&api, signed_in, StatusCode::OK)
 }
 
-fn welcome(
+pub(crate) fn welcome(
     api: &Api,
     signed_in: SignedIn,
     status: StatusCode,
@@ -126,5 +128,42 @@ async fn change_password(
 ) -> Answer<StatusCode> {
     api.rates().password(address)?;
     api.control().change_password(&caller, &value).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+struct AtSession {
+    /// Id of the web session.
+    session: String,
+}
+
+/// Browsers in which you are signed in.
+#[utoipa::path(get, path = "/me/sessions", tag = "people", params(PageQuery),
+    responses((status = 200, description = "Web sessions", body = List<SignInSession>)))]
+async fn list_web_sessions(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Paging(page): Paging,
+) -> Answer<Json<List<SignInSession>>> {
+    Ok(List::of(api.control().sessions(&caller, &page).await?))
+}
+
+/// Signs you out everywhere but here.
+#[utoipa::path(delete, path = "/me/sessions", tag = "people", responses((status = 204, description = "They have ended")))]
+async fn end_other_web_sessions(State(api): State<Api>, Auth(caller): Auth) -> Answer<StatusCode> {
+    api.control().end_sessions(&caller, None).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Signs you out in one browser.
+#[utoipa::path(delete, path = "/me/sessions/{session}", tag = "people", params(AtSession),
+    responses((status = 204, description = "It has ended")))]
+async fn end_web_session(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(AtSession { session }): Path<AtSession>,
+) -> Answer<StatusCode> {
+    api.control().end_sessions(&caller, Some(&session)).await?;
     Ok(StatusCode::NO_CONTENT)
 }

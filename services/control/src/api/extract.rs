@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::Api;
 use super::cookie::{self, Cookie};
 use super::problem::{Answer, Problem};
-use crate::domain::{Caller, Once, PageRequest, Precondition, Who};
+use crate::domain::{Caller, Once, PageRequest, Precondition, Source, Who};
 use crate::limits::{BODY_BYTES_MAX, CURSOR_BYTES_MAX, IDEMPOTENCY_KEY_BYTES_MAX, PAGE_ROWS, PAGE_ROWS_MAX};
 use crate::secret::Secret;
 
@@ -28,6 +28,9 @@ pub(crate) struct Auth(pub(crate) Caller);
 
 /// Where a request comes from.
 pub(crate) struct From(pub(crate) Option<IpAddr>);
+
+/// Where a request comes from, and with which browser.
+pub(crate) struct Coming(pub(crate) Source);
 
 /// A path's parts.
 pub(crate) struct Path<T>(pub(crate) T);
@@ -103,6 +106,16 @@ impl FromRequestParts<Api> for From {
         let forwarded = parts.headers.get_all("x-forwarded-for").iter().next_back();
         let last = forwarded.and_then(|value| value.to_str().ok()?.rsplit(',').next()?.trim().parse().ok());
         Ok(Self(last.or(Some(peer))))
+    }
+}
+
+impl FromRequestParts<Api> for Coming {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Answer<Self> {
+        let From(address) = From::from_request_parts(parts, api).await?;
+        let agent = parts.headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok());
+        Ok(Self(Source { address, user_agent: agent.map(Into::into) }))
     }
 }
 

@@ -9,19 +9,19 @@ use axum::response::Sse;
 use axum::response::sse::{Event, KeepAlive};
 use futures_util::stream::{self, Stream};
 use serde::{Deserialize, Serialize};
-use tokio::sync::OwnedSemaphorePermit;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use uuid::Uuid;
 
 use super::extract::{Auth, PageQuery, Paging, Path, Query};
-use super::problem::{Answer, Problem};
-use super::{Api, AtBroker, List};
+use super::problem::Answer;
+use super::{Api, AtBroker, List, streams};
 use crate::domain::{BrokerRef, Caller, Permission};
 use crate::limits::METRICS_EVERY;
 use crate::live::{
     Client, ClientDetails, Clients, LiveBroker, Metrics, Retained, RetainedMessage, Session, SessionDetails,
+    TopicBranch,
 };
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
@@ -31,6 +31,7 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(list_sessions))
         .routes(routes!(get_session, purge_session))
         .routes(routes!(list_retained))
+        .routes(routes!(list_topics))
         .routes(routes!(get_retained, clear_retained))
         .routes(routes!(get_metrics))
         .routes(routes!(stream_metrics))
@@ -199,6 +200,28 @@ async fn list_retained(
     Ok(List::of(api.live().retained(&broker, filter.as_deref(), &page).await?))
 }
 
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct Below {
+    /// The topic whose next levels are asked for; the first levels when it is left out.
+    #[param(example = "plant/7")]
+    below: Option<String>,
+}
+
+/// Topics with retained messages as a tree, one level at a time. Up to 200 messages below a level are counted.
+#[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/topics", tag = "clients",
+    params(AtBroker, Below, PageQuery), responses((status = 200, description = "Levels", body = List<TopicBranch>)))]
+async fn list_topics(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtBroker>,
+    Query(Below { below }): Query<Below>,
+    Paging(page): Paging,
+) -> Answer<Json<List<TopicBranch>>> {
+    let broker = open(&api, &caller, at.at(), Permission::ClientsRead).await?;
+    Ok(List::of(api.live().topics(&broker, below.as_deref(), &page).await?))
+}
+
 /// The retained message of a topic.
 #[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/retained/message", tag = "clients",
     params(AtBroker, Topic), responses((status = 200, description = "The message", body = RetainedMessage)))]
@@ -248,34 +271,26 @@ async fn stream_metrics(
     Auth(caller): Auth,
     Path(at): Path<AtBroker>,
 ) -> Answer<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
-    let broker = open(&api, &caller, at.at(), Permission::ClientsRead).await?;
+    let at = at.at();
+    let broker = open(&api, &caller, at.clone(), Permission::ClientsRead).await?;
+    let share = api.streams().take(at.organisation)?;
     // A server that cannot tell says so before the stream begins.
     let first = api.live().metrics(&broker).await?;
-    let permit = api.streams().clone().try_acquire_owned().map_err(|_| {
-        let detail = "this server has as many streams as it may: read metrics without one, or try again";
-        Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
-    })?;
-    Ok(Sse::new(events(api, broker, first, permit)).keep_alive(KeepAlive::default()))
+    let events = events(api.clone(), broker, first);
+    let events = streams::while_allowed(&api, caller, at, Permission::ClientsRead, events, share);
+    Ok(Sse::new(events).keep_alive(KeepAlive::default()))
 }
 
 /// Ends when the broker's numbers cannot be had any more.
-fn events(
-    api: Api,
-    broker: LiveBroker,
-    first: Metrics,
-    permit: OwnedSemaphorePermit,
-) -> impl Stream<Item = Result<Event, Infallible>> {
+fn events(api: Api, broker: LiveBroker, first: Metrics) -> impl Stream<Item = Event> {
     let rounds = tokio::time::interval(METRICS_EVERY);
-    stream::unfold(
-        (api, broker, Some(first), rounds, permit),
-        |(api, broker, first, mut rounds, permit)| async {
-            rounds.tick().await;
-            let now = match first {
-                Some(first) => first,
-                None => api.live().metrics(&broker).await.ok()?,
-            };
-            let event = Event::default().json_data(&now).ok()?;
-            Some((Ok(event), (api, broker, None, rounds, permit)))
-        },
-    )
+    stream::unfold((api, broker, Some(first), rounds), |(api, broker, first, mut rounds)| async {
+        rounds.tick().await;
+        let now = match first {
+            Some(first) => first,
+            None => api.live().metrics(&broker).await.ok()?,
+        };
+        let event = Event::default().json_data(&now).ok()?;
+        Some((event, (api, broker, None, rounds)))
+    })
 }

@@ -15,12 +15,16 @@ mod extract;
 mod guard;
 mod incidents;
 mod live;
+mod local;
+mod messages;
 mod oidc;
 mod organisations;
 mod parts;
 mod problem;
 mod rates;
+mod region;
 mod spend;
+mod streams;
 mod tokens;
 mod usage;
 mod webhooks;
@@ -34,17 +38,17 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
-use tokio::sync::Semaphore;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use uuid::Uuid;
 
 use crate::domain::{BrokerRef, Control, Page};
-use crate::limits::STREAMS_MAX;
 use crate::live::Live;
 use crate::oidc::{OidcSettings, Provider};
+pub use local::LocalDoor;
 use problem::Problem;
 use rates::Rates;
+use streams::Streams;
 
 /// Where the API is on its server.
 pub const PATH: &str = "/api/v1";
@@ -58,6 +62,8 @@ pub struct Options {
     pub proxies: Vec<IpNet>,
     /// The provider that people may sign in with, too.
     pub oidc: Option<OidcSettings>,
+    /// How the owner of this machine signs in, when nobody else can reach the server.
+    pub local: Option<LocalDoor>,
 }
 
 /// What all handlers share.
@@ -70,7 +76,7 @@ struct Inner {
     options: Options,
     provider: Option<Provider>,
     rates: Rates,
-    streams: Arc<Semaphore>,
+    streams: Streams,
 }
 
 impl Api {
@@ -98,14 +104,18 @@ impl Api {
         self.0.provider.as_ref()
     }
 
-    pub(crate) fn streams(&self) -> &Arc<Semaphore> {
+    pub(crate) fn local_door(&self) -> Option<&LocalDoor> {
+        self.0.options.local.as_ref()
+    }
+
+    pub(crate) fn streams(&self) -> &Streams {
         &self.0.streams
     }
 }
 
 /// The API, to be nested at [`PATH`].
 pub fn router(control: Control, live: Arc<dyn Live>, options: Options) -> Router {
-    let streams = Arc::new(Semaphore::new(STREAMS_MAX));
+    let streams = Streams::default();
     let provider = options.oidc.clone().map(Provider::new);
     let api = Api(Arc::new(Inner { control, live, options, provider, rates: Rates::new(), streams }));
     let (router, _) = routes().split_for_parts();
@@ -124,6 +134,8 @@ fn routes() -> OpenApiRouter<Api> {
     let all = OpenApiRouter::new()
         .merge(accounts::routes())
         .merge(oidc::routes())
+        .merge(local::routes())
+        .merge(region::routes())
         .merge(organisations::routes())
         .merge(tokens::routes())
         .merge(brokers::routes())
@@ -132,6 +144,7 @@ fn routes() -> OpenApiRouter<Api> {
         .merge(parts::routes())
         .merge(webhooks::routes())
         .merge(live::routes())
+        .merge(messages::routes())
         .merge(incidents::routes())
         .merge(usage::routes())
         .merge(spend::routes())

@@ -10,7 +10,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::cookie::{self, Cookie};
-use super::extract::{From, Query};
+use super::extract::{Coming, From, Query};
 use super::problem::{Answer, Problem};
 use super::{Api, accounts::with_cookie};
 use crate::domain::{Errand, SignUpBy};
@@ -28,6 +28,8 @@ pub(crate) struct Ways {
     sign_up: WhoSignsUp,
     /// The provider that one can sign in with, too: GET /sign-in/oidc.
     provider: Option<ProviderName>,
+    /// Whether the owner of this machine signs in with the link that the server printed: POST /sign-in/local.
+    local: bool,
 }
 
 /// Who may make an account.
@@ -85,7 +87,7 @@ async fn ways(State(api): State<Api>) -> Json<Ways> {
         SignUpBy::Anybody => WhoSignsUp::Anybody,
     };
     let name = |provider: &Provider| ProviderName { name: provider.settings().name.clone() };
-    Json(Ways { sign_up, provider: api.provider().map(name) })
+    Json(Ways { sign_up, provider: api.provider().map(name), local: api.local_door().is_some() })
 }
 
 /// Sends a browser to the provider.
@@ -121,12 +123,12 @@ async fn begin(
         (status = 404, description = "There is no provider here", body = Problem, content_type = "application/problem+json")))]
 async fn finish(
     State(api): State<Api>,
-    From(address): From,
+    Coming(source): Coming,
     headers: HeaderMap,
     Query(back): Query<Back>,
 ) -> Answer<(StatusCode, HeaderMap)> {
     let provider = provider(&api)?;
-    api.rates().password(address)?;
+    api.rates().password(source.address)?;
     let note = cookie::read(&headers, Cookie::Oidc, api.is_secure()).ok_or_else(not_begun)?;
     let mut parts = note.expose().splitn(3, '.');
     let (Some(secret), Some(errand), Some(token)) = (parts.next(), parts.next(), parts.next()) else {
@@ -147,12 +149,12 @@ async fn finish(
     };
     let errand = if errand == "connect" {
         let shown = cookie::read(&headers, Cookie::SignIn, api.is_secure()).ok_or_else(not_begun)?;
-        Errand::Connect(api.control().signed_in(&shown, address).await?)
+        Errand::Connect(api.control().signed_in(&shown, source.address).await?)
     } else {
         Errand::SignIn(Some(token).filter(|token| !token.is_empty()).map(Secret::from))
     };
     let visitor = provider.finish(&flow, code.expose(), api.control().now_ms() / 1_000).await?;
-    let signed_in = api.control().welcome(&visitor, &errand, address).await?;
+    let signed_in = api.control().welcome(&visitor, &errand, &source).await?;
     let mut headers = HeaderMap::from_iter([(header::LOCATION, HeaderValue::from_static("/"))]);
     with_cookie(&api, &mut headers, Cookie::SignIn, Some(&signed_in.secret))?;
     with_cookie(&api, &mut headers, Cookie::Oidc, None)?;

@@ -145,6 +145,8 @@ impl From<LiveError> for Problem {
             LiveError::NotFound(_) => StatusCode::NOT_FOUND,
             LiveError::Invalid { field, what } => return Self::field(*field, what.clone()),
             LiveError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+            LiveError::Forbidden(_) => StatusCode::FORBIDDEN,
+            LiveError::Limited(_) => StatusCode::TOO_MANY_REQUESTS,
         };
         Self::new(status, error.to_string())
     }

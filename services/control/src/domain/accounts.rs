@@ -1,12 +1,6 @@
 //! People: signing up, in and out, and what they see of themselves.
 
-use millrace_layers::{
-    accounts::{
-        self,
-        expiring::{Expiring, Kind},
-    },
-    documents::Document,
-};
+use millrace_layers::{accounts, documents::Document};
 use millrace_storage::{Read, Transaction};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -16,8 +10,11 @@ use uuid::Uuid;
 use super::audit::{Actor, ActorKind};
 use super::change::Change;
 use super::check::Fields;
-use super::{Caller, Control, Error, Once, Result, Role, SignUpBy, Who, members, organisations, setup};
-use crate::limits::SIGN_IN_MS;
+use super::web_sessions::SignInRecord;
+use super::{
+    Caller, Control, Error, Once, Result, Role, SignUpBy, Source, Who, machine, members, organisations,
+    setup, web_sessions,
+};
 use crate::secret::{self, Hash, Purpose, Secret};
 
 /// What somebody signs up with.
@@ -78,8 +75,8 @@ pub struct UserChange {
 pub struct User {
     /// Their id.
     pub id: Uuid,
-    /// E-mail address.
-    pub email: String,
+    /// E-mail address; null for the owner of this machine, who has none.
+    pub email: Option<String>,
     /// What they are called.
     pub name: String,
     /// When they signed up, in unix milliseconds.
@@ -138,16 +135,22 @@ pub(super) struct Newcomer {
     pub(super) password: Option<Secret>,
 }
 
-/// A web session as it is stored.
-#[derive(Serialize, Deserialize)]
-struct SignInRecord {
-    user: Uuid,
-    expires_at_ms: u64,
+impl User {
+    /// How audit logs name the person.
+    pub(super) fn known_as(&self) -> &str {
+        self.email.as_deref().unwrap_or(&self.name)
+    }
 }
 
 impl UserRecord {
+    /// How audit logs name the person.
+    fn known_as(self) -> String {
+        if self.email.is_empty() { self.name } else { self.email }
+    }
+
     fn shown(self, id: Uuid) -> User {
-        User { id, email: self.email, name: self.name, created_at_ms: self.created_at_ms }
+        let email = Some(self.email).filter(|email| !email.is_empty());
+        User { id, email, name: self.name, created_at_ms: self.created_at_ms }
     }
 }
 
@@ -156,7 +159,7 @@ impl Control {
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn sign_up(&self, input: &SignUp, once: &Once, address: Option<IpAddr>) -> Result<SignedIn> {
+    pub async fn sign_up(&self, input: &SignUp, once: &Once, source: &Source) -> Result<SignedIn> {
         self.may_sign_up(input.token.as_ref())?;
         let mut fields = Fields::default();
         let email = fields.email("email", &input.email);
@@ -169,7 +172,7 @@ impl Control {
         let password = Some(Secret::from(&*self.hash_password(&input.password).await?));
         let (id, organisation) = (self.new_id()?, self.new_id()?);
         let newcomer = &Newcomer { id, email, name: input.name.clone(), password };
-        let actor = person(id, &newcomer.email, address);
+        let actor = person(id, &newcomer.email, source.address);
         let named = input.organisation.as_ref().unwrap_or(&input.name);
         let made = self
             .change(actor, once, |change| async move {
@@ -178,7 +181,7 @@ impl Control {
                 Ok(id)
             })
             .await?;
-        self.start(made).await
+        self.start(made, source).await
     }
 
     /// Lets somebody make an account who may.
@@ -204,7 +207,16 @@ impl Control {
             return organisations::create(change, organisation, name, user).await;
         };
         if self.take_setup(change, token).await? {
-            organisations::create(change, organisation, name, user).await?;
+            let organisation = match machine::organisation(&change.tx).await? {
+                Some(own) => {
+                    members::add(change, own, user, Role::Owner).await?;
+                    own
+                }
+                None => {
+                    organisations::create(change, organisation, name, user).await?;
+                    organisation
+                }
+            };
             return setup::adopt(change, organisation).await;
         }
         self.take_invitation(change, token, user).await.map(drop)
@@ -214,7 +226,7 @@ impl Control {
     ///
     /// # Errors
     /// [`Error::Unauthenticated`] for a wrong password and for an unknown person, after the same time.
-    pub async fn sign_in(&self, input: &SignIn, address: Option<IpAddr>) -> Result<SignedIn> {
+    pub async fn sign_in(&self, input: &SignIn, source: &Source) -> Result<SignedIn> {
         let email = &input.email.to_lowercase();
         let found = self.look(|tx| async move { by_email(&tx, email).await }).await?;
         let phc = found.as_ref().and_then(|(_, record)| hash_of(record));
@@ -222,31 +234,21 @@ impl Control {
         let Some((id, _)) = found.filter(|_| right) else {
             return Err(Error::Unauthenticated("the e-mail address or the password is not right"));
         };
-        self.change(person(id, email, address), &Once::unnamed()?, |change| async move {
+        self.change(person(id, email, source.address), &Once::unnamed()?, |change| async move {
             for (organisation, _) in members::of_user(&change.tx, id, Read::Snapshot).await? {
                 change.audit(organisation, "sign_in", email, serde_json::json!({}))?;
             }
             Ok(())
         })
         .await?;
-        self.start(id).await
+        self.start(id, source).await
     }
 
     /// Starts a web session.
-    pub(super) async fn start(&self, user: Uuid) -> Result<SignedIn> {
-        let secret = secret::generate()?;
-        let hash = &self.sign_in_hash(&secret)?;
-        let expires_at_ms = self.now_ms() + SIGN_IN_MS;
-        let me = self
-            .look(|tx| async move {
-                let record = SignInRecord { user, expires_at_ms };
-                accounts::sign_ins().put(&tx, hash, &record).await?;
-                accounts::sign_ins_of(user.as_bytes()).put(&tx, hash, &expires_at_ms).await?;
-                expiring(hash, expires_at_ms).schedule(&tx)?;
-                me(&tx, user).await
-            })
-            .await?;
-        let csrf = self.csrf(hash)?;
+    pub(super) async fn start(&self, user: Uuid, source: &Source) -> Result<SignedIn> {
+        let (secret, hash, expires_at_ms) = self.begin_session(user, source).await?;
+        let me = self.look(|tx| async move { me(&tx, user).await }).await?;
+        let csrf = self.csrf(&hash)?;
         Ok(SignedIn { secret, csrf, expires_at_ms, me })
     }
 
@@ -263,7 +265,7 @@ impl Control {
                     return Ok(None);
                 };
                 let user = session.value.user;
-                Ok(get(&tx, user, Read::Snapshot).await?.map(|record| (user, record.value.email)))
+                Ok(get(&tx, user, Read::Snapshot).await?.map(|record| (user, record.value.known_as())))
             })
             .await?;
         let (user, email) =
@@ -285,7 +287,7 @@ impl Control {
     /// See [`Error`].
     pub async fn sign_out(&self, caller: &Caller) -> Result<()> {
         let (user, sign_in) = person_of(caller)?;
-        self.look(|tx| async move { end(&tx, user, sign_in).await }).await
+        self.look(|tx| async move { web_sessions::end(&tx, user, sign_in).await }).await
     }
 
     /// The caller and what they belong to.
@@ -310,7 +312,7 @@ impl Control {
             let mut record = found(get(&change.tx, user, Read::Serializable).await?)?;
             record.name.clone_from(&input.name);
             accounts::users().put(&change.tx, user.as_bytes(), &record).await?;
-            audit_everywhere(&change, user, "person.change", &record.email).await?;
+            audit_everywhere(&change, user, "person.change", serde_json::json!({})).await?;
             Ok(record.shown(user))
         })
         .await
@@ -337,14 +339,10 @@ impl Control {
             let mut record = found(get(&change.tx, user, Read::Serializable).await?)?;
             record.password = Some(phc.clone());
             accounts::users().put(&change.tx, user.as_bytes(), &record).await?;
-            end_all(&change.tx, user, Some(sign_in)).await?;
-            audit_everywhere(&change, user, "person.change_password", &record.email).await
+            web_sessions::end_all(&change.tx, user, Some(sign_in)).await?;
+            audit_everywhere(&change, user, "person.change_password", serde_json::json!({})).await
         })
         .await
-    }
-
-    fn sign_in_hash(&self, secret: &Secret) -> Result<Hash> {
-        self.hash(Purpose::SignIn, &[secret.expose().as_bytes()])
     }
 }
 
@@ -358,35 +356,27 @@ pub(super) fn person_of(caller: &Caller) -> Result<(Uuid, &Hash)> {
     }
 }
 
-/// Removes a web session whose time is over.
-pub(super) async fn expire(tx: &Transaction, hash: &[u8]) -> Result<()> {
-    if let Some(session) = accounts::sign_ins().get::<SignInRecord>(tx, hash, Read::Serializable).await? {
-        accounts::sign_ins_of(session.value.user.as_bytes()).clear(tx, hash).await?;
-        accounts::sign_ins().clear(tx, hash).await?;
-    }
-    Ok(())
-}
-
 /// The name and e-mail address of a person.
 pub(super) async fn shown(tx: &Transaction, user: Uuid) -> Result<Option<User>> {
     Ok(get(tx, user, Read::Snapshot).await?.map(|record| record.value.shown(user)))
 }
 
-/// Whether anybody has an account.
-pub(super) async fn is_anybody_there(tx: &Transaction) -> Result<bool> {
-    Ok(!accounts::users().page::<UserRecord>(tx, None, 1, Read::Serializable).await?.items.is_empty())
-}
-
 /// Makes somebody's account.
 pub(super) async fn create(change: &Change, newcomer: &Newcomer) -> Result<()> {
-    let (tx, created_at_ms) = (&change.tx, change.now_ms);
-    let Newcomer { id, email, name, password } = newcomer;
+    let (tx, email) = (&change.tx, &newcomer.email);
     if is_there_one_with(tx, email).await? {
         return Err(Error::Conflict("there is an account with this e-mail address: sign in".into()));
     }
+    accounts::emails().put(tx, email.as_bytes(), &newcomer.id).await?;
+    put_new(change, newcomer).await
+}
+
+/// Stores a new person, whom no e-mail address finds yet.
+pub(super) async fn put_new(change: &Change, newcomer: &Newcomer) -> Result<()> {
+    let Newcomer { id, email, name, password } = newcomer;
     let (email, name, password) = (email.clone(), name.clone(), password.clone());
-    accounts::emails().put(tx, email.as_bytes(), id).await?;
-    accounts::users().put(tx, id.as_bytes(), &UserRecord { email, name, password, created_at_ms }).await?;
+    let record = UserRecord { email, name, password, created_at_ms: change.now_ms };
+    accounts::users().put(&change.tx, id.as_bytes(), &record).await?;
     Ok(())
 }
 
@@ -426,36 +416,18 @@ async fn me(tx: &Transaction, user: Uuid) -> Result<Me> {
 }
 
 /// An entry in the logs of all organisations of a person.
-async fn audit_everywhere(change: &Change, user: Uuid, action: &str, email: &str) -> Result<()> {
+pub(super) async fn audit_everywhere(
+    change: &Change,
+    user: Uuid,
+    action: &str,
+    details: serde_json::Value,
+) -> Result<()> {
+    let target = shown(&change.tx, user).await?;
+    let target = target.as_ref().map_or("", User::known_as);
     for (organisation, _) in members::of_user(&change.tx, user, Read::Snapshot).await? {
-        change.audit(organisation, action, email, serde_json::json!({}))?;
+        change.audit(organisation, action, target, details.clone())?;
     }
     Ok(())
-}
-
-async fn end(tx: &Transaction, user: Uuid, hash: &[u8]) -> Result<()> {
-    if let Some(session) = accounts::sign_ins().get::<SignInRecord>(tx, hash, Read::Serializable).await? {
-        expiring(hash, session.value.expires_at_ms).cancel(tx)?;
-    }
-    accounts::sign_ins().clear(tx, hash).await?;
-    Ok(accounts::sign_ins_of(user.as_bytes()).clear(tx, hash).await?)
-}
-
-/// Ends the web sessions of a person, a page of them at the most; but `keep`.
-async fn end_all(tx: &Transaction, user: Uuid, keep: Option<&Hash>) -> Result<()> {
-    let all = accounts::sign_ins_of(user.as_bytes());
-    let page = all.page::<u64>(tx, None, SIGN_INS_ENDED_MAX, Read::Serializable).await?;
-    for (hash, _) in page.items.iter().filter(|(hash, _)| keep.is_none_or(|keep| **hash != keep[..])) {
-        end(tx, user, hash).await?;
-    }
-    Ok(())
-}
-
-/// Web sessions that one transaction ends: more than anybody has, for sign-ins are limited by the minute.
-const SIGN_INS_ENDED_MAX: usize = 5_000;
-
-fn expiring(hash: &[u8], at_ms: u64) -> Expiring {
-    Expiring { at_ms, kind: Kind::SignIn, id: hash.to_vec().into() }
 }
 
 pub(super) fn person(user: Uuid, email: &str, address: Option<IpAddr>) -> Actor {

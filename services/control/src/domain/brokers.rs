@@ -15,7 +15,10 @@ use uuid::Uuid;
 
 use super::check::{Fields, room};
 use super::parts::{Precondition, Versioned};
-use super::{Caller, Control, Error, Once, Page, PageRequest, Permission, Result, access, authorise, setup};
+use super::{
+    Caller, Control, Endpoints, Error, Once, Page, PageRequest, Permission, Result, access, authorise, setup,
+};
+use super::{Who, tokens, web_sessions};
 use crate::limits::BROKERS_MAX;
 use crate::secret;
 
@@ -42,6 +45,9 @@ pub struct Broker {
     pub limits: Limits,
     /// When it was made, in unix milliseconds.
     pub created_at_ms: u64,
+    /// Where its clients connect.
+    #[serde(default)]
+    pub endpoints: Endpoints,
 }
 
 /// A new broker.
@@ -88,7 +94,7 @@ impl Control {
             let mut items = Vec::with_capacity(rows.items.len());
             for name in rows.items {
                 if let Some(broker) = catalog::get(&tx, &name, Read::Snapshot).await? {
-                    items.push(shown(&tx, &broker, Read::Snapshot).await?.value);
+                    items.push(self.shown(&tx, &broker, Read::Snapshot).await?.value);
                 }
             }
             Ok(Page { items, next: rows.next })
@@ -139,7 +145,7 @@ impl Control {
                 json!({ "display_name": input.display_name }),
             )?;
             let broker = catalog::get(tx, name.as_bytes(), Read::Serializable).await?;
-            shown(tx, &broker.ok_or(Error::NotFound("broker"))?, Read::Serializable).await
+            self.shown(tx, &broker.ok_or(Error::NotFound("broker"))?, Read::Serializable).await
         })
         .await
     }
@@ -151,7 +157,7 @@ impl Control {
     pub(crate) async fn broker(&self, caller: &Caller, at: &BrokerRef) -> Result<Versioned<Broker>> {
         self.look(|tx| async move {
             let broker = find(&tx, caller, at, Permission::BrokersRead, Read::Snapshot).await?;
-            shown(&tx, &broker, Read::Snapshot).await
+            self.shown(&tx, &broker, Read::Snapshot).await
         })
         .await
     }
@@ -167,6 +173,27 @@ impl Control {
         permission: Permission,
     ) -> Result<BrokerId> {
         self.look(|tx| async move { Ok(find(&tx, caller, at, permission, Read::Snapshot).await?.id) }).await
+    }
+
+    /// Whether what the caller showed when a stream began still counts, and the broker is still theirs to see.
+    ///
+    /// # Errors
+    /// See [`Error`]: why not.
+    pub(crate) async fn may_go_on(
+        &self,
+        caller: &Caller,
+        at: &BrokerRef,
+        permission: Permission,
+    ) -> Result<()> {
+        let now_ms = self.now_ms();
+        self.look(|tx| async move {
+            match &caller.who {
+                Who::Person { sign_in, .. } => web_sessions::still_there(&tx, sign_in, now_ms).await?,
+                Who::Token { organisation, id, .. } => tokens::still_there(&tx, *organisation, *id).await?,
+            }
+            find(&tx, caller, at, permission, Read::Snapshot).await.map(drop)
+        })
+        .await
     }
 
     /// Changes the name or the limits of a broker.
@@ -242,7 +269,7 @@ impl Control {
             touch(tx, broker.id)?;
             change.audit(at.organisation, action, &at.name, said.clone())?;
             let broker = catalog::get(tx, at.name.as_bytes(), Read::Serializable).await?;
-            shown(tx, &broker.ok_or(Error::NotFound("broker"))?, Read::Serializable).await
+            self.shown(tx, &broker.ok_or(Error::NotFound("broker"))?, Read::Serializable).await
         })
         .await
     }
@@ -295,18 +322,27 @@ pub(super) async fn has_any(tx: &Transaction, organisation: Uuid) -> Result<bool
     Ok(!all.page::<BrokerId>(tx, None, 1, Read::Serializable).await?.items.is_empty())
 }
 
-async fn shown(tx: &Transaction, broker: &catalog::Broker, read: Read) -> Result<Versioned<Broker>> {
-    let details = broker.details()?;
-    let access = access::get(tx, broker.id, read).await?;
-    let value = Broker {
-        name: String::from_utf8_lossy(&broker.name).into_owned(),
-        display_name: details.value.display_name,
-        suspended: details.value.suspended,
-        is_over_cap: details.value.is_over_cap,
-        limits: access.value.limits,
-        created_at_ms: details.value.created_at_ms,
-    };
-    Ok(Versioned { value, version: details.version })
+impl Control {
+    async fn shown(
+        &self,
+        tx: &Transaction,
+        broker: &catalog::Broker,
+        read: Read,
+    ) -> Result<Versioned<Broker>> {
+        let details = broker.details()?;
+        let access = access::get(tx, broker.id, read).await?;
+        let name = String::from_utf8_lossy(&broker.name).into_owned();
+        let value = Broker {
+            endpoints: self.reach().endpoints(&name),
+            name,
+            display_name: details.value.display_name,
+            suspended: details.value.suspended,
+            is_over_cap: details.value.is_over_cap,
+            limits: access.value.limits,
+            created_at_ms: details.value.created_at_ms,
+        };
+        Ok(Versioned { value, version: details.version })
+    }
 }
 
 fn new_name() -> Result<String> {

@@ -38,6 +38,12 @@ pub enum Permission {
     /// Read the audit log.
     #[serde(rename = "audit:read")]
     AuditRead,
+    /// Read messages as they are published, and make connect tokens that subscribe.
+    #[serde(rename = "messages:read")]
+    MessagesRead,
+    /// Publish messages, and make connect tokens that publish.
+    #[serde(rename = "messages:write")]
+    MessagesWrite,
 }
 
 /// What somebody is in an organisation.
@@ -72,7 +78,14 @@ impl Permission {
     /// Whether it lets somebody change something.
     #[must_use]
     pub fn is_write(self) -> bool {
-        matches!(self, Self::OrganisationWrite | Self::BrokersWrite | Self::AccessWrite | Self::ClientsWrite)
+        matches!(
+            self,
+            Self::OrganisationWrite
+                | Self::BrokersWrite
+                | Self::AccessWrite
+                | Self::ClientsWrite
+                | Self::MessagesWrite
+        )
     }
 }
 

@@ -18,8 +18,8 @@ use crate::limits::{MEMBERS_MAX, ORGANISATIONS_MAX};
 pub struct Member {
     /// Id of the person.
     pub id: Uuid,
-    /// E-mail address.
-    pub email: String,
+    /// E-mail address; null for the owner of this machine, who has none.
+    pub email: Option<String>,
     /// What they are called.
     pub name: String,
     /// What they are here.
@@ -90,7 +90,7 @@ impl Control {
             record.role = input.role;
             accounts::members(organisation.as_bytes()).put(tx, user.as_bytes(), &record).await?;
             let shown = people::shown(tx, user).await?.ok_or(Error::NotFound("member"))?;
-            change.audit(organisation, "member.change", &shown.email, json!({ "role": input.role }))?;
+            change.audit(organisation, "member.change", shown.known_as(), json!({ "role": input.role }))?;
             Ok(record.shown(shown))
         })
         .await
@@ -115,7 +115,7 @@ impl Control {
                 keeps_an_owner(tx, organisation, user).await?;
             }
             let shown = people::shown(tx, user).await?;
-            let email = shown.map_or_else(|| user.to_string(), |shown| shown.email);
+            let email = shown.map_or_else(|| user.to_string(), |shown| shown.known_as().to_owned());
             change.audit(organisation, "member.remove", &email, json!({}))?;
             remove(tx, organisation, user).await
         })

@@ -2,6 +2,7 @@
 //! layers. What an operation may see is looked up through the organisation of who asks, so a foreign id is answered as a missing one.
 
 mod access;
+mod access_test;
 mod accounts;
 mod audit;
 mod brokers;
@@ -10,11 +11,14 @@ mod caller;
 mod caps;
 mod change;
 mod check;
+mod connect_tokens;
 mod credentials;
+mod endpoints;
 mod erase;
 mod error;
 mod incidents;
 mod invitations;
+mod machine;
 mod members;
 mod month;
 mod organisations;
@@ -28,6 +32,7 @@ mod sweep;
 mod tokens;
 mod usage;
 mod visitors;
+mod web_sessions;
 mod webhooks;
 
 use std::sync::{Arc, OnceLock};
@@ -39,12 +44,15 @@ use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 pub use access::AccessSettings;
+pub use access_test::{AccessAnswer, AccessQuestion, DecidedBy, TestedAction};
 pub use accounts::{Me, Membership, NewPassword, SignIn, SignUp, SignedIn, User, UserChange};
 pub use audit::{Actor, ActorKind, AuditEntry};
 pub use brokers::{Broker, BrokerChange, NewBroker};
 pub use caller::{Caller, Permission, Role};
 pub use change::Once;
+pub use connect_tokens::{ConnectToken, NewConnectToken};
 pub use credentials::{Credential, CredentialChange, NewCredential, Rotation};
+pub use endpoints::{Endpoint, Endpoints, Ports, Reach};
 pub use error::{Error, Result};
 pub use incidents::{Incident, IncidentKind};
 pub use invitations::{Invitation, NewInvitation};
@@ -52,11 +60,12 @@ pub use members::{Member, MemberChange};
 pub use organisations::{NewOrganisation, Organisation};
 pub use page::{Page, PageRequest};
 pub use parts::Precondition;
-pub use prices::{Price, Prices};
+pub use prices::{Price, Prices, UnitPrice};
 pub use spend::{CapAction, NewSpendCap, SpendCap};
 pub use tokens::{NewToken, Token};
 pub use usage::{BrokerUsage, Losses, OrganisationUsage, Span, Step, Usage, UsageWindow, Used};
 pub use visitors::{Errand, Visitor};
+pub use web_sessions::{SignInSession, Source};
 pub use webhooks::{DeadLetter, DeadLetterCount, WebhookFailure, WebhookStatus};
 
 pub(crate) use brokers::BrokerRef;
@@ -97,6 +106,7 @@ struct Inner {
     sign_up_by: SignUpBy,
     passwords: Semaphore,
     prices: OnceLock<Prices>,
+    reach: OnceLock<Reach>,
 }
 
 impl Control {
@@ -111,8 +121,9 @@ impl Control {
         let hash_keys = HashKeys::new(keys.iter().map(|key| (key.id, key.key)));
         let hash_keys = hash_keys.ok_or(Error::Internal("the region has no key"))?;
         let passwords = Semaphore::new(PASSWORDS_AT_ONCE);
-        let prices = OnceLock::new();
-        Ok(Self(Arc::new(Inner { store, clock, keys, hash_keys, sign_up_by, passwords, prices })))
+        let (prices, reach) = (OnceLock::new(), OnceLock::new());
+        let inner = Inner { store, clock, keys, hash_keys, sign_up_by, passwords, prices, reach };
+        Ok(Self(Arc::new(inner)))
     }
 
     /// Says what usage costs; without it nothing costs anything. Said once; later words are ignored.

@@ -2,6 +2,10 @@
 
 use std::str::FromStr;
 
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::Control;
 use super::usage::Sum;
 
 /// Prices of a million units each, in millionths of the region's currency.
@@ -20,6 +24,32 @@ pub struct Prices {
 pub struct Price {
     unit: &'static str,
     micros: u64,
+}
+
+/// The price of one unit of usage.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct UnitPrice {
+    /// The unit, as usage names it; `bytes` are those of both directions.
+    #[schema(example = "messages_in")]
+    pub unit: String,
+    /// What a million units cost, in millionths of the region's currency.
+    pub micros_per_million: u64,
+}
+
+impl Control {
+    /// The price of each unit.
+    pub(crate) fn price_list(&self) -> Vec<UnitPrice> {
+        let all = self.prices();
+        let price = |unit: &str, micros_per_million| UnitPrice { unit: unit.into(), micros_per_million };
+        vec![
+            price("connected_session_minutes", all.connected_session_minutes),
+            price("stored_session_minutes", all.stored_session_minutes),
+            price("messages_in", all.messages_in),
+            price("messages_delivered", all.messages_delivered),
+            price("bytes", all.bytes),
+            price("stored_byte_hours", all.stored_byte_hours),
+        ]
+    }
 }
 
 /// What a price may be of.

@@ -10,9 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use uuid::Uuid;
 
-use super::accounts::is_anybody_there;
 use super::change::Change;
-use super::{Control, Result};
+use super::{Control, Result, machine};
 use crate::limits::SETUP_MS;
 use crate::secret::{self, Hash, Purpose, Secret};
 
@@ -41,7 +40,7 @@ impl Control {
         let hash = self.setup_hash(&secret)?;
         let is_open = self
             .look(|tx| async move {
-                if is_anybody_there(&tx).await? {
+                if machine::is_anybody_else_there(&tx).await? {
                     return Ok(false);
                 }
                 let mut links = links(&tx).await?;

@@ -4,7 +4,7 @@ use millrace_layers::accounts::expiring::{self, Expiring, Kind};
 use millrace_storage::Transaction;
 use tracing::{info, warn};
 
-use super::{Control, Result, accounts, change, invitations};
+use super::{Control, Result, change, invitations, web_sessions};
 use crate::limits::{SWEEP_EVERY, SWEPT_ROWS};
 
 impl Control {
@@ -52,7 +52,7 @@ impl Control {
 
 async fn expire(tx: &Transaction, one: &Expiring, now_ms: u64) -> Result<()> {
     match one.kind {
-        Kind::SignIn => accounts::expire(tx, &one.id).await?,
+        Kind::SignIn => web_sessions::expire(tx, &one.id).await?,
         Kind::Invitation => invitations::expire(tx, &one.id).await?,
         Kind::Receipt => change::forget(tx, &one.id, now_ms).await?,
     }

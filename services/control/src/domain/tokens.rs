@@ -192,6 +192,15 @@ impl NewToken {
     }
 }
 
+/// Whether a token was not deleted.
+///
+/// # Errors
+/// [`Error::Unauthenticated`].
+pub(super) async fn still_there(tx: &Transaction, organisation: Uuid, id: Uuid) -> Result<()> {
+    let record = TOKENS.of(organisation).get::<Record>(tx, id.as_bytes(), Read::Snapshot).await?;
+    record.map(drop).ok_or(Error::Unauthenticated("this API token is unknown, deleted or expired"))
+}
+
 /// Removes all tokens of an organisation.
 pub(super) async fn remove_all(tx: &Transaction, organisation: Uuid) -> Result<()> {
     let all = TOKENS.of(organisation);

@@ -1,7 +1,5 @@
 //! People who sign in with a provider: the account that is theirs, which may be a new one.
 
-use std::net::IpAddr;
-
 use millrace_layers::accounts;
 use millrace_storage::Read;
 use serde_json::json;
@@ -10,7 +8,7 @@ use uuid::Uuid;
 use super::accounts::{Newcomer, create, is_there_one_with, person, person_of};
 use super::change::Change;
 use super::check::Fields;
-use super::{Caller, Control, Error, Once, Result, SignedIn, members};
+use super::{Caller, Control, Error, Once, Result, SignedIn, Source, members};
 use crate::limits::NAME_CHARS_MAX;
 use crate::oidc::Flow;
 use crate::secret::{self, Purpose, Secret};
@@ -43,18 +41,13 @@ impl Control {
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn welcome(
-        &self,
-        visitor: &Visitor,
-        errand: &Errand,
-        address: Option<IpAddr>,
-    ) -> Result<SignedIn> {
+    pub async fn welcome(&self, visitor: &Visitor, errand: &Errand, source: &Source) -> Result<SignedIn> {
         let key = &[visitor.issuer.as_bytes(), b"\0", visitor.subject.as_bytes()].concat();
         let (id, organisation) = (self.new_id()?, self.new_id()?);
         let known_by = visitor.email.as_deref().unwrap_or(&visitor.subject);
         let actor = match errand {
             Errand::Connect(caller) => caller.into(),
-            Errand::SignIn(_) => person(id, known_by, address),
+            Errand::SignIn(_) => person(id, known_by, source.address),
         };
         let user = self
             .change(actor, &Once::unnamed()?, |change| async move {
@@ -88,7 +81,7 @@ impl Control {
                 Ok(user)
             })
             .await?;
-        self.start(user).await
+        self.start(user, source).await
     }
 
     async fn admit_visitor(

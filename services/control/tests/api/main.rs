@@ -6,6 +6,7 @@ mod brokers;
 mod contract;
 mod credentials;
 mod incidents;
+mod local;
 mod oidc;
 mod parts;
 mod requests;

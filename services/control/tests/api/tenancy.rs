@@ -81,6 +81,11 @@ fn body(method: &Method, path: &str) -> Option<Value> {
             ("POST", "/invitations") => json!({ "email": "c@example.org", "role": "owner" }),
             ("POST", "/tokens") => json!({ "name": "b", "scopes": ["audit:read"] }),
             ("POST", "/brokers") | ("PATCH", "/brokers/{broker}") => json!({ "display_name": "mine now" }),
+            ("POST", "/brokers/{broker}/connect-tokens") => json!({}),
+            ("POST", "/brokers/{broker}/access/test") => {
+                json!({ "client_id": "a", "action": "publish", "topic": "a" })
+            }
+            ("POST", "/brokers/{broker}/publish") => json!({ "topic": "a", "payload": "evil" }),
             ("PUT", "/brokers/{broker}/access") => json!({ "anonymous": true }),
             ("POST", "/brokers/{broker}/credentials") => json!({ "user": "two" }),
             ("PUT", "/brokers/{broker}/credentials/{user}") => json!({ "enabled": false }),
@@ -139,6 +144,8 @@ async fn what_is_another_tenants_is_answered_as_what_nobody_has() {
         "clients:read",
         "clients:write",
         "audit:read",
+        "messages:read",
+        "messages:write",
     ];
     let token = json!({ "name": "evil", "scopes": everything });
     let token = eve.client.post(&eve.client.own("/tokens"), token).await.text("/secret").to_owned();

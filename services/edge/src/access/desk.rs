@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 
 use futures_util::future::join_all;
-use millrace_access::entry::{Entry, Refusal, Shown, Step};
+use millrace_access::entry::{BrokerAccess, Entry, Refusal, Shown, Step};
 use millrace_access::model::Credential;
 use millrace_access::webhook::Answer;
 use millrace_layers::{Error, Store, accounts};
@@ -16,7 +16,8 @@ use super::calls::Calls;
 use super::fetch::{self, KeySets, Lookup};
 use super::hashing::Hasher;
 use super::webhooks::{self, Webhooks};
-use super::{Applicant, Attempt, Entered, Granted, Loaded, Refused, Review, Reviewed, scram, watch};
+use super::{Applicant, Attempt, Entered, Granted, Loaded, Refused, Review, Reviewed};
+use super::{connect_token, scram, watch};
 use crate::StartError;
 use crate::broker::Brokers;
 use crate::clock::Clock;
@@ -233,6 +234,11 @@ fn serve(shared: &Arc<Shared>, jobs: &Mutex<Receiver<Job>>, hasher: &Hasher) {
 
 /// What is needed of a client's credential; `None` when it waits elsewhere or was answered.
 fn begin(shared: &Arc<Shared>, applicant: Box<Applicant>) -> Option<Case> {
+    if applicant.password.as_deref().is_some_and(connect_token::is_likely) {
+        let outcome = connect_token::enter(shared, &applicant);
+        shared.tell(Entered { connection: applicant.connection, outcome });
+        return None;
+    }
     let Some(loaded) = applicant.broker.access() else {
         // Since it came the broker has stopped being managed.
         shared.tell(Entered { connection: applicant.connection, outcome: Err(Refused::Unread) });
@@ -332,7 +338,10 @@ fn review(shared: &Shared, reviews: &[Review]) {
     let credentials = block_on(join_all(reads));
     let mut unread = None;
     for (review, credential) in reviews.iter().zip(credentials) {
-        let Some(loaded) = review.broker.access() else { continue };
+        let loaded = review.broker.access();
+        let closed_to_nobody = BrokerAccess::default();
+        // A broker that is not managed still has clients with connect tokens.
+        let access = loaded.as_ref().map_or(&closed_to_nobody, |loaded| &loaded.access);
         let credential = match credential {
             Ok(credential) => credential,
             Err(error) => {
@@ -341,7 +350,7 @@ fn review(shared: &Shared, reviews: &[Review]) {
             }
         };
         let now_ms = shared.clock.unix_now_ms();
-        let outcome = loaded.access.review(&review.standing, credential.as_ref(), now_ms);
+        let outcome = access.review(&review.standing, credential.as_ref(), now_ms);
         let core = usize::from(review.connection.core);
         let reviewed = Reviewed { connection: review.connection, outcome };
         shared.mailboxes[core].deliver(&mut vec![Mail::Reviewed(Box::new(reviewed))], 0);

@@ -11,6 +11,7 @@
 //! asked about waits in [`webhooks`]. One thread makes these [`calls`]; what it brings goes back to the threads of the desk.
 
 mod calls;
+mod connect_token;
 mod desk;
 mod fetch;
 mod hashing;
@@ -30,6 +31,7 @@ use millrace_access::entry::{BrokerAccess, Grant, Refusal, Standing};
 use millrace_access::scram::{Enhanced, FakeKey};
 use millrace_access::secrets::generated::HashKeys;
 
+pub(crate) use connect_token::is_likely as is_connect_token;
 pub(crate) use desk::Desk;
 pub(crate) use records::load;
 pub(crate) use scram::{Attempt, Attempted, Progress};

@@ -2,7 +2,6 @@
 
 use millrace_access::bans::Bans;
 use millrace_access::entry::{BrokerAccess, Records};
-use millrace_access::model::Access;
 use millrace_access::scram::FakeKey;
 use millrace_access::secrets::generated::HashKeys;
 use millrace_layers::accounts::{self, ACCESS, keys};
@@ -18,11 +17,6 @@ use crate::random;
 /// Records read at a time.
 const PAGE: usize = 100;
 
-/// How nobody is let in.
-fn closed() -> Access {
-    Access { passwords: false, scram: false, ..Access::default() }
-}
-
 /// Sets who is banned from a broker. What else the store says of it, and how often that had changed by then; `None` for one that is not managed.
 pub(crate) fn load(store: &Store, broker: &Broker) -> Result<(Option<Loaded>, u64), Error> {
     let id = broker.id;
@@ -34,7 +28,7 @@ pub(crate) fn load(store: &Store, broker: &Broker) -> Result<(Option<Loaded>, u6
         let found = catalog::get(&tx, name, Read::Snapshot).await?.filter(|found| found.id == id);
         let Some(found) = found else {
             // It was removed; who is still there has no business there.
-            let records = Records { access: closed(), ..Records::default() };
+            let records = Records { is_closed: true, ..Records::default() };
             return Ok((Some((records, Vec::new(), random)), bans, changes));
         };
         let details = found.details()?.value;
@@ -47,7 +41,8 @@ pub(crate) fn load(store: &Store, broker: &Broker) -> Result<(Option<Loaded>, u6
         }
         let access = access.map(|document| document.value).unwrap_or_default();
         let records = Records {
-            access: if details.suspended { closed() } else { access },
+            access,
+            is_closed: details.suspended,
             groups: all(&accounts::groups(id), &tx).await?,
             issuers: all(&accounts::jwt_issuers(id), &tx).await?,
             authorities: all(&accounts::client_cas(id), &tx).await?,
@@ -81,7 +76,7 @@ fn ready(broker: &str, records: Records) -> BrokerAccess {
         }
         Err(wrong) => {
             tracing::warn!(broker, ?wrong, "the stored rules of a broker are wrong: nobody may enter");
-            let records = Records { access: closed(), ..Records::default() };
+            let records = Records { is_closed: true, ..Records::default() };
             BrokerAccess::new(records).map(|(access, _)| access).unwrap_or_default()
         }
     }

@@ -8,6 +8,7 @@ use millrace_session::{Message, Session};
 
 use super::connection::{ConnectionId, Paused, Request};
 use super::{Core, Ended, OutboundSlot, enhanced, parts};
+use crate::access::is_connect_token;
 use crate::authenticator::Verdict;
 use crate::broker::{Broker, DEFAULT_BROKER, is_broker_name};
 use crate::clock::Millis;
@@ -145,7 +146,8 @@ impl Core {
         if enhanced::method(connect).is_some() {
             return self.begin_exchange(slot, request, connect);
         }
-        if broker.access().is_some() {
+        let has_token = connect.password.is_some_and(is_connect_token) && self.process.desk.is_some();
+        if has_token || broker.access().is_some() {
             return self.apply(slot, request, connect);
         }
         let id = self.id_of(slot);

@@ -1,17 +1,19 @@
 //! What the API asks of this process: the store for what is kept, the running edge for what must not be changed behind its back.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use futures_util::stream::BoxStream;
 use millrace_control::{
-    ClientDetails, Clients, Live, LiveAnswer, LiveBroker, LiveError, Metrics, Page, PageRequest, Retained,
-    RetainedMessage, Session, SessionDetails,
+    AccessQuestion, ClientDetails, Clients, Live, LiveAnswer, LiveBroker, LiveError, Metrics, Page,
+    PageRequest, Publication, Published, Retained, RetainedMessage, Session, SessionDetails, TailEvent,
+    TestedAction, TopicBranch, Visit,
 };
 use millrace_layers::{Store, limits::NAME_BYTES_MAX, metering};
 use millrace_storage::{Database, Host as _, System, Transaction};
 use tokio::task::spawn_blocking;
 
-use super::{clients, retained, sessions};
+use super::{clients, publish, retained, sessions, tail};
 use crate::inspect::Live as _;
 use crate::serve::Running;
 
@@ -50,6 +52,12 @@ impl Edge {
         answer.unwrap_or_else(|_| Err("the server is stopping".into())).map_err(LiveError::Unavailable)
     }
 
+    /// How many subscribers a topic has, when this pod is the only one.
+    pub(super) fn matching(&self, broker: &str, topic: &str) -> Option<u64> {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.as_ref().filter(|edge| !edge.has_peers()).map(|edge| edge.matching(broker, topic))
+    }
+
     /// Waits until the store has not this message any more; it may have a newer one of the topic.
     async fn left_the_store(&self, broker: &LiveBroker, topic: &str, was: &[u8]) -> Result<(), LiveError> {
         let began = self.host.now();
@@ -65,6 +73,28 @@ impl Edge {
 }
 
 impl Live for Edge {
+    fn publish<'a>(&'a self, visit: &'a Visit, publication: &'a Publication) -> LiveAnswer<'a, Published> {
+        Box::pin(publish::publish(self, visit, publication))
+    }
+
+    fn by_settings(&self, question: &AccessQuestion) -> Result<Option<u8>, LiveError> {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let edge = running.as_ref().ok_or_else(|| LiveError::Unavailable("the server is stopping".into()))?;
+        let AccessQuestion { client_id, user, topic, qos, retain, action } = question;
+        let publishes = *action == TestedAction::Publish;
+        let retain = publishes.then_some(*retain);
+        Ok(edge.allowed_by_settings(client_id, user.as_deref(), topic, *qos, retain))
+    }
+
+    fn tail<'a>(
+        &'a self,
+        visit: &'a Visit,
+        filter: &'a str,
+        retained: bool,
+    ) -> LiveAnswer<'a, BoxStream<'static, TailEvent>> {
+        Box::pin(tail::tail(self, visit, filter, retained))
+    }
+
     fn metrics<'a>(&'a self, broker: &'a LiveBroker) -> LiveAnswer<'a, Metrics> {
         Box::pin(async move {
             let (id, at_ms) = (broker.id, crate::inspect::now_ms());
@@ -130,6 +160,15 @@ impl Live for Edge {
         page: &'a PageRequest,
     ) -> LiveAnswer<'a, Page<Retained>> {
         Box::pin(retained::list(self, broker.id, filter, page))
+    }
+
+    fn topics<'a>(
+        &'a self,
+        broker: &'a LiveBroker,
+        below: Option<&'a str>,
+        page: &'a PageRequest,
+    ) -> LiveAnswer<'a, Page<TopicBranch>> {
+        Box::pin(retained::topics(self, broker.id, below, page))
     }
 
     fn retained_message<'a>(

@@ -1,24 +1,29 @@
 //! The control plane in this process: its settings, the store that it has with the edge, and what it asks the running edge.
 
 mod clients;
+mod inside;
 mod live;
 mod oidc;
+mod publish;
+mod reach;
 mod retained;
 mod sessions;
+mod tail;
 
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
-use millrace_control::{Clock, Control, OidcSettings, Options, Price, SignUpBy};
+use millrace_control::{Clock, Control, LocalDoor, OidcSettings, Options, Price, SignUpBy};
 use millrace_storage::{Database, block_on};
 use tracing::{info, warn};
 
 use crate::args::network;
 use crate::cli::Failure;
-use crate::http::{SIGN_UP_PATH, reachable};
+use crate::http::{Addresses, SIGN_UP_PATH, reachable};
 use crate::serve::Running;
 
 /// How the control plane is reached.
@@ -43,6 +48,9 @@ pub(crate) struct ControlArgs {
     pub(crate) price: Vec<Price>,
 
     #[command(flatten)]
+    pub(crate) reach: reach::ReachArgs,
+
+    #[command(flatten)]
     oidc: oidc::OidcArgs,
 }
 
@@ -65,6 +73,7 @@ pub(crate) struct Plane {
     control: Control,
     options: Options,
     public_url: Option<String>,
+    reach: reach::ReachArgs,
 }
 
 struct TimeOfDay;
@@ -81,6 +90,7 @@ impl Plane {
         database: Database,
         args: &ControlArgs,
         oidc: Option<OidcSettings>,
+        is_local: bool,
     ) -> Result<Self, Failure> {
         let by = match args.sign_up {
             WhoSignsUp::Invited => SignUpBy::Invitation,
@@ -91,8 +101,15 @@ impl Plane {
         })?;
         control.charge(args.price.iter().copied().collect());
         let is_secure = args.public_url.as_ref().is_some_and(|url| url.starts_with("https://"));
-        let options = Options { is_secure, proxies: args.http_proxies.clone(), oidc };
-        Ok(Self { control, options, public_url: args.public_url.clone() })
+        let local = is_local.then(local_door).transpose()?;
+        let options = Options { is_secure, proxies: args.http_proxies.clone(), oidc, local };
+        Ok(Self { control, options, public_url: args.public_url.clone(), reach: args.reach.clone() })
+    }
+
+    /// Says where the clients of brokers connect. The first pod of the process counts.
+    pub(crate) fn reached_at(&self, at: &Addresses) {
+        let host = self.public_url.as_deref().and_then(|url| url.split_once("://")).map(|(_, host)| host);
+        self.control.reached_at(self.reach.reach(at, host));
     }
 
     /// The API of a pod.
@@ -107,10 +124,22 @@ impl Plane {
         async move { control.keep_swept().await }
     }
 
+    /// Prints the link that opens the console, while only this machine can reach the server.
+    pub(crate) fn print_link(&self, http: SocketAddr) {
+        let Some(door) = &self.options.local else { return };
+        let link = format!("{}/#local={}", self.base(http), door.token.expose());
+        // On standard output, apart from the log. Nobody may read it.
+        let _ = writeln!(std::io::stdout(), "Console: {link}");
+    }
+
+    fn base(&self, http: SocketAddr) -> String {
+        let own = || format!("http://{}:{}", reachable(http, None), http.port());
+        self.public_url.clone().unwrap_or_else(own)
+    }
+
     /// Says where the API is, and how the first person makes an account.
     pub(crate) fn greet(&self, http: SocketAddr) {
-        let host = reachable(http, None);
-        let base = self.public_url.clone().unwrap_or_else(|| format!("http://{host}:{}", http.port()));
+        let base = self.base(http);
         info!("the API is at {base}{}, described by openapi.json there", millrace_control::PATH);
         match block_on(self.control.setup()) {
             Ok(Some(secret)) => info!(
@@ -123,6 +152,16 @@ impl Plane {
             }
         }
     }
+}
+
+/// A secret for this start of the server, and the machine's name.
+fn local_door() -> Result<LocalDoor, Failure> {
+    let token = millrace_control::random_secret().map_err(|error| Failure::Run(error.to_string()))?;
+    let system = rustix::system::uname();
+    let machine: String =
+        system.nodename().to_string_lossy().chars().filter(char::is_ascii_graphic).take(64).collect();
+    let machine = Some(machine).filter(|name| !name.is_empty()).unwrap_or_else(|| "This machine".into());
+    Ok(LocalDoor { token, machine })
 }
 
 pub(crate) fn public_url(text: &str) -> Result<String, String> {

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
-use millrace_control::{LiveError, Page, PageRequest, Retained, RetainedMessage};
+use millrace_control::{LiveError, Page, PageRequest, Retained, RetainedMessage, TopicBranch};
 use millrace_edge::stored::{self, StoredMessage};
 use millrace_layers::{
     BrokerId,
@@ -14,6 +14,42 @@ use millrace_storage::Read;
 
 use super::live::Edge;
 use crate::inspect::name;
+
+/// Messages below one level of the tree that are counted.
+const COUNTED_MAX: usize = 200;
+/// Levels of one transaction: each is a read.
+const BRANCHES_AT_ONCE: usize = 50;
+
+pub(super) async fn topics(
+    edge: &Edge,
+    broker: BrokerId,
+    topic: Option<&str>,
+    page: &PageRequest,
+) -> Result<Page<TopicBranch>, LiveError> {
+    if topic.is_some_and(|topic| topic.len() > TOPIC_BYTES_MAX) {
+        return Err(LiveError::Invalid { field: "below", what: "is longer than any topic".into() });
+    }
+    let mut after = page.after.clone();
+    let (mut items, mut more) = (Vec::new(), true);
+    while more && items.len() < page.limit {
+        let (from, wanted) = (after.as_deref(), (page.limit - items.len()).min(BRANCHES_AT_ONCE));
+        let below = topic.map(str::as_bytes);
+        let found = edge
+            .run(|tx| async move { retained::branches(&tx, broker, below, from, wanted, COUNTED_MAX).await })
+            .await?;
+        more = found.more;
+        after = found.items.last().map(|last| last.level.to_vec()).or(after);
+        items.extend(found.items.iter().map(|branch| shown_branch(topic, branch)));
+    }
+    Ok(Page { items, next: after.filter(|_| more) })
+}
+
+fn shown_branch(below: Option<&str>, branch: &retained::Branch) -> TopicBranch {
+    let level = name(&branch.level);
+    let topic = below.map_or_else(|| level.clone(), |below| format!("{below}/{level}"));
+    let retained_messages = branch.messages as u64;
+    TopicBranch { level, topic, has_message: branch.has_message, retained_messages, is_more: branch.is_more }
+}
 
 pub(super) async fn list(
     edge: &Edge,

@@ -2,6 +2,7 @@
 //!
 //! Writes read nothing that conflicts: of several writers of a topic the last in commit order wins.
 
+mod tree;
 mod walk;
 
 #[cfg(test)]
@@ -9,6 +10,7 @@ mod tests;
 
 use bytes::Bytes;
 use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, after};
+pub use tree::{Branch, Branches, branches};
 use walk::{Pattern, Verdict};
 
 use crate::{

@@ -1,0 +1,189 @@
+//! Connect tokens: short-lived passwords that the control plane makes, such as for MQTT in a page of the console.
+//!
+//! A token says its broker, user name, client id, rules and end, under a keyed hash. Nothing of it is stored, so the store is asked for
+//! the region's keys only. It cannot be taken back before its end; what closes the broker closes its clients, too.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
+
+use crate::entry::{self, Method, Shown, Standing};
+use crate::model::Rule;
+use crate::rules::RuleList;
+use crate::secrets::generated::HashKeys;
+
+/// What every connect token begins with, so that tools which look for leaked secrets know it.
+pub const PREFIX: &str = "mct_";
+/// Longest token, bytes: what a stranger can make the server decode.
+const BYTES_MAX: usize = 16 * 1024;
+/// Keeps hashes of tokens apart from those of secrets.
+const PURPOSE: &[u8] = b"millrace connect token v1\0";
+
+/// What a connect token says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConnectToken {
+    /// Number of the broker in the store: a new broker of the same name has another one.
+    #[serde(rename = "b")]
+    pub broker: u64,
+    /// User name.
+    #[serde(rename = "u")]
+    pub user: String,
+    /// The only client id that may show the token.
+    #[serde(rename = "c")]
+    pub client_id: String,
+    /// All that the client may do: no other rules of the broker count.
+    #[serde(rename = "r")]
+    pub rules: Vec<Rule>,
+    /// When it ends, in unix milliseconds.
+    #[serde(rename = "e")]
+    pub expires_at_ms: u64,
+}
+
+/// Why a connect token lets nobody in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// It was not made here, or was changed.
+    #[error("it is no token of this region, or it was changed")]
+    Forged,
+    /// It is of another broker, or of a broker that is gone.
+    #[error("it is for another broker")]
+    Broker,
+    /// It is over.
+    #[error("it has expired")]
+    Expired,
+    /// Another client shows it.
+    #[error("it is for another client id or user name")]
+    Client,
+}
+
+/// Whether a password may be a connect token.
+#[must_use]
+pub fn is_likely(password: &[u8]) -> bool {
+    password.starts_with(PREFIX.as_bytes())
+}
+
+impl ConnectToken {
+    /// The token as text. `None`: it would be too long.
+    #[must_use]
+    pub fn seal(&self, keys: &HashKeys) -> Option<String> {
+        let claims = URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).ok()?);
+        let (key, mac) = keys.sign(PURPOSE, claims.as_bytes());
+        let token = format!("{PREFIX}{key}.{claims}.{}", URL_SAFE_NO_PAD.encode(mac));
+        (token.len() <= BYTES_MAX).then_some(token)
+    }
+
+    /// What a token says that was made with one of these keys.
+    ///
+    /// # Errors
+    /// [`Refusal::Forged`].
+    pub fn open(keys: &HashKeys, token: &[u8]) -> Result<Self, Refusal> {
+        let read = || {
+            let text = std::str::from_utf8(token).ok().filter(|text| text.len() <= BYTES_MAX)?;
+            let mut parts = text.strip_prefix(PREFIX)?.splitn(3, '.');
+            let (key, claims, mac) = (parts.next()?.parse().ok()?, parts.next()?, parts.next()?);
+            let mac = URL_SAFE_NO_PAD.decode(mac).ok()?.try_into().ok()?;
+            if !keys.is_signed(key, PURPOSE, claims.as_bytes(), &mac) {
+                return None;
+            }
+            serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()
+        };
+        read().ok_or(Refusal::Forged)
+    }
+
+    /// Who the client is that shows the token.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub fn standing(&self, broker: u64, shown: Shown<'_>, now_ms: u64) -> Result<Standing, entry::Refusal> {
+        let refuse = |why| Err(entry::Refusal::ConnectToken(why));
+        if self.broker != broker {
+            return refuse(Refusal::Broker);
+        }
+        if self.expires_at_ms <= now_ms {
+            return refuse(Refusal::Expired);
+        }
+        let is_user = shown.user.is_none_or(|user| user.is_empty() || user == self.user);
+        if !is_user || shown.client_id != self.client_id {
+            return refuse(Refusal::Client);
+        }
+        let rules = RuleList::compile(&self.rules).map_err(|_| entry::Refusal::Rules)?;
+        // Without a rule a client may do everything.
+        if rules.is_empty() {
+            return Err(entry::Refusal::Rules);
+        }
+        Ok(Standing {
+            method: Method::ConnectToken,
+            user: Some(self.user.as_str().into()),
+            rules: Some(Arc::new(rules)),
+            group: None,
+            until_ms: Some(self.expires_at_ms),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Action, Effect};
+
+    fn keys(id: u8) -> HashKeys {
+        HashKeys::new([(u32::from(id), [id; 32])]).unwrap()
+    }
+
+    fn token() -> ConnectToken {
+        ConnectToken {
+            broker: 7,
+            user: "console:ann".into(),
+            client_id: "page-1".into(),
+            rules: vec![Rule::new(Effect::Allow, Action::Subscribe, "plant/#")],
+            expires_at_ms: 1_000,
+        }
+    }
+
+    #[test]
+    fn a_token_says_what_it_was_made_with_and_only_with_its_key() {
+        let text = token().seal(&keys(1)).unwrap();
+        assert!(is_likely(text.as_bytes()));
+        assert_eq!(ConnectToken::open(&keys(1), text.as_bytes()), Ok(token()));
+        let other_key = HashKeys::new([(1, [9; 32])]).unwrap();
+        for keys in [keys(2), other_key] {
+            assert_eq!(ConnectToken::open(&keys, text.as_bytes()), Err(Refusal::Forged));
+        }
+    }
+
+    #[test]
+    fn a_token_that_was_changed_anywhere_is_none() {
+        let text = token().seal(&keys(1)).unwrap();
+        for at in 0..text.len() {
+            let mut changed = text.clone().into_bytes();
+            changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
+            let opened = ConnectToken::open(&keys(1), &changed);
+            // The last letter of the hash has bits that say nothing.
+            assert!(opened.is_err() || at + 1 == text.len(), "{at}");
+        }
+        for wrong in ["", "mct_", "mct_1", "mct_1..", "mct_1.e30.", &"mct_1.A".repeat(9_999)] {
+            assert_eq!(ConnectToken::open(&keys(1), wrong.as_bytes()), Err(Refusal::Forged));
+        }
+    }
+
+    #[test]
+    fn only_its_client_shows_it_at_its_broker_while_it_lasts() {
+        let shown = |user, client_id| Shown { user, client_id, ..Shown::default() };
+        let standing = token().standing(7, shown(None, "page-1"), 999).unwrap();
+        assert_eq!((standing.user.as_deref(), standing.until_ms), (Some("console:ann"), Some(1_000)));
+        let why =
+            |broker, user, client_id, now_ms| token().standing(broker, shown(user, client_id), now_ms).err();
+        for (broker, user, client_id, now_ms, refusal) in [
+            (8, None, "page-1", 999, Refusal::Broker),
+            (7, None, "page-1", 1_000, Refusal::Expired),
+            (7, None, "pump", 999, Refusal::Client),
+            (7, Some("bob"), "page-1", 999, Refusal::Client),
+        ] {
+            assert_eq!(why(broker, user, client_id, now_ms), Some(entry::Refusal::ConnectToken(refusal)));
+        }
+        let free = ConnectToken { rules: Vec::new(), ..token() };
+        assert_eq!(free.standing(7, shown(None, "page-1"), 0).err(), Some(entry::Refusal::Rules));
+    }
+}

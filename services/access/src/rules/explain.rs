@@ -1,0 +1,176 @@
+//! Which rule decides: the same decision as [`super::Permissions`], for people who ask why.
+
+use std::sync::Arc;
+
+use millrace_mqtt::QoS;
+
+use super::compiled::{Compiled, RuleList};
+use super::permissions::{Client, Refusal};
+
+/// What a client wants to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked<'a> {
+    /// To publish to a topic (a valid name, without wildcard).
+    Publish {
+        /// The topic.
+        topic: &'a str,
+        /// With RETAIN.
+        retain: bool,
+        /// With this QoS.
+        qos: QoS,
+    },
+    /// To subscribe to a filter (a valid one, without `$share/<name>/`).
+    Subscribe {
+        /// The filter.
+        filter: &'a str,
+        /// With this QoS.
+        qos: QoS,
+    },
+}
+
+/// Where a rule stands: the list, and the rule in it.
+pub type Place = (usize, usize);
+
+/// A decision and the rule that made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Explained {
+    /// The QoS that is granted, or why nothing is.
+    pub outcome: Result<QoS, Refusal>,
+    /// The rule that decides; `None`: no rule applies.
+    pub by: Option<Place>,
+}
+
+/// Decides as the rules of `lists` do, the first ones first.
+#[must_use]
+pub fn explain(lists: &[Arc<RuleList>], client: Client<'_>, asked: Asked<'_>) -> Explained {
+    let qos = match asked {
+        Asked::Publish { qos, .. } | Asked::Subscribe { qos, .. } => qos,
+    };
+    if lists.iter().all(|list| list.is_empty()) {
+        return Explained { outcome: Ok(qos), by: None };
+    }
+    let mut granted = qos;
+    for (list, rules) in lists.iter().enumerate() {
+        for (rule, compiled) in rules.all().enumerate() {
+            if let Some(outcome) = decision(compiled, client, asked, &mut granted) {
+                return Explained { outcome, by: Some((list, rule)) };
+            }
+        }
+    }
+    Explained { outcome: Err(Refusal::Topic), by: None }
+}
+
+/// What one rule decides; `None`: nothing. A rule may lower the QoS that a later one grants.
+fn decision(
+    rule: &Compiled,
+    client: Client<'_>,
+    asked: Asked<'_>,
+    granted: &mut QoS,
+) -> Option<Result<QoS, Refusal>> {
+    match asked {
+        Asked::Publish { topic, retain, qos } => {
+            if !rule.is_for_publish() || !rule.matches(client, topic) {
+                return None;
+            }
+            Some(match rule.allow {
+                false => Err(Refusal::Topic),
+                true if retain && !rule.retain => Err(Refusal::Retain),
+                true if qos > rule.qos_max => Err(Refusal::QoS),
+                true => Ok(qos),
+            })
+        }
+        Asked::Subscribe { filter, .. } => {
+            if !rule.is_for_subscribe() {
+                return None;
+            }
+            if !rule.allow {
+                return rule.overlaps(client, filter).then_some(Err(Refusal::Topic));
+            }
+            if rule.covers(client, filter) {
+                return Some(Ok(rule.qos_max.min(*granted)));
+            }
+            if rule.qos_max < *granted && rule.overlaps(client, filter) {
+                *granted = rule.qos_max;
+            }
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Action, Effect, Rule};
+    use crate::rules::Permissions;
+
+    const FILTERS: [&str; 7] = ["#", "a/#", "a/+", "a/b", "%c/#", "x/%u", "b/#"];
+    const TOPICS: [&str; 6] = ["a", "a/b", "c1/x", "x/ann", "b/c/d", "z"];
+
+    /// Lists of rules that a number names, so that all mixtures come.
+    fn lists(mut number: usize) -> Vec<Arc<RuleList>> {
+        let mut next = |n: usize| {
+            let value = number % n;
+            number /= n;
+            value
+        };
+        let count = next(3);
+        let mut list = || {
+            let rules: Vec<_> = (0..next(3))
+                .map(|_| Rule {
+                    effect: [Effect::Allow, Effect::Deny][next(2)],
+                    action: [Action::Publish, Action::Subscribe, Action::All][next(3)],
+                    filter: FILTERS[next(FILTERS.len())].into(),
+                    retain: next(2) == 0,
+                    qos_max: u8::try_from(next(3)).unwrap(),
+                })
+                .collect();
+            Arc::new(RuleList::compile(&rules).unwrap())
+        };
+        (0..=count).map(|_| list()).collect()
+    }
+
+    #[test]
+    fn the_explanation_is_what_the_rules_decide() {
+        let client = Client { user: Some("ann"), id: "c1" };
+        let (mut step, mut decided) = (1, 0);
+        for number in 0..3_000 {
+            // Far apart, so that all places of the number vary.
+            step = step.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(number);
+            let lists = lists(step);
+            let permissions = Permissions::new(lists.clone());
+            for qos in [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce] {
+                for topic in TOPICS {
+                    for retain in [false, true] {
+                        let explained = explain(&lists, client, Asked::Publish { topic, retain, qos });
+                        let real = permissions.publish(client, topic, retain, qos);
+                        assert_eq!(explained.outcome.map(drop), real, "{lists:?} {topic}");
+                        decided += usize::from(explained.by.is_some());
+                    }
+                }
+                for filter in ["#", "a/#", "a/+", "a/b", "c1/#", "x/ann"] {
+                    let explained = explain(&lists, client, Asked::Subscribe { filter, qos });
+                    assert_eq!(
+                        explained.outcome,
+                        permissions.subscribe(client, filter, qos),
+                        "{lists:?} {filter}"
+                    );
+                }
+            }
+        }
+        assert!(decided > 10_000, "{decided}");
+    }
+
+    #[test]
+    fn the_place_is_that_of_the_rule_among_all_of_its_list() {
+        let compile = |rules: &[Rule]| Arc::new(RuleList::compile(rules).unwrap());
+        let own = compile(&[Rule::new(Effect::Allow, Action::Subscribe, "a/#")]);
+        let broker = compile(&[
+            Rule::new(Effect::Allow, Action::Subscribe, "#"),
+            Rule::new(Effect::Deny, Action::Publish, "a/#"),
+        ]);
+        let client = Client { user: None, id: "c" };
+        let asked = Asked::Publish { topic: "a/b", retain: false, qos: QoS::AtMostOnce };
+        let explained = explain(&[own, broker], client, asked);
+        assert_eq!(explained, Explained { outcome: Err(Refusal::Topic), by: Some((1, 1)) });
+    }
+}

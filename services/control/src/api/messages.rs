@@ -1,0 +1,198 @@
+//! Messages over HTTP: connect tokens for MQTT in a page, publishing, and the live tail.
+
+use std::convert::Infallible;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use futures_util::stream::{Stream, StreamExt as _};
+use millrace_access::model::{Action, Effect, Rule};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::extract::{Auth, IdempotencyKey, Input, Path, Query};
+use super::problem::{Answer, Problem};
+use super::{Api, AtBroker, streams};
+use crate::domain::{ConnectToken, NewConnectToken, Permission};
+use crate::limits::{REQUEST_TIME_MAX, TAIL_MAX};
+use crate::live::{LiveBroker, Publication, Published, TailEvent, UserProperty};
+use crate::secret::Secret;
+
+pub(crate) fn routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::new().routes(routes!(create_connect_token)).routes(routes!(publish)).routes(routes!(tail))
+}
+
+/// A short-lived password for MQTT.
+#[derive(Serialize, ToSchema)]
+struct MadeConnectToken {
+    #[serde(flatten)]
+    token: ConnectToken,
+    /// Password to connect with. It is shown only now.
+    #[schema(value_type = String, example = "mct_1...")]
+    password: Secret,
+}
+
+/// Makes a short-lived password for MQTT, such as for a page. Its client is disconnected when it ends.
+#[utoipa::path(post, path = "/organisations/{organisation}/brokers/{broker}/connect-tokens", tag = "messages",
+    params(AtBroker, IdempotencyKey), request_body = NewConnectToken,
+    responses((status = 201, description = "The token", body = MadeConnectToken)))]
+async fn create_connect_token(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtBroker>,
+    Input { value, once }: Input<NewConnectToken>,
+) -> Answer<(StatusCode, Json<MadeConnectToken>)> {
+    let (token, password) = api.control().create_connect_token(&caller, &at.at(), &value, &once).await?;
+    Ok((StatusCode::CREATED, Json(MadeConnectToken { token, password })))
+}
+
+/// A message to publish.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewMessage {
+    /// Topic.
+    #[schema(example = "plant/7/pump", min_length = 1)]
+    topic: String,
+    /// Payload as text.
+    payload: Option<String>,
+    /// Payload in base64, for what is no text; beside `payload` it is refused.
+    payload_base64: Option<String>,
+    /// Quality of service: 0, 1 or 2. With 1 and 2 the answer means that the message is stored.
+    #[serde(default = "one")]
+    #[schema(minimum = 0, maximum = 2, default = 1)]
+    qos: u8,
+    /// The message becomes the retained one of its topic.
+    #[serde(default)]
+    retain: bool,
+    /// Properties of MQTT 5.0.
+    #[serde(default)]
+    properties: MessageProperties,
+}
+
+/// Properties of a message (MQTT 5.0).
+#[derive(Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+struct MessageProperties {
+    /// Content type.
+    #[schema(example = "application/json", max_length = 65535)]
+    content_type: Option<String>,
+    /// Topic for an answer.
+    response_topic: Option<String>,
+    /// What an answer repeats, in base64.
+    correlation_data_base64: Option<String>,
+    /// Seconds after which the message is not delivered any more.
+    message_expiry_s: Option<u32>,
+    /// User properties, in this order.
+    user_properties: Vec<UserProperty>,
+}
+
+fn one() -> u8 {
+    1
+}
+
+/// Publishes a message. With QoS 1 and 2 the answer comes when the message is stored, as a PUBACK does. A request that is sent again
+/// publishes again.
+#[utoipa::path(post, path = "/organisations/{organisation}/brokers/{broker}/publish", tag = "messages", params(AtBroker),
+    request_body = NewMessage, responses((status = 200, description = "It is published", body = Published)))]
+async fn publish(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtBroker>,
+    Input { value, .. }: Input<NewMessage>,
+) -> Answer<Json<Published>> {
+    let publication = value.check()?;
+    let at = at.at();
+    let id = api.control().open_broker(&caller, &at, Permission::MessagesWrite).await?;
+    let rules = vec![Rule::new(Effect::Allow, Action::Publish, "#")];
+    let visit =
+        api.control().visit(&caller, LiveBroker { id, name: at.name }, rules, REQUEST_TIME_MAX * 2)?;
+    Ok(Json(api.live().publish(&visit, &publication).await?))
+}
+
+impl NewMessage {
+    fn check(self) -> Answer<Publication> {
+        let payload = match (self.payload, self.payload_base64) {
+            (Some(_), Some(_)) => {
+                return Err(Problem::field("payload_base64", "stands beside payload: send one"));
+            }
+            (text, None) => text.unwrap_or_default().into_bytes(),
+            (None, Some(encoded)) => decoded("payload_base64", &encoded)?,
+        };
+        if self.qos > 2 {
+            return Err(Problem::field("qos", "must be 0, 1 or 2"));
+        }
+        let properties = self.properties;
+        let correlation = properties.correlation_data_base64.as_deref();
+        Ok(Publication {
+            topic: self.topic,
+            payload,
+            qos: self.qos,
+            retain: self.retain,
+            content_type: properties.content_type,
+            response_topic: properties.response_topic,
+            correlation_data: correlation
+                .map(|text| decoded("properties.correlation_data_base64", text))
+                .transpose()?,
+            message_expiry_s: properties.message_expiry_s,
+            user_properties: properties.user_properties,
+        })
+    }
+}
+
+fn decoded(field: &str, text: &str) -> Answer<Vec<u8>> {
+    BASE64_STANDARD
+        .decode(text)
+        .map_err(|_| Problem::field(field, "is not base64 with padding (RFC 4648 section 4)"))
+}
+
+/// What a tail shows.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct TailFilter {
+    /// Topic filter; all topics when it is left out.
+    #[serde(default = "everything")]
+    #[param(min_length = 1, default = "#")]
+    filter: String,
+    /// Whether it begins with the retained messages of these topics.
+    #[serde(default)]
+    retained: bool,
+}
+
+fn everything() -> String {
+    "#".into()
+}
+
+/// What is published, as server-sent events: `message` with a message, `dropped` with how many messages were left out since the one
+/// before because they came faster than they were read or more than 500 a second, `end` with the reason. The stream ends with the
+/// caller's membership, token or web session, and with the broker.
+#[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/tail", tag = "messages", params(AtBroker, TailFilter),
+    responses((status = 200, description = "Events", content_type = "text/event-stream", body = String)))]
+async fn tail(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtBroker>,
+    Query(TailFilter { filter, retained }): Query<TailFilter>,
+) -> Answer<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
+    let at = at.at();
+    let id = api.control().open_broker(&caller, &at, Permission::MessagesRead).await?;
+    let share = api.streams().take(at.organisation)?;
+    let rules = vec![Rule::new(Effect::Allow, Action::Subscribe, "#")];
+    let visit = api.control().visit(&caller, LiveBroker { id, name: at.name.clone() }, rules, TAIL_MAX)?;
+    let events = api.live().tail(&visit, &filter, retained).await?.map(|event| shown(&event));
+    let events = streams::while_allowed(&api, caller, at, Permission::MessagesRead, events, share);
+    Ok(Sse::new(events).keep_alive(KeepAlive::default()))
+}
+
+fn shown(event: &TailEvent) -> Event {
+    let made = match event {
+        TailEvent::Message(message) => Event::default().event("message").json_data(message),
+        TailEvent::Dropped(dropped) => Event::default().event("dropped").json_data(dropped),
+        TailEvent::End(end) => Event::default().event("end").json_data(end),
+    };
+    made.unwrap_or_else(|_| Event::default().comment("an event that cannot be written"))
+}

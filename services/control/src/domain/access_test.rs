@@ -1,0 +1,299 @@
+//! Whether a client may do something, and which rule says so.
+
+use std::sync::Arc;
+
+use millrace_access::bans::{Bans, Suspect};
+use millrace_access::model::{Ban, Credential, Group, Rule};
+use millrace_access::rules::{Asked, Client, Refusal, RuleList, explain};
+use millrace_layers::accounts;
+use millrace_layers::accounts::ACCESS;
+use millrace_mqtt::{QoS, topic};
+use millrace_storage::{Read, Transaction};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::check::Fields;
+use super::{BrokerRef, Caller, Control, Error, Permission, Result, brokers};
+
+/// Bans that one test reads.
+const BANS_MAX: usize = 10_000;
+
+/// What a client wants to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TestedAction {
+    /// To publish.
+    Publish,
+    /// To subscribe.
+    Subscribe,
+}
+
+/// A client and what it wants to do.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AccessQuestion {
+    /// Client id.
+    #[schema(example = "pump-7", max_length = 65535)]
+    pub client_id: String,
+    /// User name; null: an anonymous client.
+    pub user: Option<String>,
+    /// What it wants to do.
+    pub action: TestedAction,
+    /// Topic to publish to, or topic filter to subscribe to.
+    #[schema(example = "plant/7/pump", min_length = 1)]
+    pub topic: String,
+    /// With this QoS.
+    #[serde(default)]
+    #[schema(minimum = 0, maximum = 2, default = 0)]
+    pub qos: u8,
+    /// To publish with RETAIN.
+    #[serde(default)]
+    pub retain: bool,
+}
+
+/// Whose rules decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DecidedBy {
+    /// A rule of the credential.
+    Credential,
+    /// A rule of the credential's group.
+    Group,
+    /// A rule of the broker.
+    Broker,
+    /// There are rules, and none of them applies: nothing is allowed.
+    NoRule,
+    /// There is no rule at all: everything is allowed.
+    NoRules,
+    /// The rules file of the server: the broker has no access settings of its own.
+    Settings,
+    /// MQTT itself: topics below $SYS are the server's.
+    Protocol,
+}
+
+/// Whether a client may do something.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct AccessAnswer {
+    /// Whether it may.
+    pub allowed: bool,
+    /// The QoS that a subscription is granted; null when it is refused, and for publishing.
+    pub granted_qos: Option<u8>,
+    /// What decides.
+    pub decided_by: DecidedBy,
+    /// Name of the credential or the group whose rule decides.
+    pub of: Option<String>,
+    /// The place of the rule in its list, from 0.
+    pub rule_index: Option<u64>,
+    /// The rule.
+    pub rule: Option<Rule>,
+    /// The answer in a sentence.
+    pub reason: String,
+    /// Why the client could not even connect, as far as that is known without its password.
+    pub obstacles: Vec<String>,
+}
+
+/// What the store says of a client.
+struct Found {
+    /// Whether the broker has access settings of its own.
+    is_managed: bool,
+    /// Rules by owner, the first ones first.
+    lists: Vec<(DecidedBy, Option<String>, Vec<Rule>)>,
+    obstacles: Vec<String>,
+}
+
+impl Control {
+    /// Whether a client may do something. `None`: the settings of the server decide, and they are not here.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub(crate) async fn test_access(
+        &self,
+        caller: &Caller,
+        at: &BrokerRef,
+        question: &AccessQuestion,
+    ) -> Result<(AccessAnswer, bool)> {
+        let qos = check(question)?;
+        let now_ms = self.now_ms();
+        let found = self
+            .look(|tx| async move {
+                let broker = brokers::find(&tx, caller, at, Permission::AccessRead, Read::Snapshot).await?;
+                find(&tx, &broker, question, now_ms).await
+            })
+            .await?;
+        let is_managed = found.is_managed;
+        Ok((answer(question, qos, found)?, is_managed))
+    }
+}
+
+impl AccessAnswer {
+    /// The answer of the server's own settings.
+    pub(crate) fn of_settings(self, granted_qos: Option<u8>, action: TestedAction) -> Self {
+        let allowed = granted_qos.is_some();
+        let reason = match allowed {
+            true => "the settings of the server allow it (rules_file)",
+            false => "the settings of the server do not allow it (rules_file)",
+        };
+        Self {
+            allowed,
+            granted_qos: granted_qos.filter(|_| action == TestedAction::Subscribe),
+            decided_by: DecidedBy::Settings,
+            of: None,
+            rule_index: None,
+            rule: None,
+            reason: reason.into(),
+            obstacles: self.obstacles,
+        }
+    }
+}
+
+fn check(question: &AccessQuestion) -> Result<QoS> {
+    let mut fields = Fields::default();
+    match question.action {
+        TestedAction::Publish if !topic::is_valid_name(&question.topic) => {
+            fields.add("topic", "is no topic: it has 1 to 65535 bytes, without + and #");
+        }
+        TestedAction::Subscribe if topic::Filter::parse(&question.topic).is_none() => {
+            fields
+                .add("topic", "is no topic filter: + stands for a whole level, # for all levels at the end");
+        }
+        _ => {}
+    }
+    let qos = QoS::from_bits(question.qos);
+    if qos.is_none() {
+        fields.add("qos", "must be 0, 1 or 2");
+    }
+    fields.done()?;
+    Ok(qos.unwrap_or_default())
+}
+
+async fn find(
+    tx: &Transaction,
+    broker: &millrace_layers::catalog::Broker,
+    question: &AccessQuestion,
+    now_ms: u64,
+) -> Result<Found> {
+    let details = broker.details()?.value;
+    let stored = accounts::access(broker.id).get(tx, ACCESS, Read::Snapshot).await?;
+    // As the servers that hold the connections see it.
+    let is_set_up = details.organisation.is_some() && !details.by_settings;
+    let is_managed = stored.is_some() || is_set_up || details.suspended;
+    let access: millrace_access::model::Access = stored.map(|document| document.value).unwrap_or_default();
+    let mut obstacles = Vec::new();
+    if details.suspended {
+        obstacles.push("the broker is suspended".to_owned());
+    }
+    if details.is_over_cap {
+        obstacles.push("a spend cap of the broker is reached".to_owned());
+    }
+    if is_banned(tx, broker.id, question, now_ms).await? {
+        obstacles.push("a ban names the client id or the user".to_owned());
+    }
+    let mut lists = Vec::new();
+    match &question.user {
+        Some(user) => {
+            let all = accounts::credentials(broker.id);
+            let credential = all.get::<Credential>(tx, user.as_bytes(), Read::Snapshot).await?;
+            match credential.map(|document| document.value) {
+                Some(credential) => {
+                    if !credential.is_active(now_ms) {
+                        obstacles.push("the credential is disabled or has expired".to_owned());
+                    }
+                    lists.push((DecidedBy::Credential, Some(user.clone()), credential.rules));
+                    lists.extend(of_group(tx, broker.id, credential.group, &mut obstacles).await?);
+                }
+                None if is_managed && access.webhook.is_none() && !access.tokens => {
+                    obstacles.push("there is no credential of this user name".to_owned());
+                }
+                None => {}
+            }
+        }
+        None if is_managed && !access.anonymous => {
+            obstacles.push("the broker takes no anonymous clients".to_owned());
+        }
+        None => {}
+    }
+    lists.push((DecidedBy::Broker, None, access.rules));
+    Ok(Found { is_managed, lists, obstacles })
+}
+
+async fn of_group(
+    tx: &Transaction,
+    broker: u64,
+    group: Option<String>,
+    obstacles: &mut Vec<String>,
+) -> Result<Option<(DecidedBy, Option<String>, Vec<Rule>)>> {
+    let Some(name) = group else { return Ok(None) };
+    let group = accounts::groups(broker).get::<Group>(tx, name.as_bytes(), Read::Snapshot).await?;
+    if group.is_none() {
+        obstacles.push(format!("the group {name} of the credential is not there"));
+    }
+    Ok(group.map(|group| (DecidedBy::Group, Some(name), group.value.rules)))
+}
+
+async fn is_banned(tx: &Transaction, broker: u64, question: &AccessQuestion, now_ms: u64) -> Result<bool> {
+    let page = accounts::bans(broker).page::<Ban>(tx, None, BANS_MAX, Read::Snapshot).await?;
+    let (bans, _) = Bans::new(page.items.into_iter().map(|(_, ban)| ban.value).collect());
+    let suspect =
+        Suspect { client_id: Some(&question.client_id), user: question.user.as_deref(), address: None };
+    Ok(bans.has(suspect, now_ms))
+}
+
+fn answer(question: &AccessQuestion, qos: QoS, found: Found) -> Result<AccessAnswer> {
+    let compiled = found.lists.iter().map(|(_, _, rules)| RuleList::compile(rules).map(Arc::new));
+    let compiled: Vec<_> = compiled
+        .collect::<std::result::Result<_, _>>()
+        .map_err(|_| Error::Internal("stored rules cannot be read"))?;
+    let client = Client { user: question.user.as_deref(), id: &question.client_id };
+    let filter = topic::Filter::parse(&question.topic).map_or(&*question.topic, |filter| filter.filter);
+    let asked = match question.action {
+        TestedAction::Publish => Asked::Publish { topic: &question.topic, retain: question.retain, qos },
+        TestedAction::Subscribe => Asked::Subscribe { filter, qos },
+    };
+    let none = AccessAnswer {
+        allowed: false,
+        granted_qos: None,
+        decided_by: DecidedBy::Protocol,
+        of: None,
+        rule_index: None,
+        rule: None,
+        reason: "only the server publishes below $SYS".into(),
+        obstacles: found.obstacles,
+    };
+    if question.action == TestedAction::Publish && topic::matches("$SYS/#", &question.topic) {
+        return Ok(none);
+    }
+    let explained = explain(&compiled, client, asked);
+    let granted = explained.outcome.ok();
+    let (decided_by, of, rule_index, rule) = match explained.by {
+        Some((list, place)) => {
+            let (by, of, rules) = &found.lists[list];
+            (*by, of.clone(), Some(place as u64), rules.get(place).cloned())
+        }
+        None if compiled.iter().all(|list| list.is_empty()) => (DecidedBy::NoRules, None, None, None),
+        None => (DecidedBy::NoRule, None, None, None),
+    };
+    let reason = sentence(explained.outcome.err(), decided_by);
+    let granted_qos = granted.filter(|_| question.action == TestedAction::Subscribe).map(|qos| qos as u8);
+    Ok(AccessAnswer {
+        allowed: granted.is_some(),
+        granted_qos,
+        decided_by,
+        of,
+        rule_index,
+        rule,
+        reason,
+        ..none
+    })
+}
+
+fn sentence(refusal: Option<Refusal>, by: DecidedBy) -> String {
+    match (refusal, by) {
+        (None, DecidedBy::NoRules) => "there are no rules, so everything is allowed",
+        (None, _) => "a rule allows it",
+        (Some(_), DecidedBy::NoRule) => "there are rules, and none of them allows it",
+        (Some(Refusal::Retain), _) => "the rule for this topic does not allow RETAIN",
+        (Some(Refusal::QoS), _) => "the rule for this topic does not allow this QoS",
+        (Some(Refusal::Topic), _) => "a rule denies it",
+    }
+    .into()
+}

@@ -1,0 +1,173 @@
+//! Connect tokens: short-lived passwords for MQTT, such as for a page of the console. The server that makes one stores nothing, so none
+//! can be taken back; they are short for that.
+
+use std::time::Duration;
+
+use millrace_access::connect_token::ConnectToken as Sealed;
+use millrace_access::model::{Action, Effect, Rule};
+use millrace_storage::Read;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use utoipa::ToSchema;
+
+use super::check::Fields;
+use super::{BrokerRef, Caller, Control, Error, Once, Permission, Result, Who, brokers};
+use crate::limits::{CONNECT_TOKEN_RULES_MAX, CONNECT_TOKEN_S, CONNECT_TOKEN_S_MAX, CONNECT_TOKEN_S_MIN};
+use crate::live::{LiveBroker, Visit};
+use crate::secret::{self, Secret};
+
+/// Longest client id of a connect token, bytes: each broker takes it.
+const CLIENT_ID_BYTES_MAX: usize = 200;
+
+/// What a connect token is to allow.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewConnectToken {
+    /// All that the client may do; the rules of the broker, of groups and of credentials do not count for it. Left out: it may
+    /// subscribe to everything.
+    pub rules: Option<Vec<Rule>>,
+    /// The only client id that may use the token; left out: a random one.
+    #[schema(example = "page-1", min_length = 1, max_length = 200)]
+    pub client_id: Option<String>,
+    /// Seconds after which the token ends and its client is disconnected.
+    #[schema(minimum = 10, maximum = 3600, default = 900)]
+    pub expires_in_s: Option<u32>,
+}
+
+/// A short-lived password for MQTT, without the password.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ConnectToken {
+    /// User name to connect with, with the broker's name before it where the host does not tell the broker.
+    #[schema(example = "console:ann@example.org")]
+    pub username: String,
+    /// Client id to connect with.
+    pub client_id: String,
+    /// What the client may do.
+    pub rules: Vec<Rule>,
+    /// When the token ends, and its client is disconnected, in unix milliseconds.
+    pub expires_at_ms: u64,
+}
+
+impl Control {
+    /// Makes a connect token. The password is told only here.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub(crate) async fn create_connect_token(
+        &self,
+        caller: &Caller,
+        at: &BrokerRef,
+        input: &NewConnectToken,
+        once: &Once,
+    ) -> Result<(ConnectToken, Secret)> {
+        let rules = &input.rules.clone().unwrap_or_else(reads_everything);
+        let (expires_in_s, client_id) = (check(input, rules)?, &client_id(input.client_id.as_deref())?);
+        let user = &user_of(caller);
+        let prefix = &self.reach().endpoints(&at.name).user_prefix.unwrap_or_default();
+        let (shown, broker) = self
+            .change(caller.into(), once, |change| async move {
+                let mut found = None;
+                for permission in needed(rules) {
+                    let tx = &change.tx;
+                    found = Some(brokers::find(tx, caller, at, permission, Read::Serializable).await?);
+                }
+                let broker = found.ok_or(Error::Internal("a connect token without rules"))?.id;
+                let expires_at_ms = change.now_ms + u64::from(expires_in_s) * 1_000;
+                let said = json!({ "client_id": client_id, "rules": rules, "expires_at_ms": expires_at_ms });
+                change.audit(at.organisation, "connect_token.create", &at.name, said)?;
+                let (username, rules) = (format!("{prefix}{user}"), rules.clone());
+                let client_id = client_id.clone();
+                Ok((ConnectToken { username, client_id, rules, expires_at_ms }, broker))
+            })
+            .await?;
+        let secret = self.seal(broker, user.clone(), &shown)?;
+        Ok((shown, secret))
+    }
+
+    /// The caller as a client of a broker, for one request of the API that may take so long.
+    pub(crate) fn visit(
+        &self,
+        caller: &Caller,
+        broker: LiveBroker,
+        rules: Vec<Rule>,
+        lasts: Duration,
+    ) -> Result<Visit> {
+        let token = ConnectToken {
+            username: user_of(caller),
+            client_id: client_id(None)?,
+            rules,
+            expires_at_ms: self.now_ms() + u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX / 2),
+        };
+        let password = self.seal(broker.id, token.username.clone(), &token)?;
+        Ok(Visit { broker, client_id: token.client_id, user: token.username, password })
+    }
+
+    fn seal(&self, broker: u64, user: String, token: &ConnectToken) -> Result<Secret> {
+        let sealed = Sealed {
+            broker,
+            user,
+            client_id: token.client_id.clone(),
+            rules: token.rules.clone(),
+            expires_at_ms: token.expires_at_ms,
+        };
+        let text = sealed.seal(&self.0.hash_keys);
+        text.map(Secret::from).ok_or_else(|| Error::field("rules", "are too long together: 8 KiB at most"))
+    }
+}
+
+fn reads_everything() -> Vec<Rule> {
+    vec![Rule::new(Effect::Allow, Action::Subscribe, "#")]
+}
+
+/// Checks what was asked for. Returns how long the token lasts, seconds.
+fn check(input: &NewConnectToken, rules: &[Rule]) -> Result<u32> {
+    Rule::validate_all(rules)?;
+    let mut fields = Fields::default();
+    if !(1..=CONNECT_TOKEN_RULES_MAX).contains(&rules.len()) {
+        fields.add("rules", format!("must be 1 to {CONNECT_TOKEN_RULES_MAX} rules"));
+    }
+    let expires_in_s = input.expires_in_s.unwrap_or(CONNECT_TOKEN_S);
+    if !(CONNECT_TOKEN_S_MIN..=CONNECT_TOKEN_S_MAX).contains(&expires_in_s) {
+        let what = format!("must be between {CONNECT_TOKEN_S_MIN} and {CONNECT_TOKEN_S_MAX}");
+        fields.add("expires_in_s", what);
+    }
+    if let Some(id) = &input.client_id
+        && (id.is_empty() || id.len() > CLIENT_ID_BYTES_MAX || id.contains(char::is_control))
+    {
+        fields.add("client_id", format!("must have 1 to {CLIENT_ID_BYTES_MAX} bytes, all of which show"));
+    }
+    fields.done()?;
+    Ok(expires_in_s)
+}
+
+/// What a caller must be permitted for these rules.
+fn needed(rules: &[Rule]) -> Vec<Permission> {
+    let allows =
+        |other: Action| rules.iter().any(|rule| rule.effect == Effect::Allow && rule.action != other);
+    let mut needed = Vec::new();
+    if allows(Action::Subscribe) {
+        needed.push(Permission::MessagesWrite);
+    }
+    if allows(Action::Publish) || needed.is_empty() {
+        needed.push(Permission::MessagesRead);
+    }
+    needed
+}
+
+fn client_id(asked: Option<&str>) -> Result<String> {
+    match asked {
+        Some(id) => Ok(id.to_owned()),
+        None => {
+            let random = secret::random::<9>()?;
+            Ok(format!("console-{}", secret::letters(&random)))
+        }
+    }
+}
+
+/// The user name of a caller's clients. No credential is meant by it: the rules of the token alone count.
+fn user_of(caller: &Caller) -> String {
+    match &caller.who {
+        Who::Person { email, .. } => format!("console:{email}"),
+        Who::Token { id, .. } => format!("token:{id}"),
+    }
+}

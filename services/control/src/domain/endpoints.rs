@@ -1,0 +1,144 @@
+//! Where the clients of a broker connect.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::Control;
+
+/// The broker of a server that serves one machine. A client that names no broker means this one.
+const DEFAULT: &str = "default";
+
+/// How clients reach the brokers of a region. It comes from the settings and listeners of the server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reach {
+    /// Name of the region.
+    pub region: String,
+    /// Each broker is at its own host name below this domain. `None`: all are at `host`.
+    pub domain: Option<String>,
+    /// Host name or address for brokers without a host name of their own.
+    pub host: String,
+    /// Ports by transport; `None`: clients cannot connect that way.
+    pub ports: Ports,
+    /// Certificates of the authority that issued the server's certificate, PEM; `None`: a public authority did.
+    pub ca_pem: Option<String>,
+}
+
+/// Ports by transport.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ports {
+    /// MQTT over TCP.
+    pub mqtt: Option<u16>,
+    /// MQTT over TLS.
+    pub mqtts: Option<u16>,
+    /// MQTT over WebSocket.
+    pub ws: Option<u16>,
+    /// MQTT over WebSocket with TLS.
+    pub wss: Option<u16>,
+}
+
+/// Where the clients of a broker connect.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Endpoints {
+    /// Name of the region.
+    #[schema(example = "eu-1")]
+    pub region: String,
+    /// Host name or address. Over TLS it is also the server name (SNI).
+    #[schema(example = "k3v9x2mwqd7r.mqtt.example.org")]
+    pub host: String,
+    /// What the user name must begin with, because the host does not tell the broker: `k3v9x2mwqd7r/pump-7` is the user `pump-7`.
+    /// Null: nothing.
+    pub user_prefix: Option<String>,
+    /// MQTT over TCP, without TLS; null: not offered.
+    pub mqtt: Option<Endpoint>,
+    /// MQTT over TLS; null: not offered.
+    pub mqtts: Option<Endpoint>,
+    /// MQTT over WebSocket, without TLS; null: not offered.
+    pub ws: Option<Endpoint>,
+    /// MQTT over WebSocket with TLS; null: not offered.
+    pub wss: Option<Endpoint>,
+    /// Certificates of the authority that clients must trust, PEM; null: a public authority issued the server's certificate.
+    pub ca_pem: Option<String>,
+}
+
+/// One way to connect.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Endpoint {
+    /// Port.
+    #[schema(example = 8883)]
+    pub port: u16,
+    /// URL as most client libraries take it.
+    #[schema(example = "mqtts://k3v9x2mwqd7r.mqtt.example.org:8883")]
+    pub url: String,
+}
+
+impl Reach {
+    /// Where the clients of a broker connect.
+    #[must_use]
+    pub fn endpoints(&self, broker: &str) -> Endpoints {
+        let (host, is_named) = match &self.domain {
+            Some(domain) => (format!("{broker}.{domain}"), true),
+            None => (self.host.clone(), broker == DEFAULT),
+        };
+        let shown = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+        let endpoint = |port: Option<u16>, scheme: &str, path: &str| {
+            port.map(|port| Endpoint { port, url: format!("{scheme}://{shown}:{port}{path}") })
+        };
+        Endpoints {
+            region: self.region.clone(),
+            user_prefix: (!is_named).then(|| format!("{broker}/")),
+            mqtt: endpoint(self.ports.mqtt, "mqtt", ""),
+            mqtts: endpoint(self.ports.mqtts, "mqtts", ""),
+            ws: endpoint(self.ports.ws, "ws", "/mqtt"),
+            wss: endpoint(self.ports.wss, "wss", "/mqtt"),
+            ca_pem: self.ca_pem.clone(),
+            host,
+        }
+    }
+}
+
+impl Control {
+    /// Says how clients reach brokers. The first call counts.
+    pub fn reached_at(&self, reach: Reach) {
+        let _ = self.0.reach.set(reach);
+    }
+
+    /// How clients reach brokers.
+    pub(crate) fn reach(&self) -> &Reach {
+        static NOWHERE: Reach = Reach {
+            region: String::new(),
+            domain: None,
+            host: String::new(),
+            ports: Ports { mqtt: None, mqtts: None, ws: None, wss: None },
+            ca_pem: None,
+        };
+        self.0.reach.get().unwrap_or(&NOWHERE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reach(domain: Option<&str>, host: &str) -> Reach {
+        let ports = Ports { mqtt: Some(1883), wss: Some(443), ..Ports::default() };
+        let domain = domain.map(Into::into);
+        Reach { region: "eu-1".into(), domain, host: host.into(), ports, ca_pem: None }
+    }
+
+    #[test]
+    fn a_broker_is_told_by_its_host_name_or_by_the_user_name() {
+        for (domain, host, broker, url, prefix) in [
+            (Some("mqtt.test"), "", "acme", "mqtt://acme.mqtt.test:1883", None),
+            (None, "127.0.0.1", "acme", "mqtt://127.0.0.1:1883", Some("acme/")),
+            (None, "127.0.0.1", "default", "mqtt://127.0.0.1:1883", None),
+            (None, "::1", "default", "mqtt://[::1]:1883", None),
+        ] {
+            let found = reach(domain, host).endpoints(broker);
+            assert_eq!(found.mqtt.map(|at| at.url).as_deref(), Some(url));
+            assert_eq!(found.user_prefix.as_deref(), prefix);
+            assert_eq!((found.mqtts, found.ws), (None, None));
+        }
+        let wss = reach(Some("mqtt.test"), "").endpoints("acme").wss.unwrap();
+        assert_eq!((wss.port, &*wss.url), (443, "wss://acme.mqtt.test:443/mqtt"));
+    }
+}

@@ -1,0 +1,200 @@
+//! Web sessions of a person: where they are signed in, and ending that.
+
+use std::net::IpAddr;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use millrace_layers::accounts::{
+    self,
+    expiring::{Expiring, Kind},
+};
+use millrace_storage::{Read, Transaction};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::accounts::{audit_everywhere, person_of};
+use super::{Caller, Control, Error, Once, Page, PageRequest, Result};
+use crate::limits::{SIGN_IN_MS, USER_AGENT_CHARS_MAX};
+use crate::secret::{self, Hash, Purpose, Secret};
+
+/// Where a request comes from.
+#[derive(Clone, Debug, Default)]
+pub struct Source {
+    /// Its address.
+    pub address: Option<IpAddr>,
+    /// What the browser says that it is.
+    pub user_agent: Option<String>,
+}
+
+/// A web session: a browser in which somebody is signed in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SignInSession {
+    /// Its id. Nobody signs in with it.
+    #[schema(example = "kPbZl2rVbq0w3nQd8yYxXg")]
+    pub id: String,
+    /// Whether it is the one that asks.
+    pub is_current: bool,
+    /// When it began, in unix milliseconds; null for one that began before this was noted.
+    pub created_at_ms: Option<u64>,
+    /// When it ends by itself, in unix milliseconds.
+    pub expires_at_ms: u64,
+    /// Address that it began from.
+    pub address: Option<String>,
+    /// What the browser says that it is.
+    pub user_agent: Option<String>,
+}
+
+/// A web session as it is stored.
+#[derive(Serialize, Deserialize)]
+pub(super) struct SignInRecord {
+    pub(super) user: Uuid,
+    pub(super) expires_at_ms: u64,
+    #[serde(default)]
+    created_at_ms: Option<u64>,
+    #[serde(default)]
+    address: Option<String>,
+    #[serde(default)]
+    user_agent: Option<String>,
+}
+
+/// Web sessions that one transaction ends: more than anybody has, for sign-ins are limited by the minute.
+const ENDED_MAX: usize = 5_000;
+
+impl Control {
+    /// Begins a web session. Returns the secret, its hash, and when it ends.
+    pub(super) async fn begin_session(&self, user: Uuid, source: &Source) -> Result<(Secret, Hash, u64)> {
+        let secret = secret::generate()?;
+        let hash = &self.sign_in_hash(&secret)?;
+        let now_ms = self.now_ms();
+        let expires_at_ms = now_ms + SIGN_IN_MS;
+        let agent = source.user_agent.as_ref();
+        let user_agent = &agent.map(|agent| agent.chars().take(USER_AGENT_CHARS_MAX).collect::<String>());
+        let address = &source.address.map(|address| address.to_string());
+        self.look(|tx| async move {
+            let record = SignInRecord {
+                user,
+                expires_at_ms,
+                created_at_ms: Some(now_ms),
+                address: address.clone(),
+                user_agent: user_agent.clone(),
+            };
+            accounts::sign_ins().put(&tx, hash, &record).await?;
+            accounts::sign_ins_of(user.as_bytes()).put(&tx, hash, &expires_at_ms).await?;
+            Ok(expiring(hash, expires_at_ms).schedule(&tx)?)
+        })
+        .await?;
+        Ok((secret, *hash, expires_at_ms))
+    }
+
+    pub(super) fn sign_in_hash(&self, secret: &Secret) -> Result<Hash> {
+        self.hash(Purpose::SignIn, &[secret.expose().as_bytes()])
+    }
+
+    /// The caller's web sessions.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub(crate) async fn sessions(&self, caller: &Caller, page: &PageRequest) -> Result<Page<SignInSession>> {
+        let ((user, current), now_ms) = (person_of(caller)?, self.now_ms());
+        self.look(|tx| async move {
+            let all = accounts::sign_ins_of(user.as_bytes());
+            let rows = all.page::<u64>(&tx, page.after.as_deref(), page.limit, Read::Snapshot).await?;
+            let rows = Page::of(rows, |hash, _| hash.to_vec());
+            let mut items = Vec::with_capacity(rows.items.len());
+            for hash in rows.items {
+                let record = accounts::sign_ins().get::<SignInRecord>(&tx, &hash, Read::Snapshot).await?;
+                let record = record.map(|record| record.value).filter(|it| now_ms < it.expires_at_ms);
+                items.extend(record.map(|record| record.shown(&hash, current)));
+            }
+            Ok(Page { items, next: rows.next })
+        })
+        .await
+    }
+
+    /// Ends one of the caller's web sessions, or with `None` all but the one that asks.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub(crate) async fn end_sessions(&self, caller: &Caller, id: Option<&str>) -> Result<()> {
+        let (user, current) = person_of(caller)?;
+        self.change(caller.into(), &Once::unnamed()?, |change| async move {
+            let tx = &change.tx;
+            match id {
+                None => end_all(tx, user, Some(current)).await?,
+                Some(id) => {
+                    let all = accounts::sign_ins_of(user.as_bytes());
+                    let page = all.page::<u64>(tx, None, ENDED_MAX, Read::Serializable).await?;
+                    let found = page.items.iter().find(|(hash, _)| shown_id(hash) == id);
+                    let (hash, _) = found.ok_or(Error::NotFound("web session"))?;
+                    end(tx, user, hash).await?;
+                }
+            }
+            audit_everywhere(&change, user, "person.end_sessions", json!({ "session": id })).await
+        })
+        .await
+    }
+}
+
+impl SignInRecord {
+    fn shown(self, hash: &[u8], current: &Hash) -> SignInSession {
+        SignInSession {
+            id: shown_id(hash),
+            is_current: hash == current,
+            created_at_ms: self.created_at_ms,
+            expires_at_ms: self.expires_at_ms,
+            address: self.address,
+            user_agent: self.user_agent,
+        }
+    }
+}
+
+/// What people see of a session: it does not tell the hash by which it is found.
+fn shown_id(hash: &[u8]) -> String {
+    URL_SAFE_NO_PAD.encode(&blake3::derive_key("millrace 2026-11 id of a web session", hash)[..16])
+}
+
+/// Whether a web session has not ended.
+///
+/// # Errors
+/// [`Error::Unauthenticated`].
+pub(super) async fn still_there(tx: &Transaction, hash: &Hash, now_ms: u64) -> Result<()> {
+    let session = accounts::sign_ins().get::<SignInRecord>(tx, hash, Read::Snapshot).await?;
+    if session.is_some_and(|session| now_ms < session.value.expires_at_ms) {
+        return Ok(());
+    }
+    Err(Error::Unauthenticated("you are not signed in any more: sign in again"))
+}
+
+/// Removes a web session whose time is over.
+pub(super) async fn expire(tx: &Transaction, hash: &[u8]) -> Result<()> {
+    if let Some(session) = accounts::sign_ins().get::<SignInRecord>(tx, hash, Read::Serializable).await? {
+        accounts::sign_ins_of(session.value.user.as_bytes()).clear(tx, hash).await?;
+        accounts::sign_ins().clear(tx, hash).await?;
+    }
+    Ok(())
+}
+
+/// Ends a web session.
+pub(super) async fn end(tx: &Transaction, user: Uuid, hash: &[u8]) -> Result<()> {
+    if let Some(session) = accounts::sign_ins().get::<SignInRecord>(tx, hash, Read::Serializable).await? {
+        expiring(hash, session.value.expires_at_ms).cancel(tx)?;
+    }
+    accounts::sign_ins().clear(tx, hash).await?;
+    Ok(accounts::sign_ins_of(user.as_bytes()).clear(tx, hash).await?)
+}
+
+/// Ends the web sessions of a person, a page of them at the most; but `keep`.
+pub(super) async fn end_all(tx: &Transaction, user: Uuid, keep: Option<&Hash>) -> Result<()> {
+    let all = accounts::sign_ins_of(user.as_bytes());
+    let page = all.page::<u64>(tx, None, ENDED_MAX, Read::Serializable).await?;
+    for (hash, _) in page.items.iter().filter(|(hash, _)| keep.is_none_or(|keep| **hash != keep[..])) {
+        end(tx, user, hash).await?;
+    }
+    Ok(())
+}
+
+fn expiring(hash: &[u8], at_ms: u64) -> Expiring {
+    Expiring { at_ms, kind: Kind::SignIn, id: hash.to_vec().into() }
+}

@@ -1,0 +1,124 @@
+//! The owner of this machine signs in with the link of the server's start.
+
+use axum::extract::ConnectInfo;
+use axum::http::StatusCode;
+use millrace_control::{LocalDoor, Options, Ports, Reach, SignUpBy};
+use millrace_layers::catalog;
+use serde_json::json;
+use std::net::SocketAddr;
+
+use crate::tools::{Answer, Client, Region};
+
+const TOKEN: &str = "a-token-of-this-start";
+
+async fn region() -> Region {
+    let local = LocalDoor { token: TOKEN.into(), machine: "bench-7".into() };
+    let region =
+        Region::with(SignUpBy::Invitation, Options { local: Some(local), ..Options::default() }).await;
+    region.store.ensure_broker(catalog::DEFAULT).await.unwrap();
+    region
+}
+
+async fn sign_in(client: &Client, peer: &str, host: &str, token: &str) -> Answer {
+    let mut request = axum::http::Request::post("/sign-in/local")
+        .header("host", host)
+        .header("content-type", "application/json")
+        .body(axum::body::Body::from(json!({ "token": token }).to_string()))
+        .unwrap();
+    request.extensions_mut().insert(ConnectInfo(SocketAddr::new(peer.parse().unwrap(), 50_000)));
+    client.raw(request).await
+}
+
+async fn owner(region: &Region) -> Client {
+    let mut client = region.stranger();
+    let answer = sign_in(&client, "127.0.0.1", "127.0.0.1:8080", TOKEN).await;
+    answer.is(StatusCode::OK);
+    client.welcome(&answer);
+    client
+}
+
+#[tokio::test]
+async fn the_owner_of_the_machine_has_the_broker_that_runs_there() {
+    let region = region().await;
+    let client = owner(&region).await;
+    let me = client.get("/me").await;
+    assert_eq!(me.body["user"]["email"], json!(null));
+    assert_eq!(me.text("/organisations/0/name"), "bench-7");
+    assert_eq!(me.text("/organisations/0/role"), "owner");
+    assert_eq!(client.get(&client.own("/brokers")).await.column("name"), ["default"]);
+    client.get(&client.own("/brokers/default/credentials")).await.is(StatusCode::OK);
+    // Another browser, later: the same person.
+    let again = owner(&region).await.get("/me").await;
+    assert_eq!(again.text("/user/id"), me.text("/user/id"));
+    assert_eq!(again.body["organisations"].as_array().unwrap().len(), 1);
+    let log = client.get(&client.own("/audit")).await;
+    assert!(log.column("action").contains(&"broker.adopt"), "{log:?}");
+}
+
+#[tokio::test]
+async fn only_a_browser_of_this_machine_with_the_token_of_this_start_is_let_in() {
+    let region = region().await;
+    let stranger = region.stranger();
+    for (peer, host, token, status) in [
+        ("192.0.2.7", "127.0.0.1:8080", TOKEN, StatusCode::FORBIDDEN),
+        ("127.0.0.1", "rebound.example:8080", TOKEN, StatusCode::FORBIDDEN),
+        ("127.0.0.1", "127.0.0.1:8080", "another", StatusCode::UNAUTHORIZED),
+        ("127.0.0.1", "127.0.0.1:8080", "", StatusCode::UNAUTHORIZED),
+    ] {
+        sign_in(&stranger, peer, host, token).await.is(status);
+    }
+    let tries = async |n: u32| {
+        let mut last = StatusCode::OK;
+        for _ in 0..n {
+            last = sign_in(&stranger, "127.0.0.1", "localhost", "guess").await.status;
+        }
+        last
+    };
+    assert_eq!(tries(30).await, StatusCode::TOO_MANY_REQUESTS);
+    let elsewhere = Region::by(SignUpBy::Anybody).await.stranger();
+    sign_in(&elsewhere, "127.0.0.1", "localhost", TOKEN).await.is(StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn the_first_account_shares_the_organisation_of_the_machines_owner() {
+    let region = region().await;
+    let machine = owner(&region).await;
+    let token = region.control.setup().await.unwrap().unwrap();
+    let mut ann = region.stranger();
+    ann.sign_up(json!({ "token": token.expose() })).await.is(StatusCode::CREATED);
+    assert_eq!(ann.organisation, machine.organisation);
+    assert_eq!(ann.get(&ann.own("/brokers")).await.column("name"), ["default"]);
+    assert!(region.control.setup().await.unwrap().is_none(), "now somebody is there");
+}
+
+#[tokio::test]
+async fn who_signed_up_before_goes_on_to_have_the_broker_and_the_machines_owner_joins() {
+    let region = region().await;
+    let token = region.control.setup().await.unwrap().unwrap();
+    let mut ann = region.stranger();
+    ann.sign_up(json!({ "token": token.expose() })).await.is(StatusCode::CREATED);
+    let machine = owner(&region).await;
+    assert_eq!(machine.organisation, ann.organisation);
+    assert_eq!(ann.get(&ann.own("/members")).await.column("role"), ["owner", "owner"]);
+}
+
+#[tokio::test]
+async fn a_broker_says_where_its_clients_connect() {
+    let region = region().await;
+    region.control.reached_at(Reach {
+        region: "eu-1".into(),
+        domain: None,
+        host: "127.0.0.1".into(),
+        ports: Ports { mqtt: Some(1883), ..Ports::default() },
+        ca_pem: None,
+    });
+    let client = owner(&region).await;
+    let found = client.get(&client.own("/brokers/default")).await;
+    assert_eq!(found.text("/endpoints/mqtt/url"), "mqtt://127.0.0.1:1883");
+    assert_eq!(found.body["endpoints"]["user_prefix"], json!(null));
+    let other = client.broker().await;
+    let other = client.get(&other).await;
+    assert_eq!(other.text("/endpoints/user_prefix"), format!("{}/", other.text("/name")));
+    assert_eq!(client.get("/regions").await.column("name"), ["eu-1"]);
+    assert_eq!(client.get("/prices").await.column("unit").len(), 6);
+}

@@ -1,0 +1,41 @@
+//! Clients with a connect token: nothing of them is stored, so they need the region's keys alone, also at a broker that is not managed.
+
+use std::sync::Arc;
+
+use millrace_access::connect_token::ConnectToken;
+pub(crate) use millrace_access::connect_token::is_likely;
+use millrace_access::entry::{BrokerAccess, Refusal};
+use millrace_access::secrets::generated::HashKeys;
+use millrace_layers::accounts::keys;
+use millrace_storage::{Read, block_on};
+
+use super::desk::Shared;
+use super::{Applicant, Granted, Refused};
+
+/// Whether a client with a connect token may enter.
+pub(super) fn enter(shared: &Shared, applicant: &Applicant) -> Result<Granted, Refused> {
+    let loaded = applicant.broker.access();
+    let keys = match &loaded {
+        Some(loaded) => loaded.keys.clone(),
+        None => region_keys(shared)?,
+    };
+    let now_ms = shared.clock.unix_now_ms();
+    let shown = applicant.shown();
+    let token = ConnectToken::open(&keys, shown.password.unwrap_or_default());
+    let token = token.map_err(Refusal::ConnectToken)?;
+    let standing = token.standing(applicant.broker.id, shown, now_ms)?;
+    let not_managed = BrokerAccess::default();
+    let access = loaded.as_ref().map_or(&not_managed, |loaded| &loaded.access);
+    let grant = access.review(&standing, None, now_ms)?;
+    let changes = loaded.as_ref().map_or(0, |loaded| loaded.changes);
+    Ok(Granted { standing: Arc::new(standing), grant, changes, anew: None })
+}
+
+fn region_keys(shared: &Shared) -> Result<HashKeys, Refused> {
+    let keys = block_on(shared.store.run(async |tx| keys::get(&tx, Read::Snapshot).await));
+    let keys = keys.map_err(|error| {
+        tracing::error!(%error, "the keys of the region cannot be read");
+        Refused::Unread
+    })?;
+    Ok(HashKeys::new(keys.into_iter().map(|key| (key.id, key.key))).unwrap_or_default())
+}

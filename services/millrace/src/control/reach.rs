@@ -1,0 +1,99 @@
+//! Where clients reach brokers, as the API tells it: settings, and the listeners of this process.
+
+use std::net::SocketAddr;
+
+use clap::Args;
+use millrace_control::{Ports, Reach};
+
+use crate::http::{Addresses, reachable};
+
+/// Where clients reach brokers.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ReachArgs {
+    /// Name of the region, as the API shows it.
+    #[arg(long, value_name = "NAME", default_value = "local", value_parser = region)]
+    region: String,
+
+    /// Domain of the brokers behind a gateway: the broker "acme" is at acme.DOMAIN, over TLS. Without it the API names the
+    /// addresses that this process listens on.
+    #[arg(long, value_name = "DOMAIN", value_parser = domain)]
+    endpoint_domain: Option<String>,
+
+    /// Port of the gateway for MQTT over TLS, as the API shows it.
+    #[arg(long, value_name = "PORT", default_value_t = 8883)]
+    endpoint_mqtts_port: u16,
+
+    /// Port of the gateway for secure WebSocket, as the API shows it.
+    #[arg(long, value_name = "PORT", default_value_t = 443)]
+    endpoint_wss_port: u16,
+
+    /// File with the authority that issued the gateway's certificate, PEM: the API shows it to clients
+    /// [default: a public authority].
+    #[arg(long, value_name = "FILE", value_parser = pem)]
+    endpoint_ca_file: Option<Pem>,
+}
+
+/// The text of a file with certificates.
+#[derive(Clone, Debug)]
+struct Pem(String);
+
+impl ReachArgs {
+    /// How clients reach brokers that this process has at `at`. `public_host`: the host by which people reach it.
+    pub(super) fn reach(&self, at: &Addresses, public_host: Option<&str>) -> Reach {
+        let ca_pem = self.endpoint_ca_file.clone().map(|pem| pem.0);
+        let (region, domain) = (self.region.clone(), self.endpoint_domain.clone());
+        if domain.is_some() {
+            let ports = Ports {
+                mqtts: Some(self.endpoint_mqtts_port),
+                wss: Some(self.endpoint_wss_port),
+                ..Ports::default()
+            };
+            return Reach { region, domain, host: String::new(), ports, ca_pem };
+        }
+        let port = |all: &[SocketAddr]| all.first().map(SocketAddr::port);
+        let ports = Ports { mqtt: port(&at.mqtt), ws: port(&at.ws), ..Ports::default() };
+        let first = at.mqtt.first().or(at.ws.first());
+        let host = first.map_or_else(String::new, |at| reachable(*at, public_host));
+        Reach { region, domain, host, ports, ca_pem }
+    }
+}
+
+fn pem(file: &str) -> Result<Pem, String> {
+    let text = std::fs::read_to_string(file).map_err(|error| format!("a file that can be read ({error})"))?;
+    match text.contains("-----BEGIN CERTIFICATE-----") {
+        true => Ok(Pem(text)),
+        false => Err("a file with a certificate in PEM is allowed".into()),
+    }
+}
+
+fn region(text: &str) -> Result<String, String> {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    if (1..=63).contains(&text.len()) && text.bytes().all(is_allowed) {
+        return Ok(text.to_owned());
+    }
+    Err("a name of 1 to 63 letters, digits and hyphens is allowed, such as eu-1".into())
+}
+
+fn domain(text: &str) -> Result<String, String> {
+    let is_label = |label: &str| {
+        let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        !label.is_empty() && !label.starts_with('-') && !label.ends_with('-') && label.bytes().all(is_inner)
+    };
+    if text.len() <= 189 && text.split('.').all(is_label) {
+        return Ok(text.to_ascii_lowercase());
+    }
+    Err("a domain is allowed, without a scheme and a port, such as mqtt.example.org".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_domain_has_labels_only() {
+        assert_eq!(domain("Mqtt.Example.org").as_deref(), Ok("mqtt.example.org"));
+        for wrong in ["", ".", "a..b", "-a.b", "a.b-", "https://a.b", "a.b:8883", "a_b.c"] {
+            assert!(domain(wrong).is_err(), "{wrong}");
+        }
+    }
+}

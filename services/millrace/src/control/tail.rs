@@ -1,0 +1,214 @@
+//! What is published, as it happens, for the API.
+//!
+//! A task reads as fast as the edge sends. What the browser does not take in time it leaves out and counts, so a slow browser costs
+//! [`QUEUE_BYTES`] and holds up nobody.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use futures_util::stream::{self, BoxStream, StreamExt as _};
+use millrace_control::{LiveError, TailDropped, TailEnd, TailEvent, TailMessage, UserProperty, Visit};
+use millrace_edge::stored;
+use millrace_mqtt::{
+    Ack, Packet, PacketId, Properties, Property, Publish, QoS, ReasonCode, RetainHandling, SubscribeOptions,
+    Version, encode,
+};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::time::{Instant, Interval, interval};
+
+use super::inside::{Gone, Inside};
+use super::live::Edge;
+use crate::inspect::now_ms;
+
+/// Messages that wait for a browser.
+const QUEUE_MESSAGES: usize = 500;
+/// Bytes of their payloads, topics and properties.
+const QUEUE_BYTES: usize = 1024 * 1024;
+/// Messages that a tail shows in a second: more than anybody reads, and what the API spends on one.
+const MESSAGES_PER_SECOND: u32 = 500;
+/// Longest payload that is shown, bytes; the rest is cut off.
+const PAYLOAD_BYTES_MAX: usize = 16 * 1024;
+/// How often it is said that messages were left out, when no other comes.
+const SAID_EVERY: Duration = Duration::from_secs(1);
+
+/// What the task that reads and the stream share.
+#[derive(Default)]
+struct Shared {
+    dropped: AtomicU64,
+    waiting_bytes: AtomicUsize,
+}
+
+pub(super) async fn tail(
+    edge: &Edge,
+    visit: &Visit,
+    filter: &str,
+    retained: bool,
+) -> Result<BoxStream<'static, TailEvent>, LiveError> {
+    if !stored::is_filter(filter) || filter.starts_with("$share/") {
+        let what = "is no topic filter: + stands for a whole level, # for all levels at the end".into();
+        return Err(LiveError::Invalid { field: "filter", what });
+    }
+    let mut client = Inside::enter(&edge.running, visit).await?;
+    subscribe(&mut client, filter, retained).await?;
+    let (sender, receiver) = channel(QUEUE_MESSAGES);
+    let shared = Arc::new(Shared::default());
+    tokio::spawn(read(client, sender, Arc::clone(&shared)));
+    let state = (receiver, shared, interval(SAID_EVERY), None);
+    Ok(stream::unfold(state, |(receiver, shared, ticks, held)| next(receiver, shared, ticks, held)).boxed())
+}
+
+/// With QoS 2, so that each message shows the QoS that it was published with.
+async fn subscribe(client: &mut Inside, filter: &str, retained: bool) -> Result<(), LiveError> {
+    let options = SubscribeOptions {
+        qos: QoS::ExactlyOnce,
+        no_local: false,
+        retain_as_published: true,
+        retain_handling: if retained { RetainHandling::Send } else { RetainHandling::DoNotSend },
+    };
+    let mut bytes = Vec::new();
+    encode::subscribe(PacketId::MIN, Properties::EMPTY, [(filter, options)], Version::V5, &mut bytes);
+    client.write(&bytes).await.map_err(Gone::refused)?;
+    // A retained message may come before the SUBACK; it is published again to nobody, so it is left out.
+    let reason = client
+        .answer(|packet| match packet {
+            Packet::SubAck(ack) => ack.reasons.first().copied().map(ReasonCode),
+            _ => None,
+        })
+        .await?;
+    if reason.is_error() {
+        return Err(Gone { reason: Some(reason), said: None }.refused());
+    }
+    Ok(())
+}
+
+type State = (Receiver<TailEvent>, Arc<Shared>, Interval, Option<TailEvent>);
+
+async fn next(
+    mut receiver: Receiver<TailEvent>,
+    shared: Arc<Shared>,
+    mut ticks: Interval,
+    held: Option<TailEvent>,
+) -> Option<(TailEvent, State)> {
+    if let Some(event) = held {
+        return Some((event, (receiver, shared, ticks, None)));
+    }
+    loop {
+        let event = tokio::select! {
+            event = receiver.recv() => Some(event?),
+            _ = ticks.tick() => None,
+        };
+        if let Some(TailEvent::Message(message)) = &event {
+            shared.waiting_bytes.fetch_sub(weight(message), Ordering::Relaxed);
+        }
+        let messages = shared.dropped.swap(0, Ordering::Relaxed);
+        if messages > 0 {
+            let dropped = TailEvent::Dropped(TailDropped { messages });
+            return Some((dropped, (receiver, shared, ticks, event)));
+        }
+        if let Some(event) = event {
+            return Some((event, (receiver, shared, ticks, None)));
+        }
+    }
+}
+
+/// Reads until the browser or the edge ends it.
+async fn read(mut client: Inside, sender: Sender<TailEvent>, shared: Arc<Shared>) {
+    let (mut second, mut shown) = (Instant::now(), 0);
+    let gone = loop {
+        let read = tokio::select! {
+            read = client.next(taken) => read,
+            () = sender.closed() => return,
+        };
+        let (message, answer) = match read {
+            Ok(read) => read,
+            Err(gone) => break gone,
+        };
+        if let Some(answer) = answer
+            && let Err(gone) = client.write(&answer).await
+        {
+            break gone;
+        }
+        let Some(message) = message else { continue };
+        if second.elapsed() >= Duration::from_secs(1) {
+            (second, shown) = (Instant::now(), 0);
+        }
+        shown += 1;
+        let weight = weight(&message);
+        let fits = shared.waiting_bytes.fetch_add(weight, Ordering::Relaxed) + weight <= QUEUE_BYTES;
+        let is_sent =
+            fits && shown <= MESSAGES_PER_SECOND && sender.try_send(TailEvent::Message(message)).is_ok();
+        if !is_sent {
+            shared.waiting_bytes.fetch_sub(weight, Ordering::Relaxed);
+            shared.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    let reason = gone.refused().to_string();
+    // Who is gone need not hear it.
+    let _ = sender.send(TailEvent::End(TailEnd { reason })).await;
+}
+
+/// A packet as a message, and what it is to be answered with.
+fn taken(packet: &Packet<'_>) -> (Option<TailMessage>, Option<Vec<u8>>) {
+    let ack = |packet_id| Ack { packet_id, reason: ReasonCode::SUCCESS, properties: Properties::EMPTY };
+    let (message, answer) = match packet {
+        Packet::Publish(publish) => {
+            let answer = publish.packet_id.map(|id| match publish.qos {
+                QoS::ExactlyOnce => Packet::PubRec(ack(id)),
+                _ => Packet::PubAck(ack(id)),
+            });
+            (Some(message(publish)), answer)
+        }
+        Packet::PubRel(release) => (None, Some(Packet::PubComp(ack(release.packet_id)))),
+        _ => (None, None),
+    };
+    let answer = answer.map(|packet| {
+        let mut bytes = Vec::new();
+        encode::packet(&packet, Version::V5, &mut bytes);
+        bytes
+    });
+    (message, answer)
+}
+
+fn message(publish: &Publish<'_>) -> TailMessage {
+    let cut = &publish.payload[..publish.payload.len().min(PAYLOAD_BYTES_MAX)];
+    let text = match std::str::from_utf8(cut) {
+        Ok(text) => Some(text),
+        // It may be cut within a character.
+        Err(error) if error.error_len().is_none() && cut.len() < publish.payload.len() => {
+            std::str::from_utf8(&cut[..error.valid_up_to()]).ok()
+        }
+        Err(_) => None,
+    };
+    TailMessage {
+        at_ms: now_ms(),
+        topic: publish.topic.into(),
+        qos: publish.qos as u8,
+        retain: publish.retain,
+        payload: text.map(Into::into),
+        payload_base64: text.is_none().then(|| BASE64_STANDARD.encode(cut)),
+        payload_bytes: publish.payload.len() as u64,
+        properties: publish.properties.iter().filter_map(named).collect(),
+    }
+}
+
+fn named(property: Property<'_>) -> Option<UserProperty> {
+    let (name, value) = match property {
+        Property::ContentType(value) => ("content type", value.to_owned()),
+        Property::ResponseTopic(value) => ("response topic", value.to_owned()),
+        Property::CorrelationData(value) => ("correlation data (base64)", BASE64_STANDARD.encode(value)),
+        Property::MessageExpiryInterval(seconds) => ("message expiry (s)", seconds.to_string()),
+        Property::UserProperty(name, value) => (name, value.to_owned()),
+        _ => return None,
+    };
+    Some(UserProperty { name: name.to_owned(), value })
+}
+
+/// Bytes of memory, roughly.
+fn weight(message: &TailMessage) -> usize {
+    let payload = message.payload.as_ref().or(message.payload_base64.as_ref()).map_or(0, String::len);
+    let properties: usize = message.properties.iter().map(|one| one.name.len() + one.value.len()).sum();
+    message.topic.len() + payload + properties + size_of::<TailMessage>()
+}

@@ -1,0 +1,152 @@
+//! Messages over the API of the built program: publishing, the tail, connect tokens.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use rumqttc::{Client, ConnectReturnCode, ConnectionError, Event, MqttOptions, Packet, QoS};
+use serde_json::{Value, json};
+
+use crate::{Browser, Server, client};
+
+/// A stream of server-sent events.
+struct Events(BufReader<TcpStream>);
+
+impl Events {
+    fn open(server: &Server, browser: &Browser, path: &str) -> Self {
+        let mut stream = TcpStream::connect(&server.http).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        write!(stream, "GET /api/v1{path} HTTP/1.1\r\nHost: localhost\r\nCookie: {}\r\n\r\n", browser.cookie)
+            .unwrap();
+        let mut events = Self(BufReader::new(stream));
+        assert_eq!(events.line(), "HTTP/1.1 200 OK");
+        events
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        assert!(self.0.read_line(&mut line).unwrap() > 0, "the stream has ended");
+        line.trim_end().to_owned()
+    }
+
+    /// The next event of this kind.
+    fn next(&mut self, kind: &str) -> Value {
+        while self.line() != format!("event: {kind}") {}
+        serde_json::from_str(self.line().strip_prefix("data: ").unwrap()).unwrap()
+    }
+}
+
+#[test]
+fn what_is_published_over_http_is_stored_and_shown_as_it_happens() {
+    let data = tempfile::tempdir().unwrap();
+    let mut server = Server::start(data.path());
+    let (owner, organisation) = server.machine_owner();
+    let broker = format!("{organisation}/brokers/default");
+    let found = server.get(&owner, &broker);
+    assert_eq!(found["endpoints"]["mqtt"]["url"], format!("mqtt://127.0.0.1:{}", server.mqtt));
+    let publish = |body: &Value| server.ask(&owner, "POST", &format!("{broker}/publish"), body);
+
+    let nobody = publish(&json!({ "topic": "plant/1", "payload": "x" }));
+    assert_eq!((nobody.status, &nobody.body), (200, &json!({ "stored": true, "matched": 0 })));
+    // Somebody who is away: the answer means that the message waits.
+    let subscribe = |client: &Client| client.subscribe("plant/#", QoS::AtLeastOnce).unwrap();
+    client(&server, "reader", subscribe, |packet| matches!(packet, Packet::SubAck(_)));
+    let mut tail = Events::open(&server, &owner, &format!("{broker}/tail?filter=plant/%23"));
+    for qos in [0, 1, 2] {
+        let message = json!({ "topic": "plant/1", "payload": "21.5", "qos": qos, "properties": {
+            "content_type": "text/plain", "user_properties": [{ "name": "unit", "value": "C" }] } });
+        let published = publish(&message);
+        assert_eq!(published.status, 200, "{}", published.body);
+        assert_eq!(published.body["stored"], qos > 0);
+        let shown = tail.next("message");
+        assert_eq!(
+            (&shown["topic"], &shown["payload"], &shown["qos"]),
+            (&json!("plant/1"), &json!("21.5"), &json!(qos))
+        );
+        let unit = json!({ "name": "unit", "value": "C" });
+        assert!(shown["properties"].as_array().unwrap().contains(&unit), "{shown}");
+    }
+    let session = server.get(&owner, &format!("{broker}/sessions/reader"));
+    assert_eq!(session["waiting_messages"], 2);
+    let retained = publish(&json!({ "topic": "plant/2", "payload_base64": "/w==", "retain": true }));
+    assert_eq!(retained.status, 200, "{}", retained.body);
+    assert_eq!(tail.next("message")["payload_base64"], "/w==");
+    let message = server.get(&owner, &format!("{broker}/retained/message?topic=plant/2"));
+    assert_eq!(message["payload_base64"], "/w==");
+    for (wrong, status) in [
+        (json!({ "topic": "a/+", "payload": "x" }), 422),
+        (json!({ "topic": "$SYS/x", "payload": "x" }), 403),
+        (json!({ "topic": "a", "payload": "x", "payload_base64": "eA==" }), 422),
+        (json!({ "topic": "a", "qos": 3 }), 422),
+        (json!({ "topic": "a", "payload": "x".repeat(1_060_000) }), 422),
+    ] {
+        let answer = publish(&wrong);
+        assert_eq!(answer.status, status, "{}", answer.body);
+    }
+}
+
+fn token(server: &Server, owner: &Browser, broker: &str, body: &Value) -> Value {
+    let made = server.ask(owner, "POST", &format!("{broker}/connect-tokens"), body);
+    assert_eq!(made.status, 201, "{}", made.body);
+    made.body
+}
+
+fn options(server: &Server, token: &Value, client_id: &str) -> MqttOptions {
+    let text = |name: &str| token[name].as_str().unwrap().to_owned();
+    let mut options = MqttOptions::new(client_id, "127.0.0.1", server.mqtt);
+    options.set_credentials(text("username"), text("password"));
+    options
+}
+
+#[test]
+fn a_connect_token_lets_its_client_do_what_it_says_until_it_ends() {
+    let data = tempfile::tempdir().unwrap();
+    let mut server = Server::start(data.path());
+    let (owner, organisation) = server.machine_owner();
+    let made =
+        server.ask(&owner, "POST", &format!("{organisation}/brokers"), &json!({ "display_name": "Plant" }));
+    let managed = format!("{organisation}/brokers/{}", made.body["name"].as_str().unwrap());
+    for broker in [format!("{organisation}/brokers/default"), managed.clone()] {
+        let rules = json!([{ "effect": "allow", "action": "subscribe", "filter": "plant/#" }]);
+        let body = json!({ "client_id": "page-1", "rules": rules, "expires_in_s": 10 });
+        let token = token(&server, &owner, &broker, &body);
+        let began = Instant::now();
+
+        let (_, mut other) = Client::new(options(&server, &token, "pump"), 10);
+        let refused = other.iter().find_map(Result::err).unwrap();
+        let is_refused =
+            matches!(refused, ConnectionError::ConnectionRefused(ConnectReturnCode::NotAuthorized));
+        assert!(is_refused, "{refused:?}");
+
+        let (client, mut connection) = Client::new(options(&server, &token, "page-1"), 10);
+        client.subscribe("plant/#", QoS::AtMostOnce).unwrap();
+        client.subscribe("other/#", QoS::AtMostOnce).unwrap();
+        let mut granted = Vec::new();
+        for event in connection.iter() {
+            match event {
+                Ok(Event::Incoming(Packet::SubAck(ack))) => granted.extend(ack.return_codes),
+                Ok(_) => {}
+                // The server has ended it.
+                Err(_) => break,
+            }
+        }
+        use rumqttc::SubscribeReasonCode::{Failure, Success};
+        assert_eq!(granted, [Success(QoS::AtMostOnce), Failure]);
+        let lasted = began.elapsed();
+        assert!((Duration::from_secs(8)..Duration::from_secs(20)).contains(&lasted), "{lasted:?}");
+        let gone = server.ask(&owner, "GET", &format!("{broker}/clients/page-1"), &Value::Null);
+        assert_eq!(gone.status, 404, "{}", gone.body);
+    }
+
+    // A broker that is suspended takes none.
+    let token = token(&server, &owner, &managed, &json!({ "client_id": "page-2" }));
+    assert_eq!(server.ask(&owner, "POST", &format!("{managed}/suspend"), &Value::Null).status, 200);
+    let refused = || {
+        let (_, mut connection) = Client::new(options(&server, &token, "page-2"), 10);
+        connection.iter().next().unwrap().is_err()
+    };
+    let until = Instant::now() + Duration::from_secs(10);
+    while !refused() {
+        assert!(Instant::now() < until);
+    }
+}
