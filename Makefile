@@ -30,13 +30,17 @@ NATS := $(TARGET)/tools/nats-server
 # Not empty: `make stack` goes on with the data of the last time.
 KEEP ?=
 
-.PHONY: run certs gateway stack test test-clients test-fdb simulate lint conformance bench torture hostile hostile-short hostile-soak fuzz loom fmt clean help packages check-deploy check-region \
+.PHONY: run console certs gateway stack test test-clients test-fdb simulate lint conformance bench torture hostile hostile-short hostile-soak fuzz loom fmt clean help packages check-deploy check-region \
 	check-kubernetes check-deb program install deb image release \
 	observe check-dashboards drill lint-dashboards observe-packages
 
-run: ## Build and run the broker (ARGS="--log-level debug" for settings)
+run: console ## Build and run the broker, with its console (ARGS="--log-level debug" for settings)
 	cargo build --release --package millrace
 	exec "$(TARGET)/release/millrace" serve $(ARGS)
+
+CONSOLE := services/console/console.sh
+console: ## Build the web console, which the binary carries (needs npm)
+	@$(CONSOLE) build
 
 certs: ## Make certificates for a gateway on this machine (ARGS="--host my.test")
 	cargo build --release --package millrace
@@ -61,7 +65,8 @@ $(NATS): services/fabric/nats-server.version
 	GOBIN="$(dir $@)" go install github.com/nats-io/nats-server/v2@$$(cat $<)
 	touch $@
 
-test: packages ## Run all tests that need no cluster; real clients too
+test: packages console ## Run all tests that need no cluster; real clients too
+	@$(CONSOLE) test
 	cargo test --workspace
 	cargo build --release --package millrace --package millrace-torture
 	"$(TARGET)/release/torture" --millrace-bin "$(TARGET)/release/millrace" --kills 20 --seconds-max 60
@@ -69,7 +74,7 @@ test: packages ## Run all tests that need no cluster; real clients too
 	$(MAKE) --no-print-directory test-clients test-capacity
 
 CLIENTS := services/millrace/tests/clients/run.sh
-test-clients: packages ## Run only the tests with real clients
+test-clients: packages console ## Run only the tests with real clients
 	@if [ -x $(CLIENTS) ]; then \
 		cargo build --release --package millrace && MILLRACE="$(TARGET)/release/millrace" $(CLIENTS); \
 	else \
@@ -102,6 +107,7 @@ lint: ## Check format, lints, documentation, dependencies and citations
 	cargo run --quiet --package millrace-conformance -- --check
 	terraform/checks/check.sh format shell boot
 	@$(MAKE) --no-print-directory lint-dashboards
+	@$(CONSOLE) lint
 
 conformance: ## Which statements of the MQTT standards are proven; fails while one is open
 	cargo run --quiet --package millrace-conformance -- --missing --check

@@ -1,8 +1,21 @@
-//! Gives the program the commit that it is built from, for `millrace --version`.
+//! What the program has in it beside its code: the built console and the commit that it is built from.
 
+#![allow(clippy::print_stdout, reason = "cargo reads what a build script prints")]
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-fn main() {
+fn main() -> Result<(), Box<dyn Error>> {
+    commit();
+    console()
+}
+
+/// For `millrace --version`.
+fn commit() {
     println!("cargo::rerun-if-env-changed=MILLRACE_COMMIT");
     // A release is built from a tarball without git, and says the commit itself.
     let commit = std::env::var("MILLRACE_COMMIT")
@@ -12,11 +25,9 @@ fn main() {
     println!("cargo::rustc-env=MILLRACE_COMMIT={commit}");
     // A commit or a checkout writes this file.
     if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"])
-        && std::path::Path::new(&log).exists()
+        && Path::new(&log).exists()
     {
         println!("cargo::rerun-if-changed={log}");
-    } else {
-        println!("cargo::rerun-if-changed=build.rs");
     }
 }
 
@@ -24,4 +35,40 @@ fn git(arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").args(arguments).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?.trim().to_owned();
     (output.status.success() && !text.is_empty()).then_some(text)
+}
+
+/// Writes services/console/dist/app as a table of files. Without a built console the table is empty.
+fn console() -> Result<(), Box<dyn Error>> {
+    let dist = Path::new(&std::env::var("CARGO_MANIFEST_DIR")?).join("../console/dist");
+    println!("cargo::rerun-if-changed={}", dist.display());
+    println!("cargo::rerun-if-changed=build.rs");
+    let app = dist.join("app");
+    let mut files = BTreeMap::new();
+    if app.exists() {
+        collect(&app.canonicalize()?, "", &mut files)?;
+    }
+    let mut table = String::from("&[\n");
+    for (path, file) in files.iter().filter(|(path, _)| !path.ends_with(".br")) {
+        let brotli = match files.get(&format!("{path}.br")) {
+            Some(file) => format!("Some(include_bytes!({file:?}))"),
+            None => "None".to_owned(),
+        };
+        writeln!(table, "File {{ path: {path:?}, plain: include_bytes!({file:?}), brotli: {brotli} }},")?;
+    }
+    table.push(']');
+    fs::write(Path::new(&std::env::var("OUT_DIR")?).join("console.rs"), table)?;
+    Ok(())
+}
+
+/// Files by their path on the HTTP port. The server searches the table, so their order is that of strings, not of paths.
+fn collect(folder: &Path, at: &str, files: &mut BTreeMap<String, PathBuf>) -> Result<(), Box<dyn Error>> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let path = format!("{at}/{}", entry.file_name().to_str().ok_or("a name is not UTF-8")?);
+        match entry.file_type()?.is_dir() {
+            true => collect(&entry.path(), &path, files)?,
+            false => drop(files.insert(path, entry.path())),
+        }
+    }
+    Ok(())
 }

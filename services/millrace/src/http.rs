@@ -13,6 +13,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tracing::error;
 
+use crate::console;
 use crate::process_metrics;
 use crate::serve::Running;
 
@@ -69,12 +70,14 @@ pub(crate) fn start(
     api: Option<Api>,
 ) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let mut app = router(Shared { running, at: Arc::new(at) });
+    let mut app = router(Shared { running, at: Arc::new(at.clone()) });
     if let Some(api) = api {
         app = app
             .nest(millrace_control::PATH, api.router)
             .route(SIGN_UP_PATH, get(async || shown("text/html", SIGN_UP)))
             .route("/sign-up.js", get(async || shown("text/javascript", SIGN_UP_SCRIPT)));
+        // The console is one more client of the API.
+        app = console::around(app, &at);
         runtime.spawn(api.upkeep);
     }
     let serve = move || {

@@ -3,6 +3,7 @@
 
 mod args;
 mod cli;
+mod console;
 mod control;
 mod dev_certs;
 mod http;

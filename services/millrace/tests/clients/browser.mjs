@@ -1,5 +1,5 @@
 // The README's page in a real browser: it connects, subscribes, publishes and shows the message. Then more of mqtt.js over
-// the browser's own WebSocket, and the server's pages.
+// the browser's own WebSocket. The server's own pages are checked by the suite `console`.
 
 import { readFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
@@ -7,7 +7,7 @@ import { createRequire } from 'node:module'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
-const { NODE_CLIENTS, CHROMIUM, OPEN_WS, OPEN_HTTP, OPEN_LOG } = process.env
+const { NODE_CLIENTS, CHROMIUM, OPEN_WS } = process.env
 const { chromium } = createRequire(`${NODE_CLIENTS}/`)('playwright-core')
 const MS_MAX = 20_000
 let failed = false
@@ -101,39 +101,6 @@ for (const protocolVersion of [3, 4, 5]) {
     equal(complaints, [])
   })
 }
-
-await check('the start page has its style', async () => {
-  await tab.goto(`${OPEN_HTTP}/`)
-  equal(await tab.locator('main').evaluate((main) => getComputedStyle(main).maxWidth), '736px')
-  equal(complaints, [])
-})
-
-await check('the link of the log makes the first account, once', async () => {
-  const link = /http\S+\/sign-up#\S+/.exec(await readFile(OPEN_LOG, 'utf8'))[0]
-  await tab.goto(link)
-  equal(tab.url(), `${OPEN_HTTP}/sign-up`)
-  await tab.getByLabel('E-mail address').fill('ann@example.org')
-  await tab.getByRole('textbox', { name: 'Password' }).fill('too short')
-  await tab.getByLabel('Your name').fill('Ann')
-  await tab.keyboard.press('Enter')
-  await tab.getByText('Password: must have at least 15 characters').waitFor()
-  equal(await tab.evaluate(() => document.activeElement.name), 'password')
-  await tab.getByRole('textbox', { name: 'Password' }).fill('correct horse battery staple')
-  await tab.getByRole('button', { name: 'Make the account' }).click()
-  await tab.getByRole('heading', { name: 'You are signed in, and belong to Ann' }).waitFor()
-  const me = await tab.evaluate(async () => (await fetch('/api/v1/me')).json())
-  equal([me.user.email, me.organisations[0].role], ['ann@example.org', 'owner'])
-
-  // A second person with the same link. What is refused stands in the browser's console.
-  await tab.goto('about:blank')
-  await tab.goto(link)
-  for (const [label, text] of [['E-mail address', 'eve@example.org'], ['Password', 'correct horse battery'], ['Your name', 'Eve']]) {
-    await tab.getByRole('textbox', { name: label }).fill(text)
-  }
-  await tab.getByRole('button', { name: 'Make the account' }).click()
-  await tab.getByText('this link was used, has expired').waitFor()
-  equal(complaints.filter((said) => !said.includes('the server responded with a status of 4')), [])
-})
 
 await browser.close()
 server.close()

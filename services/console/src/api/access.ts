@@ -1,0 +1,126 @@
+// Who may connect to a broker, and what they may do.
+
+import { queryOptions } from '@tanstack/react-query'
+import type { BrokerPath } from './brokers'
+import { api, body, everything, idempotencyKey, type Schemas, tagged } from './client'
+
+export type Rule = Schemas['Rule']
+export type AccessSettings = Schemas['AccessSettings']
+export type Credential = Schemas['Credential']
+export type MadeCredential = Schemas['MadeCredential']
+export type NewCredential = Schemas['NewCredential']
+
+const ROWS_MAX = 5_000
+const AT = '/organisations/{organisation}/brokers/{broker}'
+
+export const accessQuery = (path: BrokerPath) =>
+  queryOptions({
+    queryKey: ['b', path.broker, 'access'],
+    queryFn: ({ signal }) => tagged(api.GET(`${AT}/access`, { params: { path }, signal })),
+  })
+
+export const setAccess = (path: BrokerPath, settings: AccessSettings, etag: string) =>
+  body(api.PUT(`${AT}/access`, { params: { path, header: { 'If-Match': etag } }, body: settings }))
+
+export const credentialsQuery = (path: BrokerPath) =>
+  queryOptions({
+    queryKey: ['b', path.broker, 'credentials'],
+    queryFn: ({ signal }) =>
+      everything<Credential>(
+        (cursor) =>
+          body(api.GET(`${AT}/credentials`, { params: { path, query: { cursor, limit: 200 } }, signal })),
+        ROWS_MAX,
+      ),
+  })
+
+export const createCredential = (path: BrokerPath, credential: NewCredential) =>
+  body(
+    api.POST(`${AT}/credentials`, {
+      params: { path, header: { 'Idempotency-Key': idempotencyKey() } },
+      body: credential,
+    }),
+  )
+
+export const rotateCredential = (path: BrokerPath, user: string, overlap_s: number) =>
+  body(
+    api.POST(`${AT}/credentials/{user}/rotate`, {
+      params: { path: { ...path, user }, header: { 'Idempotency-Key': idempotencyKey() } },
+      body: { overlap_s },
+    }),
+  )
+
+/** Changes a credential as it is now: fields that are left out keep their values. */
+export async function changeCredential(
+  path: BrokerPath,
+  user: string,
+  change: Partial<Schemas['CredentialChange']>,
+) {
+  const at = { ...path, user }
+  const { value, etag } = await tagged(api.GET(`${AT}/credentials/{user}`, { params: { path: at } }))
+  const { enabled, expires_at_ms, group, rules } = value
+  return body(
+    api.PUT(`${AT}/credentials/{user}`, {
+      params: { path: at, header: { 'If-Match': etag } },
+      body: { enabled, expires_at_ms, group, rules, ...change },
+    }),
+  )
+}
+
+export const deleteCredential = (path: BrokerPath, user: string) =>
+  body(
+    api.DELETE(`${AT}/credentials/{user}`, {
+      params: { path: { ...path, user }, header: { 'If-Match': '*' } },
+    }),
+  )
+
+/** The parts of access that have a name: they are listed, put and deleted alike. */
+export const NAMED = ['groups', 'client-cas', 'jwt-issuers', 'bans'] as const
+export type Named = (typeof NAMED)[number]
+
+export interface NamedRows {
+  groups: Schemas['ShownGroup']
+  'client-cas': Schemas['ShownClientCa']
+  'jwt-issuers': Schemas['ShownJwtIssuer']
+  bans: Schemas['ShownBan']
+}
+
+interface NamedSettings {
+  groups: Schemas['GroupSettings']
+  'client-cas': Schemas['ClientCaSettings']
+  'jwt-issuers': Schemas['JwtIssuerSettings']
+  bans: Schemas['BanSettings']
+}
+
+export const namedQuery = <K extends Named>(path: BrokerPath, kind: K) =>
+  queryOptions({
+    queryKey: ['b', path.broker, kind],
+    queryFn: ({ signal }) =>
+      everything<NamedRows[K]>(
+        (cursor) =>
+          body(
+            // One route for each kind; all of them answer with a list of their rows.
+            api.GET(`${AT}/${kind as 'groups'}`, { params: { path, query: { cursor, limit: 200 } }, signal }),
+          ) as never,
+        ROWS_MAX,
+      ),
+  })
+
+/** `isNew`: nothing of this name may be there. */
+export const putNamed = <K extends Named>(
+  path: BrokerPath,
+  kind: K,
+  name: string,
+  settings: NamedSettings[K],
+  isNew: boolean,
+) => {
+  const header = isNew ? { 'If-None-Match': '*' } : { 'If-Match': '*' }
+  const params = { path: { ...path, name }, header }
+  return body(api.PUT(`${AT}/${kind as 'groups'}/{name}`, { params, body: settings as never }))
+}
+
+export const deleteNamed = (path: BrokerPath, kind: Named, name: string) =>
+  body(
+    api.DELETE(`${AT}/${kind as 'groups'}/{name}`, {
+      params: { path: { ...path, name }, header: { 'If-Match': '*' } },
+    }),
+  )

@@ -1,0 +1,85 @@
+// Brokers, and the one that the address names.
+
+import { queryOptions, useQuery } from '@tanstack/react-query'
+import { useParams } from '@tanstack/react-router'
+import { api, body, everything, type Schemas } from './client'
+import { endpointOf } from './endpoints'
+import { Problem } from './problem'
+import { may, meQuery, type Permission, type Role, useMe } from './session'
+
+export type Broker = Schemas['Broker']
+
+/** The path of a broker in the API. */
+export interface BrokerPath {
+  organisation: string
+  broker: string
+}
+
+export interface PlacedBroker extends Broker {
+  organisation: string
+  role: Role
+}
+
+const BROKERS_MAX = 1000
+
+/** Brokers of all organisations that somebody belongs to. */
+export const brokersQuery = queryOptions({
+  queryKey: ['brokers'],
+  refetchInterval: 30_000,
+  queryFn: async ({ client, signal }) => {
+    const me = await client.ensureQueryData(meQuery)
+    const lists = (me?.organisations ?? []).map(async ({ id, role }) => {
+      const list = await everything<Broker>(
+        (cursor) =>
+          body(
+            api.GET('/organisations/{organisation}/brokers', {
+              params: { path: { organisation: id }, query: { cursor, limit: 200 } },
+              signal,
+            }),
+          ),
+        BROKERS_MAX,
+      )
+      return list.items.map((broker): PlacedBroker => ({ ...broker, organisation: id, role }))
+    })
+    return (await Promise.all(lists)).flat()
+  },
+})
+
+/** A broker by its name alone, which is unique in the region. */
+export const brokerQuery = (name: string) =>
+  queryOptions({
+    queryKey: ['broker', name],
+    refetchInterval: 30_000,
+    queryFn: async ({ client, signal }): Promise<PlacedBroker> => {
+      const me = await client.ensureQueryData(meQuery)
+      for (const { id, role } of me?.organisations ?? []) {
+        try {
+          const path = { organisation: id, broker: name }
+          const options = { params: { path }, signal }
+          const broker = await body(api.GET('/organisations/{organisation}/brokers/{broker}', options))
+          return { ...broker, organisation: id, role }
+        } catch (error) {
+          if (!(error instanceof Problem && error.status === 404)) throw error
+        }
+      }
+      throw new Problem({ status: 404, detail: `There is no broker ${name}, or you may not see it` })
+    },
+  })
+
+/** The broker of the address. The page around has loaded it. */
+export function useBroker() {
+  const { broker: name } = useParams({ from: '/signed-in/b/$broker' })
+  const { data } = useQuery(brokerQuery(name))
+  if (!data) throw new Error('the broker of this page is not loaded')
+  const path: BrokerPath = { organisation: data.organisation, broker: name }
+  const endpoint = endpointOf(data.endpoints, location.protocol === 'https:')
+  return { broker: data, path, endpoint, can: (permission: Permission) => may(data.role, permission) }
+}
+
+/** What somebody may do in an organisation. */
+export function useOrganisation() {
+  const { organisation: id } = useParams({ from: '/signed-in/org/$organisation' })
+  const membership = useMe().organisations.find((one) => one.id === id)
+  if (!membership) throw new Problem({ status: 404, detail: 'You do not belong to this organisation' })
+  return { ...membership, can: (permission: Permission) => may(membership.role, permission) }
+}

@@ -1,0 +1,86 @@
+import createClient, { type Middleware } from 'openapi-fetch'
+import { heard, silent } from './link'
+import { offline, problemOf } from './problem'
+import type { components, paths } from './schema'
+
+export type Schemas = components['schemas']
+
+/** A value and the ETag that a change of it is sent with. */
+export interface Tagged<T> {
+  value: T
+  etag: string
+}
+
+let csrfToken: string | null = null
+let onSignedOut = () => {}
+
+export const setCsrfToken = (token: string | null | undefined) => {
+  csrfToken = token ?? null
+}
+
+/** `listener` runs when the server does not know the session any more. */
+export const whenSignedOut = (listener: () => void) => {
+  onSignedOut = listener
+}
+
+const SAFE = new Set(['GET', 'HEAD', 'OPTIONS'])
+// These answer 401 for a wrong password, not for an ended session.
+const WITHOUT_SESSION = /\/api\/v1\/(sign-in|sign-up|me\/password)/
+
+const session: Middleware = {
+  onRequest({ request }) {
+    if (SAFE.has(request.method)) return
+    if (csrfToken) request.headers.set('x-csrf-token', csrfToken)
+  },
+  async onResponse({ request, response }) {
+    heard()
+    if (response.ok) return
+    if (response.status === 401 && !WITHOUT_SESSION.test(new URL(request.url).pathname)) onSignedOut()
+    throw await problemOf(response)
+  },
+  onError({ error }) {
+    if (error instanceof DOMException && error.name === 'AbortError') return
+    silent()
+    return offline()
+  },
+}
+
+export const api = createClient<paths>({
+  baseUrl: '/api/v1',
+  // Looked up for each request, so that a test can replace it.
+  fetch: (request) => globalThis.fetch(request),
+})
+api.use(session)
+
+/** The body of an answer. A failed request has thrown its [Problem] before this. */
+export async function body<T>(answer: Promise<{ data?: T }>): Promise<T> {
+  return (await answer).data as T
+}
+
+export async function tagged<T>(answer: Promise<{ data?: T; response: Response }>): Promise<Tagged<T>> {
+  const { data, response } = await answer
+  return { value: data as T, etag: response.headers.get('etag') ?? '*' }
+}
+
+/** A name for a request, so that a repeated click or a retry does nothing twice. */
+export const idempotencyKey = () => crypto.randomUUID()
+
+interface Page<T> {
+  items: T[]
+  next_cursor?: string | null
+}
+
+/** All rows of a list, at most `rowsMax`: whether more were left is said. */
+export async function everything<T>(
+  page: (cursor: string | undefined) => Promise<Page<T>>,
+  rowsMax: number,
+): Promise<{ items: T[]; isCut: boolean }> {
+  const items: T[] = []
+  let cursor: string | undefined
+  do {
+    const { items: more, next_cursor } = await page(cursor)
+    items.push(...more)
+    cursor = next_cursor ?? undefined
+  } while (cursor && items.length < rowsMax)
+  return { items, isCut: cursor !== undefined }
+}

@@ -1,0 +1,32 @@
+// Where clients reach a broker.
+
+import type { Schemas } from './client'
+
+export interface Endpoint {
+  host: string
+  port: number
+  tls: boolean
+  /** For MQTT in the page; null: there is no listener that this page may use. */
+  wsUrl: string | null
+  /** What comes before the user name, because the host does not tell the broker. */
+  userPrefix: string
+  /** What clients must trust; null: what they trust already. */
+  caPem: string | null
+}
+
+/** The way for devices: with TLS where there is one. Null: the broker has no listener for MQTT over TCP. */
+export function endpointOf(endpoints: Schemas['Endpoints'] | undefined, isSecurePage: boolean): Endpoint | null {
+  const way = endpoints?.mqtts ?? endpoints?.mqtt
+  if (!endpoints || !way) return null
+  const { host, user_prefix, ca_pem, ws, wss } = endpoints
+  // A page that came over TLS may not open a connection without it.
+  const socket = wss ?? (isSecurePage ? null : ws)
+  return {
+    host,
+    port: way.port,
+    tls: Boolean(endpoints.mqtts),
+    wsUrl: socket?.url ?? null,
+    userPrefix: user_prefix ?? '',
+    caPem: ca_pem ?? null,
+  }
+}

@@ -1,0 +1,32 @@
+// Whether the server answers. Every request reports here; the page shows since when it has not answered.
+
+import { useSyncExternalStore } from 'react'
+
+let silentSince: number | null = null
+const listeners = new Set<() => void>()
+const onBack = new Set<() => void>()
+
+function set(value: number | null) {
+  if ((silentSince === null) === (value === null)) return
+  const isBack = value === null
+  silentSince = value
+  for (const listener of listeners) listener()
+  if (isBack) for (const listener of onBack) listener()
+}
+
+export const heard = () => set(null)
+export const silent = () => set(Date.now())
+
+/** `listener` runs when the server answers again. */
+export function whenBack(listener: () => void) {
+  onBack.add(listener)
+  return () => onBack.delete(listener)
+}
+
+const subscribe = (listener: () => void) => {
+  listeners.add(listener)
+  return () => listeners.delete(listener)
+}
+
+/** Since when the server has not answered, unix milliseconds; null while it answers. */
+export const useSilentSince = () => useSyncExternalStore(subscribe, () => silentSince)

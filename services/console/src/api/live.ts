@@ -1,0 +1,145 @@
+// What a broker's clients do now, and what is kept for them.
+
+import { queryOptions } from '@tanstack/react-query'
+import type { BrokerPath } from './brokers'
+import { api, body, everything, type Schemas } from './client'
+
+export type Client = Schemas['Client']
+export type ClientList = Schemas['ClientList']
+export type Session = Schemas['Session']
+export type Retained = Schemas['Retained']
+export type Incident = Schemas['Incident']
+export type IncidentKind = Schemas['IncidentKind']
+
+/** Rows that a list loads before it asks the reader to search. */
+export const CLIENTS_MAX = 10_000
+const ROWS_MAX = 5_000
+
+export const clientsPage = (
+  path: BrokerPath,
+  search: string | undefined,
+  cursor: string | undefined,
+  limit: number,
+  signal?: AbortSignal,
+) =>
+  body(
+    api.GET('/organisations/{organisation}/brokers/{broker}/clients', {
+      params: { path, query: { search: search || undefined, cursor, limit } },
+      signal,
+    }),
+  )
+
+export const clientQuery = (path: BrokerPath, client_id: string) =>
+  queryOptions({
+    queryKey: ['b', path.broker, 'client', client_id],
+    refetchInterval: 3_000,
+    queryFn: ({ signal }) =>
+      body(
+        api.GET('/organisations/{organisation}/brokers/{broker}/clients/{client_id}', {
+          params: { path: { ...path, client_id } },
+          signal,
+        }),
+      ),
+  })
+
+export const kick = (path: BrokerPath, client_id: string) =>
+  body(
+    api.DELETE('/organisations/{organisation}/brokers/{broker}/clients/{client_id}', {
+      params: { path: { ...path, client_id } },
+    }),
+  )
+
+export const sessionsQuery = (path: BrokerPath) =>
+  queryOptions({
+    queryKey: ['b', path.broker, 'sessions'],
+    refetchInterval: 15_000,
+    queryFn: ({ signal }) =>
+      everything<Session>(
+        (cursor) =>
+          body(
+            api.GET('/organisations/{organisation}/brokers/{broker}/sessions', {
+              params: { path, query: { cursor, limit: 200 } },
+              signal,
+            }),
+          ),
+        ROWS_MAX,
+      ),
+  })
+
+export const sessionQuery = (path: BrokerPath, client_id: string) =>
+  queryOptions({
+    queryKey: ['b', path.broker, 'session', client_id],
+    refetchInterval: 5_000,
+    queryFn: ({ signal }) =>
+      body(
+        api.GET('/organisations/{organisation}/brokers/{broker}/sessions/{client_id}', {
+          params: { path: { ...path, client_id } },
+          signal,
+        }),
+      ),
+  })
+
+export const purge = (path: BrokerPath, client_id: string) =>
+  body(
+    api.DELETE('/organisations/{organisation}/brokers/{broker}/sessions/{client_id}', {
+      params: { path: { ...path, client_id } },
+    }),
+  )
+
+export const retainedQuery = (path: BrokerPath, filter: string | undefined) =>
+  queryOptions({
+    queryKey: ['b', path.broker, 'retained', filter ?? ''],
+    refetchInterval: 15_000,
+    queryFn: ({ signal }) =>
+      everything<Retained>(
+        (cursor) =>
+          body(
+            api.GET('/organisations/{organisation}/brokers/{broker}/retained', {
+              params: { path, query: { filter, cursor, limit: 200 } },
+              signal,
+            }),
+          ),
+        ROWS_MAX,
+      ),
+  })
+
+export const retainedMessageQuery = (path: BrokerPath, topic: string) =>
+  queryOptions({
+    queryKey: ['b', path.broker, 'retained message', topic],
+    queryFn: ({ signal }) =>
+      body(
+        api.GET('/organisations/{organisation}/brokers/{broker}/retained/message', {
+          params: { path, query: { topic } },
+          signal,
+        }),
+      ),
+  })
+
+export const clearRetained = (path: BrokerPath, topic: string) =>
+  body(
+    api.DELETE('/organisations/{organisation}/brokers/{broker}/retained/message', {
+      params: { path, query: { topic } },
+    }),
+  )
+
+interface IncidentFilter {
+  kind?: IncidentKind
+  client_id?: string
+}
+
+export const incidentsQuery = (path: BrokerPath, filter: IncidentFilter, rowsMax: number) =>
+  queryOptions({
+    queryKey: ['b', path.broker, 'incidents', filter, rowsMax],
+    refetchInterval: 5_000,
+    queryFn: ({ signal }) =>
+      everything<Incident>(
+        (cursor) =>
+          body(
+            api.GET('/organisations/{organisation}/brokers/{broker}/incidents', {
+              params: { path, query: { ...filter, cursor, limit: Math.min(rowsMax, 200) } },
+              signal,
+            }),
+          ),
+        rowsMax,
+      ),
+  })

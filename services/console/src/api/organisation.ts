@@ -1,0 +1,101 @@
+import { queryOptions } from '@tanstack/react-query'
+import { api, body, everything, idempotencyKey, type Schemas } from './client'
+import type { Permission, Role } from './session'
+
+export type Member = Schemas['Member']
+export type Invitation = Schemas['Invitation']
+export type Token = Schemas['Token']
+export type AuditEntry = Schemas['AuditEntry']
+
+const AT = '/organisations/{organisation}'
+const ROWS_MAX = 2_000
+
+export const membersQuery = (organisation: string) =>
+  queryOptions({
+    queryKey: ['org', organisation, 'members'],
+    queryFn: ({ signal }) =>
+      everything<Member>(
+        (cursor) =>
+          body(
+            api.GET(`${AT}/members`, {
+              params: { path: { organisation }, query: { cursor, limit: 200 } },
+              signal,
+            }),
+          ),
+        ROWS_MAX,
+      ),
+  })
+
+export const changeMember = (organisation: string, user: string, role: Role) =>
+  body(api.PATCH(`${AT}/members/{user}`, { params: { path: { organisation, user } }, body: { role } }))
+
+export const removeMember = (organisation: string, user: string) =>
+  body(api.DELETE(`${AT}/members/{user}`, { params: { path: { organisation, user } } }))
+
+export const invitationsQuery = (organisation: string) =>
+  queryOptions({
+    queryKey: ['org', organisation, 'invitations'],
+    queryFn: ({ signal }) =>
+      everything<Invitation>(
+        (cursor) =>
+          body(
+            api.GET(`${AT}/invitations`, {
+              params: { path: { organisation }, query: { cursor, limit: 200 } },
+              signal,
+            }),
+          ),
+        ROWS_MAX,
+      ),
+  })
+
+export const invite = (organisation: string, email: string, role: Role) =>
+  body(
+    api.POST(`${AT}/invitations`, {
+      params: { path: { organisation }, header: { 'Idempotency-Key': idempotencyKey() } },
+      body: { email, role },
+    }),
+  )
+
+export const deleteInvitation = (organisation: string, invitation: string) =>
+  body(api.DELETE(`${AT}/invitations/{invitation}`, { params: { path: { organisation, invitation } } }))
+
+export const tokensQuery = (organisation: string) =>
+  queryOptions({
+    queryKey: ['org', organisation, 'tokens'],
+    queryFn: ({ signal }) =>
+      everything<Token>(
+        (cursor) =>
+          body(
+            api.GET(`${AT}/tokens`, {
+              params: { path: { organisation }, query: { cursor, limit: 200 } },
+              signal,
+            }),
+          ),
+        ROWS_MAX,
+      ),
+  })
+
+export const createToken = (
+  organisation: string,
+  name: string,
+  scopes: Permission[],
+  expires_at_ms: number | null,
+) =>
+  body(
+    api.POST(`${AT}/tokens`, {
+      params: { path: { organisation }, header: { 'Idempotency-Key': idempotencyKey() } },
+      body: { name, scopes, expires_at_ms },
+    }),
+  )
+
+export const deleteToken = (organisation: string, token: string) =>
+  body(api.DELETE(`${AT}/tokens/{token}`, { params: { path: { organisation, token } } }))
+
+export const auditPage = (organisation: string, cursor: string | undefined, signal: AbortSignal) =>
+  body(api.GET(`${AT}/audit`, { params: { path: { organisation }, query: { cursor, limit: 100 } }, signal }))
+
+export const rename = (organisation: string, name: string) =>
+  body(api.PATCH(AT, { params: { path: { organisation }, header: { 'If-Match': '*' } }, body: { name } }))
+
+export const deleteOrganisation = (organisation: string) =>
+  body(api.DELETE(AT, { params: { path: { organisation }, header: { 'If-Match': '*' } } }))

@@ -1,0 +1,59 @@
+// Who is signed in, and what they may do.
+
+import { type QueryClient, queryOptions, useSuspenseQuery } from '@tanstack/react-query'
+import { api, body, type Schemas, setCsrfToken } from './client'
+import { Problem } from './problem'
+
+export type Session = Schemas['WebSession']
+export type Role = Schemas['Role']
+export type Permission = Schemas['Permission']
+
+/** Null: nobody is signed in. */
+export const meQuery = queryOptions({
+  queryKey: ['me'],
+  staleTime: 60_000,
+  queryFn: async ({ signal }): Promise<Session | null> => {
+    try {
+      const session = await body(api.GET('/me', { signal }))
+      setCsrfToken(session.csrf_token)
+      return session
+    } catch (error) {
+      if (error instanceof Problem && error.status === 401) return null
+      throw error
+    }
+  },
+})
+
+export const waysQuery = queryOptions({
+  queryKey: ['ways'],
+  staleTime: Number.POSITIVE_INFINITY,
+  queryFn: ({ signal }) => body(api.GET('/sign-in/ways', { signal })),
+})
+
+/** Keeps what signing in or up has answered. Data of somebody else goes. */
+export function signedIn(client: QueryClient, session: Session) {
+  client.clear()
+  setCsrfToken(session.csrf_token)
+  client.setQueryData(meQuery.queryKey, session)
+}
+
+export async function signOut(client: QueryClient) {
+  await body(api.POST('/sign-out'))
+  setCsrfToken(null)
+  client.clear()
+  client.setQueryData(meQuery.queryKey, null)
+}
+
+/** The person that is signed in. Only for pages behind the sign-in. */
+export function useMe(): Session {
+  const { data } = useSuspenseQuery(meQuery)
+  if (!data) throw new Error('nobody is signed in')
+  return data
+}
+
+/** The server decides; this only hides what it would refuse. */
+export function may(role: Role, permission: Permission): boolean {
+  if (role === 'owner') return true
+  if (role === 'operator') return permission !== 'organisation:write'
+  return permission.endsWith(':read')
+}

@@ -1,0 +1,69 @@
+import { queryOptions } from '@tanstack/react-query'
+import type { BrokerPath } from './brokers'
+import { api, body, everything, type Schemas } from './client'
+
+export type Webhook = Schemas['ShownWebhook']
+export type WebhookSettings = Schemas['WebhookSettings']
+export type DeadLetter = Schemas['DeadLetter']
+
+const AT = '/organisations/{organisation}/brokers/{broker}/webhooks'
+const ROWS_MAX = 1000
+
+export const webhooksQuery = (path: BrokerPath) =>
+  queryOptions({
+    queryKey: ['b', path.broker, 'webhooks'],
+    queryFn: ({ signal }) =>
+      everything<Webhook>(
+        (cursor) => body(api.GET(AT, { params: { path, query: { cursor, limit: 200 } }, signal })),
+        ROWS_MAX,
+      ),
+  })
+
+export const putWebhook = (path: BrokerPath, name: string, settings: WebhookSettings, isNew: boolean) => {
+  const header = isNew ? { 'If-None-Match': '*' } : { 'If-Match': '*' }
+  return body(api.PUT(`${AT}/{name}`, { params: { path: { ...path, name }, header }, body: settings }))
+}
+
+export const deleteWebhook = (path: BrokerPath, name: string) =>
+  body(api.DELETE(`${AT}/{name}`, { params: { path: { ...path, name }, header: { 'If-Match': '*' } } }))
+
+export const statusQuery = (path: BrokerPath, name: string) =>
+  queryOptions({
+    queryKey: ['b', path.broker, 'webhook status', name],
+    refetchInterval: 3_000,
+    queryFn: ({ signal }) =>
+      body(api.GET(`${AT}/{name}/status`, { params: { path: { ...path, name } }, signal })),
+  })
+
+export const lettersQuery = (path: BrokerPath, name: string) =>
+  queryOptions({
+    queryKey: ['b', path.broker, 'dead letters', name],
+    refetchInterval: 5_000,
+    queryFn: ({ signal }) =>
+      everything<DeadLetter>(
+        (cursor) =>
+          body(
+            api.GET(`${AT}/{name}/dead-letters`, {
+              params: { path: { ...path, name }, query: { cursor, limit: 200 } },
+              signal,
+            }),
+          ),
+        ROWS_MAX,
+      ),
+  })
+
+export const testWebhook = (path: BrokerPath, name: string) =>
+  body(api.POST(`${AT}/{name}/test`, { params: { path: { ...path, name } } }))
+
+/** All of them, without a letter. */
+export const retryLetters = (path: BrokerPath, name: string, letter?: string) => {
+  const at = { ...path, name }
+  if (letter === undefined) return body(api.POST(`${AT}/{name}/dead-letters/retry`, { params: { path: at } }))
+  return body(api.POST(`${AT}/{name}/dead-letters/{letter}/retry`, { params: { path: { ...at, letter } } }))
+}
+
+export const removeLetters = (path: BrokerPath, name: string, letter?: string) => {
+  const at = { ...path, name }
+  if (letter === undefined) return body(api.DELETE(`${AT}/{name}/dead-letters`, { params: { path: at } }))
+  return body(api.DELETE(`${AT}/{name}/dead-letters/{letter}`, { params: { path: { ...at, letter } } }))
+}

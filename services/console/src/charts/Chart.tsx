@@ -1,0 +1,44 @@
+import { Group, Text } from '@mantine/core'
+import { lazy, Suspense, useState } from 'react'
+import classes from './chart.module.css'
+import type { PlotProps } from './Plot'
+
+const Plot = lazy(() => import('./Plot'))
+
+interface ChartProps extends Omit<PlotProps, 'onHover' | 'height' | 'sync'> {
+  title: string
+  height?: number
+  sync?: string
+}
+
+/** A chart with its name, and the numbers under the crosshair, or the latest. */
+export function Chart({ title, height = 160, sync = 'page', ...plot }: ChartProps) {
+  const [hovered, setHovered] = useState<number | null>(null)
+  const { series, format } = plot
+  return (
+    <figure className={classes.chart}>
+      <Group justify="space-between" gap="xs" component="figcaption" wrap="nowrap" align="baseline">
+        <Text size="sm" fw={500}>
+          {title}
+        </Text>
+        <Group gap={12} className={classes.legend}>
+          {series.map(({ label, values, color }) => {
+            const value = hovered === null ? values.findLast((one) => one !== null) : values[hovered]
+            return (
+              <span key={label} className={classes.item}>
+                <i style={{ background: `var(${color})` }} />
+                {series.length > 1 && <span>{label}</span>}
+                <b>{value == null ? '–' : format(value)}</b>
+              </span>
+            )
+          })}
+        </Group>
+      </Group>
+      <div style={{ height }}>
+        <Suspense>
+          <Plot {...plot} height={height} sync={sync} onHover={setHovered} />
+        </Suspense>
+      </div>
+    </figure>
+  )
+}

@@ -1,0 +1,128 @@
+import 'uplot/dist/uPlot.min.css'
+import { useComputedColorScheme } from '@mantine/core'
+import { useEffect, useRef } from 'react'
+import uPlot from 'uplot'
+
+export interface PlotProps {
+  /** Unix seconds, ascending. */
+  times: number[]
+  series: { label: string; values: (number | null)[]; color: string; dash?: number[] }[]
+  format: (value: number) => string
+  height: number
+  /** Charts with the same key share their crosshair. */
+  sync: string
+  /** Drawn as a line of its own. */
+  limit?: number | null
+  /** First and last second that the chart shows. */
+  range: [number, number]
+  onHover: (at: number | null) => void
+}
+
+const css = (name: string) => getComputedStyle(document.documentElement).getPropertyValue(name).trim()
+
+/** A chart on a canvas. Loaded when the first one is shown. */
+export default function Plot(props: PlotProps) {
+  const { times, series, height, sync } = props
+  const box = useRef<HTMLDivElement>(null)
+  const plot = useRef<uPlot>(undefined)
+  const latest = useRef(props)
+  latest.current = props
+  const scheme = useComputedColorScheme()
+  const shape = series.map(({ label, color }) => `${label} ${color}`).join()
+
+  // biome-ignore lint/correctness/useExhaustiveDependencies: what changes each second is set below
+  useEffect(() => {
+    if (!box.current) return
+    const drawn = new uPlot(
+      options(latest, box.current.clientWidth, height, sync),
+      dataOf(latest.current),
+      box.current,
+    )
+    plot.current = drawn
+    const observer = new ResizeObserver(([entry]) => {
+      if (entry) drawn.setSize({ width: entry.contentRect.width, height })
+    })
+    observer.observe(box.current)
+    return () => {
+      observer.disconnect()
+      drawn.destroy()
+    }
+  }, [scheme, height, sync, shape])
+
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the chart reads the latest of everything
+  useEffect(() => plot.current?.setData(dataOf(latest.current)), [times, series])
+
+  return <div ref={box} style={{ height }} />
+}
+
+const dataOf = ({ times, series }: PlotProps) =>
+  [times, ...series.map(({ values }) => values)] as uPlot.AlignedData
+
+function options(latest: { current: PlotProps }, width: number, height: number, sync: string): uPlot.Options {
+  const soft = css('--soft')
+  const grid = { stroke: css('--line'), width: 1 }
+  const font = '12px "Inter Variable", sans-serif'
+  const axis = { stroke: soft, grid, ticks: { show: false }, font }
+  return {
+    width,
+    height,
+    padding: [8, 0, 0, 0],
+    legend: { show: false },
+    cursor: { sync: { key: sync }, drag: { x: false, y: false }, points: { size: 7 } },
+    scales: {
+      x: { time: true, range: () => latest.current.range },
+      y: { range: (_, __, max) => [0, Math.max(max ?? 0, latest.current.limit ?? 0, 1) * 1.1] },
+    },
+    axes: [
+      { ...axis, grid: { show: false }, space: 80, values: (_, splits) => splits.map(clock(latest)) },
+      {
+        ...axis,
+        size: 56,
+        space: 36,
+        values: (_, splits) => splits.map((value) => latest.current.format(value)),
+      },
+    ],
+    series: [
+      {},
+      ...latest.current.series.map(({ label, color, dash }) => ({
+        label,
+        stroke: css(color),
+        fill: latest.current.series.length === 1 ? `${css(color)}1f` : undefined,
+        width: 1.5,
+        dash,
+        points: { show: false },
+        spanGaps: false,
+      })),
+    ],
+    hooks: {
+      setCursor: [({ cursor }) => latest.current.onHover(cursor.idx ?? null)],
+      draw: [(drawn) => drawLimit(drawn, latest.current.limit)],
+    },
+  }
+}
+
+const clock = (latest: { current: PlotProps }) => (at: number) => {
+  const [from, to] = latest.current.range
+  const date = new Date(at * 1000)
+  const two = (value: number) => String(value).padStart(2, '0')
+  const time = `${two(date.getHours())}:${two(date.getMinutes())}`
+  if (to - from <= 600) return `${time}:${two(date.getSeconds())}`
+  return to - from <= 2 * 86_400 ? time : `${two(date.getMonth() + 1)}-${two(date.getDate())} ${time}`
+}
+
+function drawLimit(drawn: uPlot, limit: number | null | undefined) {
+  if (limit == null) return
+  const { ctx, bbox } = drawn
+  const y = Math.round(drawn.valToPos(limit, 'y', true))
+  ctx.save()
+  ctx.strokeStyle = css('--bad')
+  ctx.setLineDash([6, 4])
+  ctx.beginPath()
+  ctx.moveTo(bbox.left, y)
+  ctx.lineTo(bbox.left + bbox.width, y)
+  ctx.stroke()
+  ctx.fillStyle = css('--bad')
+  ctx.font = `${12 * devicePixelRatio}px "Inter Variable", sans-serif`
+  ctx.fillText('limit', bbox.left + 6, y - 5)
+  ctx.restore()
+}

@@ -1,0 +1,92 @@
+// The numbers of a broker, second by second, while somebody looks. They stay when the page changes.
+
+import { useSyncExternalStore } from 'react'
+import type { BrokerPath } from '../api/brokers'
+import type { Schemas } from '../api/client'
+import { heard, silent } from '../api/link'
+
+export type Metrics = Schemas['Metrics']
+
+/** Half an hour, second by second. */
+export const SAMPLES_MAX = 1800
+const REOPEN_MS = 2000
+
+export interface Live {
+  /** Oldest first. */
+  samples: readonly Metrics[]
+  version: number
+}
+
+class Feed {
+  live: Live = { samples: [], version: 0 }
+  #url: string
+  #listeners = new Set<() => void>()
+  #source: EventSource | undefined
+  #reopen: ReturnType<typeof setTimeout> | undefined
+
+  constructor({ organisation, broker }: BrokerPath) {
+    this.#url = `/api/v1/organisations/${organisation}/brokers/${encodeURIComponent(broker)}/metrics/stream`
+  }
+
+  subscribe = (listener: () => void) => {
+    this.#listeners.add(listener)
+    if (this.#listeners.size === 1) {
+      document.addEventListener('visibilitychange', this.#look)
+      this.#look()
+    }
+    return () => {
+      this.#listeners.delete(listener)
+      if (this.#listeners.size > 0) return
+      document.removeEventListener('visibilitychange', this.#look)
+      this.#close()
+    }
+  }
+
+  read = () => this.live
+
+  /** A browser has six connections to a server; a page that nobody sees gives its one back. */
+  #look = () => {
+    if (document.visibilityState === 'hidden') return this.#close()
+    if (!this.#source) this.#open()
+  }
+
+  #open = () => {
+    this.#source = new EventSource(this.#url)
+    this.#source.onmessage = ({ data }) => {
+      heard()
+      this.#add(JSON.parse(data) as Metrics)
+    }
+    this.#source.onerror = () => {
+      this.#close()
+      this.#reopen = setTimeout(this.#open, REOPEN_MS)
+      // Whether the server is away or only the stream has ended is what a small request tells.
+      fetch('/api/v1/sign-in/ways').then(heard, silent)
+    }
+  }
+
+  #close = () => {
+    clearTimeout(this.#reopen)
+    this.#source?.close()
+    this.#source = undefined
+  }
+
+  #add(sample: Metrics) {
+    const before = this.live.samples
+    const samples = [...(before.length >= SAMPLES_MAX ? before.slice(1) : before), sample]
+    this.live = { samples, version: this.live.version + 1 }
+    for (const listener of this.#listeners) listener()
+  }
+}
+
+const feeds = new Map<string, Feed>()
+
+function feedOf(path: BrokerPath): Feed {
+  const feed = feeds.get(path.broker) ?? new Feed(path)
+  feeds.set(path.broker, feed)
+  return feed
+}
+
+export function useLiveMetrics(path: BrokerPath): Live {
+  const feed = feedOf(path)
+  return useSyncExternalStore(feed.subscribe, feed.read)
+}

@@ -1,0 +1,49 @@
+import { expect, test } from 'vitest'
+import { bytes, duration, money, plural, relative, si } from './format'
+
+test.each([
+  [0, '0'],
+  [7, '7'],
+  [0.25, '0.3'],
+  [999, '999'],
+  [999.96, '1.0k'],
+  [1234, '1.2k'],
+  [-1500, '−1.5k'],
+  [2_500_000, '2.5M'],
+])('%s in SI is %s', (value, said) => {
+  expect(si(value)).toBe(said)
+})
+
+test.each([
+  [0, '0 B'],
+  [1023, '1023 B'],
+  [2048, '2.0 KiB'],
+  [5 * 1024 ** 2, '5.0 MiB'],
+])('%s bytes are %s', (value, said) => {
+  expect(bytes(value)).toBe(said)
+})
+
+test.each([
+  [0, '0 s'],
+  [90, '1 min 30 s'],
+  [3600, '1 h'],
+  [3601, '1 h'],
+  [90_061, '1 d 1 h'],
+])('%s seconds are %s', (value, said) => {
+  expect(duration(value)).toBe(said)
+})
+
+test.each([
+  [1000, 1400, 'now'],
+  [0, 3000, '3 s ago'],
+  [0, 7_200_000, '2 h ago'],
+  [60_000, 0, 'in 1 min'],
+])('%s seen at %s is %s', (at, now, said) => {
+  expect(relative(at, now)).toBe(said)
+})
+
+test('counts have their noun, money two digits', () => {
+  expect(plural(1, 'message')).toBe('1 message')
+  expect(plural(18_204, 'message')).toBe('18,204 messages')
+  expect(money(1_500_000)).toBe('1.50')
+})

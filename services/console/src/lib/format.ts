@@ -1,0 +1,75 @@
+// Numbers, sizes and times as the console writes them.
+
+const SI = ['', 'k', 'M', 'G', 'T']
+const BINARY = ['B', 'KiB', 'MiB', 'GiB', 'TiB']
+
+function scaled(value: number, step: number, units: string[]): [string, string] {
+  let rest = Math.abs(value)
+  let unit = 0
+  // 999.96 would be written as 1000.0 of the smaller unit.
+  while (unit < units.length - 1 && rest >= step - 0.05) {
+    rest /= step
+    unit += 1
+  }
+  const digits = rest !== 0 && (unit > 0 || !Number.isInteger(rest)) ? rest.toFixed(1) : String(rest)
+  return [`${value < 0 ? '−' : ''}${digits.replace(/\.0$/, unit > 0 ? '.0' : '')}`, units[unit] ?? '']
+}
+
+/** 1234 is "1.2k". */
+export const si = (value: number) => scaled(value, 1000, SI).join('')
+
+/** 2048 is "2.0 KiB". */
+export const bytes = (value: number) => scaled(value, 1024, BINARY).join(' ')
+
+/** 18204 is "18,204". */
+export const count = (value: number) => value.toLocaleString('en-US')
+
+/** "1 message", "2 messages". */
+export const plural = (value: number, noun: string, nouns = `${noun}s`) =>
+  `${count(value)} ${value === 1 ? noun : nouns}`
+
+const PARTS: [string, number][] = [
+  ['d', 86_400],
+  ['h', 3_600],
+  ['min', 60],
+  ['s', 1],
+]
+
+/** 90 s is "1 min 30 s"; at most two parts. */
+export function duration(seconds: number): string {
+  let rest = Math.max(0, Math.round(seconds))
+  const said: string[] = []
+  for (const [unit, size] of PARTS) {
+    const whole = Math.floor(rest / size)
+    if (whole === 0) {
+      if (said.length > 0) break
+      continue
+    }
+    said.push(`${whole} ${unit}`)
+    rest -= whole * size
+    if (said.length === 2) break
+  }
+  return said.join(' ') || '0 s'
+}
+
+/** How long ago, or how soon: "3 s ago", "in 2 h". One part. */
+export function relative(at: number, now: number): string {
+  const seconds = Math.round((at - now) / 1000)
+  const distance = Math.abs(seconds)
+  if (distance < 1) return 'now'
+  const [unit, size] = PARTS.find(([, size]) => distance >= size) ?? ['s', 1]
+  const said = `${Math.floor(distance / size)} ${unit}`
+  return seconds < 0 ? `${said} ago` : `in ${said}`
+}
+
+/** "2026-11-22 12:03:04", in the reader's time zone. */
+export function absolute(at: number): string {
+  const date = new Date(at)
+  const two = (value: number) => String(value).padStart(2, '0')
+  const day = `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`
+  return `${day} ${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`
+}
+
+/** Millionths of the region's currency: 1_500_000 is "1.50". */
+export const money = (micros: number) =>
+  (micros / 1_000_000).toLocaleString('en-US', { minimumFractionDigits: 2, maximumFractionDigits: 2 })

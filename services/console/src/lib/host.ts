@@ -1,0 +1,3 @@
+/** Whether a host name can only mean the reader's own machine. */
+export const isLoopback = (host: string) =>
+  host === 'localhost' || host === '[::1]' || host.endsWith('.localhost') || /^127(\.\d+){3}$/.test(host)

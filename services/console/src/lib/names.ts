@@ -1,0 +1,11 @@
+/** A name of the API made from any text: letters, digits, "-" and "_", at most 64 of them. */
+export function nameFrom(text: string): string {
+  const name = text
+    .toLowerCase()
+    .replace(/[^a-z0-9_-]+/g, '-')
+    .replace(/^-+|-+$/g, '')
+    .slice(0, 64)
+  return name === '' ? 'unnamed' : name
+}
+
+export const banName = (client: string) => nameFrom(`client-${client}`)

@@ -1,0 +1,18 @@
+import { problemOf } from '../api/problem'
+
+/** Saves text as a file. */
+export function save(text: string, name: string, type: string) {
+  const url = URL.createObjectURL(new Blob([text], { type }))
+  const link = document.createElement('a')
+  link.href = url
+  link.download = name
+  link.click()
+  URL.revokeObjectURL(url)
+}
+
+/** Saves what the API answers as a table. */
+export async function saveCsv(url: string, name: string) {
+  const answer = await fetch(url, { headers: { accept: 'text/csv' } })
+  if (!answer.ok) throw await problemOf(answer)
+  save(await answer.text(), name, 'text/csv')
+}

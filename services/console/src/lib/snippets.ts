@@ -1,0 +1,286 @@
+// What connects a device, as it can be pasted: per client library, for one endpoint and one credential.
+
+export interface Target {
+  host: string
+  port: number
+  tls: boolean
+  wsUrl: string | null
+  /** Empty: clients need no user name. */
+  user: string
+  secret: string
+  clientId: string
+}
+
+export interface Snippet {
+  id: string
+  label: string
+  /** What is installed first. */
+  install?: string
+  file: string
+  code: (target: Target) => string
+}
+
+const TOPIC = 'hello/world'
+
+// Double-quoted strings of C, Go, Java, JavaScript, Python, Rust and YAML agree on JSON's escapes.
+const quoted = (text: string) => JSON.stringify(text)
+/** For a POSIX shell. */
+const shell = (text: string) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`)
+const joined = (lines: (string | false)[]) => lines.filter((line) => line !== false).join('\n')
+const scheme = (target: Target) => (target.tls ? 'mqtts' : 'mqtt')
+const authority = ({ host, port }: Target) => `${host.includes(':') ? `[${host}]` : host}:${port}`
+
+function mosquitto(target: Target) {
+  const { host, port, tls, user, secret } = target
+  const login = user === '' ? '' : ` -u ${shell(user)} -P ${shell(secret)}`
+  const common = `-h ${host} -p ${port}${tls ? ' --tls-use-os-certs' : ''}${login}`
+  return joined([
+    '# in one terminal',
+    `mosquitto_sub ${common} -t 'hello/#' -v`,
+    '',
+    '# in another one',
+    `mosquitto_pub ${common} -i ${shell(target.clientId)} -q 1 -t ${TOPIC} -m hi`,
+  ])
+}
+
+const python = ({ host, port, tls, user, secret, clientId }: Target) =>
+  joined([
+    'import paho.mqtt.client as mqtt',
+    '',
+    'def on_connect(client, userdata, flags, reason, properties):',
+    '    print("connected:", reason)',
+    '    client.subscribe("hello/#", qos=1)',
+    `    client.publish("${TOPIC}", "hi from Python", qos=1)`,
+    '',
+    'def on_message(client, userdata, message):',
+    '    print(message.topic, message.payload.decode())',
+    '',
+    `client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, client_id=${quoted(clientId)}, protocol=mqtt.MQTTv5)`,
+    user !== '' && `client.username_pw_set(${quoted(user)}, ${quoted(secret)})`,
+    tls && 'client.tls_set()',
+    'client.on_connect = on_connect',
+    'client.on_message = on_message',
+    `client.connect(${quoted(host)}, ${port})`,
+    'client.loop_forever()',
+  ])
+
+const javascript = (target: Target) =>
+  joined([
+    "import mqtt from 'mqtt'",
+    '',
+    `const client = mqtt.connect(${quoted(`${scheme(target)}://${authority(target)}`)}, {`,
+    `  clientId: ${quoted(target.clientId)},`,
+    '  protocolVersion: 5,',
+    target.user !== '' && `  username: ${quoted(target.user)},`,
+    target.user !== '' && `  password: ${quoted(target.secret)},`,
+    '})',
+    "client.on('connect', async () => {",
+    "  await client.subscribeAsync('hello/#', { qos: 1 })",
+    `  await client.publishAsync('${TOPIC}', 'hi from JavaScript', { qos: 1 })`,
+    '})',
+    "client.on('message', (topic, payload) => console.log(topic, payload.toString()))",
+    "client.on('error', (error) => console.error(error.message))",
+  ])
+
+const go = (target: Target) =>
+  joined([
+    'package main',
+    '',
+    'import (',
+    '\t"fmt"',
+    '',
+    '\tmqtt "github.com/eclipse/paho.mqtt.golang"',
+    ')',
+    '',
+    'func main() {',
+    '\toptions := mqtt.NewClientOptions().',
+    `\t\tAddBroker(${quoted(`${scheme(target)}://${authority(target)}`)}).`,
+    target.user !== '' && `\t\tSetUsername(${quoted(target.user)}).`,
+    target.user !== '' && `\t\tSetPassword(${quoted(target.secret)}).`,
+    `\t\tSetClientID(${quoted(target.clientId)})`,
+    '\tclient := mqtt.NewClient(options)',
+    '\tif token := client.Connect(); token.Wait() && token.Error() != nil {',
+    '\t\tpanic(token.Error())',
+    '\t}',
+    '\tprint := func(_ mqtt.Client, message mqtt.Message) {',
+    '\t\tfmt.Println(message.Topic(), string(message.Payload()))',
+    '\t}',
+    '\tclient.Subscribe("hello/#", 1, print).Wait()',
+    `\tclient.Publish("${TOPIC}", 1, false, "hi from Go").Wait()`,
+    '\tselect {}',
+    '}',
+  ])
+
+const rust = ({ host, port, tls, user, secret, clientId }: Target) =>
+  joined([
+    'use rumqttc::{AsyncClient, Event, MqttOptions, Packet, QoS};',
+    '',
+    '#[tokio::main]',
+    'async fn main() -> Result<(), Box<dyn std::error::Error>> {',
+    `    let mut options = MqttOptions::new(${quoted(clientId)}, ${quoted(host)}, ${port});`,
+    user !== '' && `    options.set_credentials(${quoted(user)}, ${quoted(secret)});`,
+    tls && '    options.set_transport(rumqttc::Transport::tls_with_default_config());',
+    '    let (client, mut events) = AsyncClient::new(options, 10);',
+    '    client.subscribe("hello/#", QoS::AtLeastOnce).await?;',
+    `    client.publish("${TOPIC}", QoS::AtLeastOnce, false, "hi from Rust").await?;`,
+    '    loop {',
+    '        if let Event::Incoming(Packet::Publish(message)) = events.poll().await? {',
+    '            println!("{} {}", message.topic, String::from_utf8_lossy(&message.payload));',
+    '        }',
+    '    }',
+    '}',
+  ])
+
+const java = ({ host, port, tls, user, secret, clientId }: Target) =>
+  joined([
+    'import com.hivemq.client.mqtt.MqttClient;',
+    'import java.nio.charset.StandardCharsets;',
+    '',
+    'public class Hello {',
+    '    public static void main(String[] args) {',
+    '        var client = MqttClient.builder()',
+    '            .useMqttVersion5()',
+    `            .identifier(${quoted(clientId)})`,
+    `            .serverHost(${quoted(host)})`,
+    `            .serverPort(${port})`,
+    tls && '            .sslWithDefaultConfig()',
+    user !== '' && '            .simpleAuth()',
+    user !== '' && `                .username(${quoted(user)})`,
+    user !== '' && `                .password(${quoted(secret)}.getBytes(StandardCharsets.UTF_8))`,
+    user !== '' && '                .applySimpleAuth()',
+    '            .buildAsync();',
+    '        client.connect().join();',
+    '        client.subscribeWith().topicFilter("hello/#")',
+    '            .callback(message -> System.out.println(message.getTopic() + " " +',
+    '                new String(message.getPayloadAsBytes(), StandardCharsets.UTF_8)))',
+    '            .send().join();',
+    `        client.publishWith().topic("${TOPIC}").payload("hi from Java".getBytes(StandardCharsets.UTF_8)).send().join();`,
+    '    }',
+    '}',
+  ])
+
+const arduino = ({ host, port, tls, user, secret, clientId }: Target) =>
+  joined([
+    '#include <WiFi.h>',
+    tls ? '#include <WiFiClientSecure.h>' : '#include <WiFiClient.h>',
+    '#include <PubSubClient.h>',
+    '',
+    tls ? 'WiFiClientSecure network;' : 'WiFiClient network;',
+    'PubSubClient client(network);',
+    '',
+    'void onMessage(char* topic, byte* payload, unsigned int length) {',
+    '  Serial.printf("%s %.*s\\n", topic, length, (char*)payload);',
+    '}',
+    '',
+    'void setup() {',
+    '  Serial.begin(115200);',
+    '  WiFi.begin("your Wi-Fi", "its password");',
+    '  while (WiFi.status() != WL_CONNECTED) delay(200);',
+    tls && '  network.setInsecure();  // for a first try; use setCACert() with the CA of your broker',
+    `  client.setServer(${quoted(host)}, ${port});`,
+    '  client.setCallback(onMessage);',
+    '}',
+    '',
+    'void loop() {',
+    user === ''
+      ? `  if (!client.connected() && client.connect(${quoted(clientId)})) {`
+      : `  if (!client.connected() && client.connect(${quoted(clientId)}, ${quoted(user)}, ${quoted(secret)})) {`,
+    '    client.subscribe("hello/#", 1);',
+    `    client.publish("${TOPIC}", "hi from Arduino");`,
+    '  }',
+    '  client.loop();',
+    '}',
+  ])
+
+const espIdf = (target: Target) =>
+  joined([
+    '#include <stdio.h>',
+    target.tls && '#include "esp_crt_bundle.h"',
+    '#include "mqtt_client.h"',
+    '',
+    'static void on_event(void *arg, esp_event_base_t base, int32_t id, void *data) {',
+    '    esp_mqtt_event_handle_t event = data;',
+    '    if (id == MQTT_EVENT_CONNECTED) {',
+    '        esp_mqtt_client_subscribe(event->client, "hello/#", 1);',
+    `        esp_mqtt_client_publish(event->client, "${TOPIC}", "hi from ESP-IDF", 0, 1, 0);`,
+    '    } else if (id == MQTT_EVENT_DATA) {',
+    '        printf("%.*s %.*s\\n", event->topic_len, event->topic, event->data_len, event->data);',
+    '    }',
+    '}',
+    '',
+    'void start_mqtt(void) {  // call it once the network is up',
+    '    esp_mqtt_client_config_t config = {',
+    `        .broker.address.uri = ${quoted(`${scheme(target)}://${authority(target)}`)},`,
+    target.tls && '        .broker.verification.crt_bundle_attach = esp_crt_bundle_attach,',
+    `        .credentials.client_id = ${quoted(target.clientId)},`,
+    target.user !== '' && `        .credentials.username = ${quoted(target.user)},`,
+    target.user !== '' && `        .credentials.authentication.password = ${quoted(target.secret)},`,
+    '    };',
+    '    esp_mqtt_client_handle_t client = esp_mqtt_client_init(&config);',
+    '    esp_mqtt_client_register_event(client, ESP_EVENT_ANY_ID, on_event, NULL);',
+    '    esp_mqtt_client_start(client);',
+    '}',
+  ])
+
+const nodeRed = ({ host, port, tls, user, secret, clientId }: Target) =>
+  joined([
+    '# Node-RED, "mqtt in" node, new mqtt-broker',
+    `Server      ${host}`,
+    `Port        ${port}`,
+    `Use TLS     ${tls ? 'yes' : 'no'}`,
+    'Protocol    MQTT V5',
+    `Client ID   ${clientId}`,
+    user !== '' && `Username    ${user}`,
+    user !== '' && `Password    ${secret}`,
+    'Topic       hello/#',
+  ])
+
+const homeAssistant = ({ host, port, tls, user, secret, clientId }: Target) =>
+  joined([
+    '# Home Assistant, Settings, Devices & services, Add integration, MQTT',
+    `Broker           ${host}`,
+    `Port             ${port}`,
+    user !== '' && `Username         ${user}`,
+    user !== '' && `Password         ${secret}`,
+    '# Advanced options',
+    `Client ID        ${clientId}`,
+    `Broker certificate validation   ${tls ? 'Auto' : 'Off'}`,
+    'MQTT protocol    5',
+  ])
+
+export const SNIPPETS: readonly Snippet[] = [
+  {
+    id: 'mosquitto',
+    label: 'mosquitto',
+    install: 'apt-get install mosquitto-clients',
+    file: 'shell',
+    code: mosquitto,
+  },
+  { id: 'python', label: 'Python', install: 'pip install paho-mqtt', file: 'hello.py', code: python },
+  { id: 'javascript', label: 'JavaScript', install: 'npm install mqtt', file: 'hello.mjs', code: javascript },
+  { id: 'go', label: 'Go', install: 'go get github.com/eclipse/paho.mqtt.golang', file: 'main.go', code: go },
+  {
+    id: 'rust',
+    label: 'Rust',
+    install: 'cargo add rumqttc && cargo add tokio --features macros,rt-multi-thread',
+    file: 'src/main.rs',
+    code: rust,
+  },
+  {
+    id: 'java',
+    label: 'Java',
+    install: 'com.hivemq:hivemq-mqtt-client:1.3.7',
+    file: 'Hello.java',
+    code: java,
+  },
+  {
+    id: 'arduino',
+    label: 'Arduino',
+    install: 'PubSubClient (Library Manager)',
+    file: 'hello.ino',
+    code: arduino,
+  },
+  { id: 'esp-idf', label: 'ESP-IDF', file: 'main/mqtt.c', code: espIdf },
+  { id: 'node-red', label: 'Node-RED', file: 'settings', code: nodeRed },
+  { id: 'home-assistant', label: 'Home Assistant', file: 'settings', code: homeAssistant },
+]

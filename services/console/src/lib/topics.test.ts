@@ -1,0 +1,40 @@
+import { expect, test } from 'vitest'
+import { filterProblem, rowsOf, topicProblem, treeOf } from './topics'
+
+test.each(['#', '+', 'a/+/b', 'a/#', '/a', '$SYS/#', '$share/group/a/+'])(
+  '%s is a topic filter',
+  (filter) => {
+    expect(filterProblem(filter)).toBeNull()
+  },
+)
+
+test.each(['', 'a#', 'a/#/b', 'a/b+', '+a'])('%j is no topic filter', (filter) => {
+  expect(filterProblem(filter)).not.toBeNull()
+})
+
+test('wildcards are in no topic', () => {
+  expect(topicProblem('a/b')).toBeNull()
+  for (const wrong of ['', 'a/+', '#']) expect(topicProblem(wrong)).not.toBeNull()
+})
+
+test('the tree joins levels that have one child, and counts topics', () => {
+  const tree = treeOf(['plant/1/state', 'plant/1/temp', 'plant/2/state', 'x'].map((topic) => ({ topic })))
+  const said = (open: string[]) =>
+    rowsOf(tree, (topic) => open.includes(topic)).map(
+      ({ label, depth, node }) => `${depth} ${label} ${node.count}`,
+    )
+  expect(said([])).toEqual(['0 plant 3', '0 x 1'])
+  expect(said(['plant', 'plant/1'])).toEqual([
+    '0 plant 3',
+    '1 1 2',
+    '2 state 1',
+    '2 temp 1',
+    '1 2/state 1',
+    '0 x 1',
+  ])
+})
+
+test('a topic with a value keeps its row, and empty levels are levels', () => {
+  const tree = treeOf(['a', 'a/b/c', '/d'].map((topic) => ({ topic })))
+  expect(rowsOf(tree, () => true).map(({ label }) => label)).toEqual(['/d', 'a', 'b/c'])
+})

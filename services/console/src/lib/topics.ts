@@ -1,0 +1,80 @@
+// Topics and topic filters. The server decides; this only tells people early.
+
+const BYTES_MAX = 65_535
+const bytesOf = (text: string) => new TextEncoder().encode(text).length
+
+/** Why a topic filter is none, in words; null when it is right. */
+export function filterProblem(filter: string): string | null {
+  if (filter === '') return 'Enter a topic filter, such as plant/+/state or #.'
+  if (bytesOf(filter) > BYTES_MAX) return 'A topic filter has at most 65,535 bytes.'
+  const levels = filter.split('/')
+  for (const [at, level] of levels.entries()) {
+    if (level.includes('#') && (level !== '#' || at < levels.length - 1)) {
+      return '# stands alone in the last level, such as plant/#.'
+    }
+    if (level.includes('+') && level !== '+') return '+ stands alone in its level, such as plant/+/state.'
+  }
+  return null
+}
+
+/** Why a topic is none, in words; null when it is right. */
+export function topicProblem(topic: string): string | null {
+  if (topic === '') return 'Enter a topic, such as plant/1/state.'
+  if (/[#+]/.test(topic)) return 'A topic that is published to has no + and no #.'
+  if (bytesOf(topic) > BYTES_MAX) return 'A topic has at most 65,535 bytes.'
+  return null
+}
+
+/** A level of the tree of topics. */
+export interface TopicNode<T> {
+  level: string
+  topic: string
+  value: T | undefined
+  children: Map<string, TopicNode<T>>
+  /** Topics with a value, here and below. */
+  count: number
+}
+
+export function treeOf<T extends { topic: string }>(rows: readonly T[]): TopicNode<T> {
+  const root: TopicNode<T> = { level: '', topic: '', value: undefined, children: new Map(), count: 0 }
+  for (const row of rows) {
+    let node = root
+    node.count += 1
+    let topic = ''
+    for (const [depth, level] of row.topic.split('/').entries()) {
+      topic = depth === 0 ? level : `${topic}/${level}`
+      let next = node.children.get(level)
+      if (!next) {
+        next = { level, topic, value: undefined, children: new Map(), count: 0 }
+        node.children.set(level, next)
+      }
+      next.count += 1
+      node = next
+    }
+    node.value = row
+  }
+  return root
+}
+
+/** The open part of a tree, from top to bottom. A level whose only child is a level stays one row: "plant/1". */
+export function rowsOf<T>(root: TopicNode<T>, isOpen: (topic: string) => boolean) {
+  const rows: { node: TopicNode<T>; label: string; depth: number }[] = []
+  const visit = (parent: TopicNode<T>, depth: number) => {
+    const sorted = [...parent.children.values()].sort((a, b) =>
+      a.level.localeCompare(b.level, 'en', { numeric: true }),
+    )
+    for (let node of sorted) {
+      let label = node.level
+      while (node.value === undefined && node.children.size === 1) {
+        const [child] = node.children.values()
+        if (!child) break
+        node = child
+        label = `${label}/${child.level}`
+      }
+      rows.push({ node, label, depth })
+      if (isOpen(node.topic)) visit(node, depth + 1)
+    }
+  }
+  visit(root, 0)
+  return rows
+}

@@ -1,0 +1,64 @@
+import { SegmentedControl, Stack } from '@mantine/core'
+import { useState } from 'react'
+import { absolute, bytes } from '../lib/format'
+import { type Shape, shapeOf, shown } from '../lib/payload'
+import { Code } from '../ui/Code'
+import { Facts } from '../ui/Stat'
+import type { Message } from './log'
+
+const SHOWN_BYTES_MAX = 256 * 1024
+
+const SHAPES: { value: Shape; label: string }[] = [
+  { value: 'json', label: 'JSON' },
+  { value: 'text', label: 'Text' },
+  { value: 'hex', label: 'Hex' },
+]
+
+/** A payload, in the shape that it looks like or that was chosen. */
+export function Payload({ payload }: { payload: Uint8Array }) {
+  const [chosen, setChosen] = useState<Shape | null>(null)
+  const shape = chosen ?? shapeOf(payload)
+  return (
+    <Stack gap="xs">
+      <SegmentedControl
+        aria-label="Show the payload as"
+        size="xs"
+        data={SHAPES}
+        value={shape}
+        onChange={(value) => setChosen(value as Shape)}
+        style={{ alignSelf: 'flex-start' }}
+      />
+      <Code
+        text={shown(payload.subarray(0, SHOWN_BYTES_MAX), shape)}
+        label="payload"
+        isWrapped={shape !== 'hex'}
+      />
+    </Stack>
+  )
+}
+
+/** All of a message. */
+export function MessageView({ message }: { message: Message }) {
+  const { topic, at, qos, retain, payload, properties } = message
+  const users = Object.entries(properties?.userProperties ?? {}).flatMap(([name, values]) =>
+    [values].flat().map((value): [string, string] => [name, value]),
+  )
+  const rows: [string, string][] = [
+    ['Topic', topic],
+    ['Received', absolute(at)],
+    ['QoS', String(qos)],
+    ['Retained', retain ? 'yes' : 'no'],
+    ['Size', bytes(payload.length)],
+  ]
+  if (properties?.contentType) rows.push(['Content type', properties.contentType])
+  if (properties?.responseTopic) rows.push(['Response topic', properties.responseTopic])
+  if (properties?.messageExpiryInterval !== undefined) {
+    rows.push(['Message expiry', `${properties.messageExpiryInterval} s`])
+  }
+  return (
+    <Stack gap="lg">
+      <Facts rows={[...rows, ...users]} />
+      <Payload key={message.id} payload={payload} />
+    </Stack>
+  )
+}

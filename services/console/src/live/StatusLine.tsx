@@ -1,0 +1,33 @@
+import { count } from '../lib/format'
+import type { Status } from './client'
+import classes from './live.module.css'
+import type { View } from './log'
+
+const said = (status: Status) => {
+  switch (status.kind) {
+    case 'connecting':
+      return 'Connecting'
+    case 'connected':
+      return `Connected as ${status.clientId}`
+    case 'lost':
+      return `${status.why} It is tried again.`
+    case 'refused':
+      return status.why
+  }
+}
+
+/** How the page's own client gets on. */
+export function StatusLine({ status, view }: { status: Status; view?: View }) {
+  return (
+    <span className={classes.status}>
+      <span className={classes.dot} data-kind={status.kind} aria-hidden="true" />
+      <span role="status">{said(status)}</span>
+      {view && status.kind === 'connected' && (
+        <span>
+          {count(view.received)} received, {count(view.perSecond)}/s
+          {view.skipped > 0 && `, ${count(view.skipped)} skipped in the list`}
+        </span>
+      )}
+    </span>
+  )
+}

@@ -1,0 +1,160 @@
+// The MQTT client of the page. Its library is loaded with the first connection.
+
+import type { IClientPublishOptions, MqttClient } from 'mqtt'
+import { Problem } from '../api/problem'
+import { MessageLog, type Properties } from './log'
+
+export type Status =
+  | { kind: 'connecting' }
+  | { kind: 'connected'; clientId: string }
+  /** There is no connection; it is tried again. */
+  | { kind: 'lost'; why: string }
+  /** The server does not let this page in; trying again would not help. */
+  | { kind: 'refused'; why: string }
+
+/** What a connection is made with. It ends soon, so each connection asks for its own. */
+export interface Pass {
+  clientId: string
+  username: string
+  password: string
+}
+
+const REASONS: Record<number, string> = {
+  4: 'the user name or the password is wrong',
+  5: 'not authorized',
+  128: 'an unspecified error',
+  134: 'the user name or the password is wrong',
+  135: 'not authorized',
+  136: 'the server is unavailable',
+  137: 'the server is busy',
+  138: 'banned',
+  143: 'the topic filter is not valid',
+  151: 'a quota is used up',
+  159: 'too many connections a second',
+}
+const AGAIN_MS = 2000
+
+export class LiveClient {
+  readonly log = new MessageLog()
+  /** Why a filter was not subscribed to. */
+  refused: ReadonlyMap<string, string> = new Map()
+  #status: Status = { kind: 'connecting' }
+  #client: MqttClient | undefined
+  #again: ReturnType<typeof setTimeout> | undefined
+  #isOver = false
+  #listeners = new Set<() => void>()
+  #filters = new Map<string, 0 | 1 | 2>()
+
+  status = () => this.#status
+
+  subscribe = (listener: () => void) => {
+    this.#listeners.add(listener)
+    return () => this.#listeners.delete(listener)
+  }
+
+  /** Connects, and connects again when the connection is lost, until it is closed. */
+  async open(url: string, newPass: () => Promise<Pass>) {
+    this.#isOver = false
+    try {
+      const [{ default: mqtt }, pass] = await Promise.all([import('mqtt'), newPass()])
+      if (this.#isOver) return
+      this.#client = mqtt.connect(url, {
+        ...pass,
+        protocolVersion: 5,
+        clean: true,
+        keepalive: 30,
+        // The library would come back with a pass that has ended.
+        reconnectPeriod: 0,
+        resubscribe: false,
+        // The other variants make a worker of a blob: URL, which the Content-Security-Policy refuses.
+        timerVariant: 'native',
+      })
+      this.#listen(this.#client, pass.clientId, () => this.open(url, newPass))
+    } catch (error) {
+      if (error instanceof Problem && error.status >= 400 && error.status < 500 && error.status !== 429) {
+        return this.#set({ kind: 'refused', why: error.message })
+      }
+      this.#lost('The server does not answer.', () => this.open(url, newPass))
+    }
+  }
+
+  #listen(client: MqttClient, clientId: string, open: () => void) {
+    let why = 'The connection was closed.'
+    client.on('connect', () => {
+      this.#set({ kind: 'connected', clientId })
+      for (const [filter, qos] of this.#filters) this.#subscribe(filter, qos)
+    })
+    client.on('message', (topic, payload, packet) => {
+      const { qos, retain, properties } = packet
+      this.log.add({ topic, payload, qos, retain, properties: properties as Properties | undefined })
+    })
+    client.on('error', (error) => {
+      const code = (error as { code?: unknown }).code
+      why =
+        typeof code === 'number'
+          ? `The broker refuses this page: ${REASONS[code] ?? `reason code ${code}`}.`
+          : 'The WebSocket listener does not answer.'
+    })
+    client.on('close', () => {
+      if (client === this.#client) this.#lost(why, open)
+    })
+  }
+
+  #lost(why: string, open: () => void) {
+    if (this.#isOver) return
+    this.#set({ kind: 'lost', why })
+    clearTimeout(this.#again)
+    this.#again = setTimeout(open, AGAIN_MS)
+  }
+
+  /** Subscribes to exactly these filters. */
+  setFilters(filters: readonly string[], qos: 0 | 1 | 2) {
+    const wanted = new Set(filters)
+    for (const filter of [...this.#filters.keys()]) {
+      if (wanted.has(filter) && this.#filters.get(filter) === qos) continue
+      this.#filters.delete(filter)
+      if (!wanted.has(filter)) this.#client?.unsubscribe(filter)
+    }
+    for (const filter of wanted) {
+      if (this.#filters.has(filter)) continue
+      this.#filters.set(filter, qos)
+      if (this.#client?.connected) this.#subscribe(filter, qos)
+    }
+    this.refused = new Map([...this.refused].filter(([filter]) => wanted.has(filter)))
+  }
+
+  #subscribe(filter: string, qos: 0 | 1 | 2) {
+    this.#client?.subscribe(filter, { qos }, (error, granted) => {
+      const code = granted?.find((one) => one.topic === filter)?.qos ?? 0
+      const refused = new Map(this.refused)
+      refused.delete(filter)
+      if (error || code >= 128) refused.set(filter, REASONS[code] ?? 'not authorized')
+      this.refused = refused
+      this.#tell()
+    })
+  }
+
+  /** Resolves with the acknowledgement: PUBACK means stored. */
+  async publish(topic: string, payload: Uint8Array, options: IClientPublishOptions) {
+    const client = this.#client
+    if (!client?.connected) throw new Error('The page is not connected.')
+    // Its types ask for Node's Buffer; bytes are all that it uses of one.
+    await client.publishAsync(topic, payload as Buffer, options)
+  }
+
+  close() {
+    this.#isOver = true
+    clearTimeout(this.#again)
+    this.#client?.end(true)
+    this.#client = undefined
+  }
+
+  #set(status: Status) {
+    this.#status = status
+    this.#tell()
+  }
+
+  #tell() {
+    for (const listener of this.#listeners) listener()
+  }
+}

@@ -1,0 +1,66 @@
+import { afterEach, beforeEach, expect, test, vi } from 'vitest'
+import { KEPT_MAX, MessageLog } from './log'
+
+const message = (topic: string, bytes = 1) => ({
+  topic,
+  payload: new Uint8Array(bytes),
+  qos: 0 as const,
+  retain: false,
+  properties: undefined,
+})
+
+beforeEach(() => {
+  vi.useFakeTimers()
+})
+afterEach(() => {
+  vi.useRealTimers()
+})
+
+test('the newest message stands first, once a look', () => {
+  const log = new MessageLog()
+  let looks = 0
+  log.subscribe(() => {
+    looks += 1
+  })
+  for (const topic of ['a', 'b', 'c']) log.add(message(topic))
+  expect(log.read().messages).toEqual([])
+  vi.advanceTimersByTime(100)
+  expect(log.read().messages.map(({ topic }) => topic)).toEqual(['c', 'b', 'a'])
+  expect(looks).toBe(1)
+})
+
+test('rows that come too fast are skipped and counted', () => {
+  const log = new MessageLog()
+  for (let at = 0; at < 5000; at += 1) log.add(message(`t/${at}`))
+  log.flush()
+  const { messages, received, skipped } = log.read()
+  expect(received).toBe(5000)
+  expect(messages[0]?.topic).toBe('t/4999')
+  expect(messages.length + skipped).toBe(5000)
+})
+
+test('old rows go, by number and by bytes', () => {
+  const log = new MessageLog()
+  for (let at = 0; at < 3 * KEPT_MAX; at += 1) {
+    log.add(message('t'))
+    if (at % 100 === 99) log.flush()
+  }
+  expect(log.read().messages).toHaveLength(KEPT_MAX)
+  for (let at = 0; at < 40; at += 1) log.add(message('large', 1024 * 1024))
+  log.flush()
+  expect(log.read().messages).toHaveLength(32)
+})
+
+test('a pause keeps the rows still and counts what it misses', () => {
+  const log = new MessageLog()
+  log.add(message('before'))
+  log.pause(true)
+  log.add(message('meanwhile'))
+  log.flush()
+  expect(log.read()).toMatchObject({ isPaused: true, missed: 1, received: 2 })
+  expect(log.read().messages.map(({ topic }) => topic)).toEqual(['before'])
+  log.pause(false)
+  log.add(message('after'))
+  log.flush()
+  expect(log.read().messages.map(({ topic }) => topic)).toEqual(['after', 'before'])
+})

@@ -1,0 +1,150 @@
+// The messages that the page has seen. Rows are dropped, never frames.
+
+export interface Message {
+  id: number
+  at: number
+  topic: string
+  payload: Uint8Array
+  qos: 0 | 1 | 2
+  retain: boolean
+  properties: Properties | undefined
+}
+
+export interface Properties {
+  contentType?: string
+  responseTopic?: string
+  messageExpiryInterval?: number
+  userProperties?: Record<string, string | string[]>
+}
+
+/** Messages that are kept. */
+export const KEPT_MAX = 2000
+/** Bytes of payloads that are kept. */
+export const KEPT_BYTES_MAX = 32 * 1024 * 1024
+/** Rows are shown so often. */
+const FLUSH_MS = 100
+/** More rows than these between two looks nobody can read: the earlier ones are skipped. */
+const ROWS_PER_FLUSH = 300
+
+export interface View {
+  /** Newest first. */
+  messages: readonly Message[]
+  received: number
+  /** Messages that came too fast to be shown. */
+  skipped: number
+  perSecond: number
+  isPaused: boolean
+  /** Messages that came since the pause. */
+  missed: number
+}
+
+const NOTHING: View = { messages: [], received: 0, skipped: 0, perSecond: 0, isPaused: false, missed: 0 }
+
+export class MessageLog {
+  #view = NOTHING
+  #fresh: Message[] = []
+  #ids = 0
+  #skipped = 0
+  #received = 0
+  #missed = 0
+  #recent: { at: number; received: number }[] = []
+  #timer: ReturnType<typeof setTimeout> | undefined
+  #listeners = new Set<() => void>()
+  #now: () => number
+
+  constructor(now = Date.now) {
+    this.#now = now
+  }
+
+  read = () => this.#view
+
+  subscribe = (listener: () => void) => {
+    this.#listeners.add(listener)
+    return () => this.#listeners.delete(listener)
+  }
+
+  add(message: Omit<Message, 'id' | 'at'>) {
+    this.#received += 1
+    if (this.#view.isPaused) {
+      this.#missed += 1
+    } else {
+      this.#ids += 1
+      this.#fresh.push({ ...message, id: this.#ids, at: this.#now() })
+      if (this.#fresh.length > ROWS_PER_FLUSH * 2) this.#skip()
+    }
+    this.#timer ??= setTimeout(this.flush, FLUSH_MS)
+  }
+
+  /** Messages that the server has left out. */
+  skip(messages: number) {
+    this.#received += messages
+    this.#skipped += messages
+    this.#timer ??= setTimeout(this.flush, FLUSH_MS)
+  }
+
+  pause(isPaused: boolean) {
+    this.flush()
+    this.#missed = 0
+    this.#set({ isPaused, missed: 0 })
+  }
+
+  clear() {
+    this.#fresh = []
+    this.#skipped = 0
+    this.#received = 0
+    this.#missed = 0
+    this.#recent = []
+    this.#set({ ...NOTHING, isPaused: this.#view.isPaused })
+  }
+
+  /** Brings what has come into the view. */
+  flush = () => {
+    clearTimeout(this.#timer)
+    this.#timer = undefined
+    this.#skip()
+    const fresh = this.#fresh.reverse()
+    this.#fresh = []
+    const perSecond = this.#rate()
+    if (perSecond > 0) this.#timer = setTimeout(this.flush, FLUSH_MS * 5)
+    this.#set({
+      messages: fresh.length > 0 ? keep([...fresh, ...this.#view.messages]) : this.#view.messages,
+      received: this.#received,
+      skipped: this.#skipped,
+      missed: this.#missed,
+      perSecond,
+    })
+  }
+
+  /** Over the last two seconds. */
+  #rate(): number {
+    const now = this.#now()
+    this.#recent.push({ at: now, received: this.#received })
+    while (this.#recent.length > 1 && now - (this.#recent[0]?.at ?? now) > 2000) this.#recent.shift()
+    const first = this.#recent[0]
+    if (!first || now - first.at < 200) return this.#view.perSecond
+    return Math.round(((this.#received - first.received) * 1000) / (now - first.at))
+  }
+
+  #skip() {
+    const over = this.#fresh.length - ROWS_PER_FLUSH
+    if (over <= 0) return
+    this.#fresh.splice(0, over)
+    this.#skipped += over
+  }
+
+  #set(change: Partial<View>) {
+    this.#view = { ...this.#view, ...change }
+    for (const listener of this.#listeners) listener()
+  }
+}
+
+function keep(messages: Message[]): Message[] {
+  let bytes = 0
+  let count = 0
+  for (const { payload } of messages) {
+    bytes += payload.length
+    if (count >= KEPT_MAX || (bytes > KEPT_BYTES_MAX && count > 0)) break
+    count += 1
+  }
+  return messages.slice(0, count)
+}

@@ -1,0 +1,34 @@
+import { useEffect, useState, useSyncExternalStore } from 'react'
+import { useBroker } from '../api/brokers'
+import { connectToken } from '../api/messages'
+import { LiveClient } from './client'
+
+/** A connection of this page to the broker, for as long as it is shown. */
+export function useLive(filters: readonly string[], qos: 0 | 1 | 2 = 0) {
+  const { path, endpoint, can } = useBroker()
+  const [client] = useState(() => new LiveClient())
+  const status = useSyncExternalStore(client.subscribe, client.status)
+  const view = useSyncExternalStore(client.log.subscribe, client.log.read)
+  const { organisation, broker } = path
+  const canPublish = can('messages:write')
+  const url = endpoint?.wsUrl
+  const prefix = endpoint?.userPrefix ?? ''
+  const key = filters.join('\n')
+
+  useEffect(() => {
+    client.setFilters(key === '' ? [] : key.split('\n'), qos)
+  }, [client, key, qos])
+
+  useEffect(() => {
+    if (!url) return
+    void client.open(url, async () => {
+      const token = await connectToken({ organisation, broker }, canPublish)
+      return { clientId: token.client_id, username: `${prefix}${token.username}`, password: token.password }
+    })
+    return () => client.close()
+  }, [client, url, prefix, organisation, broker, canPublish])
+
+  return { client, status, view, hasListener: Boolean(url), canPublish }
+}
+
+export type Live = ReturnType<typeof useLive>

@@ -1,0 +1,115 @@
+import { Badge, Button, Group, Text, Title } from '@mantine/core'
+import { IconPlus } from '@tabler/icons-react'
+import { useQuery } from '@tanstack/react-query'
+import { Link } from '@tanstack/react-router'
+import { brokersQuery, type PlacedBroker } from '../api/brokers'
+import { api, body } from '../api/client'
+import { may, useMe } from '../api/session'
+import type { Metrics } from '../charts/metrics'
+import { rates } from '../charts/rates'
+import { Sparkline } from '../charts/Sparkline'
+import { count, si } from '../lib/format'
+import { Page } from '../ui/Page'
+import { Empty, Loaded } from '../ui/State'
+import classes from './brokers.module.css'
+
+/** Cards whose numbers are read; more brokers are found by search. */
+const CARDS_MAX = 24
+const LOOK_MS = 5_000
+const SAMPLES = 24
+
+/** All brokers. */
+export function Brokers() {
+  const query = useQuery(brokersQuery)
+  const me = useMe()
+  const canCreate = me.organisations.some(({ role }) => may(role, 'brokers:write'))
+  const create = canCreate && (
+    <Button component={Link} to="/brokers/new" leftSection={<IconPlus size={16} />}>
+      Create broker
+    </Button>
+  )
+  return (
+    <Page title="Brokers" actions={create}>
+      <Loaded query={query}>
+        {(brokers) =>
+          brokers.length === 0 ? (
+            <Empty title="No broker yet" action={create || undefined}>
+              A broker is what your devices connect to: it has its own clients, credentials and messages,
+              apart from all others.
+            </Empty>
+          ) : (
+            <>
+              <div className={classes.cards}>
+                {brokers.slice(0, CARDS_MAX).map((broker) => (
+                  <BrokerCard key={broker.name} broker={broker} />
+                ))}
+              </div>
+              {brokers.length > CARDS_MAX && (
+                <Text size="sm" c="dimmed" mt="md">
+                  {count(brokers.length - CARDS_MAX)} more: press Ctrl K and type a name.
+                </Text>
+              )}
+            </>
+          )
+        }
+      </Loaded>
+    </Page>
+  )
+}
+
+function BrokerCard({ broker }: { broker: PlacedBroker }) {
+  const { organisation, name, display_name } = broker
+  const { data: samples = [] } = useQuery({
+    queryKey: ['b', name, 'card'],
+    refetchInterval: LOOK_MS,
+    queryFn: async ({ client, queryKey, signal }) => {
+      const path = { organisation, broker: name }
+      const now = await body(
+        api.GET('/organisations/{organisation}/brokers/{broker}/metrics', { params: { path }, signal }),
+      )
+      const before = client.getQueryData<Metrics[]>(queryKey) ?? []
+      return [...before, now].slice(-SAMPLES)
+    },
+  })
+  const last = samples.at(-1)
+  const rate = rates(samples, ({ messages_in }) => messages_in)
+  return (
+    <Link to="/b/$broker" params={{ broker: name }} className={classes.card}>
+      <Group justify="space-between" wrap="nowrap" gap="xs">
+        <Title order={2} className={classes.name}>
+          {display_name}
+        </Title>
+        <State broker={broker} />
+      </Group>
+      <Text size="xs" c="dimmed" className="mono">
+        {name}
+      </Text>
+      <Sparkline values={rate} label="Messages a second over the last two minutes" />
+      <Group gap="lg">
+        <Text size="sm">
+          <b>{last ? count(last.connections) : '–'}</b> <span className={classes.soft}>connections</span>
+        </Text>
+        <Text size="sm">
+          <b>{rate.at(-1) == null ? '–' : si(rate.at(-1) ?? 0)}</b>{' '}
+          <span className={classes.soft}>messages/s</span>
+        </Text>
+      </Group>
+    </Link>
+  )
+}
+
+function State({ broker }: { broker: PlacedBroker }) {
+  if (broker.suspended)
+    return (
+      <Badge color="orange" variant="light" tt="none">
+        Suspended
+      </Badge>
+    )
+  if (broker.is_over_cap)
+    return (
+      <Badge color="red" variant="light" tt="none">
+        Spend cap reached
+      </Badge>
+    )
+  return null
+}

@@ -1,0 +1,87 @@
+import { Button, Group, Select, Stack, TextInput } from '@mantine/core'
+import { useMutation, useQueryClient } from '@tanstack/react-query'
+import { Link, useNavigate } from '@tanstack/react-router'
+import { useState } from 'react'
+import { api, body, idempotencyKey } from '../api/client'
+import { Problem } from '../api/problem'
+import { may, useMe } from '../api/session'
+import { Page, Panel } from '../ui/Page'
+import { Empty, Failure } from '../ui/State'
+
+/** Creates a broker. Everything but its name has a default. */
+export function NewBroker() {
+  const me = useMe()
+  const client = useQueryClient()
+  const navigate = useNavigate()
+  const places = me.organisations.filter(({ role }) => may(role, 'brokers:write'))
+  const [organisation, setOrganisation] = useState(places[0]?.id ?? '')
+  const [name, setName] = useState('My first broker')
+  const [key] = useState(idempotencyKey)
+  const creating = useMutation({
+    mutationFn: () =>
+      body(
+        api.POST('/organisations/{organisation}/brokers', {
+          params: { path: { organisation }, header: { 'Idempotency-Key': key } },
+          body: { display_name: name },
+        }),
+      ),
+    onSuccess: async (broker) => {
+      await client.invalidateQueries({ queryKey: ['brokers'] })
+      await navigate({ to: '/b/$broker/connect', params: { broker: broker.name } })
+    },
+  })
+  if (places.length === 0) {
+    return (
+      <Page title="Create broker">
+        <Empty title="Your role does not allow this">
+          Ask an owner of the organisation to make you an operator, or to create the broker.
+        </Empty>
+      </Page>
+    )
+  }
+  const fields = creating.error instanceof Problem ? creating.error.fields : {}
+  return (
+    <Page title="Create broker" lead="It is ready at once. An idle broker costs nothing." isNarrow>
+      <Panel>
+        <form
+          onSubmit={(event) => {
+            event.preventDefault()
+            creating.mutate()
+          }}
+        >
+          <Stack gap="md">
+            <TextInput
+              label="Name"
+              description="What people call it. Its host name is given by the service."
+              value={name}
+              onChange={(event) => setName(event.currentTarget.value)}
+              error={fields.display_name}
+              maxLength={100}
+              required
+              withAsterisk={false}
+              data-autofocus
+            />
+            {places.length > 1 && (
+              <Select
+                label="Organisation"
+                data={places.map(({ id, name }) => ({ value: id, label: name }))}
+                value={organisation}
+                onChange={(value) => setOrganisation(value ?? organisation)}
+                allowDeselect={false}
+              />
+            )}
+            {creating.isError && !fields.display_name && <Failure error={creating.error} />}
+            <Group gap="xs">
+              <Button type="submit" loading={creating.isPending}>
+                Create broker
+              </Button>
+              <Button component={Link} to="/" search={{ all: true } as never} variant="default">
+                Cancel
+              </Button>
+            </Group>
+          </Stack>
+        </form>
+      </Panel>
+    </Page>
+  )
+}

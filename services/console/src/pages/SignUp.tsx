@@ -1,0 +1,142 @@
+import { Anchor, Button, Divider, PasswordInput, Stack, Text, TextInput } from '@mantine/core'
+import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
+import { Link, useNavigate } from '@tanstack/react-router'
+import { type FormEvent, useState } from 'react'
+import { api, body, idempotencyKey } from '../api/client'
+import { Problem } from '../api/problem'
+import { meQuery, signedIn, signOut, waysQuery } from '../api/session'
+import { Card } from '../shell/Card'
+import { Failure } from '../ui/State'
+
+// Read once: the token must not stay in the history.
+const token = location.hash.slice(1)
+if (token) history.replaceState(null, '', location.pathname)
+
+/** Makes an account: with the link of the log, with an invitation, or freely where the server allows it. */
+export function SignUp() {
+  const { data: me } = useQuery(meQuery)
+  const { data: ways } = useQuery(waysQuery)
+  if (me && token) return <Accept name={me.user.name} />
+  if (!token && ways?.sign_up === 'invited') return <NeedsLink />
+  return <Form provider={ways?.provider?.name} />
+}
+
+function NeedsLink() {
+  return (
+    <Card title="You need a link">
+      <Stack gap="md" mt="md">
+        <Text size="sm">
+          Accounts of this server are made with an invitation, or with the link that its first start has
+          logged.
+        </Text>
+        <Button component={Link} to="/sign-in" variant="default">
+          Sign in instead
+        </Button>
+      </Stack>
+    </Card>
+  )
+}
+
+/** Somebody who has an account joins one more organisation. */
+function Accept({ name }: { name: string }) {
+  const client = useQueryClient()
+  const navigate = useNavigate()
+  const accepting = useMutation({
+    mutationFn: () => {
+      const params = { header: { 'Idempotency-Key': idempotencyKey() } }
+      return body(api.POST('/invitations/accept', { params, body: { token } }))
+    },
+    onSuccess: async () => {
+      await client.invalidateQueries()
+      await navigate({ to: '/', search: { all: true } })
+    },
+  })
+  return (
+    <Card title="Join the organisation" lead={`You are signed in as ${name}.`}>
+      <Stack gap="md" mt="lg">
+        {accepting.isError && <Failure error={accepting.error} />}
+        <Button onClick={() => accepting.mutate()} loading={accepting.isPending}>
+          Accept the invitation
+        </Button>
+        <Button variant="default" onClick={() => void signOut(client)}>
+          Use another account
+        </Button>
+      </Stack>
+    </Card>
+  )
+}
+
+function Form({ provider }: { provider: string | undefined }) {
+  const client = useQueryClient()
+  const navigate = useNavigate()
+  const [key] = useState(idempotencyKey)
+  const [said, setSaid] = useState({ email: '', password: '', name: '' })
+  const signingUp = useMutation({
+    mutationFn: () => {
+      const params = { header: { 'Idempotency-Key': key } }
+      return body(api.POST('/sign-up', { params, body: { ...said, ...(token && { token }) } }))
+    },
+    onSuccess: (session) => {
+      signedIn(client, session)
+      void navigate({ to: '/' })
+    },
+  })
+  const submit = (event: FormEvent) => {
+    event.preventDefault()
+    signingUp.mutate()
+  }
+  const fields = signingUp.error instanceof Problem ? signingUp.error.fields : {}
+  const field = (name: keyof typeof said) => ({
+    name,
+    required: true,
+    withAsterisk: false,
+    value: said[name],
+    onChange: (event: { currentTarget: HTMLInputElement }) => {
+      const { value } = event.currentTarget
+      setSaid((before) => ({ ...before, [name]: value }))
+    },
+    error: fields[name],
+  })
+  const hasFields = Object.keys(fields).length > 0
+  return (
+    <Card title="Create your account" lead="You own what you create, and invite others later.">
+      <Stack gap="md" mt="lg">
+        {provider && (
+          <>
+            <Button
+              component="a"
+              href={`/api/v1/sign-in/oidc${token ? `?${new URLSearchParams({ token })}` : ''}`}
+              variant="default"
+              fullWidth
+            >
+              Go on with {provider}
+            </Button>
+            <Divider label="or" />
+          </>
+        )}
+        <form onSubmit={submit}>
+          <Stack gap="md">
+            <TextInput label="Your name" autoComplete="name" {...field('name')} />
+            <TextInput label="E-mail address" type="email" autoComplete="username" {...field('email')} />
+            <PasswordInput
+              label="Password"
+              description="At least 15 characters. A sentence is easy to keep in mind."
+              autoComplete="new-password"
+              {...field('password')}
+            />
+            {signingUp.isError && !hasFields && <Failure error={signingUp.error} />}
+            <Button type="submit" loading={signingUp.isPending} fullWidth>
+              Create account
+            </Button>
+          </Stack>
+        </form>
+        <Text size="sm" c="dimmed">
+          Have an account?{' '}
+          <Anchor component={Link} to="/sign-in" inherit>
+            Sign in
+          </Anchor>
+        </Text>
+      </Stack>
+    </Card>
+  )
+}

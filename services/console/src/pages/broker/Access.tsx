@@ -1,0 +1,52 @@
+import { Tabs } from '@mantine/core'
+import { useNavigate, useSearch } from '@tanstack/react-router'
+import { Page } from '../../ui/Page'
+import { Bans } from './access/Bans'
+import { BrokerRules } from './access/BrokerRules'
+import { Certificates } from './access/Certificates'
+import { Credentials } from './access/Credentials'
+import { Groups } from './access/Groups'
+import { Issuers } from './access/Issuers'
+import { Methods } from './access/Methods'
+
+const TABS = [
+  { value: 'credentials', label: 'Credentials', part: Credentials },
+  { value: 'groups', label: 'Groups', part: Groups },
+  { value: 'rules', label: 'Rules', part: BrokerRules },
+  { value: 'certificates', label: 'Certificates', part: Certificates },
+  { value: 'tokens', label: 'Tokens', part: Issuers },
+  { value: 'bans', label: 'Bans', part: Bans },
+  { value: 'methods', label: 'Ways in', part: Methods },
+]
+
+/** Who may connect, and what they may do. */
+export function Access() {
+  const { tab } = useSearch({ from: '/signed-in/b/$broker/access' })
+  const navigate = useNavigate({ from: '/b/$broker/access' })
+  const shown = TABS.find(({ value }) => value === tab) ?? TABS[0]
+  return (
+    <Page
+      title="Access"
+      lead="Who may connect to this broker, and what they may do. Changes count within half a second."
+    >
+      <Tabs
+        value={shown?.value}
+        onChange={(value) => void navigate({ search: { tab: value ?? undefined } })}
+        keepMounted={false}
+      >
+        <Tabs.List mb="md">
+          {TABS.map(({ value, label }) => (
+            <Tabs.Tab key={value} value={value}>
+              {label}
+            </Tabs.Tab>
+          ))}
+        </Tabs.List>
+        {TABS.map(({ value, part: Part }) => (
+          <Tabs.Panel key={value} value={value}>
+            <Part />
+          </Tabs.Panel>
+        ))}
+      </Tabs>
+    </Page>
+  )
+}

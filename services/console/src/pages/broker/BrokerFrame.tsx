@@ -1,0 +1,37 @@
+import { Alert, Anchor } from '@mantine/core'
+import { useQuery } from '@tanstack/react-query'
+import { Link, Outlet, useParams } from '@tanstack/react-router'
+import { brokerQuery } from '../../api/brokers'
+import { Loaded } from '../../ui/State'
+import classes from './frame.module.css'
+
+/** Around each page of a broker: it is loaded, and what stops it is said. */
+export function BrokerFrame() {
+  const { broker } = useParams({ from: '/signed-in/b/$broker' })
+  const query = useQuery(brokerQuery(broker))
+  return (
+    <Loaded query={query} height={600}>
+      {(shown) => (
+        <>
+          {shown.suspended && (
+            <Alert color="orange" className={classes.banner} title="This broker is suspended">
+              No client may connect. Its sessions and messages stay.{' '}
+              <Anchor component={Link} to={`/b/${broker}/settings`} inherit>
+                Resume it in the settings
+              </Anchor>
+            </Alert>
+          )}
+          {shown.is_over_cap && (
+            <Alert color="red" className={classes.banner} title="The spend cap is reached">
+              No client may connect or publish until the cap is raised or the month ends.{' '}
+              <Anchor component={Link} to={`/b/${broker}/usage`} inherit>
+                Look at the usage
+              </Anchor>
+            </Alert>
+          )}
+          <Outlet key={broker} />
+        </>
+      )}
+    </Loaded>
+  )
+}

@@ -1,0 +1,181 @@
+import { Anchor, Button, Text } from '@mantine/core'
+import { useQuery, useQueryClient } from '@tanstack/react-query'
+import { Link, useParams } from '@tanstack/react-router'
+import { putNamed } from '../../api/access'
+import { useBroker } from '../../api/brokers'
+import { clientQuery, incidentsQuery, kick, sessionQuery } from '../../api/live'
+import { Problem } from '../../api/problem'
+import { bytes, count, duration, plural } from '../../lib/format'
+import { banName } from '../../lib/names'
+import { Confirm } from '../../ui/Confirm'
+import { IncidentTable } from '../../ui/IncidentTable'
+import { done } from '../../ui/notify'
+import { Page, Panel } from '../../ui/Page'
+import { Facts } from '../../ui/Stat'
+import { Empty, Loaded } from '../../ui/State'
+import { Time } from '../../ui/Time'
+import ui from '../../ui/ui.module.css'
+import { SessionDetails } from './SessionDetails'
+
+const INCIDENTS_SHOWN = 50
+
+/** What is known of a client: its connection, its session, what it was refused. */
+export function Client() {
+  const { client: id } = useParams({ from: '/signed-in/b/$broker/clients/$client' })
+  const { broker } = useBroker()
+  return (
+    <Page
+      title={id}
+      lead={
+        <Anchor component={Link} to={`/b/${broker.name}/clients`} inherit>
+          All clients
+        </Anchor>
+      }
+      actions={<Actions id={id} />}
+    >
+      <div className={`${ui.two} ${ui.twoBottom}`}>
+        <Connection id={id} />
+        <Kept id={id} />
+      </div>
+      <Incidents id={id} />
+    </Page>
+  )
+}
+
+function Actions({ id }: { id: string }) {
+  const { path, can } = useBroker()
+  const client = useQueryClient()
+  const again = () => client.invalidateQueries({ queryKey: ['b', path.broker] })
+  const connected = useQuery(clientQuery(path, id))
+  if (!can('clients:write')) return null
+  return (
+    <>
+      {connected.data && !connected.isError && (
+        <Confirm
+          verb="Disconnect"
+          title={`Disconnect ${id}?`}
+          loses="The connection is closed. Most clients connect again by themselves; ban the client to keep it out."
+          act={() => kick(path, id)}
+          onDone={() => {
+            done(`${id} was disconnected.`)
+            void again()
+          }}
+        >
+          {(open) => (
+            <Button variant="default" onClick={open}>
+              Disconnect
+            </Button>
+          )}
+        </Confirm>
+      )}
+      {can('access:write') && (
+        <Confirm
+          verb="Ban"
+          title={`Ban ${id}?`}
+          loses="It is disconnected, and refused until the ban is removed under Access. Its session and messages stay."
+          act={() =>
+            putNamed(path, 'bans', banName(id), { client_id: id, reason: 'banned in the console' }, true)
+          }
+          onDone={() => {
+            done(`${id} is banned.`)
+            void again()
+          }}
+        >
+          {(open) => (
+            <Button variant="default" onClick={open}>
+              Ban
+            </Button>
+          )}
+        </Confirm>
+      )}
+    </>
+  )
+}
+
+/** How a client was let in, in words. */
+export function methodSaid(method: string): string {
+  const [kind, name] = method.split(/:(.*)/)
+  const said: Record<string, string> = {
+    password: 'user and password',
+    token: `token of ${name}`,
+    certificate: `certificate of ${name}`,
+    webhook: 'the access webhook',
+    anonymous: 'nothing: anonymous clients may connect',
+    settings: 'the settings of the server',
+  }
+  return said[kind ?? ''] ?? method
+}
+
+const isMissing = (error: unknown) => error instanceof Problem && error.status === 404
+
+function Connection({ id }: { id: string }) {
+  const { path } = useBroker()
+  const query = useQuery(clientQuery(path, id))
+  return (
+    <Panel title="Connection">
+      {isMissing(query.error) ? (
+        <Empty title="Not connected">No server of the region has a connection of this client id now.</Empty>
+      ) : (
+        <Loaded query={query}>
+          {(client) => (
+            <Facts
+              rows={[
+                ['Connected', <Time key="at" at={client.connected_at_ms} />],
+                ['Address', client.address ?? 'not known'],
+                ['User', client.user ?? 'none'],
+                ['Let in by', methodSaid(client.method)],
+                ['Protocol', `MQTT ${client.protocol}`],
+                ['Keep alive', client.keep_alive_s === 0 ? 'none' : duration(client.keep_alive_s)],
+                ['Subscriptions', count(client.subscriptions)],
+                ['Unacknowledged', `${plural(client.unacknowledged_messages, 'message')} with QoS 1 or 2`],
+                [
+                  'Waiting in memory',
+                  `${plural(client.waiting_messages, 'message')}, ${bytes(client.waiting_bytes)}`,
+                ],
+                ['Not sent yet', bytes(client.unsent_bytes)],
+              ]}
+            />
+          )}
+        </Loaded>
+      )}
+    </Panel>
+  )
+}
+
+function Kept({ id }: { id: string }) {
+  const { path } = useBroker()
+  const query = useQuery(sessionQuery(path, id))
+  return (
+    <Panel title="Session">
+      {isMissing(query.error) ? (
+        <Empty title="No stored session">
+          The session ends with the connection: it was started clean, or with an expiry of 0.
+        </Empty>
+      ) : (
+        <Loaded query={query}>{(session) => <SessionDetails session={session} />}</Loaded>
+      )}
+    </Panel>
+  )
+}
+
+function Incidents({ id }: { id: string }) {
+  const { broker, path } = useBroker()
+  const query = useQuery(incidentsQuery(path, { client_id: id }, INCIDENTS_SHOWN))
+  return (
+    <Panel isFlush title="Incidents" lead="What this client was refused, and what it lost.">
+      <Loaded query={query}>
+        {({ items }) =>
+          items.length === 0 ? (
+            <Empty title="None in the last seven days">
+              <Text span>
+                Refused connects, publishes and subscriptions would stand here with their reason.
+              </Text>
+            </Empty>
+          ) : (
+            <IncidentTable broker={broker.name} rows={items} />
+          )
+        }
+      </Loaded>
+    </Panel>
+  )
+}

@@ -1,0 +1,162 @@
+import { Alert, Group, Text, TextInput } from '@mantine/core'
+import { useDebouncedValue } from '@mantine/hooks'
+import { IconSearch } from '@tabler/icons-react'
+import { useInfiniteQuery } from '@tanstack/react-query'
+import { Link, useNavigate, useSearch } from '@tanstack/react-router'
+import { useEffect, useMemo } from 'react'
+import { useBroker } from '../../api/brokers'
+import { CLIENTS_MAX, type Client, clientsPage } from '../../api/live'
+import { count } from '../../lib/format'
+import { ClientLink } from '../../ui/ClientLink'
+import { Page, Panel } from '../../ui/Page'
+import { type Column, Rows } from '../../ui/Rows'
+import { Empty, Loaded } from '../../ui/State'
+import { Time } from '../../ui/Time'
+
+const columnsOf = (broker: string): Column<Client>[] => [
+  {
+    key: 'id',
+    header: 'Client id',
+    width: 'minmax(0, 2fr)',
+    cell: ({ client_id }) => <ClientLink broker={broker} id={client_id} />,
+  },
+  {
+    key: 'user',
+    header: 'User',
+    width: 'minmax(0, 1fr)',
+    cell: ({ user }) =>
+      user ?? (
+        <Text span c="dimmed">
+          none
+        </Text>
+      ),
+  },
+  {
+    key: 'address',
+    header: 'Address',
+    width: 'minmax(0, 1fr)',
+    isExtra: true,
+    cell: ({ address }) => address ?? '–',
+  },
+  { key: 'protocol', header: 'MQTT', width: '64px', isExtra: true, cell: ({ protocol }) => protocol },
+  {
+    key: 'subscriptions',
+    header: 'Subscriptions',
+    width: '96px',
+    isNumber: true,
+    isExtra: true,
+    cell: ({ subscriptions }) => count(subscriptions),
+  },
+  {
+    key: 'since',
+    header: 'Connected',
+    width: '92px',
+    isNumber: true,
+    cell: ({ connected_at_ms }) => <Time at={connected_at_ms} />,
+  },
+]
+
+/** Connected clients. */
+export function Clients() {
+  const { broker, path } = useBroker()
+  const { search = '' } = useSearch({ from: '/signed-in/b/$broker/clients' })
+  const navigate = useNavigate({ from: '/b/$broker/clients' })
+  const [wanted] = useDebouncedValue(search, 150)
+  const query = useInfiniteQuery({
+    queryKey: ['b', broker.name, 'clients', wanted],
+    initialPageParam: undefined as string | undefined,
+    queryFn: ({ pageParam, signal }) => clientsPage(path, wanted, pageParam, 200, signal),
+    getNextPageParam: (last) => last.next_cursor ?? undefined,
+    placeholderData: (before) => before,
+    // Refreshing ten thousand rows would be fifty requests: a long list is refreshed when it is asked for.
+    refetchInterval: ({ state }) => ((state.data?.pages.length ?? 0) > 2 ? false : 3_000),
+  })
+  const { data, hasNextPage, isFetching, fetchNextPage } = query
+  const rows = useMemo(() => data?.pages.flatMap(({ items }) => items) ?? [], [data])
+  const unanswered = data?.pages.flatMap((page) => page.unanswered) ?? []
+  const columns = useMemo(() => columnsOf(broker.name), [broker.name])
+  const isMore = hasNextPage && rows.length < CLIENTS_MAX
+
+  // All of them are loaded, page by page, so that the length of the list does not jump while it is read.
+  useEffect(() => {
+    if (isMore && !isFetching) void fetchNextPage()
+  }, [isMore, isFetching, fetchNextPage])
+
+  const setSearch = (value: string) =>
+    void navigate({ search: { search: value || undefined }, replace: true })
+  return (
+    <Page title="Clients" lead="Clients that are connected now.">
+      {unanswered.length > 0 && (
+        <Alert color="orange" mb="md" title="Clients may be missing">
+          These servers did not answer in time: {[...new Set(unanswered)].join(', ')}.
+        </Alert>
+      )}
+      <Panel isFlush>
+        <Group justify="space-between" p="md">
+          <TextInput
+            data-search
+            aria-label="Search clients"
+            placeholder="Client id or user begins with"
+            leftSection={<IconSearch size={16} />}
+            value={search}
+            onChange={(event) => setSearch(event.currentTarget.value)}
+            w={{ base: '100%', xs: 300 }}
+          />
+          <Text size="sm" c="dimmed" role="status">
+            {data && `${count(rows.length)}${hasNextPage ? ' or more' : ''} connected`}
+          </Text>
+        </Group>
+        <Loaded query={query} height={320}>
+          {() =>
+            rows.length === 0 ? (
+              <NoClients search={wanted} broker={broker.name} />
+            ) : (
+              <Rows
+                label="Connected clients"
+                rows={rows}
+                columns={columns}
+                idOf={({ client_id }) => client_id}
+                hasOwnControl
+                onOpen={({ client_id }) =>
+                  void navigate({
+                    to: '/b/$broker/clients/$client',
+                    params: { broker: broker.name, client: client_id },
+                  })
+                }
+              />
+            )
+          }
+        </Loaded>
+      </Panel>
+    </Page>
+  )
+}
+
+function NoClients({ search, broker }: { search: string; broker: string }) {
+  if (search !== '') {
+    return (
+      <Empty
+        title={`No connected client begins with ${search}`}
+        action={
+          <Link to="/b/$broker/clients/$client" params={{ broker, client: search }}>
+            See what is known of a client with exactly this id
+          </Link>
+        }
+      >
+        Its session may wait for it, or it may have been refused.
+      </Empty>
+    )
+  }
+  return (
+    <Empty
+      title="No client is connected"
+      action={
+        <Link to="/b/$broker/connect" params={{ broker }}>
+          Connect a device
+        </Link>
+      }
+    >
+      Clients show up here within a second of their CONNECT.
+    </Empty>
+  )
+}

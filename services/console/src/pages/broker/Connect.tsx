@@ -1,0 +1,177 @@
+import { Button, Group, Stack, Tabs, Text, TextInput } from '@mantine/core'
+import { useMutation, useQueryClient } from '@tanstack/react-query'
+import { useState } from 'react'
+import { createCredential, type MadeCredential } from '../../api/access'
+import { useBroker } from '../../api/brokers'
+import type { Endpoint } from '../../api/endpoints'
+import { Problem } from '../../api/problem'
+import { SNIPPETS, type Target } from '../../lib/snippets'
+import { Code, CopyButton, Secret } from '../../ui/Code'
+import { Page, Panel } from '../../ui/Page'
+import { Facts } from '../../ui/Stat'
+import { Empty, Failure } from '../../ui/State'
+import { Waiting } from './Waiting'
+
+const EXAMPLE_CLIENT = 'esp32-7'
+
+/** Endpoint, credential, snippets, and the first connection as it comes. */
+export function Connect() {
+  const { endpoint } = useBroker()
+  const [made, setMade] = useState<MadeCredential | null>(null)
+  return (
+    <Page title="Connect" lead="Copy what your device needs. The page tells when it is connected.">
+      {endpoint === null && (
+        <Empty title="This server has no listener for MQTT">Start it with --mqtt-listen.</Empty>
+      )}
+      {endpoint && (
+        <>
+          <Waiting clientId={made?.user} />
+          <Where endpoint={endpoint} />
+          <Credential endpoint={endpoint} made={made} onMade={setMade} />
+          <Snippets endpoint={endpoint} made={made} />
+        </>
+      )}
+    </Page>
+  )
+}
+
+function Where({ endpoint }: { endpoint: Endpoint }) {
+  const { host, port, tls, wsUrl } = endpoint
+  const copied = (text: string) => (
+    <Group gap={4} wrap="nowrap">
+      <span className="mono">{text}</span>
+      <CopyButton text={text} label={`Copy ${text}`} />
+    </Group>
+  )
+  return (
+    <Panel title="Endpoint">
+      <Facts
+        rows={[
+          ['Host', copied(host)],
+          ['Port', copied(String(port))],
+          ['WebSocket', wsUrl ? copied(wsUrl) : 'off'],
+          ['Encryption', tls ? 'TLS 1.2 or newer' : 'none: the gateway adds TLS'],
+          ['Protocol', 'MQTT 5.0, 3.1.1 or 3.1'],
+        ]}
+      />
+    </Panel>
+  )
+}
+
+interface CredentialProps {
+  endpoint: Endpoint
+  made: MadeCredential | null
+  onMade: (made: MadeCredential) => void
+}
+
+function Credential({ endpoint, made, onMade }: CredentialProps) {
+  const { path, can } = useBroker()
+  const client = useQueryClient()
+  const [user, setUser] = useState(EXAMPLE_CLIENT)
+  const creating = useMutation({
+    mutationFn: () => createCredential(path, { user }),
+    onSuccess: (credential) => {
+      onMade(credential)
+      void client.invalidateQueries({ queryKey: ['b', path.broker, 'credentials'] })
+    },
+  })
+  if (made) {
+    const name = `${endpoint.userPrefix}${made.user}`
+    return (
+      <Panel title="Credential">
+        <Stack gap="md">
+          <Facts
+            rows={[
+              [
+                'User name',
+                <Group gap={4} wrap="nowrap" key="user">
+                  <span className="mono">{name}</span>
+                  <CopyButton text={name} label="Copy the user name" />
+                </Group>,
+              ],
+            ]}
+          />
+          <Secret
+            name={`Password of ${made.user}`}
+            value={made.secret ?? ''}
+            fileName={`${made.user}.txt`}
+            file={`user: ${name}\npassword: ${made.secret}`}
+          />
+        </Stack>
+      </Panel>
+    )
+  }
+  if (!can('access:write')) return null
+  const fields = creating.error instanceof Problem ? creating.error.fields : {}
+  return (
+    <Panel
+      title="Credential"
+      lead="User and password of a device. The password is shown once, here, and the snippets below use it."
+    >
+      <form
+        onSubmit={(event) => {
+          event.preventDefault()
+          creating.mutate()
+        }}
+      >
+        <Group align="flex-end" gap="sm">
+          <TextInput
+            label="User"
+            value={user}
+            onChange={(event) => setUser(event.currentTarget.value)}
+            error={fields.user}
+            required
+            withAsterisk={false}
+          />
+          <Button type="submit" loading={creating.isPending}>
+            Create credential
+          </Button>
+        </Group>
+      </form>
+      {creating.isError && !fields.user && <Failure error={creating.error} />}
+    </Panel>
+  )
+}
+
+function Snippets({ endpoint, made }: { endpoint: Endpoint; made: MadeCredential | null }) {
+  const target: Target = {
+    host: endpoint.host,
+    port: endpoint.port,
+    tls: endpoint.tls,
+    wsUrl: endpoint.wsUrl,
+    user: made ? `${endpoint.userPrefix}${made.user}` : endpoint.userPrefix && `${endpoint.userPrefix}USER`,
+    secret: made?.secret ?? (endpoint.userPrefix ? 'PASSWORD' : ''),
+    clientId: made?.user ?? EXAMPLE_CLIENT,
+  }
+  return (
+    <Panel
+      title="Snippets"
+      lead={
+        target.user !== '' && !made
+          ? 'Create a credential first: USER and PASSWORD stand for it.'
+          : 'They work as pasted.'
+      }
+    >
+      <Tabs defaultValue="mosquitto" keepMounted={false}>
+        <Tabs.List mb="md">
+          {SNIPPETS.map(({ id, label }) => (
+            <Tabs.Tab key={id} value={id}>
+              {label}
+            </Tabs.Tab>
+          ))}
+        </Tabs.List>
+        {SNIPPETS.map(({ id, install, file, code }) => (
+          <Tabs.Panel key={id} value={id}>
+            <Stack gap="xs">
+              {install && <Code text={install} label="the installation" />}
+              <Text size="xs" c="dimmed">
+                {file}
+              </Text>
+              <Code text={code(target)} label="the snippet" />
+            </Stack>
+          </Tabs.Panel>
+        ))}
+      </Tabs>
+    </Panel>
+  )
+}

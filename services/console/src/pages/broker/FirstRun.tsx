@@ -1,0 +1,102 @@
+import { ActionIcon, Anchor, Group, List, Text } from '@mantine/core'
+import { useLocalStorage } from '@mantine/hooks'
+import { IconX } from '@tabler/icons-react'
+import { Link } from '@tanstack/react-router'
+import { useBroker } from '../../api/brokers'
+import { isLoopback } from '../../lib/host'
+import classes from '../../live/live.module.css'
+import { Messages } from '../../live/Messages'
+import { count } from '../../lib/format'
+import { useTail } from '../../live/useTail'
+import { Code } from '../../ui/Code'
+import { Panel } from '../../ui/Page'
+import ui from '../../ui/ui.module.css'
+
+const HEIGHT = 240
+
+/** Endpoint, two commands and a stream that already listens: until somebody says that they know. */
+export function FirstRun() {
+  const { broker } = useBroker()
+  const [isHidden, setHidden] = useLocalStorage({
+    key: `first-run ${broker.name}`,
+    defaultValue: false,
+    getInitialValueInEffect: false,
+  })
+  if (isHidden) return null
+  return (
+    <div className={`${ui.two} ${ui.twoBottom}`}>
+      <FirstSteps onHide={() => setHidden(true)} />
+      <FirstMessages />
+    </div>
+  )
+}
+
+function FirstSteps({ onHide }: { onHide: () => void }) {
+  const { broker, endpoint } = useBroker()
+  const isHere = endpoint ? isLoopback(endpoint.host) : false
+  const at = endpoint ? `-h ${endpoint.host} -p ${endpoint.port}` : ''
+  const isOpen = endpoint?.userPrefix === ''
+  return (
+    <Panel
+      title="Send a first message"
+      lead={isHere ? 'Running on this machine. Nobody else can reach it yet.' : undefined}
+      actions={
+        <ActionIcon variant="subtle" color="gray" aria-label="Hide the first steps" onClick={onHide}>
+          <IconX size={16} />
+        </ActionIcon>
+      }
+    >
+      {endpoint === null && (
+        <Text size="sm">This server has no listener for MQTT. Start it with --mqtt-listen.</Text>
+      )}
+      {endpoint && isOpen && (
+        <Group gap="xs">
+          <Code text={`mosquitto_sub ${at} -t 'hello/#' -v`} label="the subscribe command" />
+          <Code text={`mosquitto_pub ${at} -t hello/world -m hi`} label="the publish command" />
+        </Group>
+      )}
+      <Text size="sm" fw={500} mt="md" mb={4}>
+        Next
+      </Text>
+      <List size="sm" spacing={4}>
+        <List.Item>
+          <Anchor component={Link} to={`/b/${broker.name}/connect`} inherit>
+            Connect a device
+          </Anchor>{' '}
+          with a snippet for its library
+        </List.Item>
+        <List.Item>
+          <Anchor component={Link} to={`/b/${broker.name}/access`} inherit>
+            Create a credential
+          </Anchor>
+          , so that not everybody may connect
+        </List.Item>
+        <List.Item>
+          <Anchor component={Link} to={`/b/${broker.name}/live`} inherit>
+            Publish from this page
+          </Anchor>
+        </List.Item>
+      </List>
+    </Panel>
+  )
+}
+
+/** Already subscribed to everything. */
+function FirstMessages() {
+  const { path } = useBroker()
+  const { view, isOpen } = useTail(path, '#')
+  return (
+    <Panel isFlush>
+      <div className={classes.bar}>
+        <span className={classes.status}>
+          <span className={classes.dot} data-kind={isOpen ? 'connected' : 'lost'} aria-hidden="true" />
+          <span role="status">{isOpen ? 'Listening to #' : 'Connecting'}</span>
+          <span>
+            {count(view.received)} received, {count(view.perSecond)}/s
+          </span>
+        </span>
+      </div>
+      <Messages messages={view.messages} height={HEIGHT} />
+    </Panel>
+  )
+}

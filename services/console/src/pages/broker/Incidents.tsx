@@ -1,0 +1,70 @@
+import { Group, Select, TextInput } from '@mantine/core'
+import { useDebouncedValue } from '@mantine/hooks'
+import { IconSearch } from '@tabler/icons-react'
+import { keepPreviousData, useQuery } from '@tanstack/react-query'
+import { useNavigate, useSearch } from '@tanstack/react-router'
+import { useBroker } from '../../api/brokers'
+import { type IncidentKind, incidentsQuery } from '../../api/live'
+import { KIND_NAMES, KINDS } from '../../lib/incidents'
+import { IncidentTable } from '../../ui/IncidentTable'
+import { Page, Panel } from '../../ui/Page'
+import { Empty, Loaded } from '../../ui/State'
+
+/** The API keeps as many. */
+const ROWS_MAX = 1000
+
+/** What was refused, dropped or limited, and why. */
+export function Incidents() {
+  const { broker, path } = useBroker()
+  const { kind: asked, client } = useSearch({ from: '/signed-in/b/$broker/incidents' })
+  const navigate = useNavigate({ from: '/b/$broker/incidents' })
+  const kind = KIND_NAMES.find((one) => one === asked)
+  const [client_id] = useDebouncedValue(client, 200)
+  const query = useQuery({
+    ...incidentsQuery(path, { kind, client_id }, ROWS_MAX),
+    placeholderData: keepPreviousData,
+  })
+  const change = (to: { kind?: string; client?: string }) =>
+    void navigate({ search: (before) => ({ ...before, ...to }), replace: true })
+  const isFiltered = kind !== undefined || client !== undefined
+  return (
+    <Page
+      title="Incidents"
+      lead="What was refused, dropped or limited, with the reason. The last thousand of seven days; alike ones are counted together."
+    >
+      <Panel isFlush>
+        <Group p="md" gap="sm">
+          <TextInput
+            data-search
+            aria-label="Client id"
+            placeholder="Client id"
+            leftSection={<IconSearch size={16} />}
+            value={client ?? ''}
+            onChange={(event) => change({ client: event.currentTarget.value || undefined })}
+          />
+          <Select
+            aria-label="Kind"
+            placeholder="All kinds"
+            clearable
+            data={KIND_NAMES.map((value) => ({ value, label: KINDS[value].label }))}
+            value={kind ?? null}
+            onChange={(value) => change({ kind: (value as IncidentKind | null) ?? undefined })}
+          />
+        </Group>
+        <Loaded query={query} height={320}>
+          {({ items }) =>
+            items.length === 0 ? (
+              <Empty title={isFiltered ? 'Nothing of this kind' : 'Nothing was refused or dropped'}>
+                {isFiltered
+                  ? 'Choose another kind or client.'
+                  : 'When a client is refused or a limit is reached, the reason stands here within ten seconds.'}
+              </Empty>
+            ) : (
+              <IncidentTable broker={broker.name} rows={items} rowsShown={16} />
+            )
+          }
+        </Loaded>
+      </Panel>
+    </Page>
+  )
+}

@@ -1,0 +1,161 @@
+import {
+  ActionIcon,
+  Button,
+  Drawer,
+  Group,
+  SegmentedControl,
+  TagsInput,
+  Text,
+  TextInput,
+} from '@mantine/core'
+import { IconDownload, IconPlayerPause, IconPlayerPlay, IconTrash } from '@tabler/icons-react'
+import { useNavigate, useSearch } from '@tanstack/react-router'
+import { useState } from 'react'
+import { textOf } from '../../lib/payload'
+import { save } from '../../lib/save'
+import { filterProblem } from '../../lib/topics'
+import classes from '../../live/live.module.css'
+import type { Message } from '../../live/log'
+import { Messages } from '../../live/Messages'
+import { MessageView } from '../../live/MessageView'
+import { Publish } from '../../live/Publish'
+import { StatusLine } from '../../live/StatusLine'
+import { type Live as Connection, useLive } from '../../live/useLive'
+import { Page, Panel } from '../../ui/Page'
+import { Empty } from '../../ui/State'
+
+const HEIGHT = 520
+
+/** Subscribe and publish in the page. */
+export function Live() {
+  const { filters: said, find } = useSearch({ from: '/signed-in/b/$broker/live' })
+  const navigate = useNavigate({ from: '/b/$broker/live' })
+  const filters = said === undefined ? ['#'] : said.split('\n').filter(Boolean)
+  const [qos, setQos] = useState<0 | 1 | 2>(0)
+  const live = useLive(filters, qos)
+  const [open, setOpen] = useState<Message | null>(null)
+  const [wrong, setWrong] = useState<string | null>(null)
+
+  const setFilters = (next: string[]) => {
+    const bad = next.map(filterProblem).find((problem) => problem !== null)
+    setWrong(bad ?? null)
+    if (bad) return
+    void navigate({ search: (before) => ({ ...before, filters: next.join('\n') || '\n' }), replace: true })
+  }
+  const setFind = (value: string) =>
+    void navigate({ search: (before) => ({ ...before, find: value || undefined }), replace: true })
+
+  if (!live.hasListener) {
+    return (
+      <Page title="Live">
+        <Empty title="This server has no WebSocket listener">
+          The page connects over WebSocket. Start the server with --ws-listen.
+        </Empty>
+      </Page>
+    )
+  }
+  return (
+    <Page title="Live" lead="Messages as they come, over the page's own MQTT 5.0 connection.">
+      <div className={classes.split}>
+        <Panel isFlush>
+          <div className={classes.bar}>
+            <TagsInput
+              aria-label="Topic filters"
+              placeholder={filters.length === 0 ? 'Topic filter, such as plant/+/state' : undefined}
+              value={filters}
+              onChange={setFilters}
+              error={wrong ?? refusedSaid(live)}
+              splitChars={[' ']}
+              style={{ flex: '1 1 220px' }}
+            />
+            <SegmentedControl
+              aria-label="Largest QoS"
+              data={['0', '1', '2'].map((value) => ({ value, label: `QoS ${value}` }))}
+              value={String(qos)}
+              onChange={(value) => setQos(Number(value) as 0 | 1 | 2)}
+              size="xs"
+            />
+            <TextInput
+              data-search
+              aria-label="Find in messages"
+              placeholder="Find"
+              value={find ?? ''}
+              onChange={(event) => setFind(event.currentTarget.value)}
+              w={140}
+            />
+            <Controls live={live} />
+          </div>
+          <div className={classes.bar} style={{ minHeight: 44 }}>
+            <StatusLine status={live.status} view={live.view} />
+            {live.view.isPaused && (
+              <Text size="xs" c="dimmed">
+                Paused, {live.view.missed} not shown
+              </Text>
+            )}
+          </div>
+          <Messages messages={live.view.messages} find={find} height={HEIGHT} onOpen={setOpen} />
+        </Panel>
+        {live.canPublish && (
+          <Panel title="Publish">
+            <Publish client={live.client} isConnected={live.status.kind === 'connected'} />
+          </Panel>
+        )}
+      </div>
+      <Drawer opened={open !== null} onClose={() => setOpen(null)} title="Message">
+        {open && <MessageView message={open} />}
+      </Drawer>
+    </Page>
+  )
+}
+
+function refusedSaid({ client }: Connection) {
+  const [first] = client.refused
+  return first && `${first[0]} is refused: ${first[1]}.`
+}
+
+function Controls({ live }: { live: Connection }) {
+  const { log } = live.client
+  const { isPaused, messages } = live.view
+  return (
+    <Group gap={4} wrap="nowrap">
+      <Button
+        size="xs"
+        variant="default"
+        w={96}
+        leftSection={isPaused ? <IconPlayerPlay size={14} /> : <IconPlayerPause size={14} />}
+        onClick={() => log.pause(!isPaused)}
+      >
+        {isPaused ? 'Go on' : 'Pause'}
+      </Button>
+      <ActionIcon
+        variant="subtle"
+        color="gray"
+        aria-label="Download the messages as JSON lines"
+        title="Download the messages as JSON lines"
+        disabled={messages.length === 0}
+        onClick={() => download(messages)}
+      >
+        <IconDownload size={16} />
+      </ActionIcon>
+      <ActionIcon
+        variant="subtle"
+        color="gray"
+        aria-label="Clear the list"
+        title="Clear the list"
+        onClick={() => log.clear()}
+      >
+        <IconTrash size={16} />
+      </ActionIcon>
+    </Group>
+  )
+}
+
+/** Times are absolute, payloads that are no text are Base64. */
+function download(messages: readonly Message[]) {
+  const lines = messages.toReversed().map(({ at, topic, payload, qos, retain, properties }) => {
+    const text = textOf(payload)
+    const said = text === null ? { payload_base64: btoa(String.fromCharCode(...payload)) } : { payload: text }
+    return JSON.stringify({ at: new Date(at).toISOString(), topic, qos, retain, ...said, properties })
+  })
+  save(`${lines.join('\n')}\n`, 'messages.jsonl', 'application/x-ndjson')
+}

@@ -1,0 +1,193 @@
+import { Badge, Button, Drawer, Group, Text, TextInput } from '@mantine/core'
+import { IconInbox, IconSearch } from '@tabler/icons-react'
+import { useQuery, useQueryClient } from '@tanstack/react-query'
+import { useNavigate, useSearch } from '@tanstack/react-router'
+import { useBroker } from '../../api/brokers'
+import { purge, type Session, sessionQuery, sessionsQuery } from '../../api/live'
+import { bytes, count, plural } from '../../lib/format'
+import { Confirm } from '../../ui/Confirm'
+import { done } from '../../ui/notify'
+import { Page, Panel } from '../../ui/Page'
+import { type Column, Rows } from '../../ui/Rows'
+import { Stat, Stats } from '../../ui/Stat'
+import { Empty, Loaded } from '../../ui/State'
+import { Time } from '../../ui/Time'
+import { SessionDetails } from './SessionDetails'
+
+const columns: Column<Session>[] = [
+  {
+    key: 'id',
+    header: 'Client id',
+    width: 'minmax(0, 2fr)',
+    cell: ({ client_id }) => (
+      <span className="mono" title={client_id}>
+        {client_id}
+      </span>
+    ),
+  },
+  {
+    key: 'state',
+    header: 'State',
+    width: 'minmax(100px, 1fr)',
+    cell: ({ state, offline_since_ms }) => (
+      <Badge variant="default" tt="none" fw={500}>
+        {state} {offline_since_ms && state === 'offline' && <Time at={offline_since_ms} />}
+      </Badge>
+    ),
+  },
+  {
+    key: 'waiting',
+    header: 'Waiting',
+    width: '88px',
+    isNumber: true,
+    cell: ({ waiting_messages, waiting_is_more }) =>
+      `${count(waiting_messages)}${waiting_is_more ? '+' : ''}`,
+  },
+  {
+    key: 'bytes',
+    header: 'Bytes',
+    width: '96px',
+    isNumber: true,
+    isExtra: true,
+    cell: ({ waiting_bytes }) => bytes(waiting_bytes),
+  },
+  {
+    key: 'oldest',
+    header: 'Oldest',
+    width: '88px',
+    isNumber: true,
+    isExtra: true,
+    cell: ({ oldest_waiting_at_ms }) => (oldest_waiting_at_ms ? <Time at={oldest_waiting_at_ms} /> : '–'),
+  },
+  {
+    key: 'ends',
+    header: 'Ends',
+    width: '88px',
+    isNumber: true,
+    isExtra: true,
+    cell: ({ expires_at_ms }) => (expires_at_ms ? <Time at={expires_at_ms} /> : '–'),
+  },
+]
+
+/** Stored sessions, and what waits for them. */
+export function Sessions() {
+  const { path } = useBroker()
+  const { session, search = '' } = useSearch({ from: '/signed-in/b/$broker/sessions' })
+  const navigate = useNavigate({ from: '/b/$broker/sessions' })
+  const query = useQuery(sessionsQuery(path))
+  const change = (to: { session?: string; search?: string }) =>
+    void navigate({ search: (before) => ({ ...before, ...to }), replace: true })
+  return (
+    <Page title="Sessions" lead="A stored session keeps subscriptions and messages while its client is away.">
+      <Loaded query={query} height={400}>
+        {({ items, isCut }) => {
+          const found = items.filter(({ client_id }) => client_id.startsWith(search))
+          return items.length === 0 ? (
+            <Panel>
+              <Empty
+                icon={<IconInbox size={28} stroke={1.4} />}
+                title="No stored session"
+                command="mosquitto_sub -i away-1 -c -q 1 -t 'hello/#'"
+              >
+                A client gets one when it connects with a session expiry, or before MQTT 5.0 without clean
+                session.
+              </Empty>
+            </Panel>
+          ) : (
+            <>
+              <Totals sessions={items} isCut={isCut} />
+              <Panel isFlush>
+                <Group p="md" justify="space-between">
+                  <TextInput
+                    data-search
+                    aria-label="Search sessions"
+                    placeholder="Client id begins with"
+                    leftSection={<IconSearch size={16} />}
+                    value={search}
+                    onChange={(event) => change({ search: event.currentTarget.value || undefined })}
+                    w={{ base: '100%', xs: 300 }}
+                  />
+                </Group>
+                <Rows
+                  label="Stored sessions"
+                  rows={found}
+                  columns={columns}
+                  idOf={({ client_id }) => client_id}
+                  onOpen={({ client_id }) => change({ session: client_id })}
+                  empty={<Empty title={`No session begins with ${search}`} />}
+                />
+              </Panel>
+            </>
+          )
+        }}
+      </Loaded>
+      <Drawer
+        opened={session !== undefined}
+        onClose={() => change({ session: undefined })}
+        title={session}
+        size={560}
+      >
+        {session !== undefined && <OneSession id={session} onGone={() => change({ session: undefined })} />}
+      </Drawer>
+    </Page>
+  )
+}
+
+function Totals({ sessions, isCut }: { sessions: Session[]; isCut: boolean }) {
+  const waiting = sessions.reduce((sum, one) => sum + one.waiting_messages, 0)
+  const size = sessions.reduce((sum, one) => sum + one.waiting_bytes, 0)
+  const oldest = sessions.flatMap(({ oldest_waiting_at_ms }) => oldest_waiting_at_ms ?? [])
+  const offline = sessions.filter(({ state }) => state === 'offline').length
+  return (
+    <Stats>
+      <Stat
+        label="Sessions"
+        value={`${count(sessions.length)}${isCut ? '+' : ''}`}
+        note={`${count(offline)} offline`}
+      />
+      <Stat label="Waiting messages" value={count(waiting)} />
+      <Stat label="Waiting bytes" value={bytes(size)} />
+      <Stat label="Oldest message" value={oldest.length > 0 ? <Time at={Math.min(...oldest)} /> : '–'} />
+    </Stats>
+  )
+}
+
+function OneSession({ id, onGone }: { id: string; onGone: () => void }) {
+  const { path, can } = useBroker()
+  const client = useQueryClient()
+  const query = useQuery(sessionQuery(path, id))
+  return (
+    <Loaded query={query}>
+      {(session) => (
+        <>
+          <SessionDetails session={session} />
+          {can('clients:write') && (
+            <Confirm
+              verb="Purge session"
+              title={`Purge the session of ${id}?`}
+              name={session.waiting_messages > 0 ? id : undefined}
+              loses={
+                <Text size="sm">
+                  {plural(session.waiting_messages, 'waiting message')} and{' '}
+                  {plural(session.subscriptions, 'subscription')} are lost. The connection is closed.
+                </Text>
+              }
+              act={() => purge(path, id)}
+              onDone={() => {
+                done(`The session of ${id} has ended.`)
+                void client.invalidateQueries({ queryKey: ['b', path.broker] })
+                onGone()
+              }}
+            >
+              {(open) => (
+                <Button color="red" variant="light" onClick={open} mt="lg">
+                  Purge session
+                </Button>
+              )}
+            </Confirm>
+          )}
+        </>
+      )}
+    </Loaded>
+  )
+}

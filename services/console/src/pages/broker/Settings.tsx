@@ -1,0 +1,223 @@
+import { Button, NumberInput, Stack, Text, TextInput } from '@mantine/core'
+import { useQuery, useQueryClient } from '@tanstack/react-query'
+import { useNavigate } from '@tanstack/react-router'
+import { useState } from 'react'
+import { type Broker, useBroker } from '../../api/brokers'
+import { api, body, tagged } from '../../api/client'
+import { retainedQuery, sessionsQuery } from '../../api/live'
+import { absolute, plural } from '../../lib/format'
+import { LIMITS, type LimitName } from '../../lib/limits'
+import { Confirm } from '../../ui/Confirm'
+import { Form } from '../../ui/Form'
+import { done } from '../../ui/notify'
+import { Page, Panel } from '../../ui/Page'
+import { Facts } from '../../ui/Stat'
+import ui from '../../ui/ui.module.css'
+
+const AT = '/organisations/{organisation}/brokers/{broker}'
+
+/** Name, limits, and the end of a broker. */
+export function Settings() {
+  const { broker, can } = useBroker()
+  const canWrite = can('brokers:write')
+  return (
+    <Page title="Settings">
+      <Panel title="Broker">
+        <Facts
+          rows={[
+            [
+              'Name in the region',
+              <span key="name" className="mono">
+                {broker.name}
+              </span>,
+            ],
+            ['Created', absolute(broker.created_at_ms)],
+          ]}
+        />
+        <div style={{ marginTop: 16, maxWidth: 420 }}>
+          <NameForm canWrite={canWrite} />
+        </div>
+      </Panel>
+      <LimitsPanel canWrite={canWrite} />
+      {canWrite && <Suspend />}
+      {canWrite && <Delete />}
+    </Page>
+  )
+}
+
+/** Changes the broker as it is now. */
+function useChange() {
+  const { path } = useBroker()
+  const client = useQueryClient()
+  const change = async (to: { display_name?: string; limits?: Broker['limits'] }) => {
+    const { etag } = await tagged(api.GET(AT, { params: { path } }))
+    return body(api.PATCH(AT, { params: { path, header: { 'If-Match': etag } }, body: to }))
+  }
+  const again = (said: string) => {
+    done(said)
+    void client.invalidateQueries({ queryKey: ['broker', path.broker] })
+    void client.invalidateQueries({ queryKey: ['brokers'] })
+  }
+  return { change, again }
+}
+
+function NameForm({ canWrite }: { canWrite: boolean }) {
+  const { broker } = useBroker()
+  const { change, again } = useChange()
+  const [name, setName] = useState(broker.display_name)
+  if (!canWrite) return null
+  return (
+    <Form
+      verb="Rename"
+      isDisabled={name === broker.display_name}
+      act={() => change({ display_name: name })}
+      onDone={() => again('The broker was renamed.')}
+    >
+      {(wrong) => (
+        <TextInput
+          label="Name"
+          value={name}
+          onChange={(event) => setName(event.currentTarget.value)}
+          error={wrong.display_name}
+          maxLength={100}
+        />
+      )}
+    </Form>
+  )
+}
+
+function LimitsPanel({ canWrite }: { canWrite: boolean }) {
+  const { broker } = useBroker()
+  const { change, again } = useChange()
+  const [limits, setLimits] = useState(broker.limits)
+  const set = (scope: 'broker' | 'client', name: string, value: number | string) =>
+    setLimits((before) => ({
+      ...before,
+      [scope]: { ...before[scope], [name]: value === '' ? null : Number(value) },
+    }))
+  return (
+    <Panel
+      title="Limits"
+      lead="They count within two seconds, also for connected clients. An empty field has the limit of the server."
+    >
+      <fieldset disabled={!canWrite} style={{ border: 0, padding: 0, margin: 0 }}>
+        <Form
+          verb="Save limits"
+          isDisabled={!canWrite}
+          act={() => change({ limits })}
+          onDone={() => again('The limits were saved.')}
+        >
+          {(wrong) => (
+            <div className={ui.two}>
+              {(['broker', 'client'] as const).map((scope) => (
+                <Stack gap="sm" key={scope}>
+                  <Text fw={600} size="sm">
+                    {scope === 'broker' ? 'All clients together' : 'Each client'}
+                  </Text>
+                  {LIMITS[scope].map(({ name, label, unit }) => (
+                    <NumberInput
+                      key={name}
+                      label={label}
+                      placeholder="limit of the server"
+                      suffix={unit && ` ${unit}`}
+                      thousandSeparator=","
+                      min={0}
+                      value={limitOf(limits, scope, name) ?? ''}
+                      onChange={(value) => set(scope, name, value)}
+                      error={wrong[`limits.${scope}.${name}`] ?? wrong[`${scope}.${name}`]}
+                    />
+                  ))}
+                </Stack>
+              ))}
+            </div>
+          )}
+        </Form>
+      </fieldset>
+    </Panel>
+  )
+}
+
+const limitOf = (limits: Broker['limits'], scope: 'broker' | 'client', name: LimitName) =>
+  (limits[scope] as Partial<Record<LimitName, number | null>> | undefined)?.[name]
+
+function Suspend() {
+  const { broker, path } = useBroker()
+  const client = useQueryClient()
+  const act = (what: 'suspend' | 'resume') => () => body(api.POST(`${AT}/${what}`, { params: { path } }))
+  const again = () => client.invalidateQueries({ queryKey: ['broker', path.broker] })
+  return (
+    <Panel
+      title={broker.suspended ? 'Resume' : 'Suspend'}
+      lead={
+        broker.suspended
+          ? 'Clients may connect again, and their sessions go on.'
+          : 'All clients are disconnected and refused. Sessions and messages stay.'
+      }
+    >
+      {broker.suspended ? (
+        <Confirm
+          verb="Resume broker"
+          title="Resume the broker?"
+          loses="Clients may connect again."
+          act={act('resume')}
+          onDone={again}
+        >
+          {(open) => <Button onClick={open}>Resume broker</Button>}
+        </Confirm>
+      ) : (
+        <Confirm
+          verb="Suspend broker"
+          title={`Suspend ${broker.display_name}?`}
+          loses="All clients are disconnected until the broker is resumed. Nothing is deleted."
+          act={act('suspend')}
+          onDone={again}
+        >
+          {(open) => (
+            <Button variant="default" onClick={open}>
+              Suspend broker
+            </Button>
+          )}
+        </Confirm>
+      )}
+    </Panel>
+  )
+}
+
+function Delete() {
+  const { broker, path } = useBroker()
+  const client = useQueryClient()
+  const navigate = useNavigate()
+  const sessions = useQuery(sessionsQuery(path))
+  const retained = useQuery(retainedQuery(path, undefined))
+  const waiting = (sessions.data?.items ?? []).reduce((sum, one) => sum + one.waiting_messages, 0)
+  const more = (list: { isCut: boolean } | undefined) => (list?.isCut ? ' or more' : '')
+  return (
+    <Panel title="Delete" lead="It cannot be undone.">
+      <Confirm
+        verb="Delete broker"
+        title={`Delete ${broker.display_name}?`}
+        name={broker.display_name}
+        loses={
+          <>
+            {plural(sessions.data?.items.length ?? 0, 'session')}
+            {more(sessions.data)} with {plural(waiting, 'waiting message')},{' '}
+            {plural(retained.data?.items.length ?? 0, 'retained message')}
+            {more(retained.data)}, all credentials, rules and webhooks are lost. Its clients are disconnected.
+          </>
+        }
+        act={() => body(api.DELETE(AT, { params: { path, header: { 'If-Match': '*' } } }))}
+        onDone={async () => {
+          done(`${broker.display_name} was deleted.`)
+          await client.invalidateQueries({ queryKey: ['brokers'] })
+          await navigate({ to: '/', search: { all: true } })
+        }}
+      >
+        {(open) => (
+          <Button color="red" variant="light" onClick={open}>
+            Delete broker
+          </Button>
+        )}
+      </Confirm>
+    </Panel>
+  )
+}

@@ -1,0 +1,72 @@
+import { Button } from '@mantine/core'
+import { IconDownload } from '@tabler/icons-react'
+import { keepPreviousData, useQuery } from '@tanstack/react-query'
+import { useNavigate, useSearch } from '@tanstack/react-router'
+import { useState } from 'react'
+import { useBroker } from '../../api/brokers'
+import { spanOf, usageQuery } from '../../api/usage'
+import { count } from '../../lib/format'
+import { saveCsv } from '../../lib/save'
+import { failed } from '../../ui/notify'
+import { Page, Panel } from '../../ui/Page'
+import { Facts } from '../../ui/Stat'
+import { Loaded } from '../../ui/State'
+import { Cap, RangeSwitch, UsedCharts, UsedNumbers } from '../../ui/UsageParts'
+
+/** What the broker has used, and what it may cost. */
+export function Usage() {
+  const { path, can } = useBroker()
+  const { range = '7d' } = useSearch({ from: '/signed-in/b/$broker/usage' })
+  const navigate = useNavigate({ from: '/b/$broker/usage' })
+  const [now] = useState(Date.now)
+  const span = spanOf(range, now)
+  const query = useQuery({ ...usageQuery(path, span), placeholderData: keepPreviousData })
+  const csv = `/api/v1/organisations/${path.organisation}/brokers/${path.broker}/usage?${new URLSearchParams({
+    from: String(span.from),
+    to: String(span.to),
+    step: span.step,
+  })}`
+  return (
+    <Page
+      title="Usage"
+      lead="Pings, acknowledgements and refused packets are free. Hours are kept for 400 days."
+      actions={
+        <>
+          <RangeSwitch
+            value={range}
+            onChange={(to) => void navigate({ search: { range: to }, replace: true })}
+          />
+          <Button
+            size="xs"
+            variant="default"
+            leftSection={<IconDownload size={14} />}
+            onClick={() => void saveCsv(csv, `usage-${path.broker}.csv`).catch(failed)}
+          >
+            CSV
+          </Button>
+        </>
+      }
+    >
+      <Loaded query={query} height={480}>
+        {({ total, windows, losses }) => (
+          <>
+            <UsedNumbers used={total.used} />
+            <Panel title={span.step === 'hour' ? 'By hour' : 'By day'}>
+              <UsedCharts windows={windows} from={span.from} to={span.to} />
+            </Panel>
+            <Panel title="Losses" lead="Since the broker was created. Each has its reason under Incidents.">
+              <Facts
+                rows={[
+                  ['Dropped for slow clients', `${count(losses.dropped_messages)} messages`],
+                  ['Trimmed by limits of a queue', `${count(losses.trimmed_messages)} messages`],
+                  ['Missed by sessions', `${count(losses.missed_messages)} messages`],
+                ]}
+              />
+            </Panel>
+          </>
+        )}
+      </Loaded>
+      <Cap path={path} canWrite={can('brokers:write')} />
+    </Page>
+  )
+}

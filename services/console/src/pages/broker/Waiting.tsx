@@ -1,0 +1,91 @@
+import { Anchor, Group, Loader, Text } from '@mantine/core'
+import { IconAlertTriangle, IconCircleCheck } from '@tabler/icons-react'
+import { useQuery } from '@tanstack/react-query'
+import { Link } from '@tanstack/react-router'
+import { useState } from 'react'
+import { useBroker } from '../../api/brokers'
+import { clientsPage, incidentsQuery } from '../../api/live'
+import { PAGE_CLIENT } from '../../api/messages'
+import { reasonSaid } from '../../lib/incidents'
+import { Panel } from '../../ui/Page'
+import { Time } from '../../ui/Time'
+import classes from './waiting.module.css'
+
+const LOOK_MS = 1000
+const INCIDENTS_LOOKED_AT = 20
+
+/** The page's own clients are no devices. */
+const isDevice = ({ client_id }: { client_id: string }) => !client_id.startsWith(PAGE_CLIENT)
+
+/** Waits for the first device, and says that it is there, or why it was refused. */
+export function Waiting({ clientId }: { clientId: string | undefined }) {
+  const { broker, path } = useBroker()
+  const [since] = useState(Date.now)
+  const clients = useQuery({
+    queryKey: ['b', broker.name, 'clients', 'waiting'],
+    refetchInterval: LOOK_MS,
+    queryFn: ({ signal }) => clientsPage(path, undefined, undefined, 200, signal),
+  })
+  const refusals = useQuery({
+    ...incidentsQuery(path, { kind: 'connect_refused' }, INCIDENTS_LOOKED_AT),
+    refetchInterval: LOOK_MS,
+  })
+  const devices = (clients.data?.items ?? []).filter(isDevice)
+  const newest = devices.toSorted((a, b) => b.connected_at_ms - a.connected_at_ms)[0]
+  const wanted = devices.find((one) => clientId !== undefined && one.user === clientId)
+  const shown = wanted ?? (newest && newest.connected_at_ms >= since ? newest : undefined)
+  const refusal = refusals.data?.items.find(({ last_at_ms }) => last_at_ms >= since)
+
+  return (
+    <Panel>
+      <Group gap="md" wrap="nowrap" className={classes.waiting} role="status">
+        {shown && (
+          <>
+            <IconCircleCheck className={classes.good} size={24} />
+            <div>
+              <Text fw={600}>
+                <Anchor
+                  component={Link}
+                  to="/b/$broker/clients/$client"
+                  params={{ broker: broker.name, client: shown.client_id } as never}
+                  inherit
+                >
+                  {shown.client_id}
+                </Anchor>{' '}
+                is connected
+              </Text>
+              <Text size="sm" c="dimmed">
+                {shown.address && `From ${shown.address}, `}MQTT {shown.protocol},{' '}
+                <Time at={shown.connected_at_ms} />
+              </Text>
+            </div>
+          </>
+        )}
+        {!shown && refusal && (
+          <>
+            <IconAlertTriangle className={classes.bad} size={24} />
+            <div>
+              <Text fw={600}>{refusal.client_id ?? 'A client'} was refused</Text>
+              <Text size="sm" c="dimmed">
+                {reasonSaid(refusal.reason)}, <Time at={refusal.last_at_ms} />. The page waits on.
+              </Text>
+            </div>
+          </>
+        )}
+        {!shown && !refusal && (
+          <>
+            <Loader type="dots" size="sm" />
+            <div>
+              <Text fw={600}>Waiting for a device</Text>
+              <Text size="sm" c="dimmed">
+                {devices.length > 0
+                  ? 'Others are connected already; this tells of the next one.'
+                  : 'Run one of the snippets below. This page sees it within a second.'}
+              </Text>
+            </div>
+          </>
+        )}
+      </Group>
+    </Panel>
+  )
+}

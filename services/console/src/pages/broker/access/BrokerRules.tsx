@@ -1,0 +1,44 @@
+import { useQuery, useQueryClient } from '@tanstack/react-query'
+import { useState } from 'react'
+import { type AccessSettings, accessQuery, setAccess } from '../../../api/access'
+import { useBroker } from '../../../api/brokers'
+import type { Tagged } from '../../../api/client'
+import { Form } from '../../../ui/Form'
+import { done } from '../../../ui/notify'
+import { Panel } from '../../../ui/Page'
+import { Loaded } from '../../../ui/State'
+import { RuleEditor, rulesAreRight } from './RuleEditor'
+
+/** Rules of all clients of the broker. */
+export function BrokerRules() {
+  const { path } = useBroker()
+  const query = useQuery(accessQuery(path))
+  return (
+    <Panel
+      title="Rules of all clients"
+      lead="They come last: after those of the token, the credential and its group."
+    >
+      <Loaded query={query}>{(access) => <RulesForm key={access.etag} access={access} />}</Loaded>
+    </Panel>
+  )
+}
+
+function RulesForm({ access }: { access: Tagged<AccessSettings> }) {
+  const { path, can } = useBroker()
+  const client = useQueryClient()
+  const [rules, setRules] = useState(access.value.rules ?? [])
+  if (!can('access:write')) return <RuleEditor rules={rules} onChange={setRules} isReadOnly />
+  return (
+    <Form
+      verb="Save rules"
+      isDisabled={!rulesAreRight(rules)}
+      act={() => setAccess(path, { ...access.value, rules }, access.etag)}
+      onDone={() => {
+        done('The rules were saved.')
+        void client.invalidateQueries({ queryKey: ['b', path.broker, 'access'] })
+      }}
+    >
+      {() => <RuleEditor rules={rules} onChange={setRules} />}
+    </Form>
+  )
+}

@@ -1,0 +1,135 @@
+import { Select, Switch, Textarea, TextInput } from '@mantine/core'
+import { useState } from 'react'
+import { type NamedRows, putNamed } from '../../../api/access'
+import { useBroker } from '../../../api/brokers'
+import { Form } from '../../../ui/Form'
+import type { Column } from '../../../ui/Rows'
+import { Time } from '../../../ui/Time'
+import { NamedList } from './NamedList'
+import { NameInput } from './NameInput'
+
+type Ca = NamedRows['client-cas']
+
+const USERS = [
+  { value: 'common_name', label: 'Common name' },
+  { value: 'san_dns', label: 'Subject alternative name, DNS' },
+  { value: 'san_uri', label: 'Subject alternative name, URI' },
+  { value: 'san_email', label: 'Subject alternative name, e-mail' },
+]
+
+const columns: Column<Ca>[] = [
+  { key: 'name', header: 'Name', width: 'minmax(0, 1fr)', cell: ({ name }) => name },
+  {
+    key: 'user',
+    header: 'User is',
+    width: 'minmax(0, 1fr)',
+    cell: ({ user }) => USERS.find(({ value }) => value === (user ?? 'common_name'))?.label,
+  },
+  {
+    key: 'group',
+    header: 'Group',
+    width: 'minmax(0, 1fr)',
+    isExtra: true,
+    cell: ({ group }) => group ?? '–',
+  },
+  {
+    key: 'enabled',
+    header: 'Enabled',
+    width: '72px',
+    cell: ({ enabled }) => (enabled === false ? 'no' : 'yes'),
+  },
+  {
+    key: 'created',
+    header: 'Added',
+    width: '88px',
+    isNumber: true,
+    isExtra: true,
+    cell: ({ created_at_ms }) => <Time at={created_at_ms} />,
+  },
+]
+
+/** Authorities whose client certificates are believed. */
+export function Certificates() {
+  return (
+    <NamedList
+      kind="client-cas"
+      title="Client CAs"
+      lead="Certificates that one of these authorities has signed let a device in. Open this way under Ways in."
+      verb="Add client CA"
+      empty={{
+        title: 'No client CA yet',
+        text: 'Add the certificate of your authority, and devices connect with their own certificates instead of passwords.',
+      }}
+      columns={columns}
+      loses={() => 'Devices with its certificates are disconnected and cannot come back.'}
+      form={(row, onDone) => <CaForm row={row} onDone={onDone} />}
+    />
+  )
+}
+
+function CaForm({ row, onDone }: { row: Ca | undefined; onDone: () => void }) {
+  const { path } = useBroker()
+  const [name, setName] = useState(row?.name ?? '')
+  const [pem, setPem] = useState(row?.pem ?? '')
+  const [revoked, setRevoked] = useState(row?.revoked ?? '')
+  const [user, setUser] = useState<Ca['user']>(row?.user ?? 'common_name')
+  const [group, setGroup] = useState(row?.group ?? '')
+  const [enabled, setEnabled] = useState(row?.enabled ?? true)
+  const settings = { pem, revoked: revoked || null, user, group: group || null, enabled }
+  return (
+    <Form
+      verb="Save client CA"
+      act={() => putNamed(path, 'client-cas', name, settings, row === undefined)}
+      onDone={onDone}
+    >
+      {(wrong) => (
+        <>
+          {!row && <NameInput value={name} onChange={setName} error={wrong.name} placeholder="plant-ca" />}
+          <Textarea
+            label="Certificate"
+            description="PEM, one certificate or a chain"
+            autosize
+            minRows={5}
+            maxRows={12}
+            classNames={{ input: 'mono' }}
+            placeholder="-----BEGIN CERTIFICATE-----"
+            value={pem}
+            onChange={(event) => setPem(event.currentTarget.value)}
+            error={wrong.pem}
+            required
+            withAsterisk={false}
+          />
+          <Textarea
+            label="Revocation list"
+            description="PEM of a CRL; empty: none"
+            autosize
+            minRows={2}
+            maxRows={8}
+            classNames={{ input: 'mono' }}
+            value={revoked}
+            onChange={(event) => setRevoked(event.currentTarget.value)}
+            error={wrong.revoked}
+          />
+          <Select
+            label="User name is"
+            data={USERS}
+            value={user}
+            onChange={(value) => setUser(value as Ca['user'])}
+            allowDeselect={false}
+          />
+          <TextInput
+            label="Group"
+            value={group}
+            onChange={(event) => setGroup(event.currentTarget.value)}
+            error={wrong.group}
+          />
+          <Switch
+            label="Enabled"
+            checked={enabled}
+            onChange={(event) => setEnabled(event.currentTarget.checked)}
+          />
+        </>
+      )}
+    </Form>
+  )
+}

@@ -1,0 +1,317 @@
+import {
+  Badge,
+  Button,
+  Drawer,
+  Group,
+  NumberInput,
+  Select,
+  Stack,
+  Switch,
+  Text,
+  TextInput,
+} from '@mantine/core'
+import { IconKey, IconPlus } from '@tabler/icons-react'
+import { useQuery, useQueryClient } from '@tanstack/react-query'
+import { useState } from 'react'
+import {
+  type Credential,
+  changeCredential,
+  createCredential,
+  credentialsQuery,
+  deleteCredential,
+  type MadeCredential,
+  namedQuery,
+  rotateCredential,
+} from '../../../api/access'
+import { useBroker } from '../../../api/brokers'
+import { plural } from '../../../lib/format'
+import { Secret } from '../../../ui/Code'
+import { Confirm } from '../../../ui/Confirm'
+import { Form } from '../../../ui/Form'
+import { done } from '../../../ui/notify'
+import { Panel } from '../../../ui/Page'
+import { type Column, Rows } from '../../../ui/Rows'
+import { Empty, Loaded } from '../../../ui/State'
+import { Time } from '../../../ui/Time'
+import { RuleEditor, rulesAreRight } from './RuleEditor'
+import { NEW, useEdit } from './useEdit'
+
+const columns: Column<Credential>[] = [
+  {
+    key: 'user',
+    header: 'User',
+    width: 'minmax(0, 2fr)',
+    cell: ({ user }) => <span className="mono">{user}</span>,
+  },
+  { key: 'group', header: 'Group', width: 'minmax(0, 1fr)', cell: ({ group }) => group ?? '–' },
+  {
+    key: 'rules',
+    header: 'Own rules',
+    width: '88px',
+    isNumber: true,
+    isExtra: true,
+    cell: ({ rules }) => rules.length,
+  },
+  {
+    key: 'state',
+    header: 'State',
+    width: '140px',
+    isExtra: true,
+    cell: ({ enabled, expires_at_ms }) => {
+      if (!enabled)
+        return (
+          <Badge variant="default" tt="none" fw={500}>
+            disabled
+          </Badge>
+        )
+      if (expires_at_ms)
+        return (
+          <span>
+            expires <Time at={expires_at_ms} />
+          </span>
+        )
+      return 'enabled'
+    },
+  },
+  {
+    key: 'created',
+    header: 'Created',
+    width: '88px',
+    isNumber: true,
+    cell: ({ created_at_ms }) => <Time at={created_at_ms} />,
+  },
+]
+
+/** Users and passwords of devices. */
+export function Credentials() {
+  const { path, can } = useBroker()
+  const query = useQuery(credentialsQuery(path))
+  const { edit, isNew, set } = useEdit()
+  const client = useQueryClient()
+  const again = () => client.invalidateQueries({ queryKey: ['b', path.broker, 'credentials'] })
+  const [made, setMade] = useState<MadeCredential | null>(null)
+  const add = can('access:write') && (
+    <Button leftSection={<IconPlus size={16} />} onClick={() => set(NEW)}>
+      Create credential
+    </Button>
+  )
+  const close = () => {
+    setMade(null)
+    set(undefined)
+  }
+  return (
+    <Panel isFlush title="Credentials" lead="User and password of a device." actions={add}>
+      <Loaded query={query} height={240}>
+        {({ items }) => (
+          <>
+            {items.length === 0 ? (
+              <Empty icon={<IconKey size={28} stroke={1.4} />} title="No credential yet">
+                Each device has one of its own, so that it can be rotated or taken away without the others
+                noticing.
+              </Empty>
+            ) : (
+              <Rows
+                label="Credentials"
+                rows={items}
+                columns={columns}
+                idOf={({ user }) => user}
+                onOpen={({ user }) => set(user)}
+              />
+            )}
+            <Drawer
+              opened={isNew || edit !== undefined}
+              onClose={close}
+              title={made ? `Credential of ${made.user}` : (edit ?? 'Create credential')}
+            >
+              {made && <Shown made={made} onClose={close} />}
+              {!made && isNew && (
+                <Create
+                  onMade={(credential) => {
+                    setMade(credential)
+                    void again()
+                  }}
+                />
+              )}
+              {!made && edit !== undefined && (
+                <Edit
+                  key={edit}
+                  credential={items.find(({ user }) => user === edit)}
+                  onRotated={setMade}
+                  onDone={() => {
+                    void again()
+                    close()
+                  }}
+                />
+              )}
+            </Drawer>
+          </>
+        )}
+      </Loaded>
+    </Panel>
+  )
+}
+
+function Shown({ made, onClose }: { made: MadeCredential; onClose: () => void }) {
+  const { endpoint } = useBroker()
+  const name = `${endpoint?.userPrefix ?? ''}${made.user}`
+  return (
+    <Stack gap="md">
+      <Text size="sm">
+        User name <span className="mono">{name}</span>
+      </Text>
+      <Secret
+        name={`Password of ${made.user}`}
+        value={made.secret ?? ''}
+        fileName={`${made.user}.txt`}
+        file={`user: ${name}\npassword: ${made.secret}`}
+      />
+      <Button onClick={onClose} style={{ alignSelf: 'flex-start' }}>
+        I have stored it
+      </Button>
+    </Stack>
+  )
+}
+
+function GroupSelect({
+  value,
+  onChange,
+  error,
+}: {
+  value: string | null
+  onChange: (group: string | null) => void
+  error?: string
+}) {
+  const { path } = useBroker()
+  const { data } = useQuery(namedQuery(path, 'groups'))
+  return (
+    <Select
+      label="Group"
+      description="Its rules count after the credential's own."
+      placeholder="none"
+      data={(data?.items ?? []).map(({ name }) => name)}
+      value={value}
+      onChange={onChange}
+      error={error}
+      clearable
+      searchable
+    />
+  )
+}
+
+function Create({ onMade }: { onMade: (made: MadeCredential) => void }) {
+  const { path } = useBroker()
+  const [user, setUser] = useState('')
+  const [group, setGroup] = useState<string | null>(null)
+  return (
+    <Form verb="Create credential" act={() => createCredential(path, { user, group })} onDone={onMade}>
+      {(wrong) => (
+        <>
+          <Text size="sm" c="dimmed">
+            The password is made by the service and shown once, in the next step.
+          </Text>
+          <TextInput
+            label="User"
+            placeholder="pump-7"
+            value={user}
+            onChange={(event) => setUser(event.currentTarget.value)}
+            error={wrong.user}
+            maxLength={256}
+            required
+            withAsterisk={false}
+            data-autofocus
+          />
+          <GroupSelect value={group} onChange={setGroup} error={wrong.group} />
+        </>
+      )}
+    </Form>
+  )
+}
+
+interface EditProps {
+  credential: Credential | undefined
+  onRotated: (made: MadeCredential) => void
+  onDone: () => void
+}
+
+function Edit({ credential, onRotated, onDone }: EditProps) {
+  const { path, can } = useBroker()
+  const [enabled, setEnabled] = useState(credential?.enabled ?? true)
+  const [group, setGroup] = useState(credential?.group ?? null)
+  const [rules, setRules] = useState(credential?.rules ?? [])
+  if (!credential) return <Empty title="There is no such credential">It was deleted meanwhile.</Empty>
+  const { user } = credential
+  if (!can('access:write')) return <RuleEditor rules={rules} onChange={setRules} isReadOnly />
+  return (
+    <Stack gap="xl">
+      <Form
+        verb="Save"
+        isDisabled={!rulesAreRight(rules)}
+        act={() => changeCredential(path, user, { enabled, group, rules })}
+        onDone={() => {
+          done(`${user} was changed.`)
+          onDone()
+        }}
+      >
+        {(wrong) => (
+          <>
+            <Switch
+              label="Enabled"
+              description="A disabled credential lets nobody in; who is connected with it is disconnected."
+              checked={enabled}
+              onChange={(event) => setEnabled(event.currentTarget.checked)}
+            />
+            <GroupSelect value={group} onChange={setGroup} error={wrong.group} />
+            <div>
+              <Text size="sm" fw={500} mb={8}>
+                Own rules
+              </Text>
+              <RuleEditor rules={rules} onChange={setRules} />
+            </div>
+          </>
+        )}
+      </Form>
+      <Rotate user={user} onRotated={onRotated} />
+      <Confirm
+        verb="Delete credential"
+        title={`Delete ${user}?`}
+        loses={`Devices that use it are disconnected and cannot come back. Its ${plural(rules.length, 'own rule')} go with it.`}
+        act={() => deleteCredential(path, user)}
+        onDone={() => {
+          done(`${user} was deleted.`)
+          onDone()
+        }}
+      >
+        {(open) => (
+          <Button color="red" variant="light" onClick={open} style={{ alignSelf: 'flex-start' }}>
+            Delete credential
+          </Button>
+        )}
+      </Confirm>
+    </Stack>
+  )
+}
+
+function Rotate({ user, onRotated }: { user: string; onRotated: (made: MadeCredential) => void }) {
+  const { path } = useBroker()
+  const [minutes, setMinutes] = useState<number | string>(60)
+  return (
+    <Form
+      verb="Rotate password"
+      act={() => rotateCredential(path, user, Number(minutes) * 60)}
+      onDone={onRotated}
+    >
+      {() => (
+        <Group align="flex-end">
+          <NumberInput
+            label="New password"
+            description="Minutes for which the old one still counts"
+            min={0}
+            max={10_080}
+            value={minutes}
+            onChange={setMinutes}
+          />
+        </Group>
+      )}
+    </Form>
+  )
+}

@@ -1,0 +1,67 @@
+import { useState } from 'react'
+import { type NamedRows, putNamed } from '../../../api/access'
+import { useBroker } from '../../../api/brokers'
+import { plural } from '../../../lib/format'
+import { Form } from '../../../ui/Form'
+import type { Column } from '../../../ui/Rows'
+import { NamedList } from './NamedList'
+import { NameInput } from './NameInput'
+import { RuleEditor, rulesAreRight } from './RuleEditor'
+
+type Group = NamedRows['groups']
+
+const columns: Column<Group>[] = [
+  { key: 'name', header: 'Name', width: 'minmax(0, 1fr)', cell: ({ name }) => name },
+  {
+    key: 'rules',
+    header: 'Rules',
+    width: 'minmax(0, 3fr)',
+    cell: ({ rules = [] }) => (
+      <span className="mono">
+        {rules.map(({ effect, action, filter }) => `${effect} ${action} ${filter}`).join(', ')}
+      </span>
+    ),
+  },
+]
+
+/** Rules that several credentials share. */
+export function Groups() {
+  return (
+    <NamedList
+      kind="groups"
+      title="Groups"
+      lead="Rules that credentials, tokens and certificates share."
+      verb="Add group"
+      empty={{
+        title: 'No group yet',
+        text: 'A group saves repeating the same rules for each of a hundred devices.',
+      }}
+      columns={columns}
+      loses={({ rules = [] }) =>
+        `Its ${plural(rules.length, 'rule')} count no more for those that are in it.`
+      }
+      form={(row, onDone) => <GroupForm row={row} onDone={onDone} />}
+    />
+  )
+}
+
+function GroupForm({ row, onDone }: { row: Group | undefined; onDone: () => void }) {
+  const { path } = useBroker()
+  const [name, setName] = useState(row?.name ?? '')
+  const [rules, setRules] = useState(row?.rules ?? [])
+  return (
+    <Form
+      verb="Save group"
+      isDisabled={!rulesAreRight(rules)}
+      act={() => putNamed(path, 'groups', name, { rules }, row === undefined)}
+      onDone={onDone}
+    >
+      {(wrong) => (
+        <>
+          {!row && <NameInput value={name} onChange={setName} error={wrong.name} placeholder="pumps" />}
+          <RuleEditor rules={rules} onChange={setRules} />
+        </>
+      )}
+    </Form>
+  )
+}

@@ -1,0 +1,204 @@
+import { MultiSelect, PasswordInput, SegmentedControl, Switch, Textarea, TextInput } from '@mantine/core'
+import { useState } from 'react'
+import { type NamedRows, putNamed } from '../../../api/access'
+import { useBroker } from '../../../api/brokers'
+import { Form } from '../../../ui/Form'
+import type { Column } from '../../../ui/Rows'
+import { NamedList } from './NamedList'
+import { NameInput } from './NameInput'
+
+type Issuer = NamedRows['jwt-issuers']
+type Kind = Issuer['key']['kind']
+
+const ALGORITHMS: Record<Kind, Issuer['algorithms']> = {
+  secret: ['HS256'],
+  pem: ['RS256', 'ES256'],
+  jwks: ['RS256', 'ES256'],
+}
+
+const columns: Column<Issuer>[] = [
+  { key: 'name', header: 'Name', width: 'minmax(0, 1fr)', cell: ({ name }) => name },
+  { key: 'issuer', header: 'Issuer', width: 'minmax(0, 2fr)', cell: ({ issuer }) => issuer ?? 'any' },
+  {
+    key: 'key',
+    header: 'Key',
+    width: '100px',
+    isExtra: true,
+    cell: ({ key }) => (key.kind === 'jwks' ? 'key set' : key.kind),
+  },
+  {
+    key: 'algorithms',
+    header: 'Algorithms',
+    width: '140px',
+    isExtra: true,
+    cell: ({ algorithms }) => algorithms.join(', '),
+  },
+  {
+    key: 'enabled',
+    header: 'Enabled',
+    width: '72px',
+    cell: ({ enabled }) => (enabled === false ? 'no' : 'yes'),
+  },
+]
+
+/** Issuers whose tokens let clients in. */
+export function Issuers() {
+  return (
+    <NamedList
+      kind="jwt-issuers"
+      title="Token issuers"
+      lead="A client shows a JWT of one of these issuers as its password. Open this way under Ways in."
+      verb="Add issuer"
+      empty={{
+        title: 'No issuer yet',
+        text: 'Add the issuer of your tokens with its key, and devices connect with a JWT.',
+      }}
+      columns={columns}
+      loses={() => 'Clients with its tokens are disconnected and cannot come back.'}
+      form={(row, onDone) => <IssuerForm row={row} onDone={onDone} />}
+    />
+  )
+}
+
+const keyText = (key: Issuer['key'] | undefined) => {
+  if (key?.kind === 'pem') return key.pem
+  return key?.kind === 'jwks' ? key.url : ''
+}
+
+function IssuerForm({ row, onDone }: { row: Issuer | undefined; onDone: () => void }) {
+  const { path } = useBroker()
+  const [name, setName] = useState(row?.name ?? '')
+  const [issuer, setIssuer] = useState(row?.issuer ?? '')
+  const [audience, setAudience] = useState((row?.audience ?? []).join(' '))
+  const [kind, setKind] = useState<Kind>(row?.key.kind ?? 'jwks')
+  const [key, setKey] = useState(keyText(row?.key))
+  const [algorithms, setAlgorithms] = useState<Issuer['algorithms']>(row?.algorithms ?? ['RS256'])
+  const [user, setUser] = useState(row?.claims?.user ?? 'sub')
+  const [rules, setRules] = useState(row?.claims?.rules ?? '')
+  const [enabled, setEnabled] = useState(row?.enabled ?? true)
+
+  const keySettings = (): Issuer['key'] => {
+    if (kind === 'pem') return { kind, pem: key }
+    return kind === 'jwks' ? { kind, url: key } : { kind, secret: key || null }
+  }
+  const save = () =>
+    putNamed(
+      path,
+      'jwt-issuers',
+      name,
+      {
+        algorithms,
+        issuer: issuer || null,
+        audience: audience.split(/\s+/).filter(Boolean),
+        key: keySettings(),
+        claims: { ...row?.claims, user, rules: rules || null },
+        enabled,
+        group: row?.group,
+        leeway_s: row?.leeway_s,
+        disconnect_at_expiry: row?.disconnect_at_expiry,
+      },
+      row === undefined,
+    )
+  const choose = (next: Kind) => {
+    setKind(next)
+    setKey('')
+    setAlgorithms(ALGORITHMS[next].slice(0, 1))
+  }
+  return (
+    <Form verb="Save issuer" act={save} onDone={onDone}>
+      {(wrong) => (
+        <>
+          {!row && <NameInput value={name} onChange={setName} error={wrong.name} placeholder="login" />}
+          <TextInput
+            label="Issuer"
+            description="The claim iss; empty: any"
+            placeholder="https://login.example.org"
+            value={issuer}
+            onChange={(event) => setIssuer(event.currentTarget.value)}
+            error={wrong.issuer}
+          />
+          <TextInput
+            label="Audience"
+            description="The claim aud, one of these; empty: any"
+            value={audience}
+            onChange={(event) => setAudience(event.currentTarget.value)}
+            error={wrong.audience}
+          />
+          <SegmentedControl
+            aria-label="Kind of key"
+            data={[
+              { value: 'jwks', label: 'Key set (URL)' },
+              { value: 'pem', label: 'Public key' },
+              { value: 'secret', label: 'Shared secret' },
+            ]}
+            value={kind}
+            onChange={(value) => choose(value as Kind)}
+          />
+          {kind === 'jwks' && (
+            <TextInput
+              label="URL of the key set"
+              type="url"
+              placeholder="https://login.example.org/jwks.json"
+              value={key}
+              onChange={(event) => setKey(event.currentTarget.value)}
+              error={wrong['key.url'] ?? wrong.key}
+              required
+              withAsterisk={false}
+            />
+          )}
+          {kind === 'pem' && (
+            <Textarea
+              label="Public key"
+              description="PEM"
+              autosize
+              minRows={5}
+              classNames={{ input: 'mono' }}
+              value={key}
+              onChange={(event) => setKey(event.currentTarget.value)}
+              error={wrong['key.pem'] ?? wrong.key}
+              required
+              withAsterisk={false}
+            />
+          )}
+          {kind === 'secret' && (
+            <PasswordInput
+              label="Shared secret"
+              description={
+                row?.key.kind === 'secret' ? 'Left empty, the stored one stays.' : 'At least 32 bytes'
+              }
+              value={key}
+              onChange={(event) => setKey(event.currentTarget.value)}
+              autoComplete="off"
+              error={wrong['key.secret'] ?? wrong.key}
+            />
+          )}
+          <MultiSelect
+            label="Algorithms"
+            data={ALGORITHMS[kind]}
+            value={algorithms}
+            onChange={(value) => setAlgorithms(value as Issuer['algorithms'])}
+            error={wrong.algorithms}
+          />
+          <TextInput
+            label="Claim with the user"
+            value={user}
+            onChange={(event) => setUser(event.currentTarget.value)}
+            error={wrong['claims.user']}
+          />
+          <TextInput
+            label="Claim with rules"
+            description="Rules that come first; empty: none"
+            value={rules}
+            onChange={(event) => setRules(event.currentTarget.value)}
+            error={wrong['claims.rules']}
+          />
+          <Switch
+            label="Enabled"
+            checked={enabled}
+            onChange={(event) => setEnabled(event.currentTarget.checked)}
+          />
+        </>
+      )}
+    </Form>
+  )
+}

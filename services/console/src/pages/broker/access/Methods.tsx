@@ -1,0 +1,158 @@
+import { NumberInput, PasswordInput, Select, Stack, Switch, TextInput } from '@mantine/core'
+import { useQuery, useQueryClient } from '@tanstack/react-query'
+import { useState } from 'react'
+import { type AccessSettings, accessQuery, setAccess } from '../../../api/access'
+import { useBroker } from '../../../api/brokers'
+import type { Schemas, Tagged } from '../../../api/client'
+import { Form } from '../../../ui/Form'
+import { done } from '../../../ui/notify'
+import { Panel } from '../../../ui/Page'
+import { Loaded } from '../../../ui/State'
+
+type Webhook = Schemas['AccessWebhook']
+
+const SWITCHES = [
+  {
+    name: 'passwords',
+    initial: true,
+    label: 'Passwords',
+    description: 'Clients show user and password of a credential.',
+  },
+  {
+    name: 'scram',
+    initial: true,
+    label: 'SCRAM-SHA-256',
+    description: '5.0 clients prove the password without sending it.',
+  },
+  {
+    name: 'tokens',
+    initial: false,
+    label: 'Tokens',
+    description: 'Clients show a JWT of one of the issuers under Tokens.',
+  },
+  {
+    name: 'anonymous',
+    initial: false,
+    label: 'Anonymous',
+    description: 'Clients without user name and certificate may connect.',
+  },
+] as const
+
+const CERTIFICATES = [
+  { value: 'off', label: 'are not looked at' },
+  { value: 'accepted', label: 'let a client in' },
+  { value: 'required', label: 'are required' },
+  { value: 'additional', label: 'are required, and a password or token too' },
+]
+
+/** Which ways in are open. The first that knows a client decides. */
+export function Methods() {
+  const { path } = useBroker()
+  const query = useQuery(accessQuery(path))
+  return (
+    <Panel
+      title="Ways in"
+      lead="The first that knows a client decides: certificate, token, password, your own service."
+    >
+      <Loaded query={query}>{(access) => <MethodsForm key={access.etag} access={access} />}</Loaded>
+    </Panel>
+  )
+}
+
+function MethodsForm({ access }: { access: Tagged<AccessSettings> }) {
+  const { path, can } = useBroker()
+  const client = useQueryClient()
+  const [said, setSaid] = useState(access.value)
+  const change = (to: Partial<AccessSettings>) => setSaid((before) => ({ ...before, ...to }))
+  const isReadOnly = !can('access:write')
+  return (
+    <fieldset disabled={isReadOnly} style={{ border: 0, padding: 0, margin: 0 }}>
+      <Form
+        verb="Save"
+        isDisabled={isReadOnly}
+        act={() => setAccess(path, said, access.etag)}
+        onDone={() => {
+          done('The ways in were saved.')
+          void client.invalidateQueries({ queryKey: ['b', path.broker, 'access'] })
+        }}
+      >
+        {(wrong) => (
+          <Stack gap="md" maw={560}>
+            {SWITCHES.map(({ name, initial, label, description }) => (
+              <Switch
+                key={name}
+                label={label}
+                description={description}
+                checked={said[name] ?? initial}
+                onChange={(event) => change({ [name]: event.currentTarget.checked })}
+              />
+            ))}
+            <Select
+              label="Client certificates"
+              data={CERTIFICATES}
+              value={said.certificates ?? 'off'}
+              onChange={(value) => change({ certificates: value as AccessSettings['certificates'] })}
+              allowDeselect={false}
+            />
+            <Switch
+              label="Your own service"
+              description="A webhook that is asked last, about clients that nothing else has let in."
+              checked={Boolean(said.webhook)}
+              onChange={(event) => change({ webhook: event.currentTarget.checked ? { url: '' } : null })}
+            />
+            {said.webhook && (
+              <WebhookFields value={said.webhook} onChange={(webhook) => change({ webhook })} wrong={wrong} />
+            )}
+          </Stack>
+        )}
+      </Form>
+    </fieldset>
+  )
+}
+
+interface WebhookFieldsProps {
+  value: Webhook
+  onChange: (webhook: Webhook) => void
+  wrong: Record<string, string>
+}
+
+function WebhookFields({ value, onChange, wrong }: WebhookFieldsProps) {
+  const number = (name: 'timeout_ms' | 'cache_s') => (said: number | string) =>
+    onChange({ ...value, [name]: said === '' ? undefined : Number(said) })
+  return (
+    <Stack gap="sm" pl="xl">
+      <TextInput
+        label="URL"
+        type="url"
+        placeholder="https://example.org/mqtt"
+        value={value.url}
+        onChange={(event) => onChange({ ...value, url: event.currentTarget.value })}
+        error={wrong['webhook.url'] ?? wrong.url}
+        required
+        withAsterisk={false}
+      />
+      <PasswordInput
+        label="Signing key"
+        description="Requests carry a signature with it. Left empty, the stored one stays."
+        value={value.signing_key ?? ''}
+        onChange={(event) => onChange({ ...value, signing_key: event.currentTarget.value || null })}
+        autoComplete="off"
+        error={wrong['webhook.signing_key']}
+      />
+      <NumberInput
+        label="Longest time for an answer"
+        suffix=" ms"
+        value={value.timeout_ms ?? ''}
+        onChange={number('timeout_ms')}
+        error={wrong['webhook.timeout_ms']}
+      />
+      <NumberInput
+        label="An answer counts for"
+        suffix=" s"
+        value={value.cache_s ?? ''}
+        onChange={number('cache_s')}
+        error={wrong['webhook.cache_s']}
+      />
+    </Stack>
+  )
+}

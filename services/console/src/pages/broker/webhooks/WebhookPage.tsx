@@ -1,0 +1,268 @@
+import { Alert, Anchor, Button, Drawer, Group, Stack } from '@mantine/core'
+import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
+import { Link, useNavigate } from '@tanstack/react-router'
+import { useState } from 'react'
+import { useBroker } from '../../../api/brokers'
+import type { Schemas } from '../../../api/client'
+import {
+  type DeadLetter,
+  deleteWebhook,
+  lettersQuery,
+  removeLetters,
+  retryLetters,
+  statusQuery,
+  testWebhook,
+  type Webhook,
+} from '../../../api/webhooks'
+import { bytes, count, plural } from '../../../lib/format'
+import { reasonSaid } from '../../../lib/incidents'
+import { Code } from '../../../ui/Code'
+import { Confirm } from '../../../ui/Confirm'
+import { done, failed } from '../../../ui/notify'
+import { Page, Panel } from '../../../ui/Page'
+import { type Column, Rows } from '../../../ui/Rows'
+import { Facts, Stat, Stats } from '../../../ui/Stat'
+import { Empty, Loaded } from '../../../ui/State'
+import { Time } from '../../../ui/Time'
+
+type Status = Schemas['WebhookStatus']
+
+/** How a webhook gets on, and what it has refused. */
+export function WebhookPage({ webhook, onEdit }: { webhook: Webhook; onEdit: () => void }) {
+  const { broker, path, can } = useBroker()
+  const query = useQuery(statusQuery(path, webhook.name))
+  return (
+    <Page
+      title={webhook.name}
+      lead={
+        <Anchor component={Link} to={`/b/${broker.name}/webhooks`} inherit>
+          All webhooks
+        </Anchor>
+      }
+      actions={can('access:write') && <Actions webhook={webhook} status={query.data} onEdit={onEdit} />}
+    >
+      <Loaded query={query}>{(status) => <Numbers status={status} />}</Loaded>
+      <Panel title="Settings">
+        <Facts
+          rows={[
+            [
+              'URL',
+              <span key="url" className="mono">
+                {webhook.url}
+              </span>,
+            ],
+            ['Events', webhook.events.join(', ')],
+            [
+              'Topic filters',
+              <span key="filters" className="mono">
+                {webhook.filters?.join(', ') || '–'}
+              </span>,
+            ],
+            ['Events in a request', `at most ${webhook.batch_max ?? 1}`],
+          ]}
+        />
+      </Panel>
+      <DeadLetters name={webhook.name} />
+    </Page>
+  )
+}
+
+function Numbers({ status }: { status: Status }) {
+  const { last_failure, failing_since_ms, next_attempt_at_ms } = status
+  return (
+    <>
+      {failing_since_ms && last_failure && (
+        <Alert color="red" variant="light" mb="md" title="The service does not take events">
+          {reasonSaid(last_failure.reason)}
+          {last_failure.status ? `, status ${last_failure.status}` : ''}. Failing since{' '}
+          <Time at={failing_since_ms} />
+          {next_attempt_at_ms && (
+            <>
+              , next attempt <Time at={next_attempt_at_ms} />
+            </>
+          )}
+          . Events wait in the queue.
+        </Alert>
+      )}
+      <Stats>
+        <Stat
+          label="Queued"
+          value={count(status.queued_events)}
+          unit="events"
+          note={
+            status.oldest_queued_at_ms ? (
+              <>
+                oldest <Time at={status.oldest_queued_at_ms} />
+              </>
+            ) : (
+              bytes(status.queued_bytes)
+            )
+          }
+        />
+        <Stat
+          label="Delivered"
+          value={count(status.delivered)}
+          note={status.last_success_at_ms && <Time at={status.last_success_at_ms} />}
+        />
+        <Stat label="Dead letters" value={count(status.dead_letters)} note={`${count(status.dead)} ever`} />
+        <Stat label="Lost to limits" value={count(status.lost)} note="of the queue" />
+      </Stats>
+    </>
+  )
+}
+
+interface ActionsProps {
+  webhook: Webhook
+  status: Status | undefined
+  onEdit: () => void
+}
+
+function Actions({ webhook, status, onEdit }: ActionsProps) {
+  const { broker, path } = useBroker()
+  const client = useQueryClient()
+  const navigate = useNavigate()
+  const { name } = webhook
+  const testing = useMutation({
+    mutationFn: () => testWebhook(path, name),
+    onSuccess: () => {
+      done('A test event is on its way.')
+      void client.invalidateQueries({ queryKey: ['b', path.broker, 'webhook status', name] })
+    },
+    onError: failed,
+  })
+  return (
+    <>
+      <Button variant="default" onClick={() => testing.mutate()} loading={testing.isPending}>
+        Send test event
+      </Button>
+      <Button variant="default" onClick={onEdit}>
+        Edit
+      </Button>
+      <Confirm
+        verb="Delete webhook"
+        title={`Delete ${name}?`}
+        loses={`${plural(status?.queued_events ?? 0, 'queued event')} and ${plural(status?.dead_letters ?? 0, 'dead letter')} are lost.`}
+        act={() => deleteWebhook(path, name)}
+        onDone={() => {
+          void client.invalidateQueries({ queryKey: ['b', path.broker, 'webhooks'] })
+          void navigate({ to: '/b/$broker/webhooks', params: { broker: broker.name } })
+        }}
+      >
+        {(open) => (
+          <Button variant="light" color="red" onClick={open}>
+            Delete
+          </Button>
+        )}
+      </Confirm>
+    </>
+  )
+}
+
+const columns: Column<DeadLetter>[] = [
+  { key: 'at', header: 'Given up', width: '92px', cell: ({ at_ms }) => <Time at={at_ms} /> },
+  {
+    key: 'failure',
+    header: 'Reason',
+    width: 'minmax(0, 1fr)',
+    cell: ({ failure, is_retried }) => {
+      if (is_retried) return 'is sent again'
+      return failure ? `${reasonSaid(failure.reason)}${failure.status ? ` ${failure.status}` : ''}` : '–'
+    },
+  },
+  {
+    key: 'type',
+    header: 'Event',
+    width: 'minmax(0, 1fr)',
+    isExtra: true,
+    cell: ({ event }) => <span className="mono">{String((event as { type?: string }).type ?? '')}</span>,
+  },
+  { key: 'attempts', header: 'Attempts', width: '72px', isNumber: true, cell: ({ attempts }) => attempts },
+]
+
+function DeadLetters({ name }: { name: string }) {
+  const { path, can } = useBroker()
+  const client = useQueryClient()
+  const query = useQuery(lettersQuery(path, name))
+  const [open, setOpen] = useState<DeadLetter | null>(null)
+  const again = () => {
+    setOpen(null)
+    void client.invalidateQueries({ queryKey: ['b', path.broker] })
+  }
+  const retrying = useMutation({
+    mutationFn: (letter: string | undefined) => retryLetters(path, name, letter),
+    onSuccess: again,
+    onError: failed,
+  })
+  const items = query.data?.items ?? []
+  const actions = can('access:write') && items.length > 0 && (
+    <>
+      <Button
+        size="xs"
+        variant="default"
+        onClick={() => retrying.mutate(undefined)}
+        loading={retrying.isPending}
+      >
+        Send all again
+      </Button>
+      <Confirm
+        verb="Remove"
+        title="Remove all dead letters?"
+        loses={`${plural(items.length, 'event')} will never be delivered.`}
+        act={() => removeLetters(path, name)}
+        onDone={again}
+      >
+        {(ask) => (
+          <Button size="xs" variant="default" onClick={ask}>
+            Remove all
+          </Button>
+        )}
+      </Confirm>
+    </>
+  )
+  return (
+    <Panel
+      isFlush
+      title="Dead letters"
+      lead="Events that the service refused for good, or did not take for a day."
+      actions={actions}
+    >
+      <Loaded query={query}>
+        {() =>
+          items.length === 0 ? (
+            <Empty title="No dead letter">
+              Events that cannot be delivered would stand here, and can be sent again.
+            </Empty>
+          ) : (
+            <Rows
+              label="Dead letters"
+              rows={items}
+              columns={columns}
+              idOf={({ id }) => id}
+              onOpen={setOpen}
+            />
+          )
+        }
+      </Loaded>
+      <Drawer opened={open !== null} onClose={() => setOpen(null)} title="Dead letter" size={560}>
+        {open && (
+          <Stack gap="md">
+            <Code text={JSON.stringify(open.event, null, 2)} label="the event" />
+            {can('access:write') && (
+              <Group gap="xs">
+                <Button onClick={() => retrying.mutate(open.id)} loading={retrying.isPending}>
+                  Send again
+                </Button>
+                <Button
+                  variant="default"
+                  onClick={() => void removeLetters(path, name, open.id).then(again).catch(failed)}
+                >
+                  Remove
+                </Button>
+              </Group>
+            )}
+          </Stack>
+        )}
+      </Drawer>
+    </Panel>
+  )
+}

@@ -1,0 +1,142 @@
+import { Button, Drawer, Radio, Stack, Text, TextInput } from '@mantine/core'
+import { IconPlus } from '@tabler/icons-react'
+import { useQuery, useQueryClient } from '@tanstack/react-query'
+import { useState } from 'react'
+import { useOrganisation } from '../../api/brokers'
+import type { Schemas } from '../../api/client'
+import { deleteInvitation, type Invitation, invitationsQuery, invite } from '../../api/organisation'
+import type { Role } from '../../api/session'
+import { ROLES, roleSaid } from '../../lib/roles'
+import { Secret } from '../../ui/Code'
+import { Form } from '../../ui/Form'
+import { done, failed } from '../../ui/notify'
+import { Panel } from '../../ui/Page'
+import { type Column, Rows } from '../../ui/Rows'
+import { Empty, Loaded } from '../../ui/State'
+import { Time } from '../../ui/Time'
+
+export function Invitations() {
+  const { id, can } = useOrganisation()
+  const client = useQueryClient()
+  const query = useQuery(invitationsQuery(id))
+  const [isOpen, setOpen] = useState(false)
+  const [made, setMade] = useState<Schemas['MadeInvitation'] | null>(null)
+  const canWrite = can('organisation:write')
+  const again = () => client.invalidateQueries({ queryKey: ['org', id, 'invitations'] })
+  const withdraw = (one: Invitation) =>
+    deleteInvitation(id, one.id)
+      .then(() => done(`The invitation of ${one.email} was withdrawn.`))
+      .catch(failed)
+      .finally(again)
+  const columns: Column<Invitation>[] = [
+    { key: 'email', header: 'E-mail address', width: 'minmax(0, 2fr)', cell: ({ email }) => email },
+    { key: 'role', header: 'Role', width: '88px', cell: ({ role }) => roleSaid(role) },
+    {
+      key: 'expires',
+      header: 'Expires',
+      width: '80px',
+      isExtra: true,
+      cell: ({ expires_at_ms }) => <Time at={expires_at_ms} />,
+    },
+    {
+      key: 'delete',
+      header: '',
+      width: '96px',
+      isNumber: true,
+      cell: (row) =>
+        canWrite && (
+          <Button size="xs" variant="subtle" color="gray" onClick={() => void withdraw(row)}>
+            Withdraw
+          </Button>
+        ),
+    },
+  ]
+  const close = () => {
+    setOpen(false)
+    setMade(null)
+  }
+  return (
+    <Panel
+      isFlush
+      title="Invitations"
+      lead="Links that have not been used yet."
+      actions={
+        canWrite && (
+          <Button leftSection={<IconPlus size={16} />} onClick={() => setOpen(true)}>
+            Invite
+          </Button>
+        )
+      }
+    >
+      <Loaded query={query}>
+        {({ items }) =>
+          items.length === 0 ? (
+            <Empty title="No invitation is open">
+              Invite a colleague: they get a link, and an account by it.
+            </Empty>
+          ) : (
+            <Rows label="Invitations" rows={items} columns={columns} idOf={(one) => one.id} />
+          )
+        }
+      </Loaded>
+      <Drawer opened={isOpen} onClose={close} title="Invite">
+        {made ? (
+          <Stack gap="md">
+            <Text size="sm">
+              Send this link to {made.email}. It makes them a member, once, <Time at={made.expires_at_ms} />{' '}
+              at the latest.
+            </Text>
+            <Secret
+              name={`Invitation of ${made.email}`}
+              value={`${location.origin}/sign-up#${made.token}`}
+              fileName="invitation.txt"
+            />
+          </Stack>
+        ) : (
+          <InviteForm
+            onMade={(invitation) => {
+              setMade(invitation)
+              void again()
+            }}
+          />
+        )}
+      </Drawer>
+    </Panel>
+  )
+}
+
+function InviteForm({ onMade }: { onMade: (made: Schemas['MadeInvitation']) => void }) {
+  const { id } = useOrganisation()
+  const [email, setEmail] = useState('')
+  const [role, setRole] = useState<Role>('operator')
+  return (
+    <Form verb="Invite" act={() => invite(id, email, role)} onDone={onMade}>
+      {(wrong) => (
+        <>
+          <TextInput
+            label="E-mail address"
+            type="email"
+            value={email}
+            onChange={(event) => setEmail(event.currentTarget.value)}
+            error={wrong.email}
+            required
+            withAsterisk={false}
+            data-autofocus
+          />
+          <Radio.Group
+            label="Role"
+            value={role}
+            onChange={(value) => setRole(value as Role)}
+            error={wrong.role}
+          >
+            <Stack gap="xs" mt="xs">
+              {ROLES.map((one) => (
+                <Radio key={one.value} {...one} />
+              ))}
+            </Stack>
+          </Radio.Group>
+        </>
+      )}
+    </Form>
+  )
+}

@@ -1,0 +1,108 @@
+import { Button, Select } from '@mantine/core'
+import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
+import { useOrganisation } from '../../api/brokers'
+import { changeMember, type Member, membersQuery, removeMember } from '../../api/organisation'
+import { type Role, useMe } from '../../api/session'
+import { ROLES, roleSaid } from '../../lib/roles'
+import { Confirm } from '../../ui/Confirm'
+import { done, failed } from '../../ui/notify'
+import { Panel } from '../../ui/Page'
+import { type Column, Rows } from '../../ui/Rows'
+import { Loaded } from '../../ui/State'
+import { Time } from '../../ui/Time'
+
+export function Members() {
+  const { id, can } = useOrganisation()
+  const { user } = useMe()
+  const query = useQuery(membersQuery(id))
+  const canWrite = can('organisation:write')
+  const columns: Column<Member>[] = [
+    {
+      key: 'name',
+      header: 'Name',
+      width: 'minmax(0, 1fr)',
+      cell: (member) => `${member.name}${member.id === user.id ? ' (you)' : ''}`,
+    },
+    {
+      key: 'email',
+      header: 'E-mail address',
+      width: 'minmax(0, 1.4fr)',
+      isExtra: true,
+      cell: ({ email }) => email,
+    },
+    {
+      key: 'role',
+      header: 'Role',
+      width: '140px',
+      cell: (member) => (canWrite ? <RoleSelect member={member} /> : roleSaid(member.role)),
+    },
+    {
+      key: 'since',
+      header: 'Since',
+      width: '80px',
+      isExtra: true,
+      cell: ({ since_ms }) => <Time at={since_ms} />,
+    },
+    {
+      key: 'remove',
+      header: '',
+      width: '92px',
+      isNumber: true,
+      cell: (member) => <Remove member={member} isMe={member.id === user.id} />,
+    },
+  ]
+  return (
+    <Panel isFlush title="Members">
+      <Loaded query={query}>
+        {({ items }) => (
+          <Rows label="Members" rows={items} columns={columns} idOf={(member) => member.id} rowPx={52} />
+        )}
+      </Loaded>
+    </Panel>
+  )
+}
+
+function RoleSelect({ member }: { member: Member }) {
+  const { id } = useOrganisation()
+  const client = useQueryClient()
+  const changing = useMutation({
+    mutationFn: (role: Role) => changeMember(id, member.id, role),
+    onSuccess: ({ name, role }) => done(`${name} is ${roleSaid(role).toLowerCase()} now.`),
+    onError: failed,
+    onSettled: () => client.invalidateQueries({ queryKey: ['org', id] }),
+  })
+  return (
+    <Select
+      aria-label={`Role of ${member.name}`}
+      size="xs"
+      data={ROLES.map(({ value, label }) => ({ value, label }))}
+      value={changing.isPending ? changing.variables : member.role}
+      onChange={(role) => role && changing.mutate(role as Role)}
+      allowDeselect={false}
+    />
+  )
+}
+
+function Remove({ member, isMe }: { member: Member; isMe: boolean }) {
+  const { id, name, can } = useOrganisation()
+  const client = useQueryClient()
+  if (!can('organisation:write') && !isMe) return null
+  const verb = isMe ? 'Leave' : 'Remove'
+  return (
+    <Confirm
+      verb={verb}
+      title={isMe ? `Leave ${name}?` : `Remove ${member.name}?`}
+      loses={
+        isMe ? 'You see its brokers no more, until somebody invites you.' : 'They see its brokers no more.'
+      }
+      act={() => removeMember(id, member.id)}
+      onDone={() => client.invalidateQueries()}
+    >
+      {(open) => (
+        <Button size="xs" variant="subtle" color="gray" onClick={open}>
+          {verb}
+        </Button>
+      )}
+    </Confirm>
+  )
+}

@@ -1,0 +1,90 @@
+import { Button, TextInput } from '@mantine/core'
+import { useQuery, useQueryClient } from '@tanstack/react-query'
+import { useNavigate } from '@tanstack/react-router'
+import { useState } from 'react'
+import { brokersQuery, useOrganisation } from '../../api/brokers'
+import { deleteOrganisation, membersQuery, rename } from '../../api/organisation'
+import { plural } from '../../lib/format'
+import { Confirm } from '../../ui/Confirm'
+import { Form } from '../../ui/Form'
+import { done } from '../../ui/notify'
+import { Panel } from '../../ui/Page'
+import { Empty } from '../../ui/State'
+
+export function OrgSettings() {
+  const { can } = useOrganisation()
+  if (!can('organisation:write')) {
+    return (
+      <Panel>
+        <Empty title="Only owners change the organisation" />
+      </Panel>
+    )
+  }
+  return (
+    <>
+      <Rename />
+      <Delete />
+    </>
+  )
+}
+
+function Rename() {
+  const { id, name: now } = useOrganisation()
+  const client = useQueryClient()
+  const [name, setName] = useState(now)
+  return (
+    <Panel title="Name">
+      <div style={{ maxWidth: 420 }}>
+        <Form
+          verb="Rename"
+          isDisabled={name === now}
+          act={() => rename(id, name)}
+          onDone={() => {
+            done('The organisation was renamed.')
+            void client.invalidateQueries({ queryKey: ['me'] })
+          }}
+        >
+          {(wrong) => (
+            <TextInput
+              aria-label="Name of the organisation"
+              value={name}
+              onChange={(event) => setName(event.currentTarget.value)}
+              error={wrong.name}
+              maxLength={100}
+            />
+          )}
+        </Form>
+      </div>
+    </Panel>
+  )
+}
+
+function Delete() {
+  const { id, name } = useOrganisation()
+  const client = useQueryClient()
+  const navigate = useNavigate()
+  const brokers = useQuery(brokersQuery)
+  const members = useQuery(membersQuery(id))
+  const own = (brokers.data ?? []).filter(({ organisation }) => organisation === id)
+  return (
+    <Panel title="Delete" lead="It cannot be undone.">
+      <Confirm
+        verb="Delete organisation"
+        title={`Delete ${name}?`}
+        name={name}
+        loses={`${plural(own.length, 'broker')} with all sessions and messages are lost, for ${plural(members.data?.items.length ?? 0, 'member')}.`}
+        act={() => deleteOrganisation(id)}
+        onDone={async () => {
+          await client.invalidateQueries()
+          await navigate({ to: '/', search: { all: true } })
+        }}
+      >
+        {(open) => (
+          <Button color="red" variant="light" onClick={open}>
+            Delete organisation
+          </Button>
+        )}
+      </Confirm>
+    </Panel>
+  )
+}

@@ -1,0 +1,212 @@
+import {
+  createRootRoute,
+  createRoute,
+  createRouter,
+  lazyRouteComponent,
+  redirect,
+} from '@tanstack/react-router'
+import { brokerQuery, brokersQuery } from './api/brokers'
+import { meQuery } from './api/session'
+import { queryClient } from './shell/queryClient'
+import { NotFound, Root, RouteFailure } from './shell/Root'
+import { Loading } from './ui/State'
+
+const rootRoute = createRootRoute({ component: Root, notFoundComponent: NotFound })
+
+const text = (value: unknown) => (typeof value === 'string' && value !== '' ? value : undefined)
+
+/** Search parameters that are text. Others are dropped. */
+const texts =
+  <K extends string>(...names: K[]) =>
+  (search: Record<string, unknown>) =>
+    Object.fromEntries(names.map((name) => [name, text(search[name])])) as { [name in K]?: string }
+
+const signInRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: '/sign-in',
+  validateSearch: texts('next'),
+  component: lazyRouteComponent(() => import('./pages/SignIn'), 'SignIn'),
+})
+
+const signUpRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: '/sign-up',
+  component: lazyRouteComponent(() => import('./pages/SignUp'), 'SignUp'),
+})
+
+const signedInRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  id: 'signed-in',
+  beforeLoad: async ({ location }) => {
+    const me = await queryClient.ensureQueryData(meQuery)
+    if (!me) throw redirect({ to: '/sign-in', search: location.href === '/' ? {} : { next: location.href } })
+  },
+  component: lazyRouteComponent(() => import('./shell/Shell'), 'Shell'),
+})
+
+const homeRoute = createRoute({
+  getParentRoute: () => signedInRoute,
+  path: '/',
+  validateSearch: (search): { all?: boolean } => (search.all ? { all: true } : {}),
+  beforeLoad: async ({ search }) => {
+    if (search.all) return
+    const brokers = await queryClient.ensureQueryData(brokersQuery)
+    const [only] = brokers
+    if (only && brokers.length === 1) {
+      throw redirect({ to: '/b/$broker', params: { broker: only.name }, replace: true })
+    }
+  },
+  component: lazyRouteComponent(() => import('./pages/Brokers'), 'Brokers'),
+})
+
+const newBrokerRoute = createRoute({
+  getParentRoute: () => signedInRoute,
+  path: '/brokers/new',
+  component: lazyRouteComponent(() => import('./pages/NewBroker'), 'NewBroker'),
+})
+
+const brokerRoute = createRoute({
+  getParentRoute: () => signedInRoute,
+  path: '/b/$broker',
+  loader: ({ params }) => queryClient.ensureQueryData(brokerQuery(params.broker)),
+  component: lazyRouteComponent(() => import('./pages/broker/BrokerFrame'), 'BrokerFrame'),
+})
+
+const under = { getParentRoute: () => brokerRoute }
+
+const overviewRoute = createRoute({
+  ...under,
+  path: '/',
+  validateSearch: texts('range'),
+  component: lazyRouteComponent(() => import('./pages/broker/Overview'), 'Overview'),
+})
+const connectRoute = createRoute({
+  ...under,
+  path: '/connect',
+  validateSearch: texts('client', 'user'),
+  component: lazyRouteComponent(() => import('./pages/broker/Connect'), 'Connect'),
+})
+const liveRoute = createRoute({
+  ...under,
+  path: '/live',
+  validateSearch: texts('filters', 'find'),
+  component: lazyRouteComponent(() => import('./pages/broker/Live'), 'Live'),
+})
+const clientsRoute = createRoute({
+  ...under,
+  path: '/clients',
+  validateSearch: texts('search'),
+  component: lazyRouteComponent(() => import('./pages/broker/Clients'), 'Clients'),
+})
+const clientRoute = createRoute({
+  ...under,
+  path: '/clients/$client',
+  validateSearch: texts('tab'),
+  component: lazyRouteComponent(() => import('./pages/broker/Client'), 'Client'),
+})
+const topicsRoute = createRoute({
+  ...under,
+  path: '/topics',
+  validateSearch: texts('topic', 'filter'),
+  component: lazyRouteComponent(() => import('./pages/broker/Topics'), 'Topics'),
+})
+const sessionsRoute = createRoute({
+  ...under,
+  path: '/sessions',
+  validateSearch: texts('session', 'search'),
+  component: lazyRouteComponent(() => import('./pages/broker/Sessions'), 'Sessions'),
+})
+const accessRoute = createRoute({
+  ...under,
+  path: '/access',
+  validateSearch: texts('tab', 'edit'),
+  component: lazyRouteComponent(() => import('./pages/broker/Access'), 'Access'),
+})
+const webhooksRoute = createRoute({
+  ...under,
+  path: '/webhooks',
+  validateSearch: texts('webhook', 'edit'),
+  component: lazyRouteComponent(() => import('./pages/broker/Webhooks'), 'Webhooks'),
+})
+const usageRoute = createRoute({
+  ...under,
+  path: '/usage',
+  validateSearch: texts('range'),
+  component: lazyRouteComponent(() => import('./pages/broker/Usage'), 'Usage'),
+})
+const incidentsRoute = createRoute({
+  ...under,
+  path: '/incidents',
+  validateSearch: texts('kind', 'client'),
+  component: lazyRouteComponent(() => import('./pages/broker/Incidents'), 'Incidents'),
+})
+const settingsRoute = createRoute({
+  ...under,
+  path: '/settings',
+  component: lazyRouteComponent(() => import('./pages/broker/Settings'), 'Settings'),
+})
+
+const orgHomeRoute = createRoute({
+  getParentRoute: () => signedInRoute,
+  path: '/org',
+  beforeLoad: async () => {
+    const me = await queryClient.ensureQueryData(meQuery)
+    const [first] = me?.organisations ?? []
+    if (first) throw redirect({ to: '/org/$organisation', params: { organisation: first.id }, replace: true })
+  },
+  component: lazyRouteComponent(() => import('./pages/org/NoOrganisation'), 'NoOrganisation'),
+})
+
+const orgRoute = createRoute({
+  getParentRoute: () => signedInRoute,
+  path: '/org/$organisation',
+  validateSearch: texts('tab', 'range'),
+  component: lazyRouteComponent(() => import('./pages/org/Organisation'), 'Organisation'),
+})
+
+const meRoute = createRoute({
+  getParentRoute: () => signedInRoute,
+  path: '/me',
+  component: lazyRouteComponent(() => import('./pages/Account'), 'Account'),
+})
+
+const routeTree = rootRoute.addChildren([
+  signInRoute,
+  signUpRoute,
+  signedInRoute.addChildren([
+    homeRoute,
+    newBrokerRoute,
+    brokerRoute.addChildren([
+      overviewRoute,
+      connectRoute,
+      liveRoute,
+      clientsRoute,
+      clientRoute,
+      topicsRoute,
+      sessionsRoute,
+      accessRoute,
+      webhooksRoute,
+      usageRoute,
+      incidentsRoute,
+      settingsRoute,
+    ]),
+    orgHomeRoute,
+    orgRoute,
+    meRoute,
+  ]),
+])
+
+export const router = createRouter({
+  routeTree,
+  defaultPreload: 'intent',
+  defaultPendingComponent: Loading,
+  defaultPendingMs: 300,
+  defaultErrorComponent: RouteFailure,
+  scrollRestoration: true,
+})
+
+declare module '@tanstack/react-router' {
+  interface Register {
+    router: typeof router
+  }
+}

@@ -1,0 +1,47 @@
+import { Badge } from '@mantine/core'
+import { useQuery } from '@tanstack/react-query'
+import { Link, useLocation, useParams } from '@tanstack/react-router'
+import { brokerQuery } from '../api/brokers'
+import { isLoopback } from '../lib/host'
+import { PAGES } from './pages'
+import classes from './shell.module.css'
+
+export function Breadcrumb() {
+  const { broker } = useParams({ strict: false })
+  return (
+    <nav aria-label="Breadcrumb" className={classes.breadcrumb}>
+      {broker ? (
+        <OfBroker name={broker} />
+      ) : (
+        <Link to="/" search={{ all: true }}>
+          Brokers
+        </Link>
+      )}
+      {isLoopback(location.hostname) && (
+        <Badge variant="default" size="sm" className={classes.badge} visibleFrom="sm">
+          This machine
+        </Badge>
+      )}
+    </nav>
+  )
+}
+
+function OfBroker({ name }: { name: string }) {
+  const { data } = useQuery(brokerQuery(name))
+  const { pathname } = useLocation()
+  const [, , , page] = pathname.split('/')
+  const label = PAGES.find(({ path }) => path === `/${page}`)?.label
+  return (
+    <>
+      <Link to="/b/$broker" params={{ broker: name }}>
+        {data?.display_name ?? name}
+      </Link>
+      {label && (
+        <>
+          <span aria-hidden="true">/</span>
+          <span aria-current="page">{label}</span>
+        </>
+      )}
+    </>
+  )
+}

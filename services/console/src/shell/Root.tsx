@@ -1,0 +1,41 @@
+import { Button } from '@mantine/core'
+import { type ErrorComponentProps, Link, Outlet, useRouter } from '@tanstack/react-router'
+import { Problem } from '../api/problem'
+import { Page } from '../ui/Page'
+import { Empty, Failure } from '../ui/State'
+
+export function Root() {
+  return <Outlet />
+}
+
+export function NotFound() {
+  return (
+    <Page title="Not found">
+      <Empty
+        title="There is nothing at this address"
+        action={
+          <Button component={Link} to="/" variant="default">
+            Go to your brokers
+          </Button>
+        }
+      >
+        A broker, client or page of this name is not here, or you may not see it.
+      </Empty>
+    </Page>
+  )
+}
+
+/** A page that could not be shown. The navigation around it works on. */
+export function RouteFailure({ error, reset }: ErrorComponentProps) {
+  const router = useRouter()
+  if (error instanceof Problem && error.status === 404) return <NotFound />
+  const again = () => {
+    reset()
+    void router.invalidate()
+  }
+  return (
+    <Page title="This page failed">
+      <Failure error={error} again={again} />
+    </Page>
+  )
+}

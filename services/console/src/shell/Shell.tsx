@@ -1,0 +1,133 @@
+import {
+  ActionIcon,
+  AppShell,
+  Burger,
+  Group,
+  Menu,
+  Text,
+  Tooltip,
+  UnstyledButton,
+  useMantineColorScheme,
+} from '@mantine/core'
+import { useDisclosure } from '@mantine/hooks'
+import { IconMoon, IconSearch, IconSun, IconUser } from '@tabler/icons-react'
+import { useQuery, useQueryClient } from '@tanstack/react-query'
+import { Link, Outlet, useLocation, useNavigate } from '@tanstack/react-router'
+import { lazy, Suspense, useEffect } from 'react'
+import { meQuery, signOut } from '../api/session'
+import { failed } from '../ui/notify'
+import { Breadcrumb } from './Breadcrumb'
+import { Nav } from './Nav'
+import { OfflineBar } from './OfflineBar'
+import classes from './shell.module.css'
+import { useShortcuts } from './shortcuts'
+
+const Palette = lazy(() => import('./Palette').then(({ Palette }) => ({ default: Palette })))
+
+export function Shell() {
+  const { data: me } = useQuery(meQuery)
+  const [isNavOpen, { toggle, close }] = useDisclosure(false)
+  const [isPaletteOpen, palette] = useDisclosure(false)
+  const { pathname, href } = useLocation()
+  const navigate = useNavigate()
+  useShortcuts(palette.open)
+
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the menu closes when the address changes
+  useEffect(close, [pathname])
+  useEffect(() => {
+    // The session has ended: what was open opens again after the sign-in.
+    if (me === null) void navigate({ to: '/sign-in', search: { next: href }, replace: true })
+  }, [me, href, navigate])
+
+  if (!me) return null
+  return (
+    <AppShell
+      header={{ height: 56 }}
+      navbar={{ width: 220, breakpoint: 'sm', collapsed: { mobile: !isNavOpen } }}
+      padding={0}
+    >
+      <a href="#content" className={classes.skip}>
+        Skip to content
+      </a>
+      <AppShell.Header className={classes.header}>
+        <Burger opened={isNavOpen} onClick={toggle} hiddenFrom="sm" size="sm" aria-label="Navigation" />
+        <Breadcrumb />
+        <Group gap={6} wrap="nowrap" ml="auto">
+          <SearchButton open={palette.open} />
+          <SchemeButton />
+          <UserMenu name={me.user.name} email={me.user.email ?? 'Owner of this machine'} />
+        </Group>
+      </AppShell.Header>
+      <AppShell.Navbar className={classes.navbar}>
+        <Nav />
+      </AppShell.Navbar>
+      <AppShell.Main id="content" tabIndex={-1} className={classes.main}>
+        <OfflineBar />
+        <Outlet />
+      </AppShell.Main>
+      {isPaletteOpen && (
+        <Suspense>
+          <Palette close={palette.close} />
+        </Suspense>
+      )}
+    </AppShell>
+  )
+}
+
+function SearchButton({ open }: { open: () => void }) {
+  return (
+    <UnstyledButton onClick={open} className={classes.search} aria-label="Search">
+      <IconSearch size={16} />
+      <Text size="sm" c="dimmed" visibleFrom="sm" component="span">
+        Search
+      </Text>
+      <Text size="xs" c="dimmed" visibleFrom="sm" component="kbd" className={classes.key}>
+        Ctrl K
+      </Text>
+    </UnstyledButton>
+  )
+}
+
+function SchemeButton() {
+  const { setColorScheme, colorScheme } = useMantineColorScheme()
+  const isDark =
+    colorScheme === 'dark' || (colorScheme === 'auto' && matchMedia('(prefers-color-scheme: dark)').matches)
+  const label = isDark ? 'Use the light theme' : 'Use the dark theme'
+  return (
+    <Tooltip label={label}>
+      <ActionIcon
+        variant="subtle"
+        color="gray"
+        size="lg"
+        aria-label={label}
+        onClick={() => setColorScheme(isDark ? 'light' : 'dark')}
+      >
+        {isDark ? <IconSun size={18} /> : <IconMoon size={18} />}
+      </ActionIcon>
+    </Tooltip>
+  )
+}
+
+function UserMenu({ name, email }: { name: string; email: string }) {
+  const client = useQueryClient()
+  return (
+    <Menu position="bottom-end" width={220}>
+      <Menu.Target>
+        <ActionIcon variant="subtle" color="gray" size="lg" aria-label={`Account of ${name}`}>
+          <IconUser size={18} />
+        </ActionIcon>
+      </Menu.Target>
+      <Menu.Dropdown>
+        <Menu.Label>{email}</Menu.Label>
+        <Menu.Item component={Link} to="/me">
+          Account
+        </Menu.Item>
+        <Menu.Item component={Link} to="/org">
+          Organisation
+        </Menu.Item>
+        <Menu.Divider />
+        <Menu.Item onClick={() => signOut(client).catch(failed)}>Sign out</Menu.Item>
+      </Menu.Dropdown>
+    </Menu>
+  )
+}

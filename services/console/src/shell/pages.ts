@@ -1,0 +1,34 @@
+import {
+  IconActivity,
+  IconAlertTriangle,
+  IconBinaryTree2,
+  IconBroadcast,
+  IconCoins,
+  IconDevices,
+  IconInbox,
+  IconKey,
+  IconPlugConnected,
+  IconSettings,
+  IconWebhook,
+} from '@tabler/icons-react'
+
+/** Pages of a broker, in the order of the navigation; `key` follows "g" on the keyboard. */
+export const PAGES = [
+  { path: '/', label: 'Overview', key: 'o', icon: IconActivity, group: 'broker' },
+  { path: '/connect', label: 'Connect', key: 'n', icon: IconPlugConnected, group: 'broker' },
+  { path: '/live', label: 'Live', key: 'l', icon: IconBroadcast, group: 'look' },
+  { path: '/clients', label: 'Clients', key: 'c', icon: IconDevices, group: 'look' },
+  { path: '/topics', label: 'Topics', key: 't', icon: IconBinaryTree2, group: 'look' },
+  { path: '/sessions', label: 'Sessions', key: 's', icon: IconInbox, group: 'look' },
+  { path: '/incidents', label: 'Incidents', key: 'i', icon: IconAlertTriangle, group: 'look' },
+  { path: '/access', label: 'Access', key: 'a', icon: IconKey, group: 'manage' },
+  { path: '/webhooks', label: 'Webhooks', key: 'w', icon: IconWebhook, group: 'manage' },
+  { path: '/usage', label: 'Usage', key: 'u', icon: IconCoins, group: 'manage' },
+  { path: '/settings', label: 'Settings', key: 'e', icon: IconSettings, group: 'manage' },
+] as const
+
+export const GROUPS = [
+  { group: 'broker', label: 'Broker' },
+  { group: 'look', label: 'Look inside' },
+  { group: 'manage', label: 'Manage' },
+] as const

@@ -1,0 +1,68 @@
+import { type CSSVariablesResolver, createTheme, type MantineColorsTuple, rem } from '@mantine/core'
+
+const mill: MantineColorsTuple = [
+  '#e6f7fa',
+  '#d2ecf1',
+  '#a6d8e2',
+  '#76c3d2',
+  '#4fb1c4',
+  '#36a6bc',
+  '#1f93aa',
+  '#0b7285',
+  '#075f70',
+  '#024a58',
+]
+
+const dark: MantineColorsTuple = [
+  '#d5dde0',
+  '#aebabf',
+  '#8b999f',
+  '#637177',
+  '#38444a',
+  '#2a343a',
+  '#1d262b',
+  '#151c20',
+  '#10161a',
+  '#0b1013',
+]
+
+export const theme = createTheme({
+  primaryColor: 'mill',
+  primaryShade: { light: 7, dark: 7 },
+  colors: { mill, dark },
+  fontFamily: "'Inter Variable', system-ui, sans-serif",
+  fontFamilyMonospace: "'JetBrains Mono Variable', ui-monospace, monospace",
+  defaultRadius: rem(8),
+  cursorType: 'pointer',
+  // Three sizes for text.
+  fontSizes: { xs: rem(12), sm: rem(14), md: rem(14), lg: rem(18), xl: rem(18) },
+  headings: {
+    fontWeight: '600',
+    sizes: {
+      h1: { fontSize: rem(22), lineHeight: '1.3' },
+      h2: { fontSize: rem(16), lineHeight: '1.4' },
+      h3: { fontSize: rem(14), lineHeight: '1.5' },
+    },
+  },
+  components: {
+    Button: { defaultProps: { size: 'sm' } },
+    TextInput: { defaultProps: { size: 'sm' } },
+    Drawer: { defaultProps: { position: 'right', size: 480, padding: 'lg' } },
+    Tooltip: { defaultProps: { withArrow: true, openDelay: 300, multiline: true, maw: 320 } },
+    Modal: { defaultProps: { centered: true } },
+  },
+})
+
+// The colours of app.css, where Mantine has names of its own for them.
+const own = {
+  '--mantine-color-body': 'var(--page)',
+  '--mantine-color-text': 'var(--text)',
+  '--mantine-color-dimmed': 'var(--soft)',
+  '--mantine-color-placeholder': 'var(--soft)',
+  '--mantine-color-default-border': 'var(--line)',
+  '--mantine-color-error': 'var(--bad)',
+  '--mantine-color-default': 'var(--panel)',
+  '--mantine-color-default-color': 'var(--text)',
+}
+
+export const variables: CSSVariablesResolver = () => ({ variables: {}, light: own, dark: own })

@@ -1,0 +1,95 @@
+import { ActionIcon, Button, Group, Text, Tooltip } from '@mantine/core'
+import { IconCheck, IconCopy, IconDownload } from '@tabler/icons-react'
+import { useEffect, useState } from 'react'
+import classes from './ui.module.css'
+
+const CONFIRM_MS = 1500
+
+/** Copies, and says for a moment that it did. */
+function useCopy(text: string) {
+  const [isCopied, setCopied] = useState(false)
+  useEffect(() => {
+    if (!isCopied) return
+    const timer = setTimeout(() => setCopied(false), CONFIRM_MS)
+    return () => clearTimeout(timer)
+  }, [isCopied])
+  const copy = () => navigator.clipboard.writeText(text).then(() => setCopied(true))
+  return { isCopied, copy }
+}
+
+export function CopyButton({ text, label = 'Copy' }: { text: string; label?: string }) {
+  const { isCopied, copy } = useCopy(text)
+  const said = isCopied ? 'Copied' : label
+  return (
+    <Tooltip label={said}>
+      <ActionIcon variant="subtle" color="gray" size="md" onClick={copy} aria-label={said}>
+        {isCopied ? <IconCheck size={16} className={classes.saved} /> : <IconCopy size={16} />}
+      </ActionIcon>
+    </Tooltip>
+  )
+}
+
+interface CodeProps {
+  text: string
+  label?: string
+  isWrapped?: boolean
+}
+
+/** A command or a snippet, with a button that copies it. */
+export function Code({ text, label, isWrapped }: CodeProps) {
+  return (
+    <div className={classes.code} data-wrap={isWrapped || undefined}>
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reached by keyboard */}
+      <pre tabIndex={0}>{text}</pre>
+      <CopyButton text={text} label={label ? `Copy ${label}` : 'Copy'} />
+    </div>
+  )
+}
+
+interface SecretProps {
+  /** For example "Password of esp32-7". */
+  name: string
+  value: string
+  fileName: string
+  /** What is downloaded, when that is more than the secret. */
+  file?: string
+}
+
+/** A secret that is shown once. */
+export function Secret({ name, value, fileName, file = value }: SecretProps) {
+  const { isCopied, copy } = useCopy(value)
+  const url = `data:text/plain;charset=utf-8,${encodeURIComponent(`${file}\n`)}`
+  return (
+    <div>
+      <Text size="sm" fw={500} mb={4}>
+        {name}
+      </Text>
+      <div className={classes.code} data-wrap>
+        <pre data-testid="secret">{value}</pre>
+      </div>
+      <Group gap="xs" mt="xs">
+        <Button
+          size="xs"
+          variant="default"
+          leftSection={isCopied ? <IconCheck size={14} /> : <IconCopy size={14} />}
+          onClick={copy}
+        >
+          {isCopied ? 'Copied' : 'Copy'}
+        </Button>
+        <Button
+          size="xs"
+          variant="default"
+          component="a"
+          href={url}
+          download={fileName}
+          leftSection={<IconDownload size={14} />}
+        >
+          Download
+        </Button>
+        <Text size="xs" c="dimmed">
+          Shown once. It cannot be read again.
+        </Text>
+      </Group>
+    </div>
+  )
+}

@@ -1,0 +1,75 @@
+import { Button, Group, Modal, Stack, Text, TextInput } from '@mantine/core'
+import { useDisclosure } from '@mantine/hooks'
+import { useMutation } from '@tanstack/react-query'
+import { type ReactNode, useState } from 'react'
+import { Failure } from './State'
+
+interface ConfirmProps {
+  /** What the button says, such as "Delete broker". */
+  verb: string
+  title: string
+  /** What is lost, in numbers. */
+  loses: ReactNode
+  /** What must be typed; without it one click does. */
+  name?: string
+  act: () => Promise<unknown>
+  onDone?: () => void
+  /** What opens the question. */
+  children: (open: () => void) => ReactNode
+}
+
+/** Asks before something is lost. */
+export function Confirm({ verb, title, loses, name, act, onDone, children }: ConfirmProps) {
+  const [isOpen, { open, close }] = useDisclosure(false)
+  const [typed, setTyped] = useState('')
+  const acting = useMutation({
+    mutationFn: act,
+    onSuccess: () => {
+      close()
+      onDone?.()
+    },
+  })
+  const begin = () => {
+    setTyped('')
+    acting.reset()
+    open()
+  }
+  const isRight = name === undefined || typed === name
+  return (
+    <>
+      {children(begin)}
+      <Modal opened={isOpen} onClose={close} title={title}>
+        <form
+          onSubmit={(event) => {
+            event.preventDefault()
+            if (isRight) acting.mutate()
+          }}
+        >
+          <Stack gap="md">
+            <Text size="sm" component="div">
+              {loses}
+            </Text>
+            {name !== undefined && (
+              <TextInput
+                label={`Type ${name} to go on`}
+                value={typed}
+                onChange={(event) => setTyped(event.currentTarget.value)}
+                autoComplete="off"
+                data-autofocus
+              />
+            )}
+            {acting.isError && <Failure error={acting.error} />}
+            <Group justify="flex-end" gap="xs">
+              <Button variant="default" onClick={close}>
+                Cancel
+              </Button>
+              <Button type="submit" color="red" disabled={!isRight} loading={acting.isPending}>
+                {verb}
+              </Button>
+            </Group>
+          </Stack>
+        </form>
+      </Modal>
+    </>
+  )
+}

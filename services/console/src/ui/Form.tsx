@@ -1,0 +1,47 @@
+import { Button, Group, Stack } from '@mantine/core'
+import { useMutation } from '@tanstack/react-query'
+import type { ReactNode } from 'react'
+import { Problem } from '../api/problem'
+import { Failure } from './State'
+
+interface FormProps<T> {
+  /** Such as "Save rules". */
+  verb: string
+  act: () => Promise<T>
+  onDone?: (result: T) => void
+  onCancel?: () => void
+  isDisabled?: boolean
+  /** The fields, with what the server found wrong in them. */
+  children: (wrong: Record<string, string>) => ReactNode
+}
+
+/** Fields and the button that sends them. */
+export function Form<T>({ verb, act, onDone, onCancel, isDisabled, children }: FormProps<T>) {
+  const acting = useMutation({ mutationFn: act, onSuccess: onDone })
+  const wrong = acting.error instanceof Problem ? acting.error.fields : {}
+  return (
+    <form
+      onSubmit={(event) => {
+        event.preventDefault()
+        // A form in a drawer of a form is its own.
+        event.stopPropagation()
+        acting.mutate()
+      }}
+    >
+      <Stack gap="md">
+        {children(wrong)}
+        {acting.isError && <Failure error={acting.error} />}
+        <Group gap="xs">
+          <Button type="submit" loading={acting.isPending} disabled={isDisabled}>
+            {verb}
+          </Button>
+          {onCancel && (
+            <Button variant="default" onClick={onCancel}>
+              Cancel
+            </Button>
+          )}
+        </Group>
+      </Stack>
+    </form>
+  )
+}

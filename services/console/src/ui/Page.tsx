@@ -1,0 +1,65 @@
+import { Group, Text, Title } from '@mantine/core'
+import { useDocumentTitle } from '@mantine/hooks'
+import type { ReactNode } from 'react'
+import classes from './ui.module.css'
+
+interface PageProps {
+  title: string
+  /** One sentence that says what the page is for. */
+  lead?: ReactNode
+  actions?: ReactNode
+  children: ReactNode
+  /** A page of a few fields. */
+  isNarrow?: boolean
+}
+
+export function Page({ title, lead, actions, children, isNarrow }: PageProps) {
+  useDocumentTitle(`${title} · Millrace`)
+  return (
+    <div className={classes.page} data-narrow={isNarrow || undefined}>
+      <Group justify="space-between" align="flex-start" gap="sm" mb="lg">
+        <div className={classes.heading}>
+          <Title order={1}>{title}</Title>
+          {lead && (
+            <Text c="dimmed" size="sm" mt={4}>
+              {lead}
+            </Text>
+          )}
+        </div>
+        {actions && <Group gap="xs">{actions}</Group>}
+      </Group>
+      {children}
+    </div>
+  )
+}
+
+interface PanelProps {
+  title?: ReactNode
+  lead?: ReactNode
+  actions?: ReactNode
+  children?: ReactNode
+  /** Without space at the sides, for tables. */
+  isFlush?: boolean
+  id?: string
+}
+
+export function Panel({ title, lead, actions, children, isFlush, id }: PanelProps) {
+  return (
+    <section className={classes.panel} data-flush={isFlush || undefined} id={id}>
+      {(title || actions) && (
+        <Group justify="space-between" align="flex-start" gap="sm" className={classes.panelHead}>
+          <div className={classes.heading}>
+            {title && <Title order={2}>{title}</Title>}
+            {lead && (
+              <Text c="dimmed" size="sm" mt={2}>
+                {lead}
+              </Text>
+            )}
+          </div>
+          {actions && <Group gap="xs">{actions}</Group>}
+        </Group>
+      )}
+      {children}
+    </section>
+  )
+}

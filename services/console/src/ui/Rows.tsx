@@ -1,0 +1,140 @@
+import { useVirtualizer } from '@tanstack/react-virtual'
+import { type CSSProperties, type ReactNode, useEffect, useRef } from 'react'
+import classes from './rows.module.css'
+
+export interface Column<T> {
+  key: string
+  header: ReactNode
+  cell: (row: T) => ReactNode
+  /** A track of the grid, such as "minmax(0, 2fr)" or "96px". */
+  width: string
+  isNumber?: boolean
+  /** Left out on narrow screens. */
+  isExtra?: boolean
+}
+
+interface RowsProps<T> {
+  label: string
+  rows: T[]
+  columns: Column<T>[]
+  idOf: (row: T) => string
+  onOpen?: (row: T) => void
+  /** The first cell has a link or a button of its own, which opens the row by keyboard. */
+  hasOwnControl?: boolean
+  rowPx?: number
+  /** Height of the list; without it the list is as high as its rows, at most `rowsShown`. */
+  height?: number | string
+  rowsShown?: number
+  /** Called when the end of the rows comes into sight. */
+  onEnd?: () => void
+  empty?: ReactNode
+}
+
+/** A table that draws only the rows in sight, so that ten thousand cost what twenty do. */
+export function Rows<T>(props: RowsProps<T>) {
+  const {
+    label,
+    rows,
+    columns,
+    idOf,
+    onOpen,
+    rowPx = 44,
+    height,
+    rowsShown = 14,
+    onEnd,
+    empty,
+    hasOwnControl,
+  } = props
+  const scroll = useRef<HTMLDivElement>(null)
+  const virtual = useVirtualizer({
+    count: rows.length,
+    getScrollElement: () => scroll.current,
+    estimateSize: () => rowPx,
+    overscan: 8,
+    getItemKey: (at) => {
+      const row = rows[at]
+      return row === undefined ? at : idOf(row)
+    },
+  })
+  const shown = virtual.getVirtualItems()
+  const last = shown.at(-1)?.index ?? -1
+  const isAtEnd = rows.length > 0 && last >= rows.length - 1
+  useEffect(() => {
+    if (isAtEnd) onEnd?.()
+  }, [isAtEnd, onEnd])
+
+  const wide = columns.map(({ width }) => width).join(' ')
+  const narrow = columns.flatMap(({ width, isExtra }) => (isExtra ? [] : width)).join(' ')
+  const style = { '--columns': wide, '--columns-narrow': narrow } as CSSProperties
+  const own = height ?? Math.min(rows.length, rowsShown) * rowPx + 2
+  return (
+    <div
+      role="table"
+      aria-label={label}
+      aria-rowcount={rows.length + 1}
+      className={classes.table}
+      style={style}
+    >
+      <div role="rowgroup">
+        <div role="row" className={classes.head} aria-rowindex={1}>
+          {columns.map(({ key, header, isNumber, isExtra }) => (
+            <div
+              role="columnheader"
+              key={key}
+              data-number={isNumber || undefined}
+              data-extra={isExtra || undefined}
+            >
+              {header}
+            </div>
+          ))}
+        </div>
+      </div>
+      {rows.length === 0 && empty}
+      {rows.length > 0 && (
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reached by keyboard
+        <div ref={scroll} className={classes.scroll} style={{ height: own }} role="rowgroup" tabIndex={0}>
+          <div style={{ height: virtual.getTotalSize() }} role="presentation" className={classes.all}>
+            {shown.map(({ index, start, key }) => {
+              const row = rows[index]
+              if (row === undefined) return null
+              return (
+                <div
+                  role="row"
+                  key={key}
+                  aria-rowindex={index + 2}
+                  className={classes.row}
+                  data-opens={onOpen ? true : undefined}
+                  style={{ height: rowPx, transform: `translateY(${start}px)` }}
+                  onClick={
+                    onOpen &&
+                    ((event) => {
+                      const isControl = (event.target as Element).closest('a, button, input')
+                      if (!isControl) onOpen(row)
+                    })
+                  }
+                >
+                  {columns.map(({ key, cell, isNumber, isExtra }, at) => (
+                    <div
+                      role="cell"
+                      key={key}
+                      data-number={isNumber || undefined}
+                      data-extra={isExtra || undefined}
+                    >
+                      {onOpen && !hasOwnControl && at === 0 ? (
+                        <button type="button" className={classes.open} onClick={() => onOpen(row)}>
+                          {cell(row)}
+                        </button>
+                      ) : (
+                        cell(row)
+                      )}
+                    </div>
+                  ))}
+                </div>
+              )
+            })}
+          </div>
+        </div>
+      )}
+    </div>
+  )
+}

@@ -1,0 +1,98 @@
+import { Alert, Anchor, Button, Skeleton, Text, Title } from '@mantine/core'
+import { IconAlertTriangle } from '@tabler/icons-react'
+import type { UseQueryResult } from '@tanstack/react-query'
+import { type ReactNode, useEffect, useState } from 'react'
+import { Problem } from '../api/problem'
+import { Code } from './Code'
+import classes from './ui.module.css'
+
+const SKELETON_AFTER_MS = 300
+
+/** True once `ms` have passed since this was mounted. */
+function useLater(ms: number) {
+  const [isLater, setLater] = useState(false)
+  useEffect(() => {
+    const timer = setTimeout(() => setLater(true), ms)
+    return () => clearTimeout(timer)
+  }, [ms])
+  return isLater
+}
+
+/** Holds the place of something that loads. Nothing blinks when it comes soon. */
+export function Loading({ height = 160 }: { height?: number }) {
+  const isShown = useLater(SKELETON_AFTER_MS)
+  return (
+    <div style={{ height }} aria-busy="true">
+      {isShown && <Skeleton height={height} radius={8} />}
+    </div>
+  )
+}
+
+interface EmptyProps {
+  icon?: ReactNode
+  title: string
+  children?: ReactNode
+  /** The one next step. */
+  action?: ReactNode
+  command?: string
+}
+
+/** There is nothing yet: the thing, why there is none, and the next step. */
+export function Empty({ icon, title, children, action, command }: EmptyProps) {
+  return (
+    <div className={classes.empty}>
+      {icon}
+      <Title order={3}>{title}</Title>
+      {children && <p>{children}</p>}
+      {command && <Code text={command} label="command" />}
+      {action}
+    </div>
+  )
+}
+
+/** What went wrong, what still works, what to do. */
+export function Failure({ error, again }: { error: unknown; again?: () => void }) {
+  const problem = error instanceof Problem ? error : null
+  const said = problem?.message ?? 'This part of the page failed. The rest of it works.'
+  return (
+    <Alert color="red" variant="light" icon={<IconAlertTriangle size={18} />} role="alert" title={said}>
+      {problem?.status === 429 && <Text size="sm">Wait a few seconds, then try again.</Text>}
+      {problem?.status === 403 && (
+        <Text size="sm">Ask an owner of the organisation for a role that may.</Text>
+      )}
+      {problem?.requestId && (
+        <Text size="xs" c="dimmed">
+          Request <span className="mono">{problem.requestId}</span>
+        </Text>
+      )}
+      {again && (
+        <Button size="xs" variant="default" mt="xs" onClick={again}>
+          Try again
+        </Button>
+      )}
+    </Alert>
+  )
+}
+
+interface LoadedProps<T> {
+  query: UseQueryResult<T>
+  height?: number
+  children: (data: T) => ReactNode
+}
+
+/** What a query has answered. A page that has data keeps it while the server is away. */
+export function Loaded<T>({ query, height, children }: LoadedProps<T>) {
+  if (query.data !== undefined) return children(query.data)
+  if (query.isError) return <Failure error={query.error} again={() => void query.refetch()} />
+  return <Loading height={height} />
+}
+
+/** Says that the API of this server does not have something yet. */
+export function NotHere({ what, until }: { what: string; until?: ReactNode }) {
+  return (
+    <Empty title={`This server does not show ${what}`}>
+      Its API does not offer it yet.{' '}
+      {until ?? <Anchor href="/api/v1/openapi.json">See what it offers.</Anchor>}
+    </Empty>
+  )
+}

@@ -1,0 +1,226 @@
+import { Button, Group, NumberInput, Progress, SegmentedControl, Text } from '@mantine/core'
+import { useQuery, useQueryClient } from '@tanstack/react-query'
+import { useState } from 'react'
+import type { Tagged } from '../api/client'
+import {
+  type CapPath,
+  capQuery,
+  deleteCap,
+  type SpendCap,
+  setCap,
+  type Used,
+  type Window,
+} from '../api/usage'
+import { Chart } from '../charts/Chart'
+import classes from '../charts/chart.module.css'
+import { bytes, duration, money, si } from '../lib/format'
+import { Confirm } from './Confirm'
+import { Form } from './Form'
+import { done } from './notify'
+import { Panel } from './Page'
+import { Stat, Stats } from './Stat'
+import { Loaded } from './State'
+import { Time } from './Time'
+
+export const RANGES = [
+  { value: '24h', label: '24 h' },
+  { value: '7d', label: '7 d' },
+  { value: '30d', label: '30 d' },
+]
+
+export function RangeSwitch({ value, onChange }: { value: string; onChange: (range: string) => void }) {
+  return (
+    <SegmentedControl aria-label="Time range" size="xs" data={RANGES} value={value} onChange={onChange} />
+  )
+}
+
+export function UsedNumbers({ used }: { used: Used }) {
+  return (
+    <Stats>
+      <Stat
+        label="Messages in"
+        value={si(used.messages_in)}
+        unit="× 4 KiB"
+        note={`${bytes(used.bytes_in)} published`}
+      />
+      <Stat
+        label="Messages delivered"
+        value={si(used.messages_delivered)}
+        unit="× 4 KiB"
+        note={`${bytes(used.bytes_out)} sent`}
+      />
+      <Stat
+        label="Connected sessions"
+        value={si(used.connected_session_minutes)}
+        unit="minutes"
+        note={`${duration(used.connected_session_minutes * 60)} in all`}
+      />
+      <Stat
+        label="Stored sessions"
+        value={si(used.stored_session_minutes)}
+        unit="minutes"
+        note={`${bytes(used.stored_byte_hours)} for an hour`}
+      />
+    </Stats>
+  )
+}
+
+/** Usage by hours or days. A window is drawn at its start. */
+export function UsedCharts({ windows, from, to }: { windows: Window[]; from: number; to: number }) {
+  const times = windows.map(({ from_ms }) => from_ms / 1000)
+  const range: [number, number] = [from / 1000, to / 1000]
+  const of = (value: (used: Used) => number) => windows.map(({ used }) => value(used))
+  const shared = { times, range, sync: 'usage' }
+  return (
+    <div className={classes.grid}>
+      <Chart
+        {...shared}
+        title="Messages"
+        format={si}
+        series={[
+          { label: 'in', values: of((used) => used.messages_in), color: '--c1' },
+          { label: 'delivered', values: of((used) => used.messages_delivered), color: '--c2', dash: [6, 3] },
+        ]}
+      />
+      <Chart
+        {...shared}
+        title="Bytes"
+        format={bytes}
+        series={[
+          { label: 'in', values: of((used) => used.bytes_in), color: '--c3' },
+          { label: 'out', values: of((used) => used.bytes_out), color: '--c4', dash: [6, 3] },
+        ]}
+      />
+      <Chart
+        {...shared}
+        title="Session minutes"
+        format={si}
+        series={[
+          { label: 'connected', values: of((used) => used.connected_session_minutes), color: '--c1' },
+          { label: 'stored', values: of((used) => used.stored_session_minutes), color: '--c5', dash: [6, 3] },
+        ]}
+      />
+      <Chart
+        {...shared}
+        title="Stored byte-hours"
+        format={bytes}
+        series={[{ label: 'stored', values: of((used) => used.stored_byte_hours), color: '--c6' }]}
+      />
+    </div>
+  )
+}
+
+/** What may be spent in a month, and how far that is used up. */
+export function Cap({ path, canWrite }: { path: CapPath; canWrite: boolean }) {
+  const query = useQuery(capQuery(path))
+  const whose = path.broker ? 'this broker' : 'all brokers of the organisation'
+  return (
+    <Panel title="Spend cap" lead={`What ${whose} may cost in a month (UTC), in the currency of the region.`}>
+      <Loaded query={query} height={80}>
+        {(cap) => (
+          <>
+            {cap && <Spent cap={cap.value} />}
+            {!cap && (
+              <Text size="sm" c="dimmed" mb="md">
+                There is no cap: usage is charged without an end.
+              </Text>
+            )}
+            {canWrite && <CapForm key={cap?.etag} path={path} cap={cap} />}
+          </>
+        )}
+      </Loaded>
+    </Panel>
+  )
+}
+
+/** What a month will have cost when it goes on like this; null in its first hours, when that says nothing. */
+export function forecast(spent: number, resetsAt: number, now: number): number | null {
+  const end = new Date(resetsAt)
+  const start = Date.UTC(end.getUTCFullYear(), end.getUTCMonth() - 1, 1)
+  const passed = (now - start) / (resetsAt - start)
+  return passed < 0.02 ? null : spent / Math.min(1, passed)
+}
+
+function Spent({ cap }: { cap: SpendCap }) {
+  const part = cap.monthly_micros === 0 ? 100 : Math.min(100, (cap.spent_micros / cap.monthly_micros) * 100)
+  const expected = forecast(cap.spent_micros, cap.resets_at_ms, Date.now())
+  return (
+    <div style={{ marginBottom: 20 }}>
+      <Group justify="space-between" mb={6}>
+        <Text size="sm">
+          <b>{money(cap.spent_micros)}</b> of {money(cap.monthly_micros)}
+          {cap.is_reached && ', the cap is reached'}
+        </Text>
+        <Text size="sm" c="dimmed">
+          {expected !== null && `About ${money(expected)} by the end of the month. `}
+          Counting begins anew <Time at={cap.resets_at_ms} />.
+        </Text>
+      </Group>
+      <Progress
+        value={part}
+        color={cap.is_reached ? 'red' : 'mill'}
+        aria-label="Part of the cap that is spent"
+      />
+    </div>
+  )
+}
+
+function CapForm({ path, cap }: { path: CapPath; cap: Tagged<SpendCap> | null }) {
+  const client = useQueryClient()
+  const [amount, setAmount] = useState<number | string>(cap ? cap.value.monthly_micros / 1_000_000 : '')
+  const [action, setAction] = useState<SpendCap['action']>(cap?.value.action ?? 'stop')
+  const again = () => {
+    done('The spend cap was changed.')
+    void client.invalidateQueries({ queryKey: ['cap'] })
+    void client.invalidateQueries({ queryKey: ['broker'] })
+  }
+  const monthly_micros = Math.round(Number(amount) * 1_000_000)
+  return (
+    <>
+      <Form
+        verb={cap ? 'Change cap' : 'Set cap'}
+        act={() => setCap(path, { monthly_micros, action }, cap?.etag)}
+        onDone={again}
+        isDisabled={amount === ''}
+      >
+        {(wrong) => (
+          <Group align="flex-end" gap="sm">
+            <NumberInput
+              label="A month"
+              min={0}
+              decimalScale={2}
+              value={amount}
+              onChange={setAmount}
+              error={wrong.monthly_micros}
+              w={140}
+            />
+            <SegmentedControl
+              aria-label="At the cap"
+              data={[
+                { value: 'stop', label: 'Stop at the cap' },
+                { value: 'continue', label: 'Only note it' },
+              ]}
+              value={action}
+              onChange={(value) => setAction(value as SpendCap['action'])}
+            />
+          </Group>
+        )}
+      </Form>
+      {cap && (
+        <Confirm
+          verb="Remove cap"
+          title="Remove the spend cap?"
+          loses="Usage is charged without an end."
+          act={() => deleteCap(path)}
+          onDone={again}
+        >
+          {(open) => (
+            <Button size="xs" variant="subtle" color="gray" mt="sm" onClick={open}>
+              Remove cap
+            </Button>
+          )}
+        </Confirm>
+      )}
+    </>
+  )
+}

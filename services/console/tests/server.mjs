@@ -1,0 +1,126 @@
+// A real server for the tests of the console, on free ports of loopback.
+
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+
+export const PASSWORD = 'a sentence that nobody else knows'
+
+export async function freePort() {
+  const socket = createServer().listen(0, '127.0.0.1')
+  await once(socket, 'listening')
+  const { port } = socket.address()
+  socket.close()
+  await once(socket, 'close')
+  return port
+}
+
+/** Waits until `look` gives something. */
+export async function until(what, look, msMax = 20_000) {
+  const end = Date.now() + msMax
+  for (;;) {
+    const found = await look()
+    if (found) return found
+    if (Date.now() > end) throw new Error(`waited ${msMax} ms for ${what}`)
+    await new Promise((resolve) => setTimeout(resolve, 50))
+  }
+}
+
+/** `millrace serve`, which can be killed and started again with the same data and ports. */
+export class Server {
+  lines = []
+
+  static async make(flags = {}) {
+    const server = new Server()
+    server.folder = mkdtempSync(join(tmpdir(), 'console-'))
+    const [mqtt, ws, http] = [await freePort(), await freePort(), await freePort()]
+    server.ports = { mqtt, ws, http }
+    server.url = `http://127.0.0.1:${http}`
+    server.flags = Object.entries({
+      'mqtt-listen': `127.0.0.1:${mqtt}`,
+      'ws-listen': `127.0.0.1:${ws}`,
+      'http-listen': `127.0.0.1:${http}`,
+      'data-dir': join(server.folder, 'data'),
+      'outgoing-allow': '127.0.0.0/8',
+      ...flags,
+    }).map(([name, value]) => `--${name}=${value}`)
+    await server.start()
+    return server
+  }
+
+  async start() {
+    const binary = process.env.MILLRACE ?? 'target/release/millrace'
+    this.process = spawn(binary, ['serve', ...this.flags], { stdio: ['ignore', 'ignore', 'pipe'] })
+    this.ended = once(this.process, 'exit')
+    const from = this.lines.length
+    createInterface({ input: this.process.stderr }).on('line', (line) => this.lines.push(line))
+    await until('the server to start', () => {
+      if (this.process.exitCode !== null) throw new Error(this.lines.slice(-3).join('\n'))
+      return this.lines.slice(from).some((line) => line.includes('are durable'))
+    })
+  }
+
+  /** The token of a link in the log, such as "/sign-up#...". */
+  link(path) {
+    const pattern = new RegExp(`${path.replace('?', '\\?')}#(\\S+)`)
+    return this.lines.map((line) => pattern.exec(line)?.[1]).findLast(Boolean)
+  }
+
+  async kill() {
+    this.process.kill('SIGKILL')
+    await this.ended
+  }
+
+  async stop() {
+    if (this.process.exitCode === null && this.process.signalCode === null) {
+      this.process.kill('SIGINT')
+      await this.ended
+    }
+    rmSync(this.folder, { recursive: true })
+  }
+}
+
+/** A session with the API, for what a test prepares. */
+export class Api {
+  cookie = ''
+  csrf = ''
+
+  constructor(url) {
+    this.url = url
+  }
+
+  async ask(method, path, body, headers = {}) {
+    const answer = await fetch(`${this.url}/api/v1${path}`, {
+      method,
+      headers: {
+        ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+        cookie: this.cookie,
+        'x-csrf-token': this.csrf,
+        ...headers,
+      },
+      body: body === undefined ? undefined : JSON.stringify(body),
+    })
+    const text = await answer.text()
+    if (!answer.ok) throw new Error(`${method} ${path}: ${answer.status} ${text}`)
+    for (const set of answer.headers.getSetCookie()) this.cookie = set.split(';')[0]
+    const value = text === '' ? null : JSON.parse(text)
+    this.csrf = value?.csrf_token ?? this.csrf
+    return value
+  }
+
+  get = (path) => this.ask('GET', path)
+  post = (path, body = {}) => this.ask('POST', path, body)
+  put = (path, body, headers = { 'if-none-match': '*' }) => this.ask('PUT', path, body, headers)
+
+  /** Makes an account, with a token where the server wants one. The path of the new organisation. */
+  async signUp(name, token) {
+    const email = `${name.toLowerCase()}@example.org`
+    const me = await this.post('/sign-up', { email, password: PASSWORD, name, ...(token && { token }) })
+    this.email = email
+    return me.organisations[0] && `/organisations/${me.organisations[0].id}`
+  }
+}

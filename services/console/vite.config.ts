@@ -1,0 +1,36 @@
+import react from '@vitejs/plugin-react'
+import type { Plugin } from 'vite'
+import { defineConfig } from 'vitest/config'
+
+// The server that `npm run dev` talks to.
+const server = process.env.MILLRACE_URL ?? 'http://127.0.0.1:8080'
+
+/** What the server says of its listeners, for the server of MILLRACE_URL. */
+const listeners: Plugin = {
+  name: 'listeners',
+  configureServer({ middlewares }) {
+    middlewares.use('/console.json', (_, response) => {
+      const { MILLRACE_MQTT = '127.0.0.1:1883', MILLRACE_WS = '127.0.0.1:8083' } = process.env
+      response.setHeader('content-type', 'application/json')
+      response.end(JSON.stringify({ mqtt: [MILLRACE_MQTT], ws: [MILLRACE_WS], version: 'dev' }))
+    })
+  },
+}
+
+export default defineConfig({
+  plugins: [react(), listeners],
+  build: {
+    outDir: 'dist/app',
+    emptyOutDir: true,
+    target: 'es2022',
+    // A data: URL would need an exception in the Content-Security-Policy.
+    assetsInlineLimit: 0,
+    modulePreload: { polyfill: false },
+    chunkSizeWarningLimit: 400,
+  },
+  server: {
+    host: '127.0.0.1',
+    proxy: { '/api': server },
+  },
+  test: { include: ['src/**/*.test.ts'], environment: 'node' },
+})

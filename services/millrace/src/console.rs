@@ -1,0 +1,203 @@
+//! The web console on the HTTP port. Its files are part of the binary; every path that a browser opens and that belongs to
+//! nothing else gets the page, whose script decides what it shows. It knows nothing of the API but its prefix.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use serde_json::json;
+
+use crate::http::{Addresses, reachable};
+
+/// A file of the console.
+struct File {
+    /// Its path on the HTTP port.
+    path: &'static str,
+    plain: &'static [u8],
+    brotli: Option<&'static [u8]>,
+}
+
+/// Made by build.rs. Empty when the console was not built.
+const FILES: &[File] = include!(concat!(env!("OUT_DIR"), "/console.rs"));
+
+const PAGE: &str = "/index.html";
+/// Where the page reads which listeners there are.
+const LISTENERS: &str = "/console.json";
+/// Vite names these files by their contents.
+const ASSETS: &str = "/assets/";
+/// What the page has in place of its nonce.
+const NONCE: &str = "__CSP_NONCE__";
+const NONCE_BYTES: usize = 16;
+/// Paths that are never the console's.
+const OTHERS: [&str; 3] = ["/api/", "/healthz", "/metrics"];
+
+const SECURITY: [(HeaderName, &str); 5] = [
+    (header::REFERRER_POLICY, "no-referrer"),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    (
+        HeaderName::from_static("permissions-policy"),
+        "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+    ),
+];
+
+/// Serves the console before what `app` has, when it was built.
+pub(crate) fn around(app: Router, at: &Addresses) -> Router {
+    match find(PAGE) {
+        Some(_) => app.layer(from_fn_with_state(Arc::new(at.clone()), serve)),
+        None => app,
+    }
+}
+
+async fn serve(State(at): State<Arc<Addresses>>, request: Request, next: Next) -> Response {
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    let path = request.uri().path();
+    if !is_read || OTHERS.iter().any(|other| path.starts_with(other)) {
+        return next.run(request).await;
+    }
+    let headers = request.headers();
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let answer = match path {
+        LISTENERS => listeners(&at, host),
+        PAGE => StatusCode::NOT_FOUND.into_response(),
+        _ if find(path).is_some() => asset(path, headers),
+        _ if path.starts_with(ASSETS) => StatusCode::NOT_FOUND.into_response(),
+        _ if path == "/" || wants_page(headers) => page(&at, host),
+        _ => return next.run(request).await,
+    };
+    secured(answer)
+}
+
+fn find(path: &str) -> Option<&'static File> {
+    FILES.binary_search_by(|file| file.path.cmp(path)).ok().map(|found| &FILES[found])
+}
+
+/// A browser that opens an address says so; programs do not.
+fn wants_page(headers: &HeaderMap) -> bool {
+    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    accept.is_some_and(|accept| accept.contains("text/html"))
+}
+
+fn asset(path: &str, headers: &HeaderMap) -> Response {
+    let Some(file) = find(path) else { return StatusCode::NOT_FOUND.into_response() };
+    let accepts = headers.get(header::ACCEPT_ENCODING).and_then(|accepts| accepts.to_str().ok());
+    let takes_brotli = accepts.is_some_and(|accepts| accepts.split(',').any(|one| is_brotli(one)));
+    let age = if path.starts_with(ASSETS) { "public, max-age=31536000, immutable" } else { "no-cache" };
+    let mut response = match file.brotli.filter(|_| takes_brotli) {
+        Some(body) => ([(header::CONTENT_ENCODING, "br")], Bytes::from_static(body)).into_response(),
+        None => Bytes::from_static(file.plain).into_response(),
+    };
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind(path)));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(age));
+    headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+    response
+}
+
+/// `br`, but not `br;q=0`.
+fn is_brotli(coding: &str) -> bool {
+    let mut parts = coding.split(';').map(str::trim);
+    parts.next() == Some("br") && !parts.any(|part| matches!(part, "q=0" | "q=0.0" | "q=0.00" | "q=0.000"))
+}
+
+fn kind(path: &str) -> &'static str {
+    match path.rsplit('.').next() {
+        Some("js") => "text/javascript; charset=utf-8",
+        Some("css") => "text/css; charset=utf-8",
+        Some("svg") => "image/svg+xml",
+        Some("woff2") => "font/woff2",
+        _ => "application/octet-stream",
+    }
+}
+
+/// The page, with a nonce for the style elements that its components make.
+fn page(at: &Addresses, host: Option<&str>) -> Response {
+    let mut bytes = [0; NONCE_BYTES];
+    let text = find(PAGE).and_then(|file| std::str::from_utf8(file.plain).ok());
+    let (Some(text), Ok(())) = (text, getrandom::fill(&mut bytes)) else {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    };
+    let nonce = STANDARD_NO_PAD.encode(bytes);
+    let headers = [
+        (header::CONTENT_TYPE, "text/html; charset=utf-8".to_owned()),
+        (header::CONTENT_SECURITY_POLICY, policy(&nonce, at, host)),
+        (header::CACHE_CONTROL, "no-store".to_owned()),
+    ];
+    (headers, text.replace(NONCE, &nonce)).into_response()
+}
+
+/// Nothing comes from other hosts. The page connects to the HTTP port, and to the WebSocket listeners with MQTT.
+fn policy(nonce: &str, at: &Addresses, host: Option<&str>) -> String {
+    let sockets: String =
+        at.ws.iter().map(|ws| format!(" ws://{}:{}", reachable(*ws, host), ws.port())).collect();
+    format!(
+        "default-src 'none'; script-src 'self'; style-src 'self' 'nonce-{nonce}'; font-src 'self'; img-src 'self' data:; \
+         connect-src 'self'{sockets}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+}
+
+/// Where clients connect, for a browser that reached this server as `host`.
+fn listeners(at: &Addresses, host: Option<&str>) -> Response {
+    let list = |addresses: &[std::net::SocketAddr]| -> Vec<String> {
+        addresses.iter().map(|at| format!("{}:{}", reachable(*at, host), at.port())).collect()
+    };
+    let said = json!({ "mqtt": list(&at.mqtt), "ws": list(&at.ws), "version": env!("CARGO_PKG_VERSION") });
+    ([(header::CACHE_CONTROL, "no-store")], axum::Json(said)).into_response()
+}
+
+fn secured(mut response: Response) -> Response {
+    for (name, value) in SECURITY {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at() -> Addresses {
+        let parse = |at: &str| vec![at.parse().unwrap()];
+        Addresses { mqtt: parse("127.0.0.1:1883"), ws: parse("0.0.0.0:8083") }
+    }
+
+    #[test]
+    fn the_page_connects_to_the_listeners_and_runs_no_script_of_others() {
+        let policy = policy("abc", &at(), Some("console.example:8080"));
+        assert!(policy.contains("connect-src 'self' ws://console.example:8083;"), "{policy}");
+        assert!(policy.contains("script-src 'self';") && policy.contains("'nonce-abc'"), "{policy}");
+        assert!(!policy.contains("unsafe"), "{policy}");
+        let hostile = super::policy("abc", &at(), Some("x; script-src *"));
+        assert!(!hostile.contains('*'), "{hostile}");
+    }
+
+    #[test]
+    fn brotli_is_sent_to_those_who_take_it() {
+        for (coding, takes) in
+            [("br", true), (" br;q=0.5", true), ("br;q=0", false), ("gzip", false), ("brx", false)]
+        {
+            assert_eq!(is_brotli(coding), takes, "{coding}");
+        }
+    }
+
+    #[test]
+    fn files_are_found_by_their_path_and_in_order() {
+        assert!(FILES.is_sorted_by_key(|file| file.path));
+        assert!(FILES.iter().all(|file| find(file.path).is_some_and(|found| found.path == file.path)));
+        assert!(find("/../Cargo.toml").is_none());
+    }
+
+    #[test]
+    fn a_browser_gets_the_page_and_a_program_does_not() {
+        let accept = |value| HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static(value))]);
+        assert!(wants_page(&accept("text/html,application/xhtml+xml;q=0.9,*/*;q=0.8")));
+        assert!(!wants_page(&accept("*/*")) && !wants_page(&HeaderMap::new()));
+    }
+}
