@@ -124,7 +124,7 @@ torture: ## Kill the server 100 times (KILLS=100 SEED=) and check that nothing a
 # How long `make hostile-soak` runs.
 MINUTES ?= 60
 HOSTILE = cargo build --release --package millrace --package millrace-loadtests && \
-	"$(TARGET)/release/mqttload" hostile --millrace-bin "$(TARGET)/release/millrace" $(if $(SEED),--seed $(SEED))
+	"$(TARGET)/release/mqttload" hostile --millrace-bin "$(TARGET)/release/millrace"
 hostile: ## Attack the server in every known way and print what its neighbours felt (ATTACK=name,name STRICT=1)
 	$(HOSTILE) --json $(if $(ATTACK),--attack $(ATTACK)) $(if $(STRICT),--strict)
 
@@ -132,7 +132,7 @@ hostile-short: # A part of it, for `make test`.
 	$(HOSTILE) --short
 
 hostile-soak: ## Random hostile and friendly clients together for an hour (MINUTES=60 SEED=)
-	$(HOSTILE) --soak-minutes $(MINUTES)
+	$(HOSTILE) --soak-minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 FUZZ := services/mqtt/fuzz services/transport/fuzz
 fuzz: ## Fuzz each target of the decoders for FUZZ_SECONDS (60)

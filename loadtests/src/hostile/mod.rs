@@ -76,9 +76,16 @@ impl Hostile {
             return soak::run(&self.millrace_bin, &self.millrace_arg, minutes, seed);
         }
         let chosen = self.chosen()?;
-        let mut rows = Vec::new();
+        let (mut rows, mut not_made) = (Vec::new(), Vec::new());
         for attack in chosen {
-            let mut row = run::attack(attack, &self.millrace_bin, &self.millrace_arg, self.short)?;
+            let mut row = match run::attack(attack, &self.millrace_bin, &self.millrace_arg, self.short) {
+                Ok(row) => row,
+                Err(why) => {
+                    eprintln!("FAIL {}: {why}", attack.name);
+                    not_made.push(attack.name);
+                    continue;
+                }
+            };
             row.known = KNOWN.lines().any(|line| line.trim() == attack.name);
             if self.json {
                 println!("{}", row.json());
@@ -87,6 +94,9 @@ impl Hostile {
             rows.push(row);
         }
         println!("{}", report::table(&rows));
+        if !not_made.is_empty() {
+            return Err(Failure::new(format!("these attacks could not be made: {}", not_made.join(", "))));
+        }
         self.judge(&rows)
     }
 

@@ -23,6 +23,8 @@ pub(super) struct Connect {
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
     pub(super) clean: bool,
+    /// 0 is none.
+    pub(super) keep_alive_s: u16,
     pub(super) properties: Vec<u8>,
     pub(super) will: Option<Will>,
 }
@@ -68,7 +70,8 @@ impl Connect {
         flags |= if self.user.is_some() { 0x80 } else { 0 };
         flags |= if self.password.is_some() { 0x40 } else { 0 };
         flags |= self.will.as_ref().map_or(0, |will| 4 | will.qos << 3 | u8::from(will.retain) << 5);
-        let mut body = vec![0, 4, b'M', b'Q', b'T', b'T', 5, flags, 0, 0];
+        let mut body = vec![0, 4, b'M', b'Q', b'T', b'T', 5, flags];
+        body.extend(self.keep_alive_s.to_be_bytes());
         push_properties(&mut body, &self.properties);
         push_text(&mut body, &self.client_id);
         if let Some(will) = &self.will {

@@ -1,7 +1,8 @@
 //! Connections that begin and do not go on: what each costs before anybody is authenticated.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use super::Attack;
 use crate::clock;
@@ -48,6 +49,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     )
     .wanted(Wanted { peak_mib: 64, ..WANTED })
     .short(),
+    Attack::stranger("websocket-origin", "a page of another site that opens a WebSocket", websocket_origin),
     Attack::account(
         "websocket-bytes",
         "four WebSocket clients whose frames have one byte each",
@@ -131,6 +133,21 @@ fn websocket_head(ring: &Ring<'_>) -> Outcome<()> {
     }
     // The head itself, and what a connection takes.
     ring.check_bytes_each("memory of a stranger", before_kb, strangers.len(), 10_240.0);
+    Ok(())
+}
+
+fn websocket_origin(ring: &Ring<'_>) -> Outcome<()> {
+    let mut taken = 0;
+    for origin in ["https://evil.example", "null", "http://localhost.evil.example"] {
+        let mut stream = dial(Ring::address(0), ring.server.websocket).during("opening a WebSocket")?;
+        let request = format!("{WEBSOCKET_REQUEST}Origin: {origin}\r\n\r\n");
+        stream.write_all(request.as_bytes()).during("sending the request")?;
+        let _ = stream.set_read_timeout(Some(Duration::from_secs(2)));
+        let mut answer = [0; 64];
+        let read = stream.read(&mut answer).unwrap_or(0);
+        taken += u32::from(answer[..read].starts_with(b"HTTP/1.1 101"));
+    }
+    ring.at_most("foreign pages that were let in", f64::from(taken), 0.0, "of 3");
     Ok(())
 }
 

@@ -96,7 +96,7 @@ impl Tenant {
         let missing = |what: &str| Failure::new(format!("the API does not give {what}"));
         let account = sign_up(ring, name)?;
         let csrf = account.field("csrf_token").ok_or_else(|| missing("a token"))?;
-        let headers = format!("Cookie: {}\r\nX-CSRF-Token: {csrf}\r\nIf-Match: *\r\n", account.cookies());
+        let headers = format!("Cookie: {}\r\nX-CSRF-Token: {csrf}\r\n", account.cookies());
         let ask = |method: &str, path: &str, json: &str| {
             let answer = http::send(ring.server.http, method, path, &headers, json);
             answer.filter(|answer| answer.status < 300).ok_or_else(|| missing(path))
@@ -107,7 +107,10 @@ impl Tenant {
         let made = ask("POST", &brokers, &format!("{{\"display_name\":\"{name}\"}}"))?;
         let name = made.field("name").ok_or_else(|| missing("a broker"))?.to_owned();
         let broker = format!("{brokers}/{name}");
-        ask("PUT", &format!("{broker}/access"), "{\"anonymous\":true}")?;
+        let changing = format!("{headers}If-Match: *\r\n");
+        let access = format!("{broker}/access");
+        let changed = http::send(ring.server.http, "PUT", &access, &changing, "{\"anonymous\":true}");
+        changed.filter(|answer| answer.status < 300).ok_or_else(|| missing("access to everybody"))?;
         Ok(Self { headers, broker, name })
     }
 }

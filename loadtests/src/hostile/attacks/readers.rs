@@ -1,6 +1,7 @@
 //! Clients that do not read, or hardly, and what waits for them.
 
 use super::Attack;
+use super::sessions::publish_acknowledged;
 use crate::clock;
 use crate::failure::Outcome;
 use crate::hostile::client::{Client, dial_with};
@@ -29,6 +30,12 @@ pub(super) const ATTACKS: &[Attack] = &[
     )
     .wanted(Wanted { peak_mib: 128, ..WANTED }),
     Attack::account("large-fanout", "20 messages of 900 kB to 100 subscribers that read", large_fanout),
+    Attack::account(
+        "memory-queues",
+        "eight clean sessions that acknowledge nothing, and 40 MB of QoS 1 messages for each",
+        memory_queues,
+    )
+    .wanted(Wanted { peak_mib: 128, ..WANTED }),
     Attack::account(
         "wide-fanout",
         "1,000 subscribers, and 2,000 messages of 100 bytes in one write",
@@ -140,6 +147,19 @@ fn large_fanout(ring: &Ring<'_>) -> Outcome<()> {
     clock::pause_ms(1_000);
     let bytes: u64 = sinks.iter().map(Sink::bytes).sum();
     ring.note(format!("{} MB received", bytes / 1_000_000));
+    Ok(())
+}
+
+fn memory_queues(ring: &Ring<'_>) -> Outcome<()> {
+    let mut clients = ring.clients(8, |number| ring.connect(&format!("hoarder-{number}")).receive_maximum(1));
+    let mut published = 0;
+    for (number, client) in clients.iter_mut().enumerate() {
+        let topic = format!("queue/{number}");
+        client.subscribe(&[&topic], 1);
+        let mut publisher = ring.client(&format!("publisher-{number}"))?;
+        published += publish_acknowledged(&mut publisher, &topic, 13_500, 3_000);
+    }
+    ring.note(format!("{published} published"));
     Ok(())
 }
 

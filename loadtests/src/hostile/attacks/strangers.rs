@@ -1,17 +1,18 @@
 //! Connections that come and go, and those that do not speak MQTT.
 
 use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::Attack;
 use crate::clock;
-use crate::failure::Outcome;
+use crate::failure::{Outcome, While};
 use crate::hostile::client::{Client, dial};
 use crate::hostile::http;
 use crate::hostile::packets::{CONNACK, Connect};
 use crate::hostile::ring::Ring;
-use crate::hostile::server::Setup;
+use crate::hostile::server::{FRIENDLY, Setup};
 use crate::hostile::verdict::{WANTED, Wanted};
 
 pub(super) const ATTACKS: &[Attack] = &[
@@ -24,6 +25,24 @@ pub(super) const ATTACKS: &[Attack] = &[
     // A new client cannot be let in while there is no file for it.
     .wanted(Wanted { dial_ms: 0, log_lines_s: 2, ..WANTED })
     .short(),
+    Attack::stranger(
+        "one-address",
+        "one address that opens 2,000 connections to a server that may open 1,024 files",
+        |ring| hold(ring, ring.server.mqtt),
+    )
+    .with(|| Setup { open_files: Some(1_024), ..Setup::default() })
+    .short(),
+    Attack::stranger(
+        "one-address-http",
+        "one address that opens 2,000 connections to the HTTP port of a server that may open 1,024 files",
+        |ring| hold(ring, ring.server.http),
+    )
+    .with(|| Setup { open_files: Some(1_024), ..Setup::default() }),
+    Attack::account(
+        "keep-alive-drip",
+        "50 clients that send a byte of a PUBLISH now and then, beyond their keep alive",
+        drip,
+    ),
     Attack::stranger(
         "connect-flood",
         "eight threads that connect with CONNECT and leave, as fast as they can",
@@ -65,6 +84,34 @@ fn open_files(ring: &Ring<'_>) -> Outcome<()> {
     clock::pause_ms(1_000 * seconds as u64);
     let cpu = ring.server.cpu_seconds() - cpu;
     ring.note(format!("{} connections; the server took {cpu:.1} s of CPU in {seconds} s", clients.len()));
+    Ok(())
+}
+
+/// Holds as many connections as there are files. Others must find room all the same.
+fn hold(ring: &Ring<'_>, to: SocketAddr) -> Outcome<()> {
+    let streams: Vec<TcpStream> = (0..2_000).map_while(|_| dial(Ring::address(0), to).ok()).collect();
+    clock::pause_ms(3_000);
+    let mut friend =
+        Client::new(dial(Ring::address(9_020), ring.server.mqtt).during("opening a friend's connection")?);
+    friend.send(&Connect::new(FRIENDLY, "newcomer").bytes());
+    let is_in = friend.wait_for(CONNACK, 2.0).is_some();
+    ring.note(format!("{} connections were opened", streams.len()));
+    ring.at_least("a newcomer from another address is let in", f64::from(u8::from(is_in)), 1.0, "");
+    Ok(())
+}
+
+/// Only whole packets renew the keep alive; a byte now and then must not hold a connection for ever.
+fn drip(ring: &Ring<'_>) -> Outcome<()> {
+    let connect = |number| Connect { keep_alive_s: 1, ..ring.connect(&format!("drip-{number}")) };
+    let mut clients = ring.clients(50, connect);
+    for byte in [0x30, 0x7F].into_iter().chain([0; 13]) {
+        for client in &mut clients {
+            client.send(&[byte]);
+        }
+        clock::pause_ms(400);
+    }
+    let open: usize = clients.iter_mut().map(|client| usize::from(!client.is_closed())).sum();
+    ring.at_most("clients beyond their keep alive", open as f64, 0.0, "of 50 after 6 s");
     Ok(())
 }
 
