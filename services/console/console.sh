@@ -23,7 +23,8 @@ digest() { sources -print0 | sort -z | xargs -0 sha256sum | sha256sum; }
 
 install() {
     cmp -s package-lock.json node_modules/.installed && return
-    npm ci --no-audit --no-fund --ignore-scripts --loglevel=error
+    # Not `npm ci`: it refuses a lock file without the optional packages of other platforms, which not every registry has.
+    npm install --no-save --no-audit --no-fund --ignore-scripts --loglevel=error
     cp package-lock.json node_modules/.installed
 }
 
