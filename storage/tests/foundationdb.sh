@@ -32,7 +32,9 @@ need_libclang() {
     local places=(/usr/lib/llvm*/lib /usr/lib64/llvm*/lib /usr/lib /usr/lib64 /usr/lib/*-linux-gnu /usr/local/lib)
     compgen -G "${LIBCLANG_PATH:-/nowhere}*" >/dev/null && return
     for place in "${places[@]}"; do
-        compgen -G "$place/libclang*.so*" >/dev/null && return
+        # libclang-cpp is another library, which Mesa brings along.
+        compgen -G "$place/libclang.so*" >/dev/null && return
+        compgen -G "$place/libclang-[0-9]*.so*" >/dev/null && return
     done
     skip "$1: it needs libclang (apt-get install libclang-dev)"
 }

@@ -88,7 +88,7 @@ fn wants_page(headers: &HeaderMap) -> bool {
 fn asset(path: &str, headers: &HeaderMap) -> Response {
     let Some(file) = find(path) else { return StatusCode::NOT_FOUND.into_response() };
     let accepts = headers.get(header::ACCEPT_ENCODING).and_then(|accepts| accepts.to_str().ok());
-    let takes_brotli = accepts.is_some_and(|accepts| accepts.split(',').any(|one| is_brotli(one)));
+    let takes_brotli = accepts.is_some_and(|accepts| accepts.split(',').any(is_brotli));
     let age = if path.starts_with(ASSETS) { "public, max-age=31536000, immutable" } else { "no-cache" };
     let mut response = match file.brotli.filter(|_| takes_brotli) {
         Some(body) => ([(header::CONTENT_ENCODING, "br")], Bytes::from_static(body)).into_response(),
@@ -165,7 +165,12 @@ mod tests {
 
     fn at() -> Addresses {
         let parse = |at: &str| vec![at.parse().unwrap()];
-        Addresses { mqtt: parse("127.0.0.1:1883"), ws: parse("0.0.0.0:8083") }
+        Addresses {
+            mqtt: parse("127.0.0.1:1883"),
+            ws: parse("0.0.0.0:8083"),
+            mqtts: Vec::new(),
+            wss: Vec::new(),
+        }
     }
 
     #[test]

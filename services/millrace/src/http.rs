@@ -66,7 +66,7 @@ struct Shared {
 pub(crate) fn start(
     listener: TcpListener,
     running: Running,
-    at: Addresses,
+    at: &Addresses,
     api: Option<Api>,
 ) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -77,7 +77,7 @@ pub(crate) fn start(
             .route(SIGN_UP_PATH, get(async || shown("text/html", SIGN_UP)))
             .route("/sign-up.js", get(async || shown("text/javascript", SIGN_UP_SCRIPT)));
         // The console is one more client of the API.
-        app = console::around(app, &at);
+        app = console::around(app, at);
         runtime.spawn(api.upkeep);
     }
     let serve = move || {
@@ -247,7 +247,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
-        start(listener, Arc::new(Mutex::new(None)), at(&["127.0.0.1:1883"], &[]), None).unwrap();
+        start(listener, Arc::new(Mutex::new(None)), &at(&["127.0.0.1:1883"], &[]), None).unwrap();
         let mut stream = std::net::TcpStream::connect(address).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
         let mut text = String::new();

@@ -177,7 +177,7 @@ fn start(
             router: plane.api(store.database(), &running),
             upkeep: Box::pin(plane.upkeep()),
         });
-        http::start(listener, Arc::clone(&running), at.clone(), api)
+        http::start(listener, Arc::clone(&running), &at, api)
             .map_err(|error| Failure::Run(format!("the HTTP port {address} cannot be served: {error}")))?;
     }
     Ok(Started { running, at, gateway, http: http_address })
