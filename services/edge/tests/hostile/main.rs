@@ -8,6 +8,7 @@ mod common;
 mod addresses;
 mod admission;
 mod alive;
+mod amplify;
 mod cores;
 mod drain;
 mod garbage;
