@@ -47,7 +47,7 @@ pub(crate) struct TlsArgs {
     #[arg(default_value = "false", value_parser = yes_or_no, action = clap::ArgAction::Set)]
     wss_client_certificates: bool,
 
-    /// Web pages that may open a WebSocket: "same-host", "any", or origins such as https://app.example, which may connect beside
+    /// Web pages that may open a WebSocket: "same-host", "any", or origins (scheme, host and port), which may connect beside
     /// pages of the same host.
     #[arg(long, value_name = "ORIGIN", default_value = "same-host", value_delimiter = ',', value_parser = origin)]
     ws_origins: Vec<String>,

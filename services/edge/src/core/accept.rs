@@ -12,7 +12,7 @@ use mio::net::TcpStream;
 
 use super::connection::{Adopted, Connected, Partial, Transport};
 use super::timers::Due;
-use super::{Core, FIRST_LISTENER, LINGER_S};
+use super::{Core, FIRST_LISTENER, LINGER_S, work};
 use crate::tls::Tls;
 
 /// What a connection costs its address.
@@ -76,6 +76,7 @@ impl Core {
 
     fn accepted(&mut self, stream: TcpStream, speaks: Speaks, peer: SocketAddr) {
         self.counters().accepted.add(1);
+        self.spend(work::ACCEPT);
         if self.process.open_connections() >= u64::from(self.process.limits.connections_max) {
             self.counters().refused_limit.add(1);
             return;

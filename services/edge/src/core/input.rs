@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::connection::{Connected, Partial, State};
 use super::pace::PACED_READ_BYTES;
-use super::{Core, Ended, OutboundSlot, READ_BYTES, parts};
+use super::{Core, Ended, OutboundSlot, READ_BYTES, parts, work};
 use crate::origin::Origin;
 
 /// With more than this of an incomplete packet, the rest is read behind it instead of being copied there, bytes.
@@ -39,10 +39,7 @@ impl Core {
             return;
         }
         if connection.stream.is_handshaking() {
-            if self.handshakes_left == 0 {
-                return self.make_readable(slot);
-            }
-            self.handshakes_left -= 1;
+            self.work.spend(work::HANDSHAKE);
         }
         if connection.partial.as_ref().is_some_and(|partial| partial.bytes.len() > SHARED_MAX) {
             return self.read_large(slot);

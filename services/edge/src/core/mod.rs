@@ -88,8 +88,6 @@ use work::Work;
 
 /// Bytes read from one socket in one turn.
 const READ_BYTES: usize = 128 * 1024;
-/// Packets of TLS handshakes that are read in one turn: each takes up to 0.3 ms, and everybody else waits meanwhile.
-const HANDSHAKES_MAX: u32 = 16;
 /// Sockets told of by one wait.
 const EVENTS: usize = 1024;
 /// Longest sleep: a health check wants to see turns.
@@ -165,8 +163,6 @@ pub(crate) struct Core {
     /// Shared by all reads.
     read_buffer: Vec<u8>,
     pool: Pool,
-    /// Packets of TLS handshakes that may still be read in this turn.
-    handshakes_left: u32,
     /// Connections to flush at the end of the turn.
     dirty: Vec<u32>,
     /// Connections to flush before that, because they have much to write.
@@ -242,7 +238,6 @@ impl Core {
             calendar: Calendar::default(),
             read_buffer: vec![0; READ_BYTES],
             pool: Pool::default(),
-            handshakes_left: 0,
             dirty: Vec::new(),
             overfull: Vec::new(),
             ready: Vec::new(),
@@ -391,7 +386,6 @@ impl Core {
                 Token(token) => self.socket_event(token, event),
             }
         }
-        self.handshakes_left = HANDSHAKES_MAX;
         self.accept();
         self.read_ready();
         self.take_mail();

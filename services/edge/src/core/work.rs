@@ -36,6 +36,10 @@ pub(super) const NODE: u64 = 2;
 pub(super) const COPIED_BYTES: usize = 512;
 /// A system call on a socket.
 pub(super) const SYSTEM_CALL: u64 = 20;
+/// Accepting a connection.
+pub(super) const ACCEPT: u64 = 100;
+/// A packet of a TLS handshake.
+pub(super) const HANDSHAKE: u64 = 3_000;
 /// The end of a connection or session.
 pub(super) const END: u64 = 100;
 /// Sockets that are read, or written, before their brokers take turns.
