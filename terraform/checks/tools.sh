@@ -3,6 +3,7 @@
 #
 #   terraform/checks/tools.sh terraform     tflint, moto, checkov
 #   terraform/checks/tools.sh chart         helm, kubeconform
+#   terraform/checks/tools.sh operator      the operators' own command line (aws)
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -20,28 +21,31 @@ go_tool() {
     touch "$mark"
 }
 
+# python_tools FOLDER REQUIREMENTS
 python_tools() {
-    local venv=$tools/deploy-python
-    ! cmp -s "$here/requirements.txt" "$venv/installed.txt" || return 0
-    echo "installing moto and checkov"
+    local venv=$tools/$1
+    ! cmp -s "$here/$2" "$venv/installed.txt" || return 0
+    echo "installing $2"
     python3 -m venv "$venv"
-    nice -n 10 "$venv/bin/pip" install --disable-pip-version-check --quiet -r "$here/requirements.txt"
-    cp "$here/requirements.txt" "$venv/installed.txt"
+    nice -n 10 "$venv/bin/pip" install --disable-pip-version-check --quiet -r "$here/$2"
+    cp "$here/$2" "$venv/installed.txt"
 }
 
 mkdir -p "$tools"
 for part in "$@"; do
     case $part in
     terraform)
-        python_tools
+        python_tools deploy-python requirements.txt
         go_tool tflint github.com/terraform-linters/tflint v0.64.0
         ;;
+    # Apart, because it wants another botocore than checkov.
+    operator) python_tools deploy-aws requirements-operator.txt ;;
     chart)
         go_tool helm helm.sh/helm/v3/cmd/helm v3.22.0
         go_tool kubeconform github.com/yannh/kubeconform/cmd/kubeconform v0.8.0
         ;;
     *)
-        echo "tools.sh: \"$part\" is unknown: terraform or chart is allowed" >&2
+        echo "tools.sh: \"$part\" is unknown: terraform, chart or operator is allowed" >&2
         exit 2
         ;;
     esac

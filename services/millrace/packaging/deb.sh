@@ -2,7 +2,7 @@
 # Builds a Debian package of a program that is built already: `make deb`.
 #
 #   deb.sh MILLRACE FOLDER [VERSION]       writes FOLDER/millrace_VERSION_ARCHITECTURE.deb
-# DEB_COMPRESSION=gzip is faster and larger.
+# DEB_COMPRESSION=none is for tests: packing takes longer than they do.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

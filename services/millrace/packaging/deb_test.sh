@@ -64,7 +64,7 @@ expect() {
     echo "deb: $what: ok"
 }
 
-install_package() { inside env DEBIAN_FRONTEND=noninteractive dpkg --force-confold --install "/packages/$1"; }
+install_package() { inside env DEBIAN_FRONTEND=noninteractive dpkg --force-confold --install "/packages/millrace_$1_$(dpkg --print-architecture).deb"; }
 
 [ "$(id -u)" = 0 ] || skip "it boots a system in namespaces, so it needs root"
 for program in mosquitto_pub mosquitto_sub nsenter dpkg-deb; do
@@ -76,8 +76,8 @@ trap clean EXIT
 umount "$work/machine/cgroup" 2>/dev/null || true
 rm -rf "$work"
 mkdir -p "$work/machine/seed/packages"
-DEB_COMPRESSION=gzip "$here/deb.sh" "$millrace" "$work/machine/seed/packages" 1.0.0 >/dev/null
-DEB_COMPRESSION=gzip "$here/deb.sh" "$millrace" "$work/machine/seed/packages" 1.1.0 >/dev/null
+DEB_COMPRESSION=none "$here/deb.sh" "$millrace" "$work/machine/seed/packages" 1.0.0 >/dev/null
+DEB_COMPRESSION=none "$here/deb.sh" "$millrace" "$work/machine/seed/packages" 1.1.0 >/dev/null
 # No cloud here.
 mkdir -p "$work/machine/seed/etc/cloud"
 touch "$work/machine/seed/etc/cloud/cloud-init.disabled"
@@ -87,7 +87,7 @@ until_true 60 "systemd runs" inside systemctl is-system-running --wait
 until_true 30 "systemd answers" inside systemctl list-units
 inside ip link set lo up
 
-install_package millrace_1.0.0_*.deb >"$work/install.log" 2>&1 || { tail -5 "$work/install.log"; fail "dpkg --install"; }
+install_package 1.0.0 >"$work/install.log" 2>&1 || { tail -5 "$work/install.log"; fail "dpkg --install"; }
 until_true 30 "the service is ready" is_running
 expect "it runs as its own user" '^millrace$' inside ps -o user= -p "$(main_pid)"
 expect "its settings are not for everybody" '640 root millrace' inside stat -c '%a %U %G' /etc/millrace/millrace.toml
@@ -111,7 +111,7 @@ expect "the watchdog's reason" 'watchdog' inside journalctl --no-pager -u millra
 
 echo '# a line of the operator' | inside tee -a /etc/millrace/millrace.toml >/dev/null
 before=$(main_pid)
-install_package millrace_1.1.0_*.deb >"$work/upgrade.log" 2>&1 || { tail -5 "$work/upgrade.log"; fail "the upgrade"; }
+install_package 1.1.0 >"$work/upgrade.log" 2>&1 || { tail -5 "$work/upgrade.log"; fail "the upgrade"; }
 is_upgraded() { [ "$(main_pid)" != "$before" ] && is_running; }
 until_true 30 "the upgrade restarts the service" is_upgraded
 expect "the upgrade keeps the settings" 'a line of the operator' inside cat /etc/millrace/millrace.toml
@@ -130,7 +130,7 @@ has_data || fail "purge took the data"
 ! inside test -e /etc/millrace/millrace.toml || fail "purge left the settings"
 echo "deb: purge takes the settings and keeps the data"
 
-install_package millrace_1.1.0_*.deb >"$work/again.log" 2>&1 || { tail -5 "$work/again.log"; fail "the second installation"; }
+install_package 1.1.0 >"$work/again.log" 2>&1 || { tail -5 "$work/again.log"; fail "the second installation"; }
 until_true 30 "the service is ready" is_running
 expect "the queued message after all that" queued mqtt mosquitto_sub -h 127.0.0.1 -i pump-7 -c -q 1 -t 'cmd/#' -C 1 -W 10
 echo "check-deb: passed"

@@ -36,6 +36,7 @@ skip() {
 
 # -- what the machines share: a bridge, AWS's stand-ins
 
+# In the background it is written out, so that $! is the program and no shell.
 lan() { ip netns exec "$lan" "$@"; }
 
 clean() {
@@ -62,7 +63,7 @@ make_lan() {
     lan ip link set br0 up
     lan ip address add "$router/16" dev br0
     lan ip address add 169.254.169.254/32 dev br0
-    lan python3 "$here/metadata.py" &
+    ip netns exec "$lan" python3 "$here/metadata.py" &
     pids+=($!)
 }
 
@@ -99,7 +100,7 @@ package() {
 collect_programs() {
     rm -rf "$work/programs"
     mkdir -p "$work/programs"
-    DEB_COMPRESSION=gzip "$root/services/millrace/packaging/deb.sh" "$MILLRACE" "$work/programs" >/dev/null
+    DEB_COMPRESSION=none "$root/services/millrace/packaging/deb.sh" "$MILLRACE" "$work/programs" >/dev/null
     cp "$NATS_SERVER" "$work/programs/nats-server"
     cp "$(readlink -f "$(envoy_binary)")" "$work/programs/envoy"
     echo '#!/bin/true' >"$work/programs/prometheus"
@@ -150,7 +151,7 @@ field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.a
 
 # Uploads and stores as an operator does.
 fill() {
-    export PATH=$tools/deploy-python/bin:$PATH
+    export PATH=$tools/deploy-aws/bin:$PATH
     lan "$root/terraform/artifacts.sh" "$work/programs" "$(field artifacts_bucket)" >/dev/null
     rm -rf "$work/secrets"
     lan "$root/terraform/secrets.sh" make "$work/secrets" --self-signed <"$work/region.json"
@@ -215,7 +216,7 @@ device() {
     local gateway=$1 killed
     mkdir -p "/etc/netns/$lan"
     echo "$gateway acme.mqtt.example.org" >"/etc/netns/$lan/hosts"
-    lan mosquitto_sub -V 5 -c -x 3600 -i pump-7 -h acme.mqtt.example.org -p 8883 --cafile "$work/secrets/ca.crt" \
+    ip netns exec "$lan" mosquitto_sub -V 5 -c -x 3600 -i pump-7 -h acme.mqtt.example.org -p 8883 --cafile "$work/secrets/ca.crt" \
         -q 1 -t 'cmd/#' >"$work/device.log" 2>&1 &
     pids+=($!)
     until_true 30 "the device's first message" published first
@@ -237,7 +238,7 @@ main() {
     done
     [ -n "$TERRAFORM_PLUGINS" ] || skip "there is no folder with the AWS provider (TERRAFORM_PLUGINS)"
     for program in "$MILLRACE" "$NATS_SERVER" "$ENVOY"; do [ -x "$program" ] || fail "there is no $program"; done
-    "$here/../tools.sh" terraform
+    "$here/../tools.sh" terraform operator
     "$here/../rootfs.sh" || skip "no root file system"
     mkdir -p "$work"
     trap clean EXIT
@@ -275,7 +276,7 @@ heard() { lan curl -fs "http://$1:8080/healthz" | grep -q 'with 2 other pods'; }
 moto_in_lan() {
     export AWS_ENDPOINT_URL=http://$router:$port AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test AWS_SESSION_TOKEN=test
     export AWS_EC2_METADATA_DISABLED=true AWS_REGION=eu-central-1 AWS_DEFAULT_REGION=eu-central-1
-    lan "$tools/deploy-python/bin/moto_server" --host "$router" --port "$port" >"$work/moto.log" 2>&1 &
+    ip netns exec "$lan" "$tools/deploy-python/bin/moto_server" --host "$router" --port "$port" >"$work/moto.log" 2>&1 &
     pids+=($!)
     until_true 60 "moto" lan curl -fs "$AWS_ENDPOINT_URL/moto-api/data.json"
 }

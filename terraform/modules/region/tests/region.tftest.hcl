@@ -15,6 +15,18 @@ mock_provider "aws" {
   mock_data "aws_default_tags" {
     defaults = { tags = {} }
   }
+  mock_resource "aws_acm_certificate" {
+    override_during = plan
+    defaults = {
+      arn = "arn:aws:acm:eu-central-1:123456789012:certificate/1"
+      domain_validation_options = [{
+        domain_name           = "console.mqtt.example.org"
+        resource_record_name  = "_check.console.mqtt.example.org"
+        resource_record_type  = "CNAME"
+        resource_record_value = "_check.acm-validations.aws"
+      }]
+    }
+  }
 }
 
 variables {
