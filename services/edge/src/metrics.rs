@@ -101,6 +101,10 @@ counters! {
         limit_client_subscriptions: "counter" "millrace_limits_reached_total" ["limit=\"client.subscriptions\""] "Times that a limit of a tenant was reached, by limit.",
         limit_client_queue: "counter" "millrace_limits_reached_total" ["limit=\"client.queue\""] "Times that a limit of a tenant was reached, by limit.",
         limit_client_packet: "counter" "millrace_limits_reached_total" ["limit=\"client.packet_bytes\""] "Times that a limit of a tenant was reached, by limit.",
+        limit_share_names: "counter" "millrace_limits_reached_total" ["limit=\"filter.share_names\""] "Times that a limit of a tenant was reached, by limit.",
+        limit_retained_bytes: "counter" "millrace_limits_reached_total" ["limit=\"broker.retained_bytes\""] "Times that a limit of a tenant was reached, by limit.",
+        limit_memory: "counter" "millrace_limits_reached_total" ["limit=\"server.memory\""] "Times that a limit of a tenant was reached, by limit.",
+        limit_matches: "counter" "millrace_limits_reached_total" ["limit=\"topic.matching_filters\""] "Times that a limit of a tenant was reached, by limit.",
     }
 }
 
@@ -151,6 +155,7 @@ counters! {
         dropped_too_large: "counter" "millrace_messages_dropped_total" ["reason=\"packet_too_large\""] "Messages not delivered to a subscriber, by reason.",
         publish_denied: "counter" "millrace_publishes_refused_total" ["reason=\"not_authorized\""] "PUBLISH packets refused, by reason.",
         publish_quota: "counter" "millrace_publishes_refused_total" ["reason=\"retained_limit\""] "PUBLISH packets refused, by reason.",
+        publish_matches: "counter" "millrace_publishes_refused_total" ["reason=\"matching_filters\""] "PUBLISH packets refused, by reason.",
         publish_topic: "counter" "millrace_publishes_refused_total" ["reason=\"topic_levels\""] "PUBLISH packets refused, by reason.",
         publish_spend_cap: "counter" "millrace_publishes_refused_total" ["reason=\"spend_cap\""] "PUBLISH packets refused, by reason.",
         publish_store: "counter" "millrace_publishes_refused_total" ["reason=\"store\""] "PUBLISH packets refused, by reason.",

@@ -16,8 +16,9 @@ use crate::drain::Drain;
 use crate::incidents::Scribe;
 use crate::limits::Limits;
 use crate::mailbox::Mailbox;
+use crate::memory::Memory;
 use crate::metering::Teller;
-use crate::metrics::{self, BrokerCounters, CoreCounters, Count, Loudest, Metric, Row};
+use crate::metrics::{self, BrokerCounters, CoreCounters, Count, Histogram, Loudest, Metric, Row};
 use crate::quota::Shares;
 use crate::region::Region;
 use crate::store::Store;
@@ -57,6 +58,11 @@ pub(crate) struct Process {
     /// Turns of each core that began and ended: odd while it is in one. Who has put something into a router, and then seen a core
     /// outside of a turn, knows that its next turn finds it.
     pub(crate) turns: Box<[AtomicU64]>,
+    pub(crate) memory: Memory,
+    /// How long the turns of each core took.
+    pub(crate) turn_times: Box<[Histogram]>,
+    /// Most units of work that a turn of each core did.
+    pub(crate) work_max: Box<[AtomicU64]>,
     /// Set once, when the clients are to be sent elsewhere.
     pub(crate) drain: OnceLock<Arc<Drain>>,
     pub(crate) stopping: AtomicBool,
@@ -124,9 +130,15 @@ impl Process {
         let mut out = String::new();
         let cores = metrics::sum(self.counters.iter().map(CoreCounters::values));
         metrics::write(&mut out, CoreCounters::METRICS, &[(String::new(), cores)]);
-        let waiting = metrics::gauge("millrace_mailbox_bytes", "Bytes that wait between event loops.");
-        let bytes: usize = self.mailboxes.iter().map(Mailbox::bytes).sum();
-        metrics::write(&mut out, &[waiting], &[(String::new(), vec![bytes as u64])]);
+        Histogram::write(
+            &mut out,
+            "millrace_edge_turn_seconds",
+            "Time that one turn of an event loop takes, without waiting for events.",
+            &self.turn_times,
+        );
+        for (metric, value) in self.gauges() {
+            metrics::write(&mut out, &[metric], &[(String::new(), vec![value])]);
+        }
         self.write_broker_metrics(&mut out);
         let stats = self.store.iter().flat_map(Store::stats).map(|stat| {
             let Stat { name, labels, help, kind, value } = stat;
@@ -142,6 +154,27 @@ impl Process {
             store.write_metrics(&mut out);
         }
         out
+    }
+
+    /// What the event loops have now.
+    fn gauges(&self) -> [(Metric, u64); 4] {
+        let gauge = |name, help, value| (metrics::gauge(name, help), value);
+        let waiting: usize = self.mailboxes.iter().map(Mailbox::bytes).sum();
+        let work = self.work_max.iter().map(|work| work.load(Ordering::Relaxed)).max().unwrap_or(0);
+        [
+            gauge("millrace_mailbox_bytes", "Bytes that wait between event loops.", waiting as u64),
+            gauge("millrace_memory_budget_bytes", "Memory that the process may use.", self.memory.budget()),
+            gauge(
+                "millrace_memory_pressure",
+                "What is given up for want of memory: 0 nothing, 1 QoS 0, 2 new connections too, 3 speed of publishers too.",
+                self.memory.pressure() as u64,
+            ),
+            gauge(
+                "millrace_edge_turn_work_max",
+                "Most work that one turn of an event loop did, in units of about a tenth of a microsecond.",
+                work,
+            ),
+        ]
     }
 
     /// Of the loudest brokers, and of all others together.

@@ -288,7 +288,7 @@ impl<'s> Writer<'s> {
         let acknowledged = acks.iter().map(Vec::len).sum();
         if acknowledged > 0 {
             // Each counts as much as the oldest of them.
-            self.shared.acknowledged.observe(self.shared.writes.taken_age(), acknowledged);
+            self.shared.acknowledged.note_many(self.shared.writes.taken_age_us(), acknowledged);
         }
         for (core, acks) in acks.into_iter().enumerate().filter(|(_, acks)| !acks.is_empty()) {
             self.stored[core] = acks;
@@ -473,7 +473,9 @@ impl<'s> Writer<'s> {
                     Outcome::Subscribed(subscribed, retained) => {
                         if let Some(Retained { messages, read_version, place }) = retained {
                             let through = stamp.map(|stamp| Position::new(stamp, place));
-                            subscribe.pending.retained = Some(messages);
+                            subscribe.pending.replays.iter_mut().for_each(|replay| {
+                                replay.retained = Some(messages.clone());
+                            });
                             subscribe.pending.retained_through =
                                 Some(through.unwrap_or_else(|| Position::end_of(read_version)));
                         }
