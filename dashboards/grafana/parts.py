@@ -53,9 +53,11 @@ def graph(title, unit, text, *targets, stack=False, width=8, least=0, most=None,
         panel.thresholds_style(
             common.GraphThresholdsStyleConfig().mode(model.GraphThresholdsStyleMode.DASHED)
         )
-    for number, (_, legend) in enumerate(targets):
-        if "{{" not in legend:
-            panel.override_by_name(legend, [colour(COLOURS[number % len(COLOURS)])])
+    # Series that a label names get the palette's first colours, so fixed ones beside them take the last.
+    fixed = [legend for _, legend in targets if "{{" not in legend]
+    colours = COLOURS if len(fixed) == len(targets) else COLOURS[::-1]
+    for legend, value in zip(fixed, colours):
+        panel.override_by_name(legend, [colour(value)])
     return queries(panel, targets)
 
 
@@ -63,14 +65,12 @@ def colour(value):
     return dash.DynamicConfigValue(id_val="color", value={"mode": "fixed", "fixedColor": value})
 
 
-def number(title, unit, text, expr, steps=None, width=6, decimals=None, needs=None):
-    """A headline number with its trend. `steps` are (from, colour)."""
+def number(title, unit, text, expr, steps=None, width=6, base=COLOURS[0], needs=None):
+    """A headline number with its trend. Below the first of `steps`, which are (from, colour), it has the colour `base`."""
     panel = stat.Panel().title(title).unit(unit).description(described(text, needs)).span(width).height(4)
     panel.graph_mode(model.BigValueGraphMode.AREA).color_mode(model.BigValueColorMode.VALUE)
     panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
-    if decimals is not None:
-        panel.decimals(decimals)
-    steps = [(None, COLOURS[0]), *(steps or [])]
+    steps = [(None, base), *(steps or [])]
     thresholds = [dash.Threshold(value=value, color=colour) for value, colour in steps]
     panel.thresholds(dashboard.ThresholdsConfig().mode(dash.ThresholdsMode.ABSOLUTE).steps(thresholds))
     return queries(panel, [(expr, title)])

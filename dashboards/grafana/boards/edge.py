@@ -9,6 +9,11 @@ def each(metric, by, legend):
     return f"sum by ({by}) (rate({metric}{{{PODS}}}[$__rate_interval]))", legend
 
 
+def turn(q):
+    buckets = f"sum by (le) (rate(millrace_edge_turn_seconds_bucket{{{PODS}}}[$__rate_interval]))"
+    return f"histogram_quantile({q}, {buckets})"
+
+
 BOARD = board(
     "edge",
     "Millrace: edge",
@@ -123,6 +128,21 @@ BOARD = board(
                 "And how often one loop woke another.",
                 each("millrace_loop_turns_total", "instance", "turns on {{instance}}"),
                 each("millrace_loop_wakes_total", "instance", "wakes on {{instance}}"),
+            ),
+            graph(
+                "Time of a turn",
+                "s",
+                "How long one turn of an event loop takes: nobody on it is served meanwhile.",
+                (turn(0.5), "p50"),
+                (turn(0.999), "p99.9"),
+                line=0.02,
+            ),
+            graph(
+                "Memory pressure",
+                "short",
+                "What is given up for want of memory: 0 nothing, 1 QoS 0, 2 new connections, 3 speed of publishers.",
+                (f"millrace_memory_pressure{{{PODS}}}", "{{instance}}"),
+                most=3,
             ),
             graph(
                 "Waiting between event loops",

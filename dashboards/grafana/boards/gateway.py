@@ -3,6 +3,8 @@
 from parts import board, graph, number
 
 ENVOY = "Envoy"
+# Without the status listener, GATEWAY_STATUS_PORT.
+CLIENTS = 'envoy_listener_address!~".*_9902"'
 EDGE = 'envoy_cluster_name="edge"'
 
 
@@ -21,7 +23,7 @@ BOARD = board(
                 "Clients",
                 "short",
                 "Open connections at the listeners.",
-                "sum(envoy_listener_downstream_cx_active)",
+                f"sum(envoy_listener_downstream_cx_active{{{CLIENTS}}})",
                 needs=ENVOY,
             ),
             number(
@@ -55,7 +57,7 @@ BOARD = board(
                 "short",
                 "Open, by listener.",
                 (
-                    "sum by (envoy_listener_address) (envoy_listener_downstream_cx_active)",
+                    f"sum by (envoy_listener_address) (envoy_listener_downstream_cx_active{{{CLIENTS}}})",
                     "{{envoy_listener_address}}",
                 ),
                 needs=ENVOY,
@@ -126,7 +128,7 @@ BOARD = board(
                 "bytes",
                 "All that Envoy has, by open connections.",
                 (
-                    "sum(envoy_server_memory_allocated) / (sum(envoy_listener_downstream_cx_active) > 0)",
+                    f"sum(envoy_server_memory_allocated) / (sum(envoy_listener_downstream_cx_active{{{CLIENTS}}}) > 0)",
                     "bytes",
                 ),
                 needs=ENVOY,

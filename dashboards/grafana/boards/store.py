@@ -34,6 +34,8 @@ BOARD = board(
                 "percentunit",
                 "Of the fullest store's disk.",
                 "min(millrace_store_disk_free_bytes / millrace_store_disk_size_bytes)",
+                [(0.15, COLOURS[0])],
+                base=COLOURS[5],
             ),
         ],
     ),
@@ -91,10 +93,10 @@ BOARD = board(
             graph(
                 "Time in commits, compactions and stalls",
                 "percentunit",
-                "Share of time. Stalls hold commits up.",
-                (rate("millrace_store_commit_seconds_total", "job"), "commits"),
-                (rate("millrace_store_compaction_seconds_total", "job"), "compactions"),
-                (rate("millrace_store_stall_seconds_total", "job"), "stalls"),
+                "Share of time, of the busiest pod. Stalls hold commits up.",
+                (rate("millrace_store_commit_seconds_total").join(["max(", ")"]), "commits"),
+                (rate("millrace_store_compaction_seconds_total").join(["max(", ")"]), "compactions"),
+                (rate("millrace_store_stall_seconds_total").join(["max(", ")"]), "stalls"),
             ),
             graph(
                 "Written",

@@ -1,6 +1,6 @@
 //! The one place that reads a clock.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use millrace_session::Seconds;
 
@@ -32,9 +32,9 @@ impl Clock {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Time since the process started, for what takes less than milliseconds.
-    pub(crate) fn elapsed(&self) -> Duration {
-        self.start.elapsed()
+    /// Microseconds since the process started: for durations that are measured.
+    pub(crate) fn micros(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
     /// The time, milliseconds since 1970.

@@ -146,7 +146,7 @@ impl Process {
         let mut out = String::new();
         let cores = metrics::sum(self.counters.iter().map(CoreCounters::values));
         metrics::write(&mut out, CoreCounters::METRICS, &[(String::new(), cores)]);
-        Histogram::write_sum(
+        Histogram::write(
             &mut out,
             "millrace_edge_turn_seconds",
             "Time that one turn of an event loop takes, without waiting for events.",

@@ -377,7 +377,7 @@ impl Core {
     }
 
     fn turn(&mut self, events: &Events) {
-        let began = self.process.clock.elapsed();
+        let began_us = self.process.clock.micros();
         self.work.begin_turn();
         for event in events {
             match event.token() {
@@ -408,8 +408,8 @@ impl Core {
             }
         }
         self.process.work_max[usize::from(self.index)].fetch_max(self.work.spent(), Ordering::Relaxed);
-        let took = self.process.clock.elapsed().saturating_sub(began);
-        self.process.turn_times[usize::from(self.index)].observe(took, 1);
+        let took_us = self.process.clock.micros().saturating_sub(began_us);
+        self.process.turn_times[usize::from(self.index)].note(took_us);
     }
 
     fn socket_event(&mut self, token: usize, event: &mio::event::Event) {

@@ -1,69 +1,48 @@
 //! Durations counted by how long they took.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::fmt::Write;
 
-/// Upper bounds of the buckets: microseconds, and seconds as `/metrics` writes them.
-const BOUNDS: [(u64, &str); 17] = [
-    (50, "0.00005"),
-    (100, "0.0001"),
-    (250, "0.00025"),
-    (500, "0.0005"),
-    (1_000, "0.001"),
-    (2_500, "0.0025"),
-    (5_000, "0.005"),
-    (10_000, "0.01"),
-    (20_000, "0.02"),
-    (25_000, "0.025"),
-    (50_000, "0.05"),
-    (100_000, "0.1"),
-    (250_000, "0.25"),
-    (500_000, "0.5"),
-    (1_000_000, "1"),
-    (2_500_000, "2.5"),
-    (10_000_000, "10"),
+use super::Count;
+
+/// Upper bounds of the buckets, microseconds: from a short turn of an event loop to a store that hardly answers.
+const BOUNDS_US: [u64; 16] = [
+    50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 20_000, 50_000, 100_000, 250_000, 500_000, 1_000_000,
+    2_500_000, 10_000_000,
 ];
 
-/// A histogram with a single writer or few writers. An event loop has one of its own and adds to it once a turn.
+/// Durations of one kind, counted by length. One thread adds to it.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub(crate) struct Histogram {
-    /// Durations up to each bound and above the one before it; the last is above all bounds.
-    counts: [AtomicU64; BOUNDS.len() + 1],
-    micros: AtomicU64,
+    /// How many were at most as long as each of [`BOUNDS_US`] and longer than the one before; then the rest.
+    buckets: [Count; BOUNDS_US.len() + 1],
+    sum_us: Count,
 }
 
 impl Histogram {
-    /// Counts `n` things that took `took` each.
-    pub(crate) fn observe(&self, took: Duration, n: usize) {
-        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        let bucket = BOUNDS.partition_point(|(bound, _)| *bound < micros);
-        self.counts[bucket].fetch_add(n as u64, Ordering::Relaxed);
-        self.micros.fetch_add(micros.saturating_mul(n as u64), Ordering::Relaxed);
+    pub(crate) fn note(&self, micros: u64) {
+        self.note_many(micros, 1);
     }
 
-    /// Appends the text format; `name` ends with `_seconds`.
-    pub(crate) fn write(&self, out: &mut String, name: &str, help: &str) {
-        Self::write_sum(out, name, help, std::slice::from_ref(self));
+    /// Counts `n` things that took so long each.
+    pub(crate) fn note_many(&self, micros: u64, n: usize) {
+        let bucket = BOUNDS_US.partition_point(|bound| *bound < micros);
+        self.buckets[bucket].add(n);
+        self.sum_us.add(usize::try_from(micros).unwrap_or(usize::MAX).saturating_mul(n));
     }
 
-    /// Appends the sum of `parts` as one histogram.
+    /// Appends the sum of `parts` in the text format.
     #[allow(clippy::cast_precision_loss)]
-    pub(crate) fn write_sum(out: &mut String, name: &str, help: &str, parts: &[Self]) {
-        use std::fmt::Write;
-
-        let total = |of: &dyn Fn(&Self) -> &AtomicU64| -> u64 {
-            parts.iter().map(|part| of(part).load(Ordering::Relaxed)).sum()
-        };
-
+    pub(crate) fn write(out: &mut String, name: &str, help: &str, parts: &[Self]) {
         let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} histogram");
-        let mut sum = 0;
-        let bounds = BOUNDS.iter().map(|(_, seconds)| *seconds).chain(["+Inf"]);
-        for (index, bound) in bounds.enumerate() {
-            sum += total(&|part| &part.counts[index]);
-            let _ = writeln!(out, "{name}_bucket{{le=\"{bound}\"}} {sum}");
+        let mut count = 0;
+        let bounds = BOUNDS_US.iter().map(|bound| (*bound as f64 / 1e6).to_string());
+        for (index, bound) in bounds.chain(["+Inf".into()]).enumerate() {
+            count += Count::sum(parts.iter().map(|part| &part.buckets[index]));
+            let _ = writeln!(out, "{name}_bucket{{le=\"{bound}\"}} {count}");
         }
-        let seconds = total(&|part| &part.micros) as f64 / 1e6;
-        let _ = writeln!(out, "{name}_sum {seconds}\n{name}_count {sum}");
+        let sum = Count::sum(parts.iter().map(|part| &part.sum_us)) as f64 / 1e6;
+        let _ = writeln!(out, "{name}_sum {sum}\n{name}_count {count}");
     }
 }
 
@@ -73,12 +52,12 @@ mod tests {
 
     #[test]
     fn a_bucket_holds_what_took_at_most_its_bound() {
-        let histogram = Histogram::default();
+        let parts = [Histogram::default(), Histogram::default()];
         for (micros, n) in [(0, 1), (500, 1), (501, 2), (9_999_999, 3), (10_000_001, 4)] {
-            histogram.observe(Duration::from_micros(micros), n);
+            parts[n % 2].note_many(micros, n);
         }
         let mut text = String::new();
-        histogram.write(&mut text, "x_seconds", "Help.");
+        Histogram::write(&mut text, "x_seconds", "Help.", &parts);
         for line in [
             "# TYPE x_seconds histogram",
             "x_seconds_bucket{le=\"0.0005\"} 2",

@@ -81,7 +81,7 @@ struct Shared {
     opening: Mutex<()>,
     writes: Queue<Job>,
     reads: Queue<ToRead>,
-    /// Messages that became durable, by the time that took.
+    /// Messages that became durable, by the time that took. The thread that writes adds to it.
     acknowledged: Histogram,
     /// Version up to which places are set.
     through: AtomicU64,
@@ -195,10 +195,11 @@ impl Store {
             "Bytes that wait for the thread that writes to the store.",
         );
         metrics::write(out, &[waiting], &[(String::new(), vec![self.waiting_bytes() as u64])]);
-        self.shared.acknowledged.write(
+        Histogram::write(
             out,
             "millrace_message_commit_seconds",
             "Time from a QoS 1 or 2 message to its commit, after which it is acknowledged.",
+            std::slice::from_ref(&self.shared.acknowledged),
         );
     }
 

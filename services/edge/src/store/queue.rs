@@ -23,9 +23,9 @@ pub(super) struct Queue<T> {
 struct State<T> {
     work: Vec<T>,
     /// When the oldest of it came.
-    since: Duration,
+    since_us: u64,
     /// When the oldest of what was last taken had come.
-    taken_since: Duration,
+    taken_since_us: u64,
     closed: bool,
 }
 
@@ -40,8 +40,7 @@ pub(super) enum Taken<T> {
 
 impl<T: Sized> Queue<T> {
     pub(super) fn new(clock: Clock) -> Self {
-        let state =
-            State { work: Vec::new(), since: Duration::ZERO, taken_since: Duration::ZERO, closed: false };
+        let state = State { work: Vec::new(), since_us: 0, taken_since_us: 0, closed: false };
         Self { clock, state: Mutex::new(state), filled: Condvar::new(), bytes: AtomicUsize::new(0) }
     }
 
@@ -52,7 +51,7 @@ impl<T: Sized> Queue<T> {
         // Who finds work there has not slept yet.
         let wakes = state.work.is_empty();
         if wakes {
-            state.since = self.clock.elapsed();
+            state.since_us = self.clock.micros();
         }
         state.work.append(work);
         drop(state);
@@ -67,7 +66,7 @@ impl<T: Sized> Queue<T> {
         if state.work.is_empty() && !state.closed {
             state = self.filled.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
         }
-        state.taken_since = state.since;
+        state.taken_since_us = state.since_us;
         match (state.work.is_empty(), state.closed) {
             (false, _) => Taken::Work(std::mem::take(&mut state.work)),
             (true, false) => Taken::Nothing,
@@ -90,10 +89,10 @@ impl<T: Sized> Queue<T> {
         Taken::Work(work)
     }
 
-    /// For how long the oldest of what was last taken has been there.
-    pub(super) fn taken_age(&self) -> Duration {
-        let since = self.state.lock().unwrap_or_else(PoisonError::into_inner).taken_since;
-        self.clock.elapsed().saturating_sub(since)
+    /// For how long the oldest of what was last taken has been there, microseconds.
+    pub(super) fn taken_age_us(&self) -> u64 {
+        let since_us = self.state.lock().unwrap_or_else(PoisonError::into_inner).taken_since_us;
+        self.clock.micros().saturating_sub(since_us)
     }
 
     /// Work of so many bytes is done.

@@ -288,7 +288,7 @@ impl<'s> Writer<'s> {
         let acknowledged = acks.iter().map(Vec::len).sum();
         if acknowledged > 0 {
             // Each counts as much as the oldest of them.
-            self.shared.acknowledged.observe(self.shared.writes.taken_age(), acknowledged);
+            self.shared.acknowledged.note_many(self.shared.writes.taken_age_us(), acknowledged);
         }
         for (core, acks) in acks.into_iter().enumerate().filter(|(_, acks)| !acks.is_empty()) {
             self.stored[core] = acks;
