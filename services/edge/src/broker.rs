@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use millrace_access::bans::Bans;
@@ -12,6 +12,7 @@ use millrace_session::Message;
 
 use crate::access::Loaded;
 use crate::incidents::Incidents;
+use crate::limits;
 use crate::metering::Meter;
 use crate::metrics::BrokerCounters;
 use crate::quota::Quota;
@@ -98,6 +99,8 @@ pub(crate) struct Broker {
     pub(crate) has_sessions: AtomicBool,
     /// Retained messages by topic. In memory: the store takes this over.
     pub(crate) retained: TopicTree<Arc<Message>>,
+    /// About how much memory they take, bytes.
+    retained_bytes: AtomicU64,
     /// The `$SYS` topics: read like retained messages, but not the tenant's and not in its limit.
     pub(crate) sys: TopicTree<Arc<Message>>,
     /// Held while a retained message is set and its receivers are looked up, and while a subscription is made and
@@ -132,6 +135,7 @@ impl Broker {
             elsewhere: Elsewhere::default(),
             has_sessions: AtomicBool::new(false),
             retained: TopicTree::new(),
+            retained_bytes: AtomicU64::new(0),
             sys: TopicTree::new(),
             retained_gate: Mutex::default(),
             access: RwLock::default(),
@@ -150,11 +154,28 @@ impl Broker {
         if message.payload().is_empty() {
             //= [MQTT-3.3.1-6] [MQTT-3.3.1-7] v5
             //= [MQTT-3.3.1-10] [MQTT-3.3.1-11] v3.1.1
-            self.retained.remove(message.topic());
-        } else {
-            //= [MQTT-3.3.1-5] v5 v3.1.1
-            self.retained.insert(message.topic(), message.clone());
+            self.remove_retained(message.topic());
+            return;
         }
+        self.retained_bytes.fetch_add(retained_size(message), Ordering::Relaxed);
+        //= [MQTT-3.3.1-5] v5 v3.1.1
+        if let Some(old) = self.retained.insert(message.topic(), message.clone()) {
+            self.retained_bytes.fetch_sub(retained_size(&old), Ordering::Relaxed);
+        }
+    }
+
+    /// Removes the retained message of a topic; whether there was one. The gate must be held.
+    pub(crate) fn remove_retained(&self, topic: &str) -> bool {
+        let old = self.retained.remove(topic);
+        if let Some(old) = &old {
+            self.retained_bytes.fetch_sub(retained_size(old), Ordering::Relaxed);
+        }
+        old.is_some()
+    }
+
+    /// About how much memory the retained messages take, bytes.
+    pub(crate) fn retained_bytes(&self) -> u64 {
+        self.retained_bytes.load(Ordering::Relaxed)
     }
 
     /// How it lets clients in; `None` when it is not managed.
@@ -212,21 +233,48 @@ pub(crate) struct Routes {
     pub(crate) topic: Arc<str>,
     pub(crate) generation: u64,
     pub(crate) matched: Matched,
+    /// The topic matches more filters than [`limits::MATCH`] allows: nobody may publish to it.
+    pub(crate) is_over_limit: bool,
     /// The streams that keep it for persistent sessions.
     pub(crate) kept: Kept,
     /// The cores that have receivers, with their place in `matched.receivers`.
     pub(crate) cores: Box<[(u16, Range<usize>)]>,
+    /// For each of `cores`, how its receivers fared with the last messages.
+    pace: Box<[Pace]>,
     /// Other pods that may have receivers.
     pub(crate) copies: Targets,
     /// Other pods that may have sessions, or members of shared subscriptions, that read it from the store.
     pub(crate) nudges: Targets,
 }
 
+/// Bytes that a node of the tree of retained messages takes: one for each level of a topic.
+const NODE_BYTES: usize = 100;
+
+/// About how much memory a retained message takes, bytes.
+pub(crate) fn retained_size(message: &Message) -> u64 {
+    let levels = message.topic().bytes().filter(|byte| *byte == b'/').count() + 1;
+    (size_of::<Message>() + message.size() + levels * NODE_BYTES) as u64
+}
+
+/// How the receivers of one core fared with the last messages of a topic.
+struct Pace {
+    moving: AtomicUsize,
+    behind: AtomicUsize,
+}
+
+impl Pace {
+    fn new(receivers: usize) -> Self {
+        Self { moving: AtomicUsize::new(receivers), behind: AtomicUsize::new(0) }
+    }
+}
+
 impl Routes {
     pub(crate) fn new(broker: Arc<Broker>, topic: Arc<str>) -> Self {
         let kept = broker.streams.matches(&topic);
         let snapshot = broker.router.snapshot();
-        let (generation, matched) = (snapshot.generation(), snapshot.matches(&topic));
+        let (generation, matched) = (snapshot.generation(), snapshot.matches(&topic, limits::MATCH));
+        let is_over_limit = matched.is_none() || kept.is_over_limit;
+        let matched = matched.unwrap_or_default();
         let mut cores: Vec<(u16, Range<usize>)> = Vec::new();
         for (index, receiver) in matched.receivers.iter().enumerate() {
             match cores.last_mut() {
@@ -235,7 +283,9 @@ impl Routes {
             }
         }
         let (copies, nudges) = Default::default();
-        Self { broker, topic, generation, matched, kept, cores: cores.into_boxed_slice(), copies, nudges }
+        let cores = cores.into_boxed_slice();
+        let pace = cores.iter().map(|(_, range)| Pace::new(range.len())).collect();
+        Self { broker, topic, generation, matched, is_over_limit, kept, cores, pace, copies, nudges }
     }
 
     /// The shared subscriptions that get a message without the store.
@@ -251,6 +301,35 @@ impl Routes {
             group.name() == &*kept.name && group.filter() == &*kept.filter && group.has_online(is_here)
         };
         self.matched.groups.iter().find(is_it)
+    }
+
+    /// Notes how many receivers of a core take messages now, and how many of them are behind.
+    pub(crate) fn note_pace(&self, core: u16, moving: usize, behind: usize) {
+        let found = self.cores.iter().position(|(of, _)| *of == core);
+        if let Some(pace) = found.and_then(|index| self.pace.get(index)) {
+            pace.moving.store(moving, Ordering::Relaxed);
+            pace.behind.store(behind, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether most of the receivers that take messages, on all cores, are behind.
+    pub(crate) fn are_most_behind(&self) -> bool {
+        let sum = |of: fn(&Pace) -> &AtomicUsize| -> usize {
+            self.pace.iter().map(|pace| of(pace).load(Ordering::Relaxed)).sum()
+        };
+        sum(|pace| &pace.behind) * 2 > sum(|pace| &pace.moving)
+    }
+
+    /// About how much memory this takes, bytes.
+    pub(crate) fn size(&self) -> usize {
+        let receivers = size_of_val(&*self.matched.receivers);
+        let identifiers: usize = (self.matched.receivers.iter())
+            .filter(|receiver| receiver.identifiers.spilled())
+            .map(|receiver| size_of_val(&*receiver.identifiers))
+            .sum();
+        let groups = size_of_val(&*self.matched.groups) + size_of_val(&*self.kept.groups);
+        let streams = size_of_val(&*self.kept.streams) * 2;
+        size_of::<Self>() + self.topic.len() + receivers + identifiers + groups + streams
     }
 
     /// Whether this is what would be found now.

@@ -32,6 +32,11 @@ impl Clock {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
+    /// Microseconds since the process started: for durations that are measured.
+    pub(crate) fn micros(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
     /// The time, milliseconds since 1970.
     pub(crate) fn unix_now_ms(&self) -> u64 {
         self.unix_start_ms + self.now()

@@ -16,6 +16,7 @@ mod drain;
 pub mod incidents;
 mod limits;
 mod mailbox;
+mod memory;
 mod metering;
 mod metrics;
 mod operate;

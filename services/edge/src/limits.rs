@@ -1,5 +1,20 @@
 //! Every limit of the edge: name, unit, default, why.
 
+use millrace_router::MatchLimits;
+
+/// Bounds of one match of a topic with the filters of a broker. A PUBLISH whose topic matches more is refused (0x97):
+/// its cost would grow with what any subscriber of the broker chooses, and the store takes no more streams for one
+/// message. A match of 8,192 nodes takes about a millisecond.
+pub(crate) const MATCH: MatchLimits =
+    MatchLimits { filters_max: millrace_layers::limits::STREAMS_PER_PUBLISH_MAX, nodes_max: 8_192 };
+
+/// Share names on one topic filter. A SUBSCRIBE for one more is refused (0x97), because every message of the topic
+/// costs a delivery for each share name.
+pub(crate) const SHARE_NAMES_PER_FILTER_MAX: usize = 250;
+
+/// Bytes that one event loop may use to remember which receivers a topic has. The least recently used topics go first.
+pub(crate) const ROUTE_CACHE_BYTES_MAX: usize = 64 * 1024 * 1024;
+
 /// The limits of an edge process. Each is a setting of the same name (`--packet-size-max`, `packet_size_max` in the
 /// file, `MILLRACE_PACKET_SIZE_MAX`).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +69,12 @@ pub struct Limits {
     pub queue_bytes_max: u64,
     /// Retained messages of one broker.
     pub retained_messages_max: u32,
+    /// Memory that the process may use, bytes; 0: what its cgroup or the machine has. From 70 % on load is shed, in the
+    /// order of `memory::Pressure`.
+    pub memory_max: u64,
+    /// Memory of the retained messages of one broker, bytes, with about 100 bytes for each level of a topic. Beyond it a
+    /// retained message is refused (0x97).
+    pub retained_bytes_max: u64,
     /// Bytes waiting for a busy socket above which QoS 0 messages to it are dropped.
     pub outbound_soft_bytes: u32,
     /// Bytes waiting for a busy socket above which the connection is closed (0x97): acknowledgements and QoS 1
@@ -96,6 +117,8 @@ impl Default for Limits {
             queue_messages_max: 100_000,
             queue_bytes_max: 64 * 1024 * 1024,
             retained_messages_max: 1_000_000,
+            memory_max: 0,
+            retained_bytes_max: 1024 * 1024 * 1024,
             outbound_soft_bytes: 1024 * 1024,
             outbound_hard_bytes: 64 * 1024 * 1024,
             mailbox_bytes_max: 4 * 1024 * 1024,

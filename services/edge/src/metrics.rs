@@ -48,6 +48,39 @@ macro_rules! counters {
     };
 }
 
+/// Durations of one kind, counted by length. One thread adds to it.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Histogram {
+    /// How many were at most as long as each of [`Histogram::BOUNDS_US`] and longer than the one before; then the rest.
+    buckets: [Count; Self::BOUNDS_US.len() + 1],
+    sum_us: Count,
+}
+
+impl Histogram {
+    /// Upper bounds of the buckets, microseconds.
+    const BOUNDS_US: [u64; 11] = [50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 20_000, 50_000, 250_000];
+
+    pub(crate) fn note(&self, micros: u64) {
+        let bucket = Self::BOUNDS_US.partition_point(|bound| *bound < micros);
+        self.buckets[bucket].add(1);
+        self.sum_us.add(usize::try_from(micros).unwrap_or(usize::MAX));
+    }
+
+    /// Appends the sum of `parts` in the text format.
+    pub(crate) fn write(out: &mut String, name: &str, help: &str, parts: &[Self]) {
+        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} histogram");
+        let mut count = 0;
+        for (index, bound) in Self::BOUNDS_US.iter().enumerate() {
+            count += Count::sum(parts.iter().map(|part| &part.buckets[index]));
+            let _ = writeln!(out, "{name}_bucket{{le=\"{}\"}} {count}", *bound as f64 / 1e6);
+        }
+        count += Count::sum(parts.iter().map(|part| &part.buckets[Self::BOUNDS_US.len()]));
+        let sum = Count::sum(parts.iter().map(|part| &part.sum_us)) as f64 / 1e6;
+        let _ = writeln!(out, "{name}_bucket{{le=\"+Inf\"}} {count}\n{name}_sum {sum}\n{name}_count {count}");
+    }
+}
+
 /// One line of `/metrics`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Metric {
@@ -93,6 +126,10 @@ counters! {
         limit_client_subscriptions: "counter" "millrace_limits_reached_total" ["limit=\"client.subscriptions\""] "Times that a limit of a tenant was reached, by limit.",
         limit_client_queue: "counter" "millrace_limits_reached_total" ["limit=\"client.queue\""] "Times that a limit of a tenant was reached, by limit.",
         limit_client_packet: "counter" "millrace_limits_reached_total" ["limit=\"client.packet_bytes\""] "Times that a limit of a tenant was reached, by limit.",
+        limit_share_names: "counter" "millrace_limits_reached_total" ["limit=\"filter.share_names\""] "Times that a limit of a tenant was reached, by limit.",
+        limit_retained_bytes: "counter" "millrace_limits_reached_total" ["limit=\"broker.retained_bytes\""] "Times that a limit of a tenant was reached, by limit.",
+        limit_memory: "counter" "millrace_limits_reached_total" ["limit=\"server.memory\""] "Times that a limit of a tenant was reached, by limit.",
+        limit_matches: "counter" "millrace_limits_reached_total" ["limit=\"topic.matching_filters\""] "Times that a limit of a tenant was reached, by limit.",
     }
 }
 
@@ -143,6 +180,7 @@ counters! {
         dropped_too_large: "counter" "millrace_messages_dropped_total" ["reason=\"packet_too_large\""] "Messages not delivered to a subscriber, by reason.",
         publish_denied: "counter" "millrace_publishes_refused_total" ["reason=\"not_authorized\""] "PUBLISH packets refused, by reason.",
         publish_quota: "counter" "millrace_publishes_refused_total" ["reason=\"retained_limit\""] "PUBLISH packets refused, by reason.",
+        publish_matches: "counter" "millrace_publishes_refused_total" ["reason=\"matching_filters\""] "PUBLISH packets refused, by reason.",
         publish_topic: "counter" "millrace_publishes_refused_total" ["reason=\"topic_levels\""] "PUBLISH packets refused, by reason.",
         publish_spend_cap: "counter" "millrace_publishes_refused_total" ["reason=\"spend_cap\""] "PUBLISH packets refused, by reason.",
         subscribe_denied: "counter" "millrace_subscribes_refused_total" ["reason=\"not_authorized\""] "Subscriptions refused, by reason.",

@@ -130,7 +130,7 @@ impl Edge {
     pub fn clear_retained(&self, broker: &str, topic: &str) -> Result<bool, String> {
         let broker = &self.process.open(broker)?;
         let gate = broker.retained_gate();
-        let was_there = broker.retained.remove(topic).is_some();
+        let was_there = broker.remove_retained(topic);
         drop(gate);
         if let Some(store) = &self.process.store {
             // With QoS 0 no stream keeps it.

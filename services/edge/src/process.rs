@@ -16,8 +16,9 @@ use crate::drain::Drain;
 use crate::incidents::Scribe;
 use crate::limits::Limits;
 use crate::mailbox::Mailbox;
+use crate::memory::Memory;
 use crate::metering::Teller;
-use crate::metrics::{self, BrokerCounters, CoreCounters, Count, Metric};
+use crate::metrics::{self, BrokerCounters, CoreCounters, Count, Histogram, Metric};
 use crate::quota::Shares;
 use crate::region::Region;
 use crate::store::Store;
@@ -55,6 +56,11 @@ pub(crate) struct Process {
     /// Turns of each core that began and ended: odd while it is in one. Who has put something into a router, and then seen a core
     /// outside of a turn, knows that its next turn finds it.
     pub(crate) turns: Box<[AtomicU64]>,
+    pub(crate) memory: Memory,
+    /// How long the turns of each core took.
+    pub(crate) turn_times: Box<[Histogram]>,
+    /// Most units of work that a turn of each core did.
+    pub(crate) work_max: Box<[AtomicU64]>,
     /// Set once, when the clients are to be sent elsewhere.
     pub(crate) drain: OnceLock<Arc<Drain>>,
     pub(crate) stopping: AtomicBool,
@@ -122,6 +128,29 @@ impl Process {
         let mut out = String::new();
         let cores: Vec<_> = self.counters.iter().map(CoreCounters::values).collect();
         metrics::write(&mut out, CoreCounters::METRICS, &[(String::new(), cores)]);
+        Histogram::write(
+            &mut out,
+            "millrace_edge_turn_seconds",
+            "Time that one turn of an event loop takes, without waiting for events.",
+            &self.turn_times,
+        );
+        let gauges = [
+            ("millrace_memory_budget_bytes", "Memory that the process may use.", self.memory.budget()),
+            (
+                "millrace_memory_pressure",
+                "What is given up for want of memory: 0 nothing, 1 QoS 0, 2 new connections too, 3 speed of publishers too.",
+                self.memory.pressure() as u64,
+            ),
+        ];
+        for (name, help, value) in gauges {
+            let metric = Metric { kind: "gauge", name, labels: "", help };
+            metrics::write_lines(&mut out, std::iter::once((metric, "", value)));
+        }
+        let work = self.work_max.iter().map(|work| work.load(Ordering::Relaxed)).max().unwrap_or(0);
+        let help =
+            "Most work that one turn of an event loop did, in units of about a tenth of a microsecond.";
+        let metric = Metric { kind: "gauge", name: "millrace_edge_turn_work_max", labels: "", help };
+        metrics::write_lines(&mut out, std::iter::once((metric, "", work)));
         let brokers = self.brokers.all();
         let of_brokers: Vec<_> = brokers
             .iter()

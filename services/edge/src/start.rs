@@ -25,8 +25,9 @@ use crate::drain::{Drain, DrainPace, Draining};
 use crate::incidents::Scribe;
 use crate::limits::Limits;
 use crate::mailbox::Mailbox;
+use crate::memory::Memory;
 use crate::metering::Teller;
-use crate::metrics::CoreCounters;
+use crate::metrics::{CoreCounters, Histogram};
 use crate::process::Process;
 use crate::quota::Shares;
 use crate::region::Region;
@@ -145,6 +146,7 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
             authentication_method: desk.is_some().then_some(METHOD),
             ..settings(&config.limits)
         },
+        memory: Memory::new(config.limits.memory_max),
         limits: config.limits.clone(),
         desk,
         _shares: shares,
@@ -154,6 +156,8 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
         brokers,
         counters: (0..cores).map(|_| CoreCounters::default()).collect(),
         turns: (0..cores).map(|_| AtomicU64::new(0)).collect(),
+        turn_times: (0..cores).map(|_| Histogram::default()).collect(),
+        work_max: (0..cores).map(|_| AtomicU64::new(0)).collect(),
         turned_at: (0..cores).map(|_| AtomicU64::new(0)).collect(),
         mailboxes,
         drain: OnceLock::new(),

@@ -85,6 +85,10 @@ limits! {
         "Bytes of messages that wait for the sessions of one topic filter; in memory, in one session.";
     retained_messages_max: u32 in 0..=u32::MAX, "MESSAGES",
         "Retained messages of one broker.";
+    retained_bytes_max: u64 in 0..=i64::MAX as u64, "BYTES",
+        "Memory of the retained messages of one broker, about 100 bytes for each level of a topic included. Beyond it the server refuses a retained message.";
+    memory_max: u64 in 0..=i64::MAX as u64, "BYTES",
+        "Memory that the process may use; 0 is what its cgroup or the machine has. From 70 % on the server drops more QoS 0 messages to busy sockets and refuses retained messages of new topics, from 80 % on it refuses new connections, from 90 % on it reads publishers slowly.";
     outbound_soft_bytes: u32 in 0..=u32::MAX, "BYTES",
         "Bytes waiting for a busy socket above which QoS 0 messages to it are dropped and counted.";
     outbound_hard_bytes: u32 in 65_536..=u32::MAX, "BYTES",

@@ -3,12 +3,11 @@
 #![allow(clippy::print_stdout, clippy::disallowed_methods, clippy::unwrap_used)]
 
 use std::hint::black_box;
-use std::ops::ControlFlow;
 use std::time::Instant;
 
 use millrace_mqtt::QoS;
 use millrace_mqtt::topic::Filter;
-use millrace_router::{Router, Subscription, Target, TopicCode, TopicTree};
+use millrace_router::{MatchLimits, Router, Subscription, Target, TopicCode, TopicTree, Walk};
 
 // What the broker runs with.
 #[global_allocator]
@@ -104,7 +103,7 @@ fn typical() {
             &format!("match {topic}: {what}"),
             0..200_000 / if topic == "site/all" { 20 } else { 1 },
             |_| {
-                black_box(snapshot.matches(black_box(topic)));
+                black_box(snapshot.matches(black_box(topic), MatchLimits::NONE).unwrap());
             },
         );
     }
@@ -117,12 +116,12 @@ fn typical() {
     }
     let snapshot = router.snapshot();
     time("match site/all: fan-out 1,000, half of them by two filters", 0..5000, |_| {
-        black_box(snapshot.matches(black_box("site/all")));
+        black_box(snapshot.matches(black_box("site/all"), MatchLimits::NONE).unwrap());
     });
     for number in 0..100 {
         router.subscribe(Filter { share: Some("g"), filter: "jobs/#" }, subscription(number));
     }
-    let matched = router.snapshot().matches("jobs/1");
+    let matched = router.snapshot().matches("jobs/1", MatchLimits::NONE).unwrap();
     time("pick of 100 members", 0..1_000_000, |_| drop(black_box(matched.groups[0].pick())));
 }
 
@@ -159,10 +158,10 @@ fn distinct(count: u32) {
     let topics: Vec<_> = scattered(200_000, count).map(|number| format!("d/{number}/cmd")).collect();
     let snapshot = router.snapshot();
     time("match, cold", 0..200_000, |number| {
-        black_box(snapshot.matches(&topics[number as usize]));
+        black_box(snapshot.matches(&topics[number as usize], MatchLimits::NONE).unwrap());
     });
     time("match, warm", 0..200_000, |number| {
-        black_box(snapshot.matches(&topics[number as usize % 100]));
+        black_box(snapshot.matches(&topics[number as usize % 100], MatchLimits::NONE).unwrap());
     });
     drop(snapshot);
     let start = Instant::now();
@@ -185,7 +184,7 @@ fn one_filter(count: u32) {
         router.subscribe(plain("news"), subscription(number));
     });
     let snapshot = router.snapshot();
-    time("match", 0..5, |_| drop(black_box(snapshot.matches("news"))));
+    time("match", 0..5, |_| drop(black_box(snapshot.matches("news", MatchLimits::NONE).unwrap())));
 }
 
 fn retained(count: u32) {
@@ -204,12 +203,7 @@ fn retained(count: u32) {
     });
     let snapshot = tree.snapshot();
     time("d/+/state, all", 0..2, |_| {
-        let mut found = 0;
-        let _ = snapshot.for_each("d/+/state", |_| {
-            found += 1;
-            ControlFlow::Continue(())
-        });
-        assert_eq!(found, count);
+        assert_eq!(Walk::new(snapshot.clone(), "d/+/state").count() as u64, u64::from(count));
     });
 }
 

@@ -22,6 +22,6 @@ mod trie;
 pub use digest::{Code, Digest, SHAPES_MAX, TooMany, TopicCode};
 pub use group::Group;
 pub use matched::{Matched, Receiver};
-pub use router::{Edit, Router, Snapshot};
+pub use router::{Edit, MatchLimits, Router, Snapshot};
 pub use subscription::{Subscription, Target};
-pub use topic_tree::{TopicTree, TreeSnapshot};
+pub use topic_tree::{Step, TopicTree, TreeSnapshot, Walk};

@@ -1,5 +1,6 @@
 //! The subscriptions of one broker.
 
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -36,6 +37,20 @@ struct Tree {
 pub struct Snapshot {
     tree: Tree,
     generation: u64,
+}
+
+/// Bounds of one match.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatchLimits {
+    /// Filters that may match one topic. Each share name of a filter counts.
+    pub filters_max: usize,
+    /// Nodes of the trie that one match may visit.
+    pub nodes_max: usize,
+}
+
+impl MatchLimits {
+    /// No bound.
+    pub const NONE: Self = Self { filters_max: usize::MAX, nodes_max: usize::MAX };
 }
 
 /// A batch of changes, published together at its end.
@@ -161,21 +176,42 @@ impl Snapshot {
         self.tree.root.walk(start, step, visit);
     }
 
-    /// Who gets a message of `topic`, which is a valid topic name.
-    pub fn matches(&self, topic: &str) -> Matched {
+    /// The receivers of a message to `topic`, which is a valid topic name; `None` when the topic matches more than
+    /// `limits` allow.
+    pub fn matches(&self, topic: &str, limits: MatchLimits) -> Option<Matched> {
         let mut found: SmallVec<[&Map<Subscription>; 12]> = SmallVec::new();
         let mut groups = Vec::new();
-        self.tree.root.matching(topic, &self.tree.seed, |set: &Set| {
+        let is_complete = self.tree.root.matching(topic, &self.tree.seed, limits.nodes_max, |set: &Set| {
             if !set.subscribers.is_empty() {
                 found.push(&set.subscribers);
             }
-            groups.extend(set.groups().cloned());
+            if set.groups_len() > 0 {
+                if groups.len() + set.groups_len() > limits.filters_max {
+                    return ControlFlow::Break(());
+                }
+                groups.extend(set.groups().cloned());
+            }
+            match found.len() + groups.len() <= limits.filters_max {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
         });
-        Matched::new(&found, groups)
+        is_complete.then(|| Matched::new(&found, groups))
     }
 }
 
 impl Edit<'_> {
+    /// Share names on `filter`, which stands there without `$share` and share name.
+    pub fn groups(&self, filter: &str) -> usize {
+        self.tree.root.find(filter, &self.tree.seed).map_or(0, Set::groups_len)
+    }
+
+    /// Whether `filter` has a share name `name`.
+    pub fn has_group(&self, name: &str, filter: &str) -> bool {
+        let set = self.tree.root.find(filter, &self.tree.seed);
+        set.is_some_and(|set| set.group(name, &self.tree.seed).is_some())
+    }
+
     /// As [`Router::subscribe`].
     //= [MQTT-3.8.4-3] v5 v3.1.1
     // The new subscription stands in the place of the old one, with nothing between them.

@@ -39,6 +39,10 @@ impl Set {
         self.groups.iter().flat_map(|groups| groups.iter())
     }
 
+    pub(crate) fn groups_len(&self) -> usize {
+        self.groups.as_ref().map_or(0, |groups| groups.len())
+    }
+
     pub(crate) fn group(&self, name: &str, seed: &Seed) -> Option<&Group> {
         self.groups.as_ref()?.get(name, seed).map(|group| &**group)
     }

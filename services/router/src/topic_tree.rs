@@ -1,11 +1,10 @@
 //! Values by topic name, found by topic filter: the index of retained messages.
 
-use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 
-use crate::pmap::Iter;
+use crate::pmap::Entry;
 use crate::seed::Seed;
 use crate::trie::{Content, Node, split_level};
 
@@ -101,22 +100,6 @@ impl<V: Clone> TopicTree<V> {
     }
 }
 
-/// What of the filter is left for the levels below a node.
-#[derive(Clone, Copy)]
-enum Rest<'a> {
-    Levels(Option<&'a str>),
-    /// `#` was reached: everything.
-    All,
-}
-
-/// Children that are still to be visited, each with the same rest of the filter.
-struct Open<'t, 'f, V: Clone> {
-    children: Iter<'t, Arc<Node<Option<V>>>>,
-    rest: Rest<'f>,
-    /// True when topics that start with `$` are not looked at.
-    hide_dollar: bool,
-}
-
 impl<V: Clone> TreeSnapshot<V> {
     /// How many values there are.
     pub fn len(&self) -> usize {
@@ -132,60 +115,132 @@ impl<V: Clone> TreeSnapshot<V> {
     pub fn get(&self, topic: &str) -> Option<&V> {
         self.root.find(topic, &self.seed)?.as_ref()
     }
+}
 
-    /// Calls `visit` with the value of each topic that `filter` (without share name) matches, until it breaks. Only
-    /// looks where the filter's levels lead. The order means nothing.
-    pub fn for_each(&self, filter: &str, mut visit: impl FnMut(&V) -> ControlFlow<()>) -> ControlFlow<()> {
-        let mut open = Vec::new();
-        //= [MQTT-4.7.2-1] v5 v3.1.1
-        self.descend(&self.root, Rest::Levels(Some(filter)), true, &mut open, &mut visit)?;
-        while let Some(Open { children, rest, hide_dollar }) = open.last_mut() {
-            let (rest, hide_dollar) = (*rest, *hide_dollar);
-            match children.next() {
-                Some(child) if hide_dollar && child.level().starts_with('$') => {}
-                Some(child) => self.descend(child, rest, false, &mut open, &mut visit)?,
-                None => drop(open.pop()),
-            }
-        }
-        ControlFlow::Continue(())
+/// What one step of a [`Walk`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step<V> {
+    /// The value of a topic that the filter matches.
+    Value(V),
+    /// A node without a value.
+    Nothing,
+    /// All values were visited.
+    Done,
+}
+
+/// The part of a filter that applies below a node.
+#[derive(Clone, Copy, Debug)]
+enum Rest {
+    /// The levels from this byte of the filter on.
+    From(usize),
+    /// No level is left.
+    End,
+    /// `#` was reached: everything.
+    All,
+}
+
+/// Children that are still to be visited.
+#[derive(Debug)]
+struct Open<V> {
+    parent: Arc<Node<Option<V>>>,
+    /// Address of the child that was visited last.
+    after: Option<u64>,
+    rest: Rest,
+    /// Topics that start with `$` are not looked at.
+    hide_dollar: bool,
+}
+
+/// A walk over the values whose topics a filter matches, which can pause after every node.
+///
+/// It owns its snapshot, so whoever walks a large tree can spread the walk over many turns. The order means nothing.
+#[derive(Debug)]
+pub struct Walk<V: Clone> {
+    snapshot: Arc<TreeSnapshot<V>>,
+    filter: Box<str>,
+    has_begun: bool,
+    open: Vec<Open<V>>,
+}
+
+impl<V: Clone> Walk<V> {
+    /// A walk over the topics that `filter` (without share name) matches.
+    pub fn new(snapshot: Arc<TreeSnapshot<V>>, filter: &str) -> Self {
+        Self { snapshot, filter: filter.into(), has_begun: false, open: Vec::new() }
     }
 
-    /// Follows the levels without wildcard from `node`, and opens what a wildcard leads to.
-    fn descend<'t, 'f>(
-        &'t self,
-        mut node: &'t Node<Option<V>>,
-        mut rest: Rest<'f>,
-        is_root: bool,
-        open: &mut Vec<Open<'t, 'f, V>>,
-        visit: &mut impl FnMut(&V) -> ControlFlow<()>,
-    ) -> ControlFlow<()> {
+    /// Visits one more node.
+    pub fn step(&mut self) -> Step<V> {
+        if !self.has_begun {
+            self.has_begun = true;
+            //= [MQTT-4.7.2-1] v5 v3.1.1
+            return self.descend(self.snapshot.root.clone(), Rest::From(0), true);
+        }
+        let seed = self.snapshot.seed.clone();
+        let address = |child: &Arc<Node<Option<V>>>| Arc::<Node<Option<V>>>::address(child.level(), &seed);
+        let Some(open) = self.open.last_mut() else { return Step::Done };
+        let children = open.parent.children();
+        let child = match open.after {
+            None => children.first(address),
+            Some(after) => children.next_after(after, address),
+        };
+        let Some(child) = child.cloned() else {
+            self.open.pop();
+            return Step::Nothing;
+        };
+        open.after = Some(address(&child));
+        if open.hide_dollar && child.level().starts_with('$') {
+            return Step::Nothing;
+        }
+        let rest = open.rest;
+        self.descend(child, rest, false)
+    }
+
+    /// Follows the levels without wildcard from `node`, and opens the children that a wildcard leads to.
+    fn descend(&mut self, mut node: Arc<Node<Option<V>>>, mut rest: Rest, is_root: bool) -> Step<V> {
         let mut hide_dollar = is_root;
         loop {
             let below = match rest {
                 Rest::All => Rest::All,
-                Rest::Levels(None) => {
-                    return node.content().as_ref().map_or(ControlFlow::Continue(()), visit);
-                }
-                Rest::Levels(Some(text)) => match split_level(text) {
-                    ("#", _) => Rest::All,
-                    ("+", tail) => Rest::Levels(tail),
-                    (level, tail) => {
-                        let Some(child) = node.child(level, &self.seed) else {
-                            return ControlFlow::Continue(());
-                        };
-                        (node, rest, hide_dollar) = (child, Rest::Levels(tail), false);
-                        continue;
+                Rest::End => return value(&node),
+                Rest::From(start) => {
+                    let (level, tail) = split_level(&self.filter[start..]);
+                    let below = tail.map_or(Rest::End, |tail| Rest::From(self.filter.len() - tail.len()));
+                    match level {
+                        "#" => Rest::All,
+                        "+" => below,
+                        _ => {
+                            let Some(child) = node.children().get(level, &self.snapshot.seed).cloned() else {
+                                return Step::Nothing;
+                            };
+                            (node, rest, hide_dollar) = (child, below, false);
+                            continue;
+                        }
                     }
-                },
+                }
             };
-            if let (Rest::All, Some(value)) = (below, node.content()) {
-                // Also the level that `#` follows.
-                visit(value)?;
-            }
+            // `a/#` matches `a`, too.
+            let found = if let Rest::All = below { value(&node) } else { Step::Nothing };
             if !node.children().is_empty() {
-                open.push(Open { children: node.children().iter(), rest: below, hide_dollar });
+                self.open.push(Open { parent: node, after: None, rest: below, hide_dollar });
             }
-            return ControlFlow::Continue(());
+            return found;
+        }
+    }
+}
+
+fn value<V: Clone>(node: &Node<Option<V>>) -> Step<V> {
+    node.content().clone().map_or(Step::Nothing, Step::Value)
+}
+
+impl<V: Clone> Iterator for Walk<V> {
+    type Item = V;
+
+    fn next(&mut self) -> Option<V> {
+        loop {
+            match self.step() {
+                Step::Value(value) => return Some(value),
+                Step::Nothing => {}
+                Step::Done => return None,
+            }
         }
     }
 }

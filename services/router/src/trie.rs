@@ -3,6 +3,7 @@
 //! Nothing here recurses over levels: a filter may have 65,535 of them, and a stack may not.
 
 use std::mem;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use compact_str::CompactString;
@@ -214,26 +215,43 @@ impl<C: Content> Node<C> {
         }
     }
 
-    /// Visits the content of every filter that matches `topic`.
+    /// Visits the content of every filter that matches `topic`, until `visit` breaks or `nodes_max` nodes were
+    /// visited. Returns whether the walk was complete.
+    ///
+    /// Filters such as `{a,+}/{a,+}/...` double the walk with each level, so a walk without a bound would let one
+    /// subscriber stop the thread that publishes.
     //= [MQTT-4.7.3-4] v5 v3.1.1
     // Levels are compared as bytes: no normalization, no folding of case, and an empty level is a level.
-    pub(crate) fn matching<'a>(&'a self, topic: &str, seed: &Seed, mut visit: impl FnMut(&'a C)) {
+    pub(crate) fn matching<'a>(
+        &'a self,
+        topic: &str,
+        seed: &Seed,
+        nodes_max: usize,
+        mut visit: impl FnMut(&'a C) -> ControlFlow<()>,
+    ) -> bool {
         //= [MQTT-4.7.2-1] v5 v3.1.1
         // Only the root's wildcards could match the level with the `$`.
         let mut hidden = topic.starts_with('$');
         // Where a `+` was passed by: the node below it, and what of the topic is left there.
         let mut open: SmallVec<[(&'a Self, Option<&str>); 12]> = SmallVec::new();
         let mut next = Some((self, Some(topic)));
+        let mut nodes = 0;
         while let Some((node, rest)) = next {
+            nodes += 1;
+            if nodes > nodes_max {
+                return false;
+            }
             let wild = node.wild.as_deref().filter(|_| !hidden);
             hidden = false;
-            if let Some(wild) = wild {
-                // Also with nothing left: `a/#` matches `a`.
-                visit(&wild.many);
+            // Also with nothing left: `a/#` matches `a`.
+            if wild.is_some_and(|wild| visit(&wild.many).is_break()) {
+                return false;
             }
             next = match rest {
                 None => {
-                    visit(&node.content);
+                    if visit(&node.content).is_break() {
+                        return false;
+                    }
                     None
                 }
                 Some(text) => {
@@ -246,6 +264,7 @@ impl<C: Content> Node<C> {
             }
             .or_else(|| open.pop());
         }
+        true
     }
 }
 

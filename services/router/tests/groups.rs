@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use millrace_mqtt::QoS;
 use millrace_mqtt::topic::Filter;
-use millrace_router::{Group, Router, Subscription, Target};
+use millrace_router::{Group, MatchLimits, Router, Subscription, Target};
 use proptest::prelude::*;
 
 const FILTER: Filter<'static> = Filter { share: Some("workers"), filter: "jobs/+" };
@@ -37,7 +37,7 @@ fn router(members: u32) -> Router {
 }
 
 fn group(router: &Router) -> Arc<Group> {
-    let matched = router.snapshot().matches("jobs/1");
+    let matched = router.snapshot().matches("jobs/1", MatchLimits::NONE).unwrap();
     assert!(matched.receivers.is_empty());
     assert_eq!(matched.groups.len(), 1);
     Arc::clone(&matched.groups[0])
@@ -111,7 +111,7 @@ fn offline_members_are_picked_only_when_nobody_is_online() {
     for slot in 0..3 {
         assert!(router.unsubscribe(FILTER, target(slot)));
     }
-    assert!(router.snapshot().matches("jobs/1").is_empty());
+    assert!(router.snapshot().matches("jobs/1", MatchLimits::NONE).unwrap().is_empty());
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn groups_of_one_filter_and_filters_of_one_name_are_apart() {
     let router = router(2);
     router.subscribe(Filter { share: Some("auditors"), filter: "jobs/+" }, subscription(5));
     router.subscribe(Filter { share: Some("workers"), filter: "jobs/#" }, subscription(6));
-    let matched = router.snapshot().matches("jobs/1");
+    let matched = router.snapshot().matches("jobs/1", MatchLimits::NONE).unwrap();
     let mut groups: Vec<_> =
         matched.groups.iter().map(|group| (group.name(), group.filter(), group.len())).collect();
     groups.sort_unstable();

@@ -2,8 +2,7 @@
 
 use millrace_mqtt::QoS;
 use millrace_mqtt::topic::Filter;
-use millrace_router::{Matched, Router, Subscription, Target, TopicTree};
-use std::ops::ControlFlow;
+use millrace_router::{MatchLimits, Matched, Router, Step, Subscription, Target, TopicTree, Walk};
 
 fn target(slot: u32) -> Target {
     Target { core: 0, slot, generation: 1 }
@@ -29,7 +28,7 @@ fn shared<'a>(name: &'a str, filter: &'a str) -> Filter<'a> {
 }
 
 fn matches(router: &Router, topic: &str) -> Matched {
-    router.snapshot().matches(topic)
+    router.snapshot().matches(topic, MatchLimits::NONE).unwrap_or_default()
 }
 
 /// Asks both trees: the router with one subscription, and the topic tree with one topic.
@@ -43,12 +42,7 @@ fn check(filter: &str, topic: &str, expected: bool) {
     assert_eq!(!matches(&router, topic).is_empty(), expected, "$share/g/{filter:?} {topic:?}");
     let tree = TopicTree::new();
     tree.insert(topic, ());
-    let mut found = false;
-    let _ = tree.snapshot().for_each(filter, |()| {
-        found = true;
-        ControlFlow::Continue(())
-    });
-    assert_eq!(found, expected, "tree {filter:?} {topic:?}");
+    assert_eq!(Walk::new(tree.snapshot(), filter).next().is_some(), expected, "tree {filter:?} {topic:?}");
 }
 
 #[test]
@@ -242,12 +236,12 @@ fn a_batch_shows_only_whole() {
         let added =
             (0..100).filter(|slot| edit.subscribe(plain("a"), subscription(*slot, QoS::AtMostOnce))).count();
         assert!(edit.unsubscribe(plain("a"), target(50)));
-        assert!(router.snapshot().matches("a").is_empty());
+        assert!(router.snapshot().matches("a", MatchLimits::NONE).unwrap().is_empty());
         added
     });
     assert_eq!((added, router.subscriptions()), (100, 99));
     assert_eq!(router.generation(), before.generation() + 1);
-    assert!(before.matches("a").is_empty());
+    assert!(before.matches("a", MatchLimits::NONE).unwrap().is_empty());
     assert_eq!(matches(&router, "a").receivers.len(), 99);
 }
 
@@ -278,12 +272,58 @@ fn filters_and_topics_of_any_depth_do_not_exhaust_the_stack() {
     let wild = "+/".repeat(20_000);
     router.subscribe(plain(&format!("{wild}#")), subscription(2, QoS::AtMostOnce));
     assert_eq!(matches(&router, &deep).receivers.len(), 2);
-    let mut found = 0;
-    let _ = tree.snapshot().for_each("#", |_| {
-        found += 1;
-        ControlFlow::Continue(())
-    });
-    assert_eq!(found, 4);
+    assert_eq!(Walk::new(tree.snapshot(), "#").count(), 4);
     assert!(router.unsubscribe(plain(&deep), target(1)));
     assert_eq!(tree.remove(&deep[..30_000]), Some(30_000));
+}
+
+#[test]
+fn a_match_has_bounds() {
+    let router = Router::new();
+    // Every level doubles the nodes that a match of `a/a/...` visits.
+    for number in 0..1 << 10 {
+        let filter: Vec<&str> = (0..10).map(|bit| if number >> bit & 1 == 0 { "a" } else { "+" }).collect();
+        router.subscribe(plain(&filter.join("/")), subscription(1, QoS::AtMostOnce));
+    }
+    let snapshot = router.snapshot();
+    let matches = |filters_max, nodes_max| {
+        let matched = snapshot.matches("a/a/a/a/a/a/a/a/a/a", MatchLimits { filters_max, nodes_max });
+        matched.map(|matched| matched.receivers.len())
+    };
+    assert_eq!(matches(1 << 10, 1 << 11), Some(1));
+    assert_eq!(matches((1 << 10) - 1, 1 << 11), None, "too many filters");
+    assert_eq!(matches(1 << 10, 1 << 10), None, "too many nodes");
+}
+
+#[test]
+fn each_share_name_counts_towards_the_bound_of_a_match() {
+    let router = Router::new();
+    for number in 0..10 {
+        let name = format!("g{number}");
+        router.subscribe(shared(&name, "a"), subscription(1, QoS::AtMostOnce));
+    }
+    router.edit(|edit| {
+        assert_eq!((edit.groups("a"), edit.groups("b")), (10, 0));
+        assert!(edit.has_group("g3", "a") && !edit.has_group("g10", "a"));
+    });
+    let matches = |filters_max| {
+        router.snapshot().matches("a", MatchLimits { filters_max, ..MatchLimits::NONE }).is_some()
+    };
+    assert_eq!((matches(9), matches(10)), (false, true));
+}
+
+#[test]
+fn a_walk_visits_one_node_at_a_time() {
+    let tree = TopicTree::new();
+    for number in 0..100 {
+        tree.insert(&format!("a/{number}/b"), number);
+    }
+    let mut walk = Walk::new(tree.snapshot(), "a/+/c");
+    let steps = std::iter::from_fn(|| (walk.step() != Step::Done).then_some(())).count();
+    assert!((100..=103).contains(&steps), "{steps}");
+    let mut walk = Walk::new(tree.snapshot(), "#");
+    let first = walk.next();
+    // The walk keeps its snapshot.
+    (0..100).for_each(|number| assert!(tree.remove(&format!("a/{number}/b")).is_some()));
+    assert_eq!((first.is_some(), walk.count()), (true, 99));
 }

@@ -197,7 +197,7 @@ impl Session {
 }
 
 impl Delivery<'_> {
-    fn to_entry(self) -> Entry {
+    pub(crate) fn to_entry(self) -> Entry {
         Entry {
             message: self.message.clone(),
             qos: self.qos,

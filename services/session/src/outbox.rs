@@ -82,6 +82,11 @@ pub(crate) struct Outbox {
     queue: VecDeque<Entry>,
     queue_bytes: u64,
     replays: usize,
+    /// Places in the queue where the caller supplies retained messages, as numbers of entries before them, counted
+    /// from the first entry that this outbox ever had.
+    marks: VecDeque<u64>,
+    /// Entries that left the front of the queue.
+    taken: u64,
     /// Packet ids that the store is to be told of.
     reserved: Vec<PacketId>,
     /// Messages of shared subscriptions that the client has: the subscription and the place.
@@ -98,6 +103,8 @@ impl Default for Outbox {
             queue: VecDeque::new(),
             queue_bytes: 0,
             replays: 0,
+            marks: VecDeque::new(),
+            taken: 0,
             reserved: Vec::new(),
             settled: Vec::new(),
         }
@@ -122,7 +129,7 @@ impl Outbox {
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.slots.is_empty() && self.queue.is_empty() && self.settled.is_empty()
+        self.slots.is_empty() && self.queue.is_empty() && self.marks.is_empty() && self.settled.is_empty()
     }
 
     pub(crate) fn window(&self) -> usize {
@@ -146,7 +153,7 @@ impl Outbox {
 
     /// True when nothing waits, so a message may be sent past the queue without overtaking.
     pub(crate) fn is_caught_up(&self) -> bool {
-        self.queue.is_empty() && self.resend == self.slots.len()
+        self.queue.is_empty() && self.marks.is_empty() && self.resend == self.slots.len()
     }
 
     pub(crate) fn replays(&self) -> usize {
@@ -167,8 +174,41 @@ impl Outbox {
         self.queue.push_back(entry);
     }
 
+    /// Opens a place at the end of the queue: what is enqueued from here on waits until [`Outbox::close_mark`].
+    pub(crate) fn open_mark(&mut self) {
+        self.marks.push_back(self.taken + self.queue.len() as u64);
+        self.replays += 1;
+    }
+
+    /// Whether nothing can leave the queue before [`Outbox::supply`] or [`Outbox::close_mark`].
+    pub(crate) fn is_at_mark(&self) -> bool {
+        self.marks.front() == Some(&self.taken)
+    }
+
+    /// Puts a message into the place at the front of the queue.
+    pub(crate) fn supply(&mut self, entry: Entry) {
+        debug_assert!(self.is_at_mark(), "the front of the queue is no such place");
+        self.queue_bytes += entry.message.size() as u64;
+        self.replays += usize::from(entry.replay);
+        self.queue.push_front(entry);
+        // The mark stays behind the entry, and every later mark moves back with what is before it.
+        self.marks.iter_mut().for_each(|mark| *mark += 1);
+    }
+
+    /// Closes the place at the front of the queue.
+    pub(crate) fn close_mark(&mut self) {
+        if self.is_at_mark() {
+            self.marks.pop_front();
+            self.replays -= 1;
+        }
+    }
+
     pub(crate) fn dequeue(&mut self) -> Option<Entry> {
+        if self.is_at_mark() {
+            return None;
+        }
         let entry = self.queue.pop_front()?;
+        self.taken += 1;
         self.queue_bytes -= entry.message.size() as u64;
         self.replays -= usize::from(entry.replay);
         if self.queue.is_empty() && self.queue.capacity() > 64 {
@@ -178,7 +218,7 @@ impl Outbox {
     }
 
     pub(crate) fn next_in_queue(&self) -> Option<&Entry> {
-        self.queue.front()
+        self.queue.front().filter(|_| !self.is_at_mark())
     }
 
     /// The packet id that [`Outbox::push`] will give.
@@ -299,6 +339,8 @@ impl Outbox {
             self.queue_bytes -= entry.message.size() as u64;
             self.replays -= usize::from(entry.replay);
         }
+        let end = self.taken + self.queue.len() as u64;
+        self.marks.iter_mut().for_each(|mark| *mark = end.min(*mark));
     }
 
     /// An outbox with what was in flight on an earlier connection, by packet ids in the order in which they were given.
@@ -371,11 +413,18 @@ impl Outbox {
     /// Takes out the entries that wait and for which `wanted` holds.
     pub(crate) fn take_waiting(&mut self, wanted: impl Fn(&Entry) -> bool) -> Vec<Entry> {
         let mut taken = Vec::new();
-        for entry in std::mem::take(&mut self.queue) {
-            if wanted(&entry) { taken.push(entry) } else { self.queue.push_back(entry) }
+        let marks = self.marks.clone();
+        for (index, entry) in (self.taken..).zip(std::mem::take(&mut self.queue)) {
+            if wanted(&entry) {
+                let behind = marks.iter().zip(&mut self.marks).filter(|(mark, _)| **mark > index);
+                behind.for_each(|(_, mark)| *mark -= 1);
+                taken.push(entry);
+            } else {
+                self.queue.push_back(entry);
+            }
         }
         self.queue_bytes = self.queue.iter().map(|entry| entry.message.size() as u64).sum();
-        self.replays = self.queue.iter().filter(|entry| entry.replay).count();
+        self.replays = self.queue.iter().filter(|entry| entry.replay).count() + self.marks.len();
         taken
     }
 

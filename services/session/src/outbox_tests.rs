@@ -152,3 +152,54 @@ fn what_is_taken_from_the_queue_no_longer_counts() {
     outbox.dequeue();
     assert_eq!((outbox.queue_len(), outbox.queue_bytes(), outbox.replays()), (1, size, 0));
 }
+
+fn drain(outbox: &mut Outbox) -> String {
+    let next = |outbox: &mut Outbox| outbox.dequeue();
+    std::iter::from_fn(|| next(outbox))
+        .map(|entry| String::from_utf8_lossy(entry.message.payload()).into_owned())
+        .collect()
+}
+
+#[test]
+fn what_is_supplied_at_a_mark_comes_between_what_stood_before_it_and_behind_it() {
+    let mut outbox = Outbox::default();
+    for payload in ["a", "b"] {
+        outbox.enqueue(entry(QoS::AtLeastOnce, payload));
+    }
+    outbox.open_mark();
+    outbox.enqueue(entry(QoS::AtLeastOnce, "c"));
+    outbox.open_mark();
+    outbox.enqueue(entry(QoS::AtLeastOnce, "d"));
+    assert!(!outbox.is_at_mark() && !outbox.is_idle() && !outbox.is_caught_up());
+    assert_eq!((drain(&mut outbox), outbox.is_at_mark(), outbox.replays()), ("ab".into(), true, 2));
+    for payload in ["1", "2"] {
+        outbox.supply(entry(QoS::AtMostOnce, payload));
+        assert!(!outbox.is_at_mark());
+        assert_eq!(drain(&mut outbox), payload);
+    }
+    outbox.close_mark();
+    assert_eq!((drain(&mut outbox), outbox.is_at_mark()), ("c".into(), true));
+    outbox.close_mark();
+    assert_eq!((drain(&mut outbox), outbox.replays()), ("d".into(), 0));
+    assert!(outbox.is_idle());
+}
+
+#[test]
+fn marks_keep_their_place_when_entries_leave_the_middle_or_the_end() {
+    let queued = || {
+        let mut outbox = Outbox::default();
+        outbox.enqueue(Entry { shared: 1, ..entry(QoS::AtLeastOnce, "a") });
+        outbox.enqueue(entry(QoS::AtLeastOnce, "b"));
+        outbox.open_mark();
+        outbox.enqueue(entry(QoS::AtLeastOnce, "c"));
+        outbox
+    };
+    let mut outbox = queued();
+    assert_eq!(outbox.take_waiting(|entry| entry.shared == 1).len(), 1);
+    assert_eq!((drain(&mut outbox), outbox.is_at_mark()), ("b".into(), true));
+    outbox.close_mark();
+    assert_eq!(drain(&mut outbox), "c");
+    let mut outbox = queued();
+    outbox.cut_queue(|entry| entry.message.payload() != b"a");
+    assert_eq!((drain(&mut outbox), outbox.is_at_mark()), ("a".into(), true));
+}

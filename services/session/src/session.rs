@@ -7,7 +7,7 @@ use millrace_mqtt::{PacketId, SubscribeOptions};
 
 use crate::inbound::{Inbound, Receipt};
 use crate::outbox::{Entry, InFlight, Outbox};
-use crate::{Message, Place, Seconds};
+use crate::{Delivery, Message, Place, Seconds};
 
 /// One subscription of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +110,27 @@ impl Session {
     /// True while retained messages wait to be sent: live messages then wait behind them.
     pub fn is_replaying(&self) -> bool {
         self.outbox.as_ref().is_some_and(|outbox| outbox.replays() > 0)
+    }
+
+    /// Keeps a place for retained messages behind all that waits now. What comes later waits until
+    /// [`Session::end_replay`]. Retained messages can be many, so the caller looks them up as the client takes them.
+    pub fn begin_replay(&mut self) {
+        self.outbox().open_mark();
+    }
+
+    /// True when [`Session::pump`] has come to such a place: [`Session::replay`] is next.
+    pub fn wants_replay(&self) -> bool {
+        self.outbox.as_ref().is_some_and(|outbox| outbox.is_at_mark())
+    }
+
+    /// Puts the next retained message into the place that `pump` has come to.
+    pub fn replay(&mut self, delivery: Delivery<'_>) {
+        self.outbox().supply(delivery.to_entry());
+    }
+
+    /// The place that `pump` has come to has all its messages.
+    pub fn end_replay(&mut self) {
+        self.outbox().close_mark();
     }
 
     /// True when [`Session::pump`] has something to send.

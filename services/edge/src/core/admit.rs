@@ -10,6 +10,7 @@ use super::connection::{ConnectionId, NONE, Paused};
 use crate::admission::{Asked, Refusal, Verdict};
 use crate::broker::{Broker, OVER_CAP};
 use crate::incidents::{Kind, Note};
+use crate::memory::Pressure;
 use crate::metrics::Count;
 use crate::quota::Limit;
 use crate::quota::meter::nanos;
@@ -32,6 +33,7 @@ impl Core {
         }
         let (now, random, keeps_up) = (self.now_ms, self.random(id), self.keeps_up());
         let refusal = match () {
+            () if self.process.memory.pressure() >= Pressure::Connections => Some(Refusal::Busy),
             () if broker.is_over_cap() => Some(Refusal::SpendCap),
             () if self.is_over_quota(broker, connect.client_id) => Some(Refusal::Quota),
             () if !broker.quota.take_connect(nanos(now)) => Some(Refusal::Limit),

@@ -11,7 +11,7 @@ use millrace_session::{Message, Seconds, Session, SessionWill};
 use super::connection::{NONE, Paused, Request, State, Who};
 use super::publish::group_id;
 use super::timers::Due;
-use super::{Core, Ended, Homed, LINGER_S, LOOK_AT_SESSIONS_S, OutboundSlot, parts};
+use super::{Core, Ended, Homed, LINGER_S, LOOK_AT_SESSIONS_S, OutboundSlot, parts, work};
 use crate::broker::Broker;
 use crate::ws::frames;
 
@@ -187,6 +187,8 @@ impl Core {
         let session = std::mem::replace(&mut connection.session, NONE);
         connection.pending = None;
         connection.partial = None;
+        self.spend(work::END);
+        self.abandon_tasks(slot, session);
         let broker = (session != NONE).then(|| self.sessions[session as usize].broker.clone());
         if broker.is_none() {
             match ended {
@@ -348,18 +350,22 @@ impl Core {
     /// Takes a session out of memory. What waits for its shared subscriptions goes to other members.
     pub(super) fn forget_session(&mut self, session: u32) {
         let target = self.target_of(session);
+        self.replays.forget(session);
         let homed = self.sessions.remove(session as usize);
         self.directory.remove(homed.hash, session);
         let broker = homed.broker;
         if homed.session.subscriptions_len() > 0 {
+            // A shared subscription would go on to pick the member that is gone.
+            let (shared, plain): (Vec<&str>, Vec<&str>) = (homed.session.subscriptions())
+                .map(|(filter, _)| filter)
+                .partition(|filter| filter.starts_with("$share/"));
             broker.router.edit(|edit| {
-                for (text, _) in homed.session.subscriptions() {
-                    if let Some(filter) = Filter::parse(text) {
-                        edit.unsubscribe(filter, target);
-                    }
+                for filter in shared.iter().filter_map(|text| Filter::parse(text)) {
+                    edit.unsubscribe(filter, target);
                 }
             });
-            self.tell_members(&broker, homed.session.subscriptions().map(|(filter, _)| filter));
+            self.tell_members(&broker, shared);
+            self.remove_routes(&broker, target, &plain);
         }
         let (left, settled) = homed.session.into_legacy();
         self.note_settled(broker.id, settled);

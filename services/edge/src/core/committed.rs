@@ -13,6 +13,7 @@ use millrace_router::Target;
 use millrace_session::{Delivery, Message, Seconds};
 
 use super::Core;
+use super::deliver::Publisher;
 use super::resume::WAITING_LOW;
 use crate::broker::Routes;
 
@@ -108,7 +109,7 @@ impl Core {
                 shared: 0,
                 identifiers: &receiver.identifiers,
             };
-            self.deliver_to(slot, delivery, None);
+            self.deliver_to(slot, delivery, Publisher::NOBODY);
         }
     }
 

@@ -9,6 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use super::connection::{Connected, ConnectionId, Paused};
 use super::{Core, PAUSE_MS, READ_BYTES};
 use crate::mailbox::Mail;
+use crate::memory::Pressure;
 use crate::outbound::GRACE_MS;
 use crate::store::Store;
 
@@ -43,6 +44,14 @@ impl Core {
         }
     }
 
+    /// Reads a publisher slowly while the process has hardly any memory left.
+    #[inline]
+    pub(super) fn hold_up_for_memory(&mut self, publisher: ConnectionId) {
+        if self.process.memory.pressure() == Pressure::Publishers {
+            self.pause(publisher, Paused::ForMailbox);
+        }
+    }
+
     /// Does not read a publisher while too much waits to be stored.
     pub(super) fn hold_up_for_store(&mut self, publisher: ConnectionId) {
         let waiting = self.process.store.as_ref().map_or(0, Store::waiting_bytes);
@@ -69,7 +78,7 @@ impl Core {
         if self.behind.0.is_empty() {
             return;
         }
-        let soft_bytes = self.process.limits.outbound_soft_bytes as usize;
+        let soft_bytes = self.soft_bytes;
         let mut behind = std::mem::take(&mut self.behind.0);
         behind.retain(|receiver, waiting| {
             let len = self.waits_for_socket(*receiver);
@@ -118,9 +127,10 @@ impl Core {
 
     /// Reads a publisher again.
     pub(super) fn resume(&mut self, id: ConnectionId) {
-        // Whom its tenant's rate holds up waits for that alone.
-        let is_paused =
-            |connection: &&mut Connected| !matches!(connection.paused, Paused::No | Paused::ForRate);
+        // A connection that waits for its rate, its share or a fan-out waits for that alone.
+        let is_paused = |connection: &&mut Connected| {
+            !matches!(connection.paused, Paused::No | Paused::ForRate | Paused::ForWork | Paused::ForFanout)
+        };
         if self.connection_of(id).filter(is_paused).is_some() {
             self.paused.retain(|(paused, _)| *paused != id);
             self.go_on(id);

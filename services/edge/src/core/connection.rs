@@ -114,6 +114,10 @@ pub(crate) enum Paused {
     ForAdmission,
     /// What it has published is over the rate of its tenant.
     ForRate,
+    /// It has used its share of a turn.
+    ForWork,
+    /// Messages of its broker are still handed out.
+    ForFanout,
 }
 
 /// How far a connection is from its end.

@@ -8,10 +8,12 @@ use millrace_router::Receiver;
 use millrace_session::{Delivered, Delivery, DropReason, Message, Out};
 
 use super::connection::{ConnectionId, NONE};
+use super::fanout::Copies;
 use super::kept::{Held, Take};
 use super::notes::note_dropped;
-use super::{Core, Homed, OutboundSlot, group_id, parts};
+use super::{Core, Homed, OutboundSlot, group_id, parts, work};
 use crate::broker::{Broker, Routes};
+use crate::clock::Clock;
 use crate::mailbox::{Mail, Run};
 use crate::metering::Amount;
 use crate::metrics::BrokerCounters;
@@ -21,11 +23,29 @@ use crate::region::ELSEWHERE;
 /// Runs from here on are referred to by several receivers instead of copied for each, bytes.
 const SHARE_RUN_BYTES_MIN: usize = 2048;
 /// Bytes for one socket that are written at once instead of at the end of the turn: they are still in the cache.
-const FLUSH_BYTES: usize = 256 * 1024;
+pub(super) const FLUSH_BYTES: usize = 256 * 1024;
 /// Messages that wait in a session of the store before it is read for instead.
 const WAITING_MAX: usize = 1000;
 /// Bytes of them.
 const WAITING_BYTES_MAX: u64 = 1024 * 1024;
+
+/// The sender of a message.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Publisher {
+    /// Its connection; `None` when it is the server or on another pod.
+    pub(super) id: Option<ConnectionId>,
+    /// It may be made to wait for a receiver that is behind, because it has no other receiver.
+    pub(super) may_wait: bool,
+}
+
+impl Publisher {
+    /// The server, or a client of another pod.
+    pub(super) const NOBODY: Self = Self { id: None, may_wait: false };
+
+    pub(super) fn of(routes: &Routes, id: Option<ConnectionId>) -> Self {
+        Self { id, may_wait: routes.matched.receivers.len() <= 1 }
+    }
+}
 
 impl Core {
     /// Hands a message to this core's receivers.
@@ -35,9 +55,35 @@ impl Core {
         message: &Arc<Message>,
         from: Option<ConnectionId>,
     ) {
-        for receiver in routes.receivers(self.index) {
-            self.deliver_one(&routes.broker, receiver, message, from, 0);
+        let publisher = Publisher::of(routes, from);
+        let waits = self.fanouts.delays(routes.broker.id, publisher);
+        let next = if waits { 0 } else { self.deliver_from(routes, message, publisher, 0) };
+        if next < routes.receivers(self.index).len() {
+            self.put_off(routes, Copies::One(message.clone()), publisher, next);
         }
+    }
+
+    /// Hands a message to this core's receivers from `start` on, as many as one slice of work allows. Returns the first
+    /// receiver that has no copy.
+    pub(super) fn deliver_from(
+        &mut self,
+        routes: &Routes,
+        message: &Arc<Message>,
+        publisher: Publisher,
+        start: usize,
+    ) -> usize {
+        let receivers = routes.receivers(self.index);
+        let end = self.work.spent() + work::SLICE;
+        let bytes = message.size();
+        for (index, receiver) in receivers.iter().enumerate().skip(start) {
+            if self.work.spent() >= end {
+                return index;
+            }
+            self.spend(work::SINGLE_COPY + receiver.identifiers.len() as u64);
+            self.spend_bytes(bytes);
+            self.deliver_one(&routes.broker, receiver, message, publisher, 0);
+        }
+        receivers.len()
     }
 
     /// Hands a message to the member of a shared subscription whose turn it is.
@@ -54,7 +100,9 @@ impl Core {
             return self.deliver_elsewhere(routes, &receiver, message, group);
         }
         if core == self.index {
-            return self.deliver_one(&routes.broker, &receiver, message, from, group);
+            self.spend(work::SINGLE_COPY);
+            let publisher = Publisher { id: from, may_wait: true };
+            return self.deliver_one(&routes.broker, &receiver, message, publisher, group);
         }
         let (routes, message) = (routes.clone(), message.clone());
         self.post(core, Mail::Shared { routes, receiver, message, from, group });
@@ -83,7 +131,13 @@ impl Core {
     ) {
         let here = homed(&mut self.sessions, receiver).map(|homed| homed.connection != NONE);
         if here == Some(true) {
-            return self.deliver_one(broker, receiver, message, from, group);
+            return self.deliver_one(
+                broker,
+                receiver,
+                message,
+                Publisher { id: from, may_wait: true },
+                group,
+            );
         }
         if self.give_back(broker, message, group) {
             return;
@@ -95,7 +149,7 @@ impl Core {
         if passes_on {
             self.pass_on(broker, message, group);
         } else {
-            self.deliver_one(broker, receiver, message, from, group);
+            self.deliver_one(broker, receiver, message, Publisher { id: from, may_wait: true }, group);
         }
     }
 
@@ -105,12 +159,12 @@ impl Core {
         broker: &Broker,
         receiver: &Receiver,
         message: &Arc<Message>,
-        from: Option<ConnectionId>,
+        from: Publisher,
         shared: u64,
     ) {
         let Some(homed) = homed(&mut self.sessions, receiver) else { return };
         //= [MQTT-3.8.3-3] v5
-        if receiver.no_local && is_publisher(homed, from, &self.connections) {
+        if receiver.no_local && is_publisher(homed, from.id, &self.connections) {
             return;
         }
         if let Some(fresh) = &mut homed.fresh
@@ -167,7 +221,7 @@ impl Core {
     }
 
     /// Hands a message to a session.
-    pub(super) fn deliver_to(&mut self, session: u32, delivery: Delivery<'_>, from: Option<ConnectionId>) {
+    pub(super) fn deliver_to(&mut self, session: u32, delivery: Delivery<'_>, from: Publisher) {
         let homed = &mut self.sessions[session as usize];
         let broker = &homed.broker;
         let own = broker.quota.queue_settings(&self.process.settings);
@@ -177,11 +231,13 @@ impl Core {
             let outcome = homed.session.deliver(delivery, None, settings, self.now, &mut Vec::new());
             return count(counters, outcome);
         }
-        let soft_bytes = self.process.limits.outbound_soft_bytes as usize;
+        let soft_bytes = self.soft_bytes;
         let hard_bytes = self.process.limits.outbound_hard_bytes as usize;
         let (protocol, mut out, _) = parts!(self, homed.connection);
         let mut behind = None;
+        // With other receivers, the message is dropped for this one: a slow reader costs only itself (P9).
         if out.busy
+            && from.may_wait
             && delivery.qos == QoS::AtMostOnce
             && out.outbound().room(soft_bytes, hard_bytes, self.now_ms) == Room::Congested
         {
@@ -213,7 +269,7 @@ impl Core {
             (homed.connection, homed.session.is_stored && delivery.qos == QoS::ExactlyOnce);
         let broker = homed.broker.id;
         self.note_settled(broker, settled);
-        if let (Some(behind), Some(from)) = (behind, from) {
+        if let (Some(behind), Some(from)) = (behind, from.id) {
             self.hold_up(behind, from);
         }
         if reserves {
@@ -244,8 +300,12 @@ impl Core {
         };
         homed.session.pump(protocol, &self.process.settings, self.now, &mut out, &mut done);
         let (broker, settled) = (homed.broker.id, homed.session.take_settled());
+        let wants_replay = homed.session.wants_replay();
         if homed.session.has_reserved() {
             self.reserve(session);
+        }
+        if wants_replay {
+            self.list_replay(session);
         }
         self.note_settled(broker, settled);
         if self.sessions[session as usize].kept.is_some() {
@@ -254,27 +314,62 @@ impl Core {
     }
 
     pub(super) fn deliver_mailed_run(&mut self, run: &Run) {
-        self.deliver_run(&run.routes, &run.bytes, run.is_v5, run.amount, run.from);
+        let publisher = Publisher::of(&run.routes, run.from);
+        let waits = self.fanouts.delays(run.routes.broker.id, publisher);
+        let next = match waits {
+            true => 0,
+            false => self.deliver_run_from(&run.routes, &run.bytes, run.is_v5, run.amount, publisher, 0),
+        };
+        if next < run.routes.receivers(self.index).len() {
+            let copies = Copies::Run { bytes: run.bytes.clone(), is_v5: run.is_v5, amount: run.amount };
+            self.put_off(&run.routes, copies, publisher, next);
+        }
     }
 
     /// Hands a run to this core's receivers.
     pub(super) fn deliver_run(
         &mut self,
-        routes: &Routes,
+        routes: &Arc<Routes>,
         bytes: &[u8],
         is_v5: bool,
         amount: Amount,
         from: Option<ConnectionId>,
     ) {
+        let publisher = Publisher::of(routes, from);
+        let waits = self.fanouts.delays(routes.broker.id, publisher);
+        let next = if waits { 0 } else { self.deliver_run_from(routes, bytes, is_v5, amount, publisher, 0) };
+        if next < routes.receivers(self.index).len() {
+            self.put_off(routes, Copies::Run { bytes: bytes.into(), is_v5, amount }, publisher, next);
+        }
+    }
+
+    /// Hands a run to this core's receivers from `start` on, as many as one slice of work allows. Returns the first
+    /// receiver that has no copy.
+    pub(super) fn deliver_run_from(
+        &mut self,
+        routes: &Routes,
+        bytes: &[u8],
+        is_v5: bool,
+        amount: Amount,
+        publisher: Publisher,
+        start: usize,
+    ) -> usize {
+        let from = publisher.id;
         let receivers = routes.receivers(self.index);
+        let end = self.work.spent() + work::SLICE;
         let counters = &routes.broker.counters[usize::from(self.index)];
-        let soft_bytes = self.process.limits.outbound_soft_bytes as usize;
+        let soft_bytes = self.soft_bytes;
         let hard_bytes = self.process.limits.outbound_hard_bytes as usize;
         let mut forms =
             Forms { routes, bytes, is_v5, share: receivers.len() > 1, other: None, shared: [None, None] };
-        let (mut slow, mut behind, mut full) = (Vec::new(), Vec::new(), Vec::new());
-        let mut copies = 0;
-        for receiver in receivers {
+        let (mut slow, mut behind) = (Vec::new(), Vec::new());
+        let (mut copies, mut moving) = (0, 0);
+        let mut next = start;
+        while let Some(receiver) = receivers.get(next)
+            && self.work.spent() < end
+        {
+            next += 1;
+            self.work.spend(work::COPY);
             let Some(homed) = homed(&mut self.sessions, receiver) else { continue };
             if homed.connection == NONE || (receiver.no_local && is_publisher(homed, from, &self.connections))
             {
@@ -286,42 +381,65 @@ impl Core {
                 || homed.fresh.as_ref().is_some_and(|fresh| fresh.asking > 0);
             let (protocol, mut out, _) = parts!(self, homed.connection);
             if waits || !protocol.takes_shared_bytes() || !receiver.identifiers.is_empty() {
+                self.work.spend(amount.messages as u64 * work::SINGLE_COPY);
+                moving += 1;
                 slow.push(receiver);
                 continue;
             }
             if out.busy {
                 match out.outbound().room(soft_bytes, hard_bytes, self.now_ms) {
                     Room::Free => {}
-                    Room::Congested => behind.push(homed.connection),
+                    Room::Congested => {
+                        behind.push(receiver);
+                        continue;
+                    }
                     Room::Full => {
-                        counters.dropped_busy.add(amount.messages);
-                        if routes.broker.incidents.is_on() {
-                            let (busy, id) =
-                                (Delivered::Dropped(DropReason::Busy), homed.session.client_id());
-                            let now_ms = self.process.clock.unix_now_ms();
-                            note_dropped(&routes.broker, busy, id, amount.messages as u64, now_ms);
-                        }
+                        let client_id = homed.session.client_id();
+                        drop_run(&routes.broker, self.index, client_id, amount, &self.process.clock);
                         continue;
                     }
                 }
             }
             forms.append(protocol.version() == Version::V5, &mut out);
             copies += 1;
+            moving += 1;
             if !out.busy && out.outbound().len() >= FLUSH_BYTES {
-                full.push(homed.connection);
+                let connection = homed.connection;
+                self.flush(connection);
+            }
+        }
+        // Most receivers are behind: the publisher waits for them. Otherwise those that are behind lose the messages,
+        // because a slow reader costs only itself (P9).
+        routes.note_pace(self.index, moving + behind.len(), behind.len());
+        let are_most = !behind.is_empty() && routes.are_most_behind();
+        for receiver in behind {
+            let Some(homed) = homed(&mut self.sessions, receiver) else { continue };
+            let connection = homed.connection;
+            if connection == NONE {
+                continue;
+            }
+            match from {
+                Some(from) if are_most => {
+                    let (protocol, mut out, _) = parts!(self, connection);
+                    forms.append(protocol.version() == Version::V5, &mut out);
+                    copies += 1;
+                    self.hold_up(connection, from);
+                }
+                _ => drop_run(
+                    &routes.broker,
+                    self.index,
+                    homed.session.client_id(),
+                    amount,
+                    &self.process.clock,
+                ),
             }
         }
         counters.sent.add(amount.messages * copies);
         routes.broker.meters[usize::from(self.index)].delivered.add(amount, copies);
-        for connection in full {
-            self.flush(connection);
-        }
-        if let Some(from) = from {
-            behind.into_iter().for_each(|connection| self.hold_up(connection, from));
-        }
         if !slow.is_empty() {
-            self.deliver_run_singly(routes, bytes, is_v5, &slow, from);
+            self.deliver_run_singly(routes, bytes, is_v5, &slow, publisher);
         }
+        next
     }
 
     /// For receivers whose packets differ from everybody else's.
@@ -331,7 +449,7 @@ impl Core {
         bytes: &[u8],
         is_v5: bool,
         receivers: &[&Receiver],
-        from: Option<ConnectionId>,
+        from: Publisher,
     ) {
         let now = self.now;
         each_publish(bytes, is_v5, |payload| {
@@ -342,6 +460,15 @@ impl Core {
                 self.deliver_one(&routes.broker, receiver, &message, from, 0);
             }
         });
+    }
+}
+
+/// Counts a run that a receiver does not get because it is behind.
+fn drop_run(broker: &Broker, core: u16, client_id: &str, amount: Amount, clock: &Clock) {
+    broker.counters[usize::from(core)].dropped_busy.add(amount.messages);
+    if broker.incidents.is_on() {
+        let busy = Delivered::Dropped(DropReason::Busy);
+        note_dropped(broker, busy, client_id, amount.messages as u64, clock.unix_now_ms());
     }
 }
 

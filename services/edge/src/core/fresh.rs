@@ -10,7 +10,7 @@ use millrace_router::Receiver;
 use millrace_session::{Message, Seconds};
 
 use super::kept::Take;
-use super::retained::Replay;
+use super::replay::Replay;
 
 /// Messages that are held for a session while its retained messages are read.
 const HELD_MAX: usize = 1_000;
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn only_what_was_retained_before_the_reading_is_known() {
         let mut fresh = Fresh::default();
-        let replay = Replay { filter: "a/+".into(), qos: QoS::AtMostOnce, identifier: 0 };
+        let replay = Replay { filter: "a/+".into(), qos: QoS::AtMostOnce, identifier: 0, retained: None };
         fresh.replayed(&[replay], Position::end_of(7), 100);
         let cases = [
             (message("a/b", true, Some(7)), Take::Drop),

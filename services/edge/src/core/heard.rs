@@ -23,11 +23,11 @@ impl Core {
         let told = std::mem::take(&mut pending.told);
         let mail = Mail::Suback(self.id_of(slot), Box::new(pending));
         if let Some(Mail::Suback(_, pending)) = self.when_heard(broker, told, mail) {
-            self.answer_subscribe(slot, *pending);
+            self.answer_subscribe(slot, &pending);
         }
     }
 
-    pub(super) fn heard(&mut self, connection: ConnectionId, pending: PendingSubscribe) {
+    pub(super) fn heard(&mut self, connection: ConnectionId, pending: &PendingSubscribe) {
         if self.connection_of(connection).is_some_and(|connection| connection.session != NONE) {
             self.answer_subscribe(connection.slot, pending);
         }

@@ -102,9 +102,10 @@ impl Core {
             self.save(session);
         }
         let now_ms = self.process.clock.unix_now_ms();
+        let retained = self.take_unsent_retained(session);
         let homed = &mut self.sessions[session as usize];
         let (in_flight, unsent) = homed.session.in_flight();
-        let unsent = unsent.into_iter().filter(|entry| entry.shared == 0).cloned().collect();
+        let unsent = unsent.into_iter().filter(|entry| entry.shared == 0).cloned().chain(retained).collect();
         // What was sent for a shared subscription goes to another member, but with QoS 2 to nobody else.
         //= [MQTT-4.8.2-5] v5
         let stays = |in_flight: &InFlight| match in_flight {

@@ -17,6 +17,8 @@ mod directory;
 mod drain;
 mod enhanced;
 mod entry;
+mod fair;
+mod fanout;
 mod fresh;
 mod heard;
 mod ids;
@@ -28,6 +30,7 @@ mod notes;
 mod pace;
 mod packets;
 mod publish;
+mod replay;
 mod resume;
 mod retained;
 mod revoke;
@@ -38,6 +41,7 @@ mod sys;
 mod tell;
 mod timers;
 mod transport;
+mod work;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -56,6 +60,7 @@ use crate::admission::{Admission, Refusal};
 use crate::broker::Broker;
 use crate::clock::{Millis, seconds};
 use crate::mailbox::{Mail, Mailbox};
+use crate::memory::Pressure;
 use crate::metrics::{BrokerCounters, CoreCounters};
 use crate::outbound::{Flushed, OutboundSlot, Pool};
 use crate::process::Process;
@@ -67,15 +72,18 @@ pub(crate) use committed::Committed;
 use congestion::Behind;
 use connection::{Connected, ConnectionId, NONE, Paused, State};
 use directory::Directory;
+use fanout::Fanouts;
 use fresh::Fresh;
 use jobs::HeldJobs;
 use kept::Kept;
 use pace::Paces;
 pub(crate) use publish::group_id;
+pub(crate) use replay::Replay;
+use replay::Replays;
 use resume::Fence;
-pub(crate) use retained::Replay;
 use routes::RouteCache;
 use timers::{Calendar, Due};
+use work::Work;
 
 /// Bytes read from one socket in one turn.
 const READ_BYTES: usize = 128 * 1024;
@@ -200,6 +208,15 @@ pub(crate) struct Core {
     /// Bytes of that mail, by core.
     outgoing_bytes: Vec<usize>,
     incoming: Vec<Mail>,
+    /// Mail that waits until the fan-outs of its broker are finished.
+    put_off_mail: Vec<Mail>,
+    /// What was due and had to wait for a later turn.
+    due: VecDeque<Due>,
+    work: Work,
+    fanouts: Fanouts,
+    replays: Replays,
+    /// Bytes waiting for a busy socket above which QoS 0 messages to it are dropped.
+    soft_bytes: usize,
     generation: u32,
     now_ms: Millis,
     now: Seconds,
@@ -245,6 +262,12 @@ impl Core {
             outgoing: (0..cores).map(|_| Vec::new()).collect(),
             outgoing_bytes: vec![0; cores],
             incoming: Vec::new(),
+            put_off_mail: Vec::new(),
+            due: VecDeque::new(),
+            work: Work::default(),
+            fanouts: Fanouts::default(),
+            replays: Replays::default(),
+            soft_bytes: process.limits.outbound_soft_bytes as usize,
             generation: 0,
             now_ms: process.clock.now(),
             now: seconds(process.clock.now()),
@@ -294,9 +317,30 @@ impl Core {
 
     fn read_clock(&mut self) {
         self.now_ms = self.process.clock.now();
-        self.now = seconds(self.now_ms);
+        let last = std::mem::replace(&mut self.now, seconds(self.now_ms));
+        if self.now != last {
+            self.look_at_memory();
+        }
         self.process.turned_at[usize::from(self.index)].store(self.now_ms, Ordering::Relaxed);
         self.counters().turns.add(1);
+    }
+
+    /// Once a second.
+    fn look_at_memory(&mut self) {
+        let memory = &self.process.memory;
+        if self.index == 0
+            && let Some(pressure) = memory.look()
+        {
+            let (used, budget) = (memory.used(), memory.budget());
+            tracing::warn!(
+                used,
+                budget,
+                ?pressure,
+                "the memory in use has reached another level of its budget"
+            );
+        }
+        let soft_bytes = self.process.limits.outbound_soft_bytes as usize;
+        self.soft_bytes = if memory.pressure() >= Pressure::QosZero { soft_bytes / 8 } else { soft_bytes };
     }
 
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
@@ -315,7 +359,11 @@ impl Core {
         if let Some(at) = self.paces.next() {
             timeout = timeout.min(at.saturating_sub(self.now_ms));
         }
-        if !self.ready.is_empty() || self.has_relief() || !self.mailbox().sleep() {
+        let is_put_off = self.work.is_put_off()
+            || !self.fanouts.is_empty()
+            || self.replays.is_ready()
+            || !self.due.is_empty();
+        if is_put_off || !self.ready.is_empty() || self.has_relief() || !self.mailbox().sleep() {
             timeout = 0;
         }
         let result = self.poll.poll(events, Some(Duration::from_millis(timeout)));
@@ -327,6 +375,8 @@ impl Core {
     }
 
     fn turn(&mut self, events: &Events) {
+        let began_us = self.process.clock.micros();
+        self.work.begin_turn();
         for event in events {
             match event.token() {
                 WAKER => {}
@@ -336,6 +386,9 @@ impl Core {
         }
         self.read_ready();
         self.take_mail();
+        self.fan_out();
+        self.send_retained();
+        self.remove_more_routes();
         self.look_at_due();
         self.scan();
         self.relieve();
@@ -351,6 +404,9 @@ impl Core {
                 break;
             }
         }
+        self.process.work_max[usize::from(self.index)].fetch_max(self.work.spent(), Ordering::Relaxed);
+        let took_us = self.process.clock.micros() - began_us;
+        self.process.turn_times[usize::from(self.index)].note(took_us);
     }
 
     fn socket_event(&mut self, token: usize, event: &mio::event::Event) {
@@ -378,15 +434,10 @@ impl Core {
         }
     }
 
-    fn read_ready(&mut self) {
-        for slot in std::mem::take(&mut self.ready) {
-            let Some(connection) = self.connections.get_mut(slot as usize) else { continue };
-            connection.listed = false;
-            if connection.readable {
-                self.read(slot);
-                self.flush_overfull();
-            }
-        }
+    /// Whether messages that were published before are still on their way to a session.
+    fn is_fanned_out_to(&self, target: Target) -> bool {
+        let homed = self.sessions.get(target.slot as usize);
+        homed.is_some_and(|homed| self.fanouts.has(homed.broker.id))
     }
 
     fn take_mail(&mut self) {
@@ -394,8 +445,11 @@ impl Core {
         // First this, then the mail: then nothing up to there is still in the mailbox.
         let through = self.process.store.as_ref().map(Store::through);
         self.mailbox().take(&mut mail);
+        mail.splice(..0, self.put_off_mail.drain(..));
         for letter in mail.drain(..) {
             match letter {
+                // What was published before has to be there before the session is live.
+                Mail::Page(target, ..) if self.is_fanned_out_to(target) => self.put_off_mail.push(letter),
                 Mail::Adopt(adopted) => self.adopt(*adopted),
                 Mail::Run(run) => self.deliver_mailed_run(&run),
                 Mail::Publish { routes, message, from } => self.deliver_here(&routes, &message, from),
@@ -412,7 +466,7 @@ impl Core {
                 Mail::Opened(name, found) => self.opened(&name, found),
                 Mail::Attached(connection, session, found) => self.attached(connection, session, found),
                 Mail::Subscribed(subscribe, subscribed) => self.subscribed_when_heard(subscribe, subscribed),
-                Mail::Suback(connection, pending) => self.heard(connection, *pending),
+                Mail::Suback(connection, pending) => self.heard(connection, &pending),
                 Mail::Reread(target) => self.reread(target),
                 Mail::Unsubscribed(unsubscribe, stored) => self.unsubscribed(*unsubscribe, stored),
                 Mail::Ids(ids, stored) => self.ids_written(*ids, stored),
@@ -428,7 +482,9 @@ impl Core {
             }
             self.flush_overfull();
         }
-        self.handed_over = through.unwrap_or(self.handed_over);
+        if self.fanouts.is_empty() {
+            self.handed_over = through.unwrap_or(self.handed_over);
+        }
         self.incoming = mail;
     }
 
@@ -475,16 +531,6 @@ impl Core {
         self.generation
     }
 
-    fn flush_dirty(&mut self) {
-        let mut dirty = std::mem::take(&mut self.dirty);
-        for slot in dirty.drain(..) {
-            self.flush(slot);
-        }
-        if self.dirty.is_empty() {
-            self.dirty = dirty;
-        }
-    }
-
     /// Writes what waits for one socket, then what its session had to hold back.
     fn flush(&mut self, slot: u32) {
         loop {
@@ -494,12 +540,15 @@ impl Core {
             }
             if let Some(mut outbound) = connection.outbound.take() {
                 let websocket = connection.is_websocket();
+                self.work.spend(work::SYSTEM_CALL);
                 match outbound.flush(&mut connection.stream, websocket) {
                     Ok((written, Flushed::All)) => {
+                        self.work.spend((written / work::COPIED_BYTES) as u64);
                         self.pool.give(outbound);
                         self.counters().bytes_out.add(written);
                     }
                     Ok((written, Flushed::Busy)) => {
+                        self.work.spend((written / work::COPIED_BYTES) as u64);
                         connection.busy = true;
                         connection.outbound = Some(outbound);
                         self.counters().bytes_out.add(written);
@@ -525,7 +574,7 @@ impl Core {
         let limits = &self.process.limits;
         let connection = &mut self.connections[slot as usize];
         let Some(outbound) = &mut connection.outbound else { return };
-        outbound.note_progress(written, limits.outbound_soft_bytes as usize, self.now_ms);
+        outbound.note_progress(written, self.soft_bytes, self.now_ms);
         if outbound.len() > limits.outbound_hard_bytes as usize {
             self.end(slot, Ended::Slow, true);
         }
@@ -547,15 +596,21 @@ impl Core {
 
     fn look_at_due(&mut self) {
         while let Some(all) = self.calendar.take(self.now) {
-            for due in all {
-                match due {
-                    Due::Connection { slot, generation } => self.connection_due(slot, generation),
-                    Due::Session { slot, generation } => self.session_due(slot, generation),
-                    Due::Accept => self.accept_all(),
-                    Due::Sys => self.publish_sys(),
-                    Due::LookAround => self.look_around_now_and_then(),
-                    Due::Checkpoints => self.save_all(),
-                }
+            self.due.extend(all);
+        }
+        // Many clients may end in the same second.
+        let end = self.work.spent() + work::TURN / 2;
+        while self.work.spent() < end
+            && let Some(due) = self.due.pop_front()
+        {
+            self.work.spend(work::PACKET);
+            match due {
+                Due::Connection { slot, generation } => self.connection_due(slot, generation),
+                Due::Session { slot, generation } => self.session_due(slot, generation),
+                Due::Accept => self.accept_all(),
+                Due::Sys => self.publish_sys(),
+                Due::LookAround => self.look_around_now_and_then(),
+                Due::Checkpoints => self.save_all(),
             }
         }
     }
@@ -587,7 +642,7 @@ macro_rules! parts {
             dirty: &mut $core.dirty,
             connection: $slot,
             busy: connection.busy,
-            soft_bytes: $core.process.limits.outbound_soft_bytes as usize,
+            soft_bytes: $core.soft_bytes,
         };
         (&mut connection.protocol, out, connection.session)
     }};

@@ -9,7 +9,7 @@ use super::authenticate::Home;
 use super::connection::{NONE, State};
 use super::input::Rest;
 use super::publish::RunInProgress;
-use super::{Core, Ended, OutboundSlot, parts};
+use super::{Core, Ended, OutboundSlot, parts, work};
 use crate::quota::Limit;
 
 /// First byte of a CONNECT: a connection that begins with another is refused for it, not for what follows.
@@ -57,7 +57,7 @@ impl Core {
                 return None;
             }
             // That run may be all it may publish for now.
-            if is_limited && !self.connections[slot as usize].is_reading() {
+            if !self.connections[slot as usize].is_reading() {
                 break;
             }
             let framed = match framed {
@@ -104,6 +104,11 @@ impl Core {
             at += framed.size;
             if !self.is_open(slot) {
                 return None;
+            }
+            self.spend(work::PACKET);
+            self.spend_bytes(framed.size);
+            if self.is_share_used() && at < mqtt.end {
+                self.pause_for_work(slot);
             }
             if !self.connections[slot as usize].is_reading() {
                 break;

@@ -17,10 +17,14 @@ use crate::broker::{Broker, OVER_CAP, Routes};
 use crate::incidents::{Kind, Note};
 use crate::mailbox::{Mail, Run};
 use crate::metering::{Amount, Meter};
+use crate::quota::Limit;
 use crate::store::{self, Ack, IdWrite, Ids, Job, Write, record};
 
 /// First byte of a PUBLISH with QoS 0 and without RETAIN.
 const PLAIN_PUBLISH: u8 = (PacketType::Publish as u8) << 4;
+
+/// Messages of one run: receivers that need packets of their own cost work for each.
+const RUN_MESSAGES_MAX: usize = 2048;
 
 /// A run that is being gathered: a range of the buffer that is read from.
 pub(super) struct RunInProgress {
@@ -35,6 +39,9 @@ impl RunInProgress {
     /// checked with the run's first packet.
     #[inline]
     pub(super) fn takes(&self, bytes: &[u8]) -> Option<(usize, usize)> {
+        if self.amount.messages >= RUN_MESSAGES_MAX {
+            return None;
+        }
         let (remaining, head) = match bytes {
             [PLAIN_PUBLISH, a @ 0..=0x7F, ..] => (usize::from(*a), 2),
             [PLAIN_PUBLISH, a, b @ 1..=0x7F, ..] => (usize::from(a & 0x7F) | usize::from(*b) << 7, 3),
@@ -87,7 +94,7 @@ impl Core {
             return None;
         }
         let routes = self.routes_of(slot, publish.topic);
-        if !routes.kept.hooks.is_empty() {
+        if !routes.kept.hooks.is_empty() || routes.is_over_limit {
             self.count_received(slot, QoS::AtMostOnce, 1, size);
             self.carry_out(slot, publish.topic, publish);
             return None;
@@ -105,6 +112,7 @@ impl Core {
     }
 
     /// Hands a run to its receivers. False when the connection has ended by that.
+    /// A run whose receivers take more than a slice of work pauses its publisher.
     pub(super) fn finish_run(&mut self, slot: u32, bytes: &[u8], run: Option<RunInProgress>) -> bool {
         let Some(RunInProgress { routes, is_v5, bytes: range, amount }) = run else {
             return self.is_open(slot);
@@ -127,7 +135,15 @@ impl Core {
         if let Some(region) = &self.process.region {
             region.publish_run(&routes, bytes, is_v5, amount.messages);
         }
-        self.is_open(slot)
+        self.spend_bytes(bytes.len());
+        if !self.is_open(slot) {
+            return false;
+        }
+        self.hold_up_for_memory(from);
+        if self.is_share_used() {
+            self.pause_for_work(slot);
+        }
+        true
     }
 
     /// Carries out a PUBLISH that is not part of a run.
@@ -136,6 +152,7 @@ impl Core {
         let topic = publication.topic.as_str();
         let size = topic.len() + publish.properties.as_bytes().len() + publish.payload.len();
         self.count_received(slot, publish.qos, 1, size);
+        self.hold_up_for_memory(self.id_of(slot));
         let outcome = match self.may_publish(slot, topic, publish) {
             Ok(()) => self.carry_out(slot, topic, publish),
             Err(refused) => Some(refused),
@@ -166,6 +183,11 @@ impl Core {
     ) -> Option<(ReasonCode, &'static str)> {
         let from = Some(self.id_of(slot));
         let routes = self.routes_of(slot, topic);
+        if routes.is_over_limit {
+            self.broker_counters(&routes.broker).publish_matches.add(1);
+            self.reached(slot, Limit::Matches);
+            return Some((ReasonCode::QUOTA_EXCEEDED, "more topic filters match the topic than may"));
+        }
         // Who subscribes on other pods, only the store knows.
         let is_shared = self.process.is_shared();
         if routes.is_empty() && !publish.retain && !is_shared {
@@ -342,7 +364,9 @@ impl Core {
     /// The receivers of what this connection publishes to `topic`.
     fn routes_of(&mut self, slot: u32, topic: &str) -> Arc<Routes> {
         let session = self.connections[slot as usize].session;
-        self.routes.get(&self.sessions[session as usize].broker, topic)
+        let routes = self.routes.get(&self.sessions[session as usize].broker, topic);
+        self.work.spend(self.routes.take_work());
+        routes
     }
 
     /// Publishes a message that no connection sent just now, and that is not to be stored: a will.

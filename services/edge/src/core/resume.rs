@@ -14,6 +14,7 @@ use millrace_session::{Delivery, Entry, Message, Seconds, Session, Subscription}
 
 use super::between;
 use super::connection::{ConnectionId, NONE, Request};
+use super::deliver::Publisher;
 use super::jobs::Turns;
 use super::kept::{Behind, Feed, Held, Kept, KeptSource, Way};
 use super::timers::Due;
@@ -426,7 +427,7 @@ impl Core {
         let Entry { qos, retain, identifiers, .. } = &entry;
         let delivery =
             Delivery { message, qos: *qos, retain: *retain, replay: false, shared: 0, identifiers };
-        self.deliver_to(session, delivery, None);
+        self.deliver_to(session, delivery, Publisher::NOBODY);
     }
 
     /// Hands on what was held for a session that has become live.
@@ -457,7 +458,7 @@ impl Core {
                 shared: held.shared,
                 identifiers: &held.identifiers,
             };
-            self.deliver_to(session, delivery, None);
+            self.deliver_to(session, delivery, Publisher::NOBODY);
             if !self.sessions.contains(session as usize) {
                 return;
             }

@@ -33,6 +33,6 @@ impl Core {
             "subscriptions end: not allowed any more"
         );
         self.broker_counters(&homed.broker).revoked.add(forbidden.len());
-        self.end_subscriptions(slot, &forbidden.iter().map(|filter| &**filter), None);
+        self.end_subscriptions(slot, forbidden.iter().map(|filter| &**filter), None);
     }
 }

@@ -1,27 +1,40 @@
-//! Who gets what is published to a topic, remembered by each core for as long as no subscription changes.
+//! The receivers of a topic, remembered by each event loop for as long as no subscription changes.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use hashbrown::HashTable;
+use slab::Slab;
 
 use crate::broker::{Broker, Routes};
+use crate::limits::ROUTE_CACHE_BYTES_MAX;
 
-/// Receivers remembered by one core, a topic counting as [`TOPIC_WEIGHT`]; then it forgets all and starts anew.
-const WEIGHT_MAX: usize = 1024 * 1024;
-/// What a topic takes besides its receivers, in receivers.
-const TOPIC_WEIGHT: usize = 64;
+/// Units of work of a match, and of how many bytes of its result a unit is made.
+const MATCH_WORK: u64 = 5;
+const MATCH_BYTES: usize = 64;
+/// Units of work of a match that was given up.
+const MATCH_TOO_LARGE_WORK: u64 = 8_000;
 
-/// The remembered topics of one core.
+/// The remembered topics of one event loop.
+///
+/// Eviction is CLOCK: a hand goes around the entries, spares each that was used since it last came by, and removes the
+/// others. A client that publishes to ever new topics therefore pushes out its own topics first.
 #[derive(Default)]
 pub(crate) struct RouteCache {
-    entries: HashTable<Entry>,
-    weight: usize,
+    /// Keys of `entries` by hash of broker and topic.
+    index: HashTable<usize>,
+    entries: Slab<Entry>,
+    hand: usize,
+    bytes: usize,
+    /// Work of the matches since the last look, see [`RouteCache::take_work`].
+    work: u64,
     hasher: foldhash::fast::RandomState,
 }
 
 struct Entry {
     hash: u64,
+    bytes: usize,
+    is_used: bool,
     routes: Arc<Routes>,
 }
 
@@ -29,27 +42,74 @@ impl RouteCache {
     /// The receivers of `topic` as of now: of every subscription that was acknowledged before this call (P2).
     pub(crate) fn get(&mut self, broker: &Arc<Broker>, topic: &str) -> Arc<Routes> {
         let hash = self.hasher.hash_one((&*broker.name, topic));
-        let same = |entry: &Entry| Arc::ptr_eq(&entry.routes.broker, broker) && *entry.routes.topic == *topic;
-        if let Some(entry) = self.entries.find_mut(hash, same) {
+        let entries = &self.entries;
+        let same = |key: &usize| {
+            let routes = &entries[*key].routes;
+            Arc::ptr_eq(&routes.broker, broker) && *routes.topic == *topic
+        };
+        if let Some(key) = self.index.find(hash, same).copied() {
+            let entry = &mut self.entries[key];
+            entry.is_used = true;
             if !entry.routes.is_current() {
-                self.weight -= weight(&entry.routes);
                 entry.routes = Arc::new(Routes::new(broker.clone(), entry.routes.topic.clone()));
-                self.weight += weight(&entry.routes);
+                let bytes = entry.routes.size();
+                self.work += MATCH_WORK + (bytes / MATCH_BYTES) as u64;
+                self.bytes = self.bytes - entry.bytes + bytes;
+                entry.bytes = bytes;
             }
             return entry.routes.clone();
         }
         let routes = Arc::new(Routes::new(broker.clone(), topic.into()));
-        if self.weight >= WEIGHT_MAX {
-            self.entries.clear();
-            self.weight = 0;
+        let bytes = routes.size();
+        self.work += MATCH_WORK + (bytes / MATCH_BYTES) as u64;
+        if routes.is_over_limit {
+            self.work += MATCH_TOO_LARGE_WORK;
         }
-        self.weight += weight(&routes);
-        let entry = Entry { hash, routes: routes.clone() };
-        self.entries.insert_unique(hash, entry, |entry| entry.hash);
+        self.make_room(bytes);
+        self.bytes += bytes;
+        let key = self.entries.insert(Entry { hash, bytes, is_used: false, routes: routes.clone() });
+        self.index.insert_unique(hash, key, |key| self.entries[*key].hash);
         routes
+    }
+
+    /// Units of work (see [`super::work`]) of the matches since the last call.
+    #[inline]
+    pub(crate) fn take_work(&mut self) -> u64 {
+        std::mem::take(&mut self.work)
+    }
+
+    fn make_room(&mut self, bytes: usize) {
+        while self.bytes + bytes > ROUTE_CACHE_BYTES_MAX && !self.entries.is_empty() {
+            self.hand = if self.hand + 1 < self.entries.capacity() { self.hand + 1 } else { 0 };
+            let Some(entry) = self.entries.get_mut(self.hand) else { continue };
+            if std::mem::take(&mut entry.is_used) {
+                continue;
+            }
+            let Entry { hash, bytes, .. } = self.entries.remove(self.hand);
+            self.bytes -= bytes;
+            if let Ok(found) = self.index.find_entry(hash, |key| *key == self.hand) {
+                found.remove();
+            }
+        }
     }
 }
 
-fn weight(routes: &Routes) -> usize {
-    TOPIC_WEIGHT + routes.matched.receivers.len()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn topics_in_use_stay_when_others_take_all_the_room() {
+        let broker = Arc::new(Broker::new(1, "b", 1));
+        let mut cache = RouteCache::default();
+        let wanted = cache.get(&broker, "wanted");
+        let filler = "x".repeat(60_000);
+        for number in 0..3_000 {
+            cache.get(&broker, &format!("{filler}/{number}"));
+            assert!(Arc::ptr_eq(&wanted, &cache.get(&broker, "wanted")));
+        }
+        assert!(cache.bytes <= ROUTE_CACHE_BYTES_MAX);
+        assert_eq!(cache.bytes, cache.entries.iter().map(|(_, entry)| entry.routes.size()).sum::<usize>());
+        assert_eq!(cache.index.len(), cache.entries.len());
+    }
 }

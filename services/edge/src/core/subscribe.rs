@@ -1,5 +1,7 @@
 //! SUBSCRIBE and UNSUBSCRIBE.
 
+use std::collections::HashMap;
+
 use millrace_layers::limits::{NAME_BYTES_MAX, SUBSCRIPTIONS_MAX};
 use millrace_layers::streams::Source;
 use millrace_layers::subscriptions::{NO_STREAM, Options, Subscribed};
@@ -11,111 +13,227 @@ use millrace_router::{Edit, Target};
 use millrace_session::Subscription;
 use smallvec::SmallVec;
 
+use super::deliver::Publisher;
 use super::kept::KeptSource;
+use super::replay::Replay;
 use super::resume::routed;
-use super::retained::Replay;
+use super::work::{self, Task};
 use super::{Core, Ended, Homed, OutboundSlot, parts};
 use crate::incidents::{Kind, Note};
+use crate::limits::SHARE_NAMES_PER_FILTER_MAX;
 use crate::quota::Limit;
 use crate::store::{self, PendingSubscribe, Write};
 
 /// The reasons of one packet; most have one filter.
 type Reasons = SmallVec<[ReasonCode; 4]>;
 
-impl Core {
-    /// Makes the subscriptions that are allowed, answers, and sends what is retained.
-    pub(super) fn subscribe(&mut self, slot: u32, subscribe: &Subscribe<'_>) {
+/// Filters of one packet that are added or removed in one turn of the event loop.
+pub(super) const FILTERS_AT_ONCE: usize = 500;
+
+/// A SUBSCRIBE that is being carried out: filters that are the same are one, and many filters take several turns.
+pub(super) struct SubscribeInProgress {
+    identifier: u32,
+    /// Each filter once, with the options of its last occurrence.
+    filters: Vec<(Box<str>, SubscribeOptions)>,
+    /// For each filter of the packet, its place in `filters` and the QoS that it asked for.
+    places: SmallVec<[(u32, QoS); 2]>,
+    /// Filters that were carried out.
+    done: usize,
+    /// Filters for the store, with their places in `filters`.
+    stored: Vec<(Box<str>, Options, usize)>,
+    /// Share names that were added on other pods' behalf, too.
+    shared: Vec<Box<str>>,
+    /// Live messages wait behind the retained ones.
+    holds: bool,
+    pending: PendingSubscribe,
+}
+
+/// An UNSUBSCRIBE that is being carried out.
+pub(super) struct UnsubscribeInProgress {
+    packet_id: Option<PacketId>,
+    filters: Vec<Box<str>>,
+    /// One for each filter that was carried out.
+    reasons: Reasons,
+}
+
+impl SubscribeInProgress {
+    fn new(subscribe: &Subscribe<'_>) -> Self {
         let identifier = subscribe.properties.iter().find_map(|property| match property {
             Property::SubscriptionIdentifier(identifier) => Some(identifier),
             _ => None,
         });
+        let mut filters: Vec<(Box<str>, SubscribeOptions)> = Vec::new();
+        let mut places = SmallVec::new();
+        let mut known: HashMap<&str, u32, foldhash::fast::RandomState> = HashMap::default();
+        //= [MQTT-3.8.4-5] v5
+        //= [MQTT-3.8.4-4] v3.1.1
+        // As if each filter came in a packet of its own: the last occurrence of a filter replaces the others.
+        for (text, options) in subscribe.filters.clone() {
+            let next = u32::try_from(filters.len()).unwrap_or(u32::MAX);
+            let place = *known.entry(text).or_insert(next);
+            if place == next {
+                filters.push((text.into(), options));
+            } else {
+                filters[place as usize].1 = options;
+            }
+            places.push((place, options.qos));
+        }
+        let pending = PendingSubscribe::new(subscribe.packet_id);
         let identifier = identifier.unwrap_or(0);
+        Self {
+            identifier,
+            filters,
+            places,
+            done: 0,
+            stored: Vec::new(),
+            shared: Vec::new(),
+            holds: false,
+            pending,
+        }
+    }
+}
+
+impl SubscribeInProgress {
+    /// Whether live messages wait until it is carried out.
+    pub(super) fn holds(&self) -> bool {
+        self.holds
+    }
+}
+
+impl Core {
+    /// Makes the subscriptions that are allowed, answers, and sends what is retained.
+    pub(super) fn subscribe(&mut self, slot: u32, subscribe: &Subscribe<'_>) {
+        let subscribe = SubscribeInProgress::new(subscribe);
+        if subscribe.filters.len() > FILTERS_AT_ONCE {
+            // Retained messages come before live ones, but not before the SUBACK.
+            let session = self.connections[slot as usize].session;
+            self.hold_for_replay(session);
+            let subscribe = SubscribeInProgress { holds: true, ..subscribe };
+            return self.go_on_with(slot, Task::Subscribe(Box::new(subscribe)));
+        }
+        if let Some(unfinished) = self.subscribe_some(slot, subscribe) {
+            self.go_on_with(slot, Task::Subscribe(Box::new(unfinished)));
+        }
+    }
+
+    /// Carries out some more filters of a SUBSCRIBE; gives it back when there are more.
+    pub(super) fn subscribe_some(
+        &mut self,
+        slot: u32,
+        mut subscribe: SubscribeInProgress,
+    ) -> Option<SubscribeInProgress> {
         let session = self.connections[slot as usize].session;
         let target = self.target_of(session);
         let broker = self.sessions[session as usize].broker.clone();
-        let checked: SmallVec<[(&str, SubscribeOptions, ReasonCode); 4]> = subscribe
-            .filters
-            .clone()
-            .map(|(text, options)| match self.may_subscribe(slot, text, options.qos) {
-                Ok(qos) => (text, SubscribeOptions { qos, ..options }, ReasonCode(qos as u8)),
-                Err(reason) => (text, options, reason),
-            })
+        let from = subscribe.done;
+        let until = (from + FILTERS_AT_ONCE).min(subscribe.filters.len());
+        self.spend((until - from) as u64 * work::FILTER);
+        let checked: SmallVec<[Result<QoS, ReasonCode>; 4]> = subscribe.filters[from..until]
+            .iter()
+            .map(|(text, options)| self.may_subscribe(slot, text, options.qos))
             .collect();
-        let mut reasons = Reasons::new();
-        let mut replays: SmallVec<[Replay; 2]> = SmallVec::new();
-        let mut filters: Vec<(Box<str>, Options, usize)> = Vec::new();
-        let mut unkept: Vec<Box<str>> = Vec::new();
         let is_shared = self.process.store.is_some() && self.process.is_shared();
         let homed = &mut self.sessions[session as usize];
         let is_kept = homed.kept.is_some();
-        let mut reached = None;
         let session_max =
             broker.quota.subscriptions_per_session_max(self.process.limits.subscriptions_per_session_max);
+        let session_max =
+            if is_kept { SUBSCRIPTIONS_MAX.min(session_max as usize) } else { session_max as usize };
         let mut room = broker.quota.subscriptions_max().saturating_sub(broker.router.subscriptions() as u64);
+        let mut reached = None;
+        let first_replay = subscribe.pending.replays.len();
         // Held until the snapshot is taken, see `Broker::retained_gate`.
         let gate = broker.retained_gate();
-        //= [MQTT-3.8.4-5] [MQTT-3.8.4-3] v5
-        //= [MQTT-3.8.4-4] [MQTT-3.8.4-3] v3.1.1
+        //= [MQTT-3.8.4-3] v5
+        //= [MQTT-3.8.4-3] v3.1.1
         broker.router.edit(|edit| {
-            for (text, options, reason) in checked {
-                let reason = if reason.is_error() {
-                    reason
-                } else {
-                    let mut limit = session_max as usize;
-                    let mut fits = true;
-                    if is_kept {
-                        limit = limit.min(SUBSCRIPTIONS_MAX);
-                        fits = text.len() <= NAME_BYTES_MAX;
-                        let bits = options.to_bits(Version::V5);
-                        filters.push((text.into(), Options { bits, identifier }, reasons.len()));
-                    }
-                    let is_new = homed.session.subscription(text).is_none();
-                    if !fits || is_new && (room == 0 || homed.session.subscriptions_len() >= limit) {
-                        filters.pop();
-                        let limit =
-                            if room == 0 { Limit::BrokerSubscriptions } else { Limit::ClientSubscriptions };
-                        reached = fits.then_some(limit).or(reached);
-                        broker.counters[usize::from(self.index)].subscribe_quota.add(1);
-                        ReasonCode::QUOTA_EXCEEDED
-                    } else {
-                        if is_shared && !is_kept && is_new {
-                            unkept.push(text.into());
-                        }
-                        room -= u64::from(is_new);
-                        add(edit, homed, target, text, Subscription { options, identifier }, &mut replays);
-                        reason
+            for (place, allowed) in (from..).zip(checked) {
+                let (text, options) = &subscribe.filters[place];
+                let options = match allowed {
+                    Ok(qos) => SubscribeOptions { qos, ..*options },
+                    Err(reason) => {
+                        subscribe.pending.reasons.push(reason);
+                        continue;
                     }
                 };
-                reasons.push(reason);
+                let is_new = homed.session.subscription(text).is_none();
+                let limit = if is_kept && text.len() > NAME_BYTES_MAX {
+                    Some(Limit::ClientSubscriptions)
+                } else if has_too_many_groups(edit, text) {
+                    Some(Limit::ShareNames)
+                } else if is_new && room == 0 {
+                    Some(Limit::BrokerSubscriptions)
+                } else if is_new && homed.session.subscriptions_len() >= session_max {
+                    Some(Limit::ClientSubscriptions)
+                } else {
+                    None
+                };
+                if limit.is_some() {
+                    reached = limit.or(reached);
+                    broker.counters[usize::from(self.index)].subscribe_quota.add(1);
+                    subscribe.pending.reasons.push(ReasonCode::QUOTA_EXCEEDED);
+                    continue;
+                }
+                let identifier = subscribe.identifier;
+                if is_kept {
+                    let bits = options.to_bits(Version::V5);
+                    subscribe.stored.push((text.clone(), Options { bits, identifier }, place));
+                }
+                if is_shared && !is_kept {
+                    if is_new {
+                        subscribe.pending.unkept.push(text.clone());
+                    }
+                    if text.starts_with("$share/") {
+                        subscribe.shared.push(text.clone());
+                    }
+                }
+                room -= u64::from(is_new);
+                let replays = &mut subscribe.pending.replays;
+                add(edit, homed, target, text, Subscription { options, identifier }, replays);
+                subscribe.pending.reasons.push(ReasonCode(options.qos as u8));
             }
         });
+        if !is_shared && subscribe.pending.replays.len() > first_replay {
+            let retained = broker.retained.snapshot();
+            subscribe.pending.replays[first_replay..]
+                .iter_mut()
+                .for_each(|replay| replay.retained = Some(retained.clone()));
+        }
+        drop(gate);
         if let Some(limit) = reached {
             self.reached(slot, limit);
         }
-        self.tell_members(&broker, subscribe.filters.clone().map(|(filter, _)| filter));
-        let told = self.tell_filters(&broker, subscribe.filters.clone().map(|(filter, _)| filter));
-        let retained = (!replays.is_empty() && !is_shared).then(|| broker.retained.snapshot());
-        drop(gate);
-        // Among several pods the store has what is retained.
-        let mut shared: Vec<Box<str>> = Vec::new();
-        if is_shared && !is_kept {
-            let filters = subscribe.filters.clone().map(|(filter, _)| filter);
-            shared.extend(filters.filter(|filter| filter.starts_with("$share/")).map(Into::into));
+        let filters = || subscribe.filters[from..until].iter().map(|(filter, _)| &**filter);
+        self.tell_members(&broker, filters());
+        let told = self.tell_filters(&broker, filters());
+        subscribe.pending.told = subscribe.pending.told.max(told);
+        subscribe.done = until;
+        if until < subscribe.filters.len() {
+            return Some(subscribe);
         }
-        let asks = is_shared && !(replays.is_empty() && shared.is_empty());
-        let pending = PendingSubscribe {
-            packet_id: subscribe.packet_id,
-            reasons,
-            replays,
-            retained,
-            retained_through: None,
-            asks,
-            unkept,
-            is_refused: false,
-            told,
-        };
-        if filters.is_empty() && !asks {
-            for (filter, _) in subscribe.filters.clone().filter(|(filter, _)| filter.starts_with("$share/")) {
+        self.finish_subscribe(slot, subscribe);
+        None
+    }
+
+    /// All filters of a SUBSCRIBE are routed: the store is told of them, or the client.
+    fn finish_subscribe(&mut self, slot: u32, subscribe: SubscribeInProgress) {
+        let SubscribeInProgress { filters, places, mut stored, shared, holds, mut pending, .. } = subscribe;
+        let session = self.connections[slot as usize].session;
+        let target = self.target_of(session);
+        let broker = self.sessions[session as usize].broker.clone();
+        pending.asked = filters.iter().map(|(_, options)| options.qos).collect();
+        pending.places = places;
+        let homed = &mut self.sessions[session as usize];
+        match &mut homed.kept {
+            // From here on `unanswered` counts it.
+            Some(kept) => kept.subscribing -= u32::from(holds),
+            None => pending.holds = holds,
+        }
+        let is_shared = self.process.store.is_some() && self.process.is_shared();
+        // Among several pods the store has what is retained.
+        pending.asks = is_shared && !(pending.replays.is_empty() && shared.is_empty());
+        if stored.is_empty() && !pending.asks {
+            for (filter, _) in filters.iter().filter(|(filter, _)| filter.starts_with("$share/")) {
                 self.join(&broker, filter);
             }
             return self.suback_when_heard(slot, &broker, pending);
@@ -124,25 +242,37 @@ impl Core {
         if let Some(kept) = &mut homed.kept {
             kept.subscribing += 1;
         }
-        if asks {
+        if pending.asks {
             homed.fresh.get_or_insert_default().asking += 1;
         }
-        let subscribe = store::Subscribe { session: homed.key(), target, filters, shared, pending };
+        stored.shrink_to_fit();
+        let subscribe = store::Subscribe { session: homed.key(), target, filters: stored, shared, pending };
         self.leave_job(Write::Subscribe(Box::new(subscribe)));
     }
 
     /// SUBACK, then what is retained.
-    pub(super) fn answer_subscribe(&mut self, slot: u32, pending: PendingSubscribe) {
+    pub(super) fn answer_subscribe(&mut self, slot: u32, pending: &PendingSubscribe) {
+        let reasons: Reasons = pending
+            .places
+            .iter()
+            .map(|(place, asked)| match pending.reasons[*place as usize] {
+                reason if reason.is_error() => reason,
+                // A filter that stands there twice is answered twice, as if in packets of its own.
+                ReasonCode(granted) if granted < pending.asked[*place as usize] as u8 => {
+                    ReasonCode(granted.min(*asked as u8))
+                }
+                _ => ReasonCode(*asked as u8),
+            })
+            .collect();
         let (protocol, mut out, _) = parts!(self, slot);
-        protocol.subscribed(pending.packet_id, &pending.reasons, &mut out);
-        if let Some(retained) = pending.retained {
-            self.replay(slot, &retained, &pending.replays);
-        }
-        let session = self.connections[slot as usize].session;
+        protocol.subscribed(pending.packet_id, &reasons, &mut out);
         if let Some(through) = pending.retained_through {
+            let session = self.connections[slot as usize].session;
             let fresh = self.sessions[session as usize].fresh.get_or_insert_default();
             fresh.replayed(&pending.replays, through, self.now);
         }
+        self.replay(slot, &pending.replays, pending.holds);
+        let session = self.connections[slot as usize].session;
         if pending.asks {
             self.go_on_fresh(session);
         }
@@ -155,7 +285,7 @@ impl Core {
         fresh.asking -= 1;
         let (broker, held) = (homed.broker.clone(), fresh.release());
         for (message, receiver) in held {
-            self.deliver_one(&broker, &receiver, &message, None, 0);
+            self.deliver_one(&broker, &receiver, &message, Publisher::NOBODY, 0);
         }
     }
 
@@ -173,14 +303,14 @@ impl Core {
             let slot = homed.connection;
             if pending.is_refused {
                 self.end_unkept(target, &mut pending);
-                return self.answer_subscribe(slot, pending);
+                return self.answer_subscribe(slot, &pending);
             }
             for filter in
                 homed.session.subscriptions().map(|(filter, _)| filter.into()).collect::<Vec<Box<str>>>()
             {
                 self.join(&broker, &filter);
             }
-            return self.answer_subscribe(slot, pending);
+            return self.answer_subscribe(slot, &pending);
         };
         let was_live = kept.is_live();
         let mut is_more = false;
@@ -259,7 +389,7 @@ impl Core {
         let unanswered = std::mem::take(&mut kept.unanswered);
         kept.subscribing -= u32::try_from(unanswered.len()).unwrap_or(u32::MAX);
         for pending in unanswered {
-            self.answer_subscribe(slot, pending);
+            self.answer_subscribe(slot, &pending);
         }
         self.deliver_unstored(session);
     }
@@ -287,24 +417,40 @@ impl Core {
 
     /// Ends subscriptions and answers. Messages that were on their way to the session still arrive.
     pub(super) fn unsubscribe(&mut self, slot: u32, unsubscribe: &Unsubscribe<'_>) {
-        self.end_subscriptions(slot, &unsubscribe.filters, Some(unsubscribe.packet_id));
+        self.end_subscriptions(slot, unsubscribe.filters.clone(), Some(unsubscribe.packet_id));
     }
 
     /// Ends subscriptions, for an UNSUBSCRIBE or because the client may not have them any more.
     pub(super) fn end_subscriptions<'f>(
         &mut self,
         slot: u32,
-        filters: &(impl Iterator<Item = &'f str> + Clone),
+        filters: impl Iterator<Item = &'f str>,
         packet_id: Option<PacketId>,
     ) {
+        let filters: Vec<Box<str>> = filters.map(Into::into).collect();
+        let unsubscribe = UnsubscribeInProgress { packet_id, filters, reasons: Reasons::new() };
+        if let Some(unfinished) = self.unsubscribe_some(slot, unsubscribe) {
+            self.go_on_with(slot, Task::Unsubscribe(Box::new(unfinished)));
+        }
+    }
+
+    /// Ends some more subscriptions; gives the UNSUBSCRIBE back when there are more.
+    pub(super) fn unsubscribe_some(
+        &mut self,
+        slot: u32,
+        mut unsubscribe: UnsubscribeInProgress,
+    ) -> Option<UnsubscribeInProgress> {
         let session = self.connections[slot as usize].session;
         let target = self.target_of(session);
+        let from = unsubscribe.reasons.len();
+        let until = (from + FILTERS_AT_ONCE).min(unsubscribe.filters.len());
+        self.spend((until - from) as u64 * work::FILTER);
         let homed = &mut self.sessions[session as usize];
         let broker = homed.broker.clone();
-        let mut reasons = Reasons::new();
+        let UnsubscribeInProgress { filters, reasons, .. } = &mut unsubscribe;
         //= [MQTT-3.10.4-1] v5 v3.1.1
         broker.router.edit(|edit| {
-            for text in filters.clone() {
+            for text in &filters[from..until] {
                 let existed = homed.session.unsubscribe(text);
                 if existed && let Some(filter) = Filter::parse(text) {
                     edit.unsubscribe(filter, target);
@@ -312,10 +458,28 @@ impl Core {
                 reasons.push(if existed { ReasonCode::SUCCESS } else { ReasonCode::NO_SUBSCRIPTION_EXISTED });
             }
         });
-        self.tell_members(&broker, filters.clone());
+        self.tell_members(&broker, filters[from..until].iter().map(|filter| &**filter));
+        if until < filters.len() {
+            return Some(unsubscribe);
+        }
+        self.finish_unsubscribe(slot, unsubscribe);
+        None
+    }
+
+    fn finish_unsubscribe(&mut self, slot: u32, unsubscribe: UnsubscribeInProgress) {
+        let UnsubscribeInProgress { packet_id, filters, reasons } = unsubscribe;
+        let session = self.connections[slot as usize].session;
+        let target = self.target_of(session);
         let homed = &mut self.sessions[session as usize];
         if let Some(kept) = &mut homed.kept {
-            let filters: Vec<Box<str>> = filters.clone().map(Into::into).collect();
+            // The store may have subscriptions that an UNSUBSCRIBE removed only here, because the store refused it. A
+            // session has `SUBSCRIPTIONS_MAX` of them at most.
+            let mut unknown = 0;
+            let filters = filters.into_iter().zip(&reasons).filter(|(_, reason)| {
+                unknown += usize::from(**reason != ReasonCode::SUCCESS);
+                **reason == ReasonCode::SUCCESS || unknown <= SUBSCRIPTIONS_MAX
+            });
+            let filters: Vec<Box<str>> = filters.map(|(filter, _)| filter).collect();
             kept.end_sources(&filters, homed.session.entries());
             let session = homed.key();
             let unsubscribe = store::Unsubscribe { session, target, filters, packet_id, reasons };
@@ -354,6 +518,12 @@ impl Core {
     }
 }
 
+/// Whether a filter would give its topic one more share name than a filter may have.
+fn has_too_many_groups(edit: &Edit<'_>, text: &str) -> bool {
+    let Some(Filter { share: Some(name), filter }) = Filter::parse(text) else { return false };
+    edit.groups(filter) >= SHARE_NAMES_PER_FILTER_MAX && !edit.has_group(name, filter)
+}
+
 /// Adds or replaces one subscription.
 fn add(
     edit: &mut Edit<'_>,
@@ -378,6 +548,6 @@ fn add(
     };
     // A shared subscription gets no retained messages (MQTT 5.0 section 4.8.2).
     if wanted && filter.share.is_none() {
-        replays.push(Replay { filter: filter.filter.into(), qos, identifier });
+        replays.push(Replay { filter: filter.filter.into(), qos, identifier, retained: None });
     }
 }

@@ -19,6 +19,10 @@ pub(crate) enum Limit {
     ClientSubscriptions,
     ClientQueue,
     ClientPacket,
+    ShareNames,
+    Matches,
+    BrokerRetainedBytes,
+    Memory,
 }
 
 impl Limit {
@@ -38,6 +42,10 @@ impl Limit {
             Self::ClientSubscriptions => "client.subscriptions",
             Self::ClientQueue => "client.queue",
             Self::ClientPacket => "client.packet_bytes",
+            Self::ShareNames => "filter.share_names",
+            Self::Matches => "topic.matching_filters",
+            Self::BrokerRetainedBytes => "broker.retained_bytes",
+            Self::Memory => "server.memory",
         }
     }
 
@@ -71,6 +79,14 @@ impl Limit {
             Self::ClientSubscriptions => "the session has as many subscriptions as it may have",
             Self::ClientQueue => "more messages wait, or for longer, than may: the oldest were removed",
             Self::ClientPacket => "the packet is larger than a client may send: its connection was closed",
+            Self::ShareNames => {
+                "the topic filter has as many share names as it may have: the subscription was refused"
+            }
+            Self::Matches => "the topic matches more filters than it may: messages to it are refused",
+            Self::BrokerRetainedBytes => {
+                "the retained messages of the broker take as much memory as they may: further ones are refused"
+            }
+            Self::Memory => "the server has little memory left: retained messages of new topics are refused",
         }
     }
 
@@ -89,6 +105,10 @@ impl Limit {
             Self::ClientSubscriptions => &counters.limit_client_subscriptions,
             Self::ClientQueue => &counters.limit_client_queue,
             Self::ClientPacket => &counters.limit_client_packet,
+            Self::ShareNames => &counters.limit_share_names,
+            Self::Matches => &counters.limit_matches,
+            Self::BrokerRetainedBytes => &counters.limit_retained_bytes,
+            Self::Memory => &counters.limit_memory,
         }
     }
 }

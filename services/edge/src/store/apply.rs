@@ -302,6 +302,9 @@ impl Applier<'_> {
         publisher: u64,
         kept: &Kept,
     ) -> Result<(), Error> {
+        if kept.is_over_limit {
+            return Err(Error::TooManyStreams(crate::limits::MATCH.filters_max + 1));
+        }
         let hooks: Vec<StreamRef>;
         let streams = if message.qos() == QoS::AtMostOnce {
             hooks = kept.hooks.iter().map(|(stream, _)| *stream).collect();

@@ -9,7 +9,7 @@ use millrace_layers::sessions::SessionId;
 use millrace_layers::streams::{Source, StreamId};
 use millrace_layers::subscriptions::{Options, Subscription};
 use millrace_mqtt::{PacketId, QoS, ReasonCode};
-use millrace_router::{Target, TreeSnapshot};
+use millrace_router::Target;
 use millrace_session::{Entry, InFlight, Message, Place};
 use smallvec::SmallVec;
 
@@ -167,10 +167,16 @@ impl Subscribe {
 /// What a SUBSCRIBE is answered with.
 pub(crate) struct PendingSubscribe {
     pub(crate) packet_id: PacketId,
+    /// One for each distinct filter.
     pub(crate) reasons: SmallVec<[ReasonCode; 4]>,
+    /// The QoS that each of those was asked for with.
+    pub(crate) asked: SmallVec<[QoS; 4]>,
+    /// For each filter of the packet, its place in `reasons` and the QoS that it asked for.
+    pub(crate) places: SmallVec<[(u32, QoS); 2]>,
     pub(crate) replays: SmallVec<[Replay; 2]>,
-    pub(crate) retained: Option<Arc<TreeSnapshot<Arc<Message>>>>,
-    /// It was read from the store, up to here.
+    /// Its retained messages have their place in the session's queue already.
+    pub(crate) holds: bool,
+    /// What is retained was read from the store, up to here.
     pub(crate) retained_through: Option<Position>,
     /// Live copies are held until it is answered.
     pub(crate) asks: bool,
@@ -180,6 +186,24 @@ pub(crate) struct PendingSubscribe {
     pub(crate) is_refused: bool,
     /// It is answered when other pods have heard what they were told up to this number.
     pub(crate) told: u64,
+}
+
+impl PendingSubscribe {
+    pub(crate) fn new(packet_id: PacketId) -> Self {
+        Self {
+            packet_id,
+            reasons: SmallVec::new(),
+            asked: SmallVec::new(),
+            places: SmallVec::new(),
+            replays: SmallVec::new(),
+            holds: false,
+            retained_through: None,
+            asks: false,
+            unkept: Vec::new(),
+            is_refused: false,
+            told: 0,
+        }
+    }
 }
 
 /// An UNSUBSCRIBE.

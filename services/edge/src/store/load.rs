@@ -52,7 +52,7 @@ fn retained(store: &Store, clock: &Clock, broker: &Broker) -> Result<(), Error> 
             if message.is_expired(now) {
                 expired.push(item.topic);
             } else {
-                broker.retained.insert(topic, Arc::new(message));
+                broker.retain(&Arc::new(message));
             }
         }
         if !expired.is_empty() {

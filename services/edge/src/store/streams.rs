@@ -90,6 +90,8 @@ pub(crate) struct Kept {
     subscribers: Box<[Arc<Subscribers>]>,
     /// Those of them that belong to shared subscriptions.
     pub(crate) groups: Box<[Arc<KeptGroup>]>,
+    /// The topic matches more filters than [`limits::MATCH`] allows: `streams` is empty, and nothing may be stored.
+    pub(crate) is_over_limit: bool,
     /// Those of them that belong to webhooks, which want messages of all QoS, with their names.
     pub(crate) hooks: Box<[(StreamRef, Arc<str>)]>,
 }
@@ -130,7 +132,10 @@ impl Streams {
 
     pub(crate) fn matches(&self, topic: &str) -> Kept {
         let snapshot = self.router.snapshot();
-        let found = snapshot.matches(topic);
+        let generation = snapshot.generation();
+        let Some(found) = snapshot.matches(topic, crate::limits::MATCH) else {
+            return Kept { generation, is_over_limit: true, ..Kept::default() };
+        };
         let streams: Box<[StreamRef]> = found
             .receivers
             .iter()
@@ -142,7 +147,7 @@ impl Streams {
         let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
         let groups = streams.iter().filter_map(|stream| groups.get(&stream.stream).cloned()).collect();
         let hooks = if self.has_hooks() { self.hooks_among(&streams) } else { Box::default() };
-        Kept { generation: snapshot.generation(), streams, subscribers, groups, hooks }
+        Kept { generation, streams, subscribers, groups, hooks, is_over_limit: false }
     }
 
     fn hooks_among(&self, streams: &[StreamRef]) -> Box<[(StreamRef, Arc<str>)]> {

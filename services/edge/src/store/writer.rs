@@ -468,7 +468,9 @@ impl<'s> Writer<'s> {
                     Outcome::Subscribed(subscribed, retained) => {
                         if let Some(Retained { messages, read_version, place }) = retained {
                             let through = stamp.map(|stamp| Position::new(stamp, place));
-                            subscribe.pending.retained = Some(messages);
+                            subscribe.pending.replays.iter_mut().for_each(|replay| {
+                                replay.retained = Some(messages.clone());
+                            });
                             subscribe.pending.retained_through =
                                 Some(through.unwrap_or_else(|| Position::end_of(read_version)));
                         }

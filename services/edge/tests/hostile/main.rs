@@ -6,6 +6,7 @@
 mod common;
 
 mod admission;
+mod amplify;
 mod cores;
 mod drain;
 mod garbage;

@@ -312,9 +312,9 @@ fn a_client_that_subscribes_again_and_again_without_reading_has_a_limit() {
     for _ in 0..100 {
         rude.send_bytes(&subscribe);
     }
-    // What waits is counted by what was dropped of it: nearly all of 100 times 200.
+    // The retained messages of a few SUBSCRIBE packets wait, as look-ups; those of the others are dropped.
     let dropped = || dropped(&server, "queue_full");
-    eventually(|| dropped() > 90 * RETAINED, || format!("{} were dropped\n{}", dropped(), counted(&server)));
+    eventually(|| dropped() >= 80, || format!("{} were dropped\n{}", dropped(), counted(&server)));
     keeper.ping();
 }
 

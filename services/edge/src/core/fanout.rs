@@ -1,0 +1,188 @@
+//! Messages with many receivers, handed out over several turns.
+//!
+//! The order of a publisher's messages must hold for each receiver, so while a fan-out is unfinished, further messages
+//! of its publisher wait behind it on this loop, and the publisher is not read.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use millrace_session::Message;
+
+use super::connection::{ConnectionId, Paused};
+use super::deliver::Publisher;
+use super::fair::FairQueue;
+use super::{Core, work};
+use crate::broker::Routes;
+use crate::mailbox::Mail;
+use crate::metering::Amount;
+
+/// Bytes of QoS 0 messages from other pods that may wait on one loop. Their publishers cannot be paused from here.
+const REMOTE_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// The packets that receivers get.
+pub(super) enum Copies {
+    /// QoS 0 messages of one publisher to one topic.
+    Run {
+        bytes: Arc<[u8]>,
+        is_v5: bool,
+        amount: Amount,
+    },
+    One(Arc<Message>),
+}
+
+impl Copies {
+    fn size(&self) -> usize {
+        match self {
+            Self::Run { bytes, .. } => bytes.len(),
+            Self::One(message) => message.size(),
+        }
+    }
+}
+
+/// A message, or a run, of which some receivers have no copy yet.
+struct Fanout {
+    routes: Arc<Routes>,
+    copies: Copies,
+    publisher: Publisher,
+    /// The first receiver of this loop that has no copy.
+    next: usize,
+}
+
+/// The publisher of a broker; `None` for the server and for other pods.
+type Key = (u64, Option<ConnectionId>);
+
+/// The unfinished fan-outs of one loop.
+#[derive(Default)]
+pub(super) struct Fanouts {
+    of: HashMap<Key, VecDeque<Fanout>>,
+    ready: FairQueue<Key>,
+    /// How many publishers of each broker have one.
+    brokers: HashMap<u64, usize>,
+    bytes: usize,
+}
+
+impl Fanouts {
+    pub(super) fn is_empty(&self) -> bool {
+        self.of.is_empty()
+    }
+
+    /// Whether a broker has an unfinished fan-out.
+    pub(super) fn has(&self, broker: u64) -> bool {
+        self.brokers.contains_key(&broker)
+    }
+
+    /// Whether an earlier message of this publisher is unfinished.
+    pub(super) fn delays(&self, broker: u64, publisher: Publisher) -> bool {
+        !self.of.is_empty() && self.of.contains_key(&(broker, publisher.id))
+    }
+
+    fn push(&mut self, fanout: Fanout) {
+        let broker = fanout.routes.broker.id;
+        let key = (broker, fanout.publisher.id);
+        self.bytes += fanout.copies.size();
+        let own = self.of.entry(key).or_default();
+        if own.is_empty() {
+            self.ready.push(broker, key);
+            *self.brokers.entry(broker).or_default() += 1;
+        }
+        own.push_back(fanout);
+    }
+
+    /// Takes the next unfinished fan-out. [`Fanouts::give_back`] or [`Fanouts::finish`] must follow.
+    fn pop(&mut self) -> Option<(Key, Fanout)> {
+        let (_, key) = self.ready.pop()?;
+        let fanout = self.of.get_mut(&key)?.pop_front()?;
+        self.bytes -= fanout.copies.size();
+        Some((key, fanout))
+    }
+
+    /// A fan-out needs one more slice.
+    fn give_back(&mut self, key: Key, fanout: Fanout) {
+        self.bytes += fanout.copies.size();
+        self.of.entry(key).or_default().push_front(fanout);
+        self.ready.push(key.0, key);
+    }
+
+    /// A fan-out is finished. Whether it was the last one of its publisher.
+    fn finish(&mut self, key: Key) -> bool {
+        if self.of.get(&key).is_some_and(|own| !own.is_empty()) {
+            self.ready.push(key.0, key);
+            return false;
+        }
+        self.of.remove(&key);
+        if let Some(publishers) = self.brokers.get_mut(&key.0) {
+            *publishers -= 1;
+            if *publishers == 0 {
+                self.brokers.remove(&key.0);
+            }
+        }
+        true
+    }
+}
+
+impl Core {
+    /// Keeps what receivers from `next` on still have to get, for a later turn.
+    pub(super) fn put_off(
+        &mut self,
+        routes: &Arc<Routes>,
+        copies: Copies,
+        publisher: Publisher,
+        next: usize,
+    ) {
+        if let Copies::Run { amount, .. } = &copies
+            && publisher.id.is_none()
+            && self.fanouts.bytes > REMOTE_BYTES_MAX
+        {
+            let left = routes.receivers(self.index).len() - next;
+            return self.broker_counters(&routes.broker).dropped_busy.add(amount.messages * left);
+        }
+        let is_first = !self.fanouts.delays(routes.broker.id, publisher);
+        self.fanouts.push(Fanout { routes: routes.clone(), copies, publisher, next });
+        let Some(id) = publisher.id.filter(|_| is_first) else { return };
+        if id.core != self.index {
+            return self.post(id.core, Mail::Congested(id));
+        }
+        if let Some(connection) = self.connection_of(id)
+            && connection.paused == Paused::No
+        {
+            connection.paused = Paused::ForFanout;
+        }
+    }
+
+    /// Goes on with unfinished fan-outs, a slice of each broker in turn.
+    pub(super) fn fan_out(&mut self) {
+        let end = self.work.spent().max(work::TURN / 2) + work::TURN / 2;
+        while self.work.spent() < end
+            && let Some((key, mut fanout)) = self.fanouts.pop()
+        {
+            fanout.next = self.deliver_slice(&fanout);
+            self.flush_overfull();
+            if fanout.next < fanout.routes.receivers(self.index).len() {
+                self.fanouts.give_back(key, fanout);
+            } else if self.fanouts.finish(key)
+                && let Some(id) = key.1
+            {
+                self.go_on_after_fanout(id);
+            }
+        }
+    }
+
+    fn deliver_slice(&mut self, fanout: &Fanout) -> usize {
+        let Fanout { routes, copies, publisher, next } = fanout;
+        match copies {
+            Copies::Run { bytes, is_v5, amount } => {
+                self.deliver_run_from(routes, bytes, *is_v5, *amount, *publisher, *next)
+            }
+            Copies::One(message) => self.deliver_from(routes, message, *publisher, *next),
+        }
+    }
+
+    fn go_on_after_fanout(&mut self, id: ConnectionId) {
+        if id.core != self.index {
+            return self.post(id.core, Mail::Relieved(id));
+        }
+        if self.connection_of(id).is_some_and(|connection| connection.paused == Paused::ForFanout) {
+            self.go_on(id);
+        }
+    }
+}

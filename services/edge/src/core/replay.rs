@@ -1,0 +1,284 @@
+//! Retained messages for new subscriptions.
+//!
+//! A subscription may match every retained message of its broker. They are looked up as fast as the client takes them,
+//! a slice per turn, in the order in which the SUBSCRIBE packets came: the session keeps a place for them in its queue
+//! (`Session::begin_replay`), behind which live messages wait.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use millrace_mqtt::QoS;
+use millrace_router::{Step, TreeSnapshot, Walk};
+use millrace_session::{Delivered, Delivery, DropReason, Entry, Message, Seconds};
+use smallvec::SmallVec;
+
+use super::connection::NONE;
+use super::deliver::count;
+use super::fair::FairQueue;
+use super::{Core, OutboundSlot, parts, work};
+use crate::broker::Broker;
+
+/// Nodes of the tree that are visited at once.
+const NODES_AT_ONCE: usize = 256;
+/// SUBSCRIBE packets of one session whose retained messages wait. A client that subscribes again and again without
+/// reading gets the retained messages of the first ones.
+const PLACES_MAX: usize = 16;
+/// Nodes that are visited for a session whose connection ended before it had all of its retained messages.
+const NODES_AT_END: usize = 10_000;
+
+/// A subscription that is to get retained messages.
+pub(crate) struct Replay {
+    pub(crate) filter: Box<str>,
+    pub(crate) qos: QoS,
+    pub(crate) identifier: u32,
+    /// The retained messages at the moment the subscription was made; `None` until the store has read them.
+    pub(crate) retained: Option<Arc<TreeSnapshot<Arc<Message>>>>,
+}
+
+/// The look-up of the retained messages of one subscription.
+pub(super) struct Lookup {
+    walk: Walk<Arc<Message>>,
+    qos: QoS,
+    identifier: u32,
+}
+
+impl Lookup {
+    fn new(replay: &Replay, broker: &Broker) -> Option<Self> {
+        let retained = replay.retained.clone()?;
+        let retained = if replay.filter.starts_with("$SYS/") { broker.sys.snapshot() } else { retained };
+        let (qos, identifier) = (replay.qos, replay.identifier);
+        Some(Self { walk: Walk::new(retained, &replay.filter), qos, identifier })
+    }
+
+    fn delivery<'m>(&'m self, message: &'m Arc<Message>) -> Delivery<'m> {
+        Delivery {
+            message,
+            qos: message.qos().min(self.qos),
+            //= [MQTT-3.3.1-8] v5
+            //= [MQTT-3.3.1-8] v3.1.1
+            retain: true,
+            replay: true,
+            shared: 0,
+            identifiers: if self.identifier == 0 { &[] } else { std::slice::from_ref(&self.identifier) },
+        }
+    }
+}
+
+/// The look-ups of one SUBSCRIBE packet.
+pub(super) type Lookups = VecDeque<Lookup>;
+
+/// The look-ups of one session, by the places that its queue has for them.
+struct OfSession {
+    generation: u32,
+    is_listed: bool,
+    places: VecDeque<Lookups>,
+}
+
+/// Sessions of one loop that have not got all of their retained messages.
+#[derive(Default)]
+pub(super) struct Replays {
+    of: HashMap<u32, OfSession>,
+    ready: FairQueue<u32>,
+}
+
+impl Replays {
+    pub(super) fn is_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// A session has ended.
+    pub(super) fn forget(&mut self, session: u32) {
+        self.of.remove(&session);
+    }
+
+    fn has(&self, session: u32, generation: u32) -> bool {
+        self.of.get(&session).is_some_and(|own| own.generation == generation)
+    }
+}
+
+impl Core {
+    /// Keeps a place for the retained messages of a SUBSCRIBE that takes several turns.
+    pub(super) fn hold_for_replay(&mut self, session: u32) {
+        let homed = &mut self.sessions[session as usize];
+        match &mut homed.kept {
+            Some(kept) => kept.subscribing += 1,
+            None => homed.session.begin_replay(),
+        }
+    }
+
+    /// Sends the retained messages of new subscriptions. `holds`: the session has a place for them already.
+    //= [MQTT-3.3.1-9] v5
+    pub(super) fn replay(&mut self, slot: u32, replays: &[Replay], holds: bool) {
+        let session = self.connections[slot as usize].session;
+        let homed = &self.sessions[session as usize];
+        let mut lookups: Lookups =
+            replays.iter().filter_map(|replay| Lookup::new(replay, &homed.broker)).collect();
+        let is_first = !self.replays.has(session, homed.generation);
+        if !holds && is_first {
+            self.replay_at_once(slot, &mut lookups);
+        }
+        if holds || !lookups.is_empty() {
+            self.replay_later(session, lookups, holds);
+        }
+    }
+
+    /// Sends a few retained messages now, which is all there are in most brokers.
+    fn replay_at_once(&mut self, slot: u32, lookups: &mut Lookups) {
+        for _ in 0..NODES_AT_ONCE {
+            let Some(lookup) = lookups.front_mut() else { return };
+            let session = self.connections[slot as usize].session;
+            if self.sessions[session as usize].session.has_backlog() {
+                return;
+            }
+            self.spend(work::NODE);
+            match lookup.walk.step() {
+                Step::Value(message) if !message.is_expired(self.now) => {
+                    let (protocol, mut out, session) = parts!(self, slot);
+                    let homed = &mut self.sessions[session as usize];
+                    let delivery = lookup.delivery(&message);
+                    let settings = &self.process.settings;
+                    let outcome =
+                        homed.session.deliver(delivery, Some(protocol), settings, self.now, &mut out);
+                    count(&homed.broker.counters[usize::from(self.index)], outcome);
+                    if outcome == Delivered::Sent {
+                        homed.broker.meters[usize::from(self.index)].delivered(&message);
+                    }
+                }
+                Step::Value(_) | Step::Nothing => {}
+                Step::Done => drop(lookups.pop_front()),
+            }
+        }
+    }
+
+    pub(super) fn replay_later(&mut self, session: u32, lookups: Lookups, holds: bool) {
+        let homed = &mut self.sessions[session as usize];
+        let generation = homed.generation;
+        let own = self
+            .replays
+            .of
+            .entry(session)
+            .and_modify(|own| {
+                if own.generation != generation {
+                    *own = OfSession { generation, is_listed: false, places: VecDeque::new() };
+                }
+            })
+            .or_insert_with(|| OfSession { generation, is_listed: false, places: VecDeque::new() });
+        if !holds {
+            if own.places.len() >= PLACES_MAX {
+                let counters = &homed.broker.counters[usize::from(self.index)];
+                return count(counters, Delivered::Dropped(DropReason::QueueFull));
+            }
+            homed.session.begin_replay();
+        }
+        own.places.push_back(lookups);
+        self.list_replay(session);
+    }
+
+    /// Notes that a session can take retained messages.
+    pub(super) fn list_replay(&mut self, session: u32) {
+        let Some(own) = self.replays.of.get_mut(&session) else { return };
+        if !own.is_listed {
+            own.is_listed = true;
+            self.replays.ready.push(self.sessions[session as usize].broker.id, session);
+        }
+    }
+
+    /// Sends retained messages to the sessions that can take some, as far as this turn's budget goes.
+    pub(super) fn send_retained(&mut self) {
+        let end = self.work.spent().max(work::TURN) + work::TURN / 2;
+        while self.work.spent() < end
+            && let Some((_, session)) = self.replays.ready.pop()
+        {
+            self.replay_some(session);
+            self.flush_overfull();
+        }
+    }
+
+    fn replay_some(&mut self, session: u32) {
+        let Some(own) = self.replays.of.get_mut(&session) else { return };
+        own.is_listed = false;
+        let Some(homed) = self.sessions.get_mut(session as usize) else { return };
+        if homed.generation != own.generation {
+            self.replays.of.remove(&session);
+            return;
+        }
+        let slot = homed.connection;
+        if slot == NONE {
+            return;
+        }
+        let (protocol, mut out, _) = parts!(self, slot);
+        let counters = &homed.broker.counters[usize::from(self.index)];
+        let meter = &homed.broker.meters[usize::from(self.index)];
+        let mut done = |outcome, message: &Message| match outcome {
+            Delivered::Dropped(_) => count(counters, outcome),
+            _ => meter.delivered(message),
+        };
+        let mut nodes = 0;
+        while nodes < NODES_AT_ONCE && homed.session.wants_replay() && !millrace_session::Out::is_enough(&out)
+        {
+            nodes += 1;
+            let Some(lookups) = own.places.front_mut() else { break };
+            let Some(lookup) = lookups.front_mut() else {
+                own.places.pop_front();
+                homed.session.end_replay();
+                homed.session.pump(protocol, &self.process.settings, self.now, &mut out, &mut done);
+                continue;
+            };
+            match lookup.walk.step() {
+                Step::Value(message) if !message.is_expired(self.now) => {
+                    homed.session.replay(lookup.delivery(&message));
+                    count(counters, Delivered::Queued);
+                    homed.session.pump(protocol, &self.process.settings, self.now, &mut out, &mut done);
+                }
+                Step::Value(_) | Step::Nothing => {}
+                Step::Done => drop(lookups.pop_front()),
+            }
+        }
+        let is_over = own.places.is_empty();
+        let wants_more = homed.session.wants_replay() && !millrace_session::Out::is_enough(&out);
+        if out.slot.as_ref().is_some_and(|outbound| outbound.len() >= super::deliver::FLUSH_BYTES) {
+            self.overfull.push(slot);
+        }
+        self.spend(nodes as u64 * (work::NODE + work::SINGLE_COPY));
+        if is_over {
+            self.replays.of.remove(&session);
+            // Live messages that waited behind the retained ones, and QoS 2 messages among them.
+            return self.pump(slot);
+        }
+        if self.sessions[session as usize].session.has_reserved() {
+            self.reserve(session);
+        }
+        if wants_more {
+            self.list_replay(session);
+        }
+    }
+
+    /// The retained messages that a session has not got when its connection ends: those with QoS 1 and 2 are part of a
+    /// persistent session, as far as they are not many.
+    pub(super) fn take_unsent_retained(&mut self, session: u32) -> Vec<Entry> {
+        let generation = self.sessions[session as usize].generation;
+        let Some(own) = self.replays.of.remove(&session).filter(|own| own.generation == generation) else {
+            return Vec::new();
+        };
+        let now = self.now;
+        let mut lookups = own.places.into_iter().flatten();
+        let mut lookup = lookups.next();
+        let mut entries = Vec::new();
+        for _ in 0..NODES_AT_END {
+            let Some(current) = &mut lookup else { break };
+            match current.walk.step() {
+                Step::Value(message) => entries.extend(unsent(current, message, now)),
+                Step::Nothing => {}
+                Step::Done => lookup = lookups.next(),
+            }
+        }
+        entries
+    }
+}
+
+fn unsent(lookup: &Lookup, message: Arc<Message>, now: Seconds) -> Option<Entry> {
+    let Delivery { qos, retain, replay, shared, identifiers, .. } = lookup.delivery(&message);
+    let identifiers = SmallVec::from_slice(identifiers);
+    let is_wanted = qos > QoS::AtMostOnce && !message.is_expired(now);
+    is_wanted.then_some(Entry { message, qos, retain, replay, shared, identifiers })
+}

@@ -1,0 +1,292 @@
+//! The work budget of a turn.
+//!
+//! Work is counted, not timed, so that a test can assert it: a unit is about a tenth of a microsecond. A connection that
+//! has used its share goes on in a later turn. Brokers take turns, so a client waits for one share of every other
+//! broker, whatever those brokers' clients send.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use millrace_mqtt::topic::Filter;
+use millrace_router::Target;
+
+use super::connection::{ConnectionId, NONE, Paused};
+use super::fair::FairQueue;
+use super::subscribe::{FILTERS_AT_ONCE, SubscribeInProgress, UnsubscribeInProgress};
+use super::{Core, State};
+use crate::broker::Broker;
+
+/// Work that reading may cause in one turn, about 3 ms.
+pub(super) const TURN: u64 = 30_000;
+/// Work that one connection may cause before others are read.
+pub(super) const SHARE: u64 = 5_000;
+/// Work of one slice of a fan-out.
+pub(super) const SLICE: u64 = 5_000;
+/// Adding or removing a subscription, with its check.
+pub(super) const FILTER: u64 = 25;
+/// Decoding a packet and what it costs by itself.
+pub(super) const PACKET: u64 = 4;
+/// Appending a message to one receiver's outbound buffer.
+pub(super) const COPY: u64 = 2;
+/// The same, encoded for this receiver alone.
+pub(super) const SINGLE_COPY: u64 = 5;
+/// A node of the tree of retained messages.
+pub(super) const NODE: u64 = 2;
+/// Bytes that are copied for one unit.
+pub(super) const COPIED_BYTES: usize = 512;
+/// A system call on a socket.
+pub(super) const SYSTEM_CALL: u64 = 20;
+/// The end of a connection or session.
+pub(super) const END: u64 = 100;
+/// Sockets that are read, or written, before their brokers take turns.
+const FEW: usize = 64;
+
+/// A packet whose work takes several turns.
+pub(super) enum Task {
+    Subscribe(Box<SubscribeInProgress>),
+    Unsubscribe(Box<UnsubscribeInProgress>),
+}
+
+/// A connection that waits for its share.
+#[derive(Clone, Copy, Debug)]
+enum Waiting {
+    /// Its socket has something to read.
+    ToRead(u32),
+    /// It has used up a share and has more to do.
+    ToGoOn(ConnectionId),
+}
+
+/// What one event loop has spent and what it has put off.
+#[derive(Default)]
+pub(super) struct Work {
+    /// Units since the turn began.
+    spent: u64,
+    /// Value of `spent` at which the connection that is being read has used its share.
+    share_ends: u64,
+    waiting: FairQueue<Waiting>,
+    /// Sockets to write.
+    unwritten: FairQueue<u32>,
+    tasks: HashMap<u32, VecDeque<Task>>,
+    removals: VecDeque<Removal>,
+}
+
+/// Subscriptions of a session that has ended.
+struct Removal {
+    broker: Arc<Broker>,
+    target: Target,
+    filters: Vec<Box<str>>,
+}
+
+impl Work {
+    /// Whether there is something to do without waiting for an event.
+    pub(super) fn is_put_off(&self) -> bool {
+        !self.waiting.is_empty() || !self.unwritten.is_empty() || !self.removals.is_empty()
+    }
+
+    #[inline]
+    pub(super) fn spend(&mut self, units: u64) {
+        self.spent += units;
+    }
+
+    pub(super) fn begin_turn(&mut self) {
+        self.spent = 0;
+    }
+
+    pub(super) fn begin_share(&mut self) {
+        self.share_ends = self.spent + SHARE;
+    }
+
+    pub(super) fn spent(&self) -> u64 {
+        self.spent
+    }
+}
+
+impl Core {
+    #[inline]
+    pub(super) fn spend(&mut self, units: u64) {
+        self.work.spend(units);
+    }
+
+    #[inline]
+    pub(super) fn spend_bytes(&mut self, bytes: usize) {
+        self.work.spent += (bytes / COPIED_BYTES) as u64;
+    }
+
+    /// Whether the connection that is being read has used its share.
+    #[inline]
+    pub(super) fn is_share_used(&self) -> bool {
+        self.work.spent >= self.work.share_ends
+    }
+
+    fn broker_of(&self, slot: u32) -> u64 {
+        let session = self.connections.get(slot as usize).map_or(NONE, |connection| connection.session);
+        self.sessions.get(session as usize).map_or(0, |homed| homed.broker.id)
+    }
+
+    /// Reads the sockets that have something, as far as this turn's budget goes.
+    pub(super) fn read_ready(&mut self) {
+        let ready = std::mem::take(&mut self.ready);
+        let mut ready = ready.into_iter();
+        if self.work.waiting.is_empty() && ready.len() <= FEW {
+            for slot in ready.by_ref() {
+                self.read_listed(slot);
+                if self.work.spent >= TURN {
+                    break;
+                }
+            }
+        }
+        for slot in ready {
+            let broker = self.broker_of(slot);
+            self.work.waiting.push(broker, Waiting::ToRead(slot));
+        }
+        while self.work.spent < TURN
+            && let Some((_, waiting)) = self.work.waiting.pop()
+        {
+            match waiting {
+                Waiting::ToRead(slot) => self.read_listed(slot),
+                Waiting::ToGoOn(id) => self.go_on_working(id),
+            }
+        }
+    }
+
+    fn read_listed(&mut self, slot: u32) {
+        let Some(connection) = self.connections.get_mut(slot as usize) else { return };
+        connection.listed = false;
+        if connection.readable {
+            self.work.begin_share();
+            self.read(slot);
+            self.flush_overfull();
+        }
+    }
+
+    /// Does not read a connection before the others had their share.
+    pub(super) fn pause_for_work(&mut self, slot: u32) {
+        let id = self.id_of(slot);
+        let connection = &mut self.connections[slot as usize];
+        if connection.paused == Paused::No {
+            connection.paused = Paused::ForWork;
+            let broker = self.broker_of(slot);
+            self.work.waiting.push(broker, Waiting::ToGoOn(id));
+        }
+    }
+
+    /// Carries a packet out over several turns. Nothing more is read of the connection until it is done.
+    pub(super) fn go_on_with(&mut self, slot: u32, task: Task) {
+        self.work.tasks.entry(slot).or_default().push_back(task);
+        let connection = &mut self.connections[slot as usize];
+        if connection.paused != Paused::ForWork {
+            connection.paused = Paused::ForWork;
+            let (id, broker) = (self.id_of(slot), self.broker_of(slot));
+            self.work.waiting.push(broker, Waiting::ToGoOn(id));
+        }
+    }
+
+    fn go_on_working(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connection_of(id) else { return };
+        if connection.state != State::Open || connection.session == NONE {
+            return;
+        }
+        self.work.begin_share();
+        while let Some(task) = self.next_task(id.slot) {
+            let unfinished = match task {
+                Task::Subscribe(subscribe) => self
+                    .subscribe_some(id.slot, *subscribe)
+                    .map(|unfinished| Task::Subscribe(Box::new(unfinished))),
+                Task::Unsubscribe(unsubscribe) => self
+                    .unsubscribe_some(id.slot, *unsubscribe)
+                    .map(|unfinished| Task::Unsubscribe(Box::new(unfinished))),
+            };
+            if let Some(task) = unfinished {
+                self.work.tasks.entry(id.slot).or_default().push_front(task);
+            }
+            if self.connection_of(id).is_none_or(|connection| connection.session == NONE) {
+                return;
+            }
+            if self.is_share_used() && self.work.tasks.contains_key(&id.slot) {
+                let broker = self.broker_of(id.slot);
+                return self.work.waiting.push(broker, Waiting::ToGoOn(id));
+            }
+        }
+        if self.connection_of(id).is_some_and(|connection| connection.paused == Paused::ForWork) {
+            self.go_on(id);
+        }
+        self.flush_overfull();
+    }
+
+    /// Lets go of the packets that a connection did not live to see carried out.
+    pub(super) fn abandon_tasks(&mut self, slot: u32, session: u32) {
+        for task in self.work.tasks.remove(&slot).unwrap_or_default() {
+            let homed = self.sessions.get(session as usize);
+            if let Task::Subscribe(subscribe) = task
+                && subscribe.holds()
+                && homed.is_some_and(|homed| homed.kept.is_none())
+            {
+                // The place that the session keeps for retained messages stays empty.
+                self.replay_later(session, VecDeque::new(), true);
+            }
+        }
+    }
+
+    /// Removes the subscriptions of a session that has ended from the router: a few now, many over several turns. The
+    /// router may have them for a moment longer, because messages to a session that is gone are dropped.
+    pub(super) fn remove_routes(&mut self, broker: &Arc<Broker>, target: Target, filters: &[&str]) {
+        let (now, later) = filters.split_at(filters.len().min(FILTERS_AT_ONCE));
+        self.spend(now.len() as u64 * FILTER);
+        broker.router.edit(|edit| {
+            for filter in now.iter().filter_map(|text| Filter::parse(text)) {
+                edit.unsubscribe(filter, target);
+            }
+        });
+        if !later.is_empty() {
+            let filters = later.iter().map(|filter| (*filter).into()).collect();
+            self.work.removals.push_back(Removal { broker: broker.clone(), target, filters });
+        }
+    }
+
+    /// Goes on with that.
+    pub(super) fn remove_more_routes(&mut self) {
+        let Some(mut removal) = self.work.removals.pop_front() else { return };
+        let keep = removal.filters.len().saturating_sub(FILTERS_AT_ONCE);
+        let now = removal.filters.split_off(keep);
+        self.spend(now.len() as u64 * FILTER);
+        removal.broker.router.edit(|edit| {
+            for filter in now.iter().filter_map(|text| Filter::parse(text)) {
+                edit.unsubscribe(filter, removal.target);
+            }
+        });
+        if !removal.filters.is_empty() {
+            self.work.removals.push_back(removal);
+        }
+    }
+
+    fn next_task(&mut self, slot: u32) -> Option<Task> {
+        let tasks = self.work.tasks.get_mut(&slot)?;
+        let task = tasks.pop_front();
+        if tasks.is_empty() {
+            self.work.tasks.remove(&slot);
+        }
+        task
+    }
+
+    /// Writes what waits for sockets, as far as this turn's budget goes.
+    pub(super) fn flush_dirty(&mut self) {
+        let mut dirty = std::mem::take(&mut self.dirty);
+        if self.work.unwritten.is_empty() && dirty.len() <= FEW {
+            dirty.drain(..).for_each(|slot| self.flush(slot));
+        } else {
+            for slot in dirty.drain(..) {
+                let broker = self.broker_of(slot);
+                self.work.unwritten.push(broker, slot);
+            }
+            let end = self.work.spent.max(TURN) + TURN;
+            while self.work.spent < end
+                && let Some((_, slot)) = self.work.unwritten.pop()
+            {
+                self.flush(slot);
+            }
+        }
+        if self.dirty.is_empty() {
+            self.dirty = dirty;
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The memory budget of the process, and what is given up when it is used.
+//!
+//! The kernel kills a process that takes more memory than its cgroup or the machine has, and every client of every
+//! tenant loses its connection. So load is shed before that, in the order of [`Pressure`] (P9).
+
+use std::fs;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+/// What is given up. Each level gives up what those before it do, too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Pressure {
+    #[default]
+    None,
+    /// QoS 0 messages to sockets that are busy, beyond an eighth of the usual soft limit; retained messages of new
+    /// topics.
+    QosZero,
+    /// New connections.
+    Connections,
+    /// Reading from publishers, until some of the memory is free again.
+    Publishers,
+}
+
+/// Parts of the budget, in percent, from which on each level holds.
+const LEVELS: [(u64, Pressure); 3] =
+    [(70, Pressure::QosZero), (80, Pressure::Connections), (90, Pressure::Publishers)];
+
+/// How much memory the process may use, and how much it does.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    /// Bytes; 0: no budget.
+    budget: u64,
+    used: AtomicU64,
+    pressure: AtomicU8,
+}
+
+impl Memory {
+    /// A budget of `bytes`; 0 for what the cgroup or the machine has.
+    pub(crate) fn new(bytes: u64) -> Self {
+        let budget = if bytes == 0 { available().unwrap_or(0) } else { bytes };
+        Self { budget, used: AtomicU64::new(0), pressure: AtomicU8::new(0) }
+    }
+
+    pub(crate) fn budget(&self) -> u64 {
+        self.budget
+    }
+
+    /// Bytes that the process had at the last look.
+    pub(crate) fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn pressure(&self) -> Pressure {
+        match self.pressure.load(Ordering::Relaxed) {
+            0 => Pressure::None,
+            1 => Pressure::QosZero,
+            2 => Pressure::Connections,
+            _ => Pressure::Publishers,
+        }
+    }
+
+    /// Looks how much memory the process has now. The new level, when it is another one.
+    pub(crate) fn look(&self) -> Option<Pressure> {
+        self.note(resident()?)
+    }
+
+    fn note(&self, used: u64) -> Option<Pressure> {
+        self.used.store(used, Ordering::Relaxed);
+        let percent = used.saturating_mul(100).checked_div(self.budget).unwrap_or(0);
+        let old = self.pressure();
+        let level = |percent: u64| {
+            let reached = LEVELS.iter().rev().find(|(from, _)| percent >= *from);
+            reached.map_or(Pressure::None, |(_, level)| *level)
+        };
+        // A level ends five percent below where it begins, so that it does not come and go with every message.
+        let new = level(percent).max(level(percent + 5).min(old));
+        self.pressure.store(new as u8, Ordering::Relaxed);
+        (new != old).then_some(new)
+    }
+}
+
+/// Memory of this process, bytes.
+fn resident() -> Option<u64> {
+    let text = fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
+}
+
+/// Memory that the process may use, bytes: the smaller one of the cgroup's limit and the machine's memory.
+fn available() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let machine = line.trim().split(' ').next()?.parse::<u64>().ok()? * 1024;
+    Some(cgroup_limit().map_or(machine, |limit| limit.min(machine)))
+}
+
+fn cgroup_limit() -> Option<u64> {
+    let of_cgroup = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let path = of_cgroup.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let mut limit: Option<u64> = None;
+    // A limit of any cgroup above counts, too.
+    let mut path = Some(std::path::Path::new(path));
+    while let Some(at) = path {
+        let file = std::path::Path::new("/sys/fs/cgroup")
+            .join(at.strip_prefix("/").unwrap_or(at))
+            .join("memory.max");
+        let own = fs::read_to_string(file).ok().and_then(|text| text.trim().parse().ok());
+        limit = limit.into_iter().chain(own).min();
+        path = at.parent();
+    }
+    limit
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn load_is_shed_in_order_and_taken_up_again_a_little_later() {
+        let memory = Memory::new(1000);
+        let looks = [
+            (100, None),
+            (699, None),
+            (700, Some(Pressure::QosZero)),
+            (690, None),
+            (800, Some(Pressure::Connections)),
+            (950, Some(Pressure::Publishers)),
+            (870, None),
+            (840, Some(Pressure::Connections)),
+            (760, None),
+            (740, Some(Pressure::QosZero)),
+            (100, Some(Pressure::None)),
+        ];
+        for (used, expected) in looks {
+            assert_eq!(memory.note(used), expected, "{used}");
+        }
+    }
+
+    #[test]
+    fn without_a_setting_the_budget_is_what_the_machine_has() {
+        let memory = Memory::new(0);
+        assert!(memory.budget() > 64 * 1024 * 1024, "{memory:?}");
+        assert_eq!(memory.look(), None);
+        assert!(memory.used() > 1024 * 1024 && memory.used() < memory.budget(), "{memory:?}");
+    }
+}

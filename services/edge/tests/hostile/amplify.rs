@@ -1,0 +1,278 @@
+//! Small packets that ask for much work: each is bounded, and a turn of the event loop does little of it.
+
+use std::io::Write;
+
+use millrace_mqtt::Version::{V5, V311};
+use millrace_mqtt::{Packet, Properties, Property, Publish, QoS, SubscribeOptions, encode};
+
+use crate::common::{Client, Server, id, properties, publish, publish_qos};
+use crate::tools::{Packets, Pair, counted, dropped, flood, metric, narrow_client, numbered};
+
+/// Units of work that one turn may do: what reading, fan-outs, retained messages and writing may each spend, and the
+/// last piece of each, which may go beyond.
+const TURN_WORK_MAX: u64 = 200_000;
+
+fn one_loop() -> Server {
+    Server::with(|config| config.threads = 1)
+}
+
+fn assert_turns_are_short(server: &Server) {
+    let work = metric(server, "millrace_edge_turn_work_max", "");
+    assert!(work < TURN_WORK_MAX, "a turn did {work} units of work");
+}
+
+fn granted(qos: QoS) -> SubscribeOptions {
+    SubscribeOptions { qos, ..Default::default() }
+}
+
+/// Retains `count` numbered messages under `r/`.
+fn retain(server: &Server, count: u64) {
+    let mut publisher = Client::connect(server, V5, "retains");
+    let mut bytes = Vec::new();
+    for number in 0..count {
+        let (topic, payload) = (format!("r/{number}"), numbered(number, 8));
+        let message = Publish { retain: true, ..publish(&topic, &payload) };
+        encode::packet(&Packet::Publish(message), V5, &mut bytes);
+    }
+    publisher.send_bytes(&bytes);
+    publisher.ping();
+    assert_eq!(metric(server, "millrace_retained_messages", ""), count);
+}
+
+#[test]
+fn a_filter_that_is_repeated_in_a_packet_is_one_filter() {
+    const REPEATS: usize = 20_000;
+    const RETAINED: u64 = 1_000;
+    let server = one_loop();
+    retain(&server, RETAINED);
+    let mut client = Client::connect(&server, V5, "repeats");
+    let filters = vec![("#", granted(QoS::AtMostOnce)); REPEATS];
+    let suback = client.subscribe_all(&filters, Properties::EMPTY);
+    assert_eq!(suback.reasons, vec![0; REPEATS]);
+    let mut numbers: Vec<_> = (0..RETAINED)
+        .map(|_| client.recv_publish())
+        .map(|message| u64::from_be_bytes(*message.payload.first_chunk().unwrap()))
+        .collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..RETAINED).collect::<Vec<_>>());
+    client.ping();
+    assert_turns_are_short(&server);
+}
+
+#[test]
+fn the_last_of_several_options_for_a_filter_counts() {
+    let server = one_loop();
+    let mut client = Client::connect(&server, V5, "options");
+    let filters =
+        [("a", granted(QoS::ExactlyOnce)), ("b", granted(QoS::AtLeastOnce)), ("a", granted(QoS::AtMostOnce))];
+    assert_eq!(client.subscribe_all(&filters, Properties::EMPTY).reasons, [2, 1, 0]);
+    Client::connect(&server, V5, "publisher").publish(publish_qos(QoS::ExactlyOnce, 7, "a", b"x"));
+    assert_eq!(client.recv_publish().qos, QoS::AtMostOnce);
+}
+
+#[test]
+fn many_filters_come_and_go_over_several_turns() {
+    const FILTERS: usize = 20_000;
+    let server = one_loop();
+    retain(&server, 10);
+    let names: Vec<_> = (0..FILTERS).map(|number| format!("r/{number}")).collect();
+    let mut client = Client::connect(&server, V5, "many");
+    let filters: Vec<_> = names.iter().map(|name| (&**name, granted(QoS::AtMostOnce))).collect();
+    let mut bytes = Vec::new();
+    encode::subscribe(id(1), Properties::EMPTY, filters.iter().copied(), V5, &mut bytes);
+    // What follows the packet is carried out after it.
+    encode::packet(&Packet::Publish(publish("r/7", &numbered(100, 8))), V5, &mut bytes);
+    client.send_bytes(&bytes);
+    assert_eq!(client.recv_suback().reasons, vec![0; FILTERS]);
+    let mut seen: Vec<_> =
+        (0..11).map(|_| client.recv_publish()).map(|message| (message.retain, message.topic)).collect();
+    assert_eq!(seen.pop(), Some((false, "r/7")), "the live message comes after the retained ones");
+    assert!(seen.iter().all(|(retain, _)| *retain));
+    let all: Vec<&str> = names.iter().map(|name| &**name).collect();
+    assert_eq!(client.unsubscribe(&all).reasons, vec![0; FILTERS]);
+    assert_eq!(metric(&server, "millrace_subscriptions", ""), 0);
+    assert_turns_are_short(&server);
+}
+
+#[test]
+fn a_client_with_many_filters_may_leave_in_the_middle_of_them() {
+    let server = one_loop();
+    let names: Vec<_> = (0..20_000).map(|number| format!("f/{number}")).collect();
+    let mut bytes = Vec::new();
+    let filters = names.iter().map(|name| (&**name, granted(QoS::AtMostOnce)));
+    encode::subscribe(id(1), Properties::EMPTY, filters, V5, &mut bytes);
+    for round in 0..5 {
+        let client = Client::connect(&server, V5, "leaves");
+        client.stream().write_all(&bytes).unwrap();
+        if round % 2 == 1 {
+            client.stream().write_all(&[0xE0, 0]).unwrap();
+        }
+        client.cut();
+    }
+    let mut client = Client::connect(&server, V5, "leaves");
+    client.subscribe("g", QoS::AtMostOnce);
+    Client::connect(&server, V5, "publisher").publish(publish("g", b"x"));
+    assert_eq!(client.recv_publish().payload, b"x");
+    crate::tools::eventually(|| metric(&server, "millrace_subscriptions", "") == 1, || counted(&server));
+    assert_turns_are_short(&server);
+}
+
+#[test]
+fn retained_messages_come_in_slices_and_live_ones_behind_them() {
+    const RETAINED: u64 = 5_000;
+    for qos in [QoS::AtMostOnce, QoS::AtLeastOnce] {
+        let server = one_loop();
+        retain(&server, RETAINED);
+        let pair = Pair::start(&server);
+        let mut client = narrow_client(&server, V5, "wants-all");
+        let suback = client.subscribe_all(&[("r/+", granted(qos))], Properties::EMPTY);
+        assert_eq!(suback.reasons, [qos as u8]);
+        let mut publisher = Client::connect(&server, V5, "publisher");
+        publisher.publish(publish_qos(QoS::AtLeastOnce, 1, "r/5", &numbered(RETAINED, 8)));
+        let mut packets = Packets::of(&client);
+        let mut numbers: Vec<_> = (0..=RETAINED).map(|_| packets.next_number().unwrap()).collect();
+        assert_eq!(numbers.pop(), Some(RETAINED), "the live message comes last");
+        numbers.sort_unstable();
+        assert_eq!(numbers, (0..RETAINED).collect::<Vec<_>>(), "each retained message comes once");
+        pair.finish();
+        assert_turns_are_short(&server);
+    }
+}
+
+#[test]
+fn a_client_that_subscribes_again_and_again_without_reading_costs_little() {
+    let server = one_loop();
+    retain(&server, 2_000);
+    let client = narrow_client(&server, V5, "never-reads");
+    let mut bytes = Vec::new();
+    for _ in 0..1_000 {
+        encode::subscribe(
+            id(1),
+            Properties::EMPTY,
+            [("#", granted(QoS::AtMostOnce))],
+            V5,
+            &mut bytes,
+        );
+    }
+    client.stream().write_all(&bytes).unwrap();
+    let pair = Pair::start(&server);
+    crate::tools::eventually(|| dropped(&server, "queue_full") > 0, || counted(&server));
+    pair.finish();
+    assert_turns_are_short(&server);
+}
+
+#[test]
+fn a_filter_has_so_many_share_names() {
+    const SHARE_NAMES_MAX: usize = 250;
+    let server = one_loop();
+    let names: Vec<_> = (0..300).map(|number| format!("$share/g{number}/t")).collect();
+    let mut client = Client::connect(&server, V5, "shares");
+    let filters: Vec<_> = names.iter().map(|name| (&**name, granted(QoS::AtMostOnce))).collect();
+    let reasons = client.subscribe_all(&filters, Properties::EMPTY).reasons;
+    assert_eq!(reasons[..SHARE_NAMES_MAX], [0; SHARE_NAMES_MAX]);
+    assert_eq!(reasons[SHARE_NAMES_MAX..], [0x97; 50]);
+    // Members of a name that is there may come.
+    let mut other = Client::connect(&server, V5, "joins");
+    let filters = [(&*names[3], granted(QoS::AtMostOnce)), ("$share/new/t", granted(QoS::AtMostOnce))];
+    assert_eq!(other.subscribe_all(&filters, Properties::EMPTY).reasons, [0, 0x97]);
+    assert_eq!(metric(&server, "millrace_limits_reached_total", "filter.share_names"), 2);
+}
+
+/// `count` filters that all match `a/a/.../a`.
+fn overlapping(count: usize, levels: usize, last: &str) -> Vec<String> {
+    let level = |number: usize, bit: usize| if number >> bit & 1 == 0 { "a/" } else { "+/" };
+    (0..count).map(|number| (0..levels).map(|bit| level(number, bit)).collect::<String>() + last).collect()
+}
+
+#[test]
+fn a_topic_that_matches_too_many_filters_is_refused() {
+    for last in ["a", "never"] {
+        let server = one_loop();
+        let names = overlapping(1 << 13, 13, last);
+        let mut client = Client::connect(&server, V5, "overlaps");
+        for some in names.chunks(1000) {
+            let filters: Vec<_> = some.iter().map(|name| (&**name, granted(QoS::AtMostOnce))).collect();
+            client.subscribe_all(&filters, properties(&[Property::SubscriptionIdentifier(1)]));
+        }
+        let topic = "a/".repeat(13) + "a";
+        let mut publisher = Client::connect(&server, V5, "publisher");
+        let ack = publisher.publish(publish_qos(QoS::AtLeastOnce, 1, &topic, b"x"));
+        assert_eq!(ack.0, 0x97, "{last}");
+        assert_eq!(publisher.publish(publish(&topic, b"x")).0, 0);
+        let mut publisher_v3 = Client::connect(&server, V311, "publisher-v3");
+        assert_eq!(publisher_v3.publish(publish(&topic, b"x")).0, 0);
+        assert_eq!(metric(&server, "millrace_publishes_refused_total", "matching_filters"), 3);
+        // Topics that match less go on.
+        client.subscribe("b", QoS::AtMostOnce);
+        publisher.publish(publish("b", b"y"));
+        assert_eq!(client.recv_publish().payload, b"y");
+        assert_turns_are_short(&server);
+    }
+}
+
+#[test]
+fn a_publish_with_many_receivers_is_handed_out_in_slices_and_in_order() {
+    const RECEIVERS: usize = 100;
+    const COUNT: u64 = 1_000;
+    for identifier in [None, Some(5)] {
+        let server = one_loop();
+        let identifier = identifier.map(Property::SubscriptionIdentifier);
+        let mut receivers: Vec<_> = (0..RECEIVERS)
+            .map(|number| Client::connect(&server, V5, &format!("receiver-{number}")))
+            .collect();
+        for receiver in &mut receivers {
+            receiver.subscribe_all(&[("t", granted(QoS::AtMostOnce))], properties(identifier.as_slice()));
+        }
+        let pair = Pair::start(&server);
+        let publisher = Client::connect(&server, V5, "publisher");
+        std::thread::scope(|scope| {
+            scope.spawn(|| crate::tools::send_anyway(publisher.stream(), &flood("t", COUNT, 100, V5)));
+            for some in receivers.chunks(25) {
+                scope.spawn(move || {
+                    for receiver in some {
+                        let mut packets = Packets::of(receiver);
+                        let numbers: Vec<_> = (0..COUNT).map_while(|_| packets.next_number()).collect();
+                        assert_eq!(numbers, (0..COUNT).collect::<Vec<_>>());
+                    }
+                });
+            }
+        });
+        pair.finish();
+        assert_eq!(dropped(&server, "busy_socket"), 0);
+        assert_turns_are_short(&server);
+    }
+}
+
+#[test]
+fn a_slow_reader_costs_a_healthy_one_nothing() {
+    const COUNT: u64 = 60_000;
+    for threads in [1, 2] {
+        let server = Server::with(|config| {
+            config.threads = threads;
+            config.limits.outbound_soft_bytes = 256 * 1024;
+        });
+        let mut slow = narrow_client(&server, V5, "slow");
+        slow.subscribe("t", QoS::AtMostOnce);
+        let mut healthy = Client::connect(&server, V5, "healthy");
+        healthy.subscribe("t", QoS::AtMostOnce);
+        let publisher = Client::connect(&server, V5, "publisher");
+        let healthy = &healthy;
+        std::thread::scope(|scope| {
+            scope.spawn(|| crate::tools::send_anyway(publisher.stream(), &flood("t", COUNT, 1000, V5)));
+            let reads = scope.spawn(move || {
+                let mut packets = Packets::of(healthy);
+                for number in 0..COUNT {
+                    assert_eq!(packets.next_number(), Some(number), "the healthy one gets all, in order");
+                }
+            });
+            // Some 5 MB a second.
+            let mut packets = Packets::of(&slow);
+            while !reads.is_finished() && packets.next_number().is_some() {
+                if packets.bytes % (10 * 1024) < 1024 {
+                    crate::tools::a_moment();
+                }
+            }
+        });
+        assert!(dropped(&server, "busy_socket") > 0, "{}", counted(&server));
+    }
+}
