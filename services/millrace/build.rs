@@ -47,6 +47,14 @@ fn console() -> Result<(), Box<dyn Error>> {
     if app.exists() {
         collect(&app.canonicalize()?, "", &mut files)?;
     }
+    // Copies, because the next build of the console replaces the files.
+    let copies = Path::new(&std::env::var("OUT_DIR")?).join("console");
+    fs::create_dir_all(&copies)?;
+    for (number, file) in files.values_mut().enumerate() {
+        let copy = copies.join(number.to_string());
+        fs::copy(&*file, &copy)?;
+        *file = copy;
+    }
     let mut table = String::from("&[\n");
     for (path, file) in files.iter().filter(|(path, _)| !path.ends_with(".br")) {
         let brotli = match files.get(&format!("{path}.br")) {

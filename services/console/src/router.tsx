@@ -41,6 +41,8 @@ const signedInRoute = createRoute({
     const me = await queryClient.ensureQueryData(meQuery)
     if (!me) throw redirect({ to: '/sign-in', search: location.href === '/' ? {} : { next: location.href } })
   },
+  // Until the frame is there, a skeleton would be a flash of something else.
+  pendingComponent: () => null,
   component: lazyRouteComponent(() => import('./shell/Shell'), 'Shell'),
 })
 

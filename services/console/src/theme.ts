@@ -26,6 +26,8 @@ const dark: MantineColorsTuple = [
   '#0b1013',
 ]
 
+const panel = { backgroundColor: 'var(--panel)' }
+
 export const theme = createTheme({
   primaryColor: 'mill',
   primaryShade: { light: 7, dark: 7 },
@@ -47,9 +49,23 @@ export const theme = createTheme({
   components: {
     Button: { defaultProps: { size: 'sm' } },
     TextInput: { defaultProps: { size: 'sm' } },
-    Drawer: { defaultProps: { position: 'right', size: 480, padding: 'lg' } },
+    Drawer: {
+      defaultProps: { position: 'right', size: 480, padding: 'lg', overlayProps: { backgroundOpacity: 0.3 } },
+      styles: {
+        title: { fontWeight: 600, fontSize: rem(16), overflowWrap: 'anywhere' },
+        content: panel,
+        header: panel,
+      },
+    },
     Tooltip: { defaultProps: { withArrow: true, openDelay: 300, multiline: true, maw: 320 } },
-    Modal: { defaultProps: { centered: true } },
+    Modal: {
+      defaultProps: { centered: true, overlayProps: { backgroundOpacity: 0.3 } },
+      styles: {
+        title: { fontWeight: 600, fontSize: rem(16), overflowWrap: 'anywhere' },
+        content: panel,
+        header: panel,
+      },
+    },
   },
 })
 

@@ -1,6 +1,5 @@
 // Debian's Chromium, driven by Playwright.
 
-import { join } from 'node:path'
 import { chromium } from 'playwright-core'
 
 export const launch = () =>
@@ -22,17 +21,4 @@ export const launch = () =>
 export async function withSession(context, url, api) {
   const [name, value] = api.cookie.split('=')
   await context.addCookies([{ name, value, url, httpOnly: true, sameSite: 'Lax' }])
-}
-
-const KINDS = { css: 'text/css', html: 'text/html', js: 'text/javascript', svg: 'image/svg+xml', woff2: 'font/woff2' }
-
-/** Draws what was built last, in place of what the binary carries: a change is seen without building the server again. */
-export async function withBuild(context, folder, url) {
-  await context.route(`${url}/**`, async (route) => {
-    const { pathname } = new URL(route.request().url())
-    if (/^\/(api\/|console\.json)/.test(pathname)) return route.continue()
-    const name = /^\/(assets\/|[^/]+\.(js|css|svg)$)/.test(pathname) ? pathname : '/index.html'
-    const kind = KINDS[name.split('.').at(-1)]
-    await route.fulfill({ path: join(folder, name), contentType: kind })
-  })
 }

@@ -2,11 +2,11 @@
 //
 //   MILLRACE=target/release/millrace node tests/screenshots.mjs FOLDER [page...]
 //
-// ONLY=390-dark draws only these sizes and schemes. CONSOLE_DIST=dist/app takes the pages from there, not from the binary.
+// ONLY=390-dark draws only these sizes and schemes.
 
 import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
-import { launch, withBuild, withSession } from './browser.mjs'
+import { launch, withSession } from './browser.mjs'
 import { demo } from './demo.mjs'
 
 const [folder = 'target/screenshots', ...wanted] = process.argv.slice(2)
@@ -74,9 +74,6 @@ try {
       const context = await browser.newContext({ viewport: { width, height }, colorScheme: scheme })
       const guest = await browser.newContext({ viewport: { width, height }, colorScheme: scheme })
       await withSession(context, base, api)
-      if (process.env.CONSOLE_DIST) {
-        for (const one of [context, guest]) await withBuild(one, process.env.CONSOLE_DIST, base)
-      }
       for (const [page, path] of Object.entries(PAGES)) {
         if (wanted.length > 0 && !wanted.includes(page)) continue
         const tab = await (WITHOUT_SESSION.has(page) ? guest : context).newPage()

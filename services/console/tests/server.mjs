@@ -54,19 +54,21 @@ export class Server {
 
   async start() {
     const binary = process.env.MILLRACE ?? 'target/release/millrace'
-    this.process = spawn(binary, ['serve', ...this.flags], { stdio: ['ignore', 'ignore', 'pipe'] })
+    this.process = spawn(binary, ['serve', ...this.flags], { stdio: ['ignore', 'pipe', 'pipe'] })
     this.ended = once(this.process, 'exit')
     const from = this.lines.length
-    createInterface({ input: this.process.stderr }).on('line', (line) => this.lines.push(line))
+    for (const input of [this.process.stderr, this.process.stdout]) {
+      createInterface({ input }).on('line', (line) => this.lines.push(line))
+    }
     await until('the server to start', () => {
       if (this.process.exitCode !== null) throw new Error(this.lines.slice(-3).join('\n'))
-      return this.lines.slice(from).some((line) => line.includes('are durable'))
+      return this.lines.slice(from).some((line) => line.startsWith('Console: '))
     })
   }
 
-  /** The token of a link in the log, such as "/sign-up#...". */
-  link(path) {
-    const pattern = new RegExp(`${path.replace('?', '\\?')}#(\\S+)`)
+  /** The token of a link that the server prints or logs: behind "/sign-up#", or "/#local=". */
+  link(path, name) {
+    const pattern = new RegExp(`${path}#${name ? `${name}=` : ''}(\\S+)`)
     return this.lines.map((line) => pattern.exec(line)?.[1]).findLast(Boolean)
   }
 

@@ -1,6 +1,7 @@
 //! The web console on the HTTP port. Its files are part of the binary; every path that a browser opens and that belongs to
 //! nothing else gets the page, whose script decides what it shows. It knows nothing of the API but its prefix.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
@@ -11,9 +12,8 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
-use serde_json::json;
 
-use crate::http::{Addresses, reachable};
+use crate::http::reachable;
 
 /// A file of the console.
 struct File {
@@ -27,8 +27,6 @@ struct File {
 const FILES: &[File] = include!(concat!(env!("OUT_DIR"), "/console.rs"));
 
 const PAGE: &str = "/index.html";
-/// Where the page reads which listeners there are.
-const LISTENERS: &str = "/console.json";
 /// Vite names these files by their contents.
 const ASSETS: &str = "/assets/";
 /// What the page has in place of its nonce.
@@ -49,14 +47,22 @@ const SECURITY: [(HeaderName, &str); 5] = [
 ];
 
 /// Serves the console before what `app` has, when it was built.
-pub(crate) fn around(app: Router, at: &Addresses) -> Router {
+pub(crate) fn around(app: Router, sockets: Sockets) -> Router {
     match find(PAGE) {
-        Some(_) => app.layer(from_fn_with_state(Arc::new(at.clone()), serve)),
+        Some(_) => app.layer(from_fn_with_state(Arc::new(sockets), serve)),
         None => app,
     }
 }
 
-async fn serve(State(at): State<Arc<Addresses>>, request: Request, next: Next) -> Response {
+/// Where the page connects with MQTT over WebSocket.
+pub(crate) struct Sockets {
+    /// Listeners of this process.
+    pub(crate) ws: Vec<SocketAddr>,
+    /// Those of a gateway, such as `wss://*.mqtt.example.org:443`.
+    pub(crate) gateway: Option<String>,
+}
+
+async fn serve(State(sockets): State<Arc<Sockets>>, request: Request, next: Next) -> Response {
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     let path = request.uri().path();
     if !is_read || OTHERS.iter().any(|other| path.starts_with(other)) {
@@ -65,11 +71,10 @@ async fn serve(State(at): State<Arc<Addresses>>, request: Request, next: Next) -
     let headers = request.headers();
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let answer = match path {
-        LISTENERS => listeners(&at, host),
         PAGE => StatusCode::NOT_FOUND.into_response(),
         _ if find(path).is_some() => asset(path, headers),
         _ if path.starts_with(ASSETS) => StatusCode::NOT_FOUND.into_response(),
-        _ if path == "/" || wants_page(headers) => page(&at, host),
+        _ if path == "/" || wants_page(headers) => page(&sockets, host),
         _ => return next.run(request).await,
     };
     secured(answer)
@@ -118,7 +123,7 @@ fn kind(path: &str) -> &'static str {
 }
 
 /// The page, with a nonce for the style elements that its components make.
-fn page(at: &Addresses, host: Option<&str>) -> Response {
+fn page(sockets: &Sockets, host: Option<&str>) -> Response {
     let mut bytes = [0; NONCE_BYTES];
     let text = find(PAGE).and_then(|file| std::str::from_utf8(file.plain).ok());
     let (Some(text), Ok(())) = (text, getrandom::fill(&mut bytes)) else {
@@ -127,29 +132,20 @@ fn page(at: &Addresses, host: Option<&str>) -> Response {
     let nonce = STANDARD_NO_PAD.encode(bytes);
     let headers = [
         (header::CONTENT_TYPE, "text/html; charset=utf-8".to_owned()),
-        (header::CONTENT_SECURITY_POLICY, policy(&nonce, at, host)),
+        (header::CONTENT_SECURITY_POLICY, policy(&nonce, sockets, host)),
         (header::CACHE_CONTROL, "no-store".to_owned()),
     ];
     (headers, text.replace(NONCE, &nonce)).into_response()
 }
 
 /// Nothing comes from other hosts. The page connects to the HTTP port, and to the WebSocket listeners with MQTT.
-fn policy(nonce: &str, at: &Addresses, host: Option<&str>) -> String {
-    let sockets: String =
-        at.ws.iter().map(|ws| format!(" ws://{}:{}", reachable(*ws, host), ws.port())).collect();
+fn policy(nonce: &str, sockets: &Sockets, host: Option<&str>) -> String {
+    let own = sockets.ws.iter().map(|ws| format!(" ws://{}:{}", reachable(*ws, host), ws.port()));
+    let sockets: String = own.chain(sockets.gateway.iter().map(|gateway| format!(" {gateway}"))).collect();
     format!(
         "default-src 'none'; script-src 'self'; style-src 'self' 'nonce-{nonce}'; font-src 'self'; img-src 'self' data:; \
          connect-src 'self'{sockets}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
-}
-
-/// Where clients connect, for a browser that reached this server as `host`.
-fn listeners(at: &Addresses, host: Option<&str>) -> Response {
-    let list = |addresses: &[std::net::SocketAddr]| -> Vec<String> {
-        addresses.iter().map(|at| format!("{}:{}", reachable(*at, host), at.port())).collect()
-    };
-    let said = json!({ "mqtt": list(&at.mqtt), "ws": list(&at.ws), "version": env!("CARGO_PKG_VERSION") });
-    ([(header::CACHE_CONTROL, "no-store")], axum::Json(said)).into_response()
 }
 
 fn secured(mut response: Response) -> Response {
@@ -163,23 +159,19 @@ fn secured(mut response: Response) -> Response {
 mod tests {
     use super::*;
 
-    fn at() -> Addresses {
-        let parse = |at: &str| vec![at.parse().unwrap()];
-        Addresses {
-            mqtt: parse("127.0.0.1:1883"),
-            ws: parse("0.0.0.0:8083"),
-            mqtts: Vec::new(),
-            wss: Vec::new(),
-        }
-    }
-
     #[test]
     fn the_page_connects_to_the_listeners_and_runs_no_script_of_others() {
-        let policy = policy("abc", &at(), Some("console.example:8080"));
-        assert!(policy.contains("connect-src 'self' ws://console.example:8083;"), "{policy}");
-        assert!(policy.contains("script-src 'self';") && policy.contains("'nonce-abc'"), "{policy}");
-        assert!(!policy.contains("unsafe"), "{policy}");
-        let hostile = super::policy("abc", &at(), Some("x; script-src *"));
+        let at = |gateway: Option<&str>| Sockets {
+            ws: vec!["0.0.0.0:8083".parse().unwrap()],
+            gateway: gateway.map(ToOwned::to_owned),
+        };
+        let own = policy("abc", &at(None), Some("console.example:8080"));
+        assert!(own.contains("connect-src 'self' ws://console.example:8083;"), "{own}");
+        assert!(own.contains("script-src 'self';") && own.contains("'nonce-abc'"), "{own}");
+        assert!(!own.contains("unsafe"), "{own}");
+        let gateway = policy("abc", &at(Some("wss://*.mqtt.example:443")), None);
+        assert!(gateway.contains(" ws://127.0.0.1:8083 wss://*.mqtt.example:443;"), "{gateway}");
+        let hostile = policy("abc", &at(None), Some("x; script-src *"));
         assert!(!hostile.contains('*'), "{hostile}");
     }
 

@@ -54,6 +54,8 @@ impl Addresses {
 pub(crate) struct Api {
     pub(crate) router: Router,
     pub(crate) upkeep: Pin<Box<dyn Future<Output = Infallible> + Send>>,
+    /// Where the console connects through a gateway, with MQTT over WebSocket.
+    pub(crate) gateway_socket: Option<String>,
 }
 
 #[derive(Clone)]
@@ -77,7 +79,7 @@ pub(crate) fn start(
             .route(SIGN_UP_PATH, get(async || shown("text/html", SIGN_UP)))
             .route("/sign-up.js", get(async || shown("text/javascript", SIGN_UP_SCRIPT)));
         // The console is one more client of the API.
-        app = console::around(app, at);
+        app = console::around(app, console::Sockets { ws: at.ws.clone(), gateway: api.gateway_socket });
         runtime.spawn(api.upkeep);
     }
     let serve = move || {

@@ -176,6 +176,7 @@ fn start(
         let api = durable.map(|(store, plane)| http::Api {
             router: plane.api(store.database(), &running),
             upkeep: Box::pin(plane.upkeep()),
+            gateway_socket: plane.gateway_socket(),
         });
         http::start(listener, Arc::clone(&running), &at, api)
             .map_err(|error| Failure::Run(format!("the HTTP port {address} cannot be served: {error}")))?;

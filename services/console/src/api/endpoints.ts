@@ -15,7 +15,10 @@ export interface Endpoint {
 }
 
 /** The way for devices: with TLS where there is one. Null: the broker has no listener for MQTT over TCP. */
-export function endpointOf(endpoints: Schemas['Endpoints'] | undefined, isSecurePage: boolean): Endpoint | null {
+export function endpointOf(
+  endpoints: Schemas['Endpoints'] | undefined,
+  isSecurePage: boolean,
+): Endpoint | null {
   const way = endpoints?.mqtts ?? endpoints?.mqtt
   if (!endpoints || !way) return null
   const { host, user_prefix, ca_pem, ws, wss } = endpoints

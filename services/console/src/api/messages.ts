@@ -9,9 +9,14 @@ const SECONDS = 3600
 export const PAGE_CLIENT = 'console-'
 
 /** Lets one client of this page in for an hour. `canPublish`: it may do everything; else it only subscribes. */
-export async function connectToken(path: BrokerPath, canPublish: boolean): Promise<Schemas['MadeConnectToken']> {
+export async function connectToken(
+  path: BrokerPath,
+  canPublish: boolean,
+): Promise<Schemas['MadeConnectToken']> {
   const client_id = `${PAGE_CLIENT}${crypto.randomUUID().slice(0, 8)}`
-  const rules: Schemas['Rule'][] = [{ effect: 'allow', action: canPublish ? 'all' : 'subscribe', filter: '#' }]
+  const rules: Schemas['Rule'][] = [
+    { effect: 'allow', action: canPublish ? 'all' : 'subscribe', filter: '#' },
+  ]
   return body(
     api.POST('/organisations/{organisation}/brokers/{broker}/connect-tokens', {
       params: { path, header: { 'Idempotency-Key': idempotencyKey() } },
@@ -21,4 +26,9 @@ export async function connectToken(path: BrokerPath, canPublish: boolean): Promi
 }
 
 export const testAccess = (path: BrokerPath, question: Schemas['AccessQuestion']) =>
-  body(api.POST('/organisations/{organisation}/brokers/{broker}/access/test', { params: { path }, body: question }))
+  body(
+    api.POST('/organisations/{organisation}/brokers/{broker}/access/test', {
+      params: { path },
+      body: question,
+    }),
+  )

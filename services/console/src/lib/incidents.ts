@@ -1,12 +1,12 @@
 import type { IncidentKind } from '../api/live'
 
 /** Kinds of incidents in words, with the colour and the mark that tell them apart. */
-export const KINDS: Record<IncidentKind, { label: string; color: string }> = {
-  connect_refused: { label: 'Connect refused', color: 'red' },
-  publish_refused: { label: 'Publish refused', color: 'orange' },
-  subscribe_refused: { label: 'Subscribe refused', color: 'yellow' },
-  limit_reached: { label: 'Limit reached', color: 'violet' },
-  messages_dropped: { label: 'Messages dropped', color: 'pink' },
+export const KINDS: Record<IncidentKind, { label: string; color: string; mark: string }> = {
+  connect_refused: { label: 'Connect refused', color: '--bad', mark: '✕' },
+  publish_refused: { label: 'Publish refused', color: '--c2', mark: '▲' },
+  subscribe_refused: { label: 'Subscribe refused', color: '--c6', mark: '■' },
+  limit_reached: { label: 'Limit reached', color: '--c3', mark: '◆' },
+  messages_dropped: { label: 'Messages dropped', color: '--c5', mark: '▼' },
 }
 
 export const KIND_NAMES = Object.keys(KINDS) as IncidentKind[]

@@ -41,7 +41,9 @@ export function useTail({ organisation, broker }: BrokerPath, filter: string) {
         const bytes = payload_base64 === undefined ? utf8.encode(payload ?? '') : fromBase64(payload_base64)
         log.add({ topic, qos, retain, payload: bytes, properties: undefined })
       })
-      source.addEventListener('dropped', ({ data }) => log.skip((JSON.parse(data) as { messages: number }).messages))
+      source.addEventListener('dropped', ({ data }) =>
+        log.skip((JSON.parse(data) as { messages: number }).messages),
+      )
       source.onerror = () => {
         close()
         again = setTimeout(open, REOPEN_MS)

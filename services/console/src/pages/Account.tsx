@@ -8,6 +8,7 @@ import { Form } from '../ui/Form'
 import { done } from '../ui/notify'
 import { Page, Panel } from '../ui/Page'
 import { Facts } from '../ui/Stat'
+import { WebSessions } from './WebSessions'
 
 /** The account of the person that is signed in. */
 export function Account() {
@@ -19,20 +20,26 @@ export function Account() {
         <Stack gap="md">
           <Facts
             rows={[
-              ['E-mail address', user.email],
+              ['E-mail address', user.email ?? 'none: you own this machine'],
               ['Account created', absolute(user.created_at_ms)],
-              ['Sign in with', ways?.provider ? `password or ${ways.provider.name}` : 'password'],
+              ['Sign in with', signInSaid(user.email != null, ways?.provider?.name)],
             ]}
           />
           <NameForm />
         </Stack>
       </Panel>
-      <PasswordPanel />
+      {user.email && <PasswordPanel />}
+      <WebSessions />
       <Panel title="Theme">
         <SchemeSwitch />
       </Panel>
     </Page>
   )
+}
+
+function signInSaid(hasPassword: boolean, provider: string | undefined) {
+  if (!hasPassword) return 'the link that the server prints when it starts'
+  return provider ? `password or ${provider}` : 'password'
 }
 
 function NameForm() {

@@ -10,6 +10,11 @@ import { safeNext } from '../lib/next'
 import { Card } from '../shell/Card'
 import { Failure } from '../ui/State'
 
+const noAccount = (isLocal: boolean | undefined) =>
+  isLocal
+    ? 'On this machine you need no account: open the link that the server printed last when it started.'
+    : 'No account? Open the invitation you were sent, or the link in the log of the server.'
+
 export function SignIn() {
   const { next } = useSearch({ from: '/sign-in' })
   const client = useQueryClient()
@@ -79,7 +84,7 @@ export function SignIn() {
               </Anchor>
             </>
           ) : (
-            'No account? Open the invitation you were sent, or the link in the log of the server.'
+            noAccount(ways?.local)
           )}
         </Text>
       </Stack>

@@ -4,12 +4,19 @@ import { useDebouncedValue } from '@mantine/hooks'
 import { IconDevices, IconLayoutGrid, IconPlus, IconSearch, IconUser } from '@tabler/icons-react'
 import { useQuery } from '@tanstack/react-query'
 import { useNavigate, useParams } from '@tanstack/react-router'
-import { useState } from 'react'
+import { type KeyboardEvent, useState } from 'react'
 import { brokerQuery, brokersQuery } from '../api/brokers'
 import { clientsPage } from '../api/live'
 import { PAGES } from './pages'
 
 const CLIENTS_SHOWN = 6
+
+/** Enter opens the first thing that was found, unless the arrows have chosen another one. */
+function openFirst(event: KeyboardEvent) {
+  if (event.key !== 'Enter' || document.querySelector('[data-action][data-selected]')) return
+  event.preventDefault()
+  document.querySelector<HTMLElement>('[data-action]')?.click()
+}
 
 /** Finds brokers, clients, pages and actions. */
 export function Palette({ close }: { close: () => void }) {
@@ -32,6 +39,7 @@ export function Palette({ close }: { close: () => void }) {
         leftSection: <IconSearch size={18} />,
         placeholder: 'Brokers, clients, pages, actions',
         'aria-label': 'Search',
+        onKeyDown: openFirst,
       }}
     />
   )

@@ -14,7 +14,12 @@ const columns = (broker: string): Column<Incident>[] => [
     width: '160px',
     isExtra: true,
     cell: ({ kind }) => (
-      <Badge variant="light" color={KINDS[kind].color} tt="none" fw={500} autoContrast>
+      <Badge
+        variant="default"
+        tt="none"
+        fw={500}
+        leftSection={<span style={{ color: `var(${KINDS[kind].color})` }}>{KINDS[kind].mark}</span>}
+      >
         {KINDS[kind].label}
       </Badge>
     ),

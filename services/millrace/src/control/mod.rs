@@ -112,6 +112,11 @@ impl Plane {
         self.control.reached_at(self.reach.reach(at, host));
     }
 
+    /// Where pages connect through a gateway, as a source of a Content-Security-Policy.
+    pub(crate) fn gateway_socket(&self) -> Option<String> {
+        self.reach.gateway_socket()
+    }
+
     /// The API of a pod.
     pub(crate) fn api(&self, database: Database, running: &Running) -> Router {
         let live = live::Edge::new(database, Arc::clone(running));

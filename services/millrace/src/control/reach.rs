@@ -38,6 +38,11 @@ pub(crate) struct ReachArgs {
 struct Pem(String);
 
 impl ReachArgs {
+    /// Where pages connect to any broker behind the gateway.
+    pub(super) fn gateway_socket(&self) -> Option<String> {
+        self.endpoint_domain.as_ref().map(|domain| format!("wss://*.{domain}:{}", self.endpoint_wss_port))
+    }
+
     /// How clients reach brokers that this process has at `at`. `public_host`: the host by which people reach it.
     pub(super) fn reach(&self, at: &Addresses, public_host: Option<&str>) -> Reach {
         let ca_pem = self.endpoint_ca_file.clone().map(|pem| pem.0);

@@ -3,7 +3,7 @@
 #
 #   MILLRACE=target/release/millrace services/millrace/tests/clients/run.sh [suite...]
 #
-# Suites: mosquitto, paho, gmqtt, aiomqtt, mqttjs, scram, oidc, go, browser, gateway, stack, api, access, webhooks, tenant, tls, k6; all of them when none is named. Each has brokers
+# Suites: mosquitto, paho, gmqtt, aiomqtt, mqttjs, scram, oidc, go, browser, console, gateway, stack, api, access, webhooks, tenant, tls, k6; all of them when none is named. Each has brokers
 # of its own on free loopback ports: an open one, and one with a password file and a rules file. What the clients need is
 # installed into target/clients once; Envoy for the gateway (gateway/tests) and the stack (services/stack/tests), into target/envoy;
 # nats-server for the latter, into target/tools. What cannot be had here is said with a line that starts with SKIPPED.
@@ -16,12 +16,13 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../../../.." && pwd)
 target=${CARGO_TARGET_DIR:-$root/target}
 cache=$target/clients
+console=$root/services/console
 suite_seconds_max=120
 start_seconds_max=10
 stop_seconds_max=15
 
 suites=("$@")
-[ ${#suites[@]} -gt 0 ] || suites=(mosquitto paho gmqtt aiomqtt mqttjs scram oidc go browser gateway stack api access webhooks tenant tls k6)
+[ ${#suites[@]} -gt 0 ] || suites=(mosquitto paho gmqtt aiomqtt mqttjs scram oidc go browser console gateway stack api access webhooks tenant tls k6)
 millrace=$(realpath -e -- "${MILLRACE:-$target/release/millrace}" 2>/dev/null) || {
     echo "FAILED: clients: there is no broker to test: build it (cargo build --release -p millrace) or set MILLRACE"
     exit 1
@@ -227,6 +228,13 @@ need_k6() {
     return 1
 }
 
+# Its tests start a server of their own, whose binary must carry the console.
+need_console() {
+    if [ -e "$console/dist/app/index.html" ] && [ -d "$console/node_modules" ]; then return; fi
+    say "SKIPPED: $suite: the console is not built (make console)"
+    return 1
+}
+
 need_chromium() {
     local name
     for try in first installed; do
@@ -262,6 +270,10 @@ run_oidc() {
     MILLRACE=$millrace SUITE=oidc limited node --test --test-reporter="$here/reporter.mjs" "$here/oidc.test.mjs"
 }
 run_go() { limited "$cache/go/clients.test" -test.v -test.timeout="${suite_seconds_max}s" 2>&1 | go_lines; }
+run_console() {
+    MILLRACE=$millrace SUITE=console suite_seconds_max=300 \
+        limited node --test --test-reporter="$here/reporter.mjs" "$console/tests/console.test.mjs"
+}
 run_browser() { limited node "$here/browser.mjs"; }
 # It starts a region twice.
 run_stack() { suite_seconds_max=300 limited bash -c 'python ../../../stack/tests/stack_test.py'; }
@@ -288,6 +300,7 @@ prepare() {
     go) need_go ;;
     k6) need python3 python3 && need_k6 ;;
     browser) need_node && need_node_20 && need_chromium ;;
+    console) need_node && need_node_20 && need_console && need_chromium ;;
     api) need_schemathesis ;;
     tls) need_python && need_node && need_go && need mosquitto_sub mosquitto-clients ;;
     gateway) need_python && need curl curl && need_envoy ;;

@@ -8,11 +8,13 @@ import { Credentials } from './access/Credentials'
 import { Groups } from './access/Groups'
 import { Issuers } from './access/Issuers'
 import { Methods } from './access/Methods'
+import { Tester } from './access/Tester'
 
 const TABS = [
   { value: 'credentials', label: 'Credentials', part: Credentials },
   { value: 'groups', label: 'Groups', part: Groups },
   { value: 'rules', label: 'Rules', part: BrokerRules },
+  { value: 'test', label: 'Tester', part: Tester },
   { value: 'certificates', label: 'Certificates', part: Certificates },
   { value: 'tokens', label: 'Tokens', part: Issuers },
   { value: 'bans', label: 'Bans', part: Bans },

@@ -135,6 +135,7 @@ export function Sessions() {
 
 function Totals({ sessions, isCut }: { sessions: Session[]; isCut: boolean }) {
   const waiting = sessions.reduce((sum, one) => sum + one.waiting_messages, 0)
+  const isMore = isCut || sessions.some(({ waiting_is_more }) => waiting_is_more)
   const size = sessions.reduce((sum, one) => sum + one.waiting_bytes, 0)
   const oldest = sessions.flatMap(({ oldest_waiting_at_ms }) => oldest_waiting_at_ms ?? [])
   const offline = sessions.filter(({ state }) => state === 'offline').length
@@ -145,7 +146,7 @@ function Totals({ sessions, isCut }: { sessions: Session[]; isCut: boolean }) {
         value={`${count(sessions.length)}${isCut ? '+' : ''}`}
         note={`${count(offline)} offline`}
       />
-      <Stat label="Waiting messages" value={count(waiting)} />
+      <Stat label="Waiting messages" value={`${count(waiting)}${isMore ? '+' : ''}`} />
       <Stat label="Waiting bytes" value={bytes(size)} />
       <Stat label="Oldest message" value={oldest.length > 0 ? <Time at={Math.min(...oldest)} /> : '–'} />
     </Stats>

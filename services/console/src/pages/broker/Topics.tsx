@@ -1,4 +1,4 @@
-import { ActionIcon, Button, Group, Stack, Text, TextInput } from '@mantine/core'
+import { ActionIcon, Button, CloseButton, Group, Stack, Text, TextInput } from '@mantine/core'
 import { useDebouncedValue } from '@mantine/hooks'
 import { IconBinaryTree2, IconChevronDown, IconChevronRight, IconSearch } from '@tabler/icons-react'
 import { keepPreviousData, useQuery, useQueryClient } from '@tanstack/react-query'
@@ -205,11 +205,7 @@ function Value({ topic, onClose }: { topic: string; onClose: () => void }) {
   return (
     <Panel
       title={<span className="mono">{topic}</span>}
-      actions={
-        <Button size="xs" variant="default" onClick={onClose}>
-          Close
-        </Button>
-      }
+      actions={<CloseButton aria-label="Close" onClick={onClose} />}
     >
       {isGone ? (
         <Empty title="There is no retained message any more">It was cleared, or it expired.</Empty>

@@ -7,6 +7,7 @@ import { useBroker } from '../../api/brokers'
 import { spanOf, usageQuery } from '../../api/usage'
 import { count } from '../../lib/format'
 import { saveCsv } from '../../lib/save'
+import { Cost } from '../../ui/Cost'
 import { failed } from '../../ui/notify'
 import { Page, Panel } from '../../ui/Page'
 import { Facts } from '../../ui/Stat'
@@ -54,6 +55,7 @@ export function Usage() {
             <Panel title={span.step === 'hour' ? 'By hour' : 'By day'}>
               <UsedCharts windows={windows} from={span.from} to={span.to} />
             </Panel>
+            <Cost used={total.used} />
             <Panel title="Losses" lead="Since the broker was created. Each has its reason under Incidents.">
               <Facts
                 rows={[

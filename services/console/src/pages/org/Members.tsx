@@ -28,7 +28,7 @@ export function Members() {
       header: 'E-mail address',
       width: 'minmax(0, 1.4fr)',
       isExtra: true,
-      cell: ({ email }) => email,
+      cell: ({ email }) => email ?? '–',
     },
     {
       key: 'role',

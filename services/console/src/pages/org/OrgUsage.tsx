@@ -8,6 +8,7 @@ import type { Schemas } from '../../api/client'
 import { organisationUsageQuery, spanOf } from '../../api/usage'
 import { bytes, si } from '../../lib/format'
 import { saveCsv } from '../../lib/save'
+import { Cost } from '../../ui/Cost'
 import { failed } from '../../ui/notify'
 import { Panel } from '../../ui/Page'
 import { type Column, Rows } from '../../ui/Rows'
@@ -89,6 +90,7 @@ export function OrgUsage() {
             <Panel title={span.step === 'hour' ? 'By hour' : 'By day'}>
               <UsedCharts windows={windows} from={span.from} to={span.to} />
             </Panel>
+            <Cost used={total.used} />
             <Panel isFlush title="By broker">
               <Rows label="Usage by broker" rows={brokers} columns={columns} idOf={({ name }) => name} />
             </Panel>

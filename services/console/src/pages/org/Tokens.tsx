@@ -22,6 +22,8 @@ const SCOPES: { value: Permission; label: string }[] = [
   { value: 'access:write', label: 'Change credentials, rules, webhooks' },
   { value: 'clients:read', label: 'See clients, sessions, retained messages' },
   { value: 'clients:write', label: 'Disconnect clients, end sessions, clear retained messages' },
+  { value: 'messages:read', label: 'Read messages as they come' },
+  { value: 'messages:write', label: 'Publish messages' },
   { value: 'organisation:read', label: 'See members, invitations, tokens' },
   { value: 'organisation:write', label: 'Change members, invitations, tokens' },
   { value: 'audit:read', label: 'Read the audit log' },

@@ -1,0 +1,44 @@
+import { Text } from '@mantine/core'
+import { useQuery } from '@tanstack/react-query'
+import { costOf, pricesQuery, type UnitPrice } from '../api/prices'
+import type { Used } from '../api/usage'
+import { money } from '../lib/format'
+import { Panel } from './Page'
+import { Facts } from './Stat'
+import { Loaded } from './State'
+
+const UNITS: Record<string, string> = {
+  messages_in: 'Messages in',
+  messages_delivered: 'Messages delivered',
+  connected_session_minutes: 'Minutes of connected sessions',
+  stored_session_minutes: 'Minutes of stored sessions',
+  stored_byte_hours: 'Stored byte-hours',
+  bytes: 'Bytes, in and out',
+}
+
+/** What was used, at today's prices. */
+export function Cost({ used }: { used: Used }) {
+  const query = useQuery(pricesQuery)
+  return (
+    <Panel title="Cost" lead="Of the time range above, at today's prices, in the currency of the region.">
+      <Loaded query={query} height={80}>
+        {(prices) => {
+          const charged = prices.filter(({ micros_per_million }) => micros_per_million > 0)
+          if (charged.length === 0) {
+            return (
+              <Text size="sm" c="dimmed">
+                This server charges nothing. The operator sets prices with --price.
+              </Text>
+            )
+          }
+          const total = charged.reduce((sum, price) => sum + costOf(used, price), 0)
+          const row = (price: UnitPrice): [string, string] => [
+            UNITS[price.unit] ?? price.unit,
+            `${money(costOf(used, price))} (${money(price.micros_per_million)} a million)`,
+          ]
+          return <Facts rows={[['Total', <b key="total">{money(total)}</b>], ...charged.map(row)]} />
+        }}
+      </Loaded>
+    </Panel>
+  )
+}

@@ -1,0 +1,376 @@
+// The console in a real browser, against a real server with real MQTT clients. Nothing is mocked.
+//
+// Run by services/millrace/tests/clients/run.sh console, with MILLRACE and CHROMIUM set.
+
+import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { after, before, test } from 'node:test'
+import mqtt from 'mqtt'
+import { launch, withSession } from './browser.mjs'
+import { Api, PASSWORD, Server } from './server.mjs'
+
+const MS_MAX = 30_000
+const axeSource = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
+
+let server
+let browser
+const devices = []
+
+before(async () => {
+  server = await Server.make({ 'sign-up': 'anybody' })
+  browser = await launch()
+})
+
+after(async () => {
+  for (const device of devices) device.end(true)
+  await browser?.close()
+  await server?.stop()
+})
+
+/** A device. It stays connected until the end. */
+async function device(options) {
+  const client = await mqtt.connectAsync(`mqtt://127.0.0.1:${server.ports.mqtt}`, {
+    protocolVersion: 5,
+    reconnectPeriod: 0,
+    ...options,
+  })
+  devices.push(client)
+  return client
+}
+
+/** A browser of its own, that fails its test when the page complains. */
+async function visitor(api, options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options })
+  context.setDefaultTimeout(MS_MAX)
+  await context.grantPermissions(['clipboard-read', 'clipboard-write'], { origin: server.url })
+  if (api) await withSession(context, server.url, api)
+  const tab = await context.newPage()
+  const complaints = []
+  tab.on('pageerror', (error) => complaints.push(String(error)))
+  tab.on('console', (message) => {
+    if (message.type() === 'error' && /Content Security Policy|Uncaught/.test(message.text())) {
+      complaints.push(message.text())
+    }
+  })
+  return { tab, context, complaints }
+}
+
+/** What axe finds serious on a page. */
+async function serious(tab) {
+  // Through the debugger: the page's policy would not run a script that is no file of the server.
+  await tab.evaluate(axeSource)
+  const { violations } = await tab.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }))
+  return violations
+    .filter(({ impact }) => impact === 'serious' || impact === 'critical')
+    .map(
+      ({ id, nodes }) =>
+        `${id}: ${nodes
+          .map(({ target, failureSummary }) => `${target} ${failureSummary}`)
+          .slice(0, 2)
+          .join('; ')}`,
+    )
+}
+
+let owner
+
+test('the first run: four actions from make run to a connected device', async () => {
+  const { tab, context, complaints } = await visitor()
+  let actions = 0
+  // 1: the link that the server printed.
+  actions += 1
+  const scripts = []
+  tab.on('response', async (response) => {
+    if (response.request().resourceType() === 'script') scripts.push(response)
+  })
+  await tab.goto(`${server.url}/#local=${server.link('/', 'local')}`)
+  await tab.getByRole('heading', { level: 1, name: 'default' }).waitFor()
+  assert.equal(new URL(tab.url()).pathname, '/b/default')
+  assert.equal(new URL(tab.url()).hash, '')
+  await tab.getByText('Running on this machine. Nobody else can reach it yet.').waitFor()
+  await tab.getByText('Listening to #').waitFor()
+
+  // 2: a snippet, 3: pasted into a terminal.
+  actions += 1
+  await tab.getByRole('button', { name: 'Copy the publish command' }).click()
+  const command = await tab.evaluate(() => navigator.clipboard.readText())
+  assert.match(
+    command,
+    new RegExp(`^mosquitto_pub -h 127.0.0.1 -p ${server.ports.mqtt} -t hello/world -m hi$`),
+  )
+  actions += 1
+  const [, topic, message] = / -t (\S+) -m (\S+)$/.exec(command)
+  const client = await device({ clientId: 'first-device' })
+  await client.publishAsync(topic, message, { qos: 1 })
+  await tab
+    .getByRole('row', { name: /hello\/world/ })
+    .first()
+    .waitFor()
+  await tab.getByText('1', { exact: true }).first().waitFor()
+  assert.ok(actions <= 4, `${actions} actions`)
+  assert.deepEqual(complaints, [])
+
+  const [cookie] = await context.cookies()
+  owner = new Api(server.url)
+  owner.cookie = `${cookie.name}=${cookie.value}`
+  owner.csrf = (await owner.get('/me')).csrf_token
+  await context.close()
+})
+
+test('an account, a broker, a credential, and the device is seen by itself', async () => {
+  const { tab, context, complaints } = await visitor()
+  await tab.goto(`${server.url}/sign-up`)
+  await tab.getByLabel('Your name').fill('Eve')
+  await tab.getByLabel('E-mail address').fill('eve@example.org')
+  await tab.getByRole('textbox', { name: 'Password' }).fill('too short')
+  await tab.getByRole('button', { name: 'Create account' }).click()
+  await tab.getByText(/must have at least 15 characters/i).waitFor()
+  await tab.getByRole('textbox', { name: 'Password' }).fill(PASSWORD)
+  await tab.getByRole('button', { name: 'Create account' }).click()
+  await tab.getByText('No broker yet').waitFor()
+
+  await tab.getByRole('link', { name: 'Create broker' }).first().click()
+  await tab.getByLabel('Name').fill('Plant 7')
+  await tab.getByRole('button', { name: 'Create broker' }).click()
+  await tab.getByText('Waiting for a device').waitFor()
+  await tab.getByRole('button', { name: 'Create credential' }).click()
+  const secret = await tab.getByTestId('secret').textContent()
+  await tab.getByRole('tab', { name: 'JavaScript' }).click()
+  const snippet = await tab.locator('pre', { hasText: 'mqtt.connect' }).textContent()
+  assert.ok(snippet.includes(secret))
+  // The snippet as it was pasted, but for the module's name.
+  const [, url] = /connect\("([^"]+)"/.exec(snippet)
+  const username = /username: "([^"]+)"/.exec(snippet)[1]
+  assert.equal(url, `mqtt://127.0.0.1:${server.ports.mqtt}`)
+
+  await device({ clientId: 'esp32-7', username, password: 'wrong' }).catch(() => {})
+  await tab.getByText('esp32-7 was refused').waitFor()
+  await device({ clientId: 'esp32-7', username, password: secret })
+  await tab.getByText('esp32-7 is connected').waitFor()
+  assert.deepEqual(complaints, [])
+  await context.close()
+})
+
+test('live: filters, publish, and what was published', async () => {
+  const { tab, context, complaints } = await visitor(owner)
+  await tab.goto(`${server.url}/b/default/live?filters=plant%2F%23`)
+  await tab.getByText(/Connected as console-/).waitFor()
+  await tab.getByLabel('Topic', { exact: true }).fill('plant/1/state')
+  await tab.getByLabel('Payload', { exact: true }).fill('{"on":true}')
+  await tab.getByRole('button', { name: 'Publish' }).click()
+  await tab.getByText('Acknowledged: the server has stored it').waitFor()
+  const row = tab.getByRole('row', { name: /plant\/1\/state/ })
+  await row.getByRole('button').first().click()
+  await tab.getByRole('dialog').getByText('"on": true').waitFor()
+  assert.deepEqual(complaints, [])
+  await context.close()
+})
+
+test('clients: found, shown, disconnected', async () => {
+  const { tab, context } = await visitor(owner)
+  const client = await device({ clientId: 'pump-7' })
+  const gone = new Promise((resolve) => client.once('close', resolve))
+  await tab.goto(`${server.url}/b/default/clients`)
+  await tab.getByLabel('Search clients').fill('pump')
+  await tab.getByRole('link', { name: 'pump-7' }).click()
+  await tab.getByText('nothing: anonymous clients may connect').waitFor()
+  await tab.getByRole('button', { name: 'Disconnect' }).click()
+  await tab.getByRole('dialog').getByRole('button', { name: 'Disconnect' }).click()
+  await gone
+  await tab.getByText('Not connected', { exact: true }).waitFor()
+  await context.close()
+})
+
+test('sessions and retained messages: seen, purged, cleared', async () => {
+  const away = await device({ clientId: 'away-1', clean: false, properties: { sessionExpiryInterval: 3600 } })
+  await away.subscribeAsync('plant/#', { qos: 1 })
+  await away.endAsync()
+  const other = await device({ clientId: 'other' })
+  for (const at of [1, 2, 3])
+    await other.publishAsync(`plant/${at}/value`, String(at), { qos: 1, retain: true })
+  const { tab, context } = await visitor(owner)
+  await tab.goto(`${server.url}/b/default/sessions?session=away-1`)
+  const drawer = tab.getByRole('dialog', { name: 'away-1' })
+  await drawer.getByText(/3 messages/).waitFor()
+  await drawer.getByRole('button', { name: 'Purge session' }).click()
+  await tab.getByText('3 waiting messages and 1 subscription are lost').waitFor()
+  await tab.getByLabel('Type away-1 to go on').fill('away-1')
+  await tab.getByRole('dialog', { name: /Purge/ }).getByRole('button', { name: 'Purge session' }).click()
+  await tab.getByText('No stored session').waitFor()
+
+  await tab.goto(`${server.url}/b/default/topics?topic=plant%2F2%2Fvalue`)
+  await tab.getByRole('button', { name: 'Clear' }).click()
+  await tab.getByRole('dialog').getByRole('button', { name: 'Clear' }).click()
+  await tab.getByRole('link', { name: '2/value' }).waitFor({ state: 'detached' })
+  await tab.getByRole('link', { name: '3/value' }).waitFor()
+  await context.close()
+})
+
+test('access: a rule is written, tried, and counts', async () => {
+  const { tab, context } = await visitor(owner)
+  const { name } = await owner.post(`${await organisation()}/brokers`, { display_name: 'Plant 8' })
+  await tab.goto(`${server.url}/b/${name}/access?tab=groups`)
+  await tab.getByRole('button', { name: 'Add group' }).click()
+  await tab.getByLabel('Name').fill('pumps')
+  await tab.getByRole('button', { name: 'Add rule' }).click()
+  await tab.getByRole('button', { name: 'Save group' }).click()
+  await tab.getByText('allow publish up/%c/#').waitFor()
+  await owner.post(`${await organisation()}/brokers/${name}/credentials`, { user: 'pump-9', group: 'pumps' })
+  await tab.goto(`${server.url}/b/${name}/access?tab=test`)
+  await tab.getByLabel('Client id').fill('pump-9')
+  await tab.getByLabel('User').fill('pump-9')
+  await tab.getByLabel('Topic').fill('up/pump-9/state')
+  await tab.getByRole('button', { name: 'Test', exact: true }).click()
+  await tab.getByText('✓ Allowed').waitFor()
+  await tab.getByText('1. allow publish up/%c/#').waitFor()
+  await tab.getByLabel('Topic').fill('secret/plan')
+  await tab.getByRole('button', { name: 'Test', exact: true }).click()
+  await tab.getByText('✕ Denied').waitFor()
+  await context.close()
+})
+
+async function organisation() {
+  const { organisations } = await owner.get('/me')
+  return `/organisations/${organisations[0].id}`
+}
+
+test('roles: a viewer sees and changes nothing, an operator changes brokers', async () => {
+  const { organisations } = await owner.get('/me')
+  for (const role of ['viewer', 'operator']) {
+    const organisation = `/organisations/${organisations[0].id}`
+    const { token } = await owner.post(`${organisation}/invitations`, { email: `${role}@example.org`, role })
+    const person = new Api(server.url)
+    await person.signUp(role, token)
+    const { tab, context, complaints } = await visitor(person)
+    await tab.goto(`${server.url}/b/default/settings`)
+    await tab.getByRole('heading', { name: 'Limits' }).waitFor()
+    const canDelete = await tab.getByRole('button', { name: 'Delete broker' }).count()
+    assert.equal(canDelete, role === 'operator' ? 1 : 0)
+    await tab.goto(`${server.url}/b/default/live`)
+    await tab.getByText(/Connected as console-/).waitFor()
+    assert.equal(await tab.getByRole('button', { name: 'Publish' }).count(), role === 'operator' ? 1 : 0)
+    await tab.goto(`${server.url}/org/${organisations[0].id}?tab=tokens`)
+    await tab.getByText('No API token yet').waitFor()
+    assert.equal(await tab.getByRole('button', { name: 'Create token' }).count(), 0)
+    assert.deepEqual(complaints, [])
+    await context.close()
+  }
+})
+
+test('an expired session asks for the sign-in and comes back to the page', async () => {
+  const person = new Api(server.url)
+  await person.post('/sign-in', { email: 'eve@example.org', password: PASSWORD })
+  const { tab, context } = await visitor(person)
+  await tab.goto(`${server.url}/?all=true`)
+  await tab.getByRole('heading', { name: 'Plant 7' }).click()
+  await tab.getByRole('link', { name: 'Incidents', exact: true }).click()
+  await tab.getByRole('heading', { name: 'Incidents' }).waitFor()
+  await person.post('/sign-out')
+  await tab.getByRole('heading', { name: 'Sign in' }).waitFor()
+  await tab.getByLabel('E-mail address').fill('eve@example.org')
+  await tab.getByRole('textbox', { name: 'Password' }).fill(PASSWORD)
+  await tab.getByRole('button', { name: 'Sign in' }).click()
+  await tab.getByRole('heading', { name: 'Incidents' }).waitFor()
+  await context.close()
+})
+
+test('a server that is killed and started again: the page keeps its data and catches up', async () => {
+  const { tab, context } = await visitor(owner)
+  await tab.goto(`${server.url}/b/default/clients`)
+  await tab.getByRole('link', { name: 'first-device' }).waitFor()
+  await server.kill()
+  await tab.getByText(/The server does not answer since/).waitFor()
+  assert.equal(await tab.getByRole('link', { name: 'first-device' }).count(), 1)
+  await server.start()
+  await device({ clientId: 'after-the-restart' })
+  await tab.getByRole('link', { name: 'after-the-restart' }).waitFor()
+  await tab.getByText(/The server does not answer since/).waitFor({ state: 'detached' })
+  await context.close()
+})
+
+test('the keyboard: the palette finds a client, g and a letter go to a page', async () => {
+  const { tab, context } = await visitor(owner)
+  await tab.goto(`${server.url}/b/default`)
+  await tab.getByRole('heading', { level: 1 }).waitFor()
+  await tab.keyboard.press('Control+k')
+  await tab.getByRole('textbox', { name: 'Search' }).fill('after-the')
+  await tab.getByText('after-the-restart').waitFor()
+  await tab.keyboard.press('Enter')
+  await tab.getByRole('heading', { level: 1, name: 'after-the-restart' }).waitFor()
+  await tab.keyboard.press('g')
+  await tab.keyboard.press('t')
+  await tab.getByRole('heading', { level: 1, name: 'Topics' }).waitFor()
+  await context.close()
+})
+
+test('axe finds nothing serious on any page', async () => {
+  const { organisations } = await owner.get('/me')
+  const org = `/org/${organisations[0].id}`
+  const paths = [
+    '/?all=true',
+    '/brokers/new',
+    '/b/default',
+    '/b/default/connect',
+    '/b/default/live',
+    '/b/default/clients',
+    '/b/default/clients/first-device',
+    '/b/default/topics',
+    '/b/default/sessions',
+    '/b/default/incidents',
+    '/b/default/access',
+    '/b/default/access?tab=groups&edit=%2B',
+    '/b/default/access?tab=rules',
+    '/b/default/access?tab=methods',
+    '/b/default/access?tab=test',
+    '/b/default/access?tab=tokens&edit=%2B',
+    '/b/default/webhooks',
+    '/b/default/webhooks?edit=%2B',
+    '/b/default/usage',
+    '/b/default/settings',
+    org,
+    `${org}?tab=invitations`,
+    `${org}?tab=tokens`,
+    `${org}?tab=audit`,
+    `${org}?tab=usage`,
+    `${org}?tab=settings`,
+    '/me',
+    '/b/nowhere',
+  ]
+  const found = []
+  for (const colorScheme of ['light', 'dark']) {
+    const { tab, context } = await visitor(owner, { colorScheme, reducedMotion: 'reduce' })
+    for (const path of paths) {
+      await tab.goto(`${server.url}${path}`)
+      await tab.getByRole('heading', { level: 1 }).first().waitFor()
+      await tab.locator('[aria-busy=true]').first().waitFor({ state: 'detached' })
+      for (const said of await serious(tab)) found.push(`${colorScheme} ${path}: ${said}`)
+    }
+    await context.close()
+    const guest = await visitor(undefined, { colorScheme })
+    await guest.tab.goto(`${server.url}/sign-in`)
+    await guest.tab.getByRole('heading', { level: 1 }).waitFor()
+    for (const said of await serious(guest.tab)) found.push(`${colorScheme} sign-in: ${said}`)
+    await guest.context.close()
+  }
+  assert.deepEqual(found, [])
+})
+
+test('nothing comes from other hosts, and the first page has under 300 kB of script', async () => {
+  const { tab, context } = await visitor(owner)
+  const answers = []
+  tab.on('response', (response) => answers.push(response))
+  await tab.goto(`${server.url}/b/default`)
+  await tab.getByText('Listening to #').waitFor()
+  await tab.locator('canvas').first().waitFor()
+  const hosts = new Set(answers.map((answer) => new URL(answer.url()).host))
+  assert.deepEqual([...hosts], [new URL(server.url).host])
+  const policy = answers[0].headers()['content-security-policy']
+  assert.match(policy, /default-src 'none'; script-src 'self';/)
+  const { gzipSync } = await import('node:zlib')
+  const scripts = answers.filter((answer) => answer.request().resourceType() === 'script')
+  const sizes = await Promise.all(scripts.map(async (answer) => gzipSync(await answer.body()).length))
+  const kilobytes = Math.round(sizes.reduce((sum, one) => sum + one, 0) / 1000)
+  console.log(`first page: ${kilobytes} kB of gzipped script in ${scripts.length} files`)
+  assert.ok(kilobytes < 300, `${kilobytes} kB`)
+  await context.close()
+})
