@@ -37,7 +37,7 @@ clean() {
 # The first process of the machine.
 init() { head -1 "$work/machine/cgroup/millrace-deb/init.scope/cgroup.procs" 2>/dev/null; }
 
-inside() { nsenter --target "$(init)" --mount --pid --net --uts --ipc --cgroup --root --wd=/ -- "$@"; }
+inside() { nsenter --target "$(init)" --mount --pid --net --uts --ipc --cgroup --root --wdns=/ -- "$@"; }
 
 until_true() {
     local end=$((SECONDS + $1)) what=$2
@@ -107,7 +107,7 @@ stuck=$(main_pid)
 inside kill -STOP "$stuck"
 is_another() { [ "$(main_pid)" != "$stuck" ] && is_running; }
 until_true 60 "the watchdog starts a stuck server again" is_another
-expect "the watchdog's reason" 'watchdog' inside journalctl --no-pager -u millrace
+expect "systemd names the watchdog" 'Watchdog timeout' inside journalctl --no-pager -u millrace
 
 echo '# a line of the operator' | inside tee -a /etc/millrace/millrace.toml >/dev/null
 before=$(main_pid)

@@ -40,4 +40,4 @@ mkdir -p .old
 pivot_root . .old
 umount -l /.old
 exec env -i container=millrace PATH=/usr/sbin:/usr/bin:/sbin:/bin TERM=dumb \
-    /lib/systemd/systemd --system --show-status=no --log-target=console </dev/null
+    /lib/systemd/systemd --system --show-status=no --log-target=journal </dev/null
