@@ -5,16 +5,17 @@ A query with an error, or a panel without a series, fails. What a machine lacks 
 and listed with the reason. `--draw` also draws each dashboard from the results into grafana/pictures.
 """
 
-import json
+import os
 import re
+import shutil
 import socket
 import sys
 import threading
 import time
 from pathlib import Path
 
-from stage import TOOLS, Publisher, Stack, Subscriber, alone, folder
-from observe import HOST, HERE, Missing, Observe, get, until
+from stage import ROOT, TOOLS, Part, Publisher, Stack, Subscriber, alone, folder
+from observe import HOST, Missing, Observe, get, until
 from lint import boards, declared, rules
 
 LOAD_SECONDS = 45
@@ -45,6 +46,26 @@ def send(port, text):
                 pass
         except OSError:
             pass
+
+
+def k6(observe, stage):
+    """A scenario of loadtests/k6, where k6 was built (make k6): it writes to the same Prometheus."""
+    program, script = TOOLS / "k6", ROOT / "loadtests/k6/scenarios/durable-online.js"
+    program, script = os.environ.get("K6", program), Path(os.environ.get("K6_SCENARIO", script))
+    if not Path(program).exists() or not script.exists():
+        return []
+    settings = {
+        "K6_PROMETHEUS_RW_SERVER_URL": f"{observe.url('prometheus')}/api/v1/write",
+        "K6_PROMETHEUS_RW_TREND_STATS": "p(50),p(99),max",
+        "MQTT_URL": f"mqtt://{HOST}:1883",
+        "LOAD_PAIRS": "5",
+        "LOAD_RATE": "10",
+        "LOAD_SECONDS": str(LOAD_SECONDS + 15),
+    }
+    command = [program, "run", "-o", "experimental-prometheus-rw", "--tag", "testid=check", script]
+    part = Part("k6", stage / "k6.log", command, settings, stage)
+    part.leave = part.stop
+    return [part]
 
 
 class Churn:
@@ -176,7 +197,9 @@ def main():
     try:
         with Observe(stage / "observe", TOOLS, interval="1s") as observe:
             observe.look()
-            people = drive()
+            for kind, count in (("millrace", 3), ("envoy", 1), ("status", 1), ("host", 1)):
+                until(lambda: len(observe.query(f'up{{job="{kind}"}} == 1')) == count, f"no metrics of {kind}", 120)
+            people = drive() + k6(observe, stage)
             began = time.time()
             until(lambda: time.time() > began + LOAD_SECONDS, "", LOAD_SECONDS + 5)
             here = {"NATS", "Envoy"} | ({"k6"} if observe.query("k6_vus") else set())
@@ -191,6 +214,7 @@ def main():
         for person in people:
             person.leave()
         stack.stop()
+        shutil.rmtree(stage, ignore_errors=True)
     for problem in problems:
         print(f"FAILED: {problem}")
     print(f"dashboards: {len(problems)} problems")
