@@ -23,6 +23,8 @@ ALONE = "STAGE_ALONE"
 
 def alone():
     """Runs this program again where the loopback interface and the mounts are its own; without unshare it goes on here."""
+    # So that what was started is stopped, as with Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if ALONE in os.environ:
         return
     for how in (["unshare", "-rnm"], ["unshare", "-nm"]):

@@ -66,7 +66,7 @@ BOARD = board(
             graph(
                 "Clients and sessions",
                 "short",
-                "Sessions that are not connected wait for their client.",
+                "Sessions as the pod that knows most of them counts; those that are not connected wait for their client.",
                 (f"sum(millrace_clients_connected{{{OF}}})", "connected"),
                 (f"max(millrace_sessions{{{OF}}})", "sessions"),
             ),
