@@ -110,14 +110,14 @@ torture: ## Kill the server 100 times (KILLS=100 SEED=) and check that nothing a
 	cargo build --release --package millrace --package millrace-torture
 	"$(TARGET)/release/torture" --millrace-bin "$(TARGET)/release/millrace" --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 
-FUZZ := services/mqtt/fuzz
-fuzz: ## Fuzz each target of the packet decoder for FUZZ_SECONDS (60)
+FUZZ := services/mqtt/fuzz services/session/fuzz services/fabric/fuzz
+fuzz: ## Fuzz what decodes packets and frames, and sessions: each target for FUZZ_SECONDS (60)
 	cargo +nightly --version >/dev/null 2>&1 || rustup toolchain install nightly --profile minimal
 	cargo fuzz --version >/dev/null 2>&1 || cargo install cargo-fuzz --locked
-	for target in $$(cargo +nightly fuzz list --fuzz-dir $(FUZZ)); do \
-		cargo +nightly fuzz run --fuzz-dir $(FUZZ) --target-dir "$(TARGET)/fuzz" $$target -- \
+	set -e; for folder in $(FUZZ); do for target in $$(cargo +nightly fuzz list --fuzz-dir $$folder); do \
+		cargo +nightly fuzz run --fuzz-dir $$folder --target-dir "$(TARGET)/fuzz" $$target -- \
 			-max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=2048; \
-	done
+	done; done
 
 fmt: ## Format the sources
 	cargo fmt --all

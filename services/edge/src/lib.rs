@@ -36,7 +36,7 @@ pub mod ws;
 pub use broker::is_broker_name;
 pub use config::{Authentication, Config};
 pub use drain::{DrainPace, Draining};
-pub use limits::Limits;
+pub use limits::{Limits, TOPIC_BYTES_MAX};
 pub use millrace_fabric as fabric;
 pub use millrace_outgoing as outgoing;
 pub use operate::Asking;

@@ -10,6 +10,7 @@ use millrace_session::Message;
 use mio::Waker;
 
 use crate::access::{Attempted, Entered, Reviewed};
+use crate::authenticator::Verdict;
 use crate::broker::{Broker, Routes};
 use crate::clients::Asked;
 use crate::core::Committed;
@@ -78,7 +79,7 @@ pub(crate) enum Mail {
     /// What a client of a managed broker may do now.
     Reviewed(Box<Reviewed>),
     /// The answer of the authenticator.
-    Authenticated { connection: ConnectionId, accepted: bool },
+    Authenticated { connection: ConnectionId, verdict: Verdict },
 }
 
 /// QoS 0 publishes of one publisher to one topic.

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use millrace_session::Settings;
 use millrace_storage::Stat;
 
-use crate::access::Desk;
+use crate::access::{Desk, counts_as_metrics};
 use crate::authenticator::Authenticator;
 use crate::broker::{Broker, Brokers};
 use crate::clock::{Clock, Millis};
@@ -182,7 +182,9 @@ impl Process {
         let region = self.region.iter().flat_map(|region| region.metrics());
         let desk = self.desk.iter().flat_map(Desk::metrics);
         let webhooks = self.webhooks.iter().flat_map(Webhooks::metrics);
-        let all = stats.chain(region).chain(desk).chain(webhooks);
+        let checks = self.desk.iter().map(Desk::password_checks);
+        let checks = counts_as_metrics(checks.chain(self.authenticator.password_checks()));
+        let all = stats.chain(region).chain(desk).chain(webhooks).chain(checks);
         metrics::write_lines(&mut out, all.map(|(metric, value)| (metric, "", value)));
         out
     }

@@ -151,7 +151,7 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
         desk,
         _shares: shares,
         _scribe: scribe,
-        authenticator: Authenticator::start(&config.authentication, &mailboxes)?,
+        authenticator: Authenticator::start(&config.authentication, clock, &mailboxes)?,
         config,
         brokers,
         counters: (0..cores).map(|_| CoreCounters::default()).collect(),

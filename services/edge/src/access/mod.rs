@@ -4,7 +4,7 @@
 //! when the store says that they have changed. For all others the files of the [`crate::authenticator`] count.
 //!
 //! Event loops leave CONNECTs at the [`Desk`]; its threads read credentials, many at once, check what was shown, and answer with mail
-//! ([`Entered`], [`Reviewed`]). Passwords that people chose go on to a thread of their own, so they hold nobody else up. A client that
+//! ([`Entered`], [`Reviewed`]). Passwords that people chose go on to threads of their own ([`passwords`]). A client that
 //! authenticates by SCRAM comes twice ([`Attempt`]): with its name, and with its proof.
 //!
 //! Whose token needs keys that are not there waits on the [`shelf`] while they are fetched ([`fetch`]); whom a tenant's service is
@@ -13,13 +13,12 @@
 mod calls;
 mod desk;
 mod fetch;
-mod hashing;
 mod limits;
+mod passwords;
 mod records;
 mod scram;
 mod shelf;
 mod tally;
-mod turns;
 mod watch;
 mod webhooks;
 
@@ -29,8 +28,10 @@ use std::sync::Arc;
 use millrace_access::entry::{BrokerAccess, Grant, Refusal, Standing};
 use millrace_access::scram::{Enhanced, FakeKey};
 use millrace_access::secrets::generated::HashKeys;
+use millrace_authentication::Cancellation;
 
 pub(crate) use desk::Desk;
+pub(crate) use passwords::{checker_threads, counts_as_metrics};
 pub(crate) use records::load;
 pub(crate) use scram::{Attempt, Attempted, Progress};
 
@@ -77,6 +78,8 @@ pub(crate) struct Applicant {
     pub(crate) address: Option<SocketAddr>,
     pub(crate) user: Option<Arc<str>>,
     pub(crate) password: Option<Box<[u8]>>,
+    /// Whether its connection has gone.
+    pub(crate) cancellation: Cancellation,
     /// DER.
     pub(crate) certificate: Option<Box<[u8]>>,
 }

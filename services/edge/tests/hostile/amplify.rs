@@ -146,13 +146,7 @@ fn a_client_that_subscribes_again_and_again_without_reading_costs_little() {
     let client = narrow_client(&server, V5, "never-reads");
     let mut bytes = Vec::new();
     for _ in 0..1_000 {
-        encode::subscribe(
-            id(1),
-            Properties::EMPTY,
-            [("#", granted(QoS::AtMostOnce))],
-            V5,
-            &mut bytes,
-        );
+        encode::subscribe(id(1), Properties::EMPTY, [("#", granted(QoS::AtMostOnce))], V5, &mut bytes);
     }
     client.stream().write_all(&bytes).unwrap();
     let pair = Pair::start(&server);
