@@ -134,8 +134,8 @@ hostile-short: # A part of it, for `make test`.
 hostile-soak: ## Random hostile and friendly clients together for an hour (MINUTES=60 SEED=)
 	$(HOSTILE) --soak-minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
-FUZZ := services/mqtt/fuzz services/transport/fuzz
-fuzz: ## Fuzz each target of the decoders for FUZZ_SECONDS (60)
+FUZZ := services/mqtt/fuzz services/transport/fuzz services/session/fuzz services/fabric/fuzz
+fuzz: ## Fuzz what decodes packets and frames, and sessions: each target for FUZZ_SECONDS (60)
 	cargo +nightly --version >/dev/null 2>&1 || rustup toolchain install nightly --profile minimal
 	cargo fuzz --version >/dev/null 2>&1 || cargo install cargo-fuzz --locked
 	for folder in $(FUZZ); do \

@@ -1,49 +1,54 @@
-//! Who may connect and what they may do, from the configured files. Password hashes are checked on a thread of their
-//! own: one takes longer than thousands of messages.
+//! Who may connect and what they may do, from the configured files.
 
+use std::net::IpAddr;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use millrace_access::files::passwords::PasswordFile;
 use millrace_access::files::rules;
 use millrace_access::rules::{Client, Permissions};
-use millrace_access::secrets::{VerifiedCache, chosen};
+use millrace_access::secrets::chosen;
+use millrace_authentication::Cancellation;
+use millrace_authentication::passwords::{Answer, Checker, Counts, Outcome, Request, Source};
 use millrace_mqtt::QoS;
-use millrace_session::Seconds;
 
 use crate::StartError;
+use crate::access::checker_threads;
+use crate::clock::{Clock, seconds};
 use crate::config::Authentication;
 use crate::core::connection::ConnectionId;
 use crate::mailbox::{Mail, Mailbox};
 use crate::random;
-
-/// Passwords that wait to be checked; beyond it a CONNECT is refused as "server busy".
-const JOBS_MAX: usize = 10_000;
-/// Passwords that were right and are remembered, so that a reconnect storm is not one of password hashing.
-const VERIFIED_MAX: usize = 100_000;
-/// How long one is remembered, seconds.
-const VERIFIED_S: u32 = 300;
 
 /// What can be said of a user name and password at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Accepted,
     Refused,
+    /// The client shows nothing, and anonymous clients are not accepted.
+    Anonymous,
     /// A [`Mail::Authenticated`] will tell.
     Later,
     /// Too many wait already.
     Busy,
 }
 
-struct Job {
+/// A client that shows a user name and perhaps a password.
+pub(crate) struct Login<'a> {
+    pub(crate) connection: ConnectionId,
+    pub(crate) broker: u64,
+    pub(crate) address: Option<IpAddr>,
+    pub(crate) user: Option<&'a str>,
+    pub(crate) password: Option<&'a [u8]>,
+    pub(crate) cancellation: Cancellation,
+}
+
+/// Comes back with the result of a password check.
+struct Context {
     connection: ConnectionId,
-    user: Box<str>,
-    password: Box<[u8]>,
-    phc: Box<str>,
-    known: bool,
-    now: Seconds,
+    /// The file has this user. Another name is checked against a hash that no password has, so that it takes as long.
+    is_user: bool,
 }
 
 /// Who may connect and what they may do.
@@ -51,32 +56,34 @@ pub(crate) struct Authenticator {
     allow_anonymous: bool,
     passwords: ArcSwapOption<PasswordFile>,
     rules: ArcSwap<Permissions>,
-    verified: Arc<Mutex<VerifiedCache>>,
-    jobs: Option<SyncSender<Job>>,
+    checker: Option<Checker<Context>>,
 }
 
 impl Authenticator {
-    /// Reads the files and starts the thread that checks passwords.
-    pub(crate) fn start(config: &Authentication, mailboxes: &Arc<[Mailbox]>) -> Result<Self, StartError> {
+    /// Reads the files and starts the threads that check passwords.
+    pub(crate) fn start(
+        config: &Authentication,
+        clock: Clock,
+        mailboxes: &Arc<[Mailbox]>,
+    ) -> Result<Self, StartError> {
         let passwords = read_passwords(config).map_err(StartError)?;
         let rules = read_rules(config).map_err(StartError)?;
         let key = random::bytes()
             .map_err(|error| StartError(format!("no random numbers from the system: {error}")))?;
-        let verified = Arc::new(Mutex::new(VerifiedCache::new(&key, VERIFIED_MAX, VERIFIED_S)));
-        let jobs = match &passwords {
-            None => None,
-            Some(_) => {
-                let (sender, receiver) = sync_channel(JOBS_MAX);
-                let (verified, mailboxes) = (verified.clone(), mailboxes.clone());
-                std::thread::Builder::new()
-                    .name("passwords".into())
-                    .spawn(move || check_passwords(&receiver, &verified, &mailboxes))
-                    .map_err(|error| StartError(format!("cannot start a thread: {error}")))?;
-                Some(sender)
-            }
+        let start = || {
+            let mailboxes = mailboxes.clone();
+            let answered = move |answer: Answer<Context>| {
+                let (connection, verdict) = (answer.context.connection, verdict(&answer));
+                let mut mail = vec![Mail::Authenticated { connection, verdict }];
+                mailboxes[usize::from(connection.core)].deliver(&mut mail, 0);
+            };
+            let now = Box::new(move || seconds(clock.now()));
+            Checker::start(checker_threads(), &key, now, Box::new(answered))
         };
+        let checker = passwords.as_ref().map(|_| start()).transpose();
+        let checker = checker.map_err(|error| StartError(error.to_string()))?;
         let (passwords, rules) = (ArcSwapOption::from_pointee(passwords), ArcSwap::from_pointee(rules));
-        Ok(Self { allow_anonymous: config.allow_anonymous, passwords, rules, verified, jobs })
+        Ok(Self { allow_anonymous: config.allow_anonymous, passwords, rules, checker })
     }
 
     /// Reads the password file again. Returns the users whose password has changed or is gone, in order.
@@ -99,40 +106,32 @@ impl Authenticator {
 
     /// Whether a client with these credentials may connect.
     //= [MQTT-3.1.4-2] v5 v3.1.1
-    pub(crate) fn check(
-        &self,
-        connection: ConnectionId,
-        user: Option<&str>,
-        password: Option<&[u8]>,
-        now: Seconds,
-    ) -> Verdict {
+    pub(crate) fn check(&self, login: Login<'_>) -> Verdict {
         let passwords = self.passwords.load();
-        let (Some(user), Some(file)) = (user, passwords.as_deref()) else {
+        let (Some(user), Some(file), Some(checker)) = (login.user, passwords.as_deref(), &self.checker) else {
             // Without a password file a name is only a name.
-            let accepted = self.allow_anonymous;
-            return if accepted { Verdict::Accepted } else { Verdict::Refused };
+            return match login.user {
+                _ if self.allow_anonymous => Verdict::Accepted,
+                None => Verdict::Anonymous,
+                Some(_) => Verdict::Refused,
+            };
         };
-        let password = password.unwrap_or_default();
         let phc = file.lookup(user);
-        if let Some(phc) = phc
-            && self.verified.lock().unwrap_or_else(PoisonError::into_inner).contains(user, password, phc, now)
-        {
-            return Verdict::Accepted;
-        }
-        let job = Job {
-            connection,
+        let request = Request {
+            broker: login.broker,
+            source: Source::new(login.address),
             user: user.into(),
-            password: password.into(),
-            // An unknown user takes as long as a wrong password.
-            phc: phc.unwrap_or(chosen::dummy()).into(),
-            known: phc.is_some(),
-            now,
+            password: login.password.unwrap_or_default().into(),
+            hashes: vec![phc.unwrap_or(chosen::dummy()).into()],
+            cancellation: login.cancellation,
+            context: Context { connection: login.connection, is_user: phc.is_some() },
         };
-        match self.jobs.as_ref().map(|jobs| jobs.try_send(job)) {
-            Some(Ok(())) => Verdict::Later,
-            Some(Err(TrySendError::Full(_))) => Verdict::Busy,
-            Some(Err(TrySendError::Disconnected(_))) | None => Verdict::Refused,
-        }
+        checker.check(request).map_or(Verdict::Later, |answer| verdict(&answer))
+    }
+
+    /// What became of password checks.
+    pub(crate) fn password_checks(&self) -> Option<Counts> {
+        self.checker.as_ref().map(Checker::counts)
     }
 
     #[inline]
@@ -146,16 +145,11 @@ impl Authenticator {
     }
 }
 
-/// Until the authenticator is gone.
-fn check_passwords(jobs: &Receiver<Job>, verified: &Mutex<VerifiedCache>, mailboxes: &[Mailbox]) {
-    while let Ok(job) = jobs.recv() {
-        let accepted = chosen::verify(&job.phc, &job.password) && job.known;
-        if accepted {
-            let mut verified = verified.lock().unwrap_or_else(PoisonError::into_inner);
-            verified.insert(&job.user, &job.password, &job.phc, job.now);
-        }
-        let mut mail = vec![Mail::Authenticated { connection: job.connection, accepted }];
-        mailboxes[usize::from(job.connection.core)].deliver(&mut mail, 0);
+fn verdict(answer: &Answer<Context>) -> Verdict {
+    match answer.outcome {
+        Outcome::Right if answer.context.is_user => Verdict::Accepted,
+        Outcome::Right | Outcome::Wrong => Verdict::Refused,
+        Outcome::Busy => Verdict::Busy,
     }
 }
 

@@ -14,6 +14,9 @@ pub(crate) const SHARE_NAMES_PER_FILTER_MAX: usize = 250;
 
 /// Bytes that one event loop may use to remember which receivers a topic has. The least recently used topics go first.
 pub(crate) const ROUTE_CACHE_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Longest topic that the store takes, bytes: the most that `topic_bytes_max` can be.
+pub const TOPIC_BYTES_MAX: u16 = 4_096;
+const _: () = assert!(TOPIC_BYTES_MAX as usize == millrace_layers::limits::TOPIC_BYTES_MAX);
 
 /// The limits of an edge process. Each is a setting of the same name (`--packet-size-max`, `packet_size_max` in the
 /// file, `MILLRACE_PACKET_SIZE_MAX`).
@@ -68,6 +71,8 @@ pub struct Limits {
     pub subscriptions_per_session_max: u32,
     /// Longest topic filter or topic name, levels: bounds the work of a match.
     pub topic_levels_max: u16,
+    /// Longest topic filter or topic name, bytes. Over [`TOPIC_BYTES_MAX`] the store has no key for a retained message.
+    pub topic_bytes_max: u16,
     /// Longest session expiry, seconds. A 5.0 client that asks for more is told this one.
     pub session_expiry_max_s: u32,
     /// Session expiry of 3.x clients without clean session (they cannot say one), seconds.
@@ -128,6 +133,7 @@ impl Default for Limits {
             topic_alias_outbound_max: 16,
             subscriptions_per_session_max: 100_000,
             topic_levels_max: 128,
+            topic_bytes_max: TOPIC_BYTES_MAX,
             session_expiry_max_s: 90 * 24 * 3600,
             session_expiry_v3_s: 7 * 24 * 3600,
             queue_messages_max: 100_000,

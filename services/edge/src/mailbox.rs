@@ -9,6 +9,7 @@ use millrace_session::Message;
 use mio::Waker;
 
 use crate::access::{Attempted, Entered, Reviewed};
+use crate::authenticator::Verdict;
 use crate::broker::{Broker, Routes};
 use crate::clients::Asked;
 use crate::core::Committed;
@@ -79,7 +80,7 @@ pub(crate) enum Mail {
     /// The password file or the rules file has changed, and with it the passwords of these users, in order.
     FilesChanged(Arc<[Box<str>]>),
     /// The answer of the authenticator.
-    Authenticated { connection: ConnectionId, accepted: bool },
+    Authenticated { connection: ConnectionId, verdict: Verdict },
 }
 
 /// QoS 0 publishes of one publisher to one topic.

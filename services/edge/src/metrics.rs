@@ -121,6 +121,7 @@ counters! {
         connected: "gauge" "millrace_clients_connected" [] "Clients connected now.",
         sessions: "gauge" "millrace_sessions" [] "Sessions, connected or not.",
         refused_credentials: "counter" "millrace_connects_refused_total" ["reason=\"credentials\""] "CONNECT packets refused, by reason.",
+        refused_will_topic: "counter" "millrace_connects_refused_total" ["reason=\"will_topic\""] "CONNECT packets refused, by reason.",
         refused_authorization: "counter" "millrace_connects_refused_total" ["reason=\"not_authorized\""] "CONNECT packets refused, by reason.",
         refused_method: "counter" "millrace_connects_refused_total" ["reason=\"authentication_method\""] "CONNECT packets refused, by reason.",
         refused_banned: "counter" "millrace_connects_refused_total" ["reason=\"banned\""] "CONNECT packets refused, by reason.",
@@ -161,6 +162,7 @@ counters! {
         publish_denied: "counter" "millrace_publishes_refused_total" ["reason=\"not_authorized\""] "PUBLISH packets refused, by reason.",
         publish_quota: "counter" "millrace_publishes_refused_total" ["reason=\"retained_limit\""] "PUBLISH packets refused, by reason.",
         publish_matches: "counter" "millrace_publishes_refused_total" ["reason=\"matching_filters\""] "PUBLISH packets refused, by reason.",
+        publish_topic_bytes: "counter" "millrace_publishes_refused_total" ["reason=\"topic_bytes\""] "PUBLISH packets refused, by reason.",
         publish_topic: "counter" "millrace_publishes_refused_total" ["reason=\"topic_levels\""] "PUBLISH packets refused, by reason.",
         publish_spend_cap: "counter" "millrace_publishes_refused_total" ["reason=\"spend_cap\""] "PUBLISH packets refused, by reason.",
         publish_store: "counter" "millrace_publishes_refused_total" ["reason=\"store\""] "PUBLISH packets refused, by reason.",
@@ -173,6 +175,7 @@ counters! {
         trimmed: "counter" "millrace_messages_trimmed_total" [] "Stored messages that a limit removed before all sessions had them.",
         missed: "counter" "millrace_messages_missed_total" [] "Stored messages that a session missed because a limit had removed them.",
         unqueued: "counter" "millrace_webhook_events_unqueued_total" [] "Events for webhooks that the store could not take: of clients, and messages with QoS 0.",
+        wills_dropped: "counter" "millrace_wills_dropped_total" [] "Will messages that the store cannot hold, of older versions of this server.",
         wills: "counter" "millrace_wills_published_total" [] "Will messages published.",
         pauses: "counter" "millrace_publisher_pauses_total" [] "Times a publisher was not read because its receivers were behind.",
     }

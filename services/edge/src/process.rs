@@ -9,7 +9,7 @@ use millrace_storage::Stat;
 use millrace_transport::addresses::Addresses;
 use millrace_transport::throttle::Throttle;
 
-use crate::access::Desk;
+use crate::access::{Desk, counts_as_metrics};
 use crate::authenticator::Authenticator;
 use crate::broker::{Broker, Brokers};
 use crate::clock::{Clock, Millis};
@@ -177,8 +177,10 @@ impl Process {
         let region = self.region.iter().flat_map(|region| region.metrics());
         let desk = self.desk.iter().flat_map(Desk::metrics);
         let webhooks = self.webhooks.iter().flat_map(Webhooks::metrics);
+        let checks = self.desk.iter().map(Desk::password_checks);
+        let checks = counts_as_metrics(checks.chain(self.authenticator.password_checks()));
         #[allow(clippy::cast_precision_loss)]
-        let counted = region.chain(desk).chain(webhooks).map(|(metric, value)| (metric, value as f64));
+        let counted = region.chain(desk).chain(webhooks).chain(checks).map(|(metric, value)| (metric, value as f64));
         metrics::write_lines(&mut out, stats.chain(counted).map(|(metric, value)| (metric, "", value)));
         if let Some(store) = &self.store {
             store.write_metrics(&mut out);

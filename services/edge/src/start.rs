@@ -163,7 +163,7 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
         addresses: Addresses::new(address_limits(&config.limits), config.unlimited_from.clone()),
         tls,
         notices: Notices::default(),
-        authenticator: Authenticator::start(&config.authentication, &mailboxes)?,
+        authenticator: Authenticator::start(&config.authentication, clock, &mailboxes)?,
         config,
         brokers,
         counters: (0..cores).map(|_| CoreCounters::default()).collect(),

@@ -204,6 +204,33 @@ pub(crate) fn decode(mut bytes: Bytes) -> Result<Frame, Bad> {
     Ok(Frame { from, content })
 }
 
+/// Decodes a frame, writes it again and decodes that: both are the same.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn round_trip(bytes: &[u8]) {
+    let Ok(frame) = decode(Bytes::copy_from_slice(bytes)) else { return };
+    let from = frame.from;
+    let written = match &frame.content {
+        Content::Batch { numbers, body } => {
+            let mut batch = open();
+            batch.extend_from_slice(body);
+            close(batch, from, *numbers)
+        }
+        Content::Part { numbers, index, parts, piece } => {
+            let mut part = Vec::with_capacity(PART_HEAD + piece.len());
+            head(&mut part, PART, from, *numbers);
+            part.put_u16(*index);
+            part.put_u16(*parts);
+            part.extend_from_slice(piece);
+            part.into()
+        }
+        Content::Hello { asks, is_fresh, epoch, name } => hello(from, *asks, *is_fresh, *epoch, name),
+        Content::Bye => bye(from),
+        Content::Joined { announcement, list } => joined(from, *announcement, list),
+        Content::Answer { announcement, positions } => answer(from, *announcement, positions),
+    };
+    assert_eq!(decode(written), Ok(frame));
+}
+
 /// Whether `body` is just `count` messages.
 pub(crate) fn check_body(mut body: &[u8], count: u32) -> Result<(), Bad> {
     for _ in 0..count {
@@ -295,6 +322,21 @@ mod tests {
         add(&mut batch, &[b"he", b"llo"], 5);
         add(&mut batch, &[], 0);
         close(batch, POD, NUMBERS)
+    }
+
+    #[test]
+    fn each_kind_of_frame_is_written_and_read_again() {
+        let to = To::Broker(9);
+        let frames = [
+            batch(),
+            heartbeat(POD, 1, 2),
+            hello(POD, true, false, 3, "pod"),
+            bye(POD),
+            joined(POD, 4, &[to]),
+        ];
+        for frame in frames.into_iter().chain(cut(&batch(), POD, NUMBERS, PART_HEAD + 4)) {
+            round_trip(&frame);
+        }
     }
 
     #[test]

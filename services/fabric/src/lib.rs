@@ -31,3 +31,13 @@ pub use limits::Limits;
 pub use outbox::{Dropped, Sent};
 pub use settings::{Credentials, Settings, SettingsError, Tls};
 pub use sink::{Batch, Gap, Messages, Sink};
+
+/// What fuzz targets call.
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing {
+    /// Decodes a frame; what decodes is written and read again.
+    pub fn frame(bytes: &[u8]) {
+        crate::frame::round_trip(bytes);
+    }
+}

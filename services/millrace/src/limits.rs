@@ -4,7 +4,7 @@
 use std::fmt::Display;
 use std::str::FromStr;
 
-use millrace_edge::Limits;
+use millrace_edge::{Limits, TOPIC_BYTES_MAX};
 
 /// A parser of whole numbers from `least` to `most` that says so.
 pub(crate) fn whole_number<T>(least: T, most: T) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync
@@ -83,6 +83,8 @@ limits! {
         "Subscriptions of one session; of one that outlives its connection 1000 at most.";
     topic_levels_max: u16 in 1..=u16::MAX, "LEVELS",
         "Levels of the longest topic or topic filter.";
+    topic_bytes_max: u16 in 1..=TOPIC_BYTES_MAX, "BYTES",
+        "Longest topic or topic filter.";
     session_expiry_max_s: u32 in 0..=u32::MAX, "SECONDS",
         "Longest session expiry; a 5.0 client that asks for more is told this one.";
     session_expiry_v3_s: u32 in 0..=u32::MAX, "SECONDS",

@@ -23,10 +23,10 @@ pub enum DecodeError {
         limit: u32,
     },
     /// A topic name that is empty (3.x; in 5.0 an empty one without alias is a protocol error) or has a wildcard.
-    #[error("invalid topic name")]
+    #[error("malformed topic name")]
     TopicName,
-    /// A topic filter that breaks the rules of section 4.7, or a bad `$share` name.
-    #[error("invalid topic filter")]
+    /// A topic filter that breaks the rules of section 4.7.
+    #[error("malformed topic filter")]
     TopicFilter,
     /// A topic alias of 0. One over the maximum is the session's to find.
     #[error("topic alias 0")]
@@ -37,12 +37,12 @@ impl DecodeError {
     /// The reason code that MQTT 5.0 names for this error.
     pub const fn reason(self) -> ReasonCode {
         match self {
-            Self::Malformed(_) => ReasonCode::MALFORMED_PACKET,
+            // 0x8F and 0x90 are for names and filters that are correctly formed and not accepted (section 2.4).
+            //= [MQTT-4.13.1-1] v5
+            Self::Malformed(_) | Self::TopicName | Self::TopicFilter => ReasonCode::MALFORMED_PACKET,
             Self::Protocol(_) => ReasonCode::PROTOCOL_ERROR,
             Self::UnsupportedVersion => ReasonCode::UNSUPPORTED_PROTOCOL_VERSION,
             Self::TooLarge { .. } => ReasonCode::PACKET_TOO_LARGE,
-            Self::TopicName => ReasonCode::TOPIC_NAME_INVALID,
-            Self::TopicFilter => ReasonCode::TOPIC_FILTER_INVALID,
             Self::TopicAlias => ReasonCode::TOPIC_ALIAS_INVALID,
         }
     }

@@ -1,6 +1,7 @@
 //! Topic names and topic filters (MQTT 5.0 section 4.7, shared subscriptions 4.8.2).
 
 use crate::wire::FIELD_BYTES_MAX;
+use crate::{DecodeError, Version};
 
 /// True when `topic` may be published to: not empty, at most 65,535 bytes, no wildcard, no U+0000.
 #[inline]
@@ -68,6 +69,23 @@ impl<'a> Filter<'a> {
     pub fn has_wildcard(&self) -> bool {
         self.filter.bytes().any(|b| b == b'+' || b == b'#')
     }
+}
+
+/// Checks a filter of a SUBSCRIBE or UNSUBSCRIBE. Its characters have been checked as those of any string.
+///
+/// # Errors
+/// A filter that breaks section 4.7 is malformed. In 5.0 a shared subscription without a share name or without a
+/// filter is a protocol error; 3.x has no shared subscriptions, so there `$share/g` is a filter like any other.
+pub(crate) fn check_filter(text: &str, version: Version) -> Result<(), DecodeError> {
+    if !is_valid_filter(text) {
+        return Err(DecodeError::TopicFilter);
+    }
+    //= [MQTT-4.8.2-1] v5
+    //= [MQTT-4.8.2-2] v5
+    if version == Version::V5 && text.starts_with("$share/") && Filter::parse(text).is_none() {
+        return Err(DecodeError::Protocol("a shared subscription without a share name or a filter"));
+    }
+    Ok(())
 }
 
 fn is_valid_filter(filter: &str) -> bool {

@@ -126,7 +126,9 @@ pub(crate) fn refusal(
     packet_size_max: usize,
     out: &mut impl Out,
 ) {
-    if packet_size_max < PLAIN_CONNACK_BYTES {
+    //= [MQTT-3.2.2-6] v3.1.1
+    let has_code = version == Version::V5 || reason.to_return_code().is_some();
+    if packet_size_max < PLAIN_CONNACK_BYTES || !has_code {
         return;
     }
     //= [MQTT-3.2.2-19] v5

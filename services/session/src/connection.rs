@@ -7,12 +7,15 @@ use std::sync::Arc;
 
 use millrace_mqtt::{
     Connect, DecodeError, Disconnect, Packet, PacketId, PacketType, Properties, Property, ReasonCode,
-    Subscribe, Unsubscribe, Version, encode, topic,
+    Subscribe, SubscribeOptions, Unsubscribe, Version, encode, topic,
 };
 
 use crate::aliases::{Aliases, Outbound};
 use crate::effect::{Closing, Effect};
 use crate::{Out, Session, Settings, connack};
+
+/// Bytes of an acknowledgement beside its reason string and reason codes, at most.
+const ACK_BYTES_MAX: usize = 16;
 
 /// How far a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +36,8 @@ pub struct Connection {
     phase: Phase,
     version: Version,
     request_problem_information: bool,
+    /// The client is a bridge to another server.
+    is_bridge: bool,
     /// CONNECT named the authentication method of [`Settings`].
     has_method: bool,
     keep_alive_s: u16,
@@ -54,6 +59,7 @@ impl Default for Connection {
             phase: Phase::Silent,
             version: Version::V311,
             request_problem_information: true,
+            is_bridge: false,
             has_method: false,
             keep_alive_s: 0,
             requested_keep_alive_s: 0,
@@ -194,6 +200,7 @@ impl Connection {
     fn connect<'a>(&mut self, connect: Connect<'a>, settings: &Settings, out: &mut impl Out) -> Effect<'a> {
         self.phase = Phase::Connecting;
         self.version = connect.version;
+        self.is_bridge = connect.is_bridge;
         self.requested_keep_alive_s = connect.keep_alive_s;
         self.keep_alive_s = connect.keep_alive_s;
         let longest = settings.keep_alive_max_s;
@@ -259,8 +266,8 @@ impl Connection {
             DecodeError::Malformed(what) | DecodeError::Protocol(what) => what,
             DecodeError::UnsupportedVersion => "unsupported protocol version: use MQTT 3.1, 3.1.1 or 5.0",
             DecodeError::TooLarge { .. } => "the packet is over the limit",
-            DecodeError::TopicName => "invalid topic name",
-            DecodeError::TopicFilter => "invalid topic filter",
+            DecodeError::TopicName => "a topic name is empty or has a wildcard",
+            DecodeError::TopicFilter => "a topic filter is empty or has a wildcard that is not a whole level",
             DecodeError::TopicAlias => "topic alias 0",
         };
         if self.phase == Phase::Open {
@@ -349,21 +356,40 @@ impl Connection {
         1 + length + body <= self.packet_size_max()
     }
 
-    /// Answers a SUBSCRIBE, one reason for each filter.
+    /// The options of a subscription. A bridge (3.x only) asks for No Local, so that it does not get back what it
+    /// brought, and Retain As Published, so that a message retained there is retained here; 3.x has no options for
+    /// these. A shared subscription cannot have No Local.
+    pub fn options_of(&self, filter: &str, options: SubscribeOptions) -> SubscribeOptions {
+        if !self.is_bridge {
+            return options;
+        }
+        let no_local = topic::Filter::parse(filter).is_some_and(|filter| filter.share.is_none());
+        SubscribeOptions { no_local, retain_as_published: true, ..options }
+    }
+
+    /// Answers a SUBSCRIBE, one reason for each filter. `what` goes to a 5.0 client as reason string when it is not
+    /// empty and fits.
     //= [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-3.8.4-6] v5
     //= [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-3.8.4-5] v3.1.1
-    pub fn subscribed(&self, id: PacketId, reasons: &[ReasonCode], out: &mut impl Out) {
-        self.subscribe_ack(PacketType::SubAck, id, reasons, out);
+    pub fn subscribed(&self, id: PacketId, reasons: &[ReasonCode], what: &str, out: &mut impl Out) {
+        self.subscribe_ack(PacketType::SubAck, id, reasons, what, out);
     }
 
     /// Answers an UNSUBSCRIBE, one reason for each filter.
     //= [MQTT-3.10.4-4] [MQTT-3.10.4-5] [MQTT-3.11.3-1] v5
     //= [MQTT-3.10.4-4] [MQTT-3.10.4-5] v3.1.1
     pub fn unsubscribed(&self, id: PacketId, reasons: &[ReasonCode], out: &mut impl Out) {
-        self.subscribe_ack(PacketType::UnsubAck, id, reasons, out);
+        self.subscribe_ack(PacketType::UnsubAck, id, reasons, "", out);
     }
 
-    fn subscribe_ack(&self, kind: PacketType, id: PacketId, reasons: &[ReasonCode], out: &mut impl Out) {
+    fn subscribe_ack(
+        &self,
+        kind: PacketType,
+        id: PacketId,
+        reasons: &[ReasonCode],
+        what: &str,
+        out: &mut impl Out,
+    ) {
         let three_x: Vec<ReasonCode>;
         let reasons = if self.version == Version::V5 || !reasons.iter().any(|reason| reason.is_error()) {
             reasons
@@ -374,7 +400,21 @@ impl Connection {
             three_x = reasons.iter().map(failure).collect();
             &three_x
         };
-        encode::subscribe_ack(kind, id, Properties::EMPTY, reasons, self.version, out.buffer());
+        let properties = self.reason_string(what, reasons.len());
+        let properties = Properties::from_validated(&properties);
+        encode::subscribe_ack(kind, id, properties, reasons, self.version, out.buffer());
+    }
+
+    /// The property with a reason string for an acknowledgement with `more` bytes behind its properties: none when
+    /// there is nothing to say, the client does not want it, or the packet would be too large for the client.
+    //= [MQTT-3.1.2-29] [MQTT-3.4.2-2] [MQTT-3.5.2-2] [MQTT-3.6.2-2] [MQTT-3.7.2-2] [MQTT-3.9.2-1] v5
+    fn reason_string(&self, what: &str, more: usize) -> Vec<u8> {
+        let mut properties = Vec::new();
+        let is_wanted = self.version == Version::V5 && self.request_problem_information && !what.is_empty();
+        if is_wanted && what.len() + more + ACK_BYTES_MAX <= self.packet_size_max() {
+            Property::ReasonString(what).encode(&mut properties);
+        }
+        properties
     }
 
     fn client_disconnects<'a>(

@@ -1,8 +1,8 @@
 use millrace_mqtt::PacketType::{PubAck, PubComp, PubRec};
-use millrace_mqtt::{Packet, SubscribeFilters, decode, frame};
+use millrace_mqtt::{Connect, Packet, QoS, SubscribeFilters, SubscribeOptions, decode, frame};
 
 use super::*;
-use crate::test_client::{Client, connect, id};
+use crate::test_client::{Client, Wire, connect, id};
 
 const VERSIONS: [Version; 3] = [Version::V31, Version::V311, Version::V5];
 
@@ -50,7 +50,7 @@ fn bytes_that_are_no_packet_end_an_open_connection_with_the_reason() {
     let cases: [(&[u8], u8); 4] = [
         (&[0x36, 0x03, 0, 1, b't'], 0x81),
         (&[0x30, 0x03, 0, 0, 0], 0x82),
-        (&[0x30, 0x04, 0, 1, b'#', 0], 0x90),
+        (&[0x30, 0x04, 0, 1, b'#', 0], 0x81),
         (&[0x60, 0x02, 0, 1], 0x81),
     ];
     for version in VERSIONS {
@@ -175,12 +175,50 @@ fn a_subscribe_is_answered_with_a_code_for_each_filter_as_the_version_has_them()
     ];
     for (version, reasons, expected) in cases {
         let mut client = Client::new(version);
-        client.connection.as_ref().unwrap().subscribed(id(300), reasons, &mut client.wire);
+        client.connection.as_ref().unwrap().subscribed(id(300), reasons, "", &mut client.wire);
         assert_eq!(client.read(), [format!("SUBACK #300 {expected}")], "{version:?}");
         let reasons = [R::SUCCESS, R::NO_SUBSCRIPTION_EXISTED];
         client.connection.as_ref().unwrap().unsubscribed(id(301), &reasons, &mut client.wire);
         let expected = if version == Version::V5 { "[00, 11]" } else { "[]" };
         assert_eq!(client.read(), [format!("UNSUBACK #301 {expected}")], "{version:?}");
+    }
+}
+
+#[test]
+fn a_suback_says_why_when_the_client_wants_it_and_it_fits() {
+    //= [MQTT-3.1.2-29] [MQTT-3.9.2-1] v5
+    use Property::{MaximumPacketSize, RequestProblemInformation};
+    let cases: [(Version, &[Property<'_>], bool); 5] = [
+        (Version::V311, &[], false),
+        (Version::V5, &[], true),
+        (Version::V5, &[RequestProblemInformation(0)], false),
+        (Version::V5, &[MaximumPacketSize(19)], false),
+        (Version::V5, &[MaximumPacketSize(20)], true),
+    ];
+    for (version, asked, expected) in cases {
+        let mut client = Client::with(version, asked, Settings::default());
+        let denied = [ReasonCode::NOT_AUTHORIZED];
+        client.connection.as_ref().unwrap().subscribed(id(1), &denied, "why", &mut client.wire);
+        let said = client.wire.bytes.windows(3).any(|bytes| bytes == b"why");
+        assert_eq!(said, expected, "{version:?} {asked:?}");
+    }
+}
+
+#[test]
+fn the_subscriptions_of_a_bridge_get_nothing_of_its_own_and_keep_retain() {
+    let options = SubscribeOptions { qos: QoS::AtLeastOnce, ..Default::default() };
+    let bridged = SubscribeOptions { no_local: true, retain_as_published: true, ..options };
+    for version in [Version::V31, Version::V311] {
+        for is_bridge in [false, true] {
+            let mut connection = Connection::new();
+            let connect = Connect { is_bridge, ..connect(version) };
+            let (settings, wire) = (Settings::default(), &mut Wire::default());
+            connection.input(Packet::Connect(connect), None, &settings, wire);
+            let expected = if is_bridge { bridged } else { options };
+            assert_eq!(connection.options_of("a/#", options), expected);
+            let shared = SubscribeOptions { no_local: false, ..expected };
+            assert_eq!(connection.options_of("$share/g/a", options), shared);
+        }
     }
 }
 

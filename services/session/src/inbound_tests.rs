@@ -109,6 +109,16 @@ fn more_unacknowledged_messages_than_the_receive_maximum_end_the_connection() {
         assert!(effect.starts_with("close 0x93"), "{before:?} {one_more}: {effect}");
         assert!(client.read().last().unwrap().starts_with("DISCONNECT 0x93"));
     }
+    // A PUBREL completes nothing when its packet id is not in use.
+    let mut client = Client::with(Version::V5, &[], settings);
+    for number in [1, 2] {
+        assert_eq!(client.publish(2, number), "publish t");
+        client.published(2, number, ReasonCode::SUCCESS, "");
+    }
+    assert_eq!(client.ack(PubRel, 9), "nothing");
+    assert_eq!(client.read().last().unwrap(), "PUBCOMP #9 0x92");
+    let effect = client.publish(2, 3);
+    assert!(effect.starts_with("close 0x93"), "{effect}");
     // An acknowledgement makes room: PUBACK, PUBCOMP, a refusing PUBREC.
     let mut client = Client::with(Version::V5, &[], settings);
     for round in 0..5 {

@@ -66,6 +66,7 @@ pub(crate) fn qos(level: u8) -> QoS {
 pub(crate) fn connect(version: Version) -> Connect<'static> {
     Connect {
         version,
+        is_bridge: false,
         clean_start: false,
         keep_alive_s: 0,
         properties: Properties::EMPTY,

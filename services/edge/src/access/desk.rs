@@ -8,13 +8,14 @@ use futures_util::future::join_all;
 use millrace_access::entry::{BrokerAccess, Entry, Refusal, Shown, Step};
 use millrace_access::model::Credential;
 use millrace_access::webhook::Answer;
+use millrace_authentication::passwords::Counts;
 use millrace_layers::{Error, Store, accounts};
 use millrace_storage::{Read, block_on};
 use tokio::sync::oneshot;
 
 use super::calls::Calls;
 use super::fetch::{self, KeySets, Lookup};
-use super::hashing::Hasher;
+use super::passwords::{self, Passwords};
 use super::webhooks::{self, Webhooks};
 use super::{Applicant, Attempt, Entered, Granted, Loaded, Refused, Review, Reviewed};
 use super::{connect_token, scram, watch};
@@ -42,6 +43,7 @@ pub(super) enum Job {
 pub(crate) struct Desk {
     jobs: Option<Arc<SyncSender<Job>>>,
     shared: Arc<Shared>,
+    passwords: Arc<Passwords>,
     /// Dropped to end the watch.
     stop: Option<SyncSender<()>>,
     /// Dropped to end calls.
@@ -83,7 +85,7 @@ enum Next {
 }
 
 impl Desk {
-    /// Starts the threads: one that lets in for each event loop, one that hashes, one that looks for changes.
+    /// Starts the threads: one that lets in for each event loop, some that check passwords, one that looks for changes.
     pub(crate) fn start(
         store: Store,
         clock: Clock,
@@ -99,13 +101,20 @@ impl Desk {
         let (key_sets, webhooks, jobs) = (KeySets::new(), Webhooks::new()?, Arc::downgrade(&sender));
         let shared = Arc::new(Shared { store, clock, brokers, mailboxes, calls, key_sets, webhooks, jobs });
         let (jobs, stop_calls) = (Some(sender), Some(stop_calls));
-        let mut desk = Self { jobs, shared: shared.clone(), stop: None, stop_calls, threads };
-        let hasher = Hasher::start(&shared, &mut desk.threads)?;
+        let passwords = Arc::new(passwords::start(&shared)?);
+        let mut desk = Self {
+            jobs,
+            shared: shared.clone(),
+            passwords: passwords.clone(),
+            stop: None,
+            stop_calls,
+            threads,
+        };
         let receiver = Arc::new(Mutex::new(receiver));
         for number in 0..cores {
-            let (shared, receiver, hasher) = (shared.clone(), receiver.clone(), hasher.clone());
+            let (shared, receiver, passwords) = (shared.clone(), receiver.clone(), passwords.clone());
             let name = format!("access-{number}");
-            desk.threads.push(spawn(name, move || serve(&shared, &receiver, &hasher))?);
+            desk.threads.push(spawn(name, move || serve(&shared, &receiver, &passwords))?);
         }
         let (stop, stopped) = sync_channel(0);
         desk.threads.push(spawn("access-watch".into(), move || watch::run(&shared, &stopped))?);
@@ -126,6 +135,11 @@ impl Desk {
     /// What was asked of tenants' services.
     pub(crate) fn metrics(&self) -> Vec<(Metric, u64)> {
         [self.shared.key_sets.metrics(), self.shared.webhooks.metrics()].concat()
+    }
+
+    /// What became of password checks.
+    pub(crate) fn password_checks(&self) -> Counts {
+        self.passwords.counts()
     }
 
     /// Leaves clients whose rules may have changed; a [`Mail::Reviewed`] each will tell.
@@ -200,7 +214,7 @@ pub(super) fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> Result
 }
 
 /// Until the desk is gone.
-fn serve(shared: &Arc<Shared>, jobs: &Mutex<Receiver<Job>>, hasher: &Hasher) {
+fn serve(shared: &Arc<Shared>, jobs: &Mutex<Receiver<Job>>, passwords: &Passwords) {
     loop {
         let taken: Vec<Job> = {
             let jobs = jobs.lock().unwrap_or_else(PoisonError::into_inner);
@@ -210,6 +224,8 @@ fn serve(shared: &Arc<Shared>, jobs: &Mutex<Receiver<Job>>, hasher: &Hasher) {
         let (mut cases, mut attempts) = (Vec::new(), Vec::new());
         for job in taken {
             match job {
+                // Nobody waits for an answer.
+                Job::Enter(applicant) if applicant.cancellation.is_cancelled() => {}
                 Job::Enter(applicant) => cases.extend(begin(shared, applicant)),
                 Job::Attempt(attempt) => attempts.extend(scram::begin(shared, attempt)),
                 Job::Answered(answered) => cases.extend(answered_by_webhook(shared, *answered)),
@@ -227,7 +243,8 @@ fn serve(shared: &Arc<Shared>, jobs: &Mutex<Receiver<Job>>, hasher: &Hasher) {
                 cases.iter().map(|case| shared.credential(case.candidate.applicant.broker.id, &case.user));
             let credentials = block_on(join_all(reads));
             let read = std::mem::take(&mut cases).into_iter().zip(credentials);
-            cases = read.filter_map(|(case, credential)| proceed(shared, case, credential, hasher)).collect();
+            cases =
+                read.filter_map(|(case, credential)| proceed(shared, case, credential, passwords)).collect();
         }
     }
 }
@@ -261,7 +278,7 @@ fn proceed(
     shared: &Arc<Shared>,
     case: Case,
     credential: Result<Option<Credential>, Error>,
-    hasher: &Hasher,
+    passwords: &Passwords,
 ) -> Option<Case> {
     let mut candidate = case.candidate;
     let Candidate { applicant, loaded, entry } = &mut candidate;
@@ -273,7 +290,8 @@ fn proceed(
             if let Step::Hash(hashes) = step {
                 let hashes = hashes.into_iter().map(Into::into).collect();
                 let Candidate { applicant, loaded, entry } = candidate;
-                hasher.check(shared, applicant, loaded, entry, credential, hashes);
+                let waiting = passwords::Waiting { applicant, loaded, entry, credential };
+                passwords::check(shared, passwords, waiting, hashes);
                 return None;
             }
             next(step, loaded)

@@ -4,7 +4,7 @@
 //! when the store says that they have changed. For all others the files of the [`crate::authenticator`] count.
 //!
 //! Event loops leave CONNECTs at the [`Desk`]; its threads read credentials, many at once, check what was shown, and answer with mail
-//! ([`Entered`], [`Reviewed`]). Passwords that people chose go on to a thread of their own, so they hold nobody else up. A client that
+//! ([`Entered`], [`Reviewed`]). Passwords that people chose go on to threads of their own ([`passwords`]). A client that
 //! authenticates by SCRAM comes twice ([`Attempt`]): with its name, and with its proof.
 //!
 //! Whose token needs keys that are not there waits on the [`shelf`] while they are fetched ([`fetch`]); whom a tenant's service is
@@ -14,13 +14,12 @@ mod calls;
 mod connect_token;
 mod desk;
 mod fetch;
-mod hashing;
 mod limits;
+mod passwords;
 mod records;
 mod scram;
 mod shelf;
 mod tally;
-mod turns;
 mod watch;
 mod webhooks;
 
@@ -30,9 +29,11 @@ use std::sync::Arc;
 use millrace_access::entry::{BrokerAccess, Grant, Refusal, Standing};
 use millrace_access::scram::{Enhanced, FakeKey};
 use millrace_access::secrets::generated::HashKeys;
+use millrace_authentication::Cancellation;
 
 pub(crate) use connect_token::is_likely as is_connect_token;
 pub(crate) use desk::Desk;
+pub(crate) use passwords::{checker_threads, counts_as_metrics};
 pub(crate) use records::load;
 pub(crate) use scram::{Attempt, Attempted, Progress};
 
@@ -79,6 +80,8 @@ pub(crate) struct Applicant {
     pub(crate) address: Option<SocketAddr>,
     pub(crate) user: Option<Arc<str>>,
     pub(crate) password: Option<Box<[u8]>>,
+    /// Whether its connection has gone.
+    pub(crate) cancellation: Cancellation,
     /// DER.
     pub(crate) certificate: Option<Box<[u8]>>,
 }

@@ -105,6 +105,7 @@ impl Core {
         let broker = homed.broker.clone();
         let connection = &mut self.connections[slot as usize];
         connection.session = session;
+        self.by_broker.add(broker.id, slot);
         connection.who = match (request.granted.take(), request.user.take()) {
             (None, Some(user)) => Who::Named(user),
             (granted, _) => Who::Granted(granted),
@@ -190,6 +191,9 @@ impl Core {
         self.spend(work::END);
         self.abandon_tasks(slot, session);
         let broker = (session != NONE).then(|| self.sessions[session as usize].broker.clone());
+        if let Some(broker) = &broker {
+            self.by_broker.remove(broker.id, slot);
+        }
         if broker.is_none() {
             match ended {
                 Ended::Client | Ended::Lost | Ended::WebSocketClosed(_) => {

@@ -7,9 +7,10 @@ use millrace_mqtt::{Connect, Property, ReasonCode};
 use millrace_session::{Message, Session};
 
 use super::connection::{ConnectionId, Paused, Request};
+use super::publish::is_reserved;
 use super::{Core, Ended, OutboundSlot, enhanced, parts};
 use crate::access::is_connect_token;
-use crate::authenticator::Verdict;
+use crate::authenticator::{Login, Verdict};
 use crate::broker::{Broker, DEFAULT_BROKER, is_broker_name};
 use crate::clock::Millis;
 use crate::incidents::{Kind, Note};
@@ -18,6 +19,10 @@ use crate::random;
 
 /// Bytes of randomness in a client identifier that the server assigns.
 const ASSIGNED_ID_BYTES: usize = 12;
+
+/// Said to a client that shows nothing where something must be shown: 0x87 in 5.0, return code 5 in 3.x. Wrong
+/// credentials are 0x86 and 4.
+pub(super) const ANONYMOUS: &str = "not authorized: the user name and the password are missing";
 
 /// For so long it is remembered that there is no broker of a name.
 const ABSENT_MS: Millis = 1_000;
@@ -149,7 +154,7 @@ impl Core {
         if self.refuse_banned(slot, &broker, client_id, None) {
             return;
         }
-        let Some(request) = self.request(&broker, connect, user) else {
+        let Some(mut request) = self.request(&broker, connect, user) else {
             return self.refuse(slot, ReasonCode::SERVER_UNAVAILABLE, "no random numbers from the system");
         };
         if enhanced::method(connect).is_some() {
@@ -159,15 +164,38 @@ impl Core {
         if has_token || broker.access().is_some() {
             return self.apply(slot, request, connect);
         }
-        let id = self.id_of(slot);
-        let verdict =
-            self.process.authenticator.check(id, request.user.as_deref(), connect.password, self.now);
+        let cancellation = request.begin_check();
+        let login = Login {
+            connection: self.id_of(slot),
+            broker: broker.id,
+            address: self.connections[slot as usize].address().map(|address| address.ip()),
+            user: request.user.as_deref(),
+            password: connect.password,
+            cancellation,
+        };
+        let verdict = self.process.authenticator.check(login);
+        self.decided(slot, request, verdict);
+    }
+
+    /// What the configured files say of a client.
+    fn decided(&mut self, slot: u32, mut request: Request, verdict: Verdict) {
+        if verdict != Verdict::Later {
+            request.check = None;
+        }
+        let broker = request.broker.clone();
         match verdict {
             Verdict::Accepted => self.admit(slot, request),
-            Verdict::Later => self.connections[slot as usize].pending = Some(Box::new(request)),
+            Verdict::Later => {
+                self.connections[slot as usize].pending = Some(Box::new(request));
+                self.end_if_gone(slot);
+            }
             Verdict::Refused => {
                 self.broker_counters(&broker).refused_credentials.add(1);
                 self.refuse(slot, ReasonCode::BAD_USER_NAME_OR_PASSWORD, "bad user name or password");
+            }
+            Verdict::Anonymous => {
+                self.broker_counters(&broker).refused_credentials.add(1);
+                self.refuse(slot, ReasonCode::NOT_AUTHORIZED, ANONYMOUS);
             }
             Verdict::Busy => {
                 self.broker_counters(&broker).refused_busy.add(1);
@@ -181,16 +209,11 @@ impl Core {
     }
 
     /// The authenticator's answer came.
-    pub(super) fn authenticated(&mut self, id: ConnectionId, accepted: bool) {
+    pub(super) fn authenticated(&mut self, id: ConnectionId, verdict: Verdict) {
         let Some(request) = self.connection_of(id).and_then(|connection| connection.pending.take()) else {
             return;
         };
-        if accepted {
-            self.admit(id.slot, *request);
-        } else {
-            self.broker_counters(&request.broker).refused_credentials.add(1);
-            self.refuse(id.slot, ReasonCode::BAD_USER_NAME_OR_PASSWORD, "bad user name or password");
-        }
+        self.decided(id.slot, *request, verdict);
         if self.connection_of(id).is_some_and(|connection| connection.is_reading()) {
             self.digest_held(id.slot);
         }
@@ -200,6 +223,14 @@ impl Core {
     pub(super) fn admit(&mut self, slot: u32, request: Request) {
         if self.refuse_banned(slot, &request.broker, Some(&request.client_id), request.user.as_deref()) {
             return;
+        }
+        if let Some((will, _)) = &request.will
+            && let Some((what, _)) = self.over_topic_limits(will.topic())
+        {
+            self.broker_counters(&request.broker).refused_will_topic.add(1);
+            let note = Note::new(Kind::ConnectRefused, will.topic(), what);
+            self.note(&request.broker, &note.of(&request.client_id, request.user.as_deref()), 1);
+            return self.refuse(slot, ReasonCode::TOPIC_NAME_INVALID, what);
         }
         if let Some((will, _)) = &request.will
             && !self.may_leave_will(&request, will)
@@ -235,6 +266,9 @@ impl Core {
     fn may_leave_will(&self, request: &Request, will: &Message) -> bool {
         let client = Client { user: request.user.as_deref(), id: &request.client_id };
         let (topic, retain, qos) = (will.topic(), will.retain(), will.qos());
+        if is_reserved(topic) {
+            return false;
+        }
         match &request.granted {
             Some(granted) => granted.grant.permissions.publish(client, topic, retain, qos).is_ok(),
             None => self.process.authenticator.may_publish(client, topic, retain, qos),
@@ -283,6 +317,7 @@ impl Core {
             user,
             granted: None,
             will,
+            check: None,
             exchange: None,
             authentication_data: None,
         })

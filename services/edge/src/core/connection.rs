@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use millrace_authentication::{Cancellation, Pending};
 use millrace_session::{Accept, Connection, Message, Seconds};
 use millrace_transport::addresses::Address;
 use millrace_transport::socket::Socket;
@@ -157,6 +158,8 @@ pub(crate) struct Request {
     /// What it may do, on a managed broker; once that is known.
     pub(crate) granted: Option<Box<Granted>>,
     pub(crate) will: Option<(Arc<Message>, u32)>,
+    /// While it is found out who the client is: dropping it cancels that.
+    pub(crate) check: Option<Pending>,
     /// While it authenticates by SCRAM.
     pub(crate) exchange: Option<Exchange>,
     /// What that ended with.
@@ -171,6 +174,11 @@ pub(crate) struct Exchange {
 }
 
 impl Request {
+    /// Begins to find out who the client is.
+    pub(crate) fn begin_check(&mut self) -> Cancellation {
+        self.check.get_or_insert_default().cancellation()
+    }
+
     /// Until when the client may say something, when it is its turn.
     pub(crate) fn awaits_client(&self) -> Option<Seconds> {
         let exchange = self.exchange.as_ref()?;
@@ -235,6 +243,11 @@ impl Connected {
             Some(origin) if origin.address.is_some() => origin.address,
             _ => self.stream.peer_addr().ok(),
         }
+    }
+
+    /// It waits for the answer to what it showed in its CONNECT.
+    pub(crate) fn is_being_checked(&self) -> bool {
+        self.state == State::Open && self.pending.as_ref().is_some_and(|request| request.check.is_some())
     }
 
     pub(crate) fn is_websocket(&self) -> bool {

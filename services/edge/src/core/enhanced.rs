@@ -3,6 +3,7 @@
 
 use millrace_access::entry::Grant;
 use millrace_access::scram::Enhanced;
+use millrace_authentication::Cancellation;
 use millrace_mqtt::{Auth, Connect, Properties, Property, ReasonCode};
 
 use super::connection::{ConnectionId, Exchange, NONE, Request, Who};
@@ -103,6 +104,7 @@ impl Core {
         };
         let homed = &self.sessions[self.connections[slot as usize].session as usize];
         let applicant = Applicant {
+            cancellation: Cancellation::default(),
             connection: self.id_of(slot),
             broker: homed.broker.clone(),
             client_id: homed.session.client_id().clone(),

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use millrace_access::entry::Refusal;
 use millrace_access::rules::Client;
+use millrace_authentication::Cancellation;
 use millrace_mqtt::{Connect, QoS, ReasonCode};
 use millrace_session::Seconds;
 
-use super::connection::{NONE, Request, Who};
+use super::authenticate::ANONYMOUS;
+use super::connection::{Request, Who};
 use super::timers::Due;
 use super::{Core, Ended};
 use crate::access::{Applicant, Entered, Refused, Review, Reviewed};
@@ -23,11 +25,13 @@ const NO_MORE: &str = "not authorized any more";
 
 impl Core {
     /// Leaves a client at the desk.
-    pub(super) fn apply(&mut self, slot: u32, request: Request, connect: &Connect<'_>) {
+    pub(super) fn apply(&mut self, slot: u32, mut request: Request, connect: &Connect<'_>) {
         let password = connect.password.map(Into::into);
-        let applicant = Applicant { password, ..self.applicant(slot, &request) };
+        let cancellation = request.begin_check();
+        let applicant = Applicant { password, cancellation, ..self.applicant(slot, &request) };
         if self.process.desk.as_ref().is_some_and(|desk| desk.enter(applicant)) {
             self.connections[slot as usize].pending = Some(Box::new(request));
+            self.end_if_gone(slot);
         } else {
             self.refuse_entry(slot, &request, &Refused::Busy);
         }
@@ -47,6 +51,7 @@ impl Core {
             address: address.map(|address| SocketAddr::new(address.ip().to_canonical(), address.port())),
             user: request.user.clone(),
             password: None,
+            cancellation: Cancellation::default(),
             certificate: certificate.and_then(|certificate| certificate.der.clone()),
         }
     }
@@ -58,6 +63,7 @@ impl Core {
         else {
             return;
         };
+        request.check = None;
         match entered.outcome {
             Ok(granted) => {
                 request.user = granted.standing.user.as_deref().map(Into::into);
@@ -94,7 +100,11 @@ impl Core {
                 }
                 (ReasonCode::SERVER_UNAVAILABLE, "who you are cannot be checked now")
             }
-            Refused::For(Refusal::Password | Refusal::Anonymous | Refusal::NoMethod) => {
+            Refused::For(Refusal::Anonymous) => {
+                counters.refused_credentials.add(1);
+                (ReasonCode::NOT_AUTHORIZED, ANONYMOUS)
+            }
+            Refused::For(Refusal::Password | Refusal::NoMethod) => {
                 counters.refused_credentials.add(1);
                 (ReasonCode::BAD_USER_NAME_OR_PASSWORD, "bad user name or password")
             }
@@ -114,11 +124,7 @@ impl Core {
     /// shown nothing that counts now.
     pub(super) fn access_changed(&mut self, broker: &Arc<Broker>) {
         self.look_for_banned(broker);
-        let slots: Vec<u32> = (self.connections.iter())
-            .filter(|(_, connection)| connection.session != NONE)
-            .filter(|(_, connection)| Arc::ptr_eq(&self.sessions[connection.session as usize].broker, broker))
-            .map(|(slot, _)| u32::try_from(slot).unwrap_or(NONE))
-            .collect();
+        let slots: Vec<u32> = self.by_broker.slots(broker.id).collect();
         self.limits_changed(broker, &slots);
         let is_open = |slot: &u32| self.connections.contains(*slot as usize);
         let slots: Vec<u32> = slots.into_iter().filter(is_open).collect();

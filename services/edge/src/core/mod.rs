@@ -28,6 +28,7 @@ mod jobs;
 mod kept;
 mod leave;
 mod notes;
+mod of_broker;
 mod pace;
 mod packets;
 mod publish;
@@ -37,6 +38,7 @@ mod retained;
 mod revoke;
 pub(crate) mod routes;
 mod shared;
+mod slices;
 mod subscribe;
 mod sys;
 mod tell;
@@ -77,12 +79,14 @@ use fanout::Fanouts;
 use fresh::Fresh;
 use jobs::HeldJobs;
 use kept::Kept;
+use of_broker::ByBroker;
 use pace::Paces;
 pub(crate) use publish::group_id;
 pub(crate) use replay::Replay;
 use replay::Replays;
 use resume::Fence;
 use routes::RouteCache;
+use slices::Slices;
 use timers::{Calendar, Due};
 use work::Work;
 
@@ -196,6 +200,8 @@ pub(crate) struct Core {
     next_fence: u64,
     /// What is looked for among all sessions.
     scans: Scans,
+    slices: Slices,
+    by_broker: ByBroker,
     /// All up to here was handed to the sessions of this core that are live.
     handed_over: Position,
     /// Sessions with acknowledgements that the store does not know.
@@ -256,6 +262,8 @@ impl Core {
             leaving: None,
             next_fence: 0,
             scans: Scans::default(),
+            slices: Slices::default(),
+            by_broker: ByBroker::default(),
             handed_over: process.store.as_ref().map_or(Position::MIN, Store::through),
             unsaved: Vec::new(),
             looked_around_at: 0,
@@ -350,7 +358,10 @@ impl Core {
             // Seconds are counted from 1: the next one begins when the present thousand ends.
             timeout = timeout.min(1000 - self.now_ms % 1000);
         }
-        let has_work = self.is_draining() || !self.admission.is_idle() || !self.scans.is_idle();
+        let has_work = self.is_draining()
+            || !self.admission.is_idle()
+            || !self.scans.is_idle()
+            || !self.slices.is_idle();
         if !self.paused.is_empty() || self.stopping || has_work {
             timeout = timeout.min(PAUSE_MS);
         }
@@ -394,6 +405,7 @@ impl Core {
         self.remove_more_routes();
         self.look_at_due();
         self.scan();
+        self.next_slices();
         self.relieve();
         self.resume_paused();
         self.resume_paced();
@@ -424,6 +436,15 @@ impl Core {
         }
         if event.is_readable() || event.is_read_closed() || event.is_error() {
             self.make_readable(slot);
+        }
+        self.end_if_gone(slot);
+    }
+
+    /// Ends a connection whose client has closed it while its password is being checked: nobody waits for the answer.
+    pub(super) fn end_if_gone(&mut self, slot: u32) {
+        let Some(connection) = self.connections.get(slot as usize) else { return };
+        if connection.read_closed && connection.is_being_checked() {
+            self.end(slot, Ended::Lost, true);
         }
     }
 
@@ -482,7 +503,7 @@ impl Core {
                 Mail::FilesChanged(users) => self.files_changed(&users),
                 Mail::Clients(asked) => self.asked_for_clients(asked),
                 Mail::Reviewed(reviewed) => self.reviewed(*reviewed),
-                Mail::Authenticated { connection, accepted } => self.authenticated(connection, accepted),
+                Mail::Authenticated { connection, verdict } => self.authenticated(connection, verdict),
             }
             self.flush_overfull();
         }

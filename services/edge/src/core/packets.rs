@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use millrace_mqtt::{DecodeError, Packet, PacketType, ReasonCode, decode, frame};
+use millrace_mqtt::{DecodeError, Packet, PacketType, ReasonCode, connect_version, decode, frame};
 use millrace_session::{Closing, Effect};
 
 use super::authenticate::Home;
@@ -12,7 +12,7 @@ use super::publish::RunInProgress;
 use super::{Core, Ended, OutboundSlot, parts, work};
 use crate::quota::Limit;
 
-/// First byte of a CONNECT: a connection that begins with another is refused for it, not for what follows.
+/// First byte of a CONNECT, but for flags of 3.1.
 const FIRST_OF_CONNECT: u8 = (PacketType::Connect as u8) << 4;
 
 impl Core {
@@ -43,7 +43,8 @@ impl Core {
                 Ok(Err(bytes)) => {
                     //= [MQTT-3.1.0-1] v5 v3.1.1
                     let stranger = self.connections[slot as usize].protocol.decoding_version().is_none();
-                    if stranger && rest.first().is_some_and(|first| *first != FIRST_OF_CONNECT) {
+                    if stranger && rest.first().is_some_and(|first| first >> 4 != PacketType::Connect as u8) {
+                        // Refused for its first byte, not for what follows.
                         let error = DecodeError::Protocol("the first packet is not CONNECT");
                         return self.undecodable(slot, error, None);
                     }
@@ -172,7 +173,11 @@ impl Core {
     fn undecodable(&mut self, slot: u32, error: DecodeError, framed: Option<(u8, &[u8])>) -> Option<Rest> {
         let (protocol, mut out, _) = parts!(self, slot);
         let closing = protocol.undecodable(error, framed, &mut out);
-        let connecting = framed.is_some_and(|(first, _)| first >> 4 == PacketType::Connect as u8);
+        // 3.1 does not use the flags of a CONNECT. Others that begin with such a byte speak TLS, or anything.
+        let connecting = framed.is_some_and(|(first, body)| {
+            first == FIRST_OF_CONNECT
+                || first >> 4 == PacketType::Connect as u8 && connect_version(body).is_some()
+        });
         self.close_counted(slot, closing, connecting);
         None
     }

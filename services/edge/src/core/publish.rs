@@ -164,8 +164,10 @@ impl Core {
         let Some(id) = publish.packet_id else { return };
         let (protocol, mut out, session) = parts!(self, slot);
         let session = &mut self.sessions[session as usize].session;
-        if reason == ReasonCode::QUOTA_EXCEEDED && protocol.version() != Version::V5 {
+        let ends_3_x = matches!(reason, ReasonCode::QUOTA_EXCEEDED | ReasonCode::TOPIC_NAME_INVALID);
+        if ends_3_x && protocol.version() != Version::V5 {
             // It cannot be told, and what it sends is to be kept by it.
+            //= [MQTT-3.3.5-2] v3.1.1
             session.received(id, false);
             return self.end(slot, Ended::Error(reason), true);
         }
@@ -255,6 +257,7 @@ impl Core {
         let inbound = keeps_id.then(|| homed.key());
         let hears_refusal = self.connections[slot as usize].protocol.version() == Version::V5;
         let ack = Ack {
+            broker: routes.broker.id,
             connection: self.id_of(slot),
             session: self.target_of(session),
             qos: publish.qos,
@@ -296,7 +299,7 @@ impl Core {
             }
             if !stored {
                 // Until now it may have sent more, which must not overtake this one.
-                self.leave_job(Write::Told(ack.connection));
+                self.leave_job(Write::Told(ack.broker, ack.connection));
             }
             let Some(homed) = self.sessions.get_mut(ack.session.slot as usize) else { continue };
             if homed.generation != ack.session.generation {
@@ -410,22 +413,29 @@ impl Core {
             counters.publish_spend_cap.add(1);
             return Err((ReasonCode::QUOTA_EXCEEDED, OVER_CAP));
         }
-        let levels = usize::from(self.process.limits.topic_levels_max);
-        if topic.len() > levels && topic.bytes().filter(|byte| *byte == b'/').count() >= levels {
-            counters.publish_topic.add(1);
-            let what = "the topic has too many levels";
+        if let Some((what, is_long)) = self.over_topic_limits(topic) {
+            if is_long { &counters.publish_topic_bytes } else { &counters.publish_topic }.add(1);
             self.note_of(slot, Note::new(Kind::PublishRefused, topic, what));
             return Err((ReasonCode::TOPIC_NAME_INVALID, what));
         }
-        //= [MQTT-4.7.2-1] v5 v3.1.1
-        let reserved = topic.as_bytes().first() == Some(&b'$') && topic::matches("$SYS/#", topic);
-        if reserved || !self.may_send(slot, topic, publish.retain, publish.qos) {
+        if is_reserved(topic) || !self.may_send(slot, topic, publish.retain, publish.qos) {
             counters.publish_denied.add(1);
             let what = "not allowed to publish to this topic";
             self.note_of(slot, Note::new(Kind::PublishRefused, topic, what));
             return Err((ReasonCode::NOT_AUTHORIZED, what));
         }
         Ok(())
+    }
+
+    /// Why a topic or filter is refused by the limits of this server, and whether for its bytes.
+    pub(super) fn over_topic_limits(&self, topic: &str) -> Option<(&'static str, bool)> {
+        let limits = &self.process.limits;
+        let levels = usize::from(limits.topic_levels_max);
+        if topic.len() > usize::from(limits.topic_bytes_max) {
+            return Some(("the topic is too long", true));
+        }
+        let is_deep = topic.len() >= levels && topic.bytes().filter(|byte| *byte == b'/').count() >= levels;
+        is_deep.then_some(("the topic has too many levels", false))
     }
 
     fn meter<'b>(&self, broker: &'b Broker) -> &'b Meter {
@@ -445,4 +455,13 @@ impl Core {
             self.charge(slot, count, bytes);
         }
     }
+}
+
+/// True for topics that only the server publishes to: below `$SYS`, but for the topic on which mosquitto's bridges say
+/// whether they are connected.
+//= [MQTT-4.7.2-1] v5 v3.1.1
+pub(super) fn is_reserved(topic: &str) -> bool {
+    topic.as_bytes().first() == Some(&b'$')
+        && topic::matches("$SYS/#", topic)
+        && !topic::matches("$SYS/broker/connection/+/state", topic)
 }

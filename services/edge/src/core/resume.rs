@@ -13,7 +13,7 @@ use millrace_router::Target;
 use millrace_session::{Delivery, Entry, Message, Seconds, Session, Subscription};
 
 use super::between;
-use super::connection::{ConnectionId, NONE, Request};
+use super::connection::{ConnectionId, Request};
 use super::deliver::Publisher;
 use super::jobs::Turns;
 use super::kept::{Behind, Feed, Held, Kept, KeptSource, Way};
@@ -296,23 +296,7 @@ impl Core {
         }
     }
 
-    /// Sessions that follow streams read what nobody announced.
-    pub(super) fn look_around(&mut self, broker: Option<u64>) {
-        let following: Vec<u32> = self
-            .sessions
-            .iter_mut()
-            .filter(|(_, homed)| broker.is_none_or(|broker| homed.broker.id == broker))
-            .filter_map(|(session, homed)| {
-                let reads = homed.kept.as_deref_mut().is_some_and(|kept| kept.follows() && kept.grow());
-                reads.then(|| u32::try_from(session).unwrap_or(NONE))
-            })
-            .collect();
-        for session in following {
-            self.read_on(session);
-        }
-    }
-
-    /// As above, when it is time: often while nobody can be trusted to tell.
+    /// Has sessions read what nobody announced, when it is time: often while nobody can be trusted to tell.
     pub(super) fn look_around_now_and_then(&mut self) {
         let is_told = self.process.region.as_ref().is_some_and(|region| !region.is_in_doubt());
         if !is_told || self.now >= self.looked_around_at + LOOK_AROUND_TOLD_S {

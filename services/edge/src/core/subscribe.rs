@@ -24,6 +24,10 @@ use crate::limits::SHARE_NAMES_PER_FILTER_MAX;
 use crate::quota::Limit;
 use crate::store::{self, PendingSubscribe, Write};
 
+/// Said to a client whose subscription the rules refuse: the rule that it meets may be of a part of its topics.
+const DENIED: &str =
+    "not authorized: a rule denies a topic that the filter matches, or no rule allows all of them";
+
 /// The reasons of one packet; most have one filter.
 type Reasons = SmallVec<[ReasonCode; 4]>;
 
@@ -103,7 +107,11 @@ impl SubscribeInProgress {
 impl Core {
     /// Makes the subscriptions that are allowed, answers, and sends what is retained.
     pub(super) fn subscribe(&mut self, slot: u32, subscribe: &Subscribe<'_>) {
-        let subscribe = SubscribeInProgress::new(subscribe);
+        let mut subscribe = SubscribeInProgress::new(subscribe);
+        let protocol = &self.connections[slot as usize].protocol;
+        for (text, options) in &mut subscribe.filters {
+            *options = protocol.options_of(text, *options);
+        }
         if subscribe.filters.len() > FILTERS_AT_ONCE {
             // Retained messages come before live ones, but not before the SUBACK.
             let session = self.connections[slot as usize].session;
@@ -128,7 +136,7 @@ impl Core {
         let from = subscribe.done;
         let until = (from + FILTERS_AT_ONCE).min(subscribe.filters.len());
         self.spend((until - from) as u64 * work::FILTER);
-        let checked: SmallVec<[Result<QoS, ReasonCode>; 4]> = subscribe.filters[from..until]
+        let checked: SmallVec<[Result<QoS, (ReasonCode, &'static str)>; 4]> = subscribe.filters[from..until]
             .iter()
             .map(|(text, options)| self.may_subscribe(slot, text, options.qos))
             .collect();
@@ -151,8 +159,9 @@ impl Core {
                 let (text, options) = &subscribe.filters[place];
                 let options = match allowed {
                     Ok(qos) => SubscribeOptions { qos, ..*options },
-                    Err(reason) => {
+                    Err((reason, what)) => {
                         subscribe.pending.reasons.push(reason);
+                        subscribe.pending.what = what;
                         continue;
                     }
                 };
@@ -265,7 +274,7 @@ impl Core {
             })
             .collect();
         let (protocol, mut out, _) = parts!(self, slot);
-        protocol.subscribed(pending.packet_id, &reasons, &mut out);
+        protocol.subscribed(pending.packet_id, &reasons, pending.what, &mut out);
         if let Some(through) = pending.retained_through {
             let session = self.connections[slot as usize].session;
             let fresh = self.sessions[session as usize].fresh.get_or_insert_default();
@@ -395,24 +404,22 @@ impl Core {
     }
 
     /// The QoS that a subscription to a filter is granted, or why it is none.
-    fn may_subscribe(&self, slot: u32, text: &str, qos: QoS) -> Result<QoS, ReasonCode> {
+    fn may_subscribe(&self, slot: u32, text: &str, qos: QoS) -> Result<QoS, (ReasonCode, &'static str)> {
         let connection = &self.connections[slot as usize];
         let homed = &self.sessions[connection.session as usize];
         let counters = self.broker_counters(&homed.broker);
-        let levels = text.bytes().filter(|byte| *byte == b'/').count() + 1;
-        let Some(filter) =
-            Filter::parse(text).filter(|_| levels <= usize::from(self.process.limits.topic_levels_max))
-        else {
+        let parsed = Filter::parse(text).ok_or("a shared subscription without a share name or a filter");
+        let fits = |filter| self.over_topic_limits(text).map_or(Ok(filter), |(what, _)| Err(what));
+        let filter = parsed.and_then(fits).map_err(|what| {
             counters.subscribe_invalid.add(1);
-            return Err(ReasonCode::TOPIC_FILTER_INVALID);
-        };
+            (ReasonCode::TOPIC_FILTER_INVALID, what)
+        })?;
         let granted = self.may_receive(slot, filter.filter, qos);
         if granted.is_none() {
             counters.subscribe_denied.add(1);
-            let what = "not allowed to subscribe to this filter";
-            self.note_of(slot, Note::new(Kind::SubscribeRefused, text, what));
+            self.note_of(slot, Note::new(Kind::SubscribeRefused, text, DENIED));
         }
-        granted.ok_or(ReasonCode::NOT_AUTHORIZED)
+        granted.ok_or((ReasonCode::NOT_AUTHORIZED, DENIED))
     }
 
     /// Ends subscriptions and answers. Messages that were on their way to the session still arrive.

@@ -6,21 +6,12 @@ use millrace_mqtt::{Properties, QoS};
 use millrace_session::Message;
 
 use super::Core;
-use super::timers::Due;
 use crate::broker::Broker;
 use crate::metrics::{BrokerCounters, Count};
 
 impl Core {
-    /// Publishes the `$SYS` topics, retained. One core does it for all.
-    pub(super) fn publish_sys(&mut self) {
-        for broker in self.process.brokers.all() {
-            self.publish_sys_of(&broker);
-        }
-        let interval = u32::from(self.process.limits.sys_interval_s);
-        self.calendar.add(self.now + interval, Due::Sys);
-    }
-
-    fn publish_sys_of(&mut self, broker: &Arc<Broker>) {
+    /// Publishes the `$SYS` topics of a broker, retained. One core does it for all.
+    pub(super) fn publish_sys_of(&mut self, broker: &Arc<Broker>) {
         for (topic, value) in self.sys_values(broker) {
             let topic = format!("$SYS/broker/{topic}");
             let (qos, empty) = (QoS::AtMostOnce, Properties::EMPTY);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use millrace_layers::index::{self, Indexed};
+use millrace_layers::limits::{BODY_BYTES_MAX, STREAMS_PER_PUBLISH_MAX, TOPIC_BYTES_MAX};
 use millrace_layers::metering::{self, Unit};
 use millrace_layers::qos2::{self, Direction};
 use millrace_layers::sessions::{self, Owned, SessionId};
@@ -55,6 +56,8 @@ pub(super) struct Applied {
     pub(super) last_place: u16,
     pub(super) changes: Vec<Change>,
     pub(super) wills: Vec<(Arc<Broker>, Arc<Message>)>,
+    /// Wills that can never be written, and why.
+    pub(super) wills_dropped: Vec<(Arc<Broker>, Error)>,
     /// Streams that grew.
     pub(super) touched: Vec<StreamKey>,
     pub(super) counts: Vec<(Arc<Broker>, Counts)>,
@@ -178,7 +181,7 @@ impl Applier<'_> {
             Write::Detach(detach) => self.detach(detach).await,
             Write::Purge(purge) => self.purge(purge).await,
             Write::Webhooks(broker) => self.webhooks(broker).await.map(|()| Outcome::Done),
-            Write::Grown(..) | Write::Mark { .. } | Write::Shared(_) | Write::Notices | Write::Told(_) => {
+            Write::Grown(..) | Write::Mark { .. } | Write::Shared(_) | Write::Notices | Write::Told(..) => {
                 Ok(Outcome::Done)
             }
         };
@@ -339,10 +342,23 @@ impl Applier<'_> {
         }
     }
 
-    /// Publishes a will in this transaction.
+    /// Publishes a will in this transaction. A will that can never be written is dropped: a session must be able to
+    /// end, and what is due behind it to happen.
     pub(super) async fn will(&self, broker: &Arc<Broker>, body: &[u8]) -> Result<(), Error> {
+        match self.publish_will(broker, body).await {
+            Err(error) if is_hopeless(&error) => {
+                self.applied().wills_dropped.push((broker.clone(), error));
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    async fn publish_will(&self, broker: &Arc<Broker>, body: &[u8]) -> Result<(), Error> {
         let will = record::decode_will(body).ok_or(Error::Corrupt("will"))?;
         let will = Arc::new(will).issued(seconds(self.shared.clock.now()));
+        let kept = broker.streams.matches(will.topic());
+        check_will(&will, &kept)?;
         if will.retain() {
             // Before it is committed, as those of clients are: what the broker has is the order of retained messages.
             let gate = broker.retained_gate();
@@ -354,7 +370,6 @@ impl Applier<'_> {
         if self.shared.is_shared {
             self.watch(broker, will.topic())?;
         }
-        let kept = broker.streams.matches(will.topic());
         self.append(broker, &will, 0, &kept)?;
         if will.retain() {
             self.give_order(&will);
@@ -626,6 +641,35 @@ impl Applier<'_> {
         self.note_changes(&session.broker, before.iter().map(|subscription| &*subscription.filter)).await?;
         Ok(Outcome::Done)
     }
+}
+
+/// Whether a write fails however often it is tried, because of what is written.
+pub(super) fn is_hopeless(error: &Error) -> bool {
+    use millrace_storage::Error as Store;
+    match error {
+        Error::NameTooLong { .. } | Error::BodyTooLarge(_) | Error::TooManyStreams(_) | Error::Corrupt(_) => {
+            true
+        }
+        Error::Store(error) => {
+            matches!(error, Store::KeyNotAllowed(_) | Store::ValueTooLarge(_) | Store::TransactionTooLarge)
+        }
+        _ => false,
+    }
+}
+
+/// Fails for a will that can never be written, before anything of it is.
+fn check_will(will: &Message, kept: &Kept) -> Result<(), Error> {
+    let (topic, size) = (will.topic().len(), will.size());
+    if will.retain() && topic > TOPIC_BYTES_MAX {
+        return Err(Error::NameTooLong { bytes: topic, bytes_max: TOPIC_BYTES_MAX });
+    }
+    if size > BODY_BYTES_MAX {
+        return Err(Error::BodyTooLarge(size));
+    }
+    if will.qos() > QoS::AtMostOnce && kept.streams.len() > STREAMS_PER_PUBLISH_MAX {
+        return Err(Error::TooManyStreams(kept.streams.len()));
+    }
+    Ok(())
 }
 
 /// How far a session has come that is being left: all up to the cursor is acknowledged, and what comes with it.

@@ -1,5 +1,6 @@
 //! What event loops leave with the store, and what comes back.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
@@ -13,8 +14,9 @@ use millrace_router::Target;
 use millrace_session::{Entry, InFlight, Message, Place};
 use smallvec::SmallVec;
 
+use super::backlog::{Lane, Work};
 use super::inflight::Row;
-use super::queue;
+use super::queue::{self, Sized as _};
 use super::streams::Wanted;
 use crate::broker::{Broker, Routes};
 use crate::core::Replay;
@@ -42,8 +44,8 @@ pub(crate) enum Write {
     Purge(Box<Purge>),
     /// The webhooks of a broker have changed: their queues are to follow.
     Webhooks(Arc<Broker>),
-    /// Nothing: a publisher is told that a message was refused. What it left before that is refused too.
-    Told(ConnectionId),
+    /// Nothing: a publisher, of this broker, is told that a message was refused. What it left before that is refused too.
+    Told(u64, ConnectionId),
     /// Nothing: the streams of a topic were grown by another pod, and shared subscriptions are to see whether theirs were.
     Grown(Arc<Broker>, Arc<str>),
     /// Nothing: another pod has said that it wants a session.
@@ -58,6 +60,7 @@ pub(crate) enum Write {
 /// Who is to be told, once a message is durable.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ack {
+    pub(crate) broker: u64,
     pub(crate) connection: ConnectionId,
     pub(crate) session: Target,
     pub(crate) qos: QoS,
@@ -173,6 +176,8 @@ pub(crate) struct PendingSubscribe {
     pub(crate) asked: SmallVec<[QoS; 4]>,
     /// For each filter of the packet, its place in `reasons` and the QoS that it asked for.
     pub(crate) places: SmallVec<[(u32, QoS); 2]>,
+    /// The reason string; empty for none.
+    pub(crate) what: &'static str,
     pub(crate) replays: SmallVec<[Replay; 2]>,
     /// Its retained messages have their place in the session's queue already.
     pub(crate) holds: bool,
@@ -193,6 +198,7 @@ impl PendingSubscribe {
         Self {
             packet_id,
             reasons: SmallVec::new(),
+            what: "",
             asked: SmallVec::new(),
             places: SmallVec::new(),
             replays: SmallVec::new(),
@@ -373,6 +379,113 @@ pub(crate) struct Page {
     pub(crate) missed: u64,
 }
 
+impl Shared {
+    /// The same, one for each broker: brokers take turns, so what is of several has no place in the order of one.
+    fn by_broker(self) -> BTreeMap<u64, Self> {
+        let mut all: BTreeMap<u64, Self> = BTreeMap::new();
+        for settled in self.settled {
+            all.entry(settled.0.0).or_default().settled.push(settled);
+        }
+        for returned in self.returned {
+            all.entry(returned.0.0).or_default().returned.push(returned);
+        }
+        for joined in self.joined {
+            all.entry(joined.0).or_default().joined.push(joined);
+        }
+        all
+    }
+}
+
+impl Job {
+    /// Jobs of one broker each.
+    pub(super) fn by_broker(self) -> SmallVec<[Self; 1]> {
+        match self.write {
+            Write::Shared(shared) => {
+                let job = |shared| Self { write: Write::Shared(Box::new(shared)), ack: None };
+                shared.by_broker().into_values().map(job).collect()
+            }
+            write => SmallVec::from_buf([Self { write, ack: self.ack }]),
+        }
+    }
+}
+
+/// The broker of jobs that have no order among themselves or with others.
+const NO_BROKER: u64 = u64::MAX;
+
+/// Estimated costs of jobs, in units of a message for one stream. A filter counts for more than its transaction takes: it
+/// also makes the loops match topics anew.
+mod cost {
+    pub(super) const FILTER: usize = 20;
+    pub(super) const SESSION: usize = 8;
+    pub(super) const IDS: usize = 2;
+    pub(super) const WEBHOOKS: usize = 50;
+}
+
+impl Work for Job {
+    fn lane(&self) -> Lane {
+        Lane::Broker(match &self.write {
+            Write::Publish(publish) => publish.routes.broker.id,
+            Write::Attach(attach) => attach.broker.id,
+            Write::Subscribe(subscribe) => subscribe.session.broker.id,
+            Write::Unsubscribe(unsubscribe) => unsubscribe.session.broker.id,
+            Write::Ids(ids) => ids.session.broker.id,
+            Write::Detach(detach) => detach.session.broker.id,
+            Write::Purge(purge) => purge.broker.id,
+            Write::Webhooks(broker) | Write::Grown(broker, _) => broker.id,
+            Write::Told(broker, _) => *broker,
+            Write::Shared(shared) => {
+                let Shared { settled, returned, joined } = &**shared;
+                let placed = settled.first().or(returned.first()).map(|(stream, _)| stream);
+                placed.or(joined.first()).map_or(NO_BROKER, |(broker, _)| *broker)
+            }
+            Write::Notices => NO_BROKER,
+            Write::Checkpoint(_) => return Lane::Checkpoint,
+            Write::Mark { .. } => return Lane::Mark,
+        })
+    }
+
+    fn bytes(&self) -> usize {
+        self.size()
+    }
+
+    fn cost(&self) -> usize {
+        match &self.write {
+            Write::Publish(publish) => publish.routes.kept.streams.len(),
+            Write::Subscribe(subscribe) => cost::FILTER * (subscribe.filters.len() + subscribe.shared.len()),
+            Write::Unsubscribe(unsubscribe) => cost::FILTER * unsubscribe.filters.len(),
+            Write::Attach(_) | Write::Detach(_) => cost::SESSION,
+            Write::Purge(_) => cost::FILTER,
+            Write::Webhooks(_) => cost::WEBHOOKS,
+            Write::Ids(_) => cost::IDS,
+            Write::Checkpoint(_)
+            | Write::Shared(_)
+            | Write::Told(..)
+            | Write::Grown(..)
+            | Write::Notices
+            | Write::Mark { .. } => 1,
+        }
+    }
+
+    fn changes_index(&self) -> bool {
+        match &self.write {
+            Write::Subscribe(_) | Write::Unsubscribe(_) | Write::Purge(_) | Write::Webhooks(_) => true,
+            Write::Attach(attach) => attach.clean || attach.expiry_s == 0,
+            Write::Detach(detach) => detach.expiry_s == 0,
+            _ => false,
+        }
+    }
+
+    fn begins_transaction(&self, index_changed: bool) -> bool {
+        match &self.write {
+            // It must find the streams that were made before it, which are known once they are committed.
+            Write::Publish(_) => index_changed,
+            // What a session got must have its place.
+            Write::Detach(detach) => !detach.is_placed(),
+            _ => false,
+        }
+    }
+}
+
 impl queue::Sized for Job {
     fn size(&self) -> usize {
         match &self.write {
@@ -397,7 +510,7 @@ impl queue::Sized for Job {
             Write::Purge(_) => 128,
             Write::Webhooks(_) => 64 * 1024,
             Write::Detach(detach) => 256 + 64 * detach.in_flight.len(),
-            Write::Mark { .. } | Write::Notices | Write::Grown(..) | Write::Told(_) => 0,
+            Write::Mark { .. } | Write::Notices | Write::Grown(..) | Write::Told(..) => 0,
         }
     }
 }

@@ -10,6 +10,7 @@
 
 mod apply;
 mod away;
+mod backlog;
 mod claims;
 mod groups;
 pub(crate) mod inflight;

@@ -7,7 +7,7 @@ use millrace_layers::sessions::{self, OwnedSession, SessionId};
 use millrace_layers::{Error, pods, subscriptions};
 use millrace_storage::TransactionOption;
 
-use super::apply::Applier;
+use super::apply::{Applier, is_hopeless};
 use super::writer::Writer;
 
 /// Sessions that one transaction ends; fewer when they are too much for it.
@@ -35,6 +35,9 @@ pub(super) fn due(writer: &mut Writer<'_>) {
                     }
                 }
                 Err(_) if sessions > 1 => sessions /= 2,
+                Err(error) if is_hopeless(&error) && drop_first(writer, shard, now_ms, &error) => {
+                    sessions = SESSIONS;
+                }
                 Err(error) => {
                     tracing::warn!(%error, "a will or an expired session waits");
                     break;
@@ -42,6 +45,19 @@ pub(super) fn due(writer: &mut Writer<'_>) {
             }
         }
     }
+}
+
+/// Drops what is due first in a shard, because it can never be written and all that is due behind it would wait. The
+/// session itself stays until its client comes again. False when it could not be dropped now.
+fn drop_first(writer: &mut Writer<'_>, shard: u8, now_ms: u64, why: &Error) -> bool {
+    let dropped = writer.transact(&[], &async |applier| {
+        applier.tx.set_option(TransactionOption::Cleanup);
+        due::take_due(applier.tx, shard, now_ms, 1).await.map(|_| ())
+    });
+    if dropped.is_ok() {
+        tracing::error!(error = %why, shard, "a job that is due is dropped: the store can never hold what it writes");
+    }
+    dropped.is_ok()
 }
 
 fn is_still_due(writer: &mut Writer<'_>, shard: u8, now_ms: u64) -> bool {

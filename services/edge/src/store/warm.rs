@@ -45,7 +45,7 @@ impl Applier<'_> {
             | Write::Shared(_)
             | Write::Mark { .. }
             | Write::Notices
-            | Write::Told(_) => Ok(()),
+            | Write::Told(..) => Ok(()),
         }
     }
 

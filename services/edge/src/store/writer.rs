@@ -14,6 +14,7 @@ use millrace_storage::Versionstamp;
 
 use super::apply::{Applied, Applier, Change, HAND_OVER_MS, Outcome, Retained};
 use super::away::Away;
+use super::backlog::{Backlog, Budget};
 use super::claims::Claims;
 use super::groups::Groups;
 use super::jobs::Reader;
@@ -26,10 +27,11 @@ use crate::core::{Committed, group_id};
 use crate::mailbox::Mail;
 use crate::region::is_here;
 
-/// Jobs in one transaction.
-const BATCH_JOBS_MAX: usize = 1000;
-/// Bytes in one transaction, counted generously below what the store allows.
-const BATCH_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// One transaction. Its bytes are counted generously below what the store allows. Its cost is some ten milliseconds, so
+/// that a job that comes when it has begun does not wait for longer.
+const BUDGET: Budget = Budget { jobs: 1_000, bytes: 2 * 1024 * 1024, cost: 4_000 };
+/// How long costly jobs wait for brokers that have just been answered: a round trip on one machine and some more.
+const LINGER_MICROS: u64 = 1_000;
 /// How soon it asks again for a session that another pod is to let go of; later it asks less often.
 const RETRY: Duration = Duration::from_millis(10);
 /// CONNECTs that ask together.
@@ -53,7 +55,7 @@ pub(super) fn run(shared: &Shared) {
     let mut writer = Writer::new(shared);
     loop {
         let wait = match () {
-            () if writer.away.holds() => Duration::ZERO,
+            () if writer.away.holds() || !writer.backlog.is_empty() => Duration::ZERO,
             () if !writer.waiting.is_empty() => RETRY,
             () if shared.is_shared => pods::TICK,
             () => TICK,
@@ -61,16 +63,19 @@ pub(super) fn run(shared: &Shared) {
         let taken = shared.writes.take(wait);
         if writer.away.holds() {
             let held = writer.away.take_held();
-            writer.write_all(held);
+            writer.backlog.push(held.into_iter().flat_map(Job::by_broker));
         }
         match taken {
-            Taken::Work(jobs) => writer.write_all(jobs),
+            Taken::Work(jobs) => writer.backlog.push(jobs.into_iter().flat_map(Job::by_broker)),
             Taken::Nothing => {}
-            Taken::Closed => {
+            Taken::Closed if writer.backlog.is_empty() => {
                 writer.save_groups();
                 return pods::leave(&mut writer);
             }
+            Taken::Closed => {}
         }
+        writer.linger();
+        writer.write_next();
         writer.ask_again();
         writer.sweep();
     }
@@ -98,6 +103,7 @@ pub(super) struct Writer<'s> {
     listened_at: u64,
     /// When shared subscriptions last looked for what nobody told them.
     looked_around_at: u64,
+    backlog: Backlog<Job>,
     pub(super) away: Away,
     pub(super) watch: pods::Watch,
     marks: Marks,
@@ -123,6 +129,7 @@ impl<'s> Writer<'s> {
             swept_at: 0,
             listened_at: 0,
             looked_around_at: 0,
+            backlog: Backlog::default(),
             away: Away::default(),
             watch: pods::Watch::default(),
             marks: Marks::new(RandomState::new().hash_one(0)),
@@ -130,19 +137,25 @@ impl<'s> Writer<'s> {
         }
     }
 
-    fn write_all(&mut self, mut jobs: Vec<Job>) {
-        // They cannot be in a transaction with others, and each of those would end where one of them stands. Sooner they do no
-        // harm: they say what was true when they were left, and only of messages that are committed.
-        jobs.sort_by_key(|job| !matches!(job.write, Write::Checkpoint(_)));
-        while !jobs.is_empty() {
-            let rest = jobs.split_off(batch_len(&jobs));
-            let bytes = jobs.iter().map(Job::size).sum();
-            let accepted = self.without_refused(jobs);
-            self.write(accepted);
-            self.shared.writes.done(bytes);
-            jobs = rest;
-            self.sweep();
+    /// Waits for a moment for brokers that have just been answered, see [`Backlog::is_early`].
+    fn linger(&mut self) {
+        let until = self.shared.clock.micros() + LINGER_MICROS;
+        while self.backlog.is_early() {
+            let left = until.saturating_sub(self.shared.clock.micros());
+            match self.shared.writes.take(Duration::from_micros(left)) {
+                Taken::Work(jobs) => self.backlog.push(jobs.into_iter().flat_map(Job::by_broker)),
+                Taken::Nothing | Taken::Closed => return,
+            }
         }
+    }
+
+    /// The next transaction of what waits.
+    fn write_next(&mut self) {
+        let jobs = self.backlog.next_batch(BUDGET);
+        let bytes = jobs.iter().map(Job::size).sum();
+        let accepted = self.without_refused(jobs);
+        self.write(accepted);
+        self.shared.writes.done(bytes);
     }
 
     pub(super) fn write(&mut self, mut batch: Vec<Job>) {
@@ -151,7 +164,7 @@ impl<'s> Writer<'s> {
         }
         // What was acknowledged by everybody meanwhile needs no place; marks need no transaction.
         let result = if batch.iter().all(|job| {
-            matches!(job.write, Write::Mark { .. } | Write::Shared(_) | Write::Notices | Write::Told(_))
+            matches!(job.write, Write::Mark { .. } | Write::Shared(_) | Write::Notices | Write::Told(..))
         }) {
             Ok((Applied::done(batch.len()), None))
         } else {
@@ -363,6 +376,10 @@ impl<'s> Writer<'s> {
                 *touched.entry(stream).or_default() += 1;
             }
         }
+        for (broker, error) in applied.wills_dropped.drain(..) {
+            broker.counters[self.mail.len()].wills_dropped.add(1);
+            tracing::error!(%error, broker = &*broker.name, "a will is dropped: the store can never hold it");
+        }
         for (broker, will) in std::mem::take(&mut applied.wills) {
             will.set_place(None);
             broker.counters[self.mail.len()].wills.add(1);
@@ -524,7 +541,7 @@ impl<'s> Writer<'s> {
                 Write::Publish(_)
                 | Write::Checkpoint(_)
                 | Write::Detach(_)
-                | Write::Told(_)
+                | Write::Told(..)
                 | Write::Webhooks(_),
                 _,
             ) => {}
@@ -606,7 +623,7 @@ impl<'s> Writer<'s> {
         let mut left = Vec::with_capacity(jobs.len());
         for job in jobs {
             match (&job.write, job.ack) {
-                (Write::Told(publisher), _) => drop(self.refusing.remove(publisher)),
+                (Write::Told(_, publisher), _) => drop(self.refusing.remove(publisher)),
                 (Write::Publish(_), Some(ack)) if self.refusing.contains(&ack.connection) => {
                     self.refuse_job(job, true);
                 }
@@ -673,35 +690,6 @@ fn sources(attached: &Attached) -> Vec<millrace_layers::streams::Source> {
         millrace_layers::streams::Source { stream: subscription.stream, since: subscription.since }
     };
     with_stream.filter(|subscription| !subscription.filter.starts_with(b"$share/")).map(source).collect()
-}
-
-/// How many of `jobs` go into the next transaction; at least one.
-fn batch_len(jobs: &[Job]) -> usize {
-    let (mut bytes, mut index_changes) = (0, false);
-    for (len, job) in jobs.iter().enumerate() {
-        bytes += job.size();
-        let fits = match &job.write {
-            // A publish must find the streams that were made before it, which are known once they are committed.
-            Write::Publish(_) => !index_changes,
-            // A trim and an append to the same stream cannot be in one transaction.
-            Write::Checkpoint(_) => matches!(jobs[0].write, Write::Checkpoint(_)),
-            // What a session got must have its place.
-            Write::Detach(detach) => detach.is_placed(),
-            _ => true,
-        };
-        let alone =
-            matches!(jobs[0].write, Write::Checkpoint(_)) && !matches!(job.write, Write::Checkpoint(_));
-        if len > 0 && (!fits || alone || len >= BATCH_JOBS_MAX || bytes > BATCH_BYTES_MAX) {
-            return len;
-        }
-        index_changes |= match &job.write {
-            Write::Subscribe(_) | Write::Unsubscribe(_) | Write::Purge(_) | Write::Webhooks(_) => true,
-            Write::Attach(attach) => attach.clean || attach.expiry_s == 0,
-            Write::Detach(detach) => detach.expiry_s == 0,
-            _ => false,
-        };
-    }
-    jobs.len()
 }
 
 /// Whether the store may take the same writes later.

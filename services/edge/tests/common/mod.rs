@@ -340,6 +340,7 @@ fn decode(bytes: &'static [u8], version: Version) -> Packet<'static> {
 pub(crate) fn connect(version: Version, client_id: &str) -> Connect<'_> {
     Connect {
         version,
+        is_bridge: false,
         clean_start: true,
         keep_alive_s: 0,
         properties: Properties::EMPTY,

@@ -195,12 +195,15 @@ fn nothing_that_follows_a_refused_connect_is_done() {
 }
 
 #[test]
-fn a_client_without_credentials_is_refused_where_they_are_asked_for() {
+fn missing_credentials_are_return_code_5_and_wrong_ones_4() {
     //= [MQTT-3.2.2-5] [MQTT-3.2.2-4] [MQTT-3.1.4-5] v3.1.1
     let server = Server::with(|config| config.authentication.allow_anonymous = false);
-    let connack = Client::refused(&server, Connect { clean_start: false, ..connect(V311, "ann") });
-    assert!(matches!(connack.reason, ReasonCode(4 | 5)), "{connack:?}");
-    assert!(!connack.session_present);
+    let missing = Connect { clean_start: false, ..connect(V311, "ann") };
+    let wrong = Connect { user_name: Some("ann"), password: Some(b"guess"), ..missing.clone() };
+    for (request, code) in [(missing, 5), (wrong, 4)] {
+        let connack = Client::refused(&server, request);
+        assert_eq!((connack.reason, connack.session_present), (ReasonCode(code), false));
+    }
 }
 
 #[test]

@@ -236,13 +236,13 @@ fn who_does_not_know_the_password_is_refused_and_nothing_more_is_read() {
     //= [MQTT-3.1.4-2] [MQTT-3.1.4-6] [MQTT-3.2.2-6] [MQTT-3.2.2-7] [MQTT-3.2.2-8] v5
     let server = Server::with(|config| only_ann(config, "only_ann"));
     let ann = |password| Connect { user_name: Some("ann"), password, ..connect(V5, "ann") };
-    for wrong in [ann(Some(&b"guess"[..])), ann(None), connect(V5, "ann")] {
+    for (wrong, reason) in [(ann(Some(&b"guess"[..])), 0x86), (ann(None), 0x86), (connect(V5, "ann"), 0x87)] {
         let mut client = Client::raw(&server);
         // The PUBLISH comes while the password is being checked.
         client.send(&Packet::Connect(wrong));
         client.send(&Packet::Publish(Publish { retain: true, ..publish("smuggled", b"x") }));
         let connack = client.recv_connack();
-        assert_eq!((connack.reason.0, connack.session_present), (0x86, false));
+        assert_eq!((connack.reason.0, connack.session_present), (reason, false));
         client.expect_close();
     }
     let mut ann = Client::open(&server, ann(Some(b"secret")));

@@ -8,7 +8,7 @@ use millrace_mqtt::{Connect, Packet, Property, QoS, ReasonCode};
 use crate::common::{Client, Server, ack, connect, disconnect, id, list, properties, publish, publish_qos};
 
 /// Each of these from a connected client must be answered with a DISCONNECT of this reason and the close.
-const MISTAKES: [(&str, &[u8], u8); 38] = [
+const MISTAKES: [(&str, &[u8], u8); 43] = [
     ("packet type 0", &[0x00, 0x00], 0x81),
     ("reserved flags of PINGREQ", &[0xC1, 0x00], 0x81),
     ("reserved flags of DISCONNECT", &[0xE1, 0x00], 0x81),
@@ -20,8 +20,8 @@ const MISTAKES: [(&str, &[u8], u8); 38] = [
     ("a remaining length of five bytes", &[0x30, 0xFF, 0xFF, 0xFF, 0xFF, 0x01], 0x81),
     ("PUBLISH with QoS 3", b"\x36\x06\0\x01a\0\x01\0", 0x81),
     ("PUBLISH with DUP and QoS 0", b"\x38\x04\0\x01a\0", 0x81),
-    ("PUBLISH with a wildcard", b"\x30\x04\0\x01+\0", 0x90),
-    ("PUBLISH with a wildcard in a level", b"\x30\x06\0\x03a#b\0", 0x90),
+    ("PUBLISH with a wildcard", b"\x30\x04\0\x01+\0", 0x81),
+    ("PUBLISH with a wildcard in a level", b"\x30\x06\0\x03a#b\0", 0x81),
     ("PUBLISH with U+0000 in the topic", b"\x30\x05\0\x02a\0\0", 0x81),
     ("PUBLISH with a topic that is not UTF-8", b"\x30\x04\0\x01\xFF\0", 0x81),
     ("PUBLISH with a surrogate in the topic", b"\x30\x06\0\x03\xED\xA0\x80\0", 0x81),
@@ -36,6 +36,11 @@ const MISTAKES: [(&str, &[u8], u8); 38] = [
     ("PUBLISH with an unknown property", b"\x30\x06\0\x01a\x02\x7F\x01", 0x81),
     ("SUBSCRIBE without filter", b"\x82\x03\0\x01\0", 0x82),
     ("SUBSCRIBE with reserved option bits", b"\x82\x07\0\x01\0\0\x01a\x40", 0x81),
+    ("SUBSCRIBE with an empty filter", b"\x82\x06\0\x01\0\0\0\0", 0x81),
+    ("SUBSCRIBE with + in a level", b"\x82\x0B\0\x01\0\0\x05ab/+e\0", 0x81),
+    ("SUBSCRIBE with # before the end", b"\x82\x09\0\x01\0\0\x03#/a\0", 0x81),
+    ("SUBSCRIBE to a shared subscription of nothing", b"\x82\x0E\0\x01\0\0\x08$share/g\0", 0x82),
+    ("UNSUBSCRIBE with + in a level", b"\xA2\x0A\0\x01\0\0\x05ab/+e", 0x81),
     ("SUBSCRIBE with QoS 3", b"\x82\x07\0\x01\0\0\x01a\x03", 0x82),
     ("SUBSCRIBE with retain handling 3", b"\x82\x07\0\x01\0\0\x01a\x30", 0x82),
     ("SUBSCRIBE with a subscription identifier of 0", b"\x82\x09\0\x01\x02\x0B\0\0\x01a\0", 0x82),
@@ -55,7 +60,7 @@ fn every_mistake_is_answered_with_its_reason_and_the_close() {
     //= [MQTT-2.1.3-1] [MQTT-3.3.1-4] [MQTT-3.3.1-2] [MQTT-3.3.2-1] [MQTT-3.3.2-2] [MQTT-3.3.2-14] v5
     //= [MQTT-3.6.1-1] [MQTT-3.8.1-1] [MQTT-3.8.3-1] [MQTT-3.8.3-2] [MQTT-3.8.3-5] v5
     //= [MQTT-3.10.1-1] [MQTT-3.10.3-1] [MQTT-3.10.3-2] [MQTT-3.15.1-1] [MQTT-1.5.4-1] [MQTT-1.5.4-2] v5
-    //= [MQTT-4.7.0-1] [MQTT-4.7.3-1] [MQTT-4.7.3-2] v5
+    //= [MQTT-4.7.0-1] [MQTT-4.7.1-1] [MQTT-4.7.1-2] [MQTT-4.7.3-1] [MQTT-4.7.3-2] [MQTT-4.8.2-2] v5
     let server = Server::start();
     let mut neighbour = Client::connect(&server, V5, "neighbour");
     neighbour.subscribe("#", QoS::AtMostOnce);

@@ -190,8 +190,9 @@ fn provoke(client: &mut Client) -> Vec<Vec<u8>> {
     client.send(&refused(QoS::ExactlyOnce));
     client.send(&Packet::PubRec(ack(id(7))));
     client.send(&Packet::PubRel(ack(id(7))));
-    // SUBSCRIBE to "#x" and UNSUBSCRIBE from "x".
-    client.send_bytes(b"\x82\x08\0\x01\0\0\x02#x\0");
+    // SUBSCRIBE to a filter with more levels than the server takes, and UNSUBSCRIBE from "x".
+    let filter = "/".repeat(128);
+    client.send_bytes(&[b"\x82\x86\x01\0\x01\0\0\x80", filter.as_bytes(), b"\0"].concat());
     client.send_bytes(b"\xA2\x06\0\x01\0\0\x01x");
     client.send_bytes(&[0x00, 0x00]);
     let packets: Vec<_> = std::iter::from_fn(|| client.recv_bytes()).collect();

@@ -44,24 +44,18 @@ fn subscribe_with_identifier(client: &mut Client, filter: &str, qos: QoS, identi
 #[test]
 fn suback_has_the_packet_id_and_a_reason_for_each_filter_in_order() {
     //= [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-3.8.4-6] [MQTT-3.8.4-7] [MQTT-2.2.1-6] v5
-    //= [MQTT-3.9.3-1] [MQTT-3.9.3-2] [MQTT-4.7.3-1] [MQTT-4.8.2-1] [MQTT-4.8.2-2] v5
+    //= [MQTT-3.9.3-1] [MQTT-3.9.3-2] v5
     let server = Server::with(|config| config.authentication.rules_file = Some(no_secret("no_secret_1")));
     let mut client = Client::connect(&server, V5, "ann");
+    let deep = "a/".repeat(200);
     let expected = [
         ("a", QoS::ExactlyOnce, 0x02),
         ("b/#", QoS::AtMostOnce, 0x00),
-        ("b/#/c", QoS::AtMostOnce, 0x8F),
-        ("b#", QoS::AtMostOnce, 0x8F),
-        ("b+", QoS::AtMostOnce, 0x8F),
         ("secret", QoS::AtLeastOnce, 0x87),
-        ("", QoS::AtMostOnce, 0x8F),
         ("c", QoS::AtLeastOnce, 0x01),
         ("$share/g/a", QoS::AtLeastOnce, 0x01),
-        ("$share//a", QoS::AtLeastOnce, 0x8F),
-        ("$share/g", QoS::AtLeastOnce, 0x8F),
-        ("$share/g/", QoS::AtLeastOnce, 0x8F),
-        ("$share/g+/a", QoS::AtLeastOnce, 0x8F),
-        ("$share/#/a", QoS::AtLeastOnce, 0x8F),
+        // Correctly formed, but with more levels than the server takes.
+        (&deep, QoS::AtLeastOnce, 0x8F),
     ];
     let mut filters: Vec<_> = expected.iter().map(|(text, qos, _)| (*text, options(*qos))).collect();
     let mut reasons: Vec<u8> = expected.iter().map(|(.., reason)| *reason).collect();

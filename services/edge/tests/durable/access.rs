@@ -15,7 +15,7 @@ use millrace_mqtt::{Connect, Packet, Properties, QoS, ReasonCode, SubscribeOptio
 use millrace_storage::{Database, Read, Transaction, block_on};
 
 use crate::common::{Client, Server, connect, publish_qos};
-use crate::tools::eventually;
+use crate::tools::{eventually, metric};
 
 pub(crate) const KEY: [u8; 32] = [7; 32];
 const TOKEN_SECRET: &str = "a secret of 32 bytes or more than";
@@ -92,8 +92,16 @@ fn a_credential_lets_in_and_its_rules_and_those_of_its_group_count() {
         accounts::groups(id).put(tx, b"g", &group).await
     });
     let server = Server::on(&database, |_| {});
-    for wrong in [with("bob", "wrong"), with("eve", "right"), connect(Version::V5, "c1")] {
-        assert_eq!(refused(&server, wrong), 0x86);
+    for (wrong, reason, code) in [
+        (with("bob", "wrong"), 0x86, 4),
+        (with("eve", "right"), 0x86, 4),
+        // Nothing is wrong: it is missing.
+        (connect(Version::V5, "c1"), 0x87, 5),
+    ] {
+        assert_eq!(refused(&server, wrong.clone()), reason);
+        for version in [Version::V31, Version::V311] {
+            assert_eq!(refused(&server, Connect { version, ..wrong.clone() }), code);
+        }
     }
     let mut client = Client::open(&server, with("bob", "right"));
     assert_eq!((puback(&mut client, "up/c1"), puback(&mut client, "up/c2")), (0x10, 0x87));
@@ -111,7 +119,7 @@ fn a_user_name_that_says_the_broker_is_the_rest_of_it_there() {
     assert_eq!((puback(&mut client, "of/bob"), puback(&mut client, "of/default/bob")), (0x10, 0x87));
     assert_eq!(refused(&server, with("default/bob", "wrong")), 0x86);
     assert_eq!(refused(&server, with("default/default/bob", "right")), 0x86);
-    assert_eq!(refused(&server, with("default/", "right")), 0x86);
+    assert_eq!(refused(&server, with("default/", "right")), 0x87, "no user name is left");
 }
 
 #[test]
@@ -154,7 +162,32 @@ fn a_broker_that_gets_its_records_later_is_managed_from_then_on() {
         accounts::access(id).put(tx, ACCESS, &Access::default()).await
     });
     before.expect_disconnect(ReasonCode::NOT_AUTHORIZED);
-    assert_eq!(refused(&server, connect(Version::V5, "c1")), 0x86);
+    assert_eq!(refused(&server, connect(Version::V5, "c1")), 0x87);
+}
+
+#[test]
+fn a_right_password_waits_for_few_wrong_ones_and_those_who_have_gone_cost_nothing() {
+    let (database, id) = managed(&Access::default());
+    let phc = chosen::hash(b"right", &[1; 16]).unwrap();
+    put(&database, id, &Credential { secret: Some(Secret::Chosen { phc: phc.into() }), ..bob(vec![]) });
+    let server = Server::on(&database, |_| {});
+    let checks = |result: &str| metric(&server, "millrace_password_checks_total", result);
+    let guesses: Vec<String> = (0..150).map(|number| format!("guess {number}")).collect();
+    let mut guessing = Vec::new();
+    for guess in &guesses {
+        let mut client = Client::raw(&server);
+        client.send(&Packet::Connect(with("bob", guess)));
+        guessing.push(client);
+    }
+    let waiting = || metric(&server, "millrace_password_checks_waiting", "");
+    eventually(|| waiting() > 100, || format!("{} wait", waiting()));
+    let before = checks("wrong");
+    Client::open(&server, with("bob", "right")).disconnect();
+    let meanwhile = checks("wrong") - before;
+    assert!(meanwhile < 30, "{meanwhile} wrong passwords came first");
+    drop(guessing);
+    eventually(|| waiting() == 0, || format!("{} wait", waiting()));
+    assert!(checks("cancelled") > 40, "only {} were given up", checks("cancelled"));
 }
 
 /// Whose clients got in by the server's settings are not locked out because somebody signs up and gets the broker.
@@ -181,7 +214,7 @@ fn a_broker_that_was_there_before_goes_by_the_settings_until_its_access_is_set()
     change(&database, id, &async |tx: &Transaction| {
         accounts::access(id).put(tx, ACCESS, &Access::default()).await
     });
-    let is_closed = || answer(&server, connect(Version::V5, "bob")) == 0x86;
+    let is_closed = || answer(&server, connect(Version::V5, "bob")) == 0x87;
     eventually(is_closed, || "anybody may still enter".into());
 }
 

@@ -185,3 +185,45 @@ fn a_retained_will_is_there_for_who_comes_later_and_after_a_restart() {
         assert_eq!(kept(&server), [""; 0], "{crashes}");
     }
 }
+
+#[test]
+fn a_will_that_the_store_can_never_hold_is_dropped_alone() {
+    let topic: &str = "x".repeat(5_000).leak();
+    let unwritable = |id: &'static str, delay_s| {
+        let mut request = with_will(expiring(id, 60), "w/a", delay_s);
+        if let Some(will) = &mut request.will {
+            (will.topic, will.retain) = (topic, true);
+        }
+        request
+    };
+    let database = Database::memory();
+    // As an older version, which took topics of any length.
+    let server = Server::on(&database, |config| config.limits.topic_bytes_max = u16::MAX);
+    subscribe_and_leave(&server, V5, "watcher", &[("w/+", QoS::ExactlyOnce)]);
+    for id in ["now", "comes back"] {
+        half_close(Client::open(&server, unwritable(id, 0)).stream());
+    }
+    half_close(Client::open(&server, unwritable("later", 1)).stream());
+    // Enough that each shard of what is due has some behind it.
+    let ids: Vec<String> = (0..40).map(|number| format!("good {number}")).collect();
+    for id in &ids {
+        half_close(Client::open(&server, with_will(expiring(id, 60), "w/a", 1)).stream());
+    }
+    drop(server);
+    let server = start(&database, 1);
+    expect_published(&server, 40);
+    let dropped = |server: &Server| metric(server, "millrace_wills_dropped_total", "");
+    eventually(|| dropped(&server) >= 1, || "the will of an older version waits".into());
+    // Nothing is tried again: the next one does not wait either.
+    half_close(Client::open(&server, with_will(expiring("after", 60), "w/a", 0)).stream());
+    expect_published(&server, 41);
+    Client::open(&server, connect(V5, "comes back")).disconnect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).chain(["after"]).collect();
+    assert_eq!(waited(&server), once(&ids));
+    let dropped_now = dropped(&server);
+    drop(server);
+    let server = start(&database, 1);
+    half_close(Client::open(&server, with_will(expiring("again", 60), "w/a", 0)).stream());
+    expect_published(&server, 1);
+    assert_eq!((dropped_now, dropped(&server)), (1, 0));
+}

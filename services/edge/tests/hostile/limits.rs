@@ -7,7 +7,7 @@ use millrace_mqtt::{
     Connect, Packet, PacketType, Properties, Property, Publish, QoS, ReasonCode, SubscribeOptions,
 };
 
-use crate::common::{Client, STORED, Server, connect, id, list, properties, publish, publish_qos};
+use crate::common::{Client, STORED, Server, connect, id, list, properties, publish, publish_qos, will};
 use crate::tools::{
     counted, dropped, ended, eventually, expect_clients, expect_count, metric, number_of, numbered,
     read_to_close, refused,
@@ -77,6 +77,33 @@ fn topics_and_filters_with_too_many_levels_are_refused() {
     ann.publish(publish("1/2/3/4/5", b""));
     assert_eq!(metric(&server, "millrace_publishes_refused_total", "topic_levels"), 2);
     assert_eq!(metric(&server, "millrace_subscribes_refused_total", "invalid_filter"), 1);
+}
+
+#[test]
+fn topics_and_filters_with_too_many_bytes_are_refused() {
+    let server = Server::with(|config| config.limits.topic_bytes_max = 10);
+    let (mut ann, mut bob) = (Client::connect(&server, V5, "ann"), Client::connect(&server, V5, "bob"));
+    let (longest, longer) = ("1234567/90", "1234567/901");
+    let all = [(longest, subscribe_options(QoS::AtMostOnce)), (longer, Default::default())];
+    assert_eq!(bob.subscribe_all(&all, Properties::EMPTY).reasons, [0, INVALID]);
+    assert!(!ann.publish(publish_qos(QoS::AtLeastOnce, 1, longest, b"")).is_error());
+    assert_eq!(bob.recv_publish().topic, longest);
+    let reason = ann.publish(publish_qos(QoS::AtLeastOnce, 1, longer, b""));
+    assert_eq!(reason, ReasonCode::TOPIC_NAME_INVALID);
+    ann.publish(publish(longer, b""));
+    // 3.1.1 has no code for it.
+    let mut old = Client::connect(&server, V311, "old");
+    assert_eq!(old.subscribe_all(&[(longer, Default::default())], Properties::EMPTY).reasons, [0x80]);
+    old.send(&Packet::Publish(publish_qos(QoS::AtLeastOnce, 1, longer, b"")));
+    old.expect_close();
+    assert_eq!(metric(&server, "millrace_publishes_refused_total", "topic_bytes"), 3);
+    let with_will = |version, topic| Connect { will: Some(will(topic, b"")), ..connect(version, "mortal") };
+    Client::open(&server, with_will(V5, longest)).disconnect();
+    assert_eq!(Client::refused(&server, with_will(V5, longer)).reason, ReasonCode::TOPIC_NAME_INVALID);
+    let mut old = Client::raw(&server);
+    old.send(&Packet::Connect(with_will(V311, longer)));
+    old.expect_close();
+    assert_eq!(metric(&server, "millrace_connects_refused_total", "will_topic"), 2);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 #
 #   MILLRACE=target/release/millrace services/millrace/tests/clients/run.sh [suite...]
 #
-# Suites: mosquitto, paho, gmqtt, aiomqtt, mqttjs, scram, oidc, go, browser, console, gateway, stack, api, access, webhooks, tenant, tls, k6; all of them when none is named. Each has brokers
+# Suites: mosquitto, bridge, paho, gmqtt, aiomqtt, mqttjs, scram, oidc, go, browser, console, gateway, stack, api, access, webhooks, tenant, tls, k6; all of them when none is named. Each has brokers
 # of its own on free loopback ports: an open one, and one with a password file and a rules file. What the clients need is
 # installed into target/clients once; Envoy for the gateway (gateway/tests) and the stack (services/stack/tests), into target/envoy;
 # nats-server for the latter, into target/tools. What cannot be had here is said with a line that starts with SKIPPED.
@@ -12,6 +12,8 @@
 # ...") and finds its brokers in the environment: OPEN_PORT, OPEN_WS, OPEN_HTTP, GUARDED_PORT, ... (see guard() for users
 # and rules), all on 127.0.0.1, and their logs: OPEN_LOG, GUARDED_LOG.
 set -uo pipefail
+# Daemons are in /usr/sbin, which is not on everybody's path.
+PATH=$PATH:/usr/sbin
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../../../.." && pwd)
 target=${CARGO_TARGET_DIR:-$root/target}
@@ -22,7 +24,7 @@ start_seconds_max=10
 stop_seconds_max=15
 
 suites=("$@")
-[ ${#suites[@]} -gt 0 ] || suites=(mosquitto paho gmqtt aiomqtt mqttjs scram oidc go browser console gateway stack api access webhooks tenant tls k6)
+[ ${#suites[@]} -gt 0 ] || suites=(mosquitto bridge paho gmqtt aiomqtt mqttjs scram oidc go browser console gateway stack api access webhooks tenant tls k6)
 millrace=$(realpath -e -- "${MILLRACE:-$target/release/millrace}" 2>/dev/null) || {
     echo "FAILED: clients: there is no broker to test: build it (cargo build --release -p millrace) or set MILLRACE"
     exit 1
@@ -259,6 +261,7 @@ export -f python go_lines
 export here cache
 
 run_mosquitto() { MILLRACE=$millrace limited "$here/mosquitto.sh"; }
+run_bridge() { MILLRACE=$millrace suite_seconds_max=240 limited "$here/bridge.sh"; }
 run_paho() { limited bash -c 'python paho_test.py'; }
 run_gmqtt() { limited bash -c 'python gmqtt_test.py'; }
 run_aiomqtt() { limited bash -c 'python aiomqtt_test.py'; }
@@ -293,6 +296,7 @@ run_gateway() { limited bash -c 'python ../../../../gateway/tests/gateway_test.p
 prepare() {
     case $1 in
     mosquitto) need mosquitto_sub mosquitto-clients && need mosquitto_pub mosquitto-clients ;;
+    bridge) need mosquitto mosquitto && need mosquitto_sub mosquitto-clients && need mosquitto_pub mosquitto-clients ;;
     paho | gmqtt | aiomqtt | webhooks) need_python ;;
     access) need_python && need openssl openssl ;;
     mqttjs | scram) need_node ;;

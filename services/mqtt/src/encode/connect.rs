@@ -3,6 +3,7 @@
 use super::{first_byte, properties_len, put_header, put_properties};
 use crate::{
     ConnAck, Connect, PacketType, ReasonCode, Version, Will,
+    packet::BRIDGE,
     wire::{FIELD_BYTES_MAX, fit, put_binary, put_string},
 };
 
@@ -21,7 +22,9 @@ pub(super) fn connect(connect: &Connect<'_>, out: &mut Vec<u8>) {
 
     put_header(first_byte(PacketType::Connect), body_len, out);
     put_string(name, out);
-    out.push(version as u8);
+    // 5.0 has no bridge bit.
+    let bridge = if connect.is_bridge && version != Version::V5 { BRIDGE } else { 0 };
+    out.push(version as u8 | bridge);
     out.push(flags(connect, password.is_some()));
     out.extend_from_slice(&connect.keep_alive_s.to_be_bytes());
     if version == Version::V5 {

@@ -144,6 +144,7 @@ fn a_password_without_a_user_name_is_written_for_version_5_only() {
     //= [MQTT-3.1.2-22] v3.1.1
     let connect = |version| Connect {
         version,
+        is_bridge: false,
         clean_start: true,
         keep_alive_s: 0,
         properties: Properties::EMPTY,

@@ -12,6 +12,11 @@ use crate::{
 pub struct Connect<'a> {
     /// Protocol version; every later packet of the connection is decoded with it.
     pub version: Version,
+    /// The client is a bridge to another server: the highest bit of the protocol level, in 3.1 and 3.1.1 only.
+    ///
+    /// The standard does not know it. mosquitto sets it by default, and other servers take it to mean No Local and
+    /// Retain As Published for all subscriptions, which 3.x has no options for.
+    pub is_bridge: bool,
     /// Clean Start (5.0) or Clean Session (3.x).
     pub clean_start: bool,
     /// Keep alive in seconds, 0 for none.
@@ -51,20 +56,24 @@ pub struct ConnAck<'a> {
 /// The protocol version that the body of a CONNECT names, also when the rest of it cannot be decoded: what to answer
 /// a bad CONNECT in. `None` when the version is not known or the body ends before it.
 pub fn connect_version(body: &[u8]) -> Option<Version> {
-    read_version(&mut Reader::new(body)).ok()
+    read_version(&mut Reader::new(body)).ok().map(|(version, _)| version)
 }
 
-fn read_version(r: &mut Reader<'_>) -> Result<Version, DecodeError> {
+/// The version, and whether the client is a bridge.
+fn read_version(r: &mut Reader<'_>) -> Result<(Version, bool), DecodeError> {
     //= [MQTT-3.1.2-1] v5 v3.1.1
     //= [MQTT-3.1.2-2] v5 v3.1.1
     let name = r.binary()?;
     match (name, r.u8()?) {
-        (b"MQTT", 5) => Ok(Version::V5),
-        (b"MQTT", 4) => Ok(Version::V311),
-        (b"MQIsdp", 3) => Ok(Version::V31),
+        (b"MQTT", 5) => Ok((Version::V5, false)),
+        (b"MQTT", level @ (4 | 0x84)) => Ok((Version::V311, level & BRIDGE != 0)),
+        (b"MQIsdp", level @ (3 | 0x83)) => Ok((Version::V31, level & BRIDGE != 0)),
         _ => Err(DecodeError::UnsupportedVersion),
     }
 }
+
+/// The bit of the protocol level that a bridge sets.
+pub(crate) const BRIDGE: u8 = 0x80;
 
 /// The flags of a CONNECT, found to agree with each other.
 struct Flags {
@@ -75,7 +84,12 @@ struct Flags {
 }
 
 impl Flags {
-    fn read(bits: u8, version: Version) -> Result<Self, DecodeError> {
+    fn read(mut bits: u8, version: Version) -> Result<Self, DecodeError> {
+        if version == Version::V31 {
+            // 3.1 does not use bit 0, and disregards QoS and RETAIN of a will that is not there.
+            let unused = if bits & 0x04 == 0 { 0x39 } else { 0x01 };
+            bits &= !unused;
+        }
         //= [MQTT-3.1.2-3] v5 v3.1.1
         if bits & 0x01 != 0 {
             return Err(DecodeError::Malformed("the reserved flag of CONNECT is set"));
@@ -109,7 +123,7 @@ impl Flags {
 
 pub(super) fn decode(body: &[u8]) -> Result<Connect<'_>, DecodeError> {
     let mut r = Reader::new(body);
-    let version = read_version(&mut r)?;
+    let (version, is_bridge) = read_version(&mut r)?;
     let flags = Flags::read(r.u8()?, version)?;
     let keep_alive_s = r.u16()?;
     let properties = match version {
@@ -137,8 +151,17 @@ pub(super) fn decode(body: &[u8]) -> Result<Connect<'_>, DecodeError> {
     //= [MQTT-3.1.2-21] v3.1.1
     let password = if here(&r, flags.password) { Some(r.binary()?) } else { None };
     r.end()?;
-    let clean_start = flags.clean_start;
-    Ok(Connect { version, clean_start, keep_alive_s, properties, client_id, will, user_name, password })
+    Ok(Connect {
+        version,
+        is_bridge,
+        clean_start: flags.clean_start,
+        keep_alive_s,
+        properties,
+        client_id,
+        will,
+        user_name,
+        password,
+    })
 }
 
 fn decode_will<'a>(

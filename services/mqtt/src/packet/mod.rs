@@ -9,6 +9,7 @@ mod subscribe;
 use crate::{DecodeError, PacketType, Version};
 
 pub use ack::Ack;
+pub(crate) use connect::BRIDGE;
 pub use connect::{ConnAck, Connect, Will, connect_version};
 pub use disconnect::{Auth, Disconnect};
 pub use publish::Publish;
@@ -78,14 +79,13 @@ fn decode_other<'a>(first: u8, body: &'a [u8], version: Option<Version>) -> Resu
     check_first_byte(first)?;
     let kind = PacketType::from_bits(first >> 4).ok_or(BAD_FIRST_BYTE)?;
     if kind == PacketType::Connect {
-        return connect::decode(body).map(Packet::Connect);
+        let connect = connect::decode(body)?;
+        check_flags(first, connect.version)?;
+        return Ok(Packet::Connect(connect));
     }
     //= [MQTT-3.1.0-1] v5 v3.1.1
     let version = version.ok_or(DecodeError::Protocol("the first packet is not a CONNECT"))?;
-    // The DUP bit of PUBREL, SUBSCRIBE and UNSUBSCRIBE, which only 3.1 has (for packets sent again).
-    if first & 0x08 != 0 && kind != PacketType::Publish && version != Version::V31 {
-        return Err(BAD_FIRST_BYTE);
-    }
+    check_flags(first, version)?;
     match kind {
         PacketType::Connect => connect::decode(body).map(Packet::Connect),
         PacketType::ConnAck => connect::decode_connack(body, version).map(Packet::ConnAck),
@@ -108,32 +108,61 @@ fn decode_other<'a>(first: u8, body: &'a [u8], version: Option<Version>) -> Resu
 
 const BAD_FIRST_BYTE: DecodeError = DecodeError::Malformed("packet type or flags that do not exist");
 
-/// For each packet type the flags that some version allows, one bit for each value of the four flag bits.
+/// For each packet type the flags that it may have, one bit for each value of the four flag bits.
+type Flags = [u16; 16];
+
 //= [MQTT-2.1.3-1] v5
 //= [MQTT-2.2.2-1] v3.1.1
 //= [MQTT-2.2.2-2] v3.1.1
 //= [MQTT-3.14.1-1] v5 v3.1.1
 //= [MQTT-3.15.1-1] v5
-const FLAGS: [u16; 16] = {
+const FLAGS: Flags = {
     let mut flags = [1; 16];
     flags[0] = 0;
     // Any DUP and RETAIN, any QoS but 3.
     //= [MQTT-3.3.1-4] v5 v3.1.1
     flags[PacketType::Publish as usize] = 0b0011_1111_0011_1111;
-    // 0010, and 1010 in 3.1, where these packets have the DUP bit.
     //= [MQTT-3.6.1-1] v5 v3.1.1
     //= [MQTT-3.8.1-1] v5 v3.1.1
     //= [MQTT-3.10.1-1] v5 v3.1.1
-    flags[PacketType::PubRel as usize] = 1 << 0b0010 | 1 << 0b1010;
-    flags[PacketType::Subscribe as usize] = 1 << 0b0010 | 1 << 0b1010;
-    flags[PacketType::Unsubscribe as usize] = 1 << 0b0010 | 1 << 0b1010;
+    flags[PacketType::PubRel as usize] = 1 << 0b0010;
+    flags[PacketType::Subscribe as usize] = 1 << 0b0010;
+    flags[PacketType::Unsubscribe as usize] = 1 << 0b0010;
     flags
 };
 
-/// Fails for a packet type or flags that no version has.
+/// The same of 3.1, which calls the other bits unused (its section 2.1).
+const FLAGS_3_1: Flags = {
+    let mut flags = [u16::MAX; 16];
+    flags[0] = 0;
+    flags[PacketType::Publish as usize] = FLAGS[PacketType::Publish as usize];
+    // QoS 1. DUP says that the packet was sent before; RETAIN is unused.
+    let qos_1 = 1 << 0b0010 | 1 << 0b0011 | 1 << 0b1010 | 1 << 0b1011;
+    flags[PacketType::PubRel as usize] = qos_1;
+    flags[PacketType::Subscribe as usize] = qos_1;
+    flags[PacketType::Unsubscribe as usize] = qos_1;
+    // 3.1 has no AUTH.
+    flags[PacketType::Auth as usize] = FLAGS[PacketType::Auth as usize];
+    flags
+};
+
+/// Fails for a packet type or flags that no version has: 3.1 takes whatever the others take.
 #[inline]
 pub(crate) const fn check_first_byte(first: u8) -> Result<(), DecodeError> {
-    if FLAGS[(first >> 4) as usize] >> (first & 0x0F) & 1 == 1 { Ok(()) } else { Err(BAD_FIRST_BYTE) }
+    check(first, &FLAGS_3_1)
+}
+
+#[inline]
+const fn check_flags(first: u8, version: Version) -> Result<(), DecodeError> {
+    match version {
+        Version::V31 => check(first, &FLAGS_3_1),
+        Version::V311 | Version::V5 => check(first, &FLAGS),
+    }
+}
+
+#[inline]
+const fn check(first: u8, flags: &Flags) -> Result<(), DecodeError> {
+    if flags[(first >> 4) as usize] >> (first & 0x0F) & 1 == 1 { Ok(()) } else { Err(BAD_FIRST_BYTE) }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use crate::{
     DecodeError, PacketId, PacketType, Properties, QoS, ReasonCode, RetainHandling, SubscribeOptions,
     Version,
     property::{Allowed, read_properties},
+    topic,
     wire::Reader,
 };
 
@@ -19,12 +20,19 @@ pub struct Subscribe<'a> {
     pub filters: SubscribeFilters<'a>,
 }
 
-/// The topic filters and options of a SUBSCRIBE, validated UTF-8 and options; iterate to read them.
+/// The topic filters and options of a SUBSCRIBE, all valid; iterate to read them.
 ///
-/// Whether a filter is a legal topic filter is the reader's to check with [`crate::topic::Filter::parse`]: it is
-/// answered per filter, not by closing the connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// In 3.x a filter may begin with `$share/` and still not be a shared subscription, such as `$share/g`:
+/// [`crate::topic::Filter::parse`] tells.
+#[derive(Clone, Debug, Eq)]
 pub struct SubscribeFilters<'a>(pub(crate) &'a [u8], pub(crate) Version);
+
+/// By what they say: in 3.1 the same options may stand as different bytes.
+impl PartialEq for SubscribeFilters<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.1 == other.1 && self.clone().eq(other.clone())
+    }
+}
 
 impl<'a> SubscribeFilters<'a> {
     /// The bytes as they stand on the wire.
@@ -70,7 +78,7 @@ pub struct Unsubscribe<'a> {
     pub filters: UnsubscribeFilters<'a>,
 }
 
-/// The topic filters of an UNSUBSCRIBE, validated UTF-8; iterate to read them.
+/// The topic filters of an UNSUBSCRIBE, all valid; iterate to read them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnsubscribeFilters<'a>(pub(crate) &'a [u8]);
 
@@ -118,7 +126,8 @@ pub(super) fn decode_subscribe(body: &[u8], version: Version) -> Result<Subscrib
         return Err(DecodeError::Protocol("SUBSCRIBE without a topic filter"));
     }
     while !r.is_empty() {
-        read_filter(&mut r, version)?;
+        //= [MQTT-4.7.3-1] v5 v3.1.1
+        topic::check_filter(read_filter(&mut r, version)?.0, version)?;
     }
     Ok(Subscribe { packet_id, properties, filters })
 }
@@ -148,7 +157,7 @@ pub(super) fn decode_unsubscribe(body: &[u8], version: Version) -> Result<Unsubs
     }
     while !r.is_empty() {
         //= [MQTT-3.10.3-1] v5 v3.1.1
-        r.string()?;
+        topic::check_filter(r.string()?, version)?;
     }
     Ok(Unsubscribe { packet_id, properties, filters })
 }
@@ -184,7 +193,12 @@ fn read_filter<'a>(r: &mut Reader<'a>, version: Version) -> Result<(&'a str, Sub
     //= [MQTT-3.8.3-1] v5 v3.1.1
     let filter = r.string()?;
     let bits = r.u8()?;
-    let options = if version == Version::V5 { options_5(bits)? } else { options_3(bits)? };
+    let options = match version {
+        Version::V5 => options_5(bits)?,
+        // The upper six bits are reserved in 3.1.1, but not used in 3.1.
+        Version::V311 => options_3(bits)?,
+        Version::V31 => options_3(bits & 0x03)?,
+    };
     Ok((filter, options))
 }
 

@@ -58,6 +58,14 @@ fn topic() -> impl Strategy<Value = &'static str> {
     "[^\0+#]{1,12}".prop_map(|text| &*text.leak())
 }
 
+fn filter() -> impl Strategy<Value = &'static str> {
+    prop_oneof![
+        3 => topic(),
+        1 => (topic(), topic()).prop_map(|(one, other)| &*format!("{one}/+/{other}").leak()),
+        1 => topic().prop_map(|topic| &*format!("{topic}/#").leak()),
+    ]
+}
+
 fn packet_id() -> impl Strategy<Value = PacketId> {
     any::<PacketId>()
 }
@@ -134,11 +142,13 @@ fn connect(version: Version) -> BoxedStrategy<Packet<'static>> {
     let credentials = (option::of(text()), option::of(blob())).prop_map(move |(user_name, password)| {
         (user_name, password.filter(|_| user_name.is_some() || version == Version::V5))
     });
-    let head = (any::<bool>(), any::<u16>(), properties(version, choices), text());
+    let head = ((any::<bool>(), any::<bool>()), any::<u16>(), properties(version, choices), text());
     (head, option::of(will), credentials)
-        .prop_map(move |((clean_start, keep_alive_s, properties, client_id), will, (user_name, password))| {
+        .prop_map(move |((flags, keep_alive_s, properties, client_id), will, (user_name, password))| {
+            let (clean_start, is_bridge) = flags;
             Packet::Connect(Connect {
                 version,
+                is_bridge: is_bridge && version != Version::V5,
                 clean_start,
                 keep_alive_s,
                 properties,
@@ -224,7 +234,7 @@ fn options(version: Version) -> impl Strategy<Value = SubscribeOptions> {
 
 fn subscribe(version: Version) -> BoxedStrategy<Packet<'static>> {
     let id = p(1..=268_435_455_u32, Property::SubscriptionIdentifier);
-    (packet_id(), properties(version, vec![id]), vec((text(), options(version)), 1..5))
+    (packet_id(), properties(version, vec![id]), vec((filter(), options(version)), 1..5))
         .prop_map(move |(packet_id, properties, filters)| {
             let mut out = Vec::new();
             for (filter, options) in filters {
@@ -239,7 +249,7 @@ fn subscribe(version: Version) -> BoxedStrategy<Packet<'static>> {
 }
 
 fn unsubscribe(version: Version) -> BoxedStrategy<Packet<'static>> {
-    (packet_id(), properties(version, Vec::new()), vec(text(), 1..5))
+    (packet_id(), properties(version, Vec::new()), vec(filter(), 1..5))
         .prop_map(|(packet_id, properties, filters)| {
             let mut out = Vec::new();
             for filter in filters {

@@ -142,11 +142,7 @@ impl Connection {
         if reason == ReasonCode::SUCCESS || self.version != Version::V5 {
             return encode::plain_ack(kind, id, out.buffer());
         }
-        let mut properties = Vec::new();
-        //= [MQTT-3.1.2-29] [MQTT-3.4.2-2] [MQTT-3.5.2-2] [MQTT-3.6.2-2] [MQTT-3.7.2-2] v5
-        if self.request_problem_information && !what.is_empty() && what.len() + 16 <= self.packet_size_max() {
-            Property::ReasonString(what).encode(&mut properties);
-        }
+        let properties = self.reason_string(what, 0);
         let properties = Properties::from_validated(&properties);
         encode::ack(kind, &Ack { packet_id: id, reason, properties }, self.version, out.buffer());
     }
@@ -223,7 +219,9 @@ impl Connection {
             _ => {}
         }
         let known = session.inbound.remove(ack.packet_id);
-        self.completed();
+        if known {
+            self.completed();
+        }
         let reason = if known { ReasonCode::SUCCESS } else { ReasonCode::PACKET_IDENTIFIER_NOT_FOUND };
         self.ack(PacketType::PubComp, ack.packet_id, reason, "", out);
         Effect::None

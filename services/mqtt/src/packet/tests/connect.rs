@@ -17,6 +17,7 @@ fn connect(version: Version, flags: u8, payload: &[u8]) -> Vec<u8> {
 fn plain(version: Version) -> Connect<'static> {
     Connect {
         version,
+        is_bridge: false,
         clean_start: true,
         keep_alive_s: 60,
         properties: Properties::EMPTY,
@@ -85,7 +86,9 @@ fn other_protocol_names_and_levels_are_not_supported() {
         b"\0\x06MQIsdp\x04",
         b"\0\x06MQIsdp\x05",
         b"\0\x00\x05",
-        b"\0\x04MQTT\x84",
+        b"\0\x04MQTT\x85",
+        b"\0\x04MQTT\x83",
+        b"\0\x06MQIsdp\x84",
     ] {
         let bytes = packet(0x10, &[head, b"\x02\0\0\0\0\0"]);
         assert_eq!(decode(0x10, &bytes[2..], None), Err(DecodeError::UnsupportedVersion), "{head:02X?}");
@@ -97,7 +100,7 @@ fn other_protocol_names_and_levels_are_not_supported() {
 #[test]
 fn the_reserved_flag_is_0() {
     //= [MQTT-3.1.2-3] v5 v3.1.1
-    for version in ALL {
+    for version in [V311, V5] {
         malformed(version, &connect(version, 0x03, b"\0\x01c"));
     }
 }
@@ -107,10 +110,12 @@ fn without_a_will_its_flags_and_fields_are_not_there() {
     //= [MQTT-3.1.2-11] v5 v3.1.1
     //= [MQTT-3.1.2-13] v5 v3.1.1
     //= [MQTT-3.1.2-15] v3.1.1
-    for version in ALL {
+    for version in [V311, V5] {
         for flags in [0x08, 0x10, 0x18, 0x20] {
             malformed(version, &connect(version, flags, b"\0\x01c"));
         }
+    }
+    for version in ALL {
         malformed(version, &connect(version, 0x02, b"\0\x01c\0\x01t\0\x02wp"));
     }
 }
@@ -178,6 +183,42 @@ fn version_3_1_allows_flags_without_their_fields() {
     let expected = Connect { user_name: Some("u"), ..plain(V31) };
     assert_eq!(read(V31, &connect(V31, 0xC2, b"\0\x01c\0\x01u")), Ok(Packet::Connect(expected)));
     malformed(V31, &connect(V31, 0x82, b"\0\x01c\0\x02u"));
+}
+
+#[test]
+fn version_3_1_may_set_the_flags_that_it_does_not_use() {
+    // Bit 0, and QoS and RETAIN of a will that is not there.
+    for flags in [0x03, 0x0A, 0x12, 0x1A, 0x22, 0x3B] {
+        assert_eq!(
+            read(V31, &connect(V31, flags, b"\0\x01c")),
+            Ok(Packet::Connect(plain(V31))),
+            "{flags:02X}"
+        );
+    }
+    let fields = b"\0\x01c\0\x01t\0\x01p";
+    malformed(V31, &connect(V31, 0x1D, fields));
+    assert!(read(V31, &connect(V31, 0x05, fields)).is_ok());
+    for flags in 0..16 {
+        for version in ALL {
+            let mut bytes = connect(version, 0x02, b"\0\x01c");
+            bytes[0] |= flags;
+            assert_eq!(read(version, &bytes).is_ok(), flags == 0 || version == V31, "{version:?} {flags}");
+        }
+    }
+}
+
+#[test]
+fn a_bridge_sets_the_highest_bit_of_its_protocol_level() {
+    for (version, level_at) in [(V31, 10), (V311, 8)] {
+        let mut bytes = connect(version, 0x02, b"\0\x01c");
+        bytes[level_at] |= 0x80;
+        let expected = Connect { is_bridge: true, ..plain(version) };
+        assert_eq!(read(version, &bytes), Ok(Packet::Connect(expected.clone())));
+        assert_eq!(connect_version(&bytes[2..]), Some(version));
+        let mut encoded = Vec::new();
+        crate::encode::packet(&Packet::Connect(expected), version, &mut encoded);
+        assert_eq!(encoded, bytes);
+    }
 }
 
 #[test]

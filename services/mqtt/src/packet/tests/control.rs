@@ -18,11 +18,24 @@ fn reserved_flags_and_type_0_are_malformed() {
     //= [MQTT-3.15.1-1] v5
     for kind in [0, 1, 2, 4, 5, 7, 9, 11, 12, 13, 14, 15] {
         for flags in (0..16).filter(|&flags| kind == 0 || flags != 0) {
-            for version in [None, Some(V31), Some(V311), Some(V5)] {
+            for version in [Some(V311), Some(V5)] {
                 let result = decode(kind << 4 | flags, b"", version);
                 assert!(matches!(result, Err(DecodeError::Malformed(_))), "{kind} {flags} {result:?}");
             }
         }
+    }
+}
+
+#[test]
+fn version_3_1_may_set_the_header_flags_that_it_does_not_use() {
+    for flags in 0..16 {
+        assert_eq!(read(V31, &[0xC0 | flags, 0]), Ok(Packet::PingReq));
+        for first in [0x40, 0x50, 0x70] {
+            assert!(read(V31, &[first | flags, 2, 0, 1]).is_ok(), "{first} {flags}");
+        }
+        assert!(read(V31, &[0xE0 | flags, 0]).is_ok());
+        // QoS 1 is what these have.
+        assert_eq!(read(V31, &[0x60 | flags, 2, 0, 1]).is_ok(), flags & 0x06 == 0x02, "{flags}");
     }
 }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Properties, QoS, RetainHandling, SubscribeOptions};
+use crate::{Properties, QoS, ReasonCode, RetainHandling, SubscribeOptions};
 
 fn filters(version: Version, bytes: &[u8]) -> Vec<(&str, SubscribeOptions)> {
     match read(version, bytes) {
@@ -32,7 +32,7 @@ fn filters_come_with_their_options() {
 }
 
 #[test]
-fn a_filter_is_utf8_and_judged_by_its_reader() {
+fn a_filter_is_utf8() {
     //= [MQTT-3.8.3-1] v5 v3.1.1
     //= [MQTT-3.10.3-1] v5 v3.1.1
     for version in ALL {
@@ -42,9 +42,51 @@ fn a_filter_is_utf8_and_judged_by_its_reader() {
         malformed(version, &packet(0x82, &[b"\0\x01", empty, b"\0\x01a\0\0\x01\xFF\0"]));
         malformed(version, &packet(0xA2, &[b"\0\x01", empty, b"\0\x01\xFF"]));
         malformed(version, &packet(0xA2, &[b"\0\x01", empty, b"\0\x01\0"]));
-        // Each of these is answered with a reason code of its own.
-        assert!(read(version, &packet(0x82, &[b"\0\x01", empty, b"\0\x02a#\0\0\0\0"])).is_ok());
-        assert!(read(version, &packet(0xA2, &[b"\0\x01", empty, b"\0\x02a#\0\0"])).is_ok());
+    }
+}
+
+/// A SUBSCRIBE and an UNSUBSCRIBE of `a` and this filter.
+fn with_filter(version: Version, filter: &str) -> [Vec<u8>; 2] {
+    let empty: &[u8] = if version == V5 { b"\0" } else { b"" };
+    let length = [0, filter.len() as u8];
+    let filter = filter.as_bytes();
+    [
+        packet(0x82, &[b"\0\x01", empty, b"\0\x01a\0", &length, filter, b"\0"]),
+        packet(0xA2, &[b"\0\x01", empty, b"\0\x01a", &length, filter]),
+    ]
+}
+
+#[test]
+fn a_filter_that_breaks_section_4_7_is_malformed() {
+    //= [MQTT-4.7.1-1] [MQTT-4.7.1-2] [MQTT-4.7.3-1] v5
+    //= [MQTT-4.7.1-2] [MQTT-4.7.1-3] [MQTT-4.7.3-1] v3.1.1
+    let bad =
+        ["", "a#", "a/#/b", "#/", "#/a", "##", "a+", "+a/b", "ab/+e", "a/+b", "$share/g+/a", "$share/#/a"];
+    let good = ["/", "//", "a//b", "+", "#", "+/a/#", "/+", "a /b", "$own/#", "$share/g/a", "$share/g/#"];
+    for version in ALL {
+        for bytes in bad.iter().flat_map(|filter| with_filter(version, filter)) {
+            let error = read(version, &bytes).expect_err("a malformed filter");
+            assert_eq!(error, DecodeError::TopicFilter, "{version:?} {bytes:02X?}");
+            assert_eq!(error.reason(), ReasonCode::MALFORMED_PACKET);
+        }
+        for bytes in good.iter().flat_map(|filter| with_filter(version, filter)) {
+            assert!(read(version, &bytes).is_ok(), "{version:?} {bytes:02X?}");
+        }
+    }
+}
+
+#[test]
+fn a_shared_subscription_of_version_5_has_a_share_name_and_a_filter() {
+    //= [MQTT-4.8.2-1] [MQTT-4.8.2-2] v5
+    for filter in ["$share//a", "$share/g", "$share/g/", "$share/+/a", "$share/"] {
+        for bytes in with_filter(V5, filter) {
+            protocol_error(V5, &bytes);
+        }
+        for version in [V31, V311] {
+            for bytes in with_filter(version, filter) {
+                assert!(read(version, &bytes).is_ok(), "{version:?} {filter}");
+            }
+        }
     }
 }
 
@@ -66,13 +108,13 @@ fn reserved_bits_of_the_options_are_0() {
     //= [MQTT-3.8.3-5] v5
     //= [MQTT-3.8.3-4] v3.1.1
     for bits in 0..=u8::MAX {
-        for version in [V31, V311] {
-            let bytes = [0x82, 6, 0, 1, 0, 1, b'a', bits];
-            assert_eq!(read(version, &bytes).is_ok(), bits <= 2, "{bits:02X}");
-            if bits > 2 {
-                malformed(version, &bytes);
-            }
+        let bytes = [0x82, 6, 0, 1, 0, 1, b'a', bits];
+        assert_eq!(read(V311, &bytes).is_ok(), bits <= 2, "{bits:02X}");
+        if bits > 2 {
+            malformed(V311, &bytes);
         }
+        // 3.1 does not use the upper six bits.
+        assert_eq!(read(V31, &bytes).is_ok(), bits & 0x03 != 0x03, "{bits:02X}");
         let bytes = [0x82, 7, 0, 1, 0, 0, 1, b'a', bits];
         match bits {
             0x40.. => malformed(V5, &bytes),
@@ -89,7 +131,8 @@ fn flags_are_0010() {
     //= [MQTT-3.10.1-1] v5 v3.1.1
     for flags in 0..16 {
         for version in ALL {
-            let legal = flags == 2 || (version == V31 && flags == 10);
+            // 3.1 has DUP here, and does not use RETAIN.
+            let legal = flags == 2 || (version == V31 && flags & 0x06 == 0x02);
             let subscribe: &[u8] = if version == V5 { b"\0\x01\0\0\x01a\0" } else { b"\0\x01\0\x01a\0" };
             assert_eq!(decode(0x80 | flags, subscribe, Some(version)).is_ok(), legal, "{version:?} {flags}");
             let unsubscribe = &subscribe[..subscribe.len() - 1];

@@ -1,0 +1,40 @@
+//! Stops work for a client that has gone.
+
+use std::sync::{Arc, Weak};
+
+/// Held by the connection that waits. Dropping it cancels the request.
+#[derive(Debug, Default)]
+pub struct Pending(Arc<()>);
+
+/// Goes with the request. Work that has not begun is skipped once the [`Pending`] is dropped; by default never.
+#[derive(Clone, Debug, Default)]
+pub struct Cancellation(Option<Weak<()>>);
+
+impl Pending {
+    /// What a request carries to notice that nobody waits for it any more.
+    pub fn cancellation(&self) -> Cancellation {
+        Cancellation(Some(Arc::downgrade(&self.0)))
+    }
+}
+
+impl Cancellation {
+    /// True once the connection that waited has gone.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.as_ref().is_some_and(|pending| pending.strong_count() == 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_cancelled_when_its_connection_lets_go() {
+        let pending = Pending::default();
+        let cancellation = pending.cancellation();
+        assert!(!cancellation.is_cancelled());
+        drop(pending);
+        assert!(cancellation.is_cancelled());
+        assert!(!Cancellation::default().is_cancelled());
+    }
+}

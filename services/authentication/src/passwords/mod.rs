@@ -1,0 +1,204 @@
+//! Checks passwords that people chose: each takes tens of milliseconds and 19 MiB (Argon2id).
+//!
+//! ```text
+//! check() ── remembered? ──> answer at once
+//!    │
+//!    v
+//! fair queue: brokers take turns, then addresses, then users ──> threads ──> answers
+//! ```
+//!
+//! One address that guesses passwords costs the others one check in two at most. A request is skipped when its
+//! connection has gone. What was found out is remembered as a keyed hash: right passwords for minutes, wrong
+//! ones for seconds.
+
+mod cache;
+mod counters;
+pub mod limits;
+mod queue;
+mod rotation;
+mod source;
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use millrace_access::secrets::chosen;
+
+use crate::{Cancellation, StartError};
+use cache::Remembered;
+use counters::Counters;
+pub use counters::Counts;
+use queue::{FairQueue, Pushed};
+pub use source::Source;
+
+/// A password to check.
+pub struct Request<C> {
+    /// Brokers take turns by this id.
+    pub broker: u64,
+    /// Addresses of a broker take turns.
+    pub source: Source,
+    /// The user name, of this broker.
+    pub user: Box<str>,
+    /// The password as the client sent it.
+    pub password: Box<[u8]>,
+    /// Hashes (PHC strings) that it may be the password of: more than one after a rotation with an overlap.
+    pub hashes: Vec<Box<str>>,
+    /// Whether somebody still waits.
+    pub cancellation: Cancellation,
+    /// Comes back with the answer.
+    pub context: C,
+}
+
+/// What a check found out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The password is that of one of the hashes.
+    Right,
+    /// It is that of none.
+    Wrong,
+    /// Too many checks wait.
+    Busy,
+}
+
+/// The answer to a [`Request`].
+#[derive(Debug)]
+pub struct Answer<C> {
+    /// That of the request.
+    pub context: C,
+    /// What was found out.
+    pub outcome: Outcome,
+}
+
+/// Receives the answers that do not come at once.
+pub type Sender<C> = Box<dyn Fn(Answer<C>) + Send + Sync>;
+
+/// Seconds of a clock that does not go backwards.
+pub type Clock = Box<dyn Fn() -> u32 + Send + Sync>;
+
+/// Checks passwords on threads of its own, which end when it is dropped.
+pub struct Checker<C: Send + 'static> {
+    shared: Arc<Shared<C>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct Shared<C> {
+    queue: FairQueue<Request<C>>,
+    remembered: Remembered,
+    counters: Counters,
+    answers: Sender<C>,
+    clock: Clock,
+}
+
+impl<C: Send + 'static> Checker<C> {
+    /// Starts `threads` threads. `key` is random and of this process.
+    ///
+    /// # Errors
+    /// The system has no thread for it.
+    pub fn start(
+        threads: usize,
+        key: &[u8; 32],
+        clock: Clock,
+        answers: Sender<C>,
+    ) -> Result<Self, StartError> {
+        let shared = Arc::new(Shared {
+            queue: FairQueue::new(limits::WAITING),
+            remembered: Remembered::new(key),
+            counters: Counters::default(),
+            answers,
+            clock,
+        });
+        let mut checker = Self { shared: shared.clone(), threads: Vec::new() };
+        for number in 0..threads.max(1) {
+            let shared = shared.clone();
+            let run = move || shared.run();
+            let thread = std::thread::Builder::new().name(format!("passwords-{number}")).spawn(run)?;
+            checker.threads.push(thread);
+        }
+        Ok(checker)
+    }
+
+    /// Checks a password. The answer is returned when it is known at once; else `None`, and the sender gets it.
+    pub fn check(&self, request: Request<C>) -> Option<Answer<C>> {
+        let shared = &self.shared;
+        if let Some(outcome) = shared.remembered.find(&request, (shared.clock)()) {
+            shared.counters.remembered();
+            return Some(request.answer(outcome));
+        }
+        let (broker, source, user) = (request.broker, request.source, request.user.clone());
+        match shared.queue.push(broker, source, user, request) {
+            Pushed::Waits => None,
+            Pushed::Refused(request) => {
+                shared.counters.refused();
+                Some(request.answer(Outcome::Busy))
+            }
+            Pushed::Instead(other) => {
+                shared.counters.refused();
+                (shared.answers)(other.answer(Outcome::Busy));
+                None
+            }
+        }
+    }
+
+    /// What became of the requests so far, and how many wait.
+    pub fn counts(&self) -> Counts {
+        self.shared.counters.counts(self.shared.queue.len())
+    }
+}
+
+impl<C: Send + 'static> Drop for Checker<C> {
+    fn drop(&mut self) {
+        self.shared.queue.close();
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread that checks passwords ended with a panic");
+            }
+        }
+    }
+}
+
+impl<C> Shared<C> {
+    /// Until the queue is closed.
+    fn run(&self) {
+        yield_to_event_loops();
+        while let Some(request) = self.queue.pop() {
+            if request.cancellation.is_cancelled() {
+                self.counters.cancelled();
+                continue;
+            }
+            // The same password may have been checked since it was queued.
+            let known = self.remembered.find(&request, (self.clock)());
+            let outcome =
+                known.inspect(|_| self.counters.remembered()).unwrap_or_else(|| self.verify(&request));
+            (self.answers)(request.answer(outcome));
+        }
+    }
+
+    fn verify(&self, request: &Request<C>) -> Outcome {
+        for hash in &request.hashes {
+            let is_right = chosen::verify(hash, &request.password);
+            self.counters.checked(is_right);
+            self.remembered.insert(request, hash, is_right, (self.clock)());
+            if is_right {
+                return Outcome::Right;
+            }
+        }
+        Outcome::Wrong
+    }
+}
+
+impl<C> Request<C> {
+    fn answer(self, outcome: Outcome) -> Answer<C> {
+        Answer { context: self.context, outcome }
+    }
+}
+
+/// Event loops come first when there are fewer cores than threads. On Linux the value is one of the thread alone;
+/// without it, the checks only take an equal share.
+fn yield_to_event_loops() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::process::nice(limits::NICE) {
+        tracing::debug!(%error, "password checks run at the priority of event loops");
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+//! The checks that wait: brokers take turns, then addresses, then users.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::Source;
+use super::limits::Waiting;
+use super::rotation::{Ends, Rotation, Turns};
+
+type OfSource<J> = Rotation<Box<str>, Ends<J>>;
+type OfBroker<J> = Rotation<Source, OfSource<J>>;
+
+pub(super) struct FairQueue<J> {
+    limits: Waiting,
+    state: Mutex<State<J>>,
+    came: Condvar,
+}
+
+struct State<J> {
+    jobs: Rotation<u64, OfBroker<J>>,
+    is_closed: bool,
+}
+
+/// What became of a job that was pushed.
+pub(super) enum Pushed<J> {
+    Waits,
+    /// There is no room for it.
+    Refused(J),
+    /// It waits; this one, of the same address, has lost its place.
+    Instead(J),
+}
+
+impl<J> FairQueue<J> {
+    pub(super) fn new(limits: Waiting) -> Self {
+        let state = State { jobs: Rotation::default(), is_closed: false };
+        Self { limits, state: Mutex::new(state), came: Condvar::new() }
+    }
+
+    /// A broker, and an address of a broker, may take as much room as it leaves free. So one of them takes half, and
+    /// another one that comes always finds some. An address at its limit gives up its oldest job.
+    pub(super) fn push(&self, broker: u64, source: Source, user: Box<str>, job: J) -> Pushed<J> {
+        let mut state = self.lock();
+        let jobs = &mut state.jobs;
+        let of_broker = jobs.get(&broker);
+        let (in_broker, in_source) =
+            (of_broker.map_or(0, Turns::len), of_broker.map_or(0, |of| in_source(of, source)));
+        let room = self.limits.all_max.saturating_sub(jobs.len());
+        let broker_room = self.limits.broker_max.saturating_sub(in_broker);
+        let is_full = in_broker >= room || in_source >= broker_room;
+        if is_full && in_source == 0 {
+            return Pushed::Refused(job);
+        }
+        let evicted = jobs.with(&broker, |of_broker| {
+            of_broker.with(&source, |of_source| {
+                let evicted = if is_full { of_source.evict() } else { None };
+                of_source.with(&user, |of_user| of_user.push(job));
+                evicted
+            })
+        });
+        self.came.notify_one();
+        evicted.map_or(Pushed::Waits, Pushed::Instead)
+    }
+
+    /// The next job, once there is one; `None` when the queue is closed.
+    pub(super) fn pop(&self) -> Option<J> {
+        let mut state = self.lock();
+        loop {
+            if state.is_closed {
+                return None;
+            }
+            if let Some(job) = state.jobs.pop() {
+                return Some(job);
+            }
+            state = self.came.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.lock().jobs.len()
+    }
+
+    /// No job is handed out any more.
+    pub(super) fn close(&self) {
+        self.lock().is_closed = true;
+        self.came.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<J>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn in_source<J>(of_broker: &OfBroker<J>, source: Source) -> usize {
+    of_broker.get(&source).map_or(0, Turns::len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(last: u8) -> Source {
+        Source::new(Some([10, 0, 0, last].into()))
+    }
+
+    fn queue(all_max: usize, broker_max: usize) -> FairQueue<&'static str> {
+        FairQueue::new(Waiting { all_max, broker_max })
+    }
+
+    /// What a push was answered with: nothing, or the job that has no place.
+    fn push(
+        queue: &FairQueue<&'static str>,
+        broker: u64,
+        last: u8,
+        user: &str,
+        job: &'static str,
+    ) -> Option<&'static str> {
+        match queue.push(broker, source(last), user.into(), job) {
+            Pushed::Waits => None,
+            Pushed::Refused(job) | Pushed::Instead(job) => Some(job),
+        }
+    }
+
+    #[test]
+    fn brokers_then_addresses_then_users_take_turns() {
+        let queue = queue(1_000, 1_000);
+        for _ in 0..100 {
+            push(&queue, 1, 1, "eve", "guess");
+        }
+        push(&queue, 1, 1, "ann", "other user");
+        push(&queue, 1, 2, "eve", "other address");
+        push(&queue, 2, 1, "eve", "other broker");
+        let order: Vec<_> = (0..6).filter_map(|_| queue.pop()).collect();
+        // No more than one guess of the flood comes before each of the others.
+        assert_eq!(order, ["guess", "other broker", "other address", "other user", "guess", "guess"]);
+    }
+
+    #[test]
+    fn an_address_at_its_limit_gives_up_its_oldest_job_and_others_find_room() {
+        let queue = queue(1_000, 4);
+        assert_eq!(
+            ["1", "2", "3", "4"].map(|job| push(&queue, 1, 1, "eve", job)),
+            [None, None, Some("1"), Some("2")]
+        );
+        assert_eq!(push(&queue, 1, 2, "ann", "5"), None);
+        assert_eq!(push(&queue, 1, 3, "ann", "6"), None);
+        assert_eq!(push(&queue, 1, 4, "ann", "7"), Some("7"), "the broker is at its limit");
+        assert_eq!(push(&queue, 2, 1, "ann", "8"), None);
+        assert_eq!(queue.len(), 5);
+    }
+
+    #[test]
+    fn one_broker_takes_half_of_the_room_at_most() {
+        let queue = queue(8, 100);
+        let taken = (0..10).filter(|user| push(&queue, 1, *user, "eve", "guess").is_none()).count();
+        assert_eq!((taken, queue.len()), (4, 4));
+        assert_eq!(push(&queue, 2, 1, "ann", "x"), None);
+    }
+
+    #[test]
+    fn a_thread_that_waits_is_told_of_the_close() {
+        let queue = queue(1, 1);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| queue.pop());
+            queue.close();
+            assert_eq!(waits.join().unwrap(), None);
+        });
+    }
+}

@@ -1,0 +1,155 @@
+//! Queues in which keys take turns, one inside the other.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+
+/// A queue that can be a child of a [`Rotation`].
+pub(super) trait Turns {
+    type Job;
+    fn len(&self) -> usize;
+    /// The job whose turn it is.
+    fn pop(&mut self) -> Option<Self::Job>;
+    /// The job that is given up for a new one.
+    fn evict(&mut self) -> Option<Self::Job>;
+}
+
+/// Children that take turns, one job each.
+pub(super) struct Rotation<K, Q> {
+    /// None is empty.
+    children: HashMap<K, Q>,
+    order: VecDeque<K>,
+    len: usize,
+}
+
+impl<K, Q> Default for Rotation<K, Q> {
+    fn default() -> Self {
+        Self { children: HashMap::new(), order: VecDeque::new(), len: 0 }
+    }
+}
+
+impl<K: Eq + Hash + Clone, Q: Turns + Default> Rotation<K, Q> {
+    /// Adds jobs to a child, which is made when it is not there.
+    pub(super) fn with<R>(&mut self, key: &K, change: impl FnOnce(&mut Q) -> R) -> R {
+        if !self.children.contains_key(key) {
+            self.order.push_back(key.clone());
+        }
+        let child = self.children.entry(key.clone()).or_default();
+        let before = child.len();
+        let result = change(child);
+        self.len = self.len + child.len() - before;
+        result
+    }
+
+    pub(super) fn get(&self, key: &K) -> Option<&Q> {
+        self.children.get(key)
+    }
+
+    fn remove_if_empty(&mut self, key: &K) -> bool {
+        let is_empty = self.children.get(key).is_some_and(|child| child.len() == 0);
+        is_empty && self.children.remove(key).is_some()
+    }
+}
+
+impl<K: Eq + Hash + Clone, Q: Turns + Default> Turns for Rotation<K, Q> {
+    type Job = Q::Job;
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn pop(&mut self) -> Option<Q::Job> {
+        let key = self.order.pop_front()?;
+        let job = self.children.get_mut(&key)?.pop();
+        self.len -= usize::from(job.is_some());
+        if !self.remove_if_empty(&key) {
+            self.order.push_back(key);
+        }
+        job
+    }
+
+    /// Of the child with the most jobs.
+    fn evict(&mut self) -> Option<Q::Job> {
+        let at = (0..self.order.len()).max_by_key(|at| self.get(&self.order[*at]).map_or(0, Turns::len))?;
+        let key = self.order[at].clone();
+        let job = self.children.get_mut(&key)?.evict();
+        self.len -= usize::from(job.is_some());
+        if self.remove_if_empty(&key) {
+            self.order.remove(at);
+        }
+        job
+    }
+}
+
+/// The jobs of one user at one address: the newest and the oldest in turn. So a client that comes when many wait
+/// does not wait for all of them, and the one that waits longest gets its answer.
+pub(super) struct Ends<J> {
+    jobs: VecDeque<J>,
+    oldest_next: bool,
+}
+
+impl<J> Default for Ends<J> {
+    fn default() -> Self {
+        Self { jobs: VecDeque::new(), oldest_next: false }
+    }
+}
+
+impl<J> Ends<J> {
+    pub(super) fn push(&mut self, job: J) {
+        self.jobs.push_back(job);
+    }
+}
+
+impl<J> Turns for Ends<J> {
+    type Job = J;
+
+    fn len(&self) -> usize {
+        self.jobs.len()
+    }
+
+    fn pop(&mut self) -> Option<J> {
+        let job = if self.oldest_next { self.jobs.pop_front() } else { self.jobs.pop_back() };
+        self.oldest_next = !self.oldest_next;
+        job
+    }
+
+    fn evict(&mut self) -> Option<J> {
+        self.jobs.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn children_take_turns_whatever_their_number_of_jobs() {
+        let mut rotation = Rotation::<_, Ends<_>>::default();
+        for (key, job) in [(1, "a1"), (1, "a2"), (1, "a3"), (2, "b1"), (3, "c1"), (2, "b2")] {
+            rotation.with(&key, |child| child.push(job));
+        }
+        assert_eq!(rotation.len(), 6);
+        let order: Vec<_> = std::iter::from_fn(|| rotation.pop()).collect();
+        assert_eq!(order, ["a3", "b2", "c1", "a1", "b1", "a2"]);
+        assert_eq!((rotation.len(), rotation.children.len(), rotation.order.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn the_newest_and_the_oldest_of_a_child_come_in_turn() {
+        let mut ends = Ends::default();
+        (1..=5).for_each(|job| ends.push(job));
+        assert_eq!(std::iter::from_fn(|| ends.pop()).collect::<Vec<_>>(), [5, 1, 4, 2, 3]);
+    }
+
+    #[test]
+    fn the_oldest_of_the_largest_child_is_given_up() {
+        let mut rotation = Rotation::<_, Ends<_>>::default();
+        for (key, job) in [(1, "a1"), (2, "b1"), (2, "b2"), (3, "c1")] {
+            rotation.with(&key, |child| child.push(job));
+        }
+        assert_eq!((rotation.evict(), rotation.len()), (Some("b1"), 3));
+        for _ in 0..3 {
+            assert!(rotation.evict().is_some());
+        }
+        assert_eq!((rotation.evict(), rotation.len(), rotation.order.len()), (None, 0, 0));
+    }
+}

@@ -1,0 +1,36 @@
+//! Where a client comes from, as far as fairness goes.
+
+use std::net::IpAddr;
+
+/// One address of IPv4, or a /64 of IPv6: a single host is commonly given so many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Source(u64);
+
+/// An IPv4 address is below this; a /64 of the public internet is above.
+const UNKNOWN: u64 = u64::MAX;
+
+impl Source {
+    /// The source of an address; clients whose address is not known share one.
+    pub fn new(address: Option<IpAddr>) -> Self {
+        Self(match address.map(|address| address.to_canonical()) {
+            None => UNKNOWN,
+            Some(IpAddr::V4(address)) => u64::from(address.to_bits()),
+            Some(IpAddr::V6(address)) => (address.to_bits() >> 64) as u64,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_one_host_are_one_source() {
+        let source = |text: &str| Source::new(Some(text.parse().unwrap()));
+        assert_eq!(source("2001:db8::1"), source("2001:db8::ffff:1"));
+        assert_ne!(source("2001:db8::1"), source("2001:db8:0:1::1"));
+        assert_eq!(source("::ffff:10.0.0.1"), source("10.0.0.1"));
+        assert_ne!(source("10.0.0.2"), source("10.0.0.1"));
+        assert_ne!(source("::1"), Source::new(None));
+    }
+}

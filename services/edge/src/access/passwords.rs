@@ -1,0 +1,100 @@
+//! Passwords that people chose: from the desk to the threads that check them, and back.
+
+use std::num::NonZero;
+use std::sync::Arc;
+
+use millrace_access::entry::Entry;
+use millrace_access::model::Credential;
+use millrace_authentication::passwords::limits::THREADS_MAX;
+use millrace_authentication::passwords::{Answer, Checker, Counts, Outcome, Request, Source};
+
+use super::desk::{Shared, settle};
+use super::{Applicant, Entered, Loaded, Refused};
+use crate::clock::seconds;
+use crate::metrics::Metric;
+use crate::{StartError, random};
+
+/// A client whose password is checked.
+pub(super) struct Waiting {
+    pub(super) applicant: Box<Applicant>,
+    pub(super) loaded: Arc<Loaded>,
+    pub(super) entry: Entry,
+    pub(super) credential: Option<Credential>,
+}
+
+pub(super) type Passwords = Checker<Waiting>;
+
+/// Threads that check passwords: one for each core, up to a limit.
+pub(crate) fn checker_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get).min(THREADS_MAX)
+}
+
+pub(super) fn start(shared: &Arc<Shared>) -> Result<Passwords, StartError> {
+    let key =
+        random::bytes().map_err(|error| StartError(format!("no random numbers from the system: {error}")))?;
+    let clock = shared.clock;
+    let now = Box::new(move || seconds(clock.now()));
+    let shared = shared.clone();
+    let answered = Box::new(move |answer| answered(&shared, answer));
+    Checker::start(checker_threads(), &key, now, answered).map_err(|error| StartError(error.to_string()))
+}
+
+/// Finds out whether the password of a client is that of one of the hashes, and answers the client.
+pub(super) fn check(shared: &Shared, passwords: &Passwords, waiting: Waiting, hashes: Vec<Box<str>>) {
+    let applicant = &waiting.applicant;
+    let request = Request {
+        broker: applicant.broker.id,
+        source: Source::new(applicant.address.map(|address| address.ip())),
+        user: applicant.user.as_deref().unwrap_or_default().into(),
+        password: applicant.password.as_deref().unwrap_or_default().into(),
+        hashes,
+        cancellation: applicant.cancellation.clone(),
+        context: waiting,
+    };
+    if let Some(answer) = passwords.check(request) {
+        answered(shared, answer);
+    }
+}
+
+fn answered(shared: &Shared, answer: Answer<Waiting>) {
+    let Waiting { applicant, loaded, mut entry, credential } = answer.context;
+    let is_right = match answer.outcome {
+        Outcome::Right => true,
+        Outcome::Wrong => false,
+        Outcome::Busy => {
+            let outcome = Err(Refused::Busy);
+            return shared.tell(Entered { connection: applicant.connection, outcome });
+        }
+    };
+    let now_ms = shared.clock.unix_now_ms();
+    let step = entry.hashed(&loaded.access, credential.as_ref(), is_right, now_ms);
+    let outcome = settle(step, &loaded).unwrap_or(Err(Refused::Unread));
+    shared.tell(Entered { connection: applicant.connection, outcome });
+}
+
+/// What became of password checks, for `/metrics`.
+pub(crate) fn counts_as_metrics(all: impl IntoIterator<Item = Counts>) -> Vec<(Metric, u64)> {
+    const NAME: &str = "millrace_password_checks_total";
+    const HELP: &str =
+        "Passwords checked against Argon2id hashes, by result: right and wrong cost a hash each.";
+    let mut sums = [0; 6];
+    for counts in all {
+        let Counts { right, wrong, remembered, cancelled, busy, waiting } = counts;
+        for (sum, count) in sums.iter_mut().zip([right, wrong, remembered, cancelled, busy, waiting]) {
+            *sum += count;
+        }
+    }
+    let [counters @ .., waiting] = sums;
+    let labels = [
+        "result=\"right\"",
+        "result=\"wrong\"",
+        "result=\"remembered\"",
+        "result=\"cancelled\"",
+        "result=\"busy\"",
+    ];
+    let counter = |labels| Metric { kind: "counter", name: NAME, labels, help: HELP };
+    let mut metrics: Vec<_> = labels.into_iter().map(counter).zip(counters).collect();
+    let (name, help) = ("millrace_password_checks_waiting", "Passwords that wait to be checked.");
+    metrics.push((Metric { kind: "gauge", name, labels: "", help }, waiting));
+    metrics
+}

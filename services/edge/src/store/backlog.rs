@@ -1,0 +1,430 @@
+//! What the writer has taken from the queue and not written. Brokers take turns in each transaction, by cost; the jobs
+//! of one broker stay in order (P4).
+//!
+//! ```text
+//! queue ──> lane of broker 1 ─┐
+//!       ──> lane of broker 2 ─┼─ turns of QUANTUM ──> next transaction
+//!       ──> checkpoints ──────┘  (checkpoints first and by themselves)
+//! ```
+//!
+//! A broker that is alone fills a transaction. Beside others, and for some transactions after them, it gets as much as
+//! they do, and a little at least: so a broker with thousands of jobs does not make the transactions long that another
+//! one waits for. Costly jobs alone wait for a moment for the brokers of the last transaction, which have just been
+//! answered: else these would get into every second transaction only.
+
+use std::collections::{HashMap, VecDeque};
+
+/// What the backlog knows of a job.
+pub(super) trait Work {
+    /// Where it waits.
+    fn lane(&self) -> Lane;
+    /// Bytes that it adds to a transaction.
+    fn bytes(&self) -> usize;
+    /// Time that it adds to a transaction, in units of a message for one stream.
+    fn cost(&self) -> usize;
+    /// It may change which streams a message goes to.
+    fn changes_index(&self) -> bool;
+    /// It cannot be in one transaction with those before it of its broker, `index_changed` telling whether one of these
+    /// changes the index.
+    fn begins_transaction(&self, index_changed: bool) -> bool;
+}
+
+/// Where a job waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lane {
+    /// In order with the others of a broker.
+    Broker(u64),
+    /// Before all others: it says what was true when it was submitted, and only of messages that are committed.
+    Checkpoint,
+    /// Until all that was submitted before it is committed.
+    Mark,
+}
+
+/// How much goes into a transaction.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Budget {
+    pub(super) jobs: usize,
+    pub(super) bytes: usize,
+    pub(super) cost: usize,
+}
+
+/// Cost that a broker may use before it is the next one's turn.
+const QUANTUM: usize = 25;
+/// Cost that a broker may use beside others that have less to write.
+const SHARE_MIN: usize = 100;
+
+/// Transactions for which a broker counts as being there.
+const RECENT: u64 = 8;
+/// Cost of a job from which on it is a costly one.
+const COSTLY: usize = 8;
+
+/// What a broker had in one of the last transactions.
+struct Recent {
+    broker: u64,
+    cost: usize,
+    transaction: u64,
+}
+
+/// Jobs with the numbers in which they came.
+type Numbered<J> = VecDeque<(u64, J)>;
+
+pub(super) struct Backlog<J> {
+    /// By broker; none is empty.
+    lanes: HashMap<u64, Numbered<J>>,
+    /// Brokers in the order in which it is their turn.
+    order: VecDeque<u64>,
+    checkpoints: VecDeque<J>,
+    marks: Numbered<J>,
+    /// Number of the next job.
+    next: u64,
+    /// Number of the last transaction.
+    transaction: u64,
+    /// One for each broker of the last transactions.
+    recent: Vec<Recent>,
+}
+
+/// What a broker has in the transaction that is being filled.
+#[derive(Clone, Copy, Default)]
+struct Part {
+    cost: usize,
+    /// What it may have used when its turn is over.
+    until: usize,
+    jobs: usize,
+    index_changed: bool,
+    /// Nothing more of it can be in this transaction.
+    is_over: bool,
+}
+
+impl<J> Default for Backlog<J> {
+    fn default() -> Self {
+        Self {
+            lanes: HashMap::new(),
+            order: VecDeque::new(),
+            checkpoints: VecDeque::new(),
+            marks: VecDeque::new(),
+            next: 0,
+            transaction: 0,
+            recent: Vec::new(),
+        }
+    }
+}
+
+impl<J: Work> Backlog<J> {
+    pub(super) fn push(&mut self, jobs: impl IntoIterator<Item = J>) {
+        for job in jobs {
+            self.next += 1;
+            match job.lane() {
+                Lane::Checkpoint => self.checkpoints.push_back(job),
+                Lane::Mark => self.marks.push_back((self.next, job)),
+                Lane::Broker(broker) => {
+                    let lane = self.lanes.entry(broker).or_default();
+                    if lane.is_empty() {
+                        self.order.push_back(broker);
+                    }
+                    lane.push_back((self.next, job));
+                }
+            }
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.lanes.is_empty() && self.checkpoints.is_empty() && self.marks.is_empty()
+    }
+
+    /// Whether the next transaction is of costly jobs alone, while a broker of the last one has nothing to write yet.
+    pub(super) fn is_early(&self) -> bool {
+        let is_costly = |lane: &Numbered<J>| lane.front().is_some_and(|(_, job)| job.cost() >= COSTLY);
+        let is_last = |recent: &&Recent| recent.transaction == self.transaction;
+        self.checkpoints.is_empty()
+            && !self.lanes.is_empty()
+            && self.lanes.values().all(is_costly)
+            && self.recent.iter().filter(is_last).any(|recent| !self.lanes.contains_key(&recent.broker))
+    }
+
+    /// The jobs of the next transaction, in order; none when none waits.
+    pub(super) fn next_batch(&mut self, budget: Budget) -> Vec<J> {
+        let mut batch = Batch { budget, jobs: Vec::new(), bytes: 0, cost: 0 };
+        if self.checkpoints.is_empty() {
+            self.fill(&mut batch);
+            self.add_marks(&mut batch);
+        } else {
+            while self.checkpoints.front().is_some_and(|job| batch.has_room(job)) {
+                batch.jobs.extend(self.checkpoints.pop_front().inspect(|job| batch.bytes += job.bytes()));
+            }
+        }
+        batch.jobs
+    }
+
+    fn fill(&mut self, batch: &mut Batch<J>) {
+        let mut parts: HashMap<u64, Part> = HashMap::new();
+        let brokers = self.order.len();
+        // Who begins now begins last the next time.
+        let mut turn = self.order.clone();
+        self.order.rotate_left(usize::from(brokers > 1));
+        let mut largest_over = 0;
+        while let Some(broker) = turn.pop_front() {
+            let part = parts.entry(broker).or_default();
+            // What the others have in this transaction, or had in one of the last.
+            let others = self.recent.iter().filter(|recent| recent.broker != broker);
+            let others = others.map(|recent| recent.cost).max();
+            let is_beside = brokers > 1 || others.is_some();
+            let limit = if turn.is_empty() && is_beside {
+                others.unwrap_or_default().max(largest_over).max(SHARE_MIN)
+            } else {
+                usize::MAX
+            };
+            let Some(lane) = self.lanes.get_mut(&broker) else { continue };
+            part.until += QUANTUM;
+            while part.cost < part.until.min(limit) && take_one(lane, part, batch) {}
+            if lane.is_empty() {
+                self.lanes.remove(&broker);
+                part.is_over = true;
+            }
+            if part.is_over || part.cost >= limit {
+                largest_over = largest_over.max(part.cost);
+            } else {
+                turn.push_back(broker);
+            }
+            if batch.is_full() {
+                break;
+            }
+        }
+        self.order.retain(|broker| self.lanes.contains_key(broker));
+        self.note_recent(&parts);
+    }
+
+    fn note_recent(&mut self, parts: &HashMap<u64, Part>) {
+        if parts.is_empty() {
+            return;
+        }
+        self.transaction += 1;
+        let now = self.transaction;
+        let is_old =
+            |recent: &Recent| recent.transaction + RECENT <= now || parts.contains_key(&recent.broker);
+        self.recent.retain(|recent| !is_old(recent));
+        let of =
+            |(broker, part): (&u64, &Part)| Recent { broker: *broker, cost: part.cost, transaction: now };
+        self.recent.extend(parts.iter().map(of));
+    }
+
+    /// Adds the marks before which nothing waits any more.
+    fn add_marks(&mut self, batch: &mut Batch<J>) {
+        let oldest = self.lanes.values().filter_map(|lane| lane.front()).map(|(number, _)| *number).min();
+        let is_passed = |number: u64| oldest.is_none_or(|oldest| number < oldest);
+        while self.marks.front().is_some_and(|(number, _)| is_passed(*number)) {
+            batch.jobs.extend(self.marks.pop_front().map(|(_, job)| job));
+        }
+    }
+}
+
+/// Moves the next job of a broker into the transaction. False when it must wait for the next one.
+fn take_one<J: Work>(lane: &mut Numbered<J>, part: &mut Part, batch: &mut Batch<J>) -> bool {
+    let Some((_, job)) = lane.front() else { return false };
+    let begins = part.jobs > 0 && job.begins_transaction(part.index_changed);
+    if begins || !batch.has_room(job) {
+        part.is_over = true;
+        return false;
+    }
+    let Some((_, job)) = lane.pop_front() else { return false };
+    part.cost += job.cost().max(1);
+    part.jobs += 1;
+    part.index_changed |= job.changes_index();
+    batch.bytes += job.bytes();
+    batch.cost += job.cost().max(1);
+    batch.jobs.push(job);
+    true
+}
+
+struct Batch<J> {
+    budget: Budget,
+    jobs: Vec<J>,
+    bytes: usize,
+    cost: usize,
+}
+
+impl<J: Work> Batch<J> {
+    /// Whether a job fits; the first one always does.
+    fn has_room(&self, job: &J) -> bool {
+        self.jobs.is_empty() || !self.is_full() && self.bytes + job.bytes() <= self.budget.bytes
+    }
+
+    fn is_full(&self) -> bool {
+        self.jobs.len() >= self.budget.jobs || self.cost >= self.budget.cost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A job of a broker with a name, or a checkpoint or mark.
+    #[derive(Clone, Copy, Debug)]
+    struct Job {
+        lane: Lane,
+        name: &'static str,
+        cost: usize,
+    }
+
+    impl Work for Job {
+        fn lane(&self) -> Lane {
+            self.lane
+        }
+        fn bytes(&self) -> usize {
+            10
+        }
+        fn cost(&self) -> usize {
+            self.cost
+        }
+        fn changes_index(&self) -> bool {
+            self.name == "subscribe"
+        }
+        fn begins_transaction(&self, index_changed: bool) -> bool {
+            self.name == "publish" && index_changed || self.name == "detach"
+        }
+    }
+
+    fn of(broker: u64, name: &'static str, cost: usize) -> Job {
+        Job { lane: Lane::Broker(broker), name, cost }
+    }
+
+    const BUDGET: Budget = Budget { jobs: 1_000, bytes: 1_000_000, cost: 4_000 };
+
+    fn backlog(jobs: impl IntoIterator<Item = Job>) -> Backlog<Job> {
+        let mut backlog = Backlog::default();
+        backlog.push(jobs);
+        backlog
+    }
+
+    fn names(backlog: &mut Backlog<Job>) -> Vec<&'static str> {
+        backlog.next_batch(BUDGET).iter().map(|job| job.name).collect()
+    }
+
+    /// The cost of each broker in a batch.
+    fn costs(batch: &[Job]) -> [usize; 3] {
+        [1, 2, 3].map(|broker| {
+            let of_broker = batch.iter().filter(|job| job.lane == Lane::Broker(broker));
+            of_broker.map(|job| job.cost).sum()
+        })
+    }
+
+    #[test]
+    fn a_flood_of_costly_jobs_adds_as_much_to_a_transaction_as_the_others_do() {
+        for (others, flood) in [(1, 100), (20, 100), (100, 100), (400, 400)] {
+            let mut backlog = backlog(std::iter::repeat_n(of(1, "subscribe", 20), 5_000));
+            backlog.push(std::iter::repeat_n(of(2, "publish", 1), others));
+            for _ in 0..2 {
+                let batch = backlog.next_batch(BUDGET);
+                assert_eq!(costs(&batch), [flood, others, 0], "{others}");
+                backlog.push(std::iter::repeat_n(of(2, "publish", 1), others));
+            }
+        }
+    }
+
+    #[test]
+    fn brokers_with_as_much_to_write_share_a_full_transaction_and_one_alone_fills_it() {
+        let mut backlog = backlog(std::iter::repeat_n(of(1, "publish", 1), 3_000));
+        backlog.push(std::iter::repeat_n(of(2, "publish", 1), 1_500));
+        assert_eq!(costs(&backlog.next_batch(BUDGET)), [500, 500, 0]);
+        assert_eq!(costs(&backlog.next_batch(BUDGET)), [500, 500, 0]);
+        assert_eq!(costs(&backlog.next_batch(BUDGET)), [500, 500, 0]);
+        // The other one may come back: what it had is the measure for a while.
+        assert_eq!(costs(&backlog.next_batch(BUDGET)), [500, 0, 0]);
+        assert_eq!(costs(&backlog.next_batch(BUDGET)), [500, 0, 0]);
+        assert_eq!(costs(&backlog.next_batch(BUDGET)), [500, 0, 0]);
+        assert!(backlog.is_empty() && backlog.next_batch(BUDGET).is_empty());
+        backlog.push(std::iter::repeat_n(of(1, "publish", 1), 9_000));
+        let alone: Vec<usize> = (0..7).map(|_| backlog.next_batch(BUDGET).len()).collect();
+        assert_eq!(alone, [500, 500, 500, 500, 500, 1_000, 1_000]);
+    }
+
+    #[test]
+    fn costly_jobs_wait_for_the_brokers_of_the_last_transaction_and_others_do_not() {
+        let mut backlog = backlog([of(1, "subscribe", 20), of(1, "subscribe", 20), of(2, "publish", 1)]);
+        assert!(!backlog.is_early(), "nobody was there before");
+        backlog.next_batch(BUDGET);
+        backlog.push([of(1, "subscribe", 20)]);
+        assert!(backlog.is_early());
+        backlog.push([of(2, "publish", 1)]);
+        assert!(!backlog.is_early());
+        backlog.next_batch(BUDGET);
+        backlog.push([of(1, "publish", 1)]);
+        assert!(!backlog.is_early(), "a message does not wait");
+        backlog.next_batch(BUDGET);
+        backlog.push([of(1, "subscribe", 20)]);
+        assert!(!backlog.is_early(), "the other one was not in the last transaction");
+    }
+
+    #[test]
+    fn a_publish_waits_for_the_index_changes_of_its_own_broker_alone() {
+        let mut backlog = backlog([
+            of(1, "publish", 1),
+            of(1, "subscribe", 1),
+            of(1, "publish", 1),
+            of(2, "publish", 1),
+            of(2, "publish", 1),
+        ]);
+        assert_eq!(names(&mut backlog), ["publish", "subscribe", "publish", "publish"]);
+        assert_eq!(names(&mut backlog), ["publish"]);
+    }
+
+    #[test]
+    fn a_job_that_begins_a_transaction_waits_for_those_before_it_and_is_taken_when_there_are_none() {
+        let mut backlog = backlog([of(1, "publish", 1), of(1, "detach", 1), of(1, "detach", 1)]);
+        for expected in ["publish", "detach", "detach"] {
+            assert_eq!(names(&mut backlog), [expected]);
+        }
+    }
+
+    #[test]
+    fn checkpoints_come_first_and_by_themselves() {
+        let checkpoint = Job { lane: Lane::Checkpoint, name: "checkpoint", cost: 1 };
+        let mut backlog = backlog([of(1, "publish", 1), checkpoint, checkpoint]);
+        assert_eq!(names(&mut backlog), ["checkpoint", "checkpoint"]);
+        assert_eq!(names(&mut backlog), ["publish"]);
+    }
+
+    #[test]
+    fn a_mark_comes_when_all_before_it_is_written_and_does_not_wait_for_what_came_later() {
+        let mark = Job { lane: Lane::Mark, name: "mark", cost: 0 };
+        let mut backlog = backlog([of(1, "subscribe", 1), of(1, "publish", 1), of(2, "publish", 1), mark]);
+        backlog.push([of(2, "detach", 1), of(3, "publish", 1)]);
+        assert_eq!(names(&mut backlog), ["subscribe", "publish", "publish"]);
+        assert_eq!(names(&mut backlog), ["detach", "publish", "mark"]);
+        backlog.push([mark, mark]);
+        assert_eq!(names(&mut backlog), ["mark", "mark"]);
+    }
+
+    #[test]
+    fn jobs_of_a_broker_stay_in_order_whatever_the_others_have() {
+        const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+        let mut backlog = Backlog::default();
+        let mut written: [Vec<&str>; 3] = Default::default();
+        for round in 0..50 {
+            for broker in 1..=3u64 {
+                let count = (round * broker as usize * 7) % 40;
+                backlog.push((0..count).map(|number| of(broker, NAMES[number % 5], 1 + number % 30)));
+            }
+            for job in backlog.next_batch(Budget { jobs: 50, ..BUDGET }) {
+                let Lane::Broker(broker) = job.lane else { continue };
+                written[broker as usize - 1].push(job.name);
+            }
+        }
+        // Each push begins with "a" and goes on in order.
+        for names in &written {
+            for pair in names.windows(2) {
+                let at = |name| NAMES.iter().position(|known| *known == name).unwrap();
+                assert!(at(pair[1]) == (at(pair[0]) + 1) % 5 || pair[1] == "a", "{pair:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_transaction_is_bounded_by_jobs_bytes_and_cost_and_has_one_job_at_least() {
+        let mut many = backlog(std::iter::repeat_n(of(1, "publish", 1), 100));
+        assert_eq!(many.next_batch(Budget { jobs: 7, ..BUDGET }).len(), 7);
+        assert_eq!(many.next_batch(Budget { bytes: 35, ..BUDGET }).len(), 3);
+        assert_eq!(many.next_batch(Budget { bytes: 1, ..BUDGET }).len(), 1);
+        let mut costly = backlog(std::iter::repeat_n(of(1, "subscribe", 90), 100));
+        assert_eq!(costly.next_batch(Budget { cost: 200, ..BUDGET }).len(), 3);
+    }
+}
