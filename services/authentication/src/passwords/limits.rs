@@ -22,7 +22,8 @@ pub const WRONG_MAX: usize = 20_000;
 /// one check in this time.
 pub const WRONG_S: u32 = 10;
 
-/// How far the threads that check step back behind event loops (`nice`, 0 to 19).
-pub const NICE: i32 = 10;
+/// How far the threads that check step back behind event loops (`nice`, 0 to 19): to a third of a loop's share of a core,
+/// so that checks go on beside other programs.
+pub const NICE: i32 = 5;
 /// Threads that check, at most, 19 MiB each while they do.
 pub const THREADS_MAX: usize = 16;
