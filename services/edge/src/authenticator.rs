@@ -108,7 +108,8 @@ impl Authenticator {
     //= [MQTT-3.1.4-2] v5 v3.1.1
     pub(crate) fn check(&self, login: Login<'_>) -> Verdict {
         let passwords = self.passwords.load();
-        let (Some(user), Some(file), Some(checker)) = (login.user, passwords.as_deref(), &self.checker) else {
+        let (Some(user), Some(file), Some(checker)) = (login.user, passwords.as_deref(), &self.checker)
+        else {
             // Without a password file a name is only a name.
             return match login.user {
                 _ if self.allow_anonymous => Verdict::Accepted,

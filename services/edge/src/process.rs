@@ -180,7 +180,8 @@ impl Process {
         let checks = self.desk.iter().map(Desk::password_checks);
         let checks = counts_as_metrics(checks.chain(self.authenticator.password_checks()));
         #[allow(clippy::cast_precision_loss)]
-        let counted = region.chain(desk).chain(webhooks).chain(checks).map(|(metric, value)| (metric, value as f64));
+        let counted =
+            region.chain(desk).chain(webhooks).chain(checks).map(|(metric, value)| (metric, value as f64));
         metrics::write_lines(&mut out, stats.chain(counted).map(|(metric, value)| (metric, "", value)));
         if let Some(store) = &self.store {
             store.write_metrics(&mut out);

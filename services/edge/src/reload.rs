@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use crate::StartError;
@@ -15,10 +16,11 @@ use crate::process::Process;
 /// How often files are looked at.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Reads files again. Its thread ends when this is dropped.
+/// Reads files again, on a thread of its own.
 #[derive(Debug)]
 pub(crate) struct Reloader {
-    orders: SyncSender<()>,
+    /// `None` once it is stopped.
+    running: Option<(SyncSender<()>, JoinHandle<()>)>,
 }
 
 /// What a file is told from another one by. A mounted secret is replaced by a link to another file.
@@ -40,18 +42,27 @@ impl Reloader {
         // An order that is not carried out yet covers one that comes now.
         let (orders, received) = sync_channel(1);
         let process = Arc::downgrade(process);
-        std::thread::Builder::new()
+        let thread = std::thread::Builder::new()
             .name("reload".into())
             .spawn(move || run(parts, &received, &process))
             .map_err(|error| StartError(format!("cannot start a thread: {error}")))?;
-        Ok(Self { orders })
+        Ok(Self { running: Some((orders, thread)) })
+    }
+
+    /// Ends the thread: after this it holds nothing of the process.
+    pub(crate) fn stop(&mut self) {
+        let Some((orders, thread)) = self.running.take() else { return };
+        drop(orders);
+        if thread.join().is_err() {
+            tracing::error!("the thread that reads files again ended with a panic");
+        }
     }
 
     /// Has all files read now.
     pub(crate) fn order(&self) {
-        match self.orders.try_send(()) {
-            Ok(()) | Err(TrySendError::Full(())) => {}
-            Err(TrySendError::Disconnected(())) => {
+        match self.running.as_ref().map(|(orders, _)| orders.try_send(())) {
+            Some(Ok(()) | Err(TrySendError::Full(()))) | None => {}
+            Some(Err(TrySendError::Disconnected(()))) => {
                 tracing::error!("files are not read any more: restart the server");
             }
         }

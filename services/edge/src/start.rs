@@ -280,6 +280,7 @@ impl Edge {
     }
 
     fn stop(&mut self) {
+        self.reloader.stop();
         self.process.stop();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {

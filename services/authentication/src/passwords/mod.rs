@@ -124,7 +124,7 @@ impl<C: Send + 'static> Checker<C> {
             return Some(request.answer(outcome));
         }
         let (broker, source, user) = (request.broker, request.source, request.user.clone());
-        match shared.queue.push(broker, source, user, request) {
+        match shared.queue.push(broker, source, &user, request) {
             Pushed::Waits => None,
             Pushed::Refused(request) => {
                 shared.counters.refused();

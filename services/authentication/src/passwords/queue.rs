@@ -37,7 +37,7 @@ impl<J> FairQueue<J> {
 
     /// A broker, and an address of a broker, may take as much room as it leaves free. So one of them takes half, and
     /// another one that comes always finds some. An address at its limit gives up its oldest job.
-    pub(super) fn push(&self, broker: u64, source: Source, user: Box<str>, job: J) -> Pushed<J> {
+    pub(super) fn push(&self, broker: u64, source: Source, user: &str, job: J) -> Pushed<J> {
         let mut state = self.lock();
         let jobs = &mut state.jobs;
         let of_broker = jobs.get(&broker);
@@ -52,7 +52,7 @@ impl<J> FairQueue<J> {
         let evicted = jobs.with(&broker, |of_broker| {
             of_broker.with(&source, |of_source| {
                 let evicted = if is_full { of_source.evict() } else { None };
-                of_source.with(&user, |of_user| of_user.push(job));
+                of_source.with(&user.into(), |of_user| of_user.push(job));
                 evicted
             })
         });
@@ -113,7 +113,7 @@ mod tests {
         user: &str,
         job: &'static str,
     ) -> Option<&'static str> {
-        match queue.push(broker, source(last), user.into(), job) {
+        match queue.push(broker, source(last), user, job) {
             Pushed::Waits => None,
             Pushed::Refused(job) | Pushed::Instead(job) => Some(job),
         }

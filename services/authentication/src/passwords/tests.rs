@@ -1,5 +1,5 @@
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use super::*;
@@ -9,7 +9,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 struct World {
     checker: Checker<&'static str>,
-    at_once: Sender<Answer<&'static str>>,
+    at_once: SyncSender<Answer<&'static str>>,
     answers: Receiver<Answer<&'static str>>,
     now_s: Arc<AtomicU32>,
     pending: Pending,
@@ -18,7 +18,7 @@ struct World {
 
 impl World {
     fn new(threads: usize) -> Self {
-        let (sender, answers) = channel();
+        let (sender, answers) = sync_channel(1_000);
         let at_once = sender.clone();
         let now_s = Arc::new(AtomicU32::new(1));
         let clock = now_s.clone();

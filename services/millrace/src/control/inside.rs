@@ -54,6 +54,7 @@ impl Inside {
         let mut client =
             Self { stream, read: Vec::new(), taken: 0, packet_size_max: PACKET_BYTES_MAX as usize };
         let connect = Packet::Connect(Connect {
+            is_bridge: false,
             version: Version::V5,
             clean_start: true,
             keep_alive_s: 0,
