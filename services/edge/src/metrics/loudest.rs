@@ -35,6 +35,8 @@ struct State {
     chosen: HashMap<u64, Vec<u64>>,
     /// What brokers counted while they were chosen, of those that are not any more.
     shown_before: Vec<u64>,
+    /// The others were shown: what a broker counted until it is chosen is theirs.
+    has_others: bool,
 }
 
 impl Loudest {
@@ -55,7 +57,8 @@ impl Loudest {
         let is_chosen = |row: &&Row<'_>| state.chosen.contains_key(&row.id);
         let mut rows: Vec<_> =
             brokers.iter().filter(is_chosen).map(|row| (label(row.name), row.values.clone())).collect();
-        if brokers.len() > rows.len() || state.shown_before.iter().any(|value| *value > 0) {
+        if brokers.len() > rows.len() || state.has_others {
+            state.has_others = true;
             rows.push((label(OTHER), state.others(metrics, brokers)));
         }
         rows
@@ -82,10 +85,8 @@ impl State {
                 add_growth(&mut self.shown_before, &row.values, &since);
             }
         }
-        let is_first = self.chosen.is_empty() && self.activity.len() == brokers.len();
         for (_, _, row) in loudest {
-            // A broker that was never among the others has nothing there.
-            let since = || if is_first { vec![0; row.values.len()] } else { row.values.clone() };
+            let since = || if self.has_others { row.values.clone() } else { vec![0; row.values.len()] };
             self.chosen.entry(row.id).or_insert_with(since);
         }
     }
