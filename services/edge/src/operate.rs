@@ -118,12 +118,12 @@ impl Edge {
         self.process.is_shared()
     }
 
-    /// How many subscribers of this pod a message on a topic is for.
+    /// How many subscribers of this pod a message on a topic is for; `None`: more than are counted.
     #[must_use]
-    pub fn matching(&self, broker: &str, topic: &str) -> u64 {
-        let Some(broker) = self.process.brokers.get(broker) else { return 0 };
-        let matched = broker.router.snapshot().matches(topic, MATCH);
-        matched.map_or(0, |matched| (matched.receivers.len() + matched.groups.len()) as u64)
+    pub fn matching(&self, broker: &str, topic: &str) -> Option<u64> {
+        let Some(broker) = self.process.brokers.get(broker) else { return Some(0) };
+        let matched = broker.router.snapshot().matches(topic, MATCH)?;
+        Some((matched.receivers.len() + matched.groups.len()) as u64)
     }
 
     /// Removes the retained message of a topic: subscribers are told nothing. Returns whether there was one. It is gone for

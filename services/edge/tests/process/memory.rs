@@ -29,7 +29,7 @@ fn check(what: &str, to: impl Fn(&Server) -> SocketAddr, pieces: &[&[u8]]) {
     let address = to(&server);
     let connected = || TcpStream::connect(address).unwrap();
     let mut clients: Vec<TcpStream> = Vec::with_capacity(STRANGERS + 100);
-    let read = || usize::try_from(metric(&server, "millrace_bytes_received_total", "")).unwrap();
+    let read = || usize::try_from(metric(&server, "millrace_received_bytes_total", "")).unwrap();
     let send = |clients: &[TcpStream], piece: &[u8]| {
         let expected = read() + clients.len() * piece.len();
         for client in clients {

@@ -55,7 +55,7 @@ impl Edge {
     /// How many subscribers a topic has, when this pod is the only one.
     pub(super) fn matching(&self, broker: &str, topic: &str) -> Option<u64> {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        running.as_ref().filter(|edge| !edge.has_peers()).map(|edge| edge.matching(broker, topic))
+        running.as_ref().filter(|edge| !edge.has_peers())?.matching(broker, topic)
     }
 
     /// Waits until the store has not this message any more; it may have a newer one of the topic.
