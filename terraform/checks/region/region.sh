@@ -48,6 +48,7 @@ clean() {
     done
     wait 2>/dev/null
     for name in "${machines[@]}"; do
+        find "$work/$name/cgroup/millrace-$name" -depth -type d -exec rmdir {} + 2>/dev/null
         umount "$work/$name/cgroup" 2>/dev/null
         ip netns delete "millrace-$name" 2>/dev/null
     done
@@ -175,7 +176,9 @@ PY
 # boot NAME ADDRESS CONFIG...: CONFIG is the way to the user data in the output.
 boot() {
     local name=$1 address=$2 seed=$work/$1/seed
-    rm -rf "${work:?}/$name"
+    umount "$work/$name/cgroup" 2>/dev/null || true
+    # Never into a mount that was left behind.
+    rm -rf --one-file-system "${work:?}/$name"
     mkdir -p "$seed/var/lib/cloud/seed/nocloud" "$seed/etc/cloud/cloud.cfg.d"
     python3 - "$work/cloud_configs.json" "${@:3}" >"$seed/var/lib/cloud/seed/nocloud/user-data" <<'PY'
 import json, sys
