@@ -7,6 +7,8 @@
 # FOLDER has: millrace_*.deb (make deb), foundationdb-clients_*.deb and foundationdb-server_*.deb (7.4),
 # nats-server, envoy, prometheus.
 set -euo pipefail
+# A failed upload ends the list, too.
+shopt -s inherit_errexit
 
 fail() {
     echo "artifacts: $1" >&2

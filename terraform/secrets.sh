@@ -50,7 +50,8 @@ make_all() {
     certificate foundationdb DNS:foundationdb
     certificate edge DNS:edge
     certificate control DNS:control
-    [ -e "$folder/nats-password" ] || openssl rand -hex 32 >"$folder/nats-password"
+    # It begins with a letter, because NATS reads a variable as it reads its configuration: digits would be a number.
+    [ -e "$folder/nats-password" ] || echo "p$(openssl rand -hex 32)" >"$folder/nats-password"
     password=$(<"$folder/nats-password")
     echo "NATS_PODS_PASSWORD=\"$password\"" >"$folder/nats/environment"
     echo "$password" | tee "$folder/edge/nats-password" >"$folder/control/nats-password"

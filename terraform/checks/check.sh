@@ -73,7 +73,7 @@ check_validate() {
 check_test() {
     has_terraform "terraform test" || return 0
     local module
-    for module in capacity network buckets region; do
+    for module in ${TEST_MODULES:-capacity network buckets region}; do
         init "modules/$module"
         nice terraform -chdir="$root/terraform/modules/$module" test -no-color >"$work/test.log" 2>&1 \
             || { cat "$work/test.log"; fail "terraform test of $module"; }

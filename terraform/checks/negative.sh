@@ -32,7 +32,7 @@ fresh() {
 
 # shellcheck disable=SC2317 # called through caught
 # check NAME: runs a check of the copy with the tools of this tree.
-check() { CARGO_TARGET_DIR=$target "$copy/terraform/checks/check.sh" "$@"; }
+check() { CARGO_TARGET_DIR=$target TEST_MODULES=region "$copy/terraform/checks/check.sh" "$@"; }
 
 fresh
 sed -i 's/ebs_optimized  *= true/ebs_optimised = true/' "$copy/terraform/modules/group/main.tf"

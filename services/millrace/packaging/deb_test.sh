@@ -29,6 +29,7 @@ clean() {
     [ -z "$machine" ] || kill "$machine" 2>/dev/null
     echo 1 >"$work/machine/cgroup/millrace-deb/cgroup.kill" 2>/dev/null
     wait 2>/dev/null
+    find "$work/machine/cgroup/millrace-deb" -depth -type d -exec rmdir {} + 2>/dev/null
     umount "$work/machine/cgroup" 2>/dev/null
     rmdir "$work/machine/cgroup" 2>/dev/null
     true
@@ -74,7 +75,8 @@ done
 
 trap clean EXIT
 umount "$work/machine/cgroup" 2>/dev/null || true
-rm -rf "$work"
+# Never into a mount that was left behind.
+rm -rf --one-file-system "$work"
 mkdir -p "$work/machine/seed/packages"
 DEB_COMPRESSION=none "$here/deb.sh" "$millrace" "$work/machine/seed/packages" 1.0.0 >/dev/null
 DEB_COMPRESSION=none "$here/deb.sh" "$millrace" "$work/machine/seed/packages" 1.1.0 >/dev/null

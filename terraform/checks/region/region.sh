@@ -48,6 +48,7 @@ clean() {
     done
     wait 2>/dev/null
     for name in "${machines[@]}"; do
+        find "$work/$name/cgroup/millrace-$name" -depth -type d -exec rmdir {} + 2>/dev/null
         umount "$work/$name/cgroup" 2>/dev/null
         ip netns delete "millrace-$name" 2>/dev/null
     done
@@ -120,7 +121,7 @@ envoy_binary() {
 settings() {
     cat <<'JSON'
 "edge_settings": {
-  "store": "embedded", "pods": 3, "data_dir": "/var/lib/millrace", "brokers": ["acme"], "allow_anonymous": true,
+  "store": "embedded", "pods": 3, "data_dir": "/var/lib/millrace/data", "brokers": ["acme"], "allow_anonymous": true,
   "fdb_cluster_file": null, "fdb_tls_cert": null, "fdb_tls_key": null, "fdb_tls_ca": null
 },
 "edge_ports": [{"gateway": 1884, "http": 8080}, {"gateway": 1885, "http": 8081}, {"gateway": 1886, "http": 8082}]
@@ -152,6 +153,9 @@ field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.a
 # Uploads and stores as an operator does.
 fill() {
     export PATH=$tools/deploy-aws/bin:$PATH
+    # The policy forbids plain HTTP, which is all that moto speaks here.
+    lan "$tools/deploy-python/bin/python" -c \
+        'import boto3, sys; boto3.client("s3").delete_bucket_policy(Bucket=sys.argv[1])' "$(field artifacts_bucket)"
     lan "$root/terraform/artifacts.sh" "$work/programs" "$(field artifacts_bucket)" >/dev/null
     rm -rf "$work/secrets"
     lan "$root/terraform/secrets.sh" make "$work/secrets" --self-signed <"$work/region.json"
@@ -172,7 +176,9 @@ PY
 # boot NAME ADDRESS CONFIG...: CONFIG is the way to the user data in the output.
 boot() {
     local name=$1 address=$2 seed=$work/$1/seed
-    rm -rf "${work:?}/$name"
+    umount "$work/$name/cgroup" 2>/dev/null || true
+    # Never into a mount that was left behind.
+    rm -rf --one-file-system "${work:?}/$name"
     mkdir -p "$seed/var/lib/cloud/seed/nocloud" "$seed/etc/cloud/cloud.cfg.d"
     python3 - "$work/cloud_configs.json" "${@:3}" >"$seed/var/lib/cloud/seed/nocloud/user-data" <<'PY'
 import json, sys
@@ -194,6 +200,9 @@ PY
     ip netns exec "millrace-$name" ip address add "$address/16" dev eth0
     ip netns exec "millrace-$name" ip link set eth0 up
     ip netns exec "millrace-$name" ip route add default via "$router"
+    # Before the machine's own mount namespace, so that this script sees its processes too.
+    mkdir -p "$work/$name/cgroup"
+    mount -t cgroup2 none "$work/$name/cgroup"
     machines+=("$name")
     ip netns exec "millrace-$name" "$here/machine.sh" "$name" "$work/$name" "$target/deploy/rootfs" >"$work/$name.log" 2>&1 &
     pids+=($!)
@@ -261,7 +270,7 @@ main() {
     boot gateway "$(head -1 <<<"$gateways")" gateway
 
     for number in 1 2 3; do
-        until_true 240 "nats-$number runs" test -e "$work/nats-$number/upper/etc/systemd/system/multi-user.target.wants/nats.service"
+        until_true 240 "nats-$number has routes to the two others" has_routes "$number"
     done
     address=$(head -1 <<<"$edges")
     until_true 240 "the pods hear each other over NATS" heard "$address"
@@ -270,6 +279,9 @@ main() {
     device "$(head -1 <<<"$gateways")"
     echo "check-region: passed"
 }
+
+# The servers' own report, which only their own machine reaches.
+has_routes() { ip netns exec "millrace-nats-$1" curl -fs http://127.0.0.1:8222/varz | grep -q '"remotes": 2,'; }
 
 heard() { lan curl -fs "http://$1:8080/healthz" | grep -q 'with 2 other pods'; }
 
