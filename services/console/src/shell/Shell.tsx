@@ -78,7 +78,7 @@ export function Shell() {
 
 function SearchButton({ open }: { open: () => void }) {
   return (
-    <UnstyledButton onClick={open} className={classes.search} aria-label="Search">
+    <UnstyledButton onClick={open} className={classes.search} aria-label="Search Ctrl K">
       <IconSearch size={16} />
       <Text size="sm" c="dimmed" visibleFrom="sm" component="span">
         Search
