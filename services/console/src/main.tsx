@@ -12,6 +12,8 @@ import { queryClient } from './shell/queryClient'
 import { theme, variables } from './theme'
 
 const nonce = document.querySelector<HTMLMetaElement>('meta[name="csp-nonce"]')?.content
+// The library that keeps the page still behind a drawer looks for the nonce under this name.
+Object.assign(globalThis, { __webpack_nonce__: nonce })
 
 const root = document.getElementById('root')
 if (!root) throw new Error('index.html has no root')

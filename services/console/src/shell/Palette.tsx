@@ -1,15 +1,21 @@
-import { Spotlight, type SpotlightActionData, type SpotlightActionGroupData } from '@mantine/spotlight'
+import {
+  createSpotlight,
+  Spotlight,
+  type SpotlightActionData,
+  type SpotlightActionGroupData,
+} from '@mantine/spotlight'
 import '@mantine/spotlight/styles.layer.css'
 import { useDebouncedValue } from '@mantine/hooks'
 import { IconDevices, IconLayoutGrid, IconPlus, IconSearch, IconUser } from '@tabler/icons-react'
 import { useQuery } from '@tanstack/react-query'
 import { useNavigate, useParams } from '@tanstack/react-router'
-import { type KeyboardEvent, useState } from 'react'
+import { type KeyboardEvent, useEffect, useState } from 'react'
 import { brokerQuery, brokersQuery } from '../api/brokers'
 import { clientsPage } from '../api/live'
 import { PAGES } from './pages'
 
 const CLIENTS_SHOWN = 6
+const [store, spotlight] = createSpotlight()
 
 /** Enter opens the first thing that was found, unless the arrows have chosen another one. */
 function openFirst(event: KeyboardEvent) {
@@ -21,11 +27,12 @@ function openFirst(event: KeyboardEvent) {
 /** Finds brokers, clients, pages and actions. */
 export function Palette({ close }: { close: () => void }) {
   const [query, setQuery] = useState('')
+  useEffect(() => spotlight.open(), [])
   const { broker } = useParams({ strict: false })
   const groups = [useClients(broker, query), usePages(broker), useBrokers(), useActions()]
   return (
     <Spotlight
-      forceOpened
+      store={store}
       onSpotlightClose={close}
       query={query}
       onQueryChange={setQuery}

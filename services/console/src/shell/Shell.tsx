@@ -34,10 +34,12 @@ export function Shell() {
 
   // biome-ignore lint/correctness/useExhaustiveDependencies: the menu closes when the address changes
   useEffect(close, [pathname])
+  const isSignedOut = me === null
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the address changes by this, and must not do it again
   useEffect(() => {
     // The session has ended: what was open opens again after the sign-in.
-    if (me === null) void navigate({ to: '/sign-in', search: { next: href }, replace: true })
-  }, [me, href, navigate])
+    if (isSignedOut) void navigate({ to: '/sign-in', search: { next: href }, replace: true })
+  }, [isSignedOut])
 
   if (!me) return null
   return (
@@ -76,7 +78,7 @@ export function Shell() {
 
 function SearchButton({ open }: { open: () => void }) {
   return (
-    <UnstyledButton onClick={open} className={classes.search} aria-label="Search">
+    <UnstyledButton onClick={open} className={classes.search} aria-label="Search Ctrl K">
       <IconSearch size={16} />
       <Text size="sm" c="dimmed" visibleFrom="sm" component="span">
         Search
