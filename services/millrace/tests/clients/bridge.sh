@@ -132,7 +132,9 @@ bridge() {
     check "$name: a topic in both directions does not loop" goes_both_ways_without_a_loop
     check "$name: retained messages stay retained" retains
     check "$name: nothing is lost while Millrace is down" survives_an_outage_of_millrace
-    check "$name: nothing is lost while mosquitto is down" survives_an_outage_of_mosquitto "$@"
+    # With 5.0 mosquitto sends no Session Expiry Interval, so its session ends with its connection (section 3.1.2.11.2).
+    [ "$name" = 5.0 ] ||
+        check "$name: nothing is lost while mosquitto is down" survives_an_outage_of_mosquitto "$@"
     end mosquitto TERM
     end millrace TERM
     if grep -qE 'panicked| ERROR ' "$work/millrace.log"; then
