@@ -50,7 +50,13 @@ export const theme = createTheme({
     Button: { defaultProps: { size: 'sm' } },
     TextInput: { defaultProps: { size: 'sm' } },
     Drawer: {
-      defaultProps: { position: 'right', size: 480, padding: 'lg', overlayProps: { backgroundOpacity: 0.3 } },
+      defaultProps: {
+        position: 'right',
+        size: 480,
+        padding: 'lg',
+        overlayProps: { backgroundOpacity: 0.3 },
+        closeButtonProps: { 'aria-label': 'Close' },
+      },
       styles: {
         title: { fontWeight: 600, fontSize: rem(16), overflowWrap: 'anywhere' },
         content: panel,
@@ -59,7 +65,11 @@ export const theme = createTheme({
     },
     Tooltip: { defaultProps: { withArrow: true, openDelay: 300, multiline: true, maw: 320 } },
     Modal: {
-      defaultProps: { centered: true, overlayProps: { backgroundOpacity: 0.3 } },
+      defaultProps: {
+        centered: true,
+        overlayProps: { backgroundOpacity: 0.3 },
+        closeButtonProps: { 'aria-label': 'Close' },
+      },
       styles: {
         title: { fontWeight: 600, fontSize: rem(16), overflowWrap: 'anywhere' },
         content: panel,

@@ -217,8 +217,9 @@ with tempfile.TemporaryDirectory() as temporary:
                 ("clients come back after Envoy was killed", lambda: envoy_dies(stack)),
                 *of_a_pod,
                 ("Ctrl-C ends it in order, and leaves no process", lambda: ends_in_order(stack, signal.SIGINT, 0)),
-                ("Ctrl-C ends it also when its output goes to tee", lambda: piped(stack)),
                 ("it goes on with its data, and ends when a part breaks", lambda: again(stack)),
+                # It begins with empty data.
+                ("Ctrl-C ends it also when its output goes to tee", lambda: piped(stack)),
             ],
         )
     finally:

@@ -78,12 +78,17 @@ export function Shell() {
 
 function SearchButton({ open }: { open: () => void }) {
   return (
-    <UnstyledButton onClick={open} className={classes.search} aria-label="Search Ctrl K">
+    <UnstyledButton
+      onClick={open}
+      className={classes.search}
+      aria-label="Search"
+      aria-keyshortcuts="Control+K"
+    >
       <IconSearch size={16} />
       <Text size="sm" c="dimmed" visibleFrom="sm" component="span">
         Search
       </Text>
-      <Text size="xs" c="dimmed" visibleFrom="sm" component="kbd" className={classes.key}>
+      <Text size="xs" c="dimmed" visibleFrom="sm" component="kbd" className={classes.key} aria-hidden>
         Ctrl K
       </Text>
     </UnstyledButton>

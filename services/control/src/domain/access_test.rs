@@ -158,6 +158,9 @@ fn check(question: &AccessQuestion) -> Result<QoS> {
         }
         _ => {}
     }
+    if question.client_id.len() > usize::from(u16::MAX) {
+        fields.add("client_id", "has 65535 bytes at most");
+    }
     let qos = QoS::from_bits(question.qos);
     if qos.is_none() {
         fields.add("qos", "must be 0, 1 or 2");
