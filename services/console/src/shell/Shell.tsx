@@ -8,6 +8,7 @@ import {
   Tooltip,
   UnstyledButton,
   useMantineColorScheme,
+  VisuallyHidden,
 } from '@mantine/core'
 import { useDisclosure } from '@mantine/hooks'
 import { IconMoon, IconSearch, IconSun, IconUser } from '@tabler/icons-react'
@@ -78,12 +79,8 @@ export function Shell() {
 
 function SearchButton({ open }: { open: () => void }) {
   return (
-    <UnstyledButton
-      onClick={open}
-      className={classes.search}
-      aria-label="Search"
-      aria-keyshortcuts="Control+K"
-    >
+    <UnstyledButton onClick={open} className={classes.search} aria-keyshortcuts="Control+K">
+      <VisuallyHidden hiddenFrom="sm">Search</VisuallyHidden>
       <IconSearch size={16} />
       <Text size="sm" c="dimmed" visibleFrom="sm" component="span">
         Search
