@@ -81,6 +81,10 @@ test-clients: packages console ## Run only the tests with real clients
 		echo "SKIPPED: the tests with real clients: there is no $(CLIENTS)"; \
 	fi
 
+.PHONY: test-console
+test-console: console ## Go through the console in a browser, with axe on every page
+	cargo build --release --package millrace && MILLRACE="$(TARGET)/release/millrace" $(CLIENTS) console
+
 test-fdb: ## Run the tests of the store on FoundationDB: FDB_CLUSTER_FILE, or a cluster of its own
 	@$(MAKE) --no-print-directory "$(NATS)" || true
 	storage/tests/foundationdb.sh test

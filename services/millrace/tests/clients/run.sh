@@ -3,7 +3,7 @@
 #
 #   MILLRACE=target/release/millrace services/millrace/tests/clients/run.sh [suite...]
 #
-# Suites: mosquitto, bridge, paho, gmqtt, aiomqtt, mqttjs, scram, oidc, go, browser, console, gateway, stack, api, access, webhooks, tenant, tls, k6; all of them when none is named. Each has brokers
+# Suites: mosquitto, bridge, paho, gmqtt, aiomqtt, mqttjs, scram, oidc, go, browser, console, gateway, stack, api, access, webhooks, tenant, tls, k6; all of them but console, which has a make target of its own, when none is named. Each has brokers
 # of its own on free loopback ports: an open one, and one with a password file and a rules file. What the clients need is
 # installed into target/clients once; Envoy for the gateway (gateway/tests) and the stack (services/stack/tests), into target/envoy;
 # nats-server for the latter, into target/tools. What cannot be had here is said with a line that starts with SKIPPED.
@@ -24,7 +24,7 @@ start_seconds_max=10
 stop_seconds_max=15
 
 suites=("$@")
-[ ${#suites[@]} -gt 0 ] || suites=(mosquitto bridge paho gmqtt aiomqtt mqttjs scram oidc go browser console gateway stack api access webhooks tenant tls k6)
+[ ${#suites[@]} -gt 0 ] || suites=(mosquitto bridge paho gmqtt aiomqtt mqttjs scram oidc go browser gateway stack api access webhooks tenant tls k6)
 millrace=$(realpath -e -- "${MILLRACE:-$target/release/millrace}" 2>/dev/null) || {
     echo "FAILED: clients: there is no broker to test: build it (cargo build --release -p millrace) or set MILLRACE"
     exit 1
