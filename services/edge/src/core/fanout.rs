@@ -80,12 +80,13 @@ impl Fanouts {
         let broker = fanout.routes.broker.id;
         let key = (broker, fanout.publisher.id);
         self.bytes += fanout.copies.size();
-        let own = self.of.entry(key).or_default();
-        if own.is_empty() {
+        // A key without a waiting fan-out has one that is being handed out: `give_back` or `finish` lists the key again.
+        let is_new = !self.of.contains_key(&key);
+        self.of.entry(key).or_default().push_back(fanout);
+        if is_new {
             self.ready.push(broker, key);
             *self.brokers.entry(broker).or_default() += 1;
         }
-        own.push_back(fanout);
     }
 
     /// Takes the next unfinished fan-out. [`Fanouts::give_back`] or [`Fanouts::finish`] must follow.
