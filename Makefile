@@ -67,7 +67,7 @@ $(NATS): services/fabric/nats-server.version
 
 test: packages console ## Run all tests that need no cluster; real clients too
 	@$(CONSOLE) test
-	cargo test --workspace
+	.ci/rust_tests.py --workspace
 	cargo build --release --package millrace --package millrace-torture
 	"$(TARGET)/release/torture" --millrace-bin "$(TARGET)/release/millrace" --kills 20 --seconds-max 60
 	$(MAKE) --no-print-directory hostile-short
@@ -95,6 +95,9 @@ simulate: ## Run the layers in FoundationDB's simulator, 20 seeds (SEEDS=, SEED=
 
 lint: ## Check format, lints, documentation, dependencies and citations
 	cargo fmt --all --check
+	PYTHONDONTWRITEBYTECODE=1 python3 -m unittest discover --quiet --start-directory .ci
+	PYTHONDONTWRITEBYTECODE=1 python3 -m unittest discover --quiet --start-directory .ci/structure
+	.ci/structure/check.py
 	cargo clippy --workspace --all-targets -- -D warnings
 	storage/tests/foundationdb.sh lint
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
