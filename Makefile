@@ -35,8 +35,8 @@ KEEP ?=
 	observe check-dashboards drill lint-dashboards observe-packages
 
 run: console ## Build and run the broker, with its console (ARGS="--log-level debug" for settings)
-	cargo build --release --package millrace
-	exec "$(TARGET)/release/millrace" serve $(ARGS)
+	cargo build --profile quick --package millrace
+	exec "$(TARGET)/quick/millrace" serve $(ARGS)
 
 CONSOLE := services/console/console.sh
 console: ## Build the web console, which the binary carries (needs npm)

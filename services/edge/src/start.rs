@@ -335,14 +335,12 @@ fn bind_all(
     let mut bound = Vec::new();
     for address in addresses {
         let failed = |error: io::Error| bind_error(*address, &error);
-        // Sharing a port between our own cores would also share it with another process of the same user: look first,
-        // alone, whether it is free.
-        let probe = listen(*address, false).map_err(failed)?;
         let mut at = *address;
-        at.set_port(probe.local_addr().ok().and_then(|at| at.as_socket()).map_or(at.port(), |at| at.port()));
-        drop(probe);
-        for core in listeners.iter_mut() {
-            let socket = listen(at, true).map_err(failed)?;
+        for (index, core) in listeners.iter_mut().enumerate() {
+            let socket = listen(at, index > 0).map_err(failed)?;
+            if let Some(local) = socket.local_addr().map_err(failed)?.as_socket() {
+                at.set_port(local.port());
+            }
             core.push(Listener::new(socket, speaks));
         }
         bound.push(at);

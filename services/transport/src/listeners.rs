@@ -177,14 +177,15 @@ fn is_about_one_connection(error: &io::Error) -> bool {
     )
 }
 
-/// A listening socket. A `shared` one may listen beside others on the same address.
+/// A listening socket. The first one of an address (`joins` is false) binds alone, so another program or server that listens there is
+/// an error, and port 0 gives a port of its own. Further sockets of the same server then join it, one for each core.
 ///
 /// # Errors
 /// When the address cannot be bound.
-pub fn listen(address: SocketAddr, shared: bool) -> io::Result<Socket> {
+pub fn listen(address: SocketAddr, joins: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
-    if shared {
+    if joins {
         socket.set_reuse_port(true)?;
     }
     socket.set_nonblocking(true)?;
@@ -197,6 +198,8 @@ pub fn listen(address: SocketAddr, shared: bool) -> io::Result<Socket> {
             .with_retries(PROBES),
     )?;
     socket.bind(&address.into())?;
+    // The kernel compares SO_REUSEPORT when a socket binds: from here on others may join, and nobody could until now.
+    socket.set_reuse_port(true)?;
     socket.listen(BACKLOG)?;
     Ok(socket)
 }

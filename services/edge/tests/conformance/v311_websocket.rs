@@ -24,7 +24,7 @@ impl Socket {
     /// The handshake, with this line for the subprotocol; the head of the server's answer.
     fn open(server: &Server, subprotocol: &str) -> (Self, String) {
         let stream = TcpStream::connect(server.ws()).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let mut socket = Self { stream, received: Vec::new() };
         let request = format!(
             "GET /mqtt HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\

@@ -61,7 +61,7 @@ fn come_and_go(server: &Server, version: Version, id: &str, seed: u64, total: u6
     let (mut history, mut rng, mut connections) = (History::default(), Rng(seed), 0);
     while history.total() < total {
         let mut client = come_back(server, version, id);
-        client.stream().set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        client.stream().set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let count = match rng.below(4) {
             0 => 0,
             1 => 1,

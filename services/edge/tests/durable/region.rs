@@ -361,7 +361,7 @@ fn a_pod_without_nats_serves_its_own_clients_and_keeps_every_durable_message() {
     for kept in &mut kept {
         let mut got: Vec<String> = Vec::new();
         // A pod that cannot be heard is noticed within seconds.
-        kept.stream().set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        kept.stream().set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         while got.len() < 20 {
             let message = take(kept);
             acknowledge(kept, &message);
@@ -393,7 +393,7 @@ fn messages_of_a_publisher_that_moves_between_pods_come_in_order_to_a_session_on
     let Some((pods, relay, _net)) = with_relay(["cut", "two", "three"], 1) else { return };
     for version in [V5, V311] {
         let mut ann = Client::open(&pods[2], lasting(version, &format!("ann {version:?}")));
-        ann.stream().set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        ann.stream().set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         ann.subscribe("t/+", QoS::AtLeastOnce);
         let texts: Vec<String> = (0..ROUNDS).map(|round| format!("{version:?} {round}")).collect();
         for (round, text) in texts.iter().enumerate() {
@@ -431,7 +431,7 @@ fn a_session_that_comes_back_does_not_take_what_another_has_read_for_all_there_i
             ["ann", "bob"].map(|name| Client::open(&pods[2], lasting(V5, &format!("{name} {round}"))));
         let (filter, topic) = (format!("{round}/+"), format!("{round}/a"));
         for reader in [&mut ann, &mut bob] {
-            reader.stream().set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            reader.stream().set_read_timeout(Some(Duration::from_secs(60))).unwrap();
             reader.subscribe(&filter, QoS::AtLeastOnce);
         }
         leave(&mut bob, true);
@@ -555,7 +555,7 @@ fn a_killed_nats_server_loses_no_durable_message() {
         say(&pods[0], QoS::AtLeastOnce, "t", &[&text]);
         expected.push(text);
     }
-    ann.stream().set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    ann.stream().set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let mut got = Vec::new();
     while got.len() < expected.len() {
         let message = take(&mut ann);

@@ -119,7 +119,7 @@ fn sessions_of_one_filter_go_each_at_their_own_speed() {
             published.store(true, Ordering::SeqCst);
         });
         let ten = come_back(&server, V5, "ten");
-        ten.stream().set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        ten.stream().set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let mut history = History::default();
         history.begins_anywhere = true;
         let mut packets = Packets::of(&ten);

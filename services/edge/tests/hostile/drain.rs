@@ -1,6 +1,6 @@
 //! A server that is left in order: its clients are sent elsewhere at a rate, each told in its version.
 
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use millrace_access::files::passwords;
@@ -23,8 +23,10 @@ fn pace(per_second: u32) -> DrainPace {
 }
 
 fn start(reference: Option<&str>, threads: usize) -> Server {
+    // An address that other files do not use: the kernel may give a closed port to a test that runs beside these.
+    let own = SocketAddr::from(([127, 77, 0, 2], 0));
     Server::with(|config| {
-        config.threads = threads;
+        (config.mqtt_listen, config.ws_listen, config.threads) = (vec![own], vec![own], threads);
         config.server_reference = reference.map(Into::into);
     })
 }

@@ -281,7 +281,7 @@ fn a_client_that_asks_and_never_reads_the_answers_is_ended() {
             let start = now();
             // An error: the server has closed.
             while client.stream().write_all(&questions).is_ok() {
-                assert!(start.elapsed() < Duration::from_secs(20), "its answers wait without a limit");
+                assert!(start.elapsed() < Duration::from_secs(60), "its answers wait without a limit");
             }
             expect_count(ended, &server, "outbound_limit", before + 1);
         }
@@ -297,7 +297,7 @@ fn a_stranger_that_pings_and_never_reads_the_pongs_is_ended() {
     let pings = frame_of(FIN | PING, &[b'?'; 125]).repeat(1000);
     let start = now();
     while (&stranger.stream).write_all(&pings).is_ok() {
-        assert!(start.elapsed() < Duration::from_secs(20), "its answers wait without a limit");
+        assert!(start.elapsed() < Duration::from_secs(60), "its answers wait without a limit");
     }
     expect_count(refused, &server, "outbound_limit", 1);
     pair.finish();

@@ -13,7 +13,7 @@ use socket2::{Domain, Socket, Type};
 use crate::common::{Client, Server, ack, connect, publish, publish_qos};
 
 /// How long a condition may take to come true.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 #[allow(clippy::disallowed_methods, reason = "a test measures the server from outside")]
 pub(crate) fn now() -> Instant {
