@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""Checks the project's prose: comments, help texts and pages. `make lint` runs it; it takes seconds.
+
+check.py [--write | --accept-rise] [--all] [PATH...]
+
+Each finding is a sentence that begins without naming its subject, or a private term (rules.py). baseline.json counts the
+findings that each file still has, and the comment sentences per 1,000 lines of each crate. Both may only shrink:
+--write lowers the baseline to what is there, --accept-rise also raises it, after a merge. --all prints every finding.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pages
+import rules
+import sources
+
+ROOT = Path(__file__).resolve().parents[2]
+BASELINE = "baseline.json"
+SKIP = {"target", "node_modules", "__pycache__", ".git", "dist", "data", "corpus", "artifacts"}
+# Written by programs: their sources are checked instead.
+GENERATED = {"dashboards/metrics.md"}
+# Comment sentences per 1,000 lines; a crate above it may not rise.
+DENSITY_MAX = 85
+
+
+def files(root):
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders if name not in SKIP)
+        for name in sorted(names):
+            path = (Path(folder) / name).relative_to(root).as_posix()
+            if path.endswith((".rs", ".md")) or path.endswith("metrics.toml"):
+                if path not in GENERATED and not sources.is_test(path):
+                    yield path
+
+
+def crate_of(path):
+    return path.split("/src/")[0].removesuffix("/build.rs")
+
+
+def read(root):
+    """Returns findings by file, [(line, what, sentence)], and comment sentences per 1,000 lines by crate."""
+    found, code, comments = {}, defaultdict(int), defaultdict(int)
+    for path in files(root):
+        text = (root / path).read_text()
+        if path.endswith(".rs"):
+            sentences, lines = sources.rust(text)
+            code[crate_of(path)] += lines
+            comments[crate_of(path)] += sum(kind == "comment" for _, kind, _ in sentences)
+        else:
+            sentences = sources.markdown(text) if path.endswith(".md") else sources.help_texts(text)
+        wrong = [(line, what, sentence) for line, _, sentence in sentences for what in rules.findings(sentence)]
+        wrong += pages.wide_lines(path, text)
+        if wrong:
+            found[path] = wrong
+    density = {crate: round(1000 * comments[crate] / lines) for crate, lines in code.items() if lines}
+    total = round(1000 * sum(comments.values()) / max(1, sum(code.values())))
+    return found, density, total
+
+
+def compare(found, density, baseline):
+    """Yields a text for each rise over the baseline."""
+    for path, wrong in sorted(found.items()):
+        before = baseline["findings"].get(path, 0)
+        if len(wrong) > before:
+            yield f"{path}: {len(wrong)} findings, {before} before. New ones are among these:"
+            for line, what, sentence in wrong:
+                yield f"  {path}:{line}: {what}: {sentence}"
+    for crate, now in sorted(density.items()):
+        before = max(baseline["density"].get(crate, 0), DENSITY_MAX)
+        if now > before:
+            yield f"{crate}: {now} comment sentences per 1,000 lines, {before} at most: delete comments that say what the code says"
+
+
+def lowered(found, density, baseline, accept):
+    """The new baseline: what is there, and without `accept` nothing above the old one."""
+    counts = {path: len(wrong) for path, wrong in found.items()}
+    high = {crate: now for crate, now in density.items() if now > DENSITY_MAX}
+    if not accept:
+        counts = {path: min(count, baseline["findings"].get(path, 0)) for path, count in counts.items()}
+        high = {crate: min(now, baseline["density"].get(crate, 0)) for crate, now in high.items()}
+    return {
+        "findings": {path: count for path, count in sorted(counts.items()) if count},
+        "density": {crate: now for crate, now in sorted(high.items()) if now > DENSITY_MAX},
+    }
+
+
+def main(arguments=None, root=ROOT):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--write", action="store_true", help="lower the baseline to what is there")
+    parser.add_argument("--accept-rise", action="store_true", help="raise it, too: for merges")
+    parser.add_argument("--all", action="store_true", help="print every finding, of the baseline too")
+    parser.add_argument("path", nargs="*", help="with --all: only files that begin with one of these")
+    options = parser.parse_args(arguments)
+
+    stored = root / ".ci/prose" / BASELINE
+    baseline = json.loads(stored.read_text()) if stored.exists() else {"findings": {}, "density": {}}
+    found, density, total = read(root)
+    if options.all:
+        for path, wrong in sorted(found.items()):
+            if not options.path or path.startswith(tuple(options.path)):
+                for line, what, sentence in wrong:
+                    print(f"{path}:{line}: {what}: {sentence}")
+        for crate, now in sorted(density.items()):
+            print(f"{crate}: {now} comment sentences per 1,000 lines")
+        return 0
+    if options.write or options.accept_rise:
+        baseline = lowered(found, density, baseline, options.accept_rise)
+        stored.write_text(json.dumps(baseline, indent=1) + "\n")
+    problems = list(compare(found, density, baseline)) + list(pages.problems(root, SKIP))
+    for problem in problems:
+        print(problem)
+    known = sum(baseline["findings"].values())
+    now = sum(len(wrong) for wrong in found.values())
+    print(f"prose: {now} findings ({known} in the baseline), {total} comment sentences per 1,000 lines")
+    if now < known:
+        print("prose: fewer findings than the baseline: .ci/prose/check.py --write lowers it")
+    if problems:
+        print("FAILED: prose: write it in plain words, or after a merge run .ci/prose/check.py --accept-rise")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
