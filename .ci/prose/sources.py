@@ -57,6 +57,9 @@ def paragraphs(lines):
             fenced = not fenced
         elif not fenced and line.strip():
             group.append((number, ITEM.sub("", line)))
+            if line.lstrip().startswith("#"):
+                yield group
+                group = []
     if group:
         yield group
 
@@ -84,6 +87,8 @@ def rust(text):
     for lines in kinds.values():
         lines.sort()
         for group in paragraphs(lines):
+            if group[0][1].lstrip().startswith("#"):
+                continue
             found += [(number, "comment", sentence) for number, sentence in sentences_of(group)]
     for match in HELP.finditer(text):
         number = bisect.bisect_left(breaks, match.start()) + 1

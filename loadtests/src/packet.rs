@@ -76,7 +76,7 @@ fn packet(first: u8, body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What the driver writes at the head of every payload, to know each message again.
+/// The head of every payload, which identifies a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) publisher: u32,
@@ -182,7 +182,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// What a broker sent is not MQTT: the stream cannot be read further.
+/// The broker's bytes are not MQTT, so the stream cannot be read further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 

@@ -32,11 +32,11 @@ pub use outbox::{Dropped, Sent};
 pub use settings::{Credentials, Settings, SettingsError, Tls};
 pub use sink::{Batch, Gap, Messages, Sink};
 
-/// What fuzz targets call.
+/// Entry points of fuzz targets.
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing {
-    /// Decodes a frame; what decodes is written and read again.
+    /// Decodes a frame, then encodes and decodes it again.
     pub fn frame(bytes: &[u8]) {
         crate::frame::round_trip(bytes);
     }

@@ -1,4 +1,4 @@
-//! What a client remembers, whichever pod it is connected to: the QoS 2 message that it is sending.
+//! A client's own memory, whichever pod it is connected to: the QoS 2 message that it is sending.
 
 use super::MessageId;
 
@@ -15,14 +15,13 @@ pub(crate) struct Sending {
     pub(crate) packet: u16,
     pub(crate) message: MessageId,
     pub(crate) stage: Stage,
-    /// The life of the session that it is sent in; another one knows nothing of it.
+    /// The life of the session that it is sent in; another life of the session does not know the message.
     pub(crate) life: u64,
 }
 
-/// How far it has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// No PUBREC yet: it may be stored or not.
+    /// No PUBREC yet; the message may be stored or not.
     Published,
     /// PUBREC came: it is stored, with the packet id.
     Received,
@@ -39,7 +38,7 @@ impl Client {
         sending
     }
 
-    /// A message has come further.
+    /// Advances a message to a later stage.
     pub(crate) fn moved(&mut self, message: MessageId, from: Stage, to: Stage) {
         if let Some(sending) = self.sending.as_mut().filter(|it| it.message == message && it.stage == from) {
             sending.stage = to;
