@@ -9,8 +9,8 @@ BEGINNING = re.compile(r"^[\"'(\[*_]*(Who|Whom|Whose|What|Of one|Of what|Those|W
 
 # (expression, standard term, allowed uses)
 TERMS = [
-    (r"words?", "notice, notification", r"(?:32|64)-bit words?|key ?words?|words? of (?:a|the|its) (?:standard|machine|mouth)|in other words"),
-    (r"tells?|told|telling", "notify, announce, report, say", r"(?:tell|tells|told|telling) (?:\w+ ){0,3}apart"),
+    (r"words?", "notice, notification", r"(?:32|64)-bit words?|key ?words?|(?:bare|between|machine) words?|words? of (?:a|the|its) (?:standard|machine)|in other words"),
+    (r"tells?|told|telling", "notify, announce, report, say", r"(?:tell|tells|told|telling) (?:\w+ ){0,3}apart|tell (?:the|its|their) (?:owner|tenant)s?"),
     (r"heard|hears?|hearsay|ears?", "receive, be notified", None),
     (r"left with (?:the|its|a) (?:store|writer)|what was left", "submitted, queued job", None),
     (r"(?:its|the|by|each|whose|a|their|message's) places?", "position", r"(?:takes?|took|taking) (?:its|the|a|their) places?|the place (?:to|where|for|of the)|a place (?:to|where|for)"),

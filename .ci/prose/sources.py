@@ -1,6 +1,6 @@
-"""Sentences of the project: comments and help texts of Rust, Markdown, and the help texts of metrics.toml.
+"""Sentences of the project: comments, help texts, errors and log lines of Rust, Markdown, and the help texts of metrics.toml.
 
-A sentence is (line number, kind, text). The kind is "comment", "help" or "page".
+A sentence is (line number, kind, text). The kind is "comment", "help", "message" or "page".
 """
 
 import bisect
@@ -17,6 +17,12 @@ TOKEN = re.compile(
 )
 # Doc comments are the help of clap; these are the texts that are written as strings.
 HELP = re.compile(r'(?:\b(?:help|long_help|about|long_about|after_help)\s*=\s*|\.(?:help|about)\()"((?:\\.|[^"\\])*)"', re.S)
+# Texts of error types and of log lines, without fields that have brackets within brackets.
+MESSAGE = re.compile(
+    r'''\#\[error\(\s*"(?P<error>(?:\\.|[^"\\])*)"
+      | \b(?:trace|debug|info|warn|error)!\((?:[^"()]|\([^()]*\))*?"(?P<log>(?:\\.|[^"\\])*)"''',
+    re.X | re.S,
+)
 TEST_MODULE = re.compile(r"^( *)#\[cfg\(test\)\]\n(?: *#\[[^\n]*\]\n)* *(?:pub(?:\([a-z]+\))? )?mod \w+ \{\n.*?^\1\}\n", re.M | re.S)
 TEST_PATH = re.compile(r"(^|/)(tests|benches|examples|fuzz|test_\w+)(/|\.rs$)|_tests?\.rs$|/test_\w+\.rs$")
 SENTENCE_END = re.compile(r"(?<![.\s][a-z])(?<!e\.g)(?<!i\.e)(?<!etc)[.!?][\"')*`_]*\s+(?=[\"'(\[*`_]*[A-Z`])")
@@ -90,10 +96,12 @@ def rust(text):
             if group[0][1].lstrip().startswith("#"):
                 continue
             found += [(number, "comment", sentence) for number, sentence in sentences_of(group)]
-    for match in HELP.finditer(text):
-        number = bisect.bisect_left(breaks, match.start()) + 1
-        words = re.sub(r"\\\n\s*", "", match.group(1)).replace('\\"', '"')
-        found += [(number, "help", sentence) for _, sentence in sentences_of([(number, words)])]
+    texts = [(match.start(), "help", match.group(1)) for match in HELP.finditer(text)]
+    texts += [(match.start(), "message", match.group("error") or match.group("log") or "") for match in MESSAGE.finditer(text)]
+    for start, kind, words in texts:
+        number = bisect.bisect_left(breaks, start) + 1
+        words = re.sub(r"\\\n\s*", "", words).replace('\\"', '"')
+        found += [(number, kind, sentence) for _, sentence in sentences_of([(number, words)])]
     return sorted(found), len(text.splitlines()) - skipped
 
 

@@ -130,6 +130,10 @@ class Sentences(unittest.TestCase):
     def test_help_strings_are_read(self):
         self.assertEqual(self.texts('#[arg(help = "Who may \\"enter\\".")]'), ['Who may "enter".'])
 
+    def test_errors_and_log_lines_are_read(self):
+        rust = '#[error("the pod {0} is gone")]\nGone(u64),\nfn a() { warn!(%error, count = a.len(), "cannot write"); println!("no log"); }'
+        self.assertEqual(self.texts(rust), ["the pod {0} is gone", "cannot write"])
+
     def test_cells_of_a_table_are_paragraphs(self):
         found = [sentence for _, _, sentence in sources.markdown("| a1 | Who waits |\n|---|---|\n| bb | Those |\n")]
         self.assertIn("Who waits", found)

@@ -1,6 +1,12 @@
 //! The network between pods: opaque messages over NATS, numbered, so that a loss is noticed.
 //!
-//! This crate knows nothing of MQTT.
+//! ```text
+//! any thread ── Fabric::send ──> outbox (batches, numbers) ── one thread ──> NATS
+//! user <── Sink (messages, gaps, joins) ── core, inbox (checks numbers) <─────┘
+//! ```
+//!
+//! A message may be lost, but never unnoticed: the user gets a [`Gap`] and reads the store instead. This crate knows
+//! nothing of MQTT, and nothing of the store.
 
 mod address;
 mod clock;

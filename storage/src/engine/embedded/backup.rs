@@ -32,7 +32,7 @@ pub enum RestoreError {
     #[error("the keys could not be copied")]
     Copy(#[from] Error),
     /// The finished folder could not be renamed.
-    #[error("{path} could not be moved into its place")]
+    #[error("{path} could not be renamed to its final name")]
     Move {
         /// The folder.
         path: PathBuf,
