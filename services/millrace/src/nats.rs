@@ -47,7 +47,7 @@ pub(crate) struct NatsArgs {
 }
 
 impl NatsArgs {
-    /// What the network is started with; `None` without one. `pod`: the name of this process among those that share a store.
+    /// Settings of the network; `None` without one. `pod`: the name of this process among those that share a store.
     pub(crate) fn fabric(self, pod: Option<&str>) -> Result<Option<Settings>, String> {
         let [first, ..] = &self.nats[..] else {
             let set = self.set();

@@ -21,7 +21,7 @@ pub(crate) struct OutgoingArgs {
 }
 
 impl OutgoingArgs {
-    /// What calls are made with.
+    /// Settings of the HTTP client.
     pub(crate) fn settings(self) -> Settings {
         Settings {
             allow: self.outgoing_allow,

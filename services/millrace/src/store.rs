@@ -84,7 +84,7 @@ pub(crate) enum Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cluster {
     pub(crate) file: PathBuf,
-    /// What its keys begin with, before a slash.
+    /// Prefix of its keys, before a slash.
     pub(crate) prefix: String,
     pub(crate) tls_cert: Option<PathBuf>,
     pub(crate) tls_key: Option<PathBuf>,
