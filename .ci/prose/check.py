@@ -4,8 +4,9 @@
 check.py [--write | --accept-rise] [--all] [PATH...]
 
 Each finding is a sentence that begins without naming its subject, or a private term (rules.py). baseline.json counts the
-findings that each file still has, and the comment sentences per 1,000 lines of each crate. Both may only shrink:
---write lowers the baseline to what is there, --accept-rise also raises it, after a merge. --all prints every finding.
+findings that each file still has, the comment sentences per 1,000 lines of each crate, and the public types that share a
+name. All may only shrink: --write lowers the baseline to what is there, --accept-rise also raises it, after a merge.
+--all prints every finding.
 """
 
 import argparse
@@ -46,12 +47,15 @@ def crate_of(path):
 
 
 def read(root):
-    """Returns findings by file, [(line, what, sentence)], and comment sentences per 1,000 lines by crate."""
-    found, code, comments = {}, defaultdict(int), defaultdict(int)
+    """Returns findings by file, [(line, what, sentence)], comment sentences per 1,000 lines by crate and in all, and the
+    files of each name that several public types have."""
+    found, code, comments, types = {}, defaultdict(int), defaultdict(int), defaultdict(list)
     for path in files(root):
         text = SETTINGS.sub(lambda table: "\n" * table.group(0).count("\n"), (root / path).read_text())
         if path.endswith(".rs"):
             sentences, lines = sources.rust(text)
+            for name in sources.public_types(text):
+                types[name].append(path)
             code[crate_of(path)] += lines
             comments[crate_of(path)] += sum(kind == "comment" for _, kind, _ in sentences)
         else:
@@ -62,10 +66,11 @@ def read(root):
             found[path] = wrong
     density = {crate: round(1000 * comments[crate] / lines) for crate, lines in code.items() if lines}
     total = round(1000 * sum(comments.values()) / max(1, sum(code.values())))
-    return found, density, total
+    shared = {name: paths for name, paths in sorted(types.items()) if len(paths) > 1}
+    return found, density, total, shared
 
 
-def compare(found, density, baseline):
+def compare(found, density, shared, baseline):
     """Yields a text for each rise over the baseline."""
     for path, wrong in sorted(found.items()):
         before = baseline["findings"].get(path, 0)
@@ -77,18 +82,24 @@ def compare(found, density, baseline):
         before = max(baseline["density"].get(crate, 0), DENSITY_MAX)
         if now > before:
             yield f"{crate}: {now} comment sentences per 1,000 lines, {before} at most: delete comments that say what the code says"
+    for name, paths in shared.items():
+        if len(paths) > baseline["names"].get(name, 1):
+            yield f"{name}: {len(paths)} public types have this name: one name, one thing: {', '.join(paths)}"
 
 
-def lowered(found, density, baseline, accept):
+def lowered(found, density, shared, baseline, accept):
     """The new baseline: what is there, and without `accept` nothing above the old one."""
     counts = {path: len(wrong) for path, wrong in found.items()}
     high = {crate: now for crate, now in density.items() if now > DENSITY_MAX}
+    names = {name: len(paths) for name, paths in shared.items()}
     if not accept:
+        names = {name: min(count, baseline["names"].get(name, 1)) for name, count in names.items()}
         counts = {path: min(count, baseline["findings"].get(path, 0)) for path, count in counts.items()}
         high = {crate: min(now, baseline["density"].get(crate, 0)) for crate, now in high.items()}
     return {
         "findings": {path: count for path, count in sorted(counts.items()) if count},
         "density": {crate: now for crate, now in sorted(high.items()) if now > DENSITY_MAX},
+        "names": {name: count for name, count in sorted(names.items()) if count > 1},
     }
 
 
@@ -101,8 +112,10 @@ def main(arguments=None, root=ROOT):
     options = parser.parse_args(arguments)
 
     stored = root / ".ci/prose" / BASELINE
-    baseline = json.loads(stored.read_text()) if stored.exists() else {"findings": {}, "density": {}}
-    found, density, total = read(root)
+    baseline = {"findings": {}, "density": {}, "names": {}}
+    if stored.exists():
+        baseline |= json.loads(stored.read_text())
+    found, density, total, shared = read(root)
     if options.all:
         for path, wrong in sorted(found.items()):
             if not options.path or path.startswith(tuple(options.path)):
@@ -110,16 +123,18 @@ def main(arguments=None, root=ROOT):
                     print(f"{path}:{line}: {what}: {sentence}")
         for crate, now in sorted(density.items()):
             print(f"{crate}: {now} comment sentences per 1,000 lines")
+        for name, paths in shared.items():
+            print(f"{name}: {len(paths)} public types: {', '.join(paths)}")
         return 0
     if options.write or options.accept_rise:
-        baseline = lowered(found, density, baseline, options.accept_rise)
+        baseline = lowered(found, density, shared, baseline, options.accept_rise)
         stored.write_text(json.dumps(baseline, indent=1) + "\n")
-    problems = list(compare(found, density, baseline)) + list(pages.problems(root, SKIP))
+    problems = list(compare(found, density, shared, baseline)) + list(pages.problems(root, SKIP))
     for problem in problems:
         print(problem)
     known = sum(baseline["findings"].values())
     now = sum(len(wrong) for wrong in found.values())
-    print(f"prose: {now} findings ({known} in the baseline), {total} comment sentences per 1,000 lines")
+    print(f"prose: {now} findings ({known} in the baseline), {total} comment sentences per 1,000 lines, {len(shared)} shared type names")
     if now < known:
         print("prose: fewer findings than the baseline: .ci/prose/check.py --write lowers it")
     if problems:

@@ -1,4 +1,5 @@
-"""Rules for whole pages: README and ARCHITECTURE keep to 200 lines, decisions to 100 columns, and relative links lead somewhere."""
+"""Rules for whole pages: README and ARCHITECTURE keep to 200 lines, decisions to 100 columns and are listed, relative links lead
+somewhere."""
 
 import os
 import re
@@ -39,7 +40,9 @@ def wide_lines(path, text):
 
 
 def problems(root, skip):
-    """Yields a text for each page that is too long or badly named, and for each link that leads nowhere."""
+    """Yields a text for each page that is too long or badly named, each decision that ARCHITECTURE.md lacks, and each dead link."""
+    architecture = root / "ARCHITECTURE.md"
+    index = architecture.read_text() if architecture.exists() else ""
     for path in markdown_files(root, skip):
         name, text = path.relative_to(root).as_posix(), path.read_text()
         lines = text.splitlines()
@@ -47,6 +50,10 @@ def problems(root, skip):
             yield f"{name}: {len(lines)} lines, {LINES_MAX[name]} at most"
         if "/decisions/" in name and not DECISION.search(name):
             yield f"{name}: a decision is called NNNN-title.md"
+        elif DECISION.search(name) and f"({name})" not in index:
+            area, number = path.parent.parent.name, path.name[:4]
+            title = re.sub(r"^#+ *[0-9]*[:.]? *", "", lines[0]) if lines else ""
+            yield f"ARCHITECTURE.md: a decision is missing, add a line: - [{area} {number}]({name}): {title}"
         for match in LINK.finditer(CODE.sub(lambda code: "\n" * code.group(0).count("\n"), text)):
             target = match.group(1)
             if re.match(r"[a-z]+:", target):

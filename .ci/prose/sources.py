@@ -25,6 +25,7 @@ MESSAGE = re.compile(
 )
 TEST_MODULE = re.compile(r"^( *)#\[cfg\(test\)\]\n(?: *#\[[^\n]*\]\n)* *(?:pub(?:\([a-z]+\))? )?mod \w+ \{\n.*?^\1\}\n", re.M | re.S)
 TEST_PATH = re.compile(r"(^|/)(tests|benches|examples|fuzz|test_\w+)(/|\.rs$)|_tests?\.rs$|/test_\w+\.rs$")
+PUBLIC_TYPE = re.compile(r"^pub (?:struct|enum|trait|type|union) (\w+)", re.M)
 SENTENCE_END = re.compile(r"(?<![.\s][a-z])(?<!e\.g)(?<!i\.e)(?<!etc)[.!?][\"')*`_]*\s+(?=[\"'(\[*`_]*[A-Z`])")
 ITEM = re.compile(r"^\s*(?:[-*+]|\d+\.)\s+")
 
@@ -103,6 +104,11 @@ def rust(text):
         words = re.sub(r"\\\n\s*", "", words).replace('\\"', '"')
         found += [(number, kind, sentence) for _, sentence in sentences_of([(number, words)])]
     return sorted(found), len(text.splitlines()) - skipped
+
+
+def public_types(text):
+    """The names of the public types of a Rust file, outside its test modules."""
+    return PUBLIC_TYPE.findall(TEST_MODULE.sub("", text))
 
 
 def markdown(text):

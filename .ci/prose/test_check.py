@@ -75,6 +75,14 @@ class Baseline(Tree):
         self.assertEqual(code, 1)
         self.assertIn("services/a: 500 comment sentences per 1,000 lines", out)
 
+    def test_a_second_public_type_of_a_name_fails(self):
+        self.write("services/a/src/a.rs", "pub struct Refusal;\n" + "\n" * 40)
+        self.assertEqual(self.run_check()[0], 0)
+        self.write("services/b/src/b.rs", "pub enum Refusal {}\n\n#[cfg(test)]\nmod tests {\npub struct Refusal;\n}\n")
+        code, out = self.run_check()
+        self.assertEqual(code, 1)
+        self.assertIn("Refusal: 2 public types have this name", out)
+
     def test_tests_are_not_read(self):
         self.write("services/a/tests/one.rs", "// Who is told waits.\n")
         self.write("services/a/src/b.rs", "fn b() {}\n\n#[cfg(test)]\nmod tests {\n    // Who is told waits.\n}\n" + "\n" * 40)
@@ -105,6 +113,14 @@ class Pages(Tree):
         code, out = self.run_check()
         self.assertEqual(code, 1)
         self.assertIn("a/decisions/0001-b.md:1: 102 columns", out)
+
+    def test_a_decision_must_be_listed(self):
+        self.write("a/decisions/0001-b.md", "# 0001: why b\n")
+        code, out = self.run_check()
+        self.assertEqual(code, 1)
+        self.assertIn("- [a 0001](a/decisions/0001-b.md): why b", out)
+        self.write("ARCHITECTURE.md", "- [a 0001](a/decisions/0001-b.md): why b\n")
+        self.assertEqual(self.run_check()[0], 0)
 
     def test_a_decision_needs_a_number(self):
         self.write("a/decisions/b.md", "text\n")
