@@ -1,4 +1,5 @@
-//! A persistent trie over topic levels.
+//! A persistent trie over topic levels. Each node is a level and holds the content of the filter that ends there: its
+//! subscribers, or the retained message of a topic.
 //!
 //! No function recurses over levels, because a filter may have 65,535 of them and would overflow the stack.
 

@@ -46,6 +46,7 @@ pub struct History {
     last: u64,
 }
 
+/// A page that a pod read for a session.
 pub(crate) struct Reading {
     pub(crate) attempt: u64,
     pub(crate) from: Position,

@@ -9,8 +9,8 @@ use bytes::Bytes;
 
 use crate::{error::Error, key::KeyRange, version::Version};
 
-/// Most remembered writes. Beyond it transactions that read before the newer half are too old, which bounds memory when
-/// a transaction stays open for seconds under load. About 100 bytes each.
+/// Most remembered writes, about 100 bytes each. Beyond it the oldest generation is forgotten, and transactions that
+/// read before its last write are too old. This bounds memory when a transaction stays open for seconds under load.
 const WRITES_MAX: usize = 2_000_000;
 
 /// Writes of a full generation: versions are forgotten a generation at a time.
@@ -18,6 +18,7 @@ const GENERATION_WRITES: usize = 8_192;
 
 /// The writes since the oldest version that a transaction may still read at.
 pub(super) struct Resolver {
+    /// Transactions that read before this version are too old.
     floor: Version,
     /// Oldest first.
     generations: VecDeque<Generation>,
