@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(received(&manager), "READY=1");
         assert_eq!(received(&manager), "WATCHDOG=1");
         alive.store(false, Ordering::Relaxed);
-        // What was sent before the change may still come; then nothing for ten times as long as it took.
+        // Notifications from before the change may still arrive; then nothing for ten times as long.
         manager.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
         let mut buffer = [0; 64];
         let mut late = 0;
