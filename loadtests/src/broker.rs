@@ -27,7 +27,6 @@ const REST_LOOKS: u32 = 5;
 const REST_LOOK_MS: u64 = 100;
 const REST_LOOKS_MAX: u32 = 100;
 
-/// A running broker.
 pub(crate) struct Broker {
     pub(crate) name: String,
     pub(crate) address: SocketAddr,

@@ -175,7 +175,6 @@ impl Gathering<'_> {
         Ok(())
     }
 
-    /// Begins visits in free slots.
     fn begin(&mut self) -> Outcome<()> {
         while self.knocking < KNOCKING_MAX && self.next < self.sessions.end {
             let Some(place) = self.free.pop() else { break };

@@ -172,7 +172,6 @@ impl Run {
         }
     }
 
-    /// Reads once from a link.
     fn pump(&mut self, at: usize) {
         let publishers = self.engine.publishers.len();
         let now_ns = clock::now_ns();

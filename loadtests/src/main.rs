@@ -229,7 +229,6 @@ impl Several {
     }
 }
 
-/// Runs one scenario against a running broker.
 fn run_case(case: Case, settings: &Settings, broker: &Broker) -> Outcome<Report> {
     match (case.scenario, case.sessions, Plan::of(case.scenario, settings)) {
         (_, _, Some(plan)) => traffic::run(case, plan, settings, broker),

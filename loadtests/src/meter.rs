@@ -25,7 +25,6 @@ pub(crate) struct Meter<'a> {
 }
 
 impl<'a> Meter<'a> {
-    /// Starts to measure.
     pub(crate) fn start(broker: &'a Broker) -> Outcome<Self> {
         Self::start_with(broker, broker.memory())
     }
@@ -42,7 +41,6 @@ impl<'a> Meter<'a> {
         Ok(Self { broker, start_ns: clock::now_ns(), before })
     }
 
-    /// The cost until now.
     pub(crate) fn stop(&self) -> Outcome<Cost> {
         Ok(Cost {
             wall_seconds: clock::ns_seconds(clock::now_ns() - self.start_ns),

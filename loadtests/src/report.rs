@@ -128,7 +128,6 @@ impl Report {
         fields
     }
 
-    /// One JSON object on one line.
     pub(crate) fn json(&self) -> String {
         let members: Vec<String> = self
             .fields()

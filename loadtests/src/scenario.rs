@@ -83,12 +83,10 @@ impl Scenario {
         Self::Reconnect,
     ];
 
-    /// Its name on the command line.
     pub(crate) fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned())
     }
 
-    /// Whether it has persistent sessions.
     pub(crate) fn is_durable(self) -> bool {
         Self::DURABLE.contains(&self)
     }

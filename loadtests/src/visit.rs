@@ -45,7 +45,6 @@ pub(crate) enum Step {
     Failed,
 }
 
-/// One visit.
 pub(crate) struct Visit {
     pub(crate) link: Link,
     pub(crate) session: u32,

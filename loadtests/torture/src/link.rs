@@ -9,7 +9,6 @@ use mio::{Interest, Registry, Token};
 
 use millrace_torture::history::ConnectionId;
 
-/// Bytes of one read.
 const READ_BYTES: usize = 16 * 1024;
 /// Reads in one turn, so that one busy socket does not delay the others.
 const READS_MAX: usize = 16;
@@ -29,7 +28,6 @@ pub(crate) struct Link {
     pub(crate) paused_until_ms: u64,
 }
 
-/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reading {
     Open,

@@ -13,7 +13,6 @@ use millrace_torture::history::ClientInfo;
 const PUBLISHERS: u32 = 5;
 const TRANSIENT_PUBLISHERS: u32 = 2;
 const TOPICS: u32 = 4;
-/// Publishers of retained messages.
 const KEEPERS: u32 = 2;
 /// Clients that leave wills: two thirds speak 5.0.
 const MORTALS: u32 = 6;

@@ -28,7 +28,6 @@ pub(crate) struct Stage {
     /// Acknowledged publishes and received messages, for the line of progress.
     pub(crate) acknowledged: usize,
     pub(crate) received: usize,
-    /// When the last event was recorded.
     pub(crate) busy_ms: u64,
 }
 

@@ -13,7 +13,6 @@ use std::{
 /// A future of this thread.
 pub(crate) type Local<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// Runs all futures concurrently.
 pub(crate) async fn all(mut futures: Vec<Local<'_>>) {
     poll_fn(|context| {
         futures.retain_mut(|future| future.as_mut().poll(context).is_pending());

@@ -149,7 +149,6 @@ pub(super) struct Good {
     pub(super) once: [MessageId; 3],
     /// QoS 2 to a/y: the first two before the kill, of which the second was not released by then.
     pub(super) exactly: [MessageId; 3],
-    /// Retained.
     pub(super) retained: [MessageId; 2],
     /// Received before UNSUBSCRIBE of b/#.
     pub(super) fickle: [MessageId; 2],

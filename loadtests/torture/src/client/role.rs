@@ -28,7 +28,6 @@ pub(crate) struct Start {
     pub(crate) will: Option<(MessageId, u32)>,
 }
 
-/// A way to end a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Cut,

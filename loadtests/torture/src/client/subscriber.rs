@@ -25,7 +25,6 @@ const WAYS: [Way; 8] = [
     Way::TakeOver,
 ];
 
-/// Presence and speed of a subscriber.
 #[derive(Clone, Debug)]
 pub(crate) struct Habit {
     pub(crate) online_ms: Range<u64>,

@@ -2,7 +2,6 @@
 
 use super::MessageId;
 
-/// A client.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Client {
     pub(crate) sending: Option<Sending>,
@@ -30,7 +29,6 @@ pub(crate) enum Stage {
 }
 
 impl Client {
-    /// Sends a message.
     pub(crate) fn send(&mut self, message: MessageId, life: u64) -> Sending {
         self.sent = self.sent % 1_000 + 1;
         let sending = Sending { packet: self.sent, message, stage: Stage::Published, life };
@@ -45,7 +43,6 @@ impl Client {
         }
     }
 
-    /// PUBCOMP came.
     pub(crate) fn completed(&mut self, message: MessageId) {
         self.sending.take_if(|sending| sending.message == message);
     }

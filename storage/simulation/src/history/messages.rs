@@ -30,7 +30,6 @@ pub(crate) struct Message {
     pub(crate) places: Vec<Position>,
 }
 
-/// All messages.
 #[derive(Default)]
 pub(crate) struct Messages(BTreeMap<MessageId, Message>);
 

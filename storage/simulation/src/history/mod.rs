@@ -104,7 +104,6 @@ impl History {
         self.counts.iter().map(|(what, count)| (*what, *count))
     }
 
-    /// The client of a session.
     pub(crate) fn client(&mut self, broker: BrokerId, client: &str) -> &mut Client {
         self.clients.entry((broker, client.into())).or_default()
     }

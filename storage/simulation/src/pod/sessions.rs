@@ -26,7 +26,6 @@ const RETAINED_MAX: usize = 100;
 pub(crate) struct Connect {
     pub(crate) clean: bool,
     pub(crate) expiry_s: u32,
-    /// The delay of the will.
     pub(crate) will_s: Option<u32>,
 }
 
@@ -44,7 +43,6 @@ impl Pod {
         Ok(())
     }
 
-    /// Takes a session.
     pub(crate) async fn attach(
         &self,
         broker: BrokerId,
