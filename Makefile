@@ -93,11 +93,13 @@ test-fdb: ## Run the tests of the store on FoundationDB: FDB_CLUSTER_FILE, or a 
 simulate: ## Run the layers in FoundationDB's simulator, 20 seeds (SEEDS=, SEED= for one, PLANT=index for a fault to find)
 	SEEDS="$(or $(SEEDS),20)" SEED="$(SEED)" PLANT="$(PLANT)" storage/simulation/run.sh
 
-lint: ## Check format, lints, documentation, dependencies and citations
+lint: ## Check format, lints, prose, documentation, dependencies and citations
 	cargo fmt --all --check
 	PYTHONDONTWRITEBYTECODE=1 python3 -m unittest discover --quiet --start-directory .ci
 	PYTHONDONTWRITEBYTECODE=1 python3 -m unittest discover --quiet --start-directory .ci/structure
 	.ci/structure/check.py
+	python3 -B .ci/prose/test_check.py
+	python3 -B .ci/prose/check.py
 	cargo clippy --workspace --all-targets -- -D warnings
 	storage/tests/foundationdb.sh lint
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps

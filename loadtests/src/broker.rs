@@ -1,4 +1,4 @@
-//! The broker under test: a process of ours that ends with the run, or one that is only looked at.
+//! The broker under test: a process that ends with the run, or one that is only observed.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -16,37 +16,35 @@ const START_SECONDS: f64 = 30.0;
 const STOP_SECONDS: f64 = 5.0;
 const LOOK_EVERY_MS: u64 = 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
-/// Memory counts as settled when it was the same for so many looks.
+/// Memory counts as settled when it was the same in so many measurements.
 const SETTLED_LOOKS: u32 = 5;
 const SETTLE_LOOK_MS: u64 = 200;
 const SETTLE_LOOKS_MAX: u32 = 75;
-/// A broker is at rest when it took no more than this of each of so many looks: some wake up without cause.
+/// A broker is at rest when it used at most this much in each of so many measurements; some brokers wake up without
+/// cause.
 const REST_CPU_SECONDS: f64 = 0.002;
 const REST_LOOKS: u32 = 5;
 const REST_LOOK_MS: u64 = 100;
 const REST_LOOKS_MAX: u32 = 100;
 
-/// A running broker.
 pub(crate) struct Broker {
     pub(crate) name: String,
     pub(crate) address: SocketAddr,
-    /// Where publishers connect.
     pub(crate) publish_address: SocketAddr,
-    /// Where its /metrics can be read.
     pub(crate) http: Option<SocketAddr>,
-    /// What its PUBACK promises.
+    /// The guarantee behind its PUBACK.
     pub(crate) fsync: Fsync,
     pid: u32,
     others: Others,
     owned: Option<Owned>,
 }
 
-/// Processes that are part of a broker that runs already.
+/// Further processes of a broker that runs already.
 #[derive(Default)]
 pub(crate) struct Others {
     /// Their CPU counts as the broker's.
     pub(crate) pods: Vec<u32>,
-    /// Their CPU is told apart, by these names.
+    /// Their CPU is reported separately, by these names.
     pub(crate) beside: Vec<(String, u32)>,
 }
 
@@ -57,7 +55,7 @@ struct Owned {
 }
 
 impl Broker {
-    /// Starts a broker on a free port of 127.0.0.1 and waits until it takes connections.
+    /// Starts a broker on a free port of 127.0.0.1 and waits until it accepts connections.
     pub(crate) fn start(spec: &BrokerSpec) -> Outcome<Self> {
         let program = spec.program()?;
         let places = Places {
@@ -92,7 +90,7 @@ impl Broker {
         Ok(broker)
     }
 
-    /// A broker that runs already and is left running.
+    /// Attaches to a running broker, which goes on after the run.
     pub(crate) fn attach(
         pid: u32,
         address: SocketAddr,
@@ -106,7 +104,7 @@ impl Broker {
         Ok(broker)
     }
 
-    /// CPU time of what works beside it, by name.
+    /// CPU time of the processes beside it, by name.
     pub(crate) fn beside_cpu_seconds(&self) -> Outcome<Vec<(String, f64)>> {
         let of = |(name, pid): &(String, u32)| Ok((name.clone(), procfs::cpu_seconds(*pid)?));
         self.others.beside.iter().map(of).collect()
@@ -130,13 +128,12 @@ impl Broker {
         procfs::written_bytes(self.pid)
     }
 
-    /// Lets the peak of [`Self::memory`] begin anew.
+    /// Resets the peak of [`Self::memory`].
     pub(crate) fn reset_peak(&self) {
         procfs::reset_peak(self.pid);
     }
 
-    /// Bytes of all it keeps on the disk, once it saved what it saves only now and then; `None` if its folder is
-    /// not known.
+    /// Bytes of its files, after it was asked to save; `None` if its folder is not known.
     pub(crate) fn saved_bytes(&self) -> Outcome<Option<u64>> {
         let Some(owned) = &self.owned else { return Ok(None) };
         if owned.saves_on_signal {
@@ -147,7 +144,7 @@ impl Broker {
         Ok(Some(procfs::folder_bytes(&owned.folder)))
     }
 
-    /// Its CPU time once it is at rest: it may still be doing what it was asked for.
+    /// Its CPU time once it is at rest, because work may still be under way.
     pub(crate) fn rested_cpu_seconds(&self) -> Outcome<f64> {
         let mut last = self.cpu_seconds()?;
         let mut same = 0;
@@ -163,7 +160,7 @@ impl Broker {
         Ok(last)
     }
 
-    /// Waits until the memory does not change any more, or long enough.
+    /// Waits until the memory has settled, or a time limit.
     pub(crate) fn settled_memory(&self) -> Memory {
         let mut last = self.memory();
         let mut same = 0;
@@ -201,13 +198,13 @@ impl Drop for Broker {
     fn drop(&mut self) {
         if let Some(mut owned) = self.owned.take() {
             stop(&mut owned.child);
-            // A folder left behind is no reason to fail a run that is over.
+            // A leftover folder must not fail a finished run.
             let _ = fs::remove_dir_all(&owned.folder);
         }
     }
 }
 
-/// SIGTERM, then SIGKILL. The child is not waited for before that, so its pid is still its own.
+/// SIGTERM, then SIGKILL. The child is not reaped before, so its pid is still its own.
 fn stop(child: &mut Child) {
     let pid = child.id().to_string();
     let asked = Command::new("kill").args(["-TERM", &pid]).stderr(Stdio::null()).status();

@@ -1,5 +1,5 @@
-//! `connect`: connections that come, some at the same time, and then all go. Coming and going are measured
-//! apart: brokers differ in the first, and the second is mostly the kernel's.
+//! `connect`: connections are opened, some concurrently, and then all closed. Both are measured apart: brokers differ
+//! in the first, and the second is mostly the kernel's.
 
 use crate::broker::Broker;
 use crate::crowd::{Crowd, Errand, Limits};
@@ -13,8 +13,7 @@ use crate::report::{Better, Figure, Report};
 use crate::scenario::Case;
 use crate::settings::Settings;
 
-/// Connections under way at the same time, unless told otherwise; below the smallest listen backlog of the
-/// brokers compared.
+/// Default of concurrent connects; below the smallest listen backlog of the brokers compared.
 pub(crate) const CONCURRENT: u32 = 50;
 /// Connections held open before all of them go.
 const WAVE: usize = 15_000;
@@ -62,7 +61,7 @@ pub(crate) fn run(case: Case, settings: &Settings, broker: &Broker) -> Outcome<R
     Ok(report)
 }
 
-/// All of them go at once; gives the number of those that the broker had closed before, as far as it shows.
+/// Closes all at once. Returns the number of connections that the broker had visibly closed before.
 pub(crate) fn leave(links: Vec<Link>) -> u64 {
     let mut closed = 0;
     for mut link in links {

@@ -20,12 +20,10 @@ pub(crate) fn pause_ms(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }
 
-/// Seconds as nanoseconds.
 pub(crate) fn seconds_ns(seconds: f64) -> u64 {
     Duration::try_from_secs_f64(seconds).map_or(u64::MAX, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Nanoseconds as seconds.
 pub(crate) fn ns_seconds(ns: u64) -> f64 {
     Duration::from_nanos(ns).as_secs_f64()
 }

@@ -10,11 +10,10 @@ use crate::scenario::Case;
 use crate::settings::Settings;
 use crate::{populations, report, table};
 
-/// Why the figures here are not those of `run`.
+/// The reason why these figures differ from those of `run`.
 const SMALLER: &str = "The scenarios about sessions have fewer of them here than in a run of their own, because \
     the time of some brokers grows with the square of the number: see --sessions.";
 
-/// What to compare.
 pub(crate) struct Comparison {
     pub(crate) brokers: Vec<BrokerSpec>,
     pub(crate) cases: Vec<Case>,
@@ -28,7 +27,6 @@ pub(crate) struct Comparison {
 #[derive(Default)]
 pub(crate) struct Cell {
     pub(crate) reports: Vec<Report>,
-    /// Why runs are missing.
     pub(crate) failures: Vec<String>,
 }
 
@@ -67,7 +65,7 @@ impl Comparison {
         Ok(())
     }
 
-    /// What must be known to read the figures with persistent sessions.
+    /// Notes that a reader needs for the figures with persistent sessions.
     fn notes(&self, cells: &[Vec<Cell>], settings: &Settings) -> String {
         let mut notes = String::new();
         if self.cases.iter().any(|case| case.scenario.is_durable()) {

@@ -1,4 +1,4 @@
-//! Very many visits to a broker, a limited number of them at the same time.
+//! Very many visits to a broker, with a limited number at the same time.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -23,29 +23,29 @@ use crate::visit::{Step, Visit};
 
 const EVENTS_PER_TURN: usize = 1024;
 const READ_BYTES: usize = 64 * 1024;
-/// The longest wait for an event: the deadlines are looked at this often.
+/// The longest wait for an event; deadlines are checked this often.
 const WAIT: Duration = Duration::from_millis(20);
 /// Visits that may be open at the same time: the broker needs its files for them too.
 const AT_ONCE_MAX: u32 = 15_000;
-/// Visits that wait for their CONNACK, at most: below the smallest listen backlog of the brokers compared, so that
-/// none is made to drop a connection, which then takes a second to try again.
+/// Most visits that wait for their CONNACK: below the smallest listen backlog of the brokers compared. A broker with a
+/// full backlog drops connections, which are then tried again after a second.
 const KNOCKING_MAX: usize = 90;
 /// Linux's number for a connection that is still being made; the standard library has no name for it.
 const EINPROGRESS: i32 = 115;
 
-/// Where a crowd ends; the first two on the clock of [`clock::now_ns`].
+/// Time limits of a crowd; the first two on the clock of [`clock::now_ns`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// No visit begins after it.
     begin_until_ns: u64,
     /// Visits under way are given up then.
     end_ns: u64,
-    /// The same when nothing happens for so long.
+    /// Visits are also given up when nothing happens for this long.
     quiet_ns: u64,
 }
 
 impl Limits {
-    /// From now on; `grace_seconds` is how long the last visits may take.
+    /// Limits from now on; `grace_seconds` is the time for the last visits.
     pub(crate) fn new(seconds: f64, grace_seconds: f64, quiet_seconds: f64) -> Self {
         let now_ns = clock::now_ns();
         Self {
@@ -56,7 +56,7 @@ impl Limits {
     }
 }
 
-/// Who comes, for what, how many at once.
+/// The visits: sessions, purpose, concurrency.
 pub(crate) struct Crowd {
     pub(crate) broker: SocketAddr,
     pub(crate) population: Population,
@@ -66,25 +66,24 @@ pub(crate) struct Crowd {
     pub(crate) limits: Limits,
 }
 
-/// What came of it.
+/// The result of a crowd.
 pub(crate) struct Attendance {
-    /// Visits that got all they came for.
+    /// Visits that received everything they waited for.
     pub(crate) done: u32,
-    /// Visits that began.
     pub(crate) begun: u32,
     /// Messages, without repeats.
     pub(crate) delivered: u64,
     pub(crate) faults: Faults,
     /// From CONNECT to the last thing due.
     pub(crate) latency: Histogram,
-    /// Those that stay.
+    /// Links of visits that stay.
     pub(crate) staying: Vec<Link>,
     /// Visits under way were given up.
     pub(crate) timed_out: bool,
 }
 
 impl Crowd {
-    /// Lets these sessions come.
+    /// Runs a visit for each of these sessions.
     pub(crate) fn run(&self, sessions: Range<u32>) -> Outcome<Attendance> {
         let places = self.at_once.clamp(1, AT_ONCE_MAX).min(procfs::connections_max() as u32) as usize;
         let now_ns = clock::now_ns();
@@ -136,7 +135,7 @@ struct Gathering<'a> {
     crowd: &'a Crowd,
     poll: Poll,
     places: Vec<Option<Visit>>,
-    /// Places without a visit.
+    /// Slots without a visit.
     free: Vec<usize>,
     /// Visits without CONNACK.
     knocking: usize,
@@ -176,7 +175,6 @@ impl Gathering<'_> {
         Ok(())
     }
 
-    /// Begins visits in free places.
     fn begin(&mut self) -> Outcome<()> {
         while self.knocking < KNOCKING_MAX && self.next < self.sessions.end {
             let Some(place) = self.free.pop() else { break };
@@ -219,7 +217,7 @@ impl Gathering<'_> {
         if let Some(latency_ns) = visit.latency_ns() {
             attendance.latency.record(latency_ns);
         }
-        // What one that stays says later must not come as an event of its place's next visit.
+        // Later events of a link that stays must not be taken for those of its slot's next visit.
         let kept =
             !self.crowd.errand.stays || self.poll.registry().deregister(&mut visit.link.stream).is_ok();
         if done && kept {
@@ -232,7 +230,7 @@ impl Gathering<'_> {
         }
     }
 
-    /// Visits under way are given up: a session that was complete counts, and what did not come is lost.
+    /// Visits under way are given up. A complete session counts, and missing messages are lost.
     fn give_up(&mut self) {
         self.attendance.timed_out = true;
         let under_way: Vec<Visit> = self.places.iter_mut().filter_map(Option::take).collect();

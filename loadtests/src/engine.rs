@@ -1,4 +1,4 @@
-//! The event loop of one thread: its publishers, its receivers, its windows, its ends.
+//! The event loop of one thread: publishers, receivers, windows, and the end of a run.
 
 use std::time::Duration;
 
@@ -13,43 +13,43 @@ use crate::receipts::Faults;
 use crate::receiver::{Ledger, Receiver};
 use crate::tally::Tally;
 
-/// One read takes up to this much: many messages for the price of a call.
+/// Size of one read: large enough for many messages per system call.
 const READ_BYTES: usize = 256 * 1024;
 const EVENTS_PER_TURN: usize = 1024;
-/// The longest wait for an event: the deadlines are looked at this often.
+/// The longest wait for an event; deadlines are checked this often.
 const WAIT_MS_MAX: u64 = 20;
 
-/// Which receivers hold a publisher back.
+/// The receivers that limit a publisher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
     /// None: as fast as the socket takes.
     Free,
-    /// The ledger row of the publisher's own place, at most so many messages behind.
+    /// The ledger row of the publisher's own receiver, at most so many messages behind.
     OwnReceiver(u32),
     /// The slowest of all rows, at most so many messages behind.
     SlowestReceiver(u32),
 }
 
-/// Where a run ends.
+/// Limits of a run.
 #[derive(Clone, Copy)]
 pub(crate) struct Bounds {
     /// Publishers stop then.
     pub(crate) send_ns: u64,
     /// ... or each of them after so many messages.
     pub(crate) messages_max: u32,
-    /// Without any progress for so long, what has not come is lost.
+    /// After this time without any progress, missing messages are lost.
     pub(crate) quiet_ns: u64,
-    /// The whole run ends then, whatever is still under way.
+    /// The whole run ends then, in any state.
     pub(crate) hard_ns: u64,
 }
 
-/// What one thread does.
+/// The work of one thread.
 pub(crate) struct Engine {
     pub(crate) publishers: Vec<Publisher>,
     pub(crate) receivers: Vec<Receiver>,
     pub(crate) pace: Pace,
     pub(crate) bounds: Bounds,
-    /// Messages of each publisher, by its number, that were sent before this run and are still to come.
+    /// For each publisher: messages that were sent before this run and have not arrived.
     pub(crate) sent_before: Vec<u32>,
     pub(crate) payload_bytes: usize,
     pub(crate) measure_latency: bool,
@@ -75,7 +75,7 @@ struct Run {
 }
 
 impl Engine {
-    /// Runs until everything sent has come, or a bound says it will not.
+    /// Runs until every sent message has arrived, or a limit ends it.
     pub(crate) fn run(self) -> Outcome<Tally> {
         let mut run = Run::new(self)?;
         let timed_out = run.turns()?;
@@ -172,7 +172,6 @@ impl Run {
         }
     }
 
-    /// Reads once from a link.
     fn pump(&mut self, at: usize) {
         let publishers = self.engine.publishers.len();
         let now_ns = clock::now_ns();
@@ -205,7 +204,7 @@ impl Run {
         }
     }
 
-    /// A delivery may have opened the window of those who publish to a receiver.
+    /// A delivery may open the window of the receiver's publishers.
     fn wake_senders_to(&mut self, receiver: usize) {
         match self.engine.pace {
             Pace::Free => {}
@@ -224,7 +223,7 @@ impl Run {
         }
     }
 
-    /// Gives each ready publisher one write; with `sending` over, only what is cut off still goes out.
+    /// Gives each ready publisher one write. After `sending`, only incomplete packets are written.
     fn send(&mut self, sending: bool) {
         let slowest = match self.engine.pace {
             Pace::SlowestReceiver(_) => self.ledger.slowest(),
@@ -252,7 +251,7 @@ impl Run {
         }
     }
 
-    /// Everything sent is acknowledged and delivered.
+    /// Every sent message is acknowledged and delivered.
     fn complete(&self) -> bool {
         let sent: u64 = self.engine.publishers.iter().map(|p| u64::from(p.sent())).sum();
         let acked: u64 = self.engine.publishers.iter().map(|p| u64::from(p.acked())).sum();

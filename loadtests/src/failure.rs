@@ -1,12 +1,11 @@
-//! What stops a run: one sentence for the person at the terminal.
+//! A failed run: one sentence for the person at the terminal.
 
 use std::fmt;
 
-/// A run that cannot go on, and why.
 #[derive(Debug)]
 pub(crate) struct Failure(String);
 
-/// What every fallible step of the driver returns.
+/// The result of every fallible step of the driver.
 pub(crate) type Outcome<T> = Result<T, Failure>;
 
 impl Failure {
@@ -23,7 +22,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Says what was being done when the system refused.
+/// Adds the present action to an error of the system.
 pub(crate) trait While<T> {
     fn during(self, what: &str) -> Outcome<T>;
 }

@@ -1,7 +1,8 @@
-//! Whether one tenant feels another one: the latency of a steady publisher alone, beside a neighbour that sends what it may, and beside
-//! one that sends ten times that. Both are brokers of one server, which believes the driver to be its gateway.
+//! Measures whether one tenant affects another: the latency of a steady publisher alone, beside a neighbour at its
+//! limit, and beside one that sends ten times its limit. Both are brokers of one server, which takes the driver for its
+//! gateway.
 //!
-//! The neighbour's clients would be on machines of their own, so its threads here take what the server and the steady clients leave.
+//! In production the neighbour's clients would run on other machines. So its threads have the lowest priority here.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -19,9 +20,9 @@ use crate::failure::{Failure, Outcome, While};
 use crate::latency::{Histogram, Percentiles};
 use crate::packet::{self, PublishTemplate, Stamp, next_frame};
 
-/// How long a read waits before it looks whether the run is over.
+/// Timeout of a read, after which it checks whether the run is over.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// What the answers to CONNECT and SUBSCRIBE may take.
+/// Time limit of the answers to CONNECT and SUBSCRIBE.
 const PATIENCE: Duration = Duration::from_secs(10);
 const READ_BYTES: usize = 64 * 1024;
 /// After a phase the neighbour's last messages may still be on their way.
@@ -29,17 +30,17 @@ const PAUSE_MS: u64 = 1_000;
 const TOPIC: &str = "fair";
 /// The priority of the neighbour's threads: the last.
 const NICE: i32 = 19;
-/// The phases, and how many times its limit the neighbour sends in each.
+/// The phases, with the neighbour's rate as a multiple of its limit.
 const PHASES: [(&str, Option<u64>); 3] = [
     ("alone", None),
     ("beside a neighbour at its limit", Some(1)),
     ("beside one at ten times its limit", Some(10)),
 ];
 
-/// How large and how long.
+/// Size and duration.
 #[derive(Args)]
 pub(crate) struct Fairness {
-    /// Where the server listens for its gateway, on 127.0.0.1.
+    /// Port of the server's gateway listener on 127.0.0.1.
     #[arg(long)]
     gateway_port: u16,
     /// Server name of the broker whose latency is measured.
@@ -51,7 +52,7 @@ pub(crate) struct Fairness {
     /// Messages a second that the neighbour may publish; it tries ten times as many.
     #[arg(long)]
     limit: u64,
-    /// Connections that it publishes over.
+    /// Its publishing connections.
     #[arg(long, default_value_t = 20)]
     publishers: u64,
     /// Messages a second of the steady publisher.
@@ -71,14 +72,14 @@ pub(crate) struct Fairness {
     rounds: u32,
 }
 
-/// What was seen of all phases of one kind.
+/// The results of all phases of one kind.
 #[derive(Default)]
 struct Seen {
-    /// Of each phase. Their medians are told: one phase in which the machine did something else does not count then.
+    /// One entry per phase. The report uses the median, so a single disturbed phase does not count.
     latency: Vec<Percentiles>,
     sent: u64,
     delivered: u64,
-    /// Messages of the neighbour that came through, and seconds that it had.
+    /// Delivered messages of the neighbour, and the seconds of its phases.
     passed: u64,
     seconds: f64,
 }
@@ -141,7 +142,7 @@ impl Fairness {
         PublishTemplate::new(TOPIC, self.qos, 0, self.payload_bytes as usize)
     }
 
-    /// Publishes steadily, and notes how long each message took.
+    /// Publishes steadily, and records the latency of each message.
     fn measure(&self, seen: &mut Seen) -> Outcome<()> {
         let done = Arc::new(AtomicBool::new(false));
         let reader = self.open(&self.steady, "steady-reader", true)?;
@@ -162,7 +163,7 @@ impl Fairness {
 }
 
 impl Seen {
-    /// Prints a row. The 99th percentile.
+    /// Prints a row, and returns the 99th percentile.
     fn row(&self, name: &str) -> f64 {
         let us = |of: fn(&Percentiles) -> u64| median(self.latency.iter().map(of).collect()) as f64 / 1_000.0;
         let (sent, delivered, p99) = (self.sent, self.delivered, us(|all| all.p99_ns));
@@ -199,7 +200,7 @@ impl Neighbour {
             let (template, done, tried) = (fairness.template(), done.clone(), tried.clone());
             Ok(spawn(move || {
                 stand_back();
-                // It ends when it is told to, also in the middle of a write.
+                // Setting `done` ends it, also in the middle of a write.
                 let sent = publish(&stream, &template, rate, u64::MAX, &done).unwrap_or(0);
                 tried.fetch_add(sent, Ordering::Relaxed);
             }))
@@ -208,7 +209,7 @@ impl Neighbour {
         Ok(Self { done, started_ns: clock::now_ns(), reader, publishers, tried })
     }
 
-    /// How many of its messages came through, and in how many seconds.
+    /// Returns its delivered messages and the seconds.
     fn end(self) -> (u64, f64) {
         self.done.store(true, Ordering::Relaxed);
         self.publishers.into_iter().for_each(|thread| drop(thread.join()));
@@ -222,13 +223,13 @@ impl Neighbour {
     }
 }
 
-/// Lets all other threads go first. Those that the caller starts from then on do the same.
+/// Gives the calling thread, and threads that it starts later, the lowest priority.
 fn stand_back() {
-    // On Linux it is the calling thread's. Without it the figures are higher, for both phases with a neighbour.
+    // On Linux this affects the calling thread. If it fails, both phases with a neighbour show higher figures.
     let _ = setpriority_process(None, NICE);
 }
 
-/// The one in the middle; 0 of none.
+/// The median; 0 for an empty list.
 fn median(mut numbers: Vec<u64>) -> u64 {
     numbers.sort_unstable();
     numbers.get(numbers.len() / 2).copied().unwrap_or_default()
@@ -238,7 +239,8 @@ fn joined<T>(thread: JoinHandle<T>) -> Outcome<T> {
     thread.join().map_err(|_| Failure::new("a thread of the driver panicked"))
 }
 
-/// Sends so many messages a second, as far as the socket takes them, and reads the answers away. How many it sent.
+/// Sends `rate` messages a second, as far as the socket takes them, and discards the answers. Returns the number of
+/// messages.
 fn publish(
     mut stream: &TcpStream,
     template: &PublishTemplate,
@@ -288,7 +290,7 @@ fn publish(
     Ok(sent)
 }
 
-/// False when it was told to end, or the server has closed.
+/// Returns false when `done` is set or the server has closed.
 fn write_all(stream: &mut &TcpStream, mut bytes: &[u8], done: &AtomicBool) -> bool {
     while !bytes.is_empty() {
         match stream.write(bytes) {
@@ -307,7 +309,7 @@ fn is_pause(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
-/// Takes messages, and acknowledges them, until it is told to end. Their latencies and their number.
+/// Receives and acknowledges messages until `done` is set. Returns their latencies and their number.
 fn read(mut stream: &TcpStream, done: &AtomicBool) -> (Histogram, u64) {
     let (mut latency, mut delivered) = (Histogram::new(), 0);
     let (mut buffer, mut end, mut acks) = (vec![0; READ_BYTES], 0, Vec::new());
@@ -332,14 +334,14 @@ fn read(mut stream: &TcpStream, done: &AtomicBool) -> (Histogram, u64) {
         }
         buffer.copy_within(at..end, 0);
         end -= at;
-        // What it does not take now the server asks for again: the run is lost then anyway.
+        // Acknowledgements that the socket does not take are lost; the run fails then anyway.
         let _ = stream.write_all(&acks);
         acks.clear();
     }
     (latency, delivered)
 }
 
-/// A PROXY protocol header, version 2, of a client that asked for this server (`PP2_TYPE_AUTHORITY`).
+/// A PROXY protocol header, version 2, of a client with this server name (`PP2_TYPE_AUTHORITY`).
 fn proxy_header(server_name: &str) -> Vec<u8> {
     let name = server_name.as_bytes();
     let mut header = b"\r\n\r\n\0\r\nQUIT\n\x21\x11".to_vec();

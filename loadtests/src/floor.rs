@@ -1,6 +1,6 @@
-//! The least a broker can do: an epoll loop that copies bytes from publishers to subscribers, checks nothing
-//! and keeps nothing. No broker is faster, so it shows how much of a figure is the kernel's, and whether the
-//! driver is fast enough. It is no broker: QoS 0 and 1, exact topics and a last level of `+`, MQTT 3.1.1.
+//! The least that a broker can do: an epoll loop that copies bytes from publishers to subscribers without checking or
+//! storing anything. No broker is faster, so it shows the kernel's part of a figure, and whether the driver is fast
+//! enough. It is no broker: QoS 0 and 1, exact topics and a last level of `+`, MQTT 3.1.1.
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -18,7 +18,7 @@ const READ_BYTES: usize = 256 * 1024;
 const EVENTS_PER_TURN: usize = 1024;
 /// Bytes waiting for slow subscribers above which publishers are not read.
 const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// With publishers held back, the wait between looks at whether they may go on.
+/// Wait between two checks while publishers are paused.
 const HELD_WAIT: Duration = Duration::from_millis(1);
 const LISTENER: Token = Token(usize::MAX);
 
@@ -27,15 +27,15 @@ struct Floor {
     listener: TcpListener,
     links: Vec<Option<Link>>,
     free: Vec<usize>,
-    /// What each link is to be sent at the end of the turn.
+    /// Output of each link for the end of the turn.
     out: Vec<Vec<u8>>,
     dirty: Vec<usize>,
-    /// Links to read again: more is in the socket, or they were held back.
+    /// Links to read again, because their socket has more or they were paused.
     again: Vec<usize>,
     subscribers: HashMap<Vec<u8>, Vec<usize>>,
 }
 
-/// Listens until the process is told to end.
+/// Listens until a signal ends the process.
 pub(crate) fn serve(port: u16) -> Outcome<()> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut listener = TcpListener::bind(address).during(&format!("listening on {address}"))?;
@@ -94,7 +94,7 @@ impl Floor {
     }
 
     fn waiting_bytes(&self) -> usize {
-        // Only looked at in full when something waits: an idle or fast run has nothing to add up.
+        // The sum is computed only when links are pending; an idle or fast run has nothing to add up.
         if self.again.is_empty() { 0 } else { self.links.iter().flatten().map(Link::waiting_bytes).sum() }
     }
 
@@ -150,7 +150,7 @@ impl Floor {
         self.links[at] = Some(link);
     }
 
-    /// False when the client says it leaves.
+    /// Returns false on DISCONNECT.
     fn handle(&mut self, at: usize, frame: Frame<'_>, whole: &[u8]) -> bool {
         match frame.kind() {
             packet::PUBLISH => self.publish(at, frame, whole),
@@ -186,7 +186,7 @@ impl Floor {
             let parent = topic.iter().rposition(|b| *b == b'/').map_or(0, |slash| slash + 1);
             self.subscribers.get([&topic[..parent], b"+"].concat().as_slice())
         });
-        // The publisher's packet id is passed on as it is: in pairs it is unique enough for a stub.
+        // The publisher's packet id is passed on: in pairs it is unique enough for a stub.
         for to in found.into_iter().flatten() {
             let out = &mut self.out[*to];
             if out.is_empty() {

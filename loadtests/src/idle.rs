@@ -1,4 +1,4 @@
-//! `idle`: what a connection that does nothing costs in memory.
+//! `idle`: memory of a connection without traffic.
 
 use std::io::ErrorKind;
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ use crate::report::{Better, Figure, Report};
 use crate::scenario::Case;
 use crate::settings::Settings;
 
-/// Opens the connections, lets the broker settle, and looks.
+/// Opens the connections, waits until the broker's memory has settled, and measures it.
 pub(crate) fn run(case: Case, settings: &Settings, broker: &Broker) -> Outcome<Report> {
     check_descriptors(settings.connections)?;
     let meter = Meter::start_with(broker, broker.settled_memory())?;

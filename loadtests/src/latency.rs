@@ -49,7 +49,7 @@ impl Histogram {
         })
     }
 
-    /// The smallest bucket that at least this share of the values lies at or below.
+    /// The lowest bucket with at least this share of the values at or below it.
     fn at_per_mille(&self, per_mille: u64) -> Option<u64> {
         let rank = (self.total * per_mille).div_ceil(1000).max(1);
         let mut below = 0;

@@ -22,10 +22,10 @@ const FIRST_PORT: u32 = 2048;
 /// Ports that are tried: somebody may listen there on all addresses.
 const TRIES_MAX: u32 = 100;
 
-/// Where connection number `number` of process `pid` comes from, in 127.0.0.0/8. One address has too few ports for the large
-/// scenarios, and a port that closed first is kept from use for a minute, so every process and every few thousand
-/// connections have addresses of their own. The port is told too: the kernel looks through tens of thousands of used ones
-/// to find a free one, which then is most of what a reconnect seems to cost.
+/// Source address and port of connection `number` of process `pid`, in 127.0.0.0/8. One address has too few ports for
+/// the large scenarios, and a port that closed first is blocked for a minute. So every process and every few thousand
+/// connections have addresses of their own. The port is fixed, too: otherwise the kernel searches tens of thousands of
+/// used ports for a free one, and that would be most of the measured cost of a reconnect.
 fn source(pid: u32, number: u32) -> SocketAddr {
     let address = number / CONNECTIONS_PER_SOURCE;
     let bytes = [16 + pid % 200, pid / 200 % 250, 2 + address % 250];
@@ -50,7 +50,7 @@ pub(crate) fn socket() -> std::io::Result<Socket> {
     }
 }
 
-/// What a connection says first.
+/// The first packets of a connection.
 pub(crate) struct Hello<'a> {
     pub(crate) client_id: &'a str,
     pub(crate) clean_session: bool,
@@ -59,8 +59,8 @@ pub(crate) struct Hello<'a> {
 }
 
 impl Hello<'_> {
-    /// Connects and waits for the broker's answers. Reads not a byte more than those, so that messages
-    /// which follow them stay in the socket for the measured part of the run.
+    /// Connects and waits for the broker's answers. Reads no byte beyond them, so that later messages stay in the
+    /// socket for the measured part of the run.
     pub(crate) fn open(&self, broker: SocketAddr) -> Outcome<TcpStream> {
         self.try_open(broker).during(&format!("client {} to {broker}", self.client_id))
     }
@@ -90,7 +90,6 @@ impl Hello<'_> {
     }
 }
 
-/// Whether a link has more to give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Filled {
     /// Nothing is left in the socket: wait for the next event.
@@ -101,15 +100,15 @@ pub(crate) enum Filled {
     Closed,
 }
 
-/// A non-blocking connection with what is cut off at both of its ends.
+/// A non-blocking connection, with the incomplete packets of both directions.
 pub(crate) struct Link {
     pub(crate) stream: mio::net::TcpStream,
-    /// The head of a packet whose rest is not here yet.
+    /// The beginning of an incomplete packet.
     carry: Vec<u8>,
-    /// What the socket did not take, from `pending_at` on.
+    /// Bytes that the socket did not take, from `pending_at` on.
     pending: Vec<u8>,
     pending_at: usize,
-    /// False from the moment the socket takes no more until the event that it does again.
+    /// False from a short write until the socket is writable again.
     pub(crate) writable: bool,
     pub(crate) open: bool,
 }
@@ -130,7 +129,7 @@ impl Link {
         self.pending.len() - self.pending_at
     }
 
-    /// One read into `buffer`, behind what was left from the last one; gives the bytes to parse.
+    /// Reads once into `buffer`, after the rest of the last read. Returns the bytes to parse.
     pub(crate) fn fill<'b>(&mut self, buffer: &'b mut [u8]) -> (&'b [u8], Filled) {
         let kept = self.carry.len();
         buffer[..kept].copy_from_slice(&self.carry);
@@ -156,12 +155,12 @@ impl Link {
         }
     }
 
-    /// Keeps the incomplete packet at the end of what [`Self::fill`] gave.
+    /// Keeps the incomplete packet at the end of the bytes from [`Self::fill`].
     pub(crate) fn keep(&mut self, rest: &[u8]) {
         self.carry.extend_from_slice(rest);
     }
 
-    /// One write, of which the number of bytes taken is told; a refusal by a closed socket closes the link.
+    /// Writes once, and returns the number of bytes taken. A closed socket closes the link.
     pub(crate) fn write_some(&mut self, bytes: &[u8]) -> usize {
         loop {
             match self.stream.write(bytes) {
@@ -183,24 +182,24 @@ impl Link {
         }
     }
 
-    /// Nothing more is sent; what the broker sends can still be read.
+    /// Closes the sending side; the broker's bytes can still be read.
     pub(crate) fn end_of_sending(&self) {
-        // It fails only when the broker has closed already, which the next read tells.
+        // Fails only when the broker has closed already, which the next read notices.
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
-    /// Holds what must follow before anything else is written.
+    /// Keeps bytes that must be written before anything else.
     pub(crate) fn hold(&mut self, rest: &[u8]) {
         self.pending.extend_from_slice(rest);
     }
 
-    /// Writes everything, now or when the socket takes it.
+    /// Writes everything, now or when the socket accepts it.
     pub(crate) fn write_or_hold(&mut self, bytes: &[u8]) {
         let taken = if self.flush() { self.write_some(bytes) } else { 0 };
         self.hold(&bytes[taken..]);
     }
 
-    /// Writes what is held; true when nothing is left of it.
+    /// Writes the kept bytes. Returns true when none are left.
     pub(crate) fn flush(&mut self) -> bool {
         if self.pending.is_empty() || !self.writable {
             return self.pending.is_empty();

@@ -1,5 +1,5 @@
-//! `mqttload` measures any MQTT broker on this machine by the CPU time it takes, and checks every delivery.
-//! It knows nothing of any broker's inside: it starts a process, speaks MQTT 3.1.1 to it and reads /proc.
+//! `mqttload` measures any MQTT broker on this machine by its CPU time, and checks every delivery. It knows no broker's
+//! internals: it starts a process, speaks MQTT 3.1.1 to it and reads /proc.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 
 mod broker;
@@ -73,7 +73,7 @@ enum Task {
     Fairness(Fairness),
     /// Hostile clients, and how long friendly ones wait beside them.
     Hostile(Hostile),
-    /// Serves as the least a broker can do: the floor under every broker's figures.
+    /// Serves as the least that a broker can do, as a lower bound of every broker's figures.
     Floor {
         #[arg(long)]
         port: u16,
@@ -89,16 +89,16 @@ struct Single {
     /// A broker that runs already, by its process id; needs --port.
     #[arg(long, requires = "port")]
     pid: Option<u32>,
-    /// Where that broker listens on 127.0.0.1.
+    /// Port of that broker on 127.0.0.1.
     #[arg(long, requires = "pid")]
     port: Option<u16>,
-    /// Where publishers connect on 127.0.0.1 instead: another pod of the same broker.
+    /// Port of another pod of the same broker, to which publishers connect.
     #[arg(long, requires = "pid")]
     publish_port: Option<u16>,
     /// Other pods, by their process ids: their CPU counts as the broker's.
     #[arg(long, requires = "pid", value_delimiter = ',')]
     pods: Vec<u32>,
-    /// What else works for them, such as nats=PID,store=PID: its CPU is told apart.
+    /// Further processes that serve the broker, such as nats=PID,store=PID; their CPU is reported separately.
     #[arg(long, requires = "pid", value_delimiter = ',', value_parser = beside)]
     beside: Vec<(String, u32)>,
     /// Print JSON.
@@ -144,7 +144,7 @@ struct Several {
     millrace: Millrace,
 }
 
-/// How the preset `millrace` is started.
+/// Command line of the preset `millrace`.
 #[derive(Args)]
 struct Millrace {
     /// Its program.
@@ -229,7 +229,6 @@ impl Several {
     }
 }
 
-/// Runs one scenario against a running broker.
 fn run_case(case: Case, settings: &Settings, broker: &Broker) -> Outcome<Report> {
     match (case.scenario, case.sessions, Plan::of(case.scenario, settings)) {
         (_, _, Some(plan)) => traffic::run(case, plan, settings, broker),
@@ -242,7 +241,7 @@ fn run_case(case: Case, settings: &Settings, broker: &Broker) -> Outcome<Report>
     }
 }
 
-/// To the hard limit, for this process and the brokers it starts.
+/// Raises the limit to the hard one, for this process and the brokers that it starts.
 fn raise_descriptors() {
     if let Err(why) = rlimit::increase_nofile_limit(u64::MAX) {
         eprintln!("mqttload: the limit of open files stays as it is: {why}");

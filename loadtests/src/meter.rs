@@ -1,4 +1,4 @@
-//! What a stretch of a run costs: wall time, CPU time of both sides, bytes to the disk, memory.
+//! The cost of a part of a run: wall time, CPU time of both sides, bytes written to disk, memory.
 
 use crate::broker::Broker;
 use crate::clock;
@@ -11,7 +11,7 @@ pub(crate) struct Cost {
     pub(crate) wall_seconds: f64,
     pub(crate) server_cpu_seconds: f64,
     pub(crate) driver_cpu_seconds: f64,
-    /// What the broker gave the kernel to write to disks, in whole pages: a page written twice counts twice.
+    /// Bytes that the broker made the kernel write to disks, in whole pages: a page written twice counts twice.
     pub(crate) written_bytes: u64,
     pub(crate) memory_before: Memory,
     pub(crate) memory_after: Memory,
@@ -25,12 +25,11 @@ pub(crate) struct Meter<'a> {
 }
 
 impl<'a> Meter<'a> {
-    /// From now on.
     pub(crate) fn start(broker: &'a Broker) -> Outcome<Self> {
         Self::start_with(broker, broker.memory())
     }
 
-    /// From now on, with a memory that was looked at before.
+    /// Starts to measure, with an earlier measurement of the memory.
     pub(crate) fn start_with(broker: &'a Broker, memory_before: Memory) -> Outcome<Self> {
         let before = Cost {
             server_cpu_seconds: broker.cpu_seconds()?,
@@ -42,7 +41,6 @@ impl<'a> Meter<'a> {
         Ok(Self { broker, start_ns: clock::now_ns(), before })
     }
 
-    /// What it cost until now.
     pub(crate) fn stop(&self) -> Outcome<Cost> {
         Ok(Cost {
             wall_seconds: clock::ns_seconds(clock::now_ns() - self.start_ns),
@@ -54,7 +52,7 @@ impl<'a> Meter<'a> {
         })
     }
 
-    /// What it cost until now, and what the broker still does for it until it rests.
+    /// The cost until the broker is at rest.
     pub(crate) fn stop_at_rest(&self) -> Outcome<Cost> {
         let now = self.stop()?;
         self.broker.rested_cpu_seconds()?;
@@ -64,28 +62,26 @@ impl<'a> Meter<'a> {
 }
 
 impl Cost {
-    /// Microseconds of the broker's CPU for each of so many things.
+    /// Microseconds of the broker's CPU per item.
     pub(crate) fn server_us_each(&self, count: u64) -> f64 {
         self.server_cpu_seconds * 1e6 / count.max(1) as f64
     }
 
-    /// Microseconds of the driver's own CPU for each: well below the broker's, or the driver is the bottleneck.
+    /// Microseconds of the driver's CPU per item. It must be well below the broker's, or the driver is the bottleneck.
     pub(crate) fn driver_us_each(&self, count: u64) -> f64 {
         self.driver_cpu_seconds * 1e6 / count.max(1) as f64
     }
 
-    /// Bytes to the disk for each.
     pub(crate) fn written_bytes_each(&self, count: u64) -> f64 {
         self.written_bytes as f64 / count.max(1) as f64
     }
 
-    /// Bytes of memory that each of so many things added.
     pub(crate) fn rss_bytes_each(&self, count: u64) -> f64 {
         let grown_kb = self.memory_after.rss_kb.saturating_sub(self.memory_before.rss_kb);
         grown_kb as f64 * 1024.0 / count.max(1) as f64
     }
 
-    /// So many things in a second of the broker's CPU.
+    /// Items per second of the broker's CPU.
     pub(crate) fn per_server_cpu_second(&self, count: u64) -> f64 {
         count as f64 / self.server_cpu_seconds.max(procfs::TICK_SECONDS)
     }

@@ -1,4 +1,4 @@
-//! What a broker counts itself, read from its /metrics in the text format of Prometheus.
+//! A broker's own counters, from its /metrics in Prometheus' text format.
 
 use std::borrow::Cow;
 use std::io::{Read, Write};
@@ -11,10 +11,9 @@ use crate::failure::{Failure, Outcome, While};
 /// How long a broker may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Names and values.
 pub(crate) type Counters = Vec<(Cow<'static, str>, f64)>;
 
-/// All counters with `part` in their name; none of a broker that offers no /metrics.
+/// All counters with `part` in their name; empty for a broker without /metrics.
 pub(crate) fn read(broker: &Broker, part: &str) -> Outcome<Counters> {
     let Some(address) = broker.http else { return Ok(Vec::new()) };
     let get = || {
@@ -33,7 +32,7 @@ pub(crate) fn read(broker: &Broker, part: &str) -> Outcome<Counters> {
     Ok(parse(&answer, part))
 }
 
-/// By how much each counter grew; those that did not are left out.
+/// The growth of each counter; unchanged ones are left out.
 pub(crate) fn growth(before: &Counters, after: &Counters) -> Counters {
     let old = |name: &str| before.iter().find(|(n, _)| n == name).map_or(0.0, |(_, value)| *value);
     let grown = after.iter().map(|(name, value)| (name.clone(), value - old(name)));

@@ -1,5 +1,5 @@
-//! `offline-sessions`: what very many persistent sessions cost while they are away, and what a publish to all of
-//! them costs: with one filter for all it need not be more than to one.
+//! `offline-sessions`: the cost of very many offline sessions, and of a publish to all of them. With one filter for
+//! all, it need not be higher than a publish to one.
 
 use crate::broker::Broker;
 use crate::failure::{Failure, Outcome};
@@ -13,11 +13,11 @@ use crate::report::{Better, Figure, Report};
 use crate::scenario::Case;
 use crate::settings::Settings;
 
-/// Publishes before those that are measured: they say how many of those there may be.
+/// Publishes before the measured ones; their cost limits the number of measured ones.
 const TRIAL: u32 = 10;
 /// Unacknowledged publishes in the second round.
 const WINDOW: u32 = 100;
-/// By which a broker may grow in a trial without queueing anything.
+/// Bytes by which a broker may grow in a trial without queueing anything.
 const TRIAL_NOISE_BYTES: f64 = 1e6;
 /// In each round, a broker that queues a copy for each session may grow by this share of the memory that is left.
 const MEMORY_SHARE: f64 = 0.2;
@@ -32,7 +32,7 @@ struct Round {
     counted: Counters,
 }
 
-/// Makes the sessions, looks at what they take, and publishes to them: one by one, then a window at a time.
+/// Makes the sessions, measures their memory, and publishes to them: one by one, then a window at a time.
 pub(crate) fn run(case: Case, sessions: u32, settings: &Settings, broker: &Broker) -> Outcome<Report> {
     let population = Population::new(sessions, sessions);
     let saved_before = broker.saved_bytes()?;
@@ -49,7 +49,7 @@ pub(crate) fn run(case: Case, sessions: u32, settings: &Settings, broker: &Broke
     let allowed = affordable(&trial, settings);
     let one_by_one = allowed.map(|n| publish(population, 1, n, settings, broker)).transpose()?;
     let window = settings.window.unwrap_or(WINDOW);
-    // A window that is never full would say nothing.
+    // A window that is never full would measure nothing.
     let allowed = allowed.filter(|n| *n > window);
     let piped = allowed.map(|n| publish(population, window, n, settings, broker)).transpose()?;
     population.end(settings, broker)?;
@@ -60,7 +60,7 @@ pub(crate) fn run(case: Case, sessions: u32, settings: &Settings, broker: &Broke
         faults.add(round.faults);
         timed_out |= round.timed_out;
     }
-    // Where not even the trial came to an end, it is all there is.
+    // If the trial did not end, it is the only result.
     let closed = one_by_one.unwrap_or(trial);
     let value = closed.cost.server_us_each(closed.acked);
     let figure = Figure { name: "us_per_publish", unit: "µs CPU/publish", value, better: Better::Less };
@@ -88,8 +88,7 @@ pub(crate) fn run(case: Case, sessions: u32, settings: &Settings, broker: &Broke
     Ok(report)
 }
 
-/// How many publishes there may be, as far as a trial tells: neither time nor memory is to run out. `None` after a
-/// trial that did not end.
+/// The number of publishes that time and memory allow, from the cost of a trial. `None` after a trial that did not end.
 fn affordable(trial: &Round, settings: &Settings) -> Option<u32> {
     if trial.timed_out || trial.faults.any() || trial.acked == 0 {
         return None;
@@ -98,7 +97,7 @@ fn affordable(trial: &Round, settings: &Settings) -> Option<u32> {
     let cpu_seconds = (trial.cost.server_cpu_seconds - 2.0 * procfs::TICK_SECONDS).max(0.0);
     let grown_bytes = (trial.cost.rss_bytes_each(1) - TRIAL_NOISE_BYTES).max(0.0);
     let available = procfs::available_kb() as f64 * 1024.0 * MEMORY_SHARE;
-    // Nothing to divide by is no bound.
+    // A free publish sets no bound.
     let in_time = settings.seconds / (cpu_seconds / trial.acked as f64);
     let in_memory = available / (grown_bytes / trial.acked as f64);
     Some(f64::from(settings.publishes).min(in_time).min(in_memory).max(1.0) as u32)
@@ -129,13 +128,13 @@ fn publish(
 }
 
 impl Round {
-    /// What the broker itself counted for each publish.
+    /// Growth of the broker's own counters per publish.
     fn counted_each(&self) -> Counters {
         let each = |(name, grown): &(_, f64)| (Clone::clone(name), grown / self.acked.max(1) as f64);
         self.counted.iter().map(each).collect()
     }
 
-    /// The numbers of the round with a window.
+    /// The figures of the round with a window.
     fn extra(&self) -> Counters {
         let mut extra = vec![
             ("window_publishes".into(), self.acked as f64),

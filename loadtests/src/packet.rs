@@ -55,7 +55,6 @@ pub(crate) fn connect_as(client_id: &str, clean_session: bool, user: Option<(&st
     packet(0x10, &body)
 }
 
-/// SUBSCRIBE to one filter.
 pub(crate) fn subscribe(packet_id: u16, filter: &str, qos: u8) -> Vec<u8> {
     let mut body = packet_id.to_be_bytes().to_vec();
     push_string(&mut body, filter);
@@ -63,7 +62,6 @@ pub(crate) fn subscribe(packet_id: u16, filter: &str, qos: u8) -> Vec<u8> {
     packet(0x82, &body)
 }
 
-/// PUBACK of one packet id.
 pub(crate) fn puback(packet_id: u16) -> [u8; 4] {
     let [high, low] = packet_id.to_be_bytes();
     [0x40, 2, high, low]
@@ -76,7 +74,7 @@ fn packet(first: u8, body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What the driver writes at the head of every payload, to know each message again.
+/// The head of every payload, which identifies a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) publisher: u32,
@@ -135,7 +133,6 @@ impl PublishTemplate {
         self.bytes.len()
     }
 
-    /// Appends one message.
     #[inline]
     pub(crate) fn append(&self, out: &mut Vec<u8>, sequence: u32, packet_id: u16, sent_ns: u64) {
         let at = out.len();
@@ -152,10 +149,8 @@ impl PublishTemplate {
 /// One packet as it lies in the read buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Frame<'a> {
-    /// Type and flags.
     pub(crate) first: u8,
     pub(crate) body: &'a [u8],
-    /// Bytes of the whole packet.
     pub(crate) length: usize,
 }
 
@@ -176,13 +171,12 @@ impl<'a> Frame<'a> {
         Some((u16::from_be_bytes(*id), payload))
     }
 
-    /// The packet id of a PUBACK.
     pub(crate) fn packet_id(&self) -> Option<u16> {
         self.body.first_chunk::<2>().map(|id| u16::from_be_bytes(*id))
     }
 }
 
-/// What a broker sent is not MQTT: the stream cannot be read further.
+/// The broker's bytes are not MQTT, so the stream cannot be read further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 

@@ -1,11 +1,11 @@
-//! How messages flow in a scenario: who sends to whom, how far ahead, to which sessions.
+//! The flow of messages in a scenario: publishers, receivers, windows, sessions.
 
 use crate::engine::Pace;
 use crate::publisher::WINDOW_MAX;
 use crate::scenario::Scenario;
 use crate::settings::Settings;
 
-/// Who receives what.
+/// The pairing of publishers and receivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     Pairs,
@@ -13,16 +13,16 @@ pub(crate) enum Shape {
     FanIn,
 }
 
-/// How long the receivers' sessions live, and where the receivers are.
+/// The lifetime of the receivers' sessions, and whether receivers are connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sessions {
     /// End with the connection.
     Clean,
     /// Persistent, receivers connected.
     Online,
-    /// Persistent, receivers away during the run.
+    /// Persistent, receivers offline during the run.
     Offline,
-    /// Persistent, receivers away while publishing, which is not measured, and back in the run.
+    /// Persistent. Receivers are offline during the publishing, which is not measured, and return in the run.
     Returning,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// How messages flow; `None` for the scenarios that are about connections and sessions.
+    /// The plan of a scenario; `None` for scenarios about connections and sessions.
     pub(crate) fn of(scenario: Scenario, settings: &Settings) -> Option<Self> {
         let acks = |default: u32| Some(settings.window.unwrap_or(default).clamp(1, WINDOW_MAX));
         let own = |default: u32| match settings.window.unwrap_or(default) {
@@ -95,7 +95,7 @@ impl Plan {
                 Some(Self { sessions: Sessions::Offline, ack_window: acks(1), ..durable })
             }
             Scenario::DurablePublish => Some(Self { sessions: Sessions::Offline, ..durable }),
-            // The age of a message that waited for its receiver says nothing about the broker.
+            // The age of a message that waited for its receiver is no property of the broker.
             Scenario::DurableDrain => {
                 Some(Self { sessions: Sessions::Returning, measure_latency: false, ..durable })
             }

@@ -1,4 +1,4 @@
-//! Very many persistent sessions: their names, how they are made, how messages are left for them.
+//! Very many persistent sessions: their names, their creation, and their queued messages.
 
 use std::ops::Range;
 
@@ -13,13 +13,13 @@ use crate::publisher::{Publisher, WINDOW_MAX};
 use crate::settings::{Credentials, Settings};
 use crate::tally::Tally;
 
-/// Connections under way at the same time, unless told otherwise.
+/// Default of concurrent connections.
 const AT_ONCE: u32 = 500;
 
-/// Sessions numbered from 0, in groups that share a filter. Its topic is the filter itself.
+/// Sessions numbered from 0, in groups that share a filter. Their topic is the filter itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Population {
-    /// Sets the names of this run apart from those of others on the same broker.
+    /// Distinguishes the names of this run from others on the same broker.
     pub(crate) run: u32,
     pub(crate) sessions: u32,
     /// Sessions that share a filter.

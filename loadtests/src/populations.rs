@@ -1,4 +1,4 @@
-//! The Markdown tables of what only some scenarios tell: those about sessions and connections.
+//! The Markdown tables of scenarios about sessions and connections.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use crate::report::{Report, short};
 use crate::scenario::{Case, Scenario};
 use crate::table::median;
 
-/// One table for each scenario that has numbers of its own, then how flat the cost of a publish is.
+/// One table for each scenario with figures of its own, then the cost of a publish by the number of sessions.
 pub(crate) fn tables(cases: &[Case], names: &[&str], cells: &[Vec<Cell>]) -> String {
     let mut scenarios: Vec<Scenario> = cases.iter().map(|case| case.scenario).collect();
     scenarios.dedup();

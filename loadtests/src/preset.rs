@@ -13,11 +13,11 @@ pub(crate) struct BrokerSpec {
     command: Vec<String>,
 }
 
-/// What stands behind the PUBACK of a message for a persistent session: known of the presets, not measured.
+/// The guarantee behind the PUBACK of a message for a persistent session: known for the presets, not measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fsync {
     BeforePuback,
-    /// ... and what is done instead.
+    /// No fsync, and what the broker does instead.
     No(&'static str),
     Unknown,
 }
@@ -32,7 +32,7 @@ impl fmt::Display for Fsync {
     }
 }
 
-/// Where one run of a broker listens and keeps its files.
+/// Ports and files of one run of a broker.
 pub(crate) struct Places {
     pub(crate) port: u16,
     pub(crate) http_port: u16,
@@ -45,8 +45,8 @@ const SERVER_FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 /// rumqttd knows the format by the ending; mosquitto takes any.
 pub(crate) const CONFIG_FILE: &str = "broker.toml";
 
-/// As the scenarios want it: no limit, no log, no delay, on loopback alone. Its database is on, so that the scenarios
-/// with persistent sessions are about what it can do; during a run it is not written.
+/// Without limits, logs and delays, on loopback. Its database is on, so that the scenarios with persistent sessions are
+/// within its abilities; it is not written during a run.
 const MOSQUITTO_CONFIG: &str = "\
 listener {port} 127.0.0.1
 allow_anonymous true
@@ -90,7 +90,7 @@ impl BrokerSpec {
         Ok(Self { name: name.to_owned(), command })
     }
 
-    /// The program's file; the error says that it is not there.
+    /// The program's file, or an error when it is missing.
     pub(crate) fn program(&self) -> Outcome<PathBuf> {
         let name = &self.command[0];
         let missing = || Failure::new(format!("{}: there is no program {name}", self.name));
@@ -107,7 +107,7 @@ impl BrokerSpec {
         self.command[1..].iter().map(|word| fill(word, places)).collect()
     }
 
-    /// What `{config}` is to contain; `None` if the command line does not ask for it.
+    /// The contents of `{config}`; `None` if the command line does not use it.
     pub(crate) fn config(&self, places: &Places) -> Outcome<Option<String>> {
         if !self.has_config() {
             return Ok(None);
@@ -123,7 +123,7 @@ impl BrokerSpec {
         Ok(Some(fill(template, places)))
     }
 
-    /// What its PUBACK promises, as far as the driver wrote the configuration.
+    /// The guarantee behind its PUBACK, if the driver wrote the configuration.
     pub(crate) fn fsync(&self) -> Fsync {
         match self.name.as_str() {
             "millrace" => Fsync::BeforePuback,
@@ -136,12 +136,12 @@ impl BrokerSpec {
         }
     }
 
-    /// Whether SIGUSR1 makes it save what it would save only now and then. It ends other programs.
+    /// Whether SIGUSR1 makes it save its database. The signal ends other programs.
     pub(crate) fn saves_on_signal(&self) -> bool {
         self.name.starts_with("mosquitto") && self.has_config()
     }
 
-    /// Whether it was told to offer /metrics.
+    /// Whether its command line opens /metrics.
     pub(crate) fn has_http(&self) -> bool {
         self.command.iter().any(|word| word.contains("{http_port}"))
     }

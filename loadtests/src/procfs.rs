@@ -6,23 +6,23 @@ use std::path::Path;
 
 use crate::failure::{Failure, Outcome};
 
-/// Linux tells user space about CPU time in ticks of this length on every architecture it runs brokers on.
+/// Linux reports CPU time to user space in ticks of this length on all architectures of interest.
 const TICKS_PER_SECOND: f64 = 100.0;
-/// The least CPU time that can be told from none.
+/// The least CPU time above zero.
 pub(crate) const TICK_SECONDS: f64 = 1.0 / TICKS_PER_SECOND;
 
-/// In which `stat` counts what a file takes, whatever the file system.
+/// The unit of block counts in `stat`, on every file system.
 const DISK_BLOCK_BYTES: u64 = 512;
 
 /// Descriptors the driver and the broker need beside their connections.
 const SPARE_DESCRIPTORS: usize = 500;
 
-/// What `/proc/<pid>/stat` says, of the whole process with all its threads.
+/// Fields of `/proc/<pid>/stat`, for the whole process with all threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stat {
     parent: u32,
     own_ticks: u64,
-    /// Of children that ended and were waited for.
+    /// Ticks of reaped children.
     reaped_ticks: u64,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Memory {
     pub(crate) rss_kb: u64,
     /// The anonymous part: without mapped program and library files.
     pub(crate) anon_kb: u64,
-    /// The most that was resident since [`reset_peak`], or ever.
+    /// The highest resident memory since [`reset_peak`], or since the start.
     pub(crate) peak_kb: u64,
 }
 
@@ -90,15 +90,15 @@ pub(crate) fn own_cpu_seconds() -> f64 {
 }
 
 impl Stat {
-    /// The ticks round down, and the finer clock of the scheduler forgets threads that ended: the larger is nearer
-    /// to the truth.
+    /// The larger of two figures is closer to the truth: ticks round down, and the scheduler's finer clock forgets
+    /// threads that ended.
     fn cpu_seconds(self, pid: &str) -> f64 {
         let own = self.own_ticks as f64 / TICKS_PER_SECOND;
         own.max(threads_seconds(pid)) + self.reaped_ticks as f64 / TICKS_PER_SECOND
     }
 }
 
-/// Time that the threads a process has now were on a CPU; 0 where the kernel does not tell.
+/// CPU time of the present threads of a process; 0 where the kernel does not report it.
 fn threads_seconds(pid: &str) -> f64 {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let on_cpu_ns = |thread: fs::DirEntry| {
@@ -108,7 +108,7 @@ fn threads_seconds(pid: &str) -> f64 {
     threads.filter_map(on_cpu_ns).sum::<u64>() as f64 / 1e9
 }
 
-/// The time that each thread of a process was on a CPU and the time that it waited for one, seconds, by thread id.
+/// CPU time and waiting time of each thread of a process, seconds, by thread id.
 pub(crate) fn threads(pid: u32) -> Vec<(u32, f64, f64)> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let one = |thread: fs::DirEntry| {
@@ -133,25 +133,25 @@ pub(crate) fn memory(root: u32) -> Memory {
     sum
 }
 
-/// Resident memory of one process, without a look at all others.
+/// Resident memory of one process, without scanning all others.
 pub(crate) fn memory_of(pid: u32) -> Memory {
     parse_memory(&fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default())
 }
 
-/// Lets the peak of the memory begin anew. Where the kernel does not offer it, the peak is that since the start.
+/// Resets the peak of the memory. Where the kernel does not support this, the peak is since the start.
 pub(crate) fn reset_peak(root: u32) {
     for (pid, _) in tree(root) {
         let _ = fs::write(format!("/proc/{pid}/clear_refs"), "5");
     }
 }
 
-/// Bytes that a process and its children made the kernel write to disks, so far; 0 where that is not told.
+/// Bytes that a process and its children made the kernel write to disks; 0 where the kernel does not report it.
 pub(crate) fn written_bytes(root: u32) -> u64 {
     let io = |pid: u32| fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
     tree(root).iter().filter_map(|(pid, _)| number_after(&io(*pid), "write_bytes:")).sum()
 }
 
-/// KiB of memory that this machine could still give.
+/// KiB of memory still available on this machine.
 pub(crate) fn available_kb() -> u64 {
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     number_after(&meminfo, "MemAvailable:").unwrap_or(0)
@@ -163,7 +163,7 @@ pub(crate) fn folder_bytes(folder: &Path) -> u64 {
     let size = |entry: fs::DirEntry| match entry.metadata() {
         Ok(meta) if meta.is_dir() => folder_bytes(&entry.path()),
         Ok(meta) => meta.blocks() * DISK_BLOCK_BYTES,
-        // Gone since the folder was listed.
+        // The file was removed since the folder was listed.
         Err(_) => 0,
     };
     entries.map(size).sum()
@@ -175,7 +175,7 @@ fn number_after(text: &str, name: &str) -> Option<u64> {
     line.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// Connections this process may hold, and a broker it starts, which inherits its limit of open files.
+/// Most connections of this process, and of a broker that it starts, which inherits its limit of open files.
 pub(crate) fn connections_max() -> usize {
     let limit = rlimit::getrlimit(rlimit::Resource::NOFILE).map_or(0, |(soft, _)| soft);
     usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(SPARE_DESCRIPTORS)

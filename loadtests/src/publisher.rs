@@ -16,15 +16,15 @@ pub(crate) struct Publisher {
     batch_messages: u32,
     sent: u32,
     acks: Option<Acks>,
-    /// Already in the queue of publishers to look at.
+    /// It is in the queue of publishers already.
     pub(crate) queued: bool,
 }
 
-/// The PUBACKs of one publisher. They come in the order of the publishes [MQTT-4.6.0-2], so a count says
-/// which one is due.
+/// The PUBACKs of one publisher. They arrive in the order of the publishes [MQTT-4.6.0-2], so a count identifies the
+/// next one.
 struct Acks {
     window: u32,
-    /// Packet ids go round here: a multiple of the window, so an id names its slot in `sent_ns`.
+    /// Packet ids wrap around here: a multiple of the window, so an id names its slot in `sent_ns`.
     ids: u32,
     sent_ns: Vec<u64>,
     acked: u32,
@@ -56,7 +56,7 @@ impl Publisher {
         Self { link, index, template, batch_messages, sent: 0, acks, queued: false }
     }
 
-    /// Messages given to the socket, the last one perhaps not wholly yet.
+    /// Messages given to the socket; the last one may be incomplete.
     pub(crate) fn sent(&self) -> u32 {
         self.sent
     }
@@ -75,8 +75,8 @@ impl Publisher {
         self.acks.as_ref().map_or(u32::MAX, |a| a.window - (self.sent - a.acked).min(a.window))
     }
 
-    /// Sends at most `allowed` messages in one write. True if the batch was full and the socket took all of
-    /// it: there may be more to send without waiting for an event.
+    /// Sends at most `allowed` messages in one write. Returns true if the batch was full and the socket took all of it,
+    /// so that more can be sent without waiting for an event.
     pub(crate) fn push(&mut self, allowed: u32, batch: &mut Vec<u8>, now_ns: u64) -> bool {
         if !self.link.flush() || !self.link.writable {
             return false;
@@ -92,7 +92,7 @@ impl Publisher {
         }
         let taken = self.link.write_some(batch);
         let begun = taken.div_ceil(self.template.len());
-        // Of a cut message the rest must follow; those behind it are encoded anew when there is room.
+        // The rest of a cut message must follow; the messages after it are encoded again when there is room.
         self.link.hold(&batch[taken..begun * self.template.len()]);
         if let Some(acks) = &mut self.acks {
             for sequence in self.sent..self.sent + begun as u32 {
@@ -103,7 +103,7 @@ impl Publisher {
         self.link.writable && messages == self.batch_messages
     }
 
-    /// Reads PUBACKs; gives their number and what the link has left.
+    /// Reads PUBACKs. Returns their number and the state of the link.
     pub(crate) fn pump(
         &mut self,
         buffer: &mut [u8],

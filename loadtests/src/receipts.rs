@@ -1,6 +1,6 @@
-//! Checks what one receiver got of one publisher: every sequence number, once, in order.
+//! Checks one receiver's messages of one publisher: every sequence number, once, in order.
 
-/// What went wrong with deliveries; all zero for a broker that kept its promises.
+/// Errors of deliveries; all zero for a correct broker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Faults {
     /// Never delivered.
@@ -17,7 +17,7 @@ pub(crate) struct Faults {
     pub(crate) acks_disordered: u64,
     /// Connections the broker closed during the run, or did not answer.
     pub(crate) closed: u64,
-    /// Persistent sessions that were not there any more.
+    /// Persistent sessions that the broker has lost.
     pub(crate) forgotten: u64,
 }
 
@@ -73,7 +73,7 @@ impl Receipts {
         true
     }
 
-    /// One more than the highest sequence number received: what the publisher need not wait for any more.
+    /// One more than the highest sequence number received, which opens the publisher's window.
     pub(crate) fn reach(&self) -> u32 {
         self.reach
     }
@@ -83,7 +83,7 @@ impl Receipts {
         self.distinct
     }
 
-    /// What is wrong, given that sequence numbers 0 to `sent - 1` were sent.
+    /// The errors, given that sequence numbers 0 to `sent - 1` were sent.
     pub(crate) fn faults(&self, sent: u32) -> Faults {
         let received_of_sent = (0..sent)
             .step_by(u64::BITS as usize)

@@ -5,18 +5,18 @@ use crate::link::{Filled, Link};
 use crate::packet::{self, Stamp};
 use crate::receipts::{Faults, Receipts};
 
-/// A receiver of the messages of `publishers` publishers, the first of them number `first_publisher`.
+/// Receives from `publishers` publishers, the first of which is number `first_publisher`.
 pub(crate) struct Receiver {
     pub(crate) link: Link,
     pub(crate) first_publisher: u32,
     pub(crate) publishers: u32,
 }
 
-/// What was delivered on one thread.
+/// The deliveries on one thread.
 pub(crate) struct Ledger {
     /// Per receiver and publisher: receivers one after the other, each with a row of its publishers.
     receipts: Vec<Receipts>,
-    /// [`Receipts::reach`] of each, side by side: the windows look at a thousand of them in one turn.
+    /// [`Receipts::reach`] of each, adjacent in memory: the windows read a thousand of them in one turn.
     reach: Vec<u32>,
     /// Deliveries without repeats.
     pub(crate) delivered: u64,
@@ -37,17 +37,17 @@ impl Ledger {
         }
     }
 
-    /// How far the receiver of a row has come.
+    /// One more than the highest sequence number of a row.
     pub(crate) fn reach(&self, row: usize) -> u32 {
         self.reach[row]
     }
 
-    /// How far the slowest of all rows has come.
+    /// The lowest [`Self::reach`] of all rows.
     pub(crate) fn slowest(&self) -> u32 {
         self.reach.iter().copied().min().unwrap_or(u32::MAX)
     }
 
-    /// What is wrong with one row, of whose publisher `sent` messages were sent.
+    /// The errors of one row whose publisher sent `sent` messages.
     pub(crate) fn faults(&self, row: usize, sent: u32) -> Faults {
         self.receipts[row].faults(sent)
     }
@@ -75,7 +75,7 @@ impl Ledger {
 }
 
 impl Receiver {
-    /// Reads once, notes what came in the ledger from row `row` on, and acknowledges what wants to be.
+    /// Reads once, records deliveries in the ledger from row `row` on, and acknowledges them.
     pub(crate) fn pump(
         &mut self,
         row: usize,

@@ -1,5 +1,5 @@
-//! `reconnect`: persistent sessions with nothing to deliver come back, and all stay: what a restart of the network
-//! in front of a broker costs.
+//! `reconnect`: persistent sessions without a backlog reconnect and stay, as after a restart of the network in front of
+//! a broker.
 
 use crate::broker::Broker;
 use crate::churn::{CONCURRENT, leave};
@@ -12,7 +12,7 @@ use crate::report::{Better, Figure, Report};
 use crate::scenario::Case;
 use crate::settings::{Credentials, Settings};
 
-/// Makes the sessions, lets the broker come to rest, and lets all come back.
+/// Makes the sessions, waits until the broker is at rest, and reconnects all.
 pub(crate) fn run(case: Case, sessions: u32, settings: &Settings, broker: &Broker) -> Outcome<Report> {
     let most = procfs::connections_max();
     if sessions as usize > most {

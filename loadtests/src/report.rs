@@ -1,4 +1,4 @@
-//! What a run found, as a line of JSON or a line to read.
+//! The result of a run, as a line of JSON or of text.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use crate::preset::Fsync;
 use crate::receipts::Faults;
 use crate::scenario::Case;
 
-/// What is added to a promise that the counters of the kernel do not bear out.
+/// Added to a guarantee that the kernel's counters contradict.
 pub(crate) const BELIED: &str = " (**but it wrote nothing to a disk**)";
 
 /// Whether more or less of the figure is better.
@@ -20,7 +20,7 @@ pub(crate) enum Better {
     Less,
 }
 
-/// The number a scenario is about.
+/// The main figure of a scenario.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figure {
     /// Its name in JSON.
@@ -35,12 +35,12 @@ pub(crate) struct Figure {
 pub(crate) struct Report {
     pub(crate) case: Case,
     pub(crate) broker: String,
-    /// What the broker's PUBACK promises.
+    /// The guarantee behind the broker's PUBACK.
     pub(crate) fsync: Fsync,
     pub(crate) figure: Figure,
-    /// Numbers beside it that only this scenario has, by their names in JSON.
+    /// Further figures of this scenario, by their names in JSON.
     pub(crate) extra: Vec<(Cow<'static, str>, f64)>,
-    /// What the figure counts: deliveries, acknowledged publishes, connections, sessions.
+    /// The number of counted items: deliveries, acknowledged publishes, connections, sessions.
     pub(crate) count: u64,
     pub(crate) cost: Cost,
     pub(crate) faults: Faults,
@@ -74,12 +74,12 @@ impl Report {
         }
     }
 
-    /// One of the numbers that only this scenario has.
+    /// One of the further figures.
     pub(crate) fn extra(&self, name: &str) -> Option<f64> {
         self.extra.iter().find(|(other, _)| other == name).map(|(_, value)| *value)
     }
 
-    /// It is said to store before it acknowledges, and wrote nothing.
+    /// The broker is said to store before it acknowledges, but wrote nothing.
     pub(crate) fn belies_its_promise(&self) -> bool {
         let promised = self.fsync == Fsync::BeforePuback && self.case.scenario.stores_messages();
         promised && self.count > 0 && self.cost.written_bytes == 0
@@ -128,7 +128,6 @@ impl Report {
         fields
     }
 
-    /// One JSON object on one line.
     pub(crate) fn json(&self) -> String {
         let members: Vec<String> = self
             .fields()
@@ -147,7 +146,7 @@ impl Report {
         format!("{{{}}}", members.join(","))
     }
 
-    /// One line for a person: the figure, then whatever is not zero.
+    /// One line for a person: the figure, then every number that is not zero.
     pub(crate) fn line(&self) -> String {
         let mut line = format!(
             "{} {}: {} {}; {} in {:.2} s, CPU server {:.2} s, driver {:.2} s ({:.2} µs each)",

@@ -1,4 +1,4 @@
-//! `resume`: very many persistent sessions come back to a backlog each; every message is checked.
+//! `resume`: very many persistent sessions return to a backlog each; every message is checked.
 
 use crate::broker::Broker;
 use crate::crowd::Errand;
@@ -9,21 +9,21 @@ use crate::report::{Better, Figure, Report};
 use crate::scenario::Case;
 use crate::settings::Settings;
 
-/// Sessions that share a filter, and so a backlog.
+/// Sessions that share a filter, and therefore a backlog.
 const GROUP: u32 = 100;
 /// Publishers that are connected at the same time while the backlog is made.
 const PUBLISHERS_MAX: u32 = 1000;
 /// Unacknowledged messages of each of them.
 const WINDOW: u32 = 100;
 
-/// Makes the sessions and their backlog, lets the broker come to rest, and lets all come back.
+/// Makes the sessions and their backlog, waits until the broker is at rest, and lets all return.
 pub(crate) fn run(case: Case, sessions: u32, settings: &Settings, broker: &Broker) -> Outcome<Report> {
     let planned = Population::new(sessions, GROUP);
     let made = planned.make(settings, broker)?;
     if made.faults.any() || made.done == 0 {
         return Err(Failure::new(format!("the broker made only {} of {sessions} sessions", made.done)));
     }
-    // They come in the order of their numbers, so those that the time allowed are the first ones.
+    // Sessions are made in order of their numbers, so those made in time are the first ones.
     let population = Population { sessions: made.done, ..planned };
     let broken_off = made.done < sessions;
     fill(population, settings, broker)?;
@@ -58,7 +58,7 @@ pub(crate) fn run(case: Case, sessions: u32, settings: &Settings, broker: &Broke
     Ok(report)
 }
 
-/// The backlog, by a publisher for each group.
+/// Publishes the backlog, with a publisher for each group.
 fn fill(population: Population, settings: &Settings, broker: &Broker) -> Outcome<()> {
     let filling = Filling {
         population,

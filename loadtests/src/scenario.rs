@@ -1,10 +1,10 @@
-//! The scenarios: their names, their sizes, and what Millrace is to reach.
+//! The scenarios: names, sizes, and targets of Millrace.
 
 use clap::ValueEnum;
 
 use crate::settings::Settings;
 
-/// What is run against a broker.
+/// A workload for a broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Scenario {
     /// Memory of connections that do nothing.
@@ -33,15 +33,15 @@ pub(crate) enum Scenario {
     DurableOnlineClosed,
     /// Persistent sessions, subscribers online, QoS 1.
     DurableOnline,
-    /// Very many persistent sessions, offline, all on one filter: what they cost, and what a publish to them does.
+    /// Very many offline sessions on one filter: their cost, and the cost of a publish to them.
     OfflineSessions,
-    /// Very many persistent sessions come back to a backlog each.
+    /// Very many persistent sessions return to a backlog each.
     Resume,
-    /// Persistent sessions without a backlog come back, and all stay.
+    /// Persistent sessions without a backlog reconnect and stay.
     Reconnect,
 }
 
-/// What Millrace is to reach.
+/// A target of Millrace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Target {
     /// Of mosquitto 2.0's figure in the same run.
@@ -54,12 +54,12 @@ pub(crate) enum Target {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Case {
     pub(crate) scenario: Scenario,
-    /// Persistent sessions, in the scenarios about those.
+    /// Number of persistent sessions, in scenarios about those.
     pub(crate) sessions: Option<u32>,
 }
 
 impl Scenario {
-    /// Those without persistent sessions: what `compare` runs unless told otherwise.
+    /// Scenarios without persistent sessions, the default of `compare`.
     pub(crate) const LIVE: [Self; 8] = [
         Self::Idle,
         Self::Connect,
@@ -71,7 +71,7 @@ impl Scenario {
         Self::FaninQos1,
     ];
 
-    /// Those with persistent sessions.
+    /// Scenarios with persistent sessions.
     pub(crate) const DURABLE: [Self; 8] = [
         Self::DurablePublishClosed,
         Self::DurablePublish,
@@ -83,12 +83,10 @@ impl Scenario {
         Self::Reconnect,
     ];
 
-    /// Its name on the command line.
     pub(crate) fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned())
     }
 
-    /// Whether it has persistent sessions.
     pub(crate) fn is_durable(self) -> bool {
         Self::DURABLE.contains(&self)
     }
@@ -105,8 +103,8 @@ impl Scenario {
         )
     }
 
-    /// The project's first target. Connects have a goal in microseconds that depends on what they prove, and what
-    /// has no figure of another broker to be compared with has none.
+    /// The project's first target. Connects have a goal in microseconds that depends on their authentication, and
+    /// scenarios without a figure of another broker have none.
     pub(crate) fn target(self) -> Option<Target> {
         match self {
             Self::Idle => Some(Target::Ratio(1.0)),
@@ -129,8 +127,8 @@ impl Scenario {
         }
     }
 
-    /// Persistent sessions unless told otherwise: in a run of its own, and when brokers are compared, of which some
-    /// take time with the square of the number.
+    /// Default numbers of persistent sessions, in a run and in a comparison; some brokers need time with the square of
+    /// the number.
     pub(crate) fn default_sessions(self, compared: bool) -> &'static [u32] {
         match (self, compared) {
             (Self::OfflineSessions, false) => &[1_000_000],
@@ -142,7 +140,7 @@ impl Scenario {
         }
     }
 
-    /// What is to be run of it.
+    /// The cases to run.
     pub(crate) fn cases(self, settings: &Settings, compared: bool) -> Vec<Case> {
         let default = self.default_sessions(compared);
         let sizes = if settings.sessions.is_empty() { default } else { settings.sessions.as_slice() };

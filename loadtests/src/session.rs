@@ -9,14 +9,14 @@ use crate::packet;
 
 /// How long a broker may take to close after DISCONNECT.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Reads before a connection that goes on talking after DISCONNECT is given up.
+/// Most reads after DISCONNECT before the driver gives up on a broker that keeps sending.
 const READS_MAX: usize = 10_000;
 
 /// Sends DISCONNECT and waits until the broker has closed.
 pub(crate) fn leave(mut stream: TcpStream) -> Outcome<()> {
     stream.write_all(&packet::DISCONNECT).during("sending DISCONNECT")?;
     stream.set_read_timeout(Some(CLOSE_TIMEOUT)).during("setting a time-out")?;
-    // A broker that waits for the client to close first sees that it does.
+    // A broker that waits for the client to close first sees the end of the stream.
     stream.shutdown(Shutdown::Write).or_else(already_closed).during("closing")?;
     let mut rest = [0; 4096];
     for _ in 0..READS_MAX {

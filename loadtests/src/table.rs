@@ -7,7 +7,7 @@ use crate::receipts::Faults;
 use crate::report::{Better, Report, short};
 use crate::scenario::{Case, Target};
 
-/// The broker whose ratios the project's targets are about.
+/// The broker of the project's targets.
 const TARGETED: &str = "millrace";
 
 /// The middle value, or the mean of the two middle ones.
@@ -40,7 +40,7 @@ impl Cell {
         self.failures.is_empty() && !self.faults().any() && !self.reports.iter().any(doubtful)
     }
 
-    /// The median; marked when it cannot be taken at face value.
+    /// The median, with a sign when it cannot be trusted.
     pub(crate) fn text(&self) -> String {
         let Some(figure) = self.figure() else {
             return if self.failures.is_empty() { "-".into() } else { "**failed**".into() };
@@ -98,7 +98,7 @@ pub(crate) fn figures(cases: &[Case], names: &[&str], cells: &[Vec<Cell>], basel
             if let (true, Some(reached), Some(target), Some(figure)) =
                 (*name == TARGETED && *name != baseline, reached, target, figure)
             {
-                // A broker that loses is not fast.
+                // A broker that loses messages is not fast.
                 let met = cell.is_sound() && is_met(reached, target, figure.better);
                 target_text.push_str(if met { ", met" } else { ", **missed**" });
             }
@@ -122,7 +122,7 @@ fn is_met(reached: f64, target: Target, better: Better) -> bool {
     }
 }
 
-/// What tells whether the figures can be trusted: the driver's own cost, latencies and every fault.
+/// Figures that show whether the results can be trusted: the driver's own cost, latencies and every error.
 pub(crate) fn details(cases: &[Case], names: &[&str], cells: &[Vec<Cell>]) -> String {
     let head = "scenario | broker | rounds | driver µs each | server µs each | disk bytes each \
                 | p50 ms | p99 ms | p99.9 ms | PUBACK p50 ms | PUBACK p99 ms | faults, all rounds";

@@ -1,26 +1,25 @@
-//! What one thread sent and got in a run, and the sum of several.
+//! The traffic of one thread in a run, and the sum of several threads.
 
 use crate::latency::Histogram;
 use crate::receipts::Faults;
 
-/// What came of a run.
+/// The result of a run.
 pub(crate) struct Tally {
-    /// Messages sent by each publisher, by its number, with those sent before the run.
+    /// Messages sent by each publisher, by its number, including those before the run.
     pub(crate) sent: Vec<u32>,
     pub(crate) acked: u64,
     pub(crate) delivered: u64,
     pub(crate) faults: Faults,
     pub(crate) latency: Option<Histogram>,
     pub(crate) ack_latency: Option<Histogram>,
-    /// The hard time-out struck.
     pub(crate) timed_out: bool,
 }
 
 impl Tally {
-    /// Adds what another thread did in the same run.
+    /// Adds the result of another thread of the same run.
     pub(crate) fn add(&mut self, other: Self) {
         for (mine, theirs) in self.sent.iter_mut().zip(other.sent) {
-            // Each publisher belongs to one thread; to the others it stands where it was before the run.
+            // Each publisher belongs to one thread; the others have its number from before the run.
             *mine = theirs.max(*mine);
         }
         self.acked += other.acked;

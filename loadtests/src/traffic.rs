@@ -18,7 +18,7 @@ use crate::session;
 use crate::settings::Settings;
 use crate::tally::Tally;
 
-/// Messages left for one session at most: a broker may have a limit, and would lose the rest without a word.
+/// Most queued messages of one session, because a broker may have a limit and silently drop the rest.
 const QUEUED_MAX: u64 = 50_000;
 
 struct Traffic<'a> {
@@ -26,7 +26,7 @@ struct Traffic<'a> {
     settings: &'a Settings,
     broker: SocketAddr,
     publishers: SocketAddr,
-    /// Sets the topics and client ids of this run apart from those of others on the same broker.
+    /// Distinguishes the topics and client ids of this run from others on the same broker.
     run: u32,
 }
 
@@ -127,7 +127,7 @@ impl Traffic<'_> {
         Hello { client_id, clean_session: clean, subscription }.open(self.broker)
     }
 
-    /// Without receivers only the publishing is run, without publishers only the receiving.
+    /// Without receivers it only publishes, without publishers it only receives.
     fn run_engines(
         &self,
         publishers: Vec<TcpStream>,
@@ -147,7 +147,7 @@ impl Traffic<'_> {
         Ok(sum)
     }
 
-    /// Only pairs are split: what meets in one subscriber, or comes from one publisher, stays together.
+    /// Only pairs are split: the links of one subscriber or one publisher stay together.
     fn engines(
         &self,
         publishers: Vec<TcpStream>,

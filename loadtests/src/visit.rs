@@ -1,4 +1,4 @@
-//! One short connection: it comes, waits for what is due, and goes or stays.
+//! One short connection: it connects, waits for its messages, and disconnects or stays.
 
 use mio::event::Event;
 
@@ -6,59 +6,56 @@ use crate::link::{Filled, Link};
 use crate::packet::{self, Frame, Stamp};
 use crate::receipts::{Faults, Receipts};
 
-/// Answers to CONNECT and SUBSCRIBE that say yes.
+/// Return code of success in CONNACK and SUBACK.
 const ACCEPTED: u8 = 0;
 /// The QoS of every subscription of a visit.
 const QOS: u8 = 1;
 
-/// What every visit of a crowd does.
+/// The task of every visit of a crowd.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Errand {
     pub(crate) clean_session: bool,
-    /// Subscribes to the session's filter, right behind CONNECT.
+    /// Subscribes to the session's filter immediately after CONNECT.
     pub(crate) subscribe: bool,
     /// The broker must still have the session.
     pub(crate) resumes: bool,
-    /// Messages that wait for the session.
+    /// Queued messages of the session.
     pub(crate) backlog: u32,
     pub(crate) payload_bytes: usize,
-    /// Does not go when all is there.
+    /// Stays connected at the end.
     pub(crate) stays: bool,
 }
 
-/// How far a visit has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The connection is not there yet.
     Connecting,
     /// Answers or messages are due.
     Waiting,
-    /// DISCONNECT is sent, the broker is to close.
+    /// DISCONNECT is sent, and the broker must close.
     Going,
 }
 
-/// What became of a visit.
+/// The result of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     GoesOn,
-    /// All that was due has come; with an errand that stays the connection is open.
+    /// Everything has arrived; with an errand that stays the connection is open.
     Done,
-    /// The broker closed, refused, or spoke nonsense.
+    /// The broker closed, refused, or sent invalid bytes.
     Failed,
 }
 
-/// One visit.
 pub(crate) struct Visit {
     pub(crate) link: Link,
     pub(crate) session: u32,
-    /// The publisher of the messages that wait.
+    /// The publisher of the queued messages.
     publisher: u32,
     stage: Stage,
     connected: bool,
     subscribed: bool,
     receipts: Receipts,
     faults: Faults,
-    /// When CONNECT was sent, and when the last thing due was there.
+    /// Time of CONNECT, and time of the last arrival.
     greeted_ns: u64,
     pub(crate) complete_ns: Option<u64>,
 }
@@ -79,29 +76,29 @@ impl Visit {
         }
     }
 
-    /// CONNACK was there.
+    /// CONNACK has arrived.
     pub(crate) fn is_connected(&self) -> bool {
         self.connected
     }
 
-    /// Messages that came, without repeats.
+    /// Received messages without repeats.
     pub(crate) fn delivered(&self) -> u32 {
         self.receipts.distinct()
     }
 
-    /// From CONNECT to the last thing due.
+    /// Time from CONNECT to the last arrival.
     pub(crate) fn latency_ns(&self) -> Option<u64> {
         self.complete_ns.map(|ns| ns.saturating_sub(self.greeted_ns))
     }
 
-    /// All that went wrong, given what was due.
+    /// The errors, given the expected messages.
     pub(crate) fn faults(&self, errand: &Errand) -> Faults {
         let mut faults = self.faults;
         faults.add(self.receipts.faults(errand.backlog));
         faults
     }
 
-    /// Goes on after an event. `hello` gives what is said first.
+    /// Handles an event. `hello` makes the first packets.
     pub(crate) fn advance(
         &mut self,
         event: &Event,
@@ -121,7 +118,7 @@ impl Visit {
             }
         }
         if self.stage != Stage::Connecting && event.is_readable() {
-            // With the end of the stream announced there is no further event for what lies before it.
+            // After the end of the stream was announced, there is no further event for the bytes before it.
             let to_the_end = event.is_read_closed();
             return self.read(errand, buffer, now_ns, to_the_end);
         }
@@ -156,7 +153,7 @@ impl Visit {
         }
     }
 
-    /// Takes one packet; false if the visit cannot go on.
+    /// Handles one packet. Returns false if the visit cannot continue.
     fn take(&mut self, frame: Frame<'_>, errand: &Errand, answer: &mut Vec<u8>) -> bool {
         match frame.kind() {
             packet::CONNACK => {
@@ -194,7 +191,7 @@ impl Visit {
         }
     }
 
-    /// Sends what follows from what came, DISCONNECT if that was all.
+    /// Sends the answers, and DISCONNECT after the last arrival.
     fn reply(&mut self, errand: &Errand, mut answer: Vec<u8>, now_ns: u64) -> Step {
         let complete = self.stage == Stage::Waiting && self.is_complete(errand);
         if complete {
@@ -207,14 +204,14 @@ impl Visit {
         if !answer.is_empty() {
             self.link.write_or_hold(&answer);
             if self.stage == Stage::Going && self.link.waiting_bytes() == 0 {
-                // A broker that waits for the client to close first sees that it does.
+                // A broker that waits for the client to close first sees the end of the stream.
                 self.link.end_of_sending();
             }
         }
         if complete && errand.stays { Step::Done } else { self.after(Filled::Drained) }
     }
 
-    /// A forgotten session has nothing to wait for.
+    /// A lost session has no messages to wait for.
     fn is_complete(&self, errand: &Errand) -> bool {
         let answered = self.connected && (self.subscribed || !errand.subscribe);
         answered && (self.receipts.distinct() >= errand.backlog || self.faults.forgotten > 0)

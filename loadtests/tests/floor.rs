@@ -1,5 +1,5 @@
-//! The driver against its own floor: every scenario runs, counts what it sent and finds no fault; and what
-//! cannot be run is told by the exit code.
+//! The driver against its own floor: every scenario runs, counts its messages and finds no fault. The exit code reports
+//! scenarios that cannot run.
 #![allow(clippy::unwrap_used, reason = "the functions around the tests may fail like the tests")]
 
 use std::process::{Command, Output};
@@ -84,7 +84,7 @@ fn a_run_that_is_out_of_time_says_so() {
     assert!(number(&json, "sessions") < 15e6 && json.contains("\"timed_out\":true"), "{json}");
 }
 
-/// The floor keeps nothing, so messages for those who are away are lost: the driver must say so.
+/// The floor stores nothing, so messages for offline clients are lost: the driver must report that.
 #[test]
 fn a_broker_that_loses_is_found_out() {
     let quick = "--seconds 0.1 --pairs 2 --messages 100 --quiet-seconds 0.2 --json";

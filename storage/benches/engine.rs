@@ -1,5 +1,5 @@
-//! What durable appends cost on the embedded engine: CPU of the whole process, flushes and merges too, and the time to
-//! the acknowledgement. `cargo bench -p millrace-storage --bench engine -- [<records> [<row>]]`
+//! The cost of durable appends on the embedded engine: CPU of the whole process with flushes and merges, and the time
+//! to the acknowledgement. `cargo bench -p millrace-storage --bench engine -- [<records> [<row>]]`
 //!
 //! With the feature `foundationdb`, on the cluster of `FDB_CLUSTER_FILE` instead; then it is the CPU of the client.
 #![allow(clippy::print_stdout)]
@@ -26,7 +26,7 @@ struct Scenario {
     also: Also,
 }
 
-/// What is done beside the appends.
+/// Further work beside the appends.
 #[derive(Clone, Copy, PartialEq)]
 enum Also {
     Nothing,
@@ -108,7 +108,7 @@ fn measure(scenario: &Scenario, records: usize) {
             flying.push_back((now(), append(&database, scenario, &mut sequence)));
         }
         let (sent, mut commit) = flying.pop_front().expect("one is in flight");
-        // Those behind it are mostly of the same group; a waker each would measure the bench.
+        // Later ones are mostly of the same group; a waker for each would measure the bench.
         let result = match Pin::new(&mut commit).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(result) => result,
             Poll::Pending => block_on(commit),
@@ -163,7 +163,7 @@ fn append(database: &Database, scenario: &Scenario, sequence: &mut u64) -> Commi
     transaction.commit()
 }
 
-/// What is read: a key for each stream.
+/// The reads: a key of each stream.
 #[allow(clippy::disallowed_methods)]
 fn fill(database: &Database, scenario: &Scenario) {
     let transaction = database.begin_unretried();

@@ -1,4 +1,4 @@
-//! The end of a commit: told to a callback, or to whoever awaits it.
+//! The result of a commit, for a callback or a future.
 
 use std::{
     future::Future,
@@ -11,25 +11,25 @@ use std::{
 
 use crate::{error::Error, host::instant, version::Committed};
 
-/// What an engine calls once, when a commit is decided. One that is dropped says [`Error::CommitUnknown`].
+/// An engine completes this once, when a commit is decided. Dropping it reports [`Error::CommitUnknown`].
 pub struct Completion(Option<Callback>);
 
 type Callback = Box<dyn FnOnce(Result<Committed, Error>) + Send>;
 
 impl Completion {
-    /// Calls `callback` on the engine's thread: it must be short and must not wait.
+    /// Makes a completion that calls `callback` on the engine's thread. The callback must be short and must not block.
     pub fn call(callback: impl FnOnce(Result<Committed, Error>) + Send + 'static) -> Self {
         Self(Some(Box::new(callback)))
     }
 
-    /// A completion and the future that it completes.
+    /// Makes a completion and its future.
     pub fn future() -> (Self, Commit) {
         let state = Arc::new(Mutex::new(State::Waiting(None)));
         let commit = Commit(state.clone());
         (Self::call(move |result| finish(&state, result)), commit)
     }
 
-    /// Tells the result.
+    /// Reports the result.
     pub fn complete(mut self, result: Result<Committed, Error>) {
         if let Some(callback) = self.0.take() {
             callback(result);
@@ -59,7 +59,7 @@ fn finish(state: &Mutex<State>, result: Result<Committed, Error>) {
     }
 }
 
-/// A commit that was handed to the engine. It goes on when this is dropped; only the result is not heard then.
+/// The future of a submitted commit. Dropping it does not stop the commit; only its result is lost.
 #[must_use = "the result of a commit decides what may be acknowledged"]
 pub struct Commit(Arc<Mutex<State>>);
 
@@ -102,7 +102,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// As [`block_on`], for so long at most. A future that is not done then can be gone on with.
+/// As [`block_on`], but for at most `wait`. The caller may poll an unfinished future again.
 pub fn block_on_for<F: Future>(mut future: Pin<&mut F>, wait: Duration) -> Option<F::Output> {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut context = Context::from_waker(&waker);

@@ -1,4 +1,4 @@
-//! The store as its users see it, and the one place where transactions are retried.
+//! The store for its users, and the one place that retries transactions.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::{
     version::Committed,
 };
 
-/// A store. Cheap to clone; all clones are the same store.
+/// A store. It is cheap to clone, and all clones are the same store.
 #[derive(Clone)]
 pub struct Database {
     engine: Arc<dyn Engine>,
@@ -20,18 +20,18 @@ pub struct Database {
     retry: RetryPolicy,
 }
 
-/// What a transaction's closure is told about the attempt that it makes.
+/// The present attempt, for a transaction's closure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
     /// 1 for the first attempt.
     pub number: u32,
-    /// Whether an earlier attempt may have committed. A transaction that must not be done twice looks first whether it was.
+    /// An earlier attempt may have committed. A transaction that must not happen twice checks first whether it did.
     pub maybe_committed: bool,
 }
 
 /// An error that a transaction's closure may end with.
 pub trait Failure: From<Error> {
-    /// The store's error in it, if that is what it is: decides whether the transaction is tried again.
+    /// The store's error inside, if there is one: it decides whether the transaction is retried.
     fn store_error(&self) -> Option<&Error>;
 }
 
@@ -42,13 +42,13 @@ impl Failure for Error {
 }
 
 impl Database {
-    /// A store on an engine.
+    /// Makes a store on an engine.
     #[must_use]
     pub fn new(engine: Arc<dyn Engine>, host: Arc<dyn Host>, retry: RetryPolicy) -> Self {
         Self { engine, host, retry }
     }
 
-    /// A store that keeps nothing beyond the process and copies all keys at each commit: for tests.
+    /// Makes a store in memory, for tests. It copies all keys at each commit.
     #[must_use]
     pub fn memory() -> Self {
         Self::memory_on(Arc::new(System::new()))
@@ -60,13 +60,13 @@ impl Database {
         Self::new(memory::engine(), host, RetryPolicy::default())
     }
 
-    /// Runs a transaction: calls `body`, commits, and does both again while that ends in a retryable error, with growing,
-    /// random waits between. What `body` returned comes back once it is durable.
+    /// Runs a transaction: calls `body` and commits, and repeats both after a retryable error, with growing random
+    /// waits in between. Returns the result of `body` once it is durable.
     ///
-    /// `body` may run many times and must have no effect but through its transaction.
+    /// `body` may run many times, so its only effects must be those of its transaction.
     ///
     /// # Errors
-    /// What `body` ended with, or the store's error when the attempts are used up or it is not retryable.
+    /// The error of `body`, or the store's error when it is not retryable or the attempts are used up.
     pub fn run<T, E, F, Body>(&self, body: F) -> impl Future<Output = Result<T, E>> + use<T, E, F, Body>
     where
         E: Failure,
@@ -77,10 +77,10 @@ impl Database {
         async move { Ok(run.await?.0) }
     }
 
-    /// [`Database::run`] for who wants to know the place in commit order too.
+    /// As [`Database::run`], and returns the position in commit order, too.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Database::run`].
     pub fn run_committed<T, E, F, Body>(
         &self,
         mut body: F,
@@ -90,8 +90,8 @@ impl Database {
         F: FnMut(Transaction, Attempt) -> Body,
         Body: Future<Output = Result<T, E>>,
     {
-        // The future owns what it needs, and `body` is no async closure, for the future of one cannot be sent to another
-        // thread yet.
+        // The future owns everything, and `body` is not an async closure, because the future of an async closure cannot
+        // be sent to another thread yet.
         let this = self.clone();
         async move {
             let mut attempt = Attempt { number: 1, maybe_committed: false };
@@ -112,7 +112,7 @@ impl Database {
         }
     }
 
-    /// How long to wait before the next attempt, if there is one.
+    /// The wait before the next attempt, if there is one.
     fn delay(&self, failure: &impl Failure, attempt: &mut Attempt, began: Duration) -> Option<Duration> {
         let error = failure.store_error().filter(|error| error.is_retryable())?;
         let is_away = matches!(error, Error::Unavailable(_));
@@ -127,14 +127,14 @@ impl Database {
         Some(delay)
     }
 
-    /// What the engine tells about itself: counters since it was opened, and how it stands.
+    /// The engine's counters since it was opened, and its state.
     #[must_use]
     pub fn stats(&self) -> Vec<Stat> {
         self.engine.stats()
     }
 
-    /// A transaction that nobody retries. [`Database::run`] is what layers use; this is for it, for tests of engines, and
-    /// for event loops that retry by themselves.
+    /// Begins a transaction that nobody retries. Layers use [`Database::run`]; this is for it, for tests of engines,
+    /// and for event loops that retry themselves.
     #[must_use]
     pub fn begin_unretried(&self) -> Transaction {
         Transaction::new(self.engine.begin(), self.host.clone())

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::limits::KEY_BYTES_MAX;
 
-/// Why a read or a commit failed.
+/// Reasons why a read or a commit failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -14,36 +14,36 @@ pub enum Error {
     /// The transaction is older than the store keeps versions for. Retryable.
     #[error("the transaction is too old")]
     TooOld,
-    /// The store failed while it committed: the transaction may or may not be durable. Retryable by a transaction that
-    /// finds out or may be done twice.
+    /// The store failed during the commit: the transaction may or may not be durable. Retryable by a transaction that
+    /// checks this, or may happen twice.
     #[error("it is not known whether the transaction committed")]
     CommitUnknown,
-    /// More waits to be committed than the store wants to hold. Retryable.
+    /// The commit queue is full. Retryable.
     #[error("too much waits to be committed")]
     Busy,
     /// The store recovers from a failure of its disk, or the cluster cannot be reached. Retryable.
     #[error("the store is not available: {0}")]
     Unavailable(String),
-    /// The disk has less space left than the reserve: writes are refused until there is more, reads go on.
+    /// Less disk space is free than the reserve: writes are refused until more is free, reads go on.
     #[error("the disk is nearly full: {free_bytes} bytes are free, {reserve_bytes} are kept in reserve")]
     DiskFull {
-        /// Bytes that are free.
+        /// Free bytes.
         free_bytes: u64,
-        /// Bytes below which no write is taken.
+        /// Bytes below which no write is accepted.
         reserve_bytes: u64,
     },
     /// The disk failed: writes are refused until the store could be opened again.
     #[error("the disk failed: {0}")]
     Io(String),
-    /// The cluster refused, for a reason that trying again does not change.
+    /// The cluster refused for a permanent reason.
     #[error("the cluster refused: {reason} (FoundationDB error {code})")]
     Cluster {
-        /// FoundationDB's number for it.
+        /// FoundationDB's error code.
         code: i32,
-        /// FoundationDB's words for it.
+        /// FoundationDB's message.
         reason: &'static str,
     },
-    /// What was read is not what was written.
+    /// Stored data is damaged.
     #[error("stored data is corrupted: {0}")]
     Corrupt(String),
     /// The transaction was committed before.
@@ -70,7 +70,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the same transaction, run again from its beginning, may succeed.
+    /// Returns whether the same transaction may succeed when it is run again from its beginning.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(
@@ -79,14 +79,14 @@ impl Error {
         )
     }
 
-    /// Whether the transaction may have committed although there was an error.
+    /// Returns whether the transaction may have committed in spite of the error.
     #[must_use]
     pub fn is_maybe_committed(&self) -> bool {
         *self == Self::CommitUnknown
     }
 }
 
-/// Why a data folder was not opened.
+/// Reasons why a data folder was not opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -98,12 +98,12 @@ pub enum OpenError {
     NewerFormat {
         /// The folder.
         path: PathBuf,
-        /// The format it has.
+        /// The format found.
         found: u32,
         /// The newest format that this version reads.
         known: u32,
     },
-    /// The folder holds something else.
+    /// The folder is not a data folder.
     #[error("the folder {0} is not empty and is no data folder of this program")]
     NotAStore(PathBuf),
     /// The folder cannot be written to.
@@ -117,15 +117,15 @@ pub enum OpenError {
     Corrupt {
         /// The folder.
         path: PathBuf,
-        /// What is wrong.
+        /// The damage.
         reason: String,
     },
-    /// Something else went wrong with the disk.
+    /// Another error of the disk.
     #[error("the data folder {path} cannot be opened")]
     Io {
         /// The folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },

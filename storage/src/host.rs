@@ -1,4 +1,4 @@
-//! What the store needs from its surroundings: time, randomness, and a way to wait.
+//! The store's environment: time, randomness, and a way to wait.
 
 use std::{
     future::Future,
@@ -18,7 +18,7 @@ pub trait Host: Send + Sync + 'static {
     /// Time since some fixed moment; never goes back.
     fn now(&self) -> Duration;
 
-    /// The time of day in unix milliseconds. A host that has none counts from its fixed moment.
+    /// The time of day in unix milliseconds. A host without one counts from its fixed moment.
     fn unix_ms(&self) -> u64 {
         u64::try_from(self.now().as_millis()).unwrap_or(u64::MAX)
     }

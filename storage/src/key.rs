@@ -7,7 +7,7 @@ use bytes::Bytes;
 pub struct KeyRange {
     /// The first key of the range.
     pub begin: Bytes,
-    /// The first key that is not of the range any more.
+    /// The first key after the range.
     pub end: Bytes,
 }
 
@@ -25,7 +25,8 @@ impl KeyRange {
         Self { begin: end.slice(..end.len() - 1), end }
     }
 
-    /// All keys that begin with `prefix`, itself too. An empty prefix, or one of nothing but 0xff, is the whole key space.
+    /// All keys that begin with `prefix`, and `prefix` itself. An empty prefix, or one of only 0xff bytes, is the whole
+    /// key space.
     #[must_use]
     pub fn prefix(prefix: impl AsRef<[u8]>) -> Self {
         let begin = Bytes::copy_from_slice(prefix.as_ref());

@@ -1,28 +1,29 @@
 //! The store: an ordered, transactional key-value interface and the engines under it.
 //!
-//! Keys and values are bytes; keys are ordered as bytes. A [`Transaction`] reads at one version, sees its own
-//! writes, and commits only if nothing that it read was changed meanwhile: strictly serializable, optimistic, as in
-//! FoundationDB. Two engines give the same answers: FoundationDB for a region (the feature `foundationdb`), and [`Embedded`]
-//! for one machine. A third, [`Database::memory`], keeps nothing and is for tests.
+//! Keys and values are bytes; keys are ordered as bytes. A [`Transaction`] reads at one version, sees its own writes,
+//! and commits only if everything that it read is unchanged: strictly serializable and optimistic, as in FoundationDB.
+//! Two engines give the same answers: FoundationDB for a region (the feature `foundationdb`), and [`Embedded`] for one
+//! machine. A third one in memory, [`Database::memory`], is for tests.
 //!
-//! Everything above is written once, over [`Database`]. Transactions are run by [`Database::run`], which retries them;
-//! it is the only place that does.
+//! Layers are written once, over [`Database`]. [`Database::run`] runs transactions and is the only place that retries
+//! them.
 //!
-//! A `Database` is one concrete type over `dyn Engine`, not a type parameter: the layers are compiled once, and what
-//! dispatch costs a read (a few nanoseconds) is nothing beside the read. Commits, where throughput counts, cross the
-//! boundary once a transaction.
+//! A `Database` is one concrete type over `dyn Engine`, not a type parameter, so the layers are compiled once. A
+//! dynamic call costs a read a few nanoseconds, which is nothing beside the read. Commits, where throughput counts,
+//! cross the boundary once per transaction.
 //!
-//! This crate must never know MQTT, sockets, pods or a runtime: it has no notion of a topic's meaning, and its
+//! This crate must never know MQTT, sockets, pods or a runtime: it does not know the meaning of a topic, and its
 //! futures run under any executor, [`block_on`] included. Time and randomness come from a [`Host`].
 //!
 //! # FoundationDB
 //!
-//! With the feature `foundationdb` there is `FoundationDb::open`, for a cluster of version 7.4. `ClusterOptions` says which
-//! cluster, what this store's keys begin with there, how long reads may take, and the certificates. It is off by default
-//! because it links with FoundationDB's client library, `libfdb_c`: see the README for how to get it, and `make test-fdb` for the
-//! tests on a cluster. What is particular about it is said in `engine/foundationdb/mod.rs`; in short: a commit waits for its
-//! answer, however long the cluster is away; one whose answer was lost ends with [`Error::CommitUnknown`] once it cannot happen any
-//! more, and the next attempt is told ([`Attempt::maybe_committed`]).
+//! The feature `foundationdb` adds `FoundationDb::open`, for a cluster of version 7.4. `ClusterOptions` has the
+//! cluster, the prefix of this store's keys, the timeout of reads, and the certificates. The feature is off by default
+//! because it links with FoundationDB's client library, `libfdb_c`: `services/millrace/docs/operations.md` says how to
+//! get it, and `make test-fdb` runs the tests on a cluster. `engine/foundationdb/mod.rs` explains its rules. In short:
+//! a commit waits for its answer, however long the cluster is unreachable. A commit whose answer was lost ends with
+//! [`Error::CommitUnknown`] once it cannot happen any more, and [`Attempt::maybe_committed`] is set in the next
+//! attempt.
 //!
 //! # Why fjall
 //!

@@ -1,16 +1,16 @@
-//! How to read, and what a range read gives.
+//! Options and results of reads.
 
 use bytes::Bytes;
 
 use crate::key::{KeyRange, after};
 
-/// Whether a read makes the transaction conflict with later commits to what it read.
+/// Whether a later commit to the keys read makes the transaction conflict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Read {
-    /// It does: what was read still holds at the commit.
+    /// It conflicts: the result still holds at the commit.
     #[default]
     Serializable,
-    /// It does not: what was read held at the read version.
+    /// It does not conflict: the result held at the read version.
     Snapshot,
 }
 
@@ -54,18 +54,18 @@ pub struct KeyValue {
     pub value: Bytes,
 }
 
-/// What a range read found.
+/// The result of a range read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
     /// Keys and values in the order of the read.
     pub items: Vec<KeyValue>,
-    /// Whether there may be more in the range, after the last item. A page may end before its limit, see
+    /// The range may continue after the last item. A page may end before its limit, see
     /// [`crate::limits::PAGE_BYTES_MAX`].
     pub more: bool,
 }
 
 impl Page {
-    /// The part of `range` that this page of it answers for.
+    /// The part of `range` that this page covers.
     pub(crate) fn answers(&self, range: &KeyRange, reverse: bool) -> KeyRange {
         let mut read = range.clone();
         if let Some(last) = self.items.last().filter(|_| self.more) {

@@ -8,17 +8,17 @@ use std::{
 
 use crate::error::Error;
 
-/// The future of a read. An engine that has its data at hand answers at once, without an allocation.
+/// The future of a read. An engine with its data in memory answers at once, without an allocation.
 #[must_use = "a read does nothing until it is awaited"]
 pub enum Reply<'a, T> {
-    /// The answer is there; `None` once it was taken.
+    /// The answer; `None` once it was taken.
     Ready(Option<Result<T, Error>>),
-    /// The answer comes.
+    /// A pending answer.
     Later(Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>),
 }
 
 impl<T> Reply<'_, T> {
-    /// An answer that is there.
+    /// Makes a finished answer.
     pub fn ready(answer: Result<T, Error>) -> Self {
         Self::Ready(Some(answer))
     }
@@ -31,7 +31,7 @@ impl<T> Future for Reply<'_, T> {
     type Output = Result<T, Error>;
 
     /// # Panics
-    /// When polled after it was done.
+    /// It is polled after it was done.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match self.get_mut() {
             Self::Ready(answer) => Poll::Ready(answer.take().expect("polled after it was done")),

@@ -1,17 +1,18 @@
-//! How long to wait before a transaction is tried again.
+//! Waits between attempts of a transaction.
 
 use std::time::Duration;
 
 /// Bounds of the retries of one transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct RetryPolicy {
-    /// Times a transaction is tried, the first one too. Default 50.
+    /// Most attempts of a transaction, the first one included. Default 50.
     pub attempts_max: u32,
     /// Longest wait before the second attempt; it doubles with each further one. Default 1 ms.
     pub delay_first: Duration,
     /// Longest wait before any attempt. Default 500 ms.
     pub delay_max: Duration,
-    /// A store that is not available ([`crate::Error::Unavailable`]) so long after the first attempt is not tried again. Default 10 s.
+    /// Time after the first attempt at which an unavailable store ([`crate::Error::Unavailable`]) is not tried again.
+    /// Default 10 s.
     pub away_max: Duration,
 }
 
@@ -27,8 +28,8 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// The wait after `attempts` failed ones. Full jitter, anywhere from nothing to the bound: transactions that met once
-    /// shall not meet again.
+    /// The wait after `attempts` failed ones. It is random between nothing and the bound (full jitter), so that
+    /// transactions that conflicted do not meet again.
     pub(crate) fn delay(&self, attempts: u32, random: u64) -> Duration {
         let doubled = self.delay_first.saturating_mul(1 << (attempts.saturating_sub(1)).min(20));
         let bound = doubled.min(self.delay_max);

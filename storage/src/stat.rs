@@ -1,18 +1,18 @@
-//! What an engine tells about itself, for who shows it: names, kinds and values, so that nobody else need know the engine.
+//! Numbers about an engine for `/metrics`: names, kinds and values, so that no other crate need know the engine.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Whether a number only grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatKind {
-    /// It does, from 0 at the start of the process.
+    /// Grows from 0 at the start of the process.
     Counter,
-    /// It goes up and down.
+    /// Goes up and down.
     Gauge,
 }
 
 impl StatKind {
-    /// As the text format of Prometheus has it.
+    /// The name in Prometheus' text format.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -22,14 +22,14 @@ impl StatKind {
     }
 }
 
-/// A number about an engine. Those with the same name differ in their labels and follow each other.
+/// A number about an engine. Numbers of the same name differ in their labels and are adjacent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stat {
     /// Name, with its base unit at the end: seconds, bytes, or a ratio of 1.
     pub name: &'static str,
     /// Labels as in `reason="busy"`, or nothing.
     pub labels: &'static str,
-    /// What it is, in a sentence.
+    /// Its meaning, in a sentence.
     pub help: &'static str,
     /// Counter or gauge.
     pub kind: StatKind,
@@ -38,7 +38,7 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// Counters are kept as integers: times in microseconds and ratios in thousandths. Metrics are told in base units.
+    /// Counters are integers: times in microseconds and ratios in thousandths. Metrics are in base units.
     #[allow(clippy::cast_precision_loss)]
     pub(crate) fn new(
         name: &'static str,
@@ -56,7 +56,6 @@ impl Stat {
     }
 }
 
-/// A number that is kept.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
 
@@ -79,7 +78,7 @@ impl Count {
     }
 }
 
-/// Declares numbers that are kept: field, kind, name, labels, help. The list that is told is the struct.
+/// Declares counters: field, kind, name, labels, help. The list of metrics is the struct.
 macro_rules! stats {
     ($(#[$doc:meta])* $set:ident { $($field:ident: $kind:ident $name:literal [$($label:literal)?] $help:literal,)* }) => {
         $(#[$doc])*

@@ -1,4 +1,4 @@
-//! Waits without a runtime: one thread that wakes futures when their time has come.
+//! Waits without a runtime: one thread wakes futures when their time has come.
 
 use std::{
     cmp::Reverse,
@@ -15,7 +15,7 @@ use std::{
 
 use crate::host::instant;
 
-/// Starts its thread with the first wait; the thread ends when nothing waits any more.
+/// The thread starts with the first wait and ends when nothing waits.
 #[derive(Default)]
 pub(crate) struct Timer(Arc<Shared>);
 
@@ -43,7 +43,6 @@ struct Alarm {
 }
 
 impl Timer {
-    /// Is done at `due`.
     pub(crate) fn after(&self, due: Instant) -> impl Future<Output = ()> + Send + use<> {
         Sleep { timer: self.0.clone(), due, alarm: None }
     }
@@ -68,7 +67,7 @@ impl Future for Sleep {
             return Poll::Ready(());
         }
         if first && !set(&self.timer, Wait { due: self.due, alarm }) {
-            // Without a timer thread it is better to be early than never.
+            // Without a timer thread, ending early is better than never.
             return Poll::Ready(());
         }
         Poll::Pending

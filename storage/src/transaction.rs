@@ -1,4 +1,4 @@
-//! One transaction: checks the limits, and hands the rest to its engine.
+//! One transaction: checks the limits, and passes the rest to its engine.
 
 use std::{
     sync::{
@@ -22,20 +22,20 @@ use crate::{
     version::{Committed, Version, Versionstamp},
 };
 
-/// What a transaction may be told about itself before it commits.
+/// Options of a transaction, to be set before it commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TransactionOption {
-    /// It makes room: what it deletes is more than what it writes, such as a trim or the end of a session. The embedded
-    /// engine still takes it when the disk is nearly full, see [`crate::Options::disk_reserve_bytes`]. One that only
-    /// deletes, and adds to counters, need not say so.
+    /// It makes room: it deletes more than it writes, as a trim or the end of a session does. The embedded engine still
+    /// accepts it when the disk is nearly full, see [`crate::Options::disk_reserve_bytes`]. A transaction that only
+    /// deletes and adds to counters does not need it.
     Cleanup,
 }
 
 /// A transaction: reads at one version, sees its own writes, commits all or nothing.
 ///
-/// Writes are checked and buffered; nothing is visible to others before the commit. One that is dropped did nothing.
-/// Clones are the same transaction; reads of several may be awaited together.
+/// Writes are checked and buffered, and invisible to others before the commit. Dropping a transaction discards it.
+/// Clones are the same transaction; several reads may be awaited together.
 #[derive(Clone)]
 pub struct Transaction(Arc<Inner>);
 
@@ -56,7 +56,7 @@ impl Transaction {
     /// The version that this transaction reads at.
     ///
     /// # Errors
-    /// [`Error::TooOld`], or what befell the engine.
+    /// [`Error::TooOld`], or a failure of the engine.
     pub fn read_version(&self) -> Reply<'_, Version> {
         match self.0.check_open() {
             Ok(()) => self.0.engine.read_version(),
@@ -67,8 +67,8 @@ impl Transaction {
     /// The value of `key`.
     ///
     /// # Errors
-    /// [`Error::Unreadable`] for keys that this transaction sets with a versionstamp, [`Error::TooOld`], a limit, or what
-    /// befell the engine.
+    /// [`Error::Unreadable`] for keys that this transaction sets with a versionstamp, [`Error::TooOld`], a limit, or a
+    /// failure of the engine.
     pub fn get(&self, key: impl AsRef<[u8]>, read: Read) -> Reply<'_, Option<Bytes>> {
         let key = key.as_ref();
         let bytes = if read == Read::Serializable { limits::cost(key.len(), 0) } else { 0 };
@@ -78,7 +78,7 @@ impl Transaction {
         }
     }
 
-    /// A page of the keys of `range`. To go on where a page ended, read again from after its last key (with `reverse`: to
+    /// A page of the keys of `range`. To continue after a page, read again from after its last key (with `reverse`: to
     /// before it).
     ///
     /// # Errors
@@ -95,7 +95,7 @@ impl Transaction {
     /// Sets `key` to `value`.
     ///
     /// # Errors
-    /// A limit.
+    /// A limit is exceeded.
     pub fn set(&self, key: impl AsRef<[u8]>, value: impl Into<Bytes>) -> Result<(), Error> {
         let (key, value) = (key.as_ref(), value.into());
         check_key(key)?;
@@ -108,7 +108,7 @@ impl Transaction {
     /// Deletes `key`, if it is there.
     ///
     /// # Errors
-    /// A limit.
+    /// A limit is exceeded.
     pub fn clear(&self, key: impl AsRef<[u8]>) -> Result<(), Error> {
         let key = key.as_ref();
         check_key(key)?;
@@ -125,11 +125,11 @@ impl Transaction {
         self.write_range(range, EngineTransaction::clear_range)
     }
 
-    /// Adds `addend` to the integer at `key` (eight bytes, little-endian, wrapping; an absent one is 0) without reading it: two
-    /// transactions that add do not conflict.
+    /// Adds `addend` to the integer at `key` (eight bytes, little-endian, wrapping; a missing one is 0) without reading
+    /// it, so two transactions that add do not conflict.
     ///
     /// # Errors
-    /// A limit.
+    /// A limit is exceeded.
     pub fn atomic_add(&self, key: impl AsRef<[u8]>, addend: i64) -> Result<(), Error> {
         let key = key.as_ref();
         check_key(key)?;
@@ -142,7 +142,7 @@ impl Transaction {
     /// transaction the user bytes order them. Does not conflict with other such writes.
     ///
     /// # Errors
-    /// A limit.
+    /// A limit is exceeded.
     pub fn set_versionstamped_key(
         &self,
         prefix: impl AsRef<[u8]>,
@@ -166,8 +166,9 @@ impl Transaction {
         Ok(())
     }
 
-    /// Conflicts with commits after the version that is read that write in `range`, as if it had been read. One that has read
-    /// nothing may only have its version at the commit: [`Transaction::read_version`] gives it one.
+    /// Makes this transaction conflict with later commits that write in `range`, as if it had read the range. A
+    /// transaction that has read nothing may get its version only at the commit; [`Transaction::read_version`] sets it
+    /// earlier.
     ///
     /// # Errors
     /// A limit, or [`Error::InvertedRange`].
@@ -175,7 +176,7 @@ impl Transaction {
         self.write_range(range, EngineTransaction::add_read_conflict_range)
     }
 
-    /// Makes transactions that read in `range` conflict, as if it had been written.
+    /// Makes transactions that read in `range` conflict, as if this one had written it.
     ///
     /// # Errors
     /// A limit, or [`Error::InvertedRange`].
@@ -183,27 +184,27 @@ impl Transaction {
         self.write_range(range, EngineTransaction::add_write_conflict_range)
     }
 
-    /// The time of day of who runs this, in unix milliseconds.
+    /// The time of day of the store's host, in unix milliseconds.
     #[must_use]
     pub fn unix_ms(&self) -> u64 {
         self.0.host.unix_ms()
     }
 
-    /// Tells the engine something about this transaction. It has no effect on what is read and written.
+    /// Sets an option for the engine. It has no effect on reads and writes.
     pub fn set_option(&self, option: TransactionOption) {
         self.0.engine.set_option(option);
     }
 
-    /// Commits. The commit is handed to the engine at once; the future only hears the result, so it may be awaited, polled by an
-    /// event loop with a waker of its own, or waited for with [`crate::block_on`].
+    /// Commits. The commit is submitted at once, and the future only returns its result. So it may be awaited, polled
+    /// by an event loop with a waker of its own, or waited for with [`crate::block_on`].
     pub fn commit(self) -> Commit {
         let (done, commit) = Completion::future();
         self.commit_to(done);
         commit
     }
 
-    /// Commits, and calls `done` with the result on the engine's thread: it must be short and must not wait, such as one that
-    /// puts a message into an event loop's mailbox.
+    /// Commits, and calls `done` with the result on the engine's thread. `done` must be short and must not block; it
+    /// may put a message into an event loop's mailbox.
     pub fn commit_then(self, done: impl FnOnce(Result<Committed, Error>) + Send + 'static) {
         self.commit_to(Completion::call(done));
     }
@@ -246,7 +247,8 @@ impl Inner {
         if self.used.swap(true, Ordering::AcqRel) { Err(Error::Used) } else { Ok(()) }
     }
 
-    /// Counts bytes. One that got too large stays so: it cannot be committed without the write that was refused.
+    /// Counts bytes. A transaction that got too large stays so, because it cannot be committed without the refused
+    /// write.
     fn add_bytes(&self, bytes: usize) -> Result<(), Error> {
         if self.used.load(Ordering::Acquire) {
             return Err(Error::Used);
@@ -269,8 +271,8 @@ fn check_value(value: &[u8]) -> Result<(), Error> {
     if value.len() <= limits::VALUE_BYTES_MAX { Ok(()) } else { Err(Error::ValueTooLarge(value.len())) }
 }
 
-/// The ends of a range are no keys: the beginning may be empty, the end may be that of the key space, and both may be the
-/// longest key with one byte more.
+/// The ends of a range are not keys: the beginning may be empty, the end may be that of the key space, and both may be
+/// the longest key with one byte more.
 fn check_range(range: &KeyRange) -> Result<(), Error> {
     for end in [&range.begin, &range.end] {
         if end.len() > limits::KEY_BYTES_MAX + 1 || **end > *limits::KEY_SPACE_END {

@@ -1,11 +1,11 @@
-//! Versions of the store and what a commit gets.
+//! Versions of the store, and the result of a commit.
 
 use std::fmt;
 
 /// A state of the store: every commit that is visible at a version is visible at all later ones.
 pub type Version = u64;
 
-/// Where a transaction stands in commit order: commit version and place within it, as ten bytes that sort.
+/// The position of a transaction in commit order: commit version and number within it, as ten bytes that sort.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Versionstamp(pub [u8; Self::LEN]);
 
@@ -13,7 +13,7 @@ impl Versionstamp {
     /// Bytes of a versionstamp.
     pub const LEN: usize = 10;
 
-    /// The stamp of the transaction at `place` among those that committed at `version`.
+    /// The stamp of the transaction with number `place` among those that committed at `version`.
     #[must_use]
     pub fn new(version: Version, place: u16) -> Self {
         let mut bytes = [0; Self::LEN];
@@ -28,7 +28,7 @@ impl Versionstamp {
         self.0[..8].iter().fold(0, |version, byte| version << 8 | Version::from(*byte))
     }
 
-    /// Its place among the transactions of that version.
+    /// Its number among the transactions of that version.
     #[must_use]
     pub fn place(&self) -> u16 {
         u16::from_be_bytes([self.0[8], self.0[9]])
@@ -44,6 +44,6 @@ impl fmt::Debug for Versionstamp {
 /// A transaction that committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Committed {
-    /// The place in commit order; `None` when nothing was written, for then there is none.
+    /// The position in commit order; `None` when nothing was written.
     pub versionstamp: Option<Versionstamp>,
 }

@@ -1,4 +1,4 @@
-//! What was acknowledged survives SIGKILL, whole transactions only.
+//! Acknowledged transactions survive SIGKILL, whole ones only.
 //!
 //! A child process commits from several threads and says on a pipe what was acknowledged; it is killed at a random
 //! acknowledgement, again and again on one folder. After each kill all that it said must be there.
@@ -57,7 +57,7 @@ fn acknowledged_commits_survive_sigkill() {
     assert!(acknowledged.newest > 0, "nothing was acknowledged: a test of nothing");
 }
 
-/// What the children said.
+/// The output of the children.
 #[derive(Default)]
 struct Acknowledged {
     last: BTreeMap<u64, u64>,

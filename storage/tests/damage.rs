@@ -85,7 +85,7 @@ fn length(bytes: &[u8]) -> usize {
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
 }
 
-/// What became of a store with a damaged file.
+/// The state of a store with a damaged file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Outcome {
     Whole,
@@ -183,7 +183,7 @@ fn damage_is_said_and_costs_nothing_else() {
     }
 }
 
-/// What the file watermark has when commits up to `version` are known to have been acknowledged.
+/// The bytes of the watermark file when commits up to `version` were acknowledged.
 fn watermark(version: u64) -> Vec<u8> {
     [version.to_be_bytes(), (!version).to_be_bytes()].concat()
 }

@@ -1,4 +1,4 @@
-//! What goes wrong with a data folder: each gives one clear message and loses nothing.
+//! Faults of a data folder: each gives one clear message and loses nothing.
 #![allow(clippy::unwrap_used)]
 
 mod common;

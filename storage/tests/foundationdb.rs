@@ -1,4 +1,4 @@
-//! What is of the FoundationDB engine alone: its settings, and a cluster that is not there.
+//! The parts of the FoundationDB engine alone: its settings, and an unreachable cluster.
 #![cfg(feature = "foundationdb")]
 #![allow(clippy::unwrap_used)]
 
@@ -94,7 +94,7 @@ fn a_place_in_a_cluster_is_a_store_from_its_first_start_on() {
         store.prepare(patience).unwrap();
         set(&store.database(), "k").unwrap();
     }
-    // One byte less is a place around it: with keys, and without a marker.
+    // A prefix that is shorter by one byte contains these keys, but no marker.
     let prefix = options.prefix[..options.prefix.len() - 1].into();
     let around = FoundationDb::open(&ClusterOptions { prefix, ..options }).unwrap();
     assert!(matches!(around.prepare(patience), Err(ConnectError::NotAStore)));

@@ -1,4 +1,4 @@
-//! What the embedded engine tells about itself.
+//! The embedded engine's numbers for `/metrics`.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -46,7 +46,7 @@ fn each_number_has_a_name_of_its_own() {
         assert!(seen.insert((stat.name, stat.labels)), "{} is there twice", stat.name);
         assert!(stat.name.starts_with("millrace_store_") && stat.help.ends_with('.'), "{}", stat.name);
         assert_eq!(stat.name.ends_with("_total"), stat.kind == StatKind::Counter, "{}", stat.name);
-        // Those of one name follow each other and say the same of it.
+        // Numbers of one name are adjacent and have the same description.
         if let Some(before) = stats[..index].iter().rfind(|before| before.name == stat.name) {
             assert_eq!(
                 (before.name, before.help, before.kind),

@@ -15,7 +15,7 @@ use millrace_storage::{Database, Error, FoundationDb, KeyRange, RangeOptions, Sy
 
 const THREADS: u64 = 4;
 
-/// `FDB_NETWORK_OPTION_CLIENT_BUGGIFY_ENABLE` tells the client library to lose answers.
+/// `FDB_NETWORK_OPTION_CLIENT_BUGGIFY_ENABLE` makes the client library lose answers.
 #[test]
 fn an_answer_that_is_lost_repeats_nothing() {
     if std::env::var_os("FDB_NETWORK_OPTION_CLIENT_BUGGIFY_ENABLE").is_none() {
@@ -79,7 +79,8 @@ impl World {
         });
     }
 
-    /// Neither an append nor an addition shows that it was done. So the transaction leaves a mark, and looks for it when in doubt.
+    /// Neither an append nor an addition shows that it was done. So the transaction leaves a marker, and looks for it
+    /// when in doubt.
     fn append_once(&self, mark: &str) {
         let mark = format!("done/{mark}");
         let run = self.database.run(|tx, attempt| {

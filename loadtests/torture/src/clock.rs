@@ -11,7 +11,7 @@ pub(crate) fn now_ms() -> u64 {
     u64::try_from(origin.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Waits between two looks at another process's port, for which the kernel offers no event.
+/// Waits between two checks of another process's port, for which the kernel offers no event.
 #[expect(clippy::disallowed_methods, reason = "a port that is not open yet has no event to wait on")]
 pub(crate) fn pause_ms(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));

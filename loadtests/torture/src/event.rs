@@ -1,4 +1,4 @@
-//! One thing that happened at a client, or to the server.
+//! Events of a client or of the server.
 
 use std::fmt;
 
@@ -17,126 +17,126 @@ pub struct MessageId(pub u32);
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The client closed its socket without DISCONNECT: the will is to be published.
+    /// The client closed its socket without DISCONNECT: the will must be published.
     Cut,
-    /// DISCONNECT with reason 0: the will is to be discarded.
+    /// DISCONNECT with reason 0: the will must be discarded.
     Disconnect,
-    /// DISCONNECT with reason 0x04 (MQTT 5.0): the will is to be published.
+    /// DISCONNECT with reason 0x04 (MQTT 5.0): the will must be published.
     DisconnectWithWill,
-    /// The client is about to connect anew with the same client id while this connection lives.
+    /// The client is about to reconnect with the same client id while this connection lives.
     TakenOver,
     /// The server closed it, with the reason of its DISCONNECT if it sent one.
     ByServer(Option<u8>),
 }
 
-/// What a publisher hears about a message.
+/// A server's answer to a publish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// PUBACK: the message is the server's now.
+    /// PUBACK: the server is responsible for the message.
     PubAck,
-    /// PUBREC: the message is the server's now.
+    /// PUBREC: the server is responsible for the message.
     PubRec,
     /// PUBCOMP: the packet id is free.
     PubComp,
-    /// PUBACK or PUBREC with a reason of 0x80 or more (MQTT 5.0): the server did not take the message.
+    /// PUBACK or PUBREC with a reason of 0x80 or more (MQTT 5.0): the server refused the message.
     Refused(u8),
 }
 
-/// Something that happened. Packets count when they are left for the socket, or when they were read whole.
+/// An event. Sent packets count when they are queued for the socket, received ones when they are complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// CONNECT was sent.
     ConnectSent {
-        /// Who.
+        /// The client.
         client: ClientId,
-        /// The connection that begins.
+        /// The new connection.
         connection: ConnectionId,
-        /// The pod that it goes to; 0 where there is one.
+        /// Its pod; 0 where there is only one.
         pod: usize,
         /// Clean session (3.1.1), clean start (5.0).
         clean: bool,
         /// The will, if there is one; its delay is in the message.
         will: Option<MessageId>,
     },
-    /// CONNACK that accepts.
+    /// A CONNACK that accepts.
     Connected {
         /// The connection.
         connection: ConnectionId,
         /// The session present flag.
         session_present: bool,
     },
-    /// The connection is over for this client. What arrives afterwards is not looked at.
+    /// The connection has ended for this client, and later packets are ignored.
     Ended {
         /// The connection.
         connection: ConnectionId,
-        /// How.
+        /// The way it ended.
         end: End,
     },
-    /// The server has closed its side of a connection that was over for the client.
+    /// The server has closed its side of a connection that had ended for the client.
     HungUp {
         /// The connection.
         connection: ConnectionId,
     },
-    /// The server kept a connection that was taken over for longer than it may.
+    /// The server kept a connection that was taken over for too long.
     Lingers {
         /// The connection.
         connection: ConnectionId,
     },
     /// PUBLISH was sent.
     PublishSent {
-        /// On which connection.
+        /// The connection.
         connection: ConnectionId,
-        /// What.
+        /// The message.
         message: MessageId,
         /// Its packet id.
         packet_id: u16,
-        /// Sent again in the same session. Without it, it is a new publication for the server.
+        /// A resend in the same session. Without it, this is a new publication for the server.
         dup: bool,
     },
     /// The server answered a publish.
     Answered {
-        /// On which connection.
+        /// The connection.
         connection: ConnectionId,
-        /// To which message.
+        /// The message.
         message: MessageId,
-        /// What.
+        /// The answer.
         answer: Answer,
     },
     /// SUBSCRIBE was sent.
     SubscribeSent {
-        /// On which connection.
+        /// The connection.
         connection: ConnectionId,
         /// Its one filter.
         filter: String,
-        /// The QoS asked for.
+        /// The requested QoS.
         qos: u8,
     },
-    /// SUBACK was received that grants what was asked for.
+    /// A SUBACK that grants the request.
     Subscribed {
-        /// On which connection.
+        /// The connection.
         connection: ConnectionId,
         /// The filter.
         filter: String,
     },
     /// UNSUBSCRIBE was sent.
     UnsubscribeSent {
-        /// On which connection.
+        /// The connection.
         connection: ConnectionId,
         /// The filter.
         filter: String,
     },
     /// UNSUBACK was received.
     Unsubscribed {
-        /// On which connection.
+        /// The connection.
         connection: ConnectionId,
         /// The filter.
         filter: String,
     },
     /// PUBLISH was received.
     Received {
-        /// On which connection.
+        /// The connection.
         connection: ConnectionId,
-        /// What; or the text of what no client ever sent.
+        /// The message, or the text of a payload that no client sent.
         message: Result<MessageId, Box<str>>,
         /// QoS of the delivery.
         qos: u8,
@@ -147,31 +147,31 @@ pub enum Event {
         /// The packet id, 0 at QoS 0.
         packet_id: u16,
     },
-    /// PUBREL was received: the packet id may be used for another message.
+    /// PUBREL has arrived: the packet id may be used for another message.
     Released {
-        /// On which connection.
+        /// The connection.
         connection: ConnectionId,
         /// The packet id.
         packet_id: u16,
     },
-    /// A fresh subscriber of retained messages waited long enough, or saw all it had to see.
+    /// A new subscriber of retained messages waited long enough, or received all that it must.
     Probed {
-        /// On which connection.
+        /// The connection.
         connection: ConnectionId,
     },
     /// The server, or this pod of it, is about to be killed.
     Kill {
-        /// Which.
+        /// The pod.
         pod: usize,
     },
-    /// The server takes connections.
+    /// The server accepts connections.
     Up,
-    /// No client publishes anything new from here on; all connect and wait for what is still to come.
+    /// From here on no client publishes anything new; all connect and wait for the rest.
     Finale,
 }
 
 impl Event {
-    /// The connection it happened on.
+    /// The connection of the event.
     #[must_use]
     pub fn connection(&self) -> Option<ConnectionId> {
         match self {

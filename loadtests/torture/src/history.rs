@@ -1,4 +1,4 @@
-//! All that the clients of a run saw, in one order.
+//! All packets and events that the clients of a run saw, in one order.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ const LARGE_EVERY: u32 = 97;
 /// More than fits into one read or one value of a small page.
 const LARGE_PADDING_BYTES: u32 = 9_000;
 
-/// A client id and what it asks for in each CONNECT.
+/// A client id and the options of its CONNECTs.
 #[derive(Clone, Debug)]
 pub struct ClientInfo {
     /// The client identifier.
@@ -23,7 +23,7 @@ pub struct ClientInfo {
     pub persistent: bool,
 }
 
-/// What a message is for.
+/// The purpose of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// For subscribers.
@@ -37,25 +37,25 @@ pub enum Kind {
     },
 }
 
-/// A message, told from all others by its payload.
+/// A message, identified by its payload.
 #[derive(Clone, Debug)]
 pub struct Message {
     /// Its number.
     pub id: MessageId,
-    /// Who publishes it, or leaves it as a will.
+    /// The client that publishes it, or leaves it as a will.
     pub publisher: ClientId,
     /// The topic name.
     pub topic: Arc<str>,
     /// The QoS it is published with.
     pub qos: u8,
-    /// Its place among the messages of this publisher to this topic.
+    /// Its sequence number among the messages of this publisher to this topic.
     pub sequence: u32,
-    /// What it is for.
+    /// Its purpose.
     pub kind: Kind,
 }
 
 impl Message {
-    /// Its bytes on the wire: publisher, topic and sequence for people, the number to tell it from all others.
+    /// Its bytes on the wire: publisher, topic and sequence for people, and its unique number.
     #[must_use]
     pub fn payload(&self) -> Vec<u8> {
         let (id, publisher) = (self.id.0, self.publisher.0);
@@ -70,25 +70,25 @@ impl Message {
     }
 }
 
-/// An event and when it was recorded.
+/// An event and its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stamped {
     /// Milliseconds since the run began.
     pub at_ms: u64,
-    /// What happened.
+    /// The event.
     pub event: Event,
 }
 
-/// The record of a run; it only grows.
+/// The record of a run, which only grows.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     /// By [`ClientId`].
     pub clients: Vec<ClientInfo>,
     /// By [`MessageId`].
     pub messages: Vec<Message>,
-    /// Whose connection, by [`ConnectionId`].
+    /// The client of each connection, by [`ConnectionId`].
     pub connections: Vec<ClientId>,
-    /// In the order in which they happened.
+    /// The events in order.
     pub events: Vec<Stamped>,
 }
 
@@ -136,13 +136,13 @@ impl History {
         &self.clients[id.0 as usize]
     }
 
-    /// Whose connection this is.
+    /// The client of a connection.
     #[must_use]
     pub fn owner(&self, connection: ConnectionId) -> ClientId {
         self.connections[connection.0 as usize]
     }
 
-    /// The message that stands in a received PUBLISH, if topic and every byte are as they were sent.
+    /// The message of a received PUBLISH, if topic and every byte are as they were sent.
     #[must_use]
     pub fn identify(&self, topic: &[u8], payload: &[u8]) -> Option<MessageId> {
         let digits = payload.strip_prefix(b"m")?.split(|byte| *byte == b' ').next()?;
@@ -151,7 +151,7 @@ impl History {
         (message.topic.as_bytes() == topic && message.payload() == payload).then_some(message.id)
     }
 
-    /// One event in words.
+    /// Describes one event.
     #[must_use]
     pub fn line(&self, at: usize) -> String {
         let Stamped { at_ms, event } = &self.events[at];
@@ -164,7 +164,7 @@ impl History {
         line + &self.words(event)
     }
 
-    /// A message in words.
+    /// Describes a message.
     #[must_use]
     pub fn name(&self, id: MessageId) -> String {
         let Message { publisher, topic, qos, sequence, kind, .. } = self.about(id);

@@ -1,7 +1,8 @@
-//! What clients of an MQTT broker saw, and whether the broker kept its promises.
+//! Checks a record of an MQTT broker's clients against the broker's promises.
 //!
-//! A [`history::History`] is all that the clients of one run sent and received, in one order; [`checker::check`] reads
-//! it and names what must not be. Neither knows a broker, a socket or a clock: a history can be written by hand.
+//! A [`history::History`] has all packets that the clients of one run sent and received, in one order.
+//! [`checker::check`] reads it and returns the violations. Neither knows a broker, a socket or a clock, so a history
+//! can be written by hand.
 
 pub mod checker;
 mod event;

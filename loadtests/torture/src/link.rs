@@ -1,4 +1,4 @@
-//! A client's socket and the bytes on both sides of it.
+//! A client's socket with its input and output buffers.
 
 use std::io::{ErrorKind, Read, Result, Write};
 use std::net::SocketAddr;
@@ -9,29 +9,25 @@ use mio::{Interest, Registry, Token};
 
 use millrace_torture::history::ConnectionId;
 
-/// Bytes of one read.
 const READ_BYTES: usize = 16 * 1024;
-/// Reads in one turn, so that one busy socket does not hold up the others.
+/// Reads in one turn, so that one busy socket does not delay the others.
 const READS_MAX: usize = 16;
-/// A listening server on loopback takes a connection at once.
+/// A listening server on loopback accepts a connection at once.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// An open connection.
 pub(crate) struct Link {
     stream: TcpStream,
-    /// To which pod.
     pub(crate) pod: usize,
     pub(crate) connection: ConnectionId,
-    /// What was read and is not a whole packet yet.
+    /// Bytes of an incomplete packet.
     pub(crate) inbox: Vec<u8>,
     outbox: Vec<u8>,
-    /// The poll said so, and reading has not found the end of it.
+    /// The poll reported data, and reading has not reached its end.
     pub(crate) readable: bool,
-    /// Nothing is read before then: a slow client.
+    /// Nothing is read before then, as by a slow client.
     pub(crate) paused_until_ms: u64,
 }
 
-/// What a read found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reading {
     Open,
@@ -54,12 +50,11 @@ impl Link {
         Ok(Self { stream, pod, connection, inbox, outbox, readable: true, paused_until_ms: 0 })
     }
 
-    /// Leaves bytes for the next flush.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         self.outbox.extend_from_slice(bytes);
     }
 
-    /// Writes what the socket takes. A broken socket is noticed by reading: there may be answers left in it.
+    /// Writes as much as the socket takes. Reading notices a broken socket, because answers may be left in it.
     pub(crate) fn flush(&mut self) {
         while !self.outbox.is_empty() {
             match self.stream.write(&self.outbox) {
@@ -71,7 +66,6 @@ impl Link {
         }
     }
 
-    /// Reads into the inbox.
     pub(crate) fn read(&mut self) -> Reading {
         let mut chunk = [0; READ_BYTES];
         for _ in 0..READS_MAX {
@@ -89,7 +83,7 @@ impl Link {
         Reading::Open
     }
 
-    /// What was read does not matter any more; says whether the server has closed its side.
+    /// Discards all input. Returns whether the server has closed its side.
     pub(crate) fn drain(&mut self) -> Reading {
         self.flush();
         let reading = self.read();

@@ -1,6 +1,6 @@
-//! `torture` kills an MQTT broker again and again while clients publish, subscribe, come and go, and checks that
-//! nothing the broker acknowledged is lost, doubled or out of order. It knows no broker's inside: it starts a process,
-//! speaks MQTT 3.1.1 and 5.0 to it and keeps a record of all it hears.
+//! `torture` kills an MQTT broker again and again while clients publish, subscribe, connect and disconnect. It checks
+//! that no acknowledged message is lost, doubled or out of order. It knows no broker's internals: it starts a process,
+//! speaks MQTT 3.1.1 and 5.0 to it and records everything.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 
 mod client;
@@ -25,7 +25,7 @@ use failure::{Outcome, While};
 use run::{Plan, Run};
 use server::{Broker, Cluster, Home};
 
-/// Kills an MQTT broker again and again and checks that nothing it acknowledged is lost.
+/// Kills an MQTT broker again and again and checks that no acknowledged message is lost.
 #[derive(Parser)]
 #[command(name = "torture", version)]
 struct Cli {
@@ -69,7 +69,7 @@ struct Cli {
 #[derive(Clone, Copy, ValueEnum)]
 enum Preset {
     Millrace,
-    /// Not durable over a kill: shows that this test can fail.
+    /// Not durable over a kill: shows that this check can fail.
     Mosquitto,
 }
 

@@ -1,4 +1,4 @@
-//! What a run came to, for people.
+//! The result of a run, for people.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use crate::failure::Outcome;
 use millrace_torture::checker::{self, Rule, Verdict, Violation};
 use millrace_torture::history::{Event, History};
 
-/// Prints counts and violations; says whether all is well.
+/// Prints counts and violations. Returns whether all promises hold.
 pub(crate) fn print(history: &History, outcome: &Outcome<Verdict>, explained_max: usize) -> bool {
     let unfinished;
     let verdict = match outcome {
@@ -41,7 +41,7 @@ pub(crate) fn print(history: &History, outcome: &Outcome<Verdict>, explained_max
     false
 }
 
-/// A run that stopped early owes no answers and deliveries.
+/// A run that stopped early need not have all answers and deliveries.
 fn of_unfinished(history: &History) -> Verdict {
     let mut verdict = checker::check(history);
     let ends = |rule| matches!(rule, Rule::Missing | Rule::Unanswered | Rule::WillLost);

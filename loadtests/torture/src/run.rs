@@ -1,4 +1,4 @@
-//! A run: kill the server, start it again, let the clients come back; in the end let them finish.
+//! A run: kills the server, starts it again, lets the clients reconnect, and lets them finish at the end.
 
 use std::process::Command;
 use std::time::Duration;
@@ -16,50 +16,48 @@ use crate::stage::{Phase, Stage};
 use millrace_torture::checker::{self, Rule, Verdict};
 use millrace_torture::history::{End, Event, History};
 
-/// Longest wait for the sockets before the clients' plans are looked at, ms.
+/// Longest wait for the sockets before the clients' plans are checked, ms.
 const TURN_MS: u64 = 5;
 const EVENTS_MAX: usize = 256;
-/// From all clients connected to the kill, ms.
+/// Time between all clients being connected and the kill, ms.
 const KILL_AFTER_MS: std::ops::Range<u64> = 50..1_500;
-/// One kill of so many comes while the clients are coming back, this soon after the start.
+/// One kill in so many comes while the clients are reconnecting, this soon after the start.
 const HASTY_EVERY: u32 = 8;
 const HASTY_MS: std::ops::Range<u64> = 0..40;
-/// What a kill with its restart takes, about, ms: for subscriptions that are to come during the run.
+/// About the duration of a kill with its restart, ms: for subscriptions that begin during the run.
 const ROUND_MS: u64 = 1_000;
-/// All clients are connected by then, ms.
+/// Time in which all clients must be connected, ms.
 const CONNECT_MS_MAX: u64 = 30_000;
-/// The sockets of a killed server end by then, ms.
+/// Time in which the sockets of a killed server must end, ms.
 const DEATH_MS_MAX: u64 = 5_000;
-/// A connection that was taken over, or said DISCONNECT, is closed by then, ms.
+/// Time in which a connection that was taken over, or that sent DISCONNECT, must be closed, ms.
 const GHOST_MS_MAX: u64 = 10_000;
-/// A store that was killed takes messages again by then, ms.
+/// Time in which a killed store must accept messages again, ms.
 const STORE_BACK_MS_MAX: u64 = 30_000;
-/// It does, when so many were acknowledged: more than can have been on their way.
+/// Acknowledgements that prove it: more than can have been in flight.
 const STORE_BACK_ACKNOWLEDGED: usize = 50;
-/// In the end everything is answered by then, ms.
+/// Time in which everything must be answered at the end, ms.
 const SETTLE_MS_MAX: u64 = 60_000;
-/// In the end nothing more comes when nothing came for so long, ms.
+/// Time without events after which nothing more is expected at the end, ms.
 const QUIET_MS: u64 = 2_000;
 const CLOSING_MS_MAX: u64 = 120_000;
 
-/// What the command line asks for.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) kills: u32,
     /// Processes that share the store.
     pub(crate) pods: usize,
     pub(crate) seed: u64,
-    /// How long messages flow without kills.
+    /// Duration of a run without kills.
     pub(crate) calm_ms: u64,
-    /// The finale begins then at the latest.
+    /// The latest beginning of the finale.
     pub(crate) ends_ms: u64,
-    /// In the end, how long nothing may come while something is missing.
+    /// Longest wait at the end for missing messages.
     pub(crate) patience_ms: u64,
-    /// What kills the store of the server and starts it again; every other kill.
+    /// The command that kills and restarts the store, for every other kill.
     pub(crate) kill_store: Option<Vec<String>>,
 }
 
-/// A run under way.
 pub(crate) struct Run {
     home: Home,
     /// By pod.
@@ -75,7 +73,7 @@ pub(crate) struct Run {
     rng: Rng,
 }
 
-/// The server sees to it that nobody notices more than a wait.
+/// The server must hide this except for a delay.
 fn kill_store(command: &[String]) -> Outcome<()> {
     let what = "killing the store";
     let [program, arguments @ ..] = command else { return Err(Failure::new(what)) };
@@ -90,11 +88,11 @@ impl Run {
         let clients = scenario::clients(&mut stage, plan.seed, storm_ms);
         let poll = Poll::new().during("making a poll")?;
         let (ghosts, events) = (Vec::new(), Events::with_capacity(EVENTS_MAX));
-        // Another stream of chances than that of the clients.
+        // Independent of the clients' random numbers.
         let rng = Rng::with_seed(!plan.seed);
         let servers = (0..plan.pods).map(|_| None).collect();
         let renamed = vec![0; plan.pods];
-        // A session is taken over in the store, and not while that is away.
+        // Taking a session over needs the store.
         let takes_over_in_time = plan.kill_store.is_none();
         Ok(Self { home, servers, renamed, stage, clients, ghosts, takes_over_in_time, poll, events, rng })
     }
@@ -103,7 +101,7 @@ impl Run {
         &self.stage.history
     }
 
-    /// Says what it does in one line for each kill, and gives the verdict over all of it.
+    /// Prints one line for each kill, and returns the verdict over the whole run.
     pub(crate) fn go(&mut self, plan: &Plan, say: &mut dyn FnMut(&str)) -> Outcome<Verdict> {
         self.start()?;
         let back_ms = self.everybody_connects()?;
@@ -113,7 +111,7 @@ impl Run {
             self.until(calm_ms, |_| false)?;
             if let Some(command) = plan.kill_store.as_deref().filter(|_| kill % 2 == 0) {
                 kill_store(command)?;
-                // What clients were told before it is stored then: the server stores in the order in which it hears.
+                // Everything acknowledged earlier is then stored, because the server stores in order of arrival.
                 let before = self.stage.acknowledged;
                 self.until(STORE_BACK_MS_MAX, |run| {
                     run.stage.acknowledged >= before + STORE_BACK_ACKNOWLEDGED
@@ -150,13 +148,12 @@ impl Run {
         }
         let mut verdict = self.finish(plan)?;
         if plan.kill_store.is_some() {
-            // While it is away they are told so.
+            // A server without its store refuses clients, and says so.
             verdict.violations.retain(|violation| !matches!(violation.rule, Rule::Refused | Rule::Closed));
         }
         Ok(verdict)
     }
 
-    /// Starts the pods that are not there.
     fn start(&mut self) -> Outcome<u64> {
         let begin_ms = clock::now_ms();
         for pod in 0..self.servers.len() {
@@ -178,11 +175,11 @@ impl Run {
         if let Some(server) = self.servers[pod].take() {
             server.kill()?;
         }
-        // One that does not come back is found dead by the others; one that does ends what it left open.
+        // Others recover a pod that does not return; a pod that does return recovers its own sessions.
         if self.servers.len() > 1 && self.rng.bool() {
             self.renamed[pod] += 1;
         }
-        // What the server had sent is still in the sockets, and counts.
+        // Packets that the server had sent are still in the sockets, and count.
         let gone = self.until(DEATH_MS_MAX, |run| {
             run.ghosts.iter().all(|ghost| ghost.link.pod != pod)
                 && run.clients.iter().all(|client| !client.is_at(pod))
@@ -192,7 +189,7 @@ impl Run {
 
     fn everybody_connects(&mut self) -> Outcome<u64> {
         let begin_ms = self.stage.now_ms;
-        // Clients come and go: each one counts that was connected once.
+        // Clients come and go, so each client that was connected once counts.
         let mut waiting: Vec<bool> =
             self.clients.iter().map(|client| !client.is_where_it_wants(&self.stage)).collect();
         let all = self.until(CONNECT_MS_MAX, |run| {
@@ -210,12 +207,12 @@ impl Run {
         Err(Failure::new(format!("no CONNACK within {CONNECT_MS_MAX} ms for {names}")))
     }
 
-    /// Everybody finishes what is open, then whatever is still on its way is waited for.
+    /// All clients finish open exchanges, then the run waits for everything in flight.
     fn finish(&mut self, plan: &Plan) -> Outcome<Verdict> {
         self.stage.phase = Phase::Finale;
         self.stage.record(Event::Finale);
         let settled = |run: &mut Self| run.clients.iter().all(|client| client.is_settled(&run.stage));
-        // What is not settled by then shows in the verdict as never answered.
+        // The verdict reports everything unsettled by then as never answered.
         self.until(SETTLE_MS_MAX, settled)?;
         self.stage.phase = Phase::Closing;
         let ends_ms = self.stage.now_ms + CLOSING_MS_MAX;
@@ -236,7 +233,7 @@ impl Run {
         }
     }
 
-    /// Turns until the condition holds or the time is over; says which.
+    /// Turns until the condition holds or the time is over. Returns whether it holds.
     fn until(&mut self, at_most_ms: u64, mut done: impl FnMut(&mut Self) -> bool) -> Outcome<bool> {
         let ends_ms = clock::now_ms() + at_most_ms;
         loop {
@@ -277,7 +274,7 @@ impl Run {
         Ok(())
     }
 
-    /// Looks after connections that are over for their clients.
+    /// Checks connections that have ended for their clients.
     fn lay_ghosts(&mut self) {
         let stage = &mut self.stage;
         let takes_over_in_time = self.takes_over_in_time;
@@ -295,7 +292,7 @@ impl Run {
         });
     }
 
-    /// Ends all connections, for the record: what a run that stopped early knows is then complete.
+    /// Ends all connections in the record, so that the record of a run that stopped early is complete.
     pub(crate) fn stop(&mut self) {
         for connection in self.clients.iter().filter_map(Client::connection) {
             self.stage.record(Event::Ended { connection, end: End::Cut });

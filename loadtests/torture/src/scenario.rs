@@ -1,4 +1,4 @@
-//! Who is there: publishers, subscribers, clients with wills, and fresh subscribers of retained messages.
+//! The clients: publishers, subscribers, clients with wills, and new subscribers of retained messages.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,9 +12,7 @@ use millrace_torture::history::ClientInfo;
 /// Persistent publishers; beside them [`TRANSIENT_PUBLISHERS`] without a session, at QoS 1.
 const PUBLISHERS: u32 = 5;
 const TRANSIENT_PUBLISHERS: u32 = 2;
-/// Topics of each publisher.
 const TOPICS: u32 = 4;
-/// Publishers of retained messages.
 const KEEPERS: u32 = 2;
 /// Clients that leave wills: two thirds speak 5.0.
 const MORTALS: u32 = 6;
@@ -24,10 +22,10 @@ const SHARING: u32 = 4;
 const WINDOWS: Range<usize> = 4..13;
 /// Packet ids of every other publisher: so few that each is used again at once.
 const FEW_PACKET_IDS: u16 = 16;
-/// Subscriptions of each session that are made somewhere in the run.
+/// Subscriptions of each session that begin during the run.
 const LATE_WISHES: usize = 3;
 
-/// Builds the clients; the same seed makes the same ones. `storm_ms` is about how long messages will flow.
+/// Makes the clients; the same seed makes the same ones. `storm_ms` is about the duration of the traffic.
 pub(crate) fn clients(stage: &mut Stage, seed: u64, storm_ms: u64) -> Vec<Client> {
     let mut cast = Cast { stage, rng: Rng::with_seed(seed), clients: Vec::new(), storm_ms };
     cast.publishers();
@@ -115,7 +113,7 @@ impl Cast<'_> {
         }
     }
 
-    /// A session with its wishes and some that come later in the run.
+    /// A session with its subscriptions, and some that begin later in the run.
     fn subscriber(&mut self, name: &str, mut wishes: Vec<Wish>, habit: Habit) {
         for _ in 0..LATE_WISHES {
             let (publisher, topic) =

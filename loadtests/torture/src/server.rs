@@ -1,4 +1,4 @@
-//! The broker under test: one process of ours, or some on one store, killed and started again on the same data.
+//! The broker under test: one process, or several on one store, killed and restarted on the same data.
 
 use std::fs::{self, OpenOptions};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -12,9 +12,9 @@ use std::time::Duration;
 use crate::clock;
 use crate::failure::{Failure, Outcome, While};
 
-/// A server that does not take connections by then has failed, ms.
+/// Time in which a server must accept connections, ms.
 const START_MS_MAX: u64 = 30_000;
-/// Between two looks at its port, ms.
+/// Time between two checks of its port, ms.
 const LOOK_EVERY_MS: u64 = 5;
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// Lines of the server's log that a failure shows.
@@ -22,7 +22,7 @@ const TAIL_LINES: usize = 20;
 /// Folders that hold servers and are often missing in a user's PATH.
 const SERVER_FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 
-/// With persistence, and without a promise: it writes to the disk when it ends in order, or every half hour.
+/// With persistence, but without a guarantee: it writes to the disk when it ends in order, or every half hour.
 const MOSQUITTO_CONFIG: &str = "\
 listener {port} {address}
 allow_anonymous true
@@ -39,12 +39,11 @@ log_type notice
 user root
 ";
 
-/// Which broker to start.
 #[derive(Clone, Debug)]
 pub(crate) enum Broker {
     /// `millrace serve` with more arguments of the user's.
     Millrace { program: PathBuf, arguments: Vec<String>, cluster: Option<Cluster> },
-    /// Not durable over a kill: it shows that the test can fail.
+    /// Not durable over a kill: it shows that the check can fail.
     Mosquitto,
 }
 
@@ -62,7 +61,7 @@ impl Cluster {
     }
 }
 
-/// Where a server is kept: its data, its log, and how it is started.
+/// The data, log and command line of a server.
 pub(crate) struct Home {
     broker: Broker,
     folder: PathBuf,
@@ -87,7 +86,7 @@ impl Home {
         let log = OpenOptions::new().create(true).append(true).open(self.log_path());
         let log = log.during("opening the server's log")?;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        // Ctrl-C is for this program, which then ends the server.
+        // Only this program gets Ctrl-C, and then ends the server.
         command.process_group(0);
         let child = command.spawn().during(&format!("starting {}", command.get_program().display()))?;
         let mut server = Server { child, address };
@@ -103,7 +102,7 @@ impl Home {
         Ok(server)
     }
 
-    /// Fails when the user has had enough, or the server ended though nobody killed it.
+    /// Fails when the user has pressed Ctrl-C, or the server ended by itself.
     pub(crate) fn check(&self, server: &mut Server) -> Outcome<()> {
         if self.interrupted.load(Ordering::Relaxed) {
             return Err(Failure::new("interrupted"));
@@ -135,7 +134,7 @@ impl Home {
                 command.args(["serve", "--ws-listen=off", "--http-listen=off"]);
                 command.arg(format!("--mqtt-listen={address}"));
                 match cluster {
-                    // Under its name it goes on with what it left open, as from a folder.
+                    // Under the same name it recovers its own sessions, as from a folder.
                     Some(Cluster { file, prefix }) => command
                         .args(["--store=foundationdb", "--pod", pod, "--fdb-prefix", prefix])
                         .arg("--fdb-cluster-file")
@@ -189,8 +188,8 @@ fn find(name: &str) -> Outcome<PathBuf> {
     found.ok_or_else(|| Failure::new(format!("there is no program {name}")))
 }
 
-/// A free port of a loopback address that is this process's own: nobody else's server is there while ours is away, for clients
-/// that come back to find.
+/// A free port of a loopback address that only this process uses. So reconnecting clients find no other server while
+/// this one is down.
 fn free_address() -> std::io::Result<SocketAddr> {
     let [_, second, third, fourth] = std::process::id().to_be_bytes();
     let address = Ipv4Addr::new(127, 224 | second & 31, third, fourth.clamp(2, 254));

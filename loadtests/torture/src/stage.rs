@@ -1,4 +1,4 @@
-//! What all clients share: the record, the time, and how far the run has come.
+//! The state that all clients share: the record, the time, and the phase of the run.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -6,14 +6,13 @@ use std::sync::Arc;
 
 use millrace_torture::history::{Answer, Event, History};
 
-/// How far the run has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
-    /// Clients publish, come and go; the server is killed.
+    /// Clients publish, connect and disconnect; the server is killed.
     Storm,
-    /// Nothing new is published. All connect, stay, and finish what they began.
+    /// Nothing new is published. All clients connect, stay, and finish open exchanges.
     Finale,
-    /// All is answered. Retained messages are looked at once more, wills and late deliveries are waited for.
+    /// All is answered. Retained messages are checked once more; wills and late deliveries are awaited.
     Closing,
 }
 
@@ -22,14 +21,13 @@ pub(crate) struct Stage {
     pub(crate) history: History,
     pub(crate) now_ms: u64,
     pub(crate) phase: Phase,
-    /// Where the server is, while it is up: its pods, with their numbers.
+    /// Pods that are running, with their numbers.
     pub(crate) up: Vec<(usize, SocketAddr)>,
-    /// Topics with a retained message that is complete (PUBACK, PUBCOMP): a fresh subscriber must see them.
+    /// Topics with a completed retained message (PUBACK, PUBCOMP): a new subscriber must receive them.
     pub(crate) retained: BTreeSet<Arc<str>>,
-    /// Publishes acknowledged, messages received: for the line of progress.
+    /// Acknowledged publishes and received messages, for the line of progress.
     pub(crate) acknowledged: usize,
     pub(crate) received: usize,
-    /// When the last event was recorded.
     pub(crate) busy_ms: u64,
 }
 
@@ -47,7 +45,6 @@ impl Stage {
         }
     }
 
-    /// Appends to the history.
     pub(crate) fn record(&mut self, event: Event) {
         match &event {
             Event::Answered { answer: Answer::PubAck | Answer::PubRec, .. } => self.acknowledged += 1,

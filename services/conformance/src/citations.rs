@@ -16,7 +16,7 @@ pub(crate) struct Citation {
     pub(crate) proof: bool,
 }
 
-/// The citations of one source, or a sentence for each that is wrong.
+/// Returns the citations of one source, or a sentence for each wrong one.
 pub(crate) fn of(path: &Path, text: &str, standards: &[Standard]) -> Result<Vec<Citation>, Vec<String>> {
     let mut found = Vec::new();
     let mut errors = Vec::new();
@@ -35,7 +35,7 @@ pub(crate) fn of(path: &Path, text: &str, standards: &[Standard]) -> Result<Vec<
     if errors.is_empty() { Ok(found) } else { Err(errors) }
 }
 
-/// What stands behind each mark of a citation: where (the last byte of the mark), the text, whether a test has it.
+/// Returns the position (last byte of `//=`), the text and whether a test has it, for each citation.
 fn comments<'a>(path: &Path, text: &'a str) -> Vec<(usize, &'a str, bool)> {
     let in_tests = path.components().any(|part| part.as_os_str() == "tests" || part.as_os_str() == "test");
     if path.extension().is_some_and(|ending| ending == "rs") {

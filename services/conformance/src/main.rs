@@ -1,6 +1,6 @@
-//! Checks the citations of MQTT statements in the sources against the lists of the standards, and reports per version
-//! what is proven, implemented, excepted and missing. It knows nothing of the code around a citation but whether that
-//! is a test.
+//! Checks the citations of MQTT statements in the sources against the lists of the standards. The report says per
+//! version which statements are proven, implemented, excepted and missing. Around a citation it only looks at whether
+//! the code is a test.
 
 mod citations;
 mod report;
@@ -45,7 +45,7 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
     Ok(options)
 }
 
-/// What is printed, and whether all is well.
+/// Returns the text to print, and whether every check passed.
 fn run(options: &Options) -> Result<(String, bool), String> {
     let standards = standards::all()?;
     let files =

@@ -1,11 +1,11 @@
-//! What is proven, implemented, excepted and missing of one version.
+//! The report of one version: proven, implemented, excepted and missing statements.
 
 use std::fmt::Write;
 
 use crate::citations::Citation;
 use crate::standards::{Standard, Statement};
 
-/// How far a statement is.
+/// The state of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Proven,
@@ -23,14 +23,13 @@ impl State {
     ];
 }
 
-/// The statements of one version with their states.
 pub(crate) struct Report<'a> {
     standard: &'a Standard,
     rows: Vec<(&'a Statement, State, Vec<&'a Citation>)>,
 }
 
 impl<'a> Report<'a> {
-    /// Brings statements and citations together.
+    /// Joins statements and citations.
     pub(crate) fn of(standard: &'a Standard, citations: &'a [Citation]) -> Self {
         let row = |statement: &'a Statement| {
             let cited =
@@ -58,7 +57,7 @@ impl<'a> Report<'a> {
         })
     }
 
-    /// One line of counts, and a line for each exception that a test made needless.
+    /// One line of counts, and a line for each exception that has a test.
     pub(crate) fn summary(&self) -> String {
         let counts: Vec<_> = State::ALL
             .iter()
@@ -74,7 +73,7 @@ impl<'a> Report<'a> {
         text
     }
 
-    /// Every statement with its state, its reason and where it is cited, tests first.
+    /// Every statement with its state, its reason and its citations, tests first.
     pub(crate) fn list(&self) -> String {
         let mut text = String::new();
         for (statement, state, cited) in &self.rows {

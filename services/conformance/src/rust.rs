@@ -1,14 +1,12 @@
-//! As much of Rust's syntax as it takes to say where comments are and which code is a test.
+//! Just enough of Rust's syntax to find comments and test code.
 
 use std::ops::Range;
 
-/// A Rust source, cut up.
 pub(crate) struct Source {
     /// The source with comments, strings and characters blanked: the same bytes at the same places.
     code: Vec<u8>,
-    /// Where the line comments are.
     pub(crate) comments: Vec<Range<usize>>,
-    /// Where the tests are: functions marked as tests, with what stands between mark and body, and `proptest!` bodies.
+    /// Tests: functions marked as tests, with everything between mark and body, and bodies of `proptest!`.
     tests: Vec<Range<usize>>,
 }
 
@@ -45,7 +43,8 @@ impl Source {
         source
     }
 
-    /// Whether what stands at `at` belongs to a test: in it, or before it with only comments and attributes between.
+    /// Returns whether the code at `at` belongs to a test: inside it, or before it with only comments and attributes
+    /// between.
     pub(crate) fn is_test(&self, at: usize) -> bool {
         self.tests.iter().any(|test| test.contains(&at) || self.attributes_only(at..test.start))
     }
@@ -104,13 +103,12 @@ impl Source {
     }
 }
 
-/// Where `what` begins at or after `at`, else the end.
 fn find(bytes: &[u8], at: usize, what: &[u8]) -> usize {
     let rest = bytes.get(at..).unwrap_or_default();
     rest.windows(what.len()).position(|window| window == what).map_or(bytes.len(), |found| at + found)
 }
 
-/// Behind the bracket that closes the one at `at`.
+/// Position after the bracket that closes the one at `at`.
 fn closing(code: &[u8], at: usize) -> usize {
     let Some(&open) = code.get(at) else { return code.len() };
     let close = if open == b'[' { b']' } else { b'}' };
@@ -176,7 +174,6 @@ fn character(bytes: &[u8], at: usize) -> usize {
     match &bytes[at + 1..] {
         [b'\\', ..] => (find(bytes, at + 3, b"'") + 1).min(bytes.len()),
         [first, rest @ ..] => {
-            // Length of the character in UTF-8, by its first byte.
             let more = if *first < 0x80 { 0 } else { (first.leading_ones() as usize).saturating_sub(1) };
             if rest.get(more) == Some(&b'\'') { at + 3 + more } else { at + 1 }
         }

@@ -1,27 +1,24 @@
-//! The statements of both versions, whom they bind, and the exceptions.
+//! The statements of both versions, the side that they bind, and the exceptions.
 
 use std::collections::BTreeMap;
 
-/// How the reason of a statement begins that a server has no part in.
+/// Prefix of an exception's reason for a statement that binds clients only.
 const CLIENT_ONLY: &str = "binds the client: ";
 
-/// One version of the standard.
 #[derive(Debug)]
 pub(crate) struct Standard {
-    /// As citations write it.
+    /// The version as citations write it.
     pub(crate) version: &'static str,
-    /// For people.
+    /// The version for people.
     pub(crate) name: &'static str,
-    /// In the order of the standard.
     pub(crate) statements: Vec<Statement>,
 }
 
-/// One normative statement.
 #[derive(Debug)]
 pub(crate) struct Statement {
     /// Such as `MQTT-3.1.2-3`.
     pub(crate) id: &'static str,
-    /// Whether it binds the client only: the list or the exception's reason says so.
+    /// The statement binds clients only, according to the list or to the exception's reason.
     pub(crate) client_only: bool,
     /// Why no test of this server proves it.
     pub(crate) exception: Option<&'static str>,
@@ -61,7 +58,6 @@ impl Standard {
         }
     }
 
-    /// Whether the version has a statement of this id.
     pub(crate) fn has(&self, id: &str) -> bool {
         self.statements.iter().any(|statement| statement.id == id)
     }

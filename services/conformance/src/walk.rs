@@ -1,4 +1,4 @@
-//! The sources that can have citations.
+//! Finds the sources that can have citations.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 /// Folders that hold what was built or downloaded.
 const SKIPPED: [&str; 3] = ["target", "node_modules", "__pycache__"];
 
-/// Endings of the sources that can have citations.
 const ENDINGS: [&str; 7] = ["rs", "py", "mjs", "js", "ts", "go", "sh"];
 
-/// All sources under `root`, sorted. Hidden folders are skipped, links are not followed.
+/// Returns all sources under `root`, sorted. Hidden folders are skipped, and links are not followed.
 pub(crate) fn sources(root: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut folders = vec![root.to_path_buf()];

@@ -1,13 +1,13 @@
-//! Who a message is for, and the NATS subjects that stand for it.
+//! Receivers of messages, and their NATS subjects.
 
 use std::fmt;
 
-/// One incarnation of a pod: a process that starts again is another one.
+/// One run of a pod: a process that restarts gets another id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PodId(pub u64);
 
 impl PodId {
-    /// One that no other pod has.
+    /// Makes a random id.
     #[must_use]
     pub fn random() -> Self {
         Self(fastrand::u64(1..))
@@ -20,13 +20,13 @@ impl fmt::Display for PodId {
     }
 }
 
-/// Who a message is for. A pod never gets its own messages.
+/// The receiver of a message. A pod never gets its own messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum To {
     /// All pods that joined this broker.
     Broker(u64),
-    /// One of the pods that joined this group of a broker. A batch goes to one of them as a whole; nothing is numbered, so
-    /// no gap is noticed.
+    /// One of the pods that joined this group of a broker. A batch goes to one of them as a whole. Batches to groups
+    /// are not numbered, so no gap is noticed.
     Group {
         /// The broker.
         broker: u64,
@@ -35,8 +35,8 @@ pub enum To {
     },
     /// One pod.
     Pod(PodId),
-    /// One pod, about a broker that it has joined as such: numbered by itself and with a queue of its own, so that no broker
-    /// holds another one up.
+    /// One pod, for a broker that it has joined. Each broker has its own numbers and queue, so that no broker delays
+    /// another.
     At {
         /// The pod.
         pod: PodId,
@@ -48,17 +48,15 @@ pub enum To {
 }
 
 impl To {
-    /// Whether gaps are noticed.
     pub(crate) fn is_numbered(self) -> bool {
         !matches!(self, Self::Group { .. })
     }
 
-    /// Whether it is for one pod alone, `pod`.
     pub(crate) fn is_only(self, pod: PodId) -> bool {
         matches!(self, Self::Pod(to) | Self::At { pod: to, .. } if to == pod)
     }
 
-    /// The end of its subject.
+    /// The last parts of its subject.
     fn tail(self) -> String {
         match self {
             Self::Broker(broker) => format!("b.{broker}"),
@@ -70,12 +68,11 @@ impl To {
     }
 }
 
-/// What the server answers to a message that nobody listens to, by the subject of the answer.
+/// Answers of the server to a message without a listener, by the subject of the answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Echo {
-    /// A batch.
     Probe(To, u64),
-    /// A message that was meant for nobody.
+    /// A message that was sent to nobody on purpose.
     Nobody(u64),
 }
 
@@ -101,43 +98,43 @@ impl Subjects {
         format!("{}{}", self.prefix, to.tail())
     }
 
-    /// What all pods tell each other.
+    /// Control messages to all pods.
     pub(crate) fn control(&self) -> String {
         format!("{}c", self.prefix)
     }
 
-    /// What one pod is told.
+    /// Control messages to one pod.
     pub(crate) fn control_of(&self, pod: PodId) -> String {
         format!("{}c.{pod}.a", self.prefix)
     }
 
-    /// What this pod is told of any broker.
+    /// Messages to this pod about any broker.
     pub(crate) fn own_brokers(&self) -> String {
         format!("{}.*", self.of(To::Pod(self.own)))
     }
 
-    /// Of which broker, by the subject.
+    /// The broker in a subject.
     pub(crate) fn broker_of(&self, subject: &str) -> Option<To> {
         let (_, broker) = subject.rsplit_once('.')?;
         Some(To::At { pod: self.own, broker: broker.parse().ok()? })
     }
 
-    /// All that this pod is told, and the echoes.
+    /// All control messages to this pod, and the echoes.
     pub(crate) fn own_control(&self) -> String {
         format!("{}c.{}.>", self.prefix, self.own)
     }
 
-    /// Nobody listens to it.
+    /// The subject without a listener.
     pub(crate) fn nobody(&self) -> String {
         format!("{}n", self.prefix)
     }
 
-    /// Everything, for the permissions of a user.
+    /// The subject of everything, for the permissions of a user.
     pub(crate) fn all(&self) -> String {
         format!("{}>", self.prefix)
     }
 
-    /// Where the server answers when nobody listens.
+    /// The subject to which the server answers when there is no listener.
     pub(crate) fn echo(&self, echo: &Echo) -> String {
         match echo {
             Echo::Probe(to, probe) => format!("{}c.{}.e.{probe}.{}", self.prefix, self.own, to.tail()),

@@ -18,7 +18,6 @@ impl Clock {
     }
 }
 
-/// For what is measured or shown.
 #[allow(clippy::disallowed_methods)]
 pub(crate) fn instant() -> Instant {
     Instant::now()

@@ -1,4 +1,4 @@
-//! Maps that are quick, and the same in each run of a test.
+//! Fast maps with the same order in each run of a test.
 
 #[cfg(test)]
 type Hasher = foldhash::fast::FixedState;

@@ -1,9 +1,10 @@
-//! What a fabric does, without NATS, threads or clocks: what happens goes in, frames to send go to the outbox, the rest to the
-//! sink.
+//! The logic of a fabric without NATS, threads or clocks: events come in, frames to send go to the outbox, the rest to
+//! the sink.
 //!
-//! A pod that joins tells all others (`Joined`). Each of them sends to it from then on, says where it is (`Answer`) and sends a
-//! heartbeat to what was joined, in its order among the messages. So when all have answered, the pod knows for every sender
-//! which number comes next, and every loss after that shows. The same is done after each reconnect.
+//! A pod that joins announces it to all others (`Joined`). From then on each of them sends to it, answers with its
+//! position (`Answer`), and sends a heartbeat to the joined receivers in order with its messages. Once all have
+//! answered, the pod knows the next number of every sender, and notices every later loss. The same happens after each
+//! reconnect.
 
 use std::sync::Arc;
 
@@ -20,18 +21,16 @@ use crate::limits::Limits;
 use crate::outbox::{Destination, Outbox};
 use crate::sink::Sink;
 
-/// Time between two sweeps of what was received, milliseconds.
+/// Time between two sweeps of the inbox, milliseconds.
 const SWEEP_MS: u64 = 8_000;
 
-/// Another pod.
 struct Pod {
     name: String,
     heard_at: Millis,
-    /// How often it has started anew.
     epoch: u32,
-    /// It was heard lately.
+    /// It has sent something lately.
     is_alive: bool,
-    /// It has said where it is with everything that is joined, or was heard when it began.
+    /// It has answered with its positions for every join, or was there when it began.
     is_known: bool,
 }
 
@@ -44,14 +43,12 @@ pub(crate) struct Core {
     sink: Arc<dyn Sink>,
     inbox: Inbox,
     joins: Joins,
-    /// Other pods.
     pods: HashMap<PodId, Pod>,
     is_connected: bool,
     was_connected: bool,
-    /// How often this pod has started anew.
     epoch: u32,
     disconnected_at: Option<Millis>,
-    /// By then the pods that were there before have made themselves known.
+    /// Time by which the earlier pods have made themselves known.
     settled_at: Millis,
     hello_at: Millis,
     sweep_at: Millis,
@@ -87,7 +84,7 @@ impl Core {
         }
     }
 
-    /// NATS is there, and takes messages of this size.
+    /// NATS is connected and takes messages of this size.
     pub(crate) fn connected(&mut self, now: Millis, payload_max: usize) {
         let outage = self.disconnected_at.take().map(|at| now - at);
         let is_first = !std::mem::replace(&mut self.was_connected, true);
@@ -97,7 +94,7 @@ impl Core {
         self.pods.values_mut().for_each(|pod| pod.heard_at = now);
         self.settled_at = now + u64::from(self.limits.settle_ms);
         if starts_anew {
-            // The others may not have missed this pod: its numbers from before are no longer true.
+            // The others may not have noticed the outage: this pod's earlier numbers are no longer valid.
             self.epoch += 1;
             self.bye();
             self.inbox.doubt_all();
@@ -115,7 +112,7 @@ impl Core {
         self.outbox.disconnected();
     }
 
-    /// The user has joined. True when NATS is to be asked for it.
+    /// Joins for the user. Returns true when the caller must subscribe at NATS.
     pub(crate) fn join(&mut self, to: To, now: Millis) -> bool {
         let is_new = self.inbox.join(to);
         if is_new {
@@ -124,7 +121,6 @@ impl Core {
         is_new
     }
 
-    /// NATS was asked for these.
     pub(crate) fn subscribed(&mut self, mut list: Vec<To>, now: Millis) {
         self.inbox.subscribed(&mut list);
         if self.is_connected {
@@ -136,12 +132,12 @@ impl Core {
         self.inbox.leave(to);
     }
 
-    /// Nobody listened to what was sent with this probe.
+    /// The message with this probe had no listener.
     pub(crate) fn no_responders(&self, to: To, probe: u64) {
         self.outbox.no_responders(to, probe);
     }
 
-    /// A message to what was joined.
+    /// Handles a message to a joined receiver.
     pub(crate) fn received(&mut self, to: To, payload: Bytes, now: Millis) {
         if let Some(frame) = self.decode(payload) {
             let is_known = self.is_known(frame.from);
@@ -149,14 +145,14 @@ impl Core {
         }
     }
 
-    /// A message from fabric to fabric.
+    /// Handles a control message of another fabric.
     pub(crate) fn told(&mut self, payload: Bytes, now: Millis) {
         let Some(Frame { from, content }) = self.decode(payload) else { return };
         match content {
             Content::Hello { asks, is_fresh, epoch, name } => {
                 self.heard(from, &name, (is_fresh, epoch), now);
                 if asks {
-                    // It was away, and may have missed something.
+                    // The pod was disconnected and may have missed something.
                     self.hello(Destination::ControlOf(from), false, false);
                     self.remind(from);
                 }
@@ -197,7 +193,6 @@ impl Core {
         }
     }
 
-    /// The last word to the others.
     pub(crate) fn bye(&self) {
         self.outbox.control(Destination::Control, frame::bye(self.own));
     }
@@ -234,7 +229,7 @@ impl Core {
             if !std::mem::replace(&mut known.is_alive, true) {
                 self.sink.pod_came(pod, name, false);
                 self.count_pods();
-                // What was announced meanwhile did not wait for it.
+                // Announcements made in the meantime did not wait for this pod.
                 self.joins.pod_found(pod);
                 self.remind(pod);
             }
@@ -251,7 +246,7 @@ impl Core {
             self.sink.pod_came(pod, name, epoch == 0);
             self.inbox.began(pod, epoch == 0);
         } else if now >= self.settled_at {
-            // It was there before, and is heard only now.
+            // The pod existed before, but its first message arrives only now.
             self.joins.clear();
             self.announce(&self.inbox.all_subscribed(), now);
             return;
@@ -260,14 +255,13 @@ impl Core {
         self.remind(pod);
     }
 
-    /// Tells a pod again what it has not answered.
     fn remind(&self, pod: PodId) {
         for (number, list) in self.joins.unanswered(pod) {
             self.outbox.control(Destination::ControlOf(pod), frame::joined(self.own, number, list));
         }
     }
 
-    /// Looks for pods that are silent.
+    /// Finds pods that are silent.
     fn miss(&mut self, now: Millis) {
         let gone_ms = u64::from(self.limits.pod_gone_ms);
         let forgotten_ms = gone_ms + 2 * u64::from(self.limits.outage_ms_max);
@@ -277,13 +271,12 @@ impl Core {
             if silent_ms >= gone_ms && std::mem::take(&mut pod.is_alive) {
                 gone.push((*id, pod.is_known));
             }
-            // After the longer time it has started anew.
+            // After the longer time it has restarted.
             silent_ms < if pod.is_known { forgotten_ms } else { gone_ms }
         });
         gone.into_iter().for_each(|(pod, is_known)| self.gone(pod, is_known, now));
     }
 
-    /// A pod has ended, or started anew.
     fn leaves(&mut self, pod: PodId, now: Millis) {
         if let Some(Pod { is_alive: true, is_known, .. }) = self.pods.remove(&pod) {
             self.gone(pod, is_known, now);
@@ -307,7 +300,6 @@ impl Core {
         self.pods.iter().filter(|(_, pod)| pod.is_alive).map(|(id, _)| *id)
     }
 
-    /// Tells the others what is joined.
     fn announce(&mut self, list: &[To], now: Millis) {
         for list in list.chunks(ANNOUNCED_MAX) {
             let pods = self.alive().collect();
@@ -317,14 +309,13 @@ impl Core {
         }
     }
 
-    /// Deals with announcements that are over.
     fn finish(&mut self, now: Millis) {
         if now < self.settled_at {
             return;
         }
         let outcome = self.joins.outcome(now);
         if !outcome.complete.is_empty() {
-            // They do not know of it. Should they come back, they are asked.
+            // These pods do not know about it. If they return, they are asked again.
             self.pods.retain(|_, pod| pod.is_alive);
         }
         for mut announcement in outcome.again {
@@ -335,12 +326,12 @@ impl Core {
             }
             self.joins.again(announcement, now);
         }
-        // Before what is joined by that: who joins is to know who else is there.
+        // Reported before the joins that end now, so that a joining user knows which pods exist.
         for (id, pod) in &mut self.pods {
             if !pod.is_known && !self.joins.waits_for(*id) {
                 pod.is_known = true;
                 self.inbox.began(*id, true);
-                // Until now a loss could pass unnoticed.
+                // Until now a loss could go unnoticed.
                 self.sink.pod_came(*id, &pod.name, false);
             }
         }

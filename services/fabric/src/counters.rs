@@ -1,8 +1,7 @@
-//! What the fabric counts.
+//! Counters of the fabric.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A counter or gauge that any thread writes.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
 
@@ -36,7 +35,6 @@ pub struct Metric {
 /// Declares the counters: field, kind, metric name, labels, help.
 macro_rules! counters {
     ($($field:ident: $kind:literal $name:literal [$($label:literal)?] $help:literal,)*) => {
-        /// One set a fabric.
         #[derive(Debug, Default)]
         pub(crate) struct Counts { $(pub(crate) $field: Count,)* }
 
@@ -51,7 +49,7 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// Each with its value, in a fixed order; those of one name stand together.
+            /// Yields each metric with its value, in a fixed order; metrics of one name are adjacent.
             pub fn metrics(&self) -> impl Iterator<Item = (Metric, u64)> + use<> {
                 [$((Metric { kind: $kind, name: $name, labels: concat!($($label)?), help: $help }, self.$field),)*]
                     .into_iter()

@@ -1,4 +1,4 @@
-//! The fabric as its users see it.
+//! The interface of the fabric.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
@@ -17,18 +17,18 @@ use crate::shared::{Shared, Wishes};
 use crate::sink::Sink;
 use crate::tasks;
 
-/// The network between pods. All methods may be called from any thread and wait for nothing. Dropping it sends what waits, for
-/// a second at most, and says goodbye.
+/// The network between pods. All methods may be called from any thread and never block. Dropping it sends the queued
+/// messages, for a second at most, and says goodbye.
 pub struct Fabric {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Fabric {
-    /// Starts the fabric's thread. NATS need not be there: [`Fabric::health`] says how it is.
+    /// Starts the fabric's thread. NATS need not be reachable; [`Fabric::health`] reports the connection.
     ///
     /// # Errors
-    /// When the settings cannot work, whatever NATS says to them.
+    /// The settings are invalid, whatever NATS would answer.
     pub fn start(settings: Settings, sink: Arc<dyn Sink>) -> Result<Self, SettingsError> {
         let (servers, client_options) = options::check(&settings)?;
         let Settings { pod, region, pod_name, limits, .. } = settings;
@@ -56,7 +56,7 @@ impl Fabric {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
-            // For names and files, while connecting.
+            // For name look-ups and files while connecting.
             .max_blocking_threads(2)
             .build()
             .map_err(SettingsError::Thread)?;
@@ -73,7 +73,7 @@ impl Fabric {
                 };
                 on_thread.link.fail(&reason);
                 let tell = || on_thread.sink.health_changed(&on_thread.link.health());
-                // The sink may be what panicked.
+                // The sink itself may have panicked.
                 let _ = catch_unwind(AssertUnwindSafe(tell));
             })
             .map_err(SettingsError::Thread)?;
@@ -86,45 +86,46 @@ impl Fabric {
         self.shared.subjects.own()
     }
 
-    /// Receives what others send to a broker, to this pod about a broker, or to a group; [`Sink::joined`] says when. False at the
-    /// limit of joins. What is sent to this pod as such and to all pods is received always.
+    /// Receives messages of others to a broker, to this pod about a broker, or to a group; [`Sink::joined`] says when.
+    /// Returns false at the limit of joins. Messages to this pod and to all pods always arrive.
     #[must_use]
     pub fn join(&self, to: To) -> bool {
         matches!(to, To::Pod(_) | To::Pods) || self.shared.wish(to, true)
     }
 
-    /// Receives it no longer, but for what is on its way to the sink.
+    /// Stops receiving, except messages that are already on their way to the sink.
     pub fn leave(&self, to: To) {
         if !matches!(to, To::Pod(_) | To::Pods) {
             self.shared.wish(to, false);
         }
     }
 
-    /// Sends a message that is made of `pieces`, in order with all that the same thread has sent to the same receiver.
+    /// Sends a message made of `pieces`, in order with everything that the same thread has sent to the same receiver.
     pub fn send(&self, to: To, pieces: &[&[u8]]) -> Sent {
         self.shared.outbox.send(to, pieces)
     }
 
-    /// Whether no other pod listens, so that `messages` need not be made and sent. Ask just before, and do not send them then:
-    /// they are counted, so that a pod which listened but was away learns that it missed them.
+    /// Returns whether no other pod listens, so that `messages` need not be made and sent. Call it immediately before,
+    /// and then do not send them: they are counted, so that a listening pod that was disconnected learns that it missed
+    /// them.
     #[must_use]
     pub fn unwanted(&self, to: To, messages: u32) -> bool {
         self.shared.outbox.unwanted(to, messages)
     }
 
-    /// How the connection to NATS is.
+    /// The state of the connection to NATS.
     #[must_use]
     pub fn health(&self) -> Health {
         self.shared.link.health()
     }
 
-    /// Whether there is a connection to NATS.
+    /// Returns whether there is a connection to NATS.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.shared.link.is_connected()
     }
 
-    /// What was counted since the start.
+    /// The counters since the start.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.shared.counts.read()
@@ -138,7 +139,7 @@ impl Drop for Fabric {
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != std::thread::current().id()
         {
-            // It has caught its panics.
+            // The thread has caught its panics.
             let _ = thread.join();
         }
     }

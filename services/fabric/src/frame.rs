@@ -1,4 +1,4 @@
-//! What one NATS message carries. All numbers are big-endian.
+//! The frames in NATS messages. All numbers are big-endian.
 //!
 //! | kind | after version (1 byte), kind (1) and sender (8) |
 //! |---|---|
@@ -9,8 +9,8 @@
 //! | 5 joined | announcement (8), receivers |
 //! | 6 answer | announcement (8), positions: receiver, generation (8), number (8) |
 //!
-//! Numbers are a generation (8), the number of the first message (8) and how many there are (4). A batch of none says which
-//! number comes next.
+//! Numbers are a generation (8), the number of the first message (8) and the count of messages (4). A batch without
+//! messages announces the next number.
 
 use bytes::{Buf, BufMut, Bytes, TryGetError};
 
@@ -33,10 +33,9 @@ const BYE: u8 = 4;
 const JOINED: u8 = 5;
 const ANSWER: u8 = 6;
 
-/// Which messages of a sender to a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Numbers {
-    /// Numbers start at 0 in each; a later one is greater. 0: not numbered.
+    /// Numbers start at 0 in each generation, and later generations are greater. 0: not numbered.
     pub(crate) generation: u64,
     pub(crate) first: u64,
     pub(crate) count: u32,
@@ -49,7 +48,7 @@ impl Numbers {
     }
 }
 
-/// Where a sender is with a receiver: every message from now on has this number or a greater one.
+/// The position of a sender at a receiver: every later message has this number or a greater one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
     pub(crate) to: To,
@@ -73,10 +72,8 @@ pub(crate) enum Content {
     Answer { announcement: u64, positions: Vec<Position> },
 }
 
-/// Why a frame was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bad {
-    /// A pod of another version speaks so.
     Version,
     Malformed,
 }
@@ -87,14 +84,13 @@ impl From<TryGetError> for Bad {
     }
 }
 
-/// An empty batch to add messages to.
 pub(crate) fn open() -> Vec<u8> {
     let mut batch = Vec::with_capacity(512);
     batch.resize(HEAD, 0);
     batch
 }
 
-/// Adds a message that is made of `pieces`, `length` bytes in all.
+/// Adds a message made of `pieces`, `length` bytes in all.
 pub(crate) fn add(batch: &mut Vec<u8>, pieces: &[&[u8]], length: usize) {
     batch.reserve(LENGTH + length);
     batch.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
@@ -103,20 +99,20 @@ pub(crate) fn add(batch: &mut Vec<u8>, pieces: &[&[u8]], length: usize) {
     }
 }
 
-/// Fills in what was not known when the batch was opened.
+/// Fills in the fields that were unknown when the batch was opened.
 pub(crate) fn close(mut batch: Vec<u8>, from: PodId, numbers: Numbers) -> Bytes {
     head(&mut &mut batch[..HEAD], BATCH, from, numbers);
     batch.into()
 }
 
-/// Tells which number comes next.
+/// Announces the next number.
 pub(crate) fn heartbeat(from: PodId, generation: u64, next: u64) -> Bytes {
     let mut frame = Vec::with_capacity(HEAD);
     head(&mut frame, BATCH, from, Numbers { generation, first: next, count: 0 });
     frame.into()
 }
 
-/// A batch as parts of `bytes_max` bytes at most.
+/// Splits a batch into parts of at most `bytes_max` bytes.
 pub(crate) fn cut(
     batch: &Bytes,
     from: PodId,
@@ -136,8 +132,8 @@ pub(crate) fn cut(
     })
 }
 
-/// `asks`: the others are to say hello too. `is_fresh`: the sender has sent nothing yet, or nothing that still counts; in each
-/// `epoch` it starts so.
+/// `asks`: the others must answer with a hello. `is_fresh`: the sender has sent nothing yet, or nothing that still
+/// counts; each `epoch` starts so.
 pub(crate) fn hello(from: PodId, asks: bool, is_fresh: bool, epoch: u32, name: &str) -> Bytes {
     let mut frame = start(HELLO, from, 5 + name.len());
     frame.put_u8(u8::from(asks) | u8::from(is_fresh) << 1);
@@ -204,7 +200,7 @@ pub(crate) fn decode(mut bytes: Bytes) -> Result<Frame, Bad> {
     Ok(Frame { from, content })
 }
 
-/// Decodes a frame, writes it again and decodes that: both are the same.
+/// Decodes a frame, encodes it again and decodes that: the results must be equal.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn round_trip(bytes: &[u8]) {
     let Ok(frame) = decode(Bytes::copy_from_slice(bytes)) else { return };
@@ -231,7 +227,7 @@ pub(crate) fn round_trip(bytes: &[u8]) {
     assert_eq!(decode(written), Ok(frame));
 }
 
-/// Whether `body` is just `count` messages.
+/// Checks that `body` is exactly `count` messages.
 pub(crate) fn check_body(mut body: &[u8], count: u32) -> Result<(), Bad> {
     for _ in 0..count {
         let length = usize::try_from(body.try_get_u32()?).map_err(|_| Bad::Malformed)?;

@@ -1,24 +1,24 @@
-//! How the connection to NATS is.
+//! The state of the connection to NATS.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// How the connection to NATS is.
+/// The state of the connection to NATS.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Health {
     /// Whether there is a connection.
     pub connected: bool,
-    /// The server, as `host:port`: of the connection, or tried last.
+    /// The server of the connection, or the last one tried, as `host:port`.
     pub server: Option<String>,
-    /// Since when it is so.
+    /// Time of the last change.
     pub since: Instant,
     /// Connections made after the first one.
     pub reconnects: u64,
-    /// Time to the server and back, measured every few seconds.
+    /// Round-trip time to the server, measured every few seconds.
     pub rtt: Option<Duration>,
     /// Other pods that are alive.
     pub pods: usize,
-    /// What is wrong, and what to do.
+    /// The problem and its remedy, if there is a problem.
     pub problem: Option<String>,
 }
 
@@ -37,7 +37,7 @@ impl fmt::Display for Health {
     }
 }
 
-/// What an error of the NATS client means, and what to do.
+/// Explains an error of the NATS client and its remedy.
 pub(crate) fn explain_connect(server: &str, error: &str) -> String {
     let lower = error.to_lowercase();
     let advice = match () {
@@ -62,7 +62,7 @@ pub(crate) fn explain_connect(server: &str, error: &str) -> String {
     format!("{server}: {advice} ({error})")
 }
 
-/// What an error that the server sent means; `None` when it is nothing to do about.
+/// Explains an error that the server sent; `None` when there is nothing to do.
 pub(crate) fn explain_server(error: &str, subjects: &str) -> Option<String> {
     let lower = error.to_lowercase();
     if lower.contains("permissions violation") {

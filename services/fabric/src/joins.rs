@@ -1,21 +1,19 @@
-//! Joins that the other pods have not all confirmed.
+//! Joins that some other pods have not confirmed yet.
 
 use std::collections::VecDeque;
 
 use crate::address::{PodId, To};
 use crate::clock::Millis;
 
-/// Time for an answer, milliseconds. Then those who have not answered are asked again.
+/// Time for an answer, milliseconds. Then the announcement is repeated to pods that have not answered.
 const ANSWER_MS_MAX: u64 = 1000;
-/// How often they are asked. This and the longest outage are less than the time after which a sender forgets a receiver.
+/// Most repetitions. Together with the longest outage they take less time than a sender needs to forget a receiver.
 const TRIES_MAX: u32 = 20;
 
-/// Receivers that the others were told of together.
 #[derive(Debug)]
 pub(crate) struct Announcement {
     pub(crate) number: u64,
     pub(crate) list: Vec<To>,
-    /// Pods that have not answered.
     pub(crate) waits_for: Vec<PodId>,
     since: Millis,
     tries: u32,
@@ -25,18 +23,17 @@ pub(crate) struct Announcement {
 pub(crate) struct Joins {
     next: u64,
     open: Vec<Announcement>,
-    /// When each join is reported at the latest.
+    /// The latest time at which each join is reported.
     unreported: VecDeque<(Millis, To)>,
 }
 
-/// What came of announcements.
 #[derive(Default)]
 pub(crate) struct Outcome {
-    /// All have answered.
     pub(crate) complete: Vec<Announcement>,
-    /// Some did not in time: ask them again, under the same number, as their answers may just be slow.
+    /// Some pods did not answer in time. They are asked again under the same number, because their answers may just be
+    /// late.
     pub(crate) again: Vec<Announcement>,
-    /// Some never did.
+    /// Some pods never answered.
     pub(crate) failed: Vec<Announcement>,
 }
 
@@ -45,19 +42,19 @@ impl Joins {
         self.unreported.push_back((report_at, to));
     }
 
-    /// A number for an announcement to `pods`.
+    /// Makes a number for an announcement to `pods`.
     pub(crate) fn announce(&mut self, list: Vec<To>, waits_for: Vec<PodId>, now: Millis) -> u64 {
         self.next += 1;
         self.open.push(Announcement { number: self.next, list, waits_for, since: now, tries: 0 });
         self.next
     }
 
-    /// Those who have not answered are asked again.
+    /// Repeats the announcement to the pods that have not answered.
     pub(crate) fn again(&mut self, announcement: Announcement, now: Millis) {
         self.open.push(Announcement { since: now, tries: announcement.tries + 1, ..announcement });
     }
 
-    /// What is announced is announced anew.
+    /// Drops everything; the caller announces it again.
     pub(crate) fn clear(&mut self) {
         self.open.clear();
     }
@@ -69,7 +66,7 @@ impl Joins {
         Some(&announcement.list)
     }
 
-    /// A pod is known only now.
+    /// A pod becomes known only now.
     pub(crate) fn pod_found(&mut self, pod: PodId) {
         for announcement in &mut self.open {
             if !announcement.waits_for.contains(&pod) {
@@ -78,7 +75,7 @@ impl Joins {
         }
     }
 
-    /// What a pod has not answered.
+    /// The announcements that a pod has not answered.
     pub(crate) fn unanswered(&self, pod: PodId) -> impl Iterator<Item = (u64, &[To])> {
         let waiting = self.open.iter().filter(move |announcement| announcement.waits_for.contains(&pod));
         waiting.map(|announcement| (announcement.number, &*announcement.list))
@@ -92,7 +89,6 @@ impl Joins {
         self.unanswered(pod).next().is_some()
     }
 
-    /// Takes what is over.
     pub(crate) fn outcome(&mut self, now: Millis) -> Outcome {
         let mut outcome = Outcome::default();
         let is_over = |announcement: &mut Announcement| {
@@ -110,7 +106,7 @@ impl Joins {
         outcome
     }
 
-    /// Takes what is to be reported now, whatever the answers.
+    /// Takes a join that must be reported now, whatever the answers.
     pub(crate) fn overdue(&mut self, now: Millis) -> Option<To> {
         let (_, to) = self.unreported.pop_front_if(|(at, _)| *at <= now)?;
         Some(to)

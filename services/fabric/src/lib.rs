@@ -1,6 +1,12 @@
 //! The network between pods: opaque messages over NATS, numbered, so that a loss is noticed.
 //!
-//! This crate knows nothing of MQTT.
+//! ```text
+//! any thread ── Fabric::send ──> outbox (batches, numbers) ── one thread ──> NATS
+//! user <── Sink (messages, gaps, joins) ── core, inbox (checks numbers) <─────┘
+//! ```
+//!
+//! A message may be lost, but never unnoticed: the user gets a [`Gap`] and reads the store instead. This crate knows
+//! nothing of MQTT, and nothing of the store.
 
 mod address;
 mod clock;
@@ -32,11 +38,11 @@ pub use outbox::{Dropped, Sent};
 pub use settings::{Credentials, Settings, SettingsError, Tls};
 pub use sink::{Batch, Gap, Messages, Sink};
 
-/// What fuzz targets call.
+/// Entry points of fuzz targets.
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing {
-    /// Decodes a frame; what decodes is written and read again.
+    /// Decodes a frame, then encodes and decodes it again.
     pub fn frame(bytes: &[u8]) {
         crate::frame::round_trip(bytes);
     }

@@ -1,11 +1,10 @@
-//! A pause of microseconds: the runtime's own timers count milliseconds.
+//! A pause of microseconds; the runtime's own timers count milliseconds.
 
 use std::io;
 use std::time::{Duration, Instant};
 
 use crate::clock::instant;
 
-/// Keeps rounds apart from each other.
 pub(crate) struct Linger {
     least: Duration,
     last: Instant,
@@ -13,18 +12,17 @@ pub(crate) struct Linger {
 }
 
 impl Linger {
-    /// Within a runtime.
+    /// Must be called within a runtime.
     pub(crate) fn new(least: Duration) -> io::Result<Self> {
         let now = instant();
         Ok(Self { least, last: now.checked_sub(least).unwrap_or(now), timer: timer::Timer::new()? })
     }
 
-    /// A round has ended.
     pub(crate) fn start(&mut self) {
         self.last = instant();
     }
 
-    /// Waits until the last round is long enough ago.
+    /// Waits until enough time has passed since the last round.
     pub(crate) async fn rest(&mut self) -> io::Result<()> {
         match self.least.checked_sub(self.last.elapsed()) {
             Some(left) if !left.is_zero() => self.timer.wait(left).await,

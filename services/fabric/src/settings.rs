@@ -1,4 +1,4 @@
-//! What a fabric is started with.
+//! Settings of a fabric.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,20 +6,20 @@ use std::path::PathBuf;
 use crate::address::PodId;
 use crate::limits::Limits;
 
-/// What a fabric is started with.
+/// Settings of a fabric.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// NATS servers, `nats://host:port` or `tls://host:port`: any of them, and no others.
     pub servers: Vec<String>,
-    /// Pods of other regions on the same servers are not seen: letters, digits, `-` and `_`, 64 at most.
+    /// Letters, digits, `-` and `_`, 64 at most. Pods of other regions on the same servers are ignored.
     pub region: String,
     /// This process.
     pub pod: PodId,
-    /// What people call it, 128 bytes at most: shown by NATS and by other pods.
+    /// Its name for people, 128 bytes at most, shown by NATS and by other pods.
     pub pod_name: String,
-    /// How NATS knows this pod.
+    /// Authentication at NATS.
     pub credentials: Credentials,
-    /// TLS towards NATS; `None`: only when the server asks for it, with the authorities of the system.
+    /// TLS to NATS. With `None` only when the server requires it, with the authorities of the system.
     pub tls: Option<Tls>,
     /// Limits, all with defaults.
     pub limits: Limits,
@@ -42,7 +42,7 @@ impl Settings {
     }
 }
 
-/// How NATS knows a pod.
+/// Authentication at NATS.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub enum Credentials {
     /// Not at all.
@@ -64,7 +64,7 @@ pub enum Credentials {
 }
 
 impl fmt::Debug for Credentials {
-    /// Without secrets.
+    /// Omits secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::None => f.write_str("None"),
@@ -79,53 +79,53 @@ impl fmt::Debug for Credentials {
 /// TLS towards NATS. The files are read again at each connect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// Certificates of the authorities that NATS is believed by (PEM); `None`: those of the system.
+    /// Certificates of NATS' authorities (PEM); `None` means those of the system.
     pub ca: Option<PathBuf>,
     /// Certificate chain and key of this pod (PEM).
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
-/// Settings that cannot work. Says what to change.
+/// Invalid settings. The text says what to change.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// No server is named.
     #[error("no NATS server is named: name at least one, such as nats://nats:4222")]
     NoServer,
-    /// A server's address cannot be one.
+    /// A server's address is invalid.
     #[error("{server:?} is no address of a NATS server: it is to be nats://host:port or tls://host:port")]
     Server {
-        /// The address, without what may be a password.
+        /// The address, without parts that may be a password.
         server: String,
     },
-    /// A server's address has a user or password in it.
+    /// A server's address contains a user or password.
     #[error("the address of the NATS server {host:?} has a user or password in it: set them as credentials")]
     Secret {
         /// The server.
         host: String,
     },
-    /// A region that is no part of a NATS subject.
+    /// The region cannot be part of a NATS subject.
     #[error("{0:?} is no name for a region: use letters, digits, - and _, 64 at most")]
     Region(String),
     /// A name that is too long or has control characters.
     #[error("{0:?} is no name for a pod: use 128 bytes at most, without control characters")]
     PodName(String),
-    /// The id 0 is nobody's.
+    /// The id 0 is reserved.
     #[error("a pod cannot have the id 0")]
     PodId,
     /// A file cannot be used.
     #[error("{what} {}: {reason}", path.display())]
     File {
-        /// What it is to be.
+        /// The kind of file.
         what: &'static str,
-        /// Where it is to be.
+        /// Its path.
         path: PathBuf,
-        /// Why it cannot be used.
+        /// The reason.
         reason: String,
     },
     /// Limits that contradict each other.
     #[error("{0}")]
     Limits(&'static str),
-    /// The thread or its event queue cannot be had.
+    /// The thread or its event queue cannot be made.
     #[error("could not start the fabric's thread")]
     Thread(#[source] std::io::Error),
 }

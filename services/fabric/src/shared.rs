@@ -1,4 +1,4 @@
-//! What the user's threads and the fabric's thread share.
+//! State shared by the user's threads and the fabric's thread.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -22,26 +22,25 @@ pub(crate) struct Shared {
     pub(crate) link: Arc<Link>,
     pub(crate) sink: Arc<dyn Sink>,
     pub(crate) clock: Clock,
-    /// Only the fabric's thread takes it, and calls the sink under it.
+    /// Only the fabric's thread locks it, and calls the sink while it holds the lock.
     pub(crate) core: Mutex<Core>,
     pub(crate) wishes: Mutex<Wishes>,
-    /// There are wishes.
+    /// There are new wishes.
     pub(crate) wished: Notify,
-    /// The user has had enough.
+    /// The user stops the fabric.
     pub(crate) stop: Notify,
-    /// What waits is sent, and then no more.
+    /// Send the queued messages, then end.
     pub(crate) last: Notify,
-    /// The server has asked its clients to go to another one.
+    /// The server has asked its clients to move to another one.
     pub(crate) moves: Notify,
-    /// A task of the fabric has panicked.
     pub(crate) failed: Notify,
 }
 
-/// What the user wants to be joined.
+/// Receivers that the user wants to join.
 #[derive(Default)]
 pub(crate) struct Wishes {
     joined: HashSet<To>,
-    /// What has changed since the fabric looked: joined or not.
+    /// Changes since the fabric's last look: join or leave.
     changes: HashMap<To, bool>,
 }
 

@@ -1,5 +1,5 @@
-//! Pods on a simulated NATS of two servers: everything that may overtake does, connections break, and a seed repeats it. What
-//! each pod received is then compared with what was sent to it.
+//! Pods on a simulated NATS of two servers. Everything that may overtake does, connections break, and a seed repeats
+//! the run. The test compares what each pod received with the messages that were sent to it.
 
 mod check;
 mod nats;
@@ -16,7 +16,6 @@ use crate::limits::Limits;
 use nats::Nats;
 use pod::Pod;
 
-/// What can happen in a run.
 #[derive(Clone, Copy)]
 struct Plan {
     pods: usize,
@@ -34,7 +33,7 @@ const CALM_MS: Millis = 40_000;
 
 fn run(seed: u64, plan: Plan) {
     let mut rng = Rng::with_seed(seed);
-    // Time passes in leaps here: an answer may take seconds.
+    // Time advances in leaps here, so an answer may take seconds.
     let mut limits =
         Limits { batch_bytes_max: 400, settle_ms: 5_000, join_wait_ms: 60_000, ..Limits::default() };
     if plan.breaks > 0 {
@@ -59,7 +58,7 @@ fn run(seed: u64, plan: Plan) {
     check::all(&pods, plan.breaks == 0, seed);
 }
 
-/// Nothing happens but what must.
+/// Runs without new events.
 fn calm(pods: &mut [Pod], nats: &mut Nats, time: Range<Millis>) {
     let mut rng = Rng::with_seed(1);
     for now in time.step_by(50) {
@@ -69,7 +68,7 @@ fn calm(pods: &mut [Pod], nats: &mut Nats, time: Range<Millis>) {
     }
 }
 
-/// All that was sent comes one step further; false when there was nothing.
+/// Moves everything in flight one step; returns false when there was nothing.
 fn settle(pods: &mut [Pod], nats: &mut Nats, rng: &mut Rng, now: Millis) -> bool {
     let mut moved = false;
     for pod in pods.iter_mut() {
@@ -100,7 +99,7 @@ fn step(rng: &mut Rng, nats: &mut Nats, pods: &mut [Pod], place: usize, now: Mil
     if plan.breaks > 0 && pod.is_connected && rng.usize(..plan.breaks) == 0 {
         pod.disconnect(nats, now);
         if rng.bool() {
-            // At once, to the other one: what is still on its way over the route may come later than what follows.
+            // Immediately, at the other server: messages still on the route may arrive later than the following ones.
             pod.connect(nats, 1 - pod.server, now);
         }
     }
@@ -131,7 +130,7 @@ fn step(rng: &mut Rng, nats: &mut Nats, pods: &mut [Pod], place: usize, now: Mil
     }
 }
 
-/// For somebody to send to, or for a pod to join.
+/// A receiver to send to, or for a pod to join.
 fn receiver(rng: &mut Rng, pods: usize, joins: Option<PodId>) -> To {
     match rng.usize(..if joins.is_some() { 6 } else { 9 }) {
         0..=2 => To::Broker(rng.u64(..3)),
@@ -145,7 +144,7 @@ fn receiver(rng: &mut Rng, pods: usize, joins: Option<PodId>) -> To {
     }
 }
 
-/// So many pods that are connected and know each other.
+/// `count` pods that are connected and know each other.
 fn settled(count: u64, nats: &mut Nats) -> Vec<Pod> {
     let mut pods: Vec<_> = (1..=count).map(|id| Pod::new(PodId(id), Limits::default())).collect();
     pods.iter_mut().for_each(|pod| pod.connect(nats, 0, 0));
@@ -153,7 +152,7 @@ fn settled(count: u64, nats: &mut Nats) -> Vec<Pod> {
     pods
 }
 
-/// A pod says what it has to say, and then hears what there is for it.
+/// A pod sends its queued messages and then receives.
 fn turn(pod: &mut Pod, nats: &mut Nats, rng: &mut Rng, now: Millis) {
     speak(pod, nats, rng, now);
     hear(pod, nats, rng, now);
@@ -171,10 +170,9 @@ fn speak(pod: &mut Pod, nats: &mut Nats, rng: &mut Rng, now: Millis) {
     while nats.serve(rng, pod) {}
 }
 
-/// How often each simulation is run with seeds of its own.
 const RUNS: u64 = 40;
 
-/// With `FABRIC_SEED` only that one.
+/// `FABRIC_SEED` selects a single one.
 fn seeds() -> Vec<u64> {
     match std::env::var("FABRIC_SEED").ok().and_then(|seed| seed.parse().ok()) {
         Some(seed) => vec![seed],
@@ -253,7 +251,7 @@ fn what_a_sender_lost_shows_at_once_after_its_reconnect() {
 fn what_came_before_a_long_outage_does_not_come_again_over_a_slow_route() {
     let mut nats = Nats::default();
     let mut pods = settled(3, &mut nats);
-    // So there is interest on the other server.
+    // This creates interest on the other server.
     pods[2].disconnect(&mut nats, 1000);
     pods[2].connect(&mut nats, 1, 1000);
     calm(&mut pods, &mut nats, 1000..2000);
@@ -277,12 +275,12 @@ fn a_join_is_confirmed_although_each_answer_comes_after_the_next_try() {
     pods[1].join(to, 1000);
     let mut rng = Rng::with_seed(1);
     for now in (1000..10_000).step_by(1500) {
-        // The one that joins asks, and hears only then what the other has said to the last question.
+        // The joining pod asks, and only then receives the other pod's answer to the earlier question.
         for place in [1, 0] {
             turn(&mut pods[place], &mut nats, &mut rng, now);
         }
     }
-    // It was told too early that nothing was confirmed: it asks again.
+    // The pod learned too early that nothing was confirmed: it asks again.
     pods[1].join(to, 10_000);
     assert!(pods[1].is_joined(to));
     assert_eq!(pods[1].gaps(), []);
@@ -300,7 +298,7 @@ fn a_join_waits_for_a_pod_that_was_silent_when_it_was_announced() {
         turn(&mut pods[other], &mut nats, &mut rng, now);
     }
     pods[joins].join(to, 9500);
-    // The one that was silent says hello before it hears of the join.
+    // The silent pod says hello before it learns of the join.
     speak(&mut pods[joins], &mut nats, &mut rng, 9500);
     speak(&mut pods[silent], &mut nats, &mut rng, 9500);
     for place in [joins, other, other, joins] {
@@ -320,7 +318,7 @@ fn a_loss_shows_when_what_came_first_came_between_two_answers() {
     for now in (1000..80_000).step_by(500) {
         turn(&mut pods[1], &mut nats, &mut rng, now);
     }
-    // One was forgotten, and is heard again. It is asked twice, and sends something after its first answer.
+    // One pod was forgotten and returns. It is asked twice, and sends something after its first answer.
     let now = 80_000;
     let (sender, receiver) = pods.split_at_mut(1);
     let (sender, receiver) = (&mut sender[0], &mut receiver[0]);

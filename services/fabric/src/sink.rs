@@ -1,4 +1,4 @@
-//! What a fabric hands to its user.
+//! The user's side of a fabric.
 
 use bytes::Bytes;
 
@@ -6,33 +6,33 @@ use crate::address::{PodId, To};
 use crate::frame::LENGTH;
 use crate::health::Health;
 
-/// Takes what arrives. It is called on the fabric's thread, which receives nothing else meanwhile: leave what came with the
-/// thread that it is for, and return. It may call the fabric.
+/// Receives messages and events. It is called on the fabric's thread, which receives nothing else meanwhile: pass the
+/// message to its thread and return. It may call the fabric.
 pub trait Sink: Send + Sync + 'static {
     /// Messages of one pod, in the order in which it sent them to this receiver.
     fn receive(&self, batch: &Batch);
 
-    /// Messages are missing and will not come. What came before was handed over before; what was sent after them comes after.
+    /// Messages are lost. Earlier ones were passed before this call, later ones follow.
     fn gap(&self, gap: &Gap);
 
-    /// A broker (as such, or at this pod) or group is joined. `complete`: whatever a pod that has come sends to it from now on is received, or a gap is
-    /// reported. Else NATS or a pod has not confirmed that in time, and it may become so later. Told for [`To::Pods`] and this
-    /// pod itself, too.
+    /// A broker (as such, or at this pod) or group is joined. With `complete`, every message that a present pod sends
+    /// to it from now on arrives, or a gap is reported. Otherwise NATS or a pod has not confirmed the join in time, and
+    /// may do so later. Also called for [`To::Pods`] and this pod itself.
     fn joined(&self, to: To, complete: bool) {
         let _ = (to, complete);
     }
 
-    /// Another pod is there, or is heard again. Unless it `is_new`, what it sent before now may be missing.
+    /// Another pod has appeared or returned. Unless it `is_new`, its earlier messages may be missing.
     fn pod_came(&self, pod: PodId, name: &str, is_new: bool) {
         let _ = (pod, name, is_new);
     }
 
-    /// Another pod is gone, or cannot be heard: the last of what it sent may be missing.
+    /// Another pod is gone or unreachable; its last messages may be missing.
     fn pod_gone(&self, pod: PodId) {
         let _ = pod;
     }
 
-    /// The connection to NATS came or went, or what is wrong with it has changed.
+    /// The connection to NATS came or went, or its problem has changed.
     fn health_changed(&self, health: &Health) {
         let _ = health;
     }
@@ -41,58 +41,58 @@ pub trait Sink: Send + Sync + 'static {
 /// Missing messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
-    /// Whose; `None`: of any pod. This pod was away from NATS for long; this is reported when it is back, and once more when all
-    /// pods have confirmed what it has joined: what is sent from then on is received, or another gap is reported.
+    /// The sender; `None` means any pod. This pod was then disconnected for long. The gap is reported on reconnect, and
+    /// again when all pods have confirmed this pod's joins. From then on messages arrive, or another gap is reported.
     pub from: Option<PodId>,
-    /// To whom.
+    /// The receiver.
     pub to: To,
-    /// How many; `None`: that is not known, perhaps none.
+    /// The number of messages; `None` if it is unknown and perhaps zero.
     pub missing: Option<u64>,
 }
 
-/// Messages that came together.
+/// Messages that arrived together.
 #[derive(Clone, Debug)]
 pub struct Batch {
     pub(crate) from: PodId,
     pub(crate) to: To,
     pub(crate) count: u32,
-    /// As in a frame, and checked.
+    /// Encoded as in a frame, and checked.
     pub(crate) body: Bytes,
 }
 
 impl Batch {
-    /// Who sent them.
+    /// The sender.
     #[must_use]
     pub fn from(&self) -> PodId {
         self.from
     }
 
-    /// To whom.
+    /// The receiver.
     #[must_use]
     pub fn to(&self) -> To {
         self.to
     }
 
-    /// How many.
+    /// The number of messages.
     #[must_use]
     pub fn len(&self) -> usize {
         self.count as usize
     }
 
-    /// Never.
+    /// Always false.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Each message, in order.
+    /// The messages in order.
     #[must_use]
     pub fn messages(&self) -> Messages<'_> {
         Messages { body: &self.body, left: self.count }
     }
 
-    /// A message of [`Batch::messages`] to keep, without a copy. It keeps the memory that it came in, 64 KiB or more: copy what
-    /// is short and stays.
+    /// Keeps a message of [`Batch::messages`] without a copy. This keeps the whole buffer alive, 64 KiB or more: copy a
+    /// short message that lives long.
     #[must_use]
     pub fn share(&self, message: &[u8]) -> Bytes {
         self.body.slice_ref(message)

@@ -1,7 +1,7 @@
-//! Batches of work that any thread leaves for one event loop.
+//! A mailbox carries batches of work from any thread to one event loop.
 //!
-//! The loop takes everything at once in each turn. It says before it sleeps that it does, and whoever leaves work for a
-//! sleeping loop wakes it. This crate does not know what the work is, nor how a loop sleeps.
+//! The loop takes all waiting work once per turn. It announces that it is about to sleep; a thread that delivers work
+//! to a sleeping loop wakes it. This crate does not know the kind of work, nor how a loop sleeps.
 //!
 //! `make loom` runs the tests in every order in which the threads can meet.
 
@@ -21,10 +21,10 @@ use std::sync::{
 
 /// Ends the sleep of a loop.
 pub trait Wake {
-    /// Ends the present sleep, or the next one if the loop is awake.
+    /// Ends the current sleep, or the next one if the loop is awake.
     ///
     /// # Errors
-    /// When the system refuses it. Then the loop sleeps until its timer.
+    /// The system refused the wake-up; the loop then sleeps until its timer.
     fn wake(&self) -> io::Result<()>;
 }
 
@@ -34,13 +34,12 @@ impl Wake for mio::Waker {
     }
 }
 
-/// Work for one loop.
+/// A mailbox of one loop.
 #[derive(Debug)]
 pub struct Mailbox<M, W> {
     waiting: Mutex<Waiting<M>>,
-    /// Bytes of what waits, as they were when the lock was last given back.
+    /// Bytes of the waiting work, updated whenever the lock is released.
     bytes: AtomicUsize,
-    /// The loop sleeps, or is about to.
     sleeping: AtomicBool,
     waker: W,
 }
@@ -52,7 +51,7 @@ struct Waiting<M> {
 }
 
 impl<M, W: Wake> Mailbox<M, W> {
-    /// An empty mailbox of a loop that `waker` wakes.
+    /// Makes an empty mailbox of a loop that `waker` wakes.
     pub fn new(waker: W) -> Self {
         let waiting = Waiting { mail: Vec::new(), bytes: 0 };
         Self {
@@ -63,7 +62,7 @@ impl<M, W: Wake> Mailbox<M, W> {
         }
     }
 
-    /// Leaves a batch of so many bytes; true when the loop had to be woken. Empties `batch`.
+    /// Delivers a batch of `bytes` and empties `batch`. Returns true when it had to wake the loop.
     pub fn deliver(&self, batch: &mut Vec<M>, bytes: usize) -> bool {
         {
             let mut waiting = self.waiting();
@@ -93,11 +92,11 @@ impl<M, W: Wake> Mailbox<M, W> {
         let mut waiting = self.waiting();
         std::mem::swap(&mut waiting.mail, into);
         waiting.bytes = 0;
-        // Before the lock is given back: bytes that are added next must not be forgotten.
+        // Stored while the lock is held, so that it does not overwrite bytes that another thread adds next.
         self.bytes.store(0, Ordering::Relaxed);
     }
 
-    /// To be called before sleeping; false when there is work.
+    /// Announces a sleep. Returns false when work is waiting.
     pub fn sleep(&self) -> bool {
         self.sleeping.store(true, Ordering::SeqCst);
         if self.waiting().mail.is_empty() {
@@ -107,12 +106,12 @@ impl<M, W: Wake> Mailbox<M, W> {
         false
     }
 
-    /// To be called after sleeping.
+    /// Ends the announced sleep.
     pub fn awake(&self) {
         self.sleeping.store(false, Ordering::Relaxed);
     }
 
-    /// Bytes that wait.
+    /// Bytes of the waiting work.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }

@@ -1,7 +1,7 @@
-//! What brokers cost to which nobody connects: memory of the server beside a store without them, and how long the first connection to
-//! one takes. `cargo bench -p millrace --bench idle_brokers`, with `BROKERS=1000000` (the default).
+//! The cost of idle brokers: memory of the server compared with an empty store, and the duration of the first
+//! connection to one. `cargo bench -p millrace --bench idle_brokers`, with `BROKERS=1000000` (the default).
 //!
-//! Each broker has what one of the control plane has: its name and details, how clients are let in, and a credential.
+//! Each broker has the rows that the control plane makes: its name and details, its access settings, and a credential.
 
 #![allow(clippy::print_stdout, clippy::disallowed_methods, clippy::unwrap_used)]
 

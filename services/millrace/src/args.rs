@@ -14,7 +14,7 @@ use crate::outgoing::OutgoingArgs;
 use crate::store::StoreArgs;
 use crate::tls::TlsArgs;
 
-/// Longest server reference, bytes: each client that is sent away is told it.
+/// Longest server reference, bytes: the server sends it to each client that it drains.
 const SERVER_REFERENCE_BYTES_MAX: usize = 1024;
 
 /// Settings of `millrace serve`.
@@ -43,13 +43,13 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) tls: TlsArgs,
 
-    /// Addresses for the gateway, or "off": MQTT or WebSocket behind a PROXY protocol v2 header, which says where a client
-    /// comes from.
+    /// Addresses for the gateway, or "off": MQTT or WebSocket behind a PROXY protocol v2 header with the client's address,
+    /// server name and certificate.
     #[arg(long, value_name = "IP:PORT", default_value = "off", value_delimiter = ',')]
     #[arg(value_parser = listen)]
     pub(crate) gateway_listen: Vec<Listen>,
 
-    /// Where the gateway connects from; on its addresses nobody else is let in.
+    /// Networks that the gateway connects from; its listener refuses all others.
     #[arg(long, value_name = "NETWORK", default_value = "127.0.0.0/8,::1/128", value_delimiter = ',')]
     #[arg(value_parser = network)]
     pub(crate) gateway_from: Vec<IpNet>,
@@ -87,7 +87,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) rules_file: Option<PathBuf>,
 
-    /// What is logged: error, warn, info, debug, trace or off; or per part, such as "warn,millrace_edge=debug".
+    /// Lowest level that is logged: error, warn, info, debug, trace or off; or per part, such as "warn,millrace_edge=debug".
     #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = crate::logs::filter)]
     pub(crate) log_level: String,
 
@@ -95,22 +95,22 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) log_format: LogFormat,
 
-    /// Clients a second that are sent away on SIGTERM, before the server stops; 0 is all at once, as on SIGINT.
+    /// Clients a second that the server disconnects on SIGTERM, before it stops; 0 is all at once, as on SIGINT.
     #[arg(long, value_name = "COUNT", default_value_t = 1000)]
     #[arg(value_parser = whole_number::<u32>(0, u32::MAX))]
     pub(crate) drain_rate: u32,
 
-    /// Seconds that sending them away takes at most: the rate is raised for it.
+    /// Longest drain, seconds. The server raises drain_rate to end in time.
     #[arg(long, value_name = "SECONDS", default_value_t = 20)]
     #[arg(value_parser = whole_number::<u64>(0, 86_400))]
     pub(crate) drain_max_s: u64,
 
-    /// Where 5.0 clients are sent when the server stops (Server Reference), such as "mqtt.example:8883" [default: they are
-    /// told that it shuts down].
+    /// Server Reference that 5.0 clients get when the server stops, such as "mqtt.example:8883" [default: none, and the
+    /// reason is Server shutting down].
     #[arg(long, value_name = "HOST:PORT", value_parser = server_reference)]
     pub(crate) server_reference: Option<String>,
 
-    /// Seconds a stopping server may take to send what its clients still have to get.
+    /// Seconds that a stopping server waits for its clients to take the bytes that are already queued for them.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     #[arg(value_parser = whole_number::<u64>(0, 3600))]
     pub(crate) shutdown_grace_s: u64,

@@ -1,4 +1,4 @@
-//! The command line: which commands there are, and how a command that failed ends.
+//! The command line: its commands, and the exit of a failed command.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -29,31 +29,31 @@ enum Command {
     DevCerts(dev_certs::DevCertsArgs),
     /// Look into sessions, or end them; of a data folder, or of a service with --api.
     Sessions(inspect::SessionsArgs),
-    /// Look into streams: what is kept for the sessions of a filter.
+    /// Look into streams, the stored messages of each filter that sessions subscribe to.
     Streams(inspect::StreamsArgs),
     /// Look into retained messages, or remove them; of a data folder, or of a service with --api.
     Retained(inspect::RetainedArgs),
-    /// Log in to a service, for the commands that ask its API.
+    /// Log in to a service, for the commands that use its API.
     Login(remote::LoginArgs),
-    /// Give up the login.
+    /// Revoke the login's token.
     Logout(remote::LogoutArgs),
     /// Make, show, change and delete brokers of a service.
     Brokers(remote::BrokersArgs),
-    /// Who may connect to a broker of a service.
+    /// Users that may connect to a broker of a service, with their secrets.
     Credentials(remote::CredentialsArgs),
-    /// What clients may do at a broker of a service.
+    /// Rules for publishing and subscribing at a broker of a service.
     Rules(remote::RulesArgs),
     /// Connected clients of a broker of a service: list, show, disconnect, ban.
     Clients(remote::ClientsArgs),
-    /// What a broker of a service has used.
+    /// Usage of a broker of a service.
     Usage(remote::UsageArgs),
-    /// Where a broker of a service tells what happens.
+    /// Webhooks of a broker of a service, which receive its events.
     Webhooks(remote::WebhooksArgs),
-    /// Who has done what in an organisation of a service.
+    /// Changes in an organisation of a service, with their authors.
     Audit(remote::AuditArgs),
-    /// Copy everything that is stored into a new folder, also while the server runs.
+    /// Copy all stored data into a new folder, also while the server runs.
     Backup(inspect::BackupArgs),
-    /// Make a data folder of a backup.
+    /// Make a data folder from a backup.
     Restore(inspect::RestoreArgs),
     /// Check a settings file, or print one to start from.
     Config(install::ConfigArgs),
@@ -72,24 +72,24 @@ commas (in the file: as an array).
 Example:
   millrace serve --mqtt-listen 0.0.0.0:1883 --ws-listen off --password-file users.txt";
 
-/// Why a command ended without doing what it was asked.
+/// Reasons why a command failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The command line itself: help, version, an unknown flag, a value that is not allowed.
+    /// The command line itself: help, version, an unknown flag, an invalid value.
     Usage(clap::Error),
-    /// A setting or a combination of settings that is not allowed; a sentence that says what to do.
+    /// An invalid setting or combination of settings; a sentence that says what to do.
     Settings(String),
-    /// What was asked is allowed and did not work; a sentence that says what to do.
+    /// The command failed; a sentence that says what to do.
     Run(String),
 }
 
 impl Failure {
-    /// Says it on the terminal and gives the exit code: 2 for what is wrong in the settings, 1 for what did not work.
+    /// Prints the reason and returns the exit code: 2 for wrong settings, 1 for a failure.
     pub(crate) fn report(self) -> ExitCode {
         let (sentence, code) = match self {
             Self::Usage(error) => {
-                // Help and version come this way too: they go to stdout and are no failure. A closed pipe is nobody
-                // left to tell.
+                // Help and version arrive here, too: they go to stdout and are no failure. A failed write to a closed
+                // pipe is ignored.
                 let _ = error.print();
                 return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
             }
@@ -107,7 +107,7 @@ impl From<clap::Error> for Failure {
     }
 }
 
-/// Runs the command line `args` (the first is the program's name).
+/// Runs the command line `args`, whose first element is the program's name.
 pub(crate) fn run(args: Vec<OsString>) -> Result<(), Failure> {
     let matches = Cli::command().try_get_matches_from(&args)?;
     match Cli::from_arg_matches(&matches)?.command {

@@ -1,5 +1,5 @@
-//! The web console on the HTTP port. Its files are part of the binary; every path that a browser opens and that belongs to
-//! nothing else gets the page, whose script decides what it shows. It knows nothing of the API but its prefix.
+//! The web console on the HTTP port. Its files are part of the binary. A path that a browser opens and that nothing
+//! else serves gets the page, whose script shows the right view. This module knows only the prefix of the API.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +15,6 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 
 use crate::http::reachable;
 
-/// A file of the console.
 struct File {
     /// Its path on the HTTP port.
     path: &'static str,
@@ -29,7 +28,7 @@ const FILES: &[File] = include!(concat!(env!("OUT_DIR"), "/console.rs"));
 const PAGE: &str = "/index.html";
 /// Vite names these files by their contents.
 const ASSETS: &str = "/assets/";
-/// What the page has in place of its nonce.
+/// Placeholder of the nonce in the page.
 const NONCE: &str = "__CSP_NONCE__";
 const NONCE_BYTES: usize = 16;
 /// Paths that are never the console's.
@@ -46,7 +45,7 @@ const SECURITY: [(HeaderName, &str); 5] = [
     ),
 ];
 
-/// Serves the console before what `app` has, when it was built.
+/// Serves the console before the routes of `app`, if it was built.
 pub(crate) fn around(app: Router, sockets: Sockets) -> Router {
     match find(PAGE) {
         Some(_) => app.layer(from_fn_with_state(Arc::new(sockets), serve)),
@@ -54,11 +53,11 @@ pub(crate) fn around(app: Router, sockets: Sockets) -> Router {
     }
 }
 
-/// Where the page connects with MQTT over WebSocket.
+/// WebSocket addresses that the page may connect to.
 pub(crate) struct Sockets {
     /// Listeners of this process.
     pub(crate) ws: Vec<SocketAddr>,
-    /// Those of a gateway, such as `wss://*.mqtt.example.org:443`.
+    /// Pattern for the gateway's addresses, such as `wss://*.mqtt.example.org:443`.
     pub(crate) gateway: Option<String>,
 }
 
@@ -84,7 +83,7 @@ fn find(path: &str) -> Option<&'static File> {
     FILES.binary_search_by(|file| file.path.cmp(path)).ok().map(|found| &FILES[found])
 }
 
-/// A browser that opens an address says so; programs do not.
+/// True for a request of a browser that opens an address; programs do not send this header.
 fn wants_page(headers: &HeaderMap) -> bool {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     accept.is_some_and(|accept| accept.contains("text/html"))
@@ -122,7 +121,7 @@ fn kind(path: &str) -> &'static str {
     }
 }
 
-/// The page, with a nonce for the style elements that its components make.
+/// The page, with a nonce for the style elements of its components.
 fn page(sockets: &Sockets, host: Option<&str>) -> Response {
     let mut bytes = [0; NONCE_BYTES];
     let text = find(PAGE).and_then(|file| std::str::from_utf8(file.plain).ok());
@@ -138,7 +137,7 @@ fn page(sockets: &Sockets, host: Option<&str>) -> Response {
     (headers, text.replace(NONCE, &nonce)).into_response()
 }
 
-/// Nothing comes from other hosts. The page connects to the HTTP port, and to the WebSocket listeners with MQTT.
+/// The Content-Security-Policy: nothing from other hosts; connections to the HTTP port and the WebSocket listeners.
 fn policy(nonce: &str, sockets: &Sockets, host: Option<&str>) -> String {
     let own = sockets.ws.iter().map(|ws| format!(" ws://{}:{}", reachable(*ws, host), ws.port()));
     let sockets: String = own.chain(sockets.gateway.iter().map(|gateway| format!(" {gateway}"))).collect();

@@ -1,5 +1,5 @@
-//! `millrace dev-certs`: the certificates that a gateway needs on a developer's machine. Never for anything that others
-//! can reach: the keys of both certificate authorities lie beside them.
+//! `millrace dev-certs`: certificates for a gateway on a developer's machine. Never use them for anything that others
+//! can reach, because the keys of both certificate authorities are beside them.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -15,7 +15,7 @@ use rcgen::{
 
 use crate::cli::Failure;
 
-/// Names that every server certificate has; `.test` is never anybody's (RFC 6761 section 6.2).
+/// Names in every server certificate; `.test` is reserved (RFC 6761 section 6.2).
 const HOSTS: [&str; 5] = ["localhost", "local.test", "*.local.test", "127.0.0.1", "::1"];
 
 /// Apple's systems take no server certificate that is valid for more than 825 days.
@@ -25,7 +25,7 @@ const VALID: Duration = Duration::from_secs(800 * 24 * 3600);
 /// client), each as .crt and .key.
 #[derive(Debug, Args)]
 pub(crate) struct DevCertsArgs {
-    /// Folder for the files, made when it is not there.
+    /// Folder for the files, created when it is missing.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// Another host name or address of the server, beside localhost, *.local.test, 127.0.0.1 and ::1.
@@ -34,7 +34,7 @@ pub(crate) struct DevCertsArgs {
     /// Common name of the client certificate.
     #[arg(long, value_name = "NAME", default_value = "device-1")]
     client: String,
-    /// Replace files that are there.
+    /// Replace existing files.
     #[arg(long)]
     force: bool,
 }
@@ -87,7 +87,7 @@ fn params(name: &str, hosts: Vec<String>) -> Result<CertificateParams, rcgen::Er
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.use_authority_key_identifier_extension = true;
     let now = SystemTime::now();
-    // Clocks differ.
+    // Clocks differ between machines.
     params.not_before = (now - Duration::from_secs(3600)).into();
     params.not_after = (now + VALID).into();
     Ok(params)

@@ -1,5 +1,5 @@
-//! What a package installs beside the program: completions, man pages, an example settings file; and the version. All of it
-//! comes from the command line's own definition, so none of it can fall behind.
+//! Files that a package installs beside the program: completions, man pages, an example settings file; and the version.
+//! All of it comes from the command line's own definition, so it is always up to date.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,11 +12,11 @@ use clap_complete::{Shell, generate};
 use crate::cli::{Cli, Failure, serve_command};
 use crate::settings;
 
-/// What `millrace --version` says: the version, the commit, and what was chosen when it was built.
+/// The output of `millrace --version`: version, commit, and build options.
 #[cfg(feature = "foundationdb")]
 pub(crate) const LONG_VERSION: &str =
     concat!(env!("CARGO_PKG_VERSION"), "\ncommit: ", env!("MILLRACE_COMMIT"), "\nfeatures: foundationdb");
-/// What `millrace --version` says: the version, the commit, and what was chosen when it was built.
+/// The output of `millrace --version`: version, commit, and build options.
 #[cfg(not(feature = "foundationdb"))]
 pub(crate) const LONG_VERSION: &str =
     concat!(env!("CARGO_PKG_VERSION"), "\ncommit: ", env!("MILLRACE_COMMIT"), "\nfeatures: none");
@@ -31,7 +31,7 @@ pub(crate) struct CompletionsArgs {
 /// Write a man page for each command.
 #[derive(Debug, Args)]
 pub(crate) struct ManArgs {
-    /// Folder for the pages, made when it is not there.
+    /// Folder for the pages, created when it is missing.
     folder: PathBuf,
 }
 
@@ -50,7 +50,7 @@ enum ConfigCommand {
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
-    /// Print a settings file with every setting, its default and what it is for.
+    /// Print a settings file with every setting, its default and its description.
     Example,
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn config(args: ConfigArgs) -> Result<(), Failure> {
     }
 }
 
-/// A closed pipe is nobody left to tell.
+/// A failed write to a closed pipe is ignored.
 fn print(text: &[u8]) -> Result<(), Failure> {
     let _ = std::io::stdout().write_all(text);
     Ok(())

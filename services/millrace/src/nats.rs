@@ -5,15 +5,15 @@ use std::path::PathBuf;
 use clap::Args;
 use millrace_edge::fabric::{Credentials, Settings, Tls};
 
-/// How this process reaches the others that share its store.
+/// The network between the processes that share a store.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct NatsArgs {
-    /// NATS servers, by which the processes that share a store hear each other, such as nats://nats-1:4222 or tls://nats-1:4222.
-    /// Without them they hear of each other from the store alone: late, and only of what it keeps.
+    /// NATS servers that connect the processes that share a store, such as nats://nats-1:4222 or tls://nats-1:4222. Without them
+    /// the processes exchange only stored messages, within a second.
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     nats: Vec<String>,
 
-    /// NATS: the processes that hear each other have the same region [default: millrace].
+    /// NATS: region; only processes of the same region exchange messages [default: millrace].
     #[arg(long, value_name = "NAME")]
     nats_region: Option<String>,
 
@@ -33,7 +33,7 @@ pub(crate) struct NatsArgs {
     #[arg(long, value_name = "FILE")]
     nats_password_file: Option<PathBuf>,
 
-    /// NATS: authorities that the servers' certificates are believed from, PEM [default: those of the system].
+    /// NATS: authorities of the servers' certificates, PEM [default: those of the system].
     #[arg(long, value_name = "FILE")]
     nats_tls_ca: Option<PathBuf>,
 
@@ -47,7 +47,7 @@ pub(crate) struct NatsArgs {
 }
 
 impl NatsArgs {
-    /// What the network is started with; `None` without one. `pod`: the name of this process among those that share a store.
+    /// Settings of the network; `None` without one. `pod`: the name of this process among those that share a store.
     pub(crate) fn fabric(self, pod: Option<&str>) -> Result<Option<Settings>, String> {
         let [first, ..] = &self.nats[..] else {
             let set = self.set();

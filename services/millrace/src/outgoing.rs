@@ -6,22 +6,22 @@ use millrace_edge::outgoing::Settings;
 
 use crate::args::{network, yes_or_no};
 
-/// What may be called of what tenants name.
+/// Limits of the calls to tenants' URLs.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct OutgoingArgs {
-    /// Networks that URLs of tenants (key sets, webhooks) may mean although they are not of the public internet, such as
-    /// 127.0.0.0/8 or 10.20.0.0/16; there http:// is called, too [default: none].
+    /// Networks that URLs of tenants (key sets, webhooks) may reach beside the public internet, such as 127.0.0.0/8 or
+    /// 10.20.0.0/16; http:// is allowed there, too [default: none].
     #[arg(long, value_name = "NETWORK", value_delimiter = ',', value_parser = network)]
     outgoing_allow: Vec<IpNet>,
 
-    /// Call http:// on the public internet, too: passwords and keys go unencrypted [default: false].
+    /// Call http:// on the public internet, too; passwords and keys are then sent unencrypted [default: false].
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     #[arg(value_parser = yes_or_no)]
     outgoing_http: Option<bool>,
 }
 
 impl OutgoingArgs {
-    /// What calls are made with.
+    /// Settings of the HTTP client.
     pub(crate) fn settings(self) -> Settings {
         Settings {
             allow: self.outgoing_allow,

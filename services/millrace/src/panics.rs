@@ -1,5 +1,5 @@
-//! A panic of a thread that others rely on ends the process with its reason, so that whoever started it starts it again. A server
-//! with one event loop less looks well from outside, and its clients wait for ever.
+//! Ends the process when a thread that others rely on panics, so that the service manager restarts it. A server with
+//! one event loop less would look healthy from outside, and its clients would wait for ever.
 
 use std::any::Any;
 use std::panic::PanicHookInfo;
@@ -9,10 +9,10 @@ use tracing::error;
 
 /// Exit code after a panic (sysexits.h: an internal error).
 const INTERNAL_ERROR: i32 = 70;
-/// On this thread a panic ends one request, and the others go on.
+/// On this thread a panic ends only one request.
 const HTTP: &str = "http";
 
-/// To be called once, when logs are written.
+/// To be called once, after logging has started.
 pub(crate) fn end_the_process() {
     std::panic::set_hook(Box::new(|panic| {
         let thread = thread::current();

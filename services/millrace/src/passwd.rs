@@ -1,5 +1,5 @@
-//! `millrace passwd`: adds, changes or deletes one user of a password file. How a password is hashed and a line is
-//! written is the business of `millrace_access`, with which the edge reads the file.
+//! `millrace passwd`: adds, changes or deletes one user of a password file. `millrace_access` hashes passwords and
+//! writes lines; the edge reads the file with it, too.
 
 use std::io::{IsTerminal, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -11,7 +11,7 @@ use millrace_access::secrets::chosen;
 
 use crate::cli::Failure;
 
-/// Longest password, bytes: what a CONNECT packet can carry.
+/// Longest password, bytes: the limit of a CONNECT packet.
 const PASSWORD_BYTES_MAX: usize = 65_535;
 
 /// Asks for the password twice on the terminal, or reads its one line from standard input when that is no terminal.
@@ -31,7 +31,7 @@ pub(crate) struct PasswdArgs {
 
 /// Runs the command.
 pub(crate) fn run(args: &PasswdArgs) -> Result<(), Failure> {
-    // The path behind a link: the link is to stay one.
+    // The target of a link, so that the link stays a link.
     let file = std::fs::canonicalize(&args.file).unwrap_or_else(|_| args.file.clone());
     let failed =
         |what: &str, error: std::io::Error| Failure::Run(format!("{} {what}: {error}", file.display()));
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &PasswdArgs) -> Result<(), Failure> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && !args.delete => String::new(),
         Err(error) => return Err(failed("cannot be read", error)),
     };
-    // Also before a password is asked for: a user name that is not allowed ends it here.
+    // Checks the user name before asking for a password.
     let without = edit(&text, None)?;
     let edited = if args.delete {
         if without == text {

@@ -1,10 +1,9 @@
-//! Metrics of the process, under the names that Prometheus' client libraries use, and what build it is. Empty where there is no
-//! `/proc`.
+//! Metrics of the process, under the names of Prometheus' client libraries, and its build. Empty without `/proc`.
 
 use std::fmt::Write;
 use std::fs;
 
-/// Label value when the build was told no revision.
+/// Label value of a build without a revision.
 const UNKNOWN: &str = "unknown";
 
 /// In Prometheus text format.
@@ -62,7 +61,7 @@ impl Process {
         Self::parse(&stat, booted_at)
     }
 
-    /// The columns are those of proc(5), counted from the state behind the program's name, which may have spaces.
+    /// The columns are those of proc(5), counted from the state after the program's name, which may contain spaces.
     #[allow(clippy::cast_precision_loss)]
     fn parse(stat: &str, booted_at: Option<f64>) -> Option<Self> {
         let columns: Vec<_> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
@@ -83,7 +82,8 @@ fn booted_at(stat: &str) -> Option<f64> {
     stat.lines().find_map(|line| line.strip_prefix("btime "))?.parse().ok()
 }
 
-/// Linux tells the number as the folder's size since 6.2. Older ones are not asked: listing a million files takes a second.
+/// Since 6.2 Linux reports the number as the folder's size. Older kernels are not asked, because listing a million
+/// files takes a second.
 #[allow(clippy::cast_precision_loss)]
 fn open_files() -> Option<f64> {
     let size = fs::metadata("/proc/self/fd").ok()?.len();

@@ -1,10 +1,10 @@
-//! The README's table of settings is the command line's own definition. `MILLRACE_README=write cargo test -p millrace`
+//! The table of `docs/settings.md` is made from the command line's definition. `MILLRACE_README=write cargo test -p millrace`
 //! writes it.
 
 use crate::cli::serve_command;
 
 const BEGIN: &str = "<!-- settings: begin -->\n";
-const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
+const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/settings.md");
 const END: &str = "<!-- settings: end -->\n";
 
 fn table() -> String {
@@ -31,7 +31,7 @@ fn table() -> String {
 }
 
 #[test]
-fn the_readme_lists_every_setting_with_its_default() {
+fn the_settings_page_lists_every_setting_with_its_default() {
     let text = std::fs::read_to_string(PATH).unwrap();
     let (before, rest) = text.split_once(BEGIN).unwrap();
     let (found, after) = rest.split_once(END).unwrap();
@@ -39,14 +39,14 @@ fn the_readme_lists_every_setting_with_its_default() {
         std::fs::write(PATH, format!("{before}{BEGIN}{}{END}{after}", table())).unwrap();
         return;
     }
-    assert!(found == table(), "README.md is behind: MILLRACE_README=write cargo test -p millrace readme");
+    assert!(found == table(), "out of date: MILLRACE_README=write cargo test -p millrace readme");
 }
 
 #[test]
-fn the_readmes_example_file_is_accepted() {
+fn the_settings_pages_example_file_is_accepted() {
     let text = std::fs::read_to_string(PATH).unwrap();
     let example = text.split_once("```toml\n").and_then(|(_, rest)| rest.split_once("```")).unwrap().0;
-    let file = std::env::temp_dir().join(format!("millrace-readme-{}.toml", std::process::id()));
+    let file = std::env::temp_dir().join(format!("millrace-settings-{}.toml", std::process::id()));
     std::fs::write(&file, example).unwrap();
     let args = ["millrace".into(), "serve".into(), "--config".into(), file.clone().into_os_string()];
     let loaded = crate::settings::load(args.into(), std::iter::empty());

@@ -1,5 +1,5 @@
-//! What systemd is told (sd_notify): that the server is ready, that it stops, and, while every event loop turns, that it is
-//! alive. A server that stops turning is killed and started again by `WatchdogSec=`.
+//! Notifies systemd (sd_notify) that the server is ready, that it stops, and, while every event loop runs, that it is
+//! alive. `WatchdogSec=` kills and restarts a server whose loops hang.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -16,18 +16,18 @@ pub(crate) struct ServiceManager {
 }
 
 impl ServiceManager {
-    /// Says that the server is ready. None where no service manager asks to be told.
+    /// Notifies that the server is ready. `None` without a service manager.
     pub(crate) fn ready(is_alive: impl Fn() -> bool + Send + 'static) -> Option<Self> {
         let address = std::env::var("NOTIFY_SOCKET").ok()?;
         let interval = std::env::var("WATCHDOG_USEC").ok().and_then(|value| value.parse().ok());
         Self::connect(&address, interval.map(Duration::from_micros), is_alive)
             .inspect_err(
-                |error| warn!(%error, address, "the service manager cannot be told that the server is ready"),
+                |error| warn!(%error, address, "the service manager cannot be notified that the server is ready"),
             )
             .ok()
     }
 
-    /// `timeout` is the watchdog's: it is fed twice as often.
+    /// `timeout` is the watchdog's; notifications are sent twice as often.
     fn connect(
         address: &str,
         timeout: Option<Duration>,
@@ -47,7 +47,7 @@ impl ServiceManager {
         Ok(Self { socket, watchdog })
     }
 
-    /// Says that the server stops, which may take as long as `TimeoutStopSec=`; the watchdog rests meanwhile.
+    /// Notifies that the server stops, which may take as long as `TimeoutStopSec=`; the watchdog rests meanwhile.
     pub(crate) fn stopping(self) {
         let _ = self.socket.send(b"STOPPING=1");
         if let Some((end, thread)) = self.watchdog {
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(received(&manager), "READY=1");
         assert_eq!(received(&manager), "WATCHDOG=1");
         alive.store(false, Ordering::Relaxed);
-        // What was sent before the change may still come; then nothing for ten times as long as it took.
+        // Notifications from before the change may still arrive; then nothing for ten times as long.
         manager.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
         let mut buffer = [0; 64];
         let mut late = 0;

@@ -14,25 +14,25 @@ use crate::pods;
 #[cfg(feature = "foundationdb")]
 mod cluster;
 
-/// Where the server keeps what must survive it.
+/// The store of durable data.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StoreArgs {
-    /// What keeps durable data: embedded, a folder of this process (data_dir); or foundationdb, a cluster that several processes
-    /// share, in a binary that is built with it.
+    /// Store of durable data: embedded, a folder of this process (data_dir); or foundationdb, a cluster that several processes
+    /// share, in a binary that is built with the feature.
     #[arg(long, value_name = "STORE", default_value = "embedded")]
     pub(crate) store: StoreKind,
 
-    /// Folder for durable data (sessions, messages, wills), made when it is not there; or "off": everything ends with the
+    /// Folder for durable data (sessions, messages, wills), created when it is missing; or "off": everything ends with the
     /// process.
     #[arg(long, value_name = "DIR", default_value = "./data")]
     pub(crate) data_dir: PathBuf,
 
-    /// FoundationDB: the file that names the cluster's coordinators. It must be writable, for they may change [default:
+    /// FoundationDB: the file that names the cluster's coordinators. It must be writable, because they may change [default:
     /// /etc/foundationdb/fdb.cluster].
     #[arg(long, value_name = "FILE")]
     fdb_cluster_file: Option<PathBuf>,
 
-    /// FoundationDB: what the keys of this store begin with, for several stores in one cluster [default: millrace].
+    /// FoundationDB: prefix of the keys of this store, for several stores in one cluster [default: millrace].
     #[arg(long, value_name = "NAME", value_parser = prefix)]
     fdb_prefix: Option<String>,
 
@@ -44,34 +44,34 @@ pub(crate) struct StoreArgs {
     #[arg(long, value_name = "FILE")]
     fdb_tls_key: Option<PathBuf>,
 
-    /// FoundationDB: authorities that the cluster's certificates are believed from, PEM.
+    /// FoundationDB: authorities of the cluster's certificates, PEM.
     #[arg(long, value_name = "FILE")]
     fdb_tls_ca: Option<PathBuf>,
 
-    /// FoundationDB: what the cluster's certificates must say, such as "Check.Valid=1,S.CN=fdb.example.org".
+    /// FoundationDB: conditions that the cluster's certificates must meet, such as "Check.Valid=1,S.CN=fdb.example.org".
     #[arg(long, value_name = "RULES")]
     fdb_tls_verify: Option<String>,
 
-    /// Name of this process among those that share a store; no two at once have the same. One that keeps its name ends at its
-    /// start what its last run left open [default: the host's name and a random part].
+    /// Name of this process among those that share a store; no two running ones have the same. A process that keeps its name
+    /// recovers its own sessions when it starts again [default: the host's name and a random part].
     #[arg(long, value_name = "NAME", value_parser = pod_name)]
     pod: Option<String>,
 
-    /// Pods in this one process, to try out what several do where there is no FoundationDB: they share the data folder, and have
-    /// the names pod-1, pod-2 and so on. The first has the ports that the settings say, each other one those of the one before it
-    /// plus one.
+    /// Pods in this one process, to try several pods without FoundationDB: they share the data folder and are named pod-1,
+    /// pod-2 and so on. The first pod has the ports of the settings; each further pod has the ports of the one before it plus
+    /// one.
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = whole_number::<u16>(1, 16))]
     pub(crate) pods: u16,
 }
 
-/// What keeps durable data.
+/// The engine of durable data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum StoreKind {
     Embedded,
     Foundationdb,
 }
 
-/// Where the server keeps what must survive it, checked.
+/// The store of durable data, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Everything ends with the process.
@@ -84,7 +84,7 @@ pub(crate) enum Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cluster {
     pub(crate) file: PathBuf,
-    /// What its keys begin with, before a slash.
+    /// Prefix of its keys, before a slash.
     pub(crate) prefix: String,
     pub(crate) tls_cert: Option<PathBuf>,
     pub(crate) tls_key: Option<PathBuf>,
@@ -93,7 +93,7 @@ pub(crate) struct Cluster {
 }
 
 const WITHOUT_FOUNDATIONDB: &str = "store is foundationdb, and this millrace was built without it: build one with `cargo build \
-    --release -p millrace --features foundationdb`, see the README";
+    --release -p millrace --features foundationdb`, see services/millrace/docs/operations.md";
 
 impl StoreArgs {
     /// Where, and the name of this process, or of its first pod, among those that share it. `says_data_dir`: the folder was

@@ -9,7 +9,7 @@ use millrace_edge::{Networks, Origins, TlsFiles};
 
 use crate::args::{Listen, addresses, listen, network, yes_or_no};
 
-/// Where TLS is spoken when a certificate is set and nothing else is said.
+/// Listeners for TLS when a certificate is set and the settings name no listener.
 const MQTTS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8883);
 const WSS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8443);
 
@@ -42,7 +42,7 @@ pub(crate) struct TlsArgs {
     #[arg(long, value_name = "FILE")]
     tls_client_ca: Option<PathBuf>,
 
-    /// Ask clients of wss_listen for certificates too; browsers ask their user then.
+    /// Ask clients of wss_listen for certificates, too; browsers then ask their user.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     #[arg(default_value = "false", value_parser = yes_or_no, action = clap::ArgAction::Set)]
     wss_client_certificates: bool,
@@ -52,7 +52,7 @@ pub(crate) struct TlsArgs {
     #[arg(long, value_name = "ORIGIN", default_value = "same-host", value_delimiter = ',', value_parser = origin)]
     ws_origins: Vec<String>,
 
-    /// Networks whose addresses have no limits of their own: a proxy there speaks for many clients.
+    /// Networks whose addresses have no limits per address, because a proxy there connects many clients.
     #[arg(long, value_name = "NETWORK", default_value = "127.0.0.0/8,::1/128", value_delimiter = ',')]
     #[arg(value_parser = network)]
     unlimited_from: Vec<IpNet>,

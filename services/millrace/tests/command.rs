@@ -38,7 +38,7 @@ impl Server {
         Self { child, log }
     }
 
-    /// Reads the log up to the line that has `words`, and gives what stands behind them.
+    /// Reads the log up to the line that has `words`, and returns the rest of that line.
     fn behind(&mut self, words: &str) -> String {
         let mut line = String::new();
         while self.log.read_line(&mut line).unwrap() > 0 {
@@ -182,7 +182,7 @@ fn what_was_retained_and_acknowledged_survives_a_kill_at_once() {
         stream.write_all(CONNECT).unwrap();
         stream.read_exact(&mut [0; 4]).unwrap();
         if round > b'0' {
-            // SUBSCRIBE to "k": SUBACK, then what was retained before the kill.
+            // SUBSCRIBE to "k": SUBACK, then the message that was retained before the kill.
             stream.write_all(b"\x82\x06\0\x01\0\x01k\0").unwrap();
             let mut answer = [0; 11];
             stream.read_exact(&mut answer).unwrap();

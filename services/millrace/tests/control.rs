@@ -1,4 +1,4 @@
-//! The API of the built program, over a real socket: the first person, their broker, and what the store and the edge say of it.
+//! The API of the built program, over a real socket: the first account, its broker, and the effects on store and edge.
 #![allow(clippy::unwrap_used, reason = "helpers of tests, where a panic is the failure")]
 
 #[path = "control/cli.rs"]
@@ -25,7 +25,7 @@ struct Server {
     mqtt: u16,
 }
 
-/// What a browser keeps.
+/// The cookies and the CSRF token of a browser.
 #[derive(Default)]
 struct Browser {
     cookie: String,
@@ -67,7 +67,7 @@ impl Server {
         server
     }
 
-    /// Reads the log up to the line that has `words`, and gives what stands behind them.
+    /// Reads the log up to the line that has `words`, and returns the rest of that line.
     fn behind(&mut self, words: &str) -> String {
         let mut line = String::new();
         while self.log.read_line(&mut line).unwrap() > 0 {
@@ -83,7 +83,7 @@ impl Server {
         self.ask_if(browser, method, path, "If-Match: *", body)
     }
 
-    /// Makes something with a name that the client gives.
+    /// Creates an object whose name the client chooses.
     fn create(&self, browser: &Browser, path: &str, body: &Value) -> Answer {
         self.ask_if(browser, "PUT", path, "If-None-Match: *", body)
     }
@@ -121,7 +121,7 @@ impl Server {
         (Browser { cookie, csrf }, answer.body)
     }
 
-    /// Makes the first account by the link of the log. Also the path of its organisation.
+    /// Makes the first account by the link in the log. Returns the path of its organisation, too.
     fn first_person(&mut self) -> (Browser, String) {
         let token = self.behind("/sign-up#");
         let (ann, me) = self.sign(
@@ -131,7 +131,7 @@ impl Server {
         (ann, format!("/organisations/{}", me["organisations"][0]["id"].as_str().unwrap()))
     }
 
-    /// Signs in by the link that the server prints when it starts. Also the path of the organisation.
+    /// Signs in by the link that the server prints at its start. Returns the path of the organisation, too.
     fn machine_owner(&mut self) -> (Browser, String) {
         let mut line = String::new();
         self.out.read_line(&mut line).unwrap();
@@ -185,7 +185,7 @@ fn the_first_person_makes_a_broker_and_all_of_it_is_there_after_a_restart() {
     assert_eq!(log["items"][1]["actor"]["address"], "127.0.0.1");
 }
 
-/// A client of the broker `default` that has got so far.
+/// Runs a client of the broker `default` until a condition holds.
 fn client(server: &Server, id: &str, work: impl FnOnce(&Client), until: impl Fn(&Packet) -> bool) {
     let mut options = MqttOptions::new(id, "127.0.0.1", server.mqtt);
     options.set_clean_session(false);
@@ -247,7 +247,7 @@ fn sessions_and_retained_messages_are_seen_and_removed() {
     assert_eq!(actions, ["session.purge", "retained.clear"]);
 }
 
-/// Publishes so many messages to `plant/1`, each acknowledged.
+/// Publishes `count` messages to `plant/1`, each acknowledged.
 fn publish(server: &Server, count: usize) {
     let acknowledged = std::cell::Cell::new(0);
     let publish = |client: &Client| {
@@ -274,7 +274,6 @@ fn what_was_stored_or_told_is_in_the_usage_of_a_server_that_was_killed() {
     for count in [1, 9, 5] {
         publish(&server, count);
         published += count;
-        // Drop kills it.
         drop(server);
         server = Server::start(data.path());
         let (ann, _) = server.sign("/sign-in", &json!({ "email": "ann@example.org", "password": PASSWORD }));
@@ -290,7 +289,7 @@ fn what_was_stored_or_told_is_in_the_usage_of_a_server_that_was_killed() {
     client(&server, "reader", |_| {}, |packet| matches!(packet, Packet::Publish(_)));
     let metrics = || server.get(&ann, &format!("{broker}/metrics"));
     let mut told = metrics();
-    // Once it is said that nobody is connected, all is said that went out before.
+    // Once the usage shows no connection, it includes every message sent before.
     while told["messages_out"] == 0 || told["connections"] != 0 {
         std::thread::park_timeout(std::time::Duration::from_millis(100));
         told = metrics();

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use rumqttc::v5::mqttbytes::v5 as packets;
 
-/// How long anything may take that a test waits for.
+/// Longest wait of a test.
 const WAIT: Duration = Duration::from_secs(60);
-/// More than any test leaves unread: the client's queue to its event loop must not block the one thread of a test.
+/// More than any test leaves unread, because a full queue to the client's event loop would block the test's only
+/// thread.
 const REQUESTS: usize = 10_000;
 
 /// A server on a free port, ended with the test.
@@ -33,7 +34,7 @@ impl Server {
         let log = BufReader::new(child.stderr.take().unwrap());
         let mut lines = log.lines().map(Result::unwrap);
         let port = lines.find_map(|line| Some(line.split_once("mqtt://127.0.0.1:")?.1.to_owned())).unwrap();
-        // Nobody reads on, and the server must not mind.
+        // Nobody reads the log any further; the server must not mind.
         Self { child, port: port.trim().parse().unwrap() }
     }
 }
@@ -54,7 +55,7 @@ fn program(args: &[&str]) -> Command {
     command
 }
 
-/// What came for a subscriber.
+/// A message that a subscriber received.
 #[derive(Clone, Debug, PartialEq)]
 struct Message {
     topic: String,
@@ -67,7 +68,7 @@ fn numbers(messages: &[Message]) -> Vec<u32> {
     messages.iter().map(|message| String::from_utf8_lossy(&message.payload).parse().unwrap()).collect()
 }
 
-/// rumqttc has its types twice, once for each version of MQTT; so has this file.
+/// rumqttc has its types once for each version of MQTT, so this file needs its functions twice.
 macro_rules! version {
     ($version:ident, $clean:ident, $will:expr, $($types:item)+) => {
         mod $version {
@@ -79,11 +80,11 @@ macro_rules! version {
 
             pub(super) const ALL: [QoS; 3] = [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce];
 
-            /// A client and its event loop, which turns while the test waits for something.
+            /// A client and its event loop, which runs while the test waits for something.
             pub(super) struct Client {
                 pub(super) handle: mqtt::Client,
                 pub(super) connection: mqtt::Connection,
-                /// Came while the test waited for something else.
+                /// Messages that arrived while the test waited for something else.
                 pub(super) messages: VecDeque<Message>,
                 pub(super) resumed: bool,
             }
@@ -101,7 +102,7 @@ macro_rules! version {
                     Self::try_open(options).unwrap()
                 }
 
-                /// The error is what rumqttc says.
+                /// The error is rumqttc's.
                 pub(super) fn try_open(options: mqtt::MqttOptions) -> Result<Self, String> {
                     let (handle, mut connection) = mqtt::Client::new(options, REQUESTS);
                     super::patience::$version(&mut connection.eventloop);
@@ -128,7 +129,7 @@ macro_rules! version {
                     Ok(event)
                 }
 
-                /// Turns until a packet comes that is wanted.
+                /// Runs the event loop until a wanted packet arrives.
                 pub(super) fn until<T>(&mut self, wanted: impl Fn(&Packet) -> Option<T>) -> T {
                     loop {
                         if let mqtt::Event::Incoming(packet) = self.event().unwrap()
@@ -144,7 +145,7 @@ macro_rules! version {
                     self.until(|packet| matches!(packet, Packet::SubAck(_)).then_some(()));
                 }
 
-                /// Waits for the acknowledgement, or that the message is on its way.
+                /// Waits for the acknowledgement, or until a QoS 0 message is sent.
                 pub(super) fn publish(&mut self, topic: &str, payload: &[u8], qos: QoS, retain: bool) {
                     self.handle.publish(topic, qos, retain, payload.to_vec()).unwrap();
                     self.acknowledged(qos, 1);
@@ -169,7 +170,7 @@ macro_rules! version {
                     self.messages.drain(..count).collect()
                 }
 
-                /// What comes before the message that says that nothing more will.
+                /// Receives messages until the one that marks the end.
                 pub(super) fn take_until(&mut self, end: &str) -> Vec<Message> {
                     let mut taken = Vec::new();
                     loop {
@@ -272,7 +273,7 @@ macro_rules! version {
                     mortal().cut();
                     assert_eq!(sub.take(1)[0].topic, "will");
                     mortal().close();
-                    // The same client id: that the broker answers says that it is done with the connection before.
+                    // The broker's answer to the same client id shows that it has ended the earlier connection.
                     open(&server, "mortal").publish("end", b"", QoS::AtLeastOnce, false);
                     assert_eq!(sub.take_until("end"), []);
                 }
@@ -309,9 +310,9 @@ macro_rules! version {
                         sub = durable(&server, "sub");
                         assert!(sub.resumed);
                         publisher.publish("end", b"", QoS::AtLeastOnce, false);
-                        // rumqttc shows QoS 2 messages when they come, so this is the order of all.
+                        // rumqttc returns QoS 2 messages when they arrive, so this is their order.
                         assert_eq!(numbers(&sub.take_until("end")), (0..100).collect::<Vec<_>>());
-                        // Else the end itself comes again.
+                        // Otherwise the end marker would be sent again.
                         sub.publish("seen", b"", QoS::ExactlyOnce, false);
                         sub.take_until("seen");
                     }
@@ -350,7 +351,7 @@ version! {
     use rumqttc::v5 as mqtt;
 }
 
-/// rumqttc takes packets up to 10 KiB unless it is told otherwise.
+/// rumqttc accepts packets up to 10 KiB by default.
 mod packets_of_any_size {
     pub(super) fn v3(options: &mut rumqttc::MqttOptions) {
         options.set_max_packet_size(1 << 20, 1 << 20);
@@ -361,7 +362,7 @@ mod packets_of_any_size {
     }
 }
 
-/// rumqttc waits 5 s for a CONNACK; without optimisation the check of a password may take longer.
+/// rumqttc waits 5 s for a CONNACK; without optimisation a password check may take longer.
 mod patience {
     use super::WAIT;
 
@@ -376,7 +377,7 @@ mod patience {
     }
 }
 
-/// In 3.1.1 a session without clean session needs no word about its end.
+/// In 3.1.1 a session without clean session needs no expiry.
 mod kept_for_an_hour {
     pub(super) fn v3(_: &mut rumqttc::MqttOptions) {}
 

@@ -1,4 +1,4 @@
-//! Why bytes are not a packet.
+//! Reasons why bytes are not a packet.
 
 use crate::ReasonCode;
 
@@ -28,7 +28,7 @@ pub enum DecodeError {
     /// A topic filter that breaks the rules of section 4.7.
     #[error("malformed topic filter")]
     TopicFilter,
-    /// A topic alias of 0. One over the maximum is the session's to find.
+    /// The topic alias is 0. The session checks for an alias over the maximum.
     #[error("topic alias 0")]
     TopicAlias,
 }

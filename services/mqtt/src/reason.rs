@@ -146,8 +146,8 @@ impl ReasonCode {
         }
     }
 
-    /// The 3.x CONNACK return code that says what this 5.0 code says; a 3.x return code (0 to 5) stays as it is.
-    /// `None` when no return code fits: 3.1.1 then wants the connection closed without a CONNACK.
+    /// The 3.x CONNACK return code with the same meaning; a 3.x return code (0 to 5) stays as it is. `None` when no
+    /// return code fits: 3.1.1 then requires to close the connection without a CONNACK.
     pub const fn to_return_code(self) -> Option<Self> {
         match self.0 {
             0..=5 => Some(self),

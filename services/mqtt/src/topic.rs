@@ -13,8 +13,8 @@ pub fn is_valid_name(topic: &str) -> bool {
 
 /// True when `topic` has no character that a topic name must not have.
 ///
-/// Looks at blocks of a fixed size and without an early exit, which compiles to vector code: nearly all topics are
-/// good, and every PUBLISH comes through here.
+/// Compares blocks of a fixed size without an early exit, which compiles to vector code. Nearly all topics are valid,
+/// and every PUBLISH runs this.
 #[inline]
 pub(crate) fn has_name_chars(topic: &str) -> bool {
     const BLOCK: usize = 16;

@@ -25,7 +25,6 @@ impl<'a> Reader<'a> {
         self.0.is_empty()
     }
 
-    /// All bytes not yet read.
     #[inline]
     pub(crate) const fn rest(&self) -> &'a [u8] {
         self.0
@@ -85,14 +84,12 @@ impl<'a> Reader<'a> {
         Ok(text)
     }
 
-    /// A packet identifier, which is never 0.
     #[inline]
     pub(crate) fn packet_id(&mut self) -> Result<crate::PacketId, DecodeError> {
         //= [MQTT-2.3.1-1] v3.1.1
         crate::PacketId::new(self.u16()?).ok_or(DecodeError::Malformed("packet identifier 0"))
     }
 
-    /// Fails unless everything has been read.
     #[inline]
     pub(crate) const fn end(&self) -> Result<(), DecodeError> {
         if self.0.is_empty() { Ok(()) } else { Err(DecodeError::Malformed("bytes after the last field")) }
@@ -169,8 +166,7 @@ pub(crate) fn put_string(text: &str, out: &mut Vec<u8>) {
     put_binary(fit(text).as_bytes(), out);
 }
 
-/// What of `text` fits in a string field: all of it, but for strings that no packet can carry, which are cut between
-/// two characters so that the packet stays well formed.
+/// Cuts `text` to the length of a string field, between two characters, so that the packet stays well formed.
 #[inline]
 pub(crate) fn fit(text: &str) -> &str {
     if text.len() <= FIELD_BYTES_MAX { text } else { &text[..text.floor_char_boundary(FIELD_BYTES_MAX)] }

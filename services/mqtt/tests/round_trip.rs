@@ -1,4 +1,4 @@
-//! What is encoded decodes to the same packet, however the bytes arrive, and no bytes break the decoder.
+//! An encoded packet decodes to the same packet, however its bytes arrive, and no bytes break the decoder.
 
 mod common;
 

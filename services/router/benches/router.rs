@@ -1,4 +1,4 @@
-//! What a match, a change and a subscription cost. `cargo bench -p millrace-router [-- [<part>] [<subscriptions>]]`
+//! The cost of a match, a change and a subscription. `cargo bench -p millrace-router [-- [<part>] [<subscriptions>]]`
 
 #![allow(clippy::print_stdout, clippy::disallowed_methods, clippy::unwrap_used)]
 
@@ -9,7 +9,7 @@ use millrace_mqtt::QoS;
 use millrace_mqtt::topic::Filter;
 use millrace_router::{MatchLimits, Router, Subscription, Target, TopicCode, TopicTree, Walk};
 
-// What the broker runs with.
+// The allocator of the broker.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -51,7 +51,7 @@ fn scattered(count: u32, below: u32) -> impl ExactSizeIterator<Item = u32> {
     (0..count).map(move |number| (u64::from(number).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32 % below)
 }
 
-/// What is told to other pods of so many filters.
+/// The digest of a number of filters.
 fn digest(filters: u32) {
     println!("\ndigest of {filters} filters of two shapes");
     let router = Router::new();

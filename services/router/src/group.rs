@@ -15,8 +15,8 @@ use crate::subscription::{Subscription, Target};
 pub struct Group {
     name: CompactString,
     filter: CompactString,
-    /// The address of the member that was served last. All snapshots of the group share it, and it names a place in the
-    /// order of members and not a count, so a member that comes or goes moves nobody else's turn.
+    /// The address of the member that was served last. All snapshots of the group share it. It is a position in the
+    /// order of members and not a count, so a member that joins or leaves does not change the turns of the others.
     turn: Arc<AtomicU64>,
     online: Map<Subscription>,
     offline: Map<Subscription>,
@@ -27,7 +27,7 @@ impl Group {
         Self {
             name: name.into(),
             filter: filter.into(),
-            // Behind everyone, so the first turn is the first member's.
+            // Greater than every address, so the first turn is the first member's.
             turn: Arc::new(AtomicU64::new(u64::MAX)),
             online: Map::Empty,
             offline: Map::Empty,
@@ -49,7 +49,7 @@ impl Group {
         self.online.len() + self.offline.len()
     }
 
-    /// True when nobody is in it; no snapshot holds such a group.
+    /// True when the group has no member; no snapshot holds such a group.
     pub fn is_empty(&self) -> bool {
         self.online.is_empty() && self.offline.is_empty()
     }
@@ -59,24 +59,24 @@ impl Group {
         self.online.len()
     }
 
-    /// Whose turn it is: online members one after the other, and offline ones only when nobody is online.
+    /// Picks the next member in turn. Offline members are picked only when no member is online.
     //= [MQTT-4.8.2-3] v5
-    // What is returned has the member's own quality of service.
+    // The receiver has the member's own quality of service.
     pub fn pick(&self) -> Option<Receiver> {
         self.pick_online(|_| true).or_else(|| self.take_turn(&self.offline, |_| true))
     }
 
-    /// Whose turn it is among those online members that may get the message.
+    /// Picks the next online member for which `may` returns true.
     pub fn pick_online(&self, may: impl Fn(Target) -> bool) -> Option<Receiver> {
         self.take_turn(&self.online, may)
     }
 
-    /// Those of the members that are online.
+    /// Counts the online members for which `counts` returns true.
     pub fn count_online(&self, counts: impl Fn(Target) -> bool) -> usize {
         self.online.iter().filter(|member| counts(member.target)).count()
     }
 
-    /// Whether one of them is online.
+    /// Returns whether an online member satisfies `counts`.
     pub fn has_online(&self, counts: impl Fn(Target) -> bool) -> bool {
         self.online.iter().any(|member| counts(member.target))
     }
@@ -90,7 +90,7 @@ impl Group {
     fn take_turn(&self, members: &Map<Subscription>, may: impl Fn(Target) -> bool) -> Option<Receiver> {
         let address = |member: &Subscription| member.target.address();
         let following = |last| members.next_after(last, address).or_else(|| members.first(address));
-        // Relaxed: the counter guards nothing but itself.
+        // Relaxed, because the counter guards no other data.
         let mut last = self.turn.load(Ordering::Relaxed);
         loop {
             let mut member = following(last)?;
@@ -112,7 +112,6 @@ impl Group {
         online.or_else(|| self.offline.get(&target, seed).map(|member| (member, false)))
     }
 
-    /// Adds or replaces a member.
     pub(crate) fn join(&mut self, member: Subscription, online: bool, seed: &Seed) {
         let (to, from) = if online {
             (&mut self.online, &mut self.offline)

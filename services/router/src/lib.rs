@@ -1,12 +1,12 @@
-//! Who gets a message: subscription tries with `+`, `#`, `$share` and `$`-topics, and the same trie for
+//! Finds the receivers of a message: subscription tries with `+`, `#`, `$share` and `$`-topics, and the same trie for
 //! retained messages.
 //!
-//! Reads and writes never wait for each other. A [`Router`] publishes immutable [`Snapshot`]s; a writer copies
-//! the path that it changes (a few nodes, however large the broker) and publishes a new root. A core may keep
-//! what it matched for as long as [`Router::generation`] stays the same. A [`Digest`] says what a router may match, in a few bytes.
+//! Reads and writes never wait for each other. A [`Router`] publishes immutable [`Snapshot`]s; a writer copies the path
+//! that it changes (a few nodes, however large the broker) and publishes a new root. A core may cache a match as long
+//! as [`Router::generation`] stays the same. A [`Digest`] summarises in a few bytes what a router may match.
 //!
-//! This crate knows nothing of packets, sockets, clocks, sessions or the store. Filters and topics come in
-//! checked (`millrace_mqtt::topic`).
+//! This crate knows nothing of packets, sockets, clocks, sessions or the store. Callers pass valid filters and topics
+//! (`millrace_mqtt::topic`).
 
 mod digest;
 mod group;

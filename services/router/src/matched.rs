@@ -1,4 +1,4 @@
-//! What a topic matched.
+//! The result of matching a topic.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,20 +10,20 @@ use crate::group::Group;
 use crate::pmap::Map;
 use crate::subscription::{Subscription, Target};
 
-/// A session that gets the message, once.
+/// A session that gets the message once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Receiver {
-    /// Who.
+    /// The session.
     pub target: Target,
     /// The highest granted quality of service of the matching subscriptions.
     pub qos: QoS,
-    /// Do not send it when this same client published it.
+    /// Do not send messages that this same client published.
     pub no_local: bool,
     /// Keep the RETAIN flag of the message as it was published.
     pub retain_as_published: bool,
-    /// How many of the subscriptions are kept.
+    /// Number of its matching subscriptions that are persistent.
     pub kept: u16,
-    /// The subscription identifiers of the matching subscriptions; one may stand there twice.
+    /// The subscription identifiers of the matching subscriptions, possibly with repeats.
     pub identifiers: SmallVec<[u32; 1]>,
 }
 
@@ -53,10 +53,10 @@ impl Receiver {
     //= [MQTT-3.3.5-1] v3.1.1
     fn merge(&mut self, other: &Subscription) {
         self.qos = self.qos.max(other.qos);
-        // No Local keeps a message from one subscription. As long as another one wants it, the client gets it.
+        // No Local excludes one subscription only. If another subscription wants the message, the client gets it.
         self.no_local &= other.no_local;
-        // The one copy can carry one RETAIN flag. A subscription that asked for the flag as published would be told
-        // something false by a cleared flag; one that did not ask only learns more than it needs.
+        // The single copy carries one RETAIN flag. For a subscription with Retain As Published a cleared flag would be
+        // wrong; for one without it a set flag is only surplus information.
         self.retain_as_published |= other.retain_as_published;
         self.kept = self.kept.saturating_add(other.kept.into());
         if other.identifier != 0 {
@@ -65,12 +65,12 @@ impl Receiver {
     }
 }
 
-/// Who gets a message of one topic, as of one snapshot.
+/// The receivers of messages to one topic, as of one snapshot.
 #[derive(Clone, Debug, Default)]
 pub struct Matched {
-    /// In the order of targets, one per target.
+    /// Ordered by target, one entry per target.
     pub receivers: Box<[Receiver]>,
-    /// Each gets the message once, through the member that it picks.
+    /// Each group gets the message once, through the member that it picks.
     pub groups: Box<[Arc<Group>]>,
 }
 
@@ -79,10 +79,10 @@ impl Matched {
     pub(crate) fn new(found: &[&Map<Subscription>], groups: Vec<Arc<Group>>) -> Self {
         let mut receivers: Vec<Receiver> = Vec::with_capacity(found.iter().map(|map| map.len()).sum());
         match found {
-            // Most topics: one filter, where each target stands once.
+            // The usual case is one filter, in which each target appears once.
             [only] => {
                 receivers.extend(only.iter().map(Receiver::from));
-                // It is in order already, but for two users of one slot.
+                // The list is already sorted, except for two users of one slot.
                 receivers.sort_by_key(|receiver| receiver.target.order());
             }
             _ => {
@@ -101,12 +101,12 @@ impl Matched {
         Self { receivers: receivers.into_boxed_slice(), groups: groups.into_boxed_slice() }
     }
 
-    /// True when nobody gets it.
+    /// True when there is no receiver.
     pub fn is_empty(&self) -> bool {
         self.receivers.is_empty() && self.groups.is_empty()
     }
 
-    /// The receivers that live on `core`.
+    /// The receivers on `core`.
     pub fn core_range(&self, core: u16) -> Range<usize> {
         let start = self.receivers.partition_point(|receiver| receiver.target.core < core);
         let len = self.receivers[start..].partition_point(|receiver| receiver.target.core == core);

@@ -1,7 +1,7 @@
-//! A persistent map: cloning is O(1), a change copies O(log n), and what only the writer holds is changed in place.
+//! A persistent map: cloning is O(1), a change copies O(log n), and nodes that only the writer holds change in place.
 //!
-//! A hash trie. Most maps of a broker hold no, one or two entries, so the tiny forms take no or one allocation; past
-//! [`Entry::LEAF_MAX`] a leaf becomes a branch of 16 by the next four bits of the entry's address.
+//! It is a hash trie. Most maps of a broker have at most two entries, so the small forms take at most one allocation.
+//! Beyond [`Entry::LEAF_MAX`] a leaf becomes a branch of 16, by the next four bits of the entry's address.
 
 use std::mem;
 use std::sync::Arc;
@@ -10,20 +10,18 @@ use smallvec::SmallVec;
 
 use crate::seed::Seed;
 
-/// Something with its key inside.
 pub(crate) trait Entry: Clone {
     type Key: Ord + ?Sized;
-    /// More entries than this, 2 or more, make a branch. A change copies one whole leaf.
+    /// A leaf with more entries becomes a branch; at least 2. A change copies one whole leaf.
     const LEAF_MAX: usize;
     fn key(&self) -> &Self::Key;
-    /// Where the key belongs, highest bits first: a hash, or an order-keeping number.
+    /// The address of the key, highest bits first: a hash, or an order-preserving number.
     fn address(key: &Self::Key, seed: &Seed) -> u64;
 }
 
 /// Branches below this depth would have no bits of the address left; a leaf there grows without limit.
 const DEPTH_MAX: u32 = 16;
 
-/// Entries in the order of their keys.
 type Leaf<T> = SmallVec<[T; 2]>;
 
 #[derive(Clone, Debug, Default)]
@@ -37,7 +35,6 @@ pub(crate) enum Map<T> {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Branch<T> {
-    /// Entries below.
     len: usize,
     slots: [Map<T>; 16],
 }
@@ -65,14 +62,14 @@ impl<T> Map<T> {
         }
     }
 
-    /// In the order of addresses (within a leaf: of keys).
+    /// Iterates in the order of addresses, within a leaf in the order of keys.
     pub(crate) fn iter(&self) -> Iter<'_, T> {
         let mut iter = Iter { entries: [].iter(), branches: SmallVec::new() };
         iter.enter(self);
         iter
     }
 
-    /// Hands over the entries that nobody else holds, and lets go of the others.
+    /// Passes each entry that only this map holds to `give`, and drops the others.
     pub(crate) fn into_sole(self, give: &mut impl FnMut(T)) {
         match self {
             Self::Empty => {}
@@ -92,12 +89,11 @@ impl<T> Map<T> {
         }
     }
 
-    /// The entry with the lowest address above `after`. `address` must be the one that the map is built by.
+    /// The entry with the lowest address above `after`. The map must have been built with the same `address`.
     pub(crate) fn next_after(&self, after: u64, address: impl Fn(&T) -> u64 + Copy) -> Option<&T> {
         self.next_at(Some(after), 0, address)
     }
 
-    /// The entry with the lowest address.
     pub(crate) fn first(&self, address: impl Fn(&T) -> u64 + Copy) -> Option<&T> {
         self.next_at(None, 0, address)
     }
@@ -154,7 +150,7 @@ impl<T: Entry> Map<T> {
         }
     }
 
-    /// The entry of `key`, made if there is none, and whether it was made.
+    /// Returns the entry of `key` and whether it was created.
     pub(crate) fn get_or_insert(
         &mut self,
         key: &T::Key,
@@ -204,7 +200,7 @@ impl<T: Entry> Map<T> {
         }
     }
 
-    /// Makes one more entry fit at this place: afterwards it is empty, a leaf that is not full, or a branch.
+    /// Makes room for one more entry: the map is then empty, a leaf that is not full, or a branch.
     fn make_room(&mut self, seed: &Seed, depth: u32) {
         match self {
             Self::One(_) => {
@@ -236,7 +232,7 @@ impl<T: Entry> Map<T> {
     }
 
     pub(crate) fn remove(&mut self, key: &T::Key, seed: &Seed) -> Option<T> {
-        // Looks first: what is not there must not cost a copied path.
+        // A look-up first, because removing a missing key must not copy a path.
         self.get(key, seed)?;
         self.remove_at(key, T::address(key, seed))
     }
@@ -261,7 +257,8 @@ impl<T: Entry> Map<T> {
                 let branch = Arc::make_mut(branch);
                 let removed = branch.slots[slot(address)].remove_at(key, address << 4)?;
                 branch.len -= 1;
-                // Half a leaf, so that an entry that comes and goes does not build and tear down a branch.
+                // Half of a leaf, so that one entry that is added and removed does not build and destroy a branch each
+                // time.
                 if branch.len <= T::LEAF_MAX / 2 {
                     let mut entries: Leaf<T> = branch.slots.iter().flat_map(Self::iter).cloned().collect();
                     entries.sort_unstable_by(|a, b| a.key().cmp(b.key()));
@@ -273,7 +270,6 @@ impl<T: Entry> Map<T> {
     }
 }
 
-/// The entries of a map.
 pub(crate) struct Iter<'a, T> {
     entries: std::slice::Iter<'a, T>,
     branches: SmallVec<[std::slice::Iter<'a, Map<T>>; 6]>,

@@ -42,9 +42,9 @@ pub struct Snapshot {
 /// Bounds of one match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatchLimits {
-    /// Filters that may match one topic. Each share name of a filter counts.
+    /// Most filters that may match one topic. Each share name of a filter counts.
     pub filters_max: usize,
-    /// Nodes of the trie that one match may visit.
+    /// Most nodes of the trie that one match may visit.
     pub nodes_max: usize,
 }
 
@@ -67,12 +67,12 @@ impl Default for Router {
 }
 
 impl Router {
-    /// No subscriptions.
+    /// Makes a router without subscriptions.
     pub fn new() -> Self {
         Self::with(Seed::random())
     }
 
-    /// As [`Router::new`], but with the same internal order in every process: for simulations.
+    /// As [`Router::new`], with the same internal order in every process, for simulations.
     pub fn with_seed(seed: u64) -> Self {
         Self::with(Seed::fixed(seed))
     }
@@ -87,42 +87,42 @@ impl Router {
         }
     }
 
-    /// Adds a subscription. False when it replaced one of the same target, filter and share name.
+    /// Adds a subscription. Returns false when it replaced one of the same target, filter and share name.
     ///
-    /// The member of a shared subscription is online from here on.
+    /// The member of a shared subscription is online from now on.
     pub fn subscribe(&self, filter: Filter<'_>, subscription: Subscription) -> bool {
         self.edit(|edit| edit.subscribe(filter, subscription))
     }
 
-    /// Removes a subscription. False when there was none.
+    /// Removes a subscription. Returns false when there was none.
     pub fn unsubscribe(&self, filter: Filter<'_>, target: Target) -> bool {
         self.edit(|edit| edit.unsubscribe(filter, target))
     }
 
-    /// Says whether a member of a shared subscription is online. It has no effect on other subscriptions.
+    /// Sets whether a member of a shared subscription is online. Other subscriptions ignore it.
     pub fn set_online(&self, filter: Filter<'_>, target: Target, online: bool) {
         self.edit(|edit| edit.set_online(filter, target, online));
     }
 
-    /// Makes changes as one batch: cheaper than one by one, and no snapshot shows a part of it. Other writers wait, and
-    /// `f` must not call this router. When nothing changed, nothing is published.
+    /// Makes changes as one batch, which is cheaper than single changes; no snapshot shows a part of it. Other writers
+    /// wait, and `f` must not call this router. An unchanged tree is not published.
     pub fn edit<R>(&self, f: impl FnOnce(&mut Edit<'_>) -> R) -> R {
-        // Each single change leaves a whole tree behind, also when a batch panicked between two of them.
+        // Each single change leaves a complete tree, even when a batch panics between two of them.
         let mut tree = self.tree.lock().unwrap_or_else(PoisonError::into_inner);
         let mut edit = Edit { tree: &mut tree, changed: false };
         let result = f(&mut edit);
         let old = edit.changed.then(|| self.publish(&tree));
         drop(tree);
-        // After the lock: the last holder of a snapshot pays for dropping what only it had.
+        // Dropped after the lock is released, because dropping the last reference to a snapshot may take long.
         drop(old);
         result
     }
 
-    /// Order: the snapshot is swapped in before the generation is stored, and a reader loads the generation (acquire)
-    /// before it loads the snapshot. So whoever sees generation n gets snapshot n or a later one, and a cache that was
-    /// filled from an older snapshot has an older number. Both stores are sequentially consistent and done when the
-    /// writer's call returns: a load after that, in any thread that was told of it (a SUBACK, a channel, a lock) or
-    /// that follows it in the order of all such operations, sees them.
+    /// The writer swaps the snapshot before it stores the generation, and a reader loads the generation (acquire)
+    /// before the snapshot. So a reader of generation n gets snapshot n or a later one, and a cache that was filled
+    /// from an older snapshot has an older number. Both stores are sequentially consistent and done before the writer's
+    /// call returns. A later load sees them in any thread that was notified of the change (by a SUBACK, a channel, a
+    /// lock) or that follows in the order of all such operations.
     fn publish(&self, tree: &Tree) -> Arc<Snapshot> {
         let generation = self.generation.load(Ordering::Relaxed) + 1;
         let old = self.published.swap(Arc::new(Snapshot { tree: tree.clone(), generation }));
@@ -130,8 +130,8 @@ impl Router {
         old
     }
 
-    /// The number of the newest snapshot; any change of a subscription changes it. What was matched with the snapshot of
-    /// this generation is still right.
+    /// The number of the newest snapshot, which any change of a subscription raises. A match of this generation's
+    /// snapshot is still valid.
     #[inline]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
@@ -143,20 +143,20 @@ impl Router {
         self.published.load_full()
     }
 
-    /// How many subscriptions there are.
+    /// Number of subscriptions.
     pub fn subscriptions(&self) -> usize {
         self.published.load().subscriptions()
     }
 }
 
 impl Snapshot {
-    /// Its number: compare it with [`Router::generation`].
+    /// The snapshot's number, to compare with [`Router::generation`].
     #[inline]
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// How many subscriptions there are.
+    /// Number of subscriptions.
     pub fn subscriptions(&self) -> usize {
         self.tree.subscriptions
     }
@@ -166,7 +166,6 @@ impl Snapshot {
         self.tree.root.find(filter, &self.tree.seed)?.group(name, &self.tree.seed)
     }
 
-    /// Visits the subscribers of every filter, see [`Node::walk`].
     pub(crate) fn walk<S: Copy>(
         &self,
         start: S,
@@ -176,8 +175,7 @@ impl Snapshot {
         self.tree.root.walk(start, step, visit);
     }
 
-    /// The receivers of a message to `topic`, which is a valid topic name; `None` when the topic matches more than
-    /// `limits` allow.
+    /// Matches a valid topic name. `None` when the topic matches more than `limits` allow.
     pub fn matches(&self, topic: &str, limits: MatchLimits) -> Option<Matched> {
         let mut found: SmallVec<[&Map<Subscription>; 12]> = SmallVec::new();
         let mut groups = Vec::new();
@@ -201,7 +199,7 @@ impl Snapshot {
 }
 
 impl Edit<'_> {
-    /// Share names on `filter`, which stands there without `$share` and share name.
+    /// Number of share names on `filter`, given without `$share` and share name.
     pub fn groups(&self, filter: &str) -> usize {
         self.tree.root.find(filter, &self.tree.seed).map_or(0, Set::groups_len)
     }
@@ -214,7 +212,7 @@ impl Edit<'_> {
 
     /// As [`Router::subscribe`].
     //= [MQTT-3.8.4-3] v5 v3.1.1
-    // The new subscription stands in the place of the old one, with nothing between them.
+    // No match sees a state between the old and the new subscription.
     pub fn subscribe(&mut self, filter: Filter<'_>, subscription: Subscription) -> bool {
         let Tree { root, seed, .. } = &mut *self.tree;
         let target = subscription.target;
@@ -223,7 +221,7 @@ impl Edit<'_> {
             None => set.and_then(|set| set.subscribers.get(&target, seed)).map(|old| (old, true)),
             Some(name) => set.and_then(|set| set.group(name, seed)?.get(target, seed)),
         };
-        // A client that subscribes again at each reconnect must not make every core match anew.
+        // A client that repeats its subscription at each reconnect must not invalidate the caches of all cores.
         if old == Some((&subscription, true)) {
             return false;
         }

@@ -5,8 +5,8 @@ use std::hash::{BuildHasher, Hasher};
 use foldhash::SharedSeed;
 use foldhash::quality::SeedableRandomState;
 
-/// Seeds the hash of levels. Clients choose levels, so outside of tests and simulations the seed is random: a
-/// tenant cannot prepare levels that fall on one another.
+/// Seeds the hash of levels. Clients choose levels, so the seed is random outside of tests and simulations: a tenant
+/// cannot prepare colliding levels.
 #[derive(Clone, Debug)]
 pub(crate) struct Seed(SeedableRandomState);
 
@@ -15,7 +15,7 @@ impl Seed {
         Self(SeedableRandomState::random())
     }
 
-    /// The same number gives the same hashes in every process, so a simulation can be run again.
+    /// The same number gives the same hashes in every process, so that a simulation can be repeated.
     pub(crate) fn fixed(seed: u64) -> Self {
         Self(SeedableRandomState::with_seed(seed, SharedSeed::global_fixed()))
     }

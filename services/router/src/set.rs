@@ -8,7 +8,7 @@ use crate::seed::Seed;
 use crate::subscription::{Subscription, Target};
 use crate::trie::Content;
 
-/// Every node of the trie has one, so what is rare stands behind a pointer.
+/// Every node of the trie has a set, so the rare parts are behind a pointer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Set {
     pub(crate) subscribers: Map<Subscription>,
@@ -47,13 +47,12 @@ impl Set {
         self.groups.as_ref()?.get(name, seed).map(|group| &**group)
     }
 
-    /// The group of that name, made if there is none. A group must not stay without members.
+    /// The group of that name, created if it is missing. The caller must add a member to it.
     pub(crate) fn group_mut(&mut self, name: &str, filter: &str, seed: &Seed) -> &mut Group {
         let groups = Arc::make_mut(self.groups.get_or_insert_default());
         Arc::make_mut(groups.get_or_insert(name, seed, || Arc::new(Group::new(name, filter))).0)
     }
 
-    /// Removes a member, and its group with the last one.
     pub(crate) fn leave_group(&mut self, name: &str, target: Target, seed: &Seed) {
         let Some(groups) = &mut self.groups else { return };
         let members = Arc::make_mut(groups);

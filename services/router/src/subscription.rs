@@ -1,4 +1,4 @@
-//! Sessions as the router sees them, and what they subscribed to.
+//! Sessions and subscriptions, as the router sees them.
 
 use millrace_mqtt::QoS;
 
@@ -10,9 +10,9 @@ use crate::seed::Seed;
 pub struct Target {
     /// The core (shard) that owns the session.
     pub core: u16,
-    /// The session's place in that core's table.
+    /// The session's index in that core's table.
     pub slot: u32,
-    /// Tells the users of one slot apart.
+    /// Distinguishes successive users of one slot.
     pub generation: u32,
 }
 
@@ -23,10 +23,10 @@ impl Target {
         u128::from(self.core) << 64 | u128::from(self.slot) << 32 | u128::from(self.generation)
     }
 
-    /// 64 bits in the order of targets. Cores and slots are small numbers that count up from zero, so both are
-    /// written as "how long, then the digits" (base 16): neighbours share a prefix, and no prefix is a run of
-    /// zeros that would cost a map one branch per digit. What room is left holds the low bits of the generation;
-    /// two targets with the same address are still told apart by their key.
+    /// 64 bits in the order of targets. Cores and slots are small numbers that count up from zero, so both are encoded
+    /// as length and digits (base 16): neighbours share a prefix, and no prefix is a run of zeros, which would cost a
+    /// map one branch per digit. The remaining bits are the low bits of the generation; the key distinguishes two
+    /// targets with the same address.
     pub(crate) fn address(self) -> u64 {
         let mut free = 64;
         let mut address = 0;
@@ -50,15 +50,15 @@ impl Target {
 /// One subscription of one session, without its filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subscription {
-    /// Who subscribed.
+    /// The subscriber.
     pub target: Target,
     /// The granted (highest) quality of service.
     pub qos: QoS,
-    /// Do not send what this same client published.
+    /// Do not send messages that this same client published.
     pub no_local: bool,
     /// Keep the RETAIN flag of the message as it was published.
     pub retain_as_published: bool,
-    /// The subscriber keeps it beyond its connection, as the caller says.
+    /// The subscription is persistent, according to the caller.
     pub kept: bool,
     /// The subscription identifier, 0 for none.
     pub identifier: u32,

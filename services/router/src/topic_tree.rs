@@ -36,12 +36,12 @@ impl<V: Clone> Default for TopicTree<V> {
 }
 
 impl<V: Clone> TopicTree<V> {
-    /// No values.
+    /// Makes an empty tree.
     pub fn new() -> Self {
         Self::with(Seed::random())
     }
 
-    /// As [`TopicTree::new`], but values are visited in the same order in every process: for simulations.
+    /// As [`TopicTree::new`], with the same order of visits in every process, for simulations.
     pub fn with_seed(seed: u64) -> Self {
         Self::with(Seed::fixed(seed))
     }
@@ -51,7 +51,7 @@ impl<V: Clone> TopicTree<V> {
         Self { writer: Mutex::new(()), published: ArcSwap::from_pointee(empty) }
     }
 
-    /// Puts the value of a valid topic name, and returns the one it had.
+    /// Sets the value of a valid topic name, and returns the earlier one.
     pub fn insert(&self, topic: &str, value: V) -> Option<V> {
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = TreeSnapshot::clone(&self.published.load());
@@ -59,12 +59,12 @@ impl<V: Clone> TopicTree<V> {
         next.len += usize::from(old.is_none());
         let last = self.published.swap(Arc::new(next));
         drop(writer);
-        // After the lock: the last holder of a snapshot pays for dropping what only it had.
+        // Dropped after the lock is released, because dropping the last reference to a snapshot may take long.
         drop(last);
         old
     }
 
-    /// Removes the value of a topic name, and returns it.
+    /// Removes and returns the value of a topic name.
     pub fn remove(&self, topic: &str) -> Option<V> {
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = TreeSnapshot::clone(&self.published.load());
@@ -84,7 +84,7 @@ impl<V: Clone> TopicTree<V> {
         self.published.load().get(topic).cloned()
     }
 
-    /// How many values there are.
+    /// Number of values.
     pub fn len(&self) -> usize {
         self.published.load().len()
     }
@@ -94,14 +94,14 @@ impl<V: Clone> TopicTree<V> {
         self.len() == 0
     }
 
-    /// All values as they are now.
+    /// The present values.
     pub fn snapshot(&self) -> Arc<TreeSnapshot<V>> {
         self.published.load_full()
     }
 }
 
 impl<V: Clone> TreeSnapshot<V> {
-    /// How many values there are.
+    /// Number of values.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -117,7 +117,7 @@ impl<V: Clone> TreeSnapshot<V> {
     }
 }
 
-/// What one step of a [`Walk`] found.
+/// The result of one step of a [`Walk`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step<V> {
     /// The value of a topic that the filter matches.
@@ -128,31 +128,26 @@ pub enum Step<V> {
     Done,
 }
 
-/// The part of a filter that applies below a node.
+/// The remaining levels of a filter below a node.
 #[derive(Clone, Copy, Debug)]
 enum Rest {
-    /// The levels from this byte of the filter on.
     From(usize),
-    /// No level is left.
     End,
-    /// `#` was reached: everything.
     All,
 }
 
-/// Children that are still to be visited.
+/// A node whose children are not all visited.
 #[derive(Debug)]
 struct Open<V> {
     parent: Arc<Node<Option<V>>>,
-    /// Address of the child that was visited last.
     after: Option<u64>,
     rest: Rest,
-    /// Topics that start with `$` are not looked at.
     hide_dollar: bool,
 }
 
 /// A walk over the values whose topics a filter matches, which can pause after every node.
 ///
-/// It owns its snapshot, so whoever walks a large tree can spread the walk over many turns. The order means nothing.
+/// It owns its snapshot, so the caller can spread a walk over many turns. The order has no meaning.
 #[derive(Debug)]
 pub struct Walk<V: Clone> {
     snapshot: Arc<TreeSnapshot<V>>,
@@ -194,7 +189,7 @@ impl<V: Clone> Walk<V> {
         self.descend(child, rest, false)
     }
 
-    /// Follows the levels without wildcard from `node`, and opens the children that a wildcard leads to.
+    /// Follows the levels without wildcards from `node`, and queues the children that a wildcard leads to.
     fn descend(&mut self, mut node: Arc<Node<Option<V>>>, mut rest: Rest, is_root: bool) -> Step<V> {
         let mut hide_dollar = is_root;
         loop {

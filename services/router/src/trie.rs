@@ -1,6 +1,7 @@
-//! A persistent trie over topic levels.
+//! A persistent trie over topic levels. Each node is a level and holds the content of the filter that ends there: its
+//! subscribers, or the retained message of a topic.
 //!
-//! Nothing here recurses over levels: a filter may have 65,535 of them, and a stack may not.
+//! No function recurses over levels, because a filter may have 65,535 of them and would overflow the stack.
 
 use std::mem;
 use std::ops::ControlFlow;
@@ -12,32 +13,30 @@ use smallvec::SmallVec;
 use crate::pmap::{Entry, Map};
 use crate::seed::Seed;
 
-/// What stands at the end of a filter or topic.
 pub(crate) trait Content: Clone + Default {
     fn is_empty(&self) -> bool;
 }
 
-/// One level. A node without any content below does not exist (but for the root).
+/// One level. Every node except the root has content in it or below.
 #[derive(Clone, Debug)]
 pub(crate) struct Node<C> {
     level: CompactString,
     children: Map<Arc<Self>>,
-    /// Of the filter that ends here.
+    /// Content of the filter that ends here.
     content: C,
     wild: Option<Arc<Wild<C>>>,
 }
 
-/// The wildcards that follow a level.
 #[derive(Clone, Debug, Default)]
 struct Wild<C> {
     plus: Option<Arc<Node<C>>>,
-    /// Of the filter that ends with `#` below this level.
+    /// Content of the filter that ends with `#` below this level.
     many: C,
 }
 
 impl<C> Entry for Arc<Node<C>> {
     type Key = str;
-    // An entry's copy touches the counter in its node, so a leaf is short.
+    // Copying an entry touches the counter in its node, so leaves are short.
     const LEAF_MAX: usize = 4;
 
     #[inline]
@@ -51,7 +50,6 @@ impl<C> Entry for Arc<Node<C>> {
     }
 }
 
-/// The first level, and what follows its separator.
 #[inline]
 pub(crate) fn split_level(text: &str) -> (&str, Option<&str>) {
     match text.as_bytes().iter().position(|byte| *byte == b'/') {
@@ -81,12 +79,11 @@ impl<C: Content> Node<C> {
         self.children.get(level, seed).map(|child| &**child)
     }
 
-    /// True when nothing stands here or below.
     pub(crate) fn is_empty(&self) -> bool {
         self.parts() == 0
     }
 
-    /// How many reasons there are to keep this node.
+    /// Number of parts that keep this node alive.
     fn parts(&self) -> usize {
         let wild = self
             .wild
@@ -95,7 +92,6 @@ impl<C: Content> Node<C> {
         usize::from(!self.content.is_empty()) + self.children.len() + wild
     }
 
-    /// The content of `filter`, if it has any.
     pub(crate) fn find(&self, filter: &str, seed: &Seed) -> Option<&C> {
         let mut node = self;
         let mut rest = Some(filter);
@@ -111,7 +107,8 @@ impl<C: Content> Node<C> {
         Some(&node.content)
     }
 
-    /// The content of `filter`, with its path made or copied where it must be. [`Node::prune`] it if it stays empty.
+    /// The content of `filter`; missing nodes are created and shared ones copied. Call [`Node::prune`] if the content
+    /// stays empty.
     pub(crate) fn make(&mut self, filter: &str, seed: &Seed) -> &mut C {
         let mut node = self;
         let mut rest = Some(filter);
@@ -146,7 +143,7 @@ impl<C: Content> Node<C> {
         }
     }
 
-    /// Takes away the nodes of `filter` that lead to nothing, after its content became empty.
+    /// Removes the nodes of `filter` without content, after its content became empty.
     pub(crate) fn prune(&mut self, filter: &str, seed: &Seed) {
         let levels = || filter.split('/').filter(|level| *level != "#");
         let mut keep = 0;
@@ -178,19 +175,20 @@ impl<C: Content> Node<C> {
                 node.drop_empty_wild();
             }
             Some(level) => drop(node.children.remove(level, seed)),
-            // The filter is `#`, and it stood in the root.
+            // The filter is `#`, whose content is in the root.
             None => {}
         }
     }
 
-    /// Visits the content of every filter, with what `step` makes of its levels, one after the other; `true`: and `#` below them.
+    /// Visits the content of every filter. `step` folds its levels one after the other; `true` means with `#` below
+    /// them.
     pub(crate) fn walk<S: Copy>(
         &self,
         start: S,
         step: impl Fn(S, &str) -> S,
         mut visit: impl FnMut(S, &C, bool),
     ) {
-        // What is left below the nodes on the way to this one: as many as there are levels, however wide they are.
+        // The unvisited children along the path: one iterator per level, however many children a level has.
         let mut open = Vec::new();
         let mut next = Some((self, start));
         loop {
@@ -215,13 +213,13 @@ impl<C: Content> Node<C> {
         }
     }
 
-    /// Visits the content of every filter that matches `topic`, until `visit` breaks or `nodes_max` nodes were
-    /// visited. Returns whether the walk was complete.
+    /// Visits the content of every filter that matches `topic`, until `visit` breaks or `nodes_max` nodes were visited.
+    /// Returns whether the walk was complete.
     ///
-    /// Filters such as `{a,+}/{a,+}/...` double the walk with each level, so a walk without a bound would let one
-    /// subscriber stop the thread that publishes.
+    /// Filters such as `{a,+}/{a,+}/...` double the walk with each level. Without a bound one subscriber could stop the
+    /// publishing thread.
     //= [MQTT-4.7.3-4] v5 v3.1.1
-    // Levels are compared as bytes: no normalization, no folding of case, and an empty level is a level.
+    // Levels are compared as bytes, without normalisation or case folding, and an empty level is a level.
     pub(crate) fn matching<'a>(
         &'a self,
         topic: &str,
@@ -230,9 +228,9 @@ impl<C: Content> Node<C> {
         mut visit: impl FnMut(&'a C) -> ControlFlow<()>,
     ) -> bool {
         //= [MQTT-4.7.2-1] v5 v3.1.1
-        // Only the root's wildcards could match the level with the `$`.
+        // Only wildcards of the root could match the level with the `$`.
         let mut hidden = topic.starts_with('$');
-        // Where a `+` was passed by: the node below it, and what of the topic is left there.
+        // Pending `+` branches: the node below each, and the rest of the topic there.
         let mut open: SmallVec<[(&'a Self, Option<&str>); 12]> = SmallVec::new();
         let mut next = Some((self, Some(topic)));
         let mut nodes = 0;
@@ -243,7 +241,7 @@ impl<C: Content> Node<C> {
             }
             let wild = node.wild.as_deref().filter(|_| !hidden);
             hidden = false;
-            // Also with nothing left: `a/#` matches `a`.
+            // `a/#` matches `a`, too.
             if wild.is_some_and(|wild| visit(&wild.many).is_break()) {
                 return false;
             }
@@ -268,7 +266,7 @@ impl<C: Content> Node<C> {
     }
 }
 
-/// Without this, the last holder of a long chain of nodes would drop it one stack frame per level.
+/// Without this, dropping a long chain of nodes would use one stack frame per level.
 impl<C> Drop for Node<C> {
     fn drop(&mut self) {
         if self.children.is_empty() && self.wild.is_none() {
@@ -287,7 +285,7 @@ impl<C> Drop for Node<C> {
 }
 
 impl<C> Node<C> {
-    /// Moves what is below this node to the list of what is to be dropped.
+    /// Moves the children of this node to the list of nodes to drop.
     fn give_up(&mut self, chains: &mut Vec<Map<Arc<Self>>>) {
         let children = mem::take(&mut self.children);
         if !children.is_empty() {

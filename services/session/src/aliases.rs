@@ -7,20 +7,17 @@ use hashbrown::HashMap;
 /// Topic aliases of one connection. They end with it.
 #[derive(Debug, Default)]
 pub(crate) struct Aliases {
-    /// Set by the client, at index alias - 1.
+    /// Set by the client; the index is alias - 1.
     inbound: Vec<Option<Arc<str>>>,
-    /// Set by the server.
     outbound: HashMap<Arc<str>, u16, foldhash::fast::FixedState>,
 }
 
-/// How a topic is sent to a client that allows aliases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outbound {
     /// The client knows the alias: the topic name is left out.
     Known(u16),
     /// Name and alias are sent, which sets it.
     Set(u16),
-    /// No alias is left.
     Plain,
 }
 
@@ -51,7 +48,7 @@ impl Aliases {
         }
     }
 
-    /// Takes back an alias that was set in a packet that was then not sent.
+    /// Forgets an alias whose packet was not sent after all.
     pub(crate) fn unset(&mut self, topic: &Arc<str>) {
         self.outbound.remove(topic);
     }

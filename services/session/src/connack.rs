@@ -1,13 +1,13 @@
-//! The CONNACK: what a server tells of itself (MQTT 5.0 section 3.2).
+//! The CONNACK: limits and features that a server announces (MQTT 5.0 section 3.2).
 
 use millrace_mqtt::{ConnAck, Packet, Properties, Property, ReasonCode, Version, encode};
 
 use crate::{Connection, Out, Session, Settings};
 
-/// What a server answers a CONNECT with.
+/// The server's answer to an accepted CONNECT.
 #[derive(Clone, Copy, Debug)]
 pub struct Accept<'a> {
-    /// The session was there already.
+    /// The session existed already.
     pub session_present: bool,
     /// The client identifier, when the server chose it.
     pub assigned_client_id: Option<&'a str>,
@@ -15,7 +15,7 @@ pub struct Accept<'a> {
     pub requested_expiry_s: u32,
     /// Session expiry that it got, seconds.
     pub granted_expiry_s: u32,
-    /// What its enhanced authentication ends with.
+    /// Last data of enhanced authentication for the client.
     pub authentication_data: Option<&'a [u8]>,
 }
 
@@ -82,7 +82,7 @@ impl Connection {
         refusal(self.version(), reason, what, None, self.packet_size_max(), out);
     }
 
-    /// The same, with the server that a 5.0 client is to go to.
+    /// As [`Connection::refuse`], with a Server Reference for 5.0 clients.
     pub fn refuse_to(
         &mut self,
         reason: ReasonCode,
@@ -96,16 +96,16 @@ impl Connection {
 
 /// Bytes of a 5.0 CONNACK without properties.
 const PLAIN_CONNACK_BYTES: usize = 5;
-/// Bytes that a 5.0 CONNACK or DISCONNECT with properties has at most beside them.
+/// Most bytes of a 5.0 CONNACK or DISCONNECT without its properties.
 const FRAME_BYTES: usize = 13;
 
-/// The properties of a packet after which the server closes: those that the client takes.
+/// The properties of the last packet before the server closes the connection, as far as the client accepts their size.
 //= [MQTT-3.1.2-24] v5
 pub(crate) fn last_words(server_reference: Option<&str>, what: &str, packet_size_max: usize) -> Vec<u8> {
     let reference = server_reference.map(Property::ServerReference);
     let what = (!what.is_empty()).then_some(Property::ReasonString(what));
     let mut properties = Vec::new();
-    // Where to go matters more than why.
+    // The reference comes first, because it matters more than the reason.
     for property in reference.into_iter().chain(what) {
         let len = properties.len();
         property.encode(&mut properties);
@@ -116,8 +116,8 @@ pub(crate) fn last_words(server_reference: Option<&str>, what: &str, packet_size
     properties
 }
 
-/// Appends a CONNACK that refuses. `what` goes to a 5.0 client as reason string when it fits. Nothing is said to a
-/// client that takes no packet of that size.
+/// Appends a CONNACK that refuses. A 5.0 client gets `what` as reason string when it fits. A client that accepts no
+/// packet of that size gets nothing.
 pub(crate) fn refusal(
     version: Version,
     reason: ReasonCode,
@@ -143,7 +143,7 @@ pub(crate) fn refusal(
 }
 
 impl Session {
-    /// What a CONNECT asks for as session expiry, and what it gets, seconds.
+    /// The session expiry that a CONNECT requests, and the one that the server grants, seconds.
     pub fn expiry_of(
         version: Version,
         clean_start: bool,

@@ -14,19 +14,16 @@ use crate::aliases::{Aliases, Outbound};
 use crate::effect::{Closing, Effect};
 use crate::{Out, Session, Settings, connack};
 
-/// Bytes of an acknowledgement beside its reason string and reason codes, at most.
+/// Most bytes of an acknowledgement without its reason string and reason codes.
 const ACK_BYTES_MAX: usize = 16;
 
-/// How far a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Nothing has come yet.
     Silent,
-    /// The CONNECT came and is not answered.
+    /// The CONNECT has arrived and is not answered yet.
     Connecting,
-    /// The client was asked to go on with its authentication.
+    /// The server has asked the client to continue its authentication.
     Challenged,
-    /// The CONNECT was accepted.
     Open,
 }
 
@@ -36,19 +33,16 @@ pub struct Connection {
     phase: Phase,
     version: Version,
     request_problem_information: bool,
-    /// The client is a bridge to another server.
     is_bridge: bool,
     /// CONNECT named the authentication method of [`Settings`].
     has_method: bool,
     keep_alive_s: u16,
     requested_keep_alive_s: u16,
-    /// The client's Receive Maximum.
     receive_maximum: u16,
-    /// QoS 1 and 2 messages from the client, on this connection, that are not completed: what counts against our
-    /// Receive Maximum. (QoS 2 messages of an earlier connection do not.)
+    /// QoS 1 and 2 messages of the client on this connection that are not completed. They count against the server's
+    /// Receive Maximum; QoS 2 messages of an earlier connection do not.
     uncompleted: u16,
     topic_alias_max: u16,
-    /// The client's Maximum Packet Size.
     packet_size_max: u32,
     aliases: Option<Box<Aliases>>,
 }
@@ -73,12 +67,12 @@ impl Default for Connection {
 }
 
 impl Connection {
-    /// A connection on which nothing has come yet.
+    /// Makes the state of a new connection.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The protocol version, once the CONNECT came.
+    /// The protocol version, once the CONNECT has arrived.
     pub fn decoding_version(&self) -> Option<Version> {
         (self.phase != Phase::Silent).then_some(self.version)
     }
@@ -95,7 +89,7 @@ impl Connection {
         self.phase == Phase::Open
     }
 
-    /// Seconds without a packet after which, times one and a half, the connection is dead; 0 for never.
+    /// Keep alive, seconds; 0 for none. The connection is dead after one and a half times this without a packet.
     pub fn keep_alive_s(&self) -> u16 {
         self.keep_alive_s
     }
@@ -142,7 +136,7 @@ impl Connection {
         }
     }
 
-    /// Takes one packet. `session` is the connection's once the CONNECT was accepted.
+    /// Handles one packet. `session` is the connection's session once the CONNECT was accepted.
     #[inline]
     pub fn input<'a>(
         &mut self,
@@ -252,7 +246,7 @@ impl Connection {
         Effect::Close(Closing { reason, what })
     }
 
-    /// Answers bytes that are not a packet. `first` and `body` are those of the frame when it was whole: they tell the
+    /// Answers bytes that are not a packet. `first` and `body` belong to the frame when it was complete; they give the
     /// version of a CONNECT that could not be decoded.
     //= [MQTT-4.13.1-1] v5
     pub fn undecodable(
@@ -298,7 +292,7 @@ impl Connection {
         self.disconnect_to(reason, what, None, out)
     }
 
-    /// The same, with the server that a 5.0 client is to go to.
+    /// As [`Connection::disconnect`], with a Server Reference for 5.0 clients.
     pub fn disconnect_to(
         &mut self,
         reason: ReasonCode,
@@ -344,21 +338,21 @@ impl Connection {
         Effect::Unsubscribe(unsubscribe)
     }
 
-    /// Whether the client takes an answer with a reason code for each of these: it cannot do without one.
+    /// Returns whether an answer with one reason code per filter fits into the client's Maximum Packet Size. The answer
+    /// cannot omit any of them.
     //= [MQTT-3.1.2-24] v5
     fn takes_reasons(&self, filters: impl Iterator) -> bool {
         if !self.has_packet_size_max() {
             return true;
         }
-        // Packet id, no properties, reasons; before them the type and a remaining length of one to four bytes.
         let body = 3 + filters.count();
         let length = 1 + [128, 16_384, 2_097_152].iter().filter(|limit| body >= **limit).count();
         1 + length + body <= self.packet_size_max()
     }
 
-    /// The options of a subscription. A bridge (3.x only) asks for No Local, so that it does not get back what it
-    /// brought, and Retain As Published, so that a message retained there is retained here; 3.x has no options for
-    /// these. A shared subscription cannot have No Local.
+    /// Returns the options of a subscription. A bridge (3.x only) gets No Local, so that it does not receive its own
+    /// messages, and Retain As Published, so that a retained message is retained on its side, too; 3.x has no options
+    /// for these. A shared subscription cannot have No Local.
     pub fn options_of(&self, filter: &str, options: SubscribeOptions) -> SubscribeOptions {
         if !self.is_bridge {
             return options;
@@ -367,15 +361,15 @@ impl Connection {
         SubscribeOptions { no_local, retain_as_published: true, ..options }
     }
 
-    /// Answers a SUBSCRIBE, one reason for each filter. `what` goes to a 5.0 client as reason string when it is not
-    /// empty and fits.
+    /// Answers a SUBSCRIBE with one reason per filter. A 5.0 client gets `what` as reason string when it is not empty
+    /// and fits.
     //= [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-3.8.4-6] v5
     //= [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-3.8.4-5] v3.1.1
     pub fn subscribed(&self, id: PacketId, reasons: &[ReasonCode], what: &str, out: &mut impl Out) {
         self.subscribe_ack(PacketType::SubAck, id, reasons, what, out);
     }
 
-    /// Answers an UNSUBSCRIBE, one reason for each filter.
+    /// Answers an UNSUBSCRIBE with one reason per filter.
     //= [MQTT-3.10.4-4] [MQTT-3.10.4-5] [MQTT-3.11.3-1] v5
     //= [MQTT-3.10.4-4] [MQTT-3.10.4-5] v3.1.1
     pub fn unsubscribed(&self, id: PacketId, reasons: &[ReasonCode], out: &mut impl Out) {
@@ -405,8 +399,8 @@ impl Connection {
         encode::subscribe_ack(kind, id, properties, reasons, self.version, out.buffer());
     }
 
-    /// The property with a reason string for an acknowledgement with `more` bytes behind its properties: none when
-    /// there is nothing to say, the client does not want it, or the packet would be too large for the client.
+    /// Encodes the reason string property of an acknowledgement that has `more` bytes after its properties. It is empty
+    /// when there is no text, the client does not want one, or the packet would be too large for the client.
     //= [MQTT-3.1.2-29] [MQTT-3.4.2-2] [MQTT-3.5.2-2] [MQTT-3.6.2-2] [MQTT-3.7.2-2] [MQTT-3.9.2-1] v5
     fn reason_string(&self, what: &str, more: usize) -> Vec<u8> {
         let mut properties = Vec::new();

@@ -17,31 +17,31 @@ pub struct Delivery<'m> {
     pub message: &'m Arc<Message>,
     /// The lower of the publisher's QoS and the subscription's.
     pub qos: QoS,
-    /// RETAIN as it is sent.
+    /// RETAIN flag of the PUBLISH.
     pub retain: bool,
-    /// It stems from the retained store: live messages wait behind it.
+    /// A retained message: live messages are queued until it is sent.
     pub replay: bool,
-    /// The shared subscription it came by, as the caller numbers them; 0 for none.
+    /// Number of the shared subscription that matched, as the caller counts them; 0 for none.
     pub shared: u64,
     /// Subscription identifiers.
     pub identifiers: &'m [u32],
 }
 
-/// What became of a [`Delivery`].
+/// The result of a [`Delivery`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivered {
     /// Its bytes are in the outbound buffer.
     Sent,
-    /// It waits in the session.
+    /// It is queued in the session.
     Queued,
-    /// It is gone, and must be counted.
+    /// It is dropped, and the caller must count it.
     Dropped(DropReason),
 }
 
-/// Why a message did not reach a session.
+/// Reasons why a message does not reach a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropReason {
-    /// QoS 0 and the session has no connection: not a loss, QoS 0 is not kept.
+    /// QoS 0 for a session without a connection. This is no loss, because QoS 0 messages are not stored.
     Offline,
     /// QoS 0 and the socket is busy with more than the soft limit.
     Busy,
@@ -54,7 +54,7 @@ pub enum DropReason {
 }
 
 impl Session {
-    /// Sends a message, or keeps it until it can be sent. `connection` is that of the session, if it has one.
+    /// Sends a message, or queues it until it can be sent. `connection` is the session's connection, if it has one.
     #[inline]
     pub fn deliver(
         &mut self,
@@ -71,7 +71,7 @@ impl Session {
         {
             return self.send(delivery.to_entry(), connection, now, out);
         } else if !can_wait && !self.is_replaying() {
-            // No queue for QoS 0: it would only make a slow consumer's messages late as well as lost.
+            // QoS 0 is never queued: a queue would make the messages of a slow consumer late as well as lost.
             self.settle(delivery.message, delivery.shared);
             return Delivered::Dropped(if out.is_full() { DropReason::Busy } else { DropReason::Offline });
         }
@@ -94,7 +94,7 @@ impl Session {
         let outbox = self.outbox();
         let full = outbox.queue_len() >= settings.queue_messages_max as usize
             || outbox.queue_bytes() + delivery.message.size() as u64 > settings.queue_bytes_max;
-        // Retained messages are held anyway: only a reference waits here, so they do not count as queue.
+        // A retained message is in memory anyway and only a reference is queued, so it does not count.
         if full && !delivery.replay && !is_stored {
             self.settle(delivery.message, delivery.shared);
             return Delivered::Dropped(DropReason::QueueFull);
@@ -103,8 +103,8 @@ impl Session {
         Delivered::Queued
     }
 
-    /// Sends what waits, as far as Receive Maximum and the socket allow. `done` is told what became of each message, but for those that
-    /// are sent again.
+    /// Sends queued messages as far as Receive Maximum and the socket allow. `done` gets the result of each message
+    /// that is sent for the first time.
     //= [MQTT-4.4.0-1] v5 v3.1.1
     //= [MQTT-4.6.0-6] v5
     pub fn pump(
@@ -141,7 +141,7 @@ impl Session {
             }
             let reserves = |entry: &Entry| entry.qos == QoS::ExactlyOnce && self.is_stored;
             match outbox.next_in_queue() {
-                // Nothing overtakes what waits for its packet id to be known.
+                // No message overtakes one that waits until the store knows its packet id.
                 Some(entry) if !reserves(entry) && outbox.unsent() > 0 => break,
                 Some(entry) if entry.qos == QoS::AtMostOnce || outbox.has_room(window_max) => {}
                 _ => break,
@@ -186,7 +186,7 @@ impl Session {
         Delivered::Sent
     }
 
-    /// Nobody will acknowledge a message: its shared subscription is done with it.
+    /// No client will acknowledge the message, so its shared subscription is done with it.
     fn settle(&mut self, message: &Message, shared: u64) {
         if shared != 0
             && let Some(place) = message.place()
@@ -209,7 +209,7 @@ impl Delivery<'_> {
     }
 }
 
-/// Appends the PUBLISH of `entry`; false (and nothing appended) when it is over the client's Maximum Packet Size.
+/// Appends the PUBLISH of `entry`. Appends nothing and returns false when it exceeds the client's Maximum Packet Size.
 fn encode(
     entry: &Entry,
     packet_id: Option<PacketId>,
@@ -262,7 +262,7 @@ fn encode(
         if let Outbound::Set(_) = alias {
             connection.unset_alias(message.topic());
         }
-        // Without the alias it may fit: the alias is an addition to the name, or longer than a very short one.
+        // The packet may fit without the alias, which is added to the name, or is longer than a very short name.
         head.topic = message.topic();
         head.more = Properties::from_validated(&more[..more_without_alias]);
         if !fits(&head, connection) {

@@ -1,15 +1,15 @@
-//! What an input asks of the world around the state machine.
+//! Effects: requests of the state machine to its caller.
 
 use std::sync::Arc;
 
 use millrace_mqtt::{Auth, Connect, PacketId, Publish, ReasonCode, Subscribe, Unsubscribe};
 
-/// What one packet asks of the caller.
+/// The effect of one packet.
 #[derive(Debug)]
 pub enum Effect<'a> {
     /// Nothing.
     None,
-    /// A valid CONNECT: find out who it is and answer with [`crate::Connection::accept`] or
+    /// A valid CONNECT: authenticate the client, and answer with [`crate::Connection::accept`] or
     /// [`crate::Connection::refuse`].
     Connect(Box<Connect<'a>>),
     /// A message to route; answer with [`crate::Connection::published`] when its QoS is above 0.
@@ -18,32 +18,33 @@ pub enum Effect<'a> {
     Subscribe(Subscribe<'a>),
     /// Answer with [`crate::Connection::unsubscribed`].
     Unsubscribe(Unsubscribe<'a>),
-    /// A step of enhanced authentication: answer with [`crate::Connection::challenge`], [`crate::Connection::accept`] or
-    /// [`crate::Connection::refuse`]; once the connection is open, with [`crate::Connection::authenticated`] or
+    /// A step of enhanced authentication. Answer with [`crate::Connection::challenge`], [`crate::Connection::accept`]
+    /// or [`crate::Connection::refuse`]; on an open connection with [`crate::Connection::authenticated`] or
     /// [`crate::Connection::disconnect`].
     Authenticate(Auth<'a>),
-    /// An acknowledgement freed a place: call [`crate::Session::pump`].
+    /// An acknowledgement made room for another message: call [`crate::Session::pump`].
     Acknowledged,
-    /// PUBREC for a message of a session that keeps its packet ids: answer with [`crate::Connection::release`] once the
-    /// store knows.
+    /// PUBREC for a message of a stored session: answer with [`crate::Connection::release`] once the store has recorded
+    /// it.
     Received(PacketId),
-    /// PUBREL for a packet id that the store knows: answer with [`crate::Connection::complete`] once it has forgotten it.
+    /// PUBREL for a packet id that is stored: answer with [`crate::Connection::complete`] once the store has forgotten
+    /// it.
     Released(PacketId),
-    /// The client ends the connection; its will is to be published only when `with_will`.
+    /// The client ends the connection; publish its will only when `with_will`.
     Disconnect {
         /// Reason code 0x04 of a 5.0 client.
         with_will: bool,
     },
-    /// Close the connection after writing what is in the outbound buffer.
+    /// Close the connection after writing the outbound buffer.
     Close(Closing),
 }
 
-/// Why the server ends a connection.
+/// The reason why the server ends a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closing {
-    /// The code that a 5.0 client is told.
+    /// Reason code of the DISCONNECT for a 5.0 client.
     pub reason: ReasonCode,
-    /// For logs: what was wrong.
+    /// Text for logs.
     pub what: &'static str,
 }
 
@@ -52,16 +53,16 @@ pub struct Closing {
 pub struct Publication<'a> {
     /// The topic name, with the alias resolved.
     pub topic: Topic<'a>,
-    /// The packet. Its `topic` field may be empty: use [`Publication::topic`].
+    /// The packet. Its `topic` may be empty: use [`Publication::topic`].
     pub publish: Publish<'a>,
 }
 
 /// A topic name from the packet or from an earlier packet's alias.
 #[derive(Clone, Debug)]
 pub enum Topic<'a> {
-    /// Stands in the packet.
+    /// A name in this packet.
     Named(&'a str),
-    /// Was set by a topic alias.
+    /// A name that an earlier packet set as topic alias.
     Alias(Arc<str>),
 }
 

@@ -1,34 +1,34 @@
-//! An application message on its way from one publisher to its receivers.
+//! An application message on its way from a publisher to its receivers.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use millrace_mqtt::{Properties, Property, QoS};
 
-/// Whole seconds of a clock that the caller keeps; only differences matter.
+/// Whole seconds of the caller's clock; only differences matter.
 pub type Seconds = u32;
 
-/// Where a message stands in the order of a store that keeps messages; the store's to interpret.
+/// The position of a message in the order of the store (a versionstamp). Only the store interprets it.
 pub type Place = [u8; 12];
 
-/// An application message: what is the same for every receiver. Shared behind an [`Arc`].
+/// An application message: the part that is the same for every receiver. Shared behind an [`Arc`].
 #[derive(Debug)]
 pub struct Message {
     topic: Arc<str>,
-    /// Properties that are forwarded as they are, then the payload.
+    /// Forwarded properties, then the payload.
     body: Box<[u8]>,
     properties_len: u32,
     expires_at: Seconds,
     qos: QoS,
     retain: bool,
-    /// Known once the store has it, or it is clear that the store will not get it.
+    /// The position, or `None` for a message that will not be stored; unset until the writer decides.
     place: OnceLock<Option<Place>>,
-    /// Sessions of a store that have acknowledged it.
+    /// Stored sessions that have acknowledged the message.
     acknowledged: AtomicU32,
 }
 
 impl PartialEq for Message {
-    /// What was published, not what became of it.
+    /// Compares the published fields only.
     fn eq(&self, other: &Self) -> bool {
         let key = |message: &Self| (message.properties_len, message.expires_at, message.qos, message.retain);
         key(self) == key(other) && self.topic == other.topic && self.body == other.body
@@ -37,12 +37,11 @@ impl PartialEq for Message {
 
 impl Eq for Message {}
 
-/// `expires_at` of a message that never does.
 const NEVER: Seconds = Seconds::MAX;
 
 impl Message {
-    /// A message from the fields of a PUBLISH or a will. Properties that concern one hop only (topic alias) or change
-    /// on the way (expiry) are taken out of `properties`.
+    /// Makes a message from the fields of a PUBLISH or a will. It removes properties of one hop (topic alias) and
+    /// properties that change on the way (expiry).
     pub fn new(
         topic: Arc<str>,
         qos: QoS,
@@ -82,7 +81,7 @@ impl Message {
         }
     }
 
-    /// The same message with its expiry interval beginning at `now`. For a will, which is made at `now` 0 and published
+    /// The same message, whose expiry interval begins at `now`. For a will, which is made at time 0 and published
     /// later.
     pub fn issued(self: &Arc<Self>, now: Seconds) -> Arc<Self> {
         if self.expires_at == NEVER {
@@ -100,7 +99,7 @@ impl Message {
         })
     }
 
-    /// A message as it was kept elsewhere. `properties` are those of [`Message::properties`].
+    /// Restores a stored message. `properties` are those of [`Message::properties`].
     pub fn restored(
         topic: Arc<str>,
         qos: QoS,
@@ -114,22 +113,22 @@ impl Message {
         message
     }
 
-    /// Says where the store has it, or with `None` that the store does not have it. Said once; later words are ignored.
+    /// Sets the position, or `None` for a message that is not stored. Later calls have no effect.
     pub fn set_place(&self, place: Option<Place>) {
         let _ = self.place.set(place);
     }
 
-    /// Where the store has it, as far as that is known.
+    /// The position in the store, if it is known.
     pub fn place(&self) -> Option<Place> {
         self.place.get().copied().flatten()
     }
 
-    /// Whether it is known where, or that the store does not have it.
+    /// True once the position is known, or it is known that there is none.
     pub fn is_placed(&self) -> bool {
         self.place.get().is_some()
     }
 
-    /// Sessions of a store that got it live and have acknowledged it, with QoS 1.
+    /// Stored sessions that received the message live with QoS 1 and have acknowledged it.
     pub fn acknowledged(&self) -> u32 {
         self.acknowledged.load(Ordering::Acquire)
     }
@@ -138,7 +137,7 @@ impl Message {
         self.acknowledged.fetch_add(1, Ordering::Release);
     }
 
-    /// When it expires, if it does.
+    /// The time when it expires, if it does.
     pub fn expires_at(&self) -> Option<Seconds> {
         (self.expires_at != NEVER).then_some(self.expires_at)
     }
@@ -168,7 +167,7 @@ impl Message {
         &self.body[self.properties_len as usize..]
     }
 
-    /// Bytes that the message stands for in limits: topic, properties and payload.
+    /// Size for limits, bytes: topic, properties and payload.
     pub fn size(&self) -> usize {
         self.topic.len() + self.body.len()
     }
@@ -186,7 +185,8 @@ impl Message {
 
     /// True when its expiry interval has passed.
     pub fn is_expired(&self, now: Seconds) -> bool {
-        // The second in which it was published had begun: only with the next one has the interval surely passed.
+        // The message was published during a second that had already begun, so its interval has surely passed only one
+        // second later.
         now > self.expires_at
     }
 
@@ -196,7 +196,6 @@ impl Message {
     }
 }
 
-/// The common case: no property that must be taken out.
 fn forwards_whole(properties: Properties<'_>) -> bool {
     properties.is_empty()
         || !properties.iter().any(|property| {

@@ -1,4 +1,4 @@
-//! Where the state machine's bytes go.
+//! The outbound side of one connection.
 
 use std::sync::Arc;
 
@@ -6,16 +6,17 @@ use crate::Message;
 
 /// The outbound bytes of one connection.
 pub trait Out {
-    /// Where packets are appended.
+    /// The buffer that packets are appended to.
     fn buffer(&mut self) -> &mut Vec<u8>;
 
     /// Appends the payload of `message`: a copy, or a reference to it when it is large.
     fn payload(&mut self, message: &Arc<Message>);
 
-    /// True while so much waits for the socket that no further message should be sent.
+    /// True while the socket is so busy that no further message should be sent.
     fn is_full(&self) -> bool;
 
-    /// True while so much waits to be written, also to a socket that takes it, that what can wait in the session should.
+    /// True while so many bytes are queued for writing that messages should wait in the session, even if the socket
+    /// accepts them.
     fn is_enough(&self) -> bool {
         self.is_full()
     }

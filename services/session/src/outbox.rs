@@ -1,4 +1,4 @@
-//! Messages towards a client: those it has not acknowledged, then those that wait.
+//! Messages to a client: the unacknowledged ones, then the queued ones.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use crate::{Message, Place};
 
-/// Packet ids of one session, which is also how far apart two ids in use may be.
+/// Packet ids of one session, and the largest distance between two ids in use.
 const PACKET_IDS: usize = 65_535;
 
 /// A message for one session.
@@ -16,36 +16,33 @@ const PACKET_IDS: usize = 65_535;
 pub struct Entry {
     /// The message.
     pub message: Arc<Message>,
-    /// At which QoS it is sent.
+    /// QoS of the PUBLISH.
     pub qos: QoS,
-    /// RETAIN as it is sent.
+    /// RETAIN flag of the PUBLISH.
     pub retain: bool,
-    /// It stems from the retained store, not from a publisher just now.
+    /// A retained message, not a live one.
     pub replay: bool,
-    /// The shared subscription it came by, as the caller numbers them; 0 for none. When the session goes without
-    /// having acknowledged it, another member gets it.
+    /// Number of the shared subscription that matched, as the caller counts them; 0 for none. If the session ends
+    /// without an acknowledgement, another member gets the message.
     pub shared: u64,
     /// Subscription identifiers.
     pub identifiers: SmallVec<[u32; 1]>,
 }
 
 impl Entry {
-    /// The shared subscription and the place, when it came by one.
     fn settles(&self) -> Option<(u64, Place)> {
         self.message.place().filter(|_| self.shared != 0).map(|place| (self.shared, place))
     }
 }
 
-/// Where an unacknowledged message stands.
 #[derive(Debug)]
 pub(crate) enum State {
     /// PUBLISH with QoS 1 or 2 is unacknowledged.
     Published(Entry),
-    /// PUBREC came; PUBREL waits until the store knows.
+    /// PUBREC has arrived; PUBREL waits until the store has recorded it.
     Releasing(Option<Place>),
-    /// PUBREC came; PUBCOMP has not.
     Released(Option<Place>),
-    /// Acknowledged before an earlier one; its place is freed when it comes to the front.
+    /// Acknowledged before an earlier message; the slot is freed when it reaches the front.
     Done,
 }
 
@@ -54,13 +51,13 @@ pub(crate) struct Slot {
     pub(crate) state: State,
     /// Sent on the present connection, so it counts against Receive Maximum.
     pub(crate) sent: bool,
-    /// The store does not know the packet id yet: nothing is sent under it before.
+    /// The store does not have the packet id yet, so nothing may be sent under it.
     held: bool,
     /// Never sent on any connection.
     fresh: bool,
 }
 
-/// What a client has not acknowledged, to be kept and restored.
+/// An unacknowledged message, as it is stored and restored.
 #[derive(Clone, Debug)]
 pub enum InFlight {
     /// PUBLISH was sent.
@@ -69,27 +66,24 @@ pub enum InFlight {
     Released(Option<Place>),
 }
 
-/// Unacknowledged messages in the order they were sent, and those that wait for a place.
+/// Unacknowledged messages in the order of sending, and queued messages.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     /// Packet ids count up from `first_id`, so an id's slot is found by subtraction.
     slots: VecDeque<Slot>,
     first_id: PacketId,
-    /// Slots that count against Receive Maximum.
     window: usize,
     /// Slots before this index were sent on the present connection.
     resend: usize,
     queue: VecDeque<Entry>,
     queue_bytes: u64,
     replays: usize,
-    /// Places in the queue where the caller supplies retained messages, as numbers of entries before them, counted
-    /// from the first entry that this outbox ever had.
+    /// Points in the queue at which the caller supplies retained messages. Each is the number of entries before it,
+    /// counted from the first entry that this outbox ever had.
     marks: VecDeque<u64>,
-    /// Entries that left the front of the queue.
     taken: u64,
-    /// Packet ids that the store is to be told of.
     reserved: Vec<PacketId>,
-    /// Messages of shared subscriptions that the client has: the subscription and the place.
+    /// Messages of shared subscriptions that the client has taken: the subscription and the position.
     settled: Vec<(u64, Place)>,
 }
 
@@ -119,7 +113,7 @@ fn id_after(id: PacketId, n: usize) -> PacketId {
 }
 
 impl Outbox {
-    /// A new connection: everything unacknowledged is to be sent again.
+    /// Starts a new connection: all unacknowledged messages are to be sent again.
     pub(crate) fn rewind(&mut self) {
         self.window = 0;
         self.resend = 0;
@@ -136,22 +130,22 @@ impl Outbox {
         self.window
     }
 
-    /// Room under Receive Maximum: enough to send again what has its packet id already.
+    /// True when Receive Maximum leaves room to resend a message that has its packet id.
     pub(crate) fn has_window(&self, window_max: usize) -> bool {
         self.window < window_max
     }
 
-    /// Room for one more unacknowledged message, which needs a packet id too.
+    /// True when there is room for one more unacknowledged message, which needs a packet id, too.
     pub(crate) fn has_room(&self, window_max: usize) -> bool {
         self.window + self.unsent() < window_max && self.slots.len() < PACKET_IDS
     }
 
-    /// Messages with a packet id that are not sent on this connection.
+    /// Messages with a packet id that have not been sent on this connection.
     pub(crate) fn unsent(&self) -> usize {
         self.slots.len() - self.resend
     }
 
-    /// True when nothing waits, so a message may be sent past the queue without overtaking.
+    /// True when no message is queued, so that a message may be sent directly without overtaking.
     pub(crate) fn is_caught_up(&self) -> bool {
         self.queue.is_empty() && self.marks.is_empty() && self.resend == self.slots.len()
     }
@@ -174,28 +168,28 @@ impl Outbox {
         self.queue.push_back(entry);
     }
 
-    /// Opens a place at the end of the queue: what is enqueued from here on waits until [`Outbox::close_mark`].
+    /// Opens a replay point at the end of the queue: later entries wait until [`Outbox::close_mark`].
     pub(crate) fn open_mark(&mut self) {
         self.marks.push_back(self.taken + self.queue.len() as u64);
         self.replays += 1;
     }
 
-    /// Whether nothing can leave the queue before [`Outbox::supply`] or [`Outbox::close_mark`].
+    /// True when nothing can leave the queue before [`Outbox::supply`] or [`Outbox::close_mark`].
     pub(crate) fn is_at_mark(&self) -> bool {
         self.marks.front() == Some(&self.taken)
     }
 
-    /// Puts a message into the place at the front of the queue.
+    /// Inserts a message at the replay point at the front of the queue.
     pub(crate) fn supply(&mut self, entry: Entry) {
         debug_assert!(self.is_at_mark(), "the front of the queue is no such place");
         self.queue_bytes += entry.message.size() as u64;
         self.replays += usize::from(entry.replay);
         self.queue.push_front(entry);
-        // The mark stays behind the entry, and every later mark moves back with what is before it.
+        // The point stays after the entry, and every later point moves by one.
         self.marks.iter_mut().for_each(|mark| *mark += 1);
     }
 
-    /// Closes the place at the front of the queue.
+    /// Closes the replay point at the front of the queue.
     pub(crate) fn close_mark(&mut self) {
         if self.is_at_mark() {
             self.marks.pop_front();
@@ -227,14 +221,14 @@ impl Outbox {
         id_after(self.first_id, self.slots.len())
     }
 
-    /// Keeps a message that is being sent under [`Outbox::next_id`].
+    /// Records a message that is being sent under [`Outbox::next_id`].
     pub(crate) fn push(&mut self, entry: Entry) {
         self.slots.push_back(Slot { state: State::Published(entry), sent: true, held: false, fresh: false });
         self.resend = self.slots.len();
         self.window += 1;
     }
 
-    /// Gives a message [`Outbox::next_id`], to be sent when the store knows the id.
+    /// Gives a message [`Outbox::next_id`]; it is sent when the store has the id.
     pub(crate) fn reserve(&mut self, entry: Entry) {
         self.reserved.push(self.next_id());
         self.slots.push_back(Slot { state: State::Published(entry), sent: false, held: true, fresh: true });
@@ -248,7 +242,7 @@ impl Outbox {
         std::mem::take(&mut self.settled)
     }
 
-    /// Packet ids that were given since the last call and that the store does not know, with their messages.
+    /// Takes the reserved ids that the store does not have yet, with their messages.
     pub(crate) fn take_reserved(&mut self) -> Vec<(PacketId, Entry)> {
         let reserved = std::mem::take(&mut self.reserved);
         let entry = |id: PacketId| match &self.slots[self.index_of(id)?].state {
@@ -262,15 +256,14 @@ impl Outbox {
         !self.reserved.is_empty()
     }
 
-    /// The store knows the packet id.
     pub(crate) fn confirm(&mut self, id: PacketId) {
         if let Some(index) = self.index_of(id) {
             self.slots[index].held = false;
         }
     }
 
-    /// The next slot to send, again after a reconnect or for the first time when its id was reserved; counted as sent.
-    /// With whether it is sent again.
+    /// Returns the next slot to send and whether it is a resend, and counts it as sent. It is a resend after a
+    /// reconnect, or the first time for a reserved id.
     pub(crate) fn next_resend(&mut self) -> Option<(PacketId, &State, bool)> {
         while self.resend < self.slots.len() {
             let index = self.resend;
@@ -289,8 +282,8 @@ impl Outbox {
         None
     }
 
-    /// What is unacknowledged, in the order in which it was sent, with the messages whose packet id the store does not
-    /// know: nobody has seen those.
+    /// Returns unacknowledged messages in the order of sending, and the messages whose packet id the store does not
+    /// have. The client has never seen the latter.
     pub(crate) fn in_flight(&self) -> (Vec<(PacketId, InFlight)>, Vec<&Entry>) {
         let (mut sent, mut unseen) = (Vec::new(), Vec::new());
         for (index, slot) in self.slots.iter().enumerate() {
@@ -319,12 +312,10 @@ impl Outbox {
         }
     }
 
-    /// Messages that wait, in order.
     pub(crate) fn queue(&self) -> impl Iterator<Item = &Entry> {
         self.queue.iter()
     }
 
-    /// Messages that are unacknowledged or wait.
     pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry> {
         let slots = self.slots.iter().filter_map(|slot| match &slot.state {
             State::Published(entry) => Some(entry),
@@ -333,7 +324,7 @@ impl Outbox {
         slots.chain(&self.queue)
     }
 
-    /// Removes from the end of the queue what `unwanted` says, until it says no.
+    /// Removes entries from the end of the queue until `unwanted` returns false.
     pub(crate) fn cut_queue(&mut self, unwanted: impl Fn(&Entry) -> bool) {
         while let Some(entry) = self.queue.pop_back_if(|entry| unwanted(entry)) {
             self.queue_bytes -= entry.message.size() as u64;
@@ -343,7 +334,7 @@ impl Outbox {
         self.marks.iter_mut().for_each(|mark| *mark = end.min(*mark));
     }
 
-    /// An outbox with what was in flight on an earlier connection, by packet ids in the order in which they were given.
+    /// Restores an outbox with the messages in flight of an earlier connection, in the order of their packet ids.
     pub(crate) fn restored(in_flight: Vec<(PacketId, InFlight)>) -> Self {
         let mut outbox = Self::default();
         let Some((first, _)) = in_flight.first() else { return outbox };
@@ -373,7 +364,7 @@ impl Outbox {
         }
     }
 
-    /// PUBREC: the message need not be kept any longer, the packet id still is. With `known` PUBREL may be sent.
+    /// Handles a PUBREC: the message can go, its packet id stays. With `known` PUBREL may be sent.
     pub(crate) fn release(&mut self, id: PacketId, known: bool) {
         let Some(index) = self.index_of(id) else { return };
         let state = &mut self.slots[index].state;
@@ -388,7 +379,7 @@ impl Outbox {
         *state = if known { State::Released(place) } else { State::Releasing(place) };
     }
 
-    /// PUBACK, PUBCOMP or a refusing PUBREC: the packet id is free.
+    /// Handles a PUBACK, PUBCOMP or refusing PUBREC: the packet id is free.
     pub(crate) fn complete(&mut self, id: PacketId) {
         let Some(index) = self.index_of(id) else { return };
         let slot = &mut self.slots[index];
@@ -410,7 +401,6 @@ impl Outbox {
         }
     }
 
-    /// Takes out the entries that wait and for which `wanted` holds.
     pub(crate) fn take_waiting(&mut self, wanted: impl Fn(&Entry) -> bool) -> Vec<Entry> {
         let mut taken = Vec::new();
         let marks = self.marks.clone();
@@ -428,8 +418,8 @@ impl Outbox {
         taken
     }
 
-    /// What the session leaves behind, in order, for other members of its shared subscriptions: what was sent with QoS 2
-    /// must not go to anybody else. That comes as settled.
+    /// Ends the outbox. Returns the messages for other members of its shared subscriptions, in order, and the settled
+    /// ones. A message that was sent with QoS 2 counts as settled, because no other client may get it.
     //= [MQTT-4.8.2-5] v5
     pub(crate) fn into_legacy(mut self) -> (Vec<Entry>, Vec<(u64, Place)>) {
         let mut left = Vec::new();

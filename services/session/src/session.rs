@@ -1,4 +1,4 @@
-//! A session: what outlives a network connection (MQTT 5.0 section 4.1).
+//! A session: the state that survives a network connection (MQTT 5.0 section 4.1).
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::{Delivery, Message, Place, Seconds};
 /// One subscription of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subscription {
-    /// As granted.
+    /// The granted options.
     pub options: SubscribeOptions,
     /// Subscription identifier, 0 for none.
     pub identifier: u32,
@@ -21,37 +21,37 @@ pub struct Subscription {
 /// A will that was accepted with the CONNECT.
 #[derive(Clone, Debug)]
 pub struct SessionWill {
-    /// What is published.
+    /// The message to publish.
     pub message: Arc<Message>,
     /// Seconds between the end of the connection and the publication.
     pub delay_s: u32,
 }
 
-/// What a server keeps for a client id (MQTT 5.0 section 4.1): subscriptions, messages on their way both ways, the
-/// will.
+/// The server's state for a client id (MQTT 5.0 section 4.1): subscriptions, messages in flight both ways, the will.
 #[derive(Debug)]
 pub struct Session {
     client_id: Arc<str>,
-    /// Seconds that the session outlives its connection; [`Session::NO_EXPIRY`]: for ever.
+    /// Seconds that the session survives its connection; [`Session::NO_EXPIRY`] means for ever.
     pub expiry_s: u32,
     /// The will of the present or last connection.
     pub will: Option<Box<SessionWill>>,
     subscriptions: Option<Box<Subscriptions>>,
-    /// A store has the session and its messages: packet ids of QoS 2 messages are to be known to it before they are used, see
-    /// [`Session::take_reserved`], and what waits here is not limited, for the store is read only as far as it is taken.
+    /// The store has the session and its messages. A packet id of a QoS 2 message must be stored before it is used, see
+    /// [`Session::take_reserved`]. The queue is not limited here, because the store is read only as fast as the client
+    /// takes messages.
     pub is_stored: bool,
     pub(crate) inbound: Inbound,
     pub(crate) outbox: Option<Box<Outbox>>,
 }
 
-/// Seeded, because filters come from outside.
+/// The hash is seeded, because clients choose filters.
 type Subscriptions = HashMap<Box<str>, Subscription, foldhash::fast::RandomState>;
 
 impl Session {
     /// Session expiry of a session that never expires.
     pub const NO_EXPIRY: u32 = u32::MAX;
 
-    /// A new session without anything.
+    /// Makes an empty session.
     pub fn new(client_id: Arc<str>) -> Self {
         Self {
             client_id,
@@ -97,7 +97,7 @@ impl Session {
         self.subscriptions.as_ref().map_or(0, |all| all.len())
     }
 
-    /// Messages that wait (not those sent and unacknowledged).
+    /// Queued messages, without the sent and unacknowledged ones.
     pub fn waiting(&self) -> usize {
         self.outbox.as_ref().map_or(0, |outbox| outbox.queue_len())
     }
@@ -107,28 +107,28 @@ impl Session {
         self.outbox.as_ref().map_or(0, |outbox| outbox.window())
     }
 
-    /// True while retained messages wait to be sent: live messages then wait behind them.
+    /// True while retained messages wait to be sent; live messages are queued after them.
     pub fn is_replaying(&self) -> bool {
         self.outbox.as_ref().is_some_and(|outbox| outbox.replays() > 0)
     }
 
-    /// Keeps a place for retained messages behind all that waits now. What comes later waits until
+    /// Opens a replay point for retained messages after the present queue. Later messages wait until
     /// [`Session::end_replay`]. Retained messages can be many, so the caller looks them up as the client takes them.
     pub fn begin_replay(&mut self) {
         self.outbox().open_mark();
     }
 
-    /// True when [`Session::pump`] has come to such a place: [`Session::replay`] is next.
+    /// True when [`Session::pump`] has reached a replay point: call [`Session::replay`] next.
     pub fn wants_replay(&self) -> bool {
         self.outbox.as_ref().is_some_and(|outbox| outbox.is_at_mark())
     }
 
-    /// Puts the next retained message into the place that `pump` has come to.
+    /// Inserts the next retained message at the replay point that `pump` has reached.
     pub fn replay(&mut self, delivery: Delivery<'_>) {
         self.outbox().supply(delivery.to_entry());
     }
 
-    /// The place that `pump` has come to has all its messages.
+    /// Closes the replay point that `pump` has reached.
     pub fn end_replay(&mut self) {
         self.outbox().close_mark();
     }
@@ -143,7 +143,7 @@ impl Session {
         self.inbound.get(id).is_some()
     }
 
-    /// A new connection takes the session over: what is unacknowledged will be sent again by [`Session::pump`].
+    /// Attaches a new connection: [`Session::pump`] sends unacknowledged messages again.
     //= [MQTT-3.1.2-5] v5
     //= [MQTT-3.1.2-4] v3.1.1
     pub fn resume(&mut self) {
@@ -152,8 +152,8 @@ impl Session {
         }
     }
 
-    /// A session as it was kept: what was in flight, by packet ids in the order in which they were given, and the QoS 2
-    /// packet ids that were received.
+    /// Restores a stored session: the messages in flight in the order of their packet ids, and the received QoS 2
+    /// packet ids.
     pub fn restored(
         client_id: Arc<str>,
         in_flight: Vec<(PacketId, InFlight)>,
@@ -169,8 +169,8 @@ impl Session {
         session
     }
 
-    /// Packet ids that were given to QoS 2 messages and that the store does not know yet; their messages are sent by
-    /// [`Session::pump`] after [`Session::confirm`]. Only when the session keeps ids.
+    /// Packet ids of QoS 2 messages that the caller must store. [`Session::pump`] sends the messages after
+    /// [`Session::confirm`]. Only for stored sessions.
     //= [MQTT-4.3.3-2] v5
     pub fn take_reserved(&mut self) -> Vec<(PacketId, Entry)> {
         self.outbox.as_mut().map_or_else(Vec::new, |outbox| outbox.take_reserved())
@@ -181,14 +181,14 @@ impl Session {
         self.outbox.as_ref().is_some_and(|outbox| outbox.has_reserved())
     }
 
-    /// The store knows a packet id.
+    /// Records that the store has a packet id.
     pub fn confirm(&mut self, id: PacketId) {
         if let Some(outbox) = &mut self.outbox {
             outbox.confirm(id);
         }
     }
 
-    /// What the client has not acknowledged, in the order in which it was sent; then what nobody has sent.
+    /// Unacknowledged messages in the order of sending, then messages that were never sent.
     pub fn in_flight(&self) -> (Vec<(PacketId, InFlight)>, Vec<&Entry>) {
         let Some(outbox) = &self.outbox else { return (Vec::new(), Vec::new()) };
         let (sent, mut unsent) = outbox.in_flight();
@@ -196,45 +196,45 @@ impl Session {
         (sent, unsent)
     }
 
-    /// Messages that the client has not acknowledged, sent or not.
+    /// Unacknowledged messages, sent or queued.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.outbox.iter().flat_map(|outbox| outbox.entries())
     }
 
-    /// True when the packet id stands for a message on its way to the client.
+    /// True when the packet id belongs to a message in flight to the client.
     pub fn is_sending(&self, id: PacketId) -> bool {
         self.outbox.as_ref().is_some_and(|outbox| outbox.is_in_use(id))
     }
 
-    /// The place of the message that the client has under this packet id.
+    /// The position of the message in flight under this packet id.
     pub fn place_of(&self, id: PacketId) -> Option<Place> {
         self.outbox.as_ref().and_then(|outbox| outbox.place_of(id))
     }
 
-    /// Removes messages from the end of those that wait, while `unwanted` says so.
+    /// Removes messages from the end of the queue until `unwanted` returns false.
     pub fn cut_queue(&mut self, unwanted: impl Fn(&Entry) -> bool) {
         if let Some(outbox) = &mut self.outbox {
             outbox.cut_queue(unwanted);
         }
     }
 
-    /// Bytes of the messages that wait.
+    /// Bytes of the queued messages.
     pub fn waiting_bytes(&self) -> u64 {
         self.outbox.as_ref().map_or(0, |outbox| outbox.queue_bytes())
     }
 
-    /// QoS 2 packet ids of received messages that the store does not know.
+    /// QoS 2 packet ids of received messages that the store does not have.
     pub fn received_unkept(&self) -> impl Iterator<Item = PacketId> {
         self.inbound.unkept()
     }
 
-    /// A QoS 2 message from the client is where it must be, and its packet id beside it.
-    /// False when the client has given the id up meanwhile.
+    /// Records that a QoS 2 message of the client and its packet id are stored. Returns false when the client has
+    /// abandoned the id in the meantime.
     pub fn keep_received(&mut self, id: PacketId) -> bool {
         self.inbound.receive(id, true)
     }
 
-    /// A QoS 2 message from the client is where it must be, or will not get there, while there is nobody to be told.
+    /// Records, without a connection, that a QoS 2 message of the client is stored or was refused.
     pub fn received(&mut self, id: PacketId, stored: bool) {
         if stored {
             self.inbound.receive(id, false);
@@ -243,24 +243,24 @@ impl Session {
         }
     }
 
-    /// Takes out what waits unsent for shared subscriptions, for another member of the group.
+    /// Removes and returns the queued messages of shared subscriptions, for another member of the group.
     pub fn take_shared(&mut self) -> Vec<Entry> {
         self.outbox.as_mut().map_or_else(Vec::new, |outbox| outbox.take_waiting(|entry| entry.shared != 0))
     }
 
-    /// Ends the session; gives what other members of its shared subscriptions may get instead, in order, and what is settled
-    /// with it, as [`Session::take_settled`] does.
+    /// Ends the session. Returns the messages that other members of its shared subscriptions may get, in order, and the
+    /// settled ones as [`Session::take_settled`] does.
     pub fn into_legacy(self) -> (Vec<Entry>, Vec<(u64, Place)>) {
         self.outbox.map_or_else(Default::default, |outbox| outbox.into_legacy())
     }
 
-    /// Messages of shared subscriptions that the client has taken since the last call: the subscription, and the place of those
-    /// that have one.
+    /// Messages of shared subscriptions that the client has taken since the last call: the subscription, and the
+    /// position if there is one.
     pub fn take_settled(&mut self) -> Vec<(u64, Place)> {
         self.outbox.as_mut().map_or_else(Vec::new, |outbox| outbox.take_settled())
     }
 
-    /// The will to publish now that the connection ended, or to keep until its delay has passed.
+    /// The time at which the will is to be published, after the connection ended.
     pub fn will_due(&self, ended: Seconds) -> Option<Seconds> {
         let will = self.will.as_ref()?;
         //= [MQTT-3.1.3-9] v5
@@ -271,9 +271,9 @@ impl Session {
         self.outbox.get_or_insert_default()
     }
 
-    /// Gives back memory that an idle session does not need; to be called now and then, not for every message.
+    /// Frees memory that an idle session does not need. Call it now and then, not for every message.
     pub fn shrink(&mut self) {
-        // The next packet id lives in the outbox: it may start again at 1 once nothing is unacknowledged.
+        // The next packet id is in the outbox: it may restart at 1 once no message is unacknowledged.
         if self.outbox.as_ref().is_some_and(|outbox| outbox.is_idle()) {
             self.outbox = None;
         }

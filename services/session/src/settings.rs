@@ -1,6 +1,6 @@
-//! The limits that the state machine keeps; the edge fills them from its configuration.
+//! Limits of the state machine; the edge fills them from its configuration.
 
-/// What a server allows its clients, and what it allows itself towards them.
+/// Limits that a server sets for its clients and for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Unacknowledged QoS 1 and 2 messages from one 5.0 client.
@@ -25,7 +25,7 @@ pub struct Settings {
     pub queue_messages_max: u32,
     /// Bytes waiting in one session.
     pub queue_bytes_max: u64,
-    /// The method of enhanced authentication that there is; all others are refused.
+    /// The supported method of enhanced authentication; all others are refused.
     pub authentication_method: Option<&'static str>,
 }
 

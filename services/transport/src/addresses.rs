@@ -1,4 +1,4 @@
-//! Limits per address: connections at once, and how fast they come.
+//! Limits per address: connections at once, and their rate.
 //!
 //! An IPv4 address counts as itself, an IPv6 address as its /64, which is what one customer of a provider has. The
 //! event loops share one table, because the kernel spreads the connections of one address over all of them.
@@ -14,7 +14,7 @@ use crate::Millis;
 
 /// Parts of the table, each with a lock of its own. Loops that accept at the same time rarely meet.
 const SHARDS: usize = 16;
-/// A part with fewer entries is not searched for entries that say nothing any more.
+/// A part with fewer entries is not searched for stale entries.
 const SWEEP_LEN_MIN: usize = 1024;
 
 /// The limits of one address.
@@ -28,19 +28,20 @@ pub struct Limits {
     pub burst: u32,
 }
 
-/// Networks, in a setting.
+/// A list of networks, as a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Networks(pub Vec<IpNet>);
 
 impl Default for Networks {
-    /// This machine: a proxy in front of the server, or a test, speaks for many clients.
+    /// This machine, where a proxy or a test connects many clients.
     fn default() -> Self {
         Self([IpAddr::from([127, 0, 0, 0]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])].map(loopback).to_vec())
     }
 }
 
 impl Networks {
-    /// Whether an address is in one of them. A listener for both families has IPv4 peers mapped into IPv6.
+    /// Returns whether one of the networks contains an address. A listener for both families has IPv4 peers mapped into
+    /// IPv6.
     pub fn contain(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.0.iter().any(|network| network.contains(&address))
@@ -52,7 +53,7 @@ fn loopback(address: IpAddr) -> IpNet {
     IpNet::new_assert(address, if address.is_ipv4() { 8 } else { 128 })
 }
 
-/// An address that a connection counts for, in eight bytes: each connection has one.
+/// The address that a connection counts for, in eight bytes, because every connection stores one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address(u64);
 
@@ -69,7 +70,7 @@ impl Address {
     }
 }
 
-/// Why a connection is refused.
+/// Reasons to refuse a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// The address has as many connections as it may have.
@@ -81,18 +82,17 @@ pub enum Refused {
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
     open: u32,
-    /// When all cost so far is paid for, microseconds (GCRA's theoretical arrival time).
+    /// Time at which all cost so far is paid for, microseconds (GCRA's theoretical arrival time).
     paid_at: u64,
 }
 
 #[derive(Debug, Default)]
 struct Shard {
     entries: HashMap<u64, Entry, RandomState>,
-    /// Entries from which on it is swept.
     sweep_len: usize,
 }
 
-/// What each address has and causes.
+/// Connections and cost of each address.
 #[derive(Debug)]
 pub struct Addresses {
     limits: Limits,
@@ -101,15 +101,15 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// A table without entries. Addresses of `unlimited` are never counted.
+    /// Makes an empty table. Addresses of `unlimited` are never counted.
     pub fn new(limits: Limits, unlimited: Networks) -> Self {
         Self { limits, unlimited, shards: Default::default() }
     }
 
-    /// Counts a new connection. What this returns is to be given back with [`Addresses::release`].
+    /// Counts a new connection. The caller passes the returned address to [`Addresses::release`] later.
     ///
     /// # Errors
-    /// When the address is over a limit. Then nothing is to be given back.
+    /// The address is over a limit, and nothing is to be released.
     pub fn admit(&self, address: IpAddr, cost: u32, now: Millis) -> Result<Address, Refused> {
         if self.unlimited.contain(address) {
             return Ok(Address::NONE);
@@ -132,7 +132,7 @@ impl Addresses {
         Ok(address)
     }
 
-    /// A connection has ended.
+    /// Ends a connection.
     pub fn release(&self, address: Address) {
         if address == Address::NONE {
             return;
@@ -143,7 +143,6 @@ impl Addresses {
         }
     }
 
-    /// Microseconds that pay for a cost.
     fn micros(&self, cost: u32) -> u64 {
         u64::from(cost) * 1_000_000 / u64::from(self.limits.cost_per_second_max.max(1))
     }
@@ -156,8 +155,7 @@ impl Addresses {
 }
 
 impl Shard {
-    /// Forgets addresses without connections whose cost is paid for. Each entry is looked at about once for each that
-    /// came.
+    /// Forgets addresses without connections whose cost is paid for. Each entry is visited about once for each new one.
     fn sweep(&mut self, now: Millis) {
         if self.entries.len() < self.sweep_len.max(SWEEP_LEN_MIN) {
             return;

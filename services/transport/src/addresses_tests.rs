@@ -1,4 +1,4 @@
-//! Who is counted together, what is refused, and that nothing stays.
+//! Addresses that count as one, refusals, and the removal of entries.
 
 use super::*;
 

@@ -4,8 +4,8 @@
 //! listeners ── accept ──> addresses (limits per address) ──> PROXY header ──> WebSocket ──> bytes of MQTT
 //! ```
 //!
-//! Each part is told the time and hands its results back; none starts a thread or writes a log line. This crate knows
-//! no packet of MQTT, no session, no broker and no event loop.
+//! The caller passes the time to each part and takes its results; no part starts a thread or writes a log line. This
+//! crate knows no packet of MQTT, no session, no broker and no event loop.
 
 pub mod addresses;
 pub mod listeners;

@@ -11,18 +11,18 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
-/// Connections that wait to be accepted, per listener and event loop.
+/// Length of the kernel's queue of connections to accept, per listener and event loop.
 const BACKLOG: i32 = 4096;
 /// Connections accepted from one listener in one turn: accepting a full backlog takes longer than a turn may.
 const ACCEPTS_MAX: u32 = 256;
-/// A peer that vanished is noticed after this silence and four probes, seconds. Without it a connection without MQTT
-/// keep alive would stay for ever.
+/// Silence after which a peer is probed, seconds; four unanswered probes end the connection. Without it, a vanished
+/// peer without MQTT keep alive would keep its connection for ever.
 const KEEPALIVE_S: u64 = 300;
 /// Time between the probes, seconds.
 const PROBE_S: u64 = 30;
 const PROBES: u32 = 4;
 
-/// What the clients of a listener begin with.
+/// The protocol that a listener's clients start with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speaks {
     /// A CONNECT.
@@ -42,9 +42,7 @@ pub enum Speaks {
 pub struct Listener {
     socket: TcpListener,
     speaks: Speaks,
-    /// Its last accept failed.
     paused: bool,
-    /// It may have more connections than were accepted.
     more: bool,
 }
 
@@ -55,7 +53,7 @@ impl Listener {
     }
 }
 
-/// What an accept gave.
+/// The result of an accept.
 #[derive(Debug)]
 pub enum Accepted {
     /// A connection.
@@ -75,15 +73,15 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// Listeners whose tokens count from the index in `all`.
+    /// Makes the set; tokens count from the index in `all`.
     pub fn new(all: Vec<Listener>) -> Self {
         Self { all, has_timer: false }
     }
 
-    /// Registers them with the tokens from `first` on.
+    /// Registers the sockets with the tokens from `first` on.
     ///
     /// # Errors
-    /// When the system refuses it.
+    /// The system refuses it.
     pub fn register(&mut self, registry: &Registry, first: usize) -> io::Result<()> {
         for (index, listener) in self.all.iter_mut().enumerate() {
             registry.register(&mut listener.socket, Token(first + index), Interest::READABLE)?;
@@ -96,7 +94,7 @@ impl Listeners {
         self.all.clear();
     }
 
-    /// Notes that a listener has connections.
+    /// Notes that a listener may have connections.
     pub fn readable(&mut self, index: usize) {
         if let Some(listener) = self.all.get_mut(index) {
             listener.more = true;
@@ -129,7 +127,7 @@ impl Listeners {
         }
     }
 
-    /// Whether the caller is to start a timer, after which it calls [`Listeners::retry`].
+    /// Returns whether the caller must start a timer, after which it calls [`Listeners::retry`].
     pub fn wants_timer(&mut self) -> bool {
         let wanted = !self.has_timer && self.all.iter().any(|listener| listener.paused);
         self.has_timer |= wanted;
@@ -165,7 +163,7 @@ impl Listener {
     }
 }
 
-/// Errors of `accept` that say something of the connection, not of the listener (accept(2)).
+/// True for errors of `accept` that concern the connection and not the listener (accept(2)).
 fn is_about_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -181,7 +179,7 @@ fn is_about_one_connection(error: &io::Error) -> bool {
 /// an error, and port 0 gives a port of its own. Further sockets of the same server then join it, one for each core.
 ///
 /// # Errors
-/// When the address cannot be bound.
+/// The address cannot be bound.
 pub fn listen(address: SocketAddr, joins: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;

@@ -1,5 +1,5 @@
-//! Where a client comes from, the server it asked for, the certificate it showed: from its own TLS handshake, or from the
-//! PROXY header of a gateway that took part in that.
+//! The origin of a client: its address, the server name and the certificate. They come from its TLS handshake with this
+//! process, or from the PROXY header of the gateway.
 
 use std::fmt;
 use std::fmt::Write;
@@ -15,30 +15,30 @@ use crate::tls::session::Peer;
 /// Longest host name (RFC 1035 section 2.3.4), bytes.
 const NAME_BYTES_MAX: usize = 253;
 
-/// What is known of a client before it says anything.
+/// Facts about a client before its first packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// The client's address.
     pub address: Option<SocketAddr>,
-    /// The server name of its TLS handshake (SNI), in lower case. `None` also for what is no host name.
+    /// The server name of its TLS handshake (SNI), in lower case. `None` for an invalid host name.
     pub server_name: Option<Box<str>>,
-    /// The certificate it showed. Gone once the CONNECT is accepted.
+    /// Its certificate, dropped once the CONNECT is accepted.
     pub certificate: Option<Box<Certificate>>,
 }
 
-/// A certificate whose key the client has: it signed the handshake. Who issued it, nobody has checked yet.
+/// A certificate whose key the client has, because it signed the handshake. Its issuer is not checked yet.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Certificate {
     /// SHA-256 of the whole certificate, hexadecimal.
     pub fingerprint: Box<str>,
-    /// Its subject, as RFC 2253 writes it, if the gateway says it.
+    /// Its subject as RFC 2253 writes it, if the gateway sends it.
     pub subject: Option<Box<str>>,
     /// The whole certificate.
     pub der: Option<Box<[u8]>>,
 }
 
 impl Origin {
-    /// What a client showed in its TLS handshake with this process.
+    /// Makes the origin from a TLS handshake with this process.
     pub fn of_peer(peer: Peer, address: Option<SocketAddr>) -> Self {
         let certificate = peer.certificate.map(|der| {
             let digest = ring::digest::digest(&ring::digest::SHA256, &der);
@@ -52,7 +52,8 @@ impl Origin {
         Self { address, server_name: peer.server_name.as_deref().and_then(host_name), certificate }
     }
 
-    /// `None` when the gateway speaks for itself (a health check) or says nothing.
+    /// Makes the origin from a PROXY header. `None` when the gateway speaks for itself (a health check) or sends no
+    /// address.
     pub fn of(header: &Header<'_>) -> Option<Self> {
         let tlvs = &header.tlvs;
         let certificate = tlvs.fingerprint().map(|fingerprint| {
@@ -69,7 +70,7 @@ impl Origin {
     }
 }
 
-/// A certificate is long; its fingerprint says as much.
+/// Prints the fingerprint instead of the long certificate.
 impl fmt::Debug for Certificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Certificate")
@@ -80,7 +81,7 @@ impl fmt::Debug for Certificate {
     }
 }
 
-/// A client may write anything into its handshake.
+/// Validates a host name, because a client may write anything into its handshake.
 fn host_name(name: &str) -> Option<Box<str>> {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     (name.len() <= NAME_BYTES_MAX && name.bytes().all(is_allowed)).then(|| name.to_ascii_lowercase().into())

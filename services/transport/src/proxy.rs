@@ -1,12 +1,12 @@
 //! PROXY protocol, version 2 (haproxy's `proxy-protocol.txt`, section 2.2), as the gateway sends it.
 //!
-//! Must be believed only from a peer that is known to be the gateway; who the peer is, is for the caller to
-//! check. The checksum (TLV 0x03) is not checked: TCP has its own, and the gateway sends none.
+//! The caller must make sure that the peer is the gateway before it believes a header. The checksum (TLV 0x03) is not
+//! checked: TCP has its own, and the gateway sends none.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Largest header taken, bytes: 16 fixed ones and 16 KiB. A certificate of 8 KiB and what is said of it fit; nobody
-/// may make the edge hold 64 KiB before it knows anything of a client.
+/// Largest header, bytes: 16 fixed ones and 16 KiB. It fits a certificate of 8 KiB with its details. A larger limit
+/// would let an unknown peer make the edge hold 64 KiB.
 pub const HEADER_BYTES_MAX: usize = 16 + 16 * 1024;
 
 const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
@@ -18,26 +18,26 @@ const SUBJECT: u8 = 0xE1;
 const TLS_DETAILS: u8 = 0xE2;
 const CERTIFICATE: u8 = 0xE3;
 
-/// What there can be only one of.
+/// TLVs that may appear only once.
 const KNOWN: [u8; 5] = [AUTHORITY, FINGERPRINT, SUBJECT, TLS_DETAILS, CERTIFICATE];
 
-/// What the gateway says of a connection.
+/// The gateway's description of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header<'a> {
-    /// Bytes of the header; what follows in the buffer is the client's.
+    /// Bytes of the header; the following bytes are the client's.
     pub size: usize,
-    /// The client's address. `None` when the gateway does not say one, or it is no IP address.
+    /// The client's address. `None` when the gateway sends none, or it is no IP address.
     pub source: Option<SocketAddr>,
     /// The gateway speaks for itself (a health check), not for a client.
     pub local: bool,
-    /// What else it says.
+    /// Further values.
     pub tlvs: Tlvs<'a>,
 }
 
-/// Why a connection does not begin with a header that can be believed.
+/// Reasons why a header cannot be believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProxyError {
-    /// Something else, a client that connects past the gateway for example.
+    /// No PROXY header, for example of a client that bypasses the gateway.
     #[error("the connection does not start with a PROXY protocol header")]
     NotProxy,
     /// The text form.
@@ -61,16 +61,16 @@ pub enum ProxyError {
     /// A TLV that reaches over the end.
     #[error("the PROXY protocol header ends within a TLV")]
     Tlv,
-    /// Two values for what there can be only one of: which one to believe?
+    /// Two values of a TLV that may appear only once.
     #[error("the PROXY protocol header says TLV {0:#04x} twice")]
     Twice(u8),
 }
 
-/// Reads the header at the start of `buf`. `Ok(None)`: it is not whole yet; never returned once `buf` has
+/// Reads the header at the start of `buf`. `Ok(None)` means that it is incomplete; never returned once `buf` has
 /// [`HEADER_BYTES_MAX`] bytes.
 ///
-/// # Errors When the connection must be closed. What is wrong is found as soon as it can be, not when the
-/// header is whole.
+/// # Errors
+/// The connection must be closed. An error is found as soon as possible, before the header is complete.
 pub fn parse(buf: &[u8]) -> Result<Option<Header<'_>>, ProxyError> {
     let Some((&signature, after)) = buf.split_first_chunk() else { return begins(buf).map(|()| None) };
     if signature != SIGNATURE {
@@ -94,14 +94,14 @@ pub fn parse(buf: &[u8]) -> Result<Option<Header<'_>>, ProxyError> {
     }
     let Some(body) = after.get(..len) else { return Ok(None) };
     let (source, tlvs) = match local {
-        // Whatever a LOCAL header holds is to be thrown away.
+        // The contents of a LOCAL header are ignored.
         true => (None, &[][..]),
         false => addresses(family, body)?,
     };
     Ok(Some(Header { size, source, local, tlvs: Tlvs::check(tlvs)? }))
 }
 
-/// Whether fewer bytes than a signature may become one; if not, why.
+/// Checks whether an incomplete signature can still become one.
 fn begins(buf: &[u8]) -> Result<(), ProxyError> {
     if buf.starts_with(VERSION_1) {
         Err(ProxyError::Version1)
@@ -112,14 +112,14 @@ fn begins(buf: &[u8]) -> Result<(), ProxyError> {
     }
 }
 
-/// The client's address and the bytes behind the addresses.
+/// The client's address, and the bytes after the addresses.
 fn addresses(family: u8, body: &[u8]) -> Result<(Option<SocketAddr>, &[u8]), ProxyError> {
-    // The transport below is the listener's own affair; a datagram address is an address all the same.
+    // The transport is the listener's business; a datagram address is valid, too.
     if family & 0x0F > 2 {
         return Err(ProxyError::Family);
     }
     match family >> 4 {
-        // Nothing is said of how long an address of no family is, so nothing behind it can be found.
+        // The length of an address without family is undefined, so the following bytes cannot be found.
         0 => Ok((None, &[])),
         1 => {
             let (block, tlvs) = body.split_first_chunk::<12>().ok_or(ProxyError::Addresses)?;
@@ -142,10 +142,9 @@ fn address(ip: impl Into<IpAddr>, port: [u8; 2]) -> SocketAddr {
     SocketAddr::new(ip.into(), u16::from_be_bytes(port))
 }
 
-/// What the gateway says of a connection beyond addresses: type, length, value. Each was checked to be whole.
+/// Values beyond the addresses: type, length, value. Each was checked to be complete.
 ///
-/// The gateway writes `-` for what it does not know; that, an empty value and one that is not UTF-8 are told
-/// as `None`.
+/// The gateway writes `-` for an unknown value; `-`, an empty value and invalid UTF-8 are returned as `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tlvs<'a>(&'a [u8]);
 
@@ -164,7 +163,7 @@ impl<'a> Tlvs<'a> {
         Ok(Self(bytes))
     }
 
-    /// Type and value of each, in the order sent.
+    /// Type and value of each, in wire order.
     pub fn iter(&self) -> impl Iterator<Item = (u8, &'a [u8])> + use<'a> {
         let mut left = self.0;
         std::iter::from_fn(move || {
@@ -179,8 +178,8 @@ impl<'a> Tlvs<'a> {
         self.text(AUTHORITY)
     }
 
-    /// SHA-256 of the client's certificate, hexadecimal, 0xE0. It proves nothing on its own: the chain behind
-    /// it has to be checked against the broker's own CA.
+    /// SHA-256 of the client's certificate, hexadecimal, 0xE0. It proves nothing by itself: the edge must check the
+    /// chain against the broker's own CA.
     pub fn fingerprint(&self) -> Option<&'a str> {
         self.text(FINGERPRINT)
     }
@@ -190,7 +189,7 @@ impl<'a> Tlvs<'a> {
         self.text(SUBJECT)
     }
 
-    /// What else the gateway says of the TLS connection, in its own format, 0xE2.
+    /// Further details of the TLS connection in the gateway's own format, 0xE2.
     pub fn tls_details(&self) -> Option<&'a str> {
         self.text(TLS_DETAILS)
     }
@@ -206,7 +205,6 @@ impl<'a> Tlvs<'a> {
     }
 }
 
-/// The first TLV and what follows it.
 fn split(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&[kind, len_high, len_low], after) = bytes.split_first_chunk()?;
     let (value, after) = after.split_at_checked(usize::from(u16::from_be_bytes([len_high, len_low])))?;

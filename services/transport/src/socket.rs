@@ -26,66 +26,66 @@ impl Socket {
     /// A socket whose client begins a TLS handshake.
     ///
     /// # Errors
-    /// When rustls cannot use the configuration.
+    /// rustls cannot use the configuration.
     pub fn tls(tcp: TcpStream, config: Arc<ServerConfig>) -> Result<Self, rustls::Error> {
         Ok(Self { tcp, tls: Some(Box::new(Session::new(config)?)) })
     }
 
-    /// Where the peer is.
+    /// The peer's address.
     ///
     /// # Errors
-    /// When it has gone.
+    /// The peer is gone.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.tcp.peer_addr()
     }
 
-    /// Whether a TLS handshake goes on: its packets cost far more than others.
+    /// True during a TLS handshake, whose packets cost far more than others.
     pub fn is_handshaking(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }
 
-    /// Whether a read gives something although the kernel has nothing.
+    /// True when a read returns data although the kernel has none.
     pub fn has_unread(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.has_unread())
     }
 
-    /// Whether a flush is needed although the caller has nothing to write.
+    /// True when a flush is needed although the caller has nothing to write.
     pub fn has_unsent(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.has_unsent())
     }
 
-    /// What the client showed in its TLS handshake; once.
+    /// Takes the client's server name and certificate of the TLS handshake; `Some` only once.
     pub fn take_peer(&mut self) -> Option<Peer> {
         self.tls.as_mut()?.take_peer()
     }
 
-    /// Has a poll report the socket.
+    /// Registers the socket for polling.
     ///
     /// # Errors
-    /// When the system refuses it.
+    /// The system refuses it.
     pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         registry.register(&mut self.tcp, token, Interest::READABLE | Interest::WRITABLE)
     }
 
-    /// Ends that.
+    /// Ends the registration.
     ///
     /// # Errors
-    /// When the system refuses it.
+    /// The system refuses it.
     pub fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
         registry.deregister(&mut self.tcp)
     }
 
-    /// Says that nothing more comes, in TLS.
+    /// Sends TLS' close notification.
     pub fn close_tls(&mut self) {
         if let Some(tls) = &mut self.tls {
             tls.close(&mut self.tcp);
         }
     }
 
-    /// Closes our side.
+    /// Closes the sending side.
     ///
     /// # Errors
-    /// When the peer has gone.
+    /// The peer is gone.
     pub fn shutdown(&mut self) -> io::Result<()> {
         self.close_tls();
         self.tcp.shutdown(Shutdown::Write)

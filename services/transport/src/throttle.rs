@@ -10,7 +10,6 @@ const BETWEEN_MS: Millis = 60_000;
 /// Decides which occurrences of one kind of event are logged. Shared by all event loops.
 #[derive(Debug, Default)]
 pub struct Throttle {
-    /// The next line may be written from here on.
     next_at: AtomicU64,
     unlogged: AtomicU64,
 }

@@ -1,6 +1,6 @@
-//! The network thread of FoundationDB's client library: a process starts it once, and must stop it before it exits. The library
-//! calls that `unsafe`, for nothing in the language says so. This crate sees to it, and is the only one of the workspace with
-//! `unsafe` in it.
+//! The network thread of FoundationDB's client library. A process starts it once, and must stop it before it exits. The
+//! library marks the start as `unsafe`, because the language cannot enforce that. This crate ensures it, and only its
+//! code and the simulator's exports are `unsafe`.
 //!
 //! It must never know keys, transactions or settings of ours.
 #![cfg(feature = "foundationdb")]
@@ -23,10 +23,10 @@ enum State {
     Over,
 }
 
-/// Why the network was not started.
+/// Reasons why the network was not started.
 #[derive(Clone, Copy, Debug)]
 pub enum BootError {
-    /// It was started before, or could not be.
+    /// It was started before, or failed to start.
     Started,
     /// The library's reason.
     Library(FdbError),
@@ -49,7 +49,7 @@ unsafe extern "C" {
 /// at the latest when the process exits. Only the first call of a process starts anything.
 ///
 /// # Errors
-/// It was called before; or the library is older than the API version, or does not take an option.
+/// It was called before, the library is older than the API version, or it refuses an option.
 pub fn start(options: Vec<NetworkOption>) -> Result<(), BootError> {
     let mut state = NETWORK.lock().unwrap_or_else(PoisonError::into_inner);
     if !matches!(*state, State::New) {
@@ -62,16 +62,17 @@ pub fn start(options: Vec<NetworkOption>) -> Result<(), BootError> {
     }
     let registered = atexit(stop_at_exit) == 0;
     assert!(registered, "the C library takes a function to call at the exit");
-    // SAFETY: what this returns must be dropped before the process exits. `stop` drops it, and the C library calls that
-    // when `main` returns and from `exit`. Other ends of a process (`abort`, signals) run nothing, and are allowed.
+    // SAFETY: the returned value must be dropped before the process exits. `stop` drops it, and the C library calls
+    // `stop` when `main` returns and from `exit`. Other ends of a process (`abort`, signals) run nothing, and are
+    // allowed.
     #[allow(unsafe_code)]
     let stops = unsafe { network.boot() }?;
     *state = State::Runs(stops);
     Ok(())
 }
 
-/// Stops the network thread and waits for it. What is under way then never ends. Best called at the end of `main`: the library's
-/// own static data lives longer then than its thread.
+/// Stops the network thread and waits for it; operations under way then never end. Call it at the end of `main`,
+/// because the library's own static data then outlives its thread.
 pub fn stop() {
     let stops = std::mem::replace(&mut *NETWORK.lock().unwrap_or_else(PoisonError::into_inner), State::Over);
     drop(stops);

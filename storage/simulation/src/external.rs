@@ -1,5 +1,5 @@
-//! What the simulator calls. It runs everything on one thread: this workload's instances, of which each has a simulated process, the
-//! cluster, and its faults.
+//! Entry points of the simulator. It runs everything on one thread: this workload's instances, each with a simulated
+//! process, the cluster, and its faults.
 
 use std::{
     cell::RefCell,
@@ -18,14 +18,14 @@ use millrace_storage::{Database, FoundationDb, Host, Pause, RetryPolicy};
 
 use crate::{Plan, Plant, Shared, World, check, prepare, work};
 
-/// What the keys of the store begin with.
+/// Prefix of the store's keys.
 const PREFIX: &[u8] = b"millrace/";
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// Simulated seconds that the check may take.
 const CHECK_SECONDS: f64 = 20_000.0;
 
 thread_local! {
-    /// All simulated processes are in this one, so they can have one history.
+    /// All simulated processes are in this one, so that they can share one history.
     static HISTORY: Shared = Shared::default();
     /// The instances' surroundings. They are pointers of the simulator's, which cannot leave this thread.
     static CONTEXTS: RefCell<BTreeMap<u64, WorkloadContext>> = const { RefCell::new(BTreeMap::new()) };
@@ -55,7 +55,7 @@ impl Host for Simulator {
 
     fn pause(&self, duration: Duration) -> Pause {
         let delay = self.with(|context| context.delay(duration));
-        // It fails when the simulated process ends, and then nobody is here any more.
+        // The pause fails when the simulated process ends; nothing waits for it then.
         Box::pin(async {
             let _ended = delay.await;
         })
@@ -92,7 +92,7 @@ impl Workload {
         store.expect("a prefix").database_on(self.world.host(), RetryPolicy::default())
     }
 
-    /// Waits until nobody has the database any more: commits of pods that died may still be under way.
+    /// Waits until nobody uses the database, because commits of dead pods may still be under way.
     async fn close(&self, database: &SimDatabase) {
         while Arc::strong_count(database) > 2 {
             self.world.pause_ms(100).await;

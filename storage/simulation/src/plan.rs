@@ -1,54 +1,51 @@
-//! What is simulated: brokers, clients, topics and filters, few enough that they meet all the time; and the faults that are planted.
+//! The simulated world: brokers, clients, topics and filters, few enough to collide all the time; and the planted
+//! faults.
 
 use std::str::FromStr;
 
-/// Brokers.
 pub(crate) const BROKERS: [&str; 2] = ["red", "blue"];
-/// Clients of each broker.
 pub(crate) const CLIENTS: [&str; 5] = ["ann", "ben", "cat", "dan", "eve"];
-/// Topics that are published to.
 pub(crate) const TOPICS: [&str; 6] = ["a/0", "a/1", "a/2", "b/0", "b/1", "b/2"];
-/// Filters that clients subscribe to and leave.
 pub(crate) const FILTERS: [&str; 7] = ["a/0", "a/1", "b/1", "a/+", "+/2", "b/#", "#"];
-/// Filters whose streams are kept short, whoever has not read them.
+/// Filters whose streams are kept short, even before everybody has read them.
 pub(crate) const LIMITED: [&str; 2] = ["a/+", "b/1"];
-/// Shared subscriptions; a session that stays subscribes to each.
+/// Shared subscriptions; one session stays subscribed to each.
 pub(crate) const GROUPS: [&str; 2] = ["$share/g/a/#", "$share/h/b/1"];
-/// The session that sees all messages of its broker, and the one that holds the groups.
+/// The session that sees all messages of its broker, and the one that keeps the groups alive.
 pub(crate) const AUDIT: &str = "audit";
 /// See [`AUDIT`].
 pub(crate) const KEEPER: &str = "keeper";
-/// Who has these two.
+/// The pod that holds both sessions.
 pub(crate) const HOLDER: &str = "holder";
 
-/// For so long a pod is alive after its last word, in milliseconds.
+/// Time without a renewal after which a pod's lease expires, milliseconds.
 pub(crate) const LEASE_MS: u64 = 5_000;
 
-/// What is run.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// For so long pods work, in seconds of their host.
+    /// Seconds of the host's time in which pods work.
     pub seconds: u64,
     /// Pods of one instance.
     pub pods: u64,
-    /// What is done wrong.
+    /// The planted fault.
     pub plant: Option<Plant>,
 }
 
-/// A fault that is planted, to see that it is found.
+/// A planted fault, which the check must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plant {
-    /// A publish believes the filters that its pod has in memory.
+    /// A publish uses the filters in its pod's memory without catching up.
     Index,
-    /// A pod writes for a session that another has taken.
+    /// A pod writes for a session that another pod has taken.
     Fence,
-    /// What is not known to be committed is done again.
+    /// A transaction with an unknown result is repeated.
     Marks,
-    /// A stream is trimmed to a cursor though others read it.
+    /// A stream is trimmed to a cursor although others read it.
     Trim,
-    /// Messages of a group are handed out without a note of it.
+    /// Messages of a group are delivered without a stored claim.
     Claims,
-    /// A dead pod's wills are published in another transaction than the one that takes them.
+    /// A dead pod's wills are published in another transaction than the one that removes them.
     Wills,
 }
 

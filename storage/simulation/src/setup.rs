@@ -1,4 +1,4 @@
-//! What is there before the pods come: brokers, in each a session that sees all, and one that keeps the groups.
+//! The initial state: brokers, and in each a session that sees all messages, and one that keeps the groups alive.
 
 use millrace_layers::{Result, streams};
 use millrace_storage::Database;
@@ -10,10 +10,10 @@ use crate::{
     world::World,
 };
 
-/// A connection that has no will and leaves a session behind.
+/// A connection without a will that leaves a session.
 pub(crate) const STAYS: Connect = Connect { clean: false, expiry_s: 3_600_000, will_s: None };
 
-/// Makes it. May be called again when it fails.
+/// Makes the initial state. May be repeated after a failure.
 pub(crate) async fn setup(database: &Database, world: &World, history: &Shared) -> Result<()> {
     let maker = Pod::new(HOLDER.into(), database, world, history, None);
     let mut brokers = Vec::new();
@@ -40,7 +40,7 @@ pub(crate) async fn setup(database: &Database, world: &World, history: &Shared) 
     Ok(())
 }
 
-/// Widens the stream of all, and notes the groups.
+/// Widens the stream of the session that sees everything, and records the groups.
 async fn note(holder: &Pod, broker: u64) -> Result<()> {
     let Some(audit) = holder.mine(broker, AUDIT) else { return Ok(()) };
     let all = audit.kept["#"].stream;

@@ -1,4 +1,4 @@
-//! As much of an executor as a workload needs. All is on one thread; the simulator polls one future, which polls these.
+//! A minimal executor. Everything is on one thread; the simulator polls one future, which polls these.
 
 use std::{
     future::{Future, poll_fn},
@@ -13,7 +13,6 @@ use std::{
 /// A future of this thread.
 pub(crate) type Local<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// Runs all of them at the same time.
 pub(crate) async fn all(mut futures: Vec<Local<'_>>) {
     poll_fn(|context| {
         futures.retain_mut(|future| future.as_mut().poll(context).is_pending());
@@ -22,7 +21,7 @@ pub(crate) async fn all(mut futures: Vec<Local<'_>>) {
     .await;
 }
 
-/// Runs a future until it is done, or until `end` is: then it is dropped, wherever it stands.
+/// Runs a future until it is done, or until `end` is; then it is dropped at its present point.
 pub(crate) async fn until(future: impl Future<Output = ()>, end: impl Future<Output = ()>) {
     let (mut future, mut end) = (pin!(future), pin!(end));
     poll_fn(|context| {
@@ -32,8 +31,8 @@ pub(crate) async fn until(future: impl Future<Output = ()>, end: impl Future<Out
     .await;
 }
 
-/// Polls again when it was woken while it was polled. The simulator's executor forgets such a wake: to drop a transaction can end a
-/// read of another one at once.
+/// Polls again when it was woken during a poll. The simulator's executor forgets such a wake: dropping a transaction
+/// can end a read of another one at once.
 pub(crate) async fn steady<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let flag = Arc::new(Flag { woken: AtomicBool::new(false), outer: Mutex::new(None) });

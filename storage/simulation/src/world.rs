@@ -1,4 +1,4 @@
-//! What the workload has of its surroundings: time, waits and random numbers, all from one host, so that a seed gives the same run.
+//! The workload's environment: time, waits and random numbers from one host, so that a seed gives the same run.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,12 +7,12 @@ use millrace_storage::Host;
 /// The first moment, in unix milliseconds: 0 means "never" in some rows.
 const BEGIN_MS: u64 = 1_000_000;
 
-/// Time, waits and random numbers.
+/// The environment of a run.
 #[derive(Clone)]
 pub struct World(Arc<dyn Host>);
 
 impl World {
-    /// Those of a host.
+    /// Uses a host.
     #[must_use]
     pub fn new(host: Arc<dyn Host>) -> Self {
         Self(host)
@@ -32,7 +32,7 @@ impl World {
         self.0.pause(Duration::from_millis(milliseconds)).await;
     }
 
-    /// Below `end`, which is not 0.
+    /// A random number below `end`, which is not 0.
     pub(crate) fn below(&self, end: u64) -> u64 {
         self.0.random() % end
     }

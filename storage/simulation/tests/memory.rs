@@ -26,7 +26,7 @@ fn nothing_is_found_where_nothing_is_wrong() {
     assert_eq!(history.borrow().violations(), [""; 0]);
 }
 
-/// What needs an answer that was lost, or a pod that dies in between, is left to the simulator.
+/// The simulator tests lost answers, and pods that die before their answer.
 #[test]
 fn what_is_planted_is_found() {
     for plant in [Plant::Index, Plant::Fence, Plant::Trim, Plant::Claims] {

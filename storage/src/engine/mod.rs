@@ -1,4 +1,4 @@
-//! What an engine must do. [`crate::Transaction`] has checked limits and key space before anything gets here.
+//! The duties of an engine. [`crate::Transaction`] has checked limits and key space before it calls one.
 
 pub(crate) mod embedded;
 #[cfg(feature = "foundationdb")]
@@ -25,7 +25,7 @@ pub trait Engine: Send + Sync + 'static {
     /// A new transaction. It gets its read version with its first read.
     fn begin(&self) -> Box<dyn EngineTransaction>;
 
-    /// What it tells about itself.
+    /// Counters and state of the engine.
     fn stats(&self) -> Vec<Stat> {
         Vec::new()
     }
@@ -33,8 +33,8 @@ pub trait Engine: Send + Sync + 'static {
 
 /// One transaction of an engine. Reads see the transaction's own writes.
 pub trait EngineTransaction: Send + Sync {
-    /// The version that this transaction reads at: at least that of every commit that was acknowledged before it was
-    /// asked for first.
+    /// The version that this transaction reads at. It includes every commit that was acknowledged before the first
+    /// call.
     fn read_version(&self) -> Reply<'_, Version>;
 
     /// The value of a key.
@@ -58,18 +58,17 @@ pub trait EngineTransaction: Send + Sync {
     /// Sets the key `template` with the ten bytes at `offset` replaced by the commit's versionstamp.
     fn set_versionstamped_key(&self, template: Vec<u8>, offset: usize, value: Bytes);
 
-    /// Conflicts with commits after the version that is read that write in the range, as if it had been read.
+    /// Makes this transaction conflict with later commits that write in the range, as if it had read the range.
     fn add_read_conflict_range(&self, range: KeyRange);
 
-    /// Makes readers of the range conflict, as if it had been written.
+    /// Makes readers of the range conflict, as if this transaction had written it.
     fn add_write_conflict_range(&self, range: KeyRange);
 
-    /// Heeds an option, if it means something to this engine.
+    /// Applies an option, if this engine has it.
     fn set_option(&self, option: TransactionOption) {
         let _ = option;
     }
 
-    /// Commits. The completion is told when the transaction is durable, or why it is not. Called once; nothing else is
-    /// called afterwards.
+    /// Commits. The completion gets the result when the transaction is durable or has failed. This is the last call.
     fn commit(&self, done: Completion);
 }

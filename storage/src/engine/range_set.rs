@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::key::{KeyRange, after};
 
-/// A set of keys made of ranges; those that touch are one.
+/// A set of keys made of ranges; adjacent ranges are joined.
 #[derive(Clone, Default)]
 pub(super) struct RangeSet(BTreeMap<Bytes, Bytes>);
 
@@ -44,7 +44,6 @@ impl RangeSet {
         self.0.len()
     }
 
-    /// Takes one key out.
     pub(super) fn remove(&mut self, key: &[u8]) {
         let before = self.0.range_mut::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back();
         let Some((begin, end)) = before.filter(|(_, end)| key < &***end) else { return };

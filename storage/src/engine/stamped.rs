@@ -16,13 +16,13 @@ pub(super) struct Stamped {
 }
 
 impl Stamped {
-    /// Key and value with this stamp.
+    /// Key and value with the final stamp.
     pub(super) fn resolve(mut self, stamp: Versionstamp) -> (Bytes, Bytes) {
         self.template[self.offset..self.offset + Versionstamp::LEN].copy_from_slice(&stamp.0);
         (self.template.into(), self.value)
     }
 
-    /// All keys that it can be, when it commits after `read_version`.
+    /// All keys that it can become, when it commits after `read_version`.
     fn possible(&self, read_version: Version) -> KeyRange {
         let prefix = &self.template[..self.offset];
         let first = Versionstamp::new(read_version.saturating_add(1), 0);
@@ -30,11 +30,10 @@ impl Stamped {
     }
 }
 
-/// Those of one transaction.
 #[derive(Default)]
 pub(super) struct StampedKeys {
     all: Vec<Stamped>,
-    /// What the first `unreadable_count` may become.
+    /// Possible keys of the first `unreadable_count` entries.
     unreadable: RangeSet,
     unreadable_count: usize,
 }
@@ -49,8 +48,8 @@ impl StampedKeys {
         self.all.is_empty()
     }
 
-    /// A range was cleared. A stamp is later than all that is in the store, so only a range over all stamps takes keys that are
-    /// still to come.
+    /// Handles a cleared range. A stamp is greater than all stamps in the store, so only a range over all stamps
+    /// contains future keys.
     pub(super) fn clear_range(&mut self, range: &KeyRange) {
         if self.all.is_empty() {
             return;
@@ -62,7 +61,7 @@ impl StampedKeys {
         (self.unreadable, self.unreadable_count) = (RangeSet::default(), 0);
     }
 
-    /// Whether the range may have keys whose stamp is not known yet.
+    /// Returns whether the range may contain keys whose stamp is not known yet.
     pub(super) fn is_unreadable(&mut self, range: &KeyRange, read_version: Version) -> bool {
         for stamped in &self.all[self.unreadable_count..] {
             self.unreadable.insert(stamped.possible(read_version));

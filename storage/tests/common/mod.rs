@@ -1,4 +1,4 @@
-//! What the tests of the embedded engine share.
+//! Helpers of the embedded engine's tests.
 // Each test program uses a part of it.
 #![allow(dead_code)]
 

@@ -1,7 +1,7 @@
 //! Checks a recorded history for strict serializability: that all transactions could have run one after another, in an
 //! order that agrees with the time at which each began and ended.
 //!
-//! The order is not searched for: the versionstamps say it. What remains is to replay it and compare.
+//! The versionstamps give the order, so the checker only replays it and compares.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub(crate) enum End {
     Refused,
 }
 
-/// What one transaction did.
+/// The reads and writes of one transaction.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     /// When it began and when its end was known; of one clock for all.
@@ -111,7 +111,7 @@ fn replay(placed: &[Placed<'_>]) -> Result<BTreeMap<Version, State>, String> {
     Ok(states)
 }
 
-/// What a transaction saw is the state at its read version, however it ended.
+/// A transaction's reads return the state at its read version, however it ended.
 fn check_snapshot(record: &Record, states: &BTreeMap<Version, State>) -> Result<(), String> {
     let (_, state) = states.range(..=record.read_version).next_back().expect("there is one at version 0");
     for (key, seen) in &record.reads {

@@ -93,7 +93,7 @@ fn a_lost_commit_is_found() {
 #[test]
 fn commits_out_of_the_order_of_time_are_found() {
     found(|records, state| {
-        // Blind writes, so that only time can tell.
+        // Blind writes, which only their times can order.
         records.push(writer(40, 6, &[], &[(3, 1)]));
         records.push(writer(50, 5, &[], &[(3, 2)]));
         state.insert(3, 1);

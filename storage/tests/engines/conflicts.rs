@@ -1,4 +1,4 @@
-//! What makes transactions conflict, and what does not.
+//! Causes of conflicts between transactions, and actions that cause none.
 
 use std::sync::Arc;
 

@@ -35,7 +35,7 @@ pub(crate) fn keys_and_values_have_limits(database: &Database, _: &Arc<TestHost>
         transaction.set_versionstamped_key(prefix, [0; 2], "", "v"),
         Err(Error::KeyNotAllowed(length))
     );
-    // What was refused is not part of the transaction.
+    // A refused write is not part of the transaction.
     commit(transaction).unwrap();
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn a_transaction_has_a_size(database: &Database, _: &Arc<TestHost>) {
     assert_eq!(commit(transaction), Err(Error::TransactionTooLarge));
 }
 
-/// What is counted here is no less than what the engine itself counts.
+/// The interface counts no fewer bytes than the engine itself.
 pub(crate) fn the_largest_transaction_commits(database: &Database, _: &Arc<TestHost>) {
     for key_bytes in [9, 300] {
         for kind in 0..6 {

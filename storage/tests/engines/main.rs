@@ -1,4 +1,4 @@
-//! What every engine must do, run on each of them. An engine passes all of it or is none.
+//! The duties of every engine, tested on each of them. An engine passes all of it or is none.
 #![allow(clippy::unwrap_used)]
 
 mod checker;

@@ -1,4 +1,4 @@
-//! `Database::run`, and the ways to hear of a commit.
+//! `Database::run`, and the ways to receive the result of a commit.
 
 use std::{
     future::{Future, poll_fn},

@@ -15,7 +15,7 @@ use millrace_storage::{
     RetryPolicy, Transaction, Versionstamp, block_on,
 };
 
-/// What must live as long as the store.
+/// Values that must live as long as the store.
 pub(crate) type Keep = Box<dyn Any>;
 
 pub(crate) fn memory(host: Arc<TestHost>) -> (Database, Keep) {

@@ -1,7 +1,7 @@
-//! What was sent is answered in the end.
+//! Every request is answered in the end.
 //!
-//! The run ends with all clients connected and sending again until they have their answers, so a message without one
-//! is stuck in the server.
+//! At the end all clients are connected and resend until they have their answers. So a message without an answer is
+//! stuck in the server.
 
 use super::facts::Facts;
 use super::verdict::{Rule, Verdict};

@@ -1,4 +1,4 @@
-//! Connections end when they have to, and only then.
+//! Connections end when they must, and only then.
 //!
 //! The server may close a connection when it is killed and when the client id connects anew (P5: it must). All
 //! clients here keep to the protocol and to the limits, so there is no other reason.
@@ -24,7 +24,7 @@ pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
     for (at, stamped) in facts.history.events.iter().enumerate() {
         if let Event::Lingers { connection } = stamped.event
             && let Some(made) = facts.connections.get(&connection)
-            // What was not accepted, by a pod that was killed or has no store, took nothing over.
+            // A connection that was not accepted, by a killed pod or one without a store, took nothing over.
             && facts.connections.range(connection..).skip(1).any(|(_, next)| {
                 next.client == made.client && next.connected.is_some()
             })

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::filter::matches;
 use crate::history::{Answer, ClientId, ConnectionId, End, Event, History, MessageId};
 
-/// A published message. Wills have none of this: nobody sends them.
+/// A published message. Wills have no such record, because no client sends a PUBLISH for them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Publish {
     pub(crate) first_sent: Option<usize>,
@@ -15,7 +15,7 @@ pub(crate) struct Publish {
     pub(crate) publications: usize,
     /// PUBACK (QoS 1) or PUBREC (QoS 2).
     pub(crate) acknowledged: Option<usize>,
-    /// PUBACK (QoS 1) or PUBCOMP (QoS 2): only then it has certainly been handed on, a server may wait for PUBREL.
+    /// PUBACK (QoS 1) or PUBCOMP (QoS 2). Only then it is certainly forwarded, because a server may wait for PUBREL.
     pub(crate) completed: Option<usize>,
     pub(crate) refused: Option<usize>,
 }
@@ -31,18 +31,17 @@ pub(crate) struct Span {
     pub(crate) unsubscribed: Option<usize>,
 }
 
-/// A message that came to a session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Delivery {
     pub(crate) at: usize,
     pub(crate) connection: ConnectionId,
     pub(crate) message: MessageId,
     pub(crate) qos: u8,
-    /// A correct receiver hands it to its application; otherwise its packet id was still in use at QoS 2.
+    /// A correct receiver passes it to its application; otherwise its packet id was still in use at QoS 2.
     pub(crate) fresh: bool,
 }
 
-/// What a client subscribed to and received.
+/// The subscriptions and deliveries of a client.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
     pub(crate) spans: Vec<Span>,
@@ -51,7 +50,6 @@ pub(crate) struct Session {
     pub(crate) by_message: HashMap<MessageId, Vec<usize>>,
 }
 
-/// A network connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
     pub(crate) client: ClientId,
@@ -59,13 +57,11 @@ pub(crate) struct Connection {
     pub(crate) sent: usize,
     pub(crate) clean: bool,
     pub(crate) will: Option<MessageId>,
-    /// CONNACK and its session present flag.
     pub(crate) connected: Option<(usize, bool)>,
     pub(crate) end: Option<(usize, End)>,
     pub(crate) hung_up: Option<usize>,
 }
 
-/// All of it.
 pub(crate) struct Facts<'a> {
     pub(crate) history: &'a History,
     pub(crate) publishes: Vec<Publish>,
@@ -74,13 +70,13 @@ pub(crate) struct Facts<'a> {
     pub(crate) kills: Vec<usize>,
     /// Of each kill.
     killed_pods: Vec<usize>,
-    /// Acknowledgements that say that something is stored.
+    /// Acknowledgements after which a state is stored.
     stored: Vec<usize>,
-    /// A PUBLISH with a QoS 2 packet id of another message, and where that one came.
+    /// A PUBLISH with a QoS 2 packet id of another message, and the event of the earlier one.
     pub(crate) reused_ids: Vec<(usize, usize)>,
     /// Deliveries that nobody sent.
     pub(crate) unknown: Vec<usize>,
-    /// QoS 2 packet ids that each client has not seen released, and where they came. Survives reconnects.
+    /// QoS 2 packet ids that were not released for a client, with their events. Survives reconnects.
     held_ids: HashMap<(ClientId, u16), usize>,
 }
 
@@ -112,7 +108,7 @@ impl<'a> Facts<'a> {
         self.history.events[at].at_ms
     }
 
-    /// For how long the store has answered between two events, milliseconds: as far as acknowledgements come, no two further apart than
+    /// Milliseconds between two events in which the store answered: acknowledgements arrived with no gap over
     /// `apart_ms`.
     pub(crate) fn store_answers_ms(&self, after: usize, before: usize, apart_ms: u64) -> u64 {
         let first = self.stored.partition_point(|at| *at <= after);
@@ -282,12 +278,10 @@ impl<'a> Facts<'a> {
 }
 
 impl Session {
-    /// Subscriptions to a topic.
     pub(crate) fn spans_for(&self, topic: &str) -> Vec<&Span> {
         self.spans.iter().filter(|span| matches(&span.filter, topic)).collect()
     }
 
-    /// All deliveries of a message, in their order.
     pub(crate) fn deliveries_of(&self, id: MessageId) -> impl Iterator<Item = &Delivery> {
         self.by_message.get(&id).into_iter().flatten().map(|at| &self.deliveries[*at])
     }

@@ -2,10 +2,10 @@
 //!
 //! A message is owed to a persistent session if its SUBACK came before the message was first sent, and the message
 //! was acknowledged. Not owed:
-//! - what was not acknowledged: it may have arrived or not;
-//! - what a session had not yet received when it sent UNSUBSCRIBE: a server may drop what it has not begun to send
-//!   (3.10.4). But where a later message of the same publisher and topic did arrive before that UNSUBSCRIBE, over
-//!   the same filter, the earlier one was skipped.
+//! - an unacknowledged message, which may have arrived or not;
+//! - a message that a session had not received when it sent UNSUBSCRIBE, because a server may drop what it has not
+//!   begun to send (3.10.4). But if a later message of the same publisher and topic did arrive before that UNSUBSCRIBE,
+//!   over the same filter, the earlier one was skipped.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,7 +13,7 @@ use super::facts::{Facts, Publish, Session, Span};
 use super::verdict::{Rule, Verdict};
 use crate::history::{ClientId, Kind, Message, MessageId};
 
-/// Subscriptions made so long after the first publish are counted on their own.
+/// Subscriptions made so long after the first publish are counted separately.
 const LATE_MS: u64 = 500;
 
 pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
@@ -87,7 +87,7 @@ fn owes(facts: &Facts<'_>, progress: &Progress, spans: &[&Span], span: &Span, me
     })
 }
 
-/// How far a session has come with each publisher and topic.
+/// Received sequence numbers by publisher and topic.
 struct Progress(HashMap<(ClientId, String), Vec<(usize, u32)>>);
 
 impl Progress {

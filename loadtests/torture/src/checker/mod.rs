@@ -1,7 +1,7 @@
-//! Whether a history keeps what MQTT and the broker's promises say. One module for each rule.
+//! Checks a history against MQTT and the broker's promises. One module for each rule.
 //!
-//! A rule is as strict as the standard and no stricter: where a kill makes two outcomes right, both pass. What a rule
-//! allows stands at its head.
+//! A rule is as strict as the standard and no stricter: where a kill allows two outcomes, both pass. Each module opens
+//! with the exceptions of its rule.
 
 mod answers;
 mod connections;
@@ -29,7 +29,7 @@ pub use verdict::{Counts, Rule, Verdict, Violation};
 use crate::history::History;
 use facts::Facts;
 
-/// Reads a whole history. A good one has no violation; the counts say how much there was to see.
+/// Reads a whole history. A good one has no violation; the counts show how much was checked.
 #[must_use]
 pub fn check(history: &History) -> Verdict {
     let facts = Facts::gather(history);

@@ -1,7 +1,7 @@
 //! Messages of one publisher, on one topic, at one QoS, arrive in the order in which they were sent (P4).
 //!
-//! Only first deliveries count: at QoS 1 "1, 2, 3, 2, 3, 4" is right after a reconnect (4.6), "1, 3, 2" never is.
-//! A publisher that sends again after a reconnect keeps its order, so its numbers are the order.
+//! Only first deliveries count: at QoS 1 "1, 2, 3, 2, 3, 4" is right after a reconnect (4.6), "1, 3, 2" never is. A
+//! publisher that resends after a reconnect keeps its order, so its sequence numbers are the order.
 
 use std::collections::{HashMap, HashSet};
 
@@ -22,7 +22,7 @@ pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
             let source = (message.publisher, &*message.topic, delivery.qos);
             let (highest, at) = furthest.entry(source).or_insert((message.sequence, delivery.at));
             let publish = facts.publish(message.id);
-            // One that was sent again may have come to the server first before there was a subscription for it.
+            // A resent message may have reached the server first before there was a subscription for it.
             let was_owed_first = publish.sends <= 1
                 || session.spans_for(&message.topic).iter().any(|span| {
                     span.acknowledged.is_some_and(|at| publish.first_sent.is_none_or(|first| at < first))

@@ -1,11 +1,11 @@
-//! Session present says the truth [MQTT-3.2.2-2] [MQTT-3.2.2-3].
+//! Session present is correct [MQTT-3.2.2-2] [MQTT-3.2.2-3].
 //!
 //! It must be 1 for a persistent client that connects without clean start
-//! - after a SUBACK or PUBREC: the session then holds something durable (P1, P2), kills or not;
+//! - after a SUBACK or PUBREC: the session then has durable state (P1, P2), with kills or without;
 //! - after a CONNACK, if the server was not killed since.
 //!
-//! A CONNACK alone promises nothing over a kill: a session without state is none to lose. It must be 0 with clean
-//! start, for a client that is not persistent, and for one that never sent a CONNECT before.
+//! A CONNACK alone promises nothing over a kill, because a session without state has nothing to lose. It must be 0 with
+//! clean start, for a client that is not persistent, and for one that never sent a CONNECT before.
 
 use std::collections::HashMap;
 
@@ -13,16 +13,15 @@ use super::facts::{Connection, Facts};
 use super::verdict::{Rule, Verdict};
 use crate::history::{Answer, ClientId, ConnectionId, Event};
 
-/// What is known of a client's session.
+/// The known state of a client's session.
 #[derive(Default)]
 struct Known {
-    /// A CONNECT that makes a session was sent, so there may be one.
+    /// A CONNECT that makes a session was sent, so a session may exist.
     possible: Option<usize>,
     /// The last CONNACK of a persistent session.
     accepted: Option<usize>,
     /// The first SUBACK or PUBREC of it.
     durable: Option<usize>,
-    /// The connection of the last CONNECT.
     last: Option<ConnectionId>,
 }
 
@@ -46,7 +45,7 @@ pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
                 known.accepted = Some(at);
             }
             Event::ConnectSent { .. } => {
-                // The CONNECT before this one was perhaps taken though its CONNACK was not seen.
+                // The server may have accepted the earlier CONNECT although its CONNACK did not arrive.
                 if let Some(before) = known.last.and_then(|last| facts.connections.get(&last)) {
                     known.possible.get_or_insert(before.sent);
                 }

@@ -1,12 +1,11 @@
 //! Exactly once at QoS 2, and no repeats without a reason at QoS 1.
 //!
-//! - QoS 2: a correct receiver hands a PUBLISH to its application unless its packet id is still unreleased. What it
-//!   hands on at QoS 2 must be each message once. A publisher whose session was refused to it (session present 0)
-//!   has to publish anew, which is a second message for the server; one more delivery is then right.
-//!   A session with overlapping subscriptions gets one copy, with the highest QoS: 3.3.4 would allow one for each,
-//!   the brokers under test are set not to.
-//! - QoS 1: after a reconnect or a kill repeats are right. On one connection a message may come only as often as its
-//!   publisher sent it. Sessions of MQTT 5.0 only: 3.1.1 does not forbid a server to send again at any time.
+//! - QoS 2: a correct receiver passes a PUBLISH to its application unless its packet id is still unreleased. It must
+//!   pass each QoS 2 message once. A publisher whose session is gone (session present 0) has to publish again, which is
+//!   a second message for the server; one more delivery is then right. A session with overlapping subscriptions gets
+//!   one copy, with the highest QoS: 3.3.4 would allow one for each, but the brokers under test are configured not to.
+//! - QoS 1: repeats are right after a reconnect or a kill. On one connection a message may arrive only as often as its
+//!   publisher sent it. Sessions of MQTT 5.0 only: 3.1.1 allows a server to resend at any time.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,8 @@
-//! A fresh subscriber sees the last retained message of each topic that was completed (PUBACK, PUBCOMP), or a later
-//! one (P6).
+//! A new subscriber gets the last completed retained message of each topic (PUBACK, PUBCOMP), or a later one (P6).
 //!
-//! Each retained topic has one publisher. Messages that were sent and not completed may have won or not; one older
-//! than the last that was completed before the SUBSCRIBE must not be seen, unless its publisher sent it again
-//! after that one. A topic that is not seen at all counts once the subscriber has waited long enough.
+//! Each retained topic has one publisher. A message that was sent and not completed may be the retained one or not. A
+//! message older than the last completed one before the SUBSCRIBE must not arrive, unless its publisher resent it after
+//! that one. A missing topic counts once the subscriber has waited long enough.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +11,6 @@ use super::filter::matches;
 use super::verdict::{Rule, Verdict};
 use crate::history::{ConnectionId, Event, Kind, MessageId};
 
-/// A fresh subscriber.
 #[derive(Default)]
 struct Probe<'a> {
     subscribed: usize,
@@ -65,7 +63,7 @@ fn judge(
             let what = format!("{client} saw nothing though {} was completed", facts.history.name(last));
             verdict.report(Rule::Retained, what, shown);
         }
-        // The connection ended before it could be seen.
+        // The connection ended before the message could arrive.
         (None, None) => {}
     }
 }

@@ -8,7 +8,7 @@ use crate::history::{
     Answer, ClientId, ClientInfo, ConnectionId, End, Event, History, Kind, MessageId, Stamped,
 };
 
-/// Writes a history; time passes only where it says so.
+/// Writes a history; time passes only on request.
 #[derive(Default)]
 pub(super) struct Story {
     pub(super) history: History,
@@ -62,7 +62,6 @@ impl Story {
         }
     }
 
-    /// Ends these connections.
     pub(super) fn kill(&mut self, connections: &[ConnectionId]) {
         self.add(Event::Kill { pod: 0 });
         for connection in connections {
@@ -140,7 +139,7 @@ pub(super) fn expect(history: &History, rules: &[Rule]) {
     assert_eq!(found, rules, "{}", told.join("\n"));
 }
 
-/// A good run with something of everything, and where its parts are.
+/// A good run with events of every kind, and the messages in it.
 pub(super) struct Good {
     pub(super) story: Story,
     pub(super) subscriber: ConnectionId,
@@ -150,7 +149,6 @@ pub(super) struct Good {
     pub(super) once: [MessageId; 3],
     /// QoS 2 to a/y: the first two before the kill, of which the second was not released by then.
     pub(super) exactly: [MessageId; 3],
-    /// Retained.
     pub(super) retained: [MessageId; 2],
     /// Received before UNSUBSCRIBE of b/#.
     pub(super) fickle: [MessageId; 2],

@@ -1,11 +1,11 @@
-//! What arrives was published, and asked for.
+//! Every delivery was published, and subscribed to.
 //!
 //! A delivery needs a subscription that
-//! - was sent before it came;
-//! - whose UNSUBACK, if there was one, came after the message was first sent: nothing new is added after it
-//!   [MQTT-3.10.4-3], what waits may still be sent;
-//! - whose SUBSCRIBE was sent before PUBACK or PUBCOMP came for the message: what had been handed on before it is
-//!   not for it (retained messages are; their rule is another).
+//! - was sent before the delivery;
+//! - whose UNSUBACK, if there was one, arrived after the message was first sent: no new message is added after it
+//!   [MQTT-3.10.4-3], but queued ones may still be sent;
+//! - whose SUBSCRIBE was sent before PUBACK or PUBCOMP arrived for the message: earlier messages are not for it (except
+//!   retained ones, which have another rule).
 //!
 //! Its QoS is at most that of the message and of the best such subscription.
 

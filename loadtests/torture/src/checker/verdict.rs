@@ -1,4 +1,4 @@
-//! What the checker found, and how much it looked at.
+//! The checker's findings, and how much it checked.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,20 +8,20 @@ use crate::history::History;
 /// Kills shown beside the lines of a violation, at most.
 const KILLS_SHOWN_MAX: usize = 3;
 
-/// What was broken.
+/// The broken rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
-    /// An acknowledged message never came to a session that held a subscription before it was sent (P1, P2, P3).
+    /// An acknowledged message never reached a session that held a subscription before it was sent (P1, P2, P3).
     Missing,
-    /// A QoS 2 message came to the application of one session more than once.
+    /// A QoS 2 message reached the application of one session more than once.
     Twice,
-    /// A QoS 1 message came again on the same connection, though nobody sent it again [MQTT-4.4.0-1].
+    /// A QoS 1 message arrived again on the same connection, although no client resent it [MQTT-4.4.0-1].
     Repeated,
     /// A packet id was used for another message before its exchange was complete [MQTT-2.2.1-4].
     IdReused,
     /// Messages of one publisher on one topic came in another order than they were sent (P4) [MQTT-4.6.0-6].
     Order,
-    /// A delivery that nobody sent, or that no subscription asked for.
+    /// A delivery that no client sent, or that no subscription covers.
     Stray,
     /// Another QoS than publisher and subscription agree on [MQTT-3.8.4-8].
     WrongQos,
@@ -33,15 +33,15 @@ pub enum Rule {
     Closed,
     /// A connection that was taken over was not closed (P5) [MQTT-3.1.4-3].
     Lingers,
-    /// A fresh subscriber saw no retained message, or one older than the last that was acknowledged (P6).
+    /// A new subscriber got no retained message, or one older than the last acknowledged one (P6).
     Retained,
     /// A will that had to be published was not (P7).
     WillLost,
     /// A will was published more than once (P7).
     WillTwice,
-    /// A will was published that must not be, or before its time [MQTT-3.14.4-3] [MQTT-3.1.3-9].
+    /// A will was published that must not be, or too early [MQTT-3.14.4-3] [MQTT-3.1.3-9].
     WillWrong,
-    /// A publish or subscription had no answer till the end.
+    /// A publish or subscription had no answer at the end.
     Unanswered,
     /// The server refused a publish though it is within all limits.
     Refused,
@@ -50,15 +50,15 @@ pub enum Rule {
 /// One broken rule.
 #[derive(Clone, Debug)]
 pub struct Violation {
-    /// Which.
+    /// The rule.
     pub rule: Rule,
-    /// What happened, in a sentence.
+    /// A sentence about it.
     pub what: String,
     /// The events that show it.
     pub events: Vec<usize>,
 }
 
-/// How much there was to check: a run in which one of these is 0 has proven nothing about it.
+/// How much was checked: a run in which one of these is 0 has proven nothing about it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "`rows` says what each one is")]
 pub struct Counts {
@@ -88,7 +88,7 @@ pub struct Counts {
 pub struct Verdict {
     /// In the order of the rules.
     pub violations: Vec<Violation>,
-    /// What was looked at.
+    /// How much was checked.
     pub counts: Counts,
 }
 
@@ -106,7 +106,7 @@ impl Violation {
         if let (Some(&first), Some(&last)) = (lines.first(), lines.last()) {
             let between = kills.iter().copied().filter(|kill| (first..=last).contains(kill));
             lines.extend(between.take(KILLS_SHOWN_MAX));
-            // A loss shows no delivery: the kill that follows is what to look at.
+            // A loss has no delivery to show, so the kill that follows is shown.
             lines.extend(kills.iter().copied().find(|kill| *kill > last));
         }
         let lines: String = lines.into_iter().map(|at| format!("\n    {}", history.line(at))).collect();
@@ -115,7 +115,7 @@ impl Violation {
 }
 
 impl Counts {
-    /// What was counted, for people.
+    /// The counts for people.
     #[must_use]
     pub fn rows(&self) -> [(&'static str, usize); 19] {
         [

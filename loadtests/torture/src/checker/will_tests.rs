@@ -113,7 +113,7 @@ fn a_kill_right_after_a_disconnect_leaves_both_a_kill_long_after_it_does_not() {
             will
         });
     }
-    // The store was away meanwhile, and had no time to hear of it.
+    // The store was unreachable in the meantime, and could not record it.
     try_all(&EITHER, false, |scene| {
         let (connection, will) = scene.live(2, 0, false);
         scene.story.end(connection, End::Disconnect);

@@ -1,15 +1,15 @@
 //! A will is published once for each connection that ends without a clean DISCONNECT (P7).
 //!
-//! Each CONNECT has a will of its own, so "lost" and "twice" can be told. It is seen by persistent sessions that
-//! held a subscription before that CONNECT. What is right:
+//! Each CONNECT has a will of its own, so "lost" and "twice" are distinguishable. Persistent sessions that held a
+//! subscription before that CONNECT receive it. Right is:
 //! - owed: CONNACK was received, and the connection ended by a closed socket, DISCONNECT 0x04, a takeover or a kill;
 //!   with a delay, if the client never came back.
-//! - forbidden: the connection lives; or ended by a clean DISCONNECT, which the server has seen (it closed its side)
-//!   and had [`DISCARD_SETTLES_MS`] in which the store answered to store that before a kill, if one came; or the client resumed its
+//! - forbidden: the connection lives; or it ended by a clean DISCONNECT, which the server has read (it closed its side)
+//!   and had [`DISCARD_SETTLES_MS`] to store before a kill, in which the store answered; or the client resumed its
 //!   session (CONNACK, session present) before the delay could have passed [MQTT-3.1.3-9].
-//! - either, but never twice: CONNACK was not received; the client came back at about the end of the delay, or its
-//!   session was gone by then; a kill came before a clean DISCONNECT was settled, so that the server may not know it.
-//! - not before its time: after the connection's end, and after the delay, unless a new connection ended the session.
+//! - either, but never twice: CONNACK did not arrive; the client returned at about the end of the delay, or its session
+//!   was gone by then; a kill came before a clean DISCONNECT was settled, so the server may not know it.
+//! - not too early: after the connection's end, and after the delay, unless a new connection ended the session.
 //!
 //! "Twice" is exact at QoS 2. At QoS 1 a redelivery after a reconnect of the subscriber looks the same, so there it
 //! means twice on one connection.
@@ -18,10 +18,11 @@ use super::facts::{Connection, Delivery, Facts, Session};
 use super::verdict::{Rule, Verdict};
 use crate::history::{ConnectionId, End, Kind, Message};
 
-/// A server that closed its side after DISCONNECT may take this long until it has stored that the will is gone.
-/// Nothing in MQTT acknowledges a DISCONNECT, so this is a wish, not the standard.
+/// Time in which a server that closed its side after DISCONNECT must have stored that the will is discarded. Nothing in
+/// MQTT acknowledges a DISCONNECT, so this is a wish, not the standard.
 const DISCARD_SETTLES_MS: u64 = 1_000;
-/// Without any acknowledgement for so long the store is taken to be away: it may be killed, too, and that stands in no history.
+/// Without any acknowledgement for so long the store counts as unreachable: it may be killed, too, and no history
+/// records that.
 const STORE_ANSWERS_WITHIN_MS: u64 = 250;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -110,7 +111,7 @@ fn duty(facts: &Facts<'_>, made: &Connection, will: &Message, later: &[&Connecti
     if delay_ms == 0 || later.is_empty() {
         return Duty::Owed;
     }
-    // The server cannot have noticed the end before the client made it.
+    // The server cannot have noticed the end before the client caused it.
     let earliest_ms = facts.at_ms(ended) + delay_ms;
     let resumes = later.iter().take_while(|next| next.connected.is_none_or(|(_, present)| present));
     let mut resumed = resumes.filter_map(|next| next.connected);
@@ -122,7 +123,7 @@ fn duty(facts: &Facts<'_>, made: &Connection, will: &Message, later: &[&Connecti
 
 fn after_disconnect(facts: &Facts<'_>, made: &Connection, end: usize, later: &[&Connection]) -> Duty {
     let Some(hung_up) = made.hung_up else { return Duty::Either };
-    // A new CONNACK says that a new will, or none, has taken the place of the old one.
+    // A new CONNACK means that a new will, or none, has replaced the old one.
     let replaced = later.iter().find_map(|next| next.connected).map_or(usize::MAX, |(at, _)| at);
     match facts.kill_of(made, end, replaced) {
         Some(kill)
@@ -150,7 +151,7 @@ fn too_early(
     later: &[&Connection],
     first: &Delivery,
 ) -> Option<&'static str> {
-    // A connection that the server closed on its own ends there before it ends here.
+    // A connection that the server closed by itself ended there first.
     if matches!(made.end, Some((at, End::ByServer(_))) if ended_at(facts, made) == Some(at)) {
         return None;
     }

@@ -1,4 +1,4 @@
-//! A client: connects, leaves, comes back. What it does in between is its role.
+//! A client: connects, disconnects, returns. Its role decides its actions in between.
 
 mod mortal;
 mod probe;
@@ -20,12 +20,11 @@ use crate::packet::{self, Connect, Packet, Will};
 use crate::stage::{Phase, Stage};
 use millrace_torture::history::{ConnectionId, End, Event};
 
-/// The head of a packet whose rest never comes.
+/// The head of a packet whose rest is never sent.
 const HALF_PACKET: [u8; 5] = [0x82, 40, 0, 1, 0];
-/// After a kill clients come back within this time, ms.
+/// Time after a kill within which clients reconnect, ms.
 const BACK_MS_MAX: u64 = 60;
 
-/// One client of the run.
 pub(crate) struct Client {
     me: Identity,
     rng: Rng,
@@ -35,7 +34,7 @@ pub(crate) struct Client {
     away_until_ms: u64,
 }
 
-/// A connection that is over for its client and not yet for the server.
+/// A connection that has ended for its client but not for the server.
 pub(crate) struct Ghost {
     pub(crate) link: Link,
     pub(crate) since_ms: u64,
@@ -55,29 +54,27 @@ impl Client {
         self.link.as_ref().map(|link| link.connection)
     }
 
-    /// Has a connection to this pod.
     pub(crate) fn is_at(&self, pod: usize) -> bool {
         self.link.as_ref().is_some_and(|link| link.pod == pod)
     }
 
-    /// Has CONNACK, or does not want it now.
+    /// Has CONNACK, or does not want to be connected.
     pub(crate) fn is_where_it_wants(&self, stage: &Stage) -> bool {
         (self.link.is_some() && self.accepted) || (self.link.is_none() && !self.wants_to_connect(stage))
     }
 
-    /// Nothing is open that has to be finished before the end.
+    /// Nothing is open that must be finished before the end.
     pub(crate) fn is_settled(&self, stage: &Stage) -> bool {
         self.is_where_it_wants(stage) && self.role.is_settled(stage)
     }
 
-    /// The poll found something to read.
     pub(crate) fn wake(&mut self) {
         if let Some(link) = &mut self.link {
             link.readable = true;
         }
     }
 
-    /// Reads, acts, writes. Connections that are over are left with the ghosts until the server closes them.
+    /// Reads, acts, writes. A connection that has ended becomes a ghost until the server closes it.
     pub(crate) fn turn(&mut self, stage: &mut Stage, registry: &Registry, ghosts: &mut Vec<Ghost>) {
         if self.link.is_some() {
             self.read(stage);
@@ -104,7 +101,7 @@ impl Client {
     }
 
     fn connect(&mut self, stage: &mut Stage, registry: &Registry) {
-        // Where there is one, no chance is taken: a seed gives the same clients.
+        // A single pod is chosen without a random number, so that a seed gives the same clients.
         let chosen = if stage.up.len() > 1 { self.rng.usize(..stage.up.len()) } else { 0 };
         let Some((pod, address)) = stage.up.get(chosen).copied() else { return };
         let Start { clean, will } = self.role.begin(stage, &mut self.me, &mut self.rng);
@@ -154,14 +151,14 @@ impl Client {
         if let Some(link) = &mut self.link {
             link.inbox = inbox;
         }
-        // A server that breaks the stream is left: it shows as a connection closed by the server.
+        // The client leaves a server that breaks the stream, which is recorded as a connection closed by the server.
         if reading == Reading::Ended || !whole || reason.is_some() {
             self.link = None;
             self.lost(stage, connection, End::ByServer(reason));
         }
     }
 
-    /// Gives the reason if the server ends the connection.
+    /// Returns the reason if the server ends the connection.
     fn packet(&mut self, stage: &mut Stage, packet: Packet<'_>) -> Option<u8> {
         let link = self.link.as_mut()?;
         let connection = link.connection;

@@ -1,4 +1,4 @@
-//! Lives to leave a will. Each life is a new client id, each connection has a will of its own.
+//! A client that leaves wills. Each life is a new client id, and each connection has a will of its own.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,18 +11,17 @@ use millrace_torture::history::{ClientInfo, Kind};
 
 /// Will Delay Intervals (MQTT 5.0), seconds.
 const DELAYS_S: [u32; 4] = [0, 1, 1, 2];
-/// QoS 2 twice: only there "published twice" is exact.
+/// Mostly QoS 2, because only there "published twice" is exact.
 const QOS: [u8; 3] = [1, 2, 2];
-/// How often a life comes back at most before it ends.
+/// Most reconnects of a life before it ends.
 const RESUMES_MAX: u32 = 2;
 const STAYS_MS: Range<u64> = 100..1_200;
 const BETWEEN_LIVES_MS: Range<u64> = 20..400;
-/// A client comes back within this part of its delay, in percent: mostly in time, sometimes too late.
+/// A client returns within this part of its delay, in percent: mostly in time, sometimes too late.
 const BACK_PERCENT: Range<u64> = 0..125;
-/// Without a delay, ms.
+/// The same without a delay, ms.
 const BACK_MS: Range<u64> = 0..150;
 
-/// A client that ends.
 pub(crate) struct Mortal {
     name: String,
     topic: Arc<str>,
@@ -38,7 +37,7 @@ pub(crate) struct Mortal {
 }
 
 impl Mortal {
-    /// Speaks only 3.1.1 unless `v5`.
+    /// Uses only 3.1.1 unless `v5`.
     pub(crate) fn new(name: String, v5: bool) -> Self {
         let topic = Arc::from(format!("will/{name}"));
         Self {
@@ -122,7 +121,7 @@ impl Role for Mortal {
         Some(if self.over { rng.u64(BETWEEN_LIVES_MS) } else { self.back_after_ms(rng) })
     }
 
-    /// At the end no life begins or goes on.
+    /// No life begins or continues at the end.
     fn wants_to_connect(&self, stage: &Stage) -> bool {
         stage.phase == Phase::Storm
     }

@@ -1,4 +1,4 @@
-//! A fresh subscriber of the retained messages, again and again.
+//! A new subscriber of the retained messages, again and again.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -13,18 +13,18 @@ use millrace_torture::history::Event;
 
 /// All retained messages.
 pub(crate) const RETAINED_FILTER: &str = "ret/#";
-/// A retained message that has not come by then does not come, ms.
+/// Longest wait for a retained message, ms.
 const WAIT_MS_MAX: u64 = 5_000;
 const AWAY_MS: Range<u64> = 100..500;
 
-/// A client without a session that looks at what is retained.
+/// A client without a session that checks the retained messages.
 #[derive(Default)]
 pub(crate) struct Probe {
-    /// What it must see, from when it subscribed.
+    /// The topics that it must receive, since it subscribed.
     owed: Option<BTreeSet<Arc<str>>>,
     granted_ms: Option<u64>,
     refused: bool,
-    /// It has looked after the storm.
+    /// It has checked after the storm.
     done: bool,
 }
 
@@ -48,7 +48,7 @@ impl Role for Probe {
                 self.granted_ms = Some(io.stage.now_ms);
                 io.stage.record(Event::Subscribed { connection, filter: RETAINED_FILTER.to_owned() });
             }
-            // A store that does not answer cannot say what is retained.
+            // A store that does not answer cannot return retained messages.
             Packet::SubAck { .. } => self.refused = true,
             Packet::Publish(publication) => {
                 record_publication(io, publication);

@@ -1,4 +1,4 @@
-//! Publishes at QoS 1 and 2, several messages in flight, and sends again as the standard says.
+//! Publishes at QoS 1 and 2 with several messages in flight, and resends as the standard requires.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use millrace_torture::history::{Answer, Event, Kind, MessageId};
 
 /// Between two bursts, ms.
 const BURST_EVERY_MS: Range<u64> = 20..150;
-/// Between leaving a connection and the last time, ms.
+/// Duration of a connection, ms.
 const STAYS_MS: Range<u64> = 400..4_000;
 const AWAY_MS: Range<u64> = 0..250;
 const WAYS: [Way; 6] = [Way::Cut, Way::Cut, Way::HalfPacket, Way::Disconnect, Way::TakeOver, Way::TakeOver];
@@ -23,21 +23,19 @@ pub(crate) struct Target {
     pub(crate) sequence: u32,
 }
 
-/// A message on its way.
 struct Flight {
     message: MessageId,
     packet_id: u16,
     qos: u8,
-    /// PUBREC came: PUBREL is what is sent again, not PUBLISH.
+    /// PUBREC has arrived: PUBREL is resent instead of PUBLISH.
     received: bool,
 }
 
-/// Publishes to its topics.
 pub(crate) struct Publisher {
     targets: Vec<Target>,
     retain: bool,
     window: usize,
-    /// Packet ids run from 1 to this one: few of them are used again soon.
+    /// Packet ids run from 1 to this one, so that a small number is reused soon.
     packet_ids: u16,
     last_packet_id: u16,
     /// In the order in which they were first sent.
@@ -47,7 +45,7 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    /// `window` messages in flight at most, fewer than `packet_ids`.
+    /// At most `window` messages in flight, fewer than `packet_ids`.
     pub(crate) fn new(targets: Vec<Target>, retain: bool, window: usize, packet_ids: u16) -> Self {
         assert!(window < usize::from(packet_ids), "every message in flight needs a packet id");
         Self {
@@ -107,7 +105,7 @@ impl Publisher {
             (Ack::PubAck, 1, _) => Answer::PubAck,
             (Ack::PubRec, 2, false) => Answer::PubRec,
             (Ack::PubComp, 2, true) => Answer::PubComp,
-            // Not an answer to what was sent. If it stays so, the message is never answered.
+            // Not the expected answer. Without one the message counts as unanswered at the end.
             _ => return,
         };
         io.stage.record(Event::Answered { connection: io.link.connection, message, answer });
@@ -125,8 +123,8 @@ impl Publisher {
 }
 
 impl Role for Publisher {
-    /// With its session there, all that is unanswered goes out again in its order (4.4). Without it the client's own
-    /// state is void [MQTT-3.2.2-5]: what was not acknowledged is published anew.
+    /// With its session present, all unanswered messages go out again in order (4.4). Without it the client's own state
+    /// is void [MQTT-3.2.2-5], and unacknowledged messages are published again.
     fn connected(&mut self, io: &mut Io<'_>, session_present: bool) {
         if !session_present {
             self.flights.retain(|flight| !flight.received);

@@ -1,4 +1,4 @@
-//! What a client does with its connections.
+//! Roles: a client's actions on its connections.
 
 use fastrand::Rng;
 
@@ -7,7 +7,7 @@ use crate::packet::Packet;
 use crate::stage::Stage;
 use millrace_torture::history::{ClientId, MessageId};
 
-/// A client id and what its CONNECTs say.
+/// A client id and the options of its CONNECTs.
 pub(crate) struct Identity {
     pub(crate) id: ClientId,
     pub(crate) name: String,
@@ -15,7 +15,7 @@ pub(crate) struct Identity {
     pub(crate) persistent: bool,
 }
 
-/// What a role needs to act on an open connection.
+/// The environment of a role on an open connection.
 pub(crate) struct Io<'a> {
     pub(crate) me: &'a Identity,
     pub(crate) stage: &'a mut Stage,
@@ -23,14 +23,11 @@ pub(crate) struct Io<'a> {
     pub(crate) rng: &'a mut Rng,
 }
 
-/// A CONNECT.
 pub(crate) struct Start {
     pub(crate) clean: bool,
-    /// A will and its delay in seconds.
     pub(crate) will: Option<(MessageId, u32)>,
 }
 
-/// How to leave a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Cut,
@@ -38,37 +35,35 @@ pub(crate) enum Way {
     HalfPacket,
     Disconnect,
     DisconnectWithWill,
-    /// The next CONNECT goes out while this connection lives.
+    /// The next CONNECT is sent while this connection lives.
     TakeOver,
 }
 
-/// Leaves the connection and stays away for a while.
+/// Ends the connection and stays offline for a while.
 #[derive(Clone, Copy)]
 pub(crate) struct Leave {
     pub(crate) way: Way,
     pub(crate) away_ms: u64,
 }
 
-/// What a client does.
+/// The actions of a client.
 pub(crate) trait Role {
-    /// The next CONNECT; may take on a new identity.
+    /// Makes the next CONNECT; may choose a new identity.
     fn begin(&mut self, _stage: &mut Stage, me: &mut Identity, _rng: &mut Rng) -> Start {
         Start { clean: !me.persistent, will: None }
     }
 
-    /// CONNACK came.
     fn connected(&mut self, io: &mut Io<'_>, session_present: bool);
 
-    /// Any other packet came.
     fn packet(&mut self, io: &mut Io<'_>, packet: Packet<'_>);
 
     /// Called every few milliseconds while connected.
     fn tick(&mut self, io: &mut Io<'_>) -> Option<Leave>;
 
-    /// The connection ended, by its own will.
+    /// The client ended the connection.
     fn left(&mut self) {}
 
-    /// The connection ended, by the server or its death; says for how long to stay away, if it cares (ms).
+    /// The server ended the connection or died. Returns the time to stay offline, if the role cares (ms).
     fn lost(&mut self, _rng: &mut Rng) -> Option<u64> {
         self.left();
         None
@@ -78,11 +73,11 @@ pub(crate) trait Role {
         true
     }
 
-    /// Nothing is open that has to be finished before the end.
+    /// Nothing is open that must be finished before the end.
     fn is_settled(&self, stage: &Stage) -> bool;
 }
 
-/// One of the ways, as often as it is named.
+/// Picks one of the ways; repeated ones are more likely.
 pub(crate) fn any_way(rng: &mut Rng, ways: &[Way]) -> Way {
     rng.choice(ways).copied().unwrap_or(Way::Cut)
 }

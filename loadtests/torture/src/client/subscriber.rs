@@ -1,7 +1,7 @@
-//! Holds a persistent session: subscribes, receives and acknowledges, at its own pace.
+//! Holds a persistent session: subscribes, receives and acknowledges, at a speed of its own.
 //!
-//! Which QoS 2 packet ids are not released yet, and so what an application would get to see, is in the history: the
-//! checker replays it. The answers on the wire are the same for a new PUBLISH and a repeated one.
+//! The checker replays the history to find unreleased QoS 2 packet ids, and so what an application would receive. The
+//! answers on the wire are the same for a new PUBLISH and a repeated one.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -12,7 +12,7 @@ use crate::stage::{Phase, Stage};
 use fastrand::Rng;
 use millrace_torture::history::Event;
 
-/// Between two changes of a subscription that comes and goes, ms.
+/// Time between two changes of a subscription that toggles, ms.
 const TOGGLE_MS: Range<u64> = 300..2_500;
 const WAYS: [Way; 8] = [
     Way::Cut,
@@ -25,14 +25,13 @@ const WAYS: [Way; 8] = [
     Way::TakeOver,
 ];
 
-/// When a subscriber is there and how fast it is.
 #[derive(Clone, Debug)]
 pub(crate) struct Habit {
     pub(crate) online_ms: Range<u64>,
     pub(crate) away_ms: Range<u64>,
-    /// Acknowledgements are held back for up to so long, in order.
+    /// Delay of acknowledgements, which stay in order.
     pub(crate) ack_delay_ms: Range<u64>,
-    /// Now and then nothing is read for so long.
+    /// Duration of pauses in which nothing is read.
     pub(crate) pause_ms: Range<u64>,
 }
 
@@ -43,21 +42,18 @@ pub(crate) struct Wish {
     pub(crate) qos: u8,
     /// Not before this time.
     pub(crate) from_ms: u64,
-    /// Made and given up again and again.
+    /// Subscribed to and unsubscribed from again and again.
     pub(crate) toggles: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Held {
     No,
-    /// SUBSCRIBE was sent.
     Asked,
     Yes,
-    /// UNSUBSCRIBE was sent.
     Leaving,
 }
 
-/// A persistent session.
 pub(crate) struct Subscriber {
     wishes: Vec<(Wish, Held)>,
     habit: Habit,
@@ -102,7 +98,7 @@ impl Subscriber {
     fn granted(&mut self, io: &mut Io<'_>, packet_id: u16, reason: u8) {
         let Some((wish, held)) = self.asked.remove(&packet_id).map(|at| &mut self.wishes[at]) else { return };
         let (connection, filter) = (io.link.connection, wish.filter.clone());
-        // Anything else than what was asked for is no answer, and is reported as such in the end.
+        // Any other answer counts as none, and is reported as unanswered at the end.
         if *held == Held::Asked && reason == wish.qos {
             *held = Held::Yes;
             io.stage.record(Event::Subscribed { connection, filter });
@@ -126,7 +122,7 @@ impl Subscriber {
     fn answer(&mut self, io: &mut Io<'_>, kind: Ack, packet_id: u16) {
         let habit_ms = &self.habit.ack_delay_ms;
         let delay_ms = if io.stage.phase == Phase::Storm { some(io.rng, habit_ms) } else { 0 };
-        // In the order in which they are owed [MQTT-4.6.0-2] [MQTT-4.6.0-3].
+        // In the required order [MQTT-4.6.0-2] [MQTT-4.6.0-3].
         let after_ms = self.acks.back().map_or(0, |(due_ms, _)| *due_ms);
         self.acks.push_back((after_ms.max(io.stage.now_ms + delay_ms), packet::ack(kind, packet_id)));
     }
@@ -157,7 +153,7 @@ impl Role for Subscriber {
                 *held = if matches!(held, Held::Yes | Held::Asked) { Held::Asked } else { Held::No };
             }
         }
-        // What was asked and not answered is asked again; and all of it if the session is gone.
+        // Unanswered requests are repeated, and all requests if the session is gone.
         for at in 0..self.wishes.len() {
             let held = self.wishes[at].1;
             let again = held == Held::Leaving || held == Held::Asked;
@@ -216,7 +212,6 @@ impl Role for Subscriber {
     }
 }
 
-/// Records what came, whatever it is.
 pub(super) fn record_publication(io: &mut Io<'_>, publication: Publication<'_>) {
     let Publication { topic, payload, qos, dup, retain, packet_id } = publication;
     let strange = || {

@@ -1,11 +1,10 @@
-//! Bytes as packets.
+//! Decodes packets.
 
 use super::{Ack, CONNACK, DISCONNECT, PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, SUBACK, UNSUBACK};
 
 /// A remaining length is at most four bytes of seven bits.
 const REMAINING_LENGTH_BYTES_MAX: usize = 4;
 
-/// What a server sends.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Packet<'a> {
     ConnAck { session_present: bool, reason: u8 },
@@ -27,7 +26,7 @@ pub(crate) struct Publication<'a> {
     pub(crate) packet_id: u16,
 }
 
-/// What the server sent is no packet: the stream cannot be read further.
+/// The server's bytes are not a packet, so the stream cannot be read further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
@@ -101,7 +100,7 @@ fn packet_id(body: &[u8]) -> Option<u16> {
     body.first_chunk().map(|id| u16::from_be_bytes(*id))
 }
 
-/// What follows the properties; nothing is asked for that would come in them.
+/// The bytes after the properties, which are ignored because the client requests none.
 fn after_properties(v5: bool, bytes: &[u8]) -> Option<&[u8]> {
     if !v5 {
         return Some(bytes);

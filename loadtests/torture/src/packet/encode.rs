@@ -1,13 +1,13 @@
-//! Packets as bytes.
+//! Encodes packets.
 
 /// Property: Session Expiry Interval, seconds.
 const SESSION_EXPIRY: u8 = 0x11;
 /// Property: Will Delay Interval, seconds.
 const WILL_DELAY: u8 = 0x18;
-/// No run lasts as long, seconds.
+/// Longer than any run, seconds.
 const SESSION_EXPIRY_S: u32 = 24 * 3600;
 
-/// What CONNECT asks for. The keep alive is always off.
+/// The options of a CONNECT. The keep alive is always off.
 #[derive(Clone, Copy)]
 pub(crate) struct Connect<'a> {
     pub(crate) client_id: &'a str,
@@ -81,7 +81,7 @@ pub(crate) fn publish(v5: bool, what: Publish<'_>) -> Vec<u8> {
     packet(super::PUBLISH | u8::from(what.dup) << 3 | what.qos << 1 | u8::from(what.retain), &body)
 }
 
-/// The short form, which says success in 5.0 too.
+/// The short form, which means success in 5.0, too.
 pub(crate) fn ack(kind: Ack, packet_id: u16) -> Vec<u8> {
     let first = match kind {
         Ack::PubAck => super::PUBACK,

@@ -1,4 +1,4 @@
-//! What arrives: numbers are checked, parts are joined, the rest is the sink's.
+//! The inbox: checks numbers, joins parts, and passes messages to the sink.
 
 mod parts;
 mod track;
@@ -17,9 +17,9 @@ use crate::sink::{Batch, Gap, Sink};
 use parts::{Joined, Parts};
 use track::{Track, Verdict};
 
-/// A sender that was not heard for so many heartbeats has forgotten the receiver (after 64, at the latest).
+/// A sender that was silent for so many heartbeats has forgotten the receiver (it does after 64).
 const FORGET_HEARTBEATS: u64 = 128;
-/// Parts whose rest did not come within this time, milliseconds.
+/// Time after which an incomplete set of parts is dropped, milliseconds.
 const PARTS_MS_MAX: u64 = 10_000;
 
 pub(crate) struct Inbox {
@@ -30,16 +30,16 @@ pub(crate) struct Inbox {
     parts_bytes: usize,
 }
 
-/// Something that this pod has joined.
+/// A receiver that this pod has joined.
 #[derive(Default)]
 struct Interest {
-    /// The announcement that tells the others so.
+    /// The announcement that contains it.
     announcement: u64,
-    /// All others have confirmed it: the numbers of a sender that was not heard of start at 0.
+    /// All others have confirmed it, so the numbers of an unknown sender start at 0.
     is_complete: bool,
-    /// They had, before this pod was away for long.
+    /// It was confirmed before a long outage of this pod.
     is_doubtful: bool,
-    /// NATS was asked for it, or will be when it is back.
+    /// The pod has subscribed at NATS, or will when it is connected again.
     is_subscribed: bool,
     is_reported: bool,
     senders: Vec<(PodId, Track)>,
@@ -51,7 +51,7 @@ impl Inbox {
         Self { limits, counts, sink, interests: HashMap::default(), parts_bytes: 0 }
     }
 
-    /// True when it is new; else its user is told again that it is joined.
+    /// Returns true for a new join. A repeated one is reported to its user again.
     pub(crate) fn join(&mut self, to: To) -> bool {
         match self.interests.get(&to) {
             None => {
@@ -75,7 +75,7 @@ impl Inbox {
         }
     }
 
-    /// Keeps in `list` what is still joined.
+    /// Retains in `list` what is still joined.
     pub(crate) fn subscribed(&mut self, list: &mut Vec<To>) {
         list.retain(|to| match self.interests.get_mut(to) {
             Some(interest) => {
@@ -86,13 +86,13 @@ impl Inbox {
         });
     }
 
-    /// All that the others are to know.
+    /// All receivers that the others must know.
     pub(crate) fn all_subscribed(&self) -> Vec<To> {
         let subscribed = self.interests.iter().filter(|(_, interest)| interest.is_subscribed);
         subscribed.map(|(to, _)| *to).collect()
     }
 
-    /// The others are told of `list` under this number.
+    /// `list` was announced to the others under this number.
     pub(crate) fn announced(&mut self, announcement: u64, list: &[To]) {
         for to in list {
             if let Some(interest) = self.interests.get_mut(to) {
@@ -101,7 +101,7 @@ impl Inbox {
         }
     }
 
-    /// A pod says where it is with what was announced. `is_known`: it did before.
+    /// A pod answers an announcement with its positions. `is_known`: it did so before.
     pub(crate) fn answered(
         &mut self,
         (from, is_known): (PodId, bool),
@@ -113,7 +113,8 @@ impl Inbox {
             positions.iter().map(|position| (position.to, *position)).collect();
         for to in list {
             let Some(interest) = self.interests.get_mut(to) else { continue };
-            // Who knows all learns the rest from the heartbeats that come with the answer, in order with the messages.
+            // A pod that knows all of them learns the rest from the heartbeats that follow the answer, in order with
+            // the messages.
             let knows_all = interest.is_complete && is_known;
             if interest.announcement != announcement || knows_all || !to.is_numbered() {
                 continue;
@@ -155,17 +156,16 @@ impl Inbox {
                 continue;
             }
             interest.is_complete = true;
-            // Who has not answered is gone.
+            // A pod that has not answered is gone.
             interest.senders.iter_mut().for_each(|(_, track)| _ = track.answered(None));
             if std::mem::take(&mut interest.is_doubtful) {
-                // Until now a loss could pass unnoticed.
+                // Until now a loss could go unnoticed.
                 self.vague_gap(None, *to);
             }
             self.report(*to);
         }
     }
 
-    /// Tells the user, once, how far a join is.
     pub(crate) fn report(&mut self, to: To) {
         if let Some(interest) = self.interests.get_mut(&to)
             && !std::mem::replace(&mut interest.is_reported, true)
@@ -177,7 +177,7 @@ impl Inbox {
         }
     }
 
-    /// A pod does not answer: what it sent may be missing.
+    /// A pod does not answer, so its messages may be missing.
     pub(crate) fn unanswered(&self, from: PodId, announcement: u64, list: &[To]) {
         for to in list {
             if let Some(interest) = self.interests.get(to)
@@ -188,13 +188,13 @@ impl Inbox {
         }
     }
 
-    /// This pod was away for so long that the others have forgotten what they sent.
+    /// This pod was disconnected for so long that the others have forgotten their numbers.
     pub(crate) fn doubt_all(&mut self) {
         self.parts_bytes = 0;
         for interest in self.interests.values_mut() {
             interest.senders.iter_mut().for_each(|(_, track)| track.doubt());
             interest.parts.clear();
-            // Who has not answered yet may be anywhere.
+            // A pod that has not answered yet may have any position.
             interest.is_doubtful |= std::mem::take(&mut interest.is_complete);
         }
         for (to, _) in self.interests.iter().filter(|(_, interest)| interest.is_doubtful) {
@@ -202,7 +202,7 @@ impl Inbox {
         }
     }
 
-    /// `is_known`: the sender has said where it is with everything, or was heard when it began.
+    /// `is_known`: the sender has answered with its positions, or was there when it began.
     pub(crate) fn receive(&mut self, to: To, frame: Frame, is_known: bool, now: Millis) {
         let from = (frame.from, is_known);
         let Some(interest) = self.interests.get_mut(&to) else { return };
@@ -245,7 +245,6 @@ impl Inbox {
         }
     }
 
-    /// The whole batch, when this was the last part.
     fn part(
         &mut self,
         from: PodId,
@@ -290,7 +289,7 @@ impl Inbox {
         }
     }
 
-    /// Forgets senders that have forgotten this pod.
+    /// Drops senders that have forgotten this pod.
     pub(crate) fn sweep(&mut self, now: Millis) {
         let silent_ms = FORGET_HEARTBEATS * u64::from(self.limits.heartbeat_ms);
         for interest in self.interests.values_mut() {

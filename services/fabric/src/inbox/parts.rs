@@ -1,11 +1,10 @@
-//! A batch that comes in parts.
+//! A batch that arrives in parts.
 
 use bytes::Bytes;
 
 use crate::clock::Millis;
 use crate::frame::Numbers;
 
-/// The parts of one batch that have come.
 #[derive(Debug)]
 pub(super) struct Parts {
     pub(super) numbers: Numbers,
@@ -14,13 +13,9 @@ pub(super) struct Parts {
     pub(super) since: Millis,
 }
 
-/// What a part did.
 pub(super) enum Joined {
-    /// More must come.
     Waits,
-    /// It was the last one.
     Whole(Bytes),
-    /// It does not belong here.
     Stray,
 }
 

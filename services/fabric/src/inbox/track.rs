@@ -1,40 +1,38 @@
-//! Where one sender is, as far as this pod knows.
+//! The position of one sender, as far as this pod knows.
 
 use crate::clock::Millis;
 use crate::frame::{Numbers, Position};
 
-/// Holes that are kept for one sender: the oldest are forgotten.
+/// Holes remembered for one sender; the oldest are forgotten.
 const HOLES_MAX: usize = 16;
 
-/// Where one sender to one receiver is.
+/// The position of one sender at one receiver.
 #[derive(Debug)]
 pub(super) struct Track {
     generation: u64,
-    /// The number that comes next.
     next: u64,
     since: Since,
     pub(super) heard_at: Millis,
 }
 
-/// From which number on all must come. A sender need not send what was before it learned that this pod has joined.
+/// The number from which on all messages must arrive. A sender need not send those from before it learned of the join.
 #[derive(Debug)]
 enum Since {
     Number(u64),
-    /// It has not said so yet. What did not come up to now, each from a number to one that came.
+    /// The sender has not answered yet. Holds the missing ranges so far, each from a number to one that arrived.
     Unknown(Vec<(u64, u64)>),
 }
 
-/// What to do with a batch.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Take it; so many messages before it are missing.
+    /// Accept it; `missing` messages before it are lost.
     Take { missing: u64 },
-    /// What comes after it was here before: it was reported as missing.
+    /// A later batch was here before, and this one was reported as missing.
     Late,
 }
 
 impl Track {
-    /// For the first batch of a sender. `knows_all`: all that it sent before would be known, or is missing.
+    /// Makes a track at the first batch of a sender. `knows_all`: everything that it sent before is known, or missing.
     pub(super) fn new(numbers: Numbers, knows_all: bool, now: Millis) -> (Self, Verdict) {
         let since = if knows_all { Since::Number(0) } else { Since::Unknown(Vec::new()) };
         let mut track = Self { generation: numbers.generation, next: 0, since, heard_at: now };
@@ -42,7 +40,7 @@ impl Track {
         (track, verdict)
     }
 
-    /// For a sender that tells where it is.
+    /// Makes a track for a sender that announces its position.
     pub(super) fn told(position: Position, now: Millis) -> Self {
         let since = Since::Number(position.next);
         Self { generation: position.generation, next: 0, since, heard_at: now }
@@ -56,7 +54,7 @@ impl Track {
         if self.is_late(numbers) {
             return Verdict::Late;
         }
-        // A sender that had forgotten this receiver starts at 0 again.
+        // A sender that had forgotten this receiver restarts at 0.
         if numbers.generation > self.generation {
             self.next = 0;
             match &mut self.since {
@@ -79,13 +77,14 @@ impl Track {
         Verdict::Take { missing }
     }
 
-    /// This pod was away for so long that the sender may not count it any more. What came before is still not taken again.
+    /// This pod was disconnected for so long that the sender may have forgotten it. Earlier messages are still not
+    /// accepted twice.
     pub(super) fn doubt(&mut self) {
         self.since = Since::Unknown(Vec::new());
     }
 
-    /// The sender tells where it was when it learned that this pod has joined; `None`: it had sent nothing. Says how many
-    /// messages after that are missing.
+    /// The sender answers with its position at the time when it learned of the join; `None` if it had sent nothing.
+    /// Returns how many messages after that are missing.
     pub(super) fn answered(&mut self, position: Option<Position>) -> u64 {
         let Since::Unknown(holes) = &mut self.since else { return 0 };
         let holes = std::mem::take(holes);
@@ -95,7 +94,7 @@ impl Track {
                 return 0;
             }
             Some(position) if position.generation == self.generation => position.next,
-            // What came was sent after the answer.
+            // The received messages were sent after the answer.
             Some(_) | None => 0,
         };
         self.since = Since::Number(since);

@@ -1,4 +1,4 @@
-//! The connection to NATS: which server, how, and how it is.
+//! The connection to NATS: choice of the server, options, state.
 
 pub(crate) mod options;
 mod servers;

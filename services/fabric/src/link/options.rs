@@ -13,7 +13,7 @@ use async_nats::{ConnectOptions, ServerAddr};
 use crate::limits::Limits;
 use crate::settings::{Credentials, Settings, SettingsError, Tls};
 
-/// Commands between this crate and the NATS client: what leaves is held back in the outbox, where it is counted.
+/// Commands queued between this crate and the NATS client. The rest stays in the outbox, where it is counted.
 const COMMANDS: usize = 64;
 /// Messages of one subscription between the NATS client and this crate.
 const MESSAGES: usize = 64 * 1024;
@@ -35,7 +35,7 @@ pub(crate) fn check(settings: &Settings) -> Result<(Vec<ServerAddr>, ConnectOpti
         return Err(SettingsError::NoServer);
     }
     let servers = settings.servers.iter().map(|server| address(server)).collect::<Result<_, _>>()?;
-    // A server may ask for TLS. Another part of the process may have chosen before; that one is as good.
+    // A server may require TLS. An earlier choice of another part of the process is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let options = base(settings);
     let options = credentials(options, &settings.credentials)?;
@@ -114,7 +114,7 @@ fn credentials(options: ConnectOptions, credentials: &Credentials) -> Result<Con
     })
 }
 
-/// The files are read here only to refuse what cannot work.
+/// The files are read here only to refuse unusable ones early.
 fn secure(options: ConnectOptions, tls: &Tls) -> Result<ConnectOptions, SettingsError> {
     let mut options = options.require_tls(true);
     let mut roots = RootCertStore::empty();

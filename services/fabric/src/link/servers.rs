@@ -1,19 +1,16 @@
-//! Which server is tried next, and when.
+//! Chooses the next server and the wait before it.
 
 use std::time::Duration;
 
-/// A first try after a connection broke waits up to this long, so that a server's clients do not all come at once.
+/// Longest wait before the first try after a lost connection, so that a server's clients do not all come at once.
 const SPREAD_MS: u64 = 50;
 /// Wait before all servers are tried for the second time.
 const WAIT_MS_MIN: u64 = 100;
 
-/// Goes round the servers, in an order of its own.
 #[derive(Debug)]
 pub(super) struct Servers {
     order: Vec<usize>,
-    /// How many tries there ever were.
     place: usize,
-    /// Tries since a connection was there.
     failed: usize,
     was_connected: bool,
     wait_ms_max: u64,
@@ -26,7 +23,6 @@ impl Servers {
         Self { order, place: 0, failed: 0, was_connected: false, wait_ms_max: wait_ms_max.into() }
     }
 
-    /// The server to try, and how long to wait before.
     pub(super) fn next(&mut self) -> (usize, Duration) {
         let server = self.order[self.place % self.order.len()];
         let round = self.failed / self.order.len();

@@ -1,4 +1,4 @@
-//! How the connection is, as the events of the NATS client tell it.
+//! The state of the connection, from the events of the NATS client.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -12,38 +12,37 @@ use crate::health::{self, Health};
 
 use super::servers::Servers;
 
-/// How the connection is. Written by the NATS client's callbacks.
+/// The state of the connection, written by the NATS client's callbacks.
 pub(crate) struct Link {
     counts: Arc<Counts>,
     inner: Mutex<Inner>,
     connected: watch::Sender<bool>,
-    /// The message to nobody that the server has answered last.
+    /// The last message to nobody that the server has answered.
     echoed: watch::Sender<u64>,
-    /// Something that the fabric must deal with has changed.
+    /// The fabric has news to handle.
     pub(crate) changed: Notify,
-    /// What a user must be allowed.
+    /// Subjects that the user needs permission for.
     subjects: String,
 }
 
 struct Inner {
     health: Health,
     servers: Servers,
-    /// Connections and disconnections that the fabric has not dealt with, in order.
     transitions: Vec<bool>,
     is_lame: bool,
-    /// The message to nobody that is on its way.
+    /// The message to nobody in flight.
     echo: Option<(u64, Instant)>,
     echoes: u64,
     is_news: bool,
 }
 
-/// What the fabric must deal with.
+/// News that the fabric must handle.
 pub(crate) struct News {
     /// Connections (true) and disconnections in order.
     pub(crate) transitions: Vec<bool>,
-    /// The server asks its clients to go.
+    /// The server asks its clients to leave.
     pub(crate) is_lame: bool,
-    /// What the user is to know.
+    /// A changed state for the user.
     pub(crate) health: Option<Health>,
 }
 
@@ -86,13 +85,12 @@ impl Link {
         *self.connected.borrow()
     }
 
-    /// Waits until there is a connection, or none.
+    /// Waits until the connection is up, or down.
     pub(crate) async fn until(&self, connected: bool) {
-        // It fails when the sender is gone, which is this object.
+        // Fails only when the sender is gone, and this object owns it.
         let _ = self.connected.subscribe().wait_for(|now| *now == connected).await;
     }
 
-    /// Takes what has changed.
     pub(crate) fn news(&self) -> News {
         let mut inner = self.lock();
         let transitions = std::mem::take(&mut inner.transitions);
@@ -102,7 +100,7 @@ impl Link {
         News { transitions, is_lame, health: health.then(|| self.health()) }
     }
 
-    /// Called before each try to connect, with what came of the last ones.
+    /// Called before each try to connect, with the results of the last ones.
     pub(crate) fn choose(&self, pool: &[Server]) -> Option<ReconnectToServer> {
         let mut inner = self.lock();
         let failed = inner.health.server.as_ref();
@@ -128,7 +126,7 @@ impl Link {
             }
             Event::SlowConsumer(_) => self.counts.slow_consumer.add(1),
             Event::ServerError(error) => self.server_error(error),
-            // The details of other errors come with `choose`.
+            // `choose` gets the details of other errors.
             Event::ClientError(ClientError::Other(error)) if error.to_lowercase().contains("dns") => {
                 let mut inner = self.lock();
                 let server = inner.health.server.clone().unwrap_or_default();
@@ -138,14 +136,14 @@ impl Link {
         }
     }
 
-    /// What the client itself says, should an event have been lost.
+    /// Compares with the client's own state, in case an event was lost.
     pub(crate) fn check(&self, connected: bool) {
         if connected != self.is_connected() {
             self.transition(connected);
         }
     }
 
-    /// The number of a message to nobody that leaves now.
+    /// Starts a message to nobody, and returns its number.
     pub(crate) fn echo(&self) -> u64 {
         let mut inner = self.lock();
         inner.echoes += 1;
@@ -154,7 +152,6 @@ impl Link {
         number
     }
 
-    /// The server has answered it.
     pub(crate) fn echoed(&self, number: u64) {
         let mut inner = self.lock();
         if let Some((_, at)) = inner.echo.take_if(|(sent, _)| *sent == number) {
@@ -164,13 +161,12 @@ impl Link {
         self.echoed.send_replace(number);
     }
 
-    /// Waits until the server has answered this one, and so has taken all that was sent before.
+    /// Waits until the server has answered this message, and so has taken everything sent before it.
     pub(crate) async fn until_echoed(&self, number: u64) {
-        // It fails when the sender is gone, which is this object.
+        // Fails only when the sender is gone, and this object owns it.
         let _ = self.echoed.subscribe().wait_for(|last| *last >= number).await;
     }
 
-    /// The fabric can do nothing more.
     pub(crate) fn fail(&self, problem: &str) {
         let mut inner = self.lock();
         inner.health.connected = false;
@@ -230,7 +226,7 @@ impl Link {
     }
 }
 
-/// A server as people know it, without what may be a secret.
+/// Names a server for people, without parts that may be secret.
 fn show(server: &Server) -> String {
     format!("{}:{}", server.addr.host(), server.addr.port())
 }

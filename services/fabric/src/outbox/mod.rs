@@ -1,7 +1,7 @@
-//! What waits to be sent: any thread adds, the fabric's thread takes.
+//! The outbox: any thread adds messages, and the fabric's thread takes them.
 //!
-//! Messages are copied into the open batch of their receiver and get their numbers here, under one lock that is held for about
-//! as long as the copy takes. A message that is dropped has a number too, so its receivers notice.
+//! Messages are copied into the open batch of their receiver and get their numbers under one lock, which is held for
+//! about as long as the copy takes. A dropped message has a number, too, so its receivers notice the gap.
 
 mod state;
 mod stream;
@@ -18,53 +18,49 @@ use crate::frame::{self, Numbers, Position};
 use crate::limits::Limits;
 use state::State;
 
-/// What became of a message.
+/// The result of sending a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Sent {
     /// It leaves in a moment.
     Queued,
-    /// No other pod listens, so nothing was copied. The server said so within the last seconds, and no pod has joined since.
+    /// No other pod listens, so nothing was copied. The server reported that within the last seconds, and no pod has
+    /// joined since.
     Unwanted,
-    /// It is not sent. Receivers notice a gap, but those of a group.
+    /// It is not sent. Its receivers notice a gap, except those of a group.
     Dropped(Dropped),
 }
 
-/// Why a message is not sent.
+/// Reasons to drop a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dropped {
-    /// Too much waits to be sent.
+    /// The queue is full.
     QueueFull,
-    /// Too much waits for this receiver.
+    /// The queue of this receiver is full.
     ReceiverFull,
-    /// NATS is away, and what may wait for it does.
+    /// NATS is disconnected, and the queue for outages is full.
     Outage,
-    /// It is longer than messages may be. To a group: than one NATS message may be.
+    /// It is longer than a message may be; for a group, longer than one NATS message.
     TooLarge,
-    /// Too many receivers at the same time.
+    /// Too many receivers have messages at the same time.
     TooManyStreams,
     /// The fabric has stopped.
     Stopped,
 }
 
-/// Where a frame goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Destination {
     To(To),
-    /// All pods, from fabric to fabric.
     Control,
-    /// One pod, from fabric to fabric.
     ControlOf(PodId),
 }
 
-/// A frame that is to be sent.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pub(crate) destination: Destination,
     pub(crate) frame: Bytes,
-    /// What is in it, if it is a batch.
     pub(crate) numbers: Option<Numbers>,
-    /// The server is to say under this number when nobody listens.
+    /// The server must report under this number when nobody listens.
     pub(crate) probe: Option<u64>,
 }
 
@@ -82,7 +78,7 @@ impl Outbox {
         Self { own, limits, counts, state: Mutex::new(state), filled: Notify::new() }
     }
 
-    /// Adds a message that is made of `pieces`. From any thread; waits for nothing but other threads that do the same.
+    /// Adds a message made of `pieces`, from any thread. It only waits for other threads that do the same.
     pub(crate) fn send(&self, to: To, pieces: &[&[u8]]) -> Sent {
         if to.is_only(self.own) {
             self.counts.unwanted.add(1);
@@ -90,7 +86,7 @@ impl Outbox {
         }
         let length = pieces.iter().map(|piece| piece.len()).sum();
         let is_large = length > self.limits.batch_bytes_max as usize;
-        // A long copy is made before the lock is taken.
+        // A long message is copied before the lock is taken.
         let large = (is_large && length <= self.limits.message_bytes_max as usize).then(|| {
             let mut batch = frame::open();
             frame::add(&mut batch, pieces, length);
@@ -107,7 +103,7 @@ impl Outbox {
         sent
     }
 
-    /// Whether nobody listens to `to`; if so, `messages` that are not sent for that reason get their numbers.
+    /// Returns whether nobody listens to `to`. If so, `messages` get their numbers without being sent.
     pub(crate) fn unwanted(&self, to: To, messages: u32) -> bool {
         let unwanted = to.is_only(self.own) || self.lock().unwanted(to, messages);
         if unwanted {
@@ -116,36 +112,36 @@ impl Outbox {
         unwanted
     }
 
-    /// A frame from this fabric to others, after all that was sent before.
+    /// Adds a control frame after everything sent before.
     pub(crate) fn control(&self, destination: Destination, frame: Bytes) {
         let mut state = self.lock();
         state.push(Outgoing { destination, frame, numbers: None, probe: None });
         self.filled(state);
     }
 
-    /// Waits until there is something to send, and NATS to send it to.
+    /// Waits until there is something to send and a connection.
     pub(crate) async fn wait(&self) {
         while self.lock().fell_asleep() {
             self.filled.notified().await;
         }
     }
 
-    /// What was added so far is ready to be taken.
+    /// Closes the open batches, so that they can be taken.
     pub(crate) fn close_batches(&self) {
         self.lock().close_batches();
     }
 
-    /// The next frame to send; none without NATS.
+    /// Takes the next frame; none while NATS is disconnected.
     pub(crate) fn pop(&self) -> Option<Outgoing> {
         self.lock().pop()
     }
 
-    /// The server has said that nobody listens.
     pub(crate) fn no_responders(&self, to: To, probe: u64) {
         self.lock().no_responders(to, probe);
     }
 
-    /// A pod has joined these: they are wanted. Says where each is, and, in its order among the messages, how many there were.
+    /// A pod has joined these. Returns the position of each and, in order among the messages, sends how many there
+    /// were.
     pub(crate) fn wanted(&self, list: &[To]) -> Vec<Position> {
         let mut state = self.lock();
         let positions = list.iter().filter_map(|to| state.wanted(*to)).collect();
@@ -153,7 +149,7 @@ impl Outbox {
         positions
     }
 
-    /// Tells receivers that were quiet how many messages there were, and forgets those that were quiet for long.
+    /// Announces the number of messages to receivers that were quiet, and forgets those that were quiet for long.
     pub(crate) fn tick(&self, now: Millis) {
         loop {
             let mut state = self.lock();
@@ -169,14 +165,13 @@ impl Outbox {
         self.lock().disconnected();
     }
 
-    /// NATS takes messages of this size. `starts_anew`: what waits is too old, and so are the numbers.
+    /// NATS takes messages of this size. `starts_anew`: the queued messages and their numbers are too old.
     pub(crate) fn connected(&self, now: Millis, starts_anew: bool, payload_max: usize) {
         let mut state = self.lock();
         state.connected(now, starts_anew, payload_max);
         self.filled(state);
     }
 
-    /// Takes no more.
     pub(crate) fn stop(&self) {
         self.lock().stop();
     }
@@ -185,7 +180,7 @@ impl Outbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes whoever sends, if it sleeps and has something to send now.
+    /// Wakes the sending task, if it sleeps and has something to send.
     fn filled(&self, mut state: MutexGuard<'_, State>) {
         let wakes = state.wakes();
         drop(state);

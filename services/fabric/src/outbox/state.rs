@@ -1,4 +1,4 @@
-//! What the lock of the outbox guards.
+//! The state behind the outbox's lock.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use crate::limits::Limits;
 use super::stream::Stream;
 use super::{Destination, Dropped, Outgoing, Sent};
 
-/// Times between looks at a receiver without new messages, in heartbeats. After the last one it is forgotten.
+/// Times between checks of a receiver without new messages, in heartbeats. After the last one it is forgotten.
 const STAGES: [u64; 4] = [1, 3, 12, 48];
-/// Receivers that are looked at while the lock is held once.
+/// Receivers checked while the lock is held once.
 const LOOKS_MAX: usize = 1024;
-/// Receivers a millisecond that are told after an outage how many messages there were.
+/// Receivers per millisecond that get a heartbeat after an outage.
 const REASSURED_PER_MS: u64 = 100;
 
 pub(super) struct State {
@@ -25,24 +25,22 @@ pub(super) struct State {
     limits: Limits,
     counts: Arc<Counts>,
     streams: HashMap<To, Stream>,
-    /// Frames in the order in which they leave.
     ready: VecDeque<Outgoing>,
-    /// Receivers with an open batch, or new ones.
+    /// Receivers with an open batch, and new ones.
     dirty: Vec<To>,
-    /// Receivers by when they are looked at, for each of [`STAGES`].
+    /// Receivers by the time of their next check, for each of [`STAGES`].
     due: [VecDeque<(Millis, To)>; STAGES.len()],
-    /// Bytes that wait.
     bytes: usize,
     generations: u64,
     probes: u64,
     is_connected: bool,
-    /// Before that nothing is numbered: the first that others hear of this pod is that it begins.
+    /// Nothing is numbered before the first connection, because other pods must first learn that this pod begins.
     was_connected: bool,
     is_stopped: bool,
     is_asleep: bool,
-    /// Too much waited; no more is taken until a quarter has left.
+    /// The queue was full; it accepts messages again when a quarter has left.
     is_full: bool,
-    /// Largest frame to a group: it cannot travel in parts, that each go to another pod.
+    /// Largest frame to a group. It cannot travel in parts, because each part would go to another pod.
     group_frame_bytes_max: usize,
 }
 
@@ -97,7 +95,7 @@ impl State {
         let refused = match () {
             () if is_too_large => Some(Dropped::TooLarge),
             () if self.is_full || is_over => {
-                // It ends when something leaves.
+                // The state ends when something leaves.
                 self.is_full = self.bytes > 0;
                 Some(if self.is_connected { Dropped::QueueFull } else { Dropped::Outage })
             }
@@ -141,7 +139,7 @@ impl State {
         self.ready.push_back(outgoing);
     }
 
-    /// Whether nothing can be sent; if so, the next one who changes that is told to wake somebody.
+    /// Returns whether there is nothing to send. If so, the next thread that changes that wakes the sender.
     pub(super) fn fell_asleep(&mut self) -> bool {
         self.is_asleep = !self.has_work();
         self.is_asleep
@@ -161,7 +159,7 @@ impl State {
                 stream.is_dirty = false;
                 stream.close(to, self.own, &mut self.ready);
                 if !std::mem::replace(&mut stream.is_scheduled, true) {
-                    // Looked at by the next tick, which knows the time.
+                    // The next tick, which knows the time, checks it.
                     self.due[0].push_front((0, to));
                 }
             }
@@ -202,7 +200,6 @@ impl State {
         Some(position)
     }
 
-    /// True when more is due.
     pub(super) fn tick(&mut self, now: Millis) -> bool {
         self.counts.streams.set(self.streams.len());
         self.counts.queue_bytes.set(self.bytes);
@@ -221,7 +218,7 @@ impl State {
         looks == 0
     }
 
-    /// Looks at a receiver that may have had no message for a while.
+    /// Checks a receiver that may have had no message for a while.
     fn look(&mut self, to: To, stage: usize, now: Millis) {
         let Some(stream) = self.streams.get_mut(&to) else { return };
         let was_active = std::mem::take(&mut stream.is_active) || stream.waiting > 0;
@@ -230,7 +227,7 @@ impl State {
             self.streams.remove(&to);
             return;
         };
-        // Of a group nobody is asked in vain: what is sent to it for that would be lost.
+        // A group gets no probe, because a message that was sent for it would be lost.
         if to.is_numbered() {
             stream.probes = true;
             if !was_active || std::mem::take(&mut stream.is_quiet) {
@@ -254,7 +251,7 @@ impl State {
         if starts_anew {
             self.start_anew();
         }
-        // What was on its way when the connection broke may be lost: tell how much there was.
+        // Messages in flight when the connection broke may be lost: announce how many there were.
         self.due.iter_mut().for_each(VecDeque::clear);
         for (place, (to, stream)) in (0u64..).zip(&mut self.streams) {
             stream.is_scheduled = true;
@@ -263,7 +260,7 @@ impl State {
         }
     }
 
-    /// All others have given this pod up.
+    /// All others have given up this pod.
     fn start_anew(&mut self) {
         self.close_batches();
         for outgoing in self.ready.drain(..) {
@@ -280,12 +277,12 @@ impl State {
     }
 }
 
-/// What may wait when more is taken again.
+/// Queued bytes below which the queue accepts messages again.
 fn least(bytes_max: u32) -> usize {
     (bytes_max - bytes_max / 4) as usize
 }
 
-/// The stream to a receiver; a new one unless there are too many.
+/// Returns the stream to a receiver, or makes one unless there are too many.
 fn stream<'s>(
     streams: &'s mut HashMap<To, Stream>,
     to: To,

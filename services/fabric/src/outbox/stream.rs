@@ -1,4 +1,4 @@
-//! What is sent to one receiver.
+//! The messages to one receiver.
 
 use std::collections::VecDeque;
 
@@ -7,31 +7,25 @@ use crate::frame::{self, HEAD, LENGTH, Numbers, Position};
 
 use super::{Destination, Outgoing};
 
-/// What is sent to one receiver.
 pub(super) struct Stream {
     /// 0: not numbered.
     generation: u64,
-    /// The server has said that nobody listens: messages are numbered, not sent.
+    /// The server has reported that nobody listens: messages are numbered but not sent.
     pub(super) is_quiet: bool,
-    /// There were messages since the last look.
+    /// There were messages since the last check.
     pub(super) is_active: bool,
     /// The next frame asks the server whether anybody listens.
     pub(super) probes: bool,
-    /// Too much waited; no more is taken until a quarter has left.
+    /// The queue was full; it accepts messages again when a quarter has left.
     pub(super) is_full: bool,
-    /// Stands in the list of open batches.
     pub(super) is_dirty: bool,
-    /// Stands in one of the lists of what is due.
     pub(super) is_scheduled: bool,
     /// Answers to probes up to this one are out of date.
     wanted_at: u64,
-    /// Messages in `open`.
     open_count: u32,
-    /// Number of the next message.
     next: u64,
     /// The batch that messages are added to; empty when there is none.
     open: Vec<u8>,
-    /// Bytes of messages that wait.
     pub(super) waiting: usize,
 }
 
@@ -60,7 +54,6 @@ impl Stream {
         self.next += u64::from(messages);
     }
 
-    /// Adds a message to the open batch.
     pub(super) fn add(
         &mut self,
         pieces: &[&[u8]],
@@ -80,7 +73,6 @@ impl Stream {
         self.took(LENGTH + length);
     }
 
-    /// Sends a batch of one message.
     pub(super) fn add_large(&mut self, batch: Vec<u8>, to: To, own: PodId, ready: &mut VecDeque<Outgoing>) {
         self.close(to, own, ready);
         self.open_count = 1;
@@ -94,7 +86,7 @@ impl Stream {
         self.next += 1;
     }
 
-    /// The open batch, if there is one, is ready to be sent.
+    /// Closes the open batch, if there is one, for sending.
     pub(super) fn close(&mut self, to: To, own: PodId, ready: &mut VecDeque<Outgoing>) {
         if self.open.is_empty() {
             return;
@@ -110,7 +102,7 @@ impl Stream {
         });
     }
 
-    /// Tells the receivers how many messages there were, after those that wait.
+    /// Announces the number of messages, after the queued ones.
     pub(super) fn heartbeat(&mut self, to: To, own: PodId, ready: &mut VecDeque<Outgoing>) {
         self.close(to, own, ready);
         let frame = frame::heartbeat(own, self.generation, self.next);
@@ -123,19 +115,17 @@ impl Stream {
         });
     }
 
-    /// A batch leaves.
     pub(super) fn sent(&mut self, bytes: usize) {
         self.waiting = self.waiting.saturating_sub(bytes);
     }
 
-    /// Somebody listens since the probe `probe`.
+    /// A listener exists since the probe `probe`.
     pub(super) fn wanted(&mut self, to: To, probe: u64) -> Option<Position> {
         self.is_quiet = false;
         self.wanted_at = probe;
         to.is_numbered().then_some(Position { to, generation: self.generation, next: self.next })
     }
 
-    /// Nobody listened to a probe.
     pub(super) fn unwanted(&mut self, probe: u64) {
         if probe > self.wanted_at {
             self.is_quiet = true;

@@ -1,4 +1,4 @@
-//! Compares what was received with what was sent.
+//! Compares received messages with sent ones.
 
 use std::collections::HashSet;
 
@@ -47,7 +47,7 @@ fn concerns(event: &Seen, window: To, sender: PodId) -> bool {
     }
 }
 
-/// Where joins begin.
+/// The beginnings of joins.
 fn windows(seen: &[(Stamp, Seen)]) -> Vec<(usize, To)> {
     let asked = seen.iter().enumerate().filter_map(|(place, (_, event))| match event {
         Seen::Asked(to) => Some((place, *to)),
@@ -56,7 +56,7 @@ fn windows(seen: &[(Stamp, Seen)]) -> Vec<(usize, To)> {
     asked.collect()
 }
 
-/// One join, as one sender's messages show it. `sent` has a stamp for each message.
+/// Checks one join against one sender's messages. `sent` has a stamp for each message.
 fn window(
     seen: &[(Stamp, Seen)],
     start: usize,
@@ -65,13 +65,12 @@ fn window(
     sent: &[Stamp],
     is_lossless: bool,
 ) -> Result<(), String> {
-    // The number that comes next.
     let mut next = 0;
-    // Once joined: messages sent before that, which need not come.
+    // Once joined: messages sent before that, which need not arrive.
     let mut before = None;
     let mut reported = 0;
     let mut is_vague = false;
-    // What is in doubt may have been so for a while: it may come after messages that follow.
+    // A doubt may have begun earlier, and may be reported after later messages.
     let mut wrong = Ok(());
     // Nothing is promised of a pod that has not come.
     let mut is_there = false;
@@ -82,7 +81,7 @@ fn window(
             _ => {}
         }
     }
-    // After a long outage nothing is promised until all have confirmed the join again.
+    // After a long outage nothing is promised until all pods have confirmed the join again.
     let (mut is_connecting, mut is_doubtful) = (false, false);
     for (place, (stamp, event)) in (start..).zip(&seen[start..]) {
         let sent_by_now = || sent.iter().take_while(|sent| *sent < stamp).count() as u64;
@@ -107,7 +106,7 @@ fn window(
                     Some(more) => reported += more,
                     None if gap.from.is_none() => {
                         (is_doubtful, is_vague, wrong) = (is_connecting, true, Ok(()));
-                        // What was sent before may come, or not.
+                        // Earlier messages may arrive or not.
                         before = before.map(|_| sent_by_now());
                     }
                     None => is_vague = true,
@@ -118,7 +117,7 @@ fn window(
                 is_there = true;
                 if !is_new {
                     (is_vague, wrong) = (true, Ok(()));
-                    // What was sent before may come, or not.
+                    // Earlier messages may arrive or not.
                     before = before.map(|_| sent_by_now());
                 }
             }
@@ -141,7 +140,7 @@ fn window(
         .map_err(|wrong| format!("in the end, {wrong}"))
 }
 
-/// Whether what did not come up to `index` was reported.
+/// Returns whether every missing message up to `index` was reported.
 fn covered(next: u64, before: Option<u64>, index: u64, reported: u64, is_vague: bool) -> Result<(), String> {
     let Some(before) = before else { return Ok(()) };
     let missing = index.saturating_sub(next.max(before))..=index - next;

@@ -10,7 +10,6 @@ use crate::outbox::Destination;
 
 use super::pod::Pod;
 
-/// What a subscription is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Subject {
     To(To),
@@ -28,7 +27,6 @@ impl From<Destination> for Subject {
     }
 }
 
-/// From a client to its server.
 #[derive(Clone, Debug)]
 pub(super) enum Up {
     Subscribe(Subject),
@@ -36,7 +34,6 @@ pub(super) enum Up {
     Publish { subject: Subject, frame: Bytes, probe: Option<u64> },
 }
 
-/// From a server to its client.
 #[derive(Debug)]
 pub(super) enum Down {
     Message { subject: Subject, frame: Bytes },
@@ -52,7 +49,7 @@ enum Routed {
 #[derive(Default)]
 struct Server {
     subscriptions: BTreeMap<Subject, BTreeSet<PodId>>,
-    /// What the other server has told that it wants.
+    /// Interest that the other server has announced.
     remote: BTreeSet<Subject>,
     route: VecDeque<Routed>,
 }
@@ -64,7 +61,6 @@ pub(super) struct Nats {
 }
 
 impl Nats {
-    /// The connection of a pod is gone.
     pub(super) fn drop_client(&mut self, server: usize, pod: PodId) {
         self.down.remove(&pod);
         let subjects: Vec<_> = self.servers[server].subscriptions.keys().copied().collect();
@@ -84,7 +80,7 @@ impl Nats {
         }
     }
 
-    /// Its server takes one thing that a pod has written; false when there is none.
+    /// Its server takes one command of a pod; returns false when there is none.
     pub(super) fn serve(&mut self, rng: &mut Rng, pod: &mut Pod) -> bool {
         let Some(up) = pod.wire.pop_front() else { return false };
         match up {
@@ -106,7 +102,7 @@ impl Nats {
         true
     }
 
-    /// One thing comes over one of the routes.
+    /// One message passes one of the routes.
     pub(super) fn route(&mut self, rng: &mut Rng) -> bool {
         let first = rng.usize(..2);
         for from in [first, 1 - first] {

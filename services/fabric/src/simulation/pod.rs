@@ -16,7 +16,6 @@ use crate::sink::{Batch, Gap, Sink};
 
 use super::nats::{Down, Nats, Subject, Up};
 
-/// What happened to a pod.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Seen {
     Asked(To),
@@ -32,14 +31,14 @@ pub(super) enum Seen {
     Gap(Gap),
     Came(PodId, bool),
     Gone(PodId),
-    /// What is seen from here to `Connected` is about the outage that has ended.
+    /// Events from here to `Connected` concern the outage that has ended.
     Connecting,
     Connected,
     Disconnected,
     Left(To),
 }
 
-/// A place in the order of everything.
+/// A point in the order of all events.
 pub(super) type Stamp = u64;
 
 fn stamp() -> Stamp {
@@ -93,16 +92,13 @@ pub(super) struct Pod {
     pub(super) is_connected: bool,
     was_connected: bool,
     pub(super) server: usize,
-    /// What the NATS client was told and has not written.
+    /// Commands to the NATS client that it has not written.
     commands: VecDeque<Up>,
-    /// What it has written, and the server has not read.
+    /// Written commands that the server has not read.
     pub(super) wire: VecDeque<Up>,
-    /// What the NATS client has subscribed to.
     subscribed: BTreeSet<Subject>,
-    /// What has arrived for each subscription.
     channels: BTreeMap<Subject, VecDeque<Down>>,
     pub(super) joined: BTreeSet<To>,
-    /// When each message was sent.
     pub(super) sent: BTreeMap<To, Vec<Stamp>>,
 }
 
@@ -137,13 +133,11 @@ impl Pod {
         pod
     }
 
-    /// How many have come.
     pub(super) fn messages(&self) -> usize {
         let seen = self.recorder.seen.lock().unwrap();
         seen.iter().filter(|(_, event)| matches!(event, Seen::Message { .. })).count()
     }
 
-    /// Whether it was told that this is joined and confirmed.
     pub(super) fn is_joined(&self, to: To) -> bool {
         let seen = self.recorder.seen.lock().unwrap();
         seen.iter()
@@ -205,7 +199,6 @@ impl Pod {
         assert!(!matches!(sent, Sent::Dropped(crate::Dropped::Stopped)));
     }
 
-    /// The outbox is emptied into the NATS client.
     pub(super) fn flush(&mut self) {
         if !self.is_connected {
             return;
@@ -217,7 +210,7 @@ impl Pod {
         }
     }
 
-    /// The NATS client writes some of what it was told.
+    /// The NATS client writes some of its commands.
     pub(super) fn write(&mut self, count: usize) {
         if !self.is_connected {
             return;
@@ -233,7 +226,7 @@ impl Pod {
         }
     }
 
-    /// The NATS client reads some of what the server has sent.
+    /// The NATS client reads some of the server's messages.
     pub(super) fn read(&mut self, nats: &mut Nats, count: usize) {
         let Some(down) = nats.down.get_mut(&self.id) else { return };
         for message in down.drain(..count.min(down.len())) {
@@ -247,7 +240,7 @@ impl Pod {
         }
     }
 
-    /// The fabric takes something from one of the subscriptions; false when there is nothing.
+    /// The fabric takes a message of one of the subscriptions; returns false when there is none.
     pub(super) fn consume(&mut self, rng: &mut Rng, now: Millis) -> bool {
         let mut filled: Vec<_> = self
             .channels

@@ -1,4 +1,4 @@
-//! Interest: from what the user wants to subscriptions, and from them to the core.
+//! Turns the user's wishes into subscriptions, and passes their messages to the core.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::address::{Echo, To};
 use crate::collections::HashMap;
 use crate::shared::Shared;
 
-/// The queue group of all groups: they are told apart by their subjects.
+/// The queue group of all groups; their subjects distinguish them.
 const QUEUE: &str = "g";
-/// Joins between two looks at what the user wants.
+/// Joins between two looks at the user's wishes.
 const JOINS_AT_ONCE: usize = 500;
-/// How long the NATS client may hold a subscription up before the user's wishes are looked at again.
+/// Time that the NATS client may block a subscription before the wishes are looked at again.
 const SUBSCRIBE_WAIT: Duration = Duration::from_millis(100);
 
-/// What is joined, with the task that listens; `None`: it waits for NATS.
+/// Joined receivers with the listening task; `None` while it waits for NATS.
 type Tasks = HashMap<To, Option<AbortHandle>>;
 
 pub(super) async fn run(shared: &Arc<Shared>, client: &Client) -> Result<(), String> {
@@ -63,7 +63,7 @@ fn join(shared: &Shared, to: To, tasks: &mut Tasks, waiting: &mut VecDeque<To>) 
     }
 }
 
-/// Asks NATS for some of what waits; says for what.
+/// Subscribes to some of the waiting receivers, and returns them.
 async fn subscribe(
     shared: &Arc<Shared>,
     client: &Client,
@@ -75,7 +75,7 @@ async fn subscribe(
         && let Some(to) = waiting.pop_front()
     {
         let Some(task @ None) = tasks.get_mut(&to) else { continue };
-        // It comes with what this pod is told of all brokers.
+        // Covered by this pod's subscription for all brokers.
         if matches!(to, To::At { .. }) {
             done.push(to);
             continue;
@@ -140,8 +140,8 @@ async fn listen_to_fabrics(shared: Arc<Shared>, mut subscriber: Subscriber) {
     }
 }
 
-/// A task that takes all that is there before others have their turn: the connection reads many messages in one turn, and would
-/// run full what lies between.
+/// A task that takes all waiting messages before other tasks run. The connection reads many messages in one turn and
+/// would otherwise fill the channel between them.
 fn spawn(shared: Arc<Shared>, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
     let watched = async move {
         let _watch = Watch(shared);
@@ -150,7 +150,7 @@ fn spawn(shared: Arc<Shared>, task: impl Future<Output = ()> + Send + 'static) -
     tokio::spawn(coop::unconstrained(watched)).abort_handle()
 }
 
-/// Ends the fabric when a task panics: a receiver that is silently gone would be worse.
+/// Ends the fabric when a task panics, because a receiver that disappeared unnoticed would be worse.
 struct Watch(Arc<Shared>);
 
 impl Drop for Watch {

@@ -1,4 +1,4 @@
-//! What is to be done now and then, and when the connection changes.
+//! Periodic work, and changes of the connection.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use crate::shared::Shared;
 use super::sending;
 
 const TICK: Duration = Duration::from_millis(100);
-/// Time between two measurements of the time to the server, milliseconds.
+/// Time between two measurements of the round trip, milliseconds.
 const ECHO_EVERY_MS: Millis = 5000;
-/// How long a message to nobody may take to the NATS client.
+/// Time for passing a message to nobody to the NATS client.
 const ECHO_WAIT: Duration = Duration::from_millis(50);
-/// Pods that leave a server which asks for it do so within this time, milliseconds.
+/// Longest time in which pods leave a server that asks for it, milliseconds.
 const MOVE_MS_MAX: Millis = 2000;
 
 pub(super) async fn run(shared: &Shared, client: &Client) {
@@ -60,7 +60,7 @@ pub(super) async fn run(shared: &Shared, client: &Client) {
         }
         if echo_at <= now {
             echo_at = now + ECHO_EVERY_MS;
-            // Without it only a figure is missing.
+            // A failure only costs one measurement.
             let _ = timeout(ECHO_WAIT, sending::echo(shared, client)).await;
         }
     }

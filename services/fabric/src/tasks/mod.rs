@@ -1,4 +1,4 @@
-//! What the fabric's thread does.
+//! The tasks of the fabric's thread.
 
 mod joining;
 mod keeping;
@@ -12,7 +12,7 @@ use tokio::time::{Duration, timeout};
 
 use crate::shared::Shared;
 
-/// Runs the fabric until it is stopped. Says why it ended if nobody stopped it.
+/// Runs the fabric until it is stopped. Returns the reason when it ended by itself.
 pub(crate) async fn run(
     shared: &Arc<Shared>,
     servers: Vec<ServerAddr>,
@@ -21,7 +21,6 @@ pub(crate) async fn run(
     let client = connect(shared, servers, options).await.map_err(|error| error.to_string())?;
     let mut sending = pin!(sending::run(shared, &client));
     let ended = tokio::select! {
-        // The NATS client has ended.
         result = &mut sending => return result,
         result = joining::run(shared, &client) => result,
         () = keeping::run(shared, &client) => Ok(()),
@@ -30,7 +29,7 @@ pub(crate) async fn run(
     };
     if shared.link.is_connected() {
         let stop_ms = shared.limits.stop_ms.into();
-        // It goes on where it is: it may hold a batch that the NATS client had no room for.
+        // The task continues at its present point, because it may hold a batch that the NATS client had no room for.
         shared.last.notify_one();
         let last = async {
             tokio::select! {
@@ -38,7 +37,7 @@ pub(crate) async fn run(
                 () = shared.link.until(false) => {}
             }
         };
-        // What could not be sent by then is lost.
+        // Messages that could not be sent by then are lost.
         let _ = timeout(Duration::from_millis(stop_ms), last).await;
     }
     ended

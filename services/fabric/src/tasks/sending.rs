@@ -1,4 +1,4 @@
-//! From the outbox to NATS.
+//! Sends frames of the outbox to NATS.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::linger::Linger;
 use crate::outbox::{Destination, Outgoing};
 use crate::shared::Shared;
 
-/// Sends until the NATS client ends, or until it is told that this is the last.
+/// Sends until the NATS client ends, or until the fabric stops.
 pub(super) async fn run(shared: &Shared, client: &Client) -> Result<(), String> {
     let linger = Linger::new(Duration::from_micros(shared.limits.linger_us.into()));
     let mut linger = linger.map_err(|error| error.to_string())?;
@@ -34,7 +34,7 @@ pub(super) async fn run(shared: &Shared, client: &Client) -> Result<(), String> 
     }
 }
 
-/// Sends what waits, and says goodbye.
+/// Sends the queued messages, and says goodbye.
 async fn last(shared: &Shared, client: &Client) -> Result<(), String> {
     shared.outbox.close_batches();
     shared.core().bye();
@@ -44,14 +44,15 @@ async fn last(shared: &Shared, client: &Client) -> Result<(), String> {
     until_taken(shared, client).await
 }
 
-/// Waits until the server has taken all that was sent: closing the connection before that would lose it.
+/// Waits until the server has taken everything; closing the connection earlier would lose it.
 async fn until_taken(shared: &Shared, client: &Client) -> Result<(), String> {
     let number = echo(shared, client).await.map_err(|error| error.to_string())?;
     shared.link.until_echoed(number).await;
     Ok(())
 }
 
-/// Sends a message to nobody: the answer shows how far away the server is, and that it has taken all that was sent before.
+/// Sends a message to nobody. The answer gives the round-trip time, and shows that the server has taken everything sent
+/// before.
 pub(super) async fn echo(shared: &Shared, client: &Client) -> Result<u64, PublishError> {
     let number = shared.link.echo();
     let reply = shared.subjects.echo(&Echo::Nobody(number));
@@ -59,7 +60,7 @@ pub(super) async fn echo(shared: &Shared, client: &Client) -> Result<u64, Publis
     Ok(number)
 }
 
-/// To another server, when all that was sent is with this one.
+/// Moves to another server when this one has taken everything.
 async fn move_on(shared: &Shared, client: &Client) {
     tokio::select! {
         _ = until_taken(shared, client) => {}

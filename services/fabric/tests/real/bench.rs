@@ -1,5 +1,5 @@
-//! What a message costs. Prints figures:
-//! `cargo test --release -p millrace-fabric --test real bench -- --ignored --nocapture`.
+//! The cost of a message. Prints figures: `cargo test --release -p millrace-fabric --test real bench -- --ignored
+//! --nocapture`.
 
 use std::fs;
 use std::sync::Arc;

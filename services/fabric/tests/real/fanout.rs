@@ -1,4 +1,4 @@
-//! Who gets what.
+//! The receivers of a message.
 
 use millrace_fabric::{Sent, To};
 

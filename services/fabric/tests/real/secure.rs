@@ -1,4 +1,4 @@
-//! Who may connect, and what is said when it may not.
+//! Credentials and TLS: accepted ones connect, refused ones are explained.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -64,7 +64,7 @@ fn password(password: &str) -> Credentials {
     Credentials::Password { user: "pod".into(), password: password.into() }
 }
 
-/// Two pods with these settings hear each other.
+/// Two pods with these settings reach each other.
 #[track_caller]
 fn works(server: &Server, change: impl Fn(&mut Settings)) {
     let pods: [Pod; 2] = std::array::from_fn(|_| Pod::start_with(&server.url(), &change));

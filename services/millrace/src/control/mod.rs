@@ -29,21 +29,21 @@ use crate::serve::Running;
 /// How the control plane is reached.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ControlArgs {
-    /// Where people reach the HTTP port, a scheme and a host: with https their cookies are for TLS only
+    /// URL of the HTTP port for people, a scheme and a host; with https their cookies are for TLS only
     /// [default: http:// and http_listen].
     #[arg(long, value_name = "URL", value_parser = public_url)]
     pub(crate) public_url: Option<String>,
 
-    /// Proxies before the HTTP port, whose X-Forwarded-For says where a request comes from.
+    /// Proxies before the HTTP port. The server takes a request's address from their X-Forwarded-For.
     #[arg(long, value_name = "NETWORK", value_delimiter = ',', value_parser = network)]
     pub(crate) http_proxies: Vec<IpNet>,
 
-    /// Who may make an account of the control plane: who was invited, or anybody.
+    /// People who may make an account of the control plane: invited ones only, or anybody.
     #[arg(long, value_name = "WHO", default_value = "invited")]
     pub(crate) sign_up: WhoSignsUp,
 
-    /// What a million units of usage cost, in millionths of your currency, for spend caps: such as messages_in=1000000. Units are
-    /// those of the API, with bytes for both directions; what is not named costs nothing.
+    /// Price of a million units of usage, in millionths of your currency, for spend caps: such as messages_in=1000000. Units are
+    /// those of the API, with bytes for both directions; units without a price cost nothing.
     #[arg(long, value_name = "UNIT=MICROS", value_delimiter = ',')]
     pub(crate) price: Vec<Price>,
 
@@ -61,7 +61,7 @@ impl ControlArgs {
     }
 }
 
-/// Who may make an account.
+/// People who may make an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WhoSignsUp {
     Invited,

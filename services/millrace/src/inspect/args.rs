@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use crate::limits::whole_number;
 
-/// Where to look.
+/// The data folder to open.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Folder {
     /// The data folder [default: what `millrace serve` would take: MILLRACE_DATA_DIR, the settings file, ./data].
@@ -18,13 +18,13 @@ pub(crate) struct Folder {
     pub(super) config: Option<PathBuf>,
 }
 
-/// Where to look, and how to say what is found.
+/// The data folder, and the format of the output.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Look {
     #[command(flatten)]
     pub(super) folder: Folder,
 
-    /// The broker.
+    /// Name of the broker.
     #[arg(long, value_name = "NAME", default_value = "default")]
     pub(super) broker: String,
 
@@ -33,7 +33,7 @@ pub(crate) struct Look {
     pub(super) json: bool,
 }
 
-/// Whether a service is asked instead.
+/// Uses a service instead of a data folder.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Remote {
     /// Ask the service that you are logged in to, instead of a data folder.
@@ -41,7 +41,7 @@ pub(crate) struct Remote {
     pub(super) api: bool,
 }
 
-/// How much of a list.
+/// The limit of a list.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Limit {
     /// Most rows.
@@ -66,11 +66,11 @@ pub(super) enum SessionsCommand {
         remote: Remote,
         #[command(flatten)]
         limit: Limit,
-        /// Begin after this client.
+        /// Begin after this client id.
         #[arg(long, value_name = "CLIENT", conflicts_with = "api")]
         after: Option<String>,
     },
-    /// Show a session, its subscriptions and what is in flight.
+    /// Show a session, its subscriptions and its messages in flight.
     Show {
         /// The client id.
         client: String,
@@ -79,7 +79,7 @@ pub(super) enum SessionsCommand {
         #[command(flatten)]
         remote: Remote,
     },
-    /// End a session: its subscriptions and what waits for it are removed.
+    /// End a session: its subscriptions and queued messages are removed.
     ///
     /// While no server runs, its will is not published.
     #[command(group(clap::ArgGroup::new("which").required(true).args(["client", "all_expired"])))]
@@ -128,7 +128,7 @@ pub(super) enum StreamsCommand {
         #[command(flatten)]
         look: Look,
     },
-    /// Remove all messages of a stream, whoever has not read them. They count as trimmed.
+    /// Remove all messages of a stream, also unread ones. They count as trimmed.
     Purge {
         /// The filter, with its $share/group/.
         filter: String,
@@ -175,7 +175,7 @@ pub(super) enum RetainedCommand {
         #[command(flatten)]
         remote: Remote,
     },
-    /// Remove the retained message of a topic, or all that match a filter. Subscribers are told nothing.
+    /// Remove the retained message of a topic, or all that match a filter. Subscribers are not notified.
     Purge {
         /// The topic or filter.
         filter: String,
@@ -192,7 +192,7 @@ pub(super) enum RetainedCommand {
 /// `millrace backup`.
 #[derive(Debug, Args)]
 pub(crate) struct BackupArgs {
-    /// The folder to make; it must not be there yet. A running server makes it, as its own user.
+    /// The folder to make; it must not exist yet. A running server makes it, as its own user.
     pub(super) target: PathBuf,
     #[command(flatten)]
     pub(super) folder: Folder,

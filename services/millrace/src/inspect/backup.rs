@@ -1,4 +1,4 @@
-//! Copies of a data folder, and the way back.
+//! Backup and restore of a data folder.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -16,7 +16,7 @@ use super::{source, text};
 /// Time between two rows of progress.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
-/// Copies all of one version into the new folder `target`, whatever is written meanwhile. One at a time.
+/// Copies one version into the new folder `target`, while writes go on. Only one backup runs at a time.
 pub(super) fn backup(place: &Place, target: &Path, out: Out<'_>) -> Result<(), Ended> {
     let _one = match place.one_backup.try_lock() {
         Err(TryLockError::WouldBlock) => {
@@ -28,7 +28,7 @@ pub(super) fn backup(place: &Place, target: &Path, out: Out<'_>) -> Result<(), E
     copy(target, out, || place.embedded.backup(target))
 }
 
-/// Makes the data folder `target` of a backup. An empty folder may be there.
+/// Makes the data folder `target` from a backup. `target` may be an empty folder.
 pub(super) fn restore(backup: &Path, target: &Path, out: Out<'_>) -> Result<(), Ended> {
     if source::is_missing(backup) {
         return Err(Ended::Failed(format!("there is no backup at {}", backup.display())));
@@ -39,7 +39,7 @@ pub(super) fn restore(backup: &Path, target: &Path, out: Out<'_>) -> Result<(), 
             target.display()
         )));
     }
-    // The copy is moved into its place as a whole. Removes only what is empty.
+    // The finished copy is renamed to the target. Only an empty folder is removed.
     if target.exists() {
         fs::remove_dir(target).map_err(|error| {
             Ended::Failed(format!(
@@ -64,13 +64,13 @@ fn copy(
         let result = loop {
             match is_done.recv_timeout(PROGRESS_EVERY) {
                 Ok(result) => break result.map_err(|error| failed(&error)),
-                // Begun is finished, also when nobody looks any more.
+                // A started backup is finished even if nobody reads its progress any more.
                 Err(RecvTimeoutError::Timeout) if nobody_reads.is_ok() => {
                     nobody_reads = out(Row::BackupProgress { bytes: size(&partial) });
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
-                    // Its panic is not to be ours.
+                    // A panic of the worker must not spread.
                     let _ = worker.join();
                     break Err(Ended::Failed("the copy ended with a panic: see the log".into()));
                 }

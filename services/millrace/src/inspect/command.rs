@@ -1,4 +1,4 @@
-//! The commands: from a command line to a request, and from rows to what is printed.
+//! The commands: from a command line to a request, and from rows to output.
 
 use std::io::{BufWriter, Stderr, Stdout};
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::cli::Failure;
 use crate::remote::{Stored, stored};
 use crate::settings;
 
-/// Retained messages that are counted before it is asked whether they may go.
+/// Retained messages that are counted for the question whether to remove them.
 const COUNTED_MAX: usize = 10_000;
 
 /// `millrace sessions`.
@@ -147,7 +147,7 @@ fn print(look: &Look, request: &Request, nothing: &str) -> Result<(), Failure> {
 fn print_from(source: &Source, look: &Look, request: &Request, nothing: &str) -> Result<(), Ended> {
     let mut printer = printer(style(look.json));
     let answered = source.answer(request, &mut |row| printer.row(&row));
-    // What came before a failure is shown too.
+    // Rows before a failure are printed, too.
     let after = match answered {
         Ok(after) => after,
         Err(failed) => return printer.end("", None).and(Err(failed)),
@@ -203,7 +203,7 @@ fn stream_question(source: &Source, broker: &str, filter: &str) -> Result<String
     Ok(question)
 }
 
-/// `None` when there is nothing to remove.
+/// The question before a purge; `None` when there is nothing to remove.
 fn retained_question(source: &Source, broker: &str, filter: &str) -> Result<Option<String>, Failure> {
     let (broker, only) = (broker.into(), Some(filter.into()));
     let request = Request::ListRetained { broker, filter: only, after: None, limit: COUNTED_MAX };
@@ -244,7 +244,7 @@ fn printer(style: Style) -> Printer<BufWriter<Stdout>, Stderr> {
     Printer::new(BufWriter::new(std::io::stdout()), std::io::stderr(), style, now_ms())
 }
 
-/// That nobody reads the rest is no failure.
+/// A reader that stops early, such as `head`, is no failure.
 fn ended(result: Result<(), Ended>) -> Result<(), Failure> {
     match result {
         Ok(()) | Err(Ended::NobodyReads) => Ok(()),

@@ -1,10 +1,10 @@
-//! Asking before something is removed for good.
+//! Asks before a permanent removal.
 
 use std::io::{BufRead, IsTerminal, Write};
 
 use crate::cli::Failure;
 
-/// Whether it may ask at all, or need not: before anything is looked up.
+/// Checks that a question can be asked, or is not needed, before anything is looked up.
 pub(crate) fn may_ask(yes: bool) -> Result<(), Failure> {
     if yes || std::io::stdin().is_terminal() {
         return Ok(());

@@ -1,8 +1,10 @@
-//! Looking into what a broker has stored, and copying it: `millrace sessions`, `streams`, `retained`, `backup` and `restore`.
+//! Looks into a broker's stored data, and copies it: `millrace sessions`, `streams`, `retained`, `backup` and
+//! `restore`.
 //!
-//! A [`request::Request`] is answered with [`rows::Row`]s by the process that has the data folder open ([`place::Place`]): this one,
-//! when no server runs on it, or the server, which is asked through a socket in the folder ([`socket`]). [`source`] decides. All
-//! reads are snapshots, a page or a session a transaction, so nobody waits for them.
+//! The process that has the data folder open answers a [`request::Request`] with [`rows::Row`]s ([`place::Place`]).
+//! Without a server this process opens the folder; otherwise it asks the server through a socket in the folder
+//! ([`socket`]). [`source`] decides. All reads are snapshots, one transaction per page or session, so they delay
+//! nobody.
 
 mod args;
 mod backup;

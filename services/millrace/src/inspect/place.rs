@@ -1,4 +1,4 @@
-//! A data folder that this process has open, and how requests to it are answered.
+//! A data folder that this process has open, and the answers to requests about it.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use super::request::Request;
 use super::rows::Row;
 use super::{backup, retained, sessions, streams};
 
-/// Why an answer ended early.
+/// Reasons why an answer ended early.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     /// A sentence that says what happened and what to do.
@@ -21,7 +21,7 @@ pub(crate) enum Ended {
     NobodyReads,
 }
 
-/// Takes rows; ends the answer when it cannot.
+/// Receives rows; an error ends the answer.
 pub(super) type Out<'a> = &'a mut dyn FnMut(Row) -> Result<(), Ended>;
 
 /// An open data folder.
@@ -41,7 +41,7 @@ impl Place {
         Self { folder, embedded, layers, live, one_backup: Mutex::default() }
     }
 
-    /// Answers a request. Returns after what to ask for the rest, when the limit of a list left one out.
+    /// Answers a request. If a list reached its limit, returns the key after which it continues.
     pub(super) fn answer(&self, request: &Request, out: Out<'_>) -> Result<Option<String>, Ended> {
         match request {
             Request::ListSessions { broker, after, limit } => {

@@ -1,4 +1,4 @@
-//! Rows on their way to standard output: as tables and sentences for people, or as JSON.
+//! Prints rows: as tables and sentences for people, or as JSON.
 
 use std::io::{self, ErrorKind, Write};
 
@@ -42,11 +42,11 @@ pub(super) enum Style {
     Text,
     /// One object a line.
     Json,
-    /// The payload of a retained message, as it is.
+    /// The unchanged payload of a retained message.
     Raw,
 }
 
-/// Writes rows to `out`, and what is no data to `aside`.
+/// Writes rows to `out`, and messages for people to `aside`.
 pub(super) struct Printer<O, A> {
     out: O,
     aside: A,
@@ -71,7 +71,7 @@ impl<O: Write, A: Write> Printer<O, A> {
         .map_err(|error| ended(&error))
     }
 
-    /// After the last row. `nothing` is said when there was none; `after` is what a longer list would go on after.
+    /// Called after the last row. Prints `nothing` when there was none; a longer list would continue after `after`.
     pub(super) fn end(&mut self, nothing: &str, after: Option<&str>) -> Result<(), Ended> {
         self.finish(nothing, after).map_err(|error| ended(&error))
     }
@@ -139,7 +139,7 @@ impl<O: Write, A: Write> Printer<O, A> {
         self.table.get_or_insert_with(|| Table::new(columns)).push(&mut self.out, cells)
     }
 
-    /// Says how many `what` were purged.
+    /// Reports the number of purged items.
     pub(super) fn purged(&mut self, one: &str, many: &str) -> Result<(), Ended> {
         if self.style != Style::Text {
             return self.out.flush().map_err(|error| ended(&error));
@@ -164,7 +164,7 @@ impl<O: Write, A: Write> Printer<O, A> {
 
 fn ended(error: &io::Error) -> Ended {
     match error.kind() {
-        // Such as `head`, that has all it wanted.
+        // The reader, such as `head`, has read enough.
         ErrorKind::BrokenPipe => Ended::NobodyReads,
         _ => Ended::Failed(format!("standard output cannot be written: {error}")),
     }

@@ -1,10 +1,10 @@
-//! What can be asked of the process that has a data folder open.
+//! Requests to the process that has a data folder open.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// A question or an order. On the socket it is one line of JSON.
+/// A query or a command. On the socket it is one line of JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Request {

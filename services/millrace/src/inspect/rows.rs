@@ -1,5 +1,5 @@
-//! What comes back: one row is one JSON object, on the socket and with `--json`. Times are unix milliseconds; names that are no
-//! UTF-8, which no client can have given, lose what cannot be read.
+//! Rows of answers: one row is one JSON object, on the socket and with `--json`. Times are unix milliseconds. Invalid
+//! UTF-8 in a name, which no client can send, is replaced.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -27,14 +27,13 @@ pub(crate) enum Row {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum State {
     Connected,
-    /// The server ended before the connection did; its next start settles it.
+    /// The server ended before the connection did; its next start cleans up.
     CutOff,
     Offline,
-    /// It is swept by the server.
+    /// The server will remove it.
     Expired,
 }
 
-/// A session in a list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Session {
     pub(crate) client_id: String,
@@ -44,7 +43,7 @@ pub(crate) struct Session {
     pub(crate) expiry_s: Option<u32>,
     pub(crate) expires_at_ms: Option<u64>,
     pub(crate) subscriptions: usize,
-    /// Messages after its cursor that it has not acknowledged, without those of shared subscriptions: they wait in the group.
+    /// Unacknowledged messages after its cursor, without those of shared subscriptions, which wait in the group.
     pub(crate) waiting: u64,
     /// Whether the count ended at its limit.
     pub(crate) waiting_is_more: bool,
@@ -58,9 +57,9 @@ pub(crate) struct SessionDetails {
     #[serde(flatten)]
     pub(crate) session: Session,
     pub(crate) epoch: u64,
-    /// All up to this position is acknowledged.
+    /// Every message up to this position is acknowledged.
     pub(crate) cursor: String,
-    /// Messages after the cursor that are acknowledged too.
+    /// Acknowledged messages after the cursor.
     pub(crate) acknowledged_after_cursor: usize,
     /// Messages that a limit removed before they were read.
     pub(crate) missed_at_least: u64,
@@ -86,18 +85,17 @@ pub(crate) struct Subscription {
     pub(crate) retain_handling: u8,
     /// 0 is none.
     pub(crate) identifier: u32,
-    /// `None` when nothing is kept for it.
+    /// `None` when nothing is stored for it.
     pub(crate) stream: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SessionPurged {
     pub(crate) client_id: String,
-    /// It had a will, and nobody published it.
+    /// It had a will that nobody published.
     pub(crate) will_lost: bool,
 }
 
-/// A stream in a list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Stream {
     /// With its `$share/group/`.
@@ -115,7 +113,7 @@ pub(crate) struct Stream {
 pub(crate) struct StreamDetails {
     #[serde(flatten)]
     pub(crate) stream: Stream,
-    /// Up to this position nothing is left.
+    /// The position up to which everything is trimmed.
     pub(crate) floor: String,
     pub(crate) first: Vec<Entry>,
 }
@@ -124,15 +122,14 @@ pub(crate) struct StreamDetails {
 pub(crate) struct Entry {
     pub(crate) position: String,
     pub(crate) at_ms: u64,
-    /// As it is stored: with its topic and properties.
+    /// Stored bytes, with topic and properties.
     pub(crate) bytes: usize,
-    /// `None` when it is of a format that this version does not know.
+    /// `None` when the message has an unknown format.
     pub(crate) topic: Option<String>,
-    /// The first bytes of its payload, or of what is stored, escaped.
+    /// The first bytes of its payload, or of the stored bytes, escaped.
     pub(crate) head: String,
 }
 
-/// A retained message in a list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Retained {
     pub(crate) topic: String,
@@ -171,7 +168,7 @@ impl Payload {
             .map_or_else(|error| Self::Base64(BASE64_STANDARD.encode(error.as_bytes())), Self::Text)
     }
 
-    /// The bytes; empty when the server sent what is no base64.
+    /// The bytes; empty when the server sent invalid base64.
     pub(super) fn bytes(&self) -> Vec<u8> {
         match self {
             Self::Text(text) => text.clone().into_bytes(),

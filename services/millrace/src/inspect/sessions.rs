@@ -15,7 +15,7 @@ use super::place::{Ended, Out, Place, name};
 use super::rows::{Row, Session, SessionDetails, SessionPurged, State, Subscription, Will};
 use super::{now_ms, text};
 
-/// Waiting messages of a session that are counted.
+/// Most queued messages of a session that are counted.
 const WAITING_MAX: usize = 10_000;
 
 /// Sessions that are read at once.
@@ -31,7 +31,7 @@ pub(super) fn list(
     let mut last = after.map(|after| after.as_bytes().to_vec());
     let mut left = limit;
     loop {
-        // One more than fits tells whether there are more.
+        // One more than requested, to find out whether there are more.
         let page = page(place, broker, last.as_deref(), PAGE.min(left + 1))?;
         if page.is_empty() {
             return Ok(None);
@@ -41,7 +41,7 @@ pub(super) fn list(
                 return Ok(last.map(|last| name(&last)));
             }
             let id = SessionId { broker, client: &client };
-            // One that ended since the page was read is none.
+            // A session that ended since the page was read is skipped.
             if let Some(found) = place.run(|tx| async move { find(&tx, id, WAITING_MAX).await })? {
                 out(Row::Session(summary(place, &client, &found)))?;
                 left -= 1;
@@ -120,7 +120,7 @@ async fn end(
     tx: &Transaction,
     id: SessionId<'_>,
 ) -> millrace_layers::Result<Option<(Record, Option<Bytes>)>> {
-    // Also when the disk is nearly full: then most of all.
+    // A purge must work on a nearly full disk most of all.
     tx.set_option(TransactionOption::Cleanup);
     sessions::purge(tx, id).await
 }
@@ -149,7 +149,7 @@ pub(crate) async fn find(
 ) -> millrace_layers::Result<Option<Found>> {
     let Some(record) = sessions::get(tx, id, Read::Snapshot).await? else { return Ok(None) };
     let subscriptions = subscriptions::list(tx, id).await?;
-    // What a group shares waits in the group: it has a cursor of its own.
+    // Messages of shared subscriptions wait in the group, which has a cursor of its own.
     let own = |of: &&subscriptions::Subscription| {
         of.stream != NO_STREAM && Filter::parse(&of.filter).group.is_empty()
     };

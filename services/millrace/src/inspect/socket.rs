@@ -1,7 +1,8 @@
-//! The way to a running server: a socket in its data folder that only its user can open.
+//! The connection to a running server: a socket in its data folder that only its user can open.
 //!
-//! A request is one line of JSON, the answer many: rows, then `end` or `failed`, so an answer that was cut off is known. Not HTTP:
-//! the store's reads block, so each request has a thread of its own, and lines need neither a runtime nor a client library.
+//! A request is one line of JSON. The answer has many lines: rows, then `end` or `failed`, so the client notices a
+//! truncated answer. It is not HTTP: the store's reads block, so each request has a thread of its own, and lines need
+//! neither a runtime nor a client library.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, BufRead, BufReader, BufWriter, ErrorKind, Read, Write};
@@ -25,22 +26,22 @@ use super::rows::Row;
 
 const NAME: &str = "admin.sock";
 
-/// Where the socket is made before it is moved into its place: nobody else can open the folder.
+/// Name under which the socket is made before it is renamed; nobody else can open the folder.
 const MAKING: &str = "admin.new";
 
-/// Bytes of the path of a socket that the system takes.
+/// Longest path of a socket that the system accepts, bytes.
 const PATH_BYTES_MAX: usize = 107;
 
-/// Bytes of a request.
+/// Longest request, bytes.
 const REQUEST_BYTES_MAX: u64 = 1 << 20;
 
-/// Requests at once.
+/// Most requests at once.
 const REQUESTS_MAX: usize = 8;
 
-/// How long a request may take to come.
+/// Time limit for sending a request.
 const REQUEST_WITHIN: Duration = Duration::from_secs(10);
 
-/// How long somebody may look at one page of a list.
+/// Time limit for reading one page of a list.
 const READ_WITHIN: Duration = Duration::from_secs(600);
 
 /// A line of an answer.
@@ -48,14 +49,14 @@ const READ_WITHIN: Duration = Duration::from_secs(600);
 #[serde(rename_all = "snake_case")]
 enum Line {
     Row(Row),
-    /// The answer is whole; after what to ask for the rest of a list.
+    /// The answer is complete; a list continues after this key.
     End {
         after: Option<String>,
     },
     Failed(String),
 }
 
-/// The socket of a running server. It is gone when this is dropped.
+/// The socket of a running server. Dropping it removes the socket.
 pub(crate) struct Socket {
     folder: PathBuf,
     shared: Arc<Shared>,
@@ -83,7 +84,7 @@ impl Socket {
 }
 
 impl Drop for Socket {
-    /// Answers that are being written end with their next row.
+    /// Answers under way end with their next row.
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
         let woken = connect(&self.folder).is_ok();
@@ -94,7 +95,7 @@ impl Drop for Socket {
     }
 }
 
-/// A path to something in the folder that is short enough for the system, while the file is open.
+/// A path to a file in the folder that is short enough for the system, while the file is open.
 fn reachable(folder: &Path, name: &str) -> io::Result<(PathBuf, Option<File>)> {
     let path = folder.join(name);
     if path.as_os_str().len() <= PATH_BYTES_MAX {
@@ -104,7 +105,7 @@ fn reachable(folder: &Path, name: &str) -> io::Result<(PathBuf, Option<File>)> {
     Ok((format!("/proc/self/fd/{}/{name}", open.as_raw_fd()).into(), Some(open)))
 }
 
-/// Takes the place of a socket that an earlier server left. The lock of the folder says that there is no other server.
+/// Replaces a socket that an earlier server left. The lock of the folder proves that there is no other server.
 fn bind(folder: &Path) -> io::Result<UnixListener> {
     let making = folder.join(MAKING);
     if let Err(error) = fs::remove_dir_all(&making)
@@ -130,14 +131,14 @@ fn listen(listener: &UnixListener, shared: &Arc<Shared>) {
             Ok(stream) => serve(stream, shared),
             Err(error) => {
                 error!(%error, "the admin socket cannot accept");
-                // Such as too many open files: it may pass.
+                // For example too many open files, which may pass.
                 std::thread::park_timeout(Duration::from_secs(1));
             }
         }
     }
 }
 
-/// Serves a connection on a thread of its own; one too many is told so and closed.
+/// Serves a connection on a thread of its own. A connection over the limit gets an error and is closed.
 fn serve(stream: UnixStream, shared: &Arc<Shared>) {
     let others = shared.requests.fetch_add(1, Ordering::SeqCst);
     let slot = Slot(shared.clone());
@@ -158,7 +159,7 @@ fn serve(stream: UnixStream, shared: &Arc<Shared>) {
     }
 }
 
-/// One of the requests at once; given back also after a panic.
+/// A slot for one request; it is released after a panic, too.
 struct Slot(Arc<Shared>);
 
 impl Drop for Slot {
@@ -197,7 +198,7 @@ fn answer(request: &Request, shared: &Shared, out: &mut impl Write) -> Result<Op
         if shared.stopping.load(Ordering::SeqCst) {
             return Err(Ended::Failed("the server is stopping".into()));
         }
-        // Progress is of use only at once.
+        // Progress is useful only at once.
         let is_progress = matches!(row, Row::BackupProgress { .. });
         let written = write(out, &Line::Row(row));
         let written = if is_progress { written.and_then(|()| out.flush()) } else { written };
@@ -216,13 +217,13 @@ pub(super) fn connect(folder: &Path) -> io::Result<UnixStream> {
     UnixStream::connect(path)
 }
 
-/// Has a request answered by the server that has `folder` open.
+/// Sends a request to the server that has `folder` open.
 pub(super) fn ask(folder: &Path, request: &Request, out: Out<'_>) -> Result<Option<String>, Ended> {
     let stream = connect(folder).map_err(|error| unreachable(folder, &error))?;
     let lost = |error: io::Error| Ended::Failed(format!("the server ended the conversation: {error}"));
     let mut line = serde_json::to_vec(request).map_err(|error| lost(error.into()))?;
     line.push(b'\n');
-    // A server that is busy says so and does not read: so what it said counts, not this.
+    // A busy server answers without reading, so its answer counts instead of this error.
     let _ = (&stream).write_all(&line);
     for line in BufReader::new(stream).lines() {
         let line = serde_json::from_str(&line.map_err(lost)?).map_err(|error| {

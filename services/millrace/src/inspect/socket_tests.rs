@@ -28,7 +28,7 @@ fn a_server_answers_its_own_user_at_a_path_of_any_length() {
     for name in ["short".to_owned(), "long".repeat(60)] {
         let folder = folder.path().join(name);
         drop(place(&folder, None));
-        // What a server that was killed has left.
+        // The file that a killed server has left.
         for left in [folder.join(MAKING), folder.clone()] {
             fs::create_dir_all(&left).unwrap();
             drop(UnixListener::bind(reachable(&left, NAME).unwrap().0));

@@ -1,4 +1,4 @@
-//! Who has the data folder open: nobody, so that we may, or a server, which is asked then.
+//! The process that has the data folder open: this one, or a server that is asked.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -25,7 +25,7 @@ impl Source {
                 folder.display()
             )));
         }
-        // Opening makes files: as another user, they would be in the way of the folder's owner later.
+        // Opening makes files, which as another user's would be in the way of the folder's owner later.
         if let Some(owner) = other_owner(folder) {
             return match socket::connect(folder) {
                 Ok(_) => Ok(Self::Running(folder.into())),
@@ -47,7 +47,7 @@ impl Source {
         matches!(self, Self::Running(_))
     }
 
-    /// As [`Place::answer`], wherever that is.
+    /// As [`Place::answer`], in either process.
     pub(super) fn answer(&self, request: &Request, out: Out<'_>) -> Result<Option<String>, Ended> {
         match self {
             Self::Stopped(place) => place.answer(request, out),
@@ -56,7 +56,7 @@ impl Source {
     }
 }
 
-/// Whether nothing is there, or an empty folder: opening it would make a new store.
+/// True for a missing or empty folder: opening it would make a new store.
 pub(super) fn is_missing(folder: &Path) -> bool {
     match fs::read_dir(folder) {
         Ok(mut entries) => entries.next().is_none(),
@@ -64,7 +64,7 @@ pub(super) fn is_missing(folder: &Path) -> bool {
     }
 }
 
-/// The user who has files in the folder, if that is not the one who runs this.
+/// The owner of the folder's files, if that is another user.
 fn other_owner(folder: &Path) -> Option<u32> {
     // The owner of a process's entry there is the user that it acts as.
     let own = fs::metadata("/proc/self").ok()?.uid();

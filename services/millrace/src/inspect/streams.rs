@@ -24,7 +24,7 @@ const READ_BYTES: usize = 1 << 20;
 /// Entries that one transaction removes.
 const TRIM_ENTRIES: usize = 1_000;
 
-/// In order of ids, which is none that anybody looks for: so a page is sorted by filters.
+/// Streams come in order of ids, which means nothing to people, so each page is sorted by filters.
 pub(super) fn list(
     place: &Place,
     broker: BrokerId,
@@ -80,14 +80,14 @@ pub(super) fn show(
     out(Row::StreamDetails(Box::new(StreamDetails { stream, floor: format!("{floor:?}"), first })))
 }
 
-/// Removes what was published until now; what comes meanwhile stays.
+/// Removes messages that were published until now; later ones stay.
 pub(super) fn purge(place: &Place, broker: BrokerId, filter: &str, out: Out<'_>) -> Result<(), Ended> {
     let id = id_of(place, broker, filter)?;
     let before_ms = now_ms() + 1;
     let mut removed = Totals::default();
     loop {
         let trimmed = place.run(|tx| async move {
-            // Also when the disk is nearly full: then most of all.
+            // A purge must work on a nearly full disk most of all.
             tx.set_option(TransactionOption::Cleanup);
             streams::trim_by_age(&tx, broker, id, before_ms, TRIM_ENTRIES).await
         })?;

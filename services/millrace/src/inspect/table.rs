@@ -2,10 +2,10 @@
 
 use std::io::{self, Write};
 
-/// Rows that are kept to find the widths of columns; the next ones have widths of their own.
+/// Rows that set the widths of columns; later rows get widths of their own.
 const ROWS_MAX: usize = 1_000;
 
-/// A column: its head, and whether it has numbers, which end at one line.
+/// A column: its head, and the alignment.
 pub(crate) type Column = (&'static str, Align);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl Table {
         if self.rows.len() < ROWS_MAX { Ok(()) } else { self.flush(out) }
     }
 
-    /// Writes what is there; the head once.
+    /// Writes the rows so far; the head only once.
     pub(crate) fn flush(&mut self, out: &mut impl Write) -> io::Result<()> {
         if self.rows.is_empty() {
             return Ok(());

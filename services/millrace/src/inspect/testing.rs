@@ -1,4 +1,4 @@
-//! What tests of several parts need: a store with something in it, and a server that is none.
+//! Helpers of several tests: a filled store, and a fake server.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -48,7 +48,7 @@ pub(super) fn append(layers: &Store, to: &[StreamRef], body: &Bytes) {
     block_on(layers.append(BROKER, to, Publish { place: 0, now_ms: super::now_ms(), body })).unwrap();
 }
 
-/// The answer of a place.
+/// The rows of an answer.
 pub(super) fn rows(place: &Place, request: &Request) -> Result<Vec<Row>, Ended> {
     let mut rows = Vec::new();
     place.answer(request, &mut |row| {
@@ -58,7 +58,7 @@ pub(super) fn rows(place: &Place, request: &Request) -> Result<Vec<Row>, Ended> 
     Ok(rows)
 }
 
-/// A server that remembers what it was asked, and has every session and message.
+/// A server that records requests, and has every session and message.
 #[derive(Default)]
 pub(super) struct Asked(pub(super) Mutex<Vec<String>>);
 

@@ -1,6 +1,6 @@
-//! Names, numbers and times as people read them.
+//! Formats names, numbers and times for people.
 
-/// Bytes as text in which every character can be seen: what cannot is written as bash reads it between `$'` and `'`.
+/// Bytes as text with visible characters only. Others are written as bash reads them between `$'` and `'`.
 pub(crate) fn escape(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -11,7 +11,7 @@ pub(crate) fn escape(bytes: &[u8]) -> String {
                 '\r' => out += "\\r",
                 '\t' => out += "\\t",
                 char if char.is_ascii_control() => out += &format!("\\x{:02x}", u32::from(char)),
-                // What the standard library would not print as itself either: controls, marks of direction, unassigned.
+                // Characters that the standard library escapes, too: controls, direction marks, unassigned ones.
                 char if !char.is_ascii() && char.escape_debug().len() > 1 => {
                     out += &format!("\\U{:08x}", u32::from(char));
                 }
@@ -80,7 +80,7 @@ pub(crate) fn bytes(number: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
-/// Seconds in the largest unit of which there is one and a bit.
+/// Seconds in the largest fitting unit.
 pub(crate) fn duration(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds} s"),

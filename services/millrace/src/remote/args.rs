@@ -1,17 +1,17 @@
-//! The command lines of the commands that ask the API.
+//! The command lines of the commands that use the API.
 
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::limits::whole_number;
 
-/// Which service, and how to say what it answers.
+/// The service, and the format of the output.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ApiArgs {
-    /// Where the service is [default: MILLRACE_URL, or where you have logged in].
+    /// URL of the service [default: MILLRACE_URL, or that of the login].
     #[arg(long, value_name = "URL")]
     pub(super) url: Option<String>,
 
-    /// Id of the organisation [default: MILLRACE_ORGANISATION, or the one you have logged in to].
+    /// Id of the organisation [default: MILLRACE_ORGANISATION, or that of the login].
     #[arg(long, value_name = "ID")]
     pub(super) organisation: Option<String>,
 
@@ -20,10 +20,10 @@ pub(crate) struct ApiArgs {
     pub(super) json: bool,
 }
 
-/// The same, about a broker.
+/// The same, and a broker.
 #[derive(Clone, Debug, Args)]
 pub(super) struct OfBroker {
-    /// Name of the broker, or what people call it [default: the only one there is].
+    /// Name or display name of the broker [default: the only one there is].
     #[arg(long, value_name = "NAME")]
     pub(super) broker: Option<String>,
 
@@ -31,7 +31,7 @@ pub(super) struct OfBroker {
     pub(super) api: ApiArgs,
 }
 
-/// How much of a list.
+/// The limit of a list.
 #[derive(Clone, Debug, Args)]
 pub(super) struct Limit {
     /// Most rows.
@@ -39,7 +39,7 @@ pub(super) struct Limit {
     pub(super) limit: usize,
 }
 
-/// What is removed or ended is asked about first.
+/// Permission for removals without a question.
 #[derive(Clone, Debug, Args)]
 pub(super) struct Sure {
     /// Do not ask.
@@ -49,12 +49,12 @@ pub(super) struct Sure {
 
 /// `millrace login`.
 ///
-/// Asks for the password, or reads its one line from standard input when that is no terminal, makes an API token and keeps it in the
-/// folder for your settings, where only you can read it. Without a terminal: the variables MILLRACE_URL, MILLRACE_ORGANISATION and
-/// MILLRACE_TOKEN do without a login.
+/// Asks for the password, or reads its one line from standard input when that is no terminal. Makes an API token and
+/// stores it in the folder for your settings, where only you can read it. Scripts set MILLRACE_URL,
+/// MILLRACE_ORGANISATION and MILLRACE_TOKEN instead of logging in.
 #[derive(Debug, Args)]
 pub(crate) struct LoginArgs {
-    /// Where the service is, such as `https://console.example.org`.
+    /// URL of the service, such as `https://console.example.org`.
     #[arg(long, value_name = "URL")]
     pub(super) url: String,
 
@@ -62,15 +62,15 @@ pub(crate) struct LoginArgs {
     #[arg(long, value_name = "ADDRESS", conflicts_with = "token")]
     pub(super) email: Option<String>,
 
-    /// Id of the organisation; needed when you belong to several, and with a token.
+    /// Id of the organisation; needed when you belong to several, and with --token.
     #[arg(long, value_name = "ID")]
     pub(super) organisation: Option<String>,
 
-    /// Keep an API token that you have, instead of making one: MILLRACE_TOKEN, or it is asked for.
+    /// Store an API token that you have, instead of making one: MILLRACE_TOKEN, or it is asked for.
     #[arg(long, requires = "organisation")]
     pub(super) token: bool,
 
-    /// Also over HTTP without TLS to another machine: who can listen on the way can do what you can.
+    /// Allow HTTP without TLS to another machine; anybody on the way can then read the token.
     #[arg(long)]
     pub(super) insecure: bool,
 }
@@ -79,7 +79,7 @@ pub(crate) struct LoginArgs {
 #[derive(Debug, Args)]
 pub(crate) struct LogoutArgs {}
 
-/// Declares a noun: its arguments and what can be done with it.
+/// Declares a noun: its arguments and its commands.
 macro_rules! nouns {
     ($($(#[$doc:meta])* $args:ident: $command:ident,)*) => {
         $($(#[$doc])*
@@ -115,45 +115,45 @@ pub(super) enum BrokersCommand {
     },
     /// Show a broker.
     Show {
-        /// Its name, or what people call it.
+        /// Its name or display name.
         broker: String,
         #[command(flatten)]
         api: ApiArgs,
     },
-    /// Make a broker. Its name is given by the service.
+    /// Make a broker. The service makes its name.
     Create {
-        /// What people call it.
+        /// Its display name.
         called: String,
         #[command(flatten)]
         api: ApiArgs,
     },
-    /// Change what people call a broker.
+    /// Change the display name of a broker.
     Update {
-        /// Its name, or what people call it.
+        /// Its name or display name.
         broker: String,
-        /// What people are to call it.
+        /// The new display name.
         #[arg(long, value_name = "TEXT")]
         called: String,
         #[command(flatten)]
         api: ApiArgs,
     },
-    /// Let nobody connect any more, and close all connections.
+    /// Refuse new connections, and close all present ones.
     Suspend {
-        /// Its name, or what people call it.
+        /// Its name or display name.
         broker: String,
         #[command(flatten)]
         api: ApiArgs,
     },
     /// Let clients connect again.
     Resume {
-        /// Its name, or what people call it.
+        /// Its name or display name.
         broker: String,
         #[command(flatten)]
         api: ApiArgs,
     },
-    /// Delete a broker with all that it has.
+    /// Delete a broker with all its data.
     Delete {
-        /// Its name, or what people call it.
+        /// Its name or display name.
         broker: String,
         #[command(flatten)]
         sure: Sure,
@@ -182,10 +182,10 @@ pub(super) enum CredentialsCommand {
     Create {
         /// Its user name.
         user: String,
-        /// Read a password that devices have already from standard input, or ask for it.
+        /// Read an existing password of devices from standard input, or ask for it.
         #[arg(long)]
         password: bool,
-        /// Name of the group whose rules it has.
+        /// Name of the group whose rules apply to it.
         #[arg(long, value_name = "NAME")]
         group: Option<String>,
         #[command(flatten)]
@@ -196,10 +196,10 @@ pub(super) enum CredentialsCommand {
     Update {
         /// Its user name.
         user: String,
-        /// Whether clients may connect by it; who is connected is disconnected.
+        /// Whether clients may connect with it; connected clients are disconnected.
         #[arg(long, value_name = "BOOL")]
         enabled: Option<bool>,
-        /// Name of the group whose rules it has; none when it is empty.
+        /// Name of the group whose rules apply to it; empty for none.
         #[arg(long, value_name = "NAME")]
         group: Option<String>,
         #[command(flatten)]
@@ -209,7 +209,7 @@ pub(super) enum CredentialsCommand {
     Rotate {
         /// Its user name.
         user: String,
-        /// For so long the former secret is good too.
+        /// Seconds for which the former secret stays valid.
         #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = whole_number::<u32>(0, 2_592_000))]
         overlap_s: u32,
         #[command(flatten)]
@@ -233,7 +233,7 @@ pub(super) enum Effect {
     Deny,
 }
 
-/// What a rule is about.
+/// The action of a rule.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(super) enum Action {
     Publish,
@@ -248,13 +248,13 @@ pub(super) enum RulesCommand {
         #[command(flatten)]
         of: OfBroker,
     },
-    /// Add a rule. With any rule at all, what no rule allows is denied.
+    /// Add a rule. Once there is a rule, everything that no rule allows is denied.
     Add {
         effect: Effect,
         action: Action,
         /// Topic filter; %c is the client id, %u the user name.
         filter: String,
-        /// Put it before the rule of this number, instead of behind all.
+        /// Number of the rule before which it is inserted [default: at the end].
         #[arg(long, value_name = "NUMBER", value_parser = whole_number::<usize>(1, 1_000))]
         before: Option<usize>,
         #[command(flatten)]
@@ -274,7 +274,7 @@ pub(super) enum RulesCommand {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ClientsCommand {
-    /// List connected clients, wherever in the region they are, in order of client ids.
+    /// List connected clients of the whole region, in order of client ids.
     List {
         /// Only those whose client id or user name begins with this.
         #[arg(long, value_name = "TEXT")]
@@ -291,17 +291,17 @@ pub(super) enum ClientsCommand {
         #[command(flatten)]
         of: OfBroker,
     },
-    /// Close a client's connection. It may come again.
+    /// Close a client's connection. It may reconnect.
     Kick {
         /// The client id.
         client: String,
         #[command(flatten)]
         of: OfBroker,
     },
-    /// Let a client, a user or addresses connect no more, and close their connections.
+    /// Refuse a client, a user or addresses, and close their connections.
     #[command(group(clap::ArgGroup::new("who").required(true).args(["client", "user", "address"])))]
     Ban {
-        /// What the ban is called.
+        /// Name of the ban.
         name: String,
         /// The client with this client id.
         #[arg(long, value_name = "ID")]
@@ -312,10 +312,10 @@ pub(super) enum ClientsCommand {
         /// All clients at this address or in this network, such as 192.0.2.0/24.
         #[arg(long, value_name = "ADDRESS")]
         address: Option<String>,
-        /// End it after so many seconds.
+        /// Seconds after which it ends.
         #[arg(long, value_name = "SECONDS", value_parser = whole_number::<u64>(1, 3_155_760_000))]
         for_s: Option<u64>,
-        /// Why, for people.
+        /// Reason, for people.
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
         #[command(flatten)]
@@ -330,7 +330,7 @@ pub(super) enum ClientsCommand {
     },
     /// End a ban.
     Unban {
-        /// What the ban is called.
+        /// Name of the ban.
         name: String,
         #[command(flatten)]
         of: OfBroker,
@@ -369,7 +369,7 @@ pub(super) enum WebhooksCommand {
         #[command(flatten)]
         of: OfBroker,
     },
-    /// Make or replace a webhook: standard input has its settings in JSON, as the API takes them.
+    /// Make or replace a webhook; standard input has its settings in JSON, as in the API.
     Put {
         /// Its name.
         name: String,

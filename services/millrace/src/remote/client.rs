@@ -1,4 +1,4 @@
-//! Requests to the API, one after the other.
+//! Sends requests to the API, one after the other.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -22,13 +22,13 @@ type Body = Full<bytes::Bytes>;
 pub(super) struct Client {
     runtime: Runtime,
     http: legacy::Client<HttpsConnector<HttpConnector>, Body>,
-    /// Up to the paths of the API, which begin with a slash.
+    /// The URL before the paths of the API.
     base: String,
-    /// What every request has in its head.
+    /// Headers of every request.
     pub(super) who: Vec<(header::HeaderName, String)>,
 }
 
-/// What is asked.
+/// A request.
 #[derive(Clone, Debug)]
 pub(super) struct Ask {
     pub(super) method: Method,
@@ -37,7 +37,7 @@ pub(super) struct Ask {
     pub(super) head: Vec<(header::HeaderName, String)>,
 }
 
-/// What is answered.
+/// An answer.
 pub(super) struct Answer {
     pub(super) body: Value,
     pub(super) etag: Option<String>,
@@ -53,7 +53,7 @@ impl Ask {
         Self { method, body, ..Self::get(path) }
     }
 
-    /// A request that makes something: sent twice, it does so once.
+    /// A request that creates something; sending it twice has the same effect as once.
     pub(super) fn once(path: impl Into<String>, body: Value) -> Result<Self, Failure> {
         let mut random = [0; 16];
         getrandom::fill(&mut random)
@@ -67,7 +67,7 @@ impl Ask {
         self
     }
 
-    /// Whether it may be sent again when it is not known whether it was carried out.
+    /// True if it may be sent again when its result is unknown.
     fn is_repeatable(&self) -> bool {
         self.method == Method::GET || self.head.iter().any(|(name, _)| *name == IDEMPOTENCY_KEY)
     }
@@ -93,7 +93,7 @@ impl Client {
         Ok(Self { runtime, http, base: format!("{url}{}", millrace_control::PATH), who: Vec::new() })
     }
 
-    /// Asks, and again when the answer was lost and asking twice does no harm.
+    /// Sends a request, and repeats it when the answer was lost and a repeat does no harm.
     pub(super) fn ask(&self, ask: &Ask) -> Result<Answer, Failure> {
         match self.try_once(ask) {
             Err(Lost(_)) if ask.is_repeatable() => self.try_once(ask),
@@ -136,10 +136,10 @@ impl Client {
     }
 }
 
-/// There is no answer; why.
+/// The reason why there is no answer.
 struct Lost(String);
 
-/// An error with what it comes of, the last of which says most.
+/// An error with its causes, the last of which says most.
 fn chain(error: &legacy::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -160,7 +160,7 @@ fn read(answer: &Response<bytes::Bytes>) -> Result<Answer, Failure> {
     Err(Failure::Run(problem(status.as_u16(), &body)))
 }
 
-/// What a problem (RFC 9457) says, in one sentence.
+/// The text of a problem (RFC 9457), in one sentence.
 fn problem(status: u16, body: &Value) -> String {
     let Some(detail) = body["detail"].as_str().or(body["title"].as_str()) else {
         return format!(

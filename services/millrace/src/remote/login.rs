@@ -1,4 +1,4 @@
-//! Who the user is to the service: an API token, kept where only they can read it.
+//! The user's login at the service: an API token, stored where only they can read it.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,18 +15,18 @@ use super::client::{Ask, CSRF_TOKEN, Client};
 use super::input;
 use crate::cli::Failure;
 
-/// What is kept.
+/// The stored login.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Login {
     pub(super) url: String,
-    /// Its id.
+    /// The organisation's id.
     pub(super) organisation: String,
     pub(super) token: String,
-    /// The token's id, when it was made here.
+    /// The token's id, if the login made it.
     pub(super) token_id: Option<String>,
 }
 
-/// What a token of the command line may do, as far as its owner may.
+/// Scopes of the command line's token, as far as its owner has them.
 const SCOPES: [&str; 8] = [
     "organisation:read",
     "brokers:read",
@@ -53,7 +53,7 @@ pub(crate) fn login(args: &LoginArgs) -> Result<(), Failure> {
     };
     let former = keep(&file, &login)?;
     if let Some(former) = former {
-        // It may be of a service that is not there any more.
+        // The former login may belong to a service that no longer exists.
         let _ = give_up(&former);
     }
     say(&format!("Logged in to {}; {} keeps the token.", login.url, file.display()));
@@ -78,7 +78,7 @@ pub(crate) fn logout(_: &LogoutArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Signs in for as long as it takes to make a token.
+/// Signs in only to make a token.
 fn sign_in(url: &str, args: &LoginArgs) -> Result<Login, Failure> {
     let email = args.email.clone().map_or_else(|| input::answer("E-mail address"), Ok)?;
     let password = input::secret("Password")?;
@@ -102,7 +102,7 @@ fn sign_in(url: &str, args: &LoginArgs) -> Result<Login, Failure> {
     Ok(Login { url: url.into(), organisation, token, token_id: text("id") })
 }
 
-/// The organisation that is meant: its id.
+/// The id of the wanted organisation.
 fn organisation(session: &Value, wanted: Option<&str>) -> Result<String, Failure> {
     let all: Vec<_> = session["organisations"].as_array().into_iter().flatten().collect();
     let is_it = |one: &&&Value| wanted.is_none_or(|wanted| one["id"] == wanted || one["name"] == wanted);
@@ -128,14 +128,14 @@ fn give_up(login: &Login) -> Result<(), Failure> {
 }
 
 impl Login {
-    /// What the flags say, else the environment, else what is kept.
+    /// The login from the flags, else from the environment, else the stored one.
     pub(super) fn find(args: &ApiArgs) -> Result<Self, Failure> {
         let kept = read(&file()?)?;
         let given = |flag: &Option<String>, name, kept: Option<&String>| {
             flag.clone().or_else(|| variable(name)).or_else(|| kept.cloned())
         };
         let url = given(&args.url, "MILLRACE_URL", kept.as_ref().map(|kept| &kept.url));
-        // A token is for the service that it is of.
+        // A stored token is valid only for its own service.
         let own = kept
             .as_ref()
             .filter(|kept| url.as_deref().is_none_or(|url| url.trim_end_matches('/') == kept.url));
@@ -160,7 +160,7 @@ impl Login {
     }
 }
 
-/// A scheme and a host. What is sent there opens all, so it goes over TLS or stays on this machine.
+/// A scheme and a host. The token gives full access, so it needs TLS or a host on this machine.
 fn checked(url: &str, insecure: bool) -> Result<String, Failure> {
     let url = crate::control::public_url(url)
         .map_err(|what| Failure::Settings(format!("\"{url}\" is no address of a service: {what}")))?;
@@ -181,7 +181,7 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Where the login is kept.
+/// The file of the login.
 fn file() -> Result<PathBuf, Failure> {
     let set =
         |name: &str| std::env::var_os(name).filter(|value: &OsString| !value.is_empty()).map(PathBuf::from);
@@ -201,14 +201,14 @@ fn read(file: &Path) -> Result<Option<Login>, Failure> {
     }
 }
 
-/// Keeps it, and gives what was kept before.
+/// Stores the login, and returns the former one.
 fn keep(file: &Path, login: &Login) -> Result<Option<Login>, Failure> {
     let former = read(file).ok().flatten();
     let new = file.with_extension("new");
     let write = || {
         let folder = file.parent().ok_or(ErrorKind::InvalidInput)?;
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        // One that was left has the rights that it has.
+        // A leftover file keeps its own permissions.
         let _ = fs::remove_file(&new);
         let mut out = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
         out.write_all(&serde_json::to_vec(login)?)?;

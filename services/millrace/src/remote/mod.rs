@@ -1,9 +1,9 @@
 //! The service from the command line, over its HTTP API: `millrace login`, `brokers`, `credentials`, `rules`, `clients`, `usage`,
 //! `webhooks`, `audit`; and `sessions` and `retained` with `--api`.
 //!
-//! [`login()`] keeps an API token of the user. [`client`] asks; [`site`] adds what most requests need: the organisation, pages, the broker
-//! that is meant, versions. [`nouns`] are the commands, [`mod@print`] writes what comes. Secrets are read from the terminal or standard
-//! input, never from the command line, which others on the machine can see.
+//! [`login()`] stores an API token of the user. [`client`] sends requests; [`site`] adds the parts that most requests
+//! need: organisation, pages, broker, versions. [`nouns`] has the commands, [`mod@print`] writes the answers. Secrets
+//! are read from the terminal or standard input, never from the command line, which others on the machine can see.
 
 mod args;
 mod client;

@@ -1,4 +1,5 @@
-//! What the API answers, for people or as JSON. What a value is its name tells: `_ms` is a time, `_s` a duration, `_bytes` bytes.
+//! Prints answers of the API, for people or as JSON. The name of a field gives its kind: `_ms` is a time, `_s` a
+//! duration, `_bytes` bytes.
 
 use std::io::{self, ErrorKind, Write};
 
@@ -19,7 +20,7 @@ pub(super) struct Printer {
 }
 
 impl Printer {
-    /// Writes a list. `nothing` is said when it is empty.
+    /// Writes a list, or `nothing` when it is empty.
     pub(super) fn list(self, fields: Fields, list: &List, nothing: &str) -> Result<(), Failure> {
         let written = match self.json {
             true => list.rows.iter().try_for_each(|row| writeln!(io::stdout(), "{row}")),
@@ -38,7 +39,7 @@ impl Printer {
         Ok(())
     }
 
-    /// Writes all of one thing.
+    /// Writes all fields of one object.
     pub(super) fn details(self, of: &Value) -> Result<(), Failure> {
         done(match self.json {
             true => writeln!(io::stdout(), "{of}"),
@@ -46,7 +47,7 @@ impl Printer {
         })
     }
 
-    /// Says what was done.
+    /// Confirms an action.
     pub(super) fn did(self, sentence: &str) {
         if !self.json {
             say(sentence);
@@ -54,7 +55,7 @@ impl Printer {
     }
 }
 
-/// Writes to where no data goes. A closed pipe is nobody left to tell.
+/// Writes to standard error. A failed write to a closed pipe is ignored.
 pub(super) fn say(sentence: &str) {
     let _ = writeln!(io::stderr(), "{sentence}");
 }
@@ -97,7 +98,7 @@ fn details(out: &mut impl Write, of: &Value) -> io::Result<()> {
     table.flush(out)
 }
 
-/// A value in a table. `whole`: there is room for all that there is to say.
+/// A value in a table. With `whole` there is room for all of it.
 fn cell(name: &str, value: &Value, whole: bool) -> String {
     match (value, value.as_u64()) {
         (Value::Null, _) => "-".into(),

@@ -1,4 +1,4 @@
-//! A service and an organisation of it, as the user of a command line means them.
+//! A service and one of its organisations, as the command line selects them.
 
 use http::{Method, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -10,13 +10,13 @@ use super::login::Login;
 use super::print::Printer;
 use crate::cli::Failure;
 
-/// Rows that are asked for at once: the most that the API gives.
+/// Rows per request: the API's maximum.
 const PAGE: usize = 200;
 
-/// What stands in a part of a path as it is.
+/// Characters that need no escape in a part of a path.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// Where requests go.
+/// The target of requests.
 pub(super) struct Site {
     client: Client,
     organisation: String,
@@ -27,11 +27,11 @@ pub(super) struct Site {
 pub(super) struct List {
     pub(super) rows: Vec<Value>,
     pub(super) more: bool,
-    /// Servers whose part is missing.
+    /// Servers that did not answer in time.
     pub(super) unanswered: Vec<String>,
 }
 
-/// A text as a part of a path, or of a query.
+/// Escapes a text for a path or a query.
 pub(super) fn part(text: &str) -> String {
     utf8_percent_encode(text, PLAIN).to_string()
 }
@@ -43,14 +43,14 @@ impl Site {
         Ok(Self { client, organisation, printer: Printer { json: args.json } })
     }
 
-    /// The same, and the path of the broker that is meant.
+    /// The same, and the path of the selected broker.
     pub(super) fn at_broker(args: &OfBroker) -> Result<(Self, String), Failure> {
         let site = Self::open(&args.api)?;
         let broker = site.broker(args.broker.as_deref())?;
         Ok((site, broker))
     }
 
-    /// The path of a broker, by its name or by what people call it.
+    /// The path of a broker, by its name or display name.
     pub(super) fn broker(&self, wanted: Option<&str>) -> Result<String, Failure> {
         let all = self.list("/brokers", "", PAGE)?.rows;
         let names = |key: &str| {
@@ -76,7 +76,7 @@ impl Site {
         }
     }
 
-    /// So many rows of a list at most. `query`: what is asked of it, as `name=value`.
+    /// Reads at most `limit` rows of a list. `query` has parameters as `name=value`.
     pub(super) fn list(&self, path: &str, query: &str, limit: usize) -> Result<List, Failure> {
         let mut list = List { rows: Vec::new(), more: true, unanswered: Vec::new() };
         let mut cursor = String::new();
@@ -100,18 +100,18 @@ impl Site {
         self.client.ask(&Ask::get(self.own(path)))
     }
 
-    /// Makes something, once.
+    /// Creates an object, once.
     pub(super) fn make(&self, path: &str, body: Value) -> Result<Value, Failure> {
         Ok(self.client.ask(&Ask::once(self.own(path), body)?)?.body)
     }
 
-    /// Does something that has no body.
+    /// Sends a request without a body.
     pub(super) fn act(&self, method: Method, path: &str) -> Result<Value, Failure> {
         let ask = Ask::new(method, self.own(path), None).with(header::IF_MATCH, "*");
         Ok(self.client.ask(&ask)?.body)
     }
 
-    /// Sets something as a whole, whatever it was.
+    /// Replaces an object.
     pub(super) fn put(&self, path: &str, body: &Value) -> Result<(), Failure> {
         let put = |name, value: &str| {
             self.client
@@ -124,7 +124,7 @@ impl Site {
         }
     }
 
-    /// Changes what is there, unless somebody else has changed it meanwhile.
+    /// Changes an object, unless somebody else has changed it in the meantime.
     pub(super) fn edit(
         &self,
         method: Method,

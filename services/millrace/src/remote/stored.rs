@@ -1,4 +1,4 @@
-//! `millrace sessions` and `millrace retained` with `--api`: what a data folder tells, asked of a service.
+//! `millrace sessions` and `millrace retained` with `--api`: the data of a service instead of a data folder.
 
 use http::Method;
 
@@ -18,20 +18,20 @@ const SESSIONS: Fields = &[
 const RETAINED: Fields =
     &[("TOPIC", "topic"), ("QOS", "qos"), ("BYTES", "payload_bytes"), ("EXPIRES", "expires_at_ms")];
 
-/// What is asked.
+/// The request.
 #[derive(Clone, Copy)]
 pub(crate) enum Stored<'a> {
-    /// So many sessions.
+    /// A number of sessions.
     Sessions(usize),
     /// The session of a client.
     Session(&'a str),
-    /// The end of one.
+    /// The end of a session.
     EndSession(&'a str),
-    /// So many retained messages, of a filter.
+    /// A number of retained messages, of a filter.
     Retained(Option<&'a str>, usize),
     /// The retained message of a topic.
     Message(&'a str),
-    /// The end of one.
+    /// The removal of a retained message.
     Clear(&'a str),
 }
 

@@ -7,10 +7,10 @@ use millrace_storage::{ClusterOptions, ConnectError, Database, FoundationDb, Net
 use super::Cluster;
 use crate::cli::Failure;
 
-/// A cluster that does not answer at the start by then is said not to.
+/// Time in which a cluster must answer at the start.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A store that is open. Dropping it ends the connection to the cluster for good: nobody may use the database after that.
+/// An open store. Dropping it ends the connection to the cluster for good: nobody may use the database afterwards.
 pub(crate) struct Opened(FoundationDb);
 
 impl Opened {
@@ -26,9 +26,9 @@ impl Drop for Opened {
 }
 
 impl Cluster {
-    /// Opens it, and asks whether it is there.
+    /// Opens the store, and checks that the cluster answers.
     pub(super) fn open(&self) -> Result<Opened, Failure> {
-        // The library says only that nothing answers.
+        // The library reports only that nothing answers.
         let files =
             [("fdb_tls_cert", &self.tls_cert), ("fdb_tls_key", &self.tls_key), ("fdb_tls_ca", &self.tls_ca)];
         for (name, path) in files {

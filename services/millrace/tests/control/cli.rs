@@ -1,15 +1,15 @@
-//! The commands that ask the API, of the built program, against a running server.
+//! The commands that use the API, of the built program, against a running server.
 
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
 
-/// Somebody at a terminal, with a folder for their settings.
+/// A person at a terminal, with a folder for their settings.
 struct Terminal {
     settings: tempfile::TempDir,
 }
 
-/// What a command said.
+/// The output of a command.
 #[derive(Debug)]
 struct Said {
     code: Option<i32>,
@@ -24,7 +24,7 @@ impl Said {
         self
     }
 
-    /// One sentence, with these words in it.
+    /// Expects one sentence that contains `words`.
     #[track_caller]
     fn badly(self, code: i32, words: &str) {
         assert_eq!(self.code, Some(code), "{self:?}");
@@ -59,7 +59,7 @@ impl Terminal {
         program.env("XDG_CONFIG_HOME", self.settings.path());
         program.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = program.spawn().unwrap();
-        // Who does not ask for input has ended, perhaps.
+        // A command that reads no input may have ended already.
         let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
         let ended = child.wait_with_output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -67,7 +67,7 @@ impl Terminal {
     }
 }
 
-/// A server with its first person, who is logged in.
+/// A server whose first person is logged in.
 fn logged_in() -> (tempfile::TempDir, Server, Terminal) {
     let data = tempfile::tempdir().unwrap();
     let mut server = Server::start(data.path());
@@ -78,7 +78,7 @@ fn logged_in() -> (tempfile::TempDir, Server, Terminal) {
     (data, server, ann)
 }
 
-/// A client of the broker `default`; the end of its connection is told.
+/// A client of the broker `default`; the channel reports the end of its connection.
 fn connected(server: &Server, id: &str) -> std::sync::mpsc::Receiver<()> {
     let (ended, is_ended) = std::sync::mpsc::sync_channel(1);
     let (there, is_there) = std::sync::mpsc::sync_channel(1);
@@ -172,14 +172,14 @@ fn clients_are_listed_disconnected_banned_and_sent_away_with_their_broker() {
     tank.recv().unwrap();
 }
 
-/// As [`connected`], as soon as the client is let in again.
+/// As [`connected`], as soon as the server accepts the client again.
 fn connected_at_last(server: &Server, id: &str) -> std::sync::mpsc::Receiver<()> {
     let is_let_in = || {
         let (_client, mut connection) = Client::new(MqttOptions::new(id, "127.0.0.1", server.mqtt), 10);
         matches!(connection.recv(), Ok(Ok(Event::Incoming(Packet::ConnAck(_)))))
     };
     while !is_let_in() {
-        // The pod looks twice a second.
+        // The pod checks twice a second.
         std::thread::park_timeout(std::time::Duration::from_millis(50));
     }
     connected(server, id)

@@ -50,7 +50,7 @@ fn what_is_published_over_http_is_stored_and_shown_as_it_happens() {
 
     let nobody = publish(&json!({ "topic": "plant/1", "payload": "x" }));
     assert_eq!((nobody.status, &nobody.body), (200, &json!({ "stored": true, "matched": 0 })));
-    // Somebody who is away: the answer means that the message waits.
+    // With an offline subscriber the answer means that the message is stored.
     let subscribe = |client: &Client| client.subscribe("plant/#", QoS::AtLeastOnce).unwrap();
     client(&server, "reader", subscribe, |packet| matches!(packet, Packet::SubAck(_)));
     let mut tail = Events::open(&server, &owner, &format!("{broker}/tail?filter=plant/%23"));
@@ -128,7 +128,7 @@ fn a_connect_token_lets_its_client_do_what_it_says_until_it_ends() {
             match event {
                 Ok(Event::Incoming(Packet::SubAck(ack))) => granted.extend(ack.return_codes),
                 Ok(_) => {}
-                // The server has ended it.
+                // The server has ended the stream.
                 Err(_) => break,
             }
         }
@@ -140,7 +140,7 @@ fn a_connect_token_lets_its_client_do_what_it_says_until_it_ends() {
         assert_eq!(gone.status, 404, "{}", gone.body);
     }
 
-    // A broker that is suspended takes none.
+    // A suspended broker accepts no message.
     let token = token(&server, &owner, &managed, &json!({ "client_id": "page-2" }));
     assert_eq!(server.ask(&owner, "POST", &format!("{managed}/suspend"), &Value::Null).status, 200);
     let refused = || {

@@ -1,4 +1,4 @@
-//! Webhooks of a server that is killed while one is being told.
+//! Webhooks of a server that is killed during a request.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 
 use crate::{Server, client};
 
-/// How long an event may take: after a failure it is tried again after seconds.
+/// Longest wait for an event, which is retried seconds after a failure.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// An event, and who waits for it to be taken.
+/// An event, and the way to answer its request.
 struct Told {
     id: String,
     payload: String,
@@ -28,7 +28,7 @@ impl Told {
     }
 }
 
-/// A tenant's service. Returns its URL and what it is told.
+/// A tenant's service. Returns its URL and the received events.
 fn service() -> (String, Receiver<Told>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/hook", listener.local_addr().unwrap());
@@ -76,7 +76,7 @@ fn an_event_that_was_told_and_not_noted_is_told_again_as_the_same_one_and_none_i
     let broker = format!("{organisation}/brokers/default");
     let webhook = json!({ "url": url, "events": ["message"], "filters": ["plant/#"] });
     assert_eq!(server.create(&ann, &format!("{broker}/webhooks/orders"), &webhook).status, 201);
-    // It counts within two seconds; until then a message is nothing to it.
+    // The webhook counts within two seconds; earlier messages are not for it.
     let mut tries = 0;
     loop {
         publish(&server, "ready");
@@ -96,13 +96,13 @@ fn an_event_that_was_told_and_not_noted_is_told_again_as_the_same_one_and_none_i
         event = told();
     }
 
-    // It was told, and nobody knows whether it was taken.
+    // The request was sent, and the server does not know the answer.
     assert_eq!(event.payload, "first");
     drop(server);
     let server = Server::start(data.path());
     let again = told();
     assert_eq!((&again.id, &*again.payload), (&event.id, "first"));
-    // It is taken, and the server killed before or after it can note that.
+    // The server is killed before or after it can record the answer.
     again.take();
     drop(server);
     let server = Server::start(data.path());

@@ -44,7 +44,7 @@ fn a_backup_of_a_running_server_has_all_of_one_moment() {
             std::thread::yield_now();
         }
         let before = stored.load(Ordering::SeqCst);
-        // Relative to where the command runs, not to where the server does.
+        // Relative to the command's folder, not to the server's.
         let made = millrace(&path("data"), "backup copy --json");
         is_over.store(1, Ordering::SeqCst);
         let made = made.succeeded().json();

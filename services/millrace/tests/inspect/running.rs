@@ -1,4 +1,4 @@
-//! On a server that runs.
+//! On a running server.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -52,7 +52,7 @@ fn retained_messages_are_cleared_for_clients_and_for_good() {
         .failed_with("there is no retained message of the topic \"a/b\"");
     assert_eq!(server.client().retained("a/b"), None);
     assert_eq!(server.client().retained("d").as_deref(), Some(&b"1"[..]));
-    // Its socket stays, and is nobody's: the next server takes its place.
+    // Its socket file stays, and the next server replaces it.
     server.end("-KILL");
     assert!(folder.join("admin.sock").exists());
     assert_eq!(millrace(folder, "retained list --json").succeeded().json().len(), 1);
@@ -69,7 +69,7 @@ fn what_waits_for_a_client_is_seen_while_the_server_runs_and_after_it() {
     server.keeper(b'k').subscribe_and_leave("t/#");
     server.client().publish("t/1", b"hello");
     let look = || {
-        // It is stored as offline a moment after its connection is closed.
+        // The session is stored as offline a moment after its connection has closed.
         let sessions = loop {
             let sessions = millrace(folder, "sessions list --json").succeeded().json();
             if sessions.iter().all(|session| session["state"] == "offline") {

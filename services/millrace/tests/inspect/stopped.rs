@@ -56,7 +56,7 @@ fn sessions_are_listed_shown_and_purged() {
     let purged = &millrace(folder, "sessions purge sensor-1 --yes --json").succeeded().json()[0];
     assert_eq!((&purged["client_id"], &purged["will_lost"]), (&"sensor-1".into(), &true.into()));
     assert_eq!(millrace(folder, "sessions list --json").json().len(), 1);
-    // The stream went with its last subscriber.
+    // The stream was removed with its last subscriber.
     assert!(!millrace(folder, "streams list").out.contains("a/+"));
 }
 

@@ -1,4 +1,4 @@
-//! A data folder with something in it, the program, a server.
+//! A filled data folder, the program, a server.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -22,7 +22,7 @@ pub(crate) fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
 }
 
-/// What a command said.
+/// The output of a command.
 pub(crate) struct Said {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
@@ -35,7 +35,7 @@ impl Said {
         self.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// One sentence and exit code 1.
+    /// Expects one sentence with `words`, and exit code 1.
     pub(crate) fn failed_with(&self, words: &str) {
         assert_eq!(self.code, Some(1), "{}", self.err);
         assert!(self.err.starts_with("millrace: ") && self.err.contains(words), "{}", self.err);
@@ -96,7 +96,7 @@ impl Data {
         block_on(self.layers.subscribe(self.id(client), epoch, filter.as_bytes(), options)).unwrap()
     }
 
-    /// Ends a connection at some time.
+    /// Ends a connection at `now_ms`.
     pub(crate) fn detach(&self, client: &str, epoch: u64, now_ms: u64) {
         let how = Detach { now_ms, expiry_s: None, keep_will: true };
         assert_eq!(block_on(self.layers.detach(self.id(client), epoch, how)).unwrap(), None);
@@ -117,7 +117,7 @@ impl Data {
         block_on(self.layers.checkpoint(self.id(client), epoch, first)).unwrap();
     }
 
-    /// A client that is away, with a stream of three messages of which it has acknowledged one.
+    /// An offline client, with a stream of three messages of which it has acknowledged one.
     pub(crate) fn away(&self, client: &str, will: Option<Will>) {
         let epoch = self.attach(client, 604_800, will);
         let own = self.subscribe(client, epoch, "a/+", Options { bits: 0b0101, identifier: 9 });
@@ -130,7 +130,7 @@ impl Data {
     }
 }
 
-/// A will that waits for a day.
+/// A will with a delay of a day.
 pub(crate) fn will() -> Option<Will> {
     Some(Will { delay_s: 86_400, body: Bytes::from_static(b"gone") })
 }
@@ -163,7 +163,7 @@ impl Server {
         server
     }
 
-    /// Reads the log up to the line that has `words`, and gives the word behind them.
+    /// Reads the log up to the line that has `words`, and returns the next word.
     pub(crate) fn behind(&mut self, words: &str) -> String {
         let mut line = String::new();
         while self.log.read_line(&mut line).unwrap() > 0 {
@@ -186,7 +186,7 @@ impl Server {
         self.connect(2, b'p')
     }
 
-    /// A client with a session that stays, and this letter as its id.
+    /// A client with a persistent session, and this letter as its id.
     pub(crate) fn keeper(&self, id: u8) -> Client {
         self.connect(0, id)
     }
@@ -233,7 +233,7 @@ impl Client {
         assert_eq!(answer, [0x40, 2, 0, 7]);
     }
 
-    /// Subscribes with QoS 1, and leaves.
+    /// Subscribes with QoS 1, and disconnects.
     pub(crate) fn subscribe_and_leave(mut self, filter: &str) {
         let mut packet = vec![0x82, 5 + filter.len() as u8, 0, 1, 0, filter.len() as u8];
         packet.extend_from_slice(filter.as_bytes());
@@ -241,11 +241,11 @@ impl Client {
         self.0.write_all(&packet).unwrap();
         self.0.read_exact(&mut [0; 5]).unwrap();
         self.0.write_all(&[0xe0, 0]).unwrap();
-        // The server closes once it has done all that.
+        // The server closes after it has handled everything.
         assert_eq!(self.0.read(&mut [0; 1]).unwrap(), 0);
     }
 
-    /// Subscribes to a topic, and reads its retained message if there is one: PINGRESP tells that there is no more.
+    /// Subscribes to a topic, and reads its retained message if there is one; PINGRESP marks the end.
     pub(crate) fn retained(&mut self, topic: &str) -> Option<Vec<u8>> {
         let mut packet = vec![0x82, 5 + topic.len() as u8, 0, 1, 0, topic.len() as u8];
         packet.extend_from_slice(topic.as_bytes());

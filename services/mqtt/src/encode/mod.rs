@@ -91,7 +91,6 @@ pub fn plain_ack(kind: PacketType, packet_id: PacketId, out: &mut Vec<u8>) {
     out.extend_from_slice(&[first_byte(kind), 2, high, low]);
 }
 
-/// DISCONNECT and AUTH: a reason and properties, both left out when there is nothing to say.
 fn reason_only(
     kind: PacketType,
     reason: ReasonCode,
@@ -107,7 +106,6 @@ fn reason_only(
     put_properties(properties, out);
 }
 
-/// The first byte of any packet but PUBLISH, whose flags say something.
 #[inline]
 const fn first_byte(kind: PacketType) -> u8 {
     //= [MQTT-2.1.3-1] v5
@@ -119,7 +117,6 @@ const fn first_byte(kind: PacketType) -> u8 {
     (kind as u8) << 4 | flags
 }
 
-/// Appends a fixed header and makes room for the rest.
 #[inline]
 fn put_header(first: u8, body_len: usize, out: &mut Vec<u8>) {
     out.reserve(5 + body_len);

@@ -6,7 +6,7 @@ use crate::{
     wire::{fit, put_string, var_int_len},
 };
 
-/// What stands before the payload of a PUBLISH.
+/// The part of a PUBLISH before its payload.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub struct PublishHead<'a> {

@@ -78,7 +78,6 @@ pub(super) fn reasons(
     }
 }
 
-/// Fixed and variable header, which all four have.
 fn put_head(
     kind: PacketType,
     packet_id: PacketId,

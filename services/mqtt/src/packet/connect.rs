@@ -14,8 +14,8 @@ pub struct Connect<'a> {
     pub version: Version,
     /// The client is a bridge to another server: the highest bit of the protocol level, in 3.1 and 3.1.1 only.
     ///
-    /// The standard does not know it. mosquitto sets it by default, and other servers take it to mean No Local and
-    /// Retain As Published for all subscriptions, which 3.x has no options for.
+    /// The standard has no such bit. mosquitto sets it by default, and other servers take it to mean No Local and
+    /// Retain As Published for all subscriptions, because 3.x has no options for them.
     pub is_bridge: bool,
     /// Clean Start (5.0) or Clean Session (3.x).
     pub clean_start: bool,

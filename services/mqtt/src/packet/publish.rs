@@ -14,7 +14,7 @@ pub struct Publish<'a> {
     pub dup: bool,
     /// Quality of service.
     pub qos: QoS,
-    /// Keep as the topic's retained message (inbound), or stems from one (outbound).
+    /// Inbound: store the message as the topic's retained message. Outbound: the message was a retained one.
     pub retain: bool,
     /// Topic name; empty only with a topic alias (5.0).
     pub topic: &'a str,

@@ -22,12 +22,12 @@ pub struct Subscribe<'a> {
 
 /// The topic filters and options of a SUBSCRIBE, all valid; iterate to read them.
 ///
-/// In 3.x a filter may begin with `$share/` and still not be a shared subscription, such as `$share/g`:
-/// [`crate::topic::Filter::parse`] tells.
+/// In 3.x a filter may begin with `$share/` without being a shared subscription, such as `$share/g`.
+/// [`crate::topic::Filter::parse`] decides.
 #[derive(Clone, Debug, Eq)]
 pub struct SubscribeFilters<'a>(pub(crate) &'a [u8], pub(crate) Version);
 
-/// By what they say: in 3.1 the same options may stand as different bytes.
+/// Compared by meaning: in 3.1 different bytes can encode the same options.
 impl PartialEq for SubscribeFilters<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.1 == other.1 && self.clone().eq(other.clone())
@@ -175,7 +175,6 @@ pub(super) fn decode_unsuback(body: &[u8], version: Version) -> Result<UnsubAck<
     Ok(UnsubAck { packet_id, properties, reasons })
 }
 
-/// The variable header that all four have.
 fn read_head<'a>(
     r: &mut Reader<'a>,
     version: Version,

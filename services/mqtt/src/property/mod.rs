@@ -105,7 +105,7 @@ impl<'a> Iterator for PropertyIter<'a> {
 
     fn next(&mut self) -> Option<Property<'a>> {
         let mut reader = Reader::new(self.0);
-        // Validated bytes always read well. Bytes that were not (`from_validated` trusts its caller) end the walk.
+        // Validated bytes always decode. Other bytes (`from_validated` trusts its caller) end the iteration.
         let property = if reader.is_empty() { None } else { Property::read(&mut reader).ok() };
         self.0 = if property.is_some() { reader.rest() } else { &[] };
         property
@@ -187,8 +187,8 @@ impl<'a> Property<'a> {
 
     /// Appends this property (identifier and value) to `out`.
     ///
-    /// A string or binary value has at most 65,535 bytes and a subscription identifier is at most 268,435,455; more
-    /// cannot be said on the wire and is cut.
+    /// Longer values are cut: a string or binary value has at most 65,535 bytes on the wire, and a subscription
+    /// identifier is at most 268,435,455.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(self.id());
         match *self {

@@ -1,4 +1,4 @@
-//! Which properties a packet may have, how often, and with which values.
+//! Allowed properties of each packet: which ones, how often, and with which values.
 
 use super::{Properties, Property};
 use crate::{DecodeError, topic, wire::Reader};
@@ -67,7 +67,7 @@ impl Allowed {
     }
 }
 
-/// Reads the property length and the properties, and says which there are.
+/// Reads the property length and the properties, and returns the set of identifiers.
 #[inline]
 pub(crate) fn read_properties<'a>(
     r: &mut Reader<'a>,

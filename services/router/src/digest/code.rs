@@ -1,14 +1,16 @@
-//! Filters and topics as numbers. Pods of different builds must find the same ones, so nothing here may depend on a process:
-//! the hash is XXH3, whose values are fixed. A tenant who makes hashes fall on one another gets needless messages himself, no more.
+//! Filters and topics as numbers. Pods of different builds must compute the same numbers, so the hash is XXH3, whose
+//! values are fixed, without a seed. A tenant that constructs collisions only gets needless messages of its own.
 
 use millrace_mqtt::topic::Filter;
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Levels of a filter that are told apart: a longer one with wildcards counts as one that ends with `#` after so many.
+/// Levels of a filter that are distinguished. A longer filter with wildcards counts as one that ends with `#` after so
+/// many levels.
 const LEVELS_MAX: u32 = 32;
 
-/// The mask of `+` (32 bits), the number of levels (6), and the flags below. Filters without wildcards are one shape. Never 0.
+/// The mask of `+` (32 bits), the number of levels (6), and the flags below. All filters without wildcards are one
+/// shape. The value is never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape(u64);
 
@@ -49,13 +51,12 @@ impl Shape {
         level < LEVELS_MAX as usize && self.0 >> level & 1 == 1
     }
 
-    /// `+` or `#` in the first place.
     fn begins_wild(self) -> bool {
         self.is_plus(0) || (self.levels() == 0 && self.is_many())
     }
 }
 
-/// A filter, as digests know it.
+/// The code of a filter in digests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Code {
     shape: u64,
@@ -63,10 +64,10 @@ pub struct Code {
 }
 
 impl Code {
-    /// Bytes of one.
+    /// Bytes of an encoded code.
     pub const LEN: usize = 16;
 
-    /// Of a filter, which is valid.
+    /// Computes the code of a valid filter.
     #[must_use]
     pub fn of(filter: Filter<'_>) -> Self {
         let shared = filter.share.is_some();
@@ -78,13 +79,13 @@ impl Code {
         path.code(many, shared)
     }
 
-    /// As bytes.
+    /// Encodes the code.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::LEN] {
         (u128::from(self.shape) << 64 | u128::from(self.hash)).to_be_bytes()
     }
 
-    /// From bytes; `None` for what is none.
+    /// Decodes a code; `None` for invalid bytes.
     #[must_use]
     pub fn from_bytes(bytes: [u8; Self::LEN]) -> Option<Self> {
         let number = u128::from_be_bytes(bytes);
@@ -101,19 +102,18 @@ impl Code {
     }
 }
 
-/// The levels of a filter up to some place.
+/// The first levels of a filter.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Path {
     hash: u64,
     levels: u32,
     mask: u32,
     is_wild: bool,
-    /// The hash of the levels that are told apart, once there are more.
+    /// The hash of the distinguished levels, once there are more levels.
     head: u64,
 }
 
 impl Path {
-    /// With one level more.
     pub(super) fn with(mut self, level: &str) -> Self {
         if self.levels == LEVELS_MAX {
             self.head = self.hash;
@@ -128,7 +128,7 @@ impl Path {
         self
     }
 
-    /// The filter that ends here; `many`: with `#` below.
+    /// The code of the filter that ends here; `many` means with `#` below.
     pub(super) fn code(self, many: bool, shared: bool) -> Code {
         let (shape, hash) = match () {
             () if !self.is_wild && !many => (Shape(EXACT), self.hash),
@@ -140,16 +140,16 @@ impl Path {
     }
 }
 
-/// A topic, as digests are asked for it.
+/// A topic, as digests look it up.
 #[derive(Debug)]
 pub struct TopicCode {
     levels: SmallVec<[u64; 16]>,
-    /// Wildcards in the first place do not match it.
+    /// Wildcards in the first level do not match it.
     is_hidden: bool,
 }
 
 impl TopicCode {
-    /// Of a topic name, which is valid.
+    /// Computes the code of a valid topic name.
     #[must_use]
     pub fn of(topic: &str) -> Self {
         let levels = topic.split('/').map(|level| xxh3_64(level.as_bytes())).collect();
@@ -157,11 +157,11 @@ impl TopicCode {
         Self { levels, is_hidden: topic.starts_with('$') }
     }
 
-    /// The hash of the filter of this shape that matches it, if any can.
+    /// The hash of the filter of this shape that matches the topic, if any can.
     pub(super) fn hash(&self, shape: Shape) -> Option<u64> {
         let levels = if shape.is_exact() { self.levels.len() } else { shape.levels() };
         let fits = match shape.is_many() {
-            // Also with nothing left: `a/#` matches `a`.
+            // `a/#` matches `a`, too.
             true => self.levels.len() >= levels,
             false => self.levels.len() == levels,
         };
@@ -173,7 +173,6 @@ impl TopicCode {
     }
 }
 
-/// The hash of levels and of one after them.
 fn join(hash: u64, level: u64) -> u64 {
     let mixed = (hash ^ level).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     mixed ^ mixed >> 32

@@ -1,9 +1,9 @@
-//! Which topics the filters of a broker may match, in about two bytes a filter: for those who send to who has the filters.
+//! Digests: which topics the filters of a pod may match, in about two bytes a filter, for pods that publish.
 //!
-//! A filter is a *shape* (how many levels, which of them are `+`, whether it ends with `#`) and a hash of its other levels; all
-//! filters without wildcards are one shape. The hashes stand in one Bloom filter, so a topic is looked for once for each shape
-//! that there is. What is found may be wrong, about one time in three hundred for each shape; what is not found is right. What
-//! does not fit (too many shapes or filters) is no digest: then everything may match.
+//! A filter is a *shape* (number of levels, positions of `+`, whether it ends with `#`) and a hash of its other levels.
+//! All filters without wildcards are one shape. One Bloom filter holds the hashes, so a topic is looked up once for
+//! each shape. A positive answer is wrong about once in three hundred for each shape; a negative answer is always
+//! right. With too many shapes or filters there is no digest, and everything may match.
 
 mod code;
 
@@ -16,38 +16,37 @@ use crate::group::Group;
 use crate::router::Snapshot;
 use crate::set::Set;
 
-/// Shapes of one digest. Each costs a look for each topic; devices have few, and who has more has written them on purpose.
+/// Shapes of one digest. Each shape costs one look-up per topic. Devices use few shapes; only a deliberate tenant uses
+/// more.
 pub const SHAPES_MAX: usize = 32;
-/// Bits of a filter when a digest is made: a third of them is room for filters that come.
+/// Bits per filter of a new digest; a third of them is room for new filters.
 const BITS: usize = 16;
-/// Bits of a filter below which a digest is to be made anew: 1 topic of 270 is then found in vain, for each shape.
+/// Bits per filter below which a digest must be rebuilt: one topic in 270 then matches falsely, for each shape.
 const BITS_LEAST: usize = 12;
-/// Bits of the largest digest, 4 MiB: a pod's clients have that many filters in one broker (2.8 million) when it is as large as a
-/// pod gets. With more filters it finds more in vain.
+/// Bits of the largest digest, 4 MiB: enough for 2.8 million filters of one broker, as many as a full pod's clients
+/// have. More filters cause more false matches.
 const BITS_MAX: usize = 32 << 20;
-/// Filters of the largest digest: with more, a topic in four is found in vain.
+/// Filters of the largest digest: with more, one topic in four matches falsely.
 const FILTERS_MAX: usize = BITS_MAX / 4;
-/// Bits that stand for a filter: best for 8 to 10 bits, and 12 to 16 gain little by more.
+/// Bits set per filter: the optimum for 8 to 10 bits per filter, and 12 to 16 gain little by more.
 const PROBES: u64 = 6;
-/// Words of the smallest digest.
 const WORDS_MIN: usize = 8;
 
-/// Filters that do not fit into a digest: everything may match.
+/// The filters do not fit into a digest: everything may match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooMany;
 
-/// What filters may match. Any thread may look while one inserts.
+/// A digest of filters. Any thread may read while one thread inserts.
 #[derive(Debug)]
 pub struct Digest {
-    /// Those that there are, then zeros.
     shapes: [AtomicU64; SHAPES_MAX],
     bits: Box<[AtomicU64]>,
-    /// Filters that were inserted and were not found before.
+    /// Inserted filters that were not found before.
     filters: AtomicUsize,
 }
 
 impl Digest {
-    /// One with room for so many filters, and a third more.
+    /// Makes a digest with room for `filters` and a third more.
     #[must_use]
     pub fn with_room(filters: usize) -> Self {
         let bits = filters.saturating_mul(BITS).min(BITS_MAX);
@@ -59,10 +58,11 @@ impl Digest {
         }
     }
 
-    /// Inserts a filter; one thread at a time does. False when it was found before, so that nothing has changed.
+    /// Inserts a filter; only one thread at a time may do so. Returns false when the filter was found already and
+    /// nothing changed.
     ///
     /// # Errors
-    /// When it has one shape or one filter too many. What was there still is.
+    /// There is one shape or one filter too many. The earlier filters remain.
     pub fn insert(&self, code: Code) -> Result<bool, TooMany> {
         let slot = self.shapes().position(|shape| shape == code.shape());
         let is_new_shape = slot.is_none();
@@ -80,7 +80,7 @@ impl Digest {
         Ok(changed)
     }
 
-    /// Whether a filter may match the topic. `shared`: filters of shared subscriptions count too.
+    /// Returns whether a filter may match the topic. `shared` includes filters of shared subscriptions.
     #[must_use]
     pub fn may_match(&self, topic: &TopicCode, shared: bool) -> bool {
         self.shapes()
@@ -88,7 +88,7 @@ impl Digest {
             .any(|shape| topic.hash(shape).is_some_and(|hash| self.has(hash)))
     }
 
-    /// Whether it has so many filters that it is to be made anew, with more room.
+    /// Returns whether the digest must be rebuilt with more room.
     #[must_use]
     pub fn is_full(&self) -> bool {
         let bits = self.bits.len() * 64;
@@ -101,7 +101,7 @@ impl Digest {
         self.filters.load(Ordering::Relaxed)
     }
 
-    /// Whether another one says the same of every topic.
+    /// Returns whether another digest answers the same for every topic.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         let bits = |digest: &Self| -> Vec<u64> { digest.words().collect() };
@@ -113,18 +113,17 @@ impl Digest {
         self.bits.len() == other.bits.len() && shapes(self) == shapes(other) && bits(self) == bits(other)
     }
 
-    /// As bytes: how many shapes (1), the shapes (8 each), the bits; all big-endian.
+    /// Encodes the number of shapes (1 byte), the shapes (8 each) and the bits, all big-endian.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let shapes: Vec<u64> = self.shapes().map(Shape::bits).collect();
         out.reserve(1 + 8 * (shapes.len() + self.bits.len()));
-        // No more than SHAPES_MAX.
         out.push(u8::try_from(shapes.len()).unwrap_or(u8::MAX));
         for word in shapes.into_iter().chain(self.words()) {
             out.extend_from_slice(&word.to_be_bytes());
         }
     }
 
-    /// `None` for what is none.
+    /// Decodes a digest; `None` for invalid bytes.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (shapes, rest) = bytes.split_first()?;
@@ -155,7 +154,8 @@ impl Digest {
         self.places(hash).all(|(word, bit)| self.bits[word].load(Ordering::Relaxed) & bit != 0)
     }
 
-    /// The bits that stand for a hash: from its halves, which is as good as a hash each (Kirsch and Mitzenmacher).
+    /// The bits of a hash. They derive from its two halves, which is as good as independent hashes (Kirsch and
+    /// Mitzenmacher).
     fn places(&self, hash: u64) -> impl Iterator<Item = (usize, u64)> {
         let bits = self.bits.len() as u64 * 64;
         let (start, step) = (hash >> 32, hash | 1);
@@ -168,10 +168,10 @@ impl Digest {
 }
 
 impl Snapshot {
-    /// The digest of all filters: those of plain subscriptions, and those of shared ones that count; with room for `spare` more.
+    /// Makes the digest of all plain filters and of the shared ones that count, with room for `spare` more.
     ///
     /// # Errors
-    /// When there are too many.
+    /// There are too many filters or shapes.
     pub fn digest(&self, counts: impl Fn(&Group) -> bool, spare: usize) -> Result<Digest, TooMany> {
         let mut filters = 0;
         self.walk(

@@ -1,4 +1,4 @@
-//! Enhanced authentication (MQTT 5.0 section 4.12), whatever the method: whose turn it is, and what AUTH packets say.
+//! Enhanced authentication (MQTT 5.0 section 4.12) for any method: the order of AUTH packets and their contents.
 
 use millrace_mqtt::{Auth, Packet, PacketType, Properties, Property, ReasonCode, encode};
 
@@ -8,7 +8,8 @@ use crate::{Effect, Out, Settings};
 const OTHER_METHOD: &str = "AUTH with another authentication method than CONNECT";
 
 impl Connection {
-    /// Asks the client to go on with its authentication. False when it takes no packet of that size: then it can only be refused.
+    /// Asks the client to continue its authentication. Returns false when the client accepts no packet of that size and
+    /// can only be refused.
     //= [MQTT-4.12.0-2] v5
     pub fn challenge(&mut self, data: &[u8], settings: &Settings, out: &mut impl Out) -> bool {
         let is_said = self.write_auth(ReasonCode::CONTINUE_AUTHENTICATION, data, settings, out);
@@ -18,12 +19,13 @@ impl Connection {
         is_said
     }
 
-    /// Tells an open client that it has authenticated anew. False when it takes no packet of that size.
+    /// Answers an open client that it has re-authenticated. Returns false when the client accepts no packet of that
+    /// size.
     pub fn authenticated(&mut self, data: &[u8], settings: &Settings, out: &mut impl Out) -> bool {
         self.write_auth(ReasonCode::SUCCESS, data, settings, out)
     }
 
-    /// An AUTH has neither reason string nor user properties, whatever the client takes.
+    /// The AUTH has neither reason string nor user properties.
     //= [MQTT-3.1.2-24] [MQTT-3.15.2-2] [MQTT-3.15.2-3] v5
     fn write_auth(&self, reason: ReasonCode, data: &[u8], settings: &Settings, out: &mut impl Out) -> bool {
         let mut properties = Vec::new();
@@ -38,7 +40,7 @@ impl Connection {
         fits
     }
 
-    /// The method of the CONNECT, if it named one, and what belongs to it.
+    /// The properties that answer the CONNECT's authentication method, if it named one.
     //= [MQTT-4.12.0-5] [MQTT-4.12.0-6] v5
     pub(crate) fn authentication_properties(
         &self,
@@ -53,7 +55,7 @@ impl Connection {
         }
     }
 
-    /// AUTH from an open client.
+    /// Handles an AUTH of an open client.
     //= [MQTT-4.12.0-7] [MQTT-4.12.1-1] v5
     pub(super) fn auth<'a>(&mut self, auth: Auth<'a>, settings: &Settings, out: &mut impl Out) -> Effect<'a> {
         let what = if !self.has_method {
@@ -68,7 +70,7 @@ impl Connection {
         self.close(ReasonCode::PROTOCOL_ERROR, what, out)
     }
 
-    /// What comes before CONNACK from a client that was asked to go on: AUTH and DISCONNECT, nothing else.
+    /// Handles a packet between challenge and CONNACK: AUTH and DISCONNECT are allowed, nothing else.
     //= [MQTT-3.1.2-30] [MQTT-4.12.0-3] [MQTT-4.12.0-4] v5
     pub(super) fn input_while_challenged<'a>(
         &mut self,

@@ -12,13 +12,13 @@ fuzz_target!(|data: &[u8]| {
         let size: usize = header.tlvs.iter().map(|(_, value)| 3 + value.len()).sum();
         assert!(size <= header.size);
         let _ = Origin::of(header);
-        // What follows the header changes nothing.
+        // Bytes after the header change nothing.
         assert_eq!(parse(&data[..header.size]).unwrap().unwrap(), *header);
     }
     if data.len() >= HEADER_BYTES_MAX {
         assert_ne!(whole, Ok(None));
     }
-    // What is refused when it is whole may be refused earlier, and what is taken is not.
+    // A header that is refused when complete may be refused earlier; an accepted one is not.
     for cut in [1, 12, 15, 16, data.len() / 2, data.len().saturating_sub(1)] {
         let Some(part) = data.get(..cut) else { continue };
         match (&whole, parse(part)) {

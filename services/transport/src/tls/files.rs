@@ -1,4 +1,4 @@
-//! From files to what listeners need; again whenever the files change.
+//! Loads the files of TLS listeners, again whenever they change.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ const PROTOCOLS: [&[u8]; 3] = [b"mqtt", b"x-amzn-mqtt-ca", b"http/1.1"];
 /// A device has one connection, so it needs one ticket; it gets a new one whenever it resumes.
 const TICKETS: usize = 1;
 
-/// Where the files are.
+/// Paths of the files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
     /// The server's certificate chain, PEM.
@@ -33,7 +33,7 @@ pub struct Files {
     pub asks_browsers: bool,
 }
 
-/// Why files cannot be used.
+/// Reasons why files cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// A file cannot be read.
@@ -41,15 +41,15 @@ pub enum LoadError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
-    /// A file has not what it should have.
+    /// A file lacks a required part.
     #[error("{} has no {what} in PEM", path.display())]
     Lacks {
         /// The file.
         path: PathBuf,
-        /// What is missing.
+        /// The missing part.
         what: &'static str,
     },
     /// The certificate and the key do not fit, or rustls refuses one of them.
@@ -59,7 +59,7 @@ pub enum LoadError {
         certificate: PathBuf,
         /// The key's file.
         key: PathBuf,
-        /// Why.
+        /// The reason.
         error: Error,
     },
     /// The authorities of clients.
@@ -67,12 +67,12 @@ pub enum LoadError {
     Authorities {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         error: String,
     },
 }
 
-/// What listeners need for a handshake.
+/// TLS configurations of the listeners.
 #[derive(Debug)]
 pub struct Servers {
     /// For MQTT over TLS.
@@ -80,15 +80,15 @@ pub struct Servers {
     /// For WebSocket over TLS.
     pub browsers: Arc<ServerConfig>,
     ticketer: Arc<dyn ProducesTickets>,
-    /// The bytes of the client authorities: a ticket is worth nothing under others.
+    /// The bytes of the client authorities, because a change makes older tickets invalid.
     authorities: Option<Vec<u8>>,
 }
 
 impl Servers {
-    /// Reads the files. Tickets of `before` stay good while the client authorities are the same.
+    /// Reads the files. Tickets of `before` stay valid while the client authorities are the same.
     ///
     /// # Errors
-    /// When a file cannot be read or used; what was loaded before can be used further.
+    /// A file cannot be read or used. The caller can keep the earlier configuration.
     pub fn load(files: &Files, before: Option<&Self>) -> Result<Self, LoadError> {
         let provider = Arc::new(default_provider());
         let refused = |error| LoadError::Refused {

@@ -1,7 +1,7 @@
 //! TLS of the process itself: certificates from files, and sessions that take no buffer while they are idle.
 //!
-//! A [`Session`](session::Session) reads ciphertext through a buffer that all connections of a thread share, and keeps
-//! only bytes of a record that is not whole yet, or that the socket did not take.
+//! A [`Session`](session::Session) reads ciphertext through a buffer that all connections of a thread share. It keeps
+//! only the bytes of an incomplete record, and those that the socket did not take.
 
 pub mod files;
 mod resolver;

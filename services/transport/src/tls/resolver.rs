@@ -1,4 +1,4 @@
-//! The server's certificate, and the name that a client asks for.
+//! Returns the server's certificate, and remembers the requested server name.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
 thread_local! {
-    /// The name in the ClientHello that this thread processed last. The unbuffered API of rustls tells it to the resolver
-    /// alone.
+    /// The name in the ClientHello that this thread processed last. The unbuffered API of rustls passes it only to the
+    /// resolver.
     static ASKED: RefCell<Option<Box<str>>> = const { RefCell::new(None) };
 }
 
-/// The same certificate for every name.
+/// Uses the same certificate for every name.
 #[derive(Debug)]
 pub(super) struct Resolver(pub(super) Arc<CertifiedKey>);
 

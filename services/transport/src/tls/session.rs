@@ -1,7 +1,7 @@
 //! One TLS connection over a socket that does not block.
 //!
-//! Read and written as the socket itself would be: `WouldBlock` while nothing can be done, a short read when the socket
-//! has no more, `flush` for what it did not take.
+//! Reads and writes behave as those of the socket: `WouldBlock` while no progress is possible, a short read when the
+//! socket has no more, `flush` for the bytes that it did not take.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice, Read, Write};
@@ -16,9 +16,9 @@ use rustls::unbuffered::{
 
 use super::resolver::take_asked;
 
-/// Ciphertext that is read at once, beside what a record that is not whole needs, bytes.
+/// Ciphertext read at once, beside the rest of an incomplete record, bytes.
 const READ_BYTES: usize = 64 * 1024;
-/// Longest run of bytes that rustls may keep before it understands them: a message of the handshake and its records.
+/// Longest input that rustls may need before it makes progress, bytes: a message of the handshake and its records.
 const INCOMPLETE_MAX: usize = 80 * 1024;
 /// Plaintext that is encrypted at once, bytes: four records.
 const WRITE_BYTES: usize = 64 * 1024;
@@ -35,37 +35,34 @@ thread_local! {
     };
 }
 
-/// What a client showed in its handshake.
+/// The client's side of a handshake.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// The server name that it asked for (SNI).
+    /// The requested server name (SNI).
     pub server_name: Option<Box<str>>,
-    /// Its certificate, DER. That it has the key was checked.
+    /// Its certificate, DER. The handshake proved that the client has the key.
     pub certificate: Option<Box<[u8]>>,
-    /// It went on with a session of before.
+    /// The client resumed an earlier TLS session.
     pub is_resumed: bool,
 }
 
 /// One TLS connection.
 pub struct Session {
     tls: UnbufferedServerConnection,
-    /// Ciphertext of what is not whole yet.
     incomplete: Vec<u8>,
     /// Plaintext that did not fit where it was read to.
     unread: Vec<u8>,
-    /// Ciphertext that the socket did not take.
     unsent: Vec<u8>,
-    /// While the handshake lasts, and until somebody has asked for the peer.
+    /// The name, during the handshake and until [`Session::take_peer`].
     server_name: Option<Box<str>>,
     stage: Stage,
-    /// The peer has said that nothing more comes.
     closed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Handshake,
-    /// The handshake is over, and nobody has asked for the peer yet.
+    /// The handshake is over, and [`Session::take_peer`] was not called yet.
     Introduced,
     Established,
 }
@@ -83,7 +80,7 @@ impl Session {
     /// The server's side of a new connection.
     ///
     /// # Errors
-    /// When rustls cannot use the configuration.
+    /// rustls cannot use the configuration.
     pub fn new(config: Arc<ServerConfig>) -> Result<Self, rustls::Error> {
         Ok(Self {
             tls: UnbufferedServerConnection::new(config)?,
@@ -96,28 +93,27 @@ impl Session {
         })
     }
 
-    /// Whether the handshake goes on: its packets cost far more than others.
+    /// True during the handshake, whose packets cost far more than others.
     pub fn is_handshaking(&self) -> bool {
         self.stage == Stage::Handshake
     }
 
-    /// Whether a read gives something although the socket has nothing.
+    /// True when a read returns data although the socket has none.
     pub fn has_unread(&self) -> bool {
         self.closed || !self.unread.is_empty()
     }
 
-    /// Whether something waits until the socket takes more.
+    /// True when bytes wait until the socket takes more.
     pub fn has_unsent(&self) -> bool {
         !self.unsent.is_empty()
     }
 
-    /// Bytes of its own buffers.
     #[cfg(test)]
     pub(super) fn buffered_bytes(&self) -> usize {
         self.incomplete.capacity() + self.unread.capacity() + self.unsent.capacity()
     }
 
-    /// What the client showed; once, after the handshake.
+    /// Takes the client's side of the handshake; `Some` only once.
     pub fn take_peer(&mut self) -> Option<Peer> {
         if self.stage != Stage::Introduced {
             return None;
@@ -134,7 +130,7 @@ impl Session {
     /// Reads plaintext.
     ///
     /// # Errors
-    /// As a socket that does not block; `InvalidData` when the peer does not speak TLS as it should.
+    /// As a non-blocking socket; `InvalidData` when the peer breaks the TLS protocol.
     pub fn read(&mut self, socket: &mut (impl Read + Write), into: &mut [u8]) -> io::Result<usize> {
         let mut filled = self.take_unread(into);
         while filled < into.len() && !self.closed {
@@ -145,7 +141,7 @@ impl Session {
                 Ok(More::Perhaps) => {}
                 Ok(More::No) if filled > 0 => return Ok(filled),
                 Ok(More::No) => return Err(io::ErrorKind::WouldBlock.into()),
-                // What came before the error counts; the next read finds it again.
+                // The data before the error is returned; the next read finds the error again.
                 Err(_) if filled > 0 => return Ok(filled),
                 Err(error) => return Err(error),
             }
@@ -186,7 +182,7 @@ impl Session {
             Err(error) => return Err(error),
         };
         let processed = self.process(&mut scratch[..held + count], into, filled);
-        // An alert says why, and goes also when the handshake has failed.
+        // An alert with the reason is sent even when the handshake has failed.
         let sent = self.send(socket);
         let left = processed?;
         sent?;
@@ -198,7 +194,7 @@ impl Session {
         Ok(if count == room { More::Perhaps } else { More::No })
     }
 
-    /// Carries out the records in `bytes`; gives the number of bytes that are used up.
+    /// Processes the records in `bytes`, and returns the number of bytes used.
     fn process(&mut self, bytes: &mut [u8], into: &mut [u8], filled: &mut usize) -> io::Result<usize> {
         let mut start = 0;
         loop {
@@ -219,7 +215,7 @@ impl Session {
                 Ok(ConnectionState::EncodeTlsData(mut data)) => {
                     encode(&mut self.unsent, |out| data.encode(out))?;
                 }
-                // Whatever is in `unsent` goes out, sooner or later.
+                // The caller sends `unsent` later.
                 Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
                 Ok(ConnectionState::WriteTraffic(_)) => {
                     if self.stage == Stage::Handshake {
@@ -250,18 +246,18 @@ impl Session {
         }
     }
 
-    /// Takes what rustls still has to say after an error.
+    /// Collects the alert of rustls after an error.
     fn encode_alert(&mut self) {
         if let Ok(ConnectionState::EncodeTlsData(mut data)) = self.tls.process_tls_records(&mut []).state {
-            // Nothing can be done about an alert that cannot be made.
+            // An alert that cannot be encoded is skipped.
             let _ = encode(&mut self.unsent, |out| data.encode(out));
         }
     }
 
-    /// Writes plaintext; gives the number of bytes taken, which is all of them unless the socket is busy.
+    /// Writes plaintext. Returns the number of bytes taken, which is all of them unless the socket is busy.
     ///
     /// # Errors
-    /// As a socket that does not block.
+    /// As a non-blocking socket.
     pub fn write(&mut self, socket: &mut impl Write, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         self.flush(socket)?;
         let (mut total, mut pieces) = (0, slices.iter().map(|slice| &**slice));
@@ -304,7 +300,7 @@ impl Session {
         }
     }
 
-    /// Writes what the socket did not take before.
+    /// Writes the bytes that the socket did not take before.
     ///
     /// # Errors
     /// `WouldBlock` while it does not take all of it.
@@ -313,7 +309,6 @@ impl Session {
         if self.has_unsent() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
     }
 
-    /// Writes as much as the socket takes.
     fn send(&mut self, socket: &mut impl Write) -> io::Result<()> {
         let mut sent = 0;
         while sent < self.unsent.len() {
@@ -333,13 +328,13 @@ impl Session {
         Ok(())
     }
 
-    /// Says that nothing more comes, as far as the socket takes it at once.
+    /// Sends the close notification, as far as the socket takes it at once.
     pub fn close(&mut self, socket: &mut impl Write) {
         if self.stage != Stage::Handshake
             && let Ok(ConnectionState::WriteTraffic(mut traffic)) =
                 self.tls.process_tls_records(&mut []).state
         {
-            // The peer will find out without it, too.
+            // The peer notices the end without it, too.
             let _ = encode(&mut self.unsent, |out| traffic.queue_close_notify(out));
         }
         let _ = self.send(socket);
@@ -375,7 +370,7 @@ impl Short for EncryptError {
     }
 }
 
-/// Appends what `write` makes, which says first how much room it needs.
+/// Appends the output of `write`, which first reports how much room it needs.
 fn encode<E: Short + Into<Box<dyn std::error::Error + Send + Sync>>>(
     out: &mut Vec<u8>,
     mut write: impl FnMut(&mut [u8]) -> Result<usize, E>,

@@ -1,5 +1,5 @@
-//! Client certificates: that the client has the key is checked here. Whose certificate it is, the edge checks with the
-//! authorities of the client's broker.
+//! Verifies that a client has the key of its certificate. The edge checks the issuer, with the authorities of the
+//! client's broker.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
-/// Longest chain of a client, bytes. The session keeps it while the client is connected.
+/// Longest certificate chain of a client, bytes. The session keeps it while the client is connected.
 const CHAIN_BYTES_MAX: usize = 16 * 1024;
 
-/// Asks for a certificate and takes any, or none. With `authorities`, a certificate of one of them is required.
+/// Requests a certificate and accepts any, or none. With `authorities` it requires a certificate of one of them.
 #[derive(Debug)]
 pub(super) struct Verifier {
     pub(super) provider: Arc<CryptoProvider>,

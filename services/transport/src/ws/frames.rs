@@ -45,13 +45,13 @@ pub enum FrameError {
     /// A length with its top bit set.
     #[error("the client sent a websocket frame of an impossible length")]
     Length,
-    /// Longer than the caller takes.
+    /// Longer than the caller allows.
     #[error("the client sent a websocket frame that is too large")]
     TooLarge,
 }
 
 impl FrameError {
-    /// The code to close with, see [`close`].
+    /// The close code of this error, see [`close`].
     pub fn close_code(self) -> u16 {
         match self {
             //= [MQTT-6.0.0-1] v5 v3.1.1
@@ -63,47 +63,46 @@ impl FrameError {
     }
 }
 
-/// A control frame, told in its place between the data.
+/// A control frame, reported between the data before and after it.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Control<'a> {
     /// To be answered with [`pong`] and the same payload.
     Ping(&'a [u8]),
     /// Nothing to do.
     Pong,
-    /// To be answered with [`close`] and the same code, once the data before it was handled. Whatever follows
-    /// it is thrown away.
+    /// To be answered with [`close`] and the same code, once the data before it was handled. Later bytes are ignored.
     Close(u16),
 }
 
-/// What a buffer holds after [`Decoder::decode`].
+/// The contents of a buffer after [`Decoder::decode`].
 #[derive(Debug, PartialEq, Eq)]
 pub struct Decoded {
     /// `buf[..data]` are bytes of MQTT.
     pub data: usize,
-    /// Bytes of a frame header or a control frame that is not whole, at most 138: to be in front of what is
-    /// read next. They follow the data without a gap, and reach to the end of what the buffer still holds.
+    /// Bytes of an incomplete frame header or control frame, at most 138: the caller puts them before the next read.
+    /// They follow the data without a gap and end the buffer.
     pub rest: Range<usize>,
 }
 
-/// What is known of a stream of frames between two reads.
+/// The state of a stream of frames between two reads.
 #[derive(Debug, Default)]
 pub struct Decoder {
-    /// Payload of the present data frame that was not seen yet, bytes.
+    /// Payload bytes of the present data frame that have not arrived yet.
     left: u64,
-    /// Turned so that its first byte belongs to the next byte of payload.
+    /// Rotated so that its first byte belongs to the next byte of payload.
     mask: [u8; 4],
-    /// A message was begun and its last fragment is to come.
+    /// A message has begun, and its last fragment has not arrived yet.
     fragmented: bool,
     closed: bool,
 }
 
 impl Decoder {
-    /// Takes the bytes of `buf`, whose first ones are the `rest` of the last call. Payload is handed on
-    /// before its frame is whole. `data_max` is the longest data frame, bytes (of MQTT packets themselves it
-    /// says nothing: one may span frames, and a frame may hold many).
+    /// Decodes `buf`, whose first bytes are the `rest` of the last call. Payload is returned before its frame is
+    /// complete. `data_max` is the longest data frame, bytes. It does not limit MQTT packets: one may span frames, and
+    /// a frame may hold many.
     ///
-    /// # Errors When the connection must end: send [`close`] with [`FrameError::close_code`]. What came
-    /// before in the same buffer is not handed on.
+    /// # Errors
+    /// The connection must end: send [`close`] with [`FrameError::close_code`]. Earlier bytes of the same buffer are lost.
     pub fn decode(
         &mut self,
         buf: &mut [u8],
@@ -146,7 +145,6 @@ impl Decoder {
         usize::try_from(self.left).map_or(available, |left| left.min(available))
     }
 
-    /// Unmasks payload and moves it to `to`.
     fn take(&mut self, buf: &mut [u8], payload: Range<usize>, to: usize) -> usize {
         let len = payload.len();
         unmask(&mut buf[payload.clone()], self.mask);
@@ -193,7 +191,6 @@ struct Head {
     masked: bool,
     mask: [u8; 4],
     payload: u64,
-    /// Bytes of the header.
     size: usize,
 }
 
@@ -254,8 +251,7 @@ fn control_frame(opcode: u8, payload: &[u8]) -> Result<Control<'_>, FrameError> 
     }
 }
 
-/// Appends the header of a binary frame from the server, which is whole and not masked; the payload follows
-/// it.
+/// Appends the header of an unmasked, unfragmented binary frame; the payload follows it.
 pub fn header(payload_len: usize, out: &mut Vec<u8>) {
     //= [MQTT-6.0.0-1] v5 v3.1.1
     out.push(FIN | BINARY);

@@ -17,7 +17,7 @@ fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What a stream means: its MQTT bytes, and each control frame with the place in them where it stands.
+/// The meaning of a stream: its MQTT bytes, and each control frame with its position in them.
 #[derive(Debug, Default, PartialEq)]
 struct Meaning {
     data: Vec<u8>,

@@ -1,7 +1,7 @@
 //! The HTTP request that opens a WebSocket (RFC 6455 section 4.2), and the answer to it.
 //!
-//! No extension is ever agreed on: per-message compression costs a window of memory a connection. `Origin` is
-//! checked, because a page that a browser shows must not reach a broker of the browser's network unasked.
+//! No extension is accepted, because per-message compression costs a window of memory per connection. `Origin` is
+//! checked, because a web page must not reach a broker in its visitor's network without permission.
 
 use base64::Engine as _;
 use base64::alphabet;
@@ -12,20 +12,18 @@ use sha1::{Digest, Sha1};
 /// The one path that speaks MQTT.
 pub const PATH: &str = "/mqtt";
 
-/// Header lines of a request; browsers behind a proxy send about 25.
 const HEADERS_MAX: usize = 64;
 
-/// What RFC 6455 section 1.3 has both sides append to the key.
+/// The suffix of the key in RFC 6455 section 1.3.
 const KEY_SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// Takes keys whose last character has bits beyond the 16 bytes, as the example key of RFC 6455 section 1.3
-/// does.
+/// Accepts keys whose last character has bits beyond the 16 bytes, as the example key of RFC 6455 section 1.3 does.
 const KEY_BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
 );
 
-/// A handshake that can go on.
+/// A successful handshake.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Upgrade {
     /// Bytes of the request head; what follows in the buffer are frames.
@@ -34,10 +32,10 @@ pub struct Upgrade {
     pub response: Vec<u8>,
 }
 
-/// A request that is not answered with a WebSocket. Send `response`, then close.
+/// A refused request. Send `response`, then close.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// A whole HTTP answer whose text says what to do.
+    /// A whole HTTP answer whose text explains what to do.
     pub response: Vec<u8>,
     /// For logs and counters.
     pub reason: &'static str,
@@ -71,7 +69,7 @@ impl Origins {
     }
 }
 
-/// The host of `host:port`; an IPv6 address stands in brackets.
+/// The host of `host:port`; an IPv6 address is in brackets.
 fn without_port(authority: &[u8]) -> &[u8] {
     match authority.iter().rposition(|byte| matches!(byte, b':' | b']')) {
         Some(at) if authority[at] == b':' => &authority[..at],
@@ -79,11 +77,11 @@ fn without_port(authority: &[u8]) -> &[u8] {
     }
 }
 
-/// Reads the request head at the start of `buf`. `Ok(None)`: it is not whole yet; never returned once `buf`
-/// has `head_bytes_max` bytes.
+/// Reads the request head at the start of `buf`. `Ok(None)` means that it is incomplete; never returned once `buf` has
+/// `head_bytes_max` bytes.
 ///
 /// # Errors
-/// When the request is not the opening of an MQTT WebSocket: with the answer to send.
+/// The request does not open an MQTT WebSocket. The error has the answer to send.
 pub fn parse(buf: &[u8], head_bytes_max: usize, origins: &Origins) -> Result<Option<Upgrade>, Refusal> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = Request::new(&mut headers);
@@ -180,7 +178,6 @@ fn has_token(request: &Request<'_, '_>, name: &'static str, token: &str) -> bool
     values(request, name).flat_map(tokens).any(|t| t.eq_ignore_ascii_case(token.as_bytes()))
 }
 
-/// One way to be refused.
 struct Answer {
     status: &'static str,
     /// Header lines beyond the common ones, each with its line end.

@@ -1,4 +1,4 @@
-//! Groups: no message of a shared subscription is lost. That none is with two is seen when they are claimed.
+//! Groups: no message of a shared subscription is lost. Claims check that no message is with two pods.
 
 use super::Violations;
 use crate::{history::History, plan::matches};

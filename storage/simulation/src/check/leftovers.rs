@@ -1,4 +1,4 @@
-//! When all sessions have ended, nothing of them is left.
+//! When all sessions have ended, no row of them is left.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use millrace_storage::{KeyRange, RangeOptions, after};
 
 use crate::pod::Pod;
 
-/// Kinds of keys that outlive sessions: the catalog, versions of buckets, usage, retained messages, and what is of pods.
+/// Kinds of keys that outlive sessions: the catalog, versions of buckets, usage, retained messages, and rows of pods.
 const STAYS: [&str; 14] = ["k", "ki", "kn", "xv", "xl", "xn", "y", "yw", "yl", "r", "rc", "p", "pn", "pm"];
 
 pub(super) async fn check(checker: &Pod) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Messages: what was acknowledged is there, once, in order (P1, P4); each will fires once (P7).
+//! Messages: each acknowledged one is stored, once and in order (P1, P4); each will fires once (P7).
 
 use std::collections::BTreeMap;
 
@@ -64,12 +64,12 @@ fn will(history: &History, tenure: (u64, &Tenure), next: (u64, &Tenure)) -> Opti
     }
 }
 
-/// Whether the will of a connection has fired when the next one is there.
+/// Whether the will of a connection must have fired when the next connection exists.
 fn must_fire(history: &History, (attempt, tenure): (u64, &Tenure), delay_s: u32, next: &Found) -> bool {
     match &next.before {
-        // The session ended; if another connection took it first, that may have been in time to keep the will from firing.
+        // The session ended. If another connection took it first, that may have prevented the will.
         None => !super::owners::may_have_ended(history, tenure),
-        // Another connection was between, of which nothing is known.
+        // A connection with an unknown result was in between.
         Some(before) if before.attempt != attempt => false,
         Some(_) if !next.present => true,
         Some(before) if before.detached_at_ms == 0 => delay_s == 0,

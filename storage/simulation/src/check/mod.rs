@@ -1,5 +1,5 @@
-//! What is looked at when all pods are gone: first what is in the store, as one more pod sees it; then whether all that happened fits
-//! together.
+//! The check after all pods have ended: first the contents of the store, as one more pod sees them; then whether the
+//! whole history is consistent.
 
 mod groups;
 mod leftovers;
@@ -13,12 +13,12 @@ use millrace_storage::Database;
 
 use crate::{history::Shared, pod::Pod, world::World};
 
-/// The pod that looks.
+/// Name of the checking pod.
 const CHECKER: &str = "checker";
-/// Times that a step is tried: the cluster may still be recovering.
+/// Attempts of a step, because the cluster may still be recovering.
 const TRIES: u64 = 60;
 
-/// Checks everything. What is wrong is in the history afterwards.
+/// Checks everything, and adds violations to the history.
 pub(crate) async fn check(database: &Database, world: &World, history: &Shared) {
     let checker = Pod::new(CHECKER.into(), database, world, history, None);
     for try_number in 1.. {
@@ -39,5 +39,4 @@ pub(crate) async fn check(database: &Database, world: &World, history: &Shared) 
     }
 }
 
-/// What a check finds.
 type Violations = Vec<String>;

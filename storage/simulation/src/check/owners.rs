@@ -1,4 +1,5 @@
-//! Sessions have one owner, and what an earlier one writes has no effect (P5); a session goes on as it was left.
+//! A session has one owner, and writes of earlier owners have no effect (P5). A session resumes in the state in which
+//! it was left.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +11,7 @@ use crate::history::{Before, Found, History, Kept, Tenure, Write};
 /// Expiries that are longer than any run.
 const LONG_S: u32 = 3_600;
 
-/// By session, the tenures that are known to have been, in order of their epochs, with their attempts.
+/// The known tenures of each session in order of their epochs, with their attempts.
 pub(super) fn in_order(history: &History) -> BTreeMap<(BrokerId, &str), Vec<(u64, &Tenure)>> {
     let mut sessions: BTreeMap<(BrokerId, &str), Vec<(u64, &Tenure)>> = BTreeMap::new();
     for (attempt, tenure) in history.tenures.iter().filter(|(_, tenure)| tenure.found.is_some()) {
@@ -38,7 +39,7 @@ pub(super) fn check(history: &History) -> Violations {
     violations
 }
 
-/// What does not follow from the tenure before; none or one.
+/// Returns the first contradiction to the previous tenure.
 fn follows(
     history: &History,
     (attempt, earlier, was): (u64, &Tenure, &Found),
@@ -68,26 +69,26 @@ fn follows(
     cursor(earlier, was, before).or_else(|| kept(earlier, is))
 }
 
-/// Whether an attempt of the same session is one of which nobody knows the end.
+/// Whether the result of an attempt of the same session is unknown.
 fn is_in_doubt(history: &History, before: &Before, later: &Tenure) -> bool {
     let found = history.tenures.get(&before.attempt);
     found.is_some_and(|t| t.found.is_none() && (t.broker, &t.client) == (later.broker, &later.client))
 }
 
-/// Whether a session is gone that had no reason to.
+/// Whether a session disappeared without a reason.
 fn lost(history: &History, earlier: &Tenure, was: &Found, is: &Found) -> bool {
     let expired = earlier.expiry_s == 0 || was.now_ms + u64::from(earlier.expiry_s) * 1_000 <= is.now_ms;
     !(earlier.ends || expired || may_have_ended(history, earlier))
 }
 
-/// Whether a connection of a session of which nobody knows whether it was may have ended it.
+/// Whether a connection with an unknown result may have ended the session.
 pub(super) fn may_have_ended(history: &History, of: &Tenure) -> bool {
     let of_session = |t: &&Tenure| (t.broker, &t.client) == (of.broker, &of.client);
     let in_doubt = history.tenures.values().filter(of_session).filter(|tenure| tenure.found.is_none());
     in_doubt.into_iter().any(|tenure| tenure.ends || tenure.expiry_s < LONG_S)
 }
 
-/// The cursor is the last that the owner wrote, or one of which it has no answer.
+/// The cursor is the last one that the owner wrote, or one whose write has no answer.
 fn cursor(earlier: &Tenure, was: &Found, before: &Before) -> Option<String> {
     let acknowledged = earlier.cursors.iter().rposition(|(_, write)| *write == Write::Done);
     let mut allowed: BTreeSet<Position> = BTreeSet::new();
@@ -98,7 +99,7 @@ fn cursor(earlier: &Tenure, was: &Found, before: &Before) -> Option<String> {
     (!is_allowed).then(|| format!("the cursor was {:?}, not one of {allowed:?}", before.cursor))
 }
 
-/// The subscriptions are those that were left, but for those of which nobody has an answer.
+/// The subscriptions are unchanged, except those whose change has no answer.
 fn kept(earlier: &Tenure, is: &Found) -> Option<String> {
     if !is.present {
         return None;

@@ -1,5 +1,5 @@
-//! What is read is complete: all that was stored since the subscription and matches, but for what a limit trimmed and counted (P1, P2, P3),
-//! and nothing else (P8).
+//! Reads are complete: they return every matching message since the subscription, except those that a limit trimmed and
+//! counted (P1, P2, P3), and nothing else (P8).
 
 use std::{collections::BTreeMap, ops::Bound};
 
@@ -12,7 +12,7 @@ use crate::{
     plan::matches,
 };
 
-/// From when on a subscription of a session's life has everything.
+/// The position from which on a subscription of a session's life is complete.
 type CompleteFrom = BTreeMap<(u64, Kept), Versionstamp>;
 
 pub(super) fn check(history: &History) -> Violations {
@@ -34,7 +34,7 @@ pub(super) fn check(history: &History) -> Violations {
     violations
 }
 
-/// By attempt, the last cursor that the store has taken.
+/// The last cursor that the store has accepted, by attempt.
 fn accepted(history: &History) -> BTreeMap<u64, Position> {
     let mut accepted: BTreeMap<u64, Position> = BTreeMap::new();
     for (attempt, tenure) in &history.tenures {
@@ -49,7 +49,7 @@ fn accepted(history: &History) -> BTreeMap<u64, Position> {
     accepted
 }
 
-/// Whether a session went on from what was read. What a pod has read that has lost the session, another reads again.
+/// Whether the session advanced over a reading. Another pod repeats the readings of a pod that has lost the session.
 fn counts(reading: &Reading, tenure: &Tenure, accepted: Option<&Position>) -> bool {
     tenure.pod == CHECKER || accepted.is_some_and(|cursor| reading.through <= *cursor)
 }

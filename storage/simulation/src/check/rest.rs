@@ -1,4 +1,4 @@
-//! What is in the store when all pods are gone.
+//! Reads everything from the store after all pods have ended.
 
 use std::collections::BTreeMap;
 
@@ -22,12 +22,13 @@ const PAGE: ReadLimit = ReadLimit { entries: 50, bytes: 1_000_000 };
 /// Later than everything that is due.
 const MUCH_LATER_MS: u64 = 1_000_000_000_000;
 
-/// Buries all, reads for all sessions to the end, and ends them; then nothing may be left. May be called again when it fails.
+/// Recovers all pods' sessions, reads every session to its end, and ends it; then nothing may be left. May be repeated
+/// after a failure.
 pub(super) async fn look(checker: &Pod) -> Result<()> {
     bury(checker).await?;
     let brokers = checker.brokers.clone();
     for broker in &brokers {
-        // Who sees all comes last: to take a session can publish its will.
+        // The session that sees everything comes last, because taking a session can publish its will.
         for client in CLIENTS.into_iter().chain([KEEPER, AUDIT]) {
             let mut mine = checker.attach(*broker, client, STAYS).await?;
             while checker.read_page(&mut mine, PAGE).await? {}
@@ -63,7 +64,7 @@ async fn bury(checker: &Pod) -> Result<()> {
     Ok(())
 }
 
-/// The numbers of streams and of their subscribers are those that one can count.
+/// Checks the counters of streams and subscribers against a count.
 async fn count(checker: &Pod, broker: BrokerId) -> Result<()> {
     let mut members: BTreeMap<StreamId, u64> = BTreeMap::new();
     let clients = [AUDIT, KEEPER].into_iter().chain(CLIENTS);
@@ -109,7 +110,7 @@ async fn retained(checker: &Pod, broker: BrokerId) -> Result<()> {
     Ok(())
 }
 
-/// Takes all that groups have left.
+/// Claims all remaining messages of groups.
 async fn claim(checker: &Pod) -> Result<()> {
     let groups = checker.history.borrow().groups.all.clone();
     for group in groups {

@@ -10,7 +10,7 @@ use crate::{
     plan::matches,
 };
 
-/// What was written to a topic, in commit order.
+/// The writes to a topic, in commit order.
 type Writes = BTreeMap<Position, (MessageId, Retain)>;
 
 pub(super) fn check(history: &History) -> Violations {

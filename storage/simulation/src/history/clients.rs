@@ -1,8 +1,7 @@
-//! What a client remembers, whichever pod it is connected to: the QoS 2 message that it is sending.
+//! A client's own memory, whichever pod it is connected to: the QoS 2 message that it is sending.
 
 use super::MessageId;
 
-/// A client.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Client {
     pub(crate) sending: Option<Sending>,
@@ -15,14 +14,13 @@ pub(crate) struct Sending {
     pub(crate) packet: u16,
     pub(crate) message: MessageId,
     pub(crate) stage: Stage,
-    /// The life of the session that it is sent in; another one knows nothing of it.
+    /// The life of the session that it is sent in; another life of the session does not know the message.
     pub(crate) life: u64,
 }
 
-/// How far it has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// No PUBREC yet: it may be stored or not.
+    /// No PUBREC yet; the message may be stored or not.
     Published,
     /// PUBREC came: it is stored, with the packet id.
     Received,
@@ -31,7 +29,6 @@ pub(crate) enum Stage {
 }
 
 impl Client {
-    /// Sends a message.
     pub(crate) fn send(&mut self, message: MessageId, life: u64) -> Sending {
         self.sent = self.sent % 1_000 + 1;
         let sending = Sending { packet: self.sent, message, stage: Stage::Published, life };
@@ -39,14 +36,13 @@ impl Client {
         sending
     }
 
-    /// A message has come further.
+    /// Advances a message to a later stage.
     pub(crate) fn moved(&mut self, message: MessageId, from: Stage, to: Stage) {
         if let Some(sending) = self.sending.as_mut().filter(|it| it.message == message && it.stage == from) {
             sending.stage = to;
         }
     }
 
-    /// PUBCOMP came.
     pub(crate) fn completed(&mut self, message: MessageId) {
         self.sending.take_if(|sending| sending.message == message);
     }

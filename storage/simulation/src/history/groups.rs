@@ -1,5 +1,5 @@
-//! Shared subscriptions: who has which message. Two pods never have the same one, but when one of them was taken for dead; what a
-//! member acknowledged is not given to another.
+//! Shared subscriptions: the pod that has each message. Two pods never have the same one, unless one of them was taken
+//! for dead. An acknowledged message is never given to another member.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,19 +9,18 @@ use super::{Group, History};
 
 type Place = (BrokerId, StreamId, Position);
 
-/// What is known of groups.
 #[derive(Default)]
 pub(crate) struct Groups {
     pub(crate) all: Vec<Group>,
-    /// The pod that has a message, and when it had got it.
+    /// The pod that has a message, and when it claimed it.
     holders: BTreeMap<Place, (String, u64)>,
-    /// When pods were buried last: from then on others may have what they had.
+    /// Time of the last recovery of each pod: from then on others may have its messages.
     buried: BTreeMap<String, u64>,
-    /// Acknowledged, and the store has said so.
+    /// Acknowledged, with a committed answer.
     pub(crate) done: BTreeSet<Place>,
-    /// Acknowledged by a pod that may not have had it any more, or had no answer.
+    /// Acknowledged by a pod that may have lost it, or without an answer.
     pub(crate) may_be_done: BTreeSet<Place>,
-    /// What was found when all was over.
+    /// Found at the end.
     pub(crate) left: BTreeSet<Place>,
 }
 
@@ -32,14 +31,14 @@ impl Groups {
 }
 
 impl History {
-    /// A pod is taken for dead, or frees what it has.
+    /// A pod is taken for dead, or releases its messages.
     pub(crate) fn buries(&mut self, pod: &str) {
         let event = self.next();
         self.groups.buried.insert(pod.into(), event);
         self.groups.holders.retain(|_, (holder, _)| holder != pod);
     }
 
-    /// A pod got messages, by a claim that it began with event `began`.
+    /// A pod has messages from a claim that began with event `began`.
     pub(crate) fn claimed(&mut self, pod: &str, group: &Group, began: u64, places: &[Position]) {
         if self.groups.buried_since(pod, began) {
             return;
@@ -61,7 +60,7 @@ impl History {
         }
     }
 
-    /// A pod acknowledges some messages and gives others back. Returns what it needs to say that this is stored.
+    /// A pod acknowledges some messages and releases others. Returns the data for [`Self::let_go`].
     pub(crate) fn lets_go(
         &mut self,
         pod: &str,
@@ -87,7 +86,7 @@ impl History {
         known
     }
 
-    /// It is stored that messages are acknowledged.
+    /// The acknowledgements are committed.
     pub(crate) fn let_go(&mut self, pod: &str, group: &Group, known: &[(Position, u64)]) {
         for (at, event) in known {
             if !self.groups.buried_since(pod, *event) {

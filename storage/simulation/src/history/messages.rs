@@ -1,4 +1,4 @@
-//! Messages: what they are, and where in commit order they stand.
+//! Messages and their positions in commit order.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use bytes::{BufMut, Bytes};
 use millrace_layers::{BrokerId, Position};
 use millrace_storage::Versionstamp;
 
-/// The number of a message: no two of a run have the same.
+/// The number of a message, unique in a run.
 pub(crate) type MessageId = u64;
 
 /// Whether a message is retained.
@@ -17,21 +17,19 @@ pub(crate) enum Retain {
     Clear,
 }
 
-/// A message that somebody wanted to publish.
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
     pub(crate) broker: BrokerId,
     pub(crate) topic: String,
-    /// Who published it; 0 for wills, which have no order.
+    /// The publisher; 0 for wills, which have no order.
     pub(crate) publisher: u64,
     pub(crate) retain: Retain,
-    /// Whether its publisher was told that it is stored.
+    /// Its publisher has an acknowledgement.
     pub(crate) is_acknowledged: bool,
-    /// Where it stands, as far as anybody knows: one place, or something is wrong.
+    /// Its positions, as far as they are known. More than one is an error.
     pub(crate) places: Vec<Position>,
 }
 
-/// All messages.
 #[derive(Default)]
 pub(crate) struct Messages(BTreeMap<MessageId, Message>);
 
@@ -48,7 +46,7 @@ impl Messages {
         self.0.insert(id, Message { broker, topic, publisher, retain, is_acknowledged, places });
     }
 
-    /// Its publisher was told that it is stored.
+    /// Its publisher gets the acknowledgement.
     pub(crate) fn acknowledge(&mut self, id: MessageId, at: Option<(Versionstamp, u16)>) {
         if let Some(message) = self.0.get_mut(&id) {
             message.is_acknowledged = true;
@@ -58,7 +56,7 @@ impl Messages {
         }
     }
 
-    /// It was seen at a place. False when it is no message of this run.
+    /// Records a position. Returns false for a message that is not of this run.
     pub(crate) fn seen(&mut self, id: MessageId, at: Position) -> bool {
         let Some(message) = self.0.get_mut(&id) else { return false };
         if !message.places.contains(&at) {
@@ -75,14 +73,14 @@ impl Messages {
         self.0.iter().map(|(id, message)| (*id, message))
     }
 
-    /// What a broker has, in commit order.
+    /// The messages of a broker, in commit order.
     pub(crate) fn in_order(&self, broker: BrokerId) -> BTreeMap<Position, MessageId> {
         let of_broker = self.iter().filter(|(_, message)| message.broker == broker);
         of_broker.flat_map(|(id, message)| message.places.iter().map(move |at| (*at, id))).collect()
     }
 }
 
-/// What is stored of a message: its number, and bytes that follow from it, few or so many that they are stored apart.
+/// The stored body of a message: its number and derived bytes, either few or so many that they are stored apart.
 pub(crate) fn body(id: MessageId) -> Bytes {
     let filler = match id % 32 {
         7 if id % 5 == 2 => 100_000,
@@ -95,7 +93,7 @@ pub(crate) fn body(id: MessageId) -> Bytes {
     body.into()
 }
 
-/// The message that a body is of, if it is all there.
+/// The message of a complete body.
 pub(crate) fn of_body(bytes: &[u8]) -> Option<MessageId> {
     let id = MessageId::from_be_bytes(*bytes.first_chunk()?);
     (body(id) == bytes).then_some(id)

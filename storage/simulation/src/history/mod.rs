@@ -1,7 +1,7 @@
-//! What the pods did, asked for and were answered, in the order in which it happened to them. The pods write it; only the check reads it,
-//! and the clients in it, who remember across pods what a client does.
+//! The actions and answers of all pods, in the order in which they happened. Pods write the history. The check reads
+//! it, and so do the simulated clients, whose memory outlives their pods.
 //!
-//! What was asked for is noted before, what was answered after. What lies between when a pod dies is in doubt: it may have happened.
+//! A request is recorded before it is made, and its answer afterwards. If a pod dies in between, the result is unknown.
 
 mod clients;
 mod groups;
@@ -21,7 +21,7 @@ pub(crate) use tenures::{Before, Found, Kept, Tenure, Write};
 /// The one history of a run, which all pods write.
 pub type Shared = Rc<RefCell<History>>;
 
-/// Violations that are kept; one is enough, some more show what happened.
+/// Most recorded violations; one is enough, a few more show the course of events.
 const VIOLATIONS_MAX: usize = 20;
 
 /// Everything that happened.
@@ -38,16 +38,15 @@ pub struct History {
     pub(crate) wide: Vec<(BrokerId, StreamId)>,
     pub(crate) groups: Groups,
     pub(crate) clients: BTreeMap<(BrokerId, String), Client>,
-    /// Entries that limits removed, as far as it was answered.
+    /// Entries that limits removed, according to the answers.
     pub(crate) trimmed: u64,
-    /// Pods that were there.
     pub(crate) pods: Vec<String>,
     counts: BTreeMap<&'static str, u64>,
     violations: Vec<String>,
     last: u64,
 }
 
-/// A page that was read for a session.
+/// A page that a pod read for a session.
 pub(crate) struct Reading {
     pub(crate) attempt: u64,
     pub(crate) from: Position,
@@ -58,7 +57,7 @@ pub(crate) struct Reading {
     pub(crate) missed: BTreeMap<usize, u64>,
 }
 
-/// What was retained for a new subscription.
+/// The retained messages of a new subscription.
 pub(crate) struct RetainedSeen {
     pub(crate) broker: BrokerId,
     pub(crate) filter: String,
@@ -72,12 +71,12 @@ pub(crate) struct Group {
     pub(crate) broker: BrokerId,
     pub(crate) stream: StreamId,
     pub(crate) filter: String,
-    /// From here on its stream has all.
+    /// Its stream is complete from here on.
     pub(crate) since: Versionstamp,
 }
 
 impl History {
-    /// A number that nothing else has, larger than all before.
+    /// Returns an increasing number.
     pub(crate) fn next(&mut self) -> u64 {
         self.last += 1;
         self.last
@@ -94,18 +93,17 @@ impl History {
         }
     }
 
-    /// What was found to be wrong; the first ones.
+    /// The first violations.
     #[must_use]
     pub fn violations(&self) -> &[String] {
         &self.violations
     }
 
-    /// How often what was done.
+    /// Number of actions by kind.
     pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.counts.iter().map(|(what, count)| (*what, *count))
     }
 
-    /// The client of a session.
     pub(crate) fn client(&mut self, broker: BrokerId, client: &str) -> &mut Client {
         self.clients.entry((broker, client.into())).or_default()
     }

@@ -1,4 +1,4 @@
-//! Tenures: the time that a pod has a session, from an attempt to attach on.
+//! A tenure is the time in which a pod has a session, from the attempt to attach.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ pub(crate) struct Kept {
     pub(crate) since: Version,
 }
 
-/// An attempt to attach, and what came of it.
+/// An attempt to attach and its result.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tenure {
     pub(crate) broker: BrokerId,
@@ -25,32 +25,31 @@ pub(crate) struct Tenure {
     pub(crate) expiry_s: u32,
     /// The will, and its delay in seconds.
     pub(crate) will: Option<(MessageId, u32)>,
-    /// `None` while it is not known whether it was attached.
+    /// `None` while it is unknown whether the attach succeeded.
     pub(crate) found: Option<Found>,
-    /// What it has subscribed to, as it was answered.
+    /// Its subscriptions, according to the answers.
     pub(crate) kept: BTreeMap<String, Kept>,
-    /// From when on each of its subscriptions has everything.
+    /// The position from which on each of its subscriptions is complete.
     pub(crate) complete_from: BTreeMap<Kept, Versionstamp>,
-    /// Filters of which it is not known whether they were subscribed to or left.
+    /// Filters whose subscription or removal has no answer.
     pub(crate) doubtful: BTreeSet<String>,
     /// Cursors that it wrote.
     pub(crate) cursors: Vec<(Position, Write)>,
-    /// Whether it asked for an end without the will; and whether that was answered.
+    /// Its request to end without the will, and the result.
     pub(crate) farewell: Option<Write>,
-    /// Whether it asked for the session's end.
+    /// It requested the session's end.
     pub(crate) ends: bool,
 }
 
-/// What became of a write.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Write {
     InDoubt,
     Done,
-    /// It did not happen.
     Refused,
 }
 
-/// What an attach found.
+/// The session as the attach found it.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     pub(crate) stamp: Versionstamp,
@@ -104,12 +103,12 @@ impl History {
         tenure.found = Some(found);
     }
 
-    /// A subscription is asked for, or its end.
+    /// Requests a subscription or its end.
     pub(crate) fn changes(&mut self, attempt: u64, filter: &str) {
         self.tenure(attempt).doubtful.insert(filter.into());
     }
 
-    /// It is answered: `None` when the filter was left.
+    /// The request is answered: `None` when the filter was removed.
     pub(crate) fn changed(&mut self, attempt: u64, filter: &str, kept: Option<(Kept, Versionstamp)>) {
         let tenure = self.tenure(attempt);
         tenure.doubtful.remove(filter);
@@ -124,12 +123,12 @@ impl History {
         }
     }
 
-    /// It did not happen.
+    /// The request had no effect.
     pub(crate) fn unchanged(&mut self, attempt: u64, filter: &str) {
         self.tenure(attempt).doubtful.remove(filter);
     }
 
-    /// A cursor is written. Returns where what becomes of it is noted.
+    /// Writes a cursor. Returns the index for the result.
     pub(crate) fn writes_cursor(&mut self, attempt: u64, cursor: Position) -> usize {
         let cursors = &mut self.tenure(attempt).cursors;
         cursors.push((cursor, Write::InDoubt));

@@ -1,5 +1,5 @@
-//! What a pod does without being asked: it says that it is alive, buries those that do not, fires wills, ends sessions, keeps streams
-//! short, and removes what nobody refers to.
+//! Background work of a pod: it renews its lease, recovers the sessions of dead pods, fires wills, ends sessions, keeps
+//! streams short, and removes unreferenced rows.
 
 use bytes::Bytes;
 use millrace_layers::{
@@ -20,14 +20,14 @@ use crate::{
 const PODS_MAX: usize = 100;
 /// Few, so that there are several pages.
 const PAGE: usize = 4;
-/// Entries that a limited stream keeps, and their bytes and age.
+/// Limits of a limited stream.
 const KEEP: Totals = Totals { entries: 30, bytes: 60_000 };
 const KEEP_MS: u64 = 20_000;
 
 impl Pod {
-    /// Ends what an earlier life under this name left open.
+    /// Ends connections that an earlier run under this name left open.
     pub(super) async fn start(&self) {
-        // What is left by an error others end when they miss this pod.
+        // After an error, other pods do this when the lease expires.
         if self.end_connections().await.is_err() {
             self.history.borrow_mut().count("failed operations");
         }
@@ -38,7 +38,7 @@ impl Pod {
         self.free_claims(&self.name).await
     }
 
-    /// Says that it is alive, and looks after the others.
+    /// Renews the lease, and checks the others.
     pub(super) async fn look(&self, now_ms: u64) -> Done {
         let name = self.name.as_bytes();
         let leases = self
@@ -54,7 +54,7 @@ impl Pod {
         Ok(())
     }
 
-    /// Ends what a dead pod had.
+    /// Recovers the sessions of a dead pod.
     pub(crate) async fn bury(&self, lease: &Lease) -> Done {
         let name = String::from_utf8_lossy(&lease.name).into_owned();
         self.history.borrow_mut().count("pods buried");
@@ -91,7 +91,7 @@ impl Pod {
         Ok(late)
     }
 
-    /// Publishes a will in the transaction that took it; the fault that is planted leaves it for another.
+    /// Publishes a will in the transaction that took it. The planted fault uses another transaction.
     async fn fire(&self, tx: &Transaction, will: &Bytes, place: &mut u16, late: &mut Vec<MessageId>) -> Done {
         *place += 1;
         if self.plant == Some(Plant::Wills) {
@@ -119,7 +119,7 @@ impl Pod {
         }
     }
 
-    /// Fires wills, and ends sessions whose time is over.
+    /// Fires due wills, and ends expired sessions.
     pub(super) async fn sweep_due(&self) -> Done {
         self.sweep_due_at(self.world.now_ms()).await
     }
@@ -149,7 +149,7 @@ impl Pod {
         Ok(late)
     }
 
-    /// Hears which sessions it has lost.
+    /// Reads notices of lost sessions.
     pub(super) async fn listen(&self) -> Done {
         let told = self.read(async |tx| pods::take(tx, self.name.as_bytes(), 100).await).await?;
         self.sessions.borrow_mut().retain(|(broker, client), mine| {
@@ -160,7 +160,7 @@ impl Pod {
         Ok(())
     }
 
-    /// Keeps some streams short, whoever has not read them.
+    /// Keeps some streams short, even before everybody has read them.
     pub(super) async fn limit_streams(&self) -> Done {
         let broker = self.broker();
         let streams = self.read(async |tx| streams::list(tx, broker, None, 1_000).await).await?;
@@ -180,7 +180,7 @@ impl Pod {
         Ok(())
     }
 
-    /// Removes what nobody refers to.
+    /// Removes unreferenced rows.
     pub(crate) async fn clean_up(&self) -> Done {
         let broker = self.broker();
         self.clean(broker).await

@@ -1,4 +1,4 @@
-//! Shared subscriptions: claims for the members on this pod, what they acknowledge, what they leave.
+//! Shared subscriptions: claims for the members on this pod, acknowledgements, releases.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,7 @@ impl Pod {
         }
     }
 
-    /// Claims some; how many.
+    /// Claims some messages, and returns their number.
     pub(crate) async fn claim(&self, group: &Group) -> Result<usize> {
         let began = self.history.borrow_mut().next();
         let pod = self.name.as_bytes();
@@ -55,14 +55,14 @@ impl Pod {
         Ok(places.len())
     }
 
-    /// What it has claimed and not let go.
+    /// The claimed messages that it has not released.
     pub(crate) fn has_claimed(&self, group: &Group) -> Vec<Position> {
         let claims = self.claims.borrow();
         let claims = claims.get(&(group.broker, group.stream));
         claims.into_iter().flat_map(|claims| claims.outstanding.iter().copied()).collect()
     }
 
-    /// Members acknowledge some, leave others, and still have the rest.
+    /// Members acknowledge some messages, release others, and keep the rest.
     async fn settle(&self, group: &Group) -> Done {
         let key = (group.broker, group.stream);
         let Claims { outstanding, mut acknowledged } =
@@ -104,7 +104,7 @@ impl Pod {
         self.claims.borrow_mut().insert((group.broker, group.stream), claims);
     }
 
-    /// A member has some for good.
+    /// A member acknowledges some messages.
     async fn keep_some(&self, group: &Group) -> Done {
         let key = (group.broker, group.stream);
         let some: Vec<Position> = {
@@ -127,7 +127,7 @@ impl Pod {
             self.history.borrow_mut().let_go(&self.name, group, &known);
             return Ok(());
         }
-        // Another has one of them: this pod was taken for dead.
+        // Another pod has one of them, because this pod was taken for dead.
         let rest = self.claims.borrow_mut().remove(&key).unwrap_or_default();
         let rest: Vec<Position> = rest.outstanding.into_iter().collect();
         self.history.borrow_mut().lets_go(&self.name, group, &[], &rest);

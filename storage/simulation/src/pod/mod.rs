@@ -1,4 +1,4 @@
-//! A pod: what an edge does with the store, one thing after another, without connections. It may die at any await, or not be heard of for
+//! A pod: an edge's use of the store, step after step, without connections. It may die at any await, or stay silent for
 //! longer than its lease.
 
 mod duties;
@@ -28,7 +28,6 @@ use crate::{
 pub(crate) use publish::Filters;
 pub(crate) use sessions::Connect;
 
-/// A pod.
 pub(crate) struct Pod {
     pub(crate) name: String,
     pub(crate) store: Store,
@@ -36,18 +35,17 @@ pub(crate) struct Pod {
     pub(crate) history: Shared,
     pub(crate) brokers: Vec<BrokerId>,
     pub(crate) plant: Option<Plant>,
-    /// Sessions that it has, or thinks that it has.
+    /// Sessions that it has, as far as it knows.
     sessions: RefCell<BTreeMap<(BrokerId, &'static str), Mine>>,
     filters: RefCell<Filters>,
-    /// Messages of groups that its members have, and those that they acknowledged.
+    /// Messages of groups that its members have or have acknowledged.
     claims: RefCell<BTreeMap<(BrokerId, StreamId), Claims>>,
-    /// Its publishers are those of no other incarnation.
+    /// Unique among all runs of pods.
     publisher: u64,
     marks: RefCell<Marks>,
     renewed_ms: Cell<u64>,
 }
 
-/// A session that a pod has.
 #[derive(Clone)]
 pub(crate) struct Mine {
     pub(crate) broker: BrokerId,
@@ -72,7 +70,6 @@ struct Claims {
     acknowledged: BTreeSet<Position>,
 }
 
-/// How a pod's task went.
 type Done = Result<(), Error>;
 
 impl Pod {
@@ -106,7 +103,7 @@ impl Pod {
         }
     }
 
-    /// One thing of those that pods do.
+    /// Performs one random action.
     async fn act(&self) -> Done {
         let now_ms = self.world.now_ms();
         if now_ms >= self.renewed_ms.get() + LEASE_MS / 4 {
@@ -126,14 +123,13 @@ impl Pod {
             96..98 => self.listen().await,
             98 => self.clean_up().await,
             _ => {
-                // It is alive, and nobody hears of it.
+                // The pod lives but renews no lease.
                 self.world.pause_ms(self.world.below(2 * LEASE_MS)).await;
                 Ok(())
             }
         }
     }
 
-    /// Works until it is dropped.
     async fn live(&self) {
         self.start().await;
         loop {
@@ -175,7 +171,7 @@ impl Pod {
         self.sessions.borrow_mut().retain(|key, _| *key != (broker, client));
     }
 
-    /// An error of what was done for a session ends its connection.
+    /// An error of an action for a session ends its connection.
     pub(crate) fn lost(&self, mine: &Mine, error: Error) -> Error {
         if matches!(error, Error::Fenced { .. }) {
             self.history.borrow_mut().count("fenced writes");
@@ -184,7 +180,7 @@ impl Pod {
         error
     }
 
-    /// A read that nobody needs to find again.
+    /// A read whose result need not be found again.
     pub(crate) async fn read<T>(
         &self,
         body: impl AsyncFn(&Transaction) -> millrace_layers::Result<T>,
@@ -194,7 +190,7 @@ impl Pod {
     }
 }
 
-/// Pods in one place, one after another: each dies after a while, and the next one has its name or another.
+/// Successive pods of one instance: each dies after a while, and the next one has its name or another.
 pub(crate) async fn lives(database: &Database, world: &World, history: &Shared, plan: Plan, place: &str) {
     let end_ms = world.now_ms() + plan.seconds * 1_000;
     let mut generation = 0;

@@ -1,4 +1,4 @@
-//! Transactions whose answer is lost are looked for, as the edge does it.
+//! Checks whether a transaction with a lost answer was committed, as the edge does.
 
 use millrace_layers::{Error, Result, pods};
 use millrace_storage::{Transaction, Versionstamp};
@@ -7,7 +7,7 @@ use super::Pod;
 use crate::plan::Plant;
 
 impl Pod {
-    /// Runs `body` until it is committed, and once. Returns what it returned then, and its place in commit order.
+    /// Runs `body` until it is committed exactly once. Returns its result and its position in commit order.
     pub(super) async fn transact<T>(
         &self,
         body: impl AsyncFn(&Transaction) -> Result<T>,
@@ -25,7 +25,7 @@ impl Pod {
                         return Ok(Some(stamp));
                     }
                 }
-                // Before it changes filters itself: what it writes of that it cannot read.
+                // Must come first: the transaction cannot read filters that it changes itself.
                 self.catch_up_all(&tx).await?;
                 let number = attempts.push(body(&tx).await?);
                 pods::mark(&tx, self.name.as_bytes(), number)?;

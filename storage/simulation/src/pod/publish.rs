@@ -1,5 +1,5 @@
-//! Publishing: the filters in memory are brought to what the store has in the transaction that appends, as
-//! `services/edge/src/store/apply.rs` does it.
+//! Publishing: the transaction that appends also brings the filters in memory up to date, as
+//! `services/edge/src/store/apply.rs` does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,11 +19,11 @@ use crate::{
     plan::{Plant, TOPICS, matches},
 };
 
-/// Filters as a pod knows them.
+/// A pod's copy of the filters.
 #[derive(Default)]
 pub(crate) struct Filters {
     streams: BTreeMap<(BrokerId, String), BTreeSet<u64>>,
-    /// Up to here all that others have changed is known.
+    /// All changes of others up to here are applied.
     through: BTreeMap<BrokerId, Version>,
 }
 
@@ -63,13 +63,13 @@ impl Pod {
         id
     }
 
-    /// A client sends a QoS 2 message, or goes on with one.
+    /// A client sends a QoS 2 message, or continues with one.
     pub(super) async fn publish_once(&self) -> Done {
         let Some(mut mine) = self.any_session() else { return Ok(()) };
         let known = self.history.borrow_mut().client(mine.broker, mine.client).sending;
         let sending = match known {
             Some(sending) if sending.life == mine.life => sending,
-            // The session has begun anew, and this pod does not know it yet.
+            // The session has begun again, and this pod does not know it yet.
             Some(sending) if sending.life > mine.life => return Ok(()),
             _ => {
                 let topic = self.world.pick(&TOPICS);
@@ -119,7 +119,7 @@ impl Pod {
         Ok(())
     }
 
-    /// Writes a message in a transaction, at a place in it.
+    /// Writes a message in a transaction, as number `place` of its messages.
     pub(super) async fn write(&self, tx: &Transaction, id: MessageId, place: u16) -> Result<()> {
         let message = self.history.borrow().messages.get(id).cloned().ok_or(Error::Corrupt("message"))?;
         let (broker, topic) = (message.broker, message.topic.as_bytes());
@@ -130,7 +130,7 @@ impl Pod {
             Retain::No => {}
         }
         let streams = self.look_up(tx, broker, &message.topic).await?;
-        // The stream that sees all has two partitions; others have one, and are read in any case.
+        // The stream of the session that sees everything has two partitions; others have one, and are read in any case.
         let partition =
             |stream: &StreamRef| u8::from(message.publisher % 2 == 1 && self.is_wide(broker, stream.stream));
         let streams: Vec<_> =
@@ -154,7 +154,7 @@ impl Pod {
         Ok(streams.map(|stream| StreamRef { stream: *stream, partition: 0 }).collect())
     }
 
-    /// Brings the filters that the pod has in memory to what the store has; once, with the fault that believes them.
+    /// Brings the filters in memory up to date; only once with the planted fault.
     pub(super) async fn catch_up_all(&self, tx: &Transaction) -> Result<()> {
         for broker in &self.brokers {
             let is_known = self.filters.borrow().through.contains_key(broker);

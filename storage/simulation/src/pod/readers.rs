@@ -1,4 +1,4 @@
-//! Reading for sessions with one cursor, and writing how far they have come.
+//! Reads for sessions with one cursor, and writes the cursor.
 
 use millrace_layers::{
     Error, Result, sessions,
@@ -25,7 +25,7 @@ impl Pod {
         if self.world.percent(60) { self.checkpoint(mine).await } else { Ok(()) }
     }
 
-    /// Reads a page; whether there is more.
+    /// Reads a page. Returns whether there is more.
     pub(crate) async fn read_page(&self, mine: &mut Mine, limit: ReadLimit) -> Result<bool> {
         let kept: Vec<Kept> =
             mine.kept.values().filter(|kept| !kept.filter.starts_with("$share/")).cloned().collect();
@@ -57,7 +57,7 @@ impl Pod {
         history.readings.push(Reading { attempt, from, through, sources, entries, missed });
     }
 
-    /// Writes the cursor, and trims the streams that nobody else reads.
+    /// Writes the cursor, and trims the streams without other readers.
     async fn checkpoint(&self, mine: Mine) -> Done {
         let written = self.history.borrow_mut().writes_cursor(mine.attempt, mine.cursor);
         let done = self

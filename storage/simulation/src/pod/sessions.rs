@@ -1,4 +1,4 @@
-//! Sessions: taken from whoever has them, subscribed with, and left.
+//! Sessions: attach, subscribe, detach.
 
 use std::collections::BTreeMap;
 
@@ -21,12 +21,11 @@ use crate::{
 /// Retained messages of a broker: more than there are topics.
 const RETAINED_MAX: usize = 100;
 
-/// How a connection begins.
+/// Options of a connection.
 #[derive(Clone, Copy)]
 pub(crate) struct Connect {
     pub(crate) clean: bool,
     pub(crate) expiry_s: u32,
-    /// The delay of the will.
     pub(crate) will_s: Option<u32>,
 }
 
@@ -44,7 +43,6 @@ impl Pod {
         Ok(())
     }
 
-    /// Takes a session.
     pub(crate) async fn attach(
         &self,
         broker: BrokerId,
@@ -134,7 +132,7 @@ impl Pod {
         })
     }
 
-    /// Proves that the session is still this pod's.
+    /// Fails if the session is no longer this pod's.
     pub(super) async fn fence<'t>(&self, tx: &'t Transaction, mine: &'t Mine) -> Result<Owned<'t>> {
         let mut epoch = mine.epoch;
         if self.plant == Some(Plant::Fence) {
@@ -229,7 +227,6 @@ impl Pod {
         self.detach(mine, keep_will, expiry_s).await
     }
 
-    /// Ends a connection.
     pub(crate) async fn detach(&self, mine: Mine, keep_will: bool, expiry_s: Option<u32>) -> Done {
         self.forget(mine.broker, mine.client);
         let written = {
@@ -265,7 +262,6 @@ impl Pod {
     }
 }
 
-/// The message that a will is.
 pub(super) fn will_id(will: &[u8]) -> Result<MessageId> {
     will.try_into().map(MessageId::from_be_bytes).map_err(|_| Error::Corrupt("will"))
 }

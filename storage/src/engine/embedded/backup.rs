@@ -1,4 +1,4 @@
-//! Copies of a data folder: a backup while it is in use, and the way back.
+//! Copies of a data folder: a backup while it is in use, and the restore.
 
 use std::{
     fs, io,
@@ -17,12 +17,12 @@ use crate::{
     key::KeyRange,
 };
 
-/// Why a backup or a restore did not come to its end. What it had copied so far is in a folder with `.partial` at the end
-/// of its name, and may be deleted.
+/// Reasons why a backup or restore failed. The partial copy is in a folder whose name ends with `.partial`, and may be
+/// deleted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RestoreError {
-    /// The folder to write is there already.
+    /// The target folder exists already.
     #[error("{0} is there already: a backup or a restore makes a new folder")]
     Exists(PathBuf),
     /// A folder could not be opened.
@@ -31,20 +31,20 @@ pub enum RestoreError {
     /// The keys could not be copied.
     #[error("the keys could not be copied")]
     Copy(#[from] Error),
-    /// The folder could not be moved into its place.
-    #[error("{path} could not be moved into its place")]
+    /// The finished folder could not be renamed.
+    #[error("{path} could not be renamed to its final name")]
     Move {
         /// The folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
 }
 
 impl Embedded {
-    /// Copies all keys of one version into a new data folder while this one goes on. Every block that is read is checked; the
-    /// copy is compact.
+    /// Copies all keys of one version into a new, compact data folder while this one stays in use. It checks every
+    /// block that it reads.
     ///
     /// # Errors
     /// The folder `to` exists or cannot be written, or a key cannot be read.
@@ -82,10 +82,10 @@ impl Embedded {
     }
 }
 
-/// Makes a data folder of a backup.
+/// Makes a data folder from a backup.
 ///
 /// # Errors
-/// `to` exists, or `backup` is no whole backup.
+/// `to` exists, or `backup` is incomplete.
 pub fn restore(backup: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<(), RestoreError> {
     Embedded::open(backup, Options::default())?.backup(to)
 }

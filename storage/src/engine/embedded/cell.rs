@@ -1,8 +1,8 @@
-//! The store in its place: it can be closed and opened again under those who read it.
+//! Holds the store, which can be closed and opened again while others read it.
 //!
-//! fjall takes no write after one write or sync failed, for good reason: the kernel may have dropped what it could not write.
-//! So after a failure the store is opened again, which reads the journal back, and all that was in memory is written into
-//! new tables before the first commit is taken.
+//! fjall accepts no write after a failed write or sync, because the kernel may have dropped the data. So after a
+//! failure the store is opened again, which reads the journal back. Everything that was in memory is written into new
+//! tables before the first commit is accepted.
 
 use std::sync::{
     Arc, PoisonError, RwLock, RwLockReadGuard,
@@ -33,7 +33,7 @@ pub(super) struct Cell {
     shared: Arc<Shared>,
     version: AtomicU64,
     watermark: Watermark,
-    /// The store was opened again and what it read back is not in tables yet.
+    /// The store was opened again, and its journal is not written into tables yet.
     settling: AtomicBool,
     space: Space,
     counters: Counters,
@@ -47,9 +47,8 @@ struct Shared {
 }
 
 struct Slot {
-    /// `None` while it could not be opened again.
     store: Option<Store>,
-    /// Which opening this is.
+    /// Number of this opening.
     opened: u64,
 }
 
@@ -96,7 +95,7 @@ impl Cell {
 
     fn reopen(&self) -> Result<(), Error> {
         let mut slot = self.shared.slot.write().unwrap_or_else(PoisonError::into_inner);
-        // Two cannot have the files open, so the old one goes first.
+        // Only one store can have the files open, so the old one is closed first.
         slot.store = None;
         slot.opened += 1;
         let store = Store::open(&self.shared.folder.tables(), &self.options, self.version())
@@ -178,7 +177,7 @@ impl Backend for Cell {
     }
 
     fn recover(&self) -> Result<(), Error> {
-        // As long as the disk takes nothing, the old store at least can be read.
+        // As long as the disk accepts nothing, the old store still serves reads.
         if let Room::None(error) = self.room()? {
             return Err(error);
         }
@@ -187,7 +186,6 @@ impl Backend for Cell {
     }
 }
 
-/// A snapshot of one opening of the store.
 pub(super) struct CellView {
     shared: Arc<Shared>,
     opened: u64,

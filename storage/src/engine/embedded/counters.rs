@@ -1,9 +1,9 @@
-//! What the embedded engine counts, and what fjall tells.
+//! Counters of the embedded engine, and fjall's own.
 
 use crate::stat::stats;
 
 stats! {
-    /// Of one data folder, since it was opened.
+    /// Counters of one data folder since it was opened.
     Counters {
         syncs: Counter "millrace_store_syncs_total" [] "Times the journal was synced for a group.",
         journal_bytes: Counter "millrace_store_journal_bytes_total" [] "Bytes written to the journal.",

@@ -1,13 +1,14 @@
 //! The engine of one machine: a data folder.
 //!
-//! Group commit: one thread takes what waits, checks it, writes one batch into fjall's journal, syncs it with one fdatasync,
-//! and only then makes it visible and acknowledges it. The journal and every table carry checksums (xxh3).
+//! Group commit: one thread takes the queued transactions, checks them, writes one batch into fjall's journal and syncs
+//! it with one fdatasync. Only then does it make the batch visible and acknowledge it. The journal and every table
+//! carry checksums (xxh3).
 //!
-//! Before fjall opens its files, `check` looks whether they are what was written: fjall repairs by cutting off. What is
-//! damaged inside a table is said when it is read.
+//! `check` verifies the files before fjall opens them, because fjall repairs by truncating. Damage inside a table is
+//! reported when it is read.
 //!
-//! Known limits: a cleared range costs the commit thread a read and a tombstone for each key that is there. A merge that comes
-//! upon a damaged block fails, and so do writes for a moment, each time it is tried.
+//! Known limits: a cleared range costs the commit thread a read and a tombstone for each present key. A merge that
+//! reads a damaged block fails each time, and so do writes for a moment.
 
 mod backup;
 mod cell;
@@ -35,7 +36,7 @@ use crate::{
 use cell::Cell;
 use folder::Folder;
 
-/// A data folder that is open. The folder is closed when this and all its [`Database`]s and transactions are dropped.
+/// An open data folder. It is closed when this and all its [`Database`]s and transactions are dropped.
 #[derive(Clone)]
 pub struct Embedded {
     engine: Arc<LocalEngine<Cell>>,
@@ -43,10 +44,10 @@ pub struct Embedded {
 }
 
 impl Embedded {
-    /// Opens a data folder, or makes one of a folder that is empty or does not exist.
+    /// Opens a data folder, or makes one in an empty or missing folder.
     ///
     /// # Errors
-    /// The folder is in use, of a newer format, something else, damaged, or cannot be read and written.
+    /// The folder is in use, of a newer format, damaged, not a data folder, or cannot be read and written.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self, OpenError> {
         let folder = Folder::open(path.as_ref())?;
         let io = |source| OpenError::Io { path: path.as_ref().into(), source };
@@ -67,16 +68,16 @@ impl Embedded {
         Database::new(self.engine.clone(), host, retry)
     }
 
-    /// What the engine tells about itself, as [`Database::stats`].
+    /// The engine's counters and state, as [`Database::stats`].
     #[must_use]
     pub fn stats(&self) -> Vec<Stat> {
         self.engine.stats()
     }
 
-    /// What the folder takes and what is left.
+    /// Used and free bytes.
     ///
     /// # Errors
-    /// The disk cannot be asked.
+    /// The system does not report the free bytes.
     pub fn disk_use(&self) -> Result<DiskUse, Error> {
         self.cell.disk_use()
     }

@@ -2,22 +2,22 @@
 
 use std::{fmt, io, path::Path, sync::Arc};
 
-/// How a data folder is kept. All sizes in bytes.
+/// Options of a data folder. All sizes in bytes.
 #[derive(Clone)]
 pub struct Options {
-    /// Memory for blocks of tables that were read. Default 64 MiB.
+    /// Memory for blocks that were read from tables. Default 64 MiB.
     pub cache_bytes: u64,
-    /// Writes kept in memory before they become a table; up to five times as much is in memory when writes come faster
-    /// than tables are made. A folder keeps what it was made with. Default 64 MiB.
+    /// Writes held in memory before they become a table; up to five times as much when writes arrive faster than tables
+    /// are made. A folder keeps the value that it was made with. Default 64 MiB.
     pub memtable_bytes: u64,
-    /// Space that must be free on the disk for all writes to be taken. Between it and a quarter of it only transactions that
-    /// make room are taken ([`crate::TransactionOption::Cleanup`]), below none. A merge writes new tables before the old ones
-    /// go: sixteen times `memtable_bytes` at worst. One that does not find that fails, loses nothing, and is tried again.
-    /// Default 256 MiB.
+    /// Free disk space below which only transactions that make room are accepted
+    /// ([`crate::TransactionOption::Cleanup`]); below a quarter of it, none. A merge writes new tables before it
+    /// deletes the old ones: sixteen times `memtable_bytes` at worst. A merge without that space fails, loses nothing,
+    /// and is retried. Default 256 MiB.
     pub disk_reserve_bytes: u64,
     /// Threads that make and merge tables. Default 2.
     pub background_threads: usize,
-    /// Asks for the free bytes of the disk that has the folder.
+    /// Returns the free bytes of the folder's disk.
     pub free_bytes: FreeBytes,
 }
 
@@ -52,7 +52,7 @@ fn free_bytes(path: &Path) -> io::Result<u64> {
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
-/// What a data folder takes.
+/// The disk use of a data folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskUse {
     /// Bytes of its files.

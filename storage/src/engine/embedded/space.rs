@@ -1,9 +1,8 @@
-//! Room on the disk: what may still be written, and making room.
+//! Disk space: decides which writes are accepted, and makes room.
 //!
-//! A deletion frees nothing by itself. It is a small write more, which must get from memory into a table and be merged with
-//! the table that has the key; only then the old table goes. With a disk that takes no new writes neither would ever come
-//! about, so as long as there is little room, what is in memory is written into tables again and again, until fjall
-//! merges them.
+//! A deletion frees nothing by itself. It is one more small write, which must reach a table and be merged with the
+//! table that has the key; only then the old table is deleted. On a full disk without new writes neither would ever
+//! happen. So while space is short, memory is written into tables again and again until fjall merges them.
 
 use std::{
     path::Path,
@@ -18,34 +17,31 @@ use super::{
 };
 use crate::{error::Error, host::instant, version::Version};
 
-/// What is kept for writes that make room, as a part of the reserve.
+/// The part of the reserve for writes that make room.
 const CLEANUP_PART: u64 = 4;
 
-/// Time between two tables that are made to have something to merge.
+/// Time between two tables that are made to cause a merge.
 const MERGE_EVERY: Duration = Duration::from_secs(1);
 
-/// Tables to make: as many as fjall merges together, and some with which it notes that nobody reads the old ones any more.
+/// Tables to make: as many as fjall merges together, and two more with which it notices that the old ones are unused.
 const TABLES: u8 = UNMERGED + 2;
 
-/// What the disk has room for.
 pub(super) enum Room {
     All,
-    /// For what makes room.
+    /// Only writes that make room.
     Cleanup(Error),
     None(Error),
 }
 
-/// Watches the room on one disk.
 #[derive(Default)]
 pub(super) struct Space {
     low: AtomicBool,
-    /// Tables to make until all that was deleted so far is merged.
+    /// Tables to make until every deletion so far is merged.
     to_make: AtomicU8,
     made_at: Mutex<Option<Instant>>,
 }
 
 impl Space {
-    /// What the disk has room for now.
     pub(super) fn room(&self, path: &Path, options: &Options) -> Result<Room, Error> {
         let free_bytes = (options.free_bytes)(path).map_err(|error| Error::Io(error.to_string()))?;
         let all_bytes = options.disk_reserve_bytes;
@@ -73,14 +69,14 @@ impl Space {
         }
     }
 
-    /// Something was written, so there may be deletions to merge.
+    /// A write happened, so there may be deletions to merge.
     pub(super) fn wrote(&self) {
         if self.low.load(Ordering::Relaxed) {
             self.to_make.store(TABLES, Ordering::Relaxed);
         }
     }
 
-    /// Makes a table, if that can lead to room.
+    /// Makes a table if that can free space.
     pub(super) fn make_room(&self, store: &Store, version: Version) -> Result<(), Error> {
         let mut made_at = self.made_at.lock().unwrap_or_else(PoisonError::into_inner);
         let now = instant();

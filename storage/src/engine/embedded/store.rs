@@ -1,4 +1,4 @@
-//! fjall, as this engine uses it.
+//! The part of fjall that this engine uses.
 
 use std::{
     io::ErrorKind,
@@ -26,18 +26,19 @@ use crate::{
     version::Version,
 };
 
-/// Where the version stands; behind all keys of users.
+/// Key of the version, after all keys of users.
 pub(super) const VERSION_KEY: &[u8] = b"\xff/version";
 
-/// Tables that were not made from memory yet before fjall makes writers sleep (at four): commits wait before that, where
-/// they can see a failure.
+/// Unwritten memory tables at which commits wait. fjall makes writers sleep at four; the commit thread waits earlier,
+/// where it can notice a failure.
 const SEALED_MAX: usize = 2;
 
-/// New tables that are merged together. Twice fjall's default: what is cut from a stream soon need not be merged at all, and of 3
-/// million appends to 1000 streams each costs 4.2 instead of 5.4 microseconds. More would make reads merge more tables.
+/// New tables that are merged together. Twice fjall's default: entries that are soon trimmed from a stream need not be
+/// merged at all. Of 3 million appends to 1000 streams each costs 4.2 instead of 5.4 microseconds. More would make
+/// reads merge more tables.
 pub(super) const UNMERGED: u8 = 8;
 
-/// New tables that were not merged yet before fjall makes writers sleep (at 30).
+/// Unmerged new tables at which commits wait. fjall makes writers sleep at 30.
 const UNMERGED_MAX: usize = 24;
 
 pub(super) struct Store {
@@ -46,11 +47,11 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// Opens the tables, which must have all up to the version `noted`.
+    /// Opens the tables, which must contain every version up to `noted`.
     pub(super) fn open(tables: &Path, options: &Options, noted: Version) -> Result<Self, OpenError> {
         let folder = tables.parent().unwrap_or(tables);
         let journals = check(tables, noted)?;
-        // Damaged tables can make it panic.
+        // fjall may panic on damaged tables.
         let opened = catch_unwind(AssertUnwindSafe(|| Self::open_tables(tables, options)));
         let store = match opened {
             Ok(opened) => opened.map_err(|error| open_error(folder, error))?,
@@ -75,12 +76,12 @@ impl Store {
         Ok(Self { database, keys })
     }
 
-    /// Checks that no version is missing: between tables and journals, and at the end.
+    /// Checks that no version is missing between tables and journals, and at the end.
     fn check_versions(&self, journals: &Found, noted: Version) -> Result<(), String> {
         if let Some((sequence, version)) = journals.first
             && self.keys.tree.get_highest_persisted_seqno().is_none_or(|persisted| persisted < sequence)
         {
-            // No table has anything of the journals yet.
+            // The tables contain nothing of the journals yet.
             let before = self.keys.tree.get(VERSION_KEY, sequence);
             let before = before.map_err(|error| reason_of(&error.into()))?;
             let before = version_of(before.as_deref()).map_err(|error| error.to_string())?;
@@ -123,7 +124,6 @@ impl Store {
         Ok(())
     }
 
-    /// Writes one batch, syncs it, and makes it visible.
     pub(super) fn apply(&self, version: Version, writes: Vec<Write>) -> Result<(), Error> {
         let mut batch = self.database.batch().durability(Some(PersistMode::SyncData));
         for Write { key, value } in writes {
@@ -136,7 +136,7 @@ impl Store {
         batch.commit().map_err(|error| error_of(&error))
     }
 
-    /// Writes keys and values that come in order into an empty store, without a journal.
+    /// Writes sorted keys and values into an empty store, without a journal.
     pub(super) fn fill(&self, version: Version, items: &mut Items<'_>) -> Result<(), Error> {
         let mut fill = self.keys.start_ingestion().map_err(|error| error_of(&error))?;
         items(&mut |key, value| fill.write(key, value).map_err(|error| error_of(&error)))?;
@@ -146,7 +146,7 @@ impl Store {
         self.database.persist(PersistMode::SyncAll).map_err(|error| error_of(&error))
     }
 
-    /// Whether a write or a background thread has failed: fjall takes no write any more then.
+    /// A failure of a write or a background thread, after which fjall accepts no write.
     pub(super) fn failure(&self) -> Option<Error> {
         self.database.persist(PersistMode::Buffer).err().map(|error| error_of(&error))
     }
@@ -155,12 +155,11 @@ impl Store {
         self.keys.sealed_memtable_count() > SEALED_MAX || self.keys.l0_table_count() > UNMERGED_MAX
     }
 
-    /// Starts to write what is in memory into tables.
     pub(super) fn start_flush(&self) -> Result<(), Error> {
         self.keys.rotate_memtable().map(drop).map_err(|error| error_of(&error))
     }
 
-    /// Starts to make a table, even if there is nothing new to write into one.
+    /// Starts to make a table, even without new writes.
     pub(super) fn make_table(&self, version: Version) -> Result<(), Error> {
         if self.keys.rotate_memtable().map_err(|error| error_of(&error))? {
             return Ok(());
@@ -170,7 +169,6 @@ impl Store {
         self.start_flush()
     }
 
-    /// Whether tables are being made or merged.
     pub(super) fn is_working(&self) -> bool {
         self.is_flushing() || self.database.active_compactions() > 0
     }
@@ -179,7 +177,7 @@ impl Store {
         self.keys.sealed_memtable_count() > 0
     }
 
-    /// How it stands.
+    /// Updates the counters with the store's state.
     pub(super) fn look(&self, counters: &Counters) {
         let micros = self.database.time_compacting().as_micros();
         counters.memory_bytes.set(self.database.write_buffer_size());
@@ -206,7 +204,7 @@ fn version_of(stored: Option<&[u8]>) -> Result<Version, Error> {
     }
 }
 
-/// Gives items to a sink, one by one.
+/// Passes items to a sink one by one.
 pub(super) type Items<'a> =
     dyn FnMut(&mut dyn FnMut(Bytes, Bytes) -> Result<(), Error>) -> Result<(), Error> + 'a;
 
@@ -232,7 +230,7 @@ fn open_error(path: &Path, error: fjall::Error) -> OpenError {
     }
 }
 
-/// What is wrong, where fjall's own words say little.
+/// Explains an error where fjall's message is too short.
 fn reason_of(error: &fjall::Error) -> String {
     match error {
         fjall::Error::Storage(LsmError::ChecksumMismatch { .. }) => {

@@ -1,8 +1,8 @@
-//! Up to where commits were acknowledged, beside the tables and journals.
+//! The last acknowledged version, stored beside the tables and journals.
 //!
-//! fjall takes a journal to end where a record makes no sense, as a crash leaves it; damage there would silently drop what
-//! stands behind. So the last acknowledged version is noted here after each group, without a sync: it survives the
-//! process, and after a loss of power it may be older, never newer, than what is durable.
+//! fjall assumes that a journal ends at the first invalid record, as a crash leaves it, so damage there would silently
+//! drop everything after it. So the last acknowledged version is noted here after each group, without a sync. It
+//! survives the process; after a loss of power it may be older than the durable version, never newer.
 
 use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
 
@@ -19,7 +19,7 @@ impl Watermark {
         options.open(folder.join(NAME)).map(Self)
     }
 
-    /// The last version that was noted. Nothing is known when there is none, or only a part of one.
+    /// The last noted version; 0 when there is none, or only a part of one.
     pub(super) fn read(&self) -> Version {
         let mut bytes = [0; 16];
         let read = self.0.read_exact_at(&mut bytes, 0);
@@ -28,7 +28,7 @@ impl Watermark {
         if read.is_ok() && check == !version { version } else { 0 }
     }
 
-    /// Notes that a version is durable. It is no part of the promise, so a failure is none of the commit.
+    /// Notes that a version is durable. A failure does not fail the commit, because the note is no part of the promise.
     pub(super) fn note(&self, version: Version) {
         let noted = u128::from(version) << 64 | u128::from(!version);
         if let Err(error) = self.0.write_all_at(&noted.to_be_bytes(), 0) {

@@ -1,4 +1,4 @@
-//! What is counted of a cluster's transactions.
+//! Counters of a cluster's transactions.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::{
 };
 
 stats! {
-    /// Of one store, since it was opened. Names are those of the embedded engine, where they mean the same.
+    /// Counters of one store since it was opened. Their names are the embedded engine's where they mean the same.
     Counters {
         transactions: Counter "millrace_store_transactions_total" [] "Transactions that were committed.",
         conflicts: Counter "millrace_store_refused_total" ["reason=\"conflict\""] "Transactions that were not committed, by reason.",
@@ -25,7 +25,6 @@ stats! {
 }
 
 impl Counters {
-    /// A commit that was waited for has ended.
     pub(super) fn ended(&self, result: &Result<Committed, Error>, took: Duration) {
         self.waiting.subtract(1);
         self.commit_micros.add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
@@ -35,7 +34,6 @@ impl Counters {
         }
     }
 
-    /// What counts transactions that end with an error.
     pub(super) fn refused(&self, error: &Error) -> &Count {
         match error {
             Error::Conflict => &self.conflicts,

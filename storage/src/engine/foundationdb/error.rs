@@ -1,4 +1,4 @@
-//! What FoundationDB's errors mean here.
+//! Maps FoundationDB's errors to the store's.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -6,16 +6,16 @@ use ::foundationdb::FdbError;
 
 use crate::{error::Error, limits::PREFIX_BYTES_MAX};
 
-/// Why a store in a cluster was not opened.
+/// Reasons why a store in a cluster was not opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The cluster file is not there or cannot be read.
+    /// The cluster file is missing or cannot be read.
     #[error("the cluster file {path} cannot be read")]
     ClusterFile {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
@@ -25,37 +25,37 @@ pub enum ConnectError {
     /// The cluster did not answer, or refused.
     #[error("the FoundationDB cluster did not answer within {} s", .within.as_secs())]
     Unreachable {
-        /// For so long it was asked.
+        /// Time spent on attempts.
         within: Duration,
-        /// What the last attempt ended with.
+        /// The error of the last attempt.
         source: Error,
     },
-    /// A later version of the program wrote what is below the prefix.
+    /// A later version of the program wrote the keys below the prefix.
     #[error("the store in the cluster has format {found}, and this version reads formats up to {known}")]
     NewerFormat {
-        /// The format that it has.
+        /// The format found.
         found: u32,
         /// The newest format that this version reads.
         known: u32,
     },
-    /// Below the prefix are keys of something else.
+    /// The keys below the prefix belong to something else.
     #[error("the cluster has keys of something else below this prefix")]
     NotAStore,
     /// Another store of this process was opened with other network settings.
     #[error("this process reaches FoundationDB with other TLS or trace settings already")]
     NetworkSettings,
-    /// The network was stopped, or did not start before.
+    /// The network was stopped, or did not start at the first attempt.
     #[error("the network of FoundationDB was stopped or could not be started; it starts once in a process")]
     NotStartedAgain,
     /// The client library is too old.
     #[error("the FoundationDB client library is too old: install that of version 7.4 or later")]
     OldLibrary,
-    /// Something else that the client library or the cluster does not take.
+    /// Another error of the client library or the cluster.
     #[error("FoundationDB refused: {reason} (error {code})")]
     Refused {
-        /// FoundationDB's number for it.
+        /// FoundationDB's error code.
         code: i32,
-        /// FoundationDB's words for it.
+        /// FoundationDB's message.
         reason: &'static str,
     },
 }
@@ -78,10 +78,9 @@ pub(super) fn of_read(error: FdbError) -> Error {
     }
 }
 
-/// The error of a commit.
 pub(super) fn of_commit(error: FdbError) -> Error {
     match error.code() {
-        // Cancelled or timed out, which should not happen: nobody knows.
+        // Cancelled or timed out, which should not happen: the result is unknown.
         1025 | 1031 | 1101 => Error::CommitUnknown,
         _ if error.is_maybe_committed() => Error::CommitUnknown,
         _ => of_both(error),
@@ -94,7 +93,7 @@ fn of_both(error: FdbError) -> Error {
         1020 => Error::Conflict,
         1025 | 2017 => Error::Used,
         1036 => Error::Unreadable,
-        // Proxies out of memory, and what is throttled.
+        // Proxies out of memory, and throttling.
         1042 | 1051 | 1078 | 1213 | 1223 | 1235 => Error::Busy,
         2101 => Error::TransactionTooLarge,
         _ if error.is_retryable() => Error::Unavailable(error.message().into()),

@@ -1,5 +1,5 @@
-//! What says that the keys below a prefix are a store, and of which format. It stands behind all keys of the store, where no
-//! transaction of its users comes.
+//! A key that identifies a store below a prefix, and its format. It follows all keys of the store, where users'
+//! transactions cannot reach it.
 
 use std::time::Duration;
 
@@ -16,18 +16,18 @@ use crate::{
     read::{RangeOptions, Read},
 };
 
-/// The format that is written. 1: the store's keys as they are, this marker behind them.
+/// The written format. 1: the store's keys unchanged, and this key after them.
 const FORMAT: u32 = 1;
 const FORMAT_PREFIX: &str = "millrace-store ";
 /// Below the prefix of the store.
 const KEY: &[u8] = b"\xff/format";
 
 impl FoundationDb {
-    /// Asks the cluster whether there is a store of a format that this version reads, and makes one where nothing is. Goes on asking
-    /// for about `patience`, to the end of the read that is under way then.
+    /// Checks that the cluster has a store of a readable format, and makes one below an empty prefix. Retries for about
+    /// `patience`, until the end of the read that is then under way.
     ///
     /// # Errors
-    /// The cluster does not answer, or has something else there.
+    /// The cluster does not answer, or has other keys there.
     pub fn prepare(&self, patience: Duration) -> Result<(), ConnectError> {
         let began = instant();
         loop {
@@ -45,7 +45,7 @@ impl FoundationDb {
         if let Some(text) = transaction.get(KEY, Read::Serializable).await? {
             return Ok(known(&text));
         }
-        // So that no other first start comes between.
+        // Conflicts with any other first start.
         let all = KeyRange::new(Bytes::new(), Bytes::from_static(KEY_SPACE_END));
         if !transaction.range(all, RangeOptions::first(1)).await?.items.is_empty() {
             return Ok(Err(ConnectError::NotAStore));

@@ -1,17 +1,19 @@
-//! The engine of a region: a FoundationDB cluster, of which a store has the keys below a prefix.
+//! The engine of a region: a FoundationDB cluster, in which a store has the keys below a prefix.
 //!
-//! FoundationDB has the interface's semantics by itself; what is here maps keys, errors and futures. Futures are woken by the
-//! client library's network thread, so they run under any executor, and very many at once from one thread.
+//! FoundationDB has the interface's semantics; this module only maps keys, errors and futures. The client library's
+//! network thread wakes the futures, so they run under any executor, and very many at once on one thread.
 //!
-//! - **Commits are not timed out.** FoundationDB says "unknown" only when the attempt cannot commit any more. One that was given up by a
-//!   timeout may still commit later, behind the back of its second attempt. So reads have a timeout, and a commit waits for its answer,
-//!   however long the cluster is away.
-//! - **Automatic idempotency is not used.** The transaction option that looks up whether an unknown commit happened is, in 7.4,
-//!   "experimental and not recommended for use in production". [`crate::Attempt::maybe_committed`] tells the transaction instead.
-//! - **A range read asks for one row more than its page, and reads on.** FoundationDB ends an answer where one server does (80 kB,
-//!   the end of a shard), and says that there may be more whenever a limit was reached; the interface says whether there is.
-//! - **Versionstamped keys are handed over at the commit.** Until its read version is there, FoundationDB takes such a key for the one
-//!   with stamp 0: to clear what is older would take the key with it, and what is older could not be read.
+//! - **Commits are not timed out.** FoundationDB reports "unknown" only when the attempt cannot commit any more. An
+//!   attempt that a timeout gave up may still commit later, behind its second attempt. So reads have a timeout, and a
+//!   commit waits for its answer, however long the cluster is unreachable.
+//! - **Automatic idempotency is not used.** The transaction option that looks up whether an unknown commit happened is,
+//!   in 7.4, "experimental and not recommended for use in production". The transaction uses
+//!   [`crate::Attempt::maybe_committed`] instead.
+//! - **A range read requests one row more than its page, and reads on.** FoundationDB ends an answer where one server
+//!   does (80 kB, the end of a shard), and reports that there may be more whenever a limit was reached; the interface
+//!   reports whether there is more.
+//! - **Versionstamped keys are handed over at the commit.** Until its read version is known, FoundationDB takes such a
+//!   key for the one with stamp 0: clearing older keys would remove it, too, and older keys could not be read.
 //!
 //! Known limits: a process has one set of network settings (TLS, trace) for all clusters. With several client libraries loaded (for
 //! upgrades without a restart), a commit during the change of version is unknown and may still be under way.
@@ -47,7 +49,8 @@ use counters::Counters;
 use space::Space;
 use transaction::FdbTransaction;
 
-/// A part of a FoundationDB cluster. The connection is closed when this and all its [`Database`]s and transactions are dropped.
+/// A store in a FoundationDB cluster. The connection is closed when this and all its [`Database`]s and transactions are
+/// dropped.
 #[derive(Clone)]
 pub struct FoundationDb(Arc<Shared>);
 
@@ -59,11 +62,11 @@ struct Shared {
 }
 
 impl FoundationDb {
-    /// Opens a store in a cluster. The cluster is not asked, see [`FoundationDb::prepare`]: while it cannot be reached, reads end
-    /// with [`crate::Error::Unavailable`].
+    /// Opens a store without contacting the cluster, see [`FoundationDb::prepare`]. While the cluster cannot be
+    /// reached, reads end with [`crate::Error::Unavailable`].
     ///
     /// # Errors
-    /// The cluster file, the prefix, the client library, or other network settings before.
+    /// The cluster file, the prefix or the client library is not usable, or other network settings are in use.
     pub fn open(options: &ClusterOptions) -> Result<Self, ConnectError> {
         let space = Space::new(&options.prefix)?;
         let path = options.cluster_file.as_deref().map(check_cluster_file).transpose()?;
@@ -77,11 +80,11 @@ impl FoundationDb {
         Ok(Self(Arc::new(Shared { database, space, counters: Counters::default(), host })))
     }
 
-    /// A store over a database of the client library that somebody else has opened, and whose network somebody else runs: FoundationDB's
-    /// simulator. Nothing here starts a thread or reads the machine's clock then; time comes from `host`.
+    /// Opens a store over a database that FoundationDB's simulator has opened, and whose network it runs. Then nothing
+    /// here starts a thread or reads the machine's clock; time comes from `host`.
     ///
     /// # Errors
-    /// The prefix, or what the client library refuses.
+    /// The prefix is invalid, or the client library refuses it.
     pub fn over(
         database: Arc<fdb::Database>,
         prefix: &[u8],
@@ -99,7 +102,7 @@ impl FoundationDb {
         self.database_on(Arc::new(System::new()), RetryPolicy::default())
     }
 
-    /// The store. `retry` is the only one: the client library's own is not used.
+    /// The store. Only `retry` applies; the client library's own retry is not used.
     #[must_use]
     pub fn database_on(&self, host: Arc<dyn Host>, retry: RetryPolicy) -> Database {
         Database::new(Arc::new(self.clone()), host, retry)
@@ -111,7 +114,7 @@ fn set_read_timeout(database: &fdb::Database, timeout: Duration) -> Result<(), C
     Ok(database.set_option(DatabaseOption::TransactionTimeout(milliseconds))?)
 }
 
-/// The library reads the file too, but does not say what is wrong with it.
+/// The library reads the file, too, but does not explain its errors.
 fn check_cluster_file(path: &Path) -> Result<&str, ConnectError> {
     let wrong = |source| ConnectError::ClusterFile { path: path.into(), source };
     std::fs::File::open(path).map_err(wrong)?;
@@ -124,7 +127,7 @@ impl Engine for FoundationDb {
     }
 
     fn stats(&self) -> Vec<Stat> {
-        // The library has the number at hand.
+        // The library answers this at once.
         if let Ok(busy) = block_on(self.0.database.get_main_thread_busyness()) {
             self.0.counters.busy_permille.set((busy * 1000.0) as u64);
         }

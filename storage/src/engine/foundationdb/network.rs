@@ -11,17 +11,17 @@ use millrace_fdb_boot::BootError;
 
 use super::error::ConnectError;
 
-/// Settings of the network thread: those of the first store that a process opens hold for all.
+/// Settings of the network thread. The first store that a process opens sets them for all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NetworkOptions {
-    /// Certificates; used for the servers whose addresses in the cluster file end with `:tls`. What is `None` comes from the
-    /// library's environment variables, such as `FDB_TLS_CERTIFICATE_FILE`.
+    /// Certificates, for servers whose addresses in the cluster file end with `:tls`. The library's environment
+    /// variables, such as `FDB_TLS_CERTIFICATE_FILE`, replace a field that is `None`.
     pub tls: Tls,
-    /// A folder for the library's trace files. Default none are written.
+    /// A folder for the library's trace files. By default none are written.
     pub trace_folder: Option<PathBuf>,
 }
 
-/// How client and servers prove who they are.
+/// Authentication of client and servers.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Tls {
     /// This client's certificate chain, PEM.
@@ -30,9 +30,9 @@ pub struct Tls {
     pub key_file: Option<PathBuf>,
     /// The password of the key.
     pub key_password: Option<String>,
-    /// The authorities that servers are believed from, PEM.
+    /// The authorities of servers, PEM.
     pub ca_file: Option<PathBuf>,
-    /// What else a server's certificate must say, such as `Check.Valid=1,S.CN=fdb.example.org`.
+    /// Conditions that a server's certificate must meet, such as `Check.Valid=1,S.CN=fdb.example.org`.
     pub verify_peers: Option<String>,
 }
 
@@ -63,10 +63,9 @@ impl NetworkOptions {
     }
 }
 
-/// The settings that the network runs with.
 static RUNS_WITH: Mutex<Option<NetworkOptions>> = Mutex::new(None);
 
-/// Starts the network, if it does not run with these settings already.
+/// Starts the network, unless it runs with these settings already.
 pub(super) fn start(options: &NetworkOptions) -> Result<(), ConnectError> {
     let mut runs_with = RUNS_WITH.lock().unwrap_or_else(PoisonError::into_inner);
     match &*runs_with {
@@ -82,8 +81,8 @@ pub(super) fn start(options: &NetworkOptions) -> Result<(), ConnectError> {
     Ok(())
 }
 
-/// Stops the network thread of FoundationDB: for the end of `main`. What is under way then never ends, and nothing can be opened
-/// any more. Without it the thread is stopped when the process exits, while the library is taken down.
+/// Stops FoundationDB's network thread, for the end of `main`. Unfinished operations then never end, and nothing can be
+/// opened any more. Without this call the thread is stopped when the process exits, while the library is unloaded.
 pub fn stop() {
     *RUNS_WITH.lock().unwrap_or_else(PoisonError::into_inner) = None;
     millrace_fdb_boot::stop();

@@ -17,18 +17,18 @@ use crate::{
     stat::Stat,
 };
 
-/// Keys of a test. They are cleared when this is dropped, which waits, so completions must not hold the last handle.
+/// Keys of a test. Dropping this clears them and blocks, so completions must not hold the last handle.
 struct Scratch(FoundationDb);
 
 impl FoundationDb {
-    /// A store for a test, empty and with keys of its own: so tests can share a cluster. It is that of the environment variable
-    /// `FDB_CLUSTER_FILE`, not one that just happens to be the default.
+    /// Opens an empty store with keys of its own for a test, so tests can share a cluster. The environment variable
+    /// `FDB_CLUSTER_FILE` must name the cluster, so that no test runs on a default cluster by accident.
     ///
     /// # Errors
     /// As [`FoundationDb::open`].
     ///
     /// # Panics
-    /// Without the variable.
+    /// The variable is not set.
     pub fn scratch(host: Arc<dyn Host>) -> Result<Database, ConnectError> {
         let file = std::env::var_os("FDB_CLUSTER_FILE");
         let file = file.expect("FDB_CLUSTER_FILE names the cluster for tests; `make test-fdb` starts one");

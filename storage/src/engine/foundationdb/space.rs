@@ -1,11 +1,10 @@
-//! The part of a cluster's keys that is a store.
+//! Maps keys of a store to keys of the cluster.
 
 use bytes::Bytes;
 
 use super::error::ConnectError;
 use crate::{engine::stamped::Stamped, key::KeyRange, limits::PREFIX_BYTES_MAX, read::KeyValue};
 
-/// Keys below a prefix.
 pub(super) struct Space {
     prefix: Vec<u8>,
 }
@@ -27,13 +26,12 @@ impl Space {
         (self.key(&range.begin), self.key(&range.end))
     }
 
-    /// A key with a gap for the versionstamp, and where that is: four bytes, little-endian.
+    /// A key with a gap for the versionstamp, then the gap's offset: four bytes, little-endian.
     pub(super) fn stamped(&self, stamped: &Stamped) -> Vec<u8> {
         let offset = u32::try_from(self.prefix.len() + stamped.offset).expect("an offset in a key");
         [&self.prefix, &stamped.template[..], &offset.to_le_bytes()].concat()
     }
 
-    /// A key of the cluster and its value in this store.
     pub(super) fn row(&self, key: &[u8], value: &[u8]) -> KeyValue {
         let key = Bytes::copy_from_slice(&key[self.prefix.len()..]);
         KeyValue { key, value: Bytes::copy_from_slice(value) }

@@ -1,4 +1,4 @@
-//! Runs futures without a thread of their own: each step on the thread that woke it.
+//! Runs futures without a thread: each step runs on the thread that woke it.
 
 use std::{
     future::Future,
@@ -10,21 +10,21 @@ use std::{
     task::{Context, Wake, Waker},
 };
 
-/// Makes the first step of a future here, and the others where it is woken: for futures of the client library on its network
-/// thread, so steps must be short.
+/// Runs the first step of a future here, and the others where it is woken. The client library's futures wake on its
+/// network thread, so steps must be short.
 pub(super) fn spawn(future: impl Future<Output = ()> + Send + 'static) {
     Arc::new(Task { wakes: AtomicUsize::new(0), future: Mutex::new(Some(Box::pin(future))) }).wake();
 }
 
 struct Task {
-    /// Wakes that no step has answered yet. Stays above 0 when the future is done.
+    /// Unanswered wakes. Stays above 0 when the future is done.
     wakes: AtomicUsize,
     future: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
 }
 
 impl Wake for Task {
     fn wake(self: Arc<Self>) {
-        // A wake while a step is made is left to the thread that makes it, which may be this one.
+        // The thread that runs a step, which may be this one, handles a wake during the step.
         if self.wakes.fetch_add(1, Ordering::AcqRel) > 0 {
             return;
         }
@@ -42,7 +42,6 @@ impl Wake for Task {
 }
 
 impl Task {
-    /// Whether the future is done.
     fn step(&self, context: &mut Context<'_>) -> bool {
         let mut slot = self.future.lock().unwrap_or_else(PoisonError::into_inner);
         let done = slot.as_mut().is_none_or(|future| future.as_mut().poll(context).is_ready());

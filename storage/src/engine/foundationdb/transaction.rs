@@ -40,11 +40,9 @@ pub(super) struct FdbTransaction {
 }
 
 struct State {
-    /// Not there after the commit, or what befell it.
+    /// `Err` after the commit, or after a failure.
     transaction: Result<fdb::Transaction, Error>,
-    /// What is read, once that was asked for.
     version: Option<Version>,
-    /// Writes that were handed over.
     writes: u64,
     stamped: StampedKeys,
 }
@@ -83,7 +81,7 @@ impl FdbTransaction {
         Ok(version)
     }
 
-    /// Refuses to read where a key may be whose stamp is not known yet.
+    /// Refuses to read a range that may contain a key whose stamp is not known yet.
     async fn check_readable(&self, range: &KeyRange) -> Result<(), Error> {
         if self.lock().stamped.is_empty() {
             return Ok(());
@@ -97,7 +95,8 @@ impl FdbTransaction {
         error::of_read(failure)
     }
 
-    /// The first rows of a range, as many as one server sends at once, and the writes before it was asked.
+    /// Requests the first rows of a range, as many as one server sends at once; also returns the writes before the
+    /// request.
     fn rows(&self, range: &KeyRange, options: RangeOptions) -> Result<(Rows, u64), Error> {
         let (begin, end) = self.shared.space.ends(range);
         let option = RangeOption {
@@ -115,7 +114,7 @@ impl FdbTransaction {
         Ok((Box::pin(rows), state.writes))
     }
 
-    /// A page of a range. Reads on until it is full, or there is nothing more.
+    /// Reads a page of a range until it is full or the range ends.
     async fn page(&self, mut rows: Rows, range: &KeyRange, options: RangeOptions) -> Result<Page, Error> {
         let (mut page, mut bytes) = (Page::default(), 0);
         let mut rest = range.clone();
@@ -139,8 +138,8 @@ impl FdbTransaction {
         }
     }
 
-    /// Says that what a page answers for was read; false if there were writes meanwhile. What a transaction wrote counts as not
-    /// read, so what was read before it was written would be forgotten.
+    /// Adds the read conflict of a page; returns false if there were writes in the meantime. Keys that the transaction
+    /// wrote count as not read, so the conflict of keys read before the write would be lost.
     fn add_conflict(&self, answered: &KeyRange, writes: u64) -> bool {
         let mut state = self.lock();
         let (begin, end) = self.shared.space.ends(answered);
@@ -152,7 +151,7 @@ impl FdbTransaction {
     }
 }
 
-/// One row more than a page has says whether there is more. It is not part of the answer, so it must not conflict.
+/// One row more than a page shows whether there is more. It is not part of the answer, so it must not conflict.
 fn one_more(options: RangeOptions) -> RangeOptions {
     RangeOptions { limit: options.limit.saturating_add(1), ..options }.snapshot()
 }
@@ -162,7 +161,7 @@ impl State {
         self.transaction.as_ref().map_err(Clone::clone)
     }
 
-    /// An error stays for the commit to tell.
+    /// The commit reports the error.
     fn try_do(&mut self, what: impl FnOnce(&fdb::Transaction) -> FdbResult<()>) {
         if let Ok(transaction) = &self.transaction
             && let Err(failure) = what(transaction)
@@ -172,7 +171,7 @@ impl State {
     }
 }
 
-// Reads are under way from when the library is asked, before they are awaited.
+// A read is under way as soon as the library is called, before it is awaited.
 impl EngineTransaction for FdbTransaction {
     fn read_version(&self) -> Reply<'_, Version> {
         Reply::Later(Box::pin(self.version()))
@@ -252,7 +251,7 @@ impl EngineTransaction for FdbTransaction {
             (open, std::mem::take(&mut state.stamped), state.writes)
         };
         let open = match open {
-            // What only reads is serialized at its read version.
+            // A read-only transaction is serialized at its read version.
             Ok(_) if writes == 0 && stamped.is_empty() => {
                 return done.complete(Ok(Committed { versionstamp: None }));
             }
@@ -273,7 +272,7 @@ impl EngineTransaction for FdbTransaction {
             let result = commit(open).await;
             let took = shared.host.now().saturating_sub(began);
             shared.counters.ended(&result, took);
-            // Who waits for the end may close the store then.
+            // The task that waits for the end may then close the store.
             drop(shared);
             done.complete(result);
         });
@@ -281,9 +280,10 @@ impl EngineTransaction for FdbTransaction {
 }
 
 async fn commit(open: fdb::Transaction) -> Result<Committed, Error> {
-    // A transaction that has read nothing asks for its version now, and nothing is under way yet when that takes too long.
+    // A transaction that has read nothing requests its version now, while nothing else is under way that could take too
+    // long.
     open.get_read_version().await.map_err(error::of_read)?;
-    // From here on it is waited for, see the module's docs.
+    // From here on the commit waits without a timeout, see the module's docs.
     open.set_option(FdbOption::Timeout(0)).map_err(error::of_read)?;
     let stamp = open.get_versionstamp();
     let _committed = open.commit().await.map_err(|failure| error::of_commit(failure.into()))?;

@@ -1,25 +1,23 @@
-//! What keeps keys and values under the local engines.
+//! The storage of keys and values under the local engines.
 
 use bytes::Bytes;
 
 use crate::{error::Error, key::KeyRange, stat::Stat, version::Version};
 
-/// One key of a group of commits, as it is after the group.
+/// One key of a group of commits, in its final state.
 pub(crate) struct Write {
     pub(crate) key: Bytes,
     /// `None` deletes the key.
     pub(crate) value: Option<Bytes>,
 }
 
-/// Whether a backend takes a group of commits now.
 pub(crate) enum Readiness {
-    /// It does.
     Ready,
-    /// It does in a moment: it has to catch up.
+    /// It is catching up, and accepts writes in a moment.
     Behind,
-    /// It takes only what makes room.
+    /// It accepts only writes that make room.
     Low(Error),
-    /// It refuses all that writes, for as long as it says so.
+    /// It refuses writes as long as it returns this.
     Refuse(Error),
     /// It failed and must recover.
     Failed(Error),
@@ -27,41 +25,38 @@ pub(crate) enum Readiness {
 
 /// Keys and values. Only the commit thread writes.
 pub(crate) trait Backend: Send + Sync + 'static {
-    /// A state of the keys that does not change any more.
+    /// An immutable state of the keys.
     type View: View;
 
-    /// The last version that was applied, also by an earlier process.
+    /// The last applied version, also of an earlier process.
     fn version(&self) -> Version;
 
     /// The state after the last `apply` that succeeded.
     fn view(&self) -> Self::View;
 
-    /// Whether `apply` is welcome.
+    /// Whether the backend accepts `apply` now.
     fn readiness(&self) -> Readiness {
         Readiness::Ready
     }
 
-    /// Makes the writes, whose keys are distinct, durable together, then visible to new views. After an error it is unknown
-    /// whether they are, and the backend must recover.
+    /// Makes the writes, whose keys are distinct, durable together, then visible to new views. After an error it is
+    /// unknown whether they are durable, and the backend must recover.
     fn apply(&self, version: Version, writes: Vec<Write>) -> Result<(), Error>;
 
-    /// What it tells about itself.
     fn stats(&self) -> Vec<Stat> {
         Vec::new()
     }
 
-    /// Tries to work again after a failure. Views from before may answer [`Error::TooOld`] afterwards.
+    /// Tries to work again after a failure. Older views may answer [`Error::TooOld`] afterwards.
     fn recover(&self) -> Result<(), Error> {
         Ok(())
     }
 }
 
-/// A state of the keys.
 pub(crate) trait View: Send + Sync + 'static {
-    /// The value of a key.
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, Error>;
 
-    /// Calls `each` for keys of the range in order, until it says false.
+    /// Calls `each` for keys of the range in order, until it returns false.
     fn scan(
         &self,
         range: &KeyRange,

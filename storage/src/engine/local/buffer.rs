@@ -1,4 +1,4 @@
-//! What a transaction has written so far, and what it sees of that.
+//! The writes of a transaction, and their effect on its own reads.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,6 @@ use crate::{
     version::Version,
 };
 
-/// The state of a key that was written.
 #[derive(Clone)]
 pub(super) enum Op {
     Set(Bytes),
@@ -23,7 +22,6 @@ pub(super) enum Op {
     Add(i64),
 }
 
-/// The writes of one transaction.
 #[derive(Default)]
 pub(super) struct Buffer {
     /// Keys written after the last range that covers them was cleared.
@@ -65,18 +63,17 @@ impl Buffer {
         self.stamped.push(stamped);
     }
 
-    /// What this transaction made of a key; `None` when it did not touch it.
+    /// The transaction's own state of a key; `None` when it did not write it.
     pub(super) fn seen(&self, key: &[u8]) -> Option<Op> {
         let written = self.keys.get(key).cloned();
         written.or_else(|| self.cleared.contains(key).then_some(Op::Clear))
     }
 
-    /// Whether reads of the range need nothing from here.
+    /// Returns whether the transaction has written nothing in the range.
     pub(super) fn is_untouched(&self) -> bool {
         self.keys.is_empty() && self.cleared.is_empty()
     }
 
-    /// The written keys of a range, in order.
     pub(super) fn written(&self, range: &KeyRange) -> Vec<(Bytes, Op)> {
         let keys = self.keys.range::<Bytes, _>(&range.begin..&range.end);
         keys.map(|(key, op)| (key.clone(), op.clone())).collect()
@@ -86,12 +83,12 @@ impl Buffer {
         &self.cleared
     }
 
-    /// Whether the range may have keys whose stamp is not known yet.
+    /// Returns whether the range may contain keys whose stamp is not known yet.
     pub(super) fn is_unreadable(&mut self, range: &KeyRange, read_version: Version) -> bool {
         self.stamped.is_unreadable(range, read_version)
     }
 
-    /// The changes in an order that gives what the transaction saw.
+    /// The changes in an order that gives the same result as the transaction saw.
     pub(super) fn into_mutations(self) -> Vec<Mutation> {
         let stamped = self.stamped.into_vec();
         let mut mutations = Vec::with_capacity(self.keys.len() + stamped.len() + 1);

@@ -1,5 +1,5 @@
-//! The commit thread: takes what waits as one group, checks each transaction, writes and syncs once, tells all. While it
-//! syncs, the next group gathers.
+//! The commit thread: takes the queued transactions as one group, checks each, writes and syncs once, and reports to
+//! all. The next group gathers during the sync.
 
 use std::{
     sync::Arc,
@@ -19,26 +19,26 @@ use crate::{
     version::{Version, Versionstamp},
 };
 
-/// Time between two attempts to recover from a failure, and two looks whether there is room again.
+/// Time between two attempts to recover from a failure, and between two checks for free space.
 const RECOVER_EVERY: Duration = Duration::from_secs(1);
 
-/// Time to wait for a backend that is behind before it is asked again.
+/// Time to wait for a lagging backend before it is asked again.
 const BEHIND_PAUSE: Duration = Duration::from_millis(2);
 
 pub(super) struct Committer<B: Backend> {
     shared: Arc<Shared<B>>,
     known: Known,
-    /// The last version that was given out.
+    /// The last assigned version.
     version: Version,
-    /// Why nothing can be committed until the backend has recovered.
+    /// The failure from which the backend must recover before the next commit.
     failure: Option<Failure>,
-    /// The backend did not take everything: it is asked again although nothing comes, for it may do something about it.
+    /// The backend did not accept everything. It is asked again even without new transactions, because it may be making
+    /// room.
     short: bool,
 }
 
 struct Failure {
     error: Error,
-    /// When to try to recover next.
     retry_at: Instant,
 }
 
@@ -64,7 +64,7 @@ impl<B: Backend> Committer<B> {
         }
     }
 
-    /// How long to wait for transactions; `None` when there is nothing else to do.
+    /// The time to wait for transactions; `None` when there is nothing else to do.
     fn patience(&self) -> Option<Duration> {
         (self.short || self.failure.is_some()).then_some(RECOVER_EVERY)
     }
@@ -88,7 +88,7 @@ impl<B: Backend> Committer<B> {
                         group.into_iter().partition(|request| request.cleanup);
                     self.shared.refuse(rest, &error);
                     if cleanups.is_empty() {
-                        // What is merged meanwhile goes once nothing reads it: a state in use keeps its tables.
+                        // Merged tables are deleted once no snapshot uses them, and a snapshot in use keeps its tables.
                         self.publish();
                         return;
                     }
@@ -121,15 +121,15 @@ impl<B: Backend> Committer<B> {
                 self.shared.refuse([request], &error);
                 continue;
             }
-            // A group is never larger than its places.
+            // `GROUP_MAX` keeps the number of a transaction within 16 bits.
             let place = u16::try_from(accepted.len()).unwrap_or(u16::MAX);
             let stamp = Versionstamp::new(self.version, place);
             accepted.push((stamp, request.done));
             self.known.wrote(self.version, &request.write_conflicts);
-            // A transaction that failed to be laid over may have left something: then none of the group is written.
+            // A failed overlay may be incomplete, so none of the group is written.
             if let Err(error) = overlay.add(request.mutations, stamp, &mut self.known) {
                 self.known.undo();
-                // Versions have no gaps: the next group gets this one.
+                // Versions have no gaps, so the next group gets this one.
                 self.version -= 1;
                 self.shared.refuse(group, &error);
                 return self.shared.tell(accepted, &Err(error));
@@ -138,7 +138,7 @@ impl<B: Backend> Committer<B> {
         let writes = overlay.into_writes();
         drop(snapshot);
         if accepted.is_empty() {
-            // All were in conflict: nothing to sync.
+            // All transactions were in conflict, so there is nothing to sync.
             self.version -= 1;
             return;
         }
@@ -156,7 +156,6 @@ impl<B: Backend> Committer<B> {
         }
     }
 
-    /// Lets new readers read what the backend has.
     fn publish(&mut self) {
         let oldest = self.shared.snapshots.publish(self.version, self.shared.backend.view());
         self.known.resolver.forget_until(oldest);
@@ -177,9 +176,9 @@ impl<B: Backend> Committer<B> {
             Ok(()) => {
                 tracing::info!("the store has recovered: writes are taken again");
                 self.failure = None;
-                // The last one that was given out may not be there. Nobody was told of it.
+                // The last assigned version may be lost; its transactions were never acknowledged.
                 self.version = self.shared.backend.version();
-                // What was read before may have been read through what is closed now.
+                // Remembered values may come from reads through the closed store.
                 self.known = Known::new(self.version);
                 self.shared.snapshots.publish(self.version, self.shared.backend.view());
             }
@@ -188,7 +187,7 @@ impl<B: Backend> Committer<B> {
     }
 }
 
-/// Closes the queue however the thread ends: nobody shall wait for a thread that is gone.
+/// Closes the queue however the thread ends, so that no transaction waits for a missing thread.
 struct End<'a, B: Backend>(&'a Shared<B>);
 
 impl<B: Backend> Drop for End<'_, B> {

@@ -1,4 +1,4 @@
-//! What the commit thread counts.
+//! Counters of the commit thread.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
 };
 
 stats! {
-    /// Of one engine, since it was opened.
+    /// Counters of one engine since it was opened.
     Counters {
         transactions: Counter "millrace_store_transactions_total" [] "Transactions that were committed.",
         groups: Counter "millrace_store_groups_total" [] "Groups in which transactions were committed, with one sync each.",
@@ -33,7 +33,7 @@ stats! {
     }
 }
 
-/// What a group writes.
+/// The size of a group's writes.
 pub(super) struct Written {
     transactions: u64,
     keys: u64,
@@ -61,7 +61,6 @@ impl Counters {
         self.last_commit_micros.set(micros(took));
     }
 
-    /// What counts transactions that end with an error.
     pub(super) fn refused(&self, error: &Error) -> &Count {
         match error {
             Error::Conflict => &self.conflicts,

@@ -1,12 +1,12 @@
-//! Ranges that were cleared and not written to since. A range that is cleared again and again from its beginning, as a
-//! stream is trimmed, would otherwise cost each time a look at every tombstone that was ever left there.
+//! Ranges that were cleared and not written to since. A stream is trimmed by clearing a range from its beginning again
+//! and again; without this, each clear would read every earlier tombstone.
 
 use crate::{engine::range_set::RangeSet, key::KeyRange};
 
-/// Ranges that are remembered, at most; beyond it all are forgotten, which costs only time. About 150 bytes each.
+/// Most ranges remembered; beyond it all are forgotten, which costs only time. About 150 bytes each.
 const RANGES_MAX: usize = 200_000;
 
-/// What is known to be empty after all writes so far. Belongs to the commit thread.
+/// Keys known to be absent after all writes so far. Only the commit thread uses it.
 #[derive(Default)]
 pub(super) struct Emptied(RangeSet);
 

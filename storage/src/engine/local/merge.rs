@@ -14,9 +14,8 @@ use crate::{
     read::{KeyValue, Page, RangeOptions},
 };
 
-/// Own writes of a range that were taken out of the buffer, so that no lock is held while the store is read.
+/// A transaction's own writes in a range, copied so that no lock is held while the store is read.
 pub(super) struct Layer {
-    /// In the order of the read.
     written: Vec<(Bytes, Op)>,
     cleared: RangeSet,
 }
@@ -34,7 +33,6 @@ impl Layer {
     }
 }
 
-/// Reads a page.
 pub(super) fn page(
     view: &impl View,
     range: &KeyRange,
@@ -75,7 +73,7 @@ struct Builder {
 }
 
 impl Builder {
-    /// Adds an item; false when the page was full before it.
+    /// Adds an item; returns false when the page is already full.
     fn push(&mut self, key: Bytes, value: Bytes) -> bool {
         if self.page.items.len() >= self.limit || self.bytes >= PAGE_BYTES_MAX {
             self.page.more = true;

@@ -1,5 +1,5 @@
-//! What the engines of one machine share: transactions that buffer their writes, conflict checks in memory, and a thread
-//! that commits what waits in groups. A [`Backend`] only keeps keys and values.
+//! The common part of the engines of one machine: transactions that buffer their writes, conflict checks in memory, and
+//! a thread that commits queued transactions in groups. A [`Backend`] only stores keys and values.
 
 mod backend;
 mod buffer;
@@ -39,7 +39,7 @@ use crate::{
     version::{Committed, Version, Versionstamp},
 };
 
-/// An engine over a backend. Its thread ends, after all that waits, when this is dropped.
+/// An engine over a backend. Dropping it ends its thread after all queued transactions.
 pub(crate) struct LocalEngine<B: Backend> {
     shared: Arc<Shared<B>>,
     thread: Option<JoinHandle<()>>,
@@ -76,7 +76,6 @@ impl<B: Backend> Shared<B> {
 }
 
 impl<B: Backend> LocalEngine<B> {
-    /// Starts the commit thread.
     pub(crate) fn start(backend: Arc<B>) -> io::Result<Self> {
         let snapshots = Snapshots::new(backend.version(), backend.view());
         let shared =
@@ -112,7 +111,7 @@ impl<B: Backend> Drop for LocalEngine<B> {
     fn drop(&mut self) {
         self.shared.queue.close();
         if let Some(thread) = self.thread.take() {
-            // A completion may hold the last handle of the store; its thread is the one that would be waited for.
+            // A completion on the engine's own thread may hold the last handle; a thread cannot join itself.
             if thread.thread().id() != thread::current().id() && thread.join().is_err() {
                 tracing::error!("the commit thread of the store ended in a panic");
             }

@@ -1,4 +1,4 @@
-//! What a group of commits makes of the store: each key once, as it is after the last of them.
+//! The result of a group of commits: each key once, in its state after the last of them.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::{
     version::{Version, Versionstamp},
 };
 
-/// What the commit thread remembers of earlier writes.
+/// Facts about earlier writes that the commit thread remembers.
 pub(super) struct Known {
     pub(super) resolver: Resolver,
     pub(super) emptied: Emptied,
@@ -30,7 +30,7 @@ impl Known {
         Self { resolver: Resolver::new(version), emptied: Emptied::default(), sums: Sums::default() }
     }
 
-    /// Forgets what a group that is not written left.
+    /// Forgets the writes of a group that is not written.
     pub(super) fn undo(&mut self) {
         (self.emptied, self.sums) = Default::default();
     }
@@ -40,7 +40,7 @@ impl Known {
         request.base.as_ref().map_or(Ok(()), |base| self.resolver.check(base.version, &request.reads))
     }
 
-    /// Remembers what counts as written.
+    /// Remembers ranges that count as written.
     pub(super) fn wrote(&mut self, version: Version, ranges: &[KeyRange]) {
         for range in ranges {
             self.resolver.wrote_range(version, range);
@@ -58,8 +58,8 @@ pub(super) struct Overlay<'a, V> {
     /// The store before the group.
     view: &'a V,
     version: Version,
-    /// Keys with a stamp of this group. They are new and distinct, so they need no order, until a range is cleared that may
-    /// have some of them.
+    /// Keys with a stamp of this group. They are new and distinct, so they need no order until a cleared range may
+    /// contain some of them.
     appended: Vec<(Bytes, Bytes)>,
     keys: BTreeMap<Bytes, Option<Bytes>>,
     in_order: bool,
@@ -123,7 +123,7 @@ impl<'a, V: View> Overlay<'a, V> {
         }
     }
 
-    /// The backend knows no ranges: each key becomes a deletion of its own.
+    /// The backend has no ranges: each key becomes a deletion of its own.
     fn clear_range(&mut self, range: &KeyRange, emptied: &mut Emptied) -> Result<(), Error> {
         if !self.in_order {
             self.in_order = true;
@@ -142,7 +142,7 @@ impl<'a, V: View> Overlay<'a, V> {
     }
 
     pub(super) fn into_writes(mut self) -> Vec<Write> {
-        // In order, the next one goes where the last one went, and memory is found in caches.
+        // In sorted order each insertion is next to the last one, so memory is in the caches.
         self.appended.sort_unstable();
         let appended = self.appended.into_iter().map(|(key, value)| Write { key, value: Some(value) });
         let keys = self.keys.into_iter().map(|(key, value)| Write { key, value });

@@ -1,4 +1,4 @@
-//! Transactions that wait for the commit thread.
+//! Transactions queued for the commit thread.
 
 use std::{
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
@@ -8,17 +8,18 @@ use std::{
 use super::request::Request;
 use crate::error::Error;
 
-/// Bytes of writes that may wait. Beyond it commits are refused as busy: bounds memory when the disk is slower than those
-/// who write.
+/// Most queued bytes of writes. Beyond it commits are refused as busy, which bounds memory when the disk is slower than
+/// the writers.
 const WAITING_BYTES_MAX: usize = 64 << 20;
 
-/// Transactions that may wait.
+/// Most queued transactions.
 const WAITING_MAX: usize = 100_000;
 
-/// Bytes of writes of one group, but for its last transaction: bounds how long the first waits for the others' writes.
+/// Bytes of writes of one group without its last transaction: bounds how long the first transaction waits for the
+/// writes of the others.
 const GROUP_BYTES_MAX: usize = 8 << 20;
 
-/// Transactions of one group: their place in it must fit the versionstamp.
+/// Transactions of one group: a transaction's number within the group must fit the versionstamp.
 const GROUP_MAX: usize = 1 << 16;
 
 #[derive(Default)]
@@ -35,10 +36,10 @@ struct State {
 }
 
 impl Queue {
-    /// Hands a transaction over, or tells it at once why not.
+    /// Submits a transaction, or reports at once why it cannot.
     ///
     /// # Errors
-    /// What it was told.
+    /// The error that the completion got.
     pub(super) fn push(&self, request: Request) -> Result<(), Error> {
         let mut state = self.lock();
         let full = state.bytes >= WAITING_BYTES_MAX || state.waiting.len() >= WAITING_MAX;
@@ -58,7 +59,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Transactions that wait, and bytes of their writes.
+    /// Queued transactions, and the bytes of their writes.
     pub(super) fn waiting(&self) -> (usize, usize) {
         let state = self.lock();
         (state.waiting.len(), state.bytes)
@@ -86,7 +87,6 @@ impl Queue {
         Some(state.take_group())
     }
 
-    /// Waits for a time in which more transactions may gather.
     pub(super) fn gather(&self, patience: Duration) {
         drop(self.arrived.wait_timeout(self.lock(), patience));
     }
@@ -96,7 +96,7 @@ impl Queue {
         self.arrived.notify_one();
     }
 
-    /// What still waits when there is no thread any more that would take it.
+    /// Takes the queued transactions when the commit thread has ended.
     pub(super) fn take_all(&self) -> Vec<Request> {
         let mut state = self.lock();
         state.bytes = 0;

@@ -6,30 +6,27 @@ use bytes::Bytes;
 
 use crate::{completion::Completion, engine::stamped::Stamped, key::KeyRange, version::Version};
 
-/// What a transaction read and wrote.
 pub(super) struct Request {
-    /// What was read; `None` when nothing was.
+    /// The state that was read; `None` when nothing was.
     pub(super) base: Option<Base>,
-    /// What must not have changed since.
+    /// Ranges that must be unchanged since then.
     pub(super) reads: Vec<KeyRange>,
-    /// What counts as written beside the mutations.
+    /// Ranges that count as written beside the mutations.
     pub(super) write_conflicts: Vec<KeyRange>,
     pub(super) mutations: Vec<Mutation>,
-    /// Whether it makes room.
+    /// The transaction makes room.
     pub(super) cleanup: bool,
-    /// Bytes of the mutations.
     pub(super) bytes: usize,
     pub(super) done: Completion,
 }
 
-/// The state that a transaction read. Held until it was checked: while somebody holds a state, what was written since is
-/// remembered.
+/// The state that a transaction read. It is held until the check, because later writes are remembered while a state is
+/// held.
 pub(super) struct Base {
     pub(super) version: Version,
     pub(super) _held: Arc<dyn Any + Send + Sync>,
 }
 
-/// One change, in the order of the transaction.
 pub(super) enum Mutation {
     Set(Bytes, Bytes),
     Clear(Bytes),
@@ -49,7 +46,7 @@ impl Mutation {
     }
 }
 
-/// Whether changes delete something, and beside that only count.
+/// Returns whether the changes only delete and add to counters, with at least one deletion.
 pub(super) fn only_deletes(mutations: &[Mutation]) -> bool {
     let deletes = |mutation: &Mutation| matches!(mutation, Mutation::Clear(_) | Mutation::ClearRange(_));
     mutations.iter().any(deletes)

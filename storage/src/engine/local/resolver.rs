@@ -1,4 +1,4 @@
-//! Which keys were written at which versions: decides whether what a transaction read has changed since.
+//! Remembers which keys were written at which versions, to decide whether a transaction's reads have changed.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -9,16 +9,16 @@ use bytes::Bytes;
 
 use crate::{error::Error, key::KeyRange, version::Version};
 
-/// Writes that are remembered, at most. Beyond it transactions that read before the older half are too old: bounds memory
-/// when a transaction stays open for seconds under load. About 100 bytes each.
+/// Most remembered writes, about 100 bytes each. Beyond it the oldest generation is forgotten, and transactions that
+/// read before its last write are too old. This bounds memory when a transaction stays open for seconds under load.
 const WRITES_MAX: usize = 2_000_000;
 
-/// Writes after which a generation is full: versions are forgotten a generation at a time.
+/// Writes of a full generation: versions are forgotten a generation at a time.
 const GENERATION_WRITES: usize = 8_192;
 
-/// The writes since the oldest version that somebody may still have read at.
+/// The writes since the oldest version that a transaction may still read at.
 pub(super) struct Resolver {
-    /// The version before which nothing is known.
+    /// Transactions that read before this version are too old.
     floor: Version,
     /// Oldest first.
     generations: VecDeque<Generation>,
@@ -47,19 +47,17 @@ impl Resolver {
         if changed { Err(Error::Conflict) } else { Ok(()) }
     }
 
-    /// Remembers a write of one key.
     pub(super) fn wrote_key(&mut self, version: Version, key: Bytes) {
         self.generation(version).keys.insert(key, version);
     }
 
-    /// Remembers a write of a range.
     pub(super) fn wrote_range(&mut self, version: Version, range: &KeyRange) {
         if !range.is_empty() {
             self.generation(version).ranges.raise(range, version);
         }
     }
 
-    /// Forgets what nobody can ask for: all open and coming transactions read at `oldest` or later.
+    /// Forgets versions before `oldest`: every open or future transaction reads at `oldest` or later.
     pub(super) fn forget_until(&mut self, oldest: Version) {
         while self.generations.front().is_some_and(|generation| generation.newest <= oldest) {
             self.generations.pop_front();
@@ -98,7 +96,7 @@ impl Generation {
     }
 }
 
-/// A version for every key, as steps: each key here is where a new version begins.
+/// A version for every key, as steps: a new version begins at each stored key.
 #[derive(Default)]
 struct Steps(BTreeMap<Bytes, Version>);
 
@@ -107,7 +105,7 @@ impl Steps {
         self.0.range::<Bytes, _>(..=key).next_back().map_or(0, |(_, version)| *version)
     }
 
-    /// Gives all keys of the range a version that is later than all before.
+    /// Sets a newer version for all keys of the range.
     fn raise(&mut self, range: &KeyRange, version: Version) {
         let behind = self.at(&range.end);
         let inside: Vec<Bytes> =

@@ -1,4 +1,4 @@
-//! The states that transactions read, and the oldest that one still does.
+//! The states that transactions read, and the oldest one in use.
 
 use std::{
     collections::VecDeque,
@@ -10,7 +10,6 @@ use bytes::Bytes;
 use super::backend::View;
 use crate::{error::Error, key::KeyRange, version::Version};
 
-/// The state at a version.
 pub(super) struct Snapshot<V> {
     pub(super) version: Version,
     pub(super) view: V,
@@ -31,7 +30,7 @@ impl<V: View> View for Arc<Snapshot<V>> {
     }
 }
 
-/// The newest durable state, which every transaction that begins to read shares, and those before it that are still in use.
+/// The newest durable state, shared by all transactions that begin to read, and older states in use.
 pub(super) struct Snapshots<V>(Mutex<State<V>>);
 
 struct State<V> {
@@ -49,7 +48,7 @@ impl<V> Snapshots<V> {
         self.lock().current.clone()
     }
 
-    /// Makes a state the current one. Returns the oldest version that is in use.
+    /// Publishes a new state. Returns the oldest version in use.
     pub(super) fn publish(&self, version: Version, view: V) -> Version {
         let next = Arc::new(Snapshot { version, view });
         let mut state = self.lock();
@@ -59,7 +58,7 @@ impl<V> Snapshots<V> {
         // The view is closed outside of the lock.
         drop(last);
         let mut state = self.lock();
-        // Once it is not the current one, nobody new can get hold of it.
+        // A state that is no longer current gets no new users.
         while state.older.front().is_some_and(|(_, snapshot)| snapshot.strong_count() == 0) {
             state.older.pop_front();
         }

@@ -1,5 +1,5 @@
-//! What the counters that were added to lately are now: a counter is added to again and again, and the commit thread would
-//! read it from the store each time.
+//! Present values of counters that were added to lately. Most counters are added to again and again, and the commit
+//! thread would read each value from the store.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use bytes::Bytes;
 
 use crate::key::KeyRange;
 
-/// Counters that are remembered, at most; beyond it all are forgotten, which costs only time. About 150 bytes each.
+/// Most remembered counters; beyond it all are forgotten, which costs only time. About 150 bytes each.
 const SUMS_MAX: usize = 100_000;
 
-/// Values of keys after all writes so far. Belongs to the commit thread.
+/// Values of keys after all writes so far. Only the commit thread uses it.
 #[derive(Default)]
 pub(super) struct Sums(BTreeMap<Bytes, Bytes>);
 

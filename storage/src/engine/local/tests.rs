@@ -1,4 +1,4 @@
-//! The commit thread over a backend that a test holds up, breaks and mends.
+//! The commit thread over a backend that a test blocks, breaks and repairs.
 
 use std::sync::{
     Arc, Condvar, Mutex, MutexGuard,
@@ -133,7 +133,7 @@ fn what_waits_is_bounded() {
     gate.change(|state| state.closed = true);
     let mut commits = vec![writer(&database, 1).commit()];
     gate.wait_for_groups(1);
-    // 100,000 bytes each: 64 MiB and one more are taken, and the rest is told at once.
+    // 100,000 bytes each: 64 MiB and one more are accepted, and the rest is refused at once.
     commits.extend((0..700).map(|_| writer(&database, 100_000).commit()));
     assert_eq!(block_on(commits.pop().unwrap()), Err(Error::Busy));
     gate.change(|state| state.closed = false);
@@ -157,7 +157,7 @@ fn after_a_failure_writes_are_refused_until_it_recovered() {
         block_on(crate::host::Host::pause(&clock, std::time::Duration::from_millis(10)));
     }
     assert!(gate.recoveries.load(Ordering::Relaxed) > 0);
-    // What read before cannot be checked any more.
+    // Earlier reads cannot be checked any more.
     old.set("k", "v").unwrap();
     assert_eq!(block_on(old.commit()), Err(Error::TooOld));
 }

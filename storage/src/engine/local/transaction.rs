@@ -1,4 +1,4 @@
-//! A transaction of a local engine: reads a snapshot under its own writes, remembers what it read.
+//! A transaction of a local engine: reads a snapshot with its own writes on top, and remembers its reads.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -29,7 +29,6 @@ pub(super) struct LocalTransaction<B: Backend> {
 }
 
 struct State<V> {
-    /// What is read; taken with the first read.
     snapshot: Option<Arc<Snapshot<V>>>,
     buffer: Buffer,
     reads: Vec<KeyRange>,
@@ -133,7 +132,7 @@ impl<B: Backend> EngineTransaction for LocalTransaction<B> {
 
     fn add_read_conflict_range(&self, range: KeyRange) {
         let mut state = self.lock();
-        // It conflicts with what comes after the version that is read, so there must be one.
+        // The conflict is relative to the read version, so there must be one.
         self.snapshot(&mut state);
         state.reads.push(range);
     }
@@ -152,7 +151,7 @@ impl<B: Backend> EngineTransaction for LocalTransaction<B> {
         let state = std::mem::take(&mut *self.lock());
         let mutations = state.buffer.into_mutations();
         if mutations.is_empty() && state.write_conflicts.is_empty() {
-            // What only reads is serialized at its read version.
+            // A read-only transaction is serialized at its read version.
             return done.complete(Ok(Committed { versionstamp: None }));
         }
         let pushed = self.shared.queue.push(Request {

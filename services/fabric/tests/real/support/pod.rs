@@ -1,4 +1,4 @@
-//! A fabric that remembers what it was told.
+//! A fabric that records the calls of its sink.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex};
@@ -24,7 +24,7 @@ fn limits() -> Limits {
     }
 }
 
-/// What a pod was told.
+/// The recorded calls of a pod's sink.
 #[derive(Default)]
 pub(crate) struct Seen {
     /// The numbers of messages, by sender and receiver, in order; `None` for each that is missing.
@@ -105,7 +105,7 @@ impl Sink for Recorder {
     }
 }
 
-/// A fabric that remembers what it was told.
+/// A fabric that records the calls of its sink.
 pub(crate) struct Pod {
     pub(crate) fabric: Fabric,
     pub(crate) recorder: Arc<Recorder>,
@@ -134,7 +134,7 @@ impl Pod {
         pods
     }
 
-    /// Waits until `condition` holds for what this pod was told.
+    /// Waits until `condition` holds for the recorded calls of this pod.
     #[track_caller]
     pub(crate) fn wait<T>(&self, what: &str, mut condition: impl FnMut(&mut Seen) -> Option<T>) -> T {
         let seen = self.recorder.seen.lock().unwrap();
@@ -160,7 +160,7 @@ impl Pod {
     /// Joins, and waits until all have confirmed it.
     #[track_caller]
     pub(crate) fn join(&self, to: To) {
-        // Who was told that not all have confirmed it in time asks again.
+        // A pod whose join was not confirmed in time asks again.
         poll("to join", || {
             self.seen(|seen| _ = seen.joined.remove(&to));
             assert!(self.fabric.join(to));
@@ -205,7 +205,7 @@ pub(crate) fn know_each_other(pods: &[&Pod]) {
     }
 }
 
-/// Waits for something that no single pod is told.
+/// Waits for a condition that no single pod is notified of.
 #[track_caller]
 pub(crate) fn poll(what: &str, mut condition: impl FnMut() -> bool) {
     for _ in 0..WAIT_MAX.as_millis() {

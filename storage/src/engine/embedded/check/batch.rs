@@ -1,5 +1,5 @@
-//! One batch of a journal, as fjall 3 writes it: a start with the number of its items, the items, and an end with
-//! their checksum. Integers are little-endian.
+//! One batch of a journal, as fjall 3 writes it: a start with the number of items, the items, and an end with their
+//! checksum. Integers are little-endian.
 
 use std::io::{self, ErrorKind, Read};
 
@@ -31,23 +31,20 @@ const ITEM_BYTES: usize = 1 + 1 + 1 + 8 + 2 + 4 + 4;
 /// An end has its tag, the checksum and the trailer.
 const END_BYTES: usize = 1 + 8 + TRAILER.len();
 
-/// What is told of a batch that is whole.
 pub(super) struct Batch {
     pub(super) sequence: u64,
-    /// The version that it brings the store to.
     pub(super) version: Option<Version>,
-    /// Bytes that it takes.
     pub(super) length: u64,
 }
 
-/// Bytes that a group takes in the journal, with its version.
+/// Bytes of a group in the journal, with its version.
 pub(in super::super) fn bytes_of(writes: &[Write]) -> u64 {
     let value = |write: &Write| write.value.as_ref().map_or(0, Bytes::len);
     let items: usize = writes.iter().map(|write| ITEM_BYTES + write.key.len() + value(write)).sum();
     (START_BYTES + items + ITEM_BYTES + VERSION_KEY.len() + size_of::<Version>() + END_BYTES) as u64
 }
 
-/// Reads a batch; `None` when there is no whole one.
+/// Reads a batch; `None` when there is no complete one.
 pub(super) fn read(from: &mut impl Read, scratch: &mut Vec<u8>) -> io::Result<Option<Batch>> {
     match parse(from, scratch) {
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(None),
@@ -55,7 +52,7 @@ pub(super) fn read(from: &mut impl Read, scratch: &mut Vec<u8>) -> io::Result<Op
     }
 }
 
-/// Finds a whole batch anywhere in `bytes`.
+/// Finds a complete batch anywhere in `bytes`.
 pub(super) fn find(bytes: &[u8], sequence_after: u64) -> bool {
     let mut scratch = Vec::new();
     let starts = bytes.windows(START_BYTES + 1).enumerate();
@@ -66,7 +63,7 @@ pub(super) fn find(bytes: &[u8], sequence_after: u64) -> bool {
     })
 }
 
-/// The version that a batch which is not whole would have brought the store to, as far as that can be seen.
+/// The version that an incomplete batch would have produced, as far as it can be read.
 pub(super) fn version_in(bytes: &[u8]) -> Option<Version> {
     let at = bytes.windows(VERSION_KEY.len()).rposition(|window| window == VERSION_KEY)?;
     let version = bytes.get(at + VERSION_KEY.len()..)?.first_chunk()?;

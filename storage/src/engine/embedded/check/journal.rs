@@ -1,7 +1,7 @@
-//! The journals: whether they are whole, but for the last write of a process that was cut short.
+//! Checks that the journals are complete, except for the last write of a process that was killed.
 //!
-//! A group is synced before the next is written, so a crash can only leave the last batch of the last journal in pieces.
-//! Anything else is damage: a batch that is not whole with a whole one behind it, or one that was acknowledged.
+//! A group is synced before the next is written, so a crash can damage only the last batch of the last journal.
+//! Anything else is corruption: an incomplete batch before a complete one, or one that was acknowledged.
 
 use std::{
     fs::{self, File as OpenFile},
@@ -16,13 +16,13 @@ use super::{
 };
 use crate::version::Version;
 
-/// One journal. Those with higher numbers are newer; the newest is written to.
+/// One journal. Higher numbers are newer, and the newest is written to.
 pub(super) struct File {
     number: u64,
     path: PathBuf,
 }
 
-/// What the journals have up to where they are read.
+/// The contents of the journals up to the point of reading.
 #[derive(Default)]
 pub(in super::super) struct Found {
     /// Sequence number and version of the first batch.
@@ -33,7 +33,7 @@ pub(in super::super) struct Found {
 }
 
 impl Found {
-    /// Takes the next batch; false if it cannot be the next.
+    /// Accepts the next batch; returns false if it cannot be the next.
     fn take(&mut self, batch: &Batch) -> bool {
         let version = batch.version.unwrap_or(self.version);
         // A batch that only makes a table has the version of the one before it.
@@ -77,7 +77,6 @@ pub(super) fn are_blank(journals: &[File]) -> Result<bool, Fault> {
     Ok(true)
 }
 
-/// Checks all journals; see [`super::check`].
 pub(super) fn check(journals: &[File], noted: Version) -> Result<Found, Fault> {
     let mut read = Found::default();
     for (index, journal) in journals.iter().enumerate() {
@@ -110,14 +109,14 @@ pub(super) fn check(journals: &[File], noted: Version) -> Result<Found, Fault> {
     Ok(read)
 }
 
-/// Cuts off what stands behind `at`.
 fn cut(journal: &Path, at: u64) -> io::Result<()> {
     let file = OpenFile::options().write(true).open(journal)?;
     file.set_len(at)?;
     file.sync_all()
 }
 
-/// Reads a journal as far as it is whole. Gives what comes then, if it is not just space that was never written to.
+/// Reads a journal up to the first incomplete batch. Returns the bytes after it, unless they are space that was never
+/// written.
 fn check_one(journal: &File, read: &mut Found) -> Result<Option<(u64, Vec<u8>)>, Fault> {
     let path = &journal.path;
     let failed = |error| Fault::Io(path.clone(), error);
@@ -135,7 +134,7 @@ fn check_one(journal: &File, read: &mut Found) -> Result<Option<(u64, Vec<u8>)>,
     Ok((!rest.is_empty()).then_some((at, rest)))
 }
 
-/// What stands behind `at`, without the zeros at the end.
+/// The bytes after `at`, without the zeros at the end.
 fn rest_of(mut file: BufReader<OpenFile>, at: u64, path: &Path) -> Result<Vec<u8>, Fault> {
     let failed = |error| Fault::Io(path.into(), error);
     file.seek(SeekFrom::Start(at)).map_err(failed)?;
@@ -145,7 +144,7 @@ fn rest_of(mut file: BufReader<OpenFile>, at: u64, path: &Path) -> Result<Vec<u8
         if read == 0 {
             return Ok(rest);
         }
-        // Zeros are only kept when something comes behind them.
+        // Zeros count only when other bytes follow.
         if let Some(last) = chunk[..read].iter().rposition(|byte| *byte != 0) {
             rest.resize(length, 0);
             rest.extend_from_slice(&chunk[..=last]);

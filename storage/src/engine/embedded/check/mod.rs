@@ -1,10 +1,10 @@
-//! Looks at fjall's files before fjall does. Changes nothing but what no commit can have been acknowledged with: a last write
-//! that was cut short.
+//! Checks fjall's files before fjall opens them. It changes only a final incomplete write, which no acknowledged commit
+//! can contain.
 //!
-//! fjall takes a journal to end where it makes no sense, as a crash leaves it, and cuts off the rest; it deletes the tables
-//! that its list of tables does not name, without checking that list, and makes a new store where a small file is missing.
-//! So one damaged byte could cost all that stands behind it. What is not as fjall wrote it is said here instead. And a last
-//! write of which some sectors are there and some are not, as a loss of power leaves it, fjall would not open.
+//! fjall assumes that a journal ends at the first invalid record, as a crash leaves it, and truncates the rest. It
+//! deletes the tables that its list of tables does not name, without checking that list, and makes a new store where a
+//! small file is missing. So one damaged byte could cost everything after it; this check reports it instead. fjall
+//! would also refuse a final write of which some sectors are missing, as a loss of power leaves it.
 
 pub(super) mod batch;
 mod journal;
@@ -22,24 +22,22 @@ use xxhash_rust::xxh3::Xxh3Default;
 use super::folder::{corrupt, refused};
 use crate::{error::OpenError, version::Version};
 
-/// Names that fjall gives.
 const MARKER: &str = "version";
 const MARKER_BYTES: &[u8] = b"FJL\x03";
 const KEYSPACES: &str = "keyspaces";
 const CURRENT: &str = "current";
 const TABLES: &str = "tables";
 
-/// fjall's own keyspace, and the one that has the keys.
+/// fjall's own keyspace, and the one with the keys.
 const OUR_KEYSPACES: [&str; 2] = ["0", "1"];
 
-/// Why files are not taken.
 enum Fault {
     Damaged(PathBuf, String),
     Io(PathBuf, io::Error),
 }
 
-/// Checks the list of tables and the journals. `noted` is the last version that is known to have been acknowledged, 0 when
-/// none is. Gives what the journals have.
+/// Checks the list of tables and the journals. `noted` is the last version known to have been acknowledged, 0 when none
+/// is. Returns the journals' contents.
 pub(super) fn check(tables: &Path, noted: Version) -> Result<Found, OpenError> {
     let folder = tables.parent().unwrap_or(tables);
     look(tables, noted).map_err(|fault| match fault {
@@ -75,7 +73,7 @@ fn look(tables: &Path, noted: Version) -> Result<Found, Fault> {
 fn check_list(keyspace: &Path, must_be: bool) -> Result<(), Fault> {
     let current = keyspace.join(CURRENT);
     let Some(bytes) = read(&current)? else {
-        // One that was just being made when the process ended. fjall makes it again.
+        // The process ended while it made this keyspace. fjall makes it again.
         return if must_be { Err(damaged(&current, "is missing")) } else { Ok(()) };
     };
     let parts = bytes.split_at_checked(8).and_then(|(id, rest)| {
@@ -92,7 +90,7 @@ fn check_list(keyspace: &Path, must_be: bool) -> Result<(), Fault> {
     }
 }
 
-/// Whether the folder was just being made when the process ended: nothing was written to it yet.
+/// Returns whether the process ended while it made the folder, before any write.
 fn is_unfinished(tables: &Path, journals: &[journal::File]) -> Result<bool, Fault> {
     Ok(is_empty(&tables.join(KEYSPACES))? && journal::are_blank(journals)?)
 }
@@ -104,7 +102,7 @@ fn forget(tables: &Path) -> Result<(), Fault> {
     }
 }
 
-/// What to say when acknowledged commits are not there.
+/// The message when acknowledged commits are missing.
 pub(super) fn missing(noted: Version, found: Version) -> String {
     format!(
         "commits up to {noted} were acknowledged and only those up to {found} are there; restore a backup, or delete \
@@ -116,7 +114,7 @@ fn damaged(path: &Path, reason: impl Into<String>) -> Fault {
     Fault::Damaged(path.into(), reason.into())
 }
 
-/// Something a file may not have.
+/// Turns a missing file into `None`.
 fn found<T>(path: &Path, result: io::Result<T>) -> Result<Option<T>, Fault> {
     match result {
         Ok(found) => Ok(Some(found)),

@@ -1,4 +1,5 @@
-//! Tables, and the list of them: both end with a table of contents and its checksum, which fjall reads before it checks it.
+//! Tables and the list of them. Both end with a table of contents and its checksum, which fjall reads before it checks
+//! it.
 
 use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
 
@@ -9,7 +10,7 @@ use super::{Fault, damaged, found};
 const TRAILER_MAGIC: &[u8] = b"SFA!\x01\x00";
 const CONTENTS_MAGIC: &[u8] = b"TOC!";
 
-/// A trailer has its magic, the checksum, place and length of the contents.
+/// A trailer has its magic, and the checksum, offset and length of the contents.
 const TRAILER_BYTES: usize = TRAILER_MAGIC.len() + 16 + 8 + 8;
 
 /// More contents than any file has: a few parts, each with a short name.
@@ -18,7 +19,7 @@ const CONTENTS_MAX: u64 = 1 << 16;
 /// A table in the list: its number, the kind of its checksum, that, and a sequence number.
 const ENTRY_BYTES: usize = 8 + 1 + 16 + 8;
 
-/// Checks that the tables of `list` are there and have their ends.
+/// Checks that the tables of `list` exist and end correctly.
 pub(super) fn check(list: &Path, tables: &Path) -> Result<(), Fault> {
     let numbers = numbers(list).map_err(|error| Fault::Io(list.into(), error))?;
     for number in numbers.ok_or_else(|| damaged(list, "is not a list of tables"))? {
@@ -73,7 +74,7 @@ fn contents(file: &File) -> io::Result<Option<Vec<u8>>> {
     Ok(whole.then(|| contents.split_off(CONTENTS_MAGIC.len())))
 }
 
-/// Where a part of a file is, and its length.
+/// Offset and length of a part of a file.
 fn part_of(contents: &[u8], wanted: &[u8]) -> Option<(u64, usize)> {
     let mut rest = contents;
     for _ in 0..u32::from_le_bytes(take(&mut rest)?) {

@@ -1,0 +1,43 @@
+"""The rules for one sentence: how it may begin, and which private terms it must not use.
+
+A rule has a name, an expression, the term to use instead, and expressions that are allowed although the rule matches them.
+"""
+
+import re
+
+BEGINNING = re.compile(r"^[\"'(\[*_]*(Who|Whom|Whose|What|Of one|Of what|Those|Whoever)\b(?!['’]s\b)")
+
+# (expression, standard term, allowed uses)
+TERMS = [
+    (r"words?", "notice, notification", r"(?:32|64)-bit words?|key ?words?|(?:bare|between|machine) words?|words? of (?:a|the|its) (?:standard|machine)|in other words"),
+    (r"tells?|told|telling", "notify, announce, report, say", r"(?:tell|tells|told|telling) (?:\w+ ){0,3}apart|tell (?:the|its|their) (?:owner|tenant)s?"),
+    (r"heard|hears?|hearsay|ears?", "receive, be notified", None),
+    (r"left with (?:the|its|a) (?:store|writer)|what was left", "submitted, queued job", None),
+    (r"(?:its|the|by|each|whose|a|their|message's) places?", "position", r"(?:takes?|took|taking) (?:its|the|a|their) places?|the place (?:to|where|for|of the)|a place (?:to|where|for)"),
+    (r"paces?|paced|pacing", "rate, rate limiter", None),
+    (r"meters?", "usage counter, rate limiter", None),
+    (r"desks?|shelf|shelves|scribes?|tellers?|keepers?", "authenticator, cache, recorder, reporter, lease holder", None),
+    (r"unkept|homed|kept (?:sessions?|ones?)|fresh", "persistent, local, new", None),
+    (r"(?:holds?|held|holding) (?:\w+ ){0,2}up", "pause, delay", None),
+    (r"(?:is|are|was|were) (?:ahead|away)|(?:is|are|was|were) behind(?! (?:a|an|the|its|it|this|that|Envoy)\b)", "prefetched, offline, lagging", None),
+    (r"bury|buries|buried|burying|dying", "recover a dead pod's sessions", None),
+    (r"fences? of (?:a|the) turn|(?:a|the|its|each) marks?|stirs?|stirred", "barrier, commit marker, wake", r"(?:a|the|its|each) marks? (?:in|of) (?:Envoy|Grafana|the page)"),
+    (r"may enter|(?:let|lets|letting) (?:\w+ ){0,2}in", "authenticate, admit", r"(?:let|lets|letting) (?:\w+ ){0,2}in (?:one|a|the) \w+"),
+    (r"hooks?|letters?", "webhook, event, dead letter", r"dead[- ]letters?|git hooks?|(?:first|capital|small|lower-case|upper-case|decision) letters?|letters?(?:,| and| or| of the alphabet)"),
+]
+TERMS = [(re.compile(rf"(?<![\w-])(?:{term})(?![\w-])", re.I), instead, re.compile(allowed, re.I) if allowed else None) for term, instead, allowed in TERMS]
+
+NAMES = re.compile(r"`[^`]*`|\]\([^)]*\)|<[^>]*>|\"[^\"]*\"|https?://\S+")
+
+
+def findings(sentence):
+    """Yields what is wrong with a sentence, each as a text that says what to write instead."""
+    begin = BEGINNING.match(sentence)
+    if begin and not re.search(r"\?[\"')*`_]*$", sentence):
+        yield f'begins with "{begin.group(1)}": name the actor'
+    # Names of the code, titles of links and quotations are as they are.
+    plain = NAMES.sub(lambda match: " " * len(match.group(0)), sentence)
+    for term, instead, allowed in TERMS:
+        rest = allowed.sub(lambda match: " " * len(match.group(0)), plain) if allowed else plain
+        if match := term.search(rest):
+            yield f'"{match.group(0)}": {instead}'

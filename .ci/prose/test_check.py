@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""Tests of the prose check: each plants something in a small tree and looks at what the check says."""
+
+import contextlib
+import io
+import json
+import tempfile
+import unittest
+from pathlib import Path
+
+import check
+import pages
+import rules
+import sources
+
+CLEAN = "//! Delivers messages.\n\nfn deliver() {}\n"
+
+
+class Tree(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name)
+        self.write(".ci/prose/baseline.json", '{"findings": {}, "density": {}}')
+        self.write("services/a/src/lib.rs", CLEAN + "\n" * 40)
+        self.write("README.md", "# A\n\nThe server answers.\n")
+
+    def write(self, path, text):
+        path = self.root / path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def run_check(self, *arguments):
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            code = check.main(list(arguments), self.root)
+        return code, out.getvalue()
+
+    def baseline(self):
+        return json.loads((self.root / ".ci/prose/baseline.json").read_text())["findings"]
+
+
+class Baseline(Tree):
+    def test_a_clean_tree_passes(self):
+        code, out = self.run_check()
+        self.assertEqual(code, 0, out)
+
+    def test_a_planted_sentence_fails_with_its_file_line_and_text(self):
+        self.write("services/a/src/lib.rs", CLEAN + "\n// Waits.\n// Who finds no room is refused.\n" + "\n" * 40)
+        code, out = self.run_check()
+        self.assertEqual(code, 1)
+        self.assertIn("services/a/src/lib.rs:6: ", out)
+        self.assertIn("Who finds no room is refused.", out)
+
+    def test_a_finding_of_the_baseline_passes_and_one_more_fails(self):
+        self.write("PAGE.md", "The server is told.\n")
+        self.assertEqual(self.run_check("--accept-rise")[0], 0)
+        self.assertEqual(self.run_check()[0], 0)
+        self.write("PAGE.md", "The server is told. What comes next is lost.\n")
+        self.assertEqual(self.run_check()[0], 1)
+
+    def test_write_lowers_the_baseline_but_does_not_raise_it(self):
+        self.write("PAGE.md", "The server is told.\n\nThe client is told.\n")
+        self.run_check("--accept-rise")
+        self.assertEqual(self.baseline(), {"PAGE.md": 2})
+        self.write("PAGE.md", "The server is told.\n")
+        self.write("OTHER.md", "Those wait.\n")
+        code, _ = self.run_check("--write")
+        self.assertEqual(code, 1)
+        self.assertEqual(self.baseline(), {"PAGE.md": 1})
+
+    def test_too_many_comments_fail(self):
+        self.write("services/a/src/lib.rs", "// Adds one.\nlet a = 1;\n" * 40)
+        code, out = self.run_check()
+        self.assertEqual(code, 1)
+        self.assertIn("services/a: 500 comment sentences per 1,000 lines", out)
+
+    def test_a_second_public_type_of_a_name_fails(self):
+        self.write("services/a/src/a.rs", "pub struct Refusal;\n" + "\n" * 40)
+        self.assertEqual(self.run_check()[0], 0)
+        self.write("services/b/src/b.rs", "pub enum Refusal {}\n\n#[cfg(test)]\nmod tests {\npub struct Refusal;\n}\n")
+        code, out = self.run_check()
+        self.assertEqual(code, 1)
+        self.assertIn("Refusal: 2 public types have this name", out)
+
+    def test_tests_are_not_read(self):
+        self.write("services/a/tests/one.rs", "// Who is told waits.\n")
+        self.write("services/a/src/b.rs", "fn b() {}\n\n#[cfg(test)]\nmod tests {\n    // Who is told waits.\n}\n" + "\n" * 40)
+        code, out = self.run_check()
+        self.assertEqual(code, 0, out)
+
+
+class Pages(Tree):
+    def test_a_long_readme_fails(self):
+        most = pages.LINES_MAX["README.md"]
+        self.write("README.md", "text\n" * (most + 1))
+        self.assertIn(f"README.md: {most + 1} lines, {most} at most", self.run_check()[1])
+
+    def test_a_dead_link_and_a_missing_heading_fail(self):
+        self.write("PAGE.md", "See [here](gone.md), [there](README.md#b) and [this](README.md#a).\n")
+        code, out = self.run_check()
+        self.assertEqual(code, 1)
+        self.assertIn("the link to gone.md leads nowhere", out)
+        self.assertIn("README.md has no heading #b", out)
+        self.assertNotIn("#a\n", out)
+
+    def test_links_in_code_are_not_followed(self):
+        self.write("PAGE.md", "```\n[here](gone.md)\n```\n")
+        self.assertEqual(self.run_check()[0], 0)
+
+    def test_a_wide_line_of_a_decision_fails(self):
+        self.write("a/decisions/0001-b.md", "x " * 51 + "\n")
+        code, out = self.run_check()
+        self.assertEqual(code, 1)
+        self.assertIn("a/decisions/0001-b.md:1: 102 columns", out)
+
+    def test_a_decision_must_be_listed(self):
+        self.write("a/decisions/0001-b.md", "# 0001: why b\n")
+        code, out = self.run_check()
+        self.assertEqual(code, 1)
+        self.assertIn("- [a 0001](a/decisions/0001-b.md): why b", out)
+        self.write("ARCHITECTURE.md", "- [a 0001](a/decisions/0001-b.md): why b\n")
+        self.assertEqual(self.run_check()[0], 0)
+
+    def test_a_decision_needs_a_number(self):
+        self.write("a/decisions/b.md", "text\n")
+        self.assertEqual(self.run_check()[0], 1)
+
+    def test_anchors_are_those_of_headings(self):
+        self.assertEqual(pages.anchors("# One: `two`, three\n## A\n## A\n"), {"one-two-three", "a", "a-1"})
+
+
+class Sentences(unittest.TestCase):
+    def texts(self, rust):
+        return [sentence for _, _, sentence in sources.rust(rust)[0]]
+
+    def test_a_sentence_goes_over_lines_and_ends_at_its_full_stop(self):
+        self.assertEqual(self.texts("/// One goes\n/// on here. Two `a.b` ends.\nfn a() {}"), ["One goes on here.", "Two `a.b` ends."])
+
+    def test_strings_are_no_comments(self):
+        self.assertEqual(self.texts('let a = "// Who"; let b = r#"// "What" //"#; let c = \'"\'; // Yes it is.'), ["Yes it is."])
+
+    def test_citations_and_code_are_left_out(self):
+        self.assertEqual(self.texts("//= [MQTT-4.3.2-4] v5\n//# Who MUST\n/// ```\n/// let who = 1;\n/// ```\nfn a() {}"), [])
+
+    def test_help_strings_are_read(self):
+        self.assertEqual(self.texts('#[arg(help = "Who may \\"enter\\".")]'), ['Who may "enter".'])
+
+    def test_errors_and_log_lines_are_read(self):
+        rust = '#[error("the pod {0} is gone")]\nGone(u64),\nfn a() { warn!(%error, count = a.len(), "cannot write"); println!("no log"); }'
+        self.assertEqual(self.texts(rust), ["the pod {0} is gone", "cannot write"])
+
+    def test_cells_of_a_table_are_paragraphs(self):
+        found = [sentence for _, _, sentence in sources.markdown("| a1 | Who waits |\n|---|---|\n| bb | Those |\n")]
+        self.assertIn("Who waits", found)
+        self.assertIn("Those", found)
+
+
+class Rules(unittest.TestCase):
+    def wrong(self, sentence):
+        return list(rules.findings(sentence))
+
+    def test_beginnings(self):
+        for sentence in ["Who waits is refused.", "**What is left** goes.", "Of one that follows: it.", "Those wait.", "Whoever comes waits."]:
+            self.assertEqual(len(self.wrong(sentence)), 1, sentence)
+        for sentence in ["Who may connect?", "Whole packets only.", "The client whose id it is.", "What's new?"]:
+            self.assertEqual(self.wrong(sentence), [], sentence)
+
+    def test_private_terms(self):
+        for sentence in ["It is told.", "The desk waits.", "It was left with the store.", "It lets clients in.", "Its place is known."]:
+            self.assertEqual(len(self.wrong(sentence)), 1, sentence)
+
+    def test_allowed_uses(self):
+        for sentence in ["The password is long.", "A dead letter is kept.", "It decodes in place.", "`tell` is a function.", "It is behind a proxy.", "64-bit words."]:
+            self.assertEqual(self.wrong(sentence), [], sentence)
+
+
+if __name__ == "__main__":
+    unittest.main()
