@@ -10,7 +10,7 @@ import mqtt from 'mqtt'
 import { launch, withSession } from './browser.mjs'
 import { Api, PASSWORD, Server } from './server.mjs'
 
-const MS_MAX = 30_000
+const MS_MAX = 60_000
 const axeSource = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
 
 let server
@@ -233,6 +233,45 @@ async function organisation() {
   const { organisations } = await owner.get('/me')
   return `/organisations/${organisations[0].id}`
 }
+
+test('why not: the check that refused a CONNECT, and the rule that refused a PUBLISH', async () => {
+  const { name } = await owner.post(`${await organisation()}/brokers`, { display_name: 'Refusals' })
+  const at = `${await organisation()}/brokers/${name}`
+  const rules = [
+    { effect: 'allow', action: 'publish', filter: 'up/%c/#' },
+    { effect: 'deny', action: 'all', filter: 'secret/#' },
+  ]
+  await owner.put(`${at}/groups/pumps`, { rules })
+  const { secret } = await owner.post(`${at}/credentials`, { user: 'pump-3', group: 'pumps' })
+  const username = `${name}/pump-3`
+  await device({ clientId: 'pump-3', username, password: 'wrong' }).catch(() => {})
+
+  const { tab, context, complaints } = await visitor(owner)
+  await tab.goto(`${server.url}/b/${name}/clients/pump-3`)
+  const steps = tab.getByRole('list', { name: 'Decision path' }).getByRole('listitem')
+  const identity = steps.filter({ hasText: 'User, token or certificate' })
+  await identity.getByText('The user name or the password is wrong').waitFor()
+  await identity.getByRole('img', { name: 'Refused' }).waitFor()
+  await steps.filter({ hasText: 'Limits' }).getByRole('img', { name: 'Passed' }).waitFor()
+
+  const client = await device({ clientId: 'pump-3', username, password: secret })
+  await client.publishAsync('secret/plan', 'x', { qos: 1 }).catch(() => {})
+  await tab.getByText('Known as user pump-3, by password').waitFor()
+  await tab.getByText('PUBLISH', { exact: true }).click()
+  const rule = steps.filter({ hasText: 'Rules of group pumps' })
+  await rule.getByText('Rule 2: deny all secret/#').waitFor()
+  await tab.getByLabel('Topic', { exact: true }).fill('up/pump-3/state')
+  await rule.getByText('Rule 1: allow publish up/%c/#').waitFor()
+  await rule.getByRole('img', { name: 'Passed' }).waitFor()
+  await rule.getByRole('link', { name: 'Edit group pumps' }).click()
+  await tab.getByRole('dialog').getByRole('button', { name: 'Save group' }).waitFor()
+
+  await owner.put(`${at}/bans/storm`, { client_id: 'pump-3', reason: 'reconnects all the time' })
+  await tab.goto(`${server.url}/b/${name}/clients/pump-3?packet=connect`)
+  await steps.filter({ hasText: 'Bans' }).getByText('The ban storm keeps it out: reconnects').waitFor()
+  assert.deepEqual(complaints, [])
+  await context.close()
+})
 
 test('roles: a viewer sees and changes nothing, an operator changes brokers', async () => {
   const { organisations } = await owner.get('/me')

@@ -2,7 +2,7 @@
 //
 //   MILLRACE=target/release/millrace node tests/screenshots.mjs FOLDER [page...]
 //
-// ONLY=390-dark draws only these sizes and schemes.
+// ONLY=390-dark draws only these sizes and schemes; FULL=1 draws whole pages, not what fits into the window.
 
 import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
@@ -34,6 +34,9 @@ const PAGES = {
   clients: '/b/default/clients',
   'clients-empty': `/b/${other}/clients`,
   client: '/b/default/clients/pump-7',
+  'why-connect': `/b/${other}/clients/pump-8`,
+  'why-publish': `/b/${other}/clients/pump-7?packet=publish`,
+  'why-subscribe': `/b/${other}/clients/pump-7?packet=subscribe`,
   topics: '/b/default/topics?topic=plant%2Fhall-1%2Fstate',
   'topics-empty': `/b/${other}/topics`,
   sessions: '/b/default/sessions',
@@ -80,7 +83,10 @@ try {
         tab.on('pageerror', (error) => console.log(`${page}: ${error}`))
         await tab.goto(`${base}${path}`)
         await tab.waitForTimeout(SETTLE_MS)
-        await tab.screenshot({ path: join(folder, `${page}-${size}-${scheme}.png`) })
+        await tab.screenshot({
+          fullPage: process.env.FULL === '1',
+          path: join(folder, `${page}-${size}-${scheme}.png`),
+        })
         await tab.close()
       }
       await context.close()

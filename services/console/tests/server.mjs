@@ -5,8 +5,9 @@ import { once } from 'node:events'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { join, resolve } from 'node:path'
 import { createInterface } from 'node:readline'
+import { front } from './front.mjs'
 
 export const PASSWORD = 'a sentence that nobody else knows'
 
@@ -20,7 +21,7 @@ export async function freePort() {
 }
 
 /** Waits until `look` gives something. */
-export async function until(what, look, msMax = 20_000) {
+export async function until(what, look, msMax = 60_000) {
   const end = Date.now() + msMax
   for (;;) {
     const found = await look()
@@ -30,7 +31,8 @@ export async function until(what, look, msMax = 20_000) {
   }
 }
 
-/** `millrace serve`, which can be killed and started again with the same data and ports. */
+/** `millrace serve`, with the console of CONSOLE_DIST instead of its own when that is set. It can be killed and
+ * started again with the same data and ports. */
 export class Server {
   lines = []
 
@@ -40,6 +42,10 @@ export class Server {
     const [mqtt, ws, http] = [await freePort(), await freePort(), await freePort()]
     server.ports = { mqtt, ws, http }
     server.url = `http://127.0.0.1:${http}`
+    if (process.env.CONSOLE_DIST) {
+      server.front = await front(resolve(process.env.CONSOLE_DIST), server.ports)
+      server.url = server.front.url
+    }
     server.flags = Object.entries({
       'mqtt-listen': `127.0.0.1:${mqtt}`,
       'ws-listen': `127.0.0.1:${ws}`,
@@ -82,6 +88,7 @@ export class Server {
       this.process.kill('SIGINT')
       await this.ended
     }
+    this.front?.stop()
     rmSync(this.folder, { recursive: true })
   }
 }

@@ -16,6 +16,7 @@ import { Empty, Loaded } from '../../ui/State'
 import { Time } from '../../ui/Time'
 import ui from '../../ui/ui.module.css'
 import { SessionDetails } from './SessionDetails'
+import { WhyNot } from './WhyNot'
 
 const INCIDENTS_SHOWN = 50
 
@@ -37,6 +38,7 @@ export function Client() {
         <Connection id={id} />
         <Kept id={id} />
       </div>
+      <WhyNot id={id} />
       <Incidents id={id} />
     </Page>
   )

@@ -1,4 +1,5 @@
 import { Alert, SegmentedControl, Stack, Switch, Text, TextInput } from '@mantine/core'
+import { useSearch } from '@tanstack/react-router'
 import { useState } from 'react'
 import { useBroker } from '../../../api/brokers'
 import type { Schemas } from '../../../api/client'
@@ -13,11 +14,12 @@ type Answer = Schemas['AccessAnswer']
 /** May a client do something, and which rule says so? */
 export function Tester() {
   const { path } = useBroker()
+  const { client = '', user = '', action, topic = '' } = useSearch({ from: '/signed-in/b/$broker/access' })
   const [said, setSaid] = useState<Question>({
-    client_id: '',
-    user: '',
-    action: 'publish',
-    topic: '',
+    client_id: client,
+    user,
+    action: action === 'subscribe' ? 'subscribe' : 'publish',
+    topic,
     qos: 1,
   })
   const [answer, setAnswer] = useState<Answer | null>(null)
