@@ -273,6 +273,28 @@ test('why not: the check that refused a CONNECT, and the rule that refused a PUB
   await context.close()
 })
 
+test('overview: the past by hours, what was refused by reason, and the last events', async () => {
+  const brokers = await owner.get(`${await organisation()}/brokers`)
+  const { name } = brokers.items.find(({ display_name }) => display_name === 'Refusals')
+  const { tab, context, complaints } = await visitor(owner)
+  await tab.goto(`${server.url}/b/${name}`)
+  await tab.getByText('24 h', { exact: true }).click()
+  await tab.getByText('Messages an hour').waitFor()
+  await tab.getByText('Refused and dropped an hour').waitFor()
+  assert.equal(new URL(tab.url()).search, '?range=24h')
+  const reason = tab.getByRole('link', { name: /Publish refused: Not allowed to publish/ })
+  await reason.waitFor()
+  const events = tab.locator('section', { hasText: 'Last events' }).getByRole('listitem')
+  await events.filter({ hasText: 'Ban created storm' }).waitFor()
+  await events.filter({ hasText: 'pump-3' }).first().waitFor()
+  await reason.click()
+  await tab.getByRole('heading', { level: 1, name: 'Incidents' }).waitFor()
+  assert.equal(new URL(tab.url()).search, '?kind=publish_refused')
+  await tab.getByRole('row', { name: /secret\/plan/ }).waitFor()
+  assert.deepEqual(complaints, [])
+  await context.close()
+})
+
 test('roles: a viewer sees and changes nothing, an operator changes brokers', async () => {
   const { organisations } = await owner.get('/me')
   for (const role of ['viewer', 'operator']) {

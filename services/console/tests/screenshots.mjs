@@ -28,6 +28,8 @@ const PAGES = {
   brokers: '/?all=true',
   'broker-new': '/brokers/new',
   overview: '/b/default',
+  'overview-day': '/b/default?range=24h',
+  'overview-tenant': `/b/${other}?range=7d`,
   connect: '/b/default/connect',
   'connect-tenant': `/b/${other}/connect`,
   live: '/b/default/live',

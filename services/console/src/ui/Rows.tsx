@@ -9,8 +9,10 @@ export interface Column<T> {
   /** A track of the grid, such as "minmax(0, 2fr)" or "96px". */
   width: string
   isNumber?: boolean
-  /** Left out on narrow screens. */
+  /** Left out where the table is narrow. */
   isExtra?: boolean
+  /** Text that may take two lines; `rowPx` must have room for them. */
+  isWrapped?: boolean
 }
 
 interface RowsProps<T> {
@@ -113,10 +115,11 @@ export function Rows<T>(props: RowsProps<T>) {
                     })
                   }
                 >
-                  {columns.map(({ key, cell, isNumber, isExtra }, at) => (
+                  {columns.map(({ key, cell, isNumber, isExtra, isWrapped }, at) => (
                     <div
                       role="cell"
                       key={key}
+                      data-wraps={isWrapped || undefined}
                       data-number={isNumber || undefined}
                       data-extra={isExtra || undefined}
                     >

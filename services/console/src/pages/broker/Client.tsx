@@ -174,7 +174,7 @@ function Incidents({ id }: { id: string }) {
               </Text>
             </Empty>
           ) : (
-            <IncidentTable broker={broker.name} rows={items} />
+            <IncidentTable broker={broker.name} rows={items} isOfOneClient />
           )
         }
       </Loaded>
