@@ -185,6 +185,7 @@ const CLEAR: Record<Check, string> = {
 function passedSaid(check: Check, { user, method }: Connection) {
   if (check !== 'identity') return `${CLEAR[check]}.`
   const [kind, name] = method.split(/:(.*)/)
+  if (kind === 'anonymous') return 'Let in without showing anything: anonymous clients may connect.'
   const by = name ? `${kind} ${name}` : kind
   return user ? `Known as user ${user}, by ${by}.` : `Let in without a user, by ${by}.`
 }

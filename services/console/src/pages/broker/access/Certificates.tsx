@@ -3,6 +3,7 @@ import { useState } from 'react'
 import { type NamedRows, putNamed } from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
 import { Form } from '../../../ui/Form'
+import { ConnectedClients } from '../../../ui/Losses'
 import type { Column } from '../../../ui/Rows'
 import { Time } from '../../../ui/Time'
 import { NamedList } from './NamedList'
@@ -61,7 +62,12 @@ export function Certificates() {
         text: 'Add the certificate of your authority, and devices connect with their own certificates instead of passwords.',
       }}
       columns={columns}
-      loses={() => 'Devices with its certificates are disconnected and cannot come back.'}
+      loses={({ name }) => (
+        <>
+          <ConnectedClients isOne={({ method }) => method === `certificate:${name}`} /> are disconnected, and
+          no device can come back with a certificate of it.
+        </>
+      )}
       form={(row, onDone) => <CaForm row={row} onDone={onDone} />}
     />
   )

@@ -28,6 +28,7 @@ import { plural } from '../../../lib/format'
 import { Secret } from '../../../ui/Code'
 import { Confirm } from '../../../ui/Confirm'
 import { Form } from '../../../ui/Form'
+import { ConnectedClients } from '../../../ui/Losses'
 import { done } from '../../../ui/notify'
 import { Panel } from '../../../ui/Page'
 import { type Column, Rows } from '../../../ui/Rows'
@@ -274,7 +275,12 @@ function Edit({ credential, onRotated, onDone }: EditProps) {
       <Confirm
         verb="Delete credential"
         title={`Delete ${user}?`}
-        loses={`Devices that use it are disconnected and cannot come back. Its ${plural(rules.length, 'own rule')} go with it.`}
+        loses={
+          <>
+            <ConnectedClients search={user} isOne={(one) => one.user === user} /> are disconnected, and no
+            device can come back with it. {plural(rules.length, 'own rule')} are lost.
+          </>
+        }
         act={() => deleteCredential(path, user)}
         onDone={() => {
           done(`${user} was deleted.`)

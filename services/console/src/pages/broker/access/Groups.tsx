@@ -3,6 +3,7 @@ import { type NamedRows, putNamed } from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
 import { plural } from '../../../lib/format'
 import { Form } from '../../../ui/Form'
+import { CredentialsOf } from '../../../ui/Losses'
 import type { Column } from '../../../ui/Rows'
 import { NamedList } from './NamedList'
 import { NameInput } from './NameInput'
@@ -37,9 +38,12 @@ export function Groups() {
         text: 'A group saves repeating the same rules for each of a hundred devices.',
       }}
       columns={columns}
-      loses={({ rules = [] }) =>
-        `Its ${plural(rules.length, 'rule')} count no more for those that are in it.`
-      }
+      loses={({ name, rules = [] }) => (
+        <>
+          {plural(rules.length, 'rule')} are lost. <CredentialsOf group={name} /> in this group: their clients
+          are refused until another group is chosen.
+        </>
+      )}
       form={(row, onDone) => <GroupForm row={row} onDone={onDone} />}
     />
   )

@@ -3,6 +3,7 @@ import { useState } from 'react'
 import { type NamedRows, putNamed } from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
 import { Form } from '../../../ui/Form'
+import { ConnectedClients } from '../../../ui/Losses'
 import type { Column } from '../../../ui/Rows'
 import { NamedList } from './NamedList'
 import { NameInput } from './NameInput'
@@ -54,7 +55,12 @@ export function Issuers() {
         text: 'Add the issuer of your tokens with its key, and devices connect with a JWT.',
       }}
       columns={columns}
-      loses={() => 'Clients with its tokens are disconnected and cannot come back.'}
+      loses={({ name }) => (
+        <>
+          <ConnectedClients isOne={({ method }) => method === `token:${name}`} /> are disconnected, and no
+          client can come back with a token of it.
+        </>
+      )}
       form={(row, onDone) => <IssuerForm row={row} onDone={onDone} />}
     />
   )

@@ -20,7 +20,7 @@ interface NamedListProps<K extends Named> {
   empty: { title: string; text: string }
   columns: Column<NamedRows[K]>[]
   /** What is lost when one is deleted. */
-  loses: (row: NamedRows[K]) => string
+  loses: (row: NamedRows[K]) => ReactNode
   /** The fields; `row` is undefined for a new one. */
   form: (row: NamedRows[K] | undefined, onDone: () => void) => ReactNode
 }
