@@ -11,7 +11,7 @@ import { plural } from '../lib/format'
 
 const CLIENTS_COUNTED = 2_000
 
-/** "3 connected clients": those that `isOne` holds for. `search` is what their client id or user begins with. */
+/** "3 connected clients are disconnected": those that `isOne` holds for. `search` is what their client id or user begins with. */
 export function ConnectedClients({
   search,
   isOne = () => true,
@@ -25,10 +25,11 @@ export function ConnectedClients({
     queryFn: ({ signal }) =>
       everything<Client>((cursor) => clientsPage(path, search, cursor, 200, signal), CLIENTS_COUNTED),
   })
-  if (query.isError) return 'All connected clients'
-  if (!query.data) return 'Connected clients (being counted)'
+  if (query.isError) return 'All connected clients are disconnected'
+  if (!query.data) return 'Connected clients (being counted) are disconnected'
   const found = query.data.items.filter(isOne).length
-  return `${plural(found, 'connected client')}${query.data.isCut ? ' or more' : ''}`
+  const more = query.data.isCut ? ' or more' : ''
+  return `${plural(found, 'connected client')}${more} ${found === 1 ? 'is' : 'are'} disconnected`
 }
 
 /** What a client's stored session keeps when its connection is closed. */
@@ -67,7 +68,7 @@ export function BrokerLosses() {
       {of(sessions.data, 'session')} with{' '}
       {waiting === undefined ? 'all waiting messages' : plural(waiting, 'waiting message')}
       {isMore && ' or more'}, {of(retained.data, 'retained message')}, {of(credentials.data, 'credential')}{' '}
-      and {of(webhooks.data, 'webhook')} are lost. <ConnectedClients /> are disconnected.
+      and {of(webhooks.data, 'webhook')} are lost. <ConnectedClients />.
     </>
   )
 }

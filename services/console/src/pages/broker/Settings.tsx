@@ -170,8 +170,7 @@ function Suspend() {
           title={`Suspend ${broker.display_name}?`}
           loses={
             <>
-              <ConnectedClients /> are disconnected, and refused until the broker is resumed. Nothing is
-              deleted.
+              <ConnectedClients />, and refused until the broker is resumed. Nothing is deleted.
             </>
           }
           act={act('suspend')}

@@ -64,8 +64,8 @@ export function Certificates() {
       columns={columns}
       loses={({ name }) => (
         <>
-          <ConnectedClients isOne={({ method }) => method === `certificate:${name}`} /> are disconnected, and
-          no device can come back with a certificate of it.
+          <ConnectedClients isOne={({ method }) => method === `certificate:${name}`} />, and no device can
+          come back with a certificate of it.
         </>
       )}
       form={(row, onDone) => <CaForm row={row} onDone={onDone} />}

@@ -24,7 +24,6 @@ import {
   rotateCredential,
 } from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
-import { plural } from '../../../lib/format'
 import { Secret } from '../../../ui/Code'
 import { Confirm } from '../../../ui/Confirm'
 import { Form } from '../../../ui/Form'
@@ -277,8 +276,8 @@ function Edit({ credential, onRotated, onDone }: EditProps) {
         title={`Delete ${user}?`}
         loses={
           <>
-            <ConnectedClients search={user} isOne={(one) => one.user === user} /> are disconnected, and no
-            device can come back with it. {plural(rules.length, 'own rule')} are lost.
+            <ConnectedClients search={user} isOne={(one) => one.user === user} />, and no device can come back
+            with it. {rules.length > 0 && `Its own rules (${rules.length}) are lost.`}
           </>
         }
         act={() => deleteCredential(path, user)}

@@ -1,7 +1,6 @@
 import { useState } from 'react'
 import { type NamedRows, putNamed } from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
-import { plural } from '../../../lib/format'
 import { Form } from '../../../ui/Form'
 import { CredentialsOf } from '../../../ui/Losses'
 import type { Column } from '../../../ui/Rows'
@@ -40,8 +39,8 @@ export function Groups() {
       columns={columns}
       loses={({ name, rules = [] }) => (
         <>
-          {plural(rules.length, 'rule')} are lost. <CredentialsOf group={name} /> in this group: their clients
-          are refused until another group is chosen.
+          Its rules ({rules.length}) are lost. <CredentialsOf group={name} /> in this group: their clients are
+          refused until another group is chosen.
         </>
       )}
       form={(row, onDone) => <GroupForm row={row} onDone={onDone} />}

@@ -57,8 +57,8 @@ export function Issuers() {
       columns={columns}
       loses={({ name }) => (
         <>
-          <ConnectedClients isOne={({ method }) => method === `token:${name}`} /> are disconnected, and no
-          client can come back with a token of it.
+          <ConnectedClients isOne={({ method }) => method === `token:${name}`} />, and no client can come back
+          with a token of it.
         </>
       )}
       form={(row, onDone) => <IssuerForm row={row} onDone={onDone} />}
