@@ -156,6 +156,7 @@ function Suspend() {
     >
       {broker.suspended ? (
         <Confirm
+          key="resume"
           verb="Resume broker"
           title="Resume the broker?"
           loses="Clients may connect again."
@@ -166,6 +167,7 @@ function Suspend() {
         </Confirm>
       ) : (
         <Confirm
+          key="suspend"
           verb="Suspend broker"
           title={`Suspend ${broker.display_name}?`}
           loses={
