@@ -3,6 +3,7 @@
 
 import type { Schemas } from '../api/client'
 import { reasonSaid } from './incidents'
+import { ruleSaid } from './rules'
 
 type Incident = Schemas['Incident']
 type Answer = Schemas['AccessAnswer']
@@ -285,7 +286,7 @@ function ruleSteps({ packet, topic, replays, refusal, connection, group, user }:
     }
     const rule = answer.rule
     const where = answer.rule_index == null ? 'A rule' : `Rule ${answer.rule_index + 1}`
-    const text = rule ? `${where}: ${rule.effect} ${rule.action} ${rule.filter}.` : reasonSaid(answer.reason)
+    const text = rule ? `${where}: ${ruleSaid(rule)}.` : reasonSaid(answer.reason)
     const change = changeOf(list, answer.of ?? user)
     const outcome = answer.allowed
       ? allowedNow(refusal, text)

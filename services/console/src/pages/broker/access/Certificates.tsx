@@ -8,6 +8,7 @@ import type { Column } from '../../../ui/Rows'
 import { Time } from '../../../ui/Time'
 import { NamedList } from './NamedList'
 import { NameInput } from './NameInput'
+import { SwitchedOff } from './SwitchedOff'
 
 type Ca = NamedRows['client-cas']
 
@@ -56,6 +57,9 @@ export function Certificates() {
       kind="client-cas"
       title="Client CAs"
       lead="Certificates that one of these authorities has signed let a device in. Open this way under Ways in."
+      notice={
+        <SwitchedOff what="certificates" isOff={({ certificates = 'off' }) => certificates === 'off'} />
+      }
       verb="Add client CA"
       empty={{
         title: 'No client CA yet',

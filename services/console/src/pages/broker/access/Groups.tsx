@@ -1,6 +1,7 @@
 import { useState } from 'react'
 import { type NamedRows, putNamed } from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
+import { ruleSaid } from '../../../lib/rules'
 import { Form } from '../../../ui/Form'
 import { CredentialsOf } from '../../../ui/Losses'
 import type { Column } from '../../../ui/Rows'
@@ -16,11 +17,7 @@ const columns: Column<Group>[] = [
     key: 'rules',
     header: 'Rules',
     width: 'minmax(0, 3fr)',
-    cell: ({ rules = [] }) => (
-      <span className="mono">
-        {rules.map(({ effect, action, filter }) => `${effect} ${action} ${filter}`).join(', ')}
-      </span>
-    ),
+    cell: ({ rules = [] }) => <span className="mono">{rules.map(ruleSaid).join('; ')}</span>,
   },
 ]
 

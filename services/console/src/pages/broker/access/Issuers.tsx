@@ -7,6 +7,7 @@ import { ConnectedClients } from '../../../ui/Losses'
 import type { Column } from '../../../ui/Rows'
 import { NamedList } from './NamedList'
 import { NameInput } from './NameInput'
+import { SwitchedOff } from './SwitchedOff'
 
 type Issuer = NamedRows['jwt-issuers']
 type Kind = Issuer['key']['kind']
@@ -49,6 +50,7 @@ export function Issuers() {
       kind="jwt-issuers"
       title="Token issuers"
       lead="A client shows a JWT of one of these issuers as its password. Open this way under Ways in."
+      notice={<SwitchedOff what="tokens" isOff={({ tokens }) => !tokens} />}
       verb="Add issuer"
       empty={{
         title: 'No issuer yet',

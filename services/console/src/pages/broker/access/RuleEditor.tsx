@@ -65,7 +65,7 @@ export function RuleEditor({ rules, onChange, isReadOnly }: RuleEditorProps) {
             className={classes.filter}
           />
           {!isReadOnly && (
-            <Group gap={2} wrap="nowrap">
+            <Group gap={2} wrap="nowrap" h={36}>
               <ActionIcon
                 variant="subtle"
                 color="gray"

@@ -4,6 +4,7 @@ import { useState } from 'react'
 import { useBroker } from '../../../api/brokers'
 import type { Schemas } from '../../../api/client'
 import { testAccess } from '../../../api/messages'
+import { ruleSaid } from '../../../lib/rules'
 import { Form } from '../../../ui/Form'
 import { Panel } from '../../../ui/Page'
 import classes from '../../../ui/ui.module.css'
@@ -133,7 +134,7 @@ function Shown({ answer }: { answer: Answer }) {
         <div className={classes.code}>
           <pre>
             {rule_index != null && `${rule_index + 1}. `}
-            {rule.effect} {rule.action} {rule.filter}
+            {ruleSaid(rule)}
           </pre>
         </div>
       )}
