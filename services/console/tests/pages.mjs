@@ -7,6 +7,7 @@ export function pagesOf({ organisation, tenant }) {
     brokers: '/?all=true',
     'broker-new': '/brokers/new',
     overview: '/b/default',
+    'overview-minute': '/b/default?range=1m',
     'overview-day': '/b/default?range=24h',
     'overview-tenant': `/b/${tenant}?range=7d`,
     connect: '/b/default/connect',

@@ -1,4 +1,4 @@
-import { Alert, Group, Text, TextInput } from '@mantine/core'
+import { Alert, Anchor, Button, Group, Text, TextInput } from '@mantine/core'
 import { useDebouncedValue } from '@mantine/hooks'
 import { IconSearch } from '@tabler/icons-react'
 import { useInfiniteQuery } from '@tanstack/react-query'
@@ -138,9 +138,14 @@ function NoClients({ search, broker }: { search: string; broker: string }) {
       <Empty
         title={`No connected client begins with ${search}`}
         action={
-          <Link to="/b/$broker/clients/$client" params={{ broker, client: search }}>
+          <Anchor
+            component={Link}
+            to="/b/$broker/clients/$client"
+            params={{ broker, client: search } as never}
+            size="sm"
+          >
             See what is known of a client with exactly this id
-          </Link>
+          </Anchor>
         }
       >
         Its session may wait for it, or it may have been refused.
@@ -151,9 +156,9 @@ function NoClients({ search, broker }: { search: string; broker: string }) {
     <Empty
       title="No client is connected"
       action={
-        <Link to="/b/$broker/connect" params={{ broker }}>
+        <Button component={Link} to={`/b/${broker}/connect`} variant="default" mt="xs">
           Connect a device
-        </Link>
+        </Button>
       }
     >
       Clients show up here within a second of their CONNECT.
