@@ -216,7 +216,7 @@ test('the organisation: invited, tokens, roles, renamed', async () => {
   })
   await on(`${org}?tab=audit`, async (tab) => {
     await tab
-      .getByRole('row', { name: /member\.change/ })
+      .getByRole('row', { name: /Member changed/ })
       .first()
       .getByRole('button')
       .click()

@@ -1,4 +1,5 @@
-// Frames a second where the console has most to draw: a list of ten thousand clients, and a thousand messages a second.
+// How long the first page takes, and frames a second where the console has most to draw: a list of ten thousand clients, and a
+// thousand messages a second.
 //
 //   MILLRACE=target/release/millrace node tests/frames.mjs
 //
@@ -16,6 +17,11 @@ const SECONDS = 10
 /** CONNECTs that wait for their CONNACK at once. */
 const CONNECTING = 50
 const TICK_MS = 20
+/** Pixels a frame. */
+const SCROLLING = [
+  ['scrolled with the wheel', 120],
+  ['pulled at the scroll bar, each row new in each frame', 1760],
+]
 
 const short = (number) => Buffer.from([number >> 8, number & 255])
 const text = (value) => Buffer.concat([short(Buffer.byteLength(value)), Buffer.from(value)])
@@ -87,24 +93,30 @@ try {
   const tab = await context.newPage()
   console.log(`load average ${loadavg()[0].toFixed(1)} on ${availableParallelism()} cores`)
 
+  await tab.goto(`${server.url}/b/default`)
+  await tab.getByText('Listening to #').waitFor()
+  const listening = await tab.evaluate(() => Math.round(performance.now()))
+  console.log(`first page, empty cache: complete and listening after ${listening} ms`)
+
   await tab.goto(`${server.url}/b/default/clients`)
   const status = tab.getByRole('status').filter({ hasText: 'connected' })
   const wanted = new RegExp(`^${CLIENTS.toLocaleString('en-US')}\\b`)
   await until('all clients in the list', async () => wanted.test((await status.textContent()) ?? ''), 300_000)
-  const scrolling = await measured(tab, () => {
-    const timer = tab.evaluate(() => {
-      const list = document.querySelector('[role=table] [tabindex]')
-      // Forty rows a frame is a hard pull at the scroll bar.
-      const step = () => {
-        list.scrollTop = (list.scrollTop + 1760) % (list.scrollHeight - list.clientHeight)
-        window.scrolling = requestAnimationFrame(step)
-      }
-      step()
+  for (const [how, pixels] of SCROLLING) {
+    const figures = await measured(tab, () => {
+      const scrolling = tab.evaluate((pixels) => {
+        const list = document.querySelector('[role=table] [tabindex]')
+        const step = () => {
+          list.scrollTop = (list.scrollTop + pixels) % (list.scrollHeight - list.clientHeight)
+          window.scrolling = requestAnimationFrame(step)
+        }
+        step()
+      }, pixels)
+      scrolling.catch(() => {})
+      return () => void tab.evaluate(() => cancelAnimationFrame(window.scrolling)).catch(() => {})
     })
-    timer.catch(() => {})
-    return () => void tab.evaluate(() => cancelAnimationFrame(window.scrolling)).catch(() => {})
-  })
-  console.log(`${CLIENTS} clients, scrolled: ${JSON.stringify(scrolling)}`)
+    console.log(`${CLIENTS} clients, ${how}: ${JSON.stringify(figures)}`)
+  }
 
   await tab.goto(`${server.url}/b/default/live`)
   await tab.getByText(/Connected as console-/).waitFor()

@@ -20,6 +20,7 @@ const DONE: Record<string, string> = {
 
 /** An action of the audit log in words: "credential.rotate" is "Credential rotated". Others stay as they are. */
 export function actionSaid(action: string): string {
+  if (action === 'sign_in') return 'Signed in'
   const [subject = '', verb = ''] = action.split('.')
   const done = DONE[verb]
   if (!done) return action
