@@ -38,10 +38,13 @@ try {
         tab.on('pageerror', (error) => console.log(`${page}: ${error}`))
         await tab.goto(`${base}${path}`)
         await tab.waitForTimeout(SETTLE_MS)
-        await tab.screenshot({
-          fullPage: process.env.FULL === '1',
-          path: join(folder, `${page}-${size}-${scheme}.png`),
-        })
+        if (process.env.FULL === '1') {
+          // A window as high as the page, so that the navigation is as high too.
+          const whole = await tab.evaluate(() => document.documentElement.scrollHeight)
+          await tab.setViewportSize({ width, height: Math.max(height, whole) })
+          await tab.waitForTimeout(500)
+        }
+        await tab.screenshot({ path: join(folder, `${page}-${size}-${scheme}.png`) })
         await tab.close()
       }
       await context.close()

@@ -9,6 +9,9 @@ import { join, resolve } from 'node:path'
 import { createInterface } from 'node:readline'
 import { front } from './front.mjs'
 
+/** Servers that are tried when others take their ports. */
+const ATTEMPTS_MAX = 5
+
 export const PASSWORD = 'a sentence that nobody else knows'
 
 export async function freePort() {
@@ -37,6 +40,20 @@ export class Server {
   lines = []
 
   static async make(flags = {}) {
+    for (let attempt = 1; ; attempt += 1) {
+      const server = await Server.#prepared(flags)
+      try {
+        await server.start()
+        return server
+      } catch (error) {
+        await server.stop()
+        // Somebody else has taken one of the ports meanwhile.
+        if (attempt === ATTEMPTS_MAX || !/address already in use/i.test(server.lines.join())) throw error
+      }
+    }
+  }
+
+  static async #prepared(flags) {
     const server = new Server()
     server.folder = mkdtempSync(join(tmpdir(), 'console-'))
     const [mqtt, ws, http] = [await freePort(), await freePort(), await freePort()]
@@ -54,14 +71,13 @@ export class Server {
       'outgoing-allow': '127.0.0.0/8',
       ...flags,
     }).map(([name, value]) => `--${name}=${value}`)
-    await server.start()
     return server
   }
 
   async start() {
     const binary = process.env.MILLRACE ?? 'target/release/millrace'
     this.process = spawn(binary, ['serve', ...this.flags], { stdio: ['ignore', 'pipe', 'pipe'] })
-    this.ended = once(this.process, 'exit')
+    this.ended = once(this.process, 'close')
     const from = this.lines.length
     for (const input of [this.process.stderr, this.process.stdout]) {
       createInterface({ input }).on('line', (line) => this.lines.push(line))
@@ -86,8 +102,8 @@ export class Server {
   async stop() {
     if (this.process.exitCode === null && this.process.signalCode === null) {
       this.process.kill('SIGINT')
-      await this.ended
     }
+    await this.ended
     this.front?.stop()
     rmSync(this.folder, { recursive: true })
   }
