@@ -67,6 +67,24 @@ test('credentials: created, rotated, and deleted with its client', async () => {
   })
 })
 
+test('rules: the highest QoS and RETAIN are part of them', async () => {
+  await on(`/b/${broker}/access?tab=groups`, async (tab) => {
+    await click(tab, 'Add group')
+    const drawer = tab.getByRole('dialog')
+    await drawer.getByLabel('Name').fill('sensors')
+    await click(drawer, 'Add rule')
+    await drawer.getByRole('combobox', { name: 'Highest QoS' }).click()
+    await tab.getByRole('option', { name: 'up to QoS 1' }).click()
+    await drawer.getByLabel('with RETAIN').uncheck()
+    await click(drawer, 'Save group')
+    await tab.getByText('allow publish up/%c/#, at most QoS 1, without RETAIN').waitFor()
+    const { rules } = await owner.get(`${at}/groups/sensors`)
+    assert.deepEqual(rules, [
+      { effect: 'allow', action: 'publish', filter: 'up/%c/#', qos_max: 1, retain: false },
+    ])
+  })
+})
+
 test('bans: added, and lifted', async () => {
   await on(`/b/${broker}/access?tab=bans`, async (tab) => {
     await click(tab, 'Add ban')
