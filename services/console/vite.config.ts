@@ -1,6 +1,7 @@
 import react from '@vitejs/plugin-react'
 import type { Plugin } from 'vite'
 import { defineConfig } from 'vitest/config'
+import { budget } from './scripts/budget.ts'
 
 // The server that `npm run dev` talks to.
 const server = process.env.MILLRACE_URL ?? 'http://127.0.0.1:8080'
@@ -18,7 +19,7 @@ const listeners: Plugin = {
 }
 
 export default defineConfig({
-  plugins: [react(), listeners],
+  plugins: [react(), listeners, budget],
   build: {
     outDir: 'dist/app',
     emptyOutDir: true,
@@ -32,5 +33,5 @@ export default defineConfig({
     host: '127.0.0.1',
     proxy: { '/api': server },
   },
-  test: { include: ['src/**/*.test.ts'], environment: 'node' },
+  test: { include: ['{src,scripts}/**/*.test.ts'], environment: 'node' },
 })

@@ -103,7 +103,7 @@ const clientsRoute = createRoute({
 const clientRoute = createRoute({
   ...under,
   path: '/clients/$client',
-  validateSearch: texts('tab'),
+  validateSearch: texts('packet', 'topic'),
   component: lazyRouteComponent(() => import('./pages/broker/Client'), 'Client'),
 })
 const topicsRoute = createRoute({
@@ -121,7 +121,7 @@ const sessionsRoute = createRoute({
 const accessRoute = createRoute({
   ...under,
   path: '/access',
-  validateSearch: texts('tab', 'edit'),
+  validateSearch: texts('tab', 'edit', 'client', 'user', 'action', 'topic'),
   component: lazyRouteComponent(() => import('./pages/broker/Access'), 'Access'),
 })
 const webhooksRoute = createRoute({

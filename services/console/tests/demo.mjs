@@ -16,14 +16,14 @@ export async function demo() {
   const organisation = await api.signUp('Ann', server.link('/sign-up'))
   const at = `${organisation}/brokers/default`
   const clients = await devices(server)
-  await tenants(api, organisation, server)
+  const tenant = await tenants(api, organisation, server)
   const timer = setInterval(() => traffic(clients), 200)
   const stop = async () => {
     clearInterval(timer)
     for (const client of clients) client.end(true)
     await server.stop()
   }
-  return { server, api, organisation, at, stop }
+  return { server, api, organisation, tenant, at, stop }
 }
 
 async function devices(server) {
@@ -107,4 +107,5 @@ async function tenants(api, organisation, server) {
   await connect(server, { clientId: 'pump-8', username: `${broker.name}/pump-7`, password: 'wrong' }).catch(
     () => {},
   )
+  return broker.name
 }

@@ -5,8 +5,12 @@ import { once } from 'node:events'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { join, resolve } from 'node:path'
 import { createInterface } from 'node:readline'
+import { front } from './front.mjs'
+
+/** Servers that are tried when others take their ports. */
+const ATTEMPTS_MAX = 5
 
 export const PASSWORD = 'a sentence that nobody else knows'
 
@@ -20,7 +24,7 @@ export async function freePort() {
 }
 
 /** Waits until `look` gives something. */
-export async function until(what, look, msMax = 20_000) {
+export async function until(what, look, msMax = 60_000) {
   const end = Date.now() + msMax
   for (;;) {
     const found = await look()
@@ -30,16 +34,35 @@ export async function until(what, look, msMax = 20_000) {
   }
 }
 
-/** `millrace serve`, which can be killed and started again with the same data and ports. */
+/** `millrace serve`, with the console of CONSOLE_DIST instead of its own when that is set. It can be killed and
+ * started again with the same data and ports. */
 export class Server {
   lines = []
 
   static async make(flags = {}) {
+    for (let attempt = 1; ; attempt += 1) {
+      const server = await Server.#prepared(flags)
+      try {
+        await server.start()
+        return server
+      } catch (error) {
+        await server.stop()
+        // Somebody else has taken one of the ports meanwhile.
+        if (attempt === ATTEMPTS_MAX || !/address already in use/i.test(server.lines.join())) throw error
+      }
+    }
+  }
+
+  static async #prepared(flags) {
     const server = new Server()
     server.folder = mkdtempSync(join(tmpdir(), 'console-'))
     const [mqtt, ws, http] = [await freePort(), await freePort(), await freePort()]
     server.ports = { mqtt, ws, http }
     server.url = `http://127.0.0.1:${http}`
+    if (process.env.CONSOLE_DIST) {
+      server.front = await front(resolve(process.env.CONSOLE_DIST), server.ports)
+      server.url = server.front.url
+    }
     server.flags = Object.entries({
       'mqtt-listen': `127.0.0.1:${mqtt}`,
       'ws-listen': `127.0.0.1:${ws}`,
@@ -48,14 +71,13 @@ export class Server {
       'outgoing-allow': '127.0.0.0/8',
       ...flags,
     }).map(([name, value]) => `--${name}=${value}`)
-    await server.start()
     return server
   }
 
   async start() {
     const binary = process.env.MILLRACE ?? 'target/release/millrace'
     this.process = spawn(binary, ['serve', ...this.flags], { stdio: ['ignore', 'pipe', 'pipe'] })
-    this.ended = once(this.process, 'exit')
+    this.ended = once(this.process, 'close')
     const from = this.lines.length
     for (const input of [this.process.stderr, this.process.stdout]) {
       createInterface({ input }).on('line', (line) => this.lines.push(line))
@@ -80,8 +102,9 @@ export class Server {
   async stop() {
     if (this.process.exitCode === null && this.process.signalCode === null) {
       this.process.kill('SIGINT')
-      await this.ended
     }
+    await this.ended
+    this.front?.stop()
     rmSync(this.folder, { recursive: true })
   }
 }

@@ -1,8 +1,11 @@
 // Who may connect to a broker, and what they may do.
 
 import { queryOptions } from '@tanstack/react-query'
+import type { Replay } from '../lib/whyNot'
 import type { BrokerPath } from './brokers'
 import { api, body, everything, idempotencyKey, type Schemas, tagged } from './client'
+import { testAccess } from './messages'
+import { Problem } from './problem'
 
 export type Rule = Schemas['Rule']
 export type AccessSettings = Schemas['AccessSettings']
@@ -31,6 +34,48 @@ export const credentialsQuery = (path: BrokerPath) =>
           body(api.GET(`${AT}/credentials`, { params: { path, query: { cursor, limit: 200 } }, signal })),
         ROWS_MAX,
       ),
+  })
+
+/** Null: there is no credential of this user name. */
+export const credentialQuery = (path: BrokerPath, user: string) =>
+  queryOptions({
+    queryKey: ['b', path.broker, 'credentials', user],
+    queryFn: async ({ signal }): Promise<Credential | null> => {
+      try {
+        return await body(
+          api.GET(`${AT}/credentials/{user}`, { params: { path: { ...path, user } }, signal }),
+        )
+      } catch (error) {
+        if (error instanceof Problem && error.status === 404) return null
+        throw error
+      }
+    },
+  })
+
+type Asked = Pick<Schemas['AccessQuestion'], 'client_id' | 'user' | 'action' | 'topic'>
+
+const PUBLISH_WAYS = [
+  { way: '', qos: 0, retain: false },
+  { way: 'with RETAIN', qos: 0, retain: true },
+  { way: 'with QoS 1', qos: 1, retain: false },
+  { way: 'with QoS 2', qos: 2, retain: false },
+]
+const SUBSCRIBE_WAYS = [{ way: '', qos: 2, retain: false }]
+
+/** Asks today's rules about a packet. An incident does not say QoS and RETAIN, so a PUBLISH is asked for with each. */
+export const replayQuery = (path: BrokerPath, asked: Asked) =>
+  queryOptions({
+    queryKey: ['b', path.broker, 'replay', asked],
+    staleTime: 5_000,
+    queryFn: (): Promise<Replay[]> => {
+      const ways = asked.action === 'publish' ? PUBLISH_WAYS : SUBSCRIBE_WAYS
+      return Promise.all(
+        ways.map(async ({ way, qos, retain }) => {
+          const question = { ...asked, qos, ...(asked.action === 'publish' && { retain }) }
+          return { way, answer: await testAccess(path, question) }
+        }),
+      )
+    },
   })
 
 export const createCredential = (path: BrokerPath, credential: NewCredential) =>

@@ -33,10 +33,12 @@ const session: Middleware = {
     if (csrfToken) request.headers.set('x-csrf-token', csrfToken)
   },
   async onResponse({ request, response }) {
-    heard()
-    if (response.ok) return
+    if (response.ok) return heard()
+    const problem = await problemOf(response)
+    if (problem.isOffline) silent()
+    else heard()
     if (response.status === 401 && !WITHOUT_SESSION.test(new URL(request.url).pathname)) onSignedOut()
-    throw await problemOf(response)
+    throw problem
   },
   onError({ error }) {
     if (error instanceof DOMException && error.name === 'AbortError') return

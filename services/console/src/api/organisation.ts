@@ -99,3 +99,14 @@ export const rename = (organisation: string, name: string) =>
 
 export const deleteOrganisation = (organisation: string) =>
   body(api.DELETE(AT, { params: { path: { organisation }, header: { 'If-Match': '*' } } }))
+
+const LATEST = 50
+
+/** The latest entries of the audit log. */
+export const latestAuditQuery = (organisation: string) =>
+  queryOptions({
+    queryKey: ['org', organisation, 'audit', 'latest'],
+    refetchInterval: 10_000,
+    queryFn: ({ signal }) =>
+      body(api.GET(`${AT}/audit`, { params: { path: { organisation }, query: { limit: LATEST } }, signal })),
+  })

@@ -33,6 +33,9 @@ export function sentence(text: string) {
   return /[.?!]$/.test(first) ? first : `${first}.`
 }
 
+/** A proxy answers so while the server behind it is away. */
+const AWAY = new Set([502, 503, 504])
+
 export async function problemOf(response: Response): Promise<Problem> {
   const requestId = response.headers.get('x-request-id')
   try {
@@ -41,5 +44,6 @@ export async function problemOf(response: Response): Promise<Problem> {
   } catch {
     // No JSON: a proxy answered.
   }
+  if (AWAY.has(response.status)) return offline()
   return new Problem({ status: response.status, detail: `The server answered ${response.status}` }, requestId)
 }

@@ -17,7 +17,7 @@ export function Chart({ title, height = 160, sync = 'page', ...plot }: ChartProp
   const { series, format } = plot
   return (
     <figure className={classes.chart}>
-      <Group justify="space-between" gap="xs" component="figcaption" wrap="nowrap" align="baseline">
+      <Group justify="space-between" gap="0 12px" component="figcaption" align="baseline">
         <Text size="sm" fw={500}>
           {title}
         </Text>

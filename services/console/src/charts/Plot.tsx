@@ -2,6 +2,7 @@ import 'uplot/dist/uPlot.min.css'
 import { useComputedColorScheme } from '@mantine/core'
 import { useEffect, useRef } from 'react'
 import uPlot from 'uplot'
+import { bytes } from '../lib/format'
 
 export interface PlotProps {
   /** Unix seconds, ascending. */
@@ -16,13 +17,17 @@ export interface PlotProps {
   /** First and last second that the chart shows. */
   range: [number, number]
   onHover: (at: number | null) => void
+  /** Each value holds from its time to the next one. */
+  isStepped?: boolean
 }
+
+const POWERS_OF_TWO = Array.from({ length: 50 }, (_, power) => 2 ** power)
 
 const css = (name: string) => getComputedStyle(document.documentElement).getPropertyValue(name).trim()
 
 /** A chart on a canvas. Loaded when the first one is shown. */
 export default function Plot(props: PlotProps) {
-  const { times, series, height, sync } = props
+  const { times, series, height, sync, isStepped } = props
   const box = useRef<HTMLDivElement>(null)
   const plot = useRef<uPlot>(undefined)
   const latest = useRef(props)
@@ -47,7 +52,7 @@ export default function Plot(props: PlotProps) {
       observer.disconnect()
       drawn.destroy()
     }
-  }, [scheme, height, sync, shape])
+  }, [scheme, height, sync, shape, isStepped])
 
   // biome-ignore lint/correctness/useExhaustiveDependencies: the chart reads the latest of everything
   useEffect(() => plot.current?.setData(dataOf(latest.current)), [times, series])
@@ -74,11 +79,19 @@ function options(latest: { current: PlotProps }, width: number, height: number, 
       y: { range: (_, __, max) => [0, Math.max(max ?? 0, latest.current.limit ?? 0, 1) * 1.1] },
     },
     axes: [
-      { ...axis, grid: { show: false }, space: 80, values: (_, splits) => splits.map(clock(latest)) },
       {
         ...axis,
-        size: 56,
+        grid: { show: false },
+        space: 80,
+        size: 28,
+        values: (_, splits) => splits.map(clock(latest)),
+      },
+      {
+        ...axis,
+        size: 64,
         space: 36,
+        // Sizes are read in steps of 1024.
+        incrs: latest.current.format === bytes ? POWERS_OF_TWO : undefined,
         values: (_, splits) => splits.map((value) => latest.current.format(value)),
       },
     ],
@@ -91,6 +104,7 @@ function options(latest: { current: PlotProps }, width: number, height: number, 
         width: 1.5,
         dash,
         points: { show: false },
+        paths: latest.current.isStepped ? uPlot.paths.stepped?.({ align: 1 }) : undefined,
         spanGaps: false,
       })),
     ],

@@ -2,16 +2,22 @@ import { Badge } from '@mantine/core'
 import { useQuery } from '@tanstack/react-query'
 import { Link, useLocation, useParams } from '@tanstack/react-router'
 import { brokerQuery } from '../api/brokers'
+import { meQuery } from '../api/session'
 import { isLoopback } from '../lib/host'
 import { PAGES } from './pages'
 import classes from './shell.module.css'
 
 export function Breadcrumb() {
-  const { broker } = useParams({ strict: false })
+  const { broker, organisation } = useParams({ strict: false })
+  const { pathname } = useLocation()
   return (
     <nav aria-label="Breadcrumb" className={classes.breadcrumb}>
       {broker ? (
         <OfBroker name={broker} />
+      ) : organisation ? (
+        <OfOrganisation id={organisation} />
+      ) : pathname === '/me' ? (
+        <Link to="/me">Account</Link>
       ) : (
         <Link to="/" search={{ all: true }}>
           Brokers
@@ -23,6 +29,22 @@ export function Breadcrumb() {
         </Badge>
       )}
     </nav>
+  )
+}
+
+function OfOrganisation({ id }: { id: string }) {
+  const { data: me } = useQuery(meQuery)
+  const name = me?.organisations.find((one) => one.id === id)?.name
+  return (
+    <>
+      <Link to="/org">Organisation</Link>
+      {name && (
+        <>
+          <span aria-hidden="true">/</span>
+          <span aria-current="page">{name}</span>
+        </>
+      )}
+    </>
   )
 }
 

@@ -1,3 +1,4 @@
+import { useMantineColorScheme } from '@mantine/core'
 import {
   createSpotlight,
   Spotlight,
@@ -6,12 +7,26 @@ import {
 } from '@mantine/spotlight'
 import '@mantine/spotlight/styles.layer.css'
 import { useDebouncedValue } from '@mantine/hooks'
-import { IconDevices, IconLayoutGrid, IconPlus, IconSearch, IconUser } from '@tabler/icons-react'
-import { useQuery } from '@tanstack/react-query'
+import {
+  IconAlertTriangle,
+  IconBinaryTree2,
+  IconBuilding,
+  IconDevices,
+  IconKey,
+  IconLayoutGrid,
+  IconLogout,
+  IconMoon,
+  IconPlus,
+  IconSearch,
+  IconUser,
+} from '@tabler/icons-react'
+import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { useNavigate, useParams } from '@tanstack/react-router'
 import { type KeyboardEvent, useEffect, useState } from 'react'
 import { brokerQuery, brokersQuery } from '../api/brokers'
 import { clientsPage } from '../api/live'
+import { meQuery, signOut } from '../api/session'
+import { failed } from '../ui/notify'
 import { PAGES } from './pages'
 
 const CLIENTS_SHOWN = 6
@@ -24,12 +39,21 @@ function openFirst(event: KeyboardEvent) {
   document.querySelector<HTMLElement>('[data-action]')?.click()
 }
 
-/** Finds brokers, clients, pages and actions. */
+/** Finds brokers, clients, topics, pages and actions. */
 export function Palette({ close }: { close: () => void }) {
   const [query, setQuery] = useState('')
   useEffect(() => spotlight.open(), [])
   const { broker } = useParams({ strict: false })
-  const groups = [useClients(broker, query), usePages(broker), useBrokers(), useActions()]
+  const clients = useClients(broker, query)
+  const groups = [
+    clients,
+    usePages(broker),
+    useBrokers(),
+    useAccess(broker),
+    useOrganisationPages(broker),
+    useActions(),
+    useTyped(broker, query, clients.isSettled),
+  ]
   return (
     <Spotlight
       store={store}
@@ -44,7 +68,7 @@ export function Palette({ close }: { close: () => void }) {
       shortcut={null}
       searchProps={{
         leftSection: <IconSearch size={18} />,
-        placeholder: 'Brokers, clients, pages, actions',
+        placeholder: 'Brokers, clients, topics, pages, actions',
         'aria-label': 'Search',
         onKeyDown: openFirst,
       }}
@@ -54,11 +78,12 @@ export function Palette({ close }: { close: () => void }) {
 
 type Group = SpotlightActionGroupData
 
-function useClients(broker: string | undefined, query: string): Group {
+/** `isSettled`: the server has answered for what is typed. */
+function useClients(broker: string | undefined, query: string): Group & { isSettled: boolean } {
   const navigate = useNavigate()
   const [search] = useDebouncedValue(query.trim(), 150)
   const { data: place } = useQuery({ ...brokerQuery(broker ?? ''), enabled: broker !== undefined })
-  const { data } = useQuery({
+  const { data, isFetching } = useQuery({
     queryKey: ['b', broker, 'clients', 'palette', search],
     enabled: place !== undefined && search !== '',
     queryFn: ({ signal }) =>
@@ -84,7 +109,7 @@ function useClients(broker: string | undefined, query: string): Group {
         }),
     }),
   )
-  return { group: 'Clients', actions }
+  return { group: 'Clients', actions, isSettled: search === query.trim() && !isFetching }
 }
 
 function usePages(broker: string | undefined): Group {
@@ -101,6 +126,100 @@ function usePages(broker: string | undefined): Group {
     }),
   )
   return { group: 'Pages', actions }
+}
+
+const ACCESS = [
+  ['credentials', 'Credentials'],
+  ['groups', 'Groups'],
+  ['rules', 'Rules of all clients'],
+  ['test', 'Access tester'],
+  ['certificates', 'Client CAs'],
+  ['tokens', 'JWT issuers'],
+  ['bans', 'Bans'],
+  ['methods', 'Ways in'],
+] as const
+
+/** Tabs of the access page, and what can be made there. */
+function useAccess(broker: string | undefined): Group {
+  const navigate = useNavigate()
+  if (!broker) return { group: 'Access', actions: [] }
+  const go = (tab: string, edit?: string) =>
+    void navigate({ to: '/b/$broker/access', params: { broker }, search: { tab, edit } })
+  const actions: SpotlightActionData[] = ACCESS.map(([tab, label]) => ({
+    id: `access ${tab}`,
+    label,
+    description: 'Access',
+    leftSection: <IconKey size={18} stroke={1.6} />,
+    onClick: () => go(tab),
+  }))
+  actions.push({
+    id: 'create credential',
+    label: 'Create credential',
+    description: 'Access',
+    leftSection: <IconPlus size={18} stroke={1.6} />,
+    onClick: () => go('credentials', '+'),
+  })
+  return { group: 'Access', actions }
+}
+
+const ORGANISATION = [
+  ['members', 'Members'],
+  ['invitations', 'Invitations'],
+  ['tokens', 'API tokens'],
+  ['audit', 'Audit log'],
+  ['usage', 'Usage of the organisation'],
+  ['settings', 'Settings of the organisation'],
+] as const
+
+/** Tabs of the organisation: that of the broker, else the first one. */
+function useOrganisationPages(broker: string | undefined): Group {
+  const navigate = useNavigate()
+  const { data: me } = useQuery(meQuery)
+  const { data: place } = useQuery({ ...brokerQuery(broker ?? ''), enabled: broker !== undefined })
+  const organisation = me?.organisations.find(({ id }) => id === place?.organisation) ?? me?.organisations[0]
+  if (!organisation) return { group: 'Organisation', actions: [] }
+  const actions = ORGANISATION.map(
+    ([tab, label]): SpotlightActionData => ({
+      id: `organisation ${tab}`,
+      label,
+      description: organisation.name,
+      leftSection: <IconBuilding size={18} stroke={1.6} />,
+      onClick: () =>
+        void navigate({
+          to: '/org/$organisation',
+          params: { organisation: organisation.id },
+          search: { tab },
+        }),
+    }),
+  )
+  return { group: 'Organisation', actions }
+}
+
+/** What was typed, as the topic or the client id that it may be. It comes with the clients that were found, so that what is
+ * selected does not change under the reader's hands. */
+function useTyped(broker: string | undefined, query: string, isSettled: boolean): Group {
+  const navigate = useNavigate()
+  const typed = query.trim()
+  if (!broker || typed === '' || !isSettled) return { group: 'Look up', actions: [] }
+  const actions: SpotlightActionData[] = [
+    {
+      id: 'typed topic',
+      label: `Topic ${typed}`,
+      description: 'Its retained message',
+      keywords: [query],
+      leftSection: <IconBinaryTree2 size={18} stroke={1.6} />,
+      onClick: () => void navigate({ to: '/b/$broker/topics', params: { broker }, search: { topic: typed } }),
+    },
+    {
+      id: 'typed client',
+      label: `Why was ${typed} refused?`,
+      description: 'The client with exactly this id',
+      keywords: [query],
+      leftSection: <IconAlertTriangle size={18} stroke={1.6} />,
+      onClick: () => void navigate({ to: '/b/$broker/clients/$client', params: { broker, client: typed } }),
+    },
+  ]
+  return { group: 'Look up', actions }
 }
 
 function useBrokers(): Group {
@@ -120,6 +239,8 @@ function useBrokers(): Group {
 
 function useActions(): Group {
   const navigate = useNavigate()
+  const client = useQueryClient()
+  const { toggleColorScheme } = useMantineColorScheme()
   const actions: SpotlightActionData[] = [
     {
       id: 'create broker',
@@ -133,6 +254,25 @@ function useActions(): Group {
       description: 'Name and password',
       leftSection: <IconUser size={18} stroke={1.6} />,
       onClick: () => void navigate({ to: '/me' }),
+    },
+    {
+      id: 'all brokers',
+      label: 'All brokers',
+      leftSection: <IconLayoutGrid size={18} stroke={1.6} />,
+      onClick: () => void navigate({ to: '/', search: { all: true } }),
+    },
+    {
+      id: 'theme',
+      label: 'Change the theme',
+      description: 'Light or dark',
+      leftSection: <IconMoon size={18} stroke={1.6} />,
+      onClick: toggleColorScheme,
+    },
+    {
+      id: 'sign out',
+      label: 'Sign out',
+      leftSection: <IconLogout size={18} stroke={1.6} />,
+      onClick: () => void signOut(client).catch(failed),
     },
   ]
   return { group: 'Actions', actions }

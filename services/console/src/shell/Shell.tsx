@@ -13,13 +13,14 @@ import {
 import { useDisclosure } from '@mantine/hooks'
 import { IconMoon, IconSearch, IconSun, IconUser } from '@tabler/icons-react'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
-import { Link, Outlet, useLocation, useNavigate } from '@tanstack/react-router'
+import { Link, Outlet, useLocation, useNavigate, useRouter } from '@tanstack/react-router'
 import { lazy, Suspense, useEffect } from 'react'
 import { meQuery, signOut } from '../api/session'
 import { failed } from '../ui/notify'
 import { Breadcrumb } from './Breadcrumb'
 import { Nav } from './Nav'
 import { OfflineBar } from './OfflineBar'
+import { preloadPages } from './preload'
 import classes from './shell.module.css'
 import { useShortcuts } from './shortcuts'
 
@@ -32,6 +33,8 @@ export function Shell() {
   const { pathname, href } = useLocation()
   const navigate = useNavigate()
   useShortcuts(palette.open)
+  const router = useRouter()
+  useEffect(() => preloadPages(router), [router])
 
   // biome-ignore lint/correctness/useExhaustiveDependencies: the menu closes when the address changes
   useEffect(close, [pathname])

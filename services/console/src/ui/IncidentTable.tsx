@@ -6,8 +6,11 @@ import { ClientLink } from './ClientLink'
 import { type Column, Rows } from './Rows'
 import { Time } from './Time'
 
-const columns = (broker: string): Column<Incident>[] => [
-  { key: 'at', header: 'Last', width: '88px', cell: ({ last_at_ms }) => <Time at={last_at_ms} /> },
+/** Two lines of a reason. */
+const ROW_PX = 56
+
+const columnsOf = (broker: string): Column<Incident>[] => [
+  { key: 'at', header: 'Last', width: '80px', cell: ({ last_at_ms }) => <Time at={last_at_ms} /> },
   {
     key: 'kind',
     header: 'Kind',
@@ -28,6 +31,7 @@ const columns = (broker: string): Column<Incident>[] => [
     key: 'reason',
     header: 'Reason',
     width: 'minmax(0, 2fr)',
+    isWrapped: true,
     cell: ({ reason, what }) => (
       <span title={what ? `${reason}: ${what}` : reason}>
         {reasonSaid(reason)}
@@ -52,23 +56,27 @@ const columns = (broker: string): Column<Incident>[] => [
       )
     },
   },
-  { key: 'count', header: 'Count', width: '64px', isNumber: true, cell: (incident) => count(incident.count) },
+  { key: 'count', header: 'Count', width: '44px', isNumber: true, cell: (incident) => count(incident.count) },
 ]
 
 export function IncidentTable({
   broker,
   rows,
   rowsShown,
+  isOfOneClient = false,
 }: {
   broker: string
   rows: Incident[]
   rowsShown?: number
+  isOfOneClient?: boolean
 }) {
+  const columns = columnsOf(broker).filter(({ key }) => !(isOfOneClient && key === 'client'))
   return (
     <Rows
       label="Incidents"
       rows={rows}
-      columns={columns(broker)}
+      columns={columns}
+      rowPx={ROW_PX}
       idOf={({ id }) => id}
       rowsShown={rowsShown}
     />

@@ -1,5 +1,5 @@
 import { useVirtualizer } from '@tanstack/react-virtual'
-import { type CSSProperties, type ReactNode, useEffect, useRef } from 'react'
+import { type CSSProperties, memo, type ReactNode, useEffect, useRef } from 'react'
 import classes from './rows.module.css'
 
 export interface Column<T> {
@@ -9,8 +9,10 @@ export interface Column<T> {
   /** A track of the grid, such as "minmax(0, 2fr)" or "96px". */
   width: string
   isNumber?: boolean
-  /** Left out on narrow screens. */
+  /** Left out where the table is narrow. */
   isExtra?: boolean
+  /** Text that may take two lines; `rowPx` must have room for them. */
+  isWrapped?: boolean
 }
 
 interface RowsProps<T> {
@@ -50,7 +52,7 @@ export function Rows<T>(props: RowsProps<T>) {
     count: rows.length,
     getScrollElement: () => scroll.current,
     estimateSize: () => rowPx,
-    overscan: 8,
+    overscan: 3,
     getItemKey: (at) => {
       const row = rows[at]
       return row === undefined ? at : idOf(row)
@@ -98,38 +100,16 @@ export function Rows<T>(props: RowsProps<T>) {
               const row = rows[index]
               if (row === undefined) return null
               return (
-                <div
-                  role="row"
+                <DrawnRow
                   key={key}
-                  aria-rowindex={index + 2}
-                  className={classes.row}
-                  data-opens={onOpen ? true : undefined}
-                  style={{ height: rowPx, transform: `translateY(${start}px)` }}
-                  onClick={
-                    onOpen &&
-                    ((event) => {
-                      const isControl = (event.target as Element).closest('a, button, input')
-                      if (!isControl) onOpen(row)
-                    })
-                  }
-                >
-                  {columns.map(({ key, cell, isNumber, isExtra }, at) => (
-                    <div
-                      role="cell"
-                      key={key}
-                      data-number={isNumber || undefined}
-                      data-extra={isExtra || undefined}
-                    >
-                      {onOpen && !hasOwnControl && at === 0 ? (
-                        <button type="button" className={classes.open} onClick={() => onOpen(row)}>
-                          {cell(row)}
-                        </button>
-                      ) : (
-                        cell(row)
-                      )}
-                    </div>
-                  ))}
-                </div>
+                  row={row as unknown}
+                  index={index}
+                  start={start}
+                  rowPx={rowPx}
+                  columns={columns as Column<unknown>[]}
+                  onOpen={onOpen as ((row: unknown) => void) | undefined}
+                  hasOwnControl={hasOwnControl}
+                />
               )
             })}
           </div>
@@ -138,3 +118,52 @@ export function Rows<T>(props: RowsProps<T>) {
     </div>
   )
 }
+
+interface DrawnRowProps {
+  row: unknown
+  index: number
+  start: number
+  rowPx: number
+  columns: Column<unknown>[]
+  onOpen: ((row: unknown) => void) | undefined
+  hasOwnControl: boolean | undefined
+}
+
+/** Rows that stay in sight are not drawn again while the list scrolls. */
+const DrawnRow = memo(function DrawnRow(props: DrawnRowProps) {
+  const { row, index, start, rowPx, columns, onOpen, hasOwnControl } = props
+  return (
+    <div
+      role="row"
+      aria-rowindex={index + 2}
+      className={classes.row}
+      data-opens={onOpen ? true : undefined}
+      style={{ height: rowPx, transform: `translateY(${start}px)` }}
+      onClick={
+        onOpen &&
+        ((event) => {
+          const isControl = (event.target as Element).closest('a, button, input')
+          if (!isControl) onOpen(row)
+        })
+      }
+    >
+      {columns.map(({ key, cell, isNumber, isExtra, isWrapped }, at) => (
+        <div
+          role="cell"
+          key={key}
+          data-wraps={isWrapped || undefined}
+          data-number={isNumber || undefined}
+          data-extra={isExtra || undefined}
+        >
+          {onOpen && !hasOwnControl && at === 0 ? (
+            <button type="button" className={classes.open} onClick={() => onOpen(row)}>
+              {cell(row)}
+            </button>
+          ) : (
+            cell(row)
+          )}
+        </div>
+      ))}
+    </div>
+  )
+})

@@ -74,6 +74,13 @@ export function Failure({ error, again }: { error: unknown; again?: () => void }
   )
 }
 
+/** Nothing was loaded before the server went away. The query goes on by itself. */
+function Away() {
+  return (
+    <Empty title="The server does not answer">This part of the page comes as soon as it answers again.</Empty>
+  )
+}
+
 interface LoadedProps<T> {
   query: UseQueryResult<T>
   height?: number
@@ -83,6 +90,7 @@ interface LoadedProps<T> {
 /** What a query has answered. A page that has data keeps it while the server is away. */
 export function Loaded<T>({ query, height, children }: LoadedProps<T>) {
   if (query.data !== undefined) return children(query.data)
+  if (query.failureReason instanceof Problem && query.failureReason.isOffline) return <Away />
   if (query.isError) return <Failure error={query.error} again={() => void query.refetch()} />
   return <Loading height={height} />
 }

@@ -1,4 +1,3 @@
-import { Tooltip } from '@mantine/core'
 import { useSyncExternalStore } from 'react'
 import { absolute, relative } from '../lib/format'
 
@@ -23,12 +22,12 @@ function subscribe(listener: () => void) {
 
 export const useNow = () => useSyncExternalStore(subscribe, () => now)
 
-/** A time as people say it, with the exact one on hover. */
+/** A time as people say it, with the exact one on hover. Lists draw thousands of these, so the hint is the browser's own. */
 export function Time({ at }: { at: number }) {
   const now = useNow()
   return (
-    <Tooltip label={absolute(at)} openDelay={300}>
-      <time dateTime={new Date(at).toISOString()}>{relative(at, Math.max(now, Date.now()))}</time>
-    </Tooltip>
+    <time dateTime={new Date(at).toISOString()} title={absolute(at)}>
+      {relative(at, Math.max(now, Date.now()))}
+    </time>
   )
 }

@@ -14,6 +14,7 @@ import {
 import { Chart } from '../charts/Chart'
 import classes from '../charts/chart.module.css'
 import { bytes, duration, money, si } from '../lib/format'
+import { edgesOf, stepsOf } from '../lib/history'
 import { Confirm } from './Confirm'
 import { Form } from './Form'
 import { done } from './notify'
@@ -65,12 +66,12 @@ export function UsedNumbers({ used }: { used: Used }) {
   )
 }
 
-/** Usage by hours or days. A window is drawn at its start. */
+/** Usage by hours or days, each a step from the start of its window to its end. */
 export function UsedCharts({ windows, from, to }: { windows: Window[]; from: number; to: number }) {
-  const times = windows.map(({ from_ms }) => from_ms / 1000)
+  const times = edgesOf(windows, Date.now())
   const range: [number, number] = [from / 1000, to / 1000]
-  const of = (value: (used: Used) => number) => windows.map(({ used }) => value(used))
-  const shared = { times, range, sync: 'usage' }
+  const of = (value: (used: Used) => number) => stepsOf(windows, 0, value)
+  const shared = { times, range, sync: 'usage', isStepped: true }
   return (
     <div className={classes.grid}>
       <Chart

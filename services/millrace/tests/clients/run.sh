@@ -274,8 +274,8 @@ run_oidc() {
 }
 run_go() { limited "$cache/go/clients.test" -test.v -test.timeout="${suite_seconds_max}s" 2>&1 | go_lines; }
 run_console() {
-    MILLRACE=$millrace SUITE=console suite_seconds_max=600 \
-        limited node --test --test-reporter="$here/reporter.mjs" "$console/tests/console.test.mjs"
+    MILLRACE=$millrace SUITE=console suite_seconds_max=1200 \
+        limited node --test --test-concurrency=1 --test-reporter="$here/reporter.mjs" "$console"/tests/*.test.mjs
 }
 run_browser() { limited node "$here/browser.mjs"; }
 # It starts a region twice.

@@ -9,6 +9,7 @@ import { bytes, count, duration, plural } from '../../lib/format'
 import { banName } from '../../lib/names'
 import { Confirm } from '../../ui/Confirm'
 import { IncidentTable } from '../../ui/IncidentTable'
+import { KeptSession } from '../../ui/Losses'
 import { done } from '../../ui/notify'
 import { Page, Panel } from '../../ui/Page'
 import { Facts } from '../../ui/Stat'
@@ -16,6 +17,7 @@ import { Empty, Loaded } from '../../ui/State'
 import { Time } from '../../ui/Time'
 import ui from '../../ui/ui.module.css'
 import { SessionDetails } from './SessionDetails'
+import { WhyNot } from './WhyNot'
 
 const INCIDENTS_SHOWN = 50
 
@@ -37,6 +39,7 @@ export function Client() {
         <Connection id={id} />
         <Kept id={id} />
       </div>
+      <WhyNot id={id} />
       <Incidents id={id} />
     </Page>
   )
@@ -54,7 +57,12 @@ function Actions({ id }: { id: string }) {
         <Confirm
           verb="Disconnect"
           title={`Disconnect ${id}?`}
-          loses="The connection is closed. Most clients connect again by themselves; ban the client to keep it out."
+          loses={
+            <>
+              The connection is closed. Most clients connect again by themselves; ban the client to keep it
+              out. <KeptSession id={id} />
+            </>
+          }
           act={() => kick(path, id)}
           onDone={() => {
             done(`${id} was disconnected.`)
@@ -72,7 +80,11 @@ function Actions({ id }: { id: string }) {
         <Confirm
           verb="Ban"
           title={`Ban ${id}?`}
-          loses="It is disconnected, and refused until the ban is removed under Access. Its session and messages stay."
+          loses={
+            <>
+              It is disconnected, and refused until the ban is removed under Access. <KeptSession id={id} />
+            </>
+          }
           act={() =>
             putNamed(path, 'bans', banName(id), { client_id: id, reason: 'banned in the console' }, true)
           }
@@ -172,7 +184,7 @@ function Incidents({ id }: { id: string }) {
               </Text>
             </Empty>
           ) : (
-            <IncidentTable broker={broker.name} rows={items} />
+            <IncidentTable broker={broker.name} rows={items} isOfOneClient />
           )
         }
       </Loaded>

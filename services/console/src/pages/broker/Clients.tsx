@@ -1,9 +1,9 @@
-import { Alert, Group, Text, TextInput } from '@mantine/core'
+import { Alert, Anchor, Button, Group, Text, TextInput } from '@mantine/core'
 import { useDebouncedValue } from '@mantine/hooks'
 import { IconSearch } from '@tabler/icons-react'
 import { useInfiniteQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
-import { useEffect, useMemo } from 'react'
+import { useCallback, useEffect, useMemo } from 'react'
 import { useBroker } from '../../api/brokers'
 import { CLIENTS_MAX, type Client, clientsPage } from '../../api/live'
 import { count } from '../../lib/format'
@@ -12,6 +12,7 @@ import { Page, Panel } from '../../ui/Page'
 import { type Column, Rows } from '../../ui/Rows'
 import { Empty, Loaded } from '../../ui/State'
 import { Time } from '../../ui/Time'
+import ui from '../../ui/ui.module.css'
 
 const columnsOf = (broker: string): Column<Client>[] => [
   {
@@ -24,12 +25,7 @@ const columnsOf = (broker: string): Column<Client>[] => [
     key: 'user',
     header: 'User',
     width: 'minmax(0, 1fr)',
-    cell: ({ user }) =>
-      user ?? (
-        <Text span c="dimmed">
-          none
-        </Text>
-      ),
+    cell: ({ user }) => user ?? <span className={ui.soft}>none</span>,
   },
   {
     key: 'address',
@@ -82,6 +78,14 @@ export function Clients() {
     if (isMore && !isFetching) void fetchNextPage()
   }, [isMore, isFetching, fetchNextPage])
 
+  const open = useCallback(
+    ({ client_id }: Client) =>
+      void navigate({
+        to: '/b/$broker/clients/$client',
+        params: { broker: broker.name, client: client_id },
+      }),
+    [navigate, broker.name],
+  )
   const setSearch = (value: string) =>
     void navigate({ search: { search: value || undefined }, replace: true })
   return (
@@ -117,12 +121,7 @@ export function Clients() {
                 columns={columns}
                 idOf={({ client_id }) => client_id}
                 hasOwnControl
-                onOpen={({ client_id }) =>
-                  void navigate({
-                    to: '/b/$broker/clients/$client',
-                    params: { broker: broker.name, client: client_id },
-                  })
-                }
+                onOpen={open}
               />
             )
           }
@@ -138,9 +137,14 @@ function NoClients({ search, broker }: { search: string; broker: string }) {
       <Empty
         title={`No connected client begins with ${search}`}
         action={
-          <Link to="/b/$broker/clients/$client" params={{ broker, client: search }}>
+          <Anchor
+            component={Link}
+            to="/b/$broker/clients/$client"
+            params={{ broker, client: search } as never}
+            size="sm"
+          >
             See what is known of a client with exactly this id
-          </Link>
+          </Anchor>
         }
       >
         Its session may wait for it, or it may have been refused.
@@ -151,9 +155,9 @@ function NoClients({ search, broker }: { search: string; broker: string }) {
     <Empty
       title="No client is connected"
       action={
-        <Link to="/b/$broker/connect" params={{ broker }}>
+        <Button component={Link} to={`/b/${broker}/connect`} variant="default" mt="xs">
           Connect a device
-        </Link>
+        </Button>
       }
     >
       Clients show up here within a second of their CONNECT.

@@ -1,29 +1,65 @@
-import { Anchor, Button, SegmentedControl } from '@mantine/core'
+import { Button, SegmentedControl } from '@mantine/core'
 import { useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
+import { useMemo } from 'react'
 import { useBroker } from '../../api/brokers'
 import { incidentsQuery } from '../../api/live'
-import { Chart } from '../../charts/Chart'
-import classes from '../../charts/chart.module.css'
+import { spanOf } from '../../api/usage'
 import { type Live, useLiveMetrics } from '../../charts/metrics'
 import { rates } from '../../charts/rates'
-import { bytes, count, si } from '../../lib/format'
-import { IncidentTable } from '../../ui/IncidentTable'
+import { count, si } from '../../lib/format'
 import { Page, Panel } from '../../ui/Page'
 import { Stat, Stats } from '../../ui/Stat'
-import { Empty, Loaded } from '../../ui/State'
+import { Loaded } from '../../ui/State'
+import { useNow } from '../../ui/Time'
+import ui from '../../ui/ui.module.css'
 import { FirstRun } from './FirstRun'
+import { HistoryCharts } from './overview/HistoryCharts'
+import { LastEvents } from './overview/LastEvents'
+import { LiveCharts } from './overview/LiveCharts'
+import { Reasons } from './overview/Reasons'
 
-const WINDOWS: Record<string, number> = { '1m': 60, '5m': 300, '30m': 1800 }
-const INCIDENTS_SHOWN = 5
+interface Range {
+  value: string
+  label: string
+  said: string
+  seconds: number
+  /** Seen second by second while the page is open; the others come from what was metered. */
+  isLive: boolean
+}
 
-/** What a broker does, now and over the last minutes. */
+const RANGES: Range[] = [
+  { value: '1m', label: '1 min', said: 'the last minute', seconds: 60, isLive: true },
+  { value: '5m', label: '5 min', said: 'the last 5 minutes', seconds: 300, isLive: true },
+  { value: '30m', label: '30 min', said: 'the last 30 minutes', seconds: 1800, isLive: true },
+  { value: '24h', label: '24 h', said: 'the last 24 hours', seconds: 86_400, isLive: false },
+  { value: '7d', label: '7 d', said: 'the last 7 days', seconds: 7 * 86_400, isLive: false },
+  {
+    value: '30d',
+    label: '30 d',
+    said: 'the last 7 days: incidents are kept no longer',
+    seconds: 30 * 86_400,
+    isLive: false,
+  },
+]
+const [, FIVE_MINUTES] = RANGES
+/** The API keeps as many. */
+const INCIDENTS_MAX = 1000
+const INCIDENTS_MS = 10_000
+const HOUR_MS = 3_600_000
+
+/** What a broker does now, and what it did over minutes, hours and days. */
 export function Overview() {
   const { broker, path } = useBroker()
-  const { range = '5m' } = useSearch({ from: '/signed-in/b/$broker/' })
+  const { range: asked } = useSearch({ from: '/signed-in/b/$broker/' })
   const navigate = useNavigate({ from: '/b/$broker' })
   const live = useLiveMetrics(path)
-  const seconds = WINDOWS[range] ?? 300
+  const now = useNow()
+  const range = RANGES.find(({ value }) => value === asked) ?? (FIVE_MINUTES as Range)
+  const hour = Math.floor(now / HOUR_MS)
+  const span = useMemo(() => spanOf(range.value, hour * HOUR_MS), [range.value, hour])
+  const incidents = useQuery({ ...incidentsQuery(path, {}, INCIDENTS_MAX), refetchInterval: INCIDENTS_MS })
+  const limits = broker.limits.broker
   return (
     <Page
       title={broker.display_name}
@@ -42,19 +78,24 @@ export function Overview() {
           <SegmentedControl
             aria-label="Time range"
             size="xs"
-            data={[
-              { value: '1m', label: '1 min' },
-              { value: '5m', label: '5 min' },
-              { value: '30m', label: '30 min' },
-            ]}
-            value={range in WINDOWS ? range : '5m'}
+            data={RANGES}
+            value={range.value}
             onChange={(value) => void navigate({ search: { range: value }, replace: true })}
           />
         }
       >
-        <Charts live={live} seconds={seconds} limits={broker.limits.broker} />
+        {range.isLive ? (
+          <LiveCharts live={live} seconds={range.seconds} limits={limits} />
+        ) : (
+          <HistoryCharts span={span} incidents={incidents.data?.items ?? []} limits={limits} />
+        )}
       </Panel>
-      <LastIncidents />
+      <div className={`${ui.two} ${ui.twoBottom}`}>
+        <Loaded query={incidents} height={200}>
+          {({ items }) => <Reasons incidents={items} since={now - range.seconds * 1000} span={range.said} />}
+        </Loaded>
+        <LastEvents />
+      </div>
     </Page>
   )
 }
@@ -100,91 +141,4 @@ function trend({ samples }: Live) {
   const change = last.connections - first.connections
   if (change === 0) return 'steady'
   return `${change > 0 ? '↑' : '↓'} ${count(Math.abs(change))} while you look`
-}
-
-interface ChartsProps {
-  live: Live
-  seconds: number
-  limits: { connections?: number | null; publishes_per_s?: number | null } | undefined
-}
-
-function Charts({ live, seconds, limits }: ChartsProps) {
-  const now = (live.samples.at(-1)?.at_ms ?? Date.now()) / 1000
-  const range: [number, number] = [now - seconds, now]
-  const from = live.samples.findIndex((sample) => sample.at_ms / 1000 >= range[0])
-  // A rate needs some samples before the first one that is seen.
-  const samples = live.samples.slice(Math.max(0, from - 5))
-  const times = samples.map((sample) => sample.at_ms / 1000)
-  const rate = (counter: (sample: Live['samples'][number]) => number) => rates(samples, counter)
-  const shared = { times, range }
-  return (
-    <div className={classes.grid}>
-      <Chart
-        {...shared}
-        title="Connections"
-        format={si}
-        limit={limits?.connections}
-        series={[
-          { label: 'connections', values: samples.map(({ connections }) => connections), color: '--c1' },
-        ]}
-      />
-      <Chart
-        {...shared}
-        title="Messages a second"
-        format={si}
-        limit={limits?.publishes_per_s}
-        series={[
-          { label: 'published', values: rate(({ messages_in }) => messages_in), color: '--c1' },
-          {
-            label: 'delivered',
-            values: rate(({ messages_out }) => messages_out),
-            color: '--c2',
-            dash: [6, 3],
-          },
-        ]}
-      />
-      <Chart
-        {...shared}
-        title="Bytes a second"
-        format={bytes}
-        series={[
-          { label: 'in', values: rate(({ bytes_in }) => bytes_in), color: '--c3' },
-          { label: 'out', values: rate(({ bytes_out }) => bytes_out), color: '--c4', dash: [6, 3] },
-        ]}
-      />
-      <Chart
-        {...shared}
-        title="Dropped messages a second"
-        format={si}
-        series={[{ label: 'dropped', values: rate(({ dropped }) => dropped), color: '--c5' }]}
-      />
-    </div>
-  )
-}
-
-function LastIncidents() {
-  const { broker, path } = useBroker()
-  const query = useQuery(incidentsQuery(path, {}, INCIDENTS_SHOWN))
-  return (
-    <Panel
-      isFlush
-      title="Last incidents"
-      lead="What was refused, dropped or limited."
-      actions={
-        <Anchor component={Link} to={`/b/${broker.name}/incidents`} size="sm">
-          All incidents
-        </Anchor>
-      }
-    >
-      <Loaded query={query} height={120}>
-        {({ items }) =>
-          items.length === 0 ? (
-            <Empty title="Nothing was refused or dropped">The last seven days are kept.</Empty>
-          ) : (
-            <IncidentTable broker={broker.name} rows={items.slice(0, INCIDENTS_SHOWN)} />
-          )
-        }
-      </Loaded>
-    </Panel>
-  )
 }

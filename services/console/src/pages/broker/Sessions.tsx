@@ -28,7 +28,7 @@ const columns: Column<Session>[] = [
   {
     key: 'state',
     header: 'State',
-    width: 'minmax(100px, 1fr)',
+    width: 'minmax(128px, 1fr)',
     cell: ({ state, offline_since_ms }) => (
       <Badge variant="default" tt="none" fw={500}>
         {state} {offline_since_ms && state === 'offline' && <Time at={offline_since_ms} />}

@@ -1,14 +1,14 @@
 import { Button, NumberInput, Stack, Text, TextInput } from '@mantine/core'
-import { useQuery, useQueryClient } from '@tanstack/react-query'
+import { useQueryClient } from '@tanstack/react-query'
 import { useNavigate } from '@tanstack/react-router'
 import { useState } from 'react'
 import { type Broker, useBroker } from '../../api/brokers'
 import { api, body, tagged } from '../../api/client'
-import { retainedQuery, sessionsQuery } from '../../api/live'
-import { absolute, plural } from '../../lib/format'
+import { absolute } from '../../lib/format'
 import { LIMITS, type LimitName } from '../../lib/limits'
 import { Confirm } from '../../ui/Confirm'
 import { Form } from '../../ui/Form'
+import { BrokerLosses, ConnectedClients } from '../../ui/Losses'
 import { done } from '../../ui/notify'
 import { Page, Panel } from '../../ui/Page'
 import { Facts } from '../../ui/Stat'
@@ -156,6 +156,7 @@ function Suspend() {
     >
       {broker.suspended ? (
         <Confirm
+          key="resume"
           verb="Resume broker"
           title="Resume the broker?"
           loses="Clients may connect again."
@@ -166,9 +167,14 @@ function Suspend() {
         </Confirm>
       ) : (
         <Confirm
+          key="suspend"
           verb="Suspend broker"
           title={`Suspend ${broker.display_name}?`}
-          loses="All clients are disconnected until the broker is resumed. Nothing is deleted."
+          loses={
+            <>
+              <ConnectedClients />, and refused until the broker is resumed. Nothing is deleted.
+            </>
+          }
           act={act('suspend')}
           onDone={again}
         >
@@ -187,24 +193,13 @@ function Delete() {
   const { broker, path } = useBroker()
   const client = useQueryClient()
   const navigate = useNavigate()
-  const sessions = useQuery(sessionsQuery(path))
-  const retained = useQuery(retainedQuery(path, undefined))
-  const waiting = (sessions.data?.items ?? []).reduce((sum, one) => sum + one.waiting_messages, 0)
-  const more = (list: { isCut: boolean } | undefined) => (list?.isCut ? ' or more' : '')
   return (
     <Panel title="Delete" lead="It cannot be undone.">
       <Confirm
         verb="Delete broker"
         title={`Delete ${broker.display_name}?`}
         name={broker.display_name}
-        loses={
-          <>
-            {plural(sessions.data?.items.length ?? 0, 'session')}
-            {more(sessions.data)} with {plural(waiting, 'waiting message')},{' '}
-            {plural(retained.data?.items.length ?? 0, 'retained message')}
-            {more(retained.data)}, all credentials, rules and webhooks are lost. Its clients are disconnected.
-          </>
-        }
+        loses={<BrokerLosses />}
         act={() => body(api.DELETE(AT, { params: { path, header: { 'If-Match': '*' } } }))}
         onDone={async () => {
           done(`${broker.display_name} was deleted.`)

@@ -4,6 +4,7 @@ import { useInfiniteQuery } from '@tanstack/react-query'
 import { useMemo, useState } from 'react'
 import { useOrganisation } from '../../api/brokers'
 import { type AuditEntry, auditPage } from '../../api/organisation'
+import { actionSaid } from '../../lib/actions'
 import { absolute } from '../../lib/format'
 import { save } from '../../lib/save'
 import { Code } from '../../ui/Code'
@@ -15,12 +16,19 @@ import { Time } from '../../ui/Time'
 
 const columns: Column<AuditEntry>[] = [
   { key: 'at', header: 'When', width: '80px', cell: ({ at_ms }) => <Time at={at_ms} /> },
-  { key: 'actor', header: 'Who', width: 'minmax(0, 1fr)', cell: ({ actor }) => actor.name },
+  {
+    key: 'actor',
+    header: 'Who',
+    width: 'minmax(0, 1fr)',
+    isWrapped: true,
+    cell: ({ actor }) => <span>{actor.name}</span>,
+  },
   {
     key: 'action',
     header: 'Action',
     width: 'minmax(0, 1fr)',
-    cell: ({ action }) => <span className="mono">{action}</span>,
+    isWrapped: true,
+    cell: ({ action }) => <span title={action}>{actionSaid(action)}</span>,
   },
   {
     key: 'target',
@@ -73,6 +81,7 @@ export function Audit() {
           ) : (
             <Rows
               label="Audit log"
+              rowPx={52}
               rows={rows}
               columns={columns}
               idOf={keyOf}

@@ -1,4 +1,4 @@
-import { Button, Group } from '@mantine/core'
+import { Anchor, Button, Group } from '@mantine/core'
 import { IconDownload } from '@tabler/icons-react'
 import { keepPreviousData, useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
@@ -23,9 +23,9 @@ const columns: Column<Row>[] = [
     header: 'Broker',
     width: 'minmax(0, 2fr)',
     cell: ({ name, display_name }) => (
-      <Link to="/b/$broker/usage" params={{ broker: name }}>
+      <Anchor component={Link} to="/b/$broker/usage" params={{ broker: name } as never}>
         {display_name}
-      </Link>
+      </Anchor>
     ),
   },
   { key: 'in', header: 'In', width: '72px', isNumber: true, cell: ({ used }) => si(used.messages_in) },

@@ -3,10 +3,12 @@ import { useState } from 'react'
 import { type NamedRows, putNamed } from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
 import { Form } from '../../../ui/Form'
+import { ConnectedClients } from '../../../ui/Losses'
 import type { Column } from '../../../ui/Rows'
 import { Time } from '../../../ui/Time'
 import { NamedList } from './NamedList'
 import { NameInput } from './NameInput'
+import { SwitchedOff } from './SwitchedOff'
 
 type Ca = NamedRows['client-cas']
 
@@ -55,13 +57,21 @@ export function Certificates() {
       kind="client-cas"
       title="Client CAs"
       lead="Certificates that one of these authorities has signed let a device in. Open this way under Ways in."
+      notice={
+        <SwitchedOff what="certificates" isOff={({ certificates = 'off' }) => certificates === 'off'} />
+      }
       verb="Add client CA"
       empty={{
         title: 'No client CA yet',
         text: 'Add the certificate of your authority, and devices connect with their own certificates instead of passwords.',
       }}
       columns={columns}
-      loses={() => 'Devices with its certificates are disconnected and cannot come back.'}
+      loses={({ name }) => (
+        <>
+          <ConnectedClients isOne={({ method }) => method === `certificate:${name}`} />, and no device can
+          come back with a certificate of it.
+        </>
+      )}
       form={(row, onDone) => <CaForm row={row} onDone={onDone} />}
     />
   )

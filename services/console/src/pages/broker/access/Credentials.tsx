@@ -24,10 +24,10 @@ import {
   rotateCredential,
 } from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
-import { plural } from '../../../lib/format'
 import { Secret } from '../../../ui/Code'
 import { Confirm } from '../../../ui/Confirm'
 import { Form } from '../../../ui/Form'
+import { ConnectedClients } from '../../../ui/Losses'
 import { done } from '../../../ui/notify'
 import { Panel } from '../../../ui/Page'
 import { type Column, Rows } from '../../../ui/Rows'
@@ -274,7 +274,12 @@ function Edit({ credential, onRotated, onDone }: EditProps) {
       <Confirm
         verb="Delete credential"
         title={`Delete ${user}?`}
-        loses={`Devices that use it are disconnected and cannot come back. Its ${plural(rules.length, 'own rule')} go with it.`}
+        loses={
+          <>
+            <ConnectedClients search={user} isOne={(one) => one.user === user} />, and no device can come back
+            with it. {rules.length > 0 && `Its own rules (${rules.length}) are lost.`}
+          </>
+        }
         act={() => deleteCredential(path, user)}
         onDone={() => {
           done(`${user} was deleted.`)

@@ -1,8 +1,9 @@
 import { useState } from 'react'
 import { type NamedRows, putNamed } from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
-import { plural } from '../../../lib/format'
+import { ruleSaid } from '../../../lib/rules'
 import { Form } from '../../../ui/Form'
+import { CredentialsOf } from '../../../ui/Losses'
 import type { Column } from '../../../ui/Rows'
 import { NamedList } from './NamedList'
 import { NameInput } from './NameInput'
@@ -16,11 +17,7 @@ const columns: Column<Group>[] = [
     key: 'rules',
     header: 'Rules',
     width: 'minmax(0, 3fr)',
-    cell: ({ rules = [] }) => (
-      <span className="mono">
-        {rules.map(({ effect, action, filter }) => `${effect} ${action} ${filter}`).join(', ')}
-      </span>
-    ),
+    cell: ({ rules = [] }) => <span className="mono">{rules.map(ruleSaid).join('; ')}</span>,
   },
 ]
 
@@ -37,9 +34,12 @@ export function Groups() {
         text: 'A group saves repeating the same rules for each of a hundred devices.',
       }}
       columns={columns}
-      loses={({ rules = [] }) =>
-        `Its ${plural(rules.length, 'rule')} count no more for those that are in it.`
-      }
+      loses={({ name, rules = [] }) => (
+        <>
+          Its rules ({rules.length}) are lost. <CredentialsOf group={name} /> in this group: their clients are
+          refused until another group is chosen.
+        </>
+      )}
       form={(row, onDone) => <GroupForm row={row} onDone={onDone} />}
     />
   )

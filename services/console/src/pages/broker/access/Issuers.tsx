@@ -3,9 +3,11 @@ import { useState } from 'react'
 import { type NamedRows, putNamed } from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
 import { Form } from '../../../ui/Form'
+import { ConnectedClients } from '../../../ui/Losses'
 import type { Column } from '../../../ui/Rows'
 import { NamedList } from './NamedList'
 import { NameInput } from './NameInput'
+import { SwitchedOff } from './SwitchedOff'
 
 type Issuer = NamedRows['jwt-issuers']
 type Kind = Issuer['key']['kind']
@@ -48,13 +50,19 @@ export function Issuers() {
       kind="jwt-issuers"
       title="Token issuers"
       lead="A client shows a JWT of one of these issuers as its password. Open this way under Ways in."
+      notice={<SwitchedOff what="tokens" isOff={({ tokens }) => !tokens} />}
       verb="Add issuer"
       empty={{
         title: 'No issuer yet',
         text: 'Add the issuer of your tokens with its key, and devices connect with a JWT.',
       }}
       columns={columns}
-      loses={() => 'Clients with its tokens are disconnected and cannot come back.'}
+      loses={({ name }) => (
+        <>
+          <ConnectedClients isOne={({ method }) => method === `token:${name}`} />, and no client can come back
+          with a token of it.
+        </>
+      )}
       form={(row, onDone) => <IssuerForm row={row} onDone={onDone} />}
     />
   )

@@ -15,19 +15,21 @@ interface NamedListProps<K extends Named> {
   kind: K
   title: string
   lead: string
+  /** Why none of them counts now. */
+  notice?: ReactNode
   /** Such as "Add group". */
   verb: string
   empty: { title: string; text: string }
   columns: Column<NamedRows[K]>[]
   /** What is lost when one is deleted. */
-  loses: (row: NamedRows[K]) => string
+  loses: (row: NamedRows[K]) => ReactNode
   /** The fields; `row` is undefined for a new one. */
   form: (row: NamedRows[K] | undefined, onDone: () => void) => ReactNode
 }
 
 /** The parts of access that have a name are listed, added, changed and deleted alike. */
 export function NamedList<K extends Named>(props: NamedListProps<K>) {
-  const { kind, title, lead, verb, empty, columns, loses, form } = props
+  const { kind, title, lead, notice, verb, empty, columns, loses, form } = props
   const { path, can } = useBroker()
   const client = useQueryClient()
   const query = useQuery(namedQuery(path, kind))
@@ -44,6 +46,7 @@ export function NamedList<K extends Named>(props: NamedListProps<K>) {
   )
   return (
     <Panel isFlush title={title} lead={lead} actions={add}>
+      {(query.data?.items.length ?? 0) > 0 && notice}
       <Loaded query={query} height={200}>
         {({ items }) => {
           const row = items.find(({ name }) => name === edit)

@@ -1,4 +1,4 @@
-import { ActionIcon, Button, Group, Select, Stack, Text, TextInput } from '@mantine/core'
+import { ActionIcon, Button, Checkbox, Group, Select, Stack, Text, TextInput } from '@mantine/core'
 import { IconArrowUp, IconPlus, IconX } from '@tabler/icons-react'
 import { useRef } from 'react'
 import type { Rule } from '../../../api/access'
@@ -11,6 +11,11 @@ interface RuleEditorProps {
   isReadOnly?: boolean
 }
 
+const QOS = [
+  { value: '2', label: 'with any QoS' },
+  { value: '1', label: 'up to QoS 1' },
+  { value: '0', label: 'only QoS 0' },
+]
 const NEW: Rule = { effect: 'allow', action: 'publish', filter: 'up/%c/#' }
 
 /** Rules in their order: the first that fits decides. */
@@ -65,7 +70,7 @@ export function RuleEditor({ rules, onChange, isReadOnly }: RuleEditorProps) {
             className={classes.filter}
           />
           {!isReadOnly && (
-            <Group gap={2} wrap="nowrap">
+            <Group gap={2} wrap="nowrap" h={36}>
               <ActionIcon
                 variant="subtle"
                 color="gray"
@@ -83,6 +88,27 @@ export function RuleEditor({ rules, onChange, isReadOnly }: RuleEditorProps) {
               >
                 <IconX size={16} />
               </ActionIcon>
+            </Group>
+          )}
+          {rule.effect === 'allow' && (
+            <Group gap="md" className={classes.more}>
+              <Select
+                aria-label="Highest QoS"
+                size="xs"
+                w={130}
+                data={QOS}
+                value={String(rule.qos_max ?? 2)}
+                onChange={(qos) => change(at, { qos_max: Number(qos) })}
+                allowDeselect={false}
+              />
+              {rule.action !== 'subscribe' && (
+                <Checkbox
+                  size="xs"
+                  label="with RETAIN"
+                  checked={rule.retain ?? true}
+                  onChange={(event) => change(at, { retain: event.currentTarget.checked })}
+                />
+              )}
             </Group>
           )}
         </fieldset>

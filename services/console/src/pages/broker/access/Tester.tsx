@@ -1,8 +1,10 @@
 import { Alert, SegmentedControl, Stack, Switch, Text, TextInput } from '@mantine/core'
+import { useSearch } from '@tanstack/react-router'
 import { useState } from 'react'
 import { useBroker } from '../../../api/brokers'
 import type { Schemas } from '../../../api/client'
 import { testAccess } from '../../../api/messages'
+import { ruleSaid } from '../../../lib/rules'
 import { Form } from '../../../ui/Form'
 import { Panel } from '../../../ui/Page'
 import classes from '../../../ui/ui.module.css'
@@ -13,11 +15,12 @@ type Answer = Schemas['AccessAnswer']
 /** May a client do something, and which rule says so? */
 export function Tester() {
   const { path } = useBroker()
+  const { client = '', user = '', action, topic = '' } = useSearch({ from: '/signed-in/b/$broker/access' })
   const [said, setSaid] = useState<Question>({
-    client_id: '',
-    user: '',
-    action: 'publish',
-    topic: '',
+    client_id: client,
+    user,
+    action: action === 'subscribe' ? 'subscribe' : 'publish',
+    topic,
     qos: 1,
   })
   const [answer, setAnswer] = useState<Answer | null>(null)
@@ -131,7 +134,7 @@ function Shown({ answer }: { answer: Answer }) {
         <div className={classes.code}>
           <pre>
             {rule_index != null && `${rule_index + 1}. `}
-            {rule.effect} {rule.action} {rule.filter}
+            {ruleSaid(rule)}
           </pre>
         </div>
       )}

@@ -1,0 +1,50 @@
+// What the first page loads: the build fails when that is over its budget.
+
+import { gzipSync } from 'node:zlib'
+import type { Plugin } from 'vite'
+
+/** Everything that a browser runs before the overview of a broker is complete. */
+const FIRST_PAGE = [
+  'src/main.tsx',
+  'src/shell/Shell.tsx',
+  'src/pages/broker/BrokerFrame.tsx',
+  'src/pages/broker/Overview.tsx',
+  'src/charts/Plot.tsx',
+]
+const GZIPPED_BYTES_MAX = 300_000
+
+interface Chunk {
+  type: string
+  code?: string
+  imports?: string[]
+  moduleIds?: string[]
+}
+
+/** Gzipped bytes of scripts that `modules` need. */
+export function scriptBytes(bundle: Record<string, Chunk>, modules: readonly string[]): number {
+  const needed = new Set<string>()
+  const add = (name: string) => {
+    if (needed.has(name)) return
+    needed.add(name)
+    for (const other of bundle[name]?.imports ?? []) add(other)
+  }
+  for (const module of modules) {
+    const found = Object.entries(bundle).find(([, { moduleIds = [] }]) =>
+      moduleIds.some((id) => id.endsWith(`/${module}`)),
+    )
+    if (!found) throw new Error(`the build has no ${module}: is it still part of the first page?`)
+    add(found[0])
+  }
+  return [...needed].reduce((sum, name) => sum + gzipSync(bundle[name]?.code ?? '').length, 0)
+}
+
+export const budget: Plugin = {
+  name: 'budget',
+  apply: 'build',
+  generateBundle(_, bundle) {
+    const bytes = scriptBytes(bundle as unknown as Record<string, Chunk>, FIRST_PAGE)
+    const said = `${Math.round(bytes / 1000)} kB of gzipped script on the first page`
+    if (bytes > GZIPPED_BYTES_MAX) this.error(`${said}: the budget is ${GZIPPED_BYTES_MAX / 1000} kB`)
+    this.info(said)
+  },
+}

@@ -1,0 +1,12 @@
+import { expect, test } from 'vitest'
+import { actionSaid } from './actions'
+
+test.each([
+  ['broker.create', 'Broker created'],
+  ['spend_cap.reach', 'Spend cap reached'],
+  ['client_ca.delete', 'Client CA deleted'],
+  ['broker.stop_at_cap', 'Broker stopped at its spend cap'],
+  ['webhook.retry_dead_letters', 'webhook.retry_dead_letters'],
+])('%s is "%s"', (action, said) => {
+  expect(actionSaid(action)).toBe(said)
+})

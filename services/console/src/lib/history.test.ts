@@ -1,0 +1,55 @@
+import { expect, test } from 'vitest'
+import type { Schemas } from '../api/client'
+import { averageConnections, countsOf, edgesOf, reasonsOf, stepsOf } from './history'
+
+const HOUR = 3_600_000
+const used = (of: Partial<Schemas['Used']>): Schemas['Used'] => ({
+  connected_session_minutes: 0,
+  stored_session_minutes: 0,
+  messages_in: 0,
+  messages_delivered: 0,
+  bytes_in: 0,
+  bytes_out: 0,
+  stored_byte_hours: 0,
+  ...of,
+})
+const window = (at: number, of: Partial<Schemas['Used']> = {}) => ({
+  from_ms: at * HOUR,
+  to_ms: (at + 1) * HOUR,
+  used: used(of),
+})
+const incident = (hours: number, reason: string, count = 1): Schemas['Incident'] => ({
+  id: `${hours}`,
+  at_ms: hours * HOUR,
+  last_at_ms: hours * HOUR,
+  count,
+  kind: 'publish_refused',
+  reason,
+})
+
+test('the last window ends now, and before the broker was created there is a gap', () => {
+  const windows = [window(0), window(1, { messages_in: 3 }), window(2, { messages_in: 5 })]
+  expect(edgesOf(windows, 2.5 * HOUR)).toEqual([0, 3600, 7200, 9000])
+  expect(stepsOf(windows, 1.2 * HOUR, ({ messages_in }) => messages_in)).toEqual([null, 3, 5, 5])
+})
+
+test('connections are averaged over the part of a window that is over', () => {
+  const half = window(2, { connected_session_minutes: 60 })
+  expect(averageConnections(half.used, half, 2.5 * HOUR)).toBe(2)
+  expect(averageConnections(half.used, half, 9 * HOUR)).toBe(1)
+  expect(averageConnections(half.used, half, 2 * HOUR)).toBe(0)
+})
+
+test('incidents are counted in the window in which they were last seen', () => {
+  const incidents = [incident(2.6, 'a', 9), incident(2.5, 'a'), incident(1.5, 'a', 4), incident(-1, 'b')]
+  expect(countsOf(incidents, [0, 3600, 7200, 9000])).toEqual([0, 4, 10, 10])
+  expect(countsOf([], [])).toEqual([])
+})
+
+test('reasons are added up, the most frequent first', () => {
+  const incidents = [incident(3, 'a'), incident(2, 'b', 5), incident(1, 'a', 2), incident(0, 'c', 100)]
+  expect(reasonsOf(incidents, HOUR)).toMatchObject([
+    { reason: 'b', count: 5 },
+    { reason: 'a', count: 3, lastAt: 3 * HOUR },
+  ])
+})

@@ -1,0 +1,65 @@
+// What the charts of the past are drawn from: windows of usage, and incidents counted by reason.
+
+import type { Schemas } from '../api/client'
+
+type Window = Schemas['UsageWindow']
+type Used = Schemas['Used']
+type Incident = Schemas['Incident']
+
+/** Edges of windows in unix seconds: each one's start, and where the last one ends or is now. */
+export function edgesOf(windows: readonly Window[], now: number): number[] {
+  const last = windows.at(-1)
+  if (!last) return []
+  return [...windows.map(({ from_ms }) => from_ms / 1000), Math.min(last.to_ms, now) / 1000]
+}
+
+/** A value for each edge; the last one is repeated, so that the step of its window has an end. Null before `since`. */
+export function stepsOf(
+  windows: readonly Window[],
+  since: number,
+  value: (used: Used, window: Window) => number,
+): (number | null)[] {
+  const values = windows.map((window) => (window.to_ms <= since ? null : value(window.used, window)))
+  return values.length === 0 ? [] : [...values, values.at(-1) ?? null]
+}
+
+/** Connections at once, on average over the part of a window that is over. */
+export function averageConnections(used: Used, { from_ms, to_ms }: Window, now: number): number {
+  const minutes = (Math.min(to_ms, now) - from_ms) / 60_000
+  return minutes <= 0 ? 0 : used.connected_session_minutes / minutes
+}
+
+/** How many incidents fell between each edge and the next, as a value for each edge; the last window has no end yet. */
+export function countsOf(incidents: readonly Incident[], edges: readonly number[]): number[] {
+  const counts = edges.map(() => 0)
+  for (const { last_at_ms, count } of incidents) {
+    const at = edges.slice(0, -1).findLastIndex((edge) => edge * 1000 <= last_at_ms)
+    if (at >= 0) counts[at] = (counts[at] ?? 0) + count
+  }
+  if (counts.length > 1) counts[counts.length - 1] = counts[counts.length - 2] ?? 0
+  return counts
+}
+
+export interface Reason {
+  kind: Incident['kind']
+  reason: string
+  count: number
+  lastAt: number
+}
+
+/** Incidents since a time by reason, the most frequent first. */
+export function reasonsOf(incidents: readonly Incident[], since: number): Reason[] {
+  const found = new Map<string, Reason>()
+  for (const { kind, reason, count, last_at_ms } of incidents) {
+    if (last_at_ms < since) continue
+    const key = `${kind} ${reason}`
+    const before = found.get(key)
+    found.set(key, {
+      kind,
+      reason,
+      count: (before?.count ?? 0) + count,
+      lastAt: Math.max(before?.lastAt ?? 0, last_at_ms),
+    })
+  }
+  return [...found.values()].toSorted((a, b) => b.count - a.count)
+}

@@ -1,0 +1,333 @@
+// Why a client's packet was refused: the server's checks in their order, and which of them said no.
+// Goes in: what the API records (incidents, the connection) and answers today (access test). It asks nothing itself.
+
+import type { Schemas } from '../api/client'
+import { reasonSaid } from './incidents'
+import { ruleSaid } from './rules'
+
+type Incident = Schemas['Incident']
+type Answer = Schemas['AccessAnswer']
+type Ban = Schemas['ShownBan']
+
+export const PACKETS = ['connect', 'subscribe', 'publish'] as const
+export type Packet = (typeof PACKETS)[number]
+
+/** Where the reader changes what decided. */
+export interface Change {
+  label: string
+  page: 'access' | 'settings' | 'usage' | 'incidents'
+  tab?: string
+  edit?: string
+}
+
+export type Outcome = 'passed' | 'refused' | 'slowed' | 'unknown' | 'not reached'
+
+export interface Step {
+  name: string
+  outcome: Outcome
+  text: string
+  change?: Change
+}
+
+const LIMITS_OF: Record<string, Packet> = {
+  'broker.connections': 'connect',
+  'broker.connects_per_s': 'connect',
+  'client.connects_per_min': 'connect',
+  'broker.subscriptions': 'subscribe',
+  'client.subscriptions': 'subscribe',
+  'filter.share_names': 'subscribe',
+  'broker.publishes_per_s': 'publish',
+  'broker.publish_bytes_per_s': 'publish',
+  'client.publishes_per_s': 'publish',
+  'client.publish_bytes_per_s': 'publish',
+  'client.packet_bytes': 'publish',
+  'topic.matching_filters': 'publish',
+  'broker.retained_messages': 'publish',
+  'broker.retained_bytes': 'publish',
+  'server.memory': 'publish',
+}
+
+/** The packet that an incident is about; null for messages on their way to the client. */
+export function packetOf({ kind, what }: Pick<Incident, 'kind' | 'what'>): Packet | null {
+  if (kind === 'connect_refused') return 'connect'
+  if (kind === 'subscribe_refused') return 'subscribe'
+  if (kind === 'publish_refused') return 'publish'
+  return kind === 'limit_reached' ? (LIMITS_OF[what ?? ''] ?? null) : null
+}
+
+/** These limits make a connection slower; the others refuse the packet. */
+const isSlowing = (limit: string) => /\.publish(es|_bytes)_per_s$/.test(limit)
+
+type Check = 'broker' | 'limits' | 'bans' | 'identity' | 'will'
+
+const CHECKS: { check: Check; name: string }[] = [
+  { check: 'broker', name: 'The broker takes clients' },
+  { check: 'limits', name: 'Limits' },
+  { check: 'bans', name: 'Bans' },
+  { check: 'identity', name: 'User, token or certificate' },
+  { check: 'will', name: 'Will message' },
+]
+
+const CAP: Change = { label: 'Raise the spend cap', page: 'usage' }
+const LIMIT: Change = { label: 'Change the limits', page: 'settings' }
+const METHODS: Change = { label: 'Choose how clients connect', page: 'access', tab: 'methods' }
+const RULES: Change = { label: 'Edit the rules of all clients', page: 'access', tab: 'rules' }
+
+/** Reasons as the server writes them, with the check they come from. The first pattern that fits counts. */
+const REASONS: [RegExp, Check, Change | ((user: string | null) => Change) | undefined][] = [
+  [/suspended/, 'broker', { label: 'Resume the broker', page: 'settings' }],
+  [/spend cap/, 'broker', CAP],
+  [/\bban/, 'bans', { label: 'Look at the bans', page: 'access', tab: 'bans' }],
+  [/too many clients|server is behind/, 'limits', undefined],
+  [/as many connections|connects? (to the broker )?(more often )?than|more clients connect/, 'limits', LIMIT],
+  [/will/, 'will', RULES],
+  [/connect token/, 'identity', undefined],
+  [/token/, 'identity', { label: 'Look at the JWT issuers', page: 'access', tab: 'tokens' }],
+  [
+    /certificate is refused/,
+    'identity',
+    { label: 'Look at the client CAs', page: 'access', tab: 'certificates' },
+  ],
+  [/group/, 'identity', { label: 'Look at the groups', page: 'access', tab: 'groups' }],
+  [/anonymous|method|certificate|webhook/, 'identity', METHODS],
+  [
+    /credential|password|user name/,
+    'identity',
+    (user) => ({
+      label: 'Look at the credential',
+      page: 'access',
+      tab: 'credentials',
+      edit: user ?? undefined,
+    }),
+  ],
+]
+
+function placed(reason: string, user: string | null): { check: Check; change?: Change } {
+  for (const [pattern, check, change] of REASONS) {
+    if (pattern.test(reason)) return { check, change: typeof change === 'function' ? change(user) : change }
+  }
+  return { check: 'identity' }
+}
+
+export interface Connection {
+  user?: string | null
+  method: string
+  connected_at_ms: number
+}
+
+export interface ConnectFacts {
+  /** The latest incident about a CONNECT. */
+  refusal: Incident | null
+  /** Null: not connected now. */
+  connection: Connection | null
+  /** What stands in the way today, without the password. */
+  obstacles: string[]
+  bans: Ban[]
+  client: string
+  user: string | null
+  now: number
+}
+
+/** Bans that name the client or its user and have not ended. */
+export const bansOf = (bans: Ban[], client: string, user: string | null, now: number) =>
+  bans.filter(
+    ({ client_id, user: banned, until_ms }) =>
+      (until_ms == null || until_ms > now) && (client_id === client || (banned != null && banned === user)),
+  )
+
+/** The checks of a CONNECT. */
+export function connectPath(facts: ConnectFacts): Step[] {
+  const { refusal, connection, obstacles, bans, client, user, now } = facts
+  if (connection && (!refusal || connection.connected_at_ms >= refusal.last_at_ms)) {
+    return CHECKS.map(({ check, name }) => ({ name, outcome: 'passed', text: passedSaid(check, connection) }))
+  }
+  const recorded = refusal && { text: reasonSaid(refusal.reason), ...placed(refusal.reason, user) }
+  const today = obstacles.map((text) => ({ text: reasonSaid(text), ...placed(text, user) }))
+  const at = recorded ? CHECKS.findIndex(({ check }) => check === recorded.check) : CHECKS.length
+  return CHECKS.map(({ check, name }, place): Step => {
+    const obstacle = today.find((one) => one.check === check)
+    if (obstacle) {
+      const ban = check === 'bans' ? bansOf(bans, client, user, now)[0] : undefined
+      const text = ban ? banSaid(ban) : obstacle.text
+      return { name, outcome: 'refused', text: `${text}. It is so today.`, change: obstacle.change }
+    }
+    if (recorded && place === at)
+      return { name, outcome: 'refused', text: `${recorded.text}.`, change: recorded.change }
+    if (recorded && place > at)
+      return { name, outcome: 'not reached', text: 'The server had decided before.' }
+    if (!recorded && check === 'bans' && bans.some(({ address }) => address != null)) {
+      return {
+        name,
+        outcome: 'unknown',
+        text: 'No ban names the client or its user. Bans of addresses count too: where this client connects from is not recorded.',
+        change: { label: 'Look at the bans', page: 'access', tab: 'bans' },
+      }
+    }
+    if (recorded) return { name, outcome: 'passed', text: `${CLEAR[check]}.` }
+    if (check === 'identity' || check === 'will') {
+      return {
+        name,
+        outcome: 'unknown',
+        text: 'Only the client knows what it will show. Nothing stored stands in its way.',
+      }
+    }
+    return { name, outcome: 'passed', text: `${CLEAR[check]}.` }
+  })
+}
+
+const CLEAR: Record<Check, string> = {
+  broker: 'It is not suspended, and no spend cap is reached',
+  limits: 'None was reached',
+  bans: 'None names the client or its user',
+  identity: 'The client was known',
+  will: 'None that was refused',
+}
+
+function passedSaid(check: Check, { user, method }: Connection) {
+  if (check !== 'identity') return `${CLEAR[check]}.`
+  const [kind, name] = method.split(/:(.*)/)
+  if (kind === 'anonymous') return 'Let in without showing anything: anonymous clients may connect.'
+  const by = name ? `${kind} ${name}` : kind
+  return user ? `Known as user ${user}, by ${by}.` : `Let in without a user, by ${by}.`
+}
+
+function banSaid({ name, reason }: Ban) {
+  return reason ? `The ban ${name} keeps it out: ${reason}` : `The ban ${name} keeps it out`
+}
+
+/** What the access test answers for one way to send a packet. */
+export interface Replay {
+  /** Such as "with QoS 2", "with RETAIN"; empty for the plain packet. */
+  way: string
+  answer: Answer
+}
+
+export interface TopicFacts {
+  packet: 'subscribe' | 'publish'
+  /** Null: no topic is named yet. */
+  topic: string | null
+  refusal: Incident | null
+  connection: Connection | null
+  isOverCap: boolean
+  /** Empty: nothing was asked yet. */
+  replays: Replay[]
+  group: string | null
+  user: string | null
+}
+
+/** The checks of a SUBSCRIBE or a PUBLISH. */
+export function topicPath(facts: TopicFacts): Step[] {
+  const { packet, refusal, connection, isOverCap } = facts
+  const steps: Step[] = [
+    connection
+      ? { name: 'Connection', outcome: 'passed', text: passedSaid('identity', connection) }
+      : { name: 'Connection', outcome: 'unknown', text: 'Not connected now. See CONNECT for the reason.' },
+  ]
+  if (packet === 'publish') {
+    const text = isOverCap ? 'The spend cap is reached: the server refuses each PUBLISH.' : 'Not reached.'
+    steps.push({
+      name: 'Spend cap',
+      outcome: isOverCap ? 'refused' : 'passed',
+      text,
+      change: isOverCap ? CAP : undefined,
+    })
+  }
+  steps.push(limitStep(refusal))
+  steps.push(...ruleSteps(facts))
+  return steps
+}
+
+function limitStep(refusal: Incident | null): Step {
+  const name = 'Limits'
+  if (refusal?.kind === 'limit_reached') {
+    const limit = refusal.what ?? ''
+    const change = /^(filter|topic|server)\./.test(limit) ? undefined : LIMIT
+    return {
+      name,
+      outcome: isSlowing(limit) ? 'slowed' : 'refused',
+      text: `${reasonSaid(refusal.reason)} (${limit}).`,
+      change,
+    }
+  }
+  if (refusal && /level|long|bytes/.test(refusal.reason)) {
+    return { name, outcome: 'refused', text: `${reasonSaid(refusal.reason)}.` }
+  }
+  return { name, outcome: 'passed', text: 'None was reached in the last seven days.' }
+}
+
+const LISTS = ['credential', 'group', 'broker'] as const
+
+function ruleSteps({ packet, topic, replays, refusal, connection, group, user }: TopicFacts): Step[] {
+  const name = 'Rules'
+  if (topic === null) {
+    const what = packet === 'publish' ? 'a topic' : 'a topic filter'
+    return [{ name, outcome: 'unknown', text: `Name ${what} above to try the rules.` }]
+  }
+  const decisive = replays.find(({ answer }) => !answer.allowed) ?? replays[0]
+  if (!decisive) return []
+  const { answer, way } = decisive
+  const foreign = foreignRules(connection)
+  if (answer.decided_by === 'protocol' || answer.decided_by === 'settings') {
+    return [{ name, outcome: answer.allowed ? 'passed' : 'refused', text: `${reasonSaid(answer.reason)}.` }]
+  }
+  if (answer.decided_by === 'no_rules') {
+    return [{ name, ...allowedNow(refusal, 'The client has no rule at all, so it may do everything.') }]
+  }
+  const said = way === '' ? '' : ` ${way}`
+  const steps: Step[] = []
+  const deciding = (LISTS as readonly string[]).indexOf(answer.decided_by)
+  LISTS.forEach((list, place) => {
+    const title = titleOf(list, list === 'group' ? (answer.decided_by === 'group' ? answer.of : group) : user)
+    if (title === null) return
+    if (deciding >= 0 && place > deciding) return
+    if (place !== deciding) {
+      steps.push({ name: title, outcome: 'passed', text: 'No rule of this list fits.' })
+      return
+    }
+    const rule = answer.rule
+    const where = answer.rule_index == null ? 'A rule' : `Rule ${answer.rule_index + 1}`
+    const text = rule ? `${where}: ${ruleSaid(rule)}.` : reasonSaid(answer.reason)
+    const change = changeOf(list, answer.of ?? user)
+    const outcome = answer.allowed
+      ? allowedNow(refusal, text)
+      : { outcome: 'refused' as const, text: `${text} ${reasonSaid(answer.reason)}${said}.` }
+    steps.push({ name: title, ...outcome, change })
+  })
+  if (answer.decided_by === 'no_rule') {
+    steps.push({
+      name: 'No rule allows it',
+      outcome: 'refused',
+      text: `A client that has rules may do only what a rule allows. Add one that allows ${packet}${said} for ${topic}.`,
+      change: group ? changeOf('group', group) : user ? changeOf('credential', user) : RULES,
+    })
+  }
+  if (foreign) steps.unshift({ name: 'Rules of its own', outcome: 'unknown', text: foreign })
+  return steps
+}
+
+function allowedNow(refusal: Incident | null, text: string): { outcome: Outcome; text: string } {
+  const isRefusal = refusal?.kind === 'publish_refused' || refusal?.kind === 'subscribe_refused'
+  if (!isRefusal) return { outcome: 'passed', text }
+  return { outcome: 'passed', text: `${text} It is allowed today: the rules were changed after the refusal.` }
+}
+
+function foreignRules(connection: Connection | null): string | null {
+  if (!connection) return null
+  if (connection.method.startsWith('token'))
+    return 'Its token may carry rules. They come first, and are not known here.'
+  if (connection.method === 'webhook')
+    return 'The access webhook may have given it rules. They come first, and are not known here.'
+  return null
+}
+
+function titleOf(list: (typeof LISTS)[number], name: string | null | undefined): string | null {
+  if (list === 'broker') return 'Rules of all clients'
+  if (name == null) return null
+  return list === 'credential' ? `Rules of credential ${name}` : `Rules of group ${name}`
+}
+
+function changeOf(list: (typeof LISTS)[number], name: string | null | undefined): Change {
+  if (list === 'broker' || name == null) return RULES
+  if (list === 'group') return { label: `Edit group ${name}`, page: 'access', tab: 'groups', edit: name }
+  return { label: `Edit credential ${name}`, page: 'access', tab: 'credentials', edit: name }
+}

@@ -1,0 +1,114 @@
+import { Text } from '@mantine/core'
+import { useQuery } from '@tanstack/react-query'
+import { useBroker } from '../../../api/brokers'
+import { type Incident, incidentsQuery } from '../../../api/live'
+import { type AuditEntry, latestAuditQuery } from '../../../api/organisation'
+import { actionSaid } from '../../../lib/actions'
+import { count } from '../../../lib/format'
+import { KINDS, reasonSaid } from '../../../lib/incidents'
+import { ClientLink } from '../../../ui/ClientLink'
+import { Panel } from '../../../ui/Page'
+import { Empty, Loaded } from '../../../ui/State'
+import { Time } from '../../../ui/Time'
+import classes from './overview.module.css'
+
+const EVENTS_SHOWN = 8
+/** The console makes one for each page that connects: nobody changed anything. */
+const OWN_ACTION = 'connect_token.create'
+
+type Event = { at: number } & ({ incident: Incident } | { change: AuditEntry })
+
+function isOf(broker: string, { action, target, details }: AuditEntry) {
+  if (action === OWN_ACTION) return false
+  const of = (details as { broker?: unknown }).broker
+  return of === broker || (target === broker && /^(broker|access|spend_cap)\./.test(action))
+}
+
+/** What was refused or dropped at the broker, and what was changed of it, the latest first. */
+export function LastEvents() {
+  const { broker, path } = useBroker()
+  const incidents = useQuery(incidentsQuery(path, {}, EVENTS_SHOWN))
+  const changes = useQuery(latestAuditQuery(path.organisation))
+  const found: Event[] = [
+    ...(incidents.data?.items ?? []).map((incident) => ({ at: incident.last_at_ms, incident })),
+    ...(changes.data?.items ?? [])
+      .filter((entry) => isOf(broker.name, entry))
+      .map((change) => ({ at: change.at_ms, change })),
+  ]
+  const events = found.toSorted((a, b) => b.at - a.at).slice(0, EVENTS_SHOWN)
+  return (
+    <Panel title="Last events" lead="What was refused or dropped, and who changed what.">
+      <Loaded query={incidents} height={160}>
+        {() =>
+          events.length === 0 ? (
+            <Empty title="Nothing has happened yet">
+              Refused packets, reached limits, and changes of this broker will stand here.
+            </Empty>
+          ) : (
+            <ol className={classes.events}>
+              {events.map((event) => (
+                <li key={'incident' in event ? `i${event.incident.id}` : `c${event.change.id} ${event.at}`}>
+                  <Text span size="sm" c="dimmed" className={classes.when}>
+                    <Time at={event.at} />
+                  </Text>
+                  <span className={classes.what}>
+                    {'incident' in event ? (
+                      <OfIncident incident={event.incident} />
+                    ) : (
+                      <OfChange change={event.change} />
+                    )}
+                  </span>
+                </li>
+              ))}
+            </ol>
+          )
+        }
+      </Loaded>
+    </Panel>
+  )
+}
+
+function OfIncident({ incident: { kind, reason, client_id, count: times } }: { incident: Incident }) {
+  const { broker } = useBroker()
+  return (
+    <>
+      <span style={{ color: `var(${KINDS[kind].color})` }} aria-hidden>
+        {KINDS[kind].mark}
+      </span>{' '}
+      {client_id && (
+        <>
+          <ClientLink broker={broker.name} id={client_id} />{' '}
+        </>
+      )}
+      {reasonSaid(reason)}
+      {times > 1 && (
+        <Text span c="dimmed">
+          {' '}
+          ×{count(times)}
+        </Text>
+      )}
+    </>
+  )
+}
+
+function OfChange({ change: { action, target, actor } }: { change: AuditEntry }) {
+  const { broker } = useBroker()
+  return (
+    <>
+      <span aria-hidden className={classes.change}>
+        ●
+      </span>{' '}
+      {actionSaid(action)}
+      {target !== broker.name && (
+        <>
+          {' '}
+          <span className="mono">{target}</span>
+        </>
+      )}
+      <Text span c="dimmed">
+        {' '}
+        by {actor.name}
+      </Text>
+    </>
+  )
+}

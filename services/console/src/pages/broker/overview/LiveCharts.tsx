@@ -1,0 +1,72 @@
+import { Chart } from '../../../charts/Chart'
+import classes from '../../../charts/chart.module.css'
+import type { Live } from '../../../charts/metrics'
+import { rates } from '../../../charts/rates'
+import { bytes, si } from '../../../lib/format'
+
+/** Limits that a chart of the broker shows as a line. */
+export interface ShownLimits {
+  connections?: number | null
+  publishes_per_s?: number | null
+}
+
+interface LiveChartsProps {
+  live: Live
+  seconds: number
+  limits: ShownLimits | undefined
+}
+
+/** The last minutes, second by second, as far as the page has seen them. */
+export function LiveCharts({ live, seconds, limits }: LiveChartsProps) {
+  const now = (live.samples.at(-1)?.at_ms ?? Date.now()) / 1000
+  const range: [number, number] = [now - seconds, now]
+  const from = live.samples.findIndex((sample) => sample.at_ms / 1000 >= range[0])
+  // A rate needs some samples before the first one that is seen.
+  const samples = live.samples.slice(Math.max(0, from - 5))
+  const times = samples.map((sample) => sample.at_ms / 1000)
+  const rate = (counter: (sample: Live['samples'][number]) => number) => rates(samples, counter)
+  const shared = { times, range }
+  return (
+    <div className={classes.grid}>
+      <Chart
+        {...shared}
+        title="Connections"
+        format={si}
+        limit={limits?.connections}
+        series={[
+          { label: 'connections', values: samples.map(({ connections }) => connections), color: '--c1' },
+        ]}
+      />
+      <Chart
+        {...shared}
+        title="Messages a second"
+        format={si}
+        limit={limits?.publishes_per_s}
+        series={[
+          { label: 'published', values: rate(({ messages_in }) => messages_in), color: '--c1' },
+          {
+            label: 'delivered',
+            values: rate(({ messages_out }) => messages_out),
+            color: '--c2',
+            dash: [6, 3],
+          },
+        ]}
+      />
+      <Chart
+        {...shared}
+        title="Bytes a second"
+        format={bytes}
+        series={[
+          { label: 'in', values: rate(({ bytes_in }) => bytes_in), color: '--c3' },
+          { label: 'out', values: rate(({ bytes_out }) => bytes_out), color: '--c4', dash: [6, 3] },
+        ]}
+      />
+      <Chart
+        {...shared}
+        title="Dropped messages a second"
+        format={si}
+        series={[{ label: 'dropped', values: rate(({ dropped }) => dropped), color: '--c5' }]}
+      />
+    </div>
+  )
+}

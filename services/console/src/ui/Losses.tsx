@@ -1,0 +1,74 @@
+// What a dangerous act takes away, counted when the question is asked.
+
+import { useQuery } from '@tanstack/react-query'
+import { credentialsQuery } from '../api/access'
+import { useBroker } from '../api/brokers'
+import { everything } from '../api/client'
+import { type Client, clientsPage, retainedQuery, sessionQuery, sessionsQuery } from '../api/live'
+import { Problem } from '../api/problem'
+import { webhooksQuery } from '../api/webhooks'
+import { plural } from '../lib/format'
+
+const CLIENTS_COUNTED = 2_000
+
+/** "3 connected clients are disconnected": those that `isOne` holds for. `search` is what their client id or user begins with. */
+export function ConnectedClients({
+  search,
+  isOne = () => true,
+}: {
+  search?: string
+  isOne?: (client: Client) => boolean
+}) {
+  const { path } = useBroker()
+  const query = useQuery({
+    queryKey: ['b', path.broker, 'clients', 'counted', search ?? ''],
+    queryFn: ({ signal }) =>
+      everything<Client>((cursor) => clientsPage(path, search, cursor, 200, signal), CLIENTS_COUNTED),
+  })
+  if (query.isError) return 'All connected clients are disconnected'
+  if (!query.data) return 'Connected clients (being counted) are disconnected'
+  const found = query.data.items.filter(isOne).length
+  const more = query.data.isCut ? ' or more' : ''
+  return `${plural(found, 'connected client')}${more} ${found === 1 ? 'is' : 'are'} disconnected`
+}
+
+/** What a client's stored session keeps when its connection is closed. */
+export function KeptSession({ id }: { id: string }) {
+  const { path } = useBroker()
+  const { data, error } = useQuery(sessionQuery(path, id))
+  if (error instanceof Problem && error.status === 404) {
+    return 'It has no stored session: its subscriptions end with the connection.'
+  }
+  if (!data) return 'Its stored session stays.'
+  const more = data.waiting_is_more ? ' or more' : ''
+  return `Its session stays, with ${plural(data.subscriptions, 'subscription')} and ${plural(data.waiting_messages, 'waiting message')}${more}.`
+}
+
+/** "3 credentials": those of a group. */
+export function CredentialsOf({ group }: { group: string }) {
+  const { path } = useBroker()
+  const { data } = useQuery(credentialsQuery(path))
+  if (!data) return 'its credentials'
+  return plural(data.items.filter((one) => one.group === group).length, 'credential')
+}
+
+/** All that a broker has. */
+export function BrokerLosses() {
+  const { path } = useBroker()
+  const sessions = useQuery(sessionsQuery(path))
+  const retained = useQuery(retainedQuery(path, undefined))
+  const credentials = useQuery(credentialsQuery(path))
+  const webhooks = useQuery(webhooksQuery(path))
+  const waiting = sessions.data?.items.reduce((sum, one) => sum + one.waiting_messages, 0)
+  const isMore = sessions.data?.isCut || sessions.data?.items.some((one) => one.waiting_is_more)
+  const of = (list: { items: unknown[]; isCut?: boolean } | undefined, noun: string) =>
+    list ? `${plural(list.items.length, noun)}${list.isCut ? ' or more' : ''}` : `all ${noun}s`
+  return (
+    <>
+      {of(sessions.data, 'session')} with{' '}
+      {waiting === undefined ? 'all waiting messages' : plural(waiting, 'waiting message')}
+      {isMore && ' or more'}, {of(retained.data, 'retained message')}, {of(credentials.data, 'credential')}{' '}
+      and {of(webhooks.data, 'webhook')} are lost. <ConnectedClients />.
+    </>
+  )
+}

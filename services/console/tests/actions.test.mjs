@@ -1,0 +1,335 @@
+// The main action of each page, done with the mouse and the keyboard, and what each role is offered.
+
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { readFile } from 'node:fs/promises'
+import { createServer } from 'node:http'
+import { after, before, test } from 'node:test'
+import { Harness, settled } from './harness.mjs'
+import { Api, PASSWORD, Server, until } from './server.mjs'
+
+let server
+let harness
+let owner
+let organisation
+let broker
+let at
+
+before(async () => {
+  server = await Server.make({ 'sign-up': 'anybody' })
+  harness = await Harness.on(server)
+  owner = new Api(server.url)
+  await owner.signUp('Ann', server.link('/sign-up'))
+  organisation = `/organisations/${(await owner.get('/me')).organisations[0].id}`
+  broker = (await owner.post(`${organisation}/brokers`, { display_name: 'Plant 7' })).name
+  at = `${organisation}/brokers/${broker}`
+})
+
+after(async () => {
+  await harness?.close()
+  await server?.stop()
+})
+
+/** Opens a page, does something in it, and closes it. The page must not have complained. */
+async function on(path, act, api = owner) {
+  const { tab, context, complaints } = await harness.visitor(api)
+  await tab.goto(`${server.url}${path}`)
+  await settled(tab)
+  await act(tab)
+  assert.deepEqual(complaints, [])
+  await context.close()
+}
+
+const click = (place, name) => place.getByRole('button', { name, exact: true }).click()
+
+test('credentials: created, rotated, and deleted with its client', async () => {
+  await on(`/b/${broker}/access`, async (tab) => {
+    await click(tab, 'Create credential')
+    const drawer = tab.getByRole('dialog')
+    await drawer.getByLabel('User').fill('pump-1')
+    await click(drawer, 'Create credential')
+    const first = await drawer.getByTestId('secret').textContent()
+    await click(drawer, 'I have stored it')
+    await harness.device({ clientId: 'pump-1', username: `${broker}/pump-1`, password: first })
+
+    await click(tab, 'pump-1')
+    await click(tab.getByRole('dialog'), 'Rotate password')
+    await tab.getByTestId('secret').waitFor()
+    assert.notEqual(await tab.getByTestId('secret').textContent(), first)
+    await click(tab, 'I have stored it')
+
+    await click(tab, 'pump-1')
+    await click(tab.getByRole('dialog'), 'Delete credential')
+    const question = tab.getByRole('dialog', { name: 'Delete pump-1?' })
+    await question.getByText('1 connected client is disconnected').waitFor()
+    await click(question, 'Delete credential')
+    await tab.getByText('No credential yet').waitFor()
+  })
+})
+
+test('rules: the highest QoS and RETAIN are part of them', async () => {
+  await on(`/b/${broker}/access?tab=groups`, async (tab) => {
+    await click(tab, 'Add group')
+    const drawer = tab.getByRole('dialog')
+    await drawer.getByLabel('Name').fill('sensors')
+    await click(drawer, 'Add rule')
+    await drawer.getByRole('combobox', { name: 'Highest QoS' }).click()
+    await tab.getByRole('option', { name: 'up to QoS 1' }).click()
+    await drawer.getByLabel('with RETAIN').uncheck()
+    await click(drawer, 'Save group')
+    await tab.getByText('allow publish up/%c/#, at most QoS 1, without RETAIN').waitFor()
+    const { rules } = await owner.get(`${at}/groups/sensors`)
+    assert.deepEqual(rules, [
+      { effect: 'allow', action: 'publish', filter: 'up/%c/#', qos_max: 1, retain: false },
+    ])
+  })
+})
+
+test('bans: added, and lifted', async () => {
+  await on(`/b/${broker}/access?tab=bans`, async (tab) => {
+    await click(tab, 'Add ban')
+    const drawer = tab.getByRole('dialog')
+    await drawer.getByRole('textbox', { name: 'Client id' }).fill('storm')
+    await drawer.getByLabel('Reason').fill('reconnects all the time')
+    await click(drawer, 'Add ban')
+    await tab.getByText('reconnects all the time').waitFor()
+    await click(tab, 'client id storm')
+    await click(tab.getByRole('dialog'), 'Delete')
+    const question = tab.getByRole('dialog', { name: /^Delete client_id-storm/ })
+    await click(question, 'Delete')
+    await tab.getByText('Nobody is banned').waitFor()
+  })
+})
+
+test('ways in: anonymous clients may connect once that is switched on', async () => {
+  const connect = () => harness.device({ clientId: 'anybody', username: `${broker}/`, password: '' })
+  await assert.rejects(connect)
+  await on(`/b/${broker}/access?tab=methods`, async (tab) => {
+    await tab
+      .getByLabel(/anonymous/i)
+      .first()
+      .check({ force: true })
+    await click(tab, 'Save')
+    await until('the setting to be stored', async () => (await owner.get(`${at}/access`)).anonymous)
+  })
+  await until('an anonymous client to be let in', () => connect().catch(() => null))
+})
+
+test('webhooks: added, called, and deleted', async () => {
+  const called = []
+  const service = createServer((request, response) => {
+    called.push(request.headers)
+    request.resume()
+    response.end()
+  })
+  service.listen(0, '127.0.0.1')
+  await once(service, 'listening')
+  try {
+    await on(`/b/${broker}/webhooks`, async (tab) => {
+      await click(tab, 'Add webhook')
+      const drawer = tab.getByRole('dialog')
+      await drawer.getByLabel('Name').fill('orders')
+      await drawer.getByLabel('URL').fill(`http://127.0.0.1:${service.address().port}/hook`)
+      await drawer.getByLabel('Message', { exact: true }).uncheck()
+      await drawer.getByLabel('Connect', { exact: true }).check()
+      await click(drawer, 'Save webhook')
+      await tab.getByRole('heading', { level: 1, name: 'orders' }).waitFor()
+      await click(tab, 'Send test event')
+      await until('the test event', () => called.length > 0)
+      await click(tab, 'Delete')
+      const question = tab.getByRole('dialog', { name: 'Delete orders?' })
+      await question.getByText(/queued events? and 0 dead letters are lost/).waitFor()
+      await click(question, 'Delete webhook')
+      await tab.getByText('No webhook yet').waitFor()
+    })
+  } finally {
+    service.closeAllConnections()
+    service.close()
+  }
+})
+
+test('usage: a range, a spend cap, and the numbers as a file', async () => {
+  await on(`/b/${broker}/usage`, async (tab) => {
+    await tab.getByText('24 h', { exact: true }).click()
+    await tab.waitForURL(/range=24h/)
+    await tab.getByLabel('A month').fill('25')
+    await click(tab, 'Set cap')
+    await tab.getByText(/of 25\.00/).waitFor()
+    const [download] = await Promise.all([tab.waitForEvent('download'), click(tab, 'CSV')])
+    const csv = await readFile(await download.path(), 'utf8')
+    assert.ok(csv.split('\n').length > 24, csv)
+    await click(tab, 'Remove cap')
+    await click(tab.getByRole('dialog'), 'Remove cap')
+    await tab.getByText('There is no cap').waitFor()
+  })
+})
+
+test('settings: renamed, limited, suspended, resumed', async () => {
+  await on(`/b/${broker}/settings`, async (tab) => {
+    await tab.getByLabel('Name', { exact: true }).fill('Plant seven')
+    await click(tab, 'Rename')
+    await tab.getByText('The broker was renamed.').waitFor()
+    await tab.getByLabel('Connections').fill('12')
+    await click(tab, 'Save limits')
+    await tab.getByText('The limits were saved.').waitFor()
+    assert.equal((await owner.get(at)).limits.broker.connections, 12)
+    await click(tab, 'Suspend broker')
+    const question = tab.getByRole('dialog', { name: 'Suspend Plant seven?' })
+    await question.getByText(/^\d+ connected clients? (is|are) disconnected, and refused until/).waitFor()
+    await click(question, 'Suspend broker')
+    await tab.getByText('This broker is suspended').waitFor()
+    await click(tab, 'Resume broker')
+    await click(tab.getByRole('dialog'), 'Resume broker')
+    await tab.getByText('This broker is suspended').waitFor({ state: 'detached' })
+  })
+})
+
+test('why not, after a suspension: the first check says no, and where to change it', async () => {
+  await owner.post(`${at}/suspend`)
+  await on(`/b/${broker}/clients/nobody`, async (tab) => {
+    const step = tab.getByRole('listitem').filter({ hasText: 'The broker takes clients' })
+    await step.getByText('The broker is suspended. It is so today.').waitFor()
+    await step.getByRole('link', { name: 'Resume the broker' }).click()
+    await tab.getByRole('button', { name: 'Resume broker' }).waitFor()
+  })
+  await owner.post(`${at}/resume`)
+})
+
+test('the organisation: invited, tokens, roles, renamed', async () => {
+  const org = organisation.replace('/organisations/', '/org/')
+  const bob = new Api(server.url)
+  await on(`${org}?tab=invitations`, async (tab) => {
+    await click(tab, 'Invite')
+    const drawer = tab.getByRole('dialog', { name: 'Invite' })
+    await drawer.getByLabel('E-mail address').fill('bob@example.org')
+    await drawer.getByLabel('Viewer').check()
+    await click(drawer, 'Invite')
+    const link = await drawer.getByTestId('secret').textContent()
+    await bob.signUp('Bob', new URL(link).hash.slice(1))
+  })
+  await on(org, async (tab) => {
+    await tab.getByRole('combobox', { name: 'Role of Bob' }).click()
+    await tab.getByRole('option', { name: 'Operator' }).click()
+    await tab.getByText('Bob is operator now.').waitFor()
+  })
+  await on(`${org}?tab=tokens`, async (tab) => {
+    await click(tab, 'Create token')
+    const drawer = tab.getByRole('dialog')
+    await drawer.getByLabel('Name').fill('deployment')
+    await click(drawer, 'Create token')
+    const secret = await drawer.getByTestId('secret').textContent()
+    const answer = await fetch(`${server.url}/api/v1${organisation}/brokers`, {
+      headers: { authorization: `Bearer ${secret}` },
+    })
+    assert.equal(answer.status, 200)
+    await tab.keyboard.press('Escape')
+    await click(tab, 'Revoke')
+    await click(tab.getByRole('dialog'), 'Revoke')
+    await tab.getByText('No API token yet').waitFor()
+  })
+  await on(`${org}?tab=settings`, async (tab) => {
+    await tab.getByLabel('Name of the organisation').fill('Millbrook')
+    await click(tab, 'Rename')
+    await tab.getByText('The organisation was renamed.').waitFor()
+  })
+  await on(`${org}?tab=audit`, async (tab) => {
+    await tab
+      .getByRole('row', { name: /Member changed/ })
+      .first()
+      .getByRole('button')
+      .click()
+    await tab.getByRole('dialog').getByText('operator').first().waitFor()
+  })
+})
+
+test('the account: name and password, and the theme', async () => {
+  const person = new Api(server.url)
+  await person.signUp('Cleo')
+  await on(
+    '/me',
+    async (tab) => {
+      await tab.getByLabel('Name', { exact: true }).fill('Cleopatra')
+      await click(tab, 'Change name')
+      await tab.getByText('Your name was changed.').waitFor()
+      const next = `${PASSWORD} either`
+      await tab.getByRole('textbox', { name: 'Current password' }).fill(PASSWORD)
+      await tab.getByRole('textbox', { name: 'New password' }).fill(next)
+      await click(tab, 'Change password')
+      await tab.getByText('Your password was changed.').waitFor()
+      await new Api(server.url).post('/sign-in', { email: 'cleo@example.org', password: next })
+      await click(tab, 'Use the dark theme')
+      await tab.locator('html[data-mantine-color-scheme=dark]').waitFor()
+      await tab.reload()
+      await tab.locator('html[data-mantine-color-scheme=dark]').waitFor()
+    },
+    person,
+  )
+})
+
+/** Buttons of pages that change something, and who is offered them. */
+const OFFERS = [
+  ['/b/$/access', 'Create credential', ['owner', 'operator']],
+  ['/b/$/access?tab=groups', 'Add group', ['owner', 'operator']],
+  ['/b/$/access?tab=rules', 'Save rules', ['owner', 'operator']],
+  ['/b/$/access?tab=bans', 'Add ban', ['owner', 'operator']],
+  ['/b/$/webhooks', 'Add webhook', ['owner', 'operator']],
+  ['/b/$/usage', 'Set cap', ['owner', 'operator']],
+  ['/b/$/settings', 'Delete broker', ['owner', 'operator']],
+  ['/b/$/connect', 'Create credential', ['owner', 'operator']],
+  ['/b/$/clients/nobody', 'Ban', ['owner', 'operator']],
+  ['/org/$?tab=invitations', 'Invite', ['owner']],
+  ['/org/$?tab=tokens', 'Create token', ['owner']],
+  ['/org/$?tab=settings', 'Delete organisation', ['owner']],
+]
+
+test('roles: each is offered what the API lets it do, and sees every page', async () => {
+  for (const role of ['owner', 'operator', 'viewer']) {
+    const { token } = await owner.post(`${organisation}/invitations`, { email: `${role}@example.org`, role })
+    const person = new Api(server.url)
+    await person.signUp(role, token)
+    const { tab, context, complaints } = await harness.visitor(person)
+    for (const [path, button, roles] of OFFERS) {
+      const place = path.startsWith('/b/') ? broker : organisation.split('/').at(-1)
+      await tab.goto(`${server.url}${path.replace('$', place)}`)
+      await settled(tab)
+      const offered = tab.getByRole('button', { name: button, exact: true })
+      if (roles.includes(role)) await offered.first().waitFor()
+      else assert.equal(await offered.count(), 0, `${role} is offered "${button}" at ${path}`)
+      assert.equal(await tab.getByRole('alert').count(), 0, `${role} finds an error at ${path}`)
+    }
+    assert.deepEqual(complaints, [])
+    await context.close()
+  }
+})
+
+test('a session that ends while something is saved: the sign-in, and back to the page', async () => {
+  const person = new Api(server.url)
+  await person.post('/sign-in', { email: 'operator@example.org', password: PASSWORD })
+  const { tab, context } = await harness.visitor(person)
+  await tab.goto(`${server.url}/b/${broker}/settings`)
+  await tab.getByLabel('Subscriptions', { exact: true }).fill('7')
+  await person.post('/sign-out')
+  await click(tab, 'Save limits')
+  await tab.getByRole('heading', { name: 'Sign in' }).waitFor()
+  await tab.getByLabel('E-mail address').fill('operator@example.org')
+  await tab.getByRole('textbox', { name: 'Password' }).fill(PASSWORD)
+  await click(tab, 'Sign in')
+  await tab.getByRole('heading', { level: 1, name: 'Settings' }).waitFor()
+  await context.close()
+})
+
+test('a broker is deleted by its name, and all of it is counted before', async () => {
+  await on(`/b/${broker}/settings`, async (tab) => {
+    await click(tab, 'Delete broker')
+    const question = tab.getByRole('dialog', { name: 'Delete Plant seven?' })
+    await question
+      .getByText(/0 sessions with 0 waiting messages, 0 retained messages, 0 credentials and 0 webhooks/)
+      .waitFor()
+    assert.ok(await question.getByRole('button', { name: 'Delete broker' }).isDisabled())
+    await question.getByLabel('Type Plant seven to go on').fill('Plant seven')
+    await click(question, 'Delete broker')
+    await tab.getByText('Plant seven was deleted.').waitFor()
+    const { items } = await owner.get(`${organisation}/brokers`)
+    assert.ok(!items.some(({ name }) => name === broker))
+  })
+})

@@ -1,0 +1,148 @@
+// How long the first page takes, and frames a second where the console has most to draw: a list of ten thousand clients, and a
+// thousand messages a second.
+//
+//   MILLRACE=target/release/millrace node tests/frames.mjs
+//
+// Not a test: it prints figures, which README.md keeps with the machine they come from.
+
+import { once } from 'node:events'
+import { connect } from 'node:net'
+import { availableParallelism, loadavg } from 'node:os'
+import { launch, withSession } from './browser.mjs'
+import { Api, Server, until } from './server.mjs'
+
+const CLIENTS = Number(process.env.CLIENTS ?? 10_000)
+const MESSAGES_PER_S = Number(process.env.MESSAGES_PER_S ?? 1000)
+const SECONDS = 10
+/** CONNECTs that wait for their CONNACK at once. */
+const CONNECTING = 50
+const TICK_MS = 20
+/** Pixels a frame. */
+const SCROLLING = [
+  ['scrolled with the wheel', 120],
+  ['pulled at the scroll bar, each row new in each frame', 1760],
+]
+
+const short = (number) => Buffer.from([number >> 8, number & 255])
+const text = (value) => Buffer.concat([short(Buffer.byteLength(value)), Buffer.from(value)])
+
+/** An MQTT packet of less than 16 KiB. */
+function packet(type, ...parts) {
+  const body = Buffer.concat(parts)
+  const length = body.length < 128 ? [body.length] : [(body.length & 127) | 128, body.length >> 7]
+  return Buffer.concat([Buffer.from([type, ...length]), body])
+}
+
+/** A 3.1.1 client without keep alive: a library would need far more memory for ten thousand. */
+async function mqttClient(port, id) {
+  const socket = connect({ host: '127.0.0.1', port, noDelay: true })
+  socket.write(packet(0x10, text('MQTT'), Buffer.from([4, 2, 0, 0]), text(id)))
+  const [answer] = await once(socket, 'data')
+  if (answer[0] !== 0x20 || answer[3] !== 0) throw new Error(`${id}: CONNACK ${answer.toString('hex')}`)
+  socket.resume()
+  return socket
+}
+
+/** Counts frames and the time of the main thread for some seconds, while `act` goes on. */
+async function measured(tab, act) {
+  const session = await tab.context().newCDPSession(tab)
+  await session.send('Performance.enable')
+  const busy = async () => {
+    const { metrics } = await session.send('Performance.getMetrics')
+    return metrics.find(({ name }) => name === 'TaskDuration').value
+  }
+  const before = await busy()
+  const counting = tab.evaluate(
+    (ms) =>
+      new Promise((done) => {
+        const times = []
+        const frame = (now) => {
+          times.push(now)
+          if (now - times[0] < ms) requestAnimationFrame(frame)
+          else done(times)
+        }
+        requestAnimationFrame(frame)
+      }),
+    SECONDS * 1000,
+  )
+  const stop = act?.()
+  const times = await counting
+  stop?.()
+  const seconds = (times.at(-1) - times[0]) / 1000
+  const gaps = times.slice(1).map((time, at) => time - times[at])
+  return {
+    frames_per_s: Math.round((times.length - 1) / seconds),
+    worst_gap_ms: Math.round(Math.max(...gaps)),
+    p99_gap_ms: Math.round(gaps.toSorted((a, b) => a - b)[Math.floor(gaps.length * 0.99)]),
+    main_thread_percent: Math.round(((await busy()) - before) * (100 / seconds)),
+  }
+}
+
+const server = await Server.make({ 'sign-up': 'anybody' })
+const browser = await launch()
+const sockets = []
+try {
+  const api = new Api(server.url)
+  await api.signUp('Ann', server.link('/sign-up'))
+  for (let from = 0; from < CLIENTS; from += CONNECTING) {
+    const ids = Array.from({ length: Math.min(CONNECTING, CLIENTS - from) }, (_, at) => `device-${from + at}`)
+    sockets.push(...(await Promise.all(ids.map((id) => mqttClient(server.ports.mqtt, id)))))
+  }
+  const context = await browser.newContext({ viewport: { width: 1440, height: 900 } })
+  await withSession(context, server.url, api)
+  const tab = await context.newPage()
+  console.log(`load average ${loadavg()[0].toFixed(1)} on ${availableParallelism()} cores`)
+
+  await tab.goto(`${server.url}/b/default`)
+  await tab.getByText('Listening to #').waitFor()
+  const listening = await tab.evaluate(() => Math.round(performance.now()))
+  console.log(`first page, empty cache: complete and listening after ${listening} ms`)
+
+  await tab.goto(`${server.url}/b/default/clients`)
+  const status = tab.getByRole('status').filter({ hasText: 'connected' })
+  const wanted = new RegExp(`^${CLIENTS.toLocaleString('en-US')}\\b`)
+  await until('all clients in the list', async () => wanted.test((await status.textContent()) ?? ''), 300_000)
+  for (const [how, pixels] of SCROLLING) {
+    const figures = await measured(tab, () => {
+      const scrolling = tab.evaluate((pixels) => {
+        const list = document.querySelector('[role=table] [tabindex]')
+        const step = () => {
+          list.scrollTop = (list.scrollTop + pixels) % (list.scrollHeight - list.clientHeight)
+          window.scrolling = requestAnimationFrame(step)
+        }
+        step()
+      }, pixels)
+      scrolling.catch(() => {})
+      return () => void tab.evaluate(() => cancelAnimationFrame(window.scrolling)).catch(() => {})
+    })
+    console.log(`${CLIENTS} clients, ${how}: ${JSON.stringify(figures)}`)
+  }
+
+  await tab.goto(`${server.url}/b/default/live`)
+  await tab.getByText(/Connected as console-/).waitFor()
+  const publisher = await mqttClient(server.ports.mqtt, 'publisher')
+  let sent = 0
+  const live = await measured(tab, () => {
+    const began = performance.now()
+    const timer = setInterval(() => {
+      const due = ((performance.now() - began) / 1000) * MESSAGES_PER_S
+      for (; sent < due; sent += 1) {
+        const payload = Buffer.from(`{"celsius":${20 + (sent % 10)},"ok":true}`)
+        publisher.write(packet(0x30, text(`plant/line-${sent % 100}/temperature`), payload))
+      }
+    }, TICK_MS)
+    return () => clearInterval(timer)
+  })
+  const said = await tab
+    .getByText(/received, /)
+    .first()
+    .textContent()
+  console.log(
+    `live view, ${Math.round(sent / SECONDS)} messages/s published: ${JSON.stringify(live)}; ${said.trim()}`,
+  )
+  publisher.destroy()
+} finally {
+  for (const socket of sockets) socket.destroy()
+  await browser.close()
+  await server.stop()
+}

@@ -1,0 +1,62 @@
+// Serves a build of the console from disk before a real server, so that a changed page needs no new binary.
+// All but the page and its files goes to the server; while that is away, connections end as they would without this.
+
+import { randomBytes } from 'node:crypto'
+import { once } from 'node:events'
+import { existsSync, readFileSync } from 'node:fs'
+import { createServer, request } from 'node:http'
+import { extname, join } from 'node:path'
+
+const NONCE = '__CSP_NONCE__'
+const KINDS = {
+  '.js': 'text/javascript; charset=utf-8',
+  '.css': 'text/css; charset=utf-8',
+  '.svg': 'image/svg+xml',
+  '.woff2': 'font/woff2',
+}
+
+/** The policy of services/millrace/src/console.rs. */
+const policy = (nonce, ws) =>
+  `default-src 'none'; script-src 'self'; style-src 'self' 'nonce-${nonce}'; font-src 'self'; img-src 'self' data:; ` +
+  `connect-src 'self' ws://127.0.0.1:${ws}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'`
+
+/** `folder` is dist/app; `ports` are those of the server. */
+export async function front(folder, ports) {
+  const listener = createServer((incoming, outgoing) => {
+    const { pathname } = new URL(incoming.url, 'http://console')
+    const file = join(folder, pathname)
+    const kind = KINDS[extname(pathname)]
+    if (kind && file.startsWith(folder) && existsSync(file)) {
+      outgoing.writeHead(200, { 'content-type': kind }).end(readFileSync(file))
+    } else if (incoming.method === 'GET' && incoming.headers.accept?.includes('text/html')) {
+      const nonce = randomBytes(16).toString('base64').replaceAll('=', '')
+      const headers = {
+        'content-type': 'text/html; charset=utf-8',
+        'content-security-policy': policy(nonce, ports.ws),
+        'cache-control': 'no-store',
+      }
+      const page = readFileSync(join(folder, 'index.html'), 'utf8').replaceAll(NONCE, nonce)
+      outgoing.writeHead(200, headers).end(page)
+    } else forward(incoming, outgoing, ports.http)
+  })
+  listener.listen(0, '127.0.0.1')
+  await once(listener, 'listening')
+  const stop = () => {
+    listener.closeAllConnections()
+    listener.close()
+  }
+  return { url: `http://127.0.0.1:${listener.address().port}`, stop }
+}
+
+function forward(incoming, outgoing, port) {
+  const { method, url, headers } = incoming
+  const onward = request({ host: '127.0.0.1', port, method, path: url, headers, agent: false }, (answer) => {
+    outgoing.writeHead(answer.statusCode, answer.headers)
+    answer.pipe(outgoing)
+    answer.on('error', () => outgoing.destroy())
+  })
+  onward.on('error', () => outgoing.destroy())
+  // A stream of events that the browser leaves is left here too.
+  outgoing.on('close', () => onward.destroy())
+  incoming.pipe(onward)
+}

@@ -1,0 +1,78 @@
+// What the browser tests share: a browser, visitors whose pages must not complain, devices, and axe.
+
+import { readFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import mqtt from 'mqtt'
+import { launch, withSession } from './browser.mjs'
+
+/** Every wait ends with its condition; this is for those that never come. */
+const MS_MAX = 60_000
+const axeSource = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
+
+/** A browser for one server. */
+export class Harness {
+  #devices = []
+
+  static async on(server) {
+    const harness = new Harness()
+    harness.server = server
+    harness.browser = await launch()
+    return harness
+  }
+
+  async close() {
+    for (const device of this.#devices) device.end(true)
+    await this.browser?.close()
+  }
+
+  /** A device. It stays connected until the end. */
+  async device(options) {
+    const client = await mqtt.connectAsync(`mqtt://127.0.0.1:${this.server.ports.mqtt}`, {
+      protocolVersion: 5,
+      reconnectPeriod: 0,
+      ...options,
+    })
+    this.#devices.push(client)
+    return client
+  }
+
+  /** A browser of its own; `complaints` is what went wrong in its pages. */
+  async visitor(api, options = {}) {
+    const { url } = this.server
+    const context = await this.browser.newContext({ viewport: { width: 1280, height: 900 }, ...options })
+    context.setDefaultTimeout(MS_MAX)
+    await context.grantPermissions(['clipboard-read', 'clipboard-write'], { origin: url })
+    if (api) await withSession(context, url, api)
+    const tab = await context.newPage()
+    const complaints = []
+    tab.on('pageerror', (error) => complaints.push(String(error)))
+    tab.on('console', (message) => {
+      if (message.type() === 'error' && /Content Security Policy|Uncaught/.test(message.text())) {
+        complaints.push(message.text())
+      }
+    })
+    return { tab, context, complaints }
+  }
+}
+
+/** What axe finds serious on a page. */
+export async function serious(tab) {
+  // Through the debugger: the page's policy would not run a script that is no file of the server.
+  await tab.evaluate(axeSource)
+  const { violations } = await tab.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }))
+  return violations
+    .filter(({ impact }) => impact === 'serious' || impact === 'critical')
+    .map(
+      ({ id, nodes }) =>
+        `${id}: ${nodes
+          .map(({ target, failureSummary }) => `${target} ${failureSummary}`)
+          .slice(0, 2)
+          .join('; ')}`,
+    )
+}
+
+/** Waits until a page shows its content: a heading, and nothing that still loads. */
+export async function settled(tab) {
+  await tab.getByRole('heading', { level: 1 }).first().waitFor()
+  await tab.waitForFunction(() => document.querySelector('[aria-busy=true]') === null)
+}

@@ -1,0 +1,45 @@
+// Every page, with content and without, as each reader may meet it: light and wide, dark and narrow.
+
+import assert from 'node:assert/strict'
+import { after, before, test } from 'node:test'
+import { demo } from './demo.mjs'
+import { Harness, serious, settled } from './harness.mjs'
+import { pagesOf, WITHOUT_SESSION } from './pages.mjs'
+
+let world
+let harness
+
+before(async () => {
+  world = await demo()
+  harness = await Harness.on(world.server)
+})
+
+after(async () => {
+  await harness?.close()
+  await world?.stop()
+})
+
+const READERS = [
+  { name: 'light, 1440 px', colorScheme: 'light', viewport: { width: 1440, height: 900 } },
+  { name: 'dark, 390 px', colorScheme: 'dark', viewport: { width: 390, height: 844 } },
+]
+
+for (const { name, ...reader } of READERS) {
+  test(`${name}: axe finds nothing serious, nothing scrolls sideways, no page complains`, async () => {
+    const member = await harness.visitor(world.api, { ...reader, reducedMotion: 'reduce' })
+    const guest = await harness.visitor(undefined, { ...reader, reducedMotion: 'reduce' })
+    const found = []
+    for (const [page, path] of Object.entries(pagesOf(world))) {
+      const { tab } = WITHOUT_SESSION.has(page) ? guest : member
+      await tab.goto(`${world.server.url}${path}`)
+      await settled(tab)
+      found.push(...(await serious(tab)).map((one) => `${page}: ${one}`))
+      const wide = await tab.evaluate(() => document.documentElement.scrollWidth - innerWidth)
+      if (wide > 0) found.push(`${page} is ${wide} px wider than the window`)
+    }
+    assert.deepEqual(found, [])
+    assert.deepEqual([...member.complaints, ...guest.complaints], [])
+    await member.context.close()
+    await guest.context.close()
+  })
+}
