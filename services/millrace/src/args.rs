@@ -54,9 +54,25 @@ pub(crate) struct ServeArgs {
     #[arg(value_parser = network)]
     pub(crate) gateway_from: Vec<IpNet>,
 
-    /// Address for HTTP: the start page, /healthz and /metrics, which ask for no password, and with a store the API; or "off".
+    /// Address for HTTP: the start page, /healthz, which asks for no password, and with a store the API; or "off".
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8080", value_parser = listen)]
     pub(crate) http_listen: Listen,
+
+    /// Address for operators: /healthz and /metrics, which ask for no password; or "off"
+    /// [default: 127.0.0.1 and a port 10 above that of http_listen].
+    #[arg(long, value_name = "IP:PORT", value_parser = listen)]
+    pub(crate) admin_listen: Option<Listen>,
+
+    /// Connections of http_listen. Beyond it a new connection is closed at once, and counted.
+    #[arg(long, value_name = "COUNT", default_value_t = 2048)]
+    #[arg(value_parser = whole_number::<usize>(1, 1_000_000))]
+    pub(crate) http_connections_max: usize,
+
+    /// Connections of http_listen from one address, or from one IPv6 network of 64 bits; not for http_proxies. Beyond it a new
+    /// connection is closed at once, and counted.
+    #[arg(long, value_name = "COUNT", default_value_t = 256)]
+    #[arg(value_parser = whole_number::<usize>(1, 1_000_000))]
+    pub(crate) http_connections_per_address: usize,
 
     #[command(flatten)]
     pub(crate) control: ControlArgs,
