@@ -1,14 +1,18 @@
 //! What is around every request: its time, its size, and the headers that tell browsers what not to do with an answer.
 
+use std::sync::{Arc, OnceLock};
+
 use axum::Router;
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
-use axum::middleware::{Next, from_fn};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use tokio::time::timeout;
+use uuid::Uuid;
 
 use super::Api;
 use super::problem::Problem;
+use crate::domain::Caller;
 use crate::limits::REQUEST_TIME_MAX;
 
 const HEADERS: [(header::HeaderName, &str); 5] = [
@@ -19,8 +23,35 @@ const HEADERS: [(header::HeaderName, &str); 5] = [
     (header::X_FRAME_OPTIONS, "DENY"),
 ];
 
-pub(crate) fn around(router: Router<Api>) -> Router<Api> {
-    router.layer(from_fn(in_time)).layer(from_fn(with_headers))
+/// Who asks, once it is known.
+#[derive(Clone, Default)]
+pub(crate) struct Known(pub(crate) Arc<OnceLock<Caller>>);
+
+pub(crate) fn around(router: Router<Api>, api: &Api) -> Router<Api> {
+    router
+        .layer(from_fn_with_state(api.clone(), note_denials))
+        .layer(from_fn(in_time))
+        .layer(from_fn(with_headers))
+}
+
+/// Writes into the audit log of an organisation what its people and tokens tried and may not do.
+async fn note_denials(State(api): State<Api>, mut request: Request, next: Next) -> Response {
+    let known = Known::default();
+    request.extensions_mut().insert(known.clone());
+    let what = format!("{} {}", request.method(), request.uri().path());
+    let response = next.run(request).await;
+    if response.status() != StatusCode::FORBIDDEN {
+        return response;
+    }
+    let organisation = what.split_once("/organisations/").map_or("", |(_, rest)| rest);
+    let organisation = Uuid::try_parse(organisation.split('/').next().unwrap_or_default());
+    if let (Some(caller), Ok(organisation)) = (known.0.get(), organisation)
+        && api.rates().denial(caller.id())
+        && let Err(error) = api.control().note_denied(caller, organisation, &what).await
+    {
+        tracing::warn!(%error, "a denial could not be written into the audit log");
+    }
+    response
 }
 
 /// Ends what takes too long. A transaction that was handed to the store goes on; one that comes again with its key has its answer.

@@ -8,12 +8,14 @@
 mod access;
 mod accounts;
 mod brokers;
+mod budget;
 mod cookie;
 mod credentials;
 mod describe;
 mod extract;
 mod guard;
 mod incidents;
+mod json;
 mod live;
 mod local;
 mod messages;
@@ -45,6 +47,7 @@ use uuid::Uuid;
 use crate::domain::{BrokerRef, Control, Page};
 use crate::live::Live;
 use crate::oidc::{OidcSettings, Provider};
+use budget::Budget;
 pub use local::LocalDoor;
 use problem::Problem;
 use rates::Rates;
@@ -77,6 +80,7 @@ struct Inner {
     provider: Option<Provider>,
     rates: Rates,
     streams: Streams,
+    budget: Budget,
 }
 
 impl Api {
@@ -108,6 +112,10 @@ impl Api {
         self.0.options.local.as_ref()
     }
 
+    pub(crate) fn budget(&self) -> &Budget {
+        &self.0.budget
+    }
+
     pub(crate) fn streams(&self) -> &Streams {
         &self.0.streams
     }
@@ -117,10 +125,18 @@ impl Api {
 pub fn router(control: Control, live: Arc<dyn Live>, options: Options) -> Router {
     let streams = Streams::default();
     let provider = options.oidc.clone().map(Provider::new);
-    let api = Api(Arc::new(Inner { control, live, options, provider, rates: Rates::new(), streams }));
+    let api = Api(Arc::new(Inner {
+        control,
+        live,
+        options,
+        provider,
+        rates: Rates::new(),
+        streams,
+        budget: Budget::default(),
+    }));
     let (router, _) = routes().split_for_parts();
     let router = router.fallback(nothing_here).method_not_allowed_fallback(not_like_that);
-    guard::around(router).with_state(api)
+    guard::around(router, &api).with_state(api)
 }
 
 /// The description of the API.

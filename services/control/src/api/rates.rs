@@ -11,7 +11,7 @@ use governor::{Quota, RateLimiter};
 use uuid::Uuid;
 
 use super::problem::{Answer, Problem};
-use crate::limits::{PASSWORDS_PER_MINUTE, REQUESTS_PER_SECOND, SIGN_INS_PER_MINUTE};
+use crate::limits::{DENIALS_PER_MINUTE, PASSWORDS_PER_MINUTE, REQUESTS_PER_SECOND, SIGN_INS_PER_MINUTE};
 
 /// Keys of one limiter after which those are forgotten that have been quiet.
 const KEYS_MAX: usize = 10_000;
@@ -24,6 +24,8 @@ pub(crate) struct Rates {
     sign_ins: Limiter<String>,
     /// Requests, by who asks.
     requests: Limiter<Uuid>,
+    /// Denials that are written down, by who asks.
+    denials: Limiter<Uuid>,
     /// Requests of nobody who is known, by address.
     strangers: Limiter<Option<IpAddr>>,
 }
@@ -41,6 +43,7 @@ impl Rates {
             sign_ins: Limiter::new(Quota::per_minute(count(SIGN_INS_PER_MINUTE))),
             requests: Limiter::new(a_second),
             strangers: Limiter::new(a_second),
+            denials: Limiter::new(Quota::per_minute(count(DENIALS_PER_MINUTE))),
         }
     }
 
@@ -57,6 +60,11 @@ impl Rates {
     /// Somebody who is known asks for something.
     pub(crate) fn request(&self, who: Uuid) -> Answer<()> {
         self.requests.take(&who)
+    }
+
+    /// Whether a denial of somebody is written down.
+    pub(crate) fn denial(&self, who: Uuid) -> bool {
+        self.denials.take(&who).is_ok()
     }
 
     /// Somebody asks, and it is not known yet who.

@@ -18,6 +18,7 @@ mod erase;
 mod error;
 mod incidents;
 mod invitations;
+mod ledger;
 mod machine;
 mod members;
 mod month;
@@ -64,7 +65,7 @@ pub use prices::{Price, Prices, UnitPrice};
 pub use spend::{CapAction, NewSpendCap, SpendCap};
 pub use tokens::{NewToken, Token};
 pub use usage::{BrokerUsage, Losses, OrganisationUsage, Span, Step, Usage, UsageWindow, Used};
-pub use visitors::{Errand, Visitor};
+pub use visitors::{Identity, Visitor};
 pub use web_sessions::{SignInSession, Source};
 pub use webhooks::{DeadLetter, DeadLetterCount, WebhookFailure, WebhookStatus};
 

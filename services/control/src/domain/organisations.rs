@@ -15,7 +15,7 @@ use super::check::Fields;
 use super::parts::{Precondition, Versioned};
 use super::{
     Caller, Control, Error, Once, Permission, Result, Role, accounts::person_of, authorise, brokers,
-    invitations, members, tokens,
+    invitations, ledger, members, tokens,
 };
 
 /// An organisation.
@@ -127,6 +127,7 @@ impl Control {
             invitations::remove_all(tx, id).await?;
             tokens::remove_all(tx, id).await?;
             accounts::spend_caps().clear(tx, id.as_bytes()).await?;
+            ledger::remove(&change, id).await?;
             audit::clear(tx, id.as_bytes())?;
             Ok(accounts::organisations().clear(tx, id.as_bytes()).await?)
         })
