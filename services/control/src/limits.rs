@@ -93,13 +93,24 @@ pub(crate) const USAGE_HOURS_MAX: u64 = 31 * 24;
 pub(crate) const USAGE_DAYS_MAX: u64 = 400;
 /// Deleted brokers whose usage is read one by one. Each waits half a minute at most until its usage is in the ledger.
 pub(crate) const FORMER_BROKERS_READ: usize = 1_000;
+/// Tenants that the operator API looks at for the loudest ones.
+pub(crate) const LOUDEST_LOOKED_AT: usize = 1_000;
+/// Tenants that it shows.
+pub(crate) const LOUDEST_MAX: usize = 100;
+/// Pods of a region.
+pub(crate) const PODS_MAX: usize = 1_000;
 /// Spend caps that one transaction reads.
 pub(crate) const CAPS_AT_ONCE: usize = 200;
 
 /// Sign-ins, sign-ups and other uses of a password that one address may try a minute; as many at once.
 pub(crate) const PASSWORDS_PER_MINUTE: u32 = 20;
-/// Sign-ins that may be tried for one e-mail address a minute, from wherever.
+/// Sign-ins that may be tried for one e-mail address a minute, from one address.
 pub(crate) const SIGN_INS_PER_MINUTE: u32 = 10;
+/// Sign-ins that may be tried for one e-mail address a minute, from all addresses together where nobody has signed in with it.
+pub(crate) const GUESSES_PER_MINUTE: u32 = 30;
+/// How long pods take at most to hear of a change that the API has answered, milliseconds: they look every 500 ms, and read what has
+/// changed then.
+pub(crate) const IN_FORCE_MS: u64 = 2_000;
 /// Denials of one person or API token a minute that the audit log has: a program that goes on trying does not fill it.
 pub(crate) const DENIALS_PER_MINUTE: u32 = 10;
 /// Requests a second of one API token, person or, without either, address; ten times as many at once.

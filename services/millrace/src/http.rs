@@ -331,6 +331,24 @@ mod tests {
         assert!(answered && metrics.contains("millrace_http_connections_timed_out_total 2\n"), "{metrics}");
     }
 
+    #[test]
+    fn idle_strangers_on_all_places_do_not_keep_others_out() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let (address, running) = (listener.local_addr().unwrap(), Arc::new(RwLock::new(None)));
+        let limits = ConnectionLimits {
+            all: 4,
+            per_address: 100,
+            proxies: Vec::new(),
+            head: Duration::from_secs(600),
+        };
+        start(listener, &running, &at(&["127.0.0.1:1883"], &[]), None, Connections::new(limits)).unwrap();
+        let _idle: Vec<_> = (0..20).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
+        for _ in 0..10 {
+            assert!(ask(address, "/healthz").starts_with("HTTP/1.1 503"));
+        }
+    }
+
     /// An API whose handlers never give their thread back.
     #[test]
     fn pages_and_health_do_not_wait_for_the_api() {

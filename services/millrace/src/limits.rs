@@ -126,6 +126,8 @@ pub(crate) const HTTP_HEAD_TIME: Duration = Duration::from_secs(30);
 pub(crate) const HTTP_BUFFER_BYTES: usize = 32 * 1024;
 /// Pause after a connection could not be accepted, for want of file descriptors.
 pub(crate) const HTTP_ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Shortest token of the operator API, bytes.
+pub(crate) const OPERATOR_TOKEN_BYTES_MIN: usize = 32;
 /// Connections of the admin port.
 pub(crate) const ADMIN_CONNECTIONS_MAX: usize = 128;
 /// How much higher the admin port is than the HTTP port, unless a setting says where it is.

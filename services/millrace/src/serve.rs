@@ -48,7 +48,7 @@ pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure
         })
         .transpose()?;
     let durable = store.as_ref().zip(plane.as_ref());
-    let started = pods.into_iter().zip(https).map(|(pod, https)| start(pod.edge, https, durable));
+    let started = pods.into_iter().zip(https).map(|(pod, https)| start(pod.edge, https, durable, settings));
     let started: Vec<Started> = started.collect::<Result<_, _>>()?;
     // Before it is said that the server is there.
     let admin = match (&settings.store, &store, started.first()) {
@@ -183,7 +183,9 @@ fn start(
     edge: millrace_edge::Config,
     https: Https,
     durable: Option<(&Opened, &Plane)>,
+    settings: &Settings,
 ) -> Result<Started, Failure> {
+    let pod = edge.pod.clone();
     let edge = match durable {
         Some((store, _)) => millrace_edge::start_on(edge, store.database()),
         None => millrace_edge::start(edge),
@@ -208,7 +210,10 @@ fn start(
             .map_err(|error| Failure::Run(format!("the HTTP port {address} cannot be served: {error}")))?;
     }
     if let Some((listener, address)) = admin {
-        http::admin::start(listener, &running, counted)
+        let operator = durable.and_then(|(_, plane)| {
+            plane.operator_api(&running, pod, address, settings.operator_token.clone(), &settings.drain)
+        });
+        http::admin::start(listener, &running, counted, operator)
             .map_err(|error| Failure::Run(format!("the admin port {address} cannot be served: {error}")))?;
     }
     Ok(Started { running, at, gateway, http: http_address, admin: admin_address })

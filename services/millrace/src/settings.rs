@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 
-use millrace_control::OidcSettings;
+use millrace_control::{OidcSettings, Secret};
 use millrace_edge::Limits;
 
 use crate::args::{Listen, LogFormat, ServeArgs, addresses};
@@ -36,6 +36,8 @@ pub(crate) struct Settings {
     pub(crate) http_listen: Option<SocketAddr>,
     /// Where operators are served, if anywhere.
     pub(crate) admin_listen: Option<AdminListen>,
+    /// What the operator API asks for.
+    pub(crate) operator_token: Option<Secret>,
     /// What the HTTP port bears.
     pub(crate) http_limits: ConnectionLimits,
     /// How the control plane is reached.
@@ -344,6 +346,7 @@ fn combine(args: ServeArgs, says_data_dir: bool) -> Result<Settings, String> {
         pods,
         http_listen,
         admin_listen: AdminListen::of(args.admin_listen, http_listen),
+        operator_token: args.operator_token_file.map(|file| file.0),
         http_limits,
         control: args.control,
         oidc,

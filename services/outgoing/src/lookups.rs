@@ -15,8 +15,8 @@ use crate::limits::{
 };
 use crate::places::{PlaceLimits, Places};
 
-/// Shortest label before a public suffix of two labels: `co.uk` and `com.au` are suffixes, `acme.com` is not.
-const SUFFIX_LABEL_MAX: usize = 3;
+/// Labels under which registries of countries sell names: `co.uk` and `com.au` are public suffixes.
+const SUFFIXES: [&str; 9] = ["ac", "co", "com", "edu", "gov", "ne", "net", "or", "org"];
 
 type Resolve = dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync;
 
@@ -64,7 +64,7 @@ fn zone(host: &str) -> String {
     let mut labels = host.rsplit('.');
     let (last, second, third) = (labels.next(), labels.next(), labels.next());
     match (last, second, third) {
-        (Some(last), Some(second), Some(third)) if last.len() == 2 && second.len() <= SUFFIX_LABEL_MAX => {
+        (Some(last), Some(second), Some(third)) if last.len() == 2 && SUFFIXES.contains(&second) => {
             format!("{third}.{second}.{last}")
         }
         (Some(last), Some(second), _) => format!("{second}.{last}"),

@@ -21,7 +21,7 @@ use crate::secret::{self, Secret};
 /// The errand of a browser that comes back with an account to connect.
 const CONNECT: &str = "connect";
 /// Where the console asks for the confirmation.
-const TO_CONFIRM: &str = "/account?identity=pending";
+const TO_CONFIRM: &str = "/me?identity=pending";
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()

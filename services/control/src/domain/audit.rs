@@ -37,6 +37,8 @@ pub enum ActorKind {
     Service,
     /// Somebody who has not shown who they are.
     Nobody,
+    /// Who runs the region.
+    Operator,
 }
 
 /// Something that was done.
@@ -120,8 +122,14 @@ impl Control {
     ///
     /// # Errors
     /// See [`Error`].
-    pub(crate) async fn may(&self, caller: &Caller, organisation: Uuid, permission: Permission) -> Result<()> {
-        self.look(|tx| async move { authorise(&tx, caller, organisation, permission, Read::Snapshot).await }).await
+    pub(crate) async fn may(
+        &self,
+        caller: &Caller,
+        organisation: Uuid,
+        permission: Permission,
+    ) -> Result<()> {
+        self.look(|tx| async move { authorise(&tx, caller, organisation, permission, Read::Snapshot).await })
+            .await
     }
 
     /// What was done in an organisation, the latest first.

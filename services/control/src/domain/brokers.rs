@@ -19,7 +19,7 @@ use super::{
     Caller, Control, Endpoints, Error, Once, Page, PageRequest, Permission, Result, access, authorise,
     ledger, setup,
 };
-use super::{Who, spend, tokens, web_sessions};
+use super::{Who, operator, spend, tokens, web_sessions};
 use crate::limits::BROKERS_MAX;
 use crate::secret;
 
@@ -122,6 +122,7 @@ impl Control {
         self.change(caller.into(), once, |change| async move {
             let tx = &change.tx;
             authorise(tx, caller, organisation, Permission::BrokersWrite, Read::Serializable).await?;
+            operator::is_open(tx, organisation).await?;
             spend::has_room(tx, organisation, change.now_ms).await?;
             let all = accounts::brokers_of(organisation.as_bytes());
             let count = all.page::<BrokerId>(tx, None, BROKERS_MAX, Read::Serializable).await?.items.len();
@@ -243,6 +244,14 @@ impl Control {
         suspended: bool,
     ) -> Result<Versioned<Broker>> {
         let action = if suspended { "broker.suspend" } else { "broker.resume" };
+        if !suspended {
+            // Found first, so that a stranger does not learn that the organisation is suspended.
+            self.look(|tx| async move {
+                find(&tx, caller, at, Permission::BrokersWrite, Read::Serializable).await?;
+                operator::is_open(&tx, at.organisation).await
+            })
+            .await?;
+        }
         self.edit(caller, at, None, action, &json!({}), |details, _| {
             details.suspended = suspended;
             Ok(())

@@ -360,7 +360,7 @@ impl Sum {
         add(&mut self.stored_byte_s, other.stored_byte_s);
     }
 
-    fn shown(&self) -> Used {
+    pub(super) fn shown(&self) -> Used {
         let per = |count: u64, unit: u64| count as f64 / unit as f64;
         Used {
             connected_session_minutes: per(self.connected_ms, MINUTE_MS),

@@ -135,13 +135,18 @@ async fn limits_that_are_left_out_stay_and_unknown_ones_are_refused() {
     let ann = Region::new().await.person().await;
     let broker = ann.broker().await;
     let patch = async |limits: Value| ann.patch(&broker, "*", json!({ "limits": limits })).await;
-    let first = json!({ "broker": { "connections": 5 }, "client": { "packet_bytes": 1000, "subscriptions": 2 } });
+    let first =
+        json!({ "broker": { "connections": 5 }, "client": { "packet_bytes": 1000, "subscriptions": 2 } });
     patch(first).await.is(StatusCode::OK);
     let second = patch(json!({ "client": { "subscriptions": null, "queue_messages": 3 } })).await;
     let limits = &second.is(StatusCode::OK).body["limits"];
     assert_eq!(limits["broker"]["connections"], 5);
     assert_eq!(
-        [&limits["client"]["packet_bytes"], &limits["client"]["subscriptions"], &limits["client"]["queue_messages"]],
+        [
+            &limits["client"]["packet_bytes"],
+            &limits["client"]["subscriptions"],
+            &limits["client"]["queue_messages"]
+        ],
         [&json!(1000), &Value::Null, &json!(3)]
     );
     for (wrong, field) in [
@@ -162,10 +167,7 @@ async fn a_misspelt_field_of_a_rule_is_refused_with_its_name() {
     let ann = Region::new().await.person().await;
     let broker = ann.broker().await;
     let rule = json!({ "effect": "allow", "action": "publish", "filter": "#", "retian": false });
-    for (path, body) in [
-        ("access", json!({ "rules": [rule] })),
-        ("groups/g", json!({ "rules": [rule] })),
-    ] {
+    for (path, body) in [("access", json!({ "rules": [rule] })), ("groups/g", json!({ "rules": [rule] }))] {
         let seen = if path == "access" { "*" } else { "" };
         let answer = ann.put(&format!("{broker}/{path}"), seen, body).await;
         assert_eq!(answer.is(StatusCode::UNPROCESSABLE_ENTITY).text("/fields/0/field"), "rules[0].retian");

@@ -107,7 +107,7 @@ impl Provider {
         let left = client.post("/me/identities", json!({})).await;
         let (back, kept) = self.left(client, left.is(StatusCode::OK), left.text("/location"));
         let answer = client.with("cookie", &kept).get(&back).await;
-        assert_eq!(answer.is(StatusCode::SEE_OTHER).headers[header::LOCATION], "/account?identity=pending");
+        assert_eq!(answer.is(StatusCode::SEE_OTHER).headers[header::LOCATION], "/me?identity=pending");
         let set = answer.headers.get_all(header::SET_COOKIE).iter().map(|set| set.to_str().unwrap());
         let link =
             set.filter_map(|set| set.split(';').next()).find(|pair| pair.starts_with("millrace-link="));

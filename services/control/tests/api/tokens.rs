@@ -66,7 +66,8 @@ async fn nobody_gives_a_role_that_may_more_than_they_may() {
     for role in ["owner", "operator", "viewer"] {
         small.post(&ann.own("/invitations"), invite(role)).await.is(StatusCode::FORBIDDEN);
     }
-    let reads = ["organisation", "brokers", "access", "clients", "audit", "messages"].map(|of| format!("{of}:read"));
+    let reads =
+        ["organisation", "brokers", "access", "clients", "audit", "messages"].map(|of| format!("{of}:read"));
     let scopes: Vec<String> = reads.into_iter().chain(["organisation:write".into()]).collect();
     let reader = token(json!(scopes)).await;
     reader.post(&ann.own("/invitations"), invite("viewer")).await.is(StatusCode::CREATED);
@@ -98,7 +99,8 @@ async fn a_token_ends_with_the_membership_of_who_made_it() {
     let scopes = ["brokers:read", "brokers:write", "organisation:write"];
     let made = bob.post(&bob.own("/tokens"), json!({ "name": "ci", "scopes": scopes })).await;
     let program = bob.with_token(made.is(StatusCode::CREATED).text("/secret"));
-    let child = program.post(&bob.own("/tokens"), json!({ "name": "of ci", "scopes": ["brokers:read"] })).await;
+    let child =
+        program.post(&bob.own("/tokens"), json!({ "name": "of ci", "scopes": ["brokers:read"] })).await;
     let child = bob.with_token(child.is(StatusCode::CREATED).text("/secret"));
     let id = bob.get("/me").await.text("/user/id").to_owned();
     let path = ann.own(&format!("/members/{id}"));

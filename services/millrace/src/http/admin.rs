@@ -1,4 +1,4 @@
-//! The port of the operators: health and metrics, on a thread of its own. Tenants have no way to it.
+//! The port of the operators: health, metrics and the operator API, on a thread of its own. Tenants have no way to it.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -28,12 +28,16 @@ pub(crate) fn start(
     listener: TcpListener,
     running: &Running,
     public: Option<Arc<Connections>>,
+    operator: Option<Router>,
 ) -> std::io::Result<()> {
     let shared = Shared { health: Health::of(running), running: Arc::clone(running), public };
-    let app = Router::new()
+    let mut app = Router::new()
         .route("/healthz", get(async |State(shared): State<Shared>| shared.health.answer()))
         .route("/metrics", get(metrics))
         .with_state(shared);
+    if let Some(operator) = operator {
+        app = app.nest(millrace_control::OPERATOR_PATH, operator);
+    }
     let limits = ConnectionLimits {
         all: ADMIN_CONNECTIONS_MAX,
         per_address: ADMIN_CONNECTIONS_MAX,
