@@ -131,7 +131,7 @@ people_certificate = None
 
 def check_pages(problems):
     """/metrics of a running pod against metrics.toml: names, types and help, and that nothing is missing."""
-    text = "".join(get(f"http://{HOST}:{port}/metrics") for port in (8080, 8081))
+    text = "".join(get(f"http://{HOST}:{port}/metrics") for port in (8090, 8091))
     shown = {name: (kind, about) for name, about, kind in re.findall(r"# HELP (\S+) (.*)\n# TYPE \S+ (\w+)", text)}
     known = {metric["name"]: metric for metric in declared()}
     for name, (kind, about) in shown.items():

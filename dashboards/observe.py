@@ -35,7 +35,7 @@ PORTS = {
     "grafana": 3000,
 }
 # Where `make run` and `make stack` have what is scraped.
-MILLRACE, ENVOY, NATS = [8080, 8081, 8082], 9902, [8222, 8223, 8224]
+MILLRACE, ENVOY, NATS = [8090, 8091, 8092], 9902, [8222, 8223, 8224]
 START_SECONDS_MAX = 60
 STOP_SECONDS_MAX = 10
 LOOK_SECONDS = 3

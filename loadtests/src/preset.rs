@@ -168,7 +168,7 @@ fn preset(name: &str, millrace_bin: &Path, millrace_args: &str) -> Outcome<Vec<S
         }
         "millrace" => {
             let listen = "serve --data-dir {dir}/data --mqtt-listen 127.0.0.1:{port} --ws-listen off \
-                          --http-listen 127.0.0.1:{http_port}";
+                          --http-listen 127.0.0.1:0 --admin-listen 127.0.0.1:{http_port}";
             let mut command = vec![millrace_bin.to_string_lossy().into_owned()];
             command.extend(words(listen)?);
             command.extend(words(millrace_args)?);

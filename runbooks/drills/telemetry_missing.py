@@ -11,7 +11,7 @@ def run(drill):
     collector.wait()
     drill.fires("TelemetryMissing")
     drill.run("curl -sS http://127.0.0.1:13133/", fails=True)
-    drill.run("curl -sS http://127.0.0.1:8080/metrics | head -3")
+    drill.run("curl -sS http://127.0.0.1:8090/metrics | head -3")
     drill.say("ACT   start it again")
     drill.observe.start_collector(drill.observe.tools / "otelcol")
     drill.ends("TelemetryMissing")

@@ -9,7 +9,7 @@ def run(drill):
     reader = drill.keep(Subscriber("reader", "drill/#"))
     writers = [drill.keep(Publisher(f"drill/{name}", rate=25)) for name in "abc"]
     drill.until_value("sum(rate(millrace_messages_received_total[10s]))", lambda values: values and values[0] > 20)
-    drill.run("curl -sS http://127.0.0.1:8080/metrics | grep ^millrace_build_info")
+    drill.run("curl -sS http://127.0.0.1:8090/metrics | grep ^millrace_build_info")
     drill.calm()
     for number in (1, 2):
         drill.say(f"ACT   SIGTERM, and start the next build ({number} of 2)")

@@ -48,13 +48,16 @@ pub(super) struct Server {
     pub(super) websocket: SocketAddr,
     pub(super) gateway: SocketAddr,
     pub(super) http: SocketAddr,
+    /// The port for operators.
+    pub(super) admin: SocketAddr,
 }
 
 impl Server {
     /// Starts a server and waits until it takes connections.
     pub(super) fn start(program: &Path, setup: &Setup, more: &[String]) -> Outcome<Self> {
         let folder = fresh_folder()?;
-        let [mqtt, second, websocket, gateway, http] = free_addresses().during("looking for free ports")?;
+        let [mqtt, second, websocket, gateway, http, admin] =
+            free_addresses().during("looking for free ports")?;
         let listen = if setup.second_listener { format!("{mqtt},{second}") } else { mqtt.to_string() };
         let log = File::create(folder.join("log")).during("creating the log")?;
         let mut command = match setup.open_files {
@@ -76,7 +79,11 @@ impl Server {
         ]);
         command.arg(format!("--brokers={ATTACKED},{FRIENDLY}")).arg(format!("--mqtt-listen={listen}"));
         command.arg(format!("--ws-listen={websocket}")).arg(format!("--gateway-listen={gateway}"));
-        command.arg(format!("--http-listen={http}")).arg("--data-dir").arg(folder.join("data"));
+        command
+            .arg(format!("--http-listen={http}"))
+            .arg(format!("--admin-listen={admin}"))
+            .arg("--data-dir")
+            .arg(folder.join("data"));
         if setup.passwords {
             let file = folder.join("passwords");
             write_password(program, &file)?;
@@ -89,7 +96,7 @@ impl Server {
         });
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).process_group(0);
         let child = command.spawn().during(&format!("starting {}", program.display()))?;
-        let mut server = Self { child, folder, mqtt, second, websocket, gateway, http };
+        let mut server = Self { child, folder, mqtt, second, websocket, gateway, http, admin };
         server.wait_for_ports()?;
         Ok(server)
     }
@@ -199,12 +206,12 @@ fn fresh_folder() -> Outcome<PathBuf> {
 }
 
 /// Free ports of a loopback address that belongs to this process: no other test takes them meanwhile.
-fn free_addresses() -> std::io::Result<[SocketAddr; 5]> {
+fn free_addresses() -> std::io::Result<[SocketAddr; 6]> {
     let [_, second, third, fourth] = std::process::id().to_be_bytes();
     let address = Ipv4Addr::new(127, 192 | second & 31, third, fourth.clamp(2, 254));
     let listeners: Vec<TcpListener> =
-        (0..5).map(|_| TcpListener::bind((address, 0))).collect::<std::io::Result<_>>()?;
-    let mut addresses = [SocketAddr::from((address, 0)); 5];
+        (0..6).map(|_| TcpListener::bind((address, 0))).collect::<std::io::Result<_>>()?;
+    let mut addresses = [SocketAddr::from((address, 0)); 6];
     for (at, listener) in addresses.iter_mut().zip(&listeners) {
         *at = listener.local_addr()?;
     }

@@ -172,7 +172,7 @@ fn growth(left_mib: &[f64]) -> f64 {
 
 /// Turns of the event loops, and how many of them were too long.
 fn turns(server: &Server) -> Option<(u64, u64)> {
-    parse_turns(&http::get(server.http, "/metrics")?.text)
+    parse_turns(&http::get(server.admin, "/metrics")?.text)
 }
 
 fn parse_turns(metrics: &str) -> Option<(u64, u64)> {

@@ -91,6 +91,9 @@ pub enum Refusal {
     /// It calls itself by another name than its certificate, or its enhanced authentication, does.
     #[error("the user name is not the one that the client shows to be")]
     OtherUser,
+    /// Its credential is bound to another client id.
+    #[error("the credential of this user name is for another client id")]
+    OtherClient,
     /// Its enhanced authentication.
     #[error("the enhanced authentication is refused: {0}")]
     Enhanced(#[from] scram::Refusal),

@@ -12,7 +12,9 @@ mod live;
 mod oidc;
 mod secret;
 
-pub use api::{LocalDoor, Options, PATH, openapi, router};
+pub use api::{
+    LocalDoor, OPERATOR_PATH, Operations, Options, PATH, openapi, operator_openapi, operator_router, router,
+};
 pub use domain::*;
 pub use live::*;
 pub use oidc::{OidcSettings, oidc_issuer};

@@ -43,6 +43,8 @@ const _: () = assert!(PROVIDER_TIMEOUT.as_secs() * 4 <= REQUEST_TIME_MAX.as_secs
 pub(crate) const PROVIDER_ANSWER_BYTES_MAX: usize = 256 * 1024;
 /// Longest name of somebody at their provider, bytes (OpenID Connect Core 1.0 section 2).
 pub(crate) const PROVIDER_SUBJECT_BYTES_MAX: usize = 255;
+/// Accounts of providers that one person signs in with.
+pub(crate) const IDENTITIES_MAX: usize = 20;
 /// How long an invitation can be taken, milliseconds: 7 days.
 pub(crate) const INVITATION_MS: u64 = 7 * DAY_MS;
 /// How long the link for the first person can be used, milliseconds: a day. Each start prints one.
@@ -89,15 +91,37 @@ pub(crate) const TIME_MS_MAX: u64 = 253_402_300_799_999;
 pub(crate) const USAGE_HOURS_MAX: u64 = 31 * 24;
 /// Days of usage that one request is shown or that are added up: all that is kept.
 pub(crate) const USAGE_DAYS_MAX: u64 = 400;
+/// Deleted brokers whose usage is read one by one. Each waits half a minute at most until its usage is in the ledger.
+pub(crate) const FORMER_BROKERS_READ: usize = 1_000;
+/// Tenants that the operator API looks at for the loudest ones.
+pub(crate) const LOUDEST_LOOKED_AT: usize = 1_000;
+/// Tenants that it shows.
+pub(crate) const LOUDEST_MAX: usize = 100;
+/// Pods of a region.
+pub(crate) const PODS_MAX: usize = 1_000;
 /// Spend caps that one transaction reads.
 pub(crate) const CAPS_AT_ONCE: usize = 200;
 
 /// Sign-ins, sign-ups and other uses of a password that one address may try a minute; as many at once.
 pub(crate) const PASSWORDS_PER_MINUTE: u32 = 20;
-/// Sign-ins that may be tried for one e-mail address a minute, from wherever.
+/// Sign-ins that may be tried for one e-mail address a minute, from one address.
 pub(crate) const SIGN_INS_PER_MINUTE: u32 = 10;
+/// Sign-ins that may be tried for one e-mail address a minute, from all addresses together where nobody has signed in with it.
+pub(crate) const GUESSES_PER_MINUTE: u32 = 30;
+/// How long pods take at most to hear of a change that the API has answered, milliseconds: they look every 500 ms, and read what has
+/// changed then.
+pub(crate) const IN_FORCE_MS: u64 = 2_000;
+/// Denials of one person or API token a minute that the audit log has: a program that goes on trying does not fill it.
+pub(crate) const DENIALS_PER_MINUTE: u32 = 10;
 /// Requests a second of one API token, person or, without either, address; ten times as many at once.
 pub(crate) const REQUESTS_PER_SECOND: u32 = 50;
+
+/// Expensive requests of one organisation that run at once: lists of sessions, clients and topics, usage, the audit log.
+pub(crate) const EXPENSIVE_PER_ORGANISATION: usize = 1;
+/// Those of all organisations: fewer than the API has threads, so that cheap requests always find one.
+pub(crate) const EXPENSIVE_AT_ONCE: usize = 2;
+/// Expensive requests of one organisation that wait. More are told to come later.
+pub(crate) const EXPENSIVE_WAITING_MAX: usize = 32;
 
 /// Pause between two rows of live metrics.
 pub(crate) const METRICS_EVERY: Duration = Duration::from_secs(1);

@@ -107,10 +107,11 @@ impl Provider {
     }
 
     /// Where to send a browser (Core section 3.1.2.1).
-    pub(crate) async fn begin(&self, flow: &Flow) -> Result<String, OidcError> {
+    /// `asks`: the person chooses an account there, also when they are signed in with one.
+    pub(crate) async fn begin(&self, flow: &Flow, asks: bool) -> Result<String, OidcError> {
         let at = self.discover().await?.authorization_endpoint;
         let challenge = BASE64_URL_SAFE_NO_PAD.encode(digest(&SHA256, flow.verifier.expose().as_bytes()));
-        let query = form(&[
+        let mut fields = vec![
             ("response_type", "code"),
             ("scope", "openid email profile"),
             ("client_id", &self.settings.client_id),
@@ -119,7 +120,11 @@ impl Provider {
             ("nonce", flow.nonce.expose()),
             ("code_challenge", &challenge),
             ("code_challenge_method", "S256"),
-        ]);
+        ];
+        if asks {
+            fields.push(("prompt", "select_account"));
+        }
+        let query = form(&fields);
         let separator = if at.contains('?') { '&' } else { '?' };
         Ok(format!("{at}{separator}{query}"))
     }

@@ -20,6 +20,8 @@ pub(crate) enum Purpose {
     Request,
     Generated,
     Oidc,
+    Identity,
+    Link,
 }
 
 /// There are no random bytes to be had from the system.
@@ -61,6 +63,8 @@ impl Purpose {
             Self::Request => "request",
             Self::Generated => "generated",
             Self::Oidc => "oidc",
+            Self::Identity => "identity",
+            Self::Link => "link",
         }
     }
 }

@@ -51,6 +51,8 @@ pub(crate) enum Mail {
     Opened(Arc<str>, Option<bool>),
     /// The session of a connection, with its first page; `None` when it cannot be had now.
     Attached(ConnectionId, (Arc<Broker>, Arc<str>), Option<(Box<Attached>, Option<Page>)>),
+    /// The session that a connection asked for belongs to another user.
+    OfAnotherUser(ConnectionId, (Arc<Broker>, Arc<str>)),
     /// Subscriptions are durable; `None` for those that are not.
     Subscribed(Box<Subscribe>, Vec<Option<Subscribed>>),
     /// Other pods know the filters of a SUBSCRIBE that needs nothing else.

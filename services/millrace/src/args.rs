@@ -6,9 +6,10 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
+use millrace_control::Secret;
 
 use crate::control::ControlArgs;
-use crate::limits::{LimitArgs, whole_number};
+use crate::limits::{LimitArgs, OPERATOR_TOKEN_BYTES_MIN, whole_number};
 use crate::nats::NatsArgs;
 use crate::outgoing::OutgoingArgs;
 use crate::store::StoreArgs;
@@ -54,9 +55,30 @@ pub(crate) struct ServeArgs {
     #[arg(value_parser = network)]
     pub(crate) gateway_from: Vec<IpNet>,
 
-    /// Address for HTTP: the start page, /healthz and /metrics, which ask for no password, and with a store the API; or "off".
+    /// Address for HTTP: the start page, /healthz, which asks for no password, and with a store the API; or "off".
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8080", value_parser = listen)]
     pub(crate) http_listen: Listen,
+
+    /// Address for operators: /healthz and /metrics, which ask for no password, and with a store the operator API, which asks for
+    /// operator_token; or "off" [default: 127.0.0.1 and a port 10 above that of http_listen].
+    #[arg(long, value_name = "IP:PORT", value_parser = listen)]
+    pub(crate) admin_listen: Option<Listen>,
+
+    /// File with the token of the operator API, at least 32 characters. Without it only programs on this machine use that API, and
+    /// none where admin_listen is not on loopback.
+    #[arg(long, value_name = "FILE", value_parser = operator_token)]
+    pub(crate) operator_token_file: Option<OperatorToken>,
+
+    /// Connections of http_listen. Beyond it a new connection is closed at once, and counted.
+    #[arg(long, value_name = "COUNT", default_value_t = 2048)]
+    #[arg(value_parser = whole_number::<usize>(1, 1_000_000))]
+    pub(crate) http_connections_max: usize,
+
+    /// Connections of http_listen from one address, or from one IPv6 network of 64 bits; not for http_proxies. Beyond it a new
+    /// connection is closed at once, and counted.
+    #[arg(long, value_name = "COUNT", default_value_t = 256)]
+    #[arg(value_parser = whole_number::<usize>(1, 1_000_000))]
+    pub(crate) http_connections_per_address: usize,
 
     #[command(flatten)]
     pub(crate) control: ControlArgs,
@@ -164,6 +186,18 @@ fn broker_name(text: &str) -> Result<String, String> {
         return Ok(text.to_owned());
     }
     Err("a name of 1 to 63 small letters, digits and inner hyphens is allowed".to_owned())
+}
+
+/// The token of the operator API.
+#[derive(Clone, Debug)]
+pub(crate) struct OperatorToken(pub(crate) Secret);
+
+fn operator_token(file: &str) -> Result<OperatorToken, String> {
+    let text = std::fs::read_to_string(file).map_err(|error| format!("a file that can be read ({error})"))?;
+    match text.trim() {
+        token if token.len() >= OPERATOR_TOKEN_BYTES_MIN => Ok(OperatorToken(token.into())),
+        _ => Err(format!("a file with a token of at least {OPERATOR_TOKEN_BYTES_MIN} characters is allowed")),
+    }
 }
 
 /// What MQTT 5.0 section 4.11 recommends, without a check of the names: several servers stand with spaces between them.

@@ -1,5 +1,12 @@
-//! The HTTP port: pages, health and metrics, and the API of the control plane. On a thread of its own, so that a scrape never waits for a client and
-//! a client never waits for a scrape.
+//! The HTTP ports. The one for everybody has pages, `/healthz` and the API of the control plane; the one for operators ([`admin`]) has
+//! health and metrics.
+//!
+//!     everybody ── http_listen ──> thread "http": pages, /healthz ──> threads "api": the API
+//!     operators ── admin_listen ─> thread "admin": /healthz, /metrics
+
+pub(crate) mod admin;
+pub(crate) mod connections;
+mod threads;
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -14,8 +21,9 @@ use axum::routing::get;
 use tracing::error;
 
 use crate::console;
-use crate::process_metrics;
+use crate::limits::API_THREADS;
 use crate::serve::Running;
+use connections::Connections;
 
 const PAGE: &str = include_str!("pages/start.html");
 const STYLE: &str = include_str!("pages/page.css");
@@ -60,39 +68,62 @@ pub(crate) struct Api {
 
 #[derive(Clone)]
 struct Shared {
-    running: Running,
+    health: Health,
     at: Arc<Addresses>,
 }
 
-/// Serves HTTP on `listener` (non-blocking) until the process ends.
+/// Whether a pod takes clients.
+#[derive(Clone)]
+struct Health(Running);
+
+/// Serves everybody on `listener` (non-blocking) until the process ends.
 pub(crate) fn start(
     listener: TcpListener,
-    running: Running,
+    running: &Running,
     at: &Addresses,
     api: Option<Api>,
+    connections: Arc<Connections>,
 ) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let mut app = router(Shared { running, at: Arc::new(at.clone()) });
+    let mut app = router(Shared { health: Health::of(running), at: Arc::new(at.clone()) });
     if let Some(api) = api {
+        let threads = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(API_THREADS)
+            .thread_name("api")
+            .enable_all()
+            .build()?;
         app = app
-            .nest(millrace_control::PATH, api.router)
+            .nest(millrace_control::PATH, threads::on(threads.handle(), api.router))
             .route(SIGN_UP_PATH, get(async || shown("text/html", SIGN_UP)))
             .route("/sign-up.js", get(async || shown("text/javascript", SIGN_UP_SCRIPT)));
         // The console is one more client of the API.
         app = console::around(app, console::Sockets { ws: at.ws.clone(), gateway: api.gateway_socket });
-        runtime.spawn(api.upkeep);
+        threads.spawn(api.upkeep);
+        // It ends with the process.
+        std::mem::forget(threads);
     }
+    spawn("http", runtime, listener, connections, app)
+}
+
+/// Serves `app` on a thread of its own.
+fn spawn(
+    name: &'static str,
+    runtime: tokio::runtime::Runtime,
+    listener: TcpListener,
+    connections: Arc<Connections>,
+    app: Router,
+) -> std::io::Result<()> {
     let serve = move || {
-        let served = runtime.block_on(async {
-            let listener = tokio::net::TcpListener::from_std(listener)?;
-            // The API limits how often an address may ask.
-            axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await
-        });
-        if let Err(error) = served {
-            error!(%error, "the HTTP port stopped; clients are not affected");
+        let listener = {
+            let _entered = runtime.enter();
+            tokio::net::TcpListener::from_std(listener)
+        };
+        match listener {
+            Ok(listener) => runtime.block_on(connections.serve(listener, app)),
+            Err(error) => error!(%error, port = name, "the port cannot be served; clients are not affected"),
         }
     };
-    std::thread::Builder::new().name("http".into()).spawn(serve)?;
+    std::thread::Builder::new().name(name.into()).spawn(serve)?;
     Ok(())
 }
 
@@ -100,36 +131,25 @@ fn router(shared: Shared) -> Router {
     Router::new()
         .route("/", get(page))
         .route("/page.css", get(async || shown("text/css", STYLE)))
-        .route("/healthz", get(health))
-        .route("/metrics", get(metrics))
+        .route("/healthz", get(async |State(shared): State<Shared>| shared.health.answer()))
         .fallback(nothing_here)
         .with_state(shared)
 }
 
-async fn health(State(shared): State<Shared>) -> (StatusCode, String) {
-    match shared
-        .running
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .as_ref()
-        .map(|edge| edge.health().map(|()| edge.fabric_health()))
-    {
-        Some(Ok(None)) => (StatusCode::OK, "ok\n".into()),
-        // Without NATS a pod goes on: to take it out would leave its clients without any.
-        Some(Ok(Some(fabric))) => (StatusCode::OK, format!("ok\nNATS: {fabric}\n")),
-        Some(Err(what)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{what}\n")),
-        None => stopping(),
+impl Health {
+    fn of(running: &Running) -> Self {
+        Self(Arc::clone(running))
     }
-}
 
-async fn metrics(State(shared): State<Shared>) -> Response {
-    let running = shared.running.lock().unwrap_or_else(PoisonError::into_inner);
-    match running.as_ref().map(millrace_edge::Edge::metrics) {
-        Some(text) => {
-            let text = text + &process_metrics::text();
-            ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
+    fn answer(&self) -> (StatusCode, String) {
+        let running = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        match running.as_ref().map(|edge| edge.health().map(|()| edge.fabric_health())) {
+            Some(Ok(None)) => (StatusCode::OK, "ok\n".into()),
+            // Without NATS a pod goes on: to take it out would leave its clients without any.
+            Some(Ok(Some(fabric))) => (StatusCode::OK, format!("ok\nNATS: {fabric}\n")),
+            Some(Err(what)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{what}\n")),
+            None => stopping(),
         }
-        None => stopping().into_response(),
     }
 }
 
@@ -140,7 +160,7 @@ fn stopping() -> (StatusCode, String) {
 async fn nothing_here() -> (StatusCode, &'static str) {
     (
         StatusCode::NOT_FOUND,
-        "There is nothing at this path. The pages of this server are /, /healthz and /metrics.\n",
+        "There is nothing at this path. The pages of this server are / and /healthz; metrics are on the admin port.\n",
     )
 }
 
@@ -209,9 +229,11 @@ fn host_name(host: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
-    use std::sync::Mutex;
+    use std::sync::RwLock;
+    use std::time::Duration;
 
     use super::*;
+    use connections::ConnectionLimits;
 
     fn at(mqtt: &[&str], ws: &[&str]) -> Addresses {
         let parse = |list: &[&str]| list.iter().map(|at| at.parse().unwrap()).collect();
@@ -249,7 +271,17 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
-        start(listener, Arc::new(Mutex::new(None)), &at(&["127.0.0.1:1883"], &[]), None).unwrap();
+        start(listener, &Arc::new(RwLock::new(None)), &at(&["127.0.0.1:1883"], &[]), None, connections(64))
+            .unwrap();
+        ask(address, path)
+    }
+
+    fn connections(all: usize) -> Arc<Connections> {
+        let head = Duration::from_millis(200);
+        Connections::new(ConnectionLimits { all, per_address: all, proxies: Vec::new(), head })
+    }
+
+    fn ask(address: SocketAddr, path: &str) -> String {
         let mut stream = std::net::TcpStream::connect(address).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
         let mut text = String::new();
@@ -264,12 +296,90 @@ mod tests {
             ("/page.css", "HTTP/1.1 200", "color-scheme"),
             ("/sign-up", "HTTP/1.1 404", "There is nothing"),
             ("/healthz", "HTTP/1.1 503", "the server is stopping"),
-            ("/metrics", "HTTP/1.1 503", "the server is stopping"),
+            ("/metrics", "HTTP/1.1 404", "There is nothing"),
             ("/other", "HTTP/1.1 404", "There is nothing at this path."),
         ];
         for (path, status, words) in cases {
             let text = answer(path);
             assert!(text.starts_with(status) && text.contains(words), "{path}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_connection_that_sends_no_whole_head_in_time_is_closed_and_its_place_is_another_ones() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let (address, connections) = (listener.local_addr().unwrap(), connections(2));
+        let running = Arc::new(RwLock::new(None));
+        start(listener, &running, &at(&["127.0.0.1:1883"], &[]), None, Arc::clone(&connections)).unwrap();
+        let mut silent = std::net::TcpStream::connect(address).unwrap();
+        let mut slow = std::net::TcpStream::connect(address).unwrap();
+        slow.write_all(b"GET / HTTP/1.1\r\nHost: a").unwrap();
+        for stream in [&mut silent, &mut slow] {
+            stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            stream.read_to_end(&mut Vec::new()).unwrap();
+        }
+        let answered = (0..600).any(|_| {
+            std::thread::sleep(Duration::from_millis(100));
+            let mut stream = std::net::TcpStream::connect(address).unwrap();
+            let asked = write!(stream, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+            let mut text = String::new();
+            asked.is_ok() && stream.read_to_string(&mut text).is_ok() && text.starts_with("HTTP/1.1 200")
+        });
+        let mut metrics = String::new();
+        connections.write_metrics(&mut metrics);
+        assert!(answered && metrics.contains("millrace_http_connections_timed_out_total 2\n"), "{metrics}");
+    }
+
+    #[test]
+    fn idle_strangers_on_all_places_do_not_keep_others_out() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let (address, running) = (listener.local_addr().unwrap(), Arc::new(RwLock::new(None)));
+        let limits = ConnectionLimits {
+            all: 4,
+            per_address: 100,
+            proxies: Vec::new(),
+            head: Duration::from_secs(600),
+        };
+        start(listener, &running, &at(&["127.0.0.1:1883"], &[]), None, Connections::new(limits)).unwrap();
+        let _idle: Vec<_> = (0..20).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
+        for _ in 0..10 {
+            assert!(ask(address, "/healthz").starts_with("HTTP/1.1 503"));
+        }
+    }
+
+    /// An API whose handlers never give their thread back.
+    #[test]
+    fn pages_and_health_do_not_wait_for_the_api() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (begun, gate) = (Arc::new(std::sync::Barrier::new(API_THREADS + 1)), Arc::new(RwLock::new(())));
+        let (held, inside, waits) = (gate.write().unwrap(), Arc::clone(&begun), Arc::clone(&gate));
+        let stuck = move || {
+            inside.wait();
+            drop(waits.read());
+        };
+        let router = Router::new().route("/stuck", get(async move || stuck()));
+        let upkeep = Box::pin(std::future::pending());
+        let api = Api { router, upkeep, gateway_socket: None };
+        let running = Arc::new(RwLock::new(None));
+        start(listener, &running, &at(&["127.0.0.1:1883"], &[]), Some(api), connections(64)).unwrap();
+        let path = format!("{}/stuck", millrace_control::PATH);
+        let asked: Vec<_> = (0..API_THREADS)
+            .map(|_| {
+                std::thread::spawn({
+                    let path = path.clone();
+                    move || ask(address, &path)
+                })
+            })
+            .collect();
+        begun.wait();
+        assert!(ask(address, "/healthz").starts_with("HTTP/1.1 503"));
+        drop(held);
+        for asked in asked {
+            assert!(asked.join().unwrap().starts_with("HTTP/1.1 200"));
         }
     }
 }

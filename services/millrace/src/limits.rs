@@ -3,6 +3,7 @@
 
 use std::fmt::Display;
 use std::str::FromStr;
+use std::time::Duration;
 
 use millrace_edge::{Limits, TOPIC_BYTES_MAX};
 
@@ -116,6 +117,21 @@ limits! {
     http_head_bytes_max: u16 in 512..=u16::MAX, "BYTES",
         "Largest HTTP request head of a WebSocket handshake.";
 }
+
+/// Threads of the API. Requests of one tenant take at most half of them.
+pub(crate) const API_THREADS: usize = 4;
+/// Time for the head of a request, also of the next one on a connection that is kept.
+pub(crate) const HTTP_HEAD_TIME: Duration = Duration::from_secs(30);
+/// Bytes of a connection that are read ahead: bounds the memory of all connections together with their number.
+pub(crate) const HTTP_BUFFER_BYTES: usize = 32 * 1024;
+/// Pause after a connection could not be accepted, for want of file descriptors.
+pub(crate) const HTTP_ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Shortest token of the operator API, bytes.
+pub(crate) const OPERATOR_TOKEN_BYTES_MIN: usize = 32;
+/// Connections of the admin port.
+pub(crate) const ADMIN_CONNECTIONS_MAX: usize = 128;
+/// How much higher the admin port is than the HTTP port, unless a setting says where it is.
+pub(crate) const ADMIN_PORT_ABOVE: u16 = 10;
 
 /// Largest answer of an API that is read, bytes: a page of 200 rows, each with all that a webhook or a certificate may have, is less.
 pub(crate) const API_ANSWER_BYTES_MAX: usize = 64 << 20;

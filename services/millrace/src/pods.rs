@@ -5,12 +5,13 @@ use std::net::SocketAddr;
 use millrace_edge::Config;
 use millrace_edge::fabric::{self, PodId};
 
-use crate::settings::Settings;
+use crate::settings::{AdminListen, Settings};
 
 /// What one pod is started with.
 pub(crate) struct Pod {
     pub(crate) edge: Config,
     pub(crate) http_listen: Option<SocketAddr>,
+    pub(crate) admin_listen: Option<AdminListen>,
 }
 
 /// The name of a pod in this process, by its number from 0.
@@ -20,7 +21,11 @@ pub(crate) fn name(number: u16) -> String {
 
 /// The pods of a process. The first has what the settings say; one alone has no name but the one it was given.
 pub(crate) fn all(settings: &Settings) -> Result<Vec<Pod>, String> {
-    let first = Pod { edge: settings.edge.clone(), http_listen: settings.http_listen };
+    let first = Pod {
+        edge: settings.edge.clone(),
+        http_listen: settings.http_listen,
+        admin_listen: settings.admin_listen,
+    };
     let others = (1..settings.pods).map(|number| first.with_number(number));
     let others: Vec<_> = others.collect::<Option<_>>().ok_or_else(|| {
         format!("a port is too high: with {} pods it is counted up beyond 65535", settings.pods)
@@ -50,7 +55,11 @@ impl Pod {
             Some(at) => Some(counted_up(at, number)?),
             None => None,
         };
-        Some(Self { edge, http_listen })
+        let admin_listen = match self.admin_listen {
+            Some(admin) => Some(AdminListen { at: counted_up(admin.at, number)?, ..admin }),
+            None => None,
+        };
+        Some(Self { edge, http_listen, admin_listen })
     }
 }
 

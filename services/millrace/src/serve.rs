@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use millrace_edge::{DrainPace, Edge};
@@ -14,6 +14,7 @@ use tracing::{info, warn};
 
 use crate::cli::Failure;
 use crate::control::Plane;
+use crate::http::connections::Connections;
 use crate::service_manager::ServiceManager;
 use crate::settings::Settings;
 use crate::store::{Opened, Place};
@@ -23,7 +24,7 @@ use crate::{http, inspect, logs, panics, pods};
 const DRAIN_PROGRESS: Duration = Duration::from_secs(3);
 
 /// What runs: shared by the HTTP port and the end of the process, which takes it out.
-pub(crate) type Running = Arc<Mutex<Option<Edge>>>;
+pub(crate) type Running = Arc<RwLock<Option<Edge>>>;
 
 /// Runs the server until a signal ends it. `ignored` are names of environment variables that are no setting.
 pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure> {
@@ -37,8 +38,7 @@ pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure
         signals().map_err(|error| Failure::Run(format!("signals cannot be received: {error}")))?;
     raise_open_files();
     let pods = pods::all(settings).map_err(Failure::Settings)?;
-    let https: Vec<_> =
-        pods.iter().map(|pod| pod.http_listen.map(bind).transpose()).collect::<Result<_, _>>()?;
+    let https: Vec<_> = pods.iter().map(|pod| Https::bind(pod, settings)).collect::<Result<_, _>>()?;
 
     let store = settings.store.open()?;
     let plane = store
@@ -48,7 +48,7 @@ pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure
         })
         .transpose()?;
     let durable = store.as_ref().zip(plane.as_ref());
-    let started = pods.into_iter().zip(https).map(|(pod, http)| start(pod.edge, http, durable));
+    let started = pods.into_iter().zip(https).map(|(pod, https)| start(pod.edge, https, durable, settings));
     let started: Vec<Started> = started.collect::<Result<_, _>>()?;
     // Before it is said that the server is there.
     let admin = match (&settings.store, &store, started.first()) {
@@ -86,7 +86,7 @@ pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure
     );
     drop(admin);
     for_all(&started, |running| {
-        let edge = running.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let edge = running.write().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(edge) = edge {
             edge.shutdown(settings.shutdown_grace);
         }
@@ -104,7 +104,7 @@ fn end(signals: &mut Signals, started: &[Started]) -> Option<i32> {
         }
         info!("certificates, passwords and rules are read again, as SIGHUP says");
         for pod in started {
-            if let Some(edge) = &*pod.running.lock().unwrap_or_else(PoisonError::into_inner) {
+            if let Some(edge) = &*pod.running.read().unwrap_or_else(PoisonError::into_inner) {
                 edge.reload();
             }
         }
@@ -114,13 +114,13 @@ fn end(signals: &mut Signals, started: &[Started]) -> Option<i32> {
 
 /// Whether every event loop of the pod turns.
 fn is_turning(running: &Running) -> bool {
-    let edge = running.lock().unwrap_or_else(PoisonError::into_inner);
+    let edge = running.read().unwrap_or_else(PoisonError::into_inner);
     edge.as_ref().is_some_and(|edge| edge.health().is_ok())
 }
 
 /// Sends the clients away at a rate, and says how many are left. The HTTP port goes on meanwhile.
 fn drain(running: &Running, pace: &DrainPace) {
-    let edge = || running.lock().unwrap_or_else(PoisonError::into_inner);
+    let edge = || running.read().unwrap_or_else(PoisonError::into_inner);
     let Some(draining) = edge().as_ref().map(|edge| edge.drain(pace)) else { return };
     let left = || edge().as_ref().map_or(0, Edge::connections);
     info!(
@@ -153,14 +153,39 @@ struct Started {
     at: http::Addresses,
     gateway: Vec<SocketAddr>,
     http: Option<SocketAddr>,
+    admin: Option<SocketAddr>,
 }
 
-/// Starts a pod: its event loops, then its HTTP port.
+/// The HTTP ports of a pod, before it is started.
+struct Https {
+    public: Option<(TcpListener, SocketAddr)>,
+    admin: Option<(TcpListener, SocketAddr)>,
+    connections: Arc<Connections>,
+}
+
+impl Https {
+    fn bind(pod: &pods::Pod, settings: &Settings) -> Result<Self, Failure> {
+        let public = pod.http_listen.map(|at| bind(at, "http-listen")).transpose()?;
+        let admin = pod.admin_listen.map(|admin| match bind(admin.at, "admin-listen") {
+            Err(_) if admin.is_default => {
+                warn!(at = %admin.at, "the default address for operators is taken, so another port is used; --admin-listen sets one");
+                bind(SocketAddr::new(admin.at.ip(), 0), "admin-listen")
+            }
+            bound => bound,
+        });
+        let connections = Connections::new(settings.http_limits.clone());
+        Ok(Self { public, admin: admin.transpose()?, connections })
+    }
+}
+
+/// Starts a pod: its event loops, then its HTTP ports.
 fn start(
     edge: millrace_edge::Config,
-    http: Option<(TcpListener, SocketAddr)>,
+    https: Https,
     durable: Option<(&Opened, &Plane)>,
+    settings: &Settings,
 ) -> Result<Started, Failure> {
+    let pod = edge.pod.clone();
     let edge = match durable {
         Some((store, _)) => millrace_edge::start_on(edge, store.database()),
         None => millrace_edge::start(edge),
@@ -170,18 +195,28 @@ fn start(
     if let Some((_, plane)) = durable {
         plane.reached_at(&at);
     }
-    let running: Running = Arc::new(Mutex::new(Some(edge)));
-    let http_address = http.as_ref().map(|(_, address)| *address);
-    if let Some((listener, address)) = http {
+    let running: Running = Arc::new(RwLock::new(Some(edge)));
+    let address_of = |bound: &Option<(TcpListener, SocketAddr)>| bound.as_ref().map(|(_, address)| *address);
+    let Https { public, admin, connections } = https;
+    let (http_address, admin_address) = (address_of(&public), address_of(&admin));
+    let counted = public.is_some().then(|| Arc::clone(&connections));
+    if let Some((listener, address)) = public {
         let api = durable.map(|(store, plane)| http::Api {
             router: plane.api(store.database(), &running),
             upkeep: Box::pin(plane.upkeep()),
             gateway_socket: plane.gateway_socket(),
         });
-        http::start(listener, Arc::clone(&running), &at, api)
+        http::start(listener, &running, &at, api, connections)
             .map_err(|error| Failure::Run(format!("the HTTP port {address} cannot be served: {error}")))?;
     }
-    Ok(Started { running, at, gateway, http: http_address })
+    if let Some((listener, address)) = admin {
+        let operator = durable.and_then(|(_, plane)| {
+            plane.operator_api(&running, pod, address, settings.operator_token.clone(), &settings.drain)
+        });
+        http::admin::start(listener, &running, counted, operator)
+            .map_err(|error| Failure::Run(format!("the admin port {address} cannot be served: {error}")))?;
+    }
+    Ok(Started { running, at, gateway, http: http_address, admin: admin_address })
 }
 
 /// Lets `millrace sessions` and its like look into the running server.
@@ -214,7 +249,7 @@ fn raise_open_files() {
     }
 }
 
-fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Failure> {
+fn bind(address: SocketAddr, setting: &str) -> Result<(TcpListener, SocketAddr), Failure> {
     let open = || -> std::io::Result<_> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
@@ -229,7 +264,7 @@ fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Failure> {
             _ => "to go on,",
         };
         Failure::Run(format!(
-            "HTTP cannot listen on {address} ({error}): {what} set another address with --http-listen, or \"off\""
+            "HTTP cannot listen on {address} ({error}): {what} set another address with --{setting}, or \"off\""
         ))
     })
 }
@@ -253,7 +288,13 @@ fn greet(pod: &Started, open_to_everybody: bool) {
         info!("MQTT over WebSocket over TLS is open at wss://{address}/mqtt");
     }
     if let Some(address) = pod.http {
-        info!("HTTP is open at http://{address}/ (start page, /healthz, /metrics)");
+        info!("HTTP is open at http://{address}/ (start page, /healthz)");
+    }
+    if let Some(address) = pod.admin {
+        info!("operators find /healthz and /metrics at http://{address}/");
+        if !address.ip().to_canonical().is_loopback() {
+            warn!("{address} asks for no password, and /metrics names brokers: let only operators reach it");
+        }
     }
     if open_to_everybody {
         warn!("clients without a password are accepted from the network, as allow_anonymous says");

@@ -4,19 +4,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::ffi::OsString;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 
-use millrace_control::OidcSettings;
+use millrace_control::{OidcSettings, Secret};
 use millrace_edge::Limits;
 
 use crate::args::{Listen, LogFormat, ServeArgs, addresses};
 use crate::cli::{Failure, serve_args, serve_command};
 use crate::control::ControlArgs;
+use crate::http::connections::ConnectionLimits;
+use crate::limits::{ADMIN_PORT_ABOVE, HTTP_HEAD_TIME};
 use crate::store::Place;
 
 const PREFIX: &str = "MILLRACE_";
@@ -32,6 +34,12 @@ pub(crate) struct Settings {
     pub(crate) pods: u16,
     /// Where HTTP is served, if anywhere.
     pub(crate) http_listen: Option<SocketAddr>,
+    /// Where operators are served, if anywhere.
+    pub(crate) admin_listen: Option<AdminListen>,
+    /// What the operator API asks for.
+    pub(crate) operator_token: Option<Secret>,
+    /// What the HTTP port bears.
+    pub(crate) http_limits: ConnectionLimits,
     /// How the control plane is reached.
     pub(crate) control: ControlArgs,
     /// The provider that people may sign in with, if any.
@@ -46,6 +54,29 @@ pub(crate) struct Settings {
     pub(crate) shutdown_grace: Duration,
     /// Whether anybody on the network may connect, knowingly.
     pub(crate) open_to_everybody: bool,
+}
+
+/// The address for operators.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AdminListen {
+    pub(crate) at: SocketAddr,
+    /// Nobody has said it: any other port will do when this one is taken.
+    pub(crate) is_default: bool,
+}
+
+impl AdminListen {
+    /// The address that a setting says, or else one beside that of the HTTP port. A port beyond the last one is any free one.
+    fn of(said: Option<Listen>, http: Option<SocketAddr>) -> Option<Self> {
+        let beside = |port: u16| if port == 0 { 0 } else { port.checked_add(ADMIN_PORT_ABOVE).unwrap_or(0) };
+        match (said, http) {
+            (Some(Listen::Off), _) | (None, None) => None,
+            (Some(Listen::At(at)), _) => Some(Self { at, is_default: false }),
+            (None, Some(http)) => Some(Self {
+                at: SocketAddr::from((Ipv4Addr::LOCALHOST, beside(http.port()))),
+                is_default: true,
+            }),
+        }
+    }
 }
 
 impl Settings {
@@ -279,6 +310,12 @@ fn combine(args: ServeArgs, says_data_dir: bool) -> Result<Settings, String> {
         Listen::Off => None,
         Listen::At(address) => Some(address),
     };
+    let http_limits = ConnectionLimits {
+        all: args.http_connections_max,
+        per_address: args.http_connections_per_address,
+        proxies: args.control.http_proxies.clone(),
+        head: HTTP_HEAD_TIME,
+    };
     // Brokers that are made with it say themselves who may connect.
     let has_api = http_listen.is_some() && !matches!(store, Place::Memory);
     let allow_anonymous = match (args.allow_anonymous, &args.password_file, exposed) {
@@ -308,6 +345,9 @@ fn combine(args: ServeArgs, says_data_dir: bool) -> Result<Settings, String> {
         store,
         pods,
         http_listen,
+        admin_listen: AdminListen::of(args.admin_listen, http_listen),
+        operator_token: args.operator_token_file.map(|file| file.0),
+        http_limits,
         control: args.control,
         oidc,
         log_level: args.log_level,

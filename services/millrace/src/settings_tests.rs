@@ -111,7 +111,7 @@ fn what_is_not_allowed_is_said_with_key_value_and_what_is() {
             "allow_anonymous = \"maybe\" is not allowed: true or false is allowed",
         ),
         ("mqtt_lisen = \"off\"", "unknown key \"mqtt_lisen\"; did you mean \"mqtt_listen\"?"),
-        ("zzz = 1", "unknown key \"zzz\"; allowed are allow_anonymous, "),
+        ("zzz = 1", "unknown key \"zzz\"; allowed are admin_listen, allow_anonymous, "),
         ("config = \"other.toml\"", "unknown key \"config\""),
         ("[limits]\npacket_size_max = 1", "unknown key \"limits\""),
         ("threads = ", "is not valid TOML"),

@@ -123,13 +123,14 @@ fn on_sigterm_clients_are_sent_away_at_a_rate_and_on_sigint_at_once() {
 
     let mut server = Server::start(&slow);
     let mqtt = server.address("mqtt://");
-    let http = server.address("http://");
+    let http = server.address("HTTP is open at http://");
+    let admin = server.address("/metrics at http://");
     let _clients = clients(&mqtt, 60);
     server.signal("-TERM");
     server.behind("draining: clients are sent away");
     let health = get(&http, "/healthz");
     assert!(health.starts_with("HTTP/1.1 503 ") && health.contains("draining: "), "{health}");
-    let metrics = get(&http, "/metrics");
+    let metrics = get(&admin, "/metrics");
     assert!(
         metrics.contains("millrace_disconnects_total{broker=\"default\",reason=\"drained\"} "),
         "{metrics}"
@@ -144,13 +145,22 @@ fn a_server_says_where_it_is_answers_http_and_ends_in_order() {
         let mut server = Server::start(&[]);
         let mqtt = server.address("mqtt://");
         let ws = server.address("ws://");
-        let http = server.address("http://");
+        let http = server.address("HTTP is open at http://");
+        let admin = server.address("/metrics at http://");
         TcpStream::connect(&mqtt).unwrap();
         TcpStream::connect(&ws).unwrap();
-        for (path, words) in [("/healthz", "ok"), ("/metrics", "version=0.0.4"), ("/", mqtt.as_str())] {
-            let answer = get(&http, path);
+        for (at, path, words) in [
+            (&http, "/healthz", "ok"),
+            (&http, "/", mqtt.as_str()),
+            (&admin, "/healthz", "ok"),
+            (&admin, "/metrics", "version=0.0.4"),
+            (&admin, "/metrics", "millrace_http_connections_open "),
+        ] {
+            let answer = get(at, path);
             assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains(words), "{path}: {answer}");
         }
+        // They name the brokers of all tenants.
+        assert!(get(&http, "/metrics").starts_with("HTTP/1.1 404 "));
         assert_eq!(server.end(signal), Some(0), "{signal}");
         server.behind("stopped");
     }
@@ -269,7 +279,7 @@ fn a_data_folder_that_cannot_be_used_is_one_sentence_and_exit_code_1() {
 fn an_address_in_use_is_one_sentence_and_exit_code_1() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    for listen in ["--mqtt-listen", "--ws-listen", "--http-listen"] {
+    for listen in ["--mqtt-listen", "--ws-listen", "--http-listen", "--admin-listen"] {
         let mut args = vec!["serve", "--log-level=off", "--data-dir=off", listen, &address];
         for other in ["--mqtt-listen=127.0.0.1:0", "--ws-listen=127.0.0.1:0", "--http-listen=127.0.0.1:0"] {
             if !other.starts_with(listen) {

@@ -22,6 +22,7 @@ struct Server {
     log: BufReader<ChildStderr>,
     out: BufReader<ChildStdout>,
     http: String,
+    admin: String,
     mqtt: u16,
 }
 
@@ -60,9 +61,10 @@ impl Server {
             .unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
         let out = BufReader::new(child.stdout.take().unwrap());
-        let mut server = Self { child, log, out, http: String::new(), mqtt: 0 };
+        let mut server = Self { child, log, out, http: String::new(), admin: String::new(), mqtt: 0 };
         server.mqtt = server.behind("mqtt://127.0.0.1:").trim().parse().unwrap();
         server.http = server.behind("HTTP is open at http://").split('/').next().unwrap().to_owned();
+        server.admin = server.behind("/metrics at http://").split('/').next().unwrap().to_owned();
         server.behind("the API is at ");
         server
     }
@@ -303,4 +305,26 @@ fn what_was_stored_or_told_is_in_the_usage_of_a_server_that_was_killed() {
     let used = &server.get(&ann, &format!("{broker}/usage"))["total"]["used"];
     assert_eq!(used["messages_delivered"], 2 * told["messages_out"].as_u64().unwrap());
     assert!(used["connected_session_minutes"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn operators_have_an_api_on_the_admin_port_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path());
+    let ask = |at: &str, path: &str, more: &str| {
+        let mut stream = TcpStream::connect(at).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\n{more}\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let tenants = "/v1/operator/tenants";
+    assert!(ask(&server.admin, tenants, "").starts_with("HTTP/1.1 200 "));
+    assert!(ask(&server.admin, tenants, "Origin: http://evil.example\r\n").starts_with("HTTP/1.1 403 "));
+    for path in [tenants, "/api/v1/operator/tenants", "/metrics"] {
+        assert!(ask(&server.http, path, "").starts_with("HTTP/1.1 404 "), "{path}");
+    }
+    for path in ["/api/v1/me", "/"] {
+        assert!(ask(&server.admin, path, "").starts_with("HTTP/1.1 404 "), "{path}");
+    }
 }

@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::connector::{Connector, Tcp};
 use crate::guard::Guard;
 use crate::limits::{HEAD_BYTES_MAX, IDLE_MAX, IDLE_PER_HOST_MAX};
-use crate::places::Places;
+use crate::places::{CALLS, Places};
 use crate::{Answer, Call, Error};
 
 /// What the operator says of calls.
@@ -57,7 +57,7 @@ impl Client {
             .pool_max_idle_per_host(IDLE_PER_HOST_MAX)
             .http1_max_buf_size(HEAD_BYTES_MAX)
             .build(Connector(connector));
-        Self { pool, places: Arc::new(Places::new()) }
+        Self { pool, places: Arc::new(Places::new(CALLS)) }
     }
 
     /// Makes a call, in a runtime of tokio with time and I/O. Dropped before it is over, it is given up and its connection closed.

@@ -3,7 +3,7 @@
 use std::error::Error as StdError;
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -18,7 +18,8 @@ use tower_service::Service;
 
 use crate::Error;
 use crate::guard::Guard;
-use crate::limits::{ADDRESS_MAX, ADDRESSES_MAX, CONNECT_MAX, CONNECTIONS_MAX, LOOKUPS_MAX, RESOLVED_MAX};
+use crate::limits::{ADDRESS_MAX, ADDRESSES_MAX, CONNECT_MAX, CONNECTIONS_MAX};
+use crate::lookups::Lookups;
 use crate::stream::Stream;
 
 type Boxed<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
@@ -30,7 +31,7 @@ pub(crate) struct Tcp(Arc<Shared>);
 struct Shared {
     guard: Guard,
     connections: Arc<Semaphore>,
-    lookups: Arc<Semaphore>,
+    lookups: Lookups,
 }
 
 /// Connects with TLS over that, or without, in bounded time.
@@ -40,7 +41,7 @@ pub(crate) struct Connector(pub(crate) HttpsConnector<Tcp>);
 impl Tcp {
     pub(crate) fn new(guard: Guard) -> Self {
         let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        Self(Arc::new(Shared { guard, connections, lookups: Arc::new(Semaphore::new(LOOKUPS_MAX)) }))
+        Self(Arc::new(Shared { guard, connections, lookups: Lookups::of_the_system() }))
     }
 }
 
@@ -92,19 +93,7 @@ impl Shared {
         if let Ok(address) = host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(address, port)]);
         }
-        let place = self.lookups.clone().acquire_owned().await.map_err(|_| Error::Busy)?;
-        let name = host.to_owned();
-        // The thread goes on when nobody waits any more, so it keeps the place.
-        let looked = tokio::task::spawn_blocking(move || {
-            let found = (name.as_str(), port).to_socket_addrs();
-            drop(place);
-            found.map(|all| all.take(RESOLVED_MAX).collect())
-        });
-        looked
-            .await
-            .map_err(io::Error::other)
-            .and_then(|found| found)
-            .map_err(|error| Error::Resolve(error.into()))
+        self.lookups.look_up(host, port).await
     }
 }
 

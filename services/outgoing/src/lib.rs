@@ -12,6 +12,7 @@ mod connector;
 mod error;
 mod guard;
 pub mod limits;
+mod lookups;
 mod places;
 mod stream;
 

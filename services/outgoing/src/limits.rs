@@ -26,7 +26,11 @@ pub const ADDRESS_MAX: Duration = Duration::from_secs(3);
 pub const ADDRESSES_MAX: usize = 4;
 /// Addresses of a host that are looked at.
 pub const RESOLVED_MAX: usize = 32;
-/// Names that are resolved at once: each takes a thread of the runtime.
-pub const LOOKUPS_MAX: usize = 64;
+/// Names that are resolved at once: each takes a thread of the runtime until the system's resolver gives up.
+pub const LOOKUPS_MAX: usize = 256;
+/// Names of one zone that are resolved at once: 64 zones with slow name servers are needed to hold all places.
+pub const LOOKUPS_PER_ZONE_MAX: usize = 4;
+/// How long a name may take to be resolved, with waiting for a place.
+pub const LOOKUP_MAX: Duration = Duration::from_secs(5);
 /// Largest head of an answer, bytes.
 pub const HEAD_BYTES_MAX: usize = 32 * 1024;

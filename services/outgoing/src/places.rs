@@ -7,9 +7,28 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::limits::{CALLS_MAX, CALLS_PER_HOST_MAX, WAITING_MAX, WAITING_PER_HOST_MAX};
 
-/// Where calls take their places.
+/// How many places there are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlaceLimits {
+    pub(crate) all: usize,
+    pub(crate) per_host: usize,
+    /// Taken or waited for.
+    pub(crate) waiting: usize,
+    pub(crate) waiting_per_host: usize,
+}
+
+/// Those of calls.
+pub(crate) const CALLS: PlaceLimits = PlaceLimits {
+    all: CALLS_MAX,
+    per_host: CALLS_PER_HOST_MAX,
+    waiting: WAITING_MAX,
+    waiting_per_host: WAITING_PER_HOST_MAX,
+};
+
+/// Where calls and look-ups of names take their places.
 #[derive(Debug)]
 pub(crate) struct Places {
+    limits: PlaceLimits,
     all: Arc<Semaphore>,
     hosts: Mutex<Hosts>,
 }
@@ -41,8 +60,8 @@ struct Noted {
 }
 
 impl Places {
-    pub(crate) fn new() -> Self {
-        Self { all: Arc::new(Semaphore::new(CALLS_MAX)), hosts: Mutex::default() }
+    pub(crate) fn new(limits: PlaceLimits) -> Self {
+        Self { limits, all: Arc::new(Semaphore::new(limits.all)), hosts: Mutex::default() }
     }
 
     /// Waits for a place; `None` when too many wait. The host's comes first: who waits for a slow host takes no other's place.
@@ -57,11 +76,12 @@ impl Places {
         let mut guard = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         let hosts = &mut *guard;
         let known = hosts.by_name.get(host).map_or(0, |host| host.calls);
-        if hosts.calls >= WAITING_MAX || known >= WAITING_PER_HOST_MAX {
+        if hosts.calls >= self.limits.waiting || known >= self.limits.waiting_per_host {
             return None;
         }
         let name: Arc<str> = host.into();
-        let fresh = || Host { places: Arc::new(Semaphore::new(CALLS_PER_HOST_MAX)), calls: 0 };
+        let places = self.limits.per_host;
+        let fresh = || Host { places: Arc::new(Semaphore::new(places)), calls: 0 };
         let host = hosts.by_name.entry(name.clone()).or_insert_with(fresh);
         host.calls += 1;
         hosts.calls += 1;
@@ -100,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_slow_host_leaves_places_to_others_and_nothing_is_kept_of_it() {
-        let places = Arc::new(Places::new());
+        let places = Arc::new(Places::new(CALLS));
         let mut taken: Vec<_> =
             (0..CALLS_PER_HOST_MAX).map(|_| now(places.take("slow:443")).unwrap().unwrap()).collect();
         assert!(now(places.take("slow:443")).is_none(), "waits");
@@ -114,7 +134,7 @@ mod tests {
 
     #[test]
     fn too_many_that_wait_are_refused() {
-        let places = Arc::new(Places::new());
+        let places = Arc::new(Places::new(CALLS));
         let noted: Vec<_> = (0..WAITING_PER_HOST_MAX).map(|_| places.note("slow:443").unwrap()).collect();
         assert!(now(places.take("slow:443")).unwrap().is_none());
         assert!(now(places.take("other:443")).unwrap().is_some());

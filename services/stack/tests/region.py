@@ -24,7 +24,7 @@ SECONDS_MAX = 60
 START_SECONDS_MAX = 150
 PODS = [1, 2, 3]
 # What stack.sh adds a common number to: the first ports, and how many follow.
-PORTS = {"mqtt": 1883, "http": 8080, "ws": 8083, "from_gateway": 1893, "nats": 4222, "routes": 6222, "monitor": 8222}
+PORTS = {"mqtt": 1883, "http": 8080, "admin": 8090, "ws": 8083, "from_gateway": 1893, "nats": 4222, "routes": 6222, "monitor": 8222}
 PORTS_OF_ONE = {"mqtts": 8883, "wss": 8443, "status": 9902, "admin": 9901, "foundationdb": 4550}
 
 
@@ -137,7 +137,7 @@ class Stack(Process):
     def clients(self, broker):
         """How many of a broker's clients each pod has."""
         line = f'millrace_clients_connected{{broker="{broker}"}} '
-        pages = [get(f"http://{HOST}:{self.port('http', number)}/metrics")[1] for number in PODS]
+        pages = [get(f"http://{HOST}:{self.port('admin', number)}/metrics")[1] for number in PODS]
         return [int(page.partition(line)[2].split("\n")[0] or 0) for page in pages]
 
 

@@ -78,13 +78,21 @@ pub async fn ensure(tx: &Transaction, name: &[u8], details: Bytes) -> Result<(Br
     if let Some(broker) = get(tx, name, Read::Serializable).await? {
         return Ok((broker, false));
     }
-    // Brokers are made rarely: that two which are made at once conflict here does not matter.
-    let last = rows::counter(tx, &last_id(), Read::Serializable).await?;
-    let broker = Broker { id: last + 1, name: Bytes::copy_from_slice(name), details };
-    tx.set(last_id(), Bytes::copy_from_slice(&broker.id.to_le_bytes()))?;
+    let broker = Broker { id: new_id(tx).await?, name: Bytes::copy_from_slice(name), details };
     tx.set(id_key(broker.id), broker.name.clone())?;
     set(tx, &broker)?;
     Ok((broker, true))
+}
+
+/// An id that no broker has, and none will have.
+///
+/// # Errors
+/// The store's.
+pub async fn new_id(tx: &Transaction) -> Result<BrokerId> {
+    // Brokers are made rarely: that two which are made at once conflict here does not matter.
+    let id = rows::counter(tx, &last_id(), Read::Serializable).await? + 1;
+    tx.set(last_id(), Bytes::copy_from_slice(&id.to_le_bytes()))?;
+    Ok(id)
 }
 
 /// The broker of a name.
@@ -149,7 +157,15 @@ pub fn remove(tx: &Transaction, broker: &Broker) -> Result<()> {
 pub fn condemn(tx: &Transaction, broker: &Broker, now_ms: u64) -> Result<()> {
     tx.clear(names().bytes(&broker.name))?;
     tx.clear(id_key(broker.id))?;
-    Ok(tx.set(condemned_key(broker.id), now_ms.to_be_bytes().to_vec())?)
+    condemn_id(tx, broker.id, now_ms)
+}
+
+/// The same for an id of [`new_id`] that has no name.
+///
+/// # Errors
+/// The store's.
+pub fn condemn_id(tx: &Transaction, id: BrokerId, now_ms: u64) -> Result<()> {
+    Ok(tx.set(condemned_key(id), now_ms.to_be_bytes().to_vec())?)
 }
 
 /// Brokers that were condemned and are not forgotten, after `from`, with when, in unix milliseconds. A snapshot read.

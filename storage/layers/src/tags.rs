@@ -54,6 +54,7 @@ pub(crate) const ORGANISATION: &[u8] = b"a";
 pub(crate) const USER: &[u8] = b"au";
 pub(crate) const EMAIL: &[u8] = b"ae";
 pub(crate) const SUBJECT: &[u8] = b"ao";
+pub(crate) const SUBJECT_OF: &[u8] = b"aos";
 pub(crate) const MEMBER: &[u8] = b"am";
 pub(crate) const MEMBERSHIP: &[u8] = b"aum";
 pub(crate) const SIGN_IN: &[u8] = b"as";
@@ -68,6 +69,9 @@ pub(crate) const RECEIPT: &[u8] = b"aq";
 pub(crate) const EXPIRING: &[u8] = b"ax";
 pub(crate) const SETTING: &[u8] = b"aw";
 pub(crate) const SPEND_CAP: &[u8] = b"ap";
+pub(crate) const FORMER_BROKER: &[u8] = b"af";
+pub(crate) const FORMER_BROKER_OF: &[u8] = b"afo";
+pub(crate) const LEDGER: &[u8] = b"afl";
 
 pub(crate) const CREDENTIAL: &[u8] = b"ac";
 pub(crate) const CREDENTIAL_COUNT: &[u8] = b"acn";
@@ -132,6 +136,9 @@ mod tests {
             USAGE_PRESENCE,
             USAGE_FLUSH,
             SPEND_CAP,
+            FORMER_BROKER,
+            FORMER_BROKER_OF,
+            LEDGER,
             POD,
             NOTICE,
             MARK,
@@ -140,6 +147,7 @@ mod tests {
             USER,
             EMAIL,
             SUBJECT,
+            SUBJECT_OF,
             MEMBER,
             MEMBERSHIP,
             SIGN_IN,

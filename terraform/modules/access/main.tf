@@ -16,13 +16,13 @@ locals {
       { from = "edge", to = "nats", port = 4222, to_port = 4222 },
       { from = "control", to = "nats", port = 4222, to_port = 4222 },
       { from = "nats", to = "nats", port = 6222, to_port = 6222 },
-      { from = "telemetry", to = "control", port = 8080, to_port = 8080 },
+      { from = "telemetry", to = "control", port = 8090, to_port = 8090 },
       { from = "telemetry", to = "gateway", port = 9902, to_port = 9902 },
     ],
     flatten([for port in var.edge_ports : [
       { from = "gateway", to = "edge", port = port.gateway, to_port = port.gateway },
       { from = "gateway", to = "edge", port = port.http, to_port = port.http },
-      { from = "telemetry", to = "edge", port = port.http, to_port = port.http },
+      { from = "telemetry", to = "edge", port = port.http + 10, to_port = port.http + 10 },
     ]]),
   )
 

@@ -20,7 +20,7 @@ variable "s3_prefix_list_id" {
 
 variable "edge_ports" {
   type        = list(object({ gateway = number, http = number }))
-  description = "Ports of the pods of one edge machine."
+  description = "Ports of the pods of one edge machine. Metrics are 10 above http."
 }
 
 variable "foundationdb_last_port" {

@@ -23,6 +23,7 @@ locals {
     ws_listen       = ["off"]
     allow_anonymous = false
     http_listen     = "0.0.0.0:${local.http}"
+    admin_listen    = "0.0.0.0:${local.http + 10}" # only telemetry reaches it
     http_proxies    = [var.network.cidr]
     public_url      = var.public_url
     log_format      = "json"
@@ -77,12 +78,12 @@ resource "aws_lb_listener" "https" {
   tags = { Name = local.name }
 }
 
-# Health and metrics ask for no password and name brokers: they stay inside.
+# Health asks for no password: it stays inside.
 resource "aws_lb_listener_rule" "inside" {
   listener_arn = aws_lb_listener.https.arn
   priority     = 1
   condition {
-    path_pattern { values = ["/metrics*", "/healthz*"] }
+    path_pattern { values = ["/healthz*"] }
   }
   action {
     type = "fixed-response"

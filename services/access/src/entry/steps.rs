@@ -55,6 +55,8 @@ pub struct Entry {
     standing: Option<Standing>,
     /// The user that its certificate names, when that does not decide.
     certificate_user: Option<Box<str>>,
+    /// The client id that it asks for, or gets.
+    client_id: Box<str>,
 }
 
 impl Entry {
@@ -69,6 +71,7 @@ impl Entry {
         if broker.is_closed {
             return Step::Refuse(Refusal::NoMethod);
         }
+        self.client_id = shown.client_id.into();
         match self.certificate(broker, shown, now_ms) {
             Ok(Some(standing)) => return self.identified(standing),
             Ok(None) => {}
@@ -134,18 +137,20 @@ impl Entry {
     }
 
     /// SCRAM is over: the client knows the password of a credential. Begin with this when a client authenticates that way. Its
-    /// certificate counts all the same, and decides when it says who the client is.
+    /// certificate counts all the same, and decides when it says who the client is. Of `shown`, only the client id and the certificate
+    /// count.
     pub fn proven<'a>(
         &mut self,
         broker: &BrokerAccess,
         credential: &Credential,
-        certificate: Option<&[u8]>,
+        shown: Shown<'_>,
         now_ms: u64,
     ) -> Step<'a> {
         if broker.is_closed || !broker.access.scram {
             return Step::Refuse(Refusal::NoMethod);
         }
-        let shown = Shown { user: Some(&credential.user), certificate, ..Shown::default() };
+        self.client_id = shown.client_id.into();
+        let shown = Shown { user: Some(&credential.user), password: None, ..shown };
         match self.certificate(broker, shown, now_ms) {
             Ok(Some(standing)) => {
                 self.standing = Some(standing);
@@ -289,6 +294,10 @@ impl Entry {
         now_ms: u64,
     ) -> Step<'a> {
         let Some(standing) = self.standing.take() else { return Step::Refuse(Refusal::NoMethod) };
+        let bound = credential.and_then(|credential| credential.client_id.as_deref());
+        if bound.is_some_and(|client_id| *client_id != *self.client_id) {
+            return Step::Refuse(Refusal::OtherClient);
+        }
         match broker.review(&standing, credential, now_ms) {
             Ok(grant) => Step::Accept(Box::new((standing, grant))),
             Err(refusal) => Step::Refuse(refusal),

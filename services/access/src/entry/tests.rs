@@ -258,7 +258,12 @@ fn who_has_proven_its_password_shows_the_certificate_that_the_broker_wants_all_t
         let world = World::new(Records { access, groups, authorities, ..Records::default() });
         let bob = world_credential("bob");
         let proven = [Some(&*bobs), Some(&*pumps), Some(&*theirs), None].map(|certificate| {
-            match Entry::default().proven(&world.broker, &bob, certificate, NOW_MS) {
+            match Entry::default().proven(
+                &world.broker,
+                &bob,
+                Shown { certificate, ..Shown::default() },
+                NOW_MS,
+            ) {
                 Step::Accept(accepted) => Ok(accepted.0.method),
                 Step::Refuse(refusal) => Err(refusal),
                 step => panic!("{step:?}"),
@@ -267,7 +272,7 @@ fn who_has_proven_its_password_shows_the_certificate_that_the_broker_wants_all_t
         assert_eq!(proven, expected, "{certificates:?}");
     }
     let off = World::with(Access { scram: false, ..Access::default() });
-    let step = Entry::default().proven(&off.broker, &world_credential("bob"), None, NOW_MS);
+    let step = Entry::default().proven(&off.broker, &world_credential("bob"), Shown::default(), NOW_MS);
     assert!(matches!(step, Step::Refuse(Refusal::NoMethod)), "{step:?}");
 }
 
@@ -358,4 +363,17 @@ fn a_wrong_record_lets_nobody_in_and_takes_nobody_with_it() {
     assert_eq!(broker.issuers().len(), 1);
     let access = Access { rules: vec![allow("a#")], ..Access::default() };
     assert!(BrokerAccess::new(Records { access, ..Records::default() }).is_err());
+}
+
+#[test]
+fn a_credential_that_is_bound_to_a_client_id_lets_in_no_other() {
+    let bound = |client_id: &str| Credential { client_id: Some(client_id.into()), ..world_credential("bob") };
+    for (client_id, expected) in [("c1", Ok(Method::Password)), ("c2", Err(Refusal::OtherClient))] {
+        let world = World::with(Access::default()).user(bound(client_id));
+        assert_eq!(world.method(shown(Some("bob"), Some("right"))), expected);
+        let shown = Shown { client_id: "c1", ..Shown::default() };
+        let scram = World::with(Access { scram: true, ..Access::default() });
+        let step = Entry::default().proven(&scram.broker, &bound(client_id), shown, NOW_MS);
+        assert_eq!(matches!(step, Step::Accept(_)), expected.is_ok(), "{step:?}");
+    }
 }

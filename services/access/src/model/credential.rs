@@ -33,6 +33,9 @@ pub struct Credential {
     pub expires_at_ms: Option<u64>,
     /// When it was made.
     pub created_at_ms: u64,
+    /// The only client id that may connect by this name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_id: Option<String>,
 }
 
 /// What a password is checked against.
@@ -118,6 +121,10 @@ impl Credential {
         if let Some(group) = &self.group {
             findings.name("group", group);
         }
+        if let Some(client_id) = &self.client_id {
+            let is_one = (1..=usize::from(u16::MAX)).contains(&client_id.len()) && !client_id.contains('\0');
+            findings.require(is_one, "client_id", "is no client id: 1 to 65535 bytes without U+0000");
+        }
         Rule::check_all("rules", &self.rules, &mut findings);
         findings.done()
     }
@@ -159,6 +166,7 @@ impl Default for Credential {
             enabled: true,
             expires_at_ms: None,
             created_at_ms: 0,
+            client_id: None,
         }
     }
 }

@@ -102,11 +102,11 @@ export async function changeCredential(
 ) {
   const at = { ...path, user }
   const { value, etag } = await tagged(api.GET(`${AT}/credentials/{user}`, { params: { path: at } }))
-  const { enabled, expires_at_ms, group, rules } = value
+  const { client_id, enabled, expires_at_ms, group, rules } = value
   return body(
     api.PUT(`${AT}/credentials/{user}`, {
       params: { path: at, header: { 'If-Match': etag } },
-      body: { enabled, expires_at_ms, group, rules, ...change },
+      body: { client_id, enabled, expires_at_ms, group, rules, ...change },
     }),
   )
 }

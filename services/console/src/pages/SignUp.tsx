@@ -13,6 +13,14 @@ const token = location.hash.slice(1)
 if (token) history.replaceState(null, '', location.pathname)
 
 /** Makes an account: with the link of the log, with an invitation, or freely where the server allows it. */
+/** Only a page of this server can begin a sign-in that joins an organisation, so it is a request with JSON and no link. */
+async function goToProvider(token: string | undefined | null) {
+  const headers = { 'content-type': 'application/json' }
+  const body = JSON.stringify({ token: token || null })
+  const answer = await fetch('/api/v1/sign-in/oidc', { method: 'POST', headers, body })
+  if (answer.ok) window.location.assign(((await answer.json()) as { location: string }).location)
+}
+
 export function SignUp() {
   const { data: me } = useQuery(meQuery)
   const { data: ways } = useQuery(waysQuery)
@@ -103,12 +111,7 @@ function Form({ provider }: { provider: string | undefined }) {
       <Stack gap="md" mt="lg">
         {provider && (
           <>
-            <Button
-              component="a"
-              href={`/api/v1/sign-in/oidc${token ? `?${new URLSearchParams({ token })}` : ''}`}
-              variant="default"
-              fullWidth
-            >
+            <Button variant="default" fullWidth onClick={() => void goToProvider(token)}>
               Go on with {provider}
             </Button>
             <Divider label="or" />

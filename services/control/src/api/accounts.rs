@@ -58,8 +58,9 @@ async fn sign_in(
     Input { value, .. }: Input<SignIn>,
 ) -> Answer<(StatusCode, HeaderMap, Json<WebSession>)> {
     api.rates().password(source.address)?;
-    api.rates().sign_in(&value.email)?;
+    api.rates().sign_in(&value.email, source.address)?;
     let signed_in = api.control().sign_in(&value, &source).await?;
+    api.rates().signed_in(&value.email, source.address);
     welcome(&api, signed_in, StatusCode::OK)
 }
 

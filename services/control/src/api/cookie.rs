@@ -12,6 +12,8 @@ pub(crate) enum Cookie {
     SignIn,
     /// A way to the provider and back.
     Oidc,
+    /// An account of the provider that waits for a confirmation.
+    Link,
 }
 
 impl Cookie {
@@ -22,13 +24,15 @@ impl Cookie {
             (Self::SignIn, false) => "millrace",
             (Self::Oidc, true) => "__Host-millrace-oidc",
             (Self::Oidc, false) => "millrace-oidc",
+            (Self::Link, true) => "__Host-millrace-link",
+            (Self::Link, false) => "millrace-link",
         }
     }
 
     fn age_s(self) -> u64 {
         match self {
             Self::SignIn => SIGN_IN_MS / 1_000,
-            Self::Oidc => OIDC_S,
+            Self::Oidc | Self::Link => OIDC_S,
         }
     }
 }

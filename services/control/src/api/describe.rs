@@ -33,7 +33,8 @@ const ABOUT: &str = "Everything that can be done with Millrace: organisations, b
     they do.\n\nSign in with POST /sign-in, which sets a cookie, and send `csrf_token` of its answer in the header X-CSRF-Token with \
     each change; or make an API token, and send it as `Authorization: Bearer mlr_...`.\n\nErrors are application/problem+json \
     (RFC 9457). Lists come in pages: send `next_cursor` as `cursor`. What can be changed has an ETag: send it with \
-    If-Match. Times are unix milliseconds.";
+    If-Match. Times are unix milliseconds. An answer to a change of who may connect, of rules or of limits has the header \
+    Millrace-In-Force-At-Ms: from then on it is in force on every server that reaches the store.";
 
 /// Adds what all operations have in common.
 pub(crate) fn complete(mut router: OpenApiRouter<Api>) -> OpenApiRouter<Api> {

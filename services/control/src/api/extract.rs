@@ -15,6 +15,8 @@ use uuid::Uuid;
 
 use super::Api;
 use super::cookie::{self, Cookie};
+use super::guard::Known;
+use super::json;
 use super::problem::{Answer, Problem};
 use crate::domain::{Caller, Once, PageRequest, Precondition, Source, Who};
 use crate::limits::{BODY_BYTES_MAX, CURSOR_BYTES_MAX, IDEMPOTENCY_KEY_BYTES_MAX, PAGE_ROWS, PAGE_ROWS_MAX};
@@ -146,6 +148,9 @@ impl FromRequestParts<Api> for Auth {
             check_csrf(&parts.method, &parts.headers, &api.control().csrf(sign_in)?)?;
         }
         api.rates().request(caller.id())?;
+        if let Some(known) = parts.extensions.get::<Known>() {
+            let _ = known.0.set(caller.clone());
+        }
         parts.extensions.insert(Client(caller.id()));
         Ok(Self(caller))
     }
@@ -284,7 +289,7 @@ impl<T: DeserializeOwned> FromRequest<Api> for Input<T> {
             Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
         })?;
         let once = once(&parts, &body)?;
-        Ok(Self { value: parse(&body)?, once })
+        Ok(Self { value: json::parse(&body)?, once })
     }
 }
 
@@ -312,16 +317,4 @@ fn once(parts: &Parts, body: &Bytes) -> Answer<Once> {
         fingerprint.update(&(part.len() as u64).to_be_bytes()).update(part);
     }
     Ok(Once::named(client.as_bytes(), key, *fingerprint.finalize().as_bytes()))
-}
-
-/// Text that is no JSON cannot be read; JSON that says something else has wrong fields.
-fn parse<T: DeserializeOwned>(body: &[u8]) -> Answer<T> {
-    use serde_json::error::Category;
-
-    serde_json::from_slice(body).map_err(|wrong| match wrong.classify() {
-        Category::Data => {
-            Problem::new(StatusCode::UNPROCESSABLE_ENTITY, format!("a field is not right: {wrong}"))
-        }
-        _ => Problem::new(StatusCode::BAD_REQUEST, format!("this is no JSON: {wrong}")),
-    })
 }

@@ -1,15 +1,19 @@
 //! What is around every request: its time, its size, and the headers that tell browsers what not to do with an answer.
 
+use std::sync::{Arc, OnceLock};
+
 use axum::Router;
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
-use axum::middleware::{Next, from_fn};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use tokio::time::timeout;
+use uuid::Uuid;
 
 use super::Api;
 use super::problem::Problem;
-use crate::limits::REQUEST_TIME_MAX;
+use crate::domain::Caller;
+use crate::limits::{IN_FORCE_MS, REQUEST_TIME_MAX};
 
 const HEADERS: [(header::HeaderName, &str); 5] = [
     (header::CACHE_CONTROL, "no-store"),
@@ -19,8 +23,61 @@ const HEADERS: [(header::HeaderName, &str); 5] = [
     (header::X_FRAME_OPTIONS, "DENY"),
 ];
 
-pub(crate) fn around(router: Router<Api>) -> Router<Api> {
-    router.layer(from_fn(in_time)).layer(from_fn(with_headers))
+/// From when on a change is in force on all pods that reach the store, in unix milliseconds.
+const IN_FORCE_AT: header::HeaderName = header::HeaderName::from_static("millrace-in-force-at-ms");
+
+/// Who asks, once it is known.
+#[derive(Clone, Default)]
+pub(crate) struct Known(pub(crate) Arc<OnceLock<Caller>>);
+
+pub(crate) fn around(router: Router<Api>, api: &Api) -> Router<Api> {
+    router
+        .layer(from_fn_with_state(api.clone(), note_denials))
+        .layer(from_fn_with_state(api.clone(), say_when))
+        .layer(from_fn(in_time))
+        .layer(from_fn(with_headers))
+}
+
+/// Writes into the audit log of an organisation what its people and tokens tried and may not do.
+async fn note_denials(State(api): State<Api>, mut request: Request, next: Next) -> Response {
+    let known = Known::default();
+    request.extensions_mut().insert(known.clone());
+    let what = format!("{} {}", request.method(), request.uri().path());
+    let response = next.run(request).await;
+    if response.status() != StatusCode::FORBIDDEN {
+        return response;
+    }
+    let organisation = what.split_once("/organisations/").map_or("", |(_, rest)| rest);
+    let organisation = Uuid::try_parse(organisation.split('/').next().unwrap_or_default());
+    if let (Some(caller), Ok(organisation)) = (known.0.get(), organisation)
+        && api.rates().denial(caller.id())
+        && let Err(error) = api.control().note_denied(caller, organisation, &what).await
+    {
+        tracing::warn!(%error, "a denial could not be written into the audit log");
+    }
+    response
+}
+
+/// Parts of a broker that pods read again after a change.
+const READ_BY_PODS: [&str; 7] =
+    ["access", "credentials", "groups", "jwt-issuers", "client-cas", "bans", "webhooks"];
+
+/// Says from when on a change of a broker is in force on all pods.
+async fn say_when(State(api): State<Api>, request: Request, next: Next) -> Response {
+    let is_change = !request.method().is_safe() && is_read_by_pods(request.uri().path());
+    let mut response = next.run(request).await;
+    if is_change && response.status().is_success() {
+        let at_ms = HeaderValue::from(api.control().now_ms() + IN_FORCE_MS);
+        response.headers_mut().insert(IN_FORCE_AT, at_ms);
+    }
+    response
+}
+
+fn is_read_by_pods(path: &str) -> bool {
+    let Some((_, of_broker)) = path.split_once("/brokers/") else { return false };
+    let mut parts = of_broker.split('/').skip(1);
+    // The broker itself has its limits, and whether it is suspended.
+    parts.next().is_none_or(|part| READ_BY_PODS.contains(&part) || matches!(part, "suspend" | "resume"))
 }
 
 /// Ends what takes too long. A transaction that was handed to the store goes on; one that comes again with its key has its answer.

@@ -113,7 +113,9 @@ async fn list_clients(
     Query(Search { search }): Query<Search>,
     Paging(page): Paging,
 ) -> Answer<Json<ClientList>> {
+    let organisation = at.organisation;
     let broker = open(&api, &caller, at.at(), Permission::ClientsRead).await?;
+    let _turn = api.budget().turn(organisation).await?;
     Ok(Json(api.live().clients(&broker, search.as_deref(), &page).await?.into()))
 }
 
@@ -154,7 +156,9 @@ async fn list_sessions(
     Path(at): Path<AtBroker>,
     Paging(page): Paging,
 ) -> Answer<Json<List<Session>>> {
+    let organisation = at.organisation;
     let broker = open(&api, &caller, at.at(), Permission::ClientsRead).await?;
+    let _turn = api.budget().turn(organisation).await?;
     Ok(List::of(api.live().sessions(&broker, &page).await?))
 }
 
@@ -166,8 +170,10 @@ async fn get_session(
     Auth(caller): Auth,
     Path(at): Path<AtClient>,
 ) -> Answer<Json<SessionDetails>> {
+    let organisation = at.organisation;
     let (at, client_id) = at.split();
     let broker = open(&api, &caller, at, Permission::ClientsRead).await?;
+    let _turn = api.budget().turn(organisation).await?;
     Ok(Json(api.live().session(&broker, &client_id).await?))
 }
 
@@ -196,7 +202,9 @@ async fn list_retained(
     Query(Filter { filter }): Query<Filter>,
     Paging(page): Paging,
 ) -> Answer<Json<List<Retained>>> {
+    let organisation = at.organisation;
     let broker = open(&api, &caller, at.at(), Permission::ClientsRead).await?;
+    let _turn = api.budget().turn(organisation).await?;
     Ok(List::of(api.live().retained(&broker, filter.as_deref(), &page).await?))
 }
 
@@ -218,7 +226,9 @@ async fn list_topics(
     Query(Below { below }): Query<Below>,
     Paging(page): Paging,
 ) -> Answer<Json<List<TopicBranch>>> {
+    let organisation = at.organisation;
     let broker = open(&api, &caller, at.at(), Permission::ClientsRead).await?;
+    let _turn = api.budget().turn(organisation).await?;
     Ok(List::of(api.live().topics(&broker, below.as_deref(), &page).await?))
 }
 

@@ -70,7 +70,7 @@ async fn sign_in_local(
 
 /// Whether a request comes straight from a program on this machine that means this machine. A page of another site can make a browser
 /// send requests here (DNS rebinding), but not with our host name; a proxy on this machine says for whom it asks.
-fn is_from_here(address: Option<IpAddr>, headers: &HeaderMap) -> bool {
+pub(super) fn is_from_here(address: Option<IpAddr>, headers: &HeaderMap) -> bool {
     let forwards = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
     let mut names = headers.get_all(header::HOST).iter();
     let (host, no_other) = (names.next(), names.next().is_none());

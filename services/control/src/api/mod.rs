@@ -8,16 +8,19 @@
 mod access;
 mod accounts;
 mod brokers;
+mod budget;
 mod cookie;
 mod credentials;
 mod describe;
 mod extract;
 mod guard;
 mod incidents;
+mod json;
 mod live;
 mod local;
 mod messages;
 mod oidc;
+mod operator;
 mod organisations;
 mod parts;
 mod problem;
@@ -45,7 +48,9 @@ use uuid::Uuid;
 use crate::domain::{BrokerRef, Control, Page};
 use crate::live::Live;
 use crate::oidc::{OidcSettings, Provider};
+use budget::Budget;
 pub use local::LocalDoor;
+pub use operator::{OPERATOR_PATH, Operations, operator_openapi, operator_router};
 use problem::Problem;
 use rates::Rates;
 use streams::Streams;
@@ -77,6 +82,7 @@ struct Inner {
     provider: Option<Provider>,
     rates: Rates,
     streams: Streams,
+    budget: Budget,
 }
 
 impl Api {
@@ -108,6 +114,10 @@ impl Api {
         self.0.options.local.as_ref()
     }
 
+    pub(crate) fn budget(&self) -> &Budget {
+        &self.0.budget
+    }
+
     pub(crate) fn streams(&self) -> &Streams {
         &self.0.streams
     }
@@ -117,10 +127,18 @@ impl Api {
 pub fn router(control: Control, live: Arc<dyn Live>, options: Options) -> Router {
     let streams = Streams::default();
     let provider = options.oidc.clone().map(Provider::new);
-    let api = Api(Arc::new(Inner { control, live, options, provider, rates: Rates::new(), streams }));
+    let api = Api(Arc::new(Inner {
+        control,
+        live,
+        options,
+        provider,
+        rates: Rates::new(),
+        streams,
+        budget: Budget::default(),
+    }));
     let (router, _) = routes().split_for_parts();
     let router = router.fallback(nothing_here).method_not_allowed_fallback(not_like_that);
-    guard::around(router).with_state(api)
+    guard::around(router, &api).with_state(api)
 }
 
 /// The description of the API.

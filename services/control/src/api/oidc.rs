@@ -8,17 +8,29 @@ use subtle::ConstantTimeEq as _;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
+use uuid::Uuid;
 
 use super::cookie::{self, Cookie};
-use super::extract::{Coming, From, Query};
+use super::extract::{Auth, Coming, From, Input, Path, Query};
 use super::problem::{Answer, Problem};
-use super::{Api, accounts::with_cookie};
-use crate::domain::{Errand, SignUpBy};
+use super::{Api, List, accounts::with_cookie};
+use crate::domain::{Identity, Page, SignUpBy, Who};
 use crate::oidc::{OidcError, Provider};
 use crate::secret::{self, Secret};
 
+/// The errand of a browser that comes back with an account to connect.
+const CONNECT: &str = "connect";
+/// Where the console asks for the confirmation.
+const TO_CONFIRM: &str = "/me?identity=pending";
+
 pub(crate) fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new().routes(routes!(ways)).routes(routes!(begin)).routes(routes!(finish))
+    OpenApiRouter::new()
+        .routes(routes!(ways))
+        .routes(routes!(begin, begin_with))
+        .routes(routes!(finish))
+        .routes(routes!(list_identities, connect_identity))
+        .routes(routes!(pending_identity, confirm_identity))
+        .routes(routes!(disconnect_identity))
 }
 
 /// How people sign in here.
@@ -49,16 +61,32 @@ pub(crate) struct ProviderName {
     name: String,
 }
 
-/// What somebody goes to the provider for.
-#[derive(Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct Begin {
-    /// The secret of an invitation, or of the first start.
-    #[param(value_type = Option<String>)]
+/// What somebody comes with who signs in by a provider.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BeginWith {
+    /// The secret of an invitation, or of the first start, to join with it.
+    #[schema(value_type = Option<String>, format = Password)]
     token: Option<Secret>,
-    /// Who is signed in wants to sign in this way, too, from now on.
-    #[serde(default)]
-    connect: bool,
+}
+
+/// Nothing but the wish.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ConnectIdentity {}
+
+/// Where the browser goes on.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct GoOn {
+    /// URL of the provider.
+    location: String,
+}
+
+/// What was a part of this URL once, and is asked for in another way now.
+#[derive(Deserialize)]
+struct Former {
+    token: Option<serde::de::IgnoredAny>,
+    connect: Option<serde::de::IgnoredAny>,
 }
 
 /// What the provider sends a browser back with (RFC 6749 section 4.1.2, RFC 9207).
@@ -90,36 +118,65 @@ async fn ways(State(api): State<Api>) -> Json<Ways> {
     Json(Ways { sign_up, provider: api.provider().map(name), local: api.local_door().is_some() })
 }
 
-/// Sends a browser to the provider.
-#[utoipa::path(get, path = "/sign-in/oidc", tag = "people", security(()), params(Begin),
+/// Sends a browser to the provider, to sign in.
+#[utoipa::path(get, path = "/sign-in/oidc", tag = "people", security(()),
     responses((status = 303, description = "Go to the provider"),
         (status = 404, description = "There is none here", body = Problem, content_type = "application/problem+json")))]
 async fn begin(
     State(api): State<Api>,
     From(address): From,
-    Query(Begin { token, connect }): Query<Begin>,
+    Query(Former { token, connect }): Query<Former>,
 ) -> Answer<(StatusCode, HeaderMap)> {
-    let provider = provider(&api)?;
-    api.rates().stranger(address)?;
-    let secret = secret::generate().map_err(crate::domain::Error::from)?;
-    let to = provider.begin(&api.control().oidc_flow(&secret)?).await?;
-    let errand = if connect { "connect" } else { "sign-in" };
-    let token = token.as_ref().map_or("", Secret::expose);
-    // It stands in a cookie, where a semicolon would end it.
-    if !token.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) {
-        return Err(Problem::new(StatusCode::BAD_REQUEST, "the token is none that an invitation has"));
+    // A link of somebody else must not make a browser join or connect anything.
+    if token.is_some() {
+        let detail = "an invitation is taken from its page: POST /sign-in/oidc with the token";
+        return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
     }
-    let note = Secret::from(format!("{}.{errand}.{token}", secret.expose()).as_str());
-    let mut headers = HeaderMap::new();
+    if connect.is_some() {
+        let detail =
+            "an account of a provider is connected from the page of your account: POST /me/identities";
+        return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
+    }
+    api.rates().stranger(address)?;
+    let (to, mut headers) = leave(&api, "sign-in", "").await?;
     let broken = |_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "your provider names no place to go to");
     headers.insert(header::LOCATION, HeaderValue::from_str(&to).map_err(broken)?);
-    with_cookie(&api, &mut headers, Cookie::Oidc, Some(&note))?;
     Ok((StatusCode::SEE_OTHER, headers))
+}
+
+/// Begins a sign-in with the provider by an invitation. Only a page of this server can ask for it: other sites cannot send JSON.
+#[utoipa::path(post, path = "/sign-in/oidc", tag = "people", security(()), request_body = BeginWith,
+    responses((status = 200, description = "Send the browser there", body = GoOn),
+        (status = 404, description = "There is none here", body = Problem, content_type = "application/problem+json")))]
+async fn begin_with(
+    State(api): State<Api>,
+    From(address): From,
+    Input { value, .. }: Input<BeginWith>,
+) -> Answer<(HeaderMap, Json<GoOn>)> {
+    api.rates().stranger(address)?;
+    let token = value.token.as_ref().map_or("", Secret::expose);
+    // It stands in a cookie, where a semicolon would end it.
+    if !token.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) {
+        return Err(Problem::field("token", "is none that an invitation has"));
+    }
+    let (location, headers) = leave(&api, "sign-in", token).await?;
+    Ok((headers, Json(GoOn { location })))
+}
+
+/// Where the browser goes, and the cookie that says what it comes back for.
+async fn leave(api: &Api, errand: &str, with: &str) -> Answer<(String, HeaderMap)> {
+    let provider = provider(api)?;
+    let secret = secret::generate().map_err(crate::domain::Error::from)?;
+    let to = provider.begin(&api.control().oidc_flow(&secret)?, errand == CONNECT).await?;
+    let note = Secret::from(format!("{}.{errand}.{with}", secret.expose()).as_str());
+    let mut headers = HeaderMap::new();
+    with_cookie(api, &mut headers, Cookie::Oidc, Some(&note))?;
+    Ok((to, headers))
 }
 
 /// Takes a browser back from the provider, and signs it in.
 #[utoipa::path(get, path = "/sign-in/oidc/callback", tag = "people", security(()), params(Back),
-    responses((status = 303, description = "You are signed in: go to the console"),
+    responses((status = 303, description = "You are signed in, or are asked for a confirmation: go to the console"),
         (status = 404, description = "There is no provider here", body = Problem, content_type = "application/problem+json")))]
 async fn finish(
     State(api): State<Api>,
@@ -131,7 +188,7 @@ async fn finish(
     api.rates().password(source.address)?;
     let note = cookie::read(&headers, Cookie::Oidc, api.is_secure()).ok_or_else(not_begun)?;
     let mut parts = note.expose().splitn(3, '.');
-    let (Some(secret), Some(errand), Some(token)) = (parts.next(), parts.next(), parts.next()) else {
+    let (Some(secret), Some(errand), Some(with)) = (parts.next(), parts.next(), parts.next()) else {
         return Err(not_begun());
     };
     let flow = api.control().oidc_flow(&Secret::from(secret))?;
@@ -147,18 +204,95 @@ async fn finish(
         let detail = format!("your provider has not signed you in: {said}");
         return Err(Problem::new(StatusCode::FORBIDDEN, detail));
     };
-    let errand = if errand == "connect" {
-        let shown = cookie::read(&headers, Cookie::SignIn, api.is_secure()).ok_or_else(not_begun)?;
-        Errand::Connect(api.control().signed_in(&shown, source.address).await?)
-    } else {
-        Errand::SignIn(Some(token).filter(|token| !token.is_empty()).map(Secret::from))
-    };
     let visitor = provider.finish(&flow, code.expose(), api.control().now_ms() / 1_000).await?;
-    let signed_in = api.control().welcome(&visitor, &errand, &source).await?;
+    if errand == CONNECT {
+        // The browser may be signed in at the provider as somebody else, so the person looks at the account first.
+        let user = Uuid::try_parse(with).map_err(|_| not_begun())?;
+        let link = api.control().link(user, visitor)?;
+        let mut headers = HeaderMap::from_iter([(header::LOCATION, HeaderValue::from_static(TO_CONFIRM))]);
+        with_cookie(&api, &mut headers, Cookie::Link, Some(&link))?;
+        with_cookie(&api, &mut headers, Cookie::Oidc, None)?;
+        return Ok((StatusCode::SEE_OTHER, headers));
+    }
+    let token = Some(with).filter(|token| !token.is_empty()).map(Secret::from);
+    let signed_in = api.control().welcome(&visitor, token.as_ref(), &source).await?;
     let mut headers = HeaderMap::from_iter([(header::LOCATION, HeaderValue::from_static("/"))]);
     with_cookie(&api, &mut headers, Cookie::SignIn, Some(&signed_in.secret))?;
     with_cookie(&api, &mut headers, Cookie::Oidc, None)?;
     Ok((StatusCode::SEE_OTHER, headers))
+}
+
+/// With which accounts of the provider you sign in.
+#[utoipa::path(get, path = "/me/identities", tag = "people",
+    responses((status = 200, description = "Identities", body = List<Identity>)))]
+async fn list_identities(State(api): State<Api>, Auth(caller): Auth) -> Answer<Json<List<Identity>>> {
+    let items = api.control().identities(&caller).await?;
+    Ok(List::of(Page { items, next: None }))
+}
+
+/// Begins to connect an account of the provider. The browser goes there, comes back to the console, and the person confirms.
+#[utoipa::path(post, path = "/me/identities", tag = "people", request_body = ConnectIdentity,
+    responses((status = 200, description = "Send the browser there", body = GoOn),
+        (status = 404, description = "There is no provider here", body = Problem, content_type = "application/problem+json")))]
+async fn connect_identity(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Input { value: ConnectIdentity {}, .. }: Input<ConnectIdentity>,
+) -> Answer<(HeaderMap, Json<GoOn>)> {
+    let Who::Person { user, .. } = &caller.who else {
+        return Err(Problem::new(StatusCode::FORBIDDEN, "only people have identities: sign in"));
+    };
+    let (location, headers) = leave(&api, CONNECT, &user.to_string()).await?;
+    Ok((headers, Json(GoOn { location })))
+}
+
+/// The account of the provider that waits for your confirmation.
+#[utoipa::path(get, path = "/me/identities/pending", tag = "people",
+    responses((status = 200, description = "The account", body = Identity)))]
+async fn pending_identity(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    headers: HeaderMap,
+) -> Answer<Json<Identity>> {
+    Ok(Json(api.control().pending(&caller, &link(&api, &headers)?)?))
+}
+
+/// Confirms that you sign in with that account from now on.
+#[utoipa::path(post, path = "/me/identities/pending", tag = "people",
+    responses((status = 201, description = "The identity", body = Identity)))]
+async fn confirm_identity(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    headers: HeaderMap,
+) -> Answer<(StatusCode, HeaderMap, Json<Identity>)> {
+    let identity = api.control().confirm(&caller, &link(&api, &headers)?).await?;
+    let mut headers = HeaderMap::new();
+    with_cookie(&api, &mut headers, Cookie::Link, None)?;
+    Ok((StatusCode::CREATED, headers, Json(identity)))
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+struct AtIdentity {
+    /// Id of the identity.
+    identity: String,
+}
+
+/// Takes an identity away: you do not sign in with it any more.
+#[utoipa::path(delete, path = "/me/identities/{identity}", tag = "people", params(AtIdentity),
+    responses((status = 204, description = "It is removed")))]
+async fn disconnect_identity(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(AtIdentity { identity }): Path<AtIdentity>,
+) -> Answer<StatusCode> {
+    api.control().disconnect(&caller, &identity).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn link(api: &Api, headers: &HeaderMap) -> Answer<Secret> {
+    let none = || Problem::new(StatusCode::NOT_FOUND, "no account of a provider waits for your confirmation");
+    cookie::read(headers, Cookie::Link, api.is_secure()).ok_or_else(none)
 }
 
 fn provider(api: &Api) -> Answer<&Provider> {

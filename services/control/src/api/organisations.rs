@@ -15,7 +15,7 @@ use super::problem::Answer;
 use super::{Api, InOrganisation, List};
 use crate::domain::{
     AuditEntry, Invitation, Member, MemberChange, Membership, NewInvitation, NewOrganisation, Once,
-    Organisation,
+    Organisation, Permission,
 };
 use crate::secret::Secret;
 
@@ -232,5 +232,7 @@ async fn list_audit_entries(
     Path(InOrganisation { organisation }): Path<InOrganisation>,
     Paging(page): Paging,
 ) -> Answer<Json<List<AuditEntry>>> {
+    api.control().may(&caller, organisation, Permission::AuditRead).await?;
+    let _turn = api.budget().turn(organisation).await?;
     Ok(List::of(api.control().audit_log(&caller, organisation, &page).await?))
 }

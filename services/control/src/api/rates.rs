@@ -1,8 +1,10 @@
 //! How often somebody may ask.
 
+use std::collections::HashSet;
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU32;
+use std::sync::{Mutex, PoisonError};
 
 use governor::clock::{Clock as _, MonotonicClock};
 use governor::middleware::NoOpMiddleware;
@@ -11,7 +13,9 @@ use governor::{Quota, RateLimiter};
 use uuid::Uuid;
 
 use super::problem::{Answer, Problem};
-use crate::limits::{PASSWORDS_PER_MINUTE, REQUESTS_PER_SECOND, SIGN_INS_PER_MINUTE};
+use crate::limits::{
+    DENIALS_PER_MINUTE, GUESSES_PER_MINUTE, PASSWORDS_PER_MINUTE, REQUESTS_PER_SECOND, SIGN_INS_PER_MINUTE,
+};
 
 /// Keys of one limiter after which those are forgotten that have been quiet.
 const KEYS_MAX: usize = 10_000;
@@ -20,13 +24,22 @@ const KEYS_MAX: usize = 10_000;
 pub(crate) struct Rates {
     /// Uses of a password, by address.
     passwords: Limiter<Option<IpAddr>>,
-    /// Sign-ins, by e-mail address.
-    sign_ins: Limiter<String>,
+    /// Sign-ins, by e-mail address and where they come from.
+    sign_ins: Limiter<(Email, Option<IpAddr>)>,
+    /// Sign-ins by e-mail address alone, from where nobody has signed in with it.
+    guesses: Limiter<Email>,
+    /// From where people have signed in since the server's start: guesses of others do not lock them out.
+    known: Mutex<HashSet<(Email, Option<IpAddr>)>>,
     /// Requests, by who asks.
     requests: Limiter<Uuid>,
+    /// Denials that are written down, by who asks.
+    denials: Limiter<Uuid>,
     /// Requests of nobody who is known, by address.
     strangers: Limiter<Option<IpAddr>>,
 }
+
+/// The hash of an e-mail address.
+type Email = [u8; 32];
 
 struct Limiter<K: Hash + Eq + Clone> {
     limiter: RateLimiter<K, HashMapStateStore<K>, MonotonicClock, NoOpMiddleware<std::time::Instant>>,
@@ -39,8 +52,11 @@ impl Rates {
         Self {
             passwords: Limiter::new(Quota::per_minute(count(PASSWORDS_PER_MINUTE))),
             sign_ins: Limiter::new(Quota::per_minute(count(SIGN_INS_PER_MINUTE))),
+            guesses: Limiter::new(Quota::per_minute(count(GUESSES_PER_MINUTE))),
+            known: Mutex::default(),
             requests: Limiter::new(a_second),
             strangers: Limiter::new(a_second),
+            denials: Limiter::new(Quota::per_minute(count(DENIALS_PER_MINUTE))),
         }
     }
 
@@ -50,13 +66,30 @@ impl Rates {
     }
 
     /// Somebody tries to sign in.
-    pub(crate) fn sign_in(&self, email: &str) -> Answer<()> {
-        self.sign_ins.take(&email.to_lowercase())
+    pub(crate) fn sign_in(&self, email: &str, address: Option<IpAddr>) -> Answer<()> {
+        let from = (named(email), network(address));
+        self.sign_ins.take(&from)?;
+        let is_known = self.known.lock().unwrap_or_else(PoisonError::into_inner).contains(&from);
+        if is_known { Ok(()) } else { self.guesses.take(&from.0) }
+    }
+
+    /// Somebody has signed in.
+    pub(crate) fn signed_in(&self, email: &str, address: Option<IpAddr>) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= KEYS_MAX {
+            known.clear();
+        }
+        known.insert((named(email), network(address)));
     }
 
     /// Somebody who is known asks for something.
     pub(crate) fn request(&self, who: Uuid) -> Answer<()> {
         self.requests.take(&who)
+    }
+
+    /// Whether a denial of somebody is written down.
+    pub(crate) fn denial(&self, who: Uuid) -> bool {
+        self.denials.take(&who).is_ok()
     }
 
     /// Somebody asks, and it is not known yet who.
@@ -80,6 +113,11 @@ impl<K: Hash + Eq + Clone> Limiter<K> {
             Problem::later(wait.as_secs() + 1)
         })
     }
+}
+
+/// A name of bounded length for an e-mail address.
+fn named(email: &str) -> Email {
+    blake3::hash(email.to_lowercase().as_bytes()).into()
 }
 
 /// Whoever has an address of the sixth version has a whole network of them.
@@ -108,10 +146,23 @@ mod tests {
     fn who_asks_too_often_is_told_when_to_come_again_and_others_are_not_held_up() {
         let rates = Rates::new();
         for _ in 0..SIGN_INS_PER_MINUTE {
-            assert!(rates.sign_in("ann@example.org").is_ok());
+            assert!(rates.sign_in("ann@example.org", None).is_ok());
         }
-        assert!(rates.sign_in("Ann@example.org").is_err());
-        assert!(rates.sign_in("bob@example.org").is_ok());
+        assert!(rates.sign_in("Ann@example.org", None).is_err());
+        assert!(rates.sign_in("bob@example.org", None).is_ok());
+    }
+
+    #[test]
+    fn guesses_from_elsewhere_do_not_lock_the_owner_out() {
+        let rates = Rates::new();
+        let from = |number: u32| Some(IpAddr::from((0xC000_0200 + number).to_be_bytes()));
+        let home = from(0);
+        assert!(rates.sign_in("ann@example.org", home).is_ok());
+        rates.signed_in("Ann@example.org", home);
+        let guessed = (1..=1_000).filter(|number| rates.sign_in("ann@example.org", from(*number)).is_ok());
+        assert!(guessed.count() <= GUESSES_PER_MINUTE as usize + 1);
+        assert!(rates.sign_in("ann@example.org", from(2_000)).is_err());
+        assert!(rates.sign_in("ann@example.org", home).is_ok());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use utoipa_axum::routes;
 use super::extract::{Auth, Path, Query};
 use super::problem::Answer;
 use super::{Api, AtBroker, InOrganisation};
-use crate::domain::{OrganisationUsage, Span, Step, Usage, UsageWindow};
+use crate::domain::{OrganisationUsage, Permission, Span, Step, Usage, UsageWindow};
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(get_usage)).routes(routes!(get_organisation_usage))
@@ -51,6 +51,8 @@ async fn get_usage(
     Query(query): Query<UsageQuery>,
     headers: HeaderMap,
 ) -> Answer<Response> {
+    api.control().may(&caller, at.organisation, Permission::BrokersRead).await?;
+    let _turn = api.budget().turn(at.organisation).await?;
     let usage = api.control().usage(&caller, &at.at(), query.into()).await?;
     Ok(shown(&headers, &usage.total, &usage.windows, &usage))
 }
@@ -66,6 +68,8 @@ async fn get_organisation_usage(
     Query(query): Query<UsageQuery>,
     headers: HeaderMap,
 ) -> Answer<Response> {
+    api.control().may(&caller, organisation, Permission::BrokersRead).await?;
+    let _turn = api.budget().turn(organisation).await?;
     let usage = api.control().organisation_usage(&caller, organisation, query.into()).await?;
     Ok(shown(&headers, &usage.total, &usage.windows, &usage))
 }

@@ -231,7 +231,11 @@ impl Control {
         let found = self.look(|tx| async move { by_email(&tx, email).await }).await?;
         let phc = found.as_ref().and_then(|(_, record)| hash_of(record));
         let right = self.verify_password(phc, &input.password).await?;
+        let known = found.as_ref().map(|(id, _)| *id);
         let Some((id, _)) = found.filter(|_| right) else {
+            if let Some(id) = known {
+                self.note_refused_sign_in(id, email, source).await?;
+            }
             return Err(Error::Unauthenticated("the e-mail address or the password is not right"));
         };
         self.change(person(id, email, source.address), &Once::unnamed()?, |change| async move {
@@ -242,6 +246,19 @@ impl Control {
         })
         .await?;
         self.start(id, source).await
+    }
+
+    /// Tells the organisations of a person that somebody has tried to sign in as them. The API limits how often that is.
+    async fn note_refused_sign_in(&self, user: Uuid, email: &str, source: &Source) -> Result<()> {
+        let address = source.address.map(|address| address.to_string());
+        let nobody = Actor { kind: ActorKind::Nobody, id: None, name: email.into(), address };
+        self.change(nobody, &Once::unnamed()?, |change| async move {
+            for (organisation, _) in members::of_user(&change.tx, user, Read::Snapshot).await? {
+                change.audit(organisation, "sign_in.refuse", email, serde_json::json!({}))?;
+            }
+            Ok(())
+        })
+        .await
     }
 
     /// Starts a web session.
@@ -383,6 +400,11 @@ pub(super) async fn put_new(change: &Change, newcomer: &Newcomer) -> Result<()> 
 /// Whether there is an account with an e-mail address.
 pub(super) async fn is_there_one_with(tx: &Transaction, email: &str) -> Result<bool> {
     Ok(accounts::emails().get::<Uuid>(tx, email.as_bytes(), Read::Serializable).await?.is_some())
+}
+
+/// Whether a person can sign in with a password.
+pub(super) async fn has_password(tx: &Transaction, user: Uuid) -> Result<bool> {
+    Ok(found(get(tx, user, Read::Serializable).await?)?.password.is_some())
 }
 
 /// The hash of somebody's password.

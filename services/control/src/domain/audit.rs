@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::{BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Permission, Result, Who, authorise};
+use super::{
+    BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Permission, Result, Who, authorise, members,
+};
 
 /// Who did something.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -33,6 +35,10 @@ pub enum ActorKind {
     Token,
     /// Millrace itself.
     Service,
+    /// Somebody who has not shown who they are.
+    Nobody,
+    /// Who runs the region.
+    Operator,
 }
 
 /// Something that was done.
@@ -90,6 +96,40 @@ impl Control {
             change.audit(at.organisation, action, target, said.clone())
         })
         .await
+    }
+
+    /// Notes that somebody who belongs to an organisation was refused something there. Others leave no trace in it.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(crate) async fn note_denied(&self, caller: &Caller, organisation: Uuid, what: &str) -> Result<()> {
+        self.change(caller.into(), &Once::unnamed()?, |change| async move {
+            let belongs = match &caller.who {
+                Who::Token { organisation: own, .. } => *own == organisation,
+                Who::Person { user, .. } => {
+                    members::role(&change.tx, organisation, *user, Read::Snapshot).await.is_ok()
+                }
+            };
+            match belongs {
+                true => change.audit(organisation, "denied", what, serde_json::json!({})),
+                false => Ok(()),
+            }
+        })
+        .await
+    }
+
+    /// Lets the caller go on to something of an organisation.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub(crate) async fn may(
+        &self,
+        caller: &Caller,
+        organisation: Uuid,
+        permission: Permission,
+    ) -> Result<()> {
+        self.look(|tx| async move { authorise(&tx, caller, organisation, permission, Read::Snapshot).await })
+            .await
     }
 
     /// What was done in an organisation, the latest first.

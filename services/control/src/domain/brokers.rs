@@ -9,16 +9,17 @@ use millrace_layers::{
 };
 use millrace_storage::{Read, Transaction};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::check::{Fields, room};
 use super::parts::{Precondition, Versioned};
 use super::{
-    Caller, Control, Endpoints, Error, Once, Page, PageRequest, Permission, Result, access, authorise, setup,
+    Caller, Control, Endpoints, Error, Once, Page, PageRequest, Permission, Result, access, authorise,
+    ledger, setup,
 };
-use super::{Who, tokens, web_sessions};
+use super::{Who, operator, spend, tokens, web_sessions};
 use crate::limits::BROKERS_MAX;
 use crate::secret;
 
@@ -66,8 +67,9 @@ pub struct BrokerChange {
     /// What people call it.
     #[schema(min_length = 1, max_length = 100)]
     pub display_name: Option<String>,
-    /// What it and its clients may use.
-    pub limits: Option<Limits>,
+    /// What it and its clients may use. What is left out stays, also within; what is null is the server's own limit.
+    #[schema(value_type = Option<Limits>)]
+    pub limits: Option<serde_json::Map<String, Value>>,
 }
 
 /// Letters of the names that we give: none looks like another one.
@@ -120,6 +122,8 @@ impl Control {
         self.change(caller.into(), once, |change| async move {
             let tx = &change.tx;
             authorise(tx, caller, organisation, Permission::BrokersWrite, Read::Serializable).await?;
+            operator::is_open(tx, organisation).await?;
+            spend::has_room(tx, organisation, change.now_ms).await?;
             let all = accounts::brokers_of(organisation.as_bytes());
             let count = all.page::<BrokerId>(tx, None, BROKERS_MAX, Read::Serializable).await?.items.len();
             room(count, BROKERS_MAX, "brokers of this organisation")?;
@@ -212,18 +216,19 @@ impl Control {
             fields.name("display_name", name);
             fields.done()?;
         }
-        if let Some(limits) = &input.limits {
-            limits.validate()?;
-        }
+        // Fields that are not known are wrong whatever the limits until now are.
+        let change = input.limits.as_ref();
+        change.map_or(Ok(Limits::default()), |change| merged(&Limits::default(), change))?;
         let details = json!({ "display_name": input.display_name, "limits": input.limits });
         let details = &details;
         self.edit(caller, at, Some(seen), "broker.change", details, |details, access| {
+            if let Some(change) = &input.limits {
+                access.limits = merged(&access.limits, change)?;
+            }
             if let Some(name) = &input.display_name {
                 details.display_name.clone_from(name);
             }
-            if let Some(limits) = &input.limits {
-                access.limits = limits.clone();
-            }
+            Ok(())
         })
         .await
     }
@@ -239,7 +244,19 @@ impl Control {
         suspended: bool,
     ) -> Result<Versioned<Broker>> {
         let action = if suspended { "broker.suspend" } else { "broker.resume" };
-        self.edit(caller, at, None, action, &json!({}), |details, _| details.suspended = suspended).await
+        if !suspended {
+            // Found first, so that a stranger does not learn that the organisation is suspended.
+            self.look(|tx| async move {
+                find(&tx, caller, at, Permission::BrokersWrite, Read::Serializable).await?;
+                operator::is_open(&tx, at.organisation).await
+            })
+            .await?;
+        }
+        self.edit(caller, at, None, action, &json!({}), |details, _| {
+            details.suspended = suspended;
+            Ok(())
+        })
+        .await
     }
 
     async fn edit(
@@ -248,8 +265,8 @@ impl Control {
         at: &BrokerRef,
         seen: Option<Precondition>,
         action: &str,
-        said: &serde_json::Value,
-        edit: impl Fn(&mut Details, &mut Access),
+        said: &Value,
+        edit: impl Fn(&mut Details, &mut Access) -> Result<()>,
     ) -> Result<Versioned<Broker>> {
         let edit = &edit;
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
@@ -261,7 +278,7 @@ impl Control {
             }
             let old = access::get(tx, broker.id, Read::Serializable).await?;
             let mut access = old.value.clone();
-            edit(&mut details.value, &mut access);
+            edit(&mut details.value, &mut access)?;
             catalog::describe(tx, &broker, &details.value).await?;
             if access != old.value {
                 access::put(tx, broker.id, &access).await?;
@@ -292,6 +309,7 @@ impl Control {
             touch(tx, broker.id)?;
             catalog::condemn(tx, &broker, change.now_ms)?;
             accounts::brokers_of(at.organisation.as_bytes()).clear(tx, at.name.as_bytes()).await?;
+            ledger::add(&change, at.organisation, broker.id, details.value.created_at_ms).await?;
             let said = json!({ "display_name": details.value.display_name });
             change.audit(at.organisation, "broker.delete", &at.name, said)
         })
@@ -343,6 +361,36 @@ impl Control {
         };
         Ok(Versioned { value, version: details.version })
     }
+}
+
+/// Limits with what is changed of them (RFC 7396).
+fn merged(limits: &Limits, change: &serde_json::Map<String, Value>) -> Result<Limits> {
+    let broken = |_| Error::Internal("limits cannot be written");
+    let mut all = serde_json::to_value(limits).map_err(broken)?;
+    merge(&mut all, "limits", change)?;
+    let limits: Limits = serde_json::from_value(all)
+        .map_err(|_| Error::field("limits", "has a value that is no whole number of 0 or more"))?;
+    limits.validate()?;
+    Ok(limits)
+}
+
+/// `all` has each field that there is.
+fn merge(all: &mut Value, path: &str, change: &serde_json::Map<String, Value>) -> Result<()> {
+    for (name, new) in change {
+        let path = format!("{path}.{name}");
+        let Some(old) = all.get_mut(name) else {
+            return Err(Error::field(&path, "is not known here: is it misspelt?"));
+        };
+        match (&mut *old, new) {
+            (Value::Object(old), Value::Null) => old.values_mut().for_each(|value| *value = Value::Null),
+            (Value::Object(_), Value::Object(new)) => merge(old, &path, new)?,
+            (Value::Object(_), _) => return Err(Error::field(&path, "must be an object")),
+            (_, Value::Null) => *old = Value::Null,
+            (_, new) if new.is_u64() => *old = new.clone(),
+            _ => return Err(Error::field(&path, "must be a whole number of 0 or more, or null")),
+        }
+    }
+    Ok(())
 }
 
 fn new_name() -> Result<String> {

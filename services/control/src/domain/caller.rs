@@ -70,11 +70,37 @@ pub struct Caller {
 /// Who asks: a person or a program of an organisation.
 #[derive(Clone, Debug)]
 pub(crate) enum Who {
-    Person { user: Uuid, email: String, sign_in: Hash },
-    Token { organisation: Uuid, id: Uuid, name: String, scopes: Vec<Permission> },
+    Person {
+        user: Uuid,
+        email: String,
+        sign_in: Hash,
+    },
+    Token {
+        organisation: Uuid,
+        id: Uuid,
+        name: String,
+        scopes: Vec<Permission>,
+        /// The person who made it, or who made the token that made it.
+        made_by: Option<Uuid>,
+    },
 }
 
 impl Permission {
+    /// All of them.
+    pub(crate) const ALL: [Self; 11] = [
+        Self::OrganisationRead,
+        Self::OrganisationWrite,
+        Self::BrokersRead,
+        Self::BrokersWrite,
+        Self::AccessRead,
+        Self::AccessWrite,
+        Self::ClientsRead,
+        Self::ClientsWrite,
+        Self::AuditRead,
+        Self::MessagesRead,
+        Self::MessagesWrite,
+    ];
+
     /// Whether it lets somebody change something.
     #[must_use]
     pub fn is_write(self) -> bool {
@@ -102,6 +128,14 @@ impl Role {
 }
 
 impl Caller {
+    /// The person behind it: who asks, or who made the token that does.
+    pub(crate) fn person(&self) -> Option<Uuid> {
+        match &self.who {
+            Who::Person { user, .. } => Some(*user),
+            Who::Token { made_by, .. } => *made_by,
+        }
+    }
+
     /// Their id, which tells them from all others.
     pub(crate) fn id(&self) -> Uuid {
         match &self.who {

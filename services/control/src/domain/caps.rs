@@ -19,6 +19,8 @@ use crate::limits::{BROKERS_MAX, CAPS_AT_ONCE};
 struct Standing {
     month_ms: u64,
     brokers: BTreeMap<String, BrokerStanding>,
+    /// What brokers have cost that were deleted.
+    by_deleted: u64,
     caps: Vec<(CapOf, Record)>,
 }
 
@@ -73,7 +75,11 @@ impl Control {
             let is_over_cap = broker.details()?.value.is_over_cap;
             standings.insert(name, BrokerStanding { spent, is_over_cap });
         }
-        let standing = &Standing { month_ms, brokers: standings, caps };
+        let by_deleted = match is_of_all {
+            true => self.prices().of(&self.used_by_deleted(organisation, month_ms).await?),
+            false => 0,
+        };
+        let standing = &Standing { month_ms, brokers: standings, by_deleted, caps };
         if standing.is_held() {
             return Ok(());
         }
@@ -94,7 +100,9 @@ impl Standing {
     fn spent_of(&self, of: &CapOf) -> u64 {
         match &of.broker {
             Some(name) => self.brokers.get(name).map_or(0, |broker| broker.spent),
-            None => self.brokers.values().fold(0, |all, broker| all.saturating_add(broker.spent)),
+            None => {
+                self.brokers.values().fold(self.by_deleted, |all, broker| all.saturating_add(broker.spent))
+            }
         }
     }
 

@@ -3,8 +3,9 @@
 //! A client names a request by an `Idempotency-Key`; one that comes again with it gets the first answer. Others have a name that
 //! nobody knows: the receipt is for the store, which runs a transaction again when it could not hear whether it was committed.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -17,8 +18,8 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::audit::Actor;
-use super::{Control, Error, Result};
+use super::audit::{Actor, ActorKind};
+use super::{Control, Error, Result, Role, members};
 use crate::limits::{OWN_RECEIPT_MS, RECEIPT_MS};
 use crate::secret::{self, Hash, NoEntropy, Purpose, Secret};
 
@@ -38,6 +39,8 @@ pub(super) struct Change {
     pub(super) now_ms: u64,
     actor: Arc<Actor>,
     entries: Arc<AtomicU16>,
+    /// Organisations in which something was changed.
+    touched: Arc<Mutex<BTreeSet<Uuid>>>,
 }
 
 /// What was answered.
@@ -46,6 +49,17 @@ struct Receipt {
     fingerprint: String,
     expires_at_ms: u64,
     answer: Value,
+    /// What the person was who asked: one who is less by now does not get the answer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    roles: Vec<Held>,
+}
+
+/// What a person was in an organisation.
+#[derive(Serialize, Deserialize)]
+struct Held {
+    user: Uuid,
+    organisation: Uuid,
+    role: Role,
 }
 
 impl Once {
@@ -82,13 +96,24 @@ impl Control {
             .database()
             .run(|tx, _| {
                 let entries = Arc::new(AtomicU16::new(0));
-                let change = Change { tx: tx.clone(), now_ms, actor: Arc::clone(&actor), entries };
+                let touched = Arc::new(Mutex::default());
+                let change = Change {
+                    tx: tx.clone(),
+                    now_ms,
+                    actor: Arc::clone(&actor),
+                    entries,
+                    touched: Arc::clone(&touched),
+                };
+                let actor = Arc::clone(&actor);
                 async move {
-                    if let Some(answer) = answered(&tx, id, once, now_ms).await? {
+                    if let Some(answer) = answered(&tx, id, once, now_ms, &actor).await? {
                         return Ok(answer);
                     }
                     let answer = body(change).await?;
-                    keep(&tx, id, once, now_ms, &answer).await?;
+                    let touched =
+                        std::mem::take(&mut *touched.lock().unwrap_or_else(PoisonError::into_inner));
+                    let roles = held(&tx, &actor, touched).await?;
+                    keep(&tx, id, once, now_ms, roles, &answer).await?;
                     Ok(answer)
                 }
             })
@@ -112,6 +137,7 @@ async fn answered<T: DeserializeOwned>(
     id: &Hash,
     once: &Once,
     now_ms: u64,
+    actor: &Actor,
 ) -> Result<Option<T>> {
     let receipt = accounts::receipts().get::<Receipt>(tx, id, Read::Serializable).await?;
     let Some(receipt) = receipt.map(|receipt| receipt.value).filter(|it| now_ms < it.expires_at_ms) else {
@@ -120,14 +146,46 @@ async fn answered<T: DeserializeOwned>(
     if receipt.fingerprint != BASE64_STANDARD.encode(once.fingerprint) {
         return Err(Error::KeyReused);
     }
+    for Held { user, organisation, role } in receipt.roles {
+        // Somebody who signs up again has no other id yet.
+        if actor.id == Some(user) {
+            let now = members::role(tx, organisation, user, Read::Serializable).await?;
+            if now != role && now != Role::Owner {
+                let what = "your role has changed since this request was answered: send it with a new Idempotency-Key";
+                return Err(Error::Forbidden(what.into()));
+            }
+        }
+    }
     serde_json::from_value(receipt.answer).map(Some).map_err(|_| Error::Internal("a receipt cannot be read"))
 }
 
-async fn keep<T: Serialize>(tx: &Transaction, id: &Hash, once: &Once, now_ms: u64, answer: &T) -> Result<()> {
+/// What the person who asks is in these organisations. Tokens are looked at with each request.
+async fn held(tx: &Transaction, actor: &Actor, organisations: BTreeSet<Uuid>) -> Result<Vec<Held>> {
+    let Some(user) = actor.id.filter(|_| actor.kind == ActorKind::Person) else { return Ok(Vec::new()) };
+    let mut all = Vec::new();
+    for organisation in organisations {
+        match members::role(tx, organisation, user, Read::Serializable).await {
+            Ok(role) => all.push(Held { user, organisation, role }),
+            // They have left it with this request.
+            Err(Error::NotFound(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(all)
+}
+
+async fn keep<T: Serialize>(
+    tx: &Transaction,
+    id: &Hash,
+    once: &Once,
+    now_ms: u64,
+    roles: Vec<Held>,
+    answer: &T,
+) -> Result<()> {
     let expires_at_ms = now_ms + once.keep_ms;
     let answer = serde_json::to_value(answer).map_err(|_| Error::Internal("an answer cannot be written"))?;
     let fingerprint = BASE64_STANDARD.encode(once.fingerprint);
-    accounts::receipts().put(tx, id, &Receipt { fingerprint, expires_at_ms, answer }).await?;
+    accounts::receipts().put(tx, id, &Receipt { fingerprint, expires_at_ms, answer, roles }).await?;
     let id = id.to_vec().into();
     Ok(Expiring { at_ms: expires_at_ms, kind: Kind::Receipt, id }.schedule(tx)?)
 }
@@ -148,6 +206,7 @@ impl Change {
         let entry = json!({
             "at_ms": self.now_ms, "actor": &*self.actor, "action": action, "target": target, "details": details,
         });
+        self.touched.lock().unwrap_or_else(PoisonError::into_inner).insert(organisation);
         let place = self.entries.fetch_add(1, Ordering::Relaxed);
         Ok(accounts::audit::append(&self.tx, organisation.as_bytes(), place, entry.to_string())?)
     }

@@ -34,6 +34,10 @@ pub struct Credential {
     pub previous_secret_until_ms: Option<u64>,
     /// When it was made, in unix milliseconds.
     pub created_at_ms: u64,
+    /// The only client id that may connect by this name; null: any.
+    #[schema(example = "pump-7", min_length = 1)]
+    #[serde(default)]
+    pub client_id: Option<String>,
 }
 
 /// A new credential.
@@ -53,6 +57,9 @@ pub struct NewCredential {
     pub rules: Vec<Rule>,
     /// From then on nobody may connect by it, in unix milliseconds.
     pub expires_at_ms: Option<u64>,
+    /// The only client id that may connect by this name; null: any.
+    #[schema(example = "pump-7", min_length = 1)]
+    pub client_id: Option<String>,
 }
 
 /// All of a credential that can be changed; what is left out has its default.
@@ -68,6 +75,9 @@ pub struct CredentialChange {
     pub enabled: bool,
     /// From then on nobody may connect by it, in unix milliseconds.
     pub expires_at_ms: Option<u64>,
+    /// The only client id that may connect by this name; null: any.
+    #[schema(example = "pump-7", min_length = 1)]
+    pub client_id: Option<String>,
 }
 
 /// How a secret is replaced.
@@ -144,6 +154,7 @@ impl Control {
                     rules: input.rules.clone(),
                     expires_at_ms: input.expires_at_ms,
                     created_at_ms: change.now_ms,
+                    client_id: input.client_id.clone(),
                     ..model::Credential::default()
                 };
                 record.validate()?;
@@ -189,6 +200,7 @@ impl Control {
                 record.rules.clone_from(&input.rules);
                 record.enabled = input.enabled;
                 record.expires_at_ms = input.expires_at_ms;
+                record.client_id.clone_from(&input.client_id);
             })
             .await?;
         Ok(changed.0)
@@ -334,6 +346,7 @@ fn shown(record: &model::Credential) -> Credential {
         rules: record.rules.clone(),
         enabled: record.enabled,
         expires_at_ms: record.expires_at_ms,
+        client_id: record.client_id.clone(),
         previous_secret_until_ms: record.previous_secret.as_ref().map(|previous| previous.until_ms),
         created_at_ms: record.created_at_ms,
     }

@@ -28,6 +28,7 @@ impl Control {
         if self.now_ms() < since_ms + ERASE_AFTER_MS {
             return Ok(0);
         }
+        self.settle(broker).await?;
         let mut all = 0;
         loop {
             let erased =

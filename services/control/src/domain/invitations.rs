@@ -94,6 +94,7 @@ impl Control {
                 let tx = &change.tx;
                 authorise(tx, caller, organisation, Permission::OrganisationWrite, Read::Serializable)
                     .await?;
+                members::may_give(tx, caller, organisation, input.role).await?;
                 let all = INVITATIONS.of(organisation);
                 let count =
                     all.page::<Record>(tx, None, INVITATIONS_MAX, Read::Serializable).await?.items.len();

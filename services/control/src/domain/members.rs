@@ -83,6 +83,7 @@ impl Control {
         self.change(caller.into(), once, |change| async move {
             let tx = &change.tx;
             authorise(tx, caller, organisation, Permission::OrganisationWrite, Read::Serializable).await?;
+            may_give(tx, caller, organisation, input.role).await?;
             let mut record = record(tx, organisation, user).await?;
             if record.role == Role::Owner && input.role != Role::Owner {
                 keeps_an_owner(tx, organisation, user).await?;
@@ -127,6 +128,22 @@ impl Record {
     fn shown(&self, user: User) -> Member {
         Member { id: user.id, email: user.email, name: user.name, role: self.role, since_ms: self.since_ms }
     }
+}
+
+/// Lets the caller give somebody a role: all that the role may do, the caller may.
+///
+/// # Errors
+/// [`Error::Forbidden`].
+pub(super) async fn may_give(
+    tx: &Transaction,
+    caller: &Caller,
+    organisation: Uuid,
+    role: Role,
+) -> Result<()> {
+    for permission in Permission::ALL.into_iter().filter(|permission| role.may(*permission)) {
+        authorise(tx, caller, organisation, permission, Read::Serializable).await?;
+    }
+    Ok(())
 }
 
 /// What somebody is in an organisation. Who is nothing in it learns nothing of it.

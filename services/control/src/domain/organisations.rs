@@ -15,7 +15,7 @@ use super::check::Fields;
 use super::parts::{Precondition, Versioned};
 use super::{
     Caller, Control, Error, Once, Permission, Result, Role, accounts::person_of, authorise, brokers,
-    invitations, members, tokens,
+    invitations, ledger, members, operator::Suspension, tokens,
 };
 
 /// An organisation.
@@ -42,6 +42,9 @@ pub struct NewOrganisation {
 pub(super) struct Record {
     pub(super) name: String,
     pub(super) created_at_ms: u64,
+    /// That an operator has stopped it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) suspended: Option<Suspension>,
 }
 
 impl Control {
@@ -127,6 +130,7 @@ impl Control {
             invitations::remove_all(tx, id).await?;
             tokens::remove_all(tx, id).await?;
             accounts::spend_caps().clear(tx, id.as_bytes()).await?;
+            ledger::remove(&change, id).await?;
             audit::clear(tx, id.as_bytes())?;
             Ok(accounts::organisations().clear(tx, id.as_bytes()).await?)
         })
@@ -150,7 +154,7 @@ impl Record {
 
 /// Makes an organisation with its first owner.
 pub(super) async fn create(change: &Change, id: Uuid, name: &str, owner: Uuid) -> Result<()> {
-    let record = Record { name: name.into(), created_at_ms: change.now_ms };
+    let record = Record { name: name.into(), created_at_ms: change.now_ms, suspended: None };
     accounts::organisations().put(&change.tx, id.as_bytes(), &record).await?;
     members::add(change, id, owner, Role::Owner).await?;
     change.audit(id, "organisation.create", &id.to_string(), json!({ "name": name }))

@@ -11,7 +11,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::change::Change;
-use super::{Control, Result, machine};
+use super::{Control, Result, machine, organisations};
 use crate::limits::SETUP_MS;
 use crate::secret::{self, Hash, Purpose, Secret};
 
@@ -40,7 +40,7 @@ impl Control {
         let hash = self.setup_hash(&secret)?;
         let is_open = self
             .look(|tx| async move {
-                if machine::is_anybody_else_there(&tx).await? {
+                if is_taken(&tx).await? {
                     return Ok(false);
                 }
                 let mut links = links(&tx).await?;
@@ -68,6 +68,26 @@ impl Control {
 
     fn setup_hash(&self, secret: &Secret) -> Result<Hash> {
         self.hash(Purpose::Setup, &[secret.expose().as_bytes()])
+    }
+}
+
+/// Whether somebody owns this server: a member, other than the owner of this machine, of the organisation that has the broker
+/// `default`. Somebody else may have signed up before.
+async fn is_taken(tx: &Transaction) -> Result<bool> {
+    let Some(default) = catalog::get(tx, catalog::DEFAULT, Read::Serializable).await? else {
+        return machine::is_anybody_else_there(tx).await;
+    };
+    let organisation = default.details()?.value.organisation;
+    match organisation.and_then(|organisation| organisation.parse::<Uuid>().ok()) {
+        Some(organisation) => {
+            let owner = machine::owner(tx).await?;
+            let members = accounts::members(organisation.as_bytes());
+            let page = members.page::<serde_json::Value>(tx, None, 2, Read::Serializable).await?;
+            let is_there = organisations::find(tx, organisation, Read::Serializable).await?.is_some();
+            Ok(is_there
+                && page.items.iter().any(|(id, _)| owner.is_none_or(|owner| id != &owner.as_bytes()[..])))
+        }
+        None => Ok(false),
     }
 }
 

@@ -96,6 +96,22 @@ impl CapOf {
     }
 }
 
+/// Refuses what would cost an organisation more, when its cap is reached and stops its brokers.
+///
+/// # Errors
+/// [`Error::Conflict`].
+pub(super) async fn has_room(tx: &Transaction, organisation: Uuid, now_ms: u64) -> Result<()> {
+    let whole = CapOf { organisation, broker: None };
+    let found = whole.get(tx, Read::Serializable).await?.map(|found| found.value);
+    let is_stop = |record: &Record| record.cap.is_some_and(|cap| cap.action == CapAction::Stop);
+    match found.filter(is_stop).and_then(|record| record.reached_in) {
+        Some(month_ms) if month_ms == month::of(now_ms).from_ms => Err(Error::Conflict(
+            "the spend cap of this organisation is reached: raise it, or wait for the next month".into(),
+        )),
+        _ => Ok(()),
+    }
+}
+
 impl Control {
     /// A spend cap.
     ///
@@ -184,6 +200,10 @@ impl Control {
                 let used = self.used_since(broker.id, from_ms).await?;
                 spent = spent.saturating_add(self.prices().of(&used));
             }
+        }
+        if of.broker.is_none() {
+            let used = self.used_by_deleted(of.organisation, from_ms).await?;
+            spent = spent.saturating_add(self.prices().of(&used));
         }
         Ok(spent)
     }

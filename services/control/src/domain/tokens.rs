@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::by_secret::{self, BySecret, Place};
 use super::check::{Fields, room};
-use super::{Caller, Control, Error, Once, Page, PageRequest, Permission, Result, Who, authorise};
+use super::{Caller, Control, Error, Once, Page, PageRequest, Permission, Result, Who, authorise, members};
 use crate::limits::TOKENS_MAX;
 use crate::secret::{Hash, Purpose, Secret};
 
@@ -31,6 +31,9 @@ pub struct Token {
     pub created_at_ms: u64,
     /// Until when it is good, in unix milliseconds; for ever if it is left out.
     pub expires_at_ms: Option<u64>,
+    /// Id of the member who made it. It may do no more than that member may, and ends with the membership. Older tokens have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_by: Option<Uuid>,
 }
 
 /// A new API token.
@@ -101,6 +104,7 @@ impl Control {
                     scopes: scopes.clone(),
                     created_at_ms: change.now_ms,
                     expires_at_ms: input.expires_at_ms,
+                    made_by: caller.person(),
                 };
                 let hash = self.token_hash(&self.token_of(once, id)?)?;
                 let record = Record { shown: shown.clone(), hash };
@@ -150,8 +154,13 @@ impl Control {
         let hash = self.token_hash(secret)?;
         let found = self
             .look(|tx| async move {
-                let found = TOKENS.find::<Token>(&tx, &hash, Read::Snapshot).await?;
-                Ok(found.map(|(organisation, record)| (organisation, record.shown)))
+                let Some((organisation, record)) = TOKENS.find::<Token>(&tx, &hash, Read::Snapshot).await?
+                else {
+                    return Ok(None);
+                };
+                let token = record.shown;
+                let scopes = in_force(&tx, organisation, &token).await?;
+                Ok(scopes.map(|scopes| (organisation, Token { scopes, ..token })))
             })
             .await?;
         let now_ms = self.now_ms();
@@ -159,8 +168,8 @@ impl Control {
         let Some((organisation, token)) = found.filter(|(_, token)| is_good(token)) else {
             return Err(Error::Unauthenticated("this API token is unknown, deleted or expired"));
         };
-        let Token { id, name, scopes, .. } = token;
-        Ok(Caller { who: Who::Token { organisation, id, name, scopes }, address })
+        let Token { id, name, scopes, made_by, .. } = token;
+        Ok(Caller { who: Who::Token { organisation, id, name, scopes, made_by }, address })
     }
 
     fn token_of(&self, once: &Once, id: Uuid) -> Result<Secret> {
@@ -198,7 +207,19 @@ impl NewToken {
 /// [`Error::Unauthenticated`].
 pub(super) async fn still_there(tx: &Transaction, organisation: Uuid, id: Uuid) -> Result<()> {
     let record = TOKENS.of(organisation).get::<Record>(tx, id.as_bytes(), Read::Snapshot).await?;
-    record.map(drop).ok_or(Error::Unauthenticated("this API token is unknown, deleted or expired"))
+    let gone = Error::Unauthenticated("this API token is unknown, deleted or expired");
+    let Some(record) = record else { return Err(gone) };
+    in_force(tx, organisation, &record.value.shown).await?.map(drop).ok_or(gone)
+}
+
+/// The scopes of a token that its maker still has; `None` when the maker is no member any more.
+async fn in_force(tx: &Transaction, organisation: Uuid, token: &Token) -> Result<Option<Vec<Permission>>> {
+    let Some(maker) = token.made_by else { return Ok(Some(token.scopes.clone())) };
+    match members::role(tx, organisation, maker, Read::Snapshot).await {
+        Ok(role) => Ok(Some(token.scopes.iter().copied().filter(|scope| role.may(*scope)).collect())),
+        Err(Error::NotFound(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Removes all tokens of an organisation.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::{BrokerRef, Caller, Control, Error, Permission, Result, authorise, brokers, month};
+use super::{BrokerRef, Caller, Control, Error, Permission, Result, authorise, brokers, ledger, month};
 use crate::limits::{BROKERS_MAX, TIME_MS_MAX, USAGE_DAYS_MAX, USAGE_HOURS_MAX};
 
 const DAY_MS: u64 = 24 * WINDOW_MS;
@@ -103,7 +103,7 @@ pub struct BrokerUsage {
     pub used: Used,
 }
 
-/// What all brokers of an organisation have used. One that was deleted is not among them any more.
+/// What all brokers of an organisation have used.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct OrganisationUsage {
     /// All of it.
@@ -112,6 +112,8 @@ pub struct OrganisationUsage {
     pub windows: Vec<UsageWindow>,
     /// By brokers, in order of names.
     pub brokers: Vec<BrokerUsage>,
+    /// What brokers have used that were deleted.
+    pub deleted: Used,
 }
 
 /// A sum of windows.
@@ -183,7 +185,35 @@ impl Control {
             brokers.push(BrokerUsage { name, display_name, used: range.total(&sums).used });
             add_all(&mut all, &sums);
         }
-        Ok(OrganisationUsage { total: range.total(&all), windows: range.windows(&all), brokers })
+        let of_deleted = self.sums_of_deleted(organisation, range).await?;
+        let deleted = range.total(&of_deleted).used;
+        add_all(&mut all, &of_deleted);
+        Ok(OrganisationUsage { total: range.total(&all), windows: range.windows(&all), brokers, deleted })
+    }
+
+    /// What deleted brokers of an organisation have used since a time.
+    pub(super) async fn used_by_deleted(&self, organisation: Uuid, from_ms: u64) -> Result<Sum> {
+        let now_ms = self.now_ms();
+        let range = Range { from_ms, to_ms: now_ms + 1, step: Step::Total, now_ms };
+        let sums = self.sums_of_deleted(organisation, range).await?;
+        Ok(sums.first().map_or_else(Sum::default, |(_, sum)| *sum))
+    }
+
+    /// In one transaction, because usage moves from deleted brokers to the ledger meanwhile.
+    async fn sums_of_deleted(&self, organisation: Uuid, range: Range) -> Result<Vec<(u64, Sum)>> {
+        self.look(|tx| async move {
+            let mut all = range.empty();
+            if let Some(ledger) = ledger::of(&tx, organisation, Read::Snapshot).await? {
+                add_all(&mut all, &range.read(&tx, ledger).await?);
+            }
+            for (broker, former) in ledger::former(&tx, organisation).await? {
+                let range = Range { now_ms: former.ended_ms.min(range.now_ms), ..range };
+                let windows = range.windows_of(&tx, broker, former.from_ms).await?;
+                add_all(&mut all, &range.sums(windows));
+            }
+            Ok(all)
+        })
+        .await
     }
 
     /// What a broker has used since a time.
@@ -235,7 +265,22 @@ impl Range {
 
     /// Sums with the time from which on they are, without gaps.
     async fn read(&self, tx: &Transaction, broker: BrokerId) -> Result<Vec<(u64, Sum)>> {
-        let windows = metering::used(tx, broker, self.from_ms, self.to_ms, self.now_ms).await?;
+        Ok(self.sums(self.windows_of(tx, broker, self.from_ms).await?))
+    }
+
+    /// What was used from `from_ms` on, as far as it is asked for.
+    async fn windows_of(&self, tx: &Transaction, broker: BrokerId, from_ms: u64) -> Result<Vec<Window>> {
+        let from_ms = from_ms.max(self.from_ms);
+        Ok(metering::used(tx, broker, from_ms, self.to_ms, self.now_ms).await?)
+    }
+
+    /// Sums of nothing, without gaps.
+    fn empty(&self) -> Vec<(u64, Sum)> {
+        let hours = (self.from_ms..self.to_ms.min(self.now_ms + 1)).step_by(WINDOW_MS as usize);
+        self.sums(hours.map(|from_ms| Window { from_ms, ..Window::default() }).collect())
+    }
+
+    fn sums(&self, windows: Vec<Window>) -> Vec<(u64, Sum)> {
         let mut sums: Vec<(u64, Sum)> = Vec::new();
         for window in windows {
             let from_ms = self.step_of(window.from_ms);
@@ -246,7 +291,7 @@ impl Range {
                 sum.add(&Sum::from(&window));
             }
         }
-        Ok(sums)
+        sums
     }
 
     fn step_of(&self, at_ms: u64) -> u64 {
@@ -279,12 +324,14 @@ impl Range {
     }
 }
 
-/// Adds sums of the same times.
+/// Adds sums, in order of times.
 fn add_all(all: &mut Vec<(u64, Sum)>, sums: &[(u64, Sum)]) {
-    if all.is_empty() {
-        return all.extend_from_slice(sums);
+    for (from_ms, sum) in sums {
+        match all.binary_search_by_key(from_ms, |(from_ms, _)| *from_ms) {
+            Ok(place) => all[place].1.add(sum),
+            Err(place) => all.insert(place, (*from_ms, *sum)),
+        }
     }
-    all.iter_mut().zip(sums).for_each(|((_, all), (_, sum))| all.add(sum));
 }
 
 impl From<&Window> for Sum {
@@ -313,7 +360,7 @@ impl Sum {
         add(&mut self.stored_byte_s, other.stored_byte_s);
     }
 
-    fn shown(&self) -> Used {
+    pub(super) fn shown(&self) -> Used {
         let per = |count: u64, unit: u64| count as f64 / unit as f64;
         Used {
             connected_session_minutes: per(self.connected_ms, MINUTE_MS),

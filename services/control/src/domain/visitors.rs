@@ -1,20 +1,27 @@
-//! People who sign in with a provider: the account that is theirs, which may be a new one.
+//! People who sign in with a provider: the account that is theirs, which may be a new one, and the accounts of providers that belong to it.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use millrace_layers::accounts;
-use millrace_storage::Read;
+use millrace_storage::{Read, Transaction};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
+use subtle::ConstantTimeEq as _;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::accounts::{Newcomer, create, is_there_one_with, person, person_of};
+use super::accounts::{
+    Newcomer, audit_everywhere, create, has_password, is_there_one_with, person, person_of,
+};
 use super::change::Change;
 use super::check::Fields;
 use super::{Caller, Control, Error, Once, Result, SignedIn, Source, members};
-use crate::limits::NAME_CHARS_MAX;
+use crate::limits::{IDENTITIES_MAX, NAME_CHARS_MAX, OIDC_S};
 use crate::oidc::Flow;
 use crate::secret::{self, Purpose, Secret};
 
 /// Somebody, as a provider says.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Visitor {
     /// The provider.
     pub issuer: String,
@@ -26,57 +33,72 @@ pub struct Visitor {
     pub name: Option<String>,
 }
 
-/// What somebody goes to the provider for.
-#[derive(Clone, Debug)]
-pub enum Errand {
-    /// To sign in; with the secret of an invitation, or of the first start, to join with it.
-    SignIn(Option<Secret>),
-    /// To sign in that way, too, from now on.
-    Connect(Caller),
+/// An account of a provider with which a person signs in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Identity {
+    /// Its id.
+    pub id: String,
+    /// Issuer identifier of the provider.
+    #[schema(example = "https://login.example.org")]
+    pub issuer: String,
+    /// What the provider calls the account.
+    pub subject: String,
+    /// E-mail address of the account when it was connected; null: the provider said none.
+    pub email: Option<String>,
+    /// Since when one signs in with it, in unix milliseconds; null while it waits for a confirmation.
+    pub connected_at_ms: Option<u64>,
+}
+
+/// An identity as it is stored with its person.
+#[derive(Serialize, Deserialize)]
+struct Record {
+    issuer: String,
+    subject: String,
+    email: Option<String>,
+    connected_at_ms: u64,
+}
+
+/// An account of a provider, for a person who has yet to confirm that it is theirs.
+#[derive(Serialize, Deserialize)]
+struct Link {
+    user: Uuid,
+    visitor: Visitor,
+    expires_at_ms: u64,
 }
 
 impl Control {
     /// Signs somebody in whom a provider knows. Who was not here before gets an account, where accounts are not by invitation, or with one.
     /// An account with their e-mail address is not taken for theirs: who made it may be somebody else.
     ///
+    /// `token`: the secret of an invitation, or of the first start, to join with it.
+    ///
     /// # Errors
     /// See [`Error`].
-    pub async fn welcome(&self, visitor: &Visitor, errand: &Errand, source: &Source) -> Result<SignedIn> {
-        let key = &[visitor.issuer.as_bytes(), b"\0", visitor.subject.as_bytes()].concat();
+    pub async fn welcome(
+        &self,
+        visitor: &Visitor,
+        token: Option<&Secret>,
+        source: &Source,
+    ) -> Result<SignedIn> {
         let (id, organisation) = (self.new_id()?, self.new_id()?);
         let known_by = visitor.email.as_deref().unwrap_or(&visitor.subject);
-        let actor = match errand {
-            Errand::Connect(caller) => caller.into(),
-            Errand::SignIn(_) => person(id, known_by, source.address),
-        };
         let user = self
-            .change(actor, &Once::unnamed()?, |change| async move {
-                let subjects = accounts::subjects();
-                let known = subjects.get::<Uuid>(&change.tx, key, Read::Serializable).await?;
-                let known = known.map(|known| known.value);
-                let user = match (known, errand) {
-                    (Some(user), Errand::Connect(caller)) if user != person_of(caller)?.0 => {
-                        let detail =
-                            "somebody else signs in with this account of your provider: sign out there first";
-                        return Err(Error::Conflict(detail.into()));
-                    }
-                    (Some(user), Errand::SignIn(Some(token))) => {
+            .change(person(id, known_by, source.address), &Once::unnamed()?, |change| async move {
+                let known = owner(&change.tx, visitor).await?;
+                let user = match (known, token) {
+                    (Some(user), Some(token)) => {
                         self.take_invitation(&change, token, user).await?;
                         user
                     }
-                    (Some(user), _) => user,
-                    (None, Errand::Connect(caller)) => person_of(caller)?.0,
-                    (None, Errand::SignIn(token)) => {
-                        self.admit_visitor(&change, id, organisation, visitor, token.as_ref()).await?;
+                    (Some(user), None) => user,
+                    (None, token) => {
+                        self.admit_visitor(&change, id, organisation, visitor, token).await?;
                         id
                     }
                 };
-                if known.is_none() {
-                    subjects.put(&change.tx, key, &user).await?;
-                }
-                let action = if matches!(errand, Errand::Connect(_)) { "person.connect" } else { "sign_in" };
+                connect(&change, user, visitor).await?;
                 for (organisation, _) in members::of_user(&change.tx, user, Read::Snapshot).await? {
-                    change.audit(organisation, action, known_by, json!({ "provider": visitor.issuer }))?;
+                    change.audit(organisation, "sign_in", known_by, json!({ "provider": visitor.issuer }))?;
                 }
                 Ok(user)
             })
@@ -111,6 +133,114 @@ impl Control {
         self.belong(change, id, organisation, &name, token).await
     }
 
+    /// What the browser of `user` keeps until they have confirmed that they want to sign in with this account of their provider.
+    ///
+    /// # Errors
+    /// [`Error::Internal`].
+    pub(crate) fn link(&self, user: Uuid, visitor: Visitor) -> Result<Secret> {
+        let expires_at_ms = self.now_ms() + OIDC_S * 1_000;
+        let link = serde_json::to_vec(&Link { user, visitor, expires_at_ms });
+        let link = link.map_err(|_| Error::Internal("a link cannot be written"))?;
+        let hash = self.hash(Purpose::Link, &[&link])?;
+        Ok(format!("{}.{}", URL_SAFE_NO_PAD.encode(link), secret::letters(&hash)).as_str().into())
+    }
+
+    /// The account that the caller has yet to confirm.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub(crate) fn pending(&self, caller: &Caller, link: &Secret) -> Result<Identity> {
+        let visitor = self.linked(caller, link)?;
+        Ok(Identity { connected_at_ms: None, ..self.identity(&visitor, 0)? })
+    }
+
+    /// From now on the caller signs in with that account, too.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub(crate) async fn confirm(&self, caller: &Caller, link: &Secret) -> Result<Identity> {
+        let visitor = &self.linked(caller, link)?;
+        let (user, _) = person_of(caller)?;
+        self.change(caller.into(), &Once::unnamed()?, |change| async move {
+            match owner(&change.tx, visitor).await? {
+                Some(other) if other != user => {
+                    let detail = "somebody else signs in with this account of your provider";
+                    return Err(Error::Conflict(detail.into()));
+                }
+                _ => connect(&change, user, visitor).await?,
+            }
+            audit_everywhere(&change, user, "person.connect", json!({ "provider": visitor.issuer })).await?;
+            self.identity(visitor, change.now_ms)
+        })
+        .await
+    }
+
+    /// With which accounts of providers the caller signs in.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub(crate) async fn identities(&self, caller: &Caller) -> Result<Vec<Identity>> {
+        let (user, _) = person_of(caller)?;
+        let rows = self.look(|tx| async move { of_user(&tx, user, Read::Snapshot).await }).await?;
+        rows.into_iter().map(|(_, record)| self.shown_identity(record)).collect()
+    }
+
+    /// Takes one of them away.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] when the caller could not sign in any more.
+    pub(crate) async fn disconnect(&self, caller: &Caller, id: &str) -> Result<()> {
+        let (user, _) = person_of(caller)?;
+        self.change(caller.into(), &Once::unnamed()?, |change| async move {
+            let tx = &change.tx;
+            let rows = of_user(tx, user, Read::Serializable).await?;
+            let mut found = None;
+            for (key, record) in &rows {
+                if self.identity_id(&record.issuer, &record.subject)? == id {
+                    found = Some((key, record));
+                }
+            }
+            let (key, record) = found.ok_or(Error::NotFound("identity"))?;
+            if rows.len() == 1 && !has_password(tx, user).await? {
+                let detail = "you have no password and no other identity, so you could not sign in any more";
+                return Err(Error::Conflict(detail.into()));
+            }
+            accounts::subjects().clear(tx, key).await?;
+            accounts::subjects_of(user.as_bytes()).clear(tx, key).await?;
+            audit_everywhere(&change, user, "person.disconnect", json!({ "provider": record.issuer })).await
+        })
+        .await
+    }
+
+    fn linked(&self, caller: &Caller, link: &Secret) -> Result<Visitor> {
+        let missing = || Error::NotFound("identity that waits for you");
+        let (text, shown) = link.expose().split_once('.').ok_or_else(missing)?;
+        let text = URL_SAFE_NO_PAD.decode(text).map_err(|_| missing())?;
+        let hash = secret::letters(&self.hash(Purpose::Link, &[&text])?);
+        let link: Link = serde_json::from_slice(&text).map_err(|_| missing())?;
+        let is_right: bool = hash.as_bytes().ct_eq(shown.as_bytes()).into();
+        match is_right && link.user == person_of(caller)?.0 && self.now_ms() < link.expires_at_ms {
+            true => Ok(link.visitor),
+            false => Err(missing()),
+        }
+    }
+
+    fn identity(&self, visitor: &Visitor, now_ms: u64) -> Result<Identity> {
+        let Visitor { issuer, subject, email, .. } = visitor.clone();
+        self.shown_identity(Record { issuer, subject, email, connected_at_ms: now_ms })
+    }
+
+    fn shown_identity(&self, record: Record) -> Result<Identity> {
+        let id = self.identity_id(&record.issuer, &record.subject)?;
+        let Record { issuer, subject, email, connected_at_ms } = record;
+        Ok(Identity { id, issuer, subject, email, connected_at_ms: Some(connected_at_ms) })
+    }
+
+    fn identity_id(&self, issuer: &str, subject: &str) -> Result<String> {
+        let hash = self.hash(Purpose::Identity, &[issuer.as_bytes(), subject.as_bytes()])?;
+        Ok(secret::letters(&hash[..16]))
+    }
+
     /// What the two requests of a browser share that has this secret.
     pub(crate) fn oidc_flow(&self, secret: &Secret) -> Result<Flow> {
         let of = |what: &[u8]| {
@@ -118,6 +248,41 @@ impl Control {
         };
         Ok(Flow { state: of(b"state")?, nonce: of(b"nonce")?, verifier: of(b"verifier")? })
     }
+}
+
+impl Visitor {
+    /// By what they are found.
+    fn key(&self) -> Vec<u8> {
+        [self.issuer.as_bytes(), b"\0", self.subject.as_bytes()].concat()
+    }
+}
+
+/// Whose account of a provider it is.
+async fn owner(tx: &Transaction, visitor: &Visitor) -> Result<Option<Uuid>> {
+    let known = accounts::subjects().get::<Uuid>(tx, &visitor.key(), Read::Serializable).await?;
+    Ok(known.map(|known| known.value))
+}
+
+/// Notes that a person signs in with an account of a provider, unless it is noted.
+async fn connect(change: &Change, user: Uuid, visitor: &Visitor) -> Result<()> {
+    let (tx, key) = (&change.tx, visitor.key());
+    let own = accounts::subjects_of(user.as_bytes());
+    if own.get::<Record>(tx, &key, Read::Serializable).await?.is_some() {
+        return Ok(());
+    }
+    let count = own.page::<Record>(tx, None, IDENTITIES_MAX, Read::Serializable).await?.items.len();
+    super::check::room(count, IDENTITIES_MAX, "identities of yours")?;
+    let Visitor { issuer, subject, email, .. } = visitor.clone();
+    let record = Record { issuer, subject, email, connected_at_ms: change.now_ms };
+    own.put(tx, &key, &record).await?;
+    accounts::subjects().put(tx, &key, &user).await?;
+    Ok(())
+}
+
+async fn of_user(tx: &Transaction, user: Uuid, read: Read) -> Result<Vec<(Vec<u8>, Record)>> {
+    let own = accounts::subjects_of(user.as_bytes());
+    let page = own.page::<Record>(tx, None, IDENTITIES_MAX, read).await?;
+    Ok(page.items.into_iter().map(|(key, record)| (key.to_vec(), record.value)).collect())
 }
 
 /// What somebody is called, in the form of a name here.

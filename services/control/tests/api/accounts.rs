@@ -172,3 +172,15 @@ async fn who_tries_passwords_is_slowed_down() {
     let headers = &refused[0].is(StatusCode::TOO_MANY_REQUESTS).headers;
     assert!(headers["retry-after"].to_str().unwrap().parse::<u64>().unwrap() >= 1);
 }
+
+#[tokio::test]
+async fn a_sign_in_that_fails_stands_in_the_audit_log() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let email = ann.get("/me").await.text("/user/email").to_owned();
+    let wrong = json!({ "email": email, "password": "incorrect horse battery" });
+    region.stranger().post("/sign-in", wrong).await.is(StatusCode::UNAUTHORIZED);
+    let log = ann.get(&ann.own("/audit")).await;
+    assert_eq!(log.text("/items/0/action"), "sign_in.refuse");
+    assert_eq!(log.text("/items/0/actor/kind"), "nobody");
+}

@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use millrace_layers::{accounts, catalog};
 use millrace_storage::Read;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::tools::Region;
 
@@ -128,4 +128,51 @@ async fn an_organisation_goes_only_without_brokers() {
     ann.delete(&ann.own("")).await.is(StatusCode::NO_CONTENT);
     ann.get(&ann.own("")).await.is(StatusCode::NOT_FOUND);
     assert_eq!(ann.get("/me").await.body["organisations"], json!([]));
+}
+
+#[tokio::test]
+async fn limits_that_are_left_out_stay_and_unknown_ones_are_refused() {
+    let ann = Region::new().await.person().await;
+    let broker = ann.broker().await;
+    let patch = async |limits: Value| ann.patch(&broker, "*", json!({ "limits": limits })).await;
+    let first =
+        json!({ "broker": { "connections": 5 }, "client": { "packet_bytes": 1000, "subscriptions": 2 } });
+    patch(first).await.is(StatusCode::OK);
+    let second = patch(json!({ "client": { "subscriptions": null, "queue_messages": 3 } })).await;
+    let limits = &second.is(StatusCode::OK).body["limits"];
+    assert_eq!(limits["broker"]["connections"], 5);
+    assert_eq!(
+        [
+            &limits["client"]["packet_bytes"],
+            &limits["client"]["subscriptions"],
+            &limits["client"]["queue_messages"]
+        ],
+        [&json!(1000), &Value::Null, &json!(3)]
+    );
+    for (wrong, field) in [
+        (json!({ "broker": { "conections": 5 } }), "limits.broker.conections"),
+        (json!({ "brokers": {} }), "limits.brokers"),
+        (json!({ "broker": { "connections": "5" } }), "limits.broker.connections"),
+        (json!({ "broker": { "publishes_per_s": 0 } }), "limits.broker.publishes_per_s"),
+    ] {
+        let answer = patch(wrong).await;
+        assert_eq!(answer.is(StatusCode::UNPROCESSABLE_ENTITY).text("/fields/0/field"), field);
+    }
+    let cleared = patch(json!({ "broker": null, "client": null })).await;
+    assert_eq!(cleared.is(StatusCode::OK).body["limits"]["client"]["packet_bytes"], Value::Null);
+}
+
+#[tokio::test]
+async fn a_misspelt_field_of_a_rule_is_refused_with_its_name() {
+    let ann = Region::new().await.person().await;
+    let broker = ann.broker().await;
+    let rule = json!({ "effect": "allow", "action": "publish", "filter": "#", "retian": false });
+    for (path, body) in [("access", json!({ "rules": [rule] })), ("groups/g", json!({ "rules": [rule] }))] {
+        let seen = if path == "access" { "*" } else { "" };
+        let answer = ann.put(&format!("{broker}/{path}"), seen, body).await;
+        assert_eq!(answer.is(StatusCode::UNPROCESSABLE_ENTITY).text("/fields/0/field"), "rules[0].retian");
+    }
+    let credential = json!({ "user": "a", "rules": [rule] });
+    let answer = ann.post(&format!("{broker}/credentials"), credential).await;
+    assert_eq!(answer.is(StatusCode::UNPROCESSABLE_ENTITY).text("/fields/0/field"), "rules[0].retian");
 }

@@ -127,3 +127,26 @@ async fn what_is_wrong_is_named_field_by_field() {
     ann.post(&all, json!({ "user": user })).await.is(StatusCode::UNPROCESSABLE_ENTITY);
     ann.post(&all, json!({ "user": "a", "qos": 1 })).await.is(StatusCode::UNPROCESSABLE_ENTITY);
 }
+
+#[tokio::test]
+async fn a_change_says_from_when_on_it_is_in_force() {
+    let ann = Region::new().await.person().await;
+    let broker = ann.broker().await;
+    let made =
+        ann.post(&format!("{broker}/credentials"), json!({ "user": "a", "client_id": "pump-7" })).await;
+    let at_ms: u64 = made.headers["millrace-in-force-at-ms"].to_str().unwrap().parse().unwrap();
+    assert_eq!(at_ms, 1_000_000_000_000 + 2_000);
+    assert_eq!(made.is(StatusCode::CREATED).text("/client_id"), "pump-7");
+    let limits = ann.patch(&broker, "*", json!({ "limits": {} })).await;
+    assert!(limits.is(StatusCode::OK).headers.contains_key("millrace-in-force-at-ms"));
+    for answer in [
+        ann.get(&format!("{broker}/credentials")).await,
+        ann.post(&format!("{broker}/credentials"), json!({ "user": "a" })).await,
+        ann.post(&ann.own("/tokens"), json!({ "name": "a", "scopes": ["audit:read"] })).await,
+    ] {
+        assert!(!answer.headers.contains_key("millrace-in-force-at-ms"), "{answer:?}");
+    }
+    let wrong = json!({ "user": "b", "client_id": "" });
+    let answer = ann.post(&format!("{broker}/credentials"), wrong).await;
+    assert_eq!(answer.is(StatusCode::UNPROCESSABLE_ENTITY).text("/fields/0/field"), "client_id");
+}

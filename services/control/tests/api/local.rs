@@ -122,3 +122,15 @@ async fn a_broker_says_where_its_clients_connect() {
     assert_eq!(client.get("/regions").await.column("name"), ["eu-1"]);
     assert_eq!(client.get("/prices").await.column("unit").len(), 6);
 }
+
+#[tokio::test]
+async fn a_stranger_who_signs_up_first_does_not_take_the_setup_link_away() {
+    let region = Region::new().await;
+    region.store.ensure_broker(catalog::DEFAULT).await.unwrap();
+    region.person().await;
+    let link = region.control.setup().await.unwrap().expect("nobody owns the server");
+    let mut owner = region.stranger();
+    owner.sign_up(json!({ "token": link.expose() })).await.is(StatusCode::CREATED);
+    assert_eq!(owner.get(&owner.own("/brokers")).await.column("name"), ["default"]);
+    assert!(region.control.setup().await.unwrap().is_none());
+}

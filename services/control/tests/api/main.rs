@@ -8,6 +8,7 @@ mod credentials;
 mod incidents;
 mod local;
 mod oidc;
+mod operator;
 mod parts;
 mod requests;
 mod tenancy;

@@ -91,11 +91,38 @@ impl Provider {
         answer
     }
 
+    /// The same with what its page sends before.
+    async fn sign_in_with(&self, client: &mut Client, body: Value) -> Answer {
+        let left = client.post("/sign-in/oidc", body).await;
+        let (back, kept) = self.left(client, left.is(StatusCode::OK), left.text("/location"));
+        let answer = client.with("cookie", &kept).get(&back).await;
+        if answer.status == StatusCode::SEE_OTHER {
+            client.keep(&answer).await;
+        }
+        answer
+    }
+
+    /// Somebody who is signed in goes to connect an account. Returns them with what their browser keeps then.
+    async fn connect(&self, client: &Client) -> Client {
+        let left = client.post("/me/identities", json!({})).await;
+        let (back, kept) = self.left(client, left.is(StatusCode::OK), left.text("/location"));
+        let answer = client.with("cookie", &kept).get(&back).await;
+        assert_eq!(answer.is(StatusCode::SEE_OTHER).headers[header::LOCATION], "/me?identity=pending");
+        let set = answer.headers.get_all(header::SET_COOKIE).iter().map(|set| set.to_str().unwrap());
+        let link =
+            set.filter_map(|set| set.split(';').next()).find(|pair| pair.starts_with("millrace-link="));
+        let signed_in = client.cookie().unwrap_or_default();
+        client.with("cookie", &format!("{signed_in}; {}", link.unwrap()))
+    }
+
     /// The way there. Returns the way back, and all cookies that the browser has then.
     async fn go(&self, client: &Client, query: &str) -> (String, String) {
         let answer = client.get(&format!("/sign-in/oidc{query}")).await;
         answer.is(StatusCode::SEE_OTHER);
-        let to = answer.headers[header::LOCATION].to_str().unwrap();
+        self.left(client, &answer, answer.headers[header::LOCATION].to_str().unwrap())
+    }
+
+    fn left(&self, client: &Client, answer: &Answer, to: &str) -> (String, String) {
         let (at, query) = to.split_once('?').unwrap();
         assert_eq!(at, format!("{}/authorize", self.0.url));
         let asked = fields(query);
@@ -237,16 +264,56 @@ async fn an_account_with_the_same_address_is_not_taken_for_theirs_until_they_con
     ann.sign_up(json!({ "email": "ann@example.org" })).await.is(StatusCode::CREATED);
     let mut visitor = region.stranger();
     provider.sign_in(&mut visitor, "").await.is(StatusCode::CONFLICT);
-    // Who is not signed in has nothing to connect.
-    provider.sign_in(&mut visitor, "?connect=true").await.is(StatusCode::FORBIDDEN);
-    provider.sign_in(&mut ann, "?connect=true").await.is(StatusCode::SEE_OTHER);
+    // Who is not signed in has nothing to connect, and a link of somebody else connects nothing.
+    visitor.post("/me/identities", json!({})).await.is(StatusCode::UNAUTHORIZED);
+    ann.get("/sign-in/oidc?connect=true").await.is(StatusCode::BAD_REQUEST);
+    ann.without("x-csrf-token").post("/me/identities", json!({})).await.is(StatusCode::FORBIDDEN);
+    ann.get("/me/identities/pending").await.is(StatusCode::NOT_FOUND);
+    let back = provider.connect(&ann).await;
+    assert_eq!(ann.get("/me/identities").await.body["items"], json!([]), "she has not confirmed");
+    provider.sign_in(&mut visitor, "").await.is(StatusCode::CONFLICT);
+    let pending = back.get("/me/identities/pending").await;
+    assert_eq!(
+        (pending.is(StatusCode::OK).text("/subject"), pending.text("/email")),
+        ("ann-7", "Ann@Example.org")
+    );
+    back.without("x-csrf-token")
+        .send(axum::http::Method::POST, "/me/identities/pending", None)
+        .await
+        .is(StatusCode::FORBIDDEN);
+    // Nobody else confirms it, and it cannot be written by hand.
+    let mut bob = region.person().await;
+    let link = back.cookie().unwrap().split("; ").last().unwrap().to_owned();
+    let stolen = bob.with("cookie", &format!("{}; {link}", bob.cookie().unwrap()));
+    stolen.get("/me/identities/pending").await.is(StatusCode::NOT_FOUND);
+    let forged = back.with("cookie", &format!("{}x", back.cookie().unwrap()));
+    forged.send(axum::http::Method::POST, "/me/identities/pending", None).await.is(StatusCode::NOT_FOUND);
+    back.send(axum::http::Method::POST, "/me/identities/pending", None).await.is(StatusCode::CREATED);
     provider.sign_in(&mut visitor, "").await.is(StatusCode::SEE_OTHER);
     assert_eq!(visitor.get("/me").await.text("/user/id"), ann.get("/me").await.text("/user/id"));
     let log = ann.get(&ann.own("/audit")).await;
     assert!(log.column("action").contains(&"person.connect"), "{log:?}");
     // What is hers is nobody else's.
-    let mut bob = region.person().await;
-    provider.sign_in(&mut bob, "?connect=true").await.is(StatusCode::CONFLICT);
+    let taken = provider.connect(&bob).await;
+    taken.send(axum::http::Method::POST, "/me/identities/pending", None).await.is(StatusCode::CONFLICT);
+    // She takes it away again.
+    let own = ann.get("/me/identities").await;
+    let path = format!("/me/identities/{}", own.text("/items/0/id"));
+    bob.delete(&path).await.is(StatusCode::NOT_FOUND);
+    ann.delete(&path).await.is(StatusCode::NO_CONTENT);
+    provider.sign_in(&mut bob, "").await.is(StatusCode::CONFLICT);
+    assert_eq!(ann.get("/me/identities").await.body["items"], json!([]));
+}
+
+#[tokio::test]
+async fn the_last_way_to_sign_in_is_not_taken_away() {
+    let provider = Provider::start().await;
+    let region = provider.region(SignUpBy::Anybody).await;
+    let mut ann = region.stranger();
+    provider.sign_in(&mut ann, "").await.is(StatusCode::SEE_OTHER);
+    let own = ann.get("/me/identities").await;
+    let path = format!("/me/identities/{}", own.text("/items/0/id"));
+    ann.delete(&path).await.is(StatusCode::CONFLICT);
 }
 
 #[tokio::test]
@@ -260,14 +327,19 @@ async fn where_accounts_are_by_invitation_one_is_needed_and_used_once() {
     provider.sign_in(&mut ann, "").await.is(StatusCode::FORBIDDEN);
     let invited =
         owner.post(&owner.own("/invitations"), json!({ "email": "a@example.org", "role": "viewer" })).await;
-    let query = format!("?token={}", invited.is(StatusCode::CREATED).text("/token"));
-    provider.sign_in(&mut ann, "?token=nothing").await.is(StatusCode::FORBIDDEN);
+    let token = json!({ "token": invited.is(StatusCode::CREATED).text("/token") });
+    provider.sign_in_with(&mut ann, json!({ "token": "nothing" })).await.is(StatusCode::FORBIDDEN);
     // It would say more than its value of the cookie that it stands in.
-    ann.get("/sign-in/oidc?token=a;%20Domain=example.org").await.is(StatusCode::BAD_REQUEST);
-    provider.sign_in(&mut ann, &query).await.is(StatusCode::SEE_OTHER);
+    let more = json!({ "token": "a; Domain=example.org" });
+    ann.post("/sign-in/oidc", more).await.is(StatusCode::UNPROCESSABLE_ENTITY);
+    // A link of somebody else joins nothing, and neither does a form of another site.
+    ann.get("/sign-in/oidc?token=a").await.is(StatusCode::BAD_REQUEST);
+    let form = ann.with("content-type", "text/plain");
+    form.post("/sign-in/oidc", token.clone()).await.is(StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    provider.sign_in_with(&mut ann, token.clone()).await.is(StatusCode::SEE_OTHER);
     let me = ann.get("/me").await;
     assert_eq!(me.text("/organisations/0/role"), "viewer");
-    provider.sign_in(&mut region.stranger(), &query).await.is(StatusCode::FORBIDDEN);
+    provider.sign_in_with(&mut region.stranger(), token).await.is(StatusCode::FORBIDDEN);
     provider.sign_in(&mut region.stranger(), "").await.is(StatusCode::SEE_OTHER);
 }
 

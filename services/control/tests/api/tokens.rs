@@ -52,3 +52,81 @@ async fn a_token_makes_none_that_may_more_and_expires() {
         ann.post(&ann.own("/tokens"), body).await.is(StatusCode::UNPROCESSABLE_ENTITY);
     }
 }
+
+#[tokio::test]
+async fn nobody_gives_a_role_that_may_more_than_they_may() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let token = async |scopes: serde_json::Value| {
+        let made = ann.post(&ann.own("/tokens"), json!({ "name": "a", "scopes": scopes })).await;
+        ann.with_token(made.is(StatusCode::CREATED).text("/secret"))
+    };
+    let invite = |role: &str| json!({ "email": "b@example.org", "role": role });
+    let small = token(json!(["organisation:write"])).await;
+    for role in ["owner", "operator", "viewer"] {
+        small.post(&ann.own("/invitations"), invite(role)).await.is(StatusCode::FORBIDDEN);
+    }
+    let reads =
+        ["organisation", "brokers", "access", "clients", "audit", "messages"].map(|of| format!("{of}:read"));
+    let scopes: Vec<String> = reads.into_iter().chain(["organisation:write".into()]).collect();
+    let reader = token(json!(scopes)).await;
+    reader.post(&ann.own("/invitations"), invite("viewer")).await.is(StatusCode::CREATED);
+    reader.post(&ann.own("/invitations"), invite("operator")).await.is(StatusCode::FORBIDDEN);
+    let me = ann.get("/me").await.text("/user/id").to_owned();
+    let path = ann.own(&format!("/members/{me}"));
+    let denied = reader.patch(&path, "*", json!({ "role": "owner" })).await;
+    assert!(denied.is(StatusCode::FORBIDDEN).text("/detail").contains(":write"));
+    let log = ann.get(&ann.own("/audit")).await;
+    assert!(log.column("action").contains(&"denied"), "{log:?}");
+}
+
+/// Bob, who is a member of Ann's organisation with this role.
+async fn member(region: &Region, ann: &crate::tools::Client, role: &str) -> crate::tools::Client {
+    let invite = json!({ "email": "b@example.org", "role": role });
+    let invited = ann.post(&ann.own("/invitations"), invite).await;
+    let mut bob = region.person().await;
+    let taken = bob.post("/invitations/accept", json!({ "token": invited.text("/token") })).await;
+    taken.is(StatusCode::OK);
+    bob.organisation.clone_from(&ann.organisation);
+    bob
+}
+
+#[tokio::test]
+async fn a_token_ends_with_the_membership_of_who_made_it() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let bob = member(&region, &ann, "owner").await;
+    let scopes = ["brokers:read", "brokers:write", "organisation:write"];
+    let made = bob.post(&bob.own("/tokens"), json!({ "name": "ci", "scopes": scopes })).await;
+    let program = bob.with_token(made.is(StatusCode::CREATED).text("/secret"));
+    let child =
+        program.post(&bob.own("/tokens"), json!({ "name": "of ci", "scopes": ["brokers:read"] })).await;
+    let child = bob.with_token(child.is(StatusCode::CREATED).text("/secret"));
+    let id = bob.get("/me").await.text("/user/id").to_owned();
+    let path = ann.own(&format!("/members/{id}"));
+    ann.patch(&path, "*", json!({ "role": "viewer" })).await.is(StatusCode::OK);
+    program.get(&ann.own("/brokers")).await.is(StatusCode::OK);
+    program.post(&ann.own("/brokers"), json!({ "display_name": "x" })).await.is(StatusCode::FORBIDDEN);
+    ann.delete(&path).await.is(StatusCode::NO_CONTENT);
+    for of_bob in [program, child] {
+        of_bob.get(&ann.own("/brokers")).await.is(StatusCode::UNAUTHORIZED);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_is_not_repeated_to_somebody_who_may_not_have_it_any_more() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let bob = member(&region, &ann, "operator").await.with("idempotency-key", "k");
+    let path = format!("{broker}/credentials");
+    let body = json!({ "user": "a" });
+    bob.post(&path, body.clone()).await.is(StatusCode::CREATED);
+    bob.post(&path, body.clone()).await.is(StatusCode::CREATED);
+    let id = bob.get("/me").await.text("/user/id").to_owned();
+    let member = ann.own(&format!("/members/{id}"));
+    ann.patch(&member, "*", json!({ "role": "viewer" })).await.is(StatusCode::OK);
+    bob.post(&path, body.clone()).await.is(StatusCode::FORBIDDEN);
+    ann.delete(&member).await.is(StatusCode::NO_CONTENT);
+    bob.post(&path, body).await.is(StatusCode::NOT_FOUND);
+}

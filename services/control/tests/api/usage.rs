@@ -178,13 +178,13 @@ async fn a_cap_of_an_organisation_is_of_all_its_brokers_and_goes_with_its_limit(
     let path = ann.own("/spend-cap");
     ann.put(&path, "", cap(12, "stop")).await.is(StatusCode::OK);
     assert!(is_stopped(&ann, &one).await && is_stopped(&ann, &other).await, "it holds at once");
-    let later = ann.broker().await;
-    region.control.hold_caps().await.unwrap();
-    assert!(is_stopped(&ann, &later).await);
+    let refused = ann.post(&ann.own("/brokers"), json!({ "display_name": "Plant" })).await;
+    assert!(refused.is(StatusCode::CONFLICT).text("/detail").contains("spend cap"));
     ann.put(&path, "*", cap(13, "stop")).await.is(StatusCode::OK);
+    let later = ann.broker().await;
     assert!(!is_stopped(&ann, &one).await && !is_stopped(&ann, &later).await);
     ann.put(&path, "*", cap(12, "stop")).await.is(StatusCode::OK);
-    assert!(is_stopped(&ann, &one).await);
+    assert!(is_stopped(&ann, &one).await && is_stopped(&ann, &later).await);
     ann.delete(&path).await.is(StatusCode::NO_CONTENT);
     assert!(!is_stopped(&ann, &one).await && !is_stopped(&ann, &later).await);
     ann.get(&path).await.is(StatusCode::NOT_FOUND);
@@ -219,4 +219,35 @@ async fn nothing_is_reached_where_nothing_costs_anything() {
     ann.delete(&broker).await.is(StatusCode::NO_CONTENT);
     ann.get(&path).await.is(StatusCode::NOT_FOUND);
     region.control.hold_caps().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_deleted_broker_used_still_counts_for_the_bill_and_the_cap() {
+    let (region, ann) = priced().await;
+    let (one, other) = (ann.broker().await, ann.broker().await);
+    let path = ann.own("/spend-cap");
+    ann.put(&path, "", cap(10, "stop")).await.is(StatusCode::OK);
+    publish(&region, &one, NOW_MS, 6).await;
+    publish(&region, &other, NOW_MS, 4).await;
+    region.control.hold_caps().await.unwrap();
+    assert!(is_stopped(&ann, &other).await);
+    ann.delete(&one).await.is(StatusCode::NO_CONTENT);
+    let holds = async || {
+        region.control.hold_caps().await.unwrap();
+        assert!(is_stopped(&ann, &other).await);
+        assert_eq!(usage(&ann, &path).await["spent_micros"], 10);
+        let all = usage(&ann, &ann.own(&format!("/usage?step=hour&from={TODAY_MS}"))).await;
+        assert_eq!(all["total"]["used"]["messages_in"], 10);
+        assert_eq!(all["deleted"]["messages_in"], 6);
+        assert_eq!(counts(&all), [0, 10]);
+        ann.post(&ann.own("/brokers"), json!({ "display_name": "Anew" })).await.is(StatusCode::CONFLICT);
+    };
+    holds().await;
+    // The broker's keys are erased a moment later.
+    region.clock.move_on(60_000);
+    assert!(region.control.erase().await.unwrap() > 0);
+    holds().await;
+    region.clock.move_on(WINDOW_MS);
+    region.control.erase().await.unwrap();
+    assert_eq!(usage(&ann, &path).await["spent_micros"], 10);
 }

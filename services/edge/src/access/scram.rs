@@ -126,8 +126,7 @@ fn decide(
         let grant = access.review(standing, Some(&credential), now_ms)?;
         return Ok(Progress::Renewed(grant, data));
     }
-    let certificate = case.attempt.applicant.certificate.as_deref();
-    let step: Step<'_> = Entry::default().proven(access, &credential, certificate, now_ms);
+    let step: Step<'_> = Entry::default().proven(access, &credential, case.attempt.applicant.shown(), now_ms);
     let granted = settle(step, &case.loaded).unwrap_or(Err(Refused::Unread))?;
     Ok(Progress::Entered(Box::new(granted), data))
 }

@@ -25,6 +25,9 @@ impl Core {
     pub(super) fn attach(&mut self, slot: u32, broker: &Arc<Broker>, request: Request) {
         let found = self.session_of(broker, &request.client_id);
         if let Some(session) = found {
+            if self.is_of_another_user(session, &request) {
+                return self.refuse_other_user(slot, broker, &request.client_id);
+            }
             self.take_over(session);
         }
         if self.process.store.is_some() {
@@ -56,6 +59,14 @@ impl Core {
             self.revoke(slot);
             self.pump(slot);
         }
+    }
+
+    /// Whether a connected session is that of another user. What is not connected is asked of the store.
+    fn is_of_another_user(&self, session: u32, request: &Request) -> bool {
+        let connection = self.connections.get(self.sessions[session as usize].connection as usize);
+        let granted = connection.and_then(|connection| connection.who.granted());
+        let user = granted.and_then(|granted| granted.standing.user.as_deref());
+        user.is_some() && user != request.proven_user()
     }
 
     /// The session of a client id on this core.

@@ -174,6 +174,11 @@ pub(crate) struct Exchange {
 }
 
 impl Request {
+    /// The user that a client of a managed broker has shown to be.
+    pub(crate) fn proven_user(&self) -> Option<&str> {
+        self.granted.as_ref()?.standing.user.as_deref()
+    }
+
     /// Begins to find out who the client is.
     pub(crate) fn begin_check(&mut self) -> Cancellation {
         self.check.get_or_insert_default().cancellation()

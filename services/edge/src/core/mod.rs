@@ -489,6 +489,7 @@ impl Core {
                 Mail::LookAround(broker) => self.look_around(broker),
                 Mail::Opened(name, found) => self.opened(&name, found),
                 Mail::Attached(connection, session, found) => self.attached(connection, session, found),
+                Mail::OfAnotherUser(connection, session) => self.not_attached(connection, &session),
                 Mail::Subscribed(subscribe, subscribed) => self.subscribed_when_heard(subscribe, subscribed),
                 Mail::Suback(connection, pending) => self.heard(connection, &pending),
                 Mail::Reread(target) => self.reread(target),

@@ -60,6 +60,7 @@ impl Core {
             clean: request.clean_start,
             expiry_s: request.granted_expiry_s,
             will: request.will.clone(),
+            user: request.proven_user().map(Into::into),
             asked_at: 0,
             ask_at: 0,
         };
@@ -110,6 +111,22 @@ impl Core {
             (None, None) => {}
         }
         self.ask_for_next(&broker, &client);
+    }
+
+    /// The session belongs to another user.
+    pub(super) fn not_attached(&mut self, id: ConnectionId, (broker, client): &(Arc<Broker>, Arc<str>)) {
+        if self.connection_of(id).is_some_and(|connection| connection.pending.take().is_some()) {
+            self.refuse_other_user(id.slot, broker, client);
+        }
+        self.ask_for_next(broker, client);
+    }
+
+    /// Refuses a client whose client id is that of another user's session.
+    pub(super) fn refuse_other_user(&mut self, slot: u32, broker: &Arc<Broker>, client_id: &str) {
+        let what = "this client identifier belongs to another user's session";
+        self.broker_counters(broker).refused_authorization.add(1);
+        self.note(broker, &Note::new(Kind::ConnectRefused, "", what).of(client_id, None), 1);
+        self.refuse(slot, ReasonCode::NOT_AUTHORIZED, what);
     }
 
     /// Lets go of a session whose client has gone before it got it.

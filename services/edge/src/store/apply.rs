@@ -119,6 +119,8 @@ pub(super) enum Outcome {
     Attached(Box<Attached>),
     /// This other pod has the session, and was asked to let go of it.
     Elsewhere(Bytes),
+    /// The session belongs to another user.
+    OfAnotherUser,
     /// One for each filter; `None` for one that was refused. And what is retained, where the store was asked.
     Subscribed(Vec<Option<Subscribed>>, Option<Retained>),
 }
@@ -397,6 +399,10 @@ impl Applier<'_> {
     async fn attach(&self, attach: &Attach) -> Result<Outcome, Error> {
         let Attach { broker, client, .. } = attach;
         let id = SessionId { broker: broker.id, client: client.as_bytes() };
+        // Before its owner is asked to let go of it.
+        if self.is_of_another_user(attach, id).await? {
+            return Ok(Outcome::OfAnotherUser);
+        }
         if self.shared.is_shared
             && let Some(owner) = self.elsewhere(attach, id).await?
         {
@@ -422,7 +428,12 @@ impl Applier<'_> {
                 expiry_s: attach.expiry_s,
                 now_ms: self.shared.clock.unix_now_ms(),
                 will,
-                details: None,
+                details: Some(
+                    attach
+                        .user
+                        .as_deref()
+                        .map_or_else(Bytes::new, |user| Bytes::copy_from_slice(user.as_bytes())),
+                ),
             };
             let taken = sessions::attach(self.tx, id, request).await?;
             self.applied().count(broker).began += usize::from(!taken.existed);
@@ -452,6 +463,15 @@ impl Applier<'_> {
             self.note_changes(broker, before.iter().map(|subscription| &*subscription.filter)).await?;
         }
         Ok(Outcome::Attached(Box::new(attached)))
+    }
+
+    /// Whether the session lives and a client of another user made it. A session of a client without a user is everybody's.
+    async fn is_of_another_user(&self, attach: &Attach, id: SessionId<'_>) -> Result<bool, Error> {
+        let now_ms = self.shared.clock.unix_now_ms();
+        let record = sessions::get(self.tx, id, Read::Serializable).await?;
+        let record = record.filter(|record| !record.is_expired(now_ms) && !record.details.is_empty());
+        let user = attach.user.as_deref().unwrap_or_default();
+        Ok(record.is_some_and(|record| *record.details != *user.as_bytes()))
     }
 
     /// The other pod that has the session and is to let go of it first: then what is in flight comes with it. It is not waited for

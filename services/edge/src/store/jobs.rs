@@ -125,6 +125,8 @@ pub(crate) struct Attach {
     /// Seconds; 0: ends with the connection.
     pub(crate) expiry_s: u32,
     pub(crate) will: Option<(Arc<Message>, u32)>,
+    /// The user that the client has shown to be, for whom the session is kept.
+    pub(crate) user: Option<Box<str>>,
     /// When the pod that has the session was asked to let go of it, milliseconds of the process; 0: it was not.
     pub(crate) asked_at: u64,
     /// When it is asked for again.

@@ -481,6 +481,10 @@ impl<'s> Writer<'s> {
                 attach.ask_at = ask_again_at(attach.asked_at, now_ms);
                 self.waiting.push(Job { write: Write::Attach(attach), ack: None });
             }
+            (Write::Attach(attach), Outcome::OfAnotherUser) => {
+                let session = (attach.broker, attach.client);
+                self.post(attach.connection.core, Mail::OfAnotherUser(attach.connection, session));
+            }
             (Write::Attach(attach), _) => {
                 let session = (attach.broker, attach.client);
                 self.post(attach.connection.core, Mail::Attached(attach.connection, session, None));

@@ -15,6 +15,7 @@ use millrace_mqtt::{Connect, Packet, Properties, QoS, ReasonCode, SubscribeOptio
 use millrace_storage::{Database, Read, Transaction, block_on};
 
 use crate::common::{Client, Server, connect, publish_qos};
+use crate::steps::{is_present, lasting};
 use crate::tools::{eventually, metric};
 
 pub(crate) const KEY: [u8; 32] = [7; 32];
@@ -315,4 +316,38 @@ fn a_certificate_of_the_brokers_authority_lets_in() {
     assert_eq!((puback(&mut client, "of/pump-7"), puback(&mut client, "of/bob")), (0x10, 0x87));
     assert_eq!(through_gateway(&server, &theirs).1, 0x87);
     assert_eq!(refused(&server, with("bob", "right")), 0x87, "without a certificate");
+}
+
+#[test]
+fn a_session_belongs_to_the_user_that_made_it_while_it_lives() {
+    let (database, id) = managed(&Access::default());
+    put(&database, id, &bob(vec![]));
+    put(&database, id, &Credential { user: "eve".into(), ..bob(vec![]) });
+    let server = Server::on(&database, |_| {});
+    let of = |user, clean_start| Connect {
+        user_name: Some(user),
+        password: Some(b"right"),
+        clean_start,
+        ..lasting(Version::V5, "c1")
+    };
+    // One that ends with its connection.
+    let mut client = Client::open(&server, with("bob", "right"));
+    assert_eq!(refused(&server, with("eve", "right")), 0x87);
+    client.ping();
+    client.disconnect();
+    // One that stays: connected, and without a connection.
+    let mut client = Client::open(&server, of("bob", true));
+    client.subscribe("t", QoS::AtLeastOnce);
+    for clean_start in [true, false] {
+        assert_eq!(refused(&server, of("eve", clean_start)), 0x87);
+    }
+    client.ping();
+    drop(client);
+    for clean_start in [true, false] {
+        assert_eq!(refused(&server, of("eve", clean_start)), 0x87);
+    }
+    assert!(is_present(&Client::open(&server, of("bob", false))));
+    // Its user ends it, and the client id is free.
+    Client::open(&server, with("bob", "right")).disconnect();
+    eventually(|| answer(&server, of("eve", true)) == 0, || "the client id is not free".into());
 }

@@ -79,7 +79,7 @@ impl Inquiry {
             alive.map(|pod| String::from_utf8_lossy(&pod.name).into_owned()).collect();
         // Room for all, and for one more that comes meanwhile: nobody waits there.
         let (tell, said) = mpsc::channel(PODS_MAX + 1);
-        let running = edge.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = edge.running.read().unwrap_or_else(PoisonError::into_inner);
         let edge = running.as_ref().ok_or_else(|| LiveError::Unavailable("the server is stopping".into()))?;
         let asking = edge.ask_clients(broker, question, move |said| {
             // Who asked may have stopped waiting.
@@ -136,7 +136,7 @@ fn details(of: clients::Client) -> ClientDetails {
 mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::{SocketAddr, TcpStream};
-    use std::sync::{Arc, Mutex};
+    use std::sync::{Arc, RwLock};
 
     use millrace_layers::{Store, catalog};
     use millrace_storage::Database;
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(connack, [0x20, 2, 0, 0]);
         let store = Store::new(database.clone());
         let id = millrace_storage::block_on(store.ensure_broker(catalog::DEFAULT)).unwrap().id;
-        (Edge::new(database, Arc::new(Mutex::new(Some(edge)))), socket, id, store)
+        (Edge::new(database, Arc::new(RwLock::new(Some(edge)))), socket, id, store)
     }
 
     fn page() -> PageRequest {

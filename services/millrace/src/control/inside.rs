@@ -41,7 +41,7 @@ impl Inside {
     /// Connects to a broker.
     pub(super) async fn enter(running: &Running, visit: &Visit) -> Result<Self, LiveError> {
         let stream = {
-            let running = running.lock().unwrap_or_else(PoisonError::into_inner);
+            let running = running.read().unwrap_or_else(PoisonError::into_inner);
             let edge = running.as_ref().ok_or_else(|| unavailable("the server is stopping"))?;
             edge.connect_inside(&visit.broker.name)
         };

@@ -54,7 +54,7 @@ impl Edge {
 
     /// How many subscribers a topic has, when this pod is the only one.
     pub(super) fn matching(&self, broker: &str, topic: &str) -> Option<u64> {
-        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = self.running.read().unwrap_or_else(PoisonError::into_inner);
         running.as_ref().filter(|edge| !edge.has_peers())?.matching(broker, topic)
     }
 
@@ -78,7 +78,7 @@ impl Live for Edge {
     }
 
     fn by_settings(&self, question: &AccessQuestion) -> Result<Option<u8>, LiveError> {
-        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = self.running.read().unwrap_or_else(PoisonError::into_inner);
         let edge = running.as_ref().ok_or_else(|| LiveError::Unavailable("the server is stopping".into()))?;
         let AccessQuestion { client_id, user, topic, qos, retain, action } = question;
         let publishes = *action == TestedAction::Publish;

@@ -12,12 +12,15 @@ mod tail;
 
 use std::io::Write as _;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use axum::Router;
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
-use millrace_control::{Clock, Control, LocalDoor, OidcSettings, Options, Price, SignUpBy};
+use millrace_control::{
+    Clock, Control, LocalDoor, OidcSettings, Operations, Options, Price, Secret, SignUpBy,
+};
+use millrace_edge::DrainPace;
 use millrace_storage::{Database, block_on};
 use tracing::{info, warn};
 
@@ -123,6 +126,25 @@ impl Plane {
         millrace_control::router(self.control.clone(), Arc::new(live), self.options.clone())
     }
 
+    /// The operator API of a pod, for an admin port at `at`. Without a token there is none where others can reach the port.
+    pub(crate) fn operator_api(
+        &self,
+        running: &Running,
+        pod: Option<String>,
+        at: SocketAddr,
+        token: Option<Secret>,
+        pace: &DrainPace,
+    ) -> Option<Router> {
+        if token.is_none() && !at.ip().to_canonical().is_loopback() {
+            info!(
+                "there is no operator API at {at}: it needs --operator-token-file where others can reach it"
+            );
+            return None;
+        }
+        let process = Process { running: Arc::clone(running), pod, pace: *pace };
+        Some(millrace_control::operator_router(self.control.clone(), Arc::new(process), token))
+    }
+
     /// What must be done for as long as the server runs.
     pub(crate) fn upkeep(&self) -> impl Future<Output = std::convert::Infallible> + use<> {
         let control = self.control.clone();
@@ -148,7 +170,7 @@ impl Plane {
         info!("the API is at {base}{}, described by openapi.json there", millrace_control::PATH);
         match block_on(self.control.setup()) {
             Ok(Some(secret)) => info!(
-                "nobody has an account yet; who opens this link first, within a day, owns this server: {base}{SIGN_UP_PATH}#{}",
+                "nobody owns this server yet; who opens this link first, within a day, does: {base}{SIGN_UP_PATH}#{}",
                 secret.expose()
             ),
             Ok(None) => {}
@@ -156,6 +178,24 @@ impl Plane {
                 warn!(%error, "it cannot be told whether somebody has an account; a restart tries again");
             }
         }
+    }
+}
+
+/// The pod that an operator API is in.
+struct Process {
+    running: Running,
+    pod: Option<String>,
+    pace: DrainPace,
+}
+
+impl Operations for Process {
+    fn drain(&self, pod: &str) -> bool {
+        if pod != self.pod.as_deref().unwrap_or("self") {
+            return false;
+        }
+        let running = self.running.read().unwrap_or_else(PoisonError::into_inner);
+        // The loops go on with it by themselves.
+        running.as_ref().map(|edge| edge.drain(&self.pace)).is_some()
     }
 }
 

@@ -13,8 +13,10 @@ use millrace_storage::Read;
 use super::live::Edge;
 use crate::inspect::{Found, find, name, now_ms};
 
-/// Waiting messages of a session that are counted: in a list, which has many, and for one alone.
+/// Waiting messages that a list counts, of one session and of all together: they are counted by reading them.
 const WAITING_IN_LIST_MAX: usize = 1_000;
+const WAITING_OF_LIST_MAX: usize = 5_000;
+/// Those of a session that is shown alone.
 const WAITING_MAX: usize = 10_000;
 
 pub(super) async fn list(
@@ -31,10 +33,13 @@ pub(super) async fn list(
     clients.truncate(page.limit);
     let next = clients.last().filter(|_| more).map(|(client, _)| client.to_vec());
     let mut items = Vec::with_capacity(clients.len());
+    let mut left = WAITING_OF_LIST_MAX;
     for (client, _) in &clients {
         let id = SessionId { broker, client };
         // A transaction each: all of them together may take longer than one may. One that has ended meanwhile is none.
-        if let Some(found) = edge.run(|tx| async move { find(&tx, id, WAITING_IN_LIST_MAX).await }).await? {
+        let max = share(left);
+        if let Some(found) = edge.run(|tx| async move { find(&tx, id, max).await }).await? {
+            left = left.saturating_sub(usize::try_from(found.waiting.totals.entries).unwrap_or(max));
             items.push(summary(client, &found));
         }
     }
@@ -68,6 +73,11 @@ pub(super) async fn show(
     details.await?.ok_or(LiveError::NotFound("session"))
 }
 
+/// How many waiting messages are counted for the next session. One is enough to say that there are more.
+fn share(left: usize) -> usize {
+    left.clamp(1, WAITING_IN_LIST_MAX)
+}
+
 fn summary(client: &[u8], found: &Found) -> Session {
     let Found { record, subscriptions, waiting } = found;
     let state = match record {
@@ -98,5 +108,22 @@ fn subscription(of: &subscriptions::Subscription) -> Subscription {
         retain_as_published: options.retain_as_published,
         retain_handling: options.retain_handling,
         identifier: of.options.identifier,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A page of 200 sessions with many messages each.
+    #[test]
+    fn a_list_counts_a_bounded_number_of_messages_however_many_wait() {
+        let (mut left, mut counted) = (WAITING_OF_LIST_MAX, 0);
+        for _ in 0..200 {
+            let found = share(left);
+            counted += found;
+            left = left.saturating_sub(found);
+        }
+        assert_eq!(counted, WAITING_OF_LIST_MAX + 195);
     }
 }

@@ -26,7 +26,7 @@ pub(crate) trait Live: Send + Sync {
 
 impl Live for Running {
     fn purge_session(&self, broker: &str, client_id: &str) -> Result<bool, String> {
-        let running = self.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = self.read().unwrap_or_else(PoisonError::into_inner);
         let answer = running.as_ref().map(|edge| edge.purge_session(broker, client_id));
         // Others ask the server too.
         drop(running);
@@ -35,7 +35,7 @@ impl Live for Running {
     }
 
     fn clear_retained(&self, broker: &str, topic: &str) -> Result<bool, String> {
-        let running = self.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = self.read().unwrap_or_else(PoisonError::into_inner);
         running.as_ref().ok_or("the server is stopping")?.clear_retained(broker, topic)
     }
 }

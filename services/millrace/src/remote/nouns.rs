@@ -124,7 +124,10 @@ pub(crate) fn credentials(args: CredentialsArgs) -> Result<(), Failure> {
                 };
                 let enabled = enabled.map_or_else(|| found["enabled"].clone(), Value::Bool);
                 let (rules, ends) = (&found["rules"], &found["expires_at_ms"]);
-                Ok(json!({ "enabled": enabled, "group": group, "rules": rules, "expires_at_ms": ends }))
+                let bound = &found["client_id"];
+                Ok(json!({
+                    "enabled": enabled, "group": group, "rules": rules, "expires_at_ms": ends, "client_id": bound,
+                }))
             })?;
             site.printer.details(&changed)
         }

@@ -144,7 +144,7 @@ def may_publish(client, topic):
 
 
 def metric(name, label):
-    with urllib.request.urlopen(os.environ["OPEN_HTTP"] + "/metrics", timeout=SECONDS_MAX) as answer:
+    with urllib.request.urlopen(os.environ["OPEN_ADMIN"] + "/metrics", timeout=SECONDS_MAX) as answer:
         lines = answer.read().decode().splitlines()
     return sum(int(line.split()[-1]) for line in lines if line.startswith(name) and label in line)
 

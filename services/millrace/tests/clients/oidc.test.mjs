@@ -101,13 +101,26 @@ class Browser {
   }
 
   /** Signs in at the provider, and comes back. */
-  async signIn(login, query = '') {
-    let page = await this.go(`${base}/api/v1/sign-in/oidc${query}`)
+  async signIn(login, token) {
+    const at = `${base}/api/v1/sign-in/oidc`
+    let page = await this.go(token ? await this.begin(at, { token }) : at)
     while (page.url.includes('/interaction/')) {
       const prompt = /name="prompt" value="(\w+)"/.exec(page.text)[1]
       page = await this.go(page.url, { prompt, login, password: 'x' })
     }
     return page
+  }
+
+  /** Asks with JSON where to go on, as a page does. */
+  async begin(url, body) {
+    const headers = { 'content-type': 'application/json' }
+    const answer = await fetch(url, { method: 'POST', headers, body: JSON.stringify(body) })
+    assert.equal(answer.status, 200)
+    for (const set of answer.headers.getSetCookie()) {
+      const [, name, value] = /^([^=]+)=([^;]*)/.exec(set)
+      this.cookies.set(name, value)
+    }
+    return (await answer.json()).location
   }
 
   async me() {
@@ -120,7 +133,7 @@ test('the first person comes by the provider, with the secret of the log', async
   const refused = await browser.signIn('ann')
   assert.equal(refused.answer.status, 403, refused.text)
   assert.match(refused.text, /by invitation/)
-  const page = await browser.signIn('ann', `?token=${token}`)
+  const page = await browser.signIn('ann', token)
   assert.equal(page.url, `${base}/`, page.text)
   const me = JSON.parse(await browser.me())
   assert.equal(me.user.email, 'ann@example.org')

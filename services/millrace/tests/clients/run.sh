@@ -9,7 +9,7 @@
 # nats-server for the latter, into target/tools. What cannot be had here is said with a line that starts with SKIPPED.
 #
 # A suite is a program that prints a line for each check ("ok <suite>: ...", "FAILED: <suite>: ...", "SKIPPED: <suite>:
-# ...") and finds its brokers in the environment: OPEN_PORT, OPEN_WS, OPEN_HTTP, GUARDED_PORT, ... (see guard() for users
+# ...") and finds its brokers in the environment: OPEN_PORT, OPEN_WS, OPEN_HTTP, OPEN_ADMIN, GUARDED_PORT, ... (see guard() for users
 # and rules), all on 127.0.0.1, and their logs: OPEN_LOG, GUARDED_LOG.
 set -uo pipefail
 # Daemons are in /usr/sbin, which is not on everybody's path.
@@ -72,15 +72,16 @@ start() {
         say "FAILED: $suite: the broker did not start: $(tail -1 "$log")"
         return 1
     fi
-    local port ws http
+    local port ws http admin
     port=$(sed -nE 's#.*mqtt://127\.0\.0\.1:([0-9]+).*#\1#p' "$log" | head -1)
     ws=$(sed -nE 's#.* ws://127\.0\.0\.1:([0-9]+).*#\1#p' "$log" | head -1)
     http=$(sed -nE 's#.*HTTP is open at (http://127\.0\.0\.1:[0-9]+)/.*#\1#p' "$log" | head -1)
-    export "${prefix}_PORT=$port" "${prefix}_WS=$ws" "${prefix}_HTTP=$http" "${prefix}_LOG=$log"
+    admin=$(sed -nE 's#.*operators find .* at (http://127\.0\.0\.1:[0-9]+)/.*#\1#p' "$log" | head -1)
+    export "${prefix}_PORT=$port" "${prefix}_ADMIN=$admin" "${prefix}_WS=$ws" "${prefix}_HTTP=$http" "${prefix}_LOG=$log"
 }
 
 # True when there is nothing left to wait for: it listens, or it has ended.
-is_up() { grep -qs 'HTTP is open' "$2" || ! kill -0 "$1" 2>/dev/null; }
+is_up() { grep -qs 'operators find' "$2" || ! kill -0 "$1" 2>/dev/null; }
 is_gone() { ! kill -0 "$1" 2>/dev/null; }
 
 # Users and rules of the guarded broker.

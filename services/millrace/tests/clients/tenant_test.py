@@ -355,7 +355,7 @@ class Tenant:
         until(shown, "the incidents do not have what was limited")
         denied = self.api("GET", f"{self.own}/brokers/{self.one}/incidents?kind=publish_refused&client_id=c7")["items"]
         equal({item["what"] for item in denied} >= {"of/ruled/c8"}, True, "refused publishes")
-        self.change("broker.change", "PATCH", f"/brokers/{self.two}", {"limits": {}}, If_Match="*")
+        self.change("broker.change", "PATCH", f"/brokers/{self.two}", {"limits": {"client": None, "broker": None}}, If_Match="*")
 
     def usage_adds_up_to_what_was_sent(self):
         def used():

@@ -35,6 +35,12 @@ pub fn subjects() -> Collection {
     region(tags::SUBJECT)
 }
 
+/// With which accounts of providers a person signs in, by provider and what they are called there.
+#[must_use]
+pub fn subjects_of(user: &[u8]) -> Collection {
+    of(tags::SUBJECT_OF, user)
+}
+
 /// Members of an organisation, by their id.
 #[must_use]
 pub fn members(organisation: &[u8]) -> Collection {
@@ -105,6 +111,24 @@ pub fn settings() -> Collection {
 #[must_use]
 pub fn spend_caps() -> Collection {
     region(tags::SPEND_CAP)
+}
+
+/// Deleted brokers whose usage is not yet in a ledger, by their id (eight bytes, most significant first).
+#[must_use]
+pub fn former_brokers() -> Collection {
+    region(tags::FORMER_BROKER)
+}
+
+/// Those of an organisation.
+#[must_use]
+pub fn former_brokers_of(organisation: &[u8]) -> Collection {
+    of(tags::FORMER_BROKER_OF, organisation)
+}
+
+/// Ledgers: what deleted brokers of an organisation have used, as the id under which [`crate::metering`] has it.
+#[must_use]
+pub fn ledgers() -> Collection {
+    region(tags::LEDGER)
 }
 
 /// Notes that what is said here of a broker has changed: pods that have it in memory look at one counter. Conflicts with nobody.

@@ -5,6 +5,7 @@
 //! [`used`] makes the integral of that (`levels.rs`).
 
 mod flush;
+mod fold;
 mod levels;
 mod presence;
 mod read;
@@ -13,6 +14,7 @@ mod read;
 mod tests;
 
 pub use flush::{Flush, Flushed, Said, begin, flush, forget};
+pub use fold::{Fold, fold};
 pub use levels::{Level, change};
 pub use presence::{Live, live};
 pub use read::{Window, used};
@@ -41,6 +43,10 @@ pub enum Unit {
     BytesIn = 4,
     /// Bytes of copies that went out.
     BytesOut = 5,
+    /// Milliseconds that sessions waited for their clients. Only of ledgers; a broker has [`Level::Sessions`].
+    StoredSessionMs = 6,
+    /// Seconds that bytes were held. Only of ledgers; a broker has [`Level::Bytes`].
+    StoredByteS = 7,
 }
 
 /// The units of a message of this size.

@@ -62,7 +62,8 @@ pub async fn used(
         let mut window = of_units(at_ms, &rows);
         let [sessions, bytes] =
             Level::ALL.map(|level| integral(level, before[level as usize - 1], &rows, at_ms, now_ms));
-        (window.stored_session_ms, window.stored_byte_s) = (sessions, bytes);
+        window.stored_session_ms = window.stored_session_ms.saturating_add(sessions);
+        window.stored_byte_s = window.stored_byte_s.saturating_add(bytes);
         used.push(window);
         for (level, before) in Level::ALL.into_iter().zip(&mut before) {
             *before = before.wrapping_add(part(&rows, level, Part::Change));
@@ -94,7 +95,8 @@ fn of_units(from_ms: u64, rows: &Rows) -> Window {
         messages_delivered: unit(Unit::MessagesDelivered),
         bytes_in: unit(Unit::BytesIn),
         bytes_out: unit(Unit::BytesOut),
-        ..Window::default()
+        stored_session_ms: unit(Unit::StoredSessionMs),
+        stored_byte_s: unit(Unit::StoredByteS),
     }
 }
 

@@ -156,3 +156,36 @@ fn sum_of(changes: &[(u64, i64)], from_ms: u64, until_ms: u64) -> i64 {
     let of = |(at, more): &(u64, i64)| more * until_ms.saturating_sub(from_ms.max(*at)).cast_signed();
     changes.iter().map(of).sum()
 }
+
+#[test]
+fn what_a_deleted_broker_used_is_moved_to_a_ledger_month_by_month() {
+    const LEDGER: BrokerId = BROKER + 1;
+    let database = database();
+    let at = |hour: u64| MONTH_MS + hour * WINDOW_MS;
+    let ended_ms = at(1_000) + WINDOW_MS / 2;
+    run(&database, async |tx| {
+        add(tx, BROKER, Unit::MessagesIn, at(0), 1)?;
+        add(tx, BROKER, Unit::MessagesIn, at(800), 2)?;
+        add(tx, BROKER, Unit::BytesOut, at(1_000), 4)?;
+        change(tx, BROKER, Level::Sessions, 3, at(999))?;
+        add(tx, LEDGER, Unit::MessagesIn, at(800), 10)
+    });
+    let of = |broker: BrokerId| run(&database, async |tx| used(tx, broker, at(0), at(1_100), ended_ms).await);
+    let before = of(BROKER);
+    let mut from_ms = Some(at(0));
+    let mut rounds = 0;
+    while let Some(next_ms) = from_ms {
+        from_ms = run(&database, async |tx| {
+            fold(tx, Fold { broker: BROKER, ledger: LEDGER, ended_ms }, next_ms).await
+        });
+        rounds += 1;
+    }
+    assert_eq!(rounds, 2);
+    let mut expected = before;
+    expected[800].messages_in += 10;
+    assert_eq!(of(LEDGER), expected);
+    let left = run(&database, async |tx| {
+        crate::rows::all(tx, windows(BROKER).children(), millrace_storage::Read::Snapshot).await
+    });
+    assert_eq!(left.len(), 0);
+}

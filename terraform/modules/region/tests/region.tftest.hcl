@@ -70,7 +70,7 @@ run "only_load_balancers_take_connections_from_outside" {
       "gateway -> edge:1884", "gateway -> edge:8080",
       "edge -> foundationdb:4500-4503", "control -> foundationdb:4500-4503", "foundationdb -> foundationdb:4500-4503",
       "edge -> nats:4222", "control -> nats:4222", "nats -> nats:6222",
-      "telemetry -> edge:8080", "telemetry -> control:8080", "telemetry -> gateway:9902",
+      "telemetry -> edge:8090", "telemetry -> control:8090", "telemetry -> gateway:9902",
     ])
     error_message = "the list of who may connect to whom has changed: ${join(", ", output.access)}"
   }

@@ -1,0 +1,110 @@
+//! What expensive requests may cost: a tenant has few of them at once, so that others find threads and cores free.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use uuid::Uuid;
+
+use super::problem::{Answer, Problem};
+use crate::limits::{EXPENSIVE_AT_ONCE, EXPENSIVE_PER_ORGANISATION, EXPENSIVE_WAITING_MAX};
+
+/// The expensive requests of a server, by organisation.
+#[derive(Clone)]
+pub(crate) struct Budget {
+    all: Arc<Semaphore>,
+    organisations: Arc<Mutex<HashMap<Uuid, Tenant>>>,
+}
+
+struct Tenant {
+    places: Arc<Semaphore>,
+    /// Requests that run or wait.
+    requests: usize,
+}
+
+/// The right to work on one expensive request.
+pub(crate) struct Turn {
+    _all: OwnedSemaphorePermit,
+    _own: OwnedSemaphorePermit,
+    _noted: Noted,
+}
+
+struct Noted {
+    budget: Budget,
+    organisation: Uuid,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { all: Arc::new(Semaphore::new(EXPENSIVE_AT_ONCE)), organisations: Arc::default() }
+    }
+}
+
+impl Budget {
+    /// Waits for the turn of a request. The caller belongs to the organisation: strangers must not use up its places.
+    pub(crate) async fn turn(&self, organisation: Uuid) -> Answer<Turn> {
+        let (noted, own) = self.note(organisation)?;
+        let closed = |_| Problem::later(1);
+        // The own place comes first: who waits for it takes none of another tenant's.
+        let own = own.acquire_owned().await.map_err(closed)?;
+        let all = Arc::clone(&self.all).acquire_owned().await.map_err(closed)?;
+        Ok(Turn { _all: all, _own: own, _noted: noted })
+    }
+
+    fn note(&self, organisation: Uuid) -> Answer<(Noted, Arc<Semaphore>)> {
+        let mut all = self.organisations.lock().unwrap_or_else(PoisonError::into_inner);
+        let places = || Arc::new(Semaphore::new(EXPENSIVE_PER_ORGANISATION));
+        let tenant = all.entry(organisation).or_insert_with(|| Tenant { places: places(), requests: 0 });
+        if tenant.requests >= EXPENSIVE_PER_ORGANISATION + EXPENSIVE_WAITING_MAX {
+            return Err(Problem::later(1));
+        }
+        tenant.requests += 1;
+        let own = Arc::clone(&tenant.places);
+        drop(all);
+        Ok((Noted { budget: self.clone(), organisation }, own))
+    }
+}
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        let mut all = self.budget.organisations.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = all.get_mut(&self.organisation).map(|tenant| {
+            tenant.requests -= 1;
+            tenant.requests
+        });
+        if left == Some(0) {
+            all.remove(&self.organisation);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    fn now<T>(future: impl Future<Output = T>) -> Option<T> {
+        match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(value) => Some(value),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn a_tenant_with_many_requests_leaves_places_to_others_and_is_told_to_come_later() {
+        let (budget, one, other) = (Budget::default(), Uuid::from_u128(1), Uuid::from_u128(2));
+        let mut turns: Vec<_> =
+            (0..EXPENSIVE_PER_ORGANISATION).map(|_| now(budget.turn(one)).unwrap().ok().unwrap()).collect();
+        assert!(now(budget.turn(one)).is_none(), "waits");
+        assert!(now(budget.turn(other)).unwrap().is_ok());
+        let noted: Vec<_> = (0..EXPENSIVE_WAITING_MAX).map(|_| budget.note(one).ok().unwrap()).collect();
+        assert!(now(budget.turn(one)).unwrap().is_err(), "too many wait");
+        drop(noted);
+        turns.pop();
+        assert!(now(budget.turn(one)).unwrap().is_ok());
+        turns.clear();
+        assert!(budget.organisations.lock().unwrap().is_empty());
+    }
+}

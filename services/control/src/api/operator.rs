@@ -1,0 +1,266 @@
+//! The API of the operators, on the admin port. It is none of the tenants' API and has a description of its own.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, LazyLock};
+
+use axum::extract::{ConnectInfo, FromRequestParts, Request, State};
+use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::Response;
+use axum::{Json, Router};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
+use subtle::ConstantTimeEq as _;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::{Components, InfoBuilder, License, SecurityRequirement, Server};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use uuid::Uuid;
+
+use super::local::is_from_here;
+use super::problem::{Answer, Problem};
+use super::{List, json};
+use crate::domain::{Control, Loudest, NewSuspension, PageRequest, PodLease, Tenant};
+use crate::limits::{BODY_BYTES_MAX, LOUDEST_MAX, PAGE_ROWS, PAGE_ROWS_MAX};
+use crate::secret::Secret;
+
+/// Where the operator API is on the admin port.
+pub const OPERATOR_PATH: &str = "/v1/operator";
+
+/// What the operator API asks of the process that it is in.
+pub trait Operations: Send + Sync + 'static {
+    /// Begins to send the clients of a pod away, at the pace of the server's settings. `false`: no pod of this process has that name.
+    fn drain(&self, pod: &str) -> bool;
+}
+
+#[derive(Clone)]
+struct Operators(Arc<Inner>);
+
+struct Inner {
+    control: Control,
+    operations: Arc<dyn Operations>,
+    token: Option<Secret>,
+}
+
+/// The operator API, to be nested at [`OPERATOR_PATH`]. Without a token only programs on this machine may use it.
+pub fn operator_router(control: Control, operations: Arc<dyn Operations>, token: Option<Secret>) -> Router {
+    let operators = Operators(Arc::new(Inner { control, operations, token }));
+    let (router, _) = routes().split_for_parts();
+    router
+        .fallback(super::nothing_here)
+        .method_not_allowed_fallback(super::not_like_that)
+        .layer(from_fn_with_state(operators.clone(), let_in))
+        .with_state(operators)
+}
+
+/// The description of the operator API.
+#[must_use]
+pub fn operator_openapi() -> utoipa::openapi::OpenApi {
+    let (_, mut described) = routes().split_for_parts();
+    described.info = InfoBuilder::new()
+        .title("Millrace for operators")
+        .version("1")
+        .description(Some("What operators of a region do with its tenants and pods."))
+        .license(Some(License::new("Apache-2.0")))
+        .build();
+    described.servers = Some(vec![Server::new(OPERATOR_PATH)]);
+    described.security = Some(vec![SecurityRequirement::new("token", [""; 0])]);
+    let components = described.components.get_or_insert_with(Components::new);
+    let token = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("The operators' token"));
+    components.add_security_scheme("token", SecurityScheme::Http(token.build()));
+    described
+}
+
+fn routes() -> OpenApiRouter<Operators> {
+    OpenApiRouter::new()
+        .routes(routes!(list_tenants))
+        .routes(routes!(get_tenant))
+        .routes(routes!(suspend_tenant))
+        .routes(routes!(resume_tenant))
+        .routes(routes!(list_loudest))
+        .routes(routes!(list_pods))
+        .routes(routes!(drain_pod))
+        .routes(routes!(get_operator_openapi))
+}
+
+/// Lets operators in: by their token, or where there is none, from this machine and not from a page of another site.
+async fn let_in(State(operators): State<Operators>, request: Request, next: Next) -> Response {
+    use axum::response::IntoResponse as _;
+
+    let refused = match &operators.0.token {
+        Some(token) => {
+            let shown = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+            let shown = shown.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
+            let is_right: bool = shown.trim().as_bytes().ct_eq(token.expose().as_bytes()).into();
+            (!is_right).then(|| {
+                let detail = "send the operators' token: Authorization: Bearer TOKEN";
+                Problem::new(StatusCode::UNAUTHORIZED, detail)
+            })
+        }
+        None => (!is_from_here(peer(request.extensions()), request.headers())).then(|| {
+            let detail = "without operator_token_file only programs on this machine use the operator API";
+            Problem::new(StatusCode::FORBIDDEN, detail)
+        }),
+    };
+    match refused {
+        Some(problem) => problem.into_response(),
+        None => next.run(request).await,
+    }
+}
+
+fn peer(extensions: &axum::http::Extensions) -> Option<IpAddr> {
+    extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip().to_canonical())
+}
+
+/// Where an operator's request comes from.
+struct Peer(Option<IpAddr>);
+
+impl<S: Sync> FromRequestParts<S> for Peer {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        Ok(Self(peer(&parts.extensions)))
+    }
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct TenantsQuery {
+    /// `next_cursor` of the page before.
+    #[serde(default)]
+    cursor: Option<String>,
+    /// Most rows.
+    #[serde(default)]
+    #[param(minimum = 1, maximum = 200, default = 50)]
+    limit: Option<usize>,
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct LoudestQuery {
+    /// Most rows.
+    #[serde(default)]
+    #[param(minimum = 1, maximum = 100, default = 20)]
+    limit: Option<usize>,
+}
+
+/// The pods of a region.
+#[derive(Serialize, ToSchema)]
+struct PodLeases {
+    /// All of them.
+    items: Vec<PodLease>,
+}
+
+fn limit(asked: Option<usize>, default: usize, max: usize) -> Answer<usize> {
+    let limit = asked.unwrap_or(default);
+    match (1..=max).contains(&limit) {
+        true => Ok(limit),
+        false => Err(Problem::new(StatusCode::BAD_REQUEST, format!("limit must be between 1 and {max}"))),
+    }
+}
+
+fn query<T: serde::de::DeserializeOwned>(request: &Parts) -> Answer<T> {
+    let found = axum::extract::Query::<T>::try_from_uri(&request.uri);
+    found.map(|found| found.0).map_err(|wrong| Problem::new(StatusCode::BAD_REQUEST, wrong.body_text()))
+}
+
+/// Tenants of the region, in order of ids.
+#[utoipa::path(get, path = "/tenants", tag = "operator", params(TenantsQuery),
+    responses((status = 200, description = "Tenants", body = List<Tenant>)))]
+async fn list_tenants(State(operators): State<Operators>, request: Request) -> Answer<Json<List<Tenant>>> {
+    let TenantsQuery { cursor, limit: asked } = query(&request.into_parts().0)?;
+    let wrong =
+        |_| Problem::new(StatusCode::BAD_REQUEST, "the cursor is none that a page of this list has given");
+    let after = cursor.map(|cursor| URL_SAFE_NO_PAD.decode(cursor).map_err(wrong)).transpose()?;
+    let page = PageRequest { after, limit: limit(asked, PAGE_ROWS, PAGE_ROWS_MAX)? };
+    Ok(List::of(operators.0.control.tenants(&page).await?))
+}
+
+/// A tenant.
+#[utoipa::path(get, path = "/tenants/{tenant}", tag = "operator", params(("tenant" = Uuid, Path, description = "Id of the organisation.")),
+    responses((status = 200, description = "The tenant", body = Tenant)))]
+async fn get_tenant(State(operators): State<Operators>, Id(tenant): Id) -> Answer<Json<Tenant>> {
+    Ok(Json(operators.0.control.tenant(tenant).await?))
+}
+
+/// Suspends a tenant: its clients are disconnected, and its people can only look.
+#[utoipa::path(post, path = "/tenants/{tenant}/suspend", tag = "operator", request_body = NewSuspension,
+    params(("tenant" = Uuid, Path, description = "Id of the organisation.")),
+    responses((status = 200, description = "The tenant", body = Tenant)))]
+async fn suspend_tenant(
+    State(operators): State<Operators>,
+    Id(tenant): Id,
+    Peer(peer): Peer,
+    request: Request,
+) -> Answer<Json<Tenant>> {
+    let body = axum::body::to_bytes(request.into_body(), BODY_BYTES_MAX).await;
+    let body = body.map_err(|_| Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "the request is too large"))?;
+    let input: NewSuspension = json::parse(&body)?;
+    Ok(Json(operators.0.control.suspend_tenant(tenant, &input, peer).await?))
+}
+
+/// Lets a suspended tenant go on.
+#[utoipa::path(post, path = "/tenants/{tenant}/resume", tag = "operator",
+    params(("tenant" = Uuid, Path, description = "Id of the organisation.")),
+    responses((status = 200, description = "The tenant", body = Tenant)))]
+async fn resume_tenant(
+    State(operators): State<Operators>,
+    Id(tenant): Id,
+    Peer(peer): Peer,
+) -> Answer<Json<Tenant>> {
+    Ok(Json(operators.0.control.resume_tenant(tenant, peer).await?))
+}
+
+/// The tenants that have published most in this month.
+#[utoipa::path(get, path = "/loudest", tag = "operator", params(LoudestQuery),
+    responses((status = 200, description = "Tenants", body = Loudest)))]
+async fn list_loudest(State(operators): State<Operators>, request: Request) -> Answer<Json<Loudest>> {
+    let LoudestQuery { limit: asked } = query(&request.into_parts().0)?;
+    Ok(Json(operators.0.control.loudest(limit(asked, 20, LOUDEST_MAX)?).await?))
+}
+
+/// The pods of the region, by their leases in the store. A server without other pods has none.
+#[utoipa::path(get, path = "/pods", tag = "operator", responses((status = 200, description = "Pods", body = PodLeases)))]
+async fn list_pods(State(operators): State<Operators>) -> Answer<Json<PodLeases>> {
+    Ok(Json(PodLeases { items: operators.0.control.pods().await? }))
+}
+
+/// Sends the clients of a pod of this process away, at the pace of its settings. The pod takes nobody until it is started again.
+#[utoipa::path(post, path = "/pods/{pod}/drain", tag = "operator",
+    params(("pod" = String, Path, description = "Name of the pod; `self` for a server without a name.")),
+    responses((status = 202, description = "It has begun; /healthz says how many are left")))]
+async fn drain_pod(
+    State(operators): State<Operators>,
+    axum::extract::Path(pod): axum::extract::Path<String>,
+) -> Answer<StatusCode> {
+    match operators.0.operations.drain(&pod) {
+        true => Ok(StatusCode::ACCEPTED),
+        false => Err(Problem::new(
+            StatusCode::NOT_FOUND,
+            "no pod of this process has that name: ask the admin port of the process that it is in",
+        )),
+    }
+}
+
+/// This description.
+#[utoipa::path(get, path = "/openapi.json", tag = "description",
+    responses((status = 200, description = "The description of the operator API", body = serde_json::Value)))]
+async fn get_operator_openapi() -> Json<&'static utoipa::openapi::OpenApi> {
+    static DESCRIBED: LazyLock<utoipa::openapi::OpenApi> = LazyLock::new(operator_openapi);
+    Json(&DESCRIBED)
+}
+
+/// A tenant in a path. An id that cannot be one is of nothing that there is.
+struct Id(Uuid);
+
+impl<S: Send + Sync> FromRequestParts<S> for Id {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Answer<Self> {
+        let id = axum::extract::Path::<Uuid>::from_request_parts(parts, state).await;
+        id.map(|id| Self(id.0)).map_err(|_| Problem::new(StatusCode::NOT_FOUND, "there is no such tenant"))
+    }
+}

@@ -1,0 +1,109 @@
+//! What deleted brokers of an organisation have used: bills and spend caps go on counting it.
+//!
+//! A deleted broker is *former* until its usage is moved to the ledger of its organisation, month by month; then its keys are erased.
+//! At each moment every hour of usage is in one of the two.
+
+use millrace_layers::BrokerId;
+use millrace_layers::accounts;
+use millrace_layers::catalog;
+use millrace_layers::limits::USAGE_WINDOWS_KEPT;
+use millrace_layers::metering::{Fold, WINDOW_MS, fold};
+use millrace_storage::{Read, Transaction};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::change::Change;
+use super::{Control, Error, Result};
+use crate::limits::FORMER_BROKERS_READ;
+
+/// A deleted broker whose usage is still below its own id.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Former {
+    organisation: Uuid,
+    /// When it was deleted, in unix milliseconds.
+    pub(super) ended_ms: u64,
+    /// Usage before that is in the ledger, in unix milliseconds.
+    pub(super) from_ms: u64,
+}
+
+/// Notes that a broker is deleted.
+pub(super) async fn add(change: &Change, organisation: Uuid, id: BrokerId, created_at_ms: u64) -> Result<()> {
+    let oldest_ms = change.now_ms.saturating_sub(USAGE_WINDOWS_KEPT * WINDOW_MS);
+    let former = Former { organisation, ended_ms: change.now_ms, from_ms: created_at_ms.max(oldest_ms) };
+    accounts::former_brokers().put(&change.tx, &id.to_be_bytes(), &former).await?;
+    accounts::former_brokers_of(organisation.as_bytes()).put(&change.tx, &id.to_be_bytes(), &()).await?;
+    Ok(())
+}
+
+/// Deleted brokers of an organisation whose usage is not in the ledger yet.
+pub(super) async fn former(tx: &Transaction, organisation: Uuid) -> Result<Vec<(BrokerId, Former)>> {
+    let all = accounts::former_brokers_of(organisation.as_bytes());
+    let mut found = Vec::new();
+    for (id, _) in all.page::<()>(tx, None, FORMER_BROKERS_READ, Read::Snapshot).await?.items {
+        let former = accounts::former_brokers().get::<Former>(tx, &id, Read::Snapshot).await?;
+        found.extend(former.map(|former| Ok::<_, Error>((broker_id(&id)?, former.value))).transpose()?);
+    }
+    Ok(found)
+}
+
+/// The ledger of an organisation, when a broker of it was deleted.
+pub(super) async fn of(tx: &Transaction, organisation: Uuid, read: Read) -> Result<Option<BrokerId>> {
+    let ledger = accounts::ledgers().get::<BrokerId>(tx, organisation.as_bytes(), read).await?;
+    Ok(ledger.map(|ledger| ledger.value))
+}
+
+impl Control {
+    /// Moves what a deleted broker has used to its ledger. Afterwards it can be erased.
+    pub(super) async fn settle(&self, broker: BrokerId) -> Result<()> {
+        while self.look(|tx| async move { settle_month(&tx, broker).await }).await? {}
+        Ok(())
+    }
+}
+
+/// Whether there is more.
+async fn settle_month(tx: &Transaction, broker: BrokerId) -> Result<bool> {
+    let (all, id) = (accounts::former_brokers(), broker.to_be_bytes());
+    let Some(found) = all.get::<Former>(tx, &id, Read::Serializable).await? else { return Ok(false) };
+    let Former { organisation, ended_ms, from_ms } = found.value;
+    let is_there = super::organisations::find(tx, organisation, Read::Serializable).await?.is_some();
+    let next_ms = match is_there {
+        true => {
+            let ledger = match of(tx, organisation, Read::Serializable).await? {
+                Some(ledger) => ledger,
+                None => {
+                    let ledger = catalog::new_id(tx).await?;
+                    accounts::ledgers().put(tx, organisation.as_bytes(), &ledger).await?;
+                    ledger
+                }
+            };
+            fold(tx, Fold { broker, ledger, ended_ms }, from_ms).await?
+        }
+        // Nobody is left who could be told.
+        false => None,
+    };
+    match next_ms {
+        Some(from_ms) => {
+            all.put(tx, &id, &Former { from_ms, ..found.value }).await?;
+        }
+        None => {
+            all.clear(tx, &id).await?;
+            accounts::former_brokers_of(organisation.as_bytes()).clear(tx, &id).await?;
+        }
+    }
+    Ok(next_ms.is_some())
+}
+
+/// Condemns the ledger of an organisation that is deleted.
+pub(super) async fn remove(change: &Change, organisation: Uuid) -> Result<()> {
+    let tx = &change.tx;
+    if let Some(ledger) = of(tx, organisation, Read::Serializable).await? {
+        catalog::condemn_id(tx, ledger, change.now_ms)?;
+        accounts::ledgers().clear(tx, organisation.as_bytes()).await?;
+    }
+    Ok(())
+}
+
+fn broker_id(id: &[u8]) -> Result<BrokerId> {
+    let bytes = id.try_into().map_err(|_| Error::Internal("a stored id cannot be read"))?;
+    Ok(BrokerId::from_be_bytes(bytes))
+}

@@ -1,0 +1,259 @@
+//! What operators of the region do with its tenants. Nobody here is asked for a permission: who reaches these operations has been let in
+//! by the admin port.
+
+use std::net::IpAddr;
+
+use millrace_layers::accounts::{self, touch};
+use millrace_layers::catalog;
+use millrace_layers::pods;
+use millrace_storage::{Read, Transaction};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::audit::{Actor, ActorKind};
+use super::organisations::{self, Record};
+use super::usage::all_of;
+use super::{Control, Error, Once, Page, PageRequest, Result, Used, month};
+use crate::limits::{LOUDEST_LOOKED_AT, MEMBERS_MAX, NAME_CHARS_MAX, PODS_MAX};
+
+/// That an operator has stopped a tenant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Suspension {
+    /// Since when, in unix milliseconds.
+    pub since_ms: u64,
+    /// Why, for people.
+    pub reason: String,
+    /// Names of the brokers that were stopped with it. Others were suspended before.
+    pub brokers: Vec<String>,
+}
+
+/// A tenant, as operators see it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Tenant {
+    /// Id of the organisation.
+    pub id: Uuid,
+    /// Its name.
+    pub name: String,
+    /// When it was made, in unix milliseconds.
+    pub created_at_ms: u64,
+    /// Its members.
+    pub members: usize,
+    /// Its brokers.
+    pub brokers: usize,
+    /// Null: it is not suspended.
+    pub suspension: Option<Suspension>,
+}
+
+/// What a tenant has used in this month.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct LoudTenant {
+    /// Id of the organisation.
+    pub id: Uuid,
+    /// Its name.
+    pub name: String,
+    /// What it has used in this month (UTC).
+    pub used: Used,
+}
+
+/// Tenants that have published most.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Loudest {
+    /// The loudest first.
+    pub items: Vec<LoudTenant>,
+    /// Whether there are more tenants than are looked at.
+    pub incomplete: bool,
+}
+
+/// A pod of the region.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PodLease {
+    /// Its name.
+    pub name: String,
+    /// Until then it is alive if it does not say more, in unix milliseconds.
+    pub until_ms: u64,
+    /// Whether that time is not over.
+    pub is_alive: bool,
+}
+
+/// Why a tenant is suspended.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewSuspension {
+    /// Why, for people: it stands in the tenant's audit log.
+    #[schema(example = "invoice 4711 is not paid", min_length = 1, max_length = 100)]
+    pub reason: String,
+}
+
+impl Control {
+    /// Tenants, in order of ids.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn tenants(&self, page: &PageRequest) -> Result<Page<Tenant>> {
+        self.look(|tx| async move {
+            let all = accounts::organisations();
+            let rows = all.page::<Record>(&tx, page.after.as_deref(), page.limit, Read::Snapshot).await?;
+            let rows = Page::of(rows, |id, record| (id.to_vec(), record.value));
+            let mut items = Vec::with_capacity(rows.items.len());
+            for (id, record) in rows.items {
+                items.push(tenant(&tx, super::members::uuid(&id)?, record).await?);
+            }
+            Ok(Page { items, next: rows.next })
+        })
+        .await
+    }
+
+    /// A tenant.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub async fn tenant(&self, id: Uuid) -> Result<Tenant> {
+        self.look(|tx| async move {
+            let found = organisations::find(&tx, id, Read::Snapshot).await?;
+            tenant(&tx, id, found.ok_or(Error::NotFound("organisation"))?.value).await
+        })
+        .await
+    }
+
+    /// Stops all brokers of a tenant: nobody connects, and the tenant can neither resume one nor make one.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::Conflict`] when it is suspended.
+    pub async fn suspend_tenant(
+        &self,
+        id: Uuid,
+        input: &NewSuspension,
+        address: Option<IpAddr>,
+    ) -> Result<Tenant> {
+        let reason = input.reason.trim();
+        if reason.is_empty() || reason.chars().count() > NAME_CHARS_MAX {
+            return Err(Error::field("reason", format!("must have 1 to {NAME_CHARS_MAX} characters")));
+        }
+        self.change(operator(address), &Once::unnamed()?, |change| async move {
+            let tx = &change.tx;
+            let record = found(tx, id).await?;
+            if record.suspended.is_some() {
+                return Err(Error::Conflict("it is suspended".into()));
+            }
+            let mut stopped = Vec::new();
+            for broker in all_of(tx, id).await? {
+                if set_suspended(tx, &broker, true).await? {
+                    stopped.push(String::from_utf8_lossy(&broker.name).into_owned());
+                }
+            }
+            let said = json!({ "reason": reason, "brokers": stopped });
+            let suspended = Suspension { since_ms: change.now_ms, reason: reason.into(), brokers: stopped };
+            let record = Record { suspended: Some(suspended), ..record };
+            accounts::organisations().put(tx, id.as_bytes(), &record).await?;
+            change.audit(id, "organisation.suspend", &id.to_string(), said)?;
+            tenant(tx, id, record).await
+        })
+        .await
+    }
+
+    /// Lets the brokers go on that were stopped with the tenant.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::Conflict`] when it is not suspended.
+    pub async fn resume_tenant(&self, id: Uuid, address: Option<IpAddr>) -> Result<Tenant> {
+        self.change(operator(address), &Once::unnamed()?, |change| async move {
+            let tx = &change.tx;
+            let mut record = found(tx, id).await?;
+            let suspended = record.suspended.take();
+            let suspended = suspended.ok_or_else(|| Error::Conflict("it is not suspended".into()))?;
+            for broker in all_of(tx, id).await? {
+                if suspended.brokers.iter().any(|name| name.as_bytes() == broker.name) {
+                    set_suspended(tx, &broker, false).await?;
+                }
+            }
+            accounts::organisations().put(tx, id.as_bytes(), &record).await?;
+            let said = json!({ "brokers": suspended.brokers });
+            change.audit(id, "organisation.resume", &id.to_string(), said)?;
+            tenant(tx, id, record).await
+        })
+        .await
+    }
+
+    /// The tenants that have published most in this month.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn loudest(&self, count: usize) -> Result<Loudest> {
+        let from_ms = month::of(self.now_ms()).from_ms;
+        let first = PageRequest { after: None, limit: LOUDEST_LOOKED_AT };
+        let page = self.tenants(&first).await?;
+        let mut items = Vec::with_capacity(page.items.len());
+        for tenant in page.items {
+            let mut used = self.used_by_deleted(tenant.id, from_ms).await?;
+            for broker in self.look(|tx| async move { all_of(&tx, tenant.id).await }).await? {
+                used.add(&self.used_since(broker.id, from_ms).await?);
+            }
+            items.push(LoudTenant { id: tenant.id, name: tenant.name, used: used.shown() });
+        }
+        items.sort_by(|one, other| other.used.messages_in.cmp(&one.used.messages_in));
+        items.truncate(count);
+        Ok(Loudest { items, incomplete: page.next.is_some() })
+    }
+
+    /// The pods of the region.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn pods(&self) -> Result<Vec<PodLease>> {
+        let now_ms = self.now_ms();
+        let all = self.look(|tx| async move { Ok(pods::list(&tx, PODS_MAX).await?) }).await?;
+        let shown = |pod: pods::Pod| PodLease {
+            name: String::from_utf8_lossy(&pod.name).into_owned(),
+            until_ms: pod.until_ms,
+            is_alive: now_ms <= pod.until_ms,
+        };
+        Ok(all.into_iter().map(shown).collect())
+    }
+}
+
+/// Refuses what a suspended tenant may not do.
+///
+/// # Errors
+/// [`Error::Forbidden`].
+pub(super) async fn is_open(tx: &Transaction, organisation: Uuid) -> Result<()> {
+    let found = organisations::find(tx, organisation, Read::Serializable).await?;
+    match found.and_then(|found| found.value.suspended) {
+        None => Ok(()),
+        Some(Suspension { reason, .. }) => {
+            Err(Error::Forbidden(format!("who runs this service has suspended this organisation: {reason}")))
+        }
+    }
+}
+
+async fn found(tx: &Transaction, id: Uuid) -> Result<Record> {
+    let found = organisations::find(tx, id, Read::Serializable).await?;
+    Ok(found.ok_or(Error::NotFound("organisation"))?.value)
+}
+
+async fn tenant(tx: &Transaction, id: Uuid, record: Record) -> Result<Tenant> {
+    let members = accounts::members(id.as_bytes());
+    let members = members.page::<serde_json::Value>(tx, None, MEMBERS_MAX, Read::Snapshot).await?;
+    let brokers = all_of(tx, id).await?.len();
+    let Record { name, created_at_ms, suspended } = record;
+    let members = members.items.len();
+    Ok(Tenant { id, name, created_at_ms, members, brokers, suspension: suspended })
+}
+
+/// Whether that has changed something.
+async fn set_suspended(tx: &Transaction, broker: &catalog::Broker, suspended: bool) -> Result<bool> {
+    let mut details = broker.details()?.value;
+    if details.suspended == suspended {
+        return Ok(false);
+    }
+    details.suspended = suspended;
+    catalog::describe(tx, broker, &details).await?;
+    touch(tx, broker.id)?;
+    Ok(true)
+}
+
+fn operator(address: Option<IpAddr>) -> Actor {
+    let address = address.map(|address| address.to_string());
+    Actor { kind: ActorKind::Operator, id: None, name: "operator".into(), address }
+}

@@ -1,0 +1,164 @@
+//! The operator API: who gets in, and what it does to tenants.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::ConnectInfo;
+use axum::http::{Request, StatusCode};
+use millrace_control::{Operations, operator_router};
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
+
+use crate::tools::Region;
+
+/// A process with one pod.
+#[derive(Default)]
+struct Process(Mutex<Vec<String>>);
+
+impl Operations for Process {
+    fn drain(&self, pod: &str) -> bool {
+        self.0.lock().unwrap().push(pod.to_owned());
+        pod == "pod-1"
+    }
+}
+
+fn router(region: &Region, token: Option<&str>) -> Router {
+    operator_router(region.control.clone(), Arc::new(Process::default()), token.map(Into::into))
+}
+
+async fn ask(
+    router: &Router,
+    from: &str,
+    headers: &[(&str, &str)],
+    path: &str,
+    body: Option<Value>,
+) -> (StatusCode, Value) {
+    let mut request = match &body {
+        Some(_) => Request::post(path),
+        None => Request::get(path),
+    };
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
+    let mut request = request.body(body).unwrap();
+    request.extensions_mut().insert(ConnectInfo(SocketAddr::new(from.parse().unwrap(), 50_000)));
+    let (parts, body) = router.clone().oneshot(request).await.unwrap().into_parts();
+    let body = to_bytes(body, usize::MAX).await.unwrap();
+    (parts.status, serde_json::from_slice(&body).unwrap_or_default())
+}
+
+const HERE: &[(&str, &str)] = &[("host", "127.0.0.1:8090")];
+
+async fn here(router: &Router, path: &str, body: Option<Value>) -> (StatusCode, Value) {
+    ask(router, "127.0.0.1", HERE, path, body).await
+}
+
+#[tokio::test]
+async fn only_operators_get_in() {
+    let region = Region::new().await;
+    let open = router(&region, None);
+    assert_eq!(here(&open, "/tenants", None).await.0, StatusCode::OK);
+    for (from, headers) in [
+        ("192.0.2.1", HERE),
+        ("127.0.0.1", &[("host", "evil.example")][..]),
+        ("127.0.0.1", &[("host", "127.0.0.1:8090"), ("origin", "http://evil.example")]),
+        ("127.0.0.1", &[("host", "127.0.0.1:8090"), ("x-forwarded-for", "192.0.2.1")]),
+    ] {
+        assert_eq!(ask(&open, from, headers, "/tenants", None).await.0, StatusCode::FORBIDDEN, "{headers:?}");
+    }
+    let guarded = router(&region, Some("the token of the operators, which is long"));
+    for (shown, expected) in [
+        ("Bearer the token of the operators, which is long", StatusCode::OK),
+        ("Bearer another", StatusCode::UNAUTHORIZED),
+        ("Bearer ", StatusCode::UNAUTHORIZED),
+    ] {
+        let headers = [("host", "admin.example:8090"), ("authorization", shown)];
+        assert_eq!(ask(&guarded, "192.0.2.1", &headers, "/tenants", None).await.0, expected, "{shown}");
+    }
+    assert_eq!(here(&guarded, "/tenants", None).await.0, StatusCode::UNAUTHORIZED);
+    assert_eq!(here(&open, "/nothing", None).await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn a_suspended_tenant_is_stopped_until_it_is_resumed() {
+    let region = Region::new().await;
+    let (ann, bob) = (region.person().await, region.person().await);
+    let (one, other, of_bob) = (ann.broker().await, ann.broker().await, bob.broker().await);
+    let post = |path: String| {
+        let ann = ann.clone();
+        async move { ann.send(axum::http::Method::POST, &path, None).await }
+    };
+    post(format!("{other}/suspend")).await.is(StatusCode::OK);
+    let operator = router(&region, None);
+    let path = format!("/tenants/{}", ann.organisation);
+    let reason = json!({ "reason": "not paid" });
+    let (status, tenant) = here(&operator, &format!("{path}/suspend"), Some(reason.clone())).await;
+    assert_eq!((status, &tenant["suspension"]["reason"]), (StatusCode::OK, &json!("not paid")), "{tenant}");
+    assert_eq!(here(&operator, &format!("{path}/suspend"), Some(reason)).await.0, StatusCode::CONFLICT);
+    assert_eq!(ann.get(&one).await.body["suspended"], true);
+    assert_eq!(bob.get(&of_bob).await.body["suspended"], false);
+    let refused = post(format!("{one}/resume")).await;
+    assert!(refused.is(StatusCode::FORBIDDEN).text("/detail").contains("not paid"));
+    ann.post(&ann.own("/brokers"), json!({ "display_name": "x" })).await.is(StatusCode::FORBIDDEN);
+    let log = ann.get(&ann.own("/audit")).await;
+    let entries = log.body["items"].as_array().unwrap();
+    let entry = entries.iter().find(|entry| entry["action"] == "organisation.suspend").unwrap();
+    assert_eq!(entry["actor"]["kind"], "operator");
+
+    let (status, tenant) = here(&operator, &format!("{path}/resume"), Some(json!({}))).await;
+    assert_eq!((status, &tenant["suspension"]), (StatusCode::OK, &Value::Null));
+    assert_eq!(ann.get(&one).await.body["suspended"], false);
+    assert_eq!(ann.get(&other).await.body["suspended"], true, "the tenant had suspended it");
+    post(format!("{other}/resume")).await.is(StatusCode::OK);
+    assert_eq!(here(&operator, &format!("{path}/resume"), Some(json!({}))).await.0, StatusCode::CONFLICT);
+    for wrong in [json!({ "reason": " " }), json!({ "resaon": "x" }), json!({})] {
+        let (status, problem) = here(&operator, &format!("{path}/suspend"), Some(wrong)).await;
+        assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{problem}");
+    }
+}
+
+#[tokio::test]
+async fn tenants_are_listed_and_the_loudest_come_first() {
+    use millrace_layers::metering::{self, Unit};
+
+    let region = Region::new().await;
+    let (ann, bob) = (region.person().await, region.person().await);
+    let (one, other) = (ann.broker().await, bob.broker().await);
+    for (broker, count) in [(&one, 1), (&other, 2)] {
+        let name = broker.rsplit('/').next().unwrap().as_bytes();
+        let added = region.store.run(|tx| async move {
+            let found = millrace_layers::catalog::get(&tx, name, millrace_storage::Read::Snapshot).await?;
+            metering::add(&tx, found.unwrap().id, Unit::MessagesIn, 1_000_000_000_000, count)
+        });
+        added.await.unwrap();
+    }
+    let operator = router(&region, None);
+    let (_, loudest) = here(&operator, "/loudest?limit=1", None).await;
+    assert_eq!(
+        (&loudest["items"][0]["id"], &loudest["incomplete"]),
+        (&json!(bob.organisation), &json!(false))
+    );
+    let (_, first) = here(&operator, "/tenants?limit=1", None).await;
+    let cursor = first["next_cursor"].as_str().unwrap();
+    let (_, next) = here(&operator, &format!("/tenants?limit=1&cursor={cursor}"), None).await;
+    assert_eq!((&first["items"][0]["brokers"], &next["next_cursor"]), (&json!(1), &Value::Null));
+    let mut listed = [&first, &next].map(|page| page["items"][0]["id"].as_str().unwrap());
+    let mut expected = [&*ann.organisation, &*bob.organisation];
+    listed.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(listed, expected);
+    for wrong in ["/tenants?limit=0", "/tenants?cursor=%21", "/loudest?limit=101"] {
+        assert_eq!(here(&operator, wrong, None).await.0, StatusCode::BAD_REQUEST, "{wrong}");
+    }
+    let missing = "/tenants/00000000-0000-7000-8000-000000000000";
+    assert_eq!(here(&operator, missing, None).await.0, StatusCode::NOT_FOUND);
+    assert_eq!(here(&operator, "/tenants/nobody", None).await.0, StatusCode::NOT_FOUND);
+    assert_eq!(here(&operator, "/pods", None).await.1, json!({ "items": [] }));
+    assert_eq!(here(&operator, "/pods/pod-1/drain", Some(json!({}))).await.0, StatusCode::ACCEPTED);
+    assert_eq!(here(&operator, "/pods/pod-9/drain", Some(json!({}))).await.0, StatusCode::NOT_FOUND);
+    let (_, described) = here(&operator, "/openapi.json", None).await;
+    assert!(described["paths"]["/tenants/{tenant}/suspend"]["post"].is_object());
+}

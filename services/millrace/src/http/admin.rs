@@ -1,0 +1,62 @@
+//! The port of the operators: health, metrics and the operator API, on a thread of its own. Tenants have no way to it.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+
+use super::connections::{ConnectionLimits, Connections};
+use super::{Health, spawn, stopping};
+use crate::limits::{ADMIN_CONNECTIONS_MAX, HTTP_HEAD_TIME};
+use crate::process_metrics;
+use crate::serve::Running;
+
+#[derive(Clone)]
+struct Shared {
+    health: Health,
+    running: Running,
+    /// Connections of the other HTTP port.
+    public: Option<Arc<Connections>>,
+}
+
+/// Serves operators on `listener` (non-blocking) until the process ends.
+pub(crate) fn start(
+    listener: TcpListener,
+    running: &Running,
+    public: Option<Arc<Connections>>,
+    operator: Option<Router>,
+) -> std::io::Result<()> {
+    let shared = Shared { health: Health::of(running), running: Arc::clone(running), public };
+    let mut app = Router::new()
+        .route("/healthz", get(async |State(shared): State<Shared>| shared.health.answer()))
+        .route("/metrics", get(metrics))
+        .with_state(shared);
+    if let Some(operator) = operator {
+        app = app.nest(millrace_control::OPERATOR_PATH, operator);
+    }
+    let limits = ConnectionLimits {
+        all: ADMIN_CONNECTIONS_MAX,
+        per_address: ADMIN_CONNECTIONS_MAX,
+        proxies: Vec::new(),
+        head: HTTP_HEAD_TIME,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    spawn("admin", runtime, listener, Connections::new(limits), app)
+}
+
+async fn metrics(State(shared): State<Shared>) -> Response {
+    let running = shared.running.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let Some(mut text) = running.as_ref().map(millrace_edge::Edge::metrics) else {
+        return stopping().into_response();
+    };
+    drop(running);
+    if let Some(public) = &shared.public {
+        public.write_metrics(&mut text);
+    }
+    text += &process_metrics::text();
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
+}

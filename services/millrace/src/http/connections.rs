@@ -1,0 +1,272 @@
+//! The connections of an HTTP port: how many there may be, and for how long one may say nothing. Beyond that a connection is closed and
+//! counted, so that strangers use up neither the memory nor the open files that MQTT needs.
+//!
+//! When all places are taken, the connection that has been idle for longest gives its place to a new one. So strangers that say nothing do
+//! not keep out who has something to ask.
+
+use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, HttpBody as _};
+use axum::extract::ConnectInfo;
+use axum::http::Request;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use ipnet::IpNet;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tower_service::Service as _;
+
+use crate::limits::{HTTP_ACCEPT_PAUSE, HTTP_BUFFER_BYTES};
+
+/// How many connections an HTTP port may have, and how long each may be silent.
+#[derive(Clone, Debug)]
+pub(crate) struct ConnectionLimits {
+    /// Connections in all.
+    pub(crate) all: usize,
+    /// Connections of one address, or of one IPv6 network of 64 bits.
+    pub(crate) per_address: usize,
+    /// Addresses that only `all` holds for, because many people come from them.
+    pub(crate) proxies: Vec<IpNet>,
+    /// Time for the head of a request, from the moment the connection is open or its last answer was sent.
+    pub(crate) head: Duration,
+}
+
+/// The connections of one HTTP port.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    limits: ConnectionLimits,
+    open: Mutex<Open>,
+    refused: AtomicU64,
+    refused_address: AtomicU64,
+    evicted: AtomicU64,
+    timed_out: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    all: usize,
+    by_address: HashMap<IpAddr, usize>,
+    /// Connections that no request is under way on, the longest idle first.
+    idle: BTreeMap<u64, Arc<Notify>>,
+    last_idle: u64,
+}
+
+/// The right to one connection. Dropping it gives the place back.
+struct Place {
+    connections: Arc<Connections>,
+    address: Option<IpAddr>,
+    /// Its place among the idle ones; 0: a request is under way.
+    idle: AtomicU64,
+    /// Told when it is to give way to another one.
+    evicted: Arc<Notify>,
+}
+
+impl Connections {
+    pub(crate) fn new(limits: ConnectionLimits) -> Arc<Self> {
+        let zero = AtomicU64::default;
+        let open = Mutex::default();
+        Arc::new(Self {
+            limits,
+            open,
+            refused: zero(),
+            refused_address: zero(),
+            evicted: zero(),
+            timed_out: zero(),
+        })
+    }
+
+    /// Answers requests with `app` until the process ends.
+    pub(crate) async fn serve(self: Arc<Self>, listener: TcpListener, app: Router) {
+        loop {
+            match listener.accept().await {
+                Ok((stream, peer)) => {
+                    // A connection over the limit is closed at once: an answer would cost what the limit is to save.
+                    let Some(place) = self.place(peer.ip()) else { continue };
+                    tokio::spawn(Arc::new(place).hold(stream, peer, app.clone()));
+                }
+                // Without file descriptors the connection stays in the queue, and accepting it would fail again at once.
+                Err(error) => {
+                    tracing::debug!(%error, "a connection of the HTTP port was not accepted");
+                    tokio::time::sleep(HTTP_ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    fn place(self: &Arc<Self>, peer: IpAddr) -> Option<Place> {
+        let peer = peer.to_canonical();
+        let is_proxy = self.limits.proxies.iter().any(|network| network.contains(&peer));
+        let address = (!is_proxy).then(|| network(peer));
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(address) = address
+            && open.by_address.get(&address).is_some_and(|own| *own >= self.limits.per_address)
+        {
+            self.refused_address.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        if open.all >= self.limits.all {
+            let Some((_, idle)) = open.idle.pop_first() else {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                return None;
+            };
+            // Its place is counted until it is closed, a moment later.
+            idle.notify_one();
+            self.evicted.fetch_add(1, Ordering::Relaxed);
+        }
+        if let Some(address) = address {
+            *open.by_address.entry(address).or_default() += 1;
+        }
+        open.all += 1;
+        drop(open);
+        let (connections, evicted) = (Arc::clone(self), Arc::default());
+        let place = Place { connections, address, idle: AtomicU64::new(0), evicted };
+        place.rest();
+        Some(place)
+    }
+
+    /// Adds the metrics of the port to `out`, in Prometheus text format.
+    pub(crate) fn write_metrics(&self, out: &mut String) {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).all;
+        let _ = write!(
+            out,
+            "# HELP millrace_http_connections_open Open connections of the HTTP port.\n\
+             # TYPE millrace_http_connections_open gauge\n\
+             millrace_http_connections_open {open}\n\
+             # HELP millrace_http_connections_refused_total Connections of the HTTP port that were closed at once, because a limit was reached.\n\
+             # TYPE millrace_http_connections_refused_total counter\n\
+             millrace_http_connections_refused_total{{limit=\"all\"}} {}\n\
+             millrace_http_connections_refused_total{{limit=\"address\"}} {}\n\
+             # HELP millrace_http_connections_evicted_total Idle connections of the HTTP port that were closed to make room for another one.\n\
+             # TYPE millrace_http_connections_evicted_total counter\n\
+             millrace_http_connections_evicted_total {}\n\
+             # HELP millrace_http_connections_timed_out_total Connections of the HTTP port that sent no whole head of a request in time.\n\
+             # TYPE millrace_http_connections_timed_out_total counter\n\
+             millrace_http_connections_timed_out_total {}\n",
+            self.refused.load(Ordering::Relaxed),
+            self.refused_address.load(Ordering::Relaxed),
+            self.evicted.load(Ordering::Relaxed),
+            self.timed_out.load(Ordering::Relaxed),
+        );
+    }
+}
+
+impl Place {
+    async fn hold(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, app: Router) {
+        let place = Arc::clone(&self);
+        let app = service_fn(move |request: Request<Incoming>| {
+            let mut request = request.map(Body::new);
+            request.extensions_mut().insert(ConnectInfo(peer));
+            let (mut app, place) = (app.clone(), Arc::clone(&place));
+            async move {
+                place.work();
+                let response = app.call(request).await?;
+                // A stream of events goes on.
+                if response.body().size_hint().exact().is_some() {
+                    place.rest();
+                }
+                Ok::<_, Infallible>(response)
+            }
+        });
+        let serve = hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.connections.limits.head)
+            .max_buf_size(HTTP_BUFFER_BYTES)
+            .serve_connection(TokioIo::new(stream), app);
+        let served = tokio::select! {
+            served = serve => served,
+            () = self.evicted.notified() => Ok(()),
+        };
+        if served.is_err_and(|error| error.is_timeout()) {
+            self.connections.timed_out.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// No request is under way.
+    fn rest(&self) {
+        let mut open = self.connections.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.last_idle += 1;
+        let number = open.last_idle;
+        open.idle.insert(number, Arc::clone(&self.evicted));
+        self.idle.store(number, Ordering::Relaxed);
+    }
+
+    /// A request is under way.
+    fn work(&self) {
+        let mut open = self.connections.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.idle.remove(&self.idle.swap(0, Ordering::Relaxed));
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut open = self.connections.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.idle.remove(self.idle.get_mut());
+        open.all -= 1;
+        let Some(address) = self.address else { return };
+        let own = open.by_address.entry(address).or_default();
+        *own -= 1;
+        if *own == 0 {
+            open.by_address.remove(&address);
+        }
+    }
+}
+
+/// An owner of an IPv6 address has a network of them.
+fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
+        }
+        address => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connections(all: usize, per_address: usize, proxies: &[&str]) -> Arc<Connections> {
+        let proxies = proxies.iter().map(|network| network.parse().unwrap()).collect();
+        Connections::new(ConnectionLimits { all, per_address, proxies, head: Duration::from_secs(60) })
+    }
+
+    #[test]
+    fn an_address_has_its_share_of_the_connections_and_gets_it_back() {
+        let connections = connections(4, 2, &["10.0.0.0/8"]);
+        let take = |address: &str| connections.place(address.parse().unwrap());
+        let held = [take("192.0.2.1"), take("::ffff:192.0.2.1")];
+        assert!(held.iter().all(Option::is_some) && take("192.0.2.1").is_none());
+        let six = [take("2001:db8::1"), take("2001:db8::ffff:1")];
+        assert!(six.iter().all(Option::is_some));
+        let all = || held.iter().chain(&six).flatten();
+        all().for_each(Place::work);
+        assert!(take("10.0.0.1").is_none(), "all are taken, and none is idle");
+        all().for_each(Place::rest);
+        drop(take("10.0.0.1").expect("the one that is idle for longest gives way"));
+        drop(six);
+        let proxied = [take("10.0.0.1"), take("10.0.0.1")];
+        assert!(proxied.iter().all(Option::is_some));
+        let mut metrics = String::new();
+        connections.write_metrics(&mut metrics);
+        for line in [
+            "millrace_http_connections_open 4\n",
+            "millrace_http_connections_refused_total{limit=\"all\"} 1\n",
+            "millrace_http_connections_refused_total{limit=\"address\"} 1\n",
+            "millrace_http_connections_evicted_total 1\n",
+        ] {
+            assert!(metrics.contains(line), "{metrics}");
+        }
+        drop((held, proxied));
+        let open = connections.open.lock().unwrap();
+        assert_eq!((open.all, open.by_address.len(), open.idle.len()), (0, 0, 0));
+    }
+}

@@ -1,0 +1,59 @@
+//! The threads of the API. Requests are read and answered on the thread of the HTTP port; what the API does for them runs here, so that
+//! pages and `/healthz` never wait for it.
+
+use axum::Router;
+use axum::body::{Body, Bytes, HttpBody as _};
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse as _, Response};
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+
+/// Ends a task that nobody waits for any more.
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// `router`, on other threads.
+pub(super) fn on(threads: &Handle, router: Router) -> Router {
+    router.layer(from_fn_with_state(threads.clone(), run))
+}
+
+async fn run(State(threads): State<Handle>, request: Request, next: Next) -> Response {
+    let asked = threads.spawn(next.run(request));
+    let _ends_with_its_client = AbortOnDrop(asked.abort_handle());
+    match asked.await {
+        Ok(response) if response.body().size_hint().exact().is_none() => streamed(&threads, response),
+        Ok(response) => response,
+        Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+    }
+}
+
+/// Makes the parts of an endless answer on the other threads. One part at most waits for its client.
+fn streamed(threads: &Handle, response: Response) -> Response {
+    let (head, body) = response.into_parts();
+    let (send, receive) = mpsc::channel::<Result<Bytes, axum::Error>>(1);
+    threads.spawn(async move {
+        let mut parts = body.into_data_stream();
+        loop {
+            let part = tokio::select! {
+                part = parts.next() => part,
+                () = send.closed() => return,
+            };
+            let Some(part) = part else { return };
+            if send.send(part).await.is_err() {
+                return;
+            }
+        }
+    });
+    let parts = stream::unfold(receive, async |mut receive| Some((receive.recv().await?, receive)));
+    Response::from_parts(head, Body::from_stream(parts))
+}
