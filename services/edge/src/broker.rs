@@ -123,6 +123,8 @@ pub(crate) struct Broker {
     pub(crate) counters: Box<[BrokerCounters]>,
     /// What it uses, one a core.
     pub(crate) meters: Box<[Meter]>,
+    /// Bytes of its jobs that wait to be stored.
+    pub(crate) unstored_bytes: AtomicUsize,
 }
 
 impl Broker {
@@ -146,6 +148,7 @@ impl Broker {
             is_over_cap: AtomicBool::new(false),
             counters: (0..cores + 2).map(|_| BrokerCounters::default()).collect(),
             meters: (0..cores).map(|_| Meter::default()).collect(),
+            unstored_bytes: AtomicUsize::new(0),
         }
     }
 

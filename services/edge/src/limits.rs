@@ -97,7 +97,8 @@ pub struct Limits {
     pub outbound_hard_bytes: u32,
     /// Bytes between two cores above which publishers are not read for a while.
     pub mailbox_bytes_max: u32,
-    /// Bytes that wait to be stored above which publishers are not read for a while.
+    /// Bytes that may wait to be stored. Brokers for which something waits have equal shares of them; the publishers of a
+    /// broker that is over its share are not read for a while.
     pub store_bytes_max: u32,
     /// Seconds between updates of the `$SYS` topics of each broker; 0: never.
     pub sys_interval_s: u16,

@@ -107,7 +107,7 @@ limits! {
     mailbox_bytes_max: u32 in 65_536..=u32::MAX, "BYTES",
         "Bytes between two event loops above which publishers are not read for a while.";
     store_bytes_max: u32 in 65_536..=u32::MAX, "BYTES",
-        "Bytes waiting to be stored above which publishers are not read for a while.";
+        "Bytes that may wait to be stored. Brokers for which something waits have equal shares; the publishers of a broker over its share are not read for a while.";
     usage_interval_s: u16 in 0..=5, "SECONDS",
         "Time between two words to the store of what brokers use, of which a killed server loses the last; 0 is never.";
     sys_interval_s: u16 in 0..=u16::MAX, "SECONDS",

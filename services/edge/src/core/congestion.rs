@@ -8,10 +8,10 @@ use std::collections::{HashMap, VecDeque};
 
 use super::connection::{Connected, ConnectionId, Paused};
 use super::{Core, PAUSE_MS, READ_BYTES};
+use crate::broker::Broker;
 use crate::mailbox::Mail;
 use crate::memory::Pressure;
 use crate::outbound::GRACE_MS;
-use crate::store::Store;
 
 /// Publishers that wait, by the connection of the receiver.
 #[derive(Debug, Default)]
@@ -52,12 +52,13 @@ impl Core {
         }
     }
 
-    /// Does not read a publisher while too much waits to be stored.
-    pub(super) fn hold_up_for_store(&mut self, publisher: ConnectionId) {
-        let waiting = self.process.store.as_ref().map_or(0, Store::waiting_bytes);
-        if waiting > self.process.limits.store_bytes_max as usize {
-            self.pause(publisher, Paused::ForMailbox);
-        }
+    /// Whether more of a broker waits to be stored than its share: then its publishers are not read.
+    pub(super) fn is_store_full_for(&self, broker: &Broker) -> bool {
+        self.is_store_over(broker, self.process.limits.store_bytes_max as usize)
+    }
+
+    fn is_store_over(&self, broker: &Broker, bytes_max: usize) -> bool {
+        self.process.store.as_ref().is_some_and(|store| store.is_over_share(broker, bytes_max))
     }
 
     /// True when publishers wait for a receiver that has nothing left to write: nothing else would wake them.
@@ -156,16 +157,16 @@ impl Core {
             return;
         }
         let mailbox_max = self.process.limits.mailbox_bytes_max as usize;
-        let overfull = self.process.mailboxes.iter().any(|mailbox| mailbox.bytes() > mailbox_max / 2)
-            || self.process.store.as_ref().is_some_and(|store| {
-                store.waiting_bytes() > self.process.limits.store_bytes_max as usize / 2
-            });
-        let due: Vec<ConnectionId> = self
-            .paused
-            .iter()
-            .filter(|(_, until)| *until <= self.now_ms && !overfull)
-            .map(|(id, _)| *id)
-            .collect();
+        let overfull = self.process.mailboxes.iter().any(|mailbox| mailbox.bytes() > mailbox_max / 2);
+        let store_max = self.process.limits.store_bytes_max as usize;
+        let is_held = |id: &ConnectionId| {
+            let session = self.connections.get(id.slot as usize).map(|connection| connection.session);
+            let homed = session.and_then(|session| self.sessions.get(session as usize));
+            homed.is_some_and(|homed| self.is_store_over(&homed.broker, store_max / 2))
+        };
+        let is_due = |id: &ConnectionId, until: u64| until <= self.now_ms && !overfull && !is_held(id);
+        let due: Vec<ConnectionId> =
+            self.paused.iter().filter(|(id, until)| is_due(id, *until)).map(|(id, _)| *id).collect();
         for id in due {
             self.resume(id);
         }

@@ -11,7 +11,7 @@ use millrace_mqtt::{PacketId, PacketType, Publish, QoS, ReasonCode, Version, top
 use millrace_router::Group;
 use millrace_session::{Message, Publication};
 
-use super::connection::{ConnectionId, NONE};
+use super::connection::{ConnectionId, NONE, Paused};
 use super::{Core, Ended, OutboundSlot, parts};
 use crate::broker::{Broker, OVER_CAP, Routes};
 use crate::incidents::{Kind, Note};
@@ -277,11 +277,12 @@ impl Core {
         } else {
             routes.kept.wanted(&routes.matched.receivers)
         };
+        let is_full = self.is_store_full_for(&routes.broker);
         let publish = store::Publish { message, routes, from, publisher, retains, deliver, inbound, wanted };
         let write = Write::Publish(publish);
         self.jobs.push(Job { write, ack: Some(ack) });
-        if self.is_open(slot) {
-            self.hold_up_for_store(self.id_of(slot));
+        if is_full && self.is_open(slot) {
+            self.pause(self.id_of(slot), Paused::ForMailbox);
         }
     }
 

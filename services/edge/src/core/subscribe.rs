@@ -255,7 +255,7 @@ impl Core {
             homed.fresh.get_or_insert_default().asking += 1;
         }
         stored.shrink_to_fit();
-        let subscribe = store::Subscribe { session: homed.key(), target, filters: stored, shared, pending };
+        let subscribe = store::Subscribe::new(homed.key(), target, stored, shared, pending);
         self.leave_job(Write::Subscribe(Box::new(subscribe)));
     }
 
@@ -489,7 +489,7 @@ impl Core {
             let filters: Vec<Box<str>> = filters.map(|(filter, _)| filter).collect();
             kept.end_sources(&filters, homed.session.entries());
             let session = homed.key();
-            let unsubscribe = store::Unsubscribe { session, target, filters, packet_id, reasons };
+            let unsubscribe = store::Unsubscribe::new(session, target, filters, packet_id, reasons);
             return self.leave_job(Write::Unsubscribe(Box::new(unsubscribe)));
         }
         let Some(packet_id) = packet_id else { return };

@@ -517,8 +517,8 @@ impl Applier<'_> {
 
     async fn subscribe(&self, subscribe: &Subscribe) -> Result<Outcome, Error> {
         let owned = self.fence(&subscribe.session).await?;
-        let mut subscribed = Vec::with_capacity(subscribe.filters.len());
-        for (filter, options, _) in &subscribe.filters {
+        let mut subscribed = Vec::with_capacity(subscribe.part().len());
+        for (filter, options, _) in subscribe.part() {
             subscribed.push(match subscriptions::subscribe(&owned, filter.as_bytes(), *options).await {
                 Ok(subscribed) => Some(subscribed),
                 Err(Error::NameTooLong { .. } | Error::TooManyGroups) => None,
@@ -527,7 +527,7 @@ impl Applier<'_> {
         }
         drop(owned);
         let broker = &subscribe.session.broker;
-        let filters = subscribe.filters.iter().map(|(filter, ..)| filter.as_bytes());
+        let filters = subscribe.part().iter().map(|(filter, ..)| filter.as_bytes());
         let shared = subscribe.shared.iter().map(|filter| filter.as_bytes());
         self.note_changes(broker, filters.chain(shared)).await?;
         let retained = if self.shared.is_shared {
@@ -567,11 +567,11 @@ impl Applier<'_> {
 
     async fn unsubscribe(&self, unsubscribe: &Unsubscribe) -> Result<Outcome, Error> {
         let owned = self.fence(&unsubscribe.session).await?;
-        for filter in &unsubscribe.filters {
+        for filter in unsubscribe.part() {
             subscriptions::unsubscribe(&owned, filter.as_bytes()).await?;
         }
         drop(owned);
-        let filters = unsubscribe.filters.iter().map(|filter| filter.as_bytes());
+        let filters = unsubscribe.part().iter().map(|filter| filter.as_bytes());
         self.note_changes(&unsubscribe.session.broker, filters).await?;
         Ok(Outcome::Done)
     }

@@ -109,7 +109,7 @@ impl Writer<'_> {
         match self.shared.writes.take(Duration::ZERO) {
             Taken::Work(jobs) => {
                 for job in jobs {
-                    let bytes = job.size();
+                    let (broker, bytes) = (job.broker().cloned(), job.size());
                     match job.write {
                         Write::Publish(_)
                         | Write::Attach(_)
@@ -118,7 +118,7 @@ impl Writer<'_> {
                         | Write::Purge(_)
                         | Write::Checkpoint(_) => {
                             self.refuse_job(job, true);
-                            self.shared.writes.done(bytes);
+                            self.shared.writes.done(broker.as_deref(), bytes);
                         }
                         _ => self.away.held.push(job),
                     }

@@ -7,10 +7,13 @@
 //!       ──> checkpoints ──────┘  (checkpoints first and by themselves)
 //! ```
 //!
-//! A broker that is alone fills a transaction. Beside others, and for some transactions after them, it gets as much as
-//! they do, and a little at least: so a broker with thousands of jobs does not make the transactions long that another
-//! one waits for. Costly jobs alone wait for a moment for the brokers of the last transaction, which have just been
-//! answered: else these would get into every second transaction only.
+//! A broker that is alone fills a transaction. Beside a broker with little to write, a broker with much to write gets a
+//! share, so that the transactions stay short. A job that is larger than the share is written in parts. If it has no
+//! parts, its broker waits for as many transactions as the job was too large. Costly jobs alone wait for a moment for
+//! the brokers of the last transaction, because these have just been answered and would get into every second
+//! transaction only.
+//!
+//! Decision 0003 has the reasons and figures.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -20,8 +23,12 @@ pub(super) trait Work {
     fn lane(&self) -> Lane;
     /// Bytes that it adds to a transaction.
     fn bytes(&self) -> usize;
-    /// Time that it adds to a transaction, in units of a message for one stream.
+    /// Time that all of it adds to a transaction, in units of a message for one stream.
     fn cost(&self) -> usize;
+    /// The cost of the smallest part that can be in a transaction without the rest; `None` for a job without parts.
+    fn part_cost(&self) -> Option<usize>;
+    /// Only its first parts are in the next transaction, up to this cost.
+    fn limit_to(&mut self, cost: usize);
     /// It may change which streams a message goes to.
     fn changes_index(&self) -> bool;
     /// It cannot be in one transaction with those before it of its broker, `index_changed` telling whether one of these
@@ -50,8 +57,11 @@ pub(super) struct Budget {
 
 /// Cost that a broker may use before it is the next one's turn.
 const QUANTUM: usize = 25;
-/// Cost that a broker may use beside others that have less to write.
-const SHARE_MIN: usize = 100;
+/// Cost that a broker may use beside others that have less to write. Where several brokers have more to write, they
+/// share twice of that, and each may use [`QUANTUM`].
+const SHARE: usize = 100;
+/// Cost that a broker owes at most after a job that was larger than its share.
+const DEBT_MAX: usize = 4_000;
 
 /// Transactions for which a broker counts as being there.
 const RECENT: u64 = 8;
@@ -81,6 +91,10 @@ pub(super) struct Backlog<J> {
     transaction: u64,
     /// One for each broker of the last transactions.
     recent: Vec<Recent>,
+    /// Brokers that had more than their share in a transaction, and how much more. None is 0.
+    debts: HashMap<u64, usize>,
+    /// Brokers of which the last transaction has a part of a job, with the number of the job.
+    unfinished: Vec<(u64, u64)>,
 }
 
 /// What a broker has in the transaction that is being filled.
@@ -91,6 +105,8 @@ struct Part {
     until: usize,
     jobs: usize,
     index_changed: bool,
+    /// Cost of the parts of its first job that are in the transaction, while not all of the job is.
+    begun: usize,
     /// Nothing more of it can be in this transaction.
     is_over: bool,
 }
@@ -105,6 +121,8 @@ impl<J> Default for Backlog<J> {
             next: 0,
             transaction: 0,
             recent: Vec::new(),
+            debts: HashMap::new(),
+            unfinished: Vec::new(),
         }
     }
 }
@@ -127,6 +145,19 @@ impl<J: Work> Backlog<J> {
         }
     }
 
+    /// What is left of a job of which the last transaction had a part: it is the first one of its broker again. To be
+    /// called before [`Self::next_batch`].
+    pub(super) fn put_back(&mut self, job: J) {
+        let Lane::Broker(broker) = job.lane() else { return self.push([job]) };
+        let begun = self.unfinished.iter().find(|(of, _)| *of == broker);
+        let number = begun.map_or(0, |(_, number)| *number);
+        let lane = self.lanes.entry(broker).or_default();
+        if lane.is_empty() {
+            self.order.push_back(broker);
+        }
+        lane.push_front((number, job));
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.lanes.is_empty() && self.checkpoints.is_empty() && self.marks.is_empty()
     }
@@ -144,11 +175,12 @@ impl<J: Work> Backlog<J> {
     /// The jobs of the next transaction, in order; none when none waits.
     pub(super) fn next_batch(&mut self, budget: Budget) -> Vec<J> {
         let mut batch = Batch { budget, jobs: Vec::new(), bytes: 0, cost: 0 };
+        self.unfinished.clear();
         if self.checkpoints.is_empty() {
             self.fill(&mut batch);
             self.add_marks(&mut batch);
         } else {
-            while self.checkpoints.front().is_some_and(|job| batch.has_room(job)) {
+            while self.checkpoints.front().is_some_and(|job| batch.has_room(job.bytes())) {
                 batch.jobs.extend(self.checkpoints.pop_front().inspect(|job| batch.bytes += job.bytes()));
             }
         }
@@ -157,22 +189,17 @@ impl<J: Work> Backlog<J> {
 
     fn fill(&mut self, batch: &mut Batch<J>) {
         let mut parts: HashMap<u64, Part> = HashMap::new();
-        let brokers = self.order.len();
-        // Who begins now begins last the next time.
-        let mut turn = self.order.clone();
-        self.order.rotate_left(usize::from(brokers > 1));
-        let mut largest_over = 0;
+        let mut turn = self.without_debtors();
+        let brokers = turn.clone();
+        // The first one of this transaction is the last one of the next.
+        self.order.rotate_left(usize::from(self.order.len() > 1));
+        // The most that a broker with little to write has: in one of the last transactions, or in this one.
+        let is_away = |recent: &&Recent| !self.lanes.contains_key(&recent.broker);
+        let mut measure = self.recent.iter().filter(is_away).map(|recent| recent.cost).max();
+        let mut with_more = turn.len();
         while let Some(broker) = turn.pop_front() {
             let part = parts.entry(broker).or_default();
-            // What the others have in this transaction, or had in one of the last.
-            let others = self.recent.iter().filter(|recent| recent.broker != broker);
-            let others = others.map(|recent| recent.cost).max();
-            let is_beside = brokers > 1 || others.is_some();
-            let limit = if turn.is_empty() && is_beside {
-                others.unwrap_or_default().max(largest_over).max(SHARE_MIN)
-            } else {
-                usize::MAX
-            };
+            let limit = measure.map_or(usize::MAX, |cost| cost.max(share(with_more)));
             let Some(lane) = self.lanes.get_mut(&broker) else { continue };
             part.until += QUANTUM;
             while part.cost < part.until.min(limit) && take_one(lane, part, batch) {}
@@ -180,17 +207,63 @@ impl<J: Work> Backlog<J> {
                 self.lanes.remove(&broker);
                 part.is_over = true;
             }
-            if part.is_over || part.cost >= limit {
-                largest_over = largest_over.max(part.cost);
-            } else {
+            if part.is_over {
+                measure = measure.max(Some(part.cost.min(part.until)));
+                with_more -= 1;
+            } else if part.cost < limit {
                 turn.push_back(broker);
             }
             if batch.is_full() {
                 break;
             }
         }
+        for (broker, part) in brokers.iter().filter_map(|broker| Some((broker, parts.get(broker)?))) {
+            self.take_begun(*broker, part, batch);
+        }
+        if let Some(measure) =
+            measure.filter(|_| parts.len() > 1 || self.recent.iter().any(is_absent(&parts)))
+        {
+            self.note_debts(&parts, measure.max(SHARE));
+        }
         self.order.retain(|broker| self.lanes.contains_key(broker));
         self.note_recent(&parts);
+    }
+
+    /// The brokers in the order of their turns, without those that owe a share, unless all do. They pay by waiting.
+    fn without_debtors(&mut self) -> VecDeque<u64> {
+        let mut turn = self.order.clone();
+        let owes = |broker: &u64| self.debts.get(broker).is_some_and(|debt| *debt >= SHARE);
+        if !turn.iter().all(owes) {
+            turn.retain(|broker| !owes(broker));
+            self.debts.retain(|_, debt| {
+                *debt = debt.saturating_sub(SHARE);
+                *debt > 0
+            });
+        }
+        turn
+    }
+
+    /// Moves the begun job of a broker into the transaction: the rest of it comes back.
+    fn take_begun(&mut self, broker: u64, part: &Part, batch: &mut Batch<J>) {
+        if part.begun == 0 {
+            return;
+        }
+        let Some(lane) = self.lanes.get_mut(&broker) else { return };
+        let Some((number, mut job)) = lane.pop_front() else { return };
+        job.limit_to(part.begun);
+        batch.jobs.push(job);
+        self.unfinished.push((broker, number));
+        if lane.is_empty() {
+            self.lanes.remove(&broker);
+        }
+    }
+
+    /// Brokers that had more than `share` beside others owe the difference.
+    fn note_debts(&mut self, parts: &HashMap<u64, Part>, share: usize) {
+        for (broker, part) in parts.iter().filter(|(_, part)| part.cost > share) {
+            let debt = self.debts.entry(*broker).or_default();
+            *debt = (*debt + part.cost - share).min(DEBT_MAX);
+        }
     }
 
     fn note_recent(&mut self, parts: &HashMap<u64, Part>) {
@@ -202,14 +275,18 @@ impl<J: Work> Backlog<J> {
         let is_old =
             |recent: &Recent| recent.transaction + RECENT <= now || parts.contains_key(&recent.broker);
         self.recent.retain(|recent| !is_old(recent));
-        let of =
-            |(broker, part): (&u64, &Part)| Recent { broker: *broker, cost: part.cost, transaction: now };
+        let of = |(broker, part): (&u64, &Part)| Recent {
+            broker: *broker,
+            cost: part.cost.min(part.until),
+            transaction: now,
+        };
         self.recent.extend(parts.iter().map(of));
     }
 
     /// Adds the marks before which nothing waits any more.
     fn add_marks(&mut self, batch: &mut Batch<J>) {
-        let oldest = self.lanes.values().filter_map(|lane| lane.front()).map(|(number, _)| *number).min();
+        let waiting = self.lanes.values().filter_map(|lane| lane.front()).map(|(number, _)| *number);
+        let oldest = waiting.chain(self.unfinished.iter().map(|(_, number)| *number)).min();
         let is_passed = |number: u64| oldest.is_none_or(|oldest| number < oldest);
         while self.marks.front().is_some_and(|(number, _)| is_passed(*number)) {
             batch.jobs.extend(self.marks.pop_front().map(|(_, job)| job));
@@ -217,20 +294,39 @@ impl<J: Work> Backlog<J> {
     }
 }
 
-/// Moves the next job of a broker into the transaction. False when it must wait for the next one.
+/// Brokers of the last transactions that are not in this one.
+fn is_absent(parts: &HashMap<u64, Part>) -> impl Fn(&Recent) -> bool {
+    |recent| !parts.contains_key(&recent.broker)
+}
+
+/// Cost that each of so many brokers may use beside others that have less to write.
+fn share(brokers: usize) -> usize {
+    (2 * SHARE / brokers.max(1)).clamp(QUANTUM, SHARE)
+}
+
+/// Moves the next job of a broker, or a part of it, into the transaction. False when it must wait for the next one.
 fn take_one<J: Work>(lane: &mut Numbered<J>, part: &mut Part, batch: &mut Batch<J>) -> bool {
     let Some((_, job)) = lane.front() else { return false };
     let begins = part.jobs > 0 && job.begins_transaction(part.index_changed);
-    if begins || !batch.has_room(job) {
+    let all = job.cost().max(1);
+    let cost = job.part_cost().map_or(all, |cost| cost.clamp(1, all - part.begun));
+    let bytes = job.bytes() * cost / all;
+    if begins || !batch.has_room(bytes) {
         part.is_over = true;
         return false;
     }
-    let Some((_, job)) = lane.pop_front() else { return false };
-    part.cost += job.cost().max(1);
+    part.cost += cost;
+    batch.cost += cost;
+    batch.bytes += bytes;
+    part.begun += cost;
+    if part.begun < all {
+        return true;
+    }
+    part.begun = 0;
+    let Some((_, mut job)) = lane.pop_front() else { return false };
+    job.limit_to(all);
     part.jobs += 1;
     part.index_changed |= job.changes_index();
-    batch.bytes += job.bytes();
-    batch.cost += job.cost().max(1);
     batch.jobs.push(job);
     true
 }
@@ -243,9 +339,10 @@ struct Batch<J> {
 }
 
 impl<J: Work> Batch<J> {
-    /// Whether a job fits; the first one always does.
-    fn has_room(&self, job: &J) -> bool {
-        self.jobs.is_empty() || !self.is_full() && self.bytes + job.bytes() <= self.budget.bytes
+    /// Whether so many bytes fit; the first ones always do.
+    fn has_room(&self, bytes: usize) -> bool {
+        let is_empty = self.jobs.is_empty() && self.cost == 0;
+        is_empty || !self.is_full() && self.bytes + bytes <= self.budget.bytes
     }
 
     fn is_full(&self) -> bool {
@@ -263,6 +360,9 @@ mod tests {
         lane: Lane,
         name: &'static str,
         cost: usize,
+        part_cost: Option<usize>,
+        /// What of it is in the transaction.
+        part: usize,
     }
 
     impl Work for Job {
@@ -275,6 +375,12 @@ mod tests {
         fn cost(&self) -> usize {
             self.cost
         }
+        fn part_cost(&self) -> Option<usize> {
+            self.part_cost
+        }
+        fn limit_to(&mut self, cost: usize) {
+            self.part = cost;
+        }
         fn changes_index(&self) -> bool {
             self.name == "subscribe"
         }
@@ -284,7 +390,21 @@ mod tests {
     }
 
     fn of(broker: u64, name: &'static str, cost: usize) -> Job {
-        Job { lane: Lane::Broker(broker), name, cost }
+        Job { lane: Lane::Broker(broker), name, cost, part_cost: None, part: cost }
+    }
+
+    /// A SUBSCRIBE that may be written in parts.
+    fn in_parts(broker: u64, filters: usize) -> Job {
+        Job { part_cost: Some(20), part: 0, ..of(broker, "subscribe", 20 * filters) }
+    }
+
+    /// The next transaction; what it leaves of a job goes back.
+    fn write(backlog: &mut Backlog<Job>) -> Vec<Job> {
+        let batch = backlog.next_batch(BUDGET);
+        for job in batch.iter().filter(|job| job.part < job.cost && job.part_cost.is_some()) {
+            backlog.put_back(Job { cost: job.cost - job.part, part: 0, ..*job });
+        }
+        batch
     }
 
     const BUDGET: Budget = Budget { jobs: 1_000, bytes: 1_000_000, cost: 4_000 };
@@ -303,7 +423,7 @@ mod tests {
     fn costs(batch: &[Job]) -> [usize; 3] {
         [1, 2, 3].map(|broker| {
             let of_broker = batch.iter().filter(|job| job.lane == Lane::Broker(broker));
-            of_broker.map(|job| job.cost).sum()
+            of_broker.map(|job| job.part).sum()
         })
     }
 
@@ -377,7 +497,7 @@ mod tests {
 
     #[test]
     fn checkpoints_come_first_and_by_themselves() {
-        let checkpoint = Job { lane: Lane::Checkpoint, name: "checkpoint", cost: 1 };
+        let checkpoint = Job { lane: Lane::Checkpoint, ..of(0, "checkpoint", 1) };
         let mut backlog = backlog([of(1, "publish", 1), checkpoint, checkpoint]);
         assert_eq!(names(&mut backlog), ["checkpoint", "checkpoint"]);
         assert_eq!(names(&mut backlog), ["publish"]);
@@ -385,7 +505,7 @@ mod tests {
 
     #[test]
     fn a_mark_comes_when_all_before_it_is_written_and_does_not_wait_for_what_came_later() {
-        let mark = Job { lane: Lane::Mark, name: "mark", cost: 0 };
+        let mark = Job { lane: Lane::Mark, ..of(0, "mark", 0) };
         let mut backlog = backlog([of(1, "subscribe", 1), of(1, "publish", 1), of(2, "publish", 1), mark]);
         backlog.push([of(2, "detach", 1), of(3, "publish", 1)]);
         assert_eq!(names(&mut backlog), ["subscribe", "publish", "publish"]);
@@ -426,5 +546,86 @@ mod tests {
         assert_eq!(many.next_batch(Budget { bytes: 1, ..BUDGET }).len(), 1);
         let mut costly = backlog(std::iter::repeat_n(of(1, "subscribe", 90), 100));
         assert_eq!(costly.next_batch(Budget { cost: 200, ..BUDGET }).len(), 3);
+    }
+
+    #[test]
+    fn a_large_job_beside_others_is_written_in_parts_that_are_no_larger_than_a_share() {
+        let mut backlog = backlog([in_parts(1, 900), of(1, "publish", 1)]);
+        for _ in 0..180 {
+            backlog.push(std::iter::repeat_n(of(2, "publish", 1), 8));
+            assert_eq!(costs(&write(&mut backlog)), [100, 8, 0]);
+        }
+        backlog.push([of(2, "publish", 1)]);
+        assert_eq!(names(&mut backlog), ["publish", "publish"], "all of it is written");
+        assert!(backlog.is_empty());
+    }
+
+    #[test]
+    fn a_large_job_that_is_alone_fills_transactions_and_nothing_of_its_broker_overtakes_it() {
+        let mark = Job { lane: Lane::Mark, ..of(0, "mark", 0) };
+        let mut backlog = backlog([of(1, "publish", 1), in_parts(1, 300), of(1, "detach", 1), mark]);
+        let written: Vec<(Vec<&str>, usize)> = (0..4)
+            .map(|_| {
+                let batch = write(&mut backlog);
+                (batch.iter().map(|job| job.name).collect(), costs(&batch)[0])
+            })
+            .collect();
+        let expected: [(&[&str], usize); 4] =
+            [(&["publish", "subscribe"], 4_001), (&["subscribe"], 2_000), (&["detach", "mark"], 1), (&[], 0)];
+        for (written, (names, cost)) in written.iter().zip(expected) {
+            assert_eq!((&written.0[..], written.1), (names, cost));
+        }
+    }
+
+    #[test]
+    fn a_job_larger_than_a_share_that_has_no_parts_is_paid_back() {
+        let mut backlog = backlog(std::iter::repeat_n(of(1, "publish", 1_000), 50));
+        let mut total = [0; 3];
+        for _ in 0..100 {
+            backlog.push(std::iter::repeat_n(of(2, "publish", 1), 8));
+            let batch = backlog.next_batch(BUDGET);
+            costs(&batch).into_iter().zip(&mut total).for_each(|(cost, total)| *total += cost);
+        }
+        assert_eq!(total[1], 800, "the others are in every transaction");
+        assert_eq!(total[0], 10_000, "a share of each");
+        // Alone, it waits for nobody.
+        while !backlog.is_empty() {
+            assert!(!backlog.next_batch(BUDGET).is_empty());
+        }
+    }
+
+    #[test]
+    fn a_broker_that_always_has_one_job_larger_than_a_share_pays_it_back_too() {
+        let hogs = [of(1, "publish", 1_000), of(3, "publish", 1_000)];
+        let (mut backlog, mut total) = (backlog(hogs), [0; 3]);
+        for _ in 0..100 {
+            backlog.push(std::iter::repeat_n(of(2, "publish", 1), 8));
+            let batch = backlog.next_batch(BUDGET);
+            costs(&batch).into_iter().zip(&mut total).for_each(|(cost, total)| *total += cost);
+            backlog.push(batch.into_iter().filter(|job| job.cost > 1));
+        }
+        assert_eq!(total, [10_000, 800, 10_000]);
+    }
+
+    #[test]
+    fn several_floods_together_do_not_fill_the_transactions_of_a_broker_with_little_to_write() {
+        let mut backlog = Backlog::default();
+        for broker in 1..=16 {
+            backlog.push(std::iter::repeat_n(of(broker, "publish", 1), 5_000));
+        }
+        for round in 0..50 {
+            backlog.push(std::iter::repeat_n(of(17, "publish", 1), 8));
+            let batch = backlog.next_batch(BUDGET);
+            let of_last = batch.iter().filter(|job| job.lane == Lane::Broker(17)).count();
+            assert!(of_last == 8 && batch.len() <= 8 + 16 * QUANTUM, "{round}: {} jobs", batch.len());
+        }
+    }
+
+    #[test]
+    fn a_part_of_a_job_has_its_part_of_the_bytes() {
+        let mut backlog = backlog([in_parts(1, 10), in_parts(2, 10)]);
+        let parts = |batch: &[Job]| batch.iter().map(|job| job.part).collect::<Vec<_>>();
+        // Ten bytes a job, so one a filter.
+        assert_eq!(parts(&backlog.next_batch(Budget { bytes: 7, ..BUDGET })), [80, 60]);
     }
 }

@@ -8,7 +8,7 @@ use millrace_layers::Position;
 use millrace_layers::limits::INLINE_SHARED_BYTES_MAX;
 use millrace_layers::sessions::SessionId;
 use millrace_layers::streams::{Source, StreamId};
-use millrace_layers::subscriptions::{Options, Subscription};
+use millrace_layers::subscriptions::{Options, Subscribed, Subscription};
 use millrace_mqtt::{PacketId, QoS, ReasonCode};
 use millrace_router::Target;
 use millrace_session::{Entry, InFlight, Message, Place};
@@ -160,9 +160,39 @@ pub(crate) struct Subscribe {
     /// Shared subscriptions that are not kept: whether others keep them is to be found out.
     pub(crate) shared: Vec<Box<str>>,
     pub(crate) pending: PendingSubscribe,
+    /// What became of the filters of earlier transactions.
+    pub(super) written: Vec<Option<Subscribed>>,
+    /// Filters up to here are in the next transaction.
+    pub(super) until: usize,
 }
 
 impl Subscribe {
+    pub(crate) fn new(
+        session: SessionKey,
+        target: Target,
+        filters: Vec<(Box<str>, Options, usize)>,
+        shared: Vec<Box<str>>,
+        pending: PendingSubscribe,
+    ) -> Self {
+        let until = filters.len();
+        Self { session, target, filters, shared, pending, written: Vec::new(), until }
+    }
+
+    /// Whether the next transaction has the last of its filters.
+    pub(super) fn ends(&self) -> bool {
+        self.until >= self.filters.len()
+    }
+
+    /// Filters that are not written.
+    fn left(&self) -> usize {
+        self.filters.len() - self.written.len()
+    }
+
+    /// Filters of the next transaction.
+    pub(super) fn part(&self) -> &[(Box<str>, Options, usize)] {
+        &self.filters[self.written.len()..self.until]
+    }
+
     /// Whether a part of it may be found in streams.
     pub(crate) fn is_stored(&self) -> bool {
         !(self.filters.is_empty() && self.shared.is_empty())
@@ -222,6 +252,33 @@ pub(crate) struct Unsubscribe {
     /// Of the packet; `None` when the server ends them.
     pub(crate) packet_id: Option<PacketId>,
     pub(crate) reasons: SmallVec<[ReasonCode; 4]>,
+    /// Filters of earlier transactions.
+    pub(super) written: usize,
+    /// Filters up to here are in the next transaction.
+    pub(super) until: usize,
+}
+
+impl Unsubscribe {
+    pub(crate) fn new(
+        session: SessionKey,
+        target: Target,
+        filters: Vec<Box<str>>,
+        packet_id: Option<PacketId>,
+        reasons: SmallVec<[ReasonCode; 4]>,
+    ) -> Self {
+        let until = filters.len();
+        Self { session, target, filters, packet_id, reasons, written: 0, until }
+    }
+
+    /// Filters that are not written.
+    fn left(&self) -> usize {
+        self.filters.len() - self.written
+    }
+
+    /// Filters of the next transaction.
+    pub(super) fn part(&self) -> &[Box<str>] {
+        &self.filters[self.written..self.until]
+    }
 }
 
 /// QoS 2 packet ids of a session.
@@ -399,6 +456,22 @@ impl Shared {
 }
 
 impl Job {
+    /// Whose it is; `None` for a job that knows the number of its broker alone, or has none.
+    pub(super) fn broker(&self) -> Option<&Arc<Broker>> {
+        match &self.write {
+            Write::Publish(publish) => Some(&publish.routes.broker),
+            Write::Attach(attach) => Some(&attach.broker),
+            Write::Subscribe(subscribe) => Some(&subscribe.session.broker),
+            Write::Unsubscribe(unsubscribe) => Some(&unsubscribe.session.broker),
+            Write::Ids(ids) => Some(&ids.session.broker),
+            Write::Checkpoint(checkpoint) => Some(&checkpoint.session.broker),
+            Write::Detach(detach) => Some(&detach.session.broker),
+            Write::Purge(purge) => Some(&purge.broker),
+            Write::Webhooks(broker) | Write::Grown(broker, _) => Some(broker),
+            Write::Told(..) | Write::Shared(_) | Write::Notices | Write::Mark { .. } => None,
+        }
+    }
+
     /// Jobs of one broker each.
     pub(super) fn by_broker(self) -> SmallVec<[Self; 1]> {
         match self.write {
@@ -411,13 +484,20 @@ impl Job {
     }
 }
 
+/// Bytes that a filter stands for.
+const FILTER_BYTES: usize = 256;
+
 /// The broker of jobs that have no order among themselves or with others.
 const NO_BROKER: u64 = u64::MAX;
 
-/// Estimated costs of jobs, in units of a message for one stream. A filter counts for more than its transaction takes: it
-/// also makes the loops match topics anew.
+/// Estimated costs of jobs, in units of a small message for one stream. A filter counts for more than its transaction
+/// takes: it also makes the loops match topics anew.
 mod cost {
+    /// Bytes that cost as much as a row.
+    pub(super) const BYTES: usize = 1_024;
     pub(super) const FILTER: usize = 20;
+    /// A retained message: the rows that it replaces are read.
+    pub(super) const RETAINED: usize = 4;
     pub(super) const SESSION: usize = 8;
     pub(super) const IDS: usize = 2;
     pub(super) const WEBHOOKS: usize = 50;
@@ -447,14 +527,21 @@ impl Work for Job {
     }
 
     fn bytes(&self) -> usize {
-        self.size()
+        match &self.write {
+            Write::Subscribe(subscribe) => FILTER_BYTES * subscribe.left(),
+            Write::Unsubscribe(unsubscribe) => FILTER_BYTES * unsubscribe.left(),
+            _ => self.size(),
+        }
     }
 
     fn cost(&self) -> usize {
         match &self.write {
-            Write::Publish(publish) => publish.routes.kept.streams.len(),
-            Write::Subscribe(subscribe) => cost::FILTER * (subscribe.filters.len() + subscribe.shared.len()),
-            Write::Unsubscribe(unsubscribe) => cost::FILTER * unsubscribe.filters.len(),
+            Write::Publish(publish) => {
+                let retained = if publish.retains { cost::RETAINED } else { 0 };
+                publish.routes.kept.streams.len() + retained + self.size() / cost::BYTES
+            }
+            Write::Subscribe(subscribe) => cost::FILTER * (subscribe.left() + subscribe.shared.len()),
+            Write::Unsubscribe(unsubscribe) => cost::FILTER * unsubscribe.left(),
             Write::Attach(_) | Write::Detach(_) => cost::SESSION,
             Write::Purge(_) => cost::FILTER,
             Write::Webhooks(_) => cost::WEBHOOKS,
@@ -465,6 +552,28 @@ impl Work for Job {
             | Write::Grown(..)
             | Write::Notices
             | Write::Mark { .. } => 1,
+        }
+    }
+
+    fn part_cost(&self) -> Option<usize> {
+        match &self.write {
+            // Where it asks for what is retained, that is read as of one transaction (P6).
+            Write::Subscribe(subscribe) => (!subscribe.pending.asks).then_some(cost::FILTER),
+            Write::Unsubscribe(_) => Some(cost::FILTER),
+            _ => None,
+        }
+    }
+
+    fn limit_to(&mut self, cost: usize) {
+        let filters = (cost / cost::FILTER).max(1);
+        match &mut self.write {
+            Write::Subscribe(subscribe) if !subscribe.pending.asks => {
+                subscribe.until = (subscribe.written.len() + filters).min(subscribe.filters.len());
+            }
+            Write::Unsubscribe(unsubscribe) => {
+                unsubscribe.until = (unsubscribe.written + filters).min(unsubscribe.filters.len());
+            }
+            _ => {}
         }
     }
 
@@ -498,8 +607,8 @@ impl queue::Sized for Job {
                 size + streams * (300 + of_each)
             }
             Write::Attach(attach) => 256 + attach.will.as_ref().map_or(0, |(will, _)| will.size()),
-            Write::Subscribe(subscribe) => 256 * subscribe.filters.len(),
-            Write::Unsubscribe(unsubscribe) => 256 * unsubscribe.filters.len(),
+            Write::Subscribe(subscribe) => FILTER_BYTES * subscribe.filters.len(),
+            Write::Unsubscribe(unsubscribe) => FILTER_BYTES * unsubscribe.filters.len(),
             Write::Checkpoint(checkpoint) => 128 + 256 * checkpoint.streams.len(),
             Write::Ids(ids) => match &ids.write {
                 IdWrite::Reserve(reserve) => {
@@ -514,6 +623,10 @@ impl queue::Sized for Job {
             Write::Detach(detach) => 256 + 64 * detach.in_flight.len(),
             Write::Mark { .. } | Write::Notices | Write::Grown(..) | Write::Told(..) => 0,
         }
+    }
+
+    fn owner(&self) -> Option<&Broker> {
+        self.broker().map(|broker| &**broker)
     }
 }
 

@@ -208,6 +208,12 @@ impl Store {
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.shared.writes.bytes()
     }
+
+    /// Whether more of a broker waits to be written than its share of so many bytes: the brokers for which something
+    /// waits have equal shares.
+    pub(crate) fn is_over_share(&self, broker: &Broker, bytes_max: usize) -> bool {
+        broker.unstored_bytes.load(Ordering::Relaxed) > self.shared.writes.share(bytes_max)
+    }
 }
 
 /// Hears that another pod wants a session, as the store says.

@@ -4,20 +4,28 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::broker::Broker;
 use crate::clock::Clock;
 
 /// Something that waits in a queue.
 pub(super) trait Sized {
     /// Bytes it stands for in limits.
     fn size(&self) -> usize;
+    /// The broker whose share of the queue it takes.
+    fn owner(&self) -> Option<&Broker> {
+        None
+    }
 }
 
-/// Work in the order in which it was left. Bounded by its users: they hold publishers up by [`Queue::bytes`].
+/// Work in the order in which it was left. Bounded by its users: they do not read the publishers of a broker whose
+/// bytes are over [`Queue::share`].
 pub(super) struct Queue<T> {
     clock: Clock,
     state: Mutex<State<T>>,
     filled: Condvar,
     bytes: AtomicUsize,
+    /// Brokers with bytes here.
+    owners: AtomicUsize,
 }
 
 struct State<T> {
@@ -41,12 +49,15 @@ pub(super) enum Taken<T> {
 impl<T: Sized> Queue<T> {
     pub(super) fn new(clock: Clock) -> Self {
         let state = State { work: Vec::new(), since_us: 0, taken_since_us: 0, closed: false };
-        Self { clock, state: Mutex::new(state), filled: Condvar::new(), bytes: AtomicUsize::new(0) }
+        let (bytes, owners) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { clock, state: Mutex::new(state), filled: Condvar::new(), bytes, owners }
     }
 
     /// Empties `work`.
     pub(super) fn push(&self, work: &mut Vec<T>) {
-        self.bytes.fetch_add(work.iter().map(T::size).sum(), Ordering::Relaxed);
+        for one in work.iter() {
+            self.count(one.owner(), one.size());
+        }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         // Who finds work there has not slept yet.
         let wakes = state.work.is_empty();
@@ -95,9 +106,31 @@ impl<T: Sized> Queue<T> {
         self.clock.micros().saturating_sub(since_us)
     }
 
+    /// Work of so many bytes has come, or comes back.
+    pub(super) fn count(&self, owner: Option<&Broker>, bytes: usize) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        if let Some(owner) = owner
+            && bytes > 0
+            && owner.unstored_bytes.fetch_add(bytes, Ordering::Relaxed) == 0
+        {
+            self.owners.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// Work of so many bytes is done.
-    pub(super) fn done(&self, bytes: usize) {
+    pub(super) fn done(&self, owner: Option<&Broker>, bytes: usize) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        if let Some(owner) = owner
+            && bytes > 0
+            && owner.unstored_bytes.fetch_sub(bytes, Ordering::Relaxed) == bytes
+        {
+            self.owners.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The equal share of so many bytes that each broker with work here has.
+    pub(super) fn share(&self, bytes_max: usize) -> usize {
+        bytes_max / self.owners.load(Ordering::Relaxed).max(1)
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -107,5 +140,39 @@ impl<T: Sized> Queue<T> {
     pub(super) fn close(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
         self.filled.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// Bytes of a broker.
+    struct Bytes(Arc<Broker>, usize);
+
+    impl Sized for Bytes {
+        fn size(&self) -> usize {
+            self.1
+        }
+        fn owner(&self) -> Option<&Broker> {
+            Some(&self.0)
+        }
+    }
+
+    #[test]
+    fn brokers_for_which_something_waits_have_equal_shares_of_the_bytes() {
+        let queue = Queue::new(Clock::start());
+        let [one, two] = [1, 2].map(|id| Arc::new(Broker::new(id, "b", 1)));
+        let is_over = |broker: &Broker| broker.unstored_bytes.load(Ordering::Relaxed) > queue.share(1_000);
+        queue.push(&mut vec![Bytes(one.clone(), 900)]);
+        assert!(queue.share(1_000) == 1_000 && !is_over(&one), "it is alone");
+        queue.push(&mut vec![Bytes(two.clone(), 10), Bytes(two.clone(), 20)]);
+        assert!(queue.share(1_000) == 500 && is_over(&one) && !is_over(&two));
+        queue.done(Some(&two), 30);
+        assert!(queue.share(1_000) == 1_000 && !is_over(&one));
+        queue.done(Some(&one), 900);
+        assert_eq!((queue.bytes(), queue.share(1_000)), (0, 1_000));
     }
 }

@@ -104,6 +104,8 @@ pub(super) struct Writer<'s> {
     /// When shared subscriptions last looked for what nobody told them.
     looked_around_at: u64,
     backlog: Backlog<Job>,
+    /// Jobs of which the last transaction had a part.
+    unfinished: Vec<Job>,
     pub(super) away: Away,
     pub(super) watch: pods::Watch,
     marks: Marks,
@@ -130,6 +132,7 @@ impl<'s> Writer<'s> {
             listened_at: 0,
             looked_around_at: 0,
             backlog: Backlog::default(),
+            unfinished: Vec::new(),
             away: Away::default(),
             watch: pods::Watch::default(),
             marks: Marks::new(RandomState::new().hash_one(0)),
@@ -152,10 +155,43 @@ impl<'s> Writer<'s> {
     /// The next transaction of what waits.
     fn write_next(&mut self) {
         let jobs = self.backlog.next_batch(BUDGET);
-        let bytes = jobs.iter().map(Job::size).sum();
+        let bytes: Vec<(Option<Arc<Broker>>, usize)> = jobs
+            .chunk_by(|one, other| one.broker().map(Arc::as_ptr) == other.broker().map(Arc::as_ptr))
+            .map(|jobs| (jobs[0].broker().cloned(), jobs.iter().map(Job::size).sum()))
+            .collect();
         let accepted = self.without_refused(jobs);
         self.write(accepted);
-        self.shared.writes.done(bytes);
+        for job in std::mem::take(&mut self.unfinished) {
+            self.shared.writes.count(job.owner(), job.size());
+            self.backlog.put_back(job);
+        }
+        for (broker, bytes) in bytes {
+            self.shared.writes.done(broker.as_deref(), bytes);
+        }
+    }
+
+    /// A part of a job is durable. Gives the job back unless that was the last part; then the outcome is that of all.
+    fn go_on(&mut self, job: Job, outcome: Outcome) -> Option<(Job, Outcome)> {
+        let Job { mut write, ack } = job;
+        match (&mut write, outcome) {
+            (Write::Subscribe(subscribe), Outcome::Subscribed(subscribed, retained)) => {
+                let ends = subscribe.ends();
+                subscribe.written.extend(subscribed);
+                if ends {
+                    let all = std::mem::take(&mut subscribe.written);
+                    return Some((Job { write, ack }, Outcome::Subscribed(all, retained)));
+                }
+            }
+            (Write::Unsubscribe(unsubscribe), Outcome::Done) => {
+                unsubscribe.written = unsubscribe.until;
+                if unsubscribe.until >= unsubscribe.filters.len() {
+                    return Some((Job { write, ack }, Outcome::Done));
+                }
+            }
+            (_, outcome) => return Some((Job { write, ack }, outcome)),
+        }
+        self.unfinished.push(Job { write, ack });
+        None
     }
 
     pub(super) fn write(&mut self, mut batch: Vec<Job>) {
@@ -294,7 +330,7 @@ impl<'s> Writer<'s> {
             } else if let Write::Mark { core, fence } = job.write {
                 // What stands before it in this batch is committed with it.
                 self.post(core, Mail::Marked { fence, through: Position::end_of(version) });
-            } else {
+            } else if let Some((job, outcome)) = self.go_on(job, outcome) {
                 self.answer(job.write, outcome, stamp);
             }
         }
@@ -504,7 +540,10 @@ impl<'s> Writer<'s> {
                     }
                     _ => {
                         subscribe.pending.is_refused = true;
-                        subscribe.filters.iter().map(|_| None).collect()
+                        // Earlier transactions may have some of them.
+                        let mut subscribed = std::mem::take(&mut subscribe.written);
+                        subscribed.resize(subscribe.filters.len(), None);
+                        subscribed
                     }
                 };
                 self.post(subscribe.target.core, Mail::Subscribed(subscribe, subscribed));

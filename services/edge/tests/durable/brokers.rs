@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::{SocketAddr, TcpStream};
 
 use millrace_mqtt::Version::{V5, V311};
-use millrace_mqtt::{Connect, Packet, Publish, QoS, ReasonCode, Will};
+use millrace_mqtt::{Connect, Packet, Properties, Publish, QoS, ReasonCode, SubscribeOptions, Will, encode};
 use millrace_storage::Database;
 
 use crate::common::{Client, Server, connect, id, properties, publish_qos};
@@ -236,5 +236,65 @@ fn what_comes_right_behind_a_connect_waits_for_the_broker_to_be_read() {
             assert!(matches!(client.recv(), Packet::PubAck(ack) if ack.packet_id == id(7)));
             assert!(matches!(client.recv(), Packet::PingResp));
         }
+    }
+}
+
+#[test]
+fn a_subscribe_that_is_written_in_parts_is_answered_whole_beside_publishers_of_another_broker() {
+    const FILTERS: usize = 450;
+    let database = Database::memory();
+    let server = start(&database, 1, &["acme", "umbrella"]);
+    let mut away = open(&server, "umbrella", lasting(V5, "away"));
+    away.subscribe("kept", QoS::AtLeastOnce);
+    away.disconnect();
+    let mut publisher = open(&server, "umbrella", connect(V5, "publisher"));
+    let mut many = open(&server, "acme", lasting(V5, "many"));
+    let filters: Vec<String> = (0..FILTERS).map(|number| format!("a/{number}/+")).collect();
+    let options = SubscribeOptions { qos: QoS::AtLeastOnce, ..Default::default() };
+    let mut bytes = Vec::new();
+    let wanted = filters.iter().map(|filter| (&**filter, options));
+    encode::subscribe(id(1), Properties::EMPTY, wanted, V5, &mut bytes);
+    many.send_bytes(&bytes);
+    let mut number = 0;
+    let mut publish_some = || {
+        for _ in 0..20 {
+            number += 1;
+            let text = format!("{number}");
+            let reason = publisher.publish(publish_qos(QoS::AtLeastOnce, number, "kept", text.as_bytes()));
+            assert!(!reason.is_error(), "{reason}");
+        }
+    };
+    publish_some();
+    assert_eq!(many.recv_suback().reasons, vec![1; FILTERS]);
+    many.disconnect();
+    let mut writer = open(&server, "acme", connect(V5, "writer"));
+    for (packet_id, filter) in [(1, 0), (2, FILTERS / 2), (3, FILTERS - 1)] {
+        let topic = format!("a/{filter}/x");
+        assert_eq!(
+            writer.publish(publish_qos(QoS::AtLeastOnce, packet_id, &topic, b"x")),
+            ReasonCode::SUCCESS,
+            "{topic} is kept"
+        );
+    }
+    // UNSUBSCRIBE has parts, too.
+    let mut many = open(&server, "acme", lasting(V5, "many"));
+    assert!(is_present(&many));
+    for _ in 0..3 {
+        let message = take(&mut many);
+        acknowledge(&mut many, &message);
+    }
+    let filters: Vec<&str> = filters.iter().map(|filter| &**filter).collect();
+    bytes.clear();
+    encode::unsubscribe(id(2), Properties::EMPTY, filters.iter().copied(), V5, &mut bytes);
+    many.send_bytes(&bytes);
+    publish_some();
+    assert_eq!(many.recv_unsuback().reasons, vec![0; FILTERS]);
+    for filter in [0, FILTERS - 1] {
+        let topic = format!("a/{filter}/x");
+        assert_eq!(
+            writer.publish(publish_qos(QoS::AtLeastOnce, 9, &topic, b"x")),
+            ReasonCode::NO_MATCHING_SUBSCRIBERS,
+            "{topic} is kept for nobody"
+        );
     }
 }

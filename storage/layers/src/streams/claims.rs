@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use bytes::{Buf, BufMut, Bytes};
-use millrace_storage::{RangeOptions, Read, Transaction, TransactionOption};
+use millrace_storage::{RangeOptions, Read, Transaction, TransactionOption, after};
 
 use super::{Entry, Progress, ReadLimit, Source, StreamId, group, keys, read, row, trim};
 use crate::{BrokerId, error::Result, position::Position, tuple::Elements};
@@ -176,16 +176,24 @@ async fn lowest(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<
     if let Some(item) = first.items.first() {
         low = low.min(Elements::after(&prefix, &item.key)?.position()?.before());
     }
-    let all = RangeOptions::first(CLAIMS_MAX).snapshot();
-    for item in tx.range(keys::claims(broker, stream).children(), all).await?.items {
-        let claimed = read_positions(item.value)?;
-        low = claimed.into_iter().map(Position::before).fold(low, Position::min);
+    // A page has the claims of about 88 pods that each have 1,000 messages.
+    let mut range = keys::claims(broker, stream).children();
+    loop {
+        let page = tx.range(range.clone(), RangeOptions::first(CLAIMS_PAGE).snapshot()).await?;
+        let last = page.items.last().map(|item| item.key.clone());
+        for item in page.items {
+            let claimed = read_positions(item.value)?;
+            low = claimed.into_iter().map(Position::before).fold(low, Position::min);
+        }
+        match last.filter(|_| page.more) {
+            Some(last) => range.begin = after(&last),
+            None => return Ok(Some(low)),
+        }
     }
-    Ok(Some(low))
 }
 
-/// Pods that have claimed something of one stream.
-const CLAIMS_MAX: usize = 1_000;
+/// Pods whose claims are read at a time.
+const CLAIMS_PAGE: usize = 1_000;
 
 async fn own(tx: &Transaction, broker: BrokerId, stream: StreamId, pod: &[u8]) -> Result<Vec<Position>> {
     let value = tx.get(keys::claims(broker, stream).bytes(pod), Read::Serializable).await?;
@@ -266,6 +274,26 @@ mod tests {
         run(&database, async |tx| settle(tx, BROKER, 1, PODS[0], &[], &two).await);
         let left = run(&database, async |tx| totals(tx, BROKER, 1).await);
         assert_eq!(left.entries, 0, "all of it is trimmed");
+    }
+
+    #[test]
+    fn what_the_last_of_many_pods_has_is_not_trimmed() {
+        let database = with([(1, 1)]);
+        for _ in 0..2 {
+            publish(&database, &[(1, 0)], 1, &text("x"));
+        }
+        let all = claim_of(&database, PODS[0], 2);
+        // More than one page of claims, and the oldest message is with the pod that is read last.
+        for pod in 0..100u32 {
+            let claims = vec![Position::MAX; 1_000];
+            run(&database, async |tx| set_own(tx, BROKER, 1, &pod.to_be_bytes(), &claims));
+        }
+        run(&database, async |tx| set_own(tx, BROKER, 1, b"zzzz", &all[..1]));
+        run(&database, async |tx| settle(tx, BROKER, 1, PODS[0], &[], &all[1..]).await);
+        let low = run(&database, async |tx| lowest(tx, BROKER, 1).await);
+        assert_eq!(low, Some(all[0].before()));
+        let left = run(&database, async |tx| totals(tx, BROKER, 1).await);
+        assert_eq!(left.entries, 2, "a member has the first one");
     }
 
     #[test]

@@ -36,7 +36,7 @@ impl Drop for Folder {
 impl Folder {
     /// Locks a folder and checks its format.
     pub(super) fn open(path: &Path) -> Result<Self, OpenError> {
-        fs::create_dir_all(path).map_err(|error| refused(path, error))?;
+        create(path, &mut sync_folder).map_err(|error| refused(path, error))?;
         // Looked at before the lock is made: a folder of something else stays as it is.
         let format = read_format(path)?;
         let lock = lock(path)?;
@@ -61,6 +61,40 @@ impl Folder {
         fs::remove_file(&path)?;
         written
     }
+}
+
+/// Makes a folder and those above it that are missing, from above. A folder survives a loss of power once the folder
+/// that has its name is synced, so `sync` is called for the parent of each new folder.
+fn create(path: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
+    let above = match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => return Ok(()),
+    };
+    match fs::create_dir(path) {
+        Ok(()) => sync(above),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            create(above, sync)?;
+            match fs::create_dir(path) {
+                Err(error) if !path.is_dir() => Err(error),
+                _ => sync(above),
+            }
+        }
+        Err(_) if path.is_dir() => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes the names in a folder, and in all folders below it, durable: the tables' library does not do that for each
+/// folder that it makes.
+pub(super) fn sync_all_folders(path: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            sync_all_folders(&entry.path())?;
+        }
+    }
+    sync_folder(path)
 }
 
 /// The format of a folder; `None` when it has nothing yet.
@@ -134,4 +168,29 @@ pub(super) fn refused(path: &Path, error: io::Error) -> OpenError {
 
 pub(super) fn corrupt(path: &Path, reason: impl Into<String>) -> OpenError {
     OpenError::Corrupt { path: path.into(), reason: reason.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parent_of_each_folder_that_is_made_is_synced_after_it_was_made() {
+        let root = tempfile::tempdir().unwrap();
+        let data = root.path().join("a/b/data");
+        let mut synced = Vec::new();
+        let mut sync = |path: &Path| {
+            let names = fs::read_dir(path)?.map(|entry| entry.map(|entry| entry.file_name()));
+            synced.push((path.to_path_buf(), names.collect::<io::Result<Vec<_>>>()?));
+            Ok(())
+        };
+        create(&data, &mut sync).unwrap();
+        create(&data, &mut sync).unwrap();
+        let expected = [("", "a"), ("a", "b"), ("a/b", "data")]
+            .map(|(parent, name)| (root.path().join(parent), vec![name.into()]));
+        let synced: Vec<_> = synced.into_iter().map(|(path, names)| (path.join(""), names)).collect();
+        assert_eq!(synced, expected.map(|(path, names): (PathBuf, Vec<_>)| (path.join(""), names)));
+        fs::write(root.path().join("file"), "").unwrap();
+        assert!(create(&root.path().join("file"), &mut sync_folder).is_err(), "a file is no folder");
+    }
 }
