@@ -42,6 +42,11 @@ impl Clock {
         self.unix_start_ms + self.now()
     }
 
+    /// A time of [`Clock::micros`], nanoseconds since 1970.
+    pub(crate) fn unix_ns(&self, micros: u64) -> u64 {
+        self.unix_start_ms * 1_000_000 + micros * 1000
+    }
+
     /// The time of a second of this process, milliseconds since 1970.
     pub(crate) fn unix_ms(&self, at: Seconds) -> u64 {
         self.unix_start_ms + 1000 * u64::from(at)

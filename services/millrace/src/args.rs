@@ -12,6 +12,7 @@ use crate::limits::{LimitArgs, whole_number};
 use crate::nats::NatsArgs;
 use crate::outgoing::OutgoingArgs;
 use crate::store::StoreArgs;
+use crate::telemetry::TelemetryArgs;
 use crate::tls::TlsArgs;
 
 /// Longest server reference, bytes: each client that is sent away is told it.
@@ -94,6 +95,9 @@ pub(crate) struct ServeArgs {
     /// How log lines are written, to standard error: for people, or one JSON object a line.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) log_format: LogFormat,
+
+    #[command(flatten)]
+    pub(crate) telemetry: TelemetryArgs,
 
     /// Clients a second that are sent away on SIGTERM, before the server stops; 0 is all at once, as on SIGINT.
     #[arg(long, value_name = "COUNT", default_value_t = 1000)]

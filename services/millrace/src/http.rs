@@ -11,6 +11,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use millrace_telemetry::Queue;
 use tracing::error;
 
 use crate::console;
@@ -62,6 +63,8 @@ pub(crate) struct Api {
 struct Shared {
     running: Running,
     at: Arc<Addresses>,
+    /// Counts what is exported, where a collector is set.
+    telemetry: Option<Queue>,
 }
 
 /// Serves HTTP on `listener` (non-blocking) until the process ends.
@@ -70,9 +73,10 @@ pub(crate) fn start(
     running: Running,
     at: &Addresses,
     api: Option<Api>,
+    telemetry: Option<Queue>,
 ) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let mut app = router(Shared { running, at: Arc::new(at.clone()) });
+    let mut app = router(Shared { running, at: Arc::new(at.clone()), telemetry });
     if let Some(api) = api {
         app = app
             .nest(millrace_control::PATH, api.router)
@@ -123,14 +127,17 @@ async fn health(State(shared): State<Shared>) -> (StatusCode, String) {
 }
 
 async fn metrics(State(shared): State<Shared>) -> Response {
-    let running = shared.running.lock().unwrap_or_else(PoisonError::into_inner);
-    match running.as_ref().map(millrace_edge::Edge::metrics) {
-        Some(text) => {
-            let text = text + &process_metrics::text();
-            ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
-        }
+    match page_of_metrics(&shared.running, shared.telemetry.as_ref()) {
+        Some(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
         None => stopping().into_response(),
     }
+}
+
+/// All metrics of a pod, in Prometheus text; `None` while it stops.
+pub(crate) fn page_of_metrics(running: &Running, telemetry: Option<&Queue>) -> Option<String> {
+    let running = running.lock().unwrap_or_else(PoisonError::into_inner);
+    let text = running.as_ref().map(millrace_edge::Edge::metrics)?;
+    Some(text + &process_metrics::text() + &telemetry.map(Queue::metrics).unwrap_or_default())
 }
 
 fn stopping() -> (StatusCode, String) {
@@ -249,7 +256,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
-        start(listener, Arc::new(Mutex::new(None)), &at(&["127.0.0.1:1883"], &[]), None).unwrap();
+        start(listener, Arc::new(Mutex::new(None)), &at(&["127.0.0.1:1883"], &[]), None, None).unwrap();
         let mut stream = std::net::TcpStream::connect(address).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
         let mut text = String::new();

@@ -11,6 +11,19 @@ pub type Seconds = u32;
 /// Where a message stands in the order of a store that keeps messages; the store's to interpret.
 pub type Place = [u8; 12];
 
+/// The place of a message in a distributed trace. Carried, and not looked at here.
+#[derive(Clone, Copy, Debug)]
+pub struct Trace {
+    /// The same for every span of the trace.
+    pub trace_id: [u8; 16],
+    /// The span that stands for the whole publish.
+    pub span_id: [u8; 8],
+    /// The publisher's span.
+    pub parent: Option<[u8; 8]>,
+    /// When the publish began, microseconds of a clock that the caller keeps.
+    pub started_us: u64,
+}
+
 /// An application message: what is the same for every receiver. Shared behind an [`Arc`].
 #[derive(Debug)]
 pub struct Message {
@@ -25,6 +38,8 @@ pub struct Message {
     place: OnceLock<Option<Place>>,
     /// Sessions of a store that have acknowledged it.
     acknowledged: AtomicU32,
+    /// `None` for all but the few messages that are followed.
+    trace: Option<Box<Trace>>,
 }
 
 impl PartialEq for Message {
@@ -79,6 +94,7 @@ impl Message {
             retain,
             place: OnceLock::new(),
             acknowledged: AtomicU32::new(0),
+            trace: None,
         }
     }
 
@@ -97,6 +113,7 @@ impl Message {
             retain: self.retain,
             place: OnceLock::new(),
             acknowledged: AtomicU32::new(0),
+            trace: None,
         })
     }
 
@@ -112,6 +129,19 @@ impl Message {
         let mut message = Self::new(topic, qos, retain, properties, payload, 0);
         message.expires_at = expires_at.unwrap_or(NEVER);
         message
+    }
+
+    /// The same message, followed through the server.
+    #[must_use]
+    pub fn traced(mut self, trace: Option<Trace>) -> Self {
+        self.trace = trace.map(Box::new);
+        self
+    }
+
+    /// Its place in a trace, if it is followed.
+    #[inline]
+    pub fn trace(&self) -> Option<&Trace> {
+        self.trace.as_deref()
     }
 
     /// Says where the store has it, or with `None` that the store does not have it. Said once; later words are ignored.

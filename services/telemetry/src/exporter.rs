@@ -153,7 +153,7 @@ impl Thread {
     }
 
     async fn last_turn(&mut self) {
-        self.trouble = Trouble::default();
+        self.trouble.until = None;
         self.metrics_at = Instant::now();
         self.turn().await;
     }

@@ -14,6 +14,6 @@ mod sender;
 
 pub use endpoint::Endpoint;
 pub use exporter::{Exporter, Settings, Source};
-pub use logs::LogLayer;
+pub use logs::{LogLayer, SECRET_TARGET};
 pub use queue::{Inbox, Queue, queue};
 pub use request::{Span, SpanKind, Value};

@@ -16,6 +16,9 @@ const TEXT_BYTES_MAX: usize = 8192;
 /// Events of this crate say that telemetry cannot be sent, so they are not sent.
 const OWN_TARGET: &str = env!("CARGO_CRATE_NAME");
 
+/// Target of events that are for the eyes of whoever started the process: with secrets in them. They are not exported.
+pub const SECRET_TARGET: &str = "millrace::secret";
+
 /// A log line.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
@@ -45,7 +48,7 @@ pub struct LogLayer(pub Queue);
 impl<S: Subscriber> Layer<S> for LogLayer {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let metadata = event.metadata();
-        if metadata.target().starts_with(OWN_TARGET) {
+        if metadata.target().starts_with(OWN_TARGET) || metadata.target() == SECRET_TARGET {
             return;
         }
         let mut fields = Fields::default();
@@ -117,6 +120,7 @@ mod tests {
         tracing::subscriber::with_default(subscriber, || {
             tracing::warn!(target: "millrace_edge", count = 3, client = "a", "it is {}", "slow");
             tracing::error!("of this crate: it is not exported");
+            tracing::info!(target: SECRET_TARGET, "the first link: it is not exported");
             tracing::info!(target: "millrace_edge", long = "ä".repeat(TEXT_BYTES_MAX), "cut");
         });
         let found: Vec<_> = inbox.records.try_iter().collect();

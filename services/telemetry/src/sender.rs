@@ -1,6 +1,5 @@
 //! Requests to the collector, one after the other.
 
-use std::error::Error as _;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -60,10 +59,7 @@ impl Sender {
             .body(Full::new(Bytes::from(body.encode_to_vec())))
             .map_err(|error| Failed::ForGood(error.to_string()))?;
         let answer = async {
-            let answer = self.http.request(request).await.map_err(|error| {
-                // The outer error only says that a request failed.
-                Failed::ForNow(error.source().map_or_else(|| error.to_string(), ToString::to_string))
-            })?;
+            let answer = self.http.request(request).await.map_err(|error| Failed::ForNow(cause(&error)))?;
             let status = answer.status();
             let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
             Ok((status, body.map(http_body_util::Collected::to_bytes).unwrap_or_default()))
@@ -80,6 +76,11 @@ impl Sender {
             status => Err(Failed::ForGood(format!("it answers {status}"))),
         }
     }
+}
+
+/// The innermost error: the outer ones only say that a request failed.
+fn cause(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), cause)
 }
 
 /// The answers of all signals have the number of refused items at the same place.

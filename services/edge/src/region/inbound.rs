@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
 
 use millrace_fabric::{Batch, Gap, Health, PodId, Sink, To};
-use millrace_session::{Message, Place};
+use millrace_session::{Message, Place, Trace};
 
 use super::members::is_here;
 use super::peers::Said;
@@ -15,9 +15,17 @@ use crate::core::deliver::amount_of_run;
 use crate::core::routes::RouteCache;
 use crate::core::{Committed, group_id};
 use crate::mailbox::{Mail, Run};
+use crate::traces::{About, Step};
 
 /// Pods that a message for a member may come to before it finds one.
 const HOPS_MAX: u8 = 3;
+
+/// What another pod says of the next message: that it is followed.
+#[derive(Clone, Copy)]
+struct Traced {
+    trace: Trace,
+    sent_ns: u64,
+}
 
 /// The fabric's end: it does not keep the region alive, which keeps the fabric.
 pub(super) struct Ear(pub(super) Weak<Region>);
@@ -103,14 +111,14 @@ impl Region {
             To::Broker(broker) | To::At { broker, .. } => self.brokers.by_id(broker),
             _ => None,
         };
-        let (mut grown, mut added) = (None, None);
+        let (mut grown, mut added, mut traced) = (None, None, None);
         for bytes in batch.messages() {
             match (Note::decode(bytes), &broker) {
                 (Some(Note::Message(entry)), Some(broker)) => {
-                    self.message(&mut cores, &mut routes, broker, entry, None);
+                    self.message(&mut cores, &mut routes, broker, entry, None, traced.take());
                 }
                 (Some(Note::Retained { place, entry }), Some(broker)) => {
-                    self.message(&mut cores, &mut routes, broker, entry, Some(place));
+                    self.message(&mut cores, &mut routes, broker, entry, Some(place), traced.take());
                 }
                 (Some(Note::Run { is_v5, count, topic, bytes }), Some(broker)) => {
                     let routes = routes.get(broker, topic);
@@ -133,12 +141,19 @@ impl Region {
                     }
                 }
                 (Some(Note::Committed { place, sender, entry }), Some(broker)) => {
+                    let entry = (entry, traced.take());
                     self.is_committed(&mut cores, &mut routes, broker, (place, sender), entry);
                 }
                 (Some(Note::Shared { broker, hops, name, filter, entry }), _) => {
                     if let Some(broker) = self.brokers.by_id(broker) {
+                        let entry = (entry, traced.take());
                         self.shared(&mut cores, &mut routes, &broker, (name, filter), entry, hops);
                     }
+                }
+                (Some(Note::Traced { trace_id, span_id, sent_ns }), _) => {
+                    let started_us = self.clock.micros();
+                    let trace = Trace { trace_id, span_id, parent: None, started_us };
+                    traced = self.tracer.is_some().then_some(Traced { trace, sent_ns });
                 }
                 (Some(Note::Waiting { stream }), Some(broker)) => {
                     self.with_notices(|notices| notices.waiting((broker.id, stream)));
@@ -172,8 +187,10 @@ impl Region {
         broker: &Arc<Broker>,
         entry: &[u8],
         place: Option<Place>,
+        traced: Option<Traced>,
     ) {
-        let Some(message) = self.decoded(entry, place) else { return };
+        let Some(message) = self.decoded(entry, place, traced) else { return };
+        self.trace_arrival(broker, &message, traced);
         let routes = if message.retain() {
             // Who subscribes reads the store; this is for what a pod says of its broker.
             let _gate = broker.retained_gate();
@@ -218,10 +235,12 @@ impl Region {
         routes: &mut RouteCache,
         broker: &Arc<Broker>,
         (place, sender): (Place, u64),
-        entry: &[u8],
+        (entry, traced): (&[u8], Option<Traced>),
     ) {
         let Some((message, publisher)) = record::decode_entry(entry, &self.clock) else { return };
         message.set_place(Some(place));
+        let message = message.traced(traced.map(|traced| traced.trace));
+        self.trace_arrival(broker, &message, traced);
         let routes = routes.get(broker, message.topic());
         self.grew_for_groups(&routes);
         let committed = Arc::new(Committed { routes, message: Arc::new(message), publisher, sender });
@@ -236,10 +255,11 @@ impl Region {
         routes: &mut RouteCache,
         broker: &Arc<Broker>,
         (name, filter): (&str, &str),
-        entry: &[u8],
+        (entry, traced): (&[u8], Option<Traced>),
         hops: u8,
     ) {
-        let Some(message) = self.decoded(entry, None) else { return };
+        let Some(message) = self.decoded(entry, None, traced) else { return };
+        self.trace_arrival(broker, &message, traced);
         let routes = routes.get(broker, message.topic());
         let mut groups = routes.matched.groups.iter();
         let Some(group) = groups.find(|group| group.name() == name && group.filter() == filter) else {
@@ -255,10 +275,18 @@ impl Region {
     }
 
     /// A live copy; `place`: of a retained message among others.
-    fn decoded(&self, entry: &[u8], place: Option<Place>) -> Option<Arc<Message>> {
+    fn decoded(&self, entry: &[u8], place: Option<Place>, traced: Option<Traced>) -> Option<Arc<Message>> {
         let (message, _) = record::decode_entry(entry, &self.clock)?;
         message.set_place(place);
-        Some(Arc::new(message))
+        Some(Arc::new(message.traced(traced.map(|traced| traced.trace))))
+    }
+
+    fn trace_arrival(&self, broker: &Broker, message: &Message, traced: Option<Traced>) {
+        if let (Some(Traced { trace, sent_ns }), Some(tracer)) = (traced, &self.tracer) {
+            // Clocks of two machines differ: a message does not come before it was sent.
+            let came_ns = self.clock.unix_ns(self.clock.micros()).max(sent_ns);
+            tracer.step_ns(&trace, Step::Fabric, (sent_ns, came_ns), About::message(broker, message));
+        }
     }
 
     fn told(&self, from: PodId, note: Note<'_>) {
@@ -291,6 +319,7 @@ impl Region {
             | Note::Digest { .. }
             | Note::Added { .. }
             | Note::Heard { .. }
+            | Note::Traced { .. }
             | Note::Shared { .. } => {}
         }
     }

@@ -24,7 +24,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use millrace_fabric::{Fabric, Health, PodId, Settings, SettingsError, To};
 use millrace_router::{Group, Receiver};
-use millrace_session::Message;
+use millrace_session::{Message, Trace};
 
 use crate::broker::{Broker, Brokers, Routes};
 use crate::clock::Clock;
@@ -34,6 +34,7 @@ use crate::limits::Limits;
 use crate::mailbox::{Mail, Mailbox};
 use crate::metrics::Metric;
 use crate::store::{Notices, record};
+use crate::traces::Tracer;
 use clients::Inquiries;
 pub(crate) use clients::Tell;
 use digests::Digests;
@@ -76,6 +77,8 @@ pub(crate) struct Region {
     dropped: AtomicU64,
     received: AtomicU64,
     needless: AtomicU64,
+    /// Follows messages.
+    tracer: Option<Arc<Tracer>>,
 }
 
 impl Region {
@@ -86,6 +89,7 @@ impl Region {
         brokers: Arc<Brokers>,
         mailboxes: Arc<[Mailbox]>,
         limits: &Limits,
+        tracer: Option<Arc<Tracer>>,
     ) -> Result<Arc<Self>, SettingsError> {
         let region = Arc::new_cyclic(|me| Self {
             fabric: OnceLock::new(),
@@ -105,6 +109,7 @@ impl Region {
             dropped: AtomicU64::new(0),
             received: AtomicU64::new(0),
             needless: AtomicU64::new(0),
+            tracer,
         });
         let fabric = Fabric::start(settings, Arc::new(Ear(Arc::downgrade(&region))))?;
         // Set nowhere else.
@@ -171,7 +176,16 @@ impl Region {
             Some(place) => Note::Retained { place, entry: &entry },
             None => Note::Message(&entry),
         };
+        if let Some(traced) = self.traced(message) {
+            traced.send_at(fabric, *id, &pods);
+        }
         note.send_at(fabric, *id, &pods);
+    }
+
+    /// What is to be sent before a message that is followed, and to the same pods.
+    fn traced(&self, message: &Message) -> Option<Note<'static>> {
+        let Trace { trace_id, span_id, .. } = *message.trace()?;
+        Some(Note::Traced { trace_id, span_id, sent_ns: self.clock.unix_ns(self.clock.micros()) })
     }
 
     /// As [`Region::publish`], for a run.
@@ -191,6 +205,9 @@ impl Region {
         let Some(pods) = routes.nudges.get(&elsewhere.peers, &routes.topic, true) else { return };
         match message.place().filter(|_| message.size() <= COMMITTED_BYTES_MAX) {
             Some(place) => {
+                if let Some(traced) = self.traced(message) {
+                    traced.send_at(fabric, *id, &pods);
+                }
                 let entry = record::encode_entry(message, *publisher, &self.clock);
                 Note::Committed { place, sender: *sender, entry: &entry }.send_at(fabric, *id, &pods);
             }
@@ -216,6 +233,9 @@ impl Region {
         let (name, filter) = (group.name(), group.filter());
         let note = Note::Shared { broker: broker.id, hops, name, filter, entry: &entry };
         if let Some(fabric) = self.fabric.get() {
+            if let Some(traced) = self.traced(message) {
+                traced.send(fabric, To::Pod(pod));
+            }
             note.send(fabric, To::Pod(pod));
         }
     }

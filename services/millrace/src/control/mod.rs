@@ -19,6 +19,7 @@ use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 use millrace_control::{Clock, Control, LocalDoor, OidcSettings, Options, Price, SignUpBy};
 use millrace_storage::{Database, block_on};
+use millrace_telemetry::SECRET_TARGET;
 use tracing::{info, warn};
 
 use crate::args::network;
@@ -148,6 +149,7 @@ impl Plane {
         info!("the API is at {base}{}, described by openapi.json there", millrace_control::PATH);
         match block_on(self.control.setup()) {
             Ok(Some(secret)) => info!(
+                target: SECRET_TARGET,
                 "nobody has an account yet; who opens this link first, within a day, owns this server: {base}{SIGN_UP_PATH}#{}",
                 secret.expose()
             ),
