@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use crate::logs::Record;
 use crate::request::Span;
@@ -101,15 +101,15 @@ pub fn queue() -> (Queue, Inbox) {
 impl Queue {
     /// Queues a span. Never waits and makes no system call: the exporting thread polls.
     pub fn span(&self, span: Span) {
-        self.count(Signal::Traces, self.spans.try_send(span));
+        self.count(Signal::Traces, self.spans.try_send(span).is_ok());
     }
 
     pub(crate) fn record(&self, record: Record) {
-        self.count(Signal::Logs, self.records.try_send(record));
+        self.count(Signal::Logs, self.records.try_send(record).is_ok());
     }
 
-    fn count<T>(&self, signal: Signal, sent: Result<(), TrySendError<T>>) {
-        if sent.is_err() {
+    fn count(&self, signal: Signal, is_queued: bool) {
+        if !is_queued {
             self.counters.of(signal).queue_full.fetch_add(1, Ordering::Relaxed);
         }
     }

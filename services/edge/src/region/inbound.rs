@@ -1,5 +1,6 @@
 //! What other pods say, into mail for the event loops. Everything here runs on the fabric's thread.
 
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
 
@@ -8,7 +9,7 @@ use millrace_session::{Message, Place, Trace};
 
 use super::members::is_here;
 use super::peers::Said;
-use super::wire::Note;
+use super::wire::{self, Note};
 use super::{Region, record};
 use crate::broker::{Broker, Routes};
 use crate::core::deliver::amount_of_run;
@@ -20,11 +21,37 @@ use crate::traces::{About, Step};
 /// Pods that a message for a member may come to before it finds one.
 const HOPS_MAX: u8 = 3;
 
-/// What another pod says of the next message: that it is followed.
+/// Messages that are known to be followed before they come. The oldest go first: they were lost.
+const COMING_MAX: usize = 64;
+
+/// A message that another pod follows.
 #[derive(Clone, Copy)]
 struct Traced {
     trace: Trace,
     sent_ns: u64,
+}
+
+/// Messages that other pods follow and that have not come yet, by [`wire::check`]. Between a notice and its message others may come.
+#[derive(Default)]
+pub(super) struct Coming(VecDeque<(u64, Traced)>);
+
+impl Coming {
+    fn push(&mut self, check: u64, traced: Traced) {
+        if self.0.len() == COMING_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back((check, traced));
+    }
+
+    /// Whether the message that comes now is followed.
+    fn take(&mut self, entry: &[u8]) -> Option<Traced> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let check = wire::check(entry);
+        let at = self.0.iter().position(|(of, _)| *of == check)?;
+        self.0.remove(at).map(|(_, traced)| traced)
+    }
 }
 
 /// The fabric's end: it does not keep the region alive, which keeps the fabric.
@@ -111,14 +138,15 @@ impl Region {
             To::Broker(broker) | To::At { broker, .. } => self.brokers.by_id(broker),
             _ => None,
         };
-        let (mut grown, mut added, mut traced) = (None, None, None);
+        let (mut grown, mut added) = (None, None);
+        let mut coming = self.coming.lock().unwrap_or_else(PoisonError::into_inner);
         for bytes in batch.messages() {
             match (Note::decode(bytes), &broker) {
                 (Some(Note::Message(entry)), Some(broker)) => {
-                    self.message(&mut cores, &mut routes, broker, entry, None, traced.take());
+                    self.message(&mut cores, &mut routes, broker, entry, None, coming.take(entry));
                 }
                 (Some(Note::Retained { place, entry }), Some(broker)) => {
-                    self.message(&mut cores, &mut routes, broker, entry, Some(place), traced.take());
+                    self.message(&mut cores, &mut routes, broker, entry, Some(place), coming.take(entry));
                 }
                 (Some(Note::Run { is_v5, count, topic, bytes }), Some(broker)) => {
                     let routes = routes.get(broker, topic);
@@ -141,19 +169,21 @@ impl Region {
                     }
                 }
                 (Some(Note::Committed { place, sender, entry }), Some(broker)) => {
-                    let entry = (entry, traced.take());
+                    let entry = (entry, coming.take(entry));
                     self.is_committed(&mut cores, &mut routes, broker, (place, sender), entry);
                 }
                 (Some(Note::Shared { broker, hops, name, filter, entry }), _) => {
                     if let Some(broker) = self.brokers.by_id(broker) {
-                        let entry = (entry, traced.take());
+                        let entry = (entry, coming.take(entry));
                         self.shared(&mut cores, &mut routes, &broker, (name, filter), entry, hops);
                     }
                 }
-                (Some(Note::Traced { trace_id, span_id, sent_ns }), _) => {
-                    let started_us = self.clock.micros();
-                    let trace = Trace { trace_id, span_id, parent: None, started_us };
-                    traced = self.tracer.is_some().then_some(Traced { trace, sent_ns });
+                (Some(Note::Traced { check, trace_id, span_id, sent_ns }), _) => {
+                    if self.tracer.is_some() {
+                        let started_us = self.clock.micros();
+                        let trace = Trace { trace_id, span_id, parent: None, started_us };
+                        coming.push(check, Traced { trace, sent_ns });
+                    }
                 }
                 (Some(Note::Waiting { stream }), Some(broker)) => {
                     self.with_notices(|notices| notices.waiting((broker.id, stream)));
@@ -373,5 +403,28 @@ impl Cores<'_> {
                 mailbox.deliver(&mut mail, bytes);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn traced(sent_ns: u64) -> Traced {
+        let trace = Trace { trace_id: [1; 16], span_id: [2; 8], parent: None, started_us: 0 };
+        Traced { trace, sent_ns }
+    }
+
+    #[test]
+    fn only_the_message_that_was_announced_is_followed() {
+        let mut coming = Coming::default();
+        coming.push(wire::check(b"one"), traced(1));
+        assert!(coming.take(b"other").is_none(), "of another publisher");
+        assert_eq!(coming.take(b"one").map(|traced| traced.sent_ns), Some(1));
+        assert!(coming.take(b"one").is_none(), "once");
+        for number in 0..2 * COMING_MAX as u64 {
+            coming.push(number, traced(number));
+        }
+        assert_eq!(coming.0.len(), COMING_MAX, "what never comes is forgotten");
     }
 }

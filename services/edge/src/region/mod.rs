@@ -40,7 +40,7 @@ pub(crate) use clients::Tell;
 use digests::Digests;
 pub(crate) use digests::Elsewhere;
 use heard::Unheard;
-use inbound::Ear;
+use inbound::{Coming, Ear};
 use joins::Joins;
 use members::Members;
 pub(crate) use members::{ELSEWHERE, is_here};
@@ -79,6 +79,8 @@ pub(crate) struct Region {
     needless: AtomicU64,
     /// Follows messages.
     tracer: Option<Arc<Tracer>>,
+    /// Of the fabric's thread: messages that other pods follow and that have not come yet.
+    coming: Mutex<Coming>,
 }
 
 impl Region {
@@ -110,6 +112,7 @@ impl Region {
             received: AtomicU64::new(0),
             needless: AtomicU64::new(0),
             tracer,
+            coming: Mutex::default(),
         });
         let fabric = Fabric::start(settings, Arc::new(Ear(Arc::downgrade(&region))))?;
         // Set nowhere else.
@@ -176,16 +179,17 @@ impl Region {
             Some(place) => Note::Retained { place, entry: &entry },
             None => Note::Message(&entry),
         };
-        if let Some(traced) = self.traced(message) {
+        if let Some(traced) = self.traced(message, &entry) {
             traced.send_at(fabric, *id, &pods);
         }
         note.send_at(fabric, *id, &pods);
     }
 
-    /// What is to be sent before a message that is followed, and to the same pods.
-    fn traced(&self, message: &Message) -> Option<Note<'static>> {
+    /// What is to be sent before a message that is followed, and to the same pods. Pods of older builds ignore it.
+    fn traced(&self, message: &Message, entry: &[u8]) -> Option<Note<'static>> {
         let Trace { trace_id, span_id, .. } = *message.trace()?;
-        Some(Note::Traced { trace_id, span_id, sent_ns: self.clock.unix_ns(self.clock.micros()) })
+        let sent_ns = self.clock.unix_ns(self.clock.micros());
+        Some(Note::Traced { check: wire::check(entry), trace_id, span_id, sent_ns })
     }
 
     /// As [`Region::publish`], for a run.
@@ -205,10 +209,10 @@ impl Region {
         let Some(pods) = routes.nudges.get(&elsewhere.peers, &routes.topic, true) else { return };
         match message.place().filter(|_| message.size() <= COMMITTED_BYTES_MAX) {
             Some(place) => {
-                if let Some(traced) = self.traced(message) {
+                let entry = record::encode_entry(message, *publisher, &self.clock);
+                if let Some(traced) = self.traced(message, &entry) {
                     traced.send_at(fabric, *id, &pods);
                 }
-                let entry = record::encode_entry(message, *publisher, &self.clock);
                 Note::Committed { place, sender: *sender, entry: &entry }.send_at(fabric, *id, &pods);
             }
             None => Note::Grown(&routes.topic).send_at(fabric, *id, &pods),
@@ -233,7 +237,7 @@ impl Region {
         let (name, filter) = (group.name(), group.filter());
         let note = Note::Shared { broker: broker.id, hops, name, filter, entry: &entry };
         if let Some(fabric) = self.fabric.get() {
-            if let Some(traced) = self.traced(message) {
+            if let Some(traced) = self.traced(message, &entry) {
                 traced.send(fabric, To::Pod(pod));
             }
             note.send(fabric, To::Pod(pod));
