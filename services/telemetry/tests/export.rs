@@ -1,5 +1,5 @@
 //! The exporter against a collector that this test plays.
-#![allow(missing_docs)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "also what several tests share may fail a test")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -30,39 +30,34 @@ fn collector(statuses: &'static [&'static str]) -> (SocketAddr, Receiver<(String
     (address, requests)
 }
 
+/// One request of a connection: the connection ends with the answer, so that one thread can serve all.
 fn answer<'s>(
     mut stream: TcpStream,
     statuses: &mut impl Iterator<Item = &'s &'s str>,
     seen: &SyncSender<(String, Vec<u8>)>,
 ) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let (mut path, mut length) = (String::new(), 0);
     loop {
-        let (mut path, mut length) = (String::new(), 0);
-        loop {
-            let mut line = String::new();
-            if reader.read_line(&mut line).unwrap_or(0) == 0 {
-                return;
-            }
-            let lower = line.to_lowercase();
-            match lower.strip_prefix("content-length: ") {
-                Some(text) => length = text.trim().parse().unwrap(),
-                None if path.is_empty() => line.split(' ').nth(1).unwrap().clone_into(&mut path),
-                None => {}
-            }
-            if line == "\r\n" {
-                break;
-            }
-        }
-        let mut body = vec![0; length];
-        reader.read_exact(&mut body).unwrap();
-        let status = statuses.next().unwrap_or(&"200 OK");
-        // Connections end with each answer, so that one thread can serve all.
-        write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").unwrap();
-        if seen.try_send((path, body)).is_err() {
+        let mut line = String::new();
+        if reader.read_line(&mut line).unwrap_or(0) == 0 {
             return;
         }
-        return;
+        if line == "\r\n" {
+            break;
+        }
+        match line.to_lowercase().strip_prefix("content-length: ") {
+            Some(text) => length = text.trim().parse().unwrap(),
+            None if path.is_empty() => line.split(' ').nth(1).unwrap().clone_into(&mut path),
+            None => {}
+        }
     }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).unwrap();
+    let status = statuses.next().unwrap_or(&"200 OK");
+    write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").unwrap();
+    // Nobody looks any more when the test has ended.
+    let _ = seen.try_send((path, body));
 }
 
 fn start(address: SocketAddr) -> (Queue, Exporter) {
@@ -171,7 +166,7 @@ fn an_exporter_whose_collector_is_dead_ends_and_producers_do_not_wait() {
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         while let Ok((stream, _)) = listener.accept() {
-            drop(stream)
+            drop(stream);
         }
     });
     let (queue, exporter) = start(address);

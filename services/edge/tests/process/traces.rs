@@ -53,8 +53,9 @@ fn lasting(server: &Server, id: &str) -> Client {
     client
 }
 
-fn asking<'a>(publish: Publish<'a>, traceparent: &'a str) -> Publish<'a> {
-    Publish { properties: properties(&[Property::UserProperty("traceparent", traceparent)]), ..publish }
+fn asking<'a>(publish: &Publish<'a>, traceparent: &'a str) -> Publish<'a> {
+    let properties = properties(&[Property::UserProperty("traceparent", traceparent)]);
+    Publish { properties, ..publish.clone() }
 }
 
 #[test]
@@ -64,7 +65,7 @@ fn a_message_whose_publisher_records_its_trace_has_a_span_for_every_step() {
     let (spans, server) = traced(HARDLY_EVER, 1000, 2);
     let mut receiver = lasting(&server, "receiver");
     let mut publisher = Client::connect(&server, V5, "publisher");
-    let message = asking(publish_qos(QoS::AtLeastOnce, 7, "a/b", b"x"), TRACEPARENT);
+    let message = asking(&publish_qos(QoS::AtLeastOnce, 7, "a/b", b"x"), TRACEPARENT);
     assert_eq!(publisher.publish(message), ReasonCode::SUCCESS);
     let got = receiver.recv_publish();
     assert!(
@@ -109,7 +110,7 @@ fn what_a_publisher_does_not_record_or_says_wrongly_is_not_followed() {
     let unrecorded = TRACEPARENT.replace("-01", "-00");
     for (number, text) in [&unrecorded, "00-nonsense", ""].into_iter().enumerate() {
         let id = u16::try_from(number + 1).unwrap();
-        publisher.publish(asking(publish_qos(QoS::AtLeastOnce, id, "a/b", b"x"), text));
+        publisher.publish(asking(&publish_qos(QoS::AtLeastOnce, id, "a/b", b"x"), text));
         receiver.recv_publish();
     }
     assert!(spans.all().is_empty(), "{:?}", spans.all());
@@ -143,7 +144,7 @@ fn a_flood_of_publishers_that_ask_is_followed_in_part() {
     let mut publisher = Client::connect(&server, V5, "publisher");
     let began = now();
     for _ in 0..500 {
-        publisher.send(&millrace_mqtt::Packet::Publish(asking(publish("a/b", b"x"), TRACEPARENT)));
+        publisher.send(&millrace_mqtt::Packet::Publish(asking(&publish("a/b", b"x"), TRACEPARENT)));
     }
     publisher.ping();
     // A quarter of eight for the broker in each second that has begun.
