@@ -32,7 +32,7 @@ KEEP ?=
 
 .PHONY: run console certs gateway stack test test-clients test-fdb simulate lint conformance bench torture hostile hostile-short hostile-soak fuzz loom fmt clean help packages check-deploy check-region \
 	check-kubernetes check-deb program install deb image release \
-	observe check-dashboards drill lint-dashboards observe-packages
+	observe check-dashboards check-otlp telemetry-cost drill lint-dashboards observe-packages
 
 run: console ## Build and run the broker, with its console (ARGS="--log-level debug" for settings)
 	cargo build --profile quick --package millrace
@@ -191,6 +191,14 @@ observe: $(COLLECTOR) observe-packages ## Run collector, Prometheus, Alertmanage
 check-dashboards: $(DASHBOARDS)/check $(COLLECTOR) $(ENVOY) $(NATS) observe-packages ## Run every panel and rule on a stack under load (ARGS=--draw)
 	cargo build --release --package millrace
 	$(DASHBOARDS)/bin/python dashboards/check_dashboards.py $(ARGS)
+
+check-otlp: $(DASHBOARDS)/check $(COLLECTOR) $(NATS) ## Follow one message of a server of two pods into the collector: spans, metrics, logs
+	cargo build --release --package millrace
+	$(DASHBOARDS)/bin/python dashboards/check_otlp.py $(ARGS)
+
+telemetry-cost: $(COLLECTOR) ## Measure what telemetry costs for each message, on an idle machine (ARGS="--rounds 5 --check")
+	cargo build --release --package millrace --package millrace-loadtests
+	python3 dashboards/cost.py $(ARGS)
 
 drill: $(DASHBOARDS)/check $(COLLECTOR) $(ENVOY) $(NATS) observe-packages ## Try a runbook for real (NAME=pod-down; without a name they are listed)
 	cargo build --release --package millrace

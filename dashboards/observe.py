@@ -121,10 +121,7 @@ class Observe:
         if not collector.exists():
             raise Missing(f"there is no {collector}: dashboards/collector/build.sh makes it, and so does make observe")
         self.check_ports()
-        for part in ("logs", "targets", "prometheus", "alertmanager", "rules"):
-            (self.folder / part).mkdir(parents=True, exist_ok=True)
-        for name in self.found:
-            self.write_targets(name)
+        self.prepare()
         self.start_host()
         self.start_collector(collector)
         self.start_alertmanager(alertmanager)
@@ -132,6 +129,12 @@ class Observe:
         self.wait("collector", f"http://{HOST}:{self.ports['health']}/")
         self.wait("alertmanager", self.url("alertmanager") + "/-/ready")
         self.wait("prometheus", self.url("prometheus") + "/-/ready")
+
+    def prepare(self):
+        for part in ("logs", "targets", "prometheus", "alertmanager", "rules"):
+            (self.folder / part).mkdir(parents=True, exist_ok=True)
+        for name in self.found:
+            self.write_targets(name)
 
     def start_host(self):
         try:
@@ -143,9 +146,11 @@ class Observe:
                    *(f"--collector.{name}" for name in ("cpu", "meminfo", "filesystem", "netdev", "diskstats", "loadavg", "timex")))
         self.add("host", f"{HOST}:{self.ports['host']}", {"instance": "machine-1"})
 
-    def start_collector(self, collector):
+    def start_collector(self, collector, *more):
+        """`more` are configurations that change the first."""
         ports = {f"OBSERVE_{name.upper()}_PORT": str(port) for name, port in self.ports.items()}
-        self.spawn("collector", collector, f"--config={HERE / 'collector/config.yaml'}",
+        configs = (HERE / "collector/config.yaml", *more)
+        self.spawn("collector", collector, *(f"--config={config}" for config in configs),
                    OBSERVE_TARGETS=str(self.targets), OBSERVE_INTERVAL=self.interval, **ports)
 
     def start_alertmanager(self, alertmanager):

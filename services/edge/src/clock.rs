@@ -10,6 +10,8 @@ pub(crate) struct Clock {
     start: Instant,
     /// Milliseconds since 1970 at the start. What is stored counts from there.
     unix_start_ms: u64,
+    /// Microseconds of that millisecond: spans of several pods are compared.
+    unix_start_us: u32,
 }
 
 /// Milliseconds since the process started.
@@ -19,13 +21,14 @@ impl Clock {
     #[allow(clippy::disallowed_methods)]
     pub(crate) fn start() -> Self {
         let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Self::at(u64::try_from(unix.as_millis()).unwrap_or(u64::MAX))
+        let unix_start_us = unix.subsec_micros() % 1000;
+        Self { unix_start_us, ..Self::at(u64::try_from(unix.as_millis()).unwrap_or(u64::MAX)) }
     }
 
     /// A clock that was started at this time.
     #[allow(clippy::disallowed_methods)]
     pub(crate) fn at(unix_start_ms: u64) -> Self {
-        Self { start: Instant::now(), unix_start_ms }
+        Self { start: Instant::now(), unix_start_ms, unix_start_us: 0 }
     }
 
     pub(crate) fn now(&self) -> Millis {
@@ -40,6 +43,11 @@ impl Clock {
     /// The time, milliseconds since 1970.
     pub(crate) fn unix_now_ms(&self) -> u64 {
         self.unix_start_ms + self.now()
+    }
+
+    /// A time of [`Clock::micros`], nanoseconds since 1970.
+    pub(crate) fn unix_ns(&self, micros: u64) -> u64 {
+        1000 * (1000 * self.unix_start_ms + u64::from(self.unix_start_us) + micros)
     }
 
     /// The time of a second of this process, milliseconds since 1970.

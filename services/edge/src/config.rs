@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use millrace_transport::addresses::Networks;
@@ -10,6 +11,7 @@ use millrace_transport::ws::handshake::Origins;
 
 use crate::broker::DEFAULT_BROKER;
 use crate::limits::Limits;
+use crate::traces::Tracer;
 
 /// What an edge process is started with. [`Config::default`] listens nowhere.
 #[derive(Clone, Debug, Default)]
@@ -47,6 +49,8 @@ pub struct Config {
     pub threads: usize,
     /// Who may connect.
     pub authentication: Authentication,
+    /// Follows messages through the server; `None`: none is followed.
+    pub tracer: Option<Arc<Tracer>>,
     /// Limits, all with defaults.
     pub limits: Limits,
 }

@@ -30,6 +30,7 @@ mod start;
 mod store;
 pub mod stored;
 mod tls;
+mod traces;
 mod webhooks;
 
 use millrace_transport::{origin, proxy, ws};
@@ -45,3 +46,4 @@ pub use millrace_transport::tls::files::Files as TlsFiles;
 pub use millrace_transport::ws::handshake::Origins;
 pub use operate::Asking;
 pub use start::{Edge, StartError, start, start_on};
+pub use traces::{Sink as SpanSink, Span, Step, Tracer};

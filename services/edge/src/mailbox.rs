@@ -16,6 +16,7 @@ use crate::core::Committed;
 use crate::core::connection::{Adopted, ConnectionId};
 use crate::metering::Amount;
 use crate::store::{Ack, Attached, Ids, Page, PendingSubscribe, Purge, SessionKey, Subscribe, Unsubscribe};
+use crate::traces::StoredTraces;
 
 /// One piece of work for another core.
 pub(crate) enum Mail {
@@ -45,6 +46,8 @@ pub(crate) enum Mail {
     LookAround(Option<u64>),
     /// What these publishers wait for is durable, or could not be stored.
     Stored { acks: Vec<Ack>, stored: bool },
+    /// Messages that are followed were acknowledged, or refused, with the mail before this.
+    Traced(Box<StoredTraces>),
     /// A session has another owner, or is wanted by one and not lost yet.
     Lost { session: SessionKey, is_lost: bool },
     /// A broker was looked for: whether there is one, if that could be found out.

@@ -79,6 +79,8 @@ counters! {
         wakes: "counter" "millrace_loop_wakes_total" [] "Times a core woke another one.",
         scan_slices: "counter" "millrace_session_scan_slices_total" [] "Slices of the sessions in memory that were looked through, for lists of clients and for bans.",
         scans_refused: "counter" "millrace_session_scans_refused_total" [] "Lists of clients that were not made because too many were asked for at once.",
+        traces_followed: "counter" "millrace_traces_total" ["result=\"followed\""] "Messages that were chosen to be followed by a trace, by whether the rate allowed it.",
+        traces_over_rate: "counter" "millrace_traces_total" ["result=\"over_rate\""] "Messages that were chosen to be followed by a trace, by whether the rate allowed it.",
         accepts_failed: "counter" "millrace_accepts_failed_total" [] "Times that a listener paused for a second, because the process was out of open files or memory.",
         refused_limit: "counter" "millrace_connections_refused_total" ["reason=\"connections_max\""] "Connections closed before they belonged to a broker, by reason.",
         refused_address: "counter" "millrace_connections_refused_total" ["reason=\"address_connections\""] "Connections closed before they belonged to a broker, by reason.",

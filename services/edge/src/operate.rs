@@ -149,6 +149,7 @@ impl Edge {
                 deliver: false,
                 inbound: None,
                 wanted: None,
+                queued_us: 0,
             };
             store.submit(&mut vec![Job { write: Write::Publish(publish), ack: None }]);
         }

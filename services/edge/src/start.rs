@@ -108,8 +108,9 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
         }
         (None, _) => None,
         (Some(fabric), Some(_)) => {
+            let (fabric, tracer) = (fabric.clone(), config.tracer.clone());
             let region =
-                Region::start(fabric.clone(), clock, brokers.clone(), mailboxes.clone(), &config.limits);
+                Region::start(fabric, clock, brokers.clone(), mailboxes.clone(), &config.limits, tracer);
             Some(region.map_err(|error| StartError(error.to_string()))?)
         }
     };

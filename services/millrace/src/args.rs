@@ -13,6 +13,7 @@ use crate::limits::{LimitArgs, OPERATOR_TOKEN_BYTES_MIN, whole_number};
 use crate::nats::NatsArgs;
 use crate::outgoing::OutgoingArgs;
 use crate::store::StoreArgs;
+use crate::telemetry::TelemetryArgs;
 use crate::tls::TlsArgs;
 
 /// Longest server reference, bytes: the server sends it to each client that it drains.
@@ -116,6 +117,9 @@ pub(crate) struct ServeArgs {
     /// How log lines are written, to standard error: for people, or one JSON object a line.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) log_format: LogFormat,
+
+    #[command(flatten)]
+    pub(crate) telemetry: TelemetryArgs,
 
     /// Clients a second that the server disconnects on SIGTERM, before it stops; 0 is all at once, as on SIGINT.
     #[arg(long, value_name = "COUNT", default_value_t = 1000)]

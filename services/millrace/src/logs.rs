@@ -1,8 +1,11 @@
-//! Logs: one line for each event, to standard error.
+//! Logs: one line for each event, to standard error, and to the collector where there is one.
 
 use std::io::IsTerminal;
 
-use tracing_subscriber::EnvFilter;
+use millrace_telemetry::LogLayer;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, fmt};
 
 use crate::args::LogFormat;
 
@@ -21,18 +24,18 @@ pub(crate) fn filter(text: &str) -> Result<String, String> {
 }
 
 /// Starts logging. Lines before it are not written.
-pub(crate) fn start(level: &str, format: LogFormat) {
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::new(level))
+pub(crate) fn start(level: &str, format: LogFormat, collector: Option<LogLayer>) {
+    let lines = fmt::layer()
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
         .with_writer(std::io::stderr)
         // Else a line that cannot be written ends in a panic: who reads the log may go, the broker stays.
         .log_internal_errors(false);
-    match format {
-        LogFormat::Text => builder.init(),
-        LogFormat::Json => builder.json().flatten_event(true).with_target(true).init(),
-    }
+    let lines = match format {
+        LogFormat::Text => lines.boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).with_target(true).boxed(),
+    };
+    tracing_subscriber::registry().with(EnvFilter::new(level)).with(lines).with(collector).init();
 }
 
 #[cfg(test)]

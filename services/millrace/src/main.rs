@@ -24,6 +24,7 @@ mod serve;
 mod service_manager;
 mod settings;
 mod store;
+mod telemetry;
 mod tls;
 
 use std::process::ExitCode;

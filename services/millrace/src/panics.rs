@@ -62,7 +62,7 @@ mod tests {
     #[test]
     #[ignore = "only in a process of its own"]
     fn panics() {
-        crate::logs::start("info", LogFormat::Text);
+        crate::logs::start("info", LogFormat::Text, None);
         end_the_process();
         let name = std::env::var(THREAD).unwrap();
         let thread = thread::Builder::new().name(name).spawn(|| {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use millrace_edge::{DrainPace, Edge};
 use millrace_storage::Embedded;
+use millrace_telemetry::Queue;
 use signal_hook::consts::{SIGHUP, SIGTERM, TERM_SIGNALS};
 use signal_hook::iterator::Signals;
 use tracing::{info, warn};
@@ -18,6 +19,7 @@ use crate::http::connections::Connections;
 use crate::service_manager::ServiceManager;
 use crate::settings::Settings;
 use crate::store::{Opened, Place};
+use crate::telemetry::Telemetry;
 use crate::{http, inspect, logs, panics, pods};
 
 /// While clients are sent away it is said how many are left, so often.
@@ -28,7 +30,8 @@ pub(crate) type Running = Arc<RwLock<Option<Edge>>>;
 
 /// Runs the server until a signal ends it. `ignored` are names of environment variables that are no setting.
 pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure> {
-    logs::start(&settings.log_level, settings.log_format);
+    let telemetry = Telemetry::new(&settings.telemetry);
+    logs::start(&settings.log_level, settings.log_format, telemetry.log_layer());
     panics::end_the_process();
     if !ignored.is_empty() {
         warn!(names = %ignored.join(", "), "environment variables that are no setting are ignored");
@@ -48,8 +51,12 @@ pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure
         })
         .transpose()?;
     let durable = store.as_ref().zip(plane.as_ref());
-    let started = pods.into_iter().zip(https).map(|(pod, https)| start(pod.edge, https, durable, settings));
+    let started = pods.into_iter().zip(https).enumerate().map(|(number, (pod, https))| {
+        let edge = millrace_edge::Config { tracer: telemetry.tracer(number), ..pod.edge };
+        start(edge, https, durable, settings, telemetry.queue())
+    });
     let started: Vec<Started> = started.collect::<Result<_, _>>()?;
+    let exporter = telemetry.start(&started)?;
     // Before it is said that the server is there.
     let admin = match (&settings.store, &store, started.first()) {
         (Place::Folder(path), Some(Opened::Folder(store)), Some(first)) => {
@@ -93,6 +100,8 @@ pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure
     });
     drop(store);
     info!("stopped");
+    // The last lines and spans are sent, if the collector takes them at once.
+    drop(exporter);
     Ok(())
 }
 
@@ -148,12 +157,16 @@ fn for_all(pods: &[Started], what: impl Fn(&Running) + Sync) {
 }
 
 /// A pod that was started.
-struct Started {
-    running: Running,
+pub(crate) struct Started {
+    /// Its name among those that share a store.
+    pub(crate) name: Option<String>,
+    pub(crate) running: Running,
     at: http::Addresses,
     gateway: Vec<SocketAddr>,
-    http: Option<SocketAddr>,
+    pub(crate) http: Option<SocketAddr>,
     admin: Option<SocketAddr>,
+    /// Connections of the HTTP port, which the metrics of the pod count.
+    pub(crate) public: Option<Arc<Connections>>,
 }
 
 /// The HTTP ports of a pod, before it is started.
@@ -184,8 +197,9 @@ fn start(
     https: Https,
     durable: Option<(&Opened, &Plane)>,
     settings: &Settings,
+    telemetry: Option<&Queue>,
 ) -> Result<Started, Failure> {
-    let pod = edge.pod.clone();
+    let name = edge.pod.clone();
     let edge = match durable {
         Some((store, _)) => millrace_edge::start_on(edge, store.database()),
         None => millrace_edge::start(edge),
@@ -211,12 +225,18 @@ fn start(
     }
     if let Some((listener, address)) = admin {
         let operator = durable.and_then(|(_, plane)| {
-            plane.operator_api(&running, pod, address, settings.operator_token.clone(), &settings.drain)
+            plane.operator_api(
+                &running,
+                name.clone(),
+                address,
+                settings.operator_token.clone(),
+                &settings.drain,
+            )
         });
-        http::admin::start(listener, &running, counted, operator)
+        http::admin::start(listener, &running, counted.clone(), telemetry.cloned(), operator)
             .map_err(|error| Failure::Run(format!("the admin port {address} cannot be served: {error}")))?;
     }
-    Ok(Started { running, at, gateway, http: http_address, admin: admin_address })
+    Ok(Started { name, running, at, gateway, http: http_address, admin: admin_address, public: counted })
 }
 
 /// Lets `millrace sessions` and its like look into the running server.

@@ -20,6 +20,7 @@ use crate::control::ControlArgs;
 use crate::http::connections::ConnectionLimits;
 use crate::limits::{ADMIN_PORT_ABOVE, HTTP_HEAD_TIME};
 use crate::store::Place;
+use crate::telemetry::TelemetryArgs;
 
 const PREFIX: &str = "MILLRACE_";
 
@@ -48,6 +49,8 @@ pub(crate) struct Settings {
     pub(crate) log_level: String,
     /// How log lines are written.
     pub(crate) log_format: LogFormat,
+    /// What is exported over OTLP, and how often.
+    pub(crate) telemetry: TelemetryArgs,
     /// How fast the clients are sent away on SIGTERM.
     pub(crate) drain: millrace_edge::DrainPace,
     /// How long a stopping server may take.
@@ -338,6 +341,7 @@ fn combine(args: ServeArgs, says_data_dir: bool) -> Result<Settings, String> {
     };
     let limits = Limits::from(args.limits);
     limits_fit(&limits)?;
+    args.telemetry.check()?;
     let fabric = args.nats.fabric(pod.as_deref())?;
     let oidc = args.control.oidc()?;
     Ok(Settings {
@@ -352,6 +356,7 @@ fn combine(args: ServeArgs, says_data_dir: bool) -> Result<Settings, String> {
         oidc,
         log_level: args.log_level,
         log_format: args.log_format,
+        telemetry: args.telemetry,
         drain: millrace_edge::DrainPace {
             per_second: args.drain_rate,
             at_most: Duration::from_secs(args.drain_max_s),
@@ -372,6 +377,7 @@ fn combine(args: ServeArgs, says_data_dir: bool) -> Result<Settings, String> {
             gateway_listen,
             gateway_from: args.gateway_from,
             server_reference: args.server_reference,
+            tracer: None,
             threads: args.threads,
             authentication: millrace_edge::Authentication {
                 allow_anonymous,

@@ -27,7 +27,7 @@ pub use connack::Accept;
 pub use connection::Connection;
 pub use delivery::{Delivered, Delivery, DropReason};
 pub use effect::{Closing, Effect, Publication, Topic};
-pub use message::{Message, Place, Seconds};
+pub use message::{Message, Place, Seconds, Trace};
 pub use out::Out;
 pub use outbox::{Entry, InFlight};
 pub use session::{Session, SessionWill, Subscription};

@@ -11,6 +11,19 @@ pub type Seconds = u32;
 /// The position of a message in the order of the store (a versionstamp). Only the store interprets it.
 pub type Place = [u8; 12];
 
+/// The position of a message in a distributed trace. The session carries it and never reads it.
+#[derive(Clone, Copy, Debug)]
+pub struct Trace {
+    /// The same for every span of the trace.
+    pub trace_id: [u8; 16],
+    /// The span of the whole publish.
+    pub span_id: [u8; 8],
+    /// The publisher's span.
+    pub parent: Option<[u8; 8]>,
+    /// When the publish began, microseconds of the caller's clock.
+    pub started_us: u64,
+}
+
 /// An application message: the part that is the same for every receiver. Shared behind an [`Arc`].
 #[derive(Debug)]
 pub struct Message {
@@ -25,6 +38,8 @@ pub struct Message {
     place: OnceLock<Option<Place>>,
     /// Stored sessions that have acknowledged the message.
     acknowledged: AtomicU32,
+    /// `None` for all but the few messages that are followed.
+    trace: Option<Box<Trace>>,
 }
 
 impl PartialEq for Message {
@@ -78,6 +93,7 @@ impl Message {
             retain,
             place: OnceLock::new(),
             acknowledged: AtomicU32::new(0),
+            trace: None,
         }
     }
 
@@ -96,6 +112,7 @@ impl Message {
             retain: self.retain,
             place: OnceLock::new(),
             acknowledged: AtomicU32::new(0),
+            trace: None,
         })
     }
 
@@ -111,6 +128,19 @@ impl Message {
         let mut message = Self::new(topic, qos, retain, properties, payload, 0);
         message.expires_at = expires_at.unwrap_or(NEVER);
         message
+    }
+
+    /// The same message with its trace.
+    #[must_use]
+    pub fn traced(mut self, trace: Option<Trace>) -> Self {
+        self.trace = trace.map(Box::new);
+        self
+    }
+
+    /// The trace, for a sampled message.
+    #[inline]
+    pub fn trace(&self) -> Option<&Trace> {
+        self.trace.as_deref()
     }
 
     /// Sets the position, or `None` for a message that is not stored. Later calls have no effect.

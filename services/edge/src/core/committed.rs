@@ -66,6 +66,7 @@ impl Core {
     /// Hands a committed message to the sessions of this core that keep it, or has them read it.
     pub(super) fn committed(&mut self, committed: &Committed) {
         let Committed { routes, message, sender, .. } = committed;
+        let (began, mut taken) = (self.trace_began(message), 0);
         for receiver in routes.receivers(self.index).iter().filter(|receiver| receiver.kept > 0) {
             let slot = receiver.target.slot;
             let Some(homed) = self.sessions.get_mut(slot as usize) else { continue };
@@ -97,6 +98,7 @@ impl Core {
                 }
                 continue;
             }
+            taken += 1;
             kept.ahead.taken += 1;
             if kept.ahead.taken == 1 {
                 self.ahead.push_back((self.now, receiver.target));
@@ -110,6 +112,9 @@ impl Core {
                 identifiers: &receiver.identifiers,
             };
             self.deliver_to(slot, delivery, Publisher::NOBODY);
+        }
+        if taken > 0 {
+            self.trace_delivered(began, &routes.broker, message, taken);
         }
     }
 

@@ -75,14 +75,17 @@ impl Core {
         let receivers = routes.receivers(self.index);
         let end = self.work.spent() + work::SLICE;
         let bytes = message.size();
+        let began = self.trace_began(message);
         for (index, receiver) in receivers.iter().enumerate().skip(start) {
             if self.work.spent() >= end {
+                // One span for each slice would be many: the last slice has it.
                 return index;
             }
             self.spend(work::SINGLE_COPY + receiver.identifiers.len() as u64);
             self.spend_bytes(bytes);
             self.deliver_one(&routes.broker, receiver, message, publisher, 0);
         }
+        self.trace_delivered(began, &routes.broker, message, receivers.len());
         receivers.len()
     }
 
@@ -102,7 +105,9 @@ impl Core {
         if core == self.index {
             self.spend(work::SINGLE_COPY);
             let publisher = Publisher { id: from, may_wait: true };
-            return self.deliver_one(&routes.broker, &receiver, message, publisher, group);
+            let began = self.trace_began(message);
+            self.deliver_one(&routes.broker, &receiver, message, publisher, group);
+            return self.trace_delivered(began, &routes.broker, message, 1);
         }
         let (routes, message) = (routes.clone(), message.clone());
         self.post(core, Mail::Shared { routes, receiver, message, from, group });
@@ -131,13 +136,9 @@ impl Core {
     ) {
         let here = homed(&mut self.sessions, receiver).map(|homed| homed.connection != NONE);
         if here == Some(true) {
-            return self.deliver_one(
-                broker,
-                receiver,
-                message,
-                Publisher { id: from, may_wait: true },
-                group,
-            );
+            let began = self.trace_began(message);
+            self.deliver_one(broker, receiver, message, Publisher { id: from, may_wait: true }, group);
+            return self.trace_delivered(began, broker, message, 1);
         }
         if self.give_back(broker, message, group) {
             return;

@@ -43,6 +43,7 @@ mod subscribe;
 mod sys;
 mod tell;
 mod timers;
+mod trace;
 mod transport;
 mod work;
 
@@ -69,6 +70,7 @@ use crate::metrics::{BrokerCounters, CoreCounters};
 use crate::outbound::{Flushed, OutboundSlot, Pool};
 use crate::process::Process;
 use crate::store::{Job, SharedMessages, Store};
+use crate::traces::Sampler;
 use authenticate::Absent;
 use clients::Scans;
 pub(crate) use committed::Committed;
@@ -224,6 +226,10 @@ pub(crate) struct Core {
     replays: Replays,
     /// Bytes waiting for a busy socket above which QoS 0 messages to it are dropped.
     soft_bytes: usize,
+    /// Which messages are followed.
+    sampler: Sampler,
+    /// When the bytes were read that are carried out now, microseconds; kept only where messages are followed.
+    read_us: u64,
     generation: u32,
     now_ms: Millis,
     now: Seconds,
@@ -277,6 +283,8 @@ impl Core {
             fanouts: Fanouts::default(),
             replays: Replays::default(),
             soft_bytes: process.limits.outbound_soft_bytes as usize,
+            sampler: Sampler::new(process.config.tracer.as_deref(), cores),
+            read_us: 0,
             generation: 0,
             now_ms: process.clock.now(),
             now: seconds(process.clock.now()),
@@ -483,6 +491,7 @@ impl Core {
                 Mail::Congested(id) => self.pause(id, Paused::ForReceiver),
                 Mail::Relieved(id) => self.resume(id),
                 Mail::Stored { acks, stored } => self.stored(&acks, stored),
+                Mail::Traced(traced) => self.end_stored_traces(&traced),
                 Mail::Lost { session, is_lost } => self.lose(&session, is_lost),
                 Mail::Grown(routes) => self.grown(&routes),
                 Mail::Committed(committed) => self.committed(&committed),

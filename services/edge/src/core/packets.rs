@@ -24,6 +24,7 @@ impl Core {
         mqtt: Range<usize>,
         raw: Range<usize>,
     ) -> Option<Rest> {
+        self.note_read();
         let mut at = mqtt.start;
         let mut run: Option<RunInProgress> = None;
         let mut needed = 0;

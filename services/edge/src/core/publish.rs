@@ -12,6 +12,7 @@ use millrace_router::Group;
 use millrace_session::{Message, Publication};
 
 use super::connection::{ConnectionId, NONE, Paused};
+use super::trace::Traced;
 use super::{Core, Ended, OutboundSlot, parts};
 use crate::broker::{Broker, OVER_CAP, Routes};
 use crate::incidents::{Kind, Note};
@@ -19,6 +20,7 @@ use crate::mailbox::{Mail, Run};
 use crate::metering::{Amount, Meter};
 use crate::quota::Limit;
 use crate::store::{self, Ack, IdWrite, Ids, Job, Write, record};
+use crate::traces::Step;
 
 /// First byte of a PUBLISH with QoS 0 and without RETAIN.
 const PLAIN_PUBLISH: u8 = (PacketType::Publish as u8) << 4;
@@ -78,6 +80,7 @@ impl Core {
             && publish.properties.is_empty()
             && self.connections[slot as usize].session != NONE
             && self.connections[slot as usize].uncommitted == 0
+            && !self.sampler.is_due()
     }
 
     /// Begins a run with the packet at `at`; `None` when the packet was refused or carried out by itself.
@@ -96,12 +99,12 @@ impl Core {
         let routes = self.routes_of(slot, publish.topic);
         if !routes.kept.hooks.is_empty() || routes.is_over_limit {
             self.count_received(slot, QoS::AtMostOnce, 1, size);
-            self.carry_out(slot, publish.topic, publish);
+            self.carry_out(slot, publish.topic, publish, &mut None);
             return None;
         }
         if !routes.matched.groups.is_empty() {
             self.count_received(slot, QoS::AtMostOnce, 1, size);
-            let message = self.message_of(&routes, publish);
+            let message = self.message_of(&routes, publish, None);
             self.meter(&routes.broker).received.add(Amount::of(message.size()), 1);
             self.route(&routes, &message, Some(self.id_of(slot)));
             return None;
@@ -151,13 +154,29 @@ impl Core {
         let publish = &publication.publish;
         let topic = publication.topic.as_str();
         let size = topic.len() + publish.properties.as_bytes().len() + publish.payload.len();
+        let mut traced = self.begin_trace(slot, topic, publish);
         self.count_received(slot, publish.qos, 1, size);
         self.hold_up_for_memory(self.id_of(slot));
-        let outcome = match self.may_publish(slot, topic, publish) {
-            Ok(()) => self.carry_out(slot, topic, publish),
+        let allowed = self.may_publish(slot, topic, publish);
+        self.trace_step(&mut traced, Step::Authorise, allowed.is_err());
+        let outcome = match allowed {
+            Ok(()) => self.carry_out(slot, topic, publish, &mut traced),
             Err(refused) => Some(refused),
         };
         let Some((reason, what)) = outcome else { return };
+        self.answer_publish(slot, publish, topic, reason, what);
+        self.end_trace(traced, reason.is_error());
+    }
+
+    /// Answers a PUBLISH that the store need not have.
+    fn answer_publish(
+        &mut self,
+        slot: u32,
+        publish: &Publish<'_>,
+        topic: &str,
+        reason: ReasonCode,
+        what: &'static str,
+    ) {
         if reason.is_error() {
             tracing::debug!(topic, %reason, what, "PUBLISH refused");
         }
@@ -182,9 +201,11 @@ impl Core {
         slot: u32,
         topic: &str,
         publish: &Publish<'_>,
+        traced: &mut Option<Box<Traced>>,
     ) -> Option<(ReasonCode, &'static str)> {
         let from = Some(self.id_of(slot));
         let routes = self.routes_of(slot, topic);
+        self.trace_step(traced, Step::Match, routes.is_over_limit);
         if routes.is_over_limit {
             self.broker_counters(&routes.broker).publish_matches.add(1);
             self.reached(slot, Limit::Matches);
@@ -197,7 +218,7 @@ impl Core {
             self.meter(&routes.broker).received.add(Amount::of(size), 1);
             return Some((ReasonCode::NO_MATCHING_SUBSCRIBERS, ""));
         }
-        let message = self.message_of(&routes, publish);
+        let message = self.message_of(&routes, publish, traced.as_deref());
         let mut retains = publish.retain;
         if retains && !self.may_retain(&routes.broker, &message) {
             let version = self.connections[slot as usize].protocol.version();
@@ -218,7 +239,8 @@ impl Core {
             self.hand_on(routes, &message, from, retains);
             return Some((ReasonCode::SUCCESS, ""));
         }
-        self.publish_stored(slot, publish, routes, message, retains);
+        let queued_us = traced.as_ref().map_or(0, |traced| traced.step_us);
+        self.publish_stored(slot, publish, routes, (message, queued_us), retains);
         None
     }
 
@@ -241,7 +263,7 @@ impl Core {
         slot: u32,
         publish: &Publish<'_>,
         routes: Arc<Routes>,
-        message: Arc<Message>,
+        (message, queued_us): (Arc<Message>, u64),
         retains: bool,
     ) {
         let from = Some(self.id_of(slot));
@@ -278,7 +300,8 @@ impl Core {
             routes.kept.wanted(&routes.matched.receivers)
         };
         let is_full = self.is_store_full_for(&routes.broker);
-        let publish = store::Publish { message, routes, from, publisher, retains, deliver, inbound, wanted };
+        let publish =
+            store::Publish { message, routes, from, publisher, retains, deliver, inbound, wanted, queued_us };
         let write = Write::Publish(publish);
         self.jobs.push(Job { write, ack: Some(ack) });
         if is_full && self.is_open(slot) {
@@ -354,15 +377,16 @@ impl Core {
         self.end(slot, Ended::Error(reason), true);
     }
 
-    fn message_of(&self, routes: &Routes, publish: &Publish<'_>) -> Arc<Message> {
-        Arc::new(Message::new(
+    fn message_of(&self, routes: &Routes, publish: &Publish<'_>, traced: Option<&Traced>) -> Arc<Message> {
+        let message = Message::new(
             routes.topic.clone(),
             publish.qos,
             publish.retain,
             publish.properties,
             publish.payload,
             self.now,
-        ))
+        );
+        Arc::new(message.traced(traced.map(|traced| traced.trace)))
     }
 
     /// The receivers of what this connection publishes to `topic`.
@@ -445,6 +469,7 @@ impl Core {
 
     /// Counts what came, `bytes` in all, and holds its publisher up when that is too much.
     fn count_received(&mut self, slot: u32, qos: QoS, count: usize, bytes: usize) {
+        self.sampler.pass(count);
         let session = self.connections[slot as usize].session;
         let counters = self.broker_counters(&self.sessions[session as usize].broker);
         match qos {

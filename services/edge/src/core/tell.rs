@@ -67,6 +67,7 @@ impl Core {
             deliver: false,
             inbound: None,
             wanted: None,
+            queued_us: 0,
         };
         self.leave_job(Write::Publish(publish));
     }

@@ -1,23 +1,58 @@
 //! What other pods say, into mail for the event loops. Everything here runs on the fabric's thread.
 
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
 
 use millrace_fabric::{Batch, Gap, Health, PodId, Sink, To};
-use millrace_session::{Message, Place};
+use millrace_session::{Message, Place, Trace};
 
 use super::members::is_here;
 use super::peers::Said;
-use super::wire::Note;
+use super::wire::{self, Note};
 use super::{Region, record};
 use crate::broker::{Broker, Routes};
 use crate::core::deliver::amount_of_run;
 use crate::core::routes::RouteCache;
 use crate::core::{Committed, group_id};
 use crate::mailbox::{Mail, Run};
+use crate::traces::{About, Step};
 
 /// Pods that a message for a member may come to before it finds one.
 const HOPS_MAX: u8 = 3;
+
+/// Messages that are known to be followed before they come. The oldest go first: they were lost.
+const COMING_MAX: usize = 64;
+
+/// A message that another pod follows.
+#[derive(Clone, Copy)]
+struct Traced {
+    trace: Trace,
+    sent_ns: u64,
+}
+
+/// Messages that other pods follow and that have not come yet, by [`wire::check`]. Between a notice and its message others may come.
+#[derive(Default)]
+pub(super) struct Coming(VecDeque<(u64, Traced)>);
+
+impl Coming {
+    fn push(&mut self, check: u64, traced: Traced) {
+        if self.0.len() == COMING_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back((check, traced));
+    }
+
+    /// Whether the message that comes now is followed.
+    fn take(&mut self, entry: &[u8]) -> Option<Traced> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let check = wire::check(entry);
+        let at = self.0.iter().position(|(of, _)| *of == check)?;
+        self.0.remove(at).map(|(_, traced)| traced)
+    }
+}
 
 /// The fabric's end: it does not keep the region alive, which keeps the fabric.
 pub(super) struct Ear(pub(super) Weak<Region>);
@@ -104,13 +139,14 @@ impl Region {
             _ => None,
         };
         let (mut grown, mut added) = (None, None);
+        let mut coming = self.coming.lock().unwrap_or_else(PoisonError::into_inner);
         for bytes in batch.messages() {
             match (Note::decode(bytes), &broker) {
                 (Some(Note::Message(entry)), Some(broker)) => {
-                    self.message(&mut cores, &mut routes, broker, entry, None);
+                    self.message(&mut cores, &mut routes, broker, entry, None, coming.take(entry));
                 }
                 (Some(Note::Retained { place, entry }), Some(broker)) => {
-                    self.message(&mut cores, &mut routes, broker, entry, Some(place));
+                    self.message(&mut cores, &mut routes, broker, entry, Some(place), coming.take(entry));
                 }
                 (Some(Note::Run { is_v5, count, topic, bytes }), Some(broker)) => {
                     let routes = routes.get(broker, topic);
@@ -133,11 +169,20 @@ impl Region {
                     }
                 }
                 (Some(Note::Committed { place, sender, entry }), Some(broker)) => {
+                    let entry = (entry, coming.take(entry));
                     self.is_committed(&mut cores, &mut routes, broker, (place, sender), entry);
                 }
                 (Some(Note::Shared { broker, hops, name, filter, entry }), _) => {
                     if let Some(broker) = self.brokers.by_id(broker) {
+                        let entry = (entry, coming.take(entry));
                         self.shared(&mut cores, &mut routes, &broker, (name, filter), entry, hops);
+                    }
+                }
+                (Some(Note::Traced { check, trace_id, span_id, sent_ns }), _) => {
+                    if self.tracer.is_some() {
+                        let started_us = self.clock.micros();
+                        let trace = Trace { trace_id, span_id, parent: None, started_us };
+                        coming.push(check, Traced { trace, sent_ns });
                     }
                 }
                 (Some(Note::Waiting { stream }), Some(broker)) => {
@@ -172,8 +217,10 @@ impl Region {
         broker: &Arc<Broker>,
         entry: &[u8],
         place: Option<Place>,
+        traced: Option<Traced>,
     ) {
-        let Some(message) = self.decoded(entry, place) else { return };
+        let Some(message) = self.decoded(entry, place, traced) else { return };
+        self.trace_arrival(broker, &message, traced);
         let routes = if message.retain() {
             // Who subscribes reads the store; this is for what a pod says of its broker.
             let _gate = broker.retained_gate();
@@ -218,10 +265,12 @@ impl Region {
         routes: &mut RouteCache,
         broker: &Arc<Broker>,
         (place, sender): (Place, u64),
-        entry: &[u8],
+        (entry, traced): (&[u8], Option<Traced>),
     ) {
         let Some((message, publisher)) = record::decode_entry(entry, &self.clock) else { return };
         message.set_place(Some(place));
+        let message = message.traced(traced.map(|traced| traced.trace));
+        self.trace_arrival(broker, &message, traced);
         let routes = routes.get(broker, message.topic());
         self.grew_for_groups(&routes);
         let committed = Arc::new(Committed { routes, message: Arc::new(message), publisher, sender });
@@ -236,10 +285,11 @@ impl Region {
         routes: &mut RouteCache,
         broker: &Arc<Broker>,
         (name, filter): (&str, &str),
-        entry: &[u8],
+        (entry, traced): (&[u8], Option<Traced>),
         hops: u8,
     ) {
-        let Some(message) = self.decoded(entry, None) else { return };
+        let Some(message) = self.decoded(entry, None, traced) else { return };
+        self.trace_arrival(broker, &message, traced);
         let routes = routes.get(broker, message.topic());
         let mut groups = routes.matched.groups.iter();
         let Some(group) = groups.find(|group| group.name() == name && group.filter() == filter) else {
@@ -255,10 +305,18 @@ impl Region {
     }
 
     /// A live copy; `place`: of a retained message among others.
-    fn decoded(&self, entry: &[u8], place: Option<Place>) -> Option<Arc<Message>> {
+    fn decoded(&self, entry: &[u8], place: Option<Place>, traced: Option<Traced>) -> Option<Arc<Message>> {
         let (message, _) = record::decode_entry(entry, &self.clock)?;
         message.set_place(place);
-        Some(Arc::new(message))
+        Some(Arc::new(message.traced(traced.map(|traced| traced.trace))))
+    }
+
+    fn trace_arrival(&self, broker: &Broker, message: &Message, traced: Option<Traced>) {
+        if let (Some(Traced { trace, sent_ns }), Some(tracer)) = (traced, &self.tracer) {
+            // Clocks of two machines differ: a message does not come before it was sent.
+            let came_ns = self.clock.unix_ns(self.clock.micros()).max(sent_ns);
+            tracer.step_ns(&trace, Step::Fabric, (sent_ns, came_ns), About::message(broker, message));
+        }
     }
 
     fn told(&self, from: PodId, note: Note<'_>) {
@@ -291,6 +349,7 @@ impl Region {
             | Note::Digest { .. }
             | Note::Added { .. }
             | Note::Heard { .. }
+            | Note::Traced { .. }
             | Note::Shared { .. } => {}
         }
     }
@@ -344,5 +403,28 @@ impl Cores<'_> {
                 mailbox.deliver(&mut mail, bytes);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn traced(sent_ns: u64) -> Traced {
+        let trace = Trace { trace_id: [1; 16], span_id: [2; 8], parent: None, started_us: 0 };
+        Traced { trace, sent_ns }
+    }
+
+    #[test]
+    fn only_the_message_that_was_announced_is_followed() {
+        let mut coming = Coming::default();
+        coming.push(wire::check(b"one"), traced(1));
+        assert!(coming.take(b"other").is_none(), "of another publisher");
+        assert_eq!(coming.take(b"one").map(|traced| traced.sent_ns), Some(1));
+        assert!(coming.take(b"one").is_none(), "once");
+        for number in 0..2 * COMING_MAX as u64 {
+            coming.push(number, traced(number));
+        }
+        assert_eq!(coming.0.len(), COMING_MAX, "what never comes is forgotten");
     }
 }

@@ -24,7 +24,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use millrace_fabric::{Fabric, Health, PodId, Settings, SettingsError, To};
 use millrace_router::{Group, Receiver};
-use millrace_session::Message;
+use millrace_session::{Message, Trace};
 
 use crate::broker::{Broker, Brokers, Routes};
 use crate::clock::Clock;
@@ -34,12 +34,13 @@ use crate::limits::Limits;
 use crate::mailbox::{Mail, Mailbox};
 use crate::metrics::Metric;
 use crate::store::{Notices, record};
+use crate::traces::Tracer;
 use clients::Inquiries;
 pub(crate) use clients::Tell;
 use digests::Digests;
 pub(crate) use digests::Elsewhere;
 use heard::Unheard;
-use inbound::Ear;
+use inbound::{Coming, Ear};
 use joins::Joins;
 use members::Members;
 pub(crate) use members::{ELSEWHERE, is_here};
@@ -76,6 +77,10 @@ pub(crate) struct Region {
     dropped: AtomicU64,
     received: AtomicU64,
     needless: AtomicU64,
+    /// Follows messages.
+    tracer: Option<Arc<Tracer>>,
+    /// Of the fabric's thread: messages that other pods follow and that have not come yet.
+    coming: Mutex<Coming>,
 }
 
 impl Region {
@@ -86,6 +91,7 @@ impl Region {
         brokers: Arc<Brokers>,
         mailboxes: Arc<[Mailbox]>,
         limits: &Limits,
+        tracer: Option<Arc<Tracer>>,
     ) -> Result<Arc<Self>, SettingsError> {
         let region = Arc::new_cyclic(|me| Self {
             fabric: OnceLock::new(),
@@ -105,6 +111,8 @@ impl Region {
             dropped: AtomicU64::new(0),
             received: AtomicU64::new(0),
             needless: AtomicU64::new(0),
+            tracer,
+            coming: Mutex::default(),
         });
         let fabric = Fabric::start(settings, Arc::new(Ear(Arc::downgrade(&region))))?;
         // Set nowhere else.
@@ -171,7 +179,17 @@ impl Region {
             Some(place) => Note::Retained { place, entry: &entry },
             None => Note::Message(&entry),
         };
+        if let Some(traced) = self.traced(message, &entry) {
+            traced.send_at(fabric, *id, &pods);
+        }
         note.send_at(fabric, *id, &pods);
+    }
+
+    /// What is to be sent before a message that is followed, and to the same pods. Pods of older builds ignore it.
+    fn traced(&self, message: &Message, entry: &[u8]) -> Option<Note<'static>> {
+        let Trace { trace_id, span_id, .. } = *message.trace()?;
+        let sent_ns = self.clock.unix_ns(self.clock.micros());
+        Some(Note::Traced { check: wire::check(entry), trace_id, span_id, sent_ns })
     }
 
     /// As [`Region::publish`], for a run.
@@ -192,6 +210,9 @@ impl Region {
         match message.place().filter(|_| message.size() <= COMMITTED_BYTES_MAX) {
             Some(place) => {
                 let entry = record::encode_entry(message, *publisher, &self.clock);
+                if let Some(traced) = self.traced(message, &entry) {
+                    traced.send_at(fabric, *id, &pods);
+                }
                 Note::Committed { place, sender: *sender, entry: &entry }.send_at(fabric, *id, &pods);
             }
             None => Note::Grown(&routes.topic).send_at(fabric, *id, &pods),
@@ -216,6 +237,9 @@ impl Region {
         let (name, filter) = (group.name(), group.filter());
         let note = Note::Shared { broker: broker.id, hops, name, filter, entry: &entry };
         if let Some(fabric) = self.fabric.get() {
+            if let Some(traced) = self.traced(message, &entry) {
+                traced.send(fabric, To::Pod(pod));
+            }
             note.send(fabric, To::Pod(pod));
         }
     }

@@ -20,12 +20,16 @@
 //! | 16 | as 3, with the message | broker | 12: its place; 8: the publisher's connection, 0 for none; the message as above |
 //! | 17 | who is connected? see [`crate::clients::Question`] | pods | 8: number; 8: broker; JSON |
 //! | 18 | those who are, or nothing: too many ask | pod | 8: number; JSON |
+//! | 19 | a message that comes is followed | as that | 8: [`check`] of it; 16: trace; 8: span of the publish; 8: when it was sent, nanoseconds since 1970 |
 //!
 //! "At" is a pod, about a broker: then the broker is known.
 //! Texts but the last one of a row have their length before them, in two bytes.
 
 use millrace_fabric::{Fabric, PodId, To};
 use millrace_session::Place;
+
+/// Bytes of a message that [`check`] looks at.
+const CHECKED_BYTES: usize = 1024;
 
 /// What one pod tells another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +52,7 @@ pub(super) enum Note<'b> {
     Heard { version: u64 },
     AskClients { number: u64, broker: u64, question: &'b [u8] },
     Clients { number: u64, answer: &'b [u8] },
+    Traced { check: u64, trace_id: [u8; 16], span_id: [u8; 8], sent_ns: u64 },
 }
 
 impl<'b> Note<'b> {
@@ -169,6 +174,14 @@ impl<'b> Note<'b> {
                 head.extend_from_slice(&number.to_be_bytes());
                 answer
             }
+            Self::Traced { check, trace_id, span_id, sent_ns } => {
+                head.push(19);
+                head.extend_from_slice(&check.to_be_bytes());
+                head.extend_from_slice(&trace_id);
+                head.extend_from_slice(&span_id);
+                head.extend_from_slice(&sent_ns.to_be_bytes());
+                &[]
+            }
         }
     }
 
@@ -222,9 +235,21 @@ impl<'b> Note<'b> {
                 Self::AskClients { number, broker, question: rest }
             }
             18 => Self::Clients { number: u64::from_be_bytes(take(&mut rest)?), answer: rest },
+            19 => Self::Traced {
+                check: u64::from_be_bytes(take(&mut rest)?),
+                trace_id: take(&mut rest)?,
+                span_id: take(&mut rest)?,
+                sent_ns: u64::from_be_bytes(take(&mut rest)?),
+            },
             _ => return None,
         })
     }
+}
+
+/// Tells a message that is followed from others: FNV-1a of its first bytes and its length. Pods of different builds agree.
+pub(super) fn check(entry: &[u8]) -> u64 {
+    let fold = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    entry.iter().take(CHECKED_BYTES).fold(0xcbf2_9ce4_8422_2325 ^ entry.len() as u64, fold)
 }
 
 /// A topic or filter of MQTT is no longer than its length can say.
@@ -271,6 +296,7 @@ mod tests {
             Note::Heard { version: 9 },
             Note::AskClients { number: 10, broker: 11, question: b"{}" },
             Note::Clients { number: 12, answer: b"{}" },
+            Note::Traced { check: 9, trace_id: [7; 16], span_id: [8; 8], sent_ns: 13 },
         ];
         for note in notes {
             let mut bytes = Vec::new();

@@ -102,6 +102,8 @@ pub(crate) struct Publish {
     pub(crate) inbound: Option<SessionKey>,
     /// When it need not be stored, if it is handed on already.
     pub(crate) wanted: Option<Wanted>,
+    /// When a message that is followed was queued, microseconds.
+    pub(crate) queued_us: u64,
 }
 
 impl Publish {

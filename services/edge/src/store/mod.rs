@@ -44,6 +44,7 @@ use crate::limits::Limits;
 use crate::mailbox::Mailbox;
 use crate::metrics::{self, Histogram};
 use crate::region::Region;
+use crate::traces::Tracer;
 use crate::{StartError, access};
 pub(crate) use jobs::{
     Ack, Attach, Attached, Checkpoint, Detach, IdWrite, Ids, Job, Page, PendingSubscribe, Publish, Purge,
@@ -90,6 +91,8 @@ struct Shared {
     touched: Mutex<HashMap<StreamKey, u64>>,
     /// Webhooks whose queues grew.
     hooked: Arc<Hooked>,
+    /// Follows messages.
+    tracer: Option<Arc<Tracer>>,
 }
 
 impl Store {
@@ -120,6 +123,7 @@ impl Store {
             through: AtomicU64::new(through),
             touched: Mutex::default(),
             hooked: Arc::default(),
+            tracer: config.tracer.clone(),
         });
         if let Some(region) = &shared.region {
             let notices: Weak<Shared> = Arc::downgrade(&shared);

@@ -26,6 +26,7 @@ use crate::core::routes::RouteCache;
 use crate::core::{Committed, group_id};
 use crate::mailbox::Mail;
 use crate::region::is_here;
+use crate::traces::{About, Step, StoredTraces};
 
 /// One transaction. Its bytes are counted generously below what the store allows. Its cost is some ten milliseconds, so
 /// that a job that comes when it has begun does not wait for longer.
@@ -91,6 +92,10 @@ pub(super) struct Writer<'s> {
     pub(super) mail: Vec<Vec<Mail>>,
     /// Publishers whose messages are durable, by core.
     stored: Vec<Vec<Ack>>,
+    /// Messages that are followed, for the cores of their publishers.
+    traced: Vec<(u16, StoredTraces)>,
+    /// When the transaction began that is written now, microseconds; kept only where messages are followed.
+    began_us: u64,
     /// Ends of connections that the store refused: they are tried again.
     unleft: Vec<Job>,
     /// CONNECTs that wait for another pod to let go of their sessions.
@@ -124,6 +129,8 @@ impl<'s> Writer<'s> {
             claims: Claims::default(),
             mail,
             stored,
+            traced: Vec::new(),
+            began_us: 0,
             unleft: Vec::new(),
             waiting: Vec::new(),
             refusing: HashSet::new(),
@@ -197,6 +204,9 @@ impl<'s> Writer<'s> {
     pub(super) fn write(&mut self, mut batch: Vec<Job>) {
         if batch.is_empty() {
             return;
+        }
+        if self.shared.tracer.is_some() {
+            self.began_us = self.shared.clock.micros();
         }
         // What was acknowledged by everybody meanwhile needs no place; marks need no transaction.
         let result = if batch.iter().all(|job| {
@@ -300,6 +310,7 @@ impl<'s> Writer<'s> {
             stamp.map_or_else(|| self.shared.through.load(Ordering::Relaxed), |stamp| stamp.version());
         let Applied { outcomes, .. } = self.settle(applied, stamp);
         let mut acks: Vec<Vec<Ack>> = self.mail.iter().map(|_| Vec::new()).collect();
+        self.trace_committed(&batch);
         for (job, outcome) in batch.into_iter().zip(outcomes) {
             let stored = !matches!(outcome, Outcome::Fenced);
             if let Write::Publish(publish) = &job.write {
@@ -462,6 +473,26 @@ impl<'s> Writer<'s> {
         for (mailbox, acks) in self.shared.mailboxes.iter().zip(&mut self.stored) {
             if !acks.is_empty() {
                 mailbox.deliver(&mut vec![Mail::Stored { acks: std::mem::take(acks), stored: true }], 0);
+            }
+        }
+        for (core, traced) in self.traced.drain(..) {
+            self.shared.mailboxes[usize::from(core)].deliver(&mut vec![Mail::Traced(Box::new(traced))], 0);
+        }
+    }
+
+    /// A transaction is durable: spans of the messages in it that are followed.
+    fn trace_committed(&mut self, batch: &[Job]) {
+        let Some(tracer) = &self.shared.tracer else { return };
+        let (clock, now) = (&self.shared.clock, self.shared.clock.micros());
+        for job in batch {
+            let Write::Publish(publish) = &job.write else { continue };
+            let Some(trace) = publish.message.trace() else { continue };
+            let about = About::message(&publish.routes.broker, &publish.message);
+            tracer.step(clock, trace, Step::Append, (publish.queued_us, self.began_us), about);
+            let about = About { count: batch.len() as u64, ..about };
+            tracer.step(clock, trace, Step::Commit, (self.began_us, now), about);
+            if let Some(ack) = &job.ack {
+                self.traced.push((ack.connection.core, StoredTraces::of(publish, true, now)));
             }
         }
     }
@@ -648,6 +679,10 @@ impl<'s> Writer<'s> {
         if publish.message.qos() == QoS::AtMostOnce {
             let unqueued = publish.routes.kept.hooks.len();
             publish.routes.broker.counters[self.mail.len()].unqueued.add(unqueued);
+        }
+        if let (Some(ack), Some(_)) = (&ack, publish.message.trace()) {
+            let (core, now) = (ack.connection.core, self.shared.clock.micros());
+            self.traced.push((core, StoredTraces::of(publish, false, now)));
         }
         if let Some(ack) = ack {
             if ack.qos > QoS::AtMostOnce && may_pass {

@@ -9,6 +9,7 @@ mod tools;
 
 mod files;
 mod memory;
+mod traces;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

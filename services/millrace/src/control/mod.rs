@@ -22,6 +22,7 @@ use millrace_control::{
 };
 use millrace_edge::DrainPace;
 use millrace_storage::{Database, block_on};
+use millrace_telemetry::SECRET_TARGET;
 use tracing::{info, warn};
 
 use crate::args::network;
@@ -170,7 +171,8 @@ impl Plane {
         info!("the API is at {base}{}, described by openapi.json there", millrace_control::PATH);
         match block_on(self.control.setup()) {
             Ok(Some(secret)) => info!(
-                "nobody owns this server yet; who opens this link first, within a day, does: {base}{SIGN_UP_PATH}#{}",
+                target: SECRET_TARGET,
+                "nobody owns this server yet; whoever opens this link first, within a day, becomes its owner: {base}{SIGN_UP_PATH}#{}",
                 secret.expose()
             ),
             Ok(None) => {}

@@ -1,13 +1,14 @@
 //! The port of the operators: health, metrics and the operator API, on a thread of its own. Tenants have no way to it.
 
 use std::net::TcpListener;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use axum::Router;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
+use millrace_telemetry::Queue;
 
 use super::connections::{ConnectionLimits, Connections};
 use super::{Health, spawn, stopping};
@@ -21,6 +22,8 @@ struct Shared {
     running: Running,
     /// Connections of the other HTTP port.
     public: Option<Arc<Connections>>,
+    /// Counts the exported telemetry, where a collector is set.
+    telemetry: Option<Queue>,
 }
 
 /// Serves operators on `listener` (non-blocking) until the process ends.
@@ -28,9 +31,10 @@ pub(crate) fn start(
     listener: TcpListener,
     running: &Running,
     public: Option<Arc<Connections>>,
+    telemetry: Option<Queue>,
     operator: Option<Router>,
 ) -> std::io::Result<()> {
-    let shared = Shared { health: Health::of(running), running: Arc::clone(running), public };
+    let shared = Shared { health: Health::of(running), running: Arc::clone(running), public, telemetry };
     let mut app = Router::new()
         .route("/healthz", get(async |State(shared): State<Shared>| shared.health.answer()))
         .route("/metrics", get(metrics))
@@ -49,14 +53,23 @@ pub(crate) fn start(
 }
 
 async fn metrics(State(shared): State<Shared>) -> Response {
-    let running = shared.running.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let Some(mut text) = running.as_ref().map(millrace_edge::Edge::metrics) else {
-        return stopping().into_response();
-    };
+    match page_of_metrics(&shared.running, shared.public.as_deref(), shared.telemetry.as_ref()) {
+        Some(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
+        None => stopping().into_response(),
+    }
+}
+
+/// All metrics of a pod, in Prometheus text; `None` while it stops.
+pub(crate) fn page_of_metrics(
+    running: &Running,
+    public: Option<&Connections>,
+    telemetry: Option<&Queue>,
+) -> Option<String> {
+    let running = running.read().unwrap_or_else(PoisonError::into_inner);
+    let mut text = running.as_ref().map(millrace_edge::Edge::metrics)?;
     drop(running);
-    if let Some(public) = &shared.public {
+    if let Some(public) = public {
         public.write_metrics(&mut text);
     }
-    text += &process_metrics::text();
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
+    Some(text + &process_metrics::text() + &telemetry.map(Queue::metrics).unwrap_or_default())
 }

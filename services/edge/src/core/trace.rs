@@ -1,0 +1,130 @@
+//! Spans of the steps that a message takes on an event loop.
+
+use std::sync::Arc;
+
+use millrace_mqtt::{Publish, QoS};
+use millrace_session::{Message, Trace};
+
+use super::Core;
+use crate::broker::Broker;
+use crate::traces::{self, About, Step, StoredTraces};
+
+/// A PUBLISH that is followed, while its publisher's loop carries it out.
+pub(super) struct Traced {
+    pub(super) trace: Trace,
+    /// When the last step ended, microseconds.
+    pub(super) step_us: u64,
+    broker: Arc<Broker>,
+    topic: Box<str>,
+    qos: QoS,
+}
+
+impl Core {
+    /// Bytes of a client were read.
+    #[inline]
+    pub(super) fn note_read(&mut self) {
+        if self.process.config.tracer.is_some() {
+            self.read_us = self.process.clock.micros();
+        }
+    }
+
+    /// Begins to follow a PUBLISH that was just decoded: when its publisher says that it records its trace, or when it says nothing and
+    /// chance chooses it.
+    #[inline]
+    pub(super) fn begin_trace(
+        &mut self,
+        slot: u32,
+        topic: &str,
+        publish: &Publish<'_>,
+    ) -> Option<Box<Traced>> {
+        self.process.config.tracer.as_ref()?;
+        self.sample(slot, topic, publish)
+    }
+
+    fn sample(&mut self, slot: u32, topic: &str, publish: &Publish<'_>) -> Option<Box<Traced>> {
+        let broker = &self.sessions[self.connections[slot as usize].session as usize].broker;
+        let parent = traces::requested(publish.properties);
+        let fits = match parent {
+            Some(parent) if parent.is_sampled => self.sampler.requested(broker.id, self.now),
+            None if self.sampler.is_due() => self.sampler.chosen(self.now),
+            _ => return None,
+        };
+        let counters = self.counters();
+        if !fits {
+            counters.traces_over_rate.add(1);
+            return None;
+        }
+        counters.traces_followed.add(1);
+        let trace = self.process.config.tracer.as_ref()?.begin(parent, self.read_us);
+        let (broker, topic, qos) = (broker.clone(), topic.into(), publish.qos);
+        let mut traced = Some(Box::new(Traced { trace, step_us: self.read_us, broker, topic, qos }));
+        self.trace_step(&mut traced, Step::Decode, false);
+        traced
+    }
+
+    /// A step ended that began with the end of the one before.
+    #[inline]
+    pub(super) fn trace_step(&self, traced: &mut Option<Box<Traced>>, step: Step, is_error: bool) {
+        if let Some(traced) = traced {
+            let now = self.process.clock.micros();
+            self.trace_from(traced, step, (traced.step_us, now), is_error);
+            traced.step_us = now;
+        }
+    }
+
+    /// A PUBLISH was answered whose message the store need not have.
+    pub(super) fn end_trace(&self, mut traced: Option<Box<Traced>>, is_error: bool) {
+        if traced.as_ref().is_some_and(|traced| traced.qos > QoS::AtMostOnce) {
+            self.trace_step(&mut traced, Step::Acknowledge, is_error);
+        }
+        if let Some(traced) = traced {
+            let whole = (traced.trace.started_us, traced.step_us);
+            self.trace_from(&traced, Step::Publish, whole, is_error);
+        }
+    }
+
+    fn trace_from(&self, traced: &Traced, step: Step, times: (u64, u64), is_error: bool) {
+        let Some(tracer) = &self.process.config.tracer else { return };
+        let Traced { trace, broker, topic, qos, .. } = traced;
+        let about = About { broker, topic, qos: *qos, count: 1, is_error };
+        tracer.step(&self.process.clock, trace, step, times, about);
+    }
+
+    /// When a delivery begins, microseconds; `None` for a message that is not followed.
+    #[inline]
+    pub(super) fn trace_began(&self, message: &Message) -> Option<u64> {
+        message.trace().map(|_| self.process.clock.micros())
+    }
+
+    /// A message was handed to `count` receivers of this loop.
+    #[inline]
+    pub(super) fn trace_delivered(
+        &self,
+        began: Option<u64>,
+        broker: &Broker,
+        message: &Message,
+        count: usize,
+    ) {
+        if let (Some(began), Some(trace), Some(tracer)) =
+            (began, message.trace(), &self.process.config.tracer)
+        {
+            let about = About { count: count as u64, ..About::message(broker, message) };
+            let times = (began, self.process.clock.micros());
+            tracer.step(&self.process.clock, trace, Step::Deliver, times, about);
+        }
+    }
+
+    /// The store's answer was passed on to the publishers of these messages.
+    pub(super) fn end_stored_traces(&self, traced: &StoredTraces) {
+        let Some(tracer) = &self.process.config.tracer else { return };
+        let (clock, now) = (&self.process.clock, self.process.clock.micros());
+        for (broker, message) in &traced.messages {
+            let Some(trace) = message.trace() else { continue };
+            let about = About { is_error: !traced.stored, ..About::message(broker, message) };
+            if message.qos() > QoS::AtMostOnce {
+                tracer.step(clock, trace, Step::Acknowledge, (traced.answered_us, now), about);
+            }
+            tracer.step(clock, trace, Step::Publish, (trace.started_us, now), about);
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Traces: which messages are followed, and the spans of their steps.
+//!
+//! A sampled message carries a [`Trace`] from its publisher's loop through the store and to other pods; each step that it passes hands a
+//! finished [`Span`] to the [`Sink`]. Without a [`Tracer`] no message carries one, so every step costs one branch. This module knows
+//! nothing of exporters.
+
+mod sampler;
+mod w3c;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use millrace_mqtt::QoS;
+use millrace_session::{Message, Trace};
+
+use crate::broker::Broker;
+use crate::clock::Clock;
+use crate::store::Publish;
+pub(crate) use sampler::Sampler;
+pub(crate) use w3c::{Parent, requested};
+
+/// Longest topic that a span shows, bytes; the rest is cut off.
+const TOPIC_BYTES_MAX: usize = 256;
+
+/// Takes finished spans. Called on event loops: it must not wait.
+pub trait Sink: Send + Sync {
+    /// A step has ended.
+    fn span(&self, span: Span);
+}
+
+/// A step of a message through the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// All of it, from the publisher's bytes to its acknowledgement: the parent of the other steps.
+    Publish,
+    /// From the read of the socket to the decoded packet.
+    Decode,
+    /// Rules and limits.
+    Authorise,
+    /// The receivers of the topic are looked up.
+    Match,
+    /// The message waits for the thread that writes to the store.
+    Append,
+    /// The transaction that makes it durable.
+    Commit,
+    /// From another pod to this one.
+    Fabric,
+    /// Into the outbound buffers of the receivers of one event loop.
+    Deliver,
+    /// The acknowledgement, into the outbound buffer of the publisher.
+    Acknowledge,
+}
+
+impl Step {
+    /// The name of its span.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Publish => "publish",
+            Self::Decode => "decode",
+            Self::Authorise => "authorise",
+            Self::Match => "match",
+            Self::Append => "append",
+            Self::Commit => "commit",
+            Self::Fabric => "fabric",
+            Self::Deliver => "deliver",
+            Self::Acknowledge => "acknowledge",
+        }
+    }
+}
+
+/// A finished step of one message.
+#[derive(Clone, Debug)]
+pub struct Span {
+    /// The trace, as the publisher's `traceparent` has it where there is one.
+    pub trace_id: [u8; 16],
+    /// This span.
+    pub span_id: [u8; 8],
+    /// The span that it is a part of.
+    pub parent: Option<[u8; 8]>,
+    /// What was done.
+    pub step: Step,
+    /// Nanoseconds since 1970.
+    pub start_ns: u64,
+    /// Nanoseconds since 1970.
+    pub end_ns: u64,
+    /// Name of the broker.
+    pub broker: Box<str>,
+    /// The topic, cut off at 256 bytes.
+    pub topic: Box<str>,
+    /// As published.
+    pub qos: QoS,
+    /// Receivers of a delivery, messages of a commit, else 1.
+    pub count: u64,
+    /// The message was refused.
+    pub is_error: bool,
+}
+
+/// Messages that are followed, and that the store has answered.
+pub(crate) struct StoredTraces {
+    pub(crate) messages: Vec<(Arc<Broker>, Arc<Message>)>,
+    /// False: the store has refused them.
+    pub(crate) stored: bool,
+    /// When it answered, microseconds.
+    pub(crate) answered_us: u64,
+}
+
+impl StoredTraces {
+    pub(crate) fn of(publish: &Publish, stored: bool, answered_us: u64) -> Self {
+        let messages = vec![(publish.routes.broker.clone(), publish.message.clone())];
+        Self { messages, stored, answered_us }
+    }
+}
+
+/// What a span is about.
+#[derive(Clone, Copy)]
+pub(crate) struct About<'a> {
+    pub(crate) broker: &'a Broker,
+    pub(crate) topic: &'a str,
+    pub(crate) qos: QoS,
+    pub(crate) count: u64,
+    pub(crate) is_error: bool,
+}
+
+impl<'a> About<'a> {
+    pub(crate) fn message(broker: &'a Broker, message: &'a Message) -> Self {
+        Self { broker, topic: message.topic(), qos: message.qos(), count: 1, is_error: false }
+    }
+}
+
+/// Samples messages and makes spans.
+pub struct Tracer {
+    sink: Arc<dyn Sink>,
+    ratio: f64,
+    per_second_max: u32,
+    /// Ids are a permutation of a counter that starts at a random number.
+    last_id: AtomicU64,
+}
+
+impl std::fmt::Debug for Tracer {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Tracer").field("ratio", &self.ratio).finish_non_exhaustive()
+    }
+}
+
+impl Tracer {
+    /// Follows `ratio` of the messages (more than 0, at most 1), and those whose publisher asks for it, at most `per_second_max` a
+    /// second.
+    #[must_use]
+    pub fn new(sink: Arc<dyn Sink>, ratio: f64, per_second_max: u32) -> Self {
+        // Without randomness from the system ids of two processes may be the same; spans are still exported.
+        let seed = crate::random::bytes().map_or(1, u64::from_ne_bytes);
+        Self { sink, ratio, per_second_max, last_id: AtomicU64::new(seed) }
+    }
+
+    /// A number that no other span has, as far as 64 bits allow; never 0.
+    fn id(&self) -> u64 {
+        // SplitMix64.
+        let mut id = self.last_id.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        id = (id ^ (id >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        id = (id ^ (id >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (id ^ (id >> 31)).max(1)
+    }
+
+    /// A message begins to be followed.
+    pub(crate) fn begin(&self, parent: Option<Parent>, started_us: u64) -> Trace {
+        let mut trace_id = [0; 16];
+        trace_id[..8].copy_from_slice(&self.id().to_be_bytes());
+        trace_id[8..].copy_from_slice(&self.id().to_be_bytes());
+        Trace {
+            trace_id: parent.map_or(trace_id, |parent| parent.trace_id),
+            span_id: self.id().to_be_bytes(),
+            parent: parent.map(|parent| parent.span_id),
+            started_us,
+        }
+    }
+
+    /// A step of a message has ended. Times are microseconds of the process.
+    pub(crate) fn step(
+        &self,
+        clock: &Clock,
+        trace: &Trace,
+        step: Step,
+        (start, end): (u64, u64),
+        about: About<'_>,
+    ) {
+        self.step_ns(trace, step, (clock.unix_ns(start), clock.unix_ns(end)), about);
+    }
+
+    /// As [`Tracer::step`], in nanoseconds since 1970.
+    pub(crate) fn step_ns(
+        &self,
+        trace: &Trace,
+        step: Step,
+        (start_ns, end_ns): (u64, u64),
+        about: About<'_>,
+    ) {
+        let (span_id, parent) = match step {
+            Step::Publish => (trace.span_id, trace.parent),
+            _ => (self.id().to_be_bytes(), Some(trace.span_id)),
+        };
+        let About { broker, topic, qos, count, is_error } = about;
+        let topic = &topic[..topic.floor_char_boundary(TOPIC_BYTES_MAX)];
+        self.sink.span(Span {
+            trace_id: trace.trace_id,
+            span_id,
+            parent,
+            step,
+            start_ns,
+            end_ns,
+            broker: broker.name.clone(),
+            topic: topic.into(),
+            qos,
+            count,
+            is_error,
+        });
+    }
+}

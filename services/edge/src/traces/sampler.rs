@@ -1,0 +1,167 @@
+//! Which messages of one event loop are followed.
+
+use std::collections::HashMap;
+
+use millrace_session::Seconds;
+
+use super::Tracer;
+
+/// Chooses messages by chance, and bounds how many are followed: in all, of those that their publishers asked for, and of one broker
+/// among these. So no tenant can have the server follow everything, or use up what is there for the others.
+pub(crate) struct Sampler {
+    /// Messages until the next one that chance chooses. Without a tracer so many that it is never reached.
+    left: u64,
+    ratio: f64,
+    random: u64,
+    /// In one second.
+    max: u32,
+    second: Seconds,
+    followed: u32,
+    requested: u32,
+    by_broker: HashMap<u64, u32>,
+}
+
+/// Part of a second's traces that publishers may ask for.
+const REQUESTED_PART: u32 = 2;
+/// Part of a second's traces that publishers of one broker may ask for.
+const BROKER_PART: u32 = 4;
+
+impl Sampler {
+    /// For one of `cores` event loops.
+    pub(crate) fn new(tracer: Option<&Tracer>, cores: usize) -> Self {
+        let cores = u32::try_from(cores).unwrap_or(u32::MAX).max(1);
+        let mut sampler = Self {
+            left: u64::MAX,
+            ratio: tracer.map_or(0.0, |tracer| tracer.ratio),
+            random: tracer.map_or(0, Tracer::id),
+            max: tracer.map_or(0, |tracer| tracer.per_second_max.div_ceil(cores)),
+            second: 0,
+            followed: 0,
+            requested: 0,
+            by_broker: HashMap::new(),
+        };
+        if tracer.is_some() {
+            sampler.left = sampler.gap();
+        }
+        sampler
+    }
+
+    /// So many messages came.
+    #[inline]
+    pub(crate) fn pass(&mut self, messages: usize) {
+        self.left = self.left.saturating_sub(messages as u64);
+    }
+
+    /// Whether chance chooses the next message.
+    #[inline]
+    pub(crate) fn is_due(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Whether the message that chance has chosen is followed.
+    pub(crate) fn chosen(&mut self, now: Seconds) -> bool {
+        // The message itself is still to pass.
+        self.left = self.gap().saturating_add(1);
+        self.has_room(now)
+    }
+
+    /// Whether a message is followed because its publisher, of this broker, asks for it.
+    pub(crate) fn requested(&mut self, broker: u64, now: Seconds) -> bool {
+        self.turn_to(now);
+        let of_broker = self.by_broker.get(&broker).copied().unwrap_or(0);
+        let fits =
+            self.requested < self.max.div_ceil(REQUESTED_PART) && of_broker < self.max.div_ceil(BROKER_PART);
+        if !fits || !self.has_room(now) {
+            return false;
+        }
+        self.requested += 1;
+        self.by_broker.insert(broker, of_broker + 1);
+        true
+    }
+
+    fn has_room(&mut self, now: Seconds) -> bool {
+        self.turn_to(now);
+        let fits = self.followed < self.max;
+        self.followed += u32::from(fits);
+        fits
+    }
+
+    fn turn_to(&mut self, now: Seconds) {
+        if self.second != now {
+            self.second = now;
+            (self.followed, self.requested) = (0, 0);
+            self.by_broker.clear();
+        }
+    }
+
+    /// Messages that are not followed before the next one that is: a geometric distribution, so a publisher's rhythm does not matter.
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    fn gap(&mut self) -> u64 {
+        if self.ratio >= 1.0 {
+            return 0;
+        }
+        // xorshift64.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        // In (0, 1].
+        let random = ((self.random >> 11) + 1) as f64 / (1u64 << 53) as f64;
+        (random.ln() / (-self.ratio).ln_1p()) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::traces::{Sink, Span};
+
+    struct Nowhere;
+
+    impl Sink for Nowhere {
+        fn span(&self, _: Span) {}
+    }
+
+    fn sampler(ratio: f64, per_second_max: u32) -> Sampler {
+        Sampler::new(Some(&Tracer::new(Arc::new(Nowhere), ratio, per_second_max)), 1)
+    }
+
+    /// How many of `messages` are chosen.
+    fn chosen(sampler: &mut Sampler, messages: u32) -> u32 {
+        let mut chosen = 0;
+        for _ in 0..messages {
+            if sampler.is_due() {
+                chosen += u32::from(sampler.chosen(1));
+            }
+            sampler.pass(1);
+        }
+        chosen
+    }
+
+    #[test]
+    fn about_the_ratio_of_all_messages_is_chosen() {
+        let ten_percent = chosen(&mut sampler(0.1, u32::MAX), 100_000);
+        // Twenty standard deviations.
+        assert!((8_000..12_000).contains(&ten_percent), "{ten_percent}");
+        assert_eq!(chosen(&mut sampler(1.0, u32::MAX), 100), 100);
+        assert_eq!(chosen(&mut Sampler::new(None, 1), 100_000), 0);
+    }
+
+    #[test]
+    fn a_second_has_a_bounded_number_of_traces() {
+        let mut sampler = sampler(1.0, 8);
+        assert_eq!(chosen(&mut sampler, 100), 8);
+        assert!(sampler.chosen(2), "the next second");
+    }
+
+    #[test]
+    fn one_broker_cannot_ask_for_all_and_all_together_leave_half_to_chance() {
+        let mut sampler = sampler(1.0, 8);
+        let of_one = (0..100).filter(|_| sampler.requested(1, 1)).count();
+        let of_others = (2..100).filter(|broker| sampler.requested(*broker, 1)).count();
+        assert_eq!((of_one, of_others, chosen(&mut sampler, 100)), (2, 2, 4));
+        assert!(sampler.requested(1, 2), "the next second");
+        assert_eq!(sampler.by_broker.len(), 1, "what a second before had is forgotten");
+    }
+}

@@ -1,0 +1,217 @@
+//! Export of metrics, traces and logs: its settings, and what each pod is called there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use millrace_edge::{Span, SpanSink, Step, Tracer};
+use millrace_telemetry::{Endpoint, Exporter, Inbox, LogLayer, Queue, Settings, Source, SpanKind, Value};
+
+use crate::cli::Failure;
+use crate::http::admin::page_of_metrics;
+use crate::limits::whole_number;
+use crate::serve::Started;
+
+/// What is exported over OTLP.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct TelemetryArgs {
+    /// OpenTelemetry collector that metrics, traces and log lines are sent to over OTLP/HTTP, such as http://127.0.0.1:4318; "off"
+    /// or an empty text sends nothing. What it does not take in time is dropped and counted.
+    #[arg(long, value_name = "URL", default_value = "off", value_parser = endpoint)]
+    pub(crate) otlp_endpoint: Collector,
+
+    /// Seconds between two exports of metrics. A shorter interval costs the collector more.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    #[arg(value_parser = whole_number::<u16>(1, 3600))]
+    pub(crate) otlp_interval_s: u16,
+
+    /// Part of the messages that are followed through the server by traces, from 0 to 1; 0 follows none, also not those whose
+    /// publishers ask for it with a traceparent. More costs CPU for each message that is followed.
+    #[arg(long, value_name = "RATIO", default_value_t = 0.0, value_parser = ratio)]
+    pub(crate) trace_ratio: f64,
+
+    /// Most messages a second that are followed. Publishers can ask for half of them, those of one broker for a quarter.
+    #[arg(long, value_name = "COUNT", default_value_t = 100)]
+    #[arg(value_parser = whole_number::<u32>(1, 100_000))]
+    pub(crate) traces_per_second_max: u32,
+}
+
+impl TelemetryArgs {
+    /// Whether the settings fit together.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if self.trace_ratio > 0.0 && self.otlp_endpoint == Collector::Off {
+            return Err(
+                "trace_ratio follows messages, but nothing says where traces go: set otlp_endpoint too"
+                    .into(),
+            );
+        }
+        Ok(())
+    }
+}
+
+fn ratio(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(ratio) if (0.0..=1.0).contains(&ratio) => Ok(ratio),
+        _ => Err("a number from 0 to 1 is allowed, such as 0.01 for one of a hundred messages".into()),
+    }
+}
+
+/// A collector, or none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Collector {
+    Off,
+    At(Endpoint),
+}
+
+fn endpoint(text: &str) -> Result<Collector, String> {
+    match text {
+        "" | "off" => Ok(Collector::Off),
+        url => url.parse().map(Collector::At).map_err(|what: String| format!("{what}, or \"off\"")),
+    }
+}
+
+/// Telemetry before the pods are started: log lines are queued from the start on.
+pub(crate) struct Telemetry {
+    settings: Option<(Endpoint, Duration)>,
+    traces: (f64, u32),
+    queue: Option<Queue>,
+    inbox: Option<Inbox>,
+}
+
+impl Telemetry {
+    pub(crate) fn new(args: &TelemetryArgs) -> Self {
+        let traces = (args.trace_ratio, args.traces_per_second_max);
+        let Collector::At(endpoint) = &args.otlp_endpoint else {
+            return Self { settings: None, traces, queue: None, inbox: None };
+        };
+        let (queue, inbox) = millrace_telemetry::queue();
+        let interval = Duration::from_secs(args.otlp_interval_s.into());
+        let settings = Some((endpoint.clone(), interval));
+        Self { settings, traces, queue: Some(queue), inbox: Some(inbox) }
+    }
+
+    pub(crate) fn log_layer(&self) -> Option<LogLayer> {
+        self.queue.clone().map(LogLayer)
+    }
+
+    /// Where pods put what is exported; `None` without a collector.
+    pub(crate) fn queue(&self) -> Option<&Queue> {
+        self.queue.as_ref()
+    }
+
+    /// Follows messages of a pod, by its number from 0; `None` when no messages are followed.
+    pub(crate) fn tracer(&self, source: usize) -> Option<Arc<Tracer>> {
+        let (ratio, per_second_max) = self.traces;
+        let queue = self.queue.clone().filter(|_| ratio > 0.0)?;
+        Some(Arc::new(Tracer::new(Arc::new(Spans { queue, source }), ratio, per_second_max)))
+    }
+
+    /// Starts to export.
+    pub(crate) fn start(self, pods: &[Started]) -> Result<Option<Exporter>, Failure> {
+        let (Some((endpoint, interval)), Some(queue), Some(inbox)) = (self.settings, self.queue, self.inbox)
+        else {
+            return Ok(None);
+        };
+        let sources = pods.iter().map(|pod| source(pod, &queue)).collect();
+        let shown = endpoint.to_string();
+        let exporter = Exporter::start(Settings { endpoint, interval, sources }, inbox);
+        exporter.map(Some).map_err(|error| {
+            Failure::Run(format!(
+                "telemetry cannot be sent to {shown}: {error}; set otlp_endpoint to \"off\" to go on without it"
+            ))
+        })
+    }
+}
+
+/// Puts the spans of a pod into the queue of the exporter.
+struct Spans {
+    queue: Queue,
+    source: usize,
+}
+
+impl SpanSink for Spans {
+    fn span(&self, span: Span) {
+        let kind = match span.step {
+            Step::Publish => SpanKind::Server,
+            Step::Deliver => SpanKind::Producer,
+            Step::Fabric => SpanKind::Consumer,
+            _ => SpanKind::Internal,
+        };
+        let count = i64::try_from(span.count).unwrap_or(i64::MAX);
+        // As in OpenTelemetry's conventions for messaging, where they have a name for it.
+        let mut attributes = vec![
+            ("messaging.system", Value::Text("mqtt".into())),
+            ("messaging.destination.name", Value::Text(span.topic.into())),
+            ("millrace.broker", Value::Text(span.broker.into())),
+            ("millrace.qos", Value::Number(span.qos as i64)),
+        ];
+        match span.step {
+            Step::Deliver => attributes.push(("millrace.receivers", Value::Number(count))),
+            Step::Commit => attributes.push(("millrace.transaction.jobs", Value::Number(count))),
+            _ => {}
+        }
+        self.queue.span(millrace_telemetry::Span {
+            source: self.source,
+            trace_id: span.trace_id,
+            span_id: span.span_id,
+            parent: span.parent,
+            name: span.step.name(),
+            kind,
+            start_ns: span.start_ns,
+            end_ns: span.end_ns,
+            attributes,
+            is_error: span.is_error,
+        });
+    }
+}
+
+/// The names follow OpenTelemetry's conventions for resources.
+fn source(pod: &Started, queue: &Queue) -> Source {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let instance = match (&pod.name, pod.http) {
+        (Some(name), _) => name.clone(),
+        // Prometheus names a scraped page in the same way.
+        (None, Some(http)) => format!("{host}:{}", http.port()),
+        (None, None) => host.clone(),
+    };
+    let text = |text: &str| Value::Text(text.to_owned());
+    let (running, public, queue) = (Arc::clone(&pod.running), pod.public.clone(), queue.clone());
+    Source {
+        attributes: vec![
+            ("service.name", text("millrace")),
+            ("service.version", text(env!("CARGO_PKG_VERSION"))),
+            ("service.instance.id", Value::Text(instance)),
+            ("host.name", Value::Text(host)),
+            ("process.pid", Value::Number(i64::from(std::process::id()))),
+        ],
+        metrics: Box::new(move || page_of_metrics(&running, public.as_deref(), Some(&queue))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_is_a_part_of_one_and_needs_a_collector() {
+        assert_eq!((ratio("0"), ratio("0.01"), ratio("1")), (Ok(0.0), Ok(0.01), Ok(1.0)));
+        for text in ["-0.1", "1.1", "NaN", "1%", ""] {
+            assert!(ratio(text).is_err(), "{text}");
+        }
+        let args = |otlp_endpoint| TelemetryArgs {
+            otlp_endpoint,
+            otlp_interval_s: 10,
+            trace_ratio: 0.01,
+            traces_per_second_max: 100,
+        };
+        assert!(args(Collector::Off).check().is_err());
+        assert_eq!(args(endpoint("http://a").unwrap()).check(), Ok(()));
+    }
+
+    #[test]
+    fn an_empty_endpoint_is_off_and_others_are_urls() {
+        assert_eq!((endpoint(""), endpoint("off")), (Ok(Collector::Off), Ok(Collector::Off)));
+        assert!(matches!(endpoint("http://127.0.0.1:4318"), Ok(Collector::At(_))));
+        assert!(endpoint("127.0.0.1:4318").unwrap_err().ends_with("or \"off\""));
+    }
+}

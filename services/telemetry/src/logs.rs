@@ -1,0 +1,134 @@
+//! Events of `tracing` as log records.
+
+use std::fmt;
+
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::Context;
+
+use crate::exporter::unix_ns;
+use crate::queue::Queue;
+use crate::request::Value;
+
+/// Longest text of a message or a field, bytes; the rest is cut off.
+const TEXT_BYTES_MAX: usize = 8192;
+/// Events of this crate say that telemetry cannot be sent, so they are not sent.
+const OWN_TARGET: &str = env!("CARGO_CRATE_NAME");
+
+/// Target of events that are for the eyes of whoever started the process: with secrets in them. They are not exported.
+pub const SECRET_TARGET: &str = "millrace::secret";
+
+/// A log line.
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    pub(crate) time_ns: u64,
+    pub(crate) level: Level,
+    pub(crate) message: String,
+    pub(crate) fields: Vec<(&'static str, Value)>,
+}
+
+impl Record {
+    /// `SeverityNumber` of OTLP.
+    pub(crate) fn severity(&self) -> i32 {
+        match self.level {
+            Level::ERROR => 17,
+            Level::WARN => 13,
+            Level::INFO => 9,
+            Level::DEBUG => 5,
+            Level::TRACE => 1,
+        }
+    }
+}
+
+/// Queues every event that the subscriber's filter lets through.
+#[derive(Debug)]
+pub struct LogLayer(pub Queue);
+
+impl<S: Subscriber> Layer<S> for LogLayer {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let metadata = event.metadata();
+        if metadata.target().starts_with(OWN_TARGET) || metadata.target() == SECRET_TARGET {
+            return;
+        }
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        fields.all.push(("code.namespace", Value::Text(metadata.target().to_owned())));
+        self.0.record(Record {
+            time_ns: unix_ns(),
+            level: *metadata.level(),
+            message: fields.message,
+            fields: fields.all,
+        });
+    }
+}
+
+#[derive(Default)]
+struct Fields {
+    message: String,
+    all: Vec<(&'static str, Value)>,
+}
+
+impl Visit for Fields {
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.all.push((field.name(), Value::Float(value)));
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.all.push((field.name(), Value::Number(value)));
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.all
+            .push((field.name(), i64::try_from(value).map_or(Value::Text(value.to_string()), Value::Number)));
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.all.push((field.name(), Value::Bool(value)));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.text(field, value.to_owned());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.text(field, format!("{value:?}"));
+    }
+}
+
+impl Fields {
+    fn text(&mut self, field: &Field, mut text: String) {
+        text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
+        match field.name() {
+            "message" => self.message = text,
+            name => self.all.push((name, Value::Text(text))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing_subscriber::layer::SubscriberExt;
+
+    use super::*;
+    use crate::queue::queue;
+
+    #[test]
+    fn an_event_keeps_its_level_message_and_fields() {
+        let (queue, inbox) = queue();
+        let subscriber = tracing_subscriber::registry().with(LogLayer(queue));
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::warn!(target: "millrace_edge", count = 3, client = "a", "it is {}", "slow");
+            tracing::error!("of this crate: it is not exported");
+            tracing::info!(target: SECRET_TARGET, "the first link: it is not exported");
+            tracing::info!(target: "millrace_edge", long = "ä".repeat(TEXT_BYTES_MAX), "cut");
+        });
+        let found: Vec<_> = inbox.records.try_iter().collect();
+        let [first, cut] = &found[..] else { panic!("{found:?}") };
+        assert_eq!((&*first.message, first.level, first.severity()), ("it is slow", Level::WARN, 13));
+        assert_eq!(first.fields[0], ("count", Value::Number(3)));
+        assert_eq!(first.fields[1], ("client", Value::Text("a".into())));
+        assert_eq!(first.fields[2], ("code.namespace", Value::Text("millrace_edge".into())));
+        assert_eq!(cut.fields[0], ("long", Value::Text("ä".repeat(TEXT_BYTES_MAX / 2))));
+    }
+}

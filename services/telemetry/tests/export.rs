@@ -1,0 +1,180 @@
+//! The exporter against a collector that this test plays.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "also what several tests share may fail a test")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use millrace_telemetry::{Exporter, LogLayer, Queue, Settings, Source, Span, SpanKind, Value, queue};
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use prost::Message;
+use tracing_subscriber::layer::SubscriberExt;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const PAGE: &str = "# HELP x_total X.\n# TYPE x_total counter\nx_total{reason=\"a\"} 3\n";
+
+/// Answers each request with the next of `statuses`, then with 200, and passes on path and body of each.
+fn collector(statuses: &'static [&'static str]) -> (SocketAddr, Receiver<(String, Vec<u8>)>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (seen, requests) = sync_channel(1000);
+    std::thread::spawn(move || {
+        let mut statuses = statuses.iter();
+        while let Ok((stream, _)) = listener.accept() {
+            answer(stream, &mut statuses, &seen);
+        }
+    });
+    (address, requests)
+}
+
+/// One request of a connection: the connection ends with the answer, so that one thread can serve all.
+fn answer<'s>(
+    mut stream: TcpStream,
+    statuses: &mut impl Iterator<Item = &'s &'s str>,
+    seen: &SyncSender<(String, Vec<u8>)>,
+) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let (mut path, mut length) = (String::new(), 0);
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line).unwrap_or(0) == 0 {
+            return;
+        }
+        if line == "\r\n" {
+            break;
+        }
+        match line.to_lowercase().strip_prefix("content-length: ") {
+            Some(text) => length = text.trim().parse().unwrap(),
+            None if path.is_empty() => line.split(' ').nth(1).unwrap().clone_into(&mut path),
+            None => {}
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).unwrap();
+    let status = statuses.next().unwrap_or(&"200 OK");
+    write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").unwrap();
+    // Nobody looks any more when the test has ended.
+    let _ = seen.try_send((path, body));
+}
+
+fn start(address: SocketAddr) -> (Queue, Exporter) {
+    let (queue, inbox) = queue();
+    let sources = vec![Source {
+        attributes: vec![("service.name", Value::Text("millrace".into()))],
+        metrics: Box::new(|| Some(PAGE.to_owned())),
+    }];
+    let endpoint = format!("http://{address}").parse().unwrap();
+    // A long interval: metrics are sent at the start, and with the end.
+    let settings = Settings { endpoint, interval: Duration::from_secs(3600), sources };
+    (queue, Exporter::start(settings, inbox).unwrap())
+}
+
+fn span() -> Span {
+    Span {
+        source: 0,
+        trace_id: [1; 16],
+        span_id: [2; 8],
+        parent: Some([3; 8]),
+        name: "commit",
+        kind: SpanKind::Internal,
+        start_ns: 10,
+        end_ns: 20,
+        attributes: vec![("messaging.destination.name", Value::Text("a/b".into()))],
+        is_error: false,
+    }
+}
+
+/// The next request for a signal.
+fn next(requests: &Receiver<(String, Vec<u8>)>, path: &str) -> Vec<u8> {
+    loop {
+        let (found, body) = requests.recv_timeout(PATIENCE).expect("no request came");
+        if found == path {
+            return body;
+        }
+    }
+}
+
+fn spans_of(body: &[u8]) -> usize {
+    let request = ExportTraceServiceRequest::decode(body).unwrap();
+    request.resource_spans.iter().flat_map(|of| &of.scope_spans).map(|of| of.spans.len()).sum()
+}
+
+#[test]
+fn metrics_spans_and_log_lines_arrive() {
+    let (address, requests) = collector(&[]);
+    let (queue, exporter) = start(address);
+    let metrics = ExportMetricsServiceRequest::decode(&*next(&requests, "/v1/metrics")).unwrap();
+    let of_source = &metrics.resource_metrics[0];
+    assert_eq!(of_source.resource.as_ref().unwrap().attributes[0].key, "service.name");
+    assert_eq!(of_source.scope_metrics[0].metrics[0].name, "x_total");
+
+    queue.span(span());
+    let traces = ExportTraceServiceRequest::decode(&*next(&requests, "/v1/traces")).unwrap();
+    let found = &traces.resource_spans[0].scope_spans[0].spans[0];
+    assert_eq!(
+        (&*found.name, &found.trace_id[..], &found.parent_span_id[..]),
+        ("commit", &[1; 16][..], &[3; 8][..])
+    );
+
+    let subscriber = tracing_subscriber::registry().with(LogLayer(queue.clone()));
+    tracing::subscriber::with_default(subscriber, || tracing::info!(target: "millrace", "hello"));
+    let logs = ExportLogsServiceRequest::decode(&*next(&requests, "/v1/logs")).unwrap();
+    assert_eq!(logs.resource_logs[0].scope_logs[0].log_records[0].severity_text, "INFO");
+
+    // What is queued at the end is sent.
+    queue.span(span());
+    drop(exporter);
+    assert_eq!(spans_of(&next(&requests, "/v1/traces")), 1);
+    for line in ["signal=\"traces\",result=\"exported\"} 2", "signal=\"logs\",result=\"exported\"} 1"] {
+        assert!(queue.metrics().contains(line), "no {line} in\n{}", queue.metrics());
+    }
+}
+
+#[test]
+fn a_batch_is_sent_again_after_an_answer_that_says_so() {
+    // The first request has the metrics.
+    let (address, requests) = collector(&["200 OK", "503 Service Unavailable"]);
+    let (queue, exporter) = start(address);
+    next(&requests, "/v1/metrics");
+    queue.span(span());
+    assert_eq!(spans_of(&next(&requests, "/v1/traces")), 1, "refused for now");
+    assert_eq!(spans_of(&next(&requests, "/v1/traces")), 1, "sent again");
+    drop(exporter);
+    let text = queue.metrics();
+    assert!(text.contains("signal=\"traces\",result=\"exported\"} 1"), "{text}");
+    assert!(text.contains("signal=\"traces\",result=\"failed\"} 0"), "{text}");
+}
+
+#[test]
+fn what_the_collector_will_never_take_is_counted_and_dropped() {
+    let (address, requests) = collector(&["200 OK", "400 Bad Request"]);
+    let (queue, exporter) = start(address);
+    next(&requests, "/v1/metrics");
+    queue.span(span());
+    next(&requests, "/v1/traces");
+    drop(exporter);
+    let text = queue.metrics();
+    assert!(text.contains("signal=\"traces\",result=\"failed\"} 1"), "{text}");
+}
+
+#[test]
+fn an_exporter_whose_collector_is_dead_ends_and_producers_do_not_wait() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        while let Ok((stream, _)) = listener.accept() {
+            drop(stream);
+        }
+    });
+    let (queue, exporter) = start(address);
+    for _ in 0..10_000 {
+        queue.span(span());
+    }
+    drop(exporter);
+    let text = queue.metrics();
+    assert!(!text.contains("signal=\"traces\",result=\"queue_full\"} 0"), "{text}");
+    assert!(text.contains("signal=\"traces\",result=\"exported\"} 0"), "{text}");
+}
