@@ -22,8 +22,7 @@ locals {
     gateway_listen = ["0.0.0.0:${var.ports[0].gateway}"]
     gateway_from   = var.gateway_cidrs
     http_listen    = "0.0.0.0:${var.ports[0].http}"
-    # Only telemetry reaches it.
-    admin_listen = "0.0.0.0:${var.ports[0].http + 10}"
+    admin_listen   = "0.0.0.0:${var.ports[0].http + 10}" # only telemetry reaches it
 
     allow_anonymous  = false
     server_reference = var.server_reference

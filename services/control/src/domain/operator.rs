@@ -192,7 +192,7 @@ impl Control {
             }
             items.push(LoudTenant { id: tenant.id, name: tenant.name, used: used.shown() });
         }
-        items.sort_by(|one, other| other.used.messages_in.cmp(&one.used.messages_in));
+        items.sort_by_key(|tenant| std::cmp::Reverse(tenant.used.messages_in));
         items.truncate(count);
         Ok(Loudest { items, incomplete: page.next.is_some() })
     }
