@@ -25,6 +25,8 @@ pub struct Database {
 pub struct Attempt {
     /// 1 for the first attempt.
     pub number: u32,
+    /// Earlier attempts that ended with [`Error::Conflict`] or [`Error::TooOld`]: less work may succeed.
+    pub conflicts: u32,
     /// An earlier attempt may have committed. A transaction that must not happen twice checks first whether it did.
     pub maybe_committed: bool,
 }
@@ -94,7 +96,7 @@ impl Database {
         // be sent to another thread yet.
         let this = self.clone();
         async move {
-            let mut attempt = Attempt { number: 1, maybe_committed: false };
+            let mut attempt = Attempt { number: 1, conflicts: 0, maybe_committed: false };
             let began = this.host.now();
             loop {
                 #[allow(clippy::disallowed_methods)]
@@ -123,6 +125,7 @@ impl Database {
         }
         let delay = self.retry.delay(attempt.number, self.host.random());
         attempt.number += 1;
+        attempt.conflicts += u32::from(matches!(error, Error::Conflict | Error::TooOld));
         attempt.maybe_committed |= error.is_maybe_committed();
         Some(delay)
     }

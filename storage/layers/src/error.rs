@@ -33,6 +33,9 @@ pub enum Error {
     /// A filter is shared by more groups than the store keeps.
     #[error("the filter is shared by more than 64 groups")]
     TooManyGroups,
+    /// A transaction was in conflict, or too old, so many times: a part of it may be written.
+    #[error("the transaction was in conflict or too old {0} times")]
+    Contended(u32),
     /// A key or value is not what a layer wrote.
     #[error("a stored {0} cannot be read")]
     Corrupt(&'static str),

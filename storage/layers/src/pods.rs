@@ -8,6 +8,7 @@ use millrace_storage::{RangeOptions, Read, Transaction, Versionstamp};
 
 use crate::{
     error::Result,
+    position::Position,
     sessions::{OwnedSession, SessionId},
     tags,
     tuple::{Elements, Key},
@@ -121,8 +122,20 @@ pub async fn take(tx: &Transaction, pod: &[u8], limit: usize) -> Result<Vec<Lost
 /// # Errors
 /// The store's.
 pub fn mark(tx: &Transaction, pod: &[u8], number: u128) -> Result<()> {
+    mark_after(tx, pod, number, None)
+}
+
+/// [`mark`] for a pod that knows where its last mark stands: that one alone is cleared. Clearing a range reads it on the
+/// embedded engine, past all marks that were cleared before.
+///
+/// # Errors
+/// The store's.
+pub fn mark_after(tx: &Transaction, pod: &[u8], number: u128, last: Option<Versionstamp>) -> Result<()> {
     let prefix = marks(pod);
-    tx.clear_range(prefix.children())?;
+    match last {
+        Some(last) => tx.clear(prefix.clone().position(Position::new(last, 0)))?,
+        None => tx.clear_range(prefix.children())?,
+    }
     let value = Bytes::copy_from_slice(&number.to_be_bytes());
     Ok(tx.set_versionstamped_key(prefix.before_position(), [0; 2], [], value)?)
 }
@@ -133,7 +146,8 @@ pub fn mark(tx: &Transaction, pod: &[u8], number: u128) -> Result<()> {
 /// The store's.
 pub async fn marked(tx: &Transaction, pod: &[u8]) -> Result<Option<(u128, Versionstamp)>> {
     let prefix = marks(pod);
-    let page = tx.range(prefix.children(), RangeOptions::first(1)).await?;
+    let last = RangeOptions { reverse: true, ..RangeOptions::first(1) };
+    let page = tx.range(prefix.children(), last).await?;
     let Some(mut row) = page.items.into_iter().next() else { return Ok(None) };
     let stamp = Elements::after(&prefix, &row.key)?.position()?.stamp();
     Ok(Some((row.value.try_get_u128()?, stamp)))

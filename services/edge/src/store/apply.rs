@@ -37,13 +37,20 @@ const WHOLE_BYTES_MAX: usize = 4_000_000;
 
 /// How long another pod may take to let go of a session.
 pub(super) const HAND_OVER_MS: u64 = 2_000;
+/// Filters of which one transaction may change the streams before the rest of its jobs wait for the next one. One session
+/// that ends may have [`millrace_layers::limits::SUBSCRIPTIONS_MAX`] more.
+const CHANGES_MAX: usize = 500;
+/// Work of one transaction before the rest of its jobs wait for the next one. A cluster refuses one that is older than 5 s.
+const WORK_US_MAX: u64 = 500_000;
+/// CONNECTs that are carried out at once.
+const ATTACHES: usize = 50;
 /// Retained messages that are read at a time.
 const RETAINED_PAGE: usize = 1_000;
 
 /// What a transaction did.
 #[derive(Default)]
 pub(super) struct Applied {
-    /// One for each job.
+    /// One for each job, in order; jobs behind the last one are not carried out.
     pub(super) outcomes: Vec<Outcome>,
     /// Brokers of which the filters in memory are those of the store.
     pub(super) caught_up: HashSet<u64>,
@@ -116,6 +123,8 @@ pub(super) enum Outcome {
     Fenced,
     /// There was no such session.
     Nothing,
+    /// The store can never hold it; nothing of it was written.
+    Refused(Error),
     Attached(Box<Attached>),
     /// This other pod has the session, and was asked to let go of it.
     Elsewhere(Bytes),
@@ -147,11 +156,12 @@ pub(super) struct Applier<'a> {
     applied: RefCell<Applied>,
     /// An earlier attempt was not committed.
     pub(super) is_retry: bool,
+    began_us: u64,
 }
 
 impl<'a> Applier<'a> {
     pub(super) fn new(tx: &'a Transaction, shared: &'a Shared, is_retry: bool) -> Self {
-        Self { tx, shared, applied: RefCell::default(), is_retry }
+        Self { tx, shared, applied: RefCell::default(), is_retry, began_us: shared.clock.micros() }
     }
 
     pub(super) fn into_applied(self) -> Applied {
@@ -160,16 +170,27 @@ impl<'a> Applier<'a> {
 }
 
 impl Applier<'_> {
-    /// Does the jobs in order; CONNECTs that stand together at once, for each waits for several answers of the store and they are of
-    /// different sessions.
+    /// Carries out the jobs in order, until the transaction is full: nobody knows before how many filters a session has
+    /// that ends, or how long the store takes. CONNECTs that stand together are carried out at once, because each waits
+    /// for several answers of the store and they are of different sessions.
     pub(super) async fn all(&self, batch: &[Job]) -> Result<(), Error> {
         let is_attach = |job: &Job| matches!(job.write, Write::Attach(_));
-        for jobs in batch.chunk_by(|one, other| is_attach(one) && is_attach(other)) {
+        let together = batch.chunk_by(|one, other| is_attach(one) && is_attach(other));
+        for jobs in together.flat_map(|jobs| jobs.chunks(ATTACHES)) {
+            if self.is_full() {
+                break;
+            }
             for outcome in join_all(jobs.iter().map(|job| self.job(job))).await {
                 self.applied().outcomes.push(outcome?);
             }
         }
         Ok(())
+    }
+
+    /// Whether what is left waits for the next transaction.
+    pub(super) fn is_full(&self) -> bool {
+        self.applied().changes.len() >= CHANGES_MAX
+            || self.shared.clock.micros().saturating_sub(self.began_us) >= WORK_US_MAX
     }
 
     async fn job(&self, job: &Job) -> Result<Outcome, Error> {
@@ -208,6 +229,13 @@ impl Applier<'_> {
     async fn publish(&self, publish: &Publish, id: Option<PacketId>) -> Result<Outcome, Error> {
         let Publish { message, routes, .. } = publish;
         let broker = &routes.broker;
+        let is_settled = publish.is_settled();
+        let changed = (broker.streams.generation() != routes.kept.generation)
+            .then(|| broker.streams.matches(message.topic()));
+        let kept = changed.as_ref().unwrap_or(&routes.kept);
+        if let Err(error) = check(message, publish.retains, kept) {
+            return Ok(Outcome::Refused(error));
+        }
         if let (Some(session), Some(id)) = (&publish.inbound, id) {
             let owned = sessions::fence(self.tx, session.id(), session.epoch).await?;
             qos2::set(&owned, Direction::Inbound, id.get(), &Bytes::new())?;
@@ -223,13 +251,10 @@ impl Applier<'_> {
         if self.shared.is_shared {
             self.watch(broker, message.topic())?;
         }
-        if publish.is_settled() {
+        if is_settled {
             self.applied().count(broker).settled += 1;
-        } else if broker.streams.generation() == routes.kept.generation {
-            self.append(broker, message, publish.publisher, &routes.kept)?;
         } else {
-            let kept = broker.streams.matches(message.topic());
-            self.append(broker, message, publish.publisher, &kept)?;
+            self.append(broker, message, publish.publisher, kept)?;
         }
         if publish.retains {
             self.give_order(message);
@@ -360,7 +385,7 @@ impl Applier<'_> {
         let will = record::decode_will(body).ok_or(Error::Corrupt("will"))?;
         let will = Arc::new(will).issued(seconds(self.shared.clock.now()));
         let kept = broker.streams.matches(will.topic());
-        check_will(&will, &kept)?;
+        check(&will, will.retain(), &kept)?;
         if will.retain() {
             // Before it is committed, as those of clients are: what the broker has is the order of retained messages.
             let gate = broker.retained_gate();
@@ -677,16 +702,19 @@ pub(super) fn is_hopeless(error: &Error) -> bool {
     }
 }
 
-/// Fails for a will that can never be written, before anything of it is.
-fn check_will(will: &Message, kept: &Kept) -> Result<(), Error> {
-    let (topic, size) = (will.topic().len(), will.size());
-    if will.retain() && topic > TOPIC_BYTES_MAX {
+/// Fails for a message that can never be written, before anything of it is.
+fn check(message: &Message, retains: bool, kept: &Kept) -> Result<(), Error> {
+    let (topic, size) = (message.topic().len(), message.size());
+    if retains && topic > TOPIC_BYTES_MAX {
         return Err(Error::NameTooLong { bytes: topic, bytes_max: TOPIC_BYTES_MAX });
     }
     if size > BODY_BYTES_MAX {
         return Err(Error::BodyTooLarge(size));
     }
-    if will.qos() > QoS::AtMostOnce && kept.streams.len() > STREAMS_PER_PUBLISH_MAX {
+    if kept.is_over_limit {
+        return Err(Error::TooManyStreams(crate::limits::MATCH.filters_max + 1));
+    }
+    if message.qos() > QoS::AtMostOnce && kept.streams.len() > STREAMS_PER_PUBLISH_MAX {
         return Err(Error::TooManyStreams(kept.streams.len()));
     }
     Ok(())

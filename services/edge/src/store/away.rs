@@ -83,7 +83,7 @@ impl Writer<'_> {
                     "the store does not answer; what must be stored is refused, what is live goes on"
                 );
             }
-            self.turn_away(batch)?;
+            self.turn_away(batch, Duration::ZERO)?;
             patience = TURN;
         }
     }
@@ -98,7 +98,8 @@ impl Writer<'_> {
         false
     }
 
-    fn turn_away(&mut self, batch: &[Job]) -> Result<(), Error> {
+    /// Refuses what has come or comes in so long, and tells the publishers of `batch` that it is refused.
+    pub(super) fn turn_away(&mut self, batch: &[Job], wait: Duration) -> Result<(), Error> {
         if !batch.is_empty() && !std::mem::replace(&mut self.away.told, true) {
             for job in batch.iter().filter(|job| job.is_told()) {
                 if let Write::Publish(publish) = &job.write {
@@ -106,7 +107,7 @@ impl Writer<'_> {
                 }
             }
         }
-        match self.shared.writes.take(Duration::ZERO) {
+        match self.shared.writes.take(wait) {
             Taken::Work(jobs) => {
                 for job in jobs {
                     let (broker, bytes) = (job.broker().cloned(), job.size());
@@ -159,6 +160,16 @@ impl Job {
         if let Write::Publish(publish) = &mut self.write {
             publish.deliver &= !publish.is_late();
             self.ack = None;
+        }
+    }
+
+    /// Whether it may be carried out twice, if it appends no message: a CONNECT would fire the will of its own connection,
+    /// and a packet id that is there already says that the message is a duplicate.
+    pub(super) fn is_repeatable(&self) -> bool {
+        match &self.write {
+            Write::Publish(publish) => publish.inbound.is_none(),
+            Write::Attach(attach) => attach.will.is_none(),
+            _ => true,
         }
     }
 

@@ -145,8 +145,8 @@ impl<J: Work> Backlog<J> {
         }
     }
 
-    /// What is left of a job of which the last transaction had a part: it is the first one of its broker again. To be
-    /// called before [`Self::next_batch`].
+    /// A job, or what is left of a job, that the last transaction did not carry out: it is the first one of its broker
+    /// again. Marks wait for it. To be called before [`Self::next_batch`], for the last job first.
     pub(super) fn put_back(&mut self, job: J) {
         let Lane::Broker(broker) = job.lane() else { return self.push([job]) };
         let begun = self.unfinished.iter().find(|(of, _)| *of == broker);
@@ -156,6 +156,14 @@ impl<J: Work> Backlog<J> {
             self.order.push_back(broker);
         }
         lane.push_front((number, job));
+    }
+
+    /// Jobs of a broker were more costly than they said.
+    pub(super) fn owe(&mut self, broker: u64, cost: usize) {
+        if cost > 0 {
+            let debt = self.debts.entry(broker).or_default();
+            *debt = (*debt + cost).min(DEBT_MAX);
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -260,10 +268,7 @@ impl<J: Work> Backlog<J> {
 
     /// Brokers that had more than `share` beside others owe the difference.
     fn note_debts(&mut self, parts: &HashMap<u64, Part>, share: usize) {
-        for (broker, part) in parts.iter().filter(|(_, part)| part.cost > share) {
-            let debt = self.debts.entry(*broker).or_default();
-            *debt = (*debt + part.cost - share).min(DEBT_MAX);
-        }
+        parts.iter().for_each(|(broker, part)| self.owe(*broker, part.cost.saturating_sub(share)));
     }
 
     fn note_recent(&mut self, parts: &HashMap<u64, Part>) {
@@ -605,6 +610,26 @@ mod tests {
             backlog.push(batch.into_iter().filter(|job| job.cost > 1));
         }
         assert_eq!(total, [10_000, 800, 10_000]);
+    }
+
+    #[test]
+    fn jobs_that_come_back_are_the_first_ones_in_their_order_and_marks_wait_for_them() {
+        let mark = Job { lane: Lane::Mark, ..of(0, "mark", 0) };
+        let mut backlog = backlog([of(1, "a", 1), of(1, "b", 1), of(1, "c", 1), mark]);
+        backlog.push([of(1, "d", 1)]);
+        let batch = backlog.next_batch(Budget { jobs: 3, ..BUDGET });
+        batch[1..].iter().rev().for_each(|job| backlog.put_back(*job));
+        assert_eq!(names(&mut backlog), ["b", "c", "d", "mark"]);
+    }
+
+    #[test]
+    fn a_broker_whose_jobs_were_more_costly_than_they_said_waits_for_the_others() {
+        let mut backlog = backlog(std::iter::repeat_n(of(1, "attach", 8), 100));
+        backlog.owe(1, 10 * SHARE);
+        for round in 0..12 {
+            backlog.push([of(2, "publish", 1)]);
+            assert_eq!(costs(&backlog.next_batch(BUDGET))[0] > 0, round >= 10, "{round}");
+        }
     }
 
     #[test]

@@ -458,6 +458,15 @@ impl Shared {
 }
 
 impl Job {
+    /// Filters that it says it changes in the next transaction.
+    pub(super) fn filters(&self) -> usize {
+        match &self.write {
+            Write::Subscribe(subscribe) => subscribe.part().len() + subscribe.shared.len(),
+            Write::Unsubscribe(unsubscribe) => unsubscribe.part().len(),
+            _ => 0,
+        }
+    }
+
     /// Whose it is; `None` for a job that knows the number of its broker alone, or has none.
     pub(super) fn broker(&self) -> Option<&Arc<Broker>> {
         match &self.write {
@@ -494,10 +503,10 @@ const NO_BROKER: u64 = u64::MAX;
 
 /// Estimated costs of jobs, in units of a small message for one stream. A filter counts for more than its transaction
 /// takes: it also makes the loops match topics anew.
-mod cost {
+pub(super) mod cost {
     /// Bytes that cost as much as a row.
     pub(super) const BYTES: usize = 1_024;
-    pub(super) const FILTER: usize = 20;
+    pub(in crate::store) const FILTER: usize = 20;
     /// A retained message: the rows that it replaces are read.
     pub(super) const RETAINED: usize = 4;
     pub(super) const SESSION: usize = 8;

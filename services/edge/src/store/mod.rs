@@ -16,6 +16,7 @@ mod groups;
 pub(crate) mod inflight;
 mod jobs;
 mod load;
+mod pace;
 mod pages;
 mod parts;
 mod pods;

@@ -13,6 +13,9 @@ use super::writer::Writer;
 /// Sessions that one transaction ends; fewer when they are too much for it.
 const SESSIONS: usize = 100;
 
+/// Sessions that are taken before one that ends them looks whether it is full.
+const TOGETHER: usize = 5;
+
 /// Does what is due now.
 pub(super) fn due(writer: &mut Writer<'_>) {
     let now_ms = writer.shared.clock.unix_now_ms();
@@ -65,9 +68,22 @@ fn is_still_due(writer: &mut Writer<'_>, shard: u8, now_ms: u64) -> bool {
     writer.wait(next, &[]).is_ok_and(|next| next.is_some_and(|at_ms| at_ms <= now_ms))
 }
 
+/// Ends sessions until there are no more, or the transaction is full: a session may have a thousand filters.
 async fn settle(applier: &Applier<'_>, shard: u8, now_ms: u64, sessions: usize) -> Result<(), Error> {
     applier.tx.set_option(TransactionOption::Cleanup);
-    let all = due::take_due(applier.tx, shard, now_ms, sessions).await?;
+    let mut settled = 0;
+    while settled < sessions && !applier.is_full() {
+        let all = due::take_due(applier.tx, shard, now_ms, TOGETHER.min(sessions - settled)).await?;
+        if all.is_empty() {
+            break;
+        }
+        settled += all.len();
+        settle_all(applier, all, now_ms).await?;
+    }
+    Ok(())
+}
+
+async fn settle_all(applier: &Applier<'_>, all: Vec<due::Due>, now_ms: u64) -> Result<(), Error> {
     applier.shared.open_all(all.iter().map(|due| due.broker))?;
     for due in all {
         let Some(broker) = applier.shared.open_by_id(due.broker)? else { continue };

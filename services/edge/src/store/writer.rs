@@ -1,23 +1,25 @@
 //! The thread that writes: jobs into transactions, results into mail.
 
-use std::collections::HashSet;
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use millrace_layers::once::Marks;
+use millrace_layers::once::{Attempts, Marks};
 use millrace_layers::{Error, Position, pods as layer_pods};
 use millrace_mqtt::QoS;
 use millrace_session::Message;
-use millrace_storage::Versionstamp;
+use millrace_storage::{Error as StoreError, Versionstamp};
 
 use super::apply::{Applied, Applier, Change, HAND_OVER_MS, Outcome, Retained};
 use super::away::Away;
-use super::backlog::{Backlog, Budget};
+use super::backlog::Backlog;
 use super::claims::Claims;
 use super::groups::Groups;
-use super::jobs::Reader;
+use super::jobs::{Reader, cost};
+use super::pace::Pace;
 use super::queue::{Sized as _, Taken};
 use super::{Ack, Attached, IdWrite, Job, Publish, Read, SessionKey, Shared, ToRead, Write, pods, sweep};
 use crate::broker::{Broker, Routes};
@@ -28,9 +30,8 @@ use crate::mailbox::Mail;
 use crate::region::is_here;
 use crate::traces::{About, Step, StoredTraces};
 
-/// One transaction. Its bytes are counted generously below what the store allows. Its cost is some ten milliseconds, so
-/// that a job that comes when it has begun does not wait for longer.
-const BUDGET: Budget = Budget { jobs: 1_000, bytes: 2 * 1024 * 1024, cost: 4_000 };
+/// A batch that was in conflict, or too old, as often as this is split.
+const CONFLICTS_TOGETHER: u32 = 5;
 /// How long costly jobs wait for brokers that have just been answered: a round trip on one machine and some more.
 const LINGER_MICROS: u64 = 1_000;
 /// How soon it asks again for a session that another pod is to let go of; later it asks less often.
@@ -79,6 +80,7 @@ pub(super) fn run(shared: &Shared) {
         writer.write_next();
         writer.ask_again();
         writer.sweep();
+        writer.put_back_unfinished();
     }
 }
 
@@ -109,11 +111,14 @@ pub(super) struct Writer<'s> {
     /// When shared subscriptions last looked for what nobody told them.
     looked_around_at: u64,
     backlog: Backlog<Job>,
-    /// Jobs of which the last transaction had a part.
+    /// Jobs of which the last transaction had a part, or nothing, in order.
     unfinished: Vec<Job>,
     pub(super) away: Away,
     pub(super) watch: pods::Watch,
     marks: Marks,
+    /// Where the mark of the last transaction stands that had one; `None` while that is not known.
+    marked: Option<Versionstamp>,
+    pace: Pace,
     /// Makes a number of a connection that no other pod has.
     senders: RandomState,
 }
@@ -143,6 +148,8 @@ impl<'s> Writer<'s> {
             away: Away::default(),
             watch: pods::Watch::default(),
             marks: Marks::new(RandomState::new().hash_one(0)),
+            marked: None,
+            pace: Pace::default(),
             senders: RandomState::new(),
         }
     }
@@ -161,19 +168,24 @@ impl<'s> Writer<'s> {
 
     /// The next transaction of what waits.
     fn write_next(&mut self) {
-        let jobs = self.backlog.next_batch(BUDGET);
+        let jobs = self.backlog.next_batch(self.pace.budget());
         let bytes: Vec<(Option<Arc<Broker>>, usize)> = jobs
             .chunk_by(|one, other| one.broker().map(Arc::as_ptr) == other.broker().map(Arc::as_ptr))
             .map(|jobs| (jobs[0].broker().cloned(), jobs.iter().map(Job::size).sum()))
             .collect();
         let accepted = self.without_refused(jobs);
         self.write(accepted);
-        for job in std::mem::take(&mut self.unfinished) {
-            self.shared.writes.count(job.owner(), job.size());
-            self.backlog.put_back(job);
-        }
+        self.put_back_unfinished();
         for (broker, bytes) in bytes {
             self.shared.writes.done(broker.as_deref(), bytes);
+        }
+    }
+
+    /// What a transaction has not carried out goes on in the next one.
+    fn put_back_unfinished(&mut self) {
+        for job in std::mem::take(&mut self.unfinished).into_iter().rev() {
+            self.shared.writes.count(job.owner(), job.size());
+            self.backlog.put_back(job);
         }
     }
 
@@ -220,7 +232,7 @@ impl<'s> Writer<'s> {
             })
         };
         let told = self.away.take_told();
-        let is_doubtful = matches!(&result, Err(Error::Store(error)) if error.is_maybe_committed());
+        let is_doubtful = matches!(&result, Err(error) if is_unknown(error));
         let taken_back =
             if is_doubtful { batch.iter().filter_map(Job::takes_back_id).collect() } else { vec![] };
         if told {
@@ -229,12 +241,20 @@ impl<'s> Writer<'s> {
         match result {
             Ok((applied, stamp)) => {
                 self.log(None);
+                let rest = batch.split_off(applied.outcomes.len().min(batch.len()));
                 self.committed(batch, applied, stamp);
+                self.unfinished.extend(rest);
             }
             // One job that cannot be written must not take the others with it.
-            Err(error) if batch.len() > 1 && !may_pass(&error) => {
-                for job in batch.drain(..) {
-                    self.write(vec![job]);
+            Err(error) if batch.len() > 1 && is_of_jobs(&error) => {
+                let rest = batch.split_off(batch.len() / 2);
+                self.write(batch);
+                if self.unfinished.is_empty() {
+                    // What was refused of the first half holds up what its publishers sent behind it.
+                    let rest = self.without_refused(rest);
+                    self.write(rest);
+                } else {
+                    self.unfinished.extend(rest);
                 }
             }
             Err(error) => {
@@ -247,8 +267,9 @@ impl<'s> Writer<'s> {
         }
     }
 
-    /// Runs `body` until it is committed, and once: when it is not known whether an attempt was committed, the next one finds out.
-    /// The publishers of `batch` wait for it.
+    /// Runs `body` until it is committed, and once: when it is not known whether an attempt was committed, the commit
+    /// marker tells. An error says that nothing was committed, unless it is [`StoreError::CommitUnknown`]: then the
+    /// process ends before the store has told. The publishers of `batch` wait for it.
     pub(super) fn transact(
         &mut self,
         batch: &[Job],
@@ -256,28 +277,81 @@ impl<'s> Writer<'s> {
     ) -> Result<(Applied, Option<Versionstamp>), Error> {
         let shared = self.shared;
         let attempts = self.marks.attempts();
+        let is_marked = shared.is_shared || batch.iter().any(|job| !job.is_repeatable());
+        let (in_doubt, work_us, marks) = (Cell::new(false), Cell::new(0), Cell::new(false));
+        let last = self.marked.take();
         let run = shared.layers.database().run_committed(|tx, attempt| {
-            let attempts = &attempts;
+            let (attempts, in_doubt, work_us, marks) = (&attempts, &in_doubt, &work_us, &marks);
             async move {
-                if shared.is_shared
-                    && attempt.maybe_committed
+                in_doubt.set(attempt.maybe_committed);
+                if attempt.maybe_committed
                     && let Some(stamp) = attempts.find(&tx, &shared.owner).await?
                 {
                     return Ok(Some(stamp));
                 }
+                if batch.len() > 1 && attempt.conflicts >= CONFLICTS_TOGETHER {
+                    return Err(Error::Contended(attempt.conflicts));
+                }
+                let began_us = shared.clock.micros();
                 let is_retry = attempt.number > 1;
                 let applier = Applier::new(&tx, shared, is_retry);
                 body(&applier).await?;
                 applier.finish()?;
+                let has_order = applier.applied().last_place > 0;
                 let number = attempts.push(applier.into_applied());
-                if shared.is_shared {
-                    layer_pods::mark(&tx, &shared.owner, number)?;
+                marks.set(is_marked || has_order);
+                if marks.get() {
+                    let last = last.filter(|_| !attempt.maybe_committed);
+                    layer_pods::mark_after(&tx, &shared.owner, number, last)?;
                 }
+                work_us.set(shared.clock.micros() - began_us);
                 Ok::<_, Error>(None)
             }
         });
-        let (earlier, committed) = self.wait(run, batch)?;
-        Ok((attempts.into_committed().unwrap_or_default(), earlier.or(committed.versionstamp)))
+        let result = self.wait(run, batch);
+        self.pace.note(work_us.get() / 1_000);
+        let stamp = match result {
+            Ok((earlier, committed)) => earlier.or(committed.versionstamp),
+            Err(error) if in_doubt.get() || is_unknown(&error) => {
+                let committed = if marks.get() { self.resolve(&attempts)? } else { None };
+                let Some(stamp) = committed else { return Err(known(error)) };
+                Some(stamp)
+            }
+            Err(error) => {
+                self.marked = last;
+                return Err(error);
+            }
+        };
+        self.marked = if marks.get() { stamp } else { last };
+        Ok((attempts.into_committed().unwrap_or_default(), stamp))
+    }
+
+    /// Finds out whether one of these attempts was committed, however long the store cannot tell. Nothing that depends on
+    /// them goes on meanwhile, and what comes is refused.
+    ///
+    /// That no mark is there proves nothing before a later transaction of this pod was committed: an engine that failed
+    /// reads what it had before, and may bring the commit back when it opens its journal again.
+    ///
+    /// # Errors
+    /// [`StoreError::CommitUnknown`] when the process ends first.
+    fn resolve(&mut self, attempts: &Attempts<Applied>) -> Result<Option<Versionstamp>, Error> {
+        let shared = self.shared;
+        tracing::warn!(
+            "it is not known whether a transaction was committed; writes wait until the store tells"
+        );
+        loop {
+            let asked = shared.layers.run(async |tx| {
+                let found = attempts.find(&tx, &shared.owner).await?;
+                if found.is_none() {
+                    layer_pods::mark_after(&tx, &shared.owner, u128::MAX, None)?;
+                }
+                Ok(found)
+            });
+            if let Ok(found) = self.wait(asked, &[]) {
+                return Ok(found);
+            }
+            self.turn_away(&[], RETRY).map_err(|_| Error::Store(StoreError::CommitUnknown))?;
+        }
     }
 
     /// CONNECTs that wait look whether their sessions are free.
@@ -308,14 +382,21 @@ impl<'s> Writer<'s> {
     fn committed(&mut self, batch: Vec<Job>, applied: Applied, stamp: Option<Versionstamp>) {
         let version =
             stamp.map_or_else(|| self.shared.through.load(Ordering::Relaxed), |stamp| stamp.version());
+        self.charge(&batch, &applied);
         let Applied { outcomes, .. } = self.settle(applied, stamp);
         let mut acks: Vec<Vec<Ack>> = self.mail.iter().map(|_| Vec::new()).collect();
         self.trace_committed(&batch);
         for (job, outcome) in batch.into_iter().zip(outcomes) {
-            let stored = !matches!(outcome, Outcome::Fenced);
-            if let Write::Publish(publish) = &job.write {
+            if let Outcome::Refused(error) = &outcome {
+                tracing::warn!(%error, "a message is refused: the store can never hold it");
+                self.refuse_job(job, false);
+            } else if let Write::Publish(publish) = &job.write {
                 publish.message.set_place(None);
-                if publish.deliver && stored {
+                // Another connection has the session, and sends the message again if it was not stored.
+                if matches!(outcome, Outcome::Fenced) {
+                    continue;
+                }
+                if publish.deliver {
                     let routes = if publish.retains && self.shared.is_shared {
                         // Who has come meanwhile, and read what is retained before this was committed, is to get it.
                         self.routes.get(&publish.routes.broker, publish.message.topic())
@@ -335,7 +416,7 @@ impl<'s> Writer<'s> {
                         is_live,
                     );
                 }
-                if let Some(ack) = job.ack.filter(|_| stored) {
+                if let Some(ack) = job.ack {
                     acks[usize::from(ack.connection.core)].push(ack);
                 }
             } else if let Write::Mark { core, fence } = job.write {
@@ -403,6 +484,22 @@ impl<'s> Writer<'s> {
         } else {
             let routes = self.routes.get(&routes.broker, message.topic());
             self.hand_to_groups(&routes, message);
+        }
+    }
+
+    /// Sessions that ended had filters, which their jobs did not know of.
+    fn charge(&mut self, batch: &[Job], applied: &Applied) {
+        let mut costs: HashMap<u64, (usize, usize)> = HashMap::new();
+        for change in &applied.changes {
+            costs.entry(change.broker.id).or_default().0 += 1;
+        }
+        for job in if costs.is_empty() { &[] } else { batch } {
+            if let (filters @ 1.., Some(broker)) = (job.filters(), job.broker()) {
+                costs.entry(broker.id).or_default().1 += filters;
+            }
+        }
+        for (broker, (changed, said)) in costs {
+            self.backlog.owe(broker, cost::FILTER * changed.saturating_sub(said));
         }
     }
 
@@ -770,9 +867,30 @@ fn sources(attached: &Attached) -> Vec<millrace_layers::streams::Source> {
     with_stream.filter(|subscription| !subscription.filter.starts_with(b"$share/")).map(source).collect()
 }
 
+/// Whether a commit may have been done although it failed.
+fn is_unknown(error: &Error) -> bool {
+    matches!(error, Error::Store(error) if error.is_maybe_committed())
+}
+
+/// An error of attempts of which none was committed.
+fn known(error: Error) -> Error {
+    if is_unknown(&error) { StoreError::Unavailable("the commit failed".into()).into() } else { error }
+}
+
+/// Whether a transaction may have failed because of what is in it: then a part of it may be written. The store's own
+/// failures befall every part.
+fn is_of_jobs(error: &Error) -> bool {
+    use StoreError::{Busy, Closed, CommitUnknown, DiskFull, Io, Unavailable};
+    !matches!(error, Error::Store(Busy | Closed | CommitUnknown | DiskFull { .. } | Io(_) | Unavailable(_)))
+}
+
 /// Whether the store may take the same writes later.
 pub(super) fn may_pass(error: &Error) -> bool {
-    matches!(error, Error::Store(error) if error.is_retryable())
+    match error {
+        Error::Store(error) => error.is_retryable(),
+        Error::Contended(_) => true,
+        _ => false,
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! A store that is elsewhere: it does not answer for a while, or its answers are lost.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -28,13 +28,21 @@ pub(crate) enum Way {
     Stuck,
     /// Of three answers to commits one is lost; every other of these commits was carried out.
     Loses,
+    /// The disk fails: the first commit that appends something is there once the way is fine again, and nobody knows. All
+    /// others fail.
+    Broken,
+    /// What has this text in a value is too large.
+    Poisoned,
 }
+
+const POISON: &[u8] = b"poison";
 
 /// A store in memory with a way to it.
 pub(crate) struct Far {
     near: Database,
     way: Mutex<Way>,
     stuck: Mutex<Vec<(Transaction, Completion)>>,
+    survives: Mutex<Option<Transaction>>,
     commits: AtomicU64,
     host: System,
 }
@@ -45,6 +53,7 @@ impl Far {
             near: Database::memory(),
             way: Mutex::new(Way::Fine),
             stuck: Mutex::default(),
+            survives: Mutex::default(),
             commits: AtomicU64::new(0),
             host: System::new(),
         })
@@ -61,8 +70,11 @@ impl Far {
     }
 
     pub(crate) fn set(&self, way: Way) {
+        if let Some(transaction) = self.survives.lock().unwrap().take() {
+            block_on(transaction.commit()).unwrap();
+        }
         *self.way.lock().unwrap() = way;
-        if way == Way::Fine {
+        if !matches!(way, Way::Away | Way::Stuck) {
             for (transaction, done) in std::mem::take(&mut *self.stuck.lock().unwrap()) {
                 done.complete(block_on(transaction.commit()));
             }
@@ -93,13 +105,26 @@ struct Handle(Arc<Far>);
 impl Engine for Handle {
     #[allow(clippy::disallowed_methods, reason = "this is an engine")]
     fn begin(&self) -> Box<dyn EngineTransaction> {
-        Box::new(FarTransaction { far: self.0.clone(), near: self.0.near.begin_unretried() })
+        Box::new(FarTransaction {
+            far: self.0.clone(),
+            near: self.0.near.begin_unretried(),
+            appends: AtomicBool::new(false),
+            is_poisoned: AtomicBool::new(false),
+        })
     }
 }
 
 struct FarTransaction {
     far: Arc<Far>,
     near: Transaction,
+    appends: AtomicBool,
+    is_poisoned: AtomicBool,
+}
+
+impl FarTransaction {
+    fn note(&self, value: &[u8]) {
+        self.is_poisoned.fetch_or(value.windows(POISON.len()).any(|part| part == POISON), Ordering::Relaxed);
+    }
 }
 
 // What is written was checked before it came here.
@@ -118,6 +143,7 @@ impl EngineTransaction for FarTransaction {
     }
 
     fn set(&self, key: Bytes, value: Bytes) {
+        self.note(&value);
         self.near.set(key, value).unwrap();
     }
 
@@ -134,6 +160,8 @@ impl EngineTransaction for FarTransaction {
     }
 
     fn set_versionstamped_key(&self, template: Vec<u8>, offset: usize, value: Bytes) {
+        self.note(&value);
+        self.appends.store(true, Ordering::Relaxed);
         let (prefix, rest) = template.split_at(offset);
         let (user_bytes, suffix) = rest[10..].split_at(2);
         self.near.set_versionstamped_key(prefix, user_bytes.try_into().unwrap(), suffix, value).unwrap();
@@ -157,6 +185,17 @@ impl EngineTransaction for FarTransaction {
                     let _ = block_on(near.commit());
                 }
                 done.complete(Err(Error::CommitUnknown));
+            }
+            Way::Broken => {
+                let mut survives = self.far.survives.lock().unwrap();
+                if self.appends.load(Ordering::Relaxed) && survives.is_none() {
+                    *survives = Some(near);
+                    return done.complete(Err(Error::CommitUnknown));
+                }
+                done.complete(Err(Error::Io("broken".into())));
+            }
+            Way::Poisoned if self.is_poisoned.load(Ordering::Relaxed) => {
+                done.complete(Err(Error::TransactionTooLarge));
             }
             _ => done.complete(block_on(near.commit())),
         }
@@ -355,4 +394,58 @@ fn nobody_is_taken_for_dead_because_the_store_was_away() {
             assert_eq!(metric(pod, "millrace_wills_published_total", ""), 0, "{way:?}");
         }
     }
+}
+
+#[test]
+fn a_message_whose_commit_survives_a_failure_of_the_disk_reaches_those_who_are_there_once() {
+    let far = Far::new();
+    let server = Server::on(&far.database(), |_| {});
+    let mut reader = Client::open(&server, lasting(V5, "reader"));
+    reader.subscribe("kept/#", QoS::ExactlyOnce);
+    let mut publisher = Client::open(&server, lasting(V5, "publisher"));
+    let mut other = Client::connect(&server, V5, "other");
+    far.set(Way::Broken);
+    let first = publish_qos(QoS::ExactlyOnce, 7, "kept/a", b"once");
+    publisher.send(&Packet::Publish(first));
+    eventually(|| far.survives.lock().unwrap().is_some(), || "nothing is committed".into());
+    // What comes meanwhile is refused.
+    let refused = reason(&mut other, QoS::ExactlyOnce, 1, "refused");
+    assert_eq!(refused, ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR);
+    far.set(Way::Fine);
+    assert_eq!(publisher.recv_ack(PacketType::PubRec, id(7)).reason, ReasonCode::SUCCESS);
+    assert_eq!(texts(&rest(&server, &mut reader, "kept/c")), ["once"]);
+}
+
+#[test]
+fn a_message_that_cannot_be_written_is_refused_alone_and_found_by_halves() {
+    const COUNT: u16 = 64;
+    let far = Far::new();
+    let server = Server::on(&far.database(), |_| {});
+    subscribe_and_leave(&server, V5, "offline", &[("kept/#", QoS::AtLeastOnce)]);
+    let mut publisher = Client::connect(&server, V5, "publisher");
+    let text = |number| if number == 40 { "poison".into() } else { format!("{number}") };
+    far.set(Way::Stuck);
+    let send = |publisher: &mut Client, number| {
+        let payload: String = text(number);
+        publisher.send(&Packet::Publish(publish_qos(QoS::AtLeastOnce, number, "kept/a", payload.as_bytes())));
+    };
+    send(&mut publisher, 1);
+    eventually(|| !far.stuck.lock().unwrap().is_empty(), || "nothing is committed".into());
+    (2..=COUNT).for_each(|number| send(&mut publisher, number));
+    // All are read, and wait for the first one.
+    publisher.ping();
+    let before = far.commits.load(Ordering::Relaxed);
+    far.set(Way::Poisoned);
+    let mut refused = Vec::new();
+    for _ in 0..COUNT {
+        let Packet::PubAck(ack) = publisher.recv() else { panic!("no PUBACK") };
+        refused.extend(ack.reason.is_error().then(|| ack.packet_id.get()));
+    }
+    let commits = far.commits.load(Ordering::Relaxed) - before;
+    assert_eq!(refused, [40]);
+    assert!(commits < 32, "{commits} transactions");
+    far.set(Way::Fine);
+    let mut offline = come_back(&server, V5, "offline");
+    let expected: Vec<String> = (1..=COUNT).filter(|number| *number != 40).map(text).collect();
+    assert_eq!(texts(&rest(&server, &mut offline, "kept/c")), expected);
 }
