@@ -35,8 +35,8 @@ const BETWEEN_LINES: Duration = Duration::from_secs(60);
 pub struct Settings {
     /// The collector.
     pub endpoint: Endpoint,
-    /// Time between two exports of metrics.
-    pub interval: Duration,
+    /// Time between two exports of metrics; `None`: metrics are not exported.
+    pub interval: Option<Duration>,
     /// Where metrics and spans come from, at least one. Log lines come under the first.
     pub sources: Vec<Source>,
 }
@@ -114,7 +114,7 @@ struct Thread {
     inbox: Inbox,
     sources: Vec<Source>,
     resources: Vec<Resource>,
-    interval: Duration,
+    interval: Option<Duration>,
     started_ns: u64,
     metrics_at: Instant,
     spans: Option<Pending<Span>>,
@@ -144,8 +144,10 @@ impl Thread {
         if self.trouble.is_pausing() {
             return;
         }
-        if self.metrics_at <= Instant::now() {
-            self.metrics_at = Instant::now() + self.interval;
+        if let Some(interval) = self.interval
+            && self.metrics_at <= Instant::now()
+        {
+            self.metrics_at = Instant::now() + interval;
             self.send_metrics().await;
         }
         while !self.trouble.is_pausing() && self.send_spans().await {}
