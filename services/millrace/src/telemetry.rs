@@ -12,6 +12,9 @@ use crate::http;
 use crate::limits::whole_number;
 use crate::serve::Started;
 
+/// How long a server that has stopped waits for the collector.
+const END_MAX: Duration = Duration::from_secs(2);
+
 /// What is exported over OTLP.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TelemetryArgs {
@@ -115,7 +118,7 @@ impl Telemetry {
         };
         let sources = pods.iter().map(|pod| source(pod, &queue)).collect();
         let shown = endpoint.to_string();
-        let exporter = Exporter::start(Settings { endpoint, interval, sources }, inbox);
+        let exporter = Exporter::start(Settings { endpoint, interval, end_max: END_MAX, sources }, inbox);
         exporter.map(Some).map_err(|error| {
             Failure::Run(format!(
                 "telemetry cannot be sent to {shown}: {error}; set otlp_endpoint to \"off\" to go on without it"

@@ -72,7 +72,7 @@ fn start_with(address: SocketAddr, interval: Option<Duration>) -> (Queue, Export
         metrics: Box::new(|| Some(PAGE.to_owned())),
     }];
     let endpoint = format!("http://{address}").parse().unwrap();
-    let settings = Settings { endpoint, interval, sources };
+    let settings = Settings { endpoint, interval, end_max: PATIENCE, sources };
     (queue, Exporter::start(settings, inbox).unwrap())
 }
 
