@@ -12,6 +12,9 @@ use crate::http::admin::page_of_metrics;
 use crate::limits::whole_number;
 use crate::serve::Started;
 
+/// How long a server that has stopped waits for the collector.
+const END_MAX: Duration = Duration::from_secs(2);
+
 /// What is exported over OTLP.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TelemetryArgs {
@@ -20,9 +23,9 @@ pub(crate) struct TelemetryArgs {
     #[arg(long, value_name = "URL", default_value = "off", value_parser = endpoint)]
     pub(crate) otlp_endpoint: Collector,
 
-    /// Seconds between two exports of metrics. A shorter interval costs the collector more.
+    /// Seconds between two exports of metrics; 0 exports none, for pods whose /metrics is scraped: both together would count twice.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
-    #[arg(value_parser = whole_number::<u16>(1, 3600))]
+    #[arg(value_parser = whole_number::<u16>(0, 3600))]
     pub(crate) otlp_interval_s: u16,
 
     /// Part of the messages that are followed through the server by traces, from 0 to 1; 0 follows none, also not those whose
@@ -72,7 +75,7 @@ fn endpoint(text: &str) -> Result<Collector, String> {
 
 /// Telemetry before the pods are started: log lines are queued from the start on.
 pub(crate) struct Telemetry {
-    settings: Option<(Endpoint, Duration)>,
+    settings: Option<(Endpoint, Option<Duration>)>,
     traces: (f64, u32),
     queue: Option<Queue>,
     inbox: Option<Inbox>,
@@ -85,7 +88,8 @@ impl Telemetry {
             return Self { settings: None, traces, queue: None, inbox: None };
         };
         let (queue, inbox) = millrace_telemetry::queue();
-        let interval = Duration::from_secs(args.otlp_interval_s.into());
+        let interval = Some(args.otlp_interval_s).filter(|seconds| *seconds > 0);
+        let interval = interval.map(|seconds| Duration::from_secs(seconds.into()));
         let settings = Some((endpoint.clone(), interval));
         Self { settings, traces, queue: Some(queue), inbox: Some(inbox) }
     }
@@ -114,7 +118,7 @@ impl Telemetry {
         };
         let sources = pods.iter().map(|pod| source(pod, &queue)).collect();
         let shown = endpoint.to_string();
-        let exporter = Exporter::start(Settings { endpoint, interval, sources }, inbox);
+        let exporter = Exporter::start(Settings { endpoint, interval, end_max: END_MAX, sources }, inbox);
         exporter.map(Some).map_err(|error| {
             Failure::Run(format!(
                 "telemetry cannot be sent to {shown}: {error}; set otlp_endpoint to \"off\" to go on without it"

@@ -35,8 +35,10 @@ const BETWEEN_LINES: Duration = Duration::from_secs(60);
 pub struct Settings {
     /// The collector.
     pub endpoint: Endpoint,
-    /// Time between two exports of metrics.
-    pub interval: Duration,
+    /// Time between two exports of metrics; `None`: metrics are not exported.
+    pub interval: Option<Duration>,
+    /// How long the end waits for the collector to take what is queued.
+    pub end_max: Duration,
     /// Where metrics and spans come from, at least one. Log lines come under the first.
     pub sources: Vec<Source>,
 }
@@ -99,7 +101,7 @@ fn run(runtime: &Runtime, mut thread: Thread, stop: &Notify) {
         while tokio::time::timeout(POLL, stop.notified()).await.is_err() {
             thread.turn().await;
         }
-        thread.last_turn().await;
+        let _ = tokio::time::timeout(thread.end_max, thread.last_turn()).await;
     });
 }
 
@@ -114,7 +116,8 @@ struct Thread {
     inbox: Inbox,
     sources: Vec<Source>,
     resources: Vec<Resource>,
-    interval: Duration,
+    interval: Option<Duration>,
+    end_max: Duration,
     started_ns: u64,
     metrics_at: Instant,
     spans: Option<Pending<Span>>,
@@ -124,13 +127,14 @@ struct Thread {
 
 impl Thread {
     fn new(settings: Settings, inbox: Inbox) -> std::io::Result<Self> {
-        let Settings { endpoint, interval, sources } = settings;
+        let Settings { endpoint, interval, end_max, sources } = settings;
         Ok(Self {
             sender: Sender::new(endpoint)?,
             inbox,
             resources: sources.iter().map(|source| request::resource(&source.attributes)).collect(),
             sources,
             interval,
+            end_max,
             started_ns: unix_ns(),
             metrics_at: Instant::now(),
             spans: None,
@@ -144,8 +148,10 @@ impl Thread {
         if self.trouble.is_pausing() {
             return;
         }
-        if self.metrics_at <= Instant::now() {
-            self.metrics_at = Instant::now() + self.interval;
+        if let Some(interval) = self.interval
+            && self.metrics_at <= Instant::now()
+        {
+            self.metrics_at = Instant::now() + interval;
             self.send_metrics().await;
         }
         while !self.trouble.is_pausing() && self.send_spans().await {}

@@ -61,14 +61,18 @@ fn answer<'s>(
 }
 
 fn start(address: SocketAddr) -> (Queue, Exporter) {
+    // A long interval: metrics are sent at the start, and with the end.
+    start_with(address, Some(Duration::from_secs(3600)))
+}
+
+fn start_with(address: SocketAddr, interval: Option<Duration>) -> (Queue, Exporter) {
     let (queue, inbox) = queue();
     let sources = vec![Source {
         attributes: vec![("service.name", Value::Text("millrace".into()))],
         metrics: Box::new(|| Some(PAGE.to_owned())),
     }];
     let endpoint = format!("http://{address}").parse().unwrap();
-    // A long interval: metrics are sent at the start, and with the end.
-    let settings = Settings { endpoint, interval: Duration::from_secs(3600), sources };
+    let settings = Settings { endpoint, interval, end_max: PATIENCE, sources };
     (queue, Exporter::start(settings, inbox).unwrap())
 }
 
@@ -131,6 +135,17 @@ fn metrics_spans_and_log_lines_arrive() {
     for line in ["signal=\"traces\",result=\"exported\"} 2", "signal=\"logs\",result=\"exported\"} 1"] {
         assert!(queue.metrics().contains(line), "no {line} in\n{}", queue.metrics());
     }
+}
+
+#[test]
+fn without_an_interval_no_metrics_are_sent() {
+    let (address, requests) = collector(&[]);
+    let (queue, exporter) = start_with(address, None);
+    queue.span(span());
+    drop(exporter);
+    let paths: Vec<String> = requests.try_iter().map(|(path, _)| path).collect();
+    assert_eq!(paths, ["/v1/traces"]);
+    assert!(queue.metrics().contains("signal=\"metrics\",result=\"exported\"} 0"), "{}", queue.metrics());
 }
 
 #[test]
