@@ -250,6 +250,16 @@ check-region: $(ENVOY) $(NATS) ## Boot the machines that Terraform describes in 
 	cargo build --release --package millrace
 	terraform/checks/region/region.sh
 
+# The real terraform with the provider, against a server of its own. ARGS="-run TestResources/broker" for some.
+.PHONY: test-provider
+PROVIDER := $(TARGET)/provider/terraform-provider-millrace
+test-provider: ## Test the Terraform provider for tenants: units, then the real terraform against the real server
+	@command -v go >/dev/null || { echo "the provider is built with Go, which is not here: https://go.dev/dl"; exit 1; }
+	terraform/checks/check.sh contract
+	cargo build --release --package millrace
+	cd terraform/provider && nice go build -p 1 -o "$(PROVIDER)" . && nice go test -p 1 ./internal/... && \
+		TF_ACC=1 MILLRACE="$(TARGET)/release/millrace" PROVIDER="$(PROVIDER)" nice go test -p 1 -count=1 -timeout 30m $(ARGS) ./acceptance
+
 check-kubernetes: ## Install the chart into a real kube-apiserver (built once, 10 minutes)
 	terraform/checks/kubernetes.sh
 

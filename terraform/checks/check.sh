@@ -2,7 +2,7 @@
 # The deployment checks that need no cloud account: `make check-deploy`.
 #
 #   terraform/checks/check.sh            all
-#   terraform/checks/check.sh NAME...    some of: format shell lint validate test boot policy apply negative chart
+#   terraform/checks/check.sh NAME...    some of: format shell lint validate test boot policy apply negative chart contract
 #
 # A tool that is not here is installed by tools.sh, or said to be missing: SKIPPED.
 set -euo pipefail
@@ -104,12 +104,17 @@ check_apply() {
 
 check_negative() { "$here/negative.sh" || fail "a mistake was not caught"; }
 
+check_contract() {
+    has python3 || { echo "SKIPPED: contract of the provider: python3 is not installed"; return 0; }
+    python3 "$root/terraform/checks/contract.py" "$root" || fail "the provider and services/control/openapi.json do not fit"
+}
+
 check_chart() {
     [ -d "$root/terraform/chart" ] || return 0
     "$here/chart.sh" || fail "chart"
 }
 
-all=(format shell boot lint validate test policy negative chart apply)
+all=(format shell boot contract lint validate test policy negative chart apply)
 [ $# -gt 0 ] || set -- "${all[@]}"
 for name in "$@"; do
     [[ " ${all[*]} " == *" $name "* ]] || fail "\"$name\" is unknown: ${all[*]} are allowed"

@@ -52,6 +52,12 @@ fresh
 printf 'variable "unused" {\n  type = string\n}\n' >>"$copy/terraform/modules/edge/variables.tf"
 caught "a variable that nobody uses" 'terraform_unused_declarations' check lint
 
+fresh
+mkdir -p "$copy/services/control"
+cp "$root/services/control/openapi.json" "$copy/services/control/"
+sed -i 's/tfsdk:"signing_key"/tfsdk:"sign_key"/' "$copy/terraform/provider/internal/provider/webhook.go"
+caught "an attribute of the provider that the API does not have" 'webhookModel.sign_key is not in openapi.json' check contract
+
 if [ -d "$root/terraform/chart" ]; then
     fresh
     sed -i 's/terminationGracePeriodSeconds:/terminationGracePeriodSecs:/' "$copy/terraform/chart/templates/edge.yaml"

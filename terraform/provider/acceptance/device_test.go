@@ -1,0 +1,102 @@
+package acceptance
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"testing"
+	"time"
+)
+
+// The secret in the state opens the broker at the endpoint in the state; after a rotation the new one does.
+func TestADeviceConnectsWithWhatTheStateSays(t *testing.T) {
+	const configuration = `
+resource "millrace_broker" "plant" {
+  display_name = "Plant 7"
+}
+resource "millrace_credential" "pump" {
+  broker         = millrace_broker.plant.name
+  user           = "pump-7"
+  secret_version = %d
+}
+data "millrace_broker" "plant" {
+  name = millrace_broker.plant.name
+}
+data "millrace_regions" "all" {}
+`
+	w := newWorkspace(t)
+	w.configure(fmt.Sprintf(configuration, 1))
+	w.apply()
+	w.isEmpty("after create")
+	defer w.must("destroy", "-auto-approve")
+	plant := w.attributes("data.millrace_broker.plant")["endpoints"].(map[string]any)
+	first := w.attributes("millrace_credential.pump")["secret"].(string)
+	mqtt, err := url.Parse(plant["mqtt"].(map[string]any)["url"].(string))
+	if err != nil {
+		t.Fatal(err)
+	}
+	user := "pump-7"
+	if prefix, ok := plant["user_prefix"].(string); ok {
+		user = prefix + user
+	}
+	if code := connect(t, mqtt.Host, user, first); code != 0 {
+		t.Fatalf("CONNACK %d with the secret of the state", code)
+	}
+	if code := connect(t, mqtt.Host, user, "another"); code == 0 {
+		t.Fatal("any secret opens the broker")
+	}
+
+	w.configure(fmt.Sprintf(configuration, 2))
+	expect(t, w.apply(), "0 added, 1 changed, 0 destroyed")
+	w.isEmpty("after the rotation")
+	second := w.attributes("millrace_credential.pump")["secret"].(string)
+	if first == second {
+		t.Fatal("the secret was not replaced")
+	}
+	deadline := time.Now().Add(patience)
+	for connect(t, mqtt.Host, user, second) != 0 {
+		if time.Now().After(deadline) {
+			t.Fatal("the new secret does not open the broker")
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// connect sends CONNECT of MQTT 3.1.1 and returns the code of CONNACK.
+func connect(t *testing.T, host, user, password string) byte {
+	t.Helper()
+	connection, err := net.DialTimeout("tcp", host, patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer connection.Close()
+	if err := connection.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	var body bytes.Buffer
+	text := func(text string) {
+		body.Write([]byte{byte(len(text) >> 8), byte(len(text))})
+		body.WriteString(text)
+	}
+	text("MQTT")
+	body.Write([]byte{4, 0xC2, 0, 60})
+	text("pump-7")
+	text(user)
+	text(password)
+	if body.Len() > 127 {
+		t.Fatalf("a CONNECT of %d bytes needs a longer length", body.Len())
+	}
+	if _, err := connection.Write(append([]byte{0x10, byte(body.Len())}, body.Bytes()...)); err != nil {
+		t.Fatal(err)
+	}
+	answer := make([]byte, 4)
+	if _, err := io.ReadFull(connection, answer); err != nil {
+		t.Fatal(err)
+	}
+	if answer[0] != 0x20 {
+		t.Fatalf("no CONNACK: %x", answer)
+	}
+	return answer[3]
+}
