@@ -91,4 +91,21 @@ const own = {
   '--mantine-color-default-color': 'var(--text)',
 }
 
-export const variables: CSSVariablesResolver = () => ({ variables: {}, light: own, dark: own })
+// Mantine's light variants are loud on a dark page, and links in them had too little contrast.
+const calm = {
+  '--mantine-color-red-light': '#3a1a1c',
+  '--mantine-color-red-light-hover': '#472123',
+  '--mantine-color-red-light-color': '#ff9c94',
+  '--mantine-color-orange-light': '#38240f',
+  '--mantine-color-orange-light-hover': '#442c13',
+  '--mantine-color-orange-light-color': '#f0b56b',
+  '--mantine-color-green-light': '#12301f',
+  '--mantine-color-green-light-hover': '#183c28',
+  '--mantine-color-green-light-color': '#6fd69c',
+}
+
+export const variables: CSSVariablesResolver = () => ({
+  variables: {},
+  light: own,
+  dark: { ...own, ...calm },
+})
