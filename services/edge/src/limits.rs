@@ -14,6 +14,11 @@ pub(crate) const SHARE_NAMES_PER_FILTER_MAX: usize = 250;
 
 /// Bytes that one event loop may use to remember which receivers a topic has. The least recently used topics go first.
 pub(crate) const ROUTE_CACHE_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Bytes of answers (handshake, pongs, AUTH) that may wait for a connection before its CONNECT is accepted. Beyond it the
+/// server closes the connection, because a stranger must not decide how much memory it costs.
+pub(crate) const STRANGER_ANSWER_BYTES_MAX: usize = 8 * 1024;
+
 /// Longest topic that the store takes, bytes: the most that `topic_bytes_max` can be.
 pub const TOPIC_BYTES_MAX: u16 = 4_096;
 const _: () = assert!(TOPIC_BYTES_MAX as usize == millrace_layers::limits::TOPIC_BYTES_MAX);
@@ -95,6 +100,11 @@ pub struct Limits {
     /// Bytes waiting for a busy socket above which the connection is closed (0x97): acknowledgements and QoS 1
     /// within the receive maximum are below it.
     pub outbound_hard_bytes: u32,
+    /// Bytes of answers (PINGRESP, PUBACK, PUBREC, SUBACK, pongs) that wait for a client that does not read them. Beyond it
+    /// the server reads nothing more from the client until half of them are written.
+    pub answers_bytes_max: u32,
+    /// Seconds after which a client that the server does not read for that reason is closed.
+    pub answers_timeout_s: u16,
     /// Bytes between two cores above which publishers are not read for a while.
     pub mailbox_bytes_max: u32,
     /// Bytes that wait to be stored above which publishers are not read for a while.
@@ -143,6 +153,8 @@ impl Default for Limits {
             retained_bytes_max: 1024 * 1024 * 1024,
             outbound_soft_bytes: 1024 * 1024,
             outbound_hard_bytes: 64 * 1024 * 1024,
+            answers_bytes_max: 256 * 1024,
+            answers_timeout_s: 60,
             mailbox_bytes_max: 4 * 1024 * 1024,
             store_bytes_max: 32 * 1024 * 1024,
             sys_interval_s: 10,

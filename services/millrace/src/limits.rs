@@ -103,6 +103,10 @@ limits! {
         "Bytes waiting for a busy socket above which QoS 0 messages to it are dropped and counted.";
     outbound_hard_bytes: u32 in 65_536..=u32::MAX, "BYTES",
         "Bytes waiting for a busy socket above which its connection is closed.";
+    answers_bytes_max: u32 in 1024..=u32::MAX, "BYTES",
+        "Bytes of answers, such as PUBACK and PINGRESP, that wait for a client that does not read them; beyond it the server reads nothing more from the client.";
+    answers_timeout_s: u16 in 1..=u16::MAX, "SECONDS",
+        "Time after which the server closes a client that it does not read for that reason.";
     mailbox_bytes_max: u32 in 65_536..=u32::MAX, "BYTES",
         "Bytes between two event loops above which publishers are not read for a while.";
     store_bytes_max: u32 in 65_536..=u32::MAX, "BYTES",

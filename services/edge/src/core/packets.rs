@@ -142,7 +142,10 @@ impl Core {
         let settings = &self.process.settings;
         let (protocol, mut out, session) = parts!(self, slot);
         let session = self.sessions.get_mut(session as usize).map(|homed| &mut homed.session);
-        match protocol.input(packet, session, settings, &mut out) {
+        let before = out.len();
+        let effect = protocol.input(packet, session, settings, &mut out);
+        out.note_answers(before);
+        match effect {
             Effect::None => {}
             Effect::Publish(publication) => self.publish(slot, &publication),
             Effect::Acknowledged => self.acknowledged(slot),

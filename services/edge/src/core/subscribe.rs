@@ -274,7 +274,9 @@ impl Core {
             })
             .collect();
         let (protocol, mut out, _) = parts!(self, slot);
+        let before = out.len();
         protocol.subscribed(pending.packet_id, &reasons, pending.what, &mut out);
+        out.note_answers(before);
         if let Some(through) = pending.retained_through {
             let session = self.connections[slot as usize].session;
             let fresh = self.sessions[session as usize].fresh.get_or_insert_default();
@@ -494,7 +496,9 @@ impl Core {
         }
         let Some(packet_id) = packet_id else { return };
         let (protocol, mut out, _) = parts!(self, slot);
+        let before = out.len();
         protocol.unsubscribed(packet_id, &reasons, &mut out);
+        out.note_answers(before);
     }
 
     /// Subscriptions are gone from the store, or could not be removed.
@@ -516,7 +520,9 @@ impl Core {
             reasons.iter_mut().for_each(|each| *each = reason);
         }
         let (protocol, mut out, _) = parts!(self, slot);
+        let before = out.len();
         protocol.unsubscribed(packet_id, &reasons, &mut out);
+        out.note_answers(before);
     }
 
     pub(super) fn target_of(&self, session: u32) -> Target {
