@@ -51,6 +51,13 @@ impl<C> Entry for Arc<Node<C>> {
     }
 }
 
+/// About how much memory a node takes, with its place in the map of its parent and its wildcards, bytes.
+fn node_bytes(level: &str) -> usize {
+    const NODE_BYTES: usize = 128;
+    // A short level stands in the node itself.
+    NODE_BYTES + if level.len() > size_of::<CompactString>() { level.len() } else { 0 }
+}
+
 /// The first level, and what follows its separator.
 #[inline]
 pub(crate) fn split_level(text: &str) -> (&str, Option<&str>) {
@@ -113,14 +120,27 @@ impl<C: Content> Node<C> {
 
     /// The content of `filter`, with its path made or copied where it must be. [`Node::prune`] it if it stays empty.
     pub(crate) fn make(&mut self, filter: &str, seed: &Seed) -> &mut C {
+        self.make_counted(filter, seed, &mut 0)
+    }
+
+    /// As [`Node::make`]; adds the memory of the nodes that were made to `bytes`.
+    pub(crate) fn make_counted(&mut self, filter: &str, seed: &Seed, bytes: &mut usize) -> &mut C {
         let mut node = self;
         let mut rest = Some(filter);
         while let Some(text) = rest {
             let (level, tail) = split_level(text);
             let child = match level {
                 "#" => return &mut node.wild_mut().many,
-                "+" => node.wild_mut().plus.get_or_insert_with(|| Arc::new(Self::new("+"))),
-                _ => node.children.get_or_insert(level, seed, || Arc::new(Self::new(level))).0,
+                "+" => node.wild_mut().plus.get_or_insert_with(|| {
+                    *bytes += node_bytes("+");
+                    Arc::new(Self::new("+"))
+                }),
+                _ => {
+                    let (child, is_new) =
+                        node.children.get_or_insert(level, seed, || Arc::new(Self::new(level)));
+                    *bytes += if is_new { node_bytes(level) } else { 0 };
+                    child
+                }
             };
             node = Arc::make_mut(child);
             rest = tail;
@@ -146,8 +166,9 @@ impl<C: Content> Node<C> {
         }
     }
 
-    /// Takes away the nodes of `filter` that lead to nothing, after its content became empty.
-    pub(crate) fn prune(&mut self, filter: &str, seed: &Seed) {
+    /// Takes away the nodes of `filter` that lead to nothing, after its content became empty. Returns the memory that they
+    /// took.
+    pub(crate) fn prune(&mut self, filter: &str, seed: &Seed) -> usize {
         let levels = || filter.split('/').filter(|level| *level != "#");
         let mut keep = 0;
         let mut node = &mut *self;
@@ -157,21 +178,22 @@ impl<C: Content> Node<C> {
             }
             match node.child_mut(level, seed) {
                 Some(child) => node = child,
-                None => return,
+                None => return 0,
             }
         }
         node.drop_empty_wild();
         if !node.is_empty() {
-            return;
+            return 0;
         }
         let mut node = self;
         let mut levels = levels();
         for level in levels.by_ref().take(keep) {
             match node.child_mut(level, seed) {
                 Some(child) => node = child,
-                None => return,
+                None => return 0,
             }
         }
+        let bytes = levels.clone().map(node_bytes).sum();
         match levels.next() {
             Some("+") => {
                 node.wild_mut().plus = None;
@@ -181,6 +203,7 @@ impl<C: Content> Node<C> {
             // The filter is `#`, and it stood in the root.
             None => {}
         }
+        bytes
     }
 
     /// Visits the content of every filter, with what `step` makes of its levels, one after the other; `true`: and `#` below them.

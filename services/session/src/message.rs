@@ -5,6 +5,8 @@ use std::sync::{Arc, OnceLock};
 
 use millrace_mqtt::{Properties, Property, QoS};
 
+use crate::budget::Holders;
+
 /// Whole seconds of a clock that the caller keeps; only differences matter.
 pub type Seconds = u32;
 
@@ -25,6 +27,8 @@ pub struct Message {
     place: OnceLock<Option<Place>>,
     /// Sessions of a store that have acknowledged it.
     acknowledged: AtomicU32,
+    /// Sessions in memory that hold it.
+    holders: Holders,
 }
 
 impl PartialEq for Message {
@@ -79,6 +83,7 @@ impl Message {
             retain,
             place: OnceLock::new(),
             acknowledged: AtomicU32::new(0),
+            holders: Holders::default(),
         }
     }
 
@@ -97,6 +102,7 @@ impl Message {
             retain: self.retain,
             place: OnceLock::new(),
             acknowledged: AtomicU32::new(0),
+            holders: Holders::default(),
         })
     }
 
@@ -136,6 +142,10 @@ impl Message {
 
     pub(crate) fn count_acknowledged(&self) {
         self.acknowledged.fetch_add(1, Ordering::Release);
+    }
+
+    pub(crate) fn holders(&self) -> &Holders {
+        &self.holders
     }
 
     /// When it expires, if it does.
