@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use millrace_access::bans::Bans;
 use millrace_mqtt::QoS;
 use millrace_router::{Group, Matched, Receiver, Router, TopicTree};
-use millrace_session::Message;
+use millrace_session::{Budget, Message};
 
 use crate::access::Loaded;
 use crate::incidents::Incidents;
@@ -35,9 +35,13 @@ pub fn is_broker_name(text: &str) -> bool {
 
 /// The brokers that a process has to do with: those that somebody has connected to, or that had something due. A broker that nobody
 /// has asked for is rows in the store and nothing else.
-#[derive(Default)]
 pub(crate) struct Brokers {
     known: RwLock<Known>,
+    /// About how much memory the filters of all of them take, bytes.
+    filter_bytes: Arc<AtomicU64>,
+    /// Memory of the messages that sessions of all of them hold.
+    queues: Arc<Budget>,
+    queue_bytes_per_broker_max: u64,
     /// Brokers whose webhooks may have changed.
     webhooks: Mutex<Vec<u64>>,
 }
@@ -49,6 +53,22 @@ struct Known {
 }
 
 impl Brokers {
+    /// None. `queue_bytes_max` and `queue_bytes_per_broker_max` bound the messages that their sessions hold in memory.
+    pub(crate) fn new(queue_bytes_max: u64, queue_bytes_per_broker_max: u64) -> Self {
+        Self {
+            known: RwLock::default(),
+            filter_bytes: Arc::default(),
+            queues: Arc::new(Budget::new(queue_bytes_max, None)),
+            queue_bytes_per_broker_max,
+            webhooks: Mutex::default(),
+        }
+    }
+
+    /// About how much memory the filters of all brokers take, bytes.
+    pub(crate) fn filter_bytes(&self) -> u64 {
+        self.filter_bytes.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Broker>> {
         self.read().by_name.get(name).cloned()
     }
@@ -65,6 +85,10 @@ impl Brokers {
     }
 
     pub(crate) fn insert(&self, broker: &Arc<Broker>) {
+        broker.router.count_in(&self.filter_bytes);
+        broker.queues.get_or_init(|| {
+            Arc::new(Budget::new(self.queue_bytes_per_broker_max, Some(self.queues.clone())))
+        });
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         known.by_name.insert(broker.name.clone(), broker.clone());
         known.by_id.insert(broker.id, broker.clone());
@@ -101,6 +125,10 @@ pub(crate) struct Broker {
     pub(crate) retained: TopicTree<Arc<Message>>,
     /// About how much memory they take, bytes.
     retained_bytes: AtomicU64,
+    /// Bytes of the topics for which its clients have set aliases.
+    alias_bytes: AtomicU64,
+    /// Memory of the messages that its sessions hold, from when it is among the brokers of the process.
+    queues: OnceLock<Arc<Budget>>,
     /// The `$SYS` topics: read like retained messages, but not the tenant's and not in its limit.
     pub(crate) sys: TopicTree<Arc<Message>>,
     /// Held while a retained message is set and its receivers are looked up, and while a subscription is made and
@@ -138,6 +166,8 @@ impl Broker {
             has_sessions: AtomicBool::new(false),
             retained: TopicTree::new(),
             retained_bytes: AtomicU64::new(0),
+            alias_bytes: AtomicU64::new(0),
+            queues: OnceLock::new(),
             sys: TopicTree::new(),
             retained_gate: Mutex::default(),
             access: RwLock::default(),
@@ -179,6 +209,17 @@ impl Broker {
     /// About how much memory the retained messages take, bytes.
     pub(crate) fn retained_bytes(&self) -> u64 {
         self.retained_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Memory of the messages that its sessions hold.
+    pub(crate) fn queues(&self) -> Option<&Arc<Budget>> {
+        self.queues.get()
+    }
+
+    /// A connection has topic aliases of `after` bytes instead of `before`. Returns the bytes of all connections.
+    pub(crate) fn change_alias_bytes(&self, before: usize, after: usize) -> u64 {
+        let change = (after as u64).wrapping_sub(before as u64);
+        self.alias_bytes.fetch_add(change, Ordering::Relaxed).wrapping_add(change)
     }
 
     /// How it lets clients in; `None` when it is not managed.

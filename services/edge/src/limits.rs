@@ -14,6 +14,16 @@ pub(crate) const SHARE_NAMES_PER_FILTER_MAX: usize = 250;
 
 /// Bytes that one event loop may use to remember which receivers a topic has. The least recently used topics go first.
 pub(crate) const ROUTE_CACHE_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Most connections of one address where no setting says so.
+pub(crate) const CONNECTIONS_PER_ADDRESS_MAX: u32 = 10_000;
+/// Of the files that the process may open, one address may have so many in connections: one in four.
+pub(crate) const FILES_PER_ADDRESS_DIVISOR: u64 = 4;
+
+/// Bytes of answers (handshake, pongs, AUTH) that may wait for a connection before its CONNECT is accepted. Beyond it the
+/// server closes the connection, because a stranger must not decide how much memory it costs.
+pub(crate) const STRANGER_ANSWER_BYTES_MAX: usize = 8 * 1024;
+
 /// Longest topic that the store takes, bytes: the most that `topic_bytes_max` can be.
 pub const TOPIC_BYTES_MAX: u16 = 4_096;
 const _: () = assert!(TOPIC_BYTES_MAX as usize == millrace_layers::limits::TOPIC_BYTES_MAX);
@@ -28,7 +38,8 @@ pub struct Limits {
     /// (0x97).
     pub connections_per_broker_max: u32,
     /// Connections of one address at once (IPv6: of one /64): one address must not have all of `connections_max`. Beyond it a
-    /// new connection is closed. The default leaves room for a site of many devices behind one address.
+    /// new connection is closed. 0: a quarter of the files that the process may open, because one address must not use up
+    /// those either; at most 10,000, which is room for a site of many devices behind one address.
     pub connections_per_address_max: u32,
     /// Connections a second of one address; 0: no limit. Beyond it a new connection is closed.
     pub connects_per_address_per_second_max: u32,
@@ -64,6 +75,11 @@ pub struct Limits {
     pub inflight_max: u16,
     /// Topic aliases a client may set (Topic Alias Maximum of CONNACK): each costs memory for a topic.
     pub topic_alias_max: u16,
+    /// Bytes of the topics for which one client has set aliases. Beyond it the connection is closed (0x97), because a server
+    /// cannot refuse an alias and go on.
+    pub topic_alias_bytes_max: u32,
+    /// The same of all clients of one broker.
+    pub topic_alias_bytes_per_broker_max: u64,
     /// Topic aliases the server sets towards one client, whatever the client allows.
     pub topic_alias_outbound_max: u16,
     /// Subscriptions of one session. One that outlives its connection has 1000 at most, so that it can be ended in one
@@ -82,6 +98,18 @@ pub struct Limits {
     pub queue_messages_max: u32,
     /// Bytes (topic, properties and payload) that wait in one session.
     pub queue_bytes_max: u64,
+    /// Memory of the messages that the sessions in memory of one broker hold, bytes: those that wait, and those that are sent
+    /// and not acknowledged. A message counts once, however many sessions hold it. Beyond it, a session that holds more than
+    /// a few small messages gets no further ones.
+    pub queue_memory_per_broker_max: u64,
+    /// The same of all brokers; 0: a quarter of `memory_max`. Beyond it no session in memory gets messages that it would have
+    /// to hold.
+    pub queue_memory_max: u64,
+    /// Memory of the filters of one broker's sessions that are connected or in memory, bytes; 0: half of
+    /// `filter_memory_max`. Beyond it a SUBSCRIBE is refused (0x97).
+    pub filter_memory_per_broker_max: u64,
+    /// The same of all brokers; 0: a quarter of `memory_max`, and 256 MiB at least.
+    pub filter_memory_max: u64,
     /// Retained messages of one broker.
     pub retained_messages_max: u32,
     /// Memory that the process may use, bytes; 0: what its cgroup or the machine has. From 70 % on load is shed, in the
@@ -95,6 +123,11 @@ pub struct Limits {
     /// Bytes waiting for a busy socket above which the connection is closed (0x97): acknowledgements and QoS 1
     /// within the receive maximum are below it.
     pub outbound_hard_bytes: u32,
+    /// Bytes of answers (PINGRESP, PUBACK, PUBREC, SUBACK, pongs) that wait for a client that does not read them. Beyond it
+    /// the server reads nothing more from the client until half of them are written.
+    pub answers_bytes_max: u32,
+    /// Seconds after which a client that the server does not read for that reason is closed.
+    pub answers_timeout_s: u16,
     /// Bytes between two cores above which publishers are not read for a while.
     pub mailbox_bytes_max: u32,
     /// Bytes that may wait to be stored. Brokers for which something waits have equal shares of them; the publishers of a
@@ -116,7 +149,7 @@ impl Default for Limits {
         Self {
             connections_max: 1_000_000,
             connections_per_broker_max: 1_000_000,
-            connections_per_address_max: 10_000,
+            connections_per_address_max: 0,
             connects_per_address_per_second_max: 500,
             connects_per_address_burst: 5_000,
             connects_per_second_max: 10_000,
@@ -131,6 +164,8 @@ impl Default for Limits {
             receive_maximum: 1024,
             inflight_max: 1024,
             topic_alias_max: 64,
+            topic_alias_bytes_max: 64 * 1024,
+            topic_alias_bytes_per_broker_max: 64 * 1024 * 1024,
             topic_alias_outbound_max: 16,
             subscriptions_per_session_max: 100_000,
             topic_levels_max: 128,
@@ -139,11 +174,17 @@ impl Default for Limits {
             session_expiry_v3_s: 7 * 24 * 3600,
             queue_messages_max: 100_000,
             queue_bytes_max: 64 * 1024 * 1024,
+            queue_memory_per_broker_max: 64 * 1024 * 1024,
+            queue_memory_max: 0,
+            filter_memory_per_broker_max: 0,
+            filter_memory_max: 0,
             retained_messages_max: 1_000_000,
             memory_max: 0,
             retained_bytes_max: 1024 * 1024 * 1024,
             outbound_soft_bytes: 1024 * 1024,
             outbound_hard_bytes: 64 * 1024 * 1024,
+            answers_bytes_max: 256 * 1024,
+            answers_timeout_s: 60,
             mailbox_bytes_max: 4 * 1024 * 1024,
             store_bytes_max: 32 * 1024 * 1024,
             sys_interval_s: 10,
@@ -151,5 +192,42 @@ impl Default for Limits {
             usage_interval_s: 2,
             http_head_bytes_max: 8192,
         }
+    }
+}
+
+/// Least memory that filters may take where no setting says so, bytes.
+const FILTER_MEMORY_MIN: u64 = 256 * 1024 * 1024;
+/// Of the memory of the process, filters may take one part in so many, and messages that sessions hold as well.
+const MEMORY_DIVISOR: u64 = 4;
+
+impl Limits {
+    /// These limits, with those that follow from the memory that the process may use filled in; 0 is a memory that is not
+    /// known.
+    pub(crate) fn with_memory(mut self, memory: u64) -> Self {
+        let or = |said: u64, otherwise: u64| if said == 0 { otherwise } else { said };
+        let share = if memory == 0 { u64::MAX } else { memory / MEMORY_DIVISOR };
+        self.queue_memory_max = or(self.queue_memory_max, share);
+        self.filter_memory_max = or(self.filter_memory_max, share.max(FILTER_MEMORY_MIN));
+        self.filter_memory_per_broker_max = or(self.filter_memory_per_broker_max, self.filter_memory_max / 2);
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_of_memory_follow_from_what_the_process_may_use() {
+        const GIB: u64 = 1 << 30;
+        let of = |limits: Limits, memory| {
+            let limits = limits.with_memory(memory);
+            (limits.queue_memory_max, limits.filter_memory_max, limits.filter_memory_per_broker_max)
+        };
+        assert_eq!(of(Limits::default(), 4 * GIB), (GIB, GIB, GIB / 2));
+        assert_eq!(of(Limits::default(), GIB / 2), (GIB / 8, GIB / 4, GIB / 8));
+        assert_eq!(of(Limits::default(), 0), (u64::MAX, u64::MAX, u64::MAX / 2));
+        let said = Limits { queue_memory_max: 1, filter_memory_max: 10, ..Limits::default() };
+        assert_eq!(of(said, 4 * GIB), (1, 10, 5));
     }
 }

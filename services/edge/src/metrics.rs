@@ -110,6 +110,10 @@ counters! {
         limit_client_packet: "counter" "millrace_limits_reached_total" ["limit=\"client.packet_bytes\""] "Times that a limit of a tenant was reached, by limit.",
         limit_share_names: "counter" "millrace_limits_reached_total" ["limit=\"filter.share_names\""] "Times that a limit of a tenant was reached, by limit.",
         limit_retained_bytes: "counter" "millrace_limits_reached_total" ["limit=\"broker.retained_bytes\""] "Times that a limit of a tenant was reached, by limit.",
+        limit_client_aliases: "counter" "millrace_limits_reached_total" ["limit=\"client.topic_alias_bytes\""] "Times that a limit of a tenant was reached, by limit.",
+        limit_broker_aliases: "counter" "millrace_limits_reached_total" ["limit=\"broker.topic_alias_bytes\""] "Times that a limit of a tenant was reached, by limit.",
+        limit_broker_filters: "counter" "millrace_limits_reached_total" ["limit=\"broker.filter_bytes\""] "Times that a limit of a tenant was reached, by limit.",
+        limit_filters: "counter" "millrace_limits_reached_total" ["limit=\"server.filter_bytes\""] "Times that a limit of a tenant was reached, by limit.",
         limit_memory: "counter" "millrace_limits_reached_total" ["limit=\"server.memory\""] "Times that a limit of a tenant was reached, by limit.",
         limit_matches: "counter" "millrace_limits_reached_total" ["limit=\"topic.matching_filters\""] "Times that a limit of a tenant was reached, by limit.",
     }
@@ -159,6 +163,7 @@ counters! {
         sent: "counter" "millrace_messages_sent_total" [] "Messages sent or queued to subscribers.",
         dropped_busy: "counter" "millrace_messages_dropped_total" ["reason=\"busy_socket\""] "Messages not delivered to a subscriber, by reason.",
         dropped_queue: "counter" "millrace_messages_dropped_total" ["reason=\"queue_full\""] "Messages not delivered to a subscriber, by reason.",
+        dropped_memory: "counter" "millrace_messages_dropped_total" ["reason=\"queue_memory\""] "Messages not delivered to a subscriber, by reason.",
         dropped_expired: "counter" "millrace_messages_dropped_total" ["reason=\"expired\""] "Messages not delivered to a subscriber, by reason.",
         dropped_too_large: "counter" "millrace_messages_dropped_total" ["reason=\"packet_too_large\""] "Messages not delivered to a subscriber, by reason.",
         publish_denied: "counter" "millrace_publishes_refused_total" ["reason=\"not_authorized\""] "PUBLISH packets refused, by reason.",
@@ -186,8 +191,13 @@ counters! {
 impl BrokerCounters {
     /// Messages that did not reach a subscriber.
     pub(crate) fn dropped(&self) -> u64 {
-        let reasons =
-            [&self.dropped_busy, &self.dropped_queue, &self.dropped_expired, &self.dropped_too_large];
+        let reasons = [
+            &self.dropped_busy,
+            &self.dropped_queue,
+            &self.dropped_memory,
+            &self.dropped_expired,
+            &self.dropped_too_large,
+        ];
         reasons.into_iter().map(Count::get).sum()
     }
 }

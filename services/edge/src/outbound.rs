@@ -54,6 +54,8 @@ pub(crate) struct Outbound {
     full_since: Millis,
     /// Bytes written since then.
     full_written: usize,
+    /// Bytes of answers among what waits, at most.
+    answers: usize,
 }
 
 /// Whether a QoS 0 message may be appended.
@@ -85,6 +87,16 @@ impl Outbound {
     pub(crate) fn len(&self) -> usize {
         // `tail` grows behind our back while packets are appended.
         self.len + self.tail.len() - self.written
+    }
+
+    /// Bytes of answers to the client that wait, at most: the bytes of messages before them may be written instead.
+    pub(crate) fn answers(&self) -> usize {
+        self.answers
+    }
+
+    /// What was appended since `before` bytes waited are answers.
+    pub(crate) fn note_answers(&mut self, before: usize) {
+        self.answers += self.len().saturating_sub(before);
     }
 
     /// Room for a QoS 0 message while the socket is busy.
@@ -158,6 +170,7 @@ impl Outbound {
                 Ok(n) => {
                     total += n;
                     self.advance(n);
+                    self.answers = self.answers.min(self.len());
                     self.frame_left = self.frame_left.saturating_sub(n);
                     // Fewer than offered: the socket's buffer is full, and epoll will tell when it no longer is.
                     if n < offered {
@@ -266,6 +279,7 @@ impl Outbound {
         self.chunks.clear();
         self.tail.clear();
         (self.written, self.len, self.frame_left, self.full_since, self.full_written) = (0, 0, 0, 0, 0);
+        self.answers = 0;
     }
 }
 
@@ -307,6 +321,20 @@ impl OutboundSlot<'_> {
             self.dirty.push(self.connection);
         }
         self.slot.get_or_insert_with(|| self.pool.take())
+    }
+
+    /// Bytes that wait.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.slot.as_ref().map_or(0, |outbound| outbound.len())
+    }
+
+    /// What was appended since `before` bytes waited are answers.
+    #[inline]
+    pub(crate) fn note_answers(&mut self, before: usize) {
+        if let Some(outbound) = self.slot {
+            outbound.note_answers(before);
+        }
     }
 }
 

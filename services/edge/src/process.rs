@@ -194,12 +194,30 @@ impl Process {
         let gauges = [
             metrics::gauge("millrace_subscriptions", "Subscriptions of all sessions."),
             metrics::gauge("millrace_retained_messages", "Retained messages."),
+            metrics::gauge(
+                "millrace_subscription_bytes",
+                "About how much memory the subscriptions of connected sessions take.",
+            ),
+            metrics::gauge(
+                "millrace_queue_bytes",
+                "Memory of messages that sessions in memory hold: waiting, or sent and not acknowledged.",
+            ),
+            metrics::gauge(
+                "millrace_topic_alias_bytes",
+                "Bytes of the topics for which clients have set aliases.",
+            ),
         ];
         let all = [BrokerCounters::METRICS, &gauges].concat();
         let brokers = self.brokers.all();
         let row = |broker: &'_ Arc<Broker>| {
             let mut values = metrics::sum(broker.counters.iter().map(BrokerCounters::values));
-            values.extend([broker.router.subscriptions() as u64, broker.retained.len() as u64]);
+            values.extend([
+                broker.router.subscriptions() as u64,
+                broker.retained.len() as u64,
+                broker.router.bytes() as u64,
+                broker.queues().map_or(0, |queues| queues.used()),
+                broker.change_alias_bytes(0, 0),
+            ]);
             values
         };
         let rows: Vec<_> = brokers

@@ -23,7 +23,7 @@ use crate::config::Config;
 use crate::core::Core;
 use crate::drain::{Drain, DrainPace, Draining};
 use crate::incidents::Scribe;
-use crate::limits::Limits;
+use crate::limits::{self, Limits};
 use crate::mailbox::Mailbox;
 use crate::memory::Memory;
 use crate::metering::Teller;
@@ -100,7 +100,9 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
     let mailboxes: Arc<[Mailbox]> = mailboxes.into();
     let clock = Clock::start();
     let layers = database.map(Layers::new);
-    let brokers = Arc::new(Brokers::default());
+    let memory = Memory::new(config.limits.memory_max);
+    let limits = config.limits.clone().with_memory(memory.budget());
+    let brokers = Arc::new(Brokers::new(limits.queue_memory_max, limits.queue_memory_per_broker_max));
     let region = match (&config.fabric, &config.pod) {
         (Some(_), None) => return Err(StartError("a pod of a region needs a name".into())),
         (Some(_), Some(_)) if layers.is_none() => {
@@ -156,8 +158,8 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
             authentication_method: desk.is_some().then_some(METHOD),
             ..settings(&config.limits)
         },
-        memory: Memory::new(config.limits.memory_max),
-        limits: config.limits.clone(),
+        memory,
+        limits,
         desk,
         _shares: shares,
         _scribe: scribe,
@@ -304,10 +306,25 @@ fn cannot(what: &str, error: &io::Error) -> StartError {
 
 fn address_limits(limits: &Limits) -> addresses::Limits {
     addresses::Limits {
-        connections_max: limits.connections_per_address_max,
+        connections_max: match limits.connections_per_address_max {
+            0 => connections_per_address(open_files_max()),
+            said => said,
+        },
         cost_per_second_max: limits.connects_per_address_per_second_max,
         burst: limits.connects_per_address_burst,
     }
+}
+
+/// Files that the process may open, where the system says so.
+fn open_files_max() -> Option<u64> {
+    rlimit::Resource::NOFILE.get_soft().ok()
+}
+
+/// Connections of one address that leave room for those of others.
+fn connections_per_address(open_files_max: Option<u64>) -> u32 {
+    let share = open_files_max.map(|files| (files / limits::FILES_PER_ADDRESS_DIVISOR).max(1));
+    let share = share.and_then(|share| u32::try_from(share).ok()).unwrap_or(u32::MAX);
+    share.min(limits::CONNECTIONS_PER_ADDRESS_MAX)
 }
 
 fn settings(limits: &Limits) -> Settings {

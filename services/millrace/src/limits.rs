@@ -48,8 +48,8 @@ limits! {
         "Connections at once; beyond it new ones are refused.";
     connections_per_broker_max: u32 in 1..=u32::MAX, "COUNT",
         "Connections of one broker at once; beyond it a CONNECT is refused.";
-    connections_per_address_max: u32 in 1..=u32::MAX, "COUNT",
-        "Connections of one address at once (IPv6: of one /64); beyond it new ones are closed.";
+    connections_per_address_max: u32 in 0..=u32::MAX, "COUNT",
+        "Connections of one address at once (IPv6: of one /64); beyond it new ones are closed. 0 is a quarter of the files that the process may open, at most 10,000.";
     connects_per_address_per_second_max: u32 in 0..=u32::MAX, "COUNT",
         "Connections a second of one address; beyond it new ones are closed; 0 is no limit.";
     connects_per_address_burst: u32 in 1..=u32::MAX, "COUNT",
@@ -78,6 +78,10 @@ limits! {
         "QoS 1 and 2 messages the server has unacknowledged towards one client.";
     topic_alias_max: u16 in 0..=u16::MAX, "COUNT",
         "Topic aliases a client may set.";
+    topic_alias_bytes_max: u32 in 0..=u32::MAX, "BYTES",
+        "Bytes of the topics for which one client has set aliases; beyond it the server closes the connection.";
+    topic_alias_bytes_per_broker_max: u64 in 0..=i64::MAX as u64, "BYTES",
+        "Bytes of the topics for which all clients of one broker have set aliases; beyond it the server closes the connection that sets one more.";
     topic_alias_outbound_max: u16 in 0..=u16::MAX, "COUNT",
         "Topic aliases the server sets towards one client.";
     subscriptions_per_session_max: u32 in 1..=u32::MAX, "COUNT",
@@ -94,6 +98,14 @@ limits! {
         "Messages that wait for the sessions of one topic filter; in memory, in one session.";
     queue_bytes_max: u64 in 0..=i64::MAX as u64, "BYTES",
         "Bytes of messages that wait for the sessions of one topic filter; in memory, in one session.";
+    queue_memory_per_broker_max: u64 in 0..=i64::MAX as u64, "BYTES",
+        "Memory of the messages that the sessions in memory of one broker hold, a message of several sessions counted once. Beyond it the server drops further messages for sessions that hold more than a few small ones.";
+    queue_memory_max: u64 in 0..=i64::MAX as u64, "BYTES",
+        "Memory of the messages that the sessions in memory of all brokers hold; 0 is a quarter of memory_max.";
+    filter_memory_per_broker_max: u64 in 0..=i64::MAX as u64, "BYTES",
+        "Memory of the filters of one broker's sessions; 0 is half of filter_memory_max. Beyond it the server refuses a SUBSCRIBE.";
+    filter_memory_max: u64 in 0..=i64::MAX as u64, "BYTES",
+        "Memory of the filters of all brokers' sessions; 0 is a quarter of memory_max, and 256 MiB at least.";
     retained_messages_max: u32 in 0..=u32::MAX, "MESSAGES",
         "Retained messages of one broker.";
     retained_bytes_max: u64 in 0..=i64::MAX as u64, "BYTES",
@@ -104,6 +116,10 @@ limits! {
         "Bytes waiting for a busy socket above which QoS 0 messages to it are dropped and counted.";
     outbound_hard_bytes: u32 in 65_536..=u32::MAX, "BYTES",
         "Bytes waiting for a busy socket above which its connection is closed.";
+    answers_bytes_max: u32 in 1024..=u32::MAX, "BYTES",
+        "Bytes of answers, such as PUBACK and PINGRESP, that wait for a client that does not read them; beyond it the server reads nothing more from the client.";
+    answers_timeout_s: u16 in 1..=u16::MAX, "SECONDS",
+        "Time after which the server closes a client that it does not read for that reason.";
     mailbox_bytes_max: u32 in 65_536..=u32::MAX, "BYTES",
         "Bytes between two event loops above which publishers are not read for a while.";
     store_bytes_max: u32 in 65_536..=u32::MAX, "BYTES",

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
 use millrace_mqtt::topic::Filter;
@@ -23,12 +23,19 @@ pub struct Router {
     tree: Mutex<Tree>,
     published: ArcSwap<Snapshot>,
     generation: AtomicU64,
+    /// Bytes of all routers together.
+    total: OnceLock<Arc<AtomicU64>>,
 }
+
+/// What a subscription takes beside its filter and the nodes of the trie, in its session and here, bytes.
+const SUBSCRIPTION_BYTES: usize = 160;
 
 #[derive(Clone, Debug)]
 struct Tree {
     root: Arc<Node<Set>>,
     subscriptions: usize,
+    /// About how much memory the subscriptions take.
+    bytes: usize,
     seed: Seed,
 }
 
@@ -78,12 +85,21 @@ impl Router {
     }
 
     fn with(seed: Seed) -> Self {
-        let tree = Tree { root: Arc::new(Node::new("")), subscriptions: 0, seed };
+        let tree = Tree { root: Arc::new(Node::new("")), subscriptions: 0, bytes: 0, seed };
         let snapshot = Snapshot { tree: tree.clone(), generation: 0 };
         Self {
             tree: Mutex::new(tree),
             published: ArcSwap::from_pointee(snapshot),
             generation: AtomicU64::new(0),
+            total: OnceLock::new(),
+        }
+    }
+
+    /// Counts the bytes of this router in `total`, too, from now on. Later calls have no effect.
+    pub fn count_in(&self, total: &Arc<AtomicU64>) {
+        let tree = self.tree.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.total.set(total.clone()).is_ok() {
+            total.fetch_add(tree.bytes as u64, Ordering::Relaxed);
         }
     }
 
@@ -109,9 +125,13 @@ impl Router {
     pub fn edit<R>(&self, f: impl FnOnce(&mut Edit<'_>) -> R) -> R {
         // Each single change leaves a complete tree, even when a batch panics between two of them.
         let mut tree = self.tree.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = tree.bytes;
         let mut edit = Edit { tree: &mut tree, changed: false };
         let result = f(&mut edit);
         let old = edit.changed.then(|| self.publish(&tree));
+        if let Some(total) = self.total.get() {
+            total.fetch_add((tree.bytes as u64).wrapping_sub(before as u64), Ordering::Relaxed);
+        }
         drop(tree);
         // Dropped after the lock is released, because dropping the last reference to a snapshot may take long.
         drop(old);
@@ -146,6 +166,19 @@ impl Router {
     /// Number of subscriptions.
     pub fn subscriptions(&self) -> usize {
         self.published.load().subscriptions()
+    }
+
+    /// About how much memory the subscriptions take, in their sessions and here, bytes.
+    pub fn bytes(&self) -> usize {
+        self.published.load().tree.bytes
+    }
+}
+
+impl Drop for Router {
+    fn drop(&mut self) {
+        if let Some(total) = self.total.get() {
+            total.fetch_sub(self.bytes() as u64, Ordering::Relaxed);
+        }
     }
 }
 
@@ -199,6 +232,11 @@ impl Snapshot {
 }
 
 impl Edit<'_> {
+    /// As [`Router::bytes`], with what this edit has changed so far.
+    pub fn bytes(&self) -> usize {
+        self.tree.bytes
+    }
+
     /// Number of share names on `filter`, given without `$share` and share name.
     pub fn groups(&self, filter: &str) -> usize {
         self.tree.root.find(filter, &self.tree.seed).map_or(0, Set::groups_len)
@@ -226,12 +264,14 @@ impl Edit<'_> {
             return false;
         }
         let is_new = old.is_none();
-        let set = Arc::make_mut(root).make(filter.filter, seed);
+        let mut bytes = if is_new { subscription_bytes(filter) } else { 0 };
+        let set = Arc::make_mut(root).make_counted(filter.filter, seed, &mut bytes);
         match filter.share {
             None => *set.subscribers.get_or_insert(&target, seed, || subscription).0 = subscription,
             Some(name) => set.group_mut(name, filter.filter, seed).join(subscription, true, seed),
         }
         self.tree.subscriptions += usize::from(is_new);
+        self.tree.bytes += bytes;
         self.changed = true;
         is_new
     }
@@ -254,10 +294,9 @@ impl Edit<'_> {
             None => drop(set.subscribers.remove(&target, seed)),
             Some(name) => set.leave_group(name, target, seed),
         }
-        if set.is_empty() {
-            root.prune(filter.filter, seed);
-        }
+        let nodes = if set.is_empty() { root.prune(filter.filter, seed) } else { 0 };
         self.tree.subscriptions -= 1;
+        self.tree.bytes -= subscription_bytes(filter) + nodes;
         self.changed = true;
         true
     }
@@ -274,6 +313,10 @@ impl Edit<'_> {
             self.changed = true;
         }
     }
+}
+
+fn subscription_bytes(filter: Filter<'_>) -> usize {
+    SUBSCRIPTION_BYTES + filter.filter.len() + filter.share.map_or(0, str::len)
 }
 
 #[cfg(test)]
@@ -309,6 +352,42 @@ mod tests {
         assert!(tree.root.is_empty());
         assert!(tree.root.children().is_empty());
         assert_eq!((tree.subscriptions, kept.subscriptions()), (0, all.len()));
+        assert_eq!(tree.bytes, 0);
+    }
+
+    #[test]
+    fn subscriptions_count_with_their_filters_and_the_nodes_that_are_theirs_alone() {
+        let total = Arc::new(AtomicU64::new(0));
+        let all = || total.load(Ordering::Relaxed);
+        let (router, other) = (Router::new(), Router::new());
+        let (one, two) = [1, 2].map(|slot| Target { core: 0, slot, generation: 0 }).into();
+        fn plain(filter: &str) -> Filter<'_> {
+            Filter { share: None, filter }
+        }
+        let deep = ["x"; 128].join("/");
+        router.subscribe(plain("a/b/c"), with(one));
+        let first = router.bytes();
+        [&router, &other].iter().for_each(|router| router.count_in(&total));
+        assert_eq!(all(), first as u64, "what was there before");
+        router.subscribe(plain("a/b/c"), with(two));
+        assert!(router.bytes() < 2 * first, "the nodes count once");
+        router.subscribe(plain("a/b/c"), with(two));
+        let both = router.bytes();
+        router.subscribe(plain(&deep), with(two));
+        assert!(router.bytes() > both + 128 * 100, "each level takes a node");
+        let long = format!("a/{}", "y".repeat(4_000));
+        let before = router.bytes();
+        router.subscribe(plain(&long), with(one));
+        assert!(router.bytes() > before + 8_000, "in the node and in the session");
+        other.subscribe(plain("#"), with(one));
+        assert_eq!(all(), (router.bytes() + other.bytes()) as u64);
+        drop(other);
+        assert_eq!(all(), router.bytes() as u64);
+        router.unsubscribe(plain("a/b/c"), one);
+        router.unsubscribe(plain("a/b/c"), two);
+        router.unsubscribe(plain(&long), one);
+        router.unsubscribe(plain(&deep), two);
+        assert_eq!((router.bytes(), all()), (0, 0));
     }
 
     #[test]

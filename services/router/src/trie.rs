@@ -50,6 +50,14 @@ impl<C> Entry for Arc<Node<C>> {
     }
 }
 
+/// About how much memory a node takes, with its place in the map of its parent and its wildcards, bytes.
+fn node_bytes(level: &str) -> usize {
+    const NODE_BYTES: usize = 128;
+    // A short level stands in the node itself.
+    NODE_BYTES + if level.len() > size_of::<CompactString>() { level.len() } else { 0 }
+}
+
+/// The first level, and the rest after its separator.
 #[inline]
 pub(crate) fn split_level(text: &str) -> (&str, Option<&str>) {
     match text.as_bytes().iter().position(|byte| *byte == b'/') {
@@ -110,14 +118,27 @@ impl<C: Content> Node<C> {
     /// The content of `filter`; missing nodes are created and shared ones copied. Call [`Node::prune`] if the content
     /// stays empty.
     pub(crate) fn make(&mut self, filter: &str, seed: &Seed) -> &mut C {
+        self.make_counted(filter, seed, &mut 0)
+    }
+
+    /// As [`Node::make`]; adds the memory of the nodes that were made to `bytes`.
+    pub(crate) fn make_counted(&mut self, filter: &str, seed: &Seed, bytes: &mut usize) -> &mut C {
         let mut node = self;
         let mut rest = Some(filter);
         while let Some(text) = rest {
             let (level, tail) = split_level(text);
             let child = match level {
                 "#" => return &mut node.wild_mut().many,
-                "+" => node.wild_mut().plus.get_or_insert_with(|| Arc::new(Self::new("+"))),
-                _ => node.children.get_or_insert(level, seed, || Arc::new(Self::new(level))).0,
+                "+" => node.wild_mut().plus.get_or_insert_with(|| {
+                    *bytes += node_bytes("+");
+                    Arc::new(Self::new("+"))
+                }),
+                _ => {
+                    let (child, is_new) =
+                        node.children.get_or_insert(level, seed, || Arc::new(Self::new(level)));
+                    *bytes += if is_new { node_bytes(level) } else { 0 };
+                    child
+                }
             };
             node = Arc::make_mut(child);
             rest = tail;
@@ -143,8 +164,8 @@ impl<C: Content> Node<C> {
         }
     }
 
-    /// Removes the nodes of `filter` without content, after its content became empty.
-    pub(crate) fn prune(&mut self, filter: &str, seed: &Seed) {
+    /// Removes the nodes of `filter` without content, after its content became empty. Returns the memory that they took.
+    pub(crate) fn prune(&mut self, filter: &str, seed: &Seed) -> usize {
         let levels = || filter.split('/').filter(|level| *level != "#");
         let mut keep = 0;
         let mut node = &mut *self;
@@ -154,21 +175,22 @@ impl<C: Content> Node<C> {
             }
             match node.child_mut(level, seed) {
                 Some(child) => node = child,
-                None => return,
+                None => return 0,
             }
         }
         node.drop_empty_wild();
         if !node.is_empty() {
-            return;
+            return 0;
         }
         let mut node = self;
         let mut levels = levels();
         for level in levels.by_ref().take(keep) {
             match node.child_mut(level, seed) {
                 Some(child) => node = child,
-                None => return,
+                None => return 0,
             }
         }
+        let bytes = levels.clone().map(node_bytes).sum();
         match levels.next() {
             Some("+") => {
                 node.wild_mut().plus = None;
@@ -178,6 +200,7 @@ impl<C: Content> Node<C> {
             // The filter is `#`, whose content is in the root.
             None => {}
         }
+        bytes
     }
 
     /// Visits the content of every filter. `step` folds its levels one after the other; `true` means with `#` below

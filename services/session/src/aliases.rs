@@ -9,6 +9,9 @@ use hashbrown::HashMap;
 pub(crate) struct Aliases {
     /// Set by the client; the index is alias - 1.
     inbound: Vec<Option<Arc<str>>>,
+    /// Bytes of the topics in `inbound`.
+    inbound_bytes: usize,
+    /// Set by the server.
     outbound: HashMap<Arc<str>, u16, foldhash::fast::FixedState>,
 }
 
@@ -27,7 +30,13 @@ impl Aliases {
         if self.inbound.len() <= index {
             self.inbound.resize(index + 1, None);
         }
-        self.inbound[index] = Some(topic.into());
+        let old = self.inbound[index].replace(topic.into());
+        self.inbound_bytes += topic.len();
+        self.inbound_bytes -= old.map_or(0, |old| old.len());
+    }
+
+    pub(crate) fn inbound_bytes(&self) -> usize {
+        self.inbound_bytes
     }
 
     pub(crate) fn inbound(&self, alias: u16) -> Option<Arc<str>> {

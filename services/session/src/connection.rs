@@ -94,6 +94,12 @@ impl Connection {
         self.keep_alive_s
     }
 
+    /// Bytes of the topics for which the client has set aliases.
+    #[inline]
+    pub fn alias_bytes(&self) -> usize {
+        self.aliases.as_ref().map_or(0, |aliases| aliases.inbound_bytes())
+    }
+
     pub(crate) fn requested_keep_alive_s(&self) -> u16 {
         self.requested_keep_alive_s
     }

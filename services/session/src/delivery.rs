@@ -7,8 +7,9 @@ use millrace_mqtt::{PacketId, PacketType, Properties, Property, QoS, Version};
 use smallvec::SmallVec;
 
 use crate::aliases::Outbound;
+use crate::budget::Hold;
 use crate::outbox::{Entry, State};
-use crate::{Connection, Message, Out, Seconds, Session, Settings};
+use crate::{Budget, Connection, Message, Out, Seconds, Session, Settings};
 
 /// One message for one session.
 #[derive(Clone, Copy, Debug)]
@@ -49,18 +50,22 @@ pub enum DropReason {
     QueueFull,
     /// Its expiry interval passed before it was sent.
     Expired,
+    /// The messages that sessions of the broker, or of all brokers, hold take as much memory as they may.
+    Memory,
     /// Larger than the client's Maximum Packet Size.
     TooLarge,
 }
 
 impl Session {
-    /// Sends a message, or queues it until it can be sent. `connection` is the session's connection, if it has one.
+    /// Sends a message, or queues it until it can be sent. `connection` is the session's connection, if it has one. A queued
+    /// message counts for `budget`, unless a store has it or it is retained.
     #[inline]
     pub fn deliver(
         &mut self,
         delivery: Delivery<'_>,
         connection: Option<&mut Connection>,
         settings: &Settings,
+        budget: Option<&Arc<Budget>>,
         now: Seconds,
         out: &mut impl Out,
     ) -> Delivered {
@@ -69,13 +74,28 @@ impl Session {
             && !(if can_wait { out.is_enough() } else { out.is_full() })
             && self.may_send(&delivery, connection, settings)
         {
-            return self.send(delivery.to_entry(), connection, now, out);
+            let Ok(hold) = self.hold(&delivery, budget.filter(|_| delivery.qos != QoS::AtMostOnce)) else {
+                return self.no_memory(&delivery);
+            };
+            return self.send(delivery.to_entry(), hold, connection, now, out);
         } else if !can_wait && !self.is_replaying() {
             // QoS 0 is never queued: a queue would make the messages of a slow consumer late as well as lost.
             self.settle(delivery.message, delivery.shared);
             return Delivered::Dropped(if out.is_full() { DropReason::Busy } else { DropReason::Offline });
         }
-        self.keep(&delivery, settings)
+        self.keep(&delivery, settings, budget)
+    }
+
+    /// Counts a message that the session is to hold; an error when it may not.
+    fn hold(&self, delivery: &Delivery<'_>, budget: Option<&Arc<Budget>>) -> Result<Option<Hold>, ()> {
+        let Some(budget) = budget.filter(|_| !self.is_stored && !delivery.replay) else { return Ok(None) };
+        let held = self.outbox.as_ref().map_or(0, |outbox| outbox.len());
+        Hold::new(delivery.message, budget, held).map(Some).ok_or(())
+    }
+
+    fn no_memory(&mut self, delivery: &Delivery<'_>) -> Delivered {
+        self.settle(delivery.message, delivery.shared);
+        Delivered::Dropped(DropReason::Memory)
     }
 
     fn may_send(&self, delivery: &Delivery<'_>, connection: &Connection, settings: &Settings) -> bool {
@@ -89,7 +109,12 @@ impl Session {
         outbox.is_caught_up() && outbox.has_room(connection.window_max(settings))
     }
 
-    fn keep(&mut self, delivery: &Delivery<'_>, settings: &Settings) -> Delivered {
+    fn keep(
+        &mut self,
+        delivery: &Delivery<'_>,
+        settings: &Settings,
+        budget: Option<&Arc<Budget>>,
+    ) -> Delivered {
         let is_stored = self.is_stored;
         let outbox = self.outbox();
         let full = outbox.queue_len() >= settings.queue_messages_max as usize
@@ -99,7 +124,8 @@ impl Session {
             self.settle(delivery.message, delivery.shared);
             return Delivered::Dropped(DropReason::QueueFull);
         }
-        outbox.enqueue(delivery.to_entry());
+        let Ok(hold) = self.hold(delivery, budget) else { return self.no_memory(delivery) };
+        self.outbox().enqueue(delivery.to_entry(), hold);
         Delivered::Queued
     }
 
@@ -146,7 +172,7 @@ impl Session {
                 Some(entry) if entry.qos == QoS::AtMostOnce || outbox.has_room(window_max) => {}
                 _ => break,
             }
-            let Some(entry) = outbox.dequeue() else { break };
+            let Some((entry, hold)) = outbox.dequeue() else { break };
             let message = entry.message.clone();
             if reserves(&entry) {
                 if entry.message.is_expired(now) {
@@ -157,13 +183,14 @@ impl Session {
                 }
                 continue;
             }
-            done(self.send(entry, connection, now, out), &message);
+            done(self.send(entry, hold, connection, now, out), &message);
         }
     }
 
     fn send(
         &mut self,
         entry: Entry,
+        hold: Option<Hold>,
         connection: &mut Connection,
         now: Seconds,
         out: &mut impl Out,
@@ -179,7 +206,7 @@ impl Session {
             return Delivered::Dropped(DropReason::TooLarge);
         }
         if id.is_some() {
-            self.outbox().push(entry);
+            self.outbox().push(entry, hold);
         } else {
             self.settle(&entry.message, entry.shared);
         }

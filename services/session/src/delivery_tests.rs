@@ -236,6 +236,44 @@ fn what_cannot_be_kept_says_why() {
 }
 
 #[test]
+fn what_a_session_holds_counts_until_the_client_has_it() {
+    let budget = Arc::new(Budget::new(1_000_000, None));
+    let mut client = Client::with(Version::V5, &[Property::ReceiveMaximum(2)], Settings::default());
+    client.budget = Some(budget.clone());
+    assert_eq!(client.deliver(0, "not held"), Delivered::Sent);
+    assert_eq!(budget.used(), 0);
+    client.deliver_all(1, "a");
+    let one = budget.used();
+    assert!(one > 0);
+    client.deliver_all(2, "bc");
+    assert_eq!((client.session.waiting(), budget.used()), (1, 3 * one));
+    client.replay(1, "d");
+    assert_eq!(budget.used(), 3 * one, "a retained message is there anyway");
+    // The one that waited is sent instead.
+    client.ack(PubAck, 1);
+    assert_eq!(budget.used(), 2 * one);
+    client.ack(PubRec, 2);
+    assert_eq!(budget.used(), one, "what was received with QoS 2 is no longer held");
+    client.session = Session::new("a".into());
+    assert_eq!(budget.used(), 0);
+}
+
+#[test]
+fn a_session_that_hoards_gets_no_more_beyond_the_budget_and_qos_0_goes_on() {
+    let settings = Settings { inflight_max: 1, ..Settings::default() };
+    let mut client = Client::with(Version::V5, &[], settings);
+    let budget = Arc::new(Budget::new(10_000, None));
+    client.budget = Some(budget.clone());
+    let outcomes: Vec<_> = (0..100).map(|_| client.deliver(1, &"x".repeat(500))).collect();
+    assert_eq!(outcomes[0], Delivered::Sent);
+    assert_eq!(outcomes[99], Delivered::Dropped(DropReason::Memory));
+    assert!(budget.used() < 20_000, "{budget:?}");
+    assert_eq!(client.deliver(0, "live"), Delivered::Sent);
+    client.session.is_stored = true;
+    assert_eq!(client.deliver(1, "of a store"), Delivered::Queued);
+}
+
+#[test]
 fn retained_messages_are_not_kept_from_a_client_by_a_full_queue() {
     let settings = Settings { queue_messages_max: 1, inflight_max: 1, ..Settings::default() };
     let mut client = Client::with(Version::V5, &[], settings);

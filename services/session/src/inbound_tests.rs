@@ -162,6 +162,18 @@ fn a_topic_alias_stands_for_the_topic_it_was_last_set_to() {
 }
 
 #[test]
+fn the_bytes_of_topic_aliases_are_those_of_their_topics() {
+    let mut client = Client::new(Version::V5);
+    let bytes = |client: &Client| client.connection.as_ref().unwrap().alias_bytes();
+    for (topic, alias, expected) in [("abc", 2, 3), ("", 2, 3), ("a", 1, 4), ("b", 2, 2), ("abcd", 2, 5)] {
+        client.send(Packet::Publish(aliased(topic, alias)));
+        assert_eq!(bytes(&client), expected, "{topic} {alias}");
+    }
+    client.reconnect();
+    assert_eq!(bytes(&client), 0);
+}
+
+#[test]
 fn a_topic_alias_that_was_not_allowed_or_not_set_ends_the_connection() {
     //= [MQTT-3.3.2-12] [MQTT-3.3.2-9] v5
     let cases = [

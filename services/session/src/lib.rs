@@ -6,6 +6,7 @@
 //! A [`Connection`] lives as long as a network connection, a [`Session`] as long as the standard says.
 
 mod aliases;
+mod budget;
 mod connack;
 mod connection;
 mod delivery;
@@ -23,6 +24,7 @@ mod settings;
 #[cfg(test)]
 mod test_client;
 
+pub use budget::Budget;
 pub use connack::Accept;
 pub use connection::Connection;
 pub use delivery::{Delivered, Delivery, DropReason};

@@ -5,6 +5,8 @@ use std::sync::{Arc, OnceLock};
 
 use millrace_mqtt::{Properties, Property, QoS};
 
+use crate::budget::Holders;
+
 /// Whole seconds of the caller's clock; only differences matter.
 pub type Seconds = u32;
 
@@ -40,6 +42,8 @@ pub struct Message {
     acknowledged: AtomicU32,
     /// `None` for all but the few messages that are followed.
     trace: Option<Box<Trace>>,
+    /// Sessions in memory that hold the message.
+    holders: Holders,
 }
 
 impl PartialEq for Message {
@@ -94,6 +98,7 @@ impl Message {
             place: OnceLock::new(),
             acknowledged: AtomicU32::new(0),
             trace: None,
+            holders: Holders::default(),
         }
     }
 
@@ -113,6 +118,7 @@ impl Message {
             place: OnceLock::new(),
             acknowledged: AtomicU32::new(0),
             trace: None,
+            holders: Holders::default(),
         })
     }
 
@@ -165,6 +171,10 @@ impl Message {
 
     pub(crate) fn count_acknowledged(&self) {
         self.acknowledged.fetch_add(1, Ordering::Release);
+    }
+
+    pub(crate) fn holders(&self) -> &Holders {
+        &self.holders
     }
 
     /// The time when it expires, if it does.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use millrace_mqtt::{PacketId, QoS};
 use smallvec::SmallVec;
 
+use crate::budget::Hold;
 use crate::{Message, Place};
 
 /// Packet ids of one session, and the largest distance between two ids in use.
@@ -55,6 +56,16 @@ pub(crate) struct Slot {
     held: bool,
     /// Never sent on any connection.
     fresh: bool,
+    /// While the message counts.
+    hold: Option<Hold>,
+}
+
+/// A message that waits.
+#[derive(Debug)]
+struct Waiting {
+    entry: Entry,
+    /// Unless a store has it, or it is retained anyway.
+    hold: Option<Hold>,
 }
 
 /// An unacknowledged message, as it is stored and restored.
@@ -66,6 +77,12 @@ pub enum InFlight {
     Released(Option<Place>),
 }
 
+impl Slot {
+    fn restored(state: State) -> Self {
+        Self { state, sent: false, held: false, fresh: false, hold: None }
+    }
+}
+
 /// Unacknowledged messages in the order of sending, and queued messages.
 #[derive(Debug)]
 pub(crate) struct Outbox {
@@ -75,7 +92,7 @@ pub(crate) struct Outbox {
     window: usize,
     /// Slots before this index were sent on the present connection.
     resend: usize,
-    queue: VecDeque<Entry>,
+    queue: VecDeque<Waiting>,
     queue_bytes: u64,
     replays: usize,
     /// Points in the queue at which the caller supplies retained messages. Each is the number of entries before it,
@@ -162,10 +179,15 @@ impl Outbox {
         self.queue_bytes
     }
 
-    pub(crate) fn enqueue(&mut self, entry: Entry) {
+    /// Messages that are sent and not completed, and those that wait.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() + self.queue.len()
+    }
+
+    pub(crate) fn enqueue(&mut self, entry: Entry, hold: Option<Hold>) {
         self.queue_bytes += entry.message.size() as u64;
         self.replays += usize::from(entry.replay);
-        self.queue.push_back(entry);
+        self.queue.push_back(Waiting { entry, hold });
     }
 
     /// Opens a replay point at the end of the queue: later entries wait until [`Outbox::close_mark`].
@@ -184,7 +206,7 @@ impl Outbox {
         debug_assert!(self.is_at_mark(), "the front of the queue is no such place");
         self.queue_bytes += entry.message.size() as u64;
         self.replays += usize::from(entry.replay);
-        self.queue.push_front(entry);
+        self.queue.push_front(Waiting { entry, hold: None });
         // The point stays after the entry, and every later point moves by one.
         self.marks.iter_mut().for_each(|mark| *mark += 1);
     }
@@ -197,22 +219,22 @@ impl Outbox {
         }
     }
 
-    pub(crate) fn dequeue(&mut self) -> Option<Entry> {
+    pub(crate) fn dequeue(&mut self) -> Option<(Entry, Option<Hold>)> {
         if self.is_at_mark() {
             return None;
         }
-        let entry = self.queue.pop_front()?;
+        let Waiting { entry, hold } = self.queue.pop_front()?;
         self.taken += 1;
         self.queue_bytes -= entry.message.size() as u64;
         self.replays -= usize::from(entry.replay);
         if self.queue.is_empty() && self.queue.capacity() > 64 {
             self.queue = VecDeque::new();
         }
-        Some(entry)
+        Some((entry, hold))
     }
 
     pub(crate) fn next_in_queue(&self) -> Option<&Entry> {
-        self.queue.front().filter(|_| !self.is_at_mark())
+        self.queue.front().filter(|_| !self.is_at_mark()).map(|waiting| &waiting.entry)
     }
 
     /// The packet id that [`Outbox::push`] will give.
@@ -222,8 +244,9 @@ impl Outbox {
     }
 
     /// Records a message that is being sent under [`Outbox::next_id`].
-    pub(crate) fn push(&mut self, entry: Entry) {
-        self.slots.push_back(Slot { state: State::Published(entry), sent: true, held: false, fresh: false });
+    pub(crate) fn push(&mut self, entry: Entry, hold: Option<Hold>) {
+        let state = State::Published(entry);
+        self.slots.push_back(Slot { state, sent: true, held: false, fresh: false, hold });
         self.resend = self.slots.len();
         self.window += 1;
     }
@@ -231,7 +254,8 @@ impl Outbox {
     /// Gives a message [`Outbox::next_id`]; it is sent when the store has the id.
     pub(crate) fn reserve(&mut self, entry: Entry) {
         self.reserved.push(self.next_id());
-        self.slots.push_back(Slot { state: State::Published(entry), sent: false, held: true, fresh: true });
+        let state = State::Published(entry);
+        self.slots.push_back(Slot { state, sent: false, held: true, fresh: true, hold: None });
     }
 
     pub(crate) fn settle(&mut self, shared: u64, place: Place) {
@@ -313,7 +337,7 @@ impl Outbox {
     }
 
     pub(crate) fn queue(&self) -> impl Iterator<Item = &Entry> {
-        self.queue.iter()
+        self.queue.iter().map(|waiting| &waiting.entry)
     }
 
     pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry> {
@@ -321,12 +345,12 @@ impl Outbox {
             State::Published(entry) => Some(entry),
             _ => None,
         });
-        slots.chain(&self.queue)
+        slots.chain(self.queue())
     }
 
     /// Removes entries from the end of the queue until `unwanted` returns false.
     pub(crate) fn cut_queue(&mut self, unwanted: impl Fn(&Entry) -> bool) {
-        while let Some(entry) = self.queue.pop_back_if(|entry| unwanted(entry)) {
+        while let Some(Waiting { entry, .. }) = self.queue.pop_back_if(|waiting| unwanted(&waiting.entry)) {
             self.queue_bytes -= entry.message.size() as u64;
             self.replays -= usize::from(entry.replay);
         }
@@ -341,13 +365,13 @@ impl Outbox {
         outbox.first_id = *first;
         for (id, in_flight) in in_flight {
             while outbox.next_id() != id {
-                outbox.slots.push_back(Slot { state: State::Done, sent: false, held: false, fresh: false });
+                outbox.slots.push_back(Slot::restored(State::Done));
             }
             let state = match in_flight {
                 InFlight::Published(entry) => State::Published(entry),
                 InFlight::Released(place) => State::Released(place),
             };
-            outbox.slots.push_back(Slot { state, sent: false, held: false, fresh: false });
+            outbox.slots.push_back(Slot::restored(state));
         }
         outbox
     }
@@ -377,6 +401,7 @@ impl Outbox {
             State::Done => return,
         };
         *state = if known { State::Released(place) } else { State::Releasing(place) };
+        self.slots[index].hold = None;
     }
 
     /// Handles a PUBACK, PUBCOMP or refusing PUBREC: the packet id is free.
@@ -386,7 +411,7 @@ impl Outbox {
         if let State::Published(entry) = &slot.state {
             self.settled.extend(entry.settles());
         }
-        slot.state = State::Done;
+        (slot.state, slot.hold) = (State::Done, None);
         if slot.sent {
             slot.sent = false;
             self.window -= 1;
@@ -404,17 +429,17 @@ impl Outbox {
     pub(crate) fn take_waiting(&mut self, wanted: impl Fn(&Entry) -> bool) -> Vec<Entry> {
         let mut taken = Vec::new();
         let marks = self.marks.clone();
-        for (index, entry) in (self.taken..).zip(std::mem::take(&mut self.queue)) {
-            if wanted(&entry) {
+        for (index, waiting) in (self.taken..).zip(std::mem::take(&mut self.queue)) {
+            if wanted(&waiting.entry) {
                 let behind = marks.iter().zip(&mut self.marks).filter(|(mark, _)| **mark > index);
                 behind.for_each(|(_, mark)| *mark -= 1);
-                taken.push(entry);
+                taken.push(waiting.entry);
             } else {
-                self.queue.push_back(entry);
+                self.queue.push_back(waiting);
             }
         }
-        self.queue_bytes = self.queue.iter().map(|entry| entry.message.size() as u64).sum();
-        self.replays = self.queue.iter().filter(|entry| entry.replay).count() + self.marks.len();
+        self.queue_bytes = self.queue().map(|entry| entry.message.size() as u64).sum();
+        self.replays = self.queue().filter(|entry| entry.replay).count() + self.marks.len();
         taken
     }
 
@@ -430,7 +455,7 @@ impl Outbox {
                 _ => {}
             }
         }
-        left.extend(self.queue);
+        left.extend(self.queue.into_iter().map(|waiting| waiting.entry));
         left.retain(|entry| entry.shared != 0);
         (left, self.settled)
     }

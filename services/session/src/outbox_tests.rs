@@ -25,7 +25,7 @@ impl Outbox {
 
     fn send(&mut self, qos: QoS, payload: &str) -> u16 {
         let id = self.next_id();
-        self.push(entry(qos, payload));
+        self.push(entry(qos, payload), None);
         id.get()
     }
 }
@@ -143,7 +143,7 @@ fn what_is_sent_again_leaves_out_what_is_done_and_keeps_its_order() {
 fn what_is_taken_from_the_queue_no_longer_counts() {
     let mut outbox = Outbox::default();
     for (shared, replay) in [(0, true), (7, false), (0, false), (7, false)] {
-        outbox.enqueue(Entry { shared, replay, ..entry(QoS::AtLeastOnce, "four") });
+        outbox.enqueue(Entry { shared, replay, ..entry(QoS::AtLeastOnce, "four") }, None);
     }
     let size = entry(QoS::AtLeastOnce, "four").message.size() as u64;
     assert_eq!((outbox.queue_len(), outbox.queue_bytes(), outbox.replays()), (4, 4 * size, 1));
@@ -156,7 +156,7 @@ fn what_is_taken_from_the_queue_no_longer_counts() {
 fn drain(outbox: &mut Outbox) -> String {
     let next = |outbox: &mut Outbox| outbox.dequeue();
     std::iter::from_fn(|| next(outbox))
-        .map(|entry| String::from_utf8_lossy(entry.message.payload()).into_owned())
+        .map(|(entry, _)| String::from_utf8_lossy(entry.message.payload()).into_owned())
         .collect()
 }
 
@@ -164,12 +164,12 @@ fn drain(outbox: &mut Outbox) -> String {
 fn what_is_supplied_at_a_mark_comes_between_what_stood_before_it_and_behind_it() {
     let mut outbox = Outbox::default();
     for payload in ["a", "b"] {
-        outbox.enqueue(entry(QoS::AtLeastOnce, payload));
+        outbox.enqueue(entry(QoS::AtLeastOnce, payload), None);
     }
     outbox.open_mark();
-    outbox.enqueue(entry(QoS::AtLeastOnce, "c"));
+    outbox.enqueue(entry(QoS::AtLeastOnce, "c"), None);
     outbox.open_mark();
-    outbox.enqueue(entry(QoS::AtLeastOnce, "d"));
+    outbox.enqueue(entry(QoS::AtLeastOnce, "d"), None);
     assert!(!outbox.is_at_mark() && !outbox.is_idle() && !outbox.is_caught_up());
     assert_eq!((drain(&mut outbox), outbox.is_at_mark(), outbox.replays()), ("ab".into(), true, 2));
     for payload in ["1", "2"] {
@@ -188,10 +188,10 @@ fn what_is_supplied_at_a_mark_comes_between_what_stood_before_it_and_behind_it()
 fn marks_keep_their_place_when_entries_leave_the_middle_or_the_end() {
     let queued = || {
         let mut outbox = Outbox::default();
-        outbox.enqueue(Entry { shared: 1, ..entry(QoS::AtLeastOnce, "a") });
-        outbox.enqueue(entry(QoS::AtLeastOnce, "b"));
+        outbox.enqueue(Entry { shared: 1, ..entry(QoS::AtLeastOnce, "a") }, None);
+        outbox.enqueue(entry(QoS::AtLeastOnce, "b"), None);
         outbox.open_mark();
-        outbox.enqueue(entry(QoS::AtLeastOnce, "c"));
+        outbox.enqueue(entry(QoS::AtLeastOnce, "c"), None);
         outbox
     };
     let mut outbox = queued();

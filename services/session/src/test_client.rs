@@ -8,8 +8,8 @@ use millrace_mqtt::{
 };
 
 use crate::{
-    Accept, Closing, Connection, Delivered, Delivery, DropReason, Effect, Message, Out, Seconds, Session,
-    Settings,
+    Accept, Budget, Closing, Connection, Delivered, Delivery, DropReason, Effect, Message, Out, Seconds,
+    Session, Settings,
 };
 
 /// Outbound bytes of a socket that can be made busy.
@@ -44,6 +44,7 @@ pub(crate) struct Client {
     pub(crate) wire: Wire,
     pub(crate) now: Seconds,
     pub(crate) dropped: Vec<DropReason>,
+    pub(crate) budget: Option<Arc<Budget>>,
 }
 
 pub(crate) fn id(id: u16) -> PacketId {
@@ -104,6 +105,7 @@ impl Client {
             wire: Wire::default(),
             now: 1,
             dropped: Vec::new(),
+            budget: None,
         };
         client.reconnect();
         client
@@ -169,7 +171,8 @@ impl Client {
     }
 
     pub(crate) fn deliver_as(&mut self, delivery: &Delivery<'_>) -> Delivered {
-        self.session.deliver(*delivery, self.connection.as_mut(), &self.settings, self.now, &mut self.wire)
+        let (connection, budget) = (self.connection.as_mut(), self.budget.as_ref());
+        self.session.deliver(*delivery, connection, &self.settings, budget, self.now, &mut self.wire)
     }
 
     /// The client sends a packet; what the server does about it, in words.

@@ -5,7 +5,9 @@ use crate::clock;
 use crate::failure::Outcome;
 use crate::hostile::packets::{self, Publish};
 use crate::hostile::ring::Ring;
+use crate::hostile::server::Setup;
 use crate::hostile::traffic::{Sink, combinations, finish, messages, retain, wait_until_quiet};
+use crate::hostile::verdict::{WANTED, Wanted};
 
 pub(super) const ATTACKS: &[Attack] = &[
     Attack::account("share-groups", "20,000 share names on one filter, then 500 publishes", share_groups)
@@ -49,6 +51,13 @@ pub(super) const ATTACKS: &[Attack] = &[
         "SUBSCRIBE and UNSUBSCRIBE of 60,000 filters each, three times",
         many_filters,
     ),
+    Attack::account(
+        "filter-memory",
+        "40,000 filters of 4,000 bytes to a server that may take 64 MiB for filters",
+        filter_memory,
+    )
+    .with(|| Setup { arguments: &["--filter-memory-max=67108864"], ..Setup::default() })
+    .wanted(Wanted { peak_mib: 128, ..WANTED }),
     Attack::account(
         "deep-filters",
         "256 filters of up to 128 levels, then 2,000 topics of 128 levels",
@@ -140,6 +149,18 @@ fn many_filters(ring: &Ring<'_>) -> Outcome<()> {
         client.wait_for(packets::UNSUBACK, 20.0);
     }
     ring.note(format!("{granted} filters granted"));
+    Ok(())
+}
+
+fn filter_memory(ring: &Ring<'_>) -> Outcome<()> {
+    let mut clients = ring.clients(8, |number| ring.connect(&format!("subscriber-{number}")));
+    let mut granted = 0;
+    for (number, client) in clients.iter_mut().enumerate() {
+        let filter = |filter: usize| format!("{number}-{filter}-{}", "f".repeat(3_980));
+        let filters: Vec<String> = (0..5_000).map(filter).collect();
+        granted += filters.chunks(200).map(|some| client.subscribe(some, 0)).sum::<usize>();
+    }
+    ring.note(format!("{granted} of 40,000 filters granted"));
     Ok(())
 }
 

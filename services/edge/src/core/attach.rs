@@ -204,6 +204,7 @@ impl Core {
         let broker = (session != NONE).then(|| self.sessions[session as usize].broker.clone());
         if let Some(broker) = &broker {
             self.by_broker.remove(broker.id, slot);
+            broker.change_alias_bytes(self.connections[slot as usize].protocol.alias_bytes(), 0);
         }
         if broker.is_none() {
             match ended {

@@ -128,9 +128,10 @@ impl Core {
 
     /// Reads a publisher again.
     pub(super) fn resume(&mut self, id: ConnectionId) {
-        // A connection that waits for its rate, its share or a fan-out waits for that alone.
+        // A connection that waits for its rate, its share, a fan-out or its own answers waits for that alone.
         let is_paused = |connection: &&mut Connected| {
-            !matches!(connection.paused, Paused::No | Paused::ForRate | Paused::ForWork | Paused::ForFanout)
+            use Paused::{ForAnswers, ForFanout, ForRate, ForWork, No};
+            !matches!(connection.paused, No | ForRate | ForWork | ForFanout | ForAnswers)
         };
         if self.connection_of(id).filter(is_paused).is_some() {
             self.paused.retain(|(paused, _)| *paused != id);

@@ -122,6 +122,8 @@ pub(crate) enum Paused {
     ForWork,
     /// Messages of its broker are still handed out.
     ForFanout,
+    /// It does not read the answers to what it sent.
+    ForAnswers,
 }
 
 /// How far a connection is from its end.

@@ -229,7 +229,8 @@ impl Core {
         let settings = own.as_ref().unwrap_or(&self.process.settings);
         let counters = &broker.counters[usize::from(self.index)];
         if homed.connection == NONE {
-            let outcome = homed.session.deliver(delivery, None, settings, self.now, &mut Vec::new());
+            let outcome =
+                homed.session.deliver(delivery, None, settings, broker.queues(), self.now, &mut Vec::new());
             return count(counters, outcome);
         }
         let soft_bytes = self.soft_bytes;
@@ -246,7 +247,8 @@ impl Core {
             out.busy = false;
             behind = Some(homed.connection);
         }
-        let outcome = homed.session.deliver(delivery, Some(protocol), settings, self.now, &mut out);
+        let outcome =
+            homed.session.deliver(delivery, Some(protocol), settings, broker.queues(), self.now, &mut out);
         count(counters, outcome);
         if matches!(outcome, Delivered::Dropped(_)) && broker.incidents.is_on() {
             let now_ms = self.process.clock.unix_now_ms();
@@ -500,6 +502,7 @@ pub(super) fn count(counters: &BrokerCounters, outcome: Delivered) {
         Delivered::Dropped(DropReason::Offline) => return,
         Delivered::Dropped(DropReason::Busy) => &counters.dropped_busy,
         Delivered::Dropped(DropReason::QueueFull) => &counters.dropped_queue,
+        Delivered::Dropped(DropReason::Memory) => &counters.dropped_memory,
         Delivered::Dropped(DropReason::Expired) => &counters.dropped_expired,
         Delivered::Dropped(DropReason::TooLarge) => &counters.dropped_too_large,
     };

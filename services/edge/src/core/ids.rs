@@ -81,7 +81,9 @@ impl Core {
             self.write_ids(session, IdWrite::Release(id, place));
         } else {
             let (protocol, mut out, _) = parts!(self, slot);
+            let before = out.len();
             protocol.release(id, &mut self.sessions[session as usize].session, &mut out);
+            out.note_answers(before);
         }
     }
 
@@ -111,11 +113,15 @@ impl Core {
             }
             IdWrite::Release(id, _) => {
                 let (protocol, mut out, session) = parts!(self, slot);
+                let before = out.len();
                 protocol.release(id, &mut self.sessions[session as usize].session, &mut out);
+                out.note_answers(before);
             }
             IdWrite::Forget(id) => {
                 let (protocol, mut out, session) = parts!(self, slot);
+                let before = out.len();
                 protocol.complete(id, &mut self.sessions[session as usize].session, &mut out);
+                out.note_answers(before);
             }
             IdWrite::TakeBack(_) => {}
         }

@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 use std::ops::Range;
 
-use super::connection::{Connected, Partial, State};
+use super::connection::{Partial, State};
 use super::pace::PACED_READ_BYTES;
 use super::{Core, Ended, OutboundSlot, READ_BYTES, parts, work};
 use crate::origin::Origin;
@@ -120,16 +120,9 @@ impl Core {
         counter.add(1);
     }
 
-    /// Ends a client that asks and does not read the answers, which can wait nowhere else; lists others to be read again.
+    /// Bounds the answers that the client does not read, and lists the connection to be read again.
     fn after_digest(&mut self, slot: u32) {
-        let hard_bytes = self.process.limits.outbound_hard_bytes as usize;
-        let unread = |connection: &Connected| {
-            connection.busy
-                && connection.outbound.as_ref().is_some_and(|outbound| outbound.len() > hard_bytes)
-        };
-        if self.connections.get(slot as usize).is_some_and(unread) {
-            return self.end(slot, Ended::Slow, true);
-        }
+        self.bound_answers(slot);
         self.list_if_readable(slot);
     }
 

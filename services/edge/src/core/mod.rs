@@ -5,6 +5,7 @@
 
 mod accept;
 mod admit;
+mod answers;
 mod attach;
 mod authenticate;
 mod between;
@@ -581,6 +582,7 @@ impl Core {
                         self.work.spend((written / work::COPIED_BYTES) as u64);
                         self.pool.give(outbound);
                         self.counters().bytes_out.add(written);
+                        self.answers_were_read(slot);
                     }
                     Ok((written, Flushed::Busy)) => {
                         self.work.spend((written / work::COPIED_BYTES) as u64);
@@ -611,8 +613,12 @@ impl Core {
         let Some(outbound) = &mut connection.outbound else { return };
         outbound.note_progress(written, self.soft_bytes, self.now_ms);
         if outbound.len() > limits.outbound_hard_bytes as usize {
-            self.end(slot, Ended::Slow, true);
+            return self.end(slot, Ended::Slow, true);
         }
+        if outbound.answers() <= limits.answers_bytes_max as usize / 2 {
+            self.answers_were_read(slot);
+        }
+        self.bound_answers(slot);
     }
 
     /// Lets a session send what it held back while the socket was busy. True when there is more to write.
@@ -642,6 +648,7 @@ impl Core {
             match due {
                 Due::Connection { slot, generation } => self.connection_due(slot, generation),
                 Due::Session { slot, generation } => self.session_due(slot, generation),
+                Due::Answers { slot, generation } => self.answers_due(slot, generation),
                 Due::Accept => self.listeners.retry(),
                 Due::Sys => self.publish_sys(),
                 Due::LookAround => self.look_around_now_and_then(),

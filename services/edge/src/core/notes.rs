@@ -67,6 +67,9 @@ pub(super) fn note_dropped(broker: &Broker, outcome: Delivered, client_id: &str,
     let reason = match outcome {
         Delivered::Dropped(DropReason::Busy) => "the client takes messages more slowly than they come",
         Delivered::Dropped(DropReason::QueueFull) => "as many messages wait for the client as may",
+        Delivered::Dropped(DropReason::Memory) => {
+            "the messages that wait for clients take as much memory as they may"
+        }
         Delivered::Dropped(DropReason::TooLarge) => "the message is larger than the client takes",
         _ => return,
     };

@@ -143,7 +143,14 @@ impl Core {
         let settings = &self.process.settings;
         let (protocol, mut out, session) = parts!(self, slot);
         let session = self.sessions.get_mut(session as usize).map(|homed| &mut homed.session);
-        match protocol.input(packet, session, settings, &mut out) {
+        let (before, aliases) = (out.len(), protocol.alias_bytes());
+        let effect = protocol.input(packet, session, settings, &mut out);
+        out.note_answers(before);
+        let more_aliases = protocol.alias_bytes();
+        if more_aliases != aliases && !self.take_aliases(slot, aliases, more_aliases) {
+            return;
+        }
+        match effect {
             Effect::None => {}
             Effect::Publish(publication) => self.publish(slot, &publication),
             Effect::Acknowledged => self.acknowledged(slot),
@@ -156,6 +163,22 @@ impl Core {
             Effect::Disconnect { with_will } => self.end(slot, Ended::Client, with_will),
             Effect::Close(closing) => self.close(slot, closing),
         }
+    }
+
+    /// Counts the bytes of topic aliases that a client sets. False when they are too many, and the connection was ended.
+    fn take_aliases(&mut self, slot: u32, before: usize, after: usize) -> bool {
+        let session = self.connections[slot as usize].session;
+        let all = self.sessions[session as usize].broker.change_alias_bytes(before, after);
+        let limits = &self.process.limits;
+        let reached = match () {
+            () if after > limits.topic_alias_bytes_max as usize => Limit::ClientAliases,
+            () if after > before && all > limits.topic_alias_bytes_per_broker_max => Limit::BrokerAliases,
+            () => return true,
+        };
+        self.reached(slot, reached);
+        let what = "the topic aliases take more bytes than they may";
+        self.say_and_close(slot, ReasonCode::QUOTA_EXCEEDED, what, Ended::Error(ReasonCode::QUOTA_EXCEEDED));
+        false
     }
 
     fn acknowledged(&mut self, slot: u32) {

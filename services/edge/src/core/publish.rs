@@ -192,7 +192,9 @@ impl Core {
         }
         // A 3.x client cannot be told another refusal: it gets a positive acknowledgement.
         //= [MQTT-3.3.5-2] v3.1.1
+        let before = out.len();
         protocol.published(publish.qos, id, reason, what, session, &mut out);
+        out.note_answers(before);
     }
 
     /// Routes a message. The reason to acknowledge it with; `None` when the store will acknowledge it.
@@ -370,7 +372,9 @@ impl Core {
             ),
         };
         if stored || protocol.version() == Version::V5 {
-            return protocol.published(ack.qos, ack.packet_id, reason, what, session, &mut out);
+            let before = out.len();
+            protocol.published(ack.qos, ack.packet_id, reason, what, session, &mut out);
+            return out.note_answers(before);
         }
         // A 3.x client cannot be told: without an acknowledgement it will try again.
         session.received(ack.packet_id, false);

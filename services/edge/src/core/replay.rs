@@ -145,7 +145,7 @@ impl Core {
                     let delivery = lookup.delivery(&message);
                     let settings = &self.process.settings;
                     let outcome =
-                        homed.session.deliver(delivery, Some(protocol), settings, self.now, &mut out);
+                        homed.session.deliver(delivery, Some(protocol), settings, None, self.now, &mut out);
                     count(&homed.broker.counters[usize::from(self.index)], outcome);
                     if outcome == Delivered::Sent {
                         homed.broker.meters[usize::from(self.index)].delivered(&message);

@@ -148,6 +148,10 @@ impl Core {
         let session_max =
             if is_kept { SUBSCRIPTIONS_MAX.min(session_max as usize) } else { session_max as usize };
         let mut room = broker.quota.subscriptions_max().saturating_sub(broker.router.subscriptions() as u64);
+        let limits = &self.process.limits;
+        let broker_bytes_max = limits.filter_memory_per_broker_max;
+        // Of all brokers; what this edit adds is counted at its end.
+        let (all_bytes, all_bytes_max) = (self.process.brokers.filter_bytes(), limits.filter_memory_max);
         let mut reached = None;
         let first_replay = subscribe.pending.replays.len();
         // Held until the snapshot is taken, see `Broker::retained_gate`.
@@ -155,6 +159,7 @@ impl Core {
         //= [MQTT-3.8.4-3] v5
         //= [MQTT-3.8.4-3] v3.1.1
         broker.router.edit(|edit| {
+            let bytes_before = edit.bytes();
             for (place, allowed) in (from..).zip(checked) {
                 let (text, options) = &subscribe.filters[place];
                 let options = match allowed {
@@ -174,6 +179,12 @@ impl Core {
                     Some(Limit::BrokerSubscriptions)
                 } else if is_new && homed.session.subscriptions_len() >= session_max {
                     Some(Limit::ClientSubscriptions)
+                } else if is_new && edit.bytes() as u64 >= broker_bytes_max {
+                    Some(Limit::BrokerFilters)
+                } else if is_new
+                    && all_bytes + edit.bytes().saturating_sub(bytes_before) as u64 >= all_bytes_max
+                {
+                    Some(Limit::Filters)
                 } else {
                     None
                 };
@@ -274,7 +285,9 @@ impl Core {
             })
             .collect();
         let (protocol, mut out, _) = parts!(self, slot);
+        let before = out.len();
         protocol.subscribed(pending.packet_id, &reasons, pending.what, &mut out);
+        out.note_answers(before);
         if let Some(through) = pending.retained_through {
             let session = self.connections[slot as usize].session;
             let fresh = self.sessions[session as usize].fresh.get_or_insert_default();
@@ -494,7 +507,9 @@ impl Core {
         }
         let Some(packet_id) = packet_id else { return };
         let (protocol, mut out, _) = parts!(self, slot);
+        let before = out.len();
         protocol.unsubscribed(packet_id, &reasons, &mut out);
+        out.note_answers(before);
     }
 
     /// Subscriptions are gone from the store, or could not be removed.
@@ -516,7 +531,9 @@ impl Core {
             reasons.iter_mut().for_each(|each| *each = reason);
         }
         let (protocol, mut out, _) = parts!(self, slot);
+        let before = out.len();
         protocol.unsubscribed(packet_id, &reasons, &mut out);
+        out.note_answers(before);
     }
 
     pub(super) fn target_of(&self, session: u32) -> Target {

@@ -9,6 +9,8 @@ use millrace_session::Seconds;
 pub(crate) enum Due {
     /// CONNECT is due, or the keep alive has passed, or a closing connection lingers.
     Connection { slot: u32, generation: u32 },
+    /// A client that does not read its answers has had its time.
+    Answers { slot: u32, generation: u32 },
     /// A will or the end of a session without connection.
     Session { slot: u32, generation: u32 },
     /// Accepting failed and is to be tried again.

@@ -132,7 +132,9 @@ impl Core {
     fn push_control(&mut self, slot: u32, frame: Vec<u8>) {
         if !frame.is_empty() {
             let (_, mut out, _) = parts!(self, slot);
+            let before = out.len();
             out.outbound().push_control(frame);
+            out.note_answers(before);
         }
     }
 }

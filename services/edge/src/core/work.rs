@@ -165,23 +165,23 @@ impl Core {
 
     /// Does not read a connection before the others had their share.
     pub(super) fn pause_for_work(&mut self, slot: u32) {
-        let id = self.id_of(slot);
-        let connection = &mut self.connections[slot as usize];
-        if connection.paused == Paused::No {
-            connection.paused = Paused::ForWork;
-            let broker = self.broker_of(slot);
-            self.work.waiting.push(broker, Waiting::ToGoOn(id));
+        if self.connections[slot as usize].paused == Paused::No {
+            self.go_on_in_turn(slot);
         }
+    }
+
+    /// Lets a connection go on when it is the turn of its broker.
+    pub(super) fn go_on_in_turn(&mut self, slot: u32) {
+        let (id, broker) = (self.id_of(slot), self.broker_of(slot));
+        self.connections[slot as usize].paused = Paused::ForWork;
+        self.work.waiting.push(broker, Waiting::ToGoOn(id));
     }
 
     /// Carries a packet out over several turns. Nothing more is read of the connection until it is done.
     pub(super) fn go_on_with(&mut self, slot: u32, task: Task) {
         self.work.tasks.entry(slot).or_default().push_back(task);
-        let connection = &mut self.connections[slot as usize];
-        if connection.paused != Paused::ForWork {
-            connection.paused = Paused::ForWork;
-            let (id, broker) = (self.id_of(slot), self.broker_of(slot));
-            self.work.waiting.push(broker, Waiting::ToGoOn(id));
+        if self.connections[slot as usize].paused != Paused::ForWork {
+            self.go_on_in_turn(slot);
         }
     }
 

@@ -22,6 +22,10 @@ pub(crate) enum Limit {
     ShareNames,
     Matches,
     BrokerRetainedBytes,
+    ClientAliases,
+    BrokerAliases,
+    BrokerFilters,
+    Filters,
     Memory,
 }
 
@@ -45,6 +49,10 @@ impl Limit {
             Self::ShareNames => "filter.share_names",
             Self::Matches => "topic.matching_filters",
             Self::BrokerRetainedBytes => "broker.retained_bytes",
+            Self::ClientAliases => "client.topic_alias_bytes",
+            Self::BrokerAliases => "broker.topic_alias_bytes",
+            Self::BrokerFilters => "broker.filter_bytes",
+            Self::Filters => "server.filter_bytes",
             Self::Memory => "server.memory",
         }
     }
@@ -86,6 +94,18 @@ impl Limit {
             Self::BrokerRetainedBytes => {
                 "the retained messages of the broker take as much memory as they may: further ones are refused"
             }
+            Self::ClientAliases => {
+                "the topic aliases of the client take as many bytes as they may: its connection was closed"
+            }
+            Self::BrokerAliases => {
+                "the topic aliases of the broker's clients take as many bytes as they may: connections that set more are closed"
+            }
+            Self::BrokerFilters => {
+                "the subscriptions of the broker take as much memory as they may: further ones are refused"
+            }
+            Self::Filters => {
+                "the subscriptions of all brokers take as much memory as they may: further ones are refused"
+            }
             Self::Memory => "the server has little memory left: retained messages of new topics are refused",
         }
     }
@@ -108,6 +128,10 @@ impl Limit {
             Self::ShareNames => &counters.limit_share_names,
             Self::Matches => &counters.limit_matches,
             Self::BrokerRetainedBytes => &counters.limit_retained_bytes,
+            Self::ClientAliases => &counters.limit_client_aliases,
+            Self::BrokerAliases => &counters.limit_broker_aliases,
+            Self::BrokerFilters => &counters.limit_broker_filters,
+            Self::Filters => &counters.limit_filters,
             Self::Memory => &counters.limit_memory,
         }
     }

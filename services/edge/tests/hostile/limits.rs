@@ -150,6 +150,41 @@ fn topic_aliases_over_the_limit_end_the_connection() {
     expect_count(ended, &server, "topic_alias", wrong);
 }
 
+/// Sets an alias for a topic of so many bytes.
+fn set_alias(client: &mut Client, alias: u16, topic_bytes: usize) {
+    let properties = properties(&[Property::TopicAlias(alias)]);
+    client.send(&Packet::Publish(Publish { properties, ..publish(&"t".repeat(topic_bytes), b"") }));
+}
+
+#[test]
+fn topic_aliases_of_too_many_bytes_end_the_connection() {
+    let server = Server::with(|config| {
+        config.limits.topic_alias_bytes_max = 10_000;
+        config.limits.topic_alias_bytes_per_broker_max = 15_000;
+    });
+    let bytes = || metric(&server, "millrace_topic_alias_bytes", "");
+    let mut ann = Client::connect(&server, V5, "ann");
+    set_alias(&mut ann, 1, 6_000);
+    set_alias(&mut ann, 2, 4_000);
+    // The topic before is forgotten.
+    set_alias(&mut ann, 1, 5_000);
+    ann.ping();
+    assert_eq!(bytes(), 9_000);
+    set_alias(&mut ann, 3, 1_001);
+    ann.expect_disconnect(ReasonCode::QUOTA_EXCEEDED);
+    let reached = |limit: &str| metric(&server, "millrace_limits_reached_total", limit);
+    assert_eq!((bytes(), reached("client.topic_alias_bytes")), (0, 1));
+    // Several clients reach the limit of their broker.
+    let mut all: Vec<_> = (0..3).map(|number| Client::connect(&server, V5, &format!("c-{number}"))).collect();
+    all.iter_mut().for_each(|client| set_alias(client, 1, 5_000));
+    all.iter_mut().for_each(Client::ping);
+    assert_eq!(bytes(), 15_000);
+    set_alias(&mut all[0], 2, 1);
+    all[0].expect_disconnect(ReasonCode::QUOTA_EXCEEDED);
+    assert_eq!((bytes(), reached("broker.topic_alias_bytes")), (10_000, 1));
+    all[1..].iter_mut().for_each(Client::ping);
+}
+
 #[test]
 fn retained_messages_over_the_limit_are_refused() {
     let server = Server::with(|config| {
@@ -231,4 +266,101 @@ fn connections_over_the_limit_are_closed_at_once_and_those_below_go_on() {
     Client::connect(&server, V5, "another").ping();
     all.iter_mut().for_each(Client::ping);
     expect_clients(&server, 4);
+}
+
+#[test]
+fn a_session_that_hoards_holds_so_many_bytes_and_others_of_its_broker_go_on() {
+    const MAX: u64 = 1_000_000;
+    const COUNT: u64 = 500;
+    let server = Server::with(|config| {
+        config.limits.queue_memory_per_broker_max = MAX;
+        config.limits.inflight_max = 1;
+    });
+    let bytes = || metric(&server, "millrace_queue_bytes", "");
+    let mut hoarders: Vec<_> =
+        (0..4).map(|number| Client::connect(&server, V5, &format!("hoarder-{number}"))).collect();
+    hoarders.iter_mut().for_each(|hoarder| hoarder.subscribe("hoard", QoS::AtLeastOnce));
+    let mut healthy = Client::connect(&server, V5, "healthy");
+    healthy.subscribe("small", QoS::AtLeastOnce);
+    let mut bob = Client::connect(&server, V5, "bob");
+    for number in 0..COUNT {
+        let payload = numbered(number, 10_000);
+        let reason = bob.publish(publish_qos(QoS::AtLeastOnce, 1, "hoard", &payload));
+        assert!(!reason.is_error(), "{reason}");
+        assert!(bytes() <= MAX, "{} bytes", bytes());
+    }
+    // Each message counts once, so the four sessions hold nearly as many as one would.
+    let held = 4 * COUNT - dropped(&server, "queue_memory");
+    assert!((4 * 80..4 * 100).contains(&held), "{held} messages are held");
+    assert!(bytes() > MAX / 10 * 9, "{} bytes", bytes());
+    for number in 0..20 {
+        bob.publish(publish_qos(QoS::AtLeastOnce, 1, "small", &numbered(number, 1_000)));
+        let message = healthy.recv_publish();
+        assert_eq!(number_of(message.payload), number);
+        healthy.send(&Packet::PubAck(crate::common::ack(message.packet_id.unwrap())));
+    }
+    hoarders.into_iter().for_each(Client::cut);
+    healthy.ping();
+    eventually(|| bytes() == 0, || format!("{} bytes are held by nobody", bytes()));
+}
+
+#[test]
+fn the_messages_of_all_brokers_have_a_limit_that_spares_nobody() {
+    let server = Server::with(|config| {
+        config.limits.queue_memory_max = 100_000;
+        config.limits.inflight_max = 1;
+    });
+    let mut ann = Client::connect(&server, V5, "ann");
+    ann.subscribe("t", QoS::AtLeastOnce);
+    let mut bob = Client::connect(&server, V5, "bob");
+    for number in 0..200 {
+        bob.publish(publish_qos(QoS::AtLeastOnce, 1, "t", &numbered(number, 1_000)));
+    }
+    assert!(metric(&server, "millrace_queue_bytes", "") <= 100_000);
+    let held = 200 - dropped(&server, "queue_memory");
+    for number in 0..held {
+        let message = ann.recv_publish();
+        assert_eq!(number_of(message.payload), number, "the oldest stay");
+        ann.send(&Packet::PubAck(crate::common::ack(message.packet_id.unwrap())));
+    }
+    bob.publish(publish_qos(QoS::AtLeastOnce, 1, "t", &numbered(1_000, 8)));
+    assert_eq!(number_of(ann.recv_publish().payload), 1_000, "there is room again");
+}
+
+/// Subscribes to filters of 3,000 bytes each; how many were granted.
+fn subscribe_to_long_filters(client: &mut Client, prefix: &str, count: usize) -> usize {
+    let filters: Vec<String> =
+        (0..count).map(|number| format!("{prefix}-{number}/{}", "f".repeat(2_900))).collect();
+    let filters: Vec<_> = filters.iter().map(|filter| (&**filter, SubscribeOptions::default())).collect();
+    let reasons = client.subscribe_all(&filters, Properties::EMPTY).reasons;
+    assert!(reasons.iter().all(|reason| [0, QUOTA].contains(reason)), "{reasons:?}");
+    reasons.iter().filter(|reason| **reason == 0).count()
+}
+
+#[test]
+fn filters_over_a_limit_of_bytes_are_refused() {
+    const MAX: u64 = 100_000;
+    // Per broker and of all, and which of them is reached.
+    for (per_broker, of_all, limit) in
+        [(MAX, 10 * MAX, "broker.filter_bytes"), (10 * MAX, MAX, "server.filter_bytes")]
+    {
+        let server = Server::with(|config| {
+            config.limits.filter_memory_per_broker_max = per_broker;
+            config.limits.filter_memory_max = of_all;
+        });
+        let bytes = || metric(&server, "millrace_subscription_bytes", "");
+        let reached = || metric(&server, "millrace_limits_reached_total", limit);
+        let mut ann = Client::connect(&server, V5, "ann");
+        let mut bob = Client::connect(&server, V5, "bob");
+        let granted = subscribe_to_long_filters(&mut ann, "a", 100);
+        assert!((10..20).contains(&granted), "{granted} of 100 filters");
+        assert!((MAX..MAX + 10_000).contains(&bytes()), "{} bytes", bytes());
+        assert_eq!((subscribe_to_long_filters(&mut bob, "b", 1), reached()), (0, 2));
+        // One that is there may be replaced, and one that has gone makes room.
+        assert_eq!(subscribe_to_long_filters(&mut ann, "a", granted), granted);
+        ann.disconnect();
+        let has_gone = || metric(&server, "millrace_subscriptions", "") == 0;
+        eventually(has_gone, || "the filters of a client that has left".to_owned());
+        assert_eq!((bytes(), subscribe_to_long_filters(&mut bob, "b", 1)), (0, 1));
+    }
 }

@@ -2,7 +2,8 @@
 //! and everybody else go on.
 
 use std::collections::HashSet;
-use std::io::Write;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use millrace_mqtt::{Connect, Packet, Properties, Property, Publish, QoS, encode}
 use crate::common::{Client, Server, connect, id, properties, publish_qos};
 use crate::tools::{
     Packets, Pair, a_moment, counted, dropped, encoded, ended, eventually, expect_count, flood, half_close,
-    narrow_client, now, numbered, publish_all, refused,
+    metric, narrow_client, now, numbered, publish_all, refused,
 };
 use crate::ws::{FIN, PING, WebSocket, frame_of};
 
@@ -262,14 +263,37 @@ fn a_flood_that_one_turn_reads_does_not_end_a_subscriber_that_reads() {
     fan_in(&server, identifier, properties(&[Property::UserProperty("a", "b")]));
 }
 
+/// Sends this again and again until the server has closed the connection. The most that the server held of it, bytes: what it
+/// read and did not write. Each question must be as long as its answer.
+fn ask_until_closed(server: &Server, mut stream: &TcpStream, questions: &[u8]) -> u64 {
+    let count = |name| metric(server, name, "");
+    let held = || count("millrace_received_bytes_total").saturating_sub(count("millrace_sent_bytes_total"));
+    stream.set_nonblocking(true).unwrap();
+    let (start, mut most, mut at) = (now(), 0, 0);
+    loop {
+        match stream.write(&questions[at..]) {
+            Ok(sent) => at = (at + sent) % questions.len(),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                most = most.max(held());
+                a_moment();
+            }
+            Err(_) => return most,
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "it is not closed; {most} bytes are held");
+    }
+}
+
+/// Bytes that a server may hold of one turn, beside the answers that it counts: what it has read of a client and not carried
+/// out, and the answers of that.
+const TURN_BYTES: u64 = 1024 * 1024;
+
 #[test]
-fn a_client_that_asks_and_never_reads_the_answers_is_ended() {
+fn a_client_that_asks_and_never_reads_the_answers_is_not_read_and_then_ended() {
     for threads in [1, 2] {
         let server = Server::with(|config| {
             config.threads = threads;
-            config.limits.outbound_hard_bytes = 1024 * 1024;
+            config.limits.answers_timeout_s = 1;
         });
-        let pair = Pair::start(&server);
         for (version, question) in [
             (V5, encoded(&Packet::PingReq, V5)),
             (V311, encoded(&Packet::PingReq, V311)),
@@ -277,28 +301,50 @@ fn a_client_that_asks_and_never_reads_the_answers_is_ended() {
         ] {
             let before = ended(&server, "outbound_limit");
             let client = narrow_client(&server, version, "rude");
-            let questions = question.repeat(64 * 1024);
-            let start = now();
-            // An error: the server has closed.
-            while client.stream().write_all(&questions).is_ok() {
-                assert!(start.elapsed() < Duration::from_secs(60), "its answers wait without a limit");
+            let held = ask_until_closed(&server, client.stream(), &question.repeat(64 * 1024));
+            if question.len() == 2 {
+                let most = u64::from(millrace_edge::Limits::default().answers_bytes_max) + TURN_BYTES;
+                assert!(held <= most, "{held} bytes of answers are held");
             }
             expect_count(ended, &server, "outbound_limit", before + 1);
         }
-        pair.finish();
     }
 }
 
 #[test]
-fn a_stranger_that_pings_and_never_reads_the_pongs_is_ended() {
-    let server = Server::with(|config| config.limits.outbound_hard_bytes = 1024 * 1024);
+fn a_client_that_reads_its_answers_late_gets_all_of_them() {
+    const COUNT: usize = 4_000_000;
+    let server = Server::with(|config| config.limits.answers_bytes_max = 16 * 1024);
+    let client = narrow_client(&server, V5, "late");
+    let mut stream = client.stream();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut stream = client.stream();
+            stream.write_all(&encoded(&Packet::PingReq, V5).repeat(COUNT)).unwrap();
+        });
+        // Nothing is read until the server has stopped to read.
+        let read = || metric(&server, "millrace_received_bytes_total", "");
+        let (mut last, mut same) = (read(), 0);
+        while same < 50 {
+            a_moment();
+            same = if read() == last { same + 1 } else { 0 };
+            last = read();
+        }
+        let mut answers = vec![0; 2 * COUNT];
+        stream.read_exact(&mut answers).unwrap();
+        assert!(answers.chunks(2).all(|answer| answer == [0xD0, 0]));
+    });
+    assert_eq!(ended(&server, "outbound_limit"), 0);
+}
+
+#[test]
+fn a_stranger_that_pings_and_never_reads_the_pongs_is_ended_after_a_few_of_them() {
+    let server = Server::start();
     let pair = Pair::start(&server);
     let stranger = WebSocket::open(&server);
     let pings = frame_of(FIN | PING, &[b'?'; 125]).repeat(1000);
-    let start = now();
-    while (&stranger.stream).write_all(&pings).is_ok() {
-        assert!(start.elapsed() < Duration::from_secs(60), "its answers wait without a limit");
-    }
+    let held = ask_until_closed(&server, &stranger.stream, &pings);
+    assert!(held <= TURN_BYTES, "{held} bytes of pongs are held");
     expect_count(refused, &server, "outbound_limit", 1);
     pair.finish();
 }

@@ -1,15 +1,16 @@
 //! More clients than open files.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 
+use millrace_edge::Networks;
 use millrace_mqtt::Version::V5;
 use millrace_mqtt::{Packet, QoS};
 use rlimit::Resource;
 use socket2::{Domain, Socket, Type};
 
 use crate::common::{Client, Server, ack, connect, publish_qos};
-use crate::tools::{eventually, metric, now};
+use crate::tools::{encoded, eventually, metric, now, refused, send_anyway};
 
 const LISTENERS: u64 = 2;
 const LOOPS: u64 = 2;
@@ -64,4 +65,34 @@ fn clients_wait_while_there_are_too_few_files_and_connected_ones_notice_nothing(
     }
     let connected = || metric(&server, "millrace_clients_connected", "");
     eventually(|| connected() == CLIENTS as u64 + 2, || format!("{} clients", connected()));
+}
+
+/// A connection from another address of this machine.
+fn from(address: [u8; 4], to: SocketAddr) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((address, 0)).into()).unwrap();
+    socket.connect(&to.into()).unwrap();
+    socket.into()
+}
+
+#[test]
+fn one_address_cannot_use_all_files_of_the_process() {
+    const FILES: u64 = 800;
+    const FROM_ONE: u64 = FILES / 4 + 50;
+    let _alone = crate::alone();
+    let (soft, hard) = Resource::NOFILE.get().unwrap();
+    Resource::NOFILE.set(FILES, hard).unwrap();
+    // The share is that of the files when the server starts; this process has the clients, too.
+    let server = Server::with(|config| {
+        config.threads = 2;
+        config.unlimited_from = Networks(Vec::new());
+    });
+    Resource::NOFILE.set(soft.max(4 * FILES).min(hard), hard).unwrap();
+    let _held: Vec<TcpStream> = (0..FROM_ONE).map(|_| from([127, 0, 0, 2], server.mqtt())).collect();
+    let is_so = || refused(&server, "address_connections") == FROM_ONE - FILES / 4;
+    eventually(is_so, || format!("{} connections were refused", refused(&server, "address_connections")));
+    let mut other = Client::over(from([127, 0, 0, 3], server.mqtt()));
+    send_anyway(other.stream(), &encoded(&Packet::Connect(connect(V5, "other")), V5));
+    other.recv_connack();
+    Resource::NOFILE.set(soft, hard).unwrap();
 }

@@ -93,7 +93,7 @@ impl Client {
         let replay = bits & 0x04 != 0;
         let delivery = Delivery { message, qos, retain: replay, replay, shared: 0, identifiers: &[1] };
         let connection = Some(&mut self.connection);
-        self.session.deliver(delivery, connection, &self.settings, self.now, &mut self.sent);
+        self.session.deliver(delivery, connection, &self.settings, None, self.now, &mut self.sent);
     }
 
     fn pump(&mut self) {

@@ -1,0 +1,64 @@
+//! Answers that a client does not read: the server holds a bounded number of bytes of them.
+//!
+//! A client gets an answer to every question, so answers are never dropped. Instead the server stops reading a client
+//! whose socket takes no more while more than `answers_bytes_max` of them wait. It reads the client again when half of
+//! them are written, and closes it after `answers_timeout_s`. A stranger is closed at once.
+
+use millrace_session::Seconds;
+
+use super::connection::{NONE, Paused, State};
+use super::timers::Due;
+use super::{Core, Ended};
+use crate::limits::STRANGER_ANSWER_BYTES_MAX;
+
+impl Core {
+    /// Ends or stops reading a connection for which too much waits.
+    pub(super) fn bound_answers(&mut self, slot: u32) {
+        let limits = &self.process.limits;
+        let Some(connection) = self.connections.get_mut(slot as usize) else { return };
+        if !connection.busy || connection.state != State::Open {
+            return;
+        }
+        let Some(outbound) = &connection.outbound else { return };
+        let is_stranger = connection.session == NONE;
+        if outbound.len() > limits.outbound_hard_bytes as usize
+            || is_stranger && outbound.answers() > STRANGER_ANSWER_BYTES_MAX
+        {
+            return self.end(slot, Ended::Slow, true);
+        }
+        if !is_stranger
+            && connection.paused == Paused::No
+            && outbound.answers() > limits.answers_bytes_max as usize
+        {
+            connection.paused = Paused::ForAnswers;
+            connection.last_input = self.now;
+            let due = Due::Answers { slot, generation: connection.generation };
+            self.calendar.add(self.answers_deadline(self.now), due);
+        }
+    }
+
+    /// Reads a client again that has read its answers.
+    pub(super) fn answers_were_read(&mut self, slot: u32) {
+        let connection = &self.connections[slot as usize];
+        if connection.state == State::Open && connection.paused == Paused::ForAnswers {
+            self.go_on_in_turn(slot);
+        }
+    }
+
+    /// Closes a client that has not read its answers in time.
+    pub(super) fn answers_due(&mut self, slot: u32, generation: u32) {
+        let Some(connection) = self.connections.get(slot as usize) else { return };
+        let is_paused = connection.generation == generation && connection.paused == Paused::ForAnswers;
+        if is_paused
+            && connection.state == State::Open
+            && self.now >= self.answers_deadline(connection.last_input)
+        {
+            self.end(slot, Ended::Slow, true);
+        }
+    }
+
+    /// The second `since` has partly passed.
+    fn answers_deadline(&self, since: Seconds) -> Seconds {
+        since + Seconds::from(self.process.limits.answers_timeout_s) + 1
+    }
+}
