@@ -48,11 +48,8 @@ test('the first run: four actions from make run to a connected device', async ()
   const [, topic, message] = / -t (\S+) -m (\S+)$/.exec(command)
   const client = await device({ clientId: 'first-device' })
   await client.publishAsync(topic, message, { qos: 1 })
-  await tab
-    .getByRole('row', { name: /hello\/world/ })
-    .first()
-    .waitFor()
-  await tab.getByText('1', { exact: true }).first().waitFor()
+  const row = tab.getByRole('row', { name: /hello\/world/ }).first()
+  await row.getByRole('cell', { name: '1', exact: true }).waitFor()
   assert.ok(actions <= 4, `${actions} actions`)
   assert.deepEqual(complaints, [])
 

@@ -32,21 +32,18 @@ const columns: Column<Message>[] = [
     width: 'minmax(0, 3fr)',
     cell: ({ payload }) => <span className="mono">{preview(payload, PREVIEW_CHARS)}</span>,
   },
+  { key: 'qos', header: 'QoS', width: '32px', cell: ({ qos }) => qos },
   {
-    key: 'flags',
-    header: 'QoS',
-    width: '96px',
+    key: 'retain',
+    header: '',
+    width: '64px',
     isExtra: true,
-    cell: ({ qos, retain }) => (
-      <>
-        {qos}
-        {retain && (
-          <Badge size="xs" variant="default" ml={8} className={classes.badge}>
-            retained
-          </Badge>
-        )}
-      </>
-    ),
+    cell: ({ retain }) =>
+      retain && (
+        <Badge size="xs" variant="default" className={classes.badge}>
+          retained
+        </Badge>
+      ),
   },
   {
     key: 'size',
