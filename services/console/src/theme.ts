@@ -106,6 +106,6 @@ const calm = {
 
 export const variables: CSSVariablesResolver = () => ({
   variables: {},
-  light: own,
+  light: { ...own, '--mantine-color-orange-light-color': '#8a4b00' },
   dark: { ...own, ...calm },
 })
