@@ -1,6 +1,7 @@
 //! Shared subscriptions that have a stream, where other pods may have members too: this pod claims messages for its own members in
 //! the store before it hands them out.
 
+use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -113,10 +114,20 @@ impl Writer<'_> {
         }
         let shared = self.shared;
         let limit = ReadLimit { entries: CLAIM.entries.min(room), ..CLAIM };
-        let run = shared
-            .layers
-            .run(async |tx| streams::claim(&tx, broker.id, kept.stream, &shared.owner, limit).await);
-        let Claimed { entries, more } = match self.wait(run, &[]) {
+        let in_doubt = Cell::new(false);
+        let run = shared.layers.database().run(|tx, attempt| {
+            in_doubt.set(attempt.maybe_committed);
+            async move { streams::claim(&tx, broker.id, kept.stream, &shared.owner, limit).await }
+        });
+        let claimed = self.wait(run, &[]);
+        // An attempt whose answer was lost may have claimed messages that nobody here knows: they are given back with the
+        // next save, because they are not among the outstanding ones.
+        if (in_doubt.get() || claimed.is_err())
+            && let Some(group) = self.claims.groups.get_mut(&key)
+        {
+            group.gives_back = true;
+        }
+        let Claimed { entries, more } = match claimed {
             Ok(claimed) => claimed,
             Err(error) => {
                 tracing::warn!(%error, "the messages of a shared subscription cannot be read; they wait");

@@ -118,6 +118,7 @@ pub(super) fn abandoned(writer: &mut Writer<'_>, owner: &[u8]) {
             return;
         }
         abandon(writer, owner, &page);
+        super::pods::renew(writer);
         last = page.pop();
     }
 }

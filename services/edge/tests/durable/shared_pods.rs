@@ -14,7 +14,7 @@ use crate::common::{Client, Server, ack, connect, id, publish_qos};
 use crate::pods::now_ms;
 use crate::region::nets;
 use crate::steps::{acknowledge, come_back, lasting, leave, say, subscribe_and_leave, take, texts};
-use crate::tools::Packets;
+use crate::tools::{Packets, eventually};
 
 const GROUP: &str = "$share/g/t/+";
 
@@ -154,6 +154,8 @@ fn what_the_members_of_a_dead_pod_had_goes_to_others() {
             Ok::<_, millrace_layers::Error>(claimed.entries.len())
         }));
         assert_eq!(claimed.unwrap(), 2);
+        let all = || block_on(store.run(async |tx| pods::list(&tx, 10).await)).unwrap();
+        eventually(|| all().iter().all(|pod| pod.name != "dead"), || "nobody takes it for dead".into());
         let mut ann = come_back(&pod, V5, "ann");
         assert_eq!(
             [take(&mut ann), take(&mut ann)].map(|message| message.payload),

@@ -20,7 +20,7 @@ mod tests;
 pub use attach::{Attach, Attached, attach};
 pub use end::{Settled, abandon, list, purge, settle};
 pub use owned::{Detach, Owned, checkpoint, detach, end, fence, save};
-pub use owner::{OwnedSession, of_owner};
+pub use owner::{OwnedSession, of_owner, owns_any};
 pub use record::{EXPIRY_NEVER, Record, get};
 pub use will::Will;
 

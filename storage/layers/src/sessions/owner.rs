@@ -58,6 +58,15 @@ pub async fn of_owner(
     Ok(sessions)
 }
 
+/// Whether `owner` has any session. When it says no, that still holds at the commit.
+///
+/// # Errors
+/// The store's.
+pub async fn owns_any(tx: &Transaction, owner: &[u8]) -> Result<bool> {
+    let page = tx.range(prefix(owner).children(), RangeOptions::first(1)).await?;
+    Ok(!page.items.is_empty())
+}
+
 fn prefix(owner: &[u8]) -> Key {
     Key::new(tags::REGION, tags::OWNER).bytes(owner)
 }

@@ -132,6 +132,15 @@ pub async fn free_all(tx: &Transaction, pod: &[u8], limit: usize) -> Result<Vec<
     Ok(streams)
 }
 
+/// Whether a pod has claimed anything. When it says no, that still holds at the commit.
+///
+/// # Errors
+/// The store's.
+pub async fn has_any(tx: &Transaction, pod: &[u8]) -> Result<bool> {
+    let page = tx.range(keys::claims_of(pod).children(), RangeOptions::first(1)).await?;
+    Ok(!page.items.is_empty())
+}
+
 /// The stream is gone.
 pub(super) fn clear(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<()> {
     tx.clear(keys::head(broker, stream))?;
@@ -266,7 +275,9 @@ mod tests {
         // The third keeps it for good, then nobody else has it; the dead one's are free.
         assert!(run(&database, async |tx| keep(tx, BROKER, 1, PODS[2], &one[1..]).await));
         assert!(!run(&database, async |tx| keep(tx, BROKER, 1, PODS[2], &one[1..]).await));
+        assert!(run(&database, async |tx| has_any(tx, PODS[1]).await));
         assert_eq!(run(&database, async |tx| free_all(tx, PODS[1], 10).await), [(BROKER, 1)]);
+        assert!(!run(&database, async |tx| has_any(tx, PODS[1]).await));
         assert!(run(&database, async |tx| free_all(tx, PODS[1], 10).await).is_empty());
         let late = run(&database, async |tx| settle(tx, BROKER, 1, PODS[1], &two, &[]).await);
         assert!(late.is_empty(), "it was taken for dead");

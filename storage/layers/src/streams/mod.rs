@@ -23,7 +23,7 @@ mod waiting;
 mod tests;
 
 pub use append::{Added, Publish, append, append_of_many};
-pub use claims::{Claimed, claim, free_all, keep, settle};
+pub use claims::{Claimed, claim, free_all, has_any, keep, settle};
 pub use group::{Progress, progress, set_progress};
 pub use read::{Batch, Entry, ReadLimit, Source, read};
 pub use row::{Missed, Stream, list, set_partitions, stream};
