@@ -35,11 +35,25 @@ const LOOK_AROUND_TOLD_S: Seconds = 60;
 /// is committed.
 pub(super) struct Fence {
     number: u64,
+    /// The broker of its sessions.
+    broker: u64,
     /// Cores that were in a turn, with its number.
     turns: Turns,
     sessions: Vec<Target>,
     /// The store was asked.
     marked: bool,
+}
+
+/// The fence of this turn for the sessions of a broker.
+fn open_fence<'a>(fences: &'a mut VecDeque<Fence>, next: &mut u64, broker: u64) -> &'a mut Fence {
+    let is_open = |fence: &Fence| fence.turns.is_empty() && !fence.marked && fence.broker == broker;
+    let at = fences.iter().rposition(is_open).unwrap_or_else(|| {
+        *next += 1;
+        let (turns, sessions) = (Turns::new(), Vec::new());
+        fences.push_back(Fence { number: *next, broker, turns, sessions, marked: false });
+        fences.len() - 1
+    });
+    &mut fences[at]
 }
 
 impl Core {
@@ -228,26 +242,14 @@ impl Core {
             }
             return;
         }
-        let number = self.fence();
-        let Some(kept) = &mut self.sessions[session as usize].kept else { return };
+        let homed = &mut self.sessions[session as usize];
+        let Some(kept) = &mut homed.kept else { return };
         if let Feed::Behind(behind) = &mut kept.feed {
-            behind.way = Way::Fenced(number);
-            if let Some(fence) = self.fences.back_mut() {
-                fence.sessions.push(target);
-            }
+            let broker = homed.broker.id;
+            let fence = open_fence(&mut self.fences, &mut self.next_fence, broker);
+            behind.way = Way::Fenced(fence.number);
+            fence.sessions.push(target);
         }
-    }
-
-    /// The fence of this turn.
-    fn fence(&mut self) -> u64 {
-        let open = self.fences.back().filter(|fence| fence.turns.is_empty() && !fence.marked);
-        if let Some(fence) = open {
-            return fence.number;
-        }
-        self.next_fence += 1;
-        let number = self.next_fence;
-        self.fences.push_back(Fence { number, turns: Turns::new(), sessions: Vec::new(), marked: false });
-        number
     }
 
     /// Sets the fence of this turn, and asks the store once all cores have passed one. To be called at the end of a turn,
@@ -268,12 +270,12 @@ impl Core {
             }
             if fence.turns.is_empty() {
                 fence.marked = true;
-                passed.push(fence.number);
+                passed.push((fence.number, fence.broker));
             }
         }
         self.fences = fences;
-        for fence in passed {
-            self.leave_job(Write::Mark { core: self.index, fence });
+        for (fence, broker) in passed {
+            self.leave_job(Write::Mark { core: self.index, fence, broker });
         }
     }
 

@@ -177,7 +177,8 @@ impl Applier<'_> {
         let is_attach = |job: &Job| matches!(job.write, Write::Attach(_));
         let together = batch.chunk_by(|one, other| is_attach(one) && is_attach(other));
         for jobs in together.flat_map(|jobs| jobs.chunks(ATTACHES)) {
-            if self.is_full() {
+            // At least one job, however long the store took to answer: a transaction without any would be repeated for ever.
+            if self.is_full() && !self.applied().outcomes.is_empty() {
                 break;
             }
             for outcome in join_all(jobs.iter().map(|job| self.job(job))).await {

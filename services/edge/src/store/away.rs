@@ -62,7 +62,10 @@ impl Writer<'_> {
             // A disk of this machine says what it cannot do; one that is slow is waited for.
             return block_on(asked);
         }
-        self.away.told = false;
+        // Resolving the doubt of a batch keeps what its publishers were told.
+        if !batch.is_empty() {
+            self.away.told = false;
+        }
         let mut asked = pin!(asked);
         let mut patience = if self.away.is_away { PATIENCE_WHILE_AWAY } else { PATIENCE };
         loop {

@@ -43,8 +43,8 @@ pub(super) enum Lane {
     Broker(u64),
     /// Before all others: it says what was true when it was submitted, and only of messages that are committed.
     Checkpoint,
-    /// Until all that was submitted before it is committed.
-    Mark,
+    /// Until all jobs of this broker that were submitted before it are committed.
+    Mark(u64),
 }
 
 /// How much goes into a transaction.
@@ -133,7 +133,7 @@ impl<J: Work> Backlog<J> {
             self.next += 1;
             match job.lane() {
                 Lane::Checkpoint => self.checkpoints.push_back(job),
-                Lane::Mark => self.marks.push_back((self.next, job)),
+                Lane::Mark(_) => self.marks.push_back((self.next, job)),
                 Lane::Broker(broker) => {
                     let lane = self.lanes.entry(broker).or_default();
                     if lane.is_empty() {
@@ -148,9 +148,16 @@ impl<J: Work> Backlog<J> {
     /// A job, or what is left of a job, that the last transaction did not carry out: it is the first one of its broker
     /// again. Marks wait for it. To be called before [`Self::next_batch`], for the last job first.
     pub(super) fn put_back(&mut self, job: J) {
-        let Lane::Broker(broker) = job.lane() else { return self.push([job]) };
-        let begun = self.unfinished.iter().find(|(of, _)| *of == broker);
-        let number = begun.map_or(0, |(_, number)| *number);
+        let broker = match job.lane() {
+            Lane::Broker(broker) => broker,
+            // A newer checkpoint of the same session must come after it.
+            Lane::Checkpoint => return self.checkpoints.push_front(job),
+            Lane::Mark(_) => return self.push([job]),
+        };
+        // A begun job is the last one of its broker in a transaction. Jobs before it have no number any more, and no
+        // mark passes them.
+        let begun = self.unfinished.iter().position(|(of, _)| *of == broker);
+        let number = begun.map_or(0, |at| self.unfinished.swap_remove(at).1);
         let lane = self.lanes.entry(broker).or_default();
         if lane.is_empty() {
             self.order.push_back(broker);
@@ -288,14 +295,26 @@ impl<J: Work> Backlog<J> {
         self.recent.extend(parts.iter().map(of));
     }
 
-    /// Adds the marks before which nothing waits any more.
+    /// Adds the marks before which no job of their broker waits any more. Jobs of other brokers do not hold them up.
     fn add_marks(&mut self, batch: &mut Batch<J>) {
-        let waiting = self.lanes.values().filter_map(|lane| lane.front()).map(|(number, _)| *number);
-        let oldest = waiting.chain(self.unfinished.iter().map(|(_, number)| *number)).min();
-        let is_passed = |number: u64| oldest.is_none_or(|oldest| number < oldest);
-        while self.marks.front().is_some_and(|(number, _)| is_passed(*number)) {
-            batch.jobs.extend(self.marks.pop_front().map(|(_, job)| job));
+        for (number, job) in std::mem::take(&mut self.marks) {
+            let waiting = match job.lane() {
+                Lane::Mark(broker) => self.oldest_of(broker),
+                _ => None,
+            };
+            if waiting.is_none_or(|oldest| number < oldest) {
+                batch.jobs.push(job);
+            } else {
+                self.marks.push_back((number, job));
+            }
         }
+    }
+
+    /// Number of the oldest job of a broker that waits, or of which the transaction being filled has a part.
+    fn oldest_of(&self, broker: u64) -> Option<u64> {
+        let waiting = self.lanes.get(&broker).and_then(|lane| lane.front()).map(|(number, _)| *number);
+        let begun = self.unfinished.iter().find(|(of, _)| *of == broker).map(|(_, number)| *number);
+        waiting.into_iter().chain(begun).min()
     }
 }
 
@@ -509,14 +528,49 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_comes_when_all_before_it_is_written_and_does_not_wait_for_what_came_later() {
-        let mark = Job { lane: Lane::Mark, ..of(0, "mark", 0) };
+    fn a_mark_comes_when_all_before_it_of_its_broker_is_written() {
+        let mark = Job { lane: Lane::Mark(1), ..of(0, "mark", 0) };
         let mut backlog = backlog([of(1, "subscribe", 1), of(1, "publish", 1), of(2, "publish", 1), mark]);
         backlog.push([of(2, "detach", 1), of(3, "publish", 1)]);
         assert_eq!(names(&mut backlog), ["subscribe", "publish", "publish"]);
         assert_eq!(names(&mut backlog), ["detach", "publish", "mark"]);
         backlog.push([mark, mark]);
         assert_eq!(names(&mut backlog), ["mark", "mark"]);
+    }
+
+    #[test]
+    fn a_mark_does_not_wait_for_a_costly_job_of_another_broker() {
+        let mark = Job { lane: Lane::Mark(2), ..of(0, "mark", 0) };
+        let mut backlog = backlog([in_parts(1, 900), of(2, "publish", 1), mark]);
+        let batch = write(&mut backlog);
+        assert_eq!(batch.iter().map(|job| job.name).collect::<Vec<_>>(), ["publish", "subscribe", "mark"]);
+    }
+
+    #[test]
+    fn a_mark_does_not_pass_a_job_that_comes_back_with_a_begun_one_behind_it() {
+        let mark = Job { lane: Lane::Mark(1), ..of(0, "mark", 0) };
+        let mut backlog =
+            backlog([of(1, "a", 1), of(1, "b", 1), mark, in_parts(1, 900), of(2, "publish", 1)]);
+        let batch = backlog.next_batch(BUDGET);
+        assert!(batch.iter().any(|job| job.name == "subscribe"), "{batch:?}");
+        // The transaction was cut behind "a".
+        let mark_is_out = batch.iter().any(|job| job.name == "mark");
+        let cut = batch.iter().skip(1).filter(|job| matches!(job.lane, Lane::Broker(1)));
+        cut.rev().for_each(|job| backlog.put_back(*job));
+        backlog.push(mark_is_out.then_some(mark));
+        backlog.owe(1, 10 * SHARE);
+        backlog.push([of(2, "publish", 1)]);
+        assert_eq!(names(&mut backlog), ["publish"], "the mark waits for b");
+    }
+
+    #[test]
+    fn checkpoints_that_come_back_stay_before_newer_ones() {
+        let checkpoint = |name| Job { lane: Lane::Checkpoint, ..of(0, name, 1) };
+        let mut backlog = backlog([checkpoint("a"), checkpoint("b")]);
+        let batch = backlog.next_batch(BUDGET);
+        backlog.push([checkpoint("c")]);
+        batch.iter().rev().for_each(|job| backlog.put_back(*job));
+        assert_eq!(names(&mut backlog), ["a", "b", "c"]);
     }
 
     #[test]
@@ -567,7 +621,7 @@ mod tests {
 
     #[test]
     fn a_large_job_that_is_alone_fills_transactions_and_nothing_of_its_broker_overtakes_it() {
-        let mark = Job { lane: Lane::Mark, ..of(0, "mark", 0) };
+        let mark = Job { lane: Lane::Mark(1), ..of(0, "mark", 0) };
         let mut backlog = backlog([of(1, "publish", 1), in_parts(1, 300), of(1, "detach", 1), mark]);
         let written: Vec<(Vec<&str>, usize)> = (0..4)
             .map(|_| {
@@ -614,7 +668,7 @@ mod tests {
 
     #[test]
     fn jobs_that_come_back_are_the_first_ones_in_their_order_and_marks_wait_for_them() {
-        let mark = Job { lane: Lane::Mark, ..of(0, "mark", 0) };
+        let mark = Job { lane: Lane::Mark(1), ..of(0, "mark", 0) };
         let mut backlog = backlog([of(1, "a", 1), of(1, "b", 1), of(1, "c", 1), mark]);
         backlog.push([of(1, "d", 1)]);
         let batch = backlog.next_batch(Budget { jobs: 3, ..BUDGET });

@@ -50,10 +50,11 @@ pub(crate) enum Write {
     Grown(Arc<Broker>, Arc<str>),
     /// Nothing: another pod has said that it wants a session.
     Notices,
-    /// Nothing: who left it is told when all that was left before is committed.
+    /// Writes nothing. The core is notified when all jobs of the broker that were submitted before it are committed.
     Mark {
         core: u16,
         fence: u64,
+        broker: u64,
     },
 }
 
@@ -533,7 +534,7 @@ impl Work for Job {
             }
             Write::Notices => NO_BROKER,
             Write::Checkpoint(_) => return Lane::Checkpoint,
-            Write::Mark { .. } => return Lane::Mark,
+            Write::Mark { broker, .. } => return Lane::Mark(*broker),
         })
     }
 

@@ -72,7 +72,7 @@ fn is_still_due(writer: &mut Writer<'_>, shard: u8, now_ms: u64) -> bool {
 async fn settle(applier: &Applier<'_>, shard: u8, now_ms: u64, sessions: usize) -> Result<(), Error> {
     applier.tx.set_option(TransactionOption::Cleanup);
     let mut settled = 0;
-    while settled < sessions && !applier.is_full() {
+    while settled == 0 || settled < sessions && !applier.is_full() {
         let all = due::take_due(applier.tx, shard, now_ms, TOGETHER.min(sessions - settled)).await?;
         if all.is_empty() {
             break;

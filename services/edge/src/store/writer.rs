@@ -419,7 +419,7 @@ impl<'s> Writer<'s> {
                 if let Some(ack) = job.ack {
                     acks[usize::from(ack.connection.core)].push(ack);
                 }
-            } else if let Write::Mark { core, fence } = job.write {
+            } else if let Write::Mark { core, fence, .. } = job.write {
                 // What stands before it in this batch is committed with it.
                 self.post(core, Mail::Marked { fence, through: Position::end_of(version) });
             } else if let Some((job, outcome)) = self.go_on(job, outcome) {
@@ -687,7 +687,7 @@ impl<'s> Writer<'s> {
                 self.post(ids.target.core, Mail::Ids(ids, stored));
             }
             // What stood before it was refused with it.
-            (Write::Mark { core, fence }, _) => {
+            (Write::Mark { core, fence, .. }, _) => {
                 let through = Position::end_of(self.shared.through.load(Ordering::Relaxed));
                 self.post(core, Mail::Marked { fence, through });
             }
