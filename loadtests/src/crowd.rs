@@ -66,7 +66,6 @@ pub(crate) struct Crowd {
     pub(crate) limits: Limits,
 }
 
-/// The result of a crowd.
 pub(crate) struct Attendance {
     /// Visits that received everything they waited for.
     pub(crate) done: u32,
@@ -135,7 +134,6 @@ struct Gathering<'a> {
     crowd: &'a Crowd,
     poll: Poll,
     places: Vec<Option<Visit>>,
-    /// Slots without a visit.
     free: Vec<usize>,
     /// Visits without CONNACK.
     knocking: usize,

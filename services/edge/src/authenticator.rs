@@ -98,7 +98,6 @@ impl Authenticator {
         Ok(changed)
     }
 
-    /// Reads the rules file again.
     pub(crate) fn reload_rules(&self, config: &Authentication) -> Result<(), String> {
         self.rules.store(Arc::new(read_rules(config)?));
         Ok(())
@@ -130,7 +129,6 @@ impl Authenticator {
         checker.check(request).map_or(Verdict::Later, |answer| verdict(&answer))
     }
 
-    /// What became of password checks.
     pub(crate) fn password_checks(&self) -> Option<Counts> {
         self.checker.as_ref().map(Checker::counts)
     }
@@ -140,7 +138,6 @@ impl Authenticator {
         self.rules.load().publish(client, topic, retain, qos).is_ok()
     }
 
-    /// The QoS that a subscription is granted.
     pub(crate) fn may_subscribe(&self, client: Client<'_>, filter: &str, qos: QoS) -> Option<QoS> {
         self.rules.load().subscribe(client, filter, qos).ok()
     }

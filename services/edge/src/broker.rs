@@ -99,7 +99,6 @@ impl Brokers {
         self.webhooks.lock().unwrap_or_else(PoisonError::into_inner).push(id);
     }
 
-    /// Those of which that was said.
     pub(crate) fn take_webhooks_changed(&self) -> Vec<u64> {
         std::mem::take(&mut self.webhooks.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -141,9 +140,7 @@ pub(crate) struct Broker {
     bans: RwLock<Option<Arc<Bans>>>,
     /// How often that had changed when it was read; [`u64::MAX`] when it is to be read again.
     access_changes: AtomicU64,
-    /// What it and its clients may use.
     pub(crate) quota: Quota,
-    /// What its tenant is told of.
     pub(crate) incidents: Incidents,
     /// A spend cap was reached: it takes no new clients and no messages.
     is_over_cap: AtomicBool,
@@ -227,7 +224,6 @@ impl Broker {
         self.access.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Who may not connect.
     pub(crate) fn bans(&self) -> Option<Arc<Bans>> {
         self.bans.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -256,7 +252,6 @@ impl Broker {
         self.is_over_cap.store(is_over_cap, Ordering::Relaxed);
     }
 
-    /// Whether it has changed since it was read.
     pub(crate) fn has_changed(&self, changes: u64) -> bool {
         self.access_changes.load(Ordering::Relaxed) != changes
     }

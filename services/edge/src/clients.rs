@@ -109,14 +109,12 @@ pub struct Said {
 /// What is done with the answer of a pod.
 type Done = Box<dyn FnOnce(Option<Answer>) + Send>;
 
-/// A question to the loops of a pod.
 pub(crate) struct Asked {
     pub(crate) broker: Arc<Broker>,
     pub(crate) question: Question,
     gathered: Mutex<Gathered>,
 }
 
-/// What they have answered.
 struct Gathered {
     /// Loops that have not.
     left: usize,
@@ -124,7 +122,6 @@ struct Gathered {
     done: Option<Done>,
 }
 
-/// Asks all loops of this pod.
 pub(crate) fn ask(mailboxes: &[Mailbox], broker: Arc<Broker>, question: Question, done: Done) {
     let gathered = Gathered { left: mailboxes.len(), answers: Some(Vec::new()), done: Some(done) };
     let asked = Arc::new(Asked { broker, question, gathered: Mutex::new(gathered) });
@@ -154,7 +151,6 @@ impl Asked {
 }
 
 impl Question {
-    /// Most clients of the answer.
     pub(crate) fn limit(&self) -> usize {
         match self {
             Self::Page { limit, .. } => (*limit).clamp(1, PAGE_MAX),

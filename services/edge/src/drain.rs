@@ -33,11 +33,9 @@ impl Draining {
     }
 }
 
-/// What the loops share of a drain.
 pub(crate) struct Drain {
     per_second: u64,
     began_at: Millis,
-    /// Clients that were sent away.
     taken: AtomicU64,
     /// Loops that still have clients.
     at_work: Mutex<usize>,
@@ -64,7 +62,6 @@ impl Drain {
         self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    /// A loop has sent all its clients away.
     pub(crate) fn finish(&self) {
         *self.at_work.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
         self.over.notify_all();

@@ -46,4 +46,4 @@ pub use millrace_transport::tls::files::Files as TlsFiles;
 pub use millrace_transport::ws::handshake::Origins;
 pub use operate::Asking;
 pub use start::{Edge, StartError, start, start_on};
-pub use traces::{Sink as SpanSink, Span, Step, Tracer};
+pub use traces::{MessageSpan, SpanSink, TraceStep, Tracer};

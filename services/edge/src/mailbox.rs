@@ -15,8 +15,9 @@ use crate::clients::Asked;
 use crate::core::Committed;
 use crate::core::connection::{Adopted, ConnectionId};
 use crate::metering::Amount;
-use crate::store::{Ack, Attached, Ids, Page, PendingSubscribe, Purge, SessionKey, Subscribe, Unsubscribe};
-use crate::traces::StoredTraces;
+use crate::store::{
+    Ack, Attached, Ids, Page, PendingSubscribe, Purge, SessionKey, StoredTraces, Subscribe, Unsubscribe,
+};
 
 /// One piece of work for another core.
 pub(crate) enum Mail {
@@ -100,7 +101,6 @@ pub(crate) struct Run {
 }
 
 impl Mail {
-    /// Bytes it stands for in limits.
     pub(crate) fn size(&self) -> usize {
         match self {
             Self::Run(run) => run.bytes.len(),

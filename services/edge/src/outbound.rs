@@ -1,4 +1,4 @@
-//! What waits to be written to one socket.
+//! Bytes that wait to be written to one socket.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
@@ -83,7 +83,6 @@ pub(crate) enum Flushed {
 }
 
 impl Outbound {
-    /// Bytes that wait.
     pub(crate) fn len(&self) -> usize {
         // `tail` grows behind our back while packets are appended.
         self.len + self.tail.len() - self.written
@@ -94,7 +93,7 @@ impl Outbound {
         self.answers
     }
 
-    /// What was appended since `before` bytes waited are answers.
+    /// Counts the bytes that were appended since `before` bytes waited as answers.
     pub(crate) fn note_answers(&mut self, before: usize) {
         self.answers += self.len().saturating_sub(before);
     }
@@ -105,7 +104,7 @@ impl Outbound {
         if len < soft_bytes {
             return Room::Free;
         }
-        // What publishers had on its way when they were told to wait may still come; more than that may not.
+        // Half of the buffer is for messages that publishers had sent before they were paused.
         if len > hard_bytes / 2 {
             return Room::Full;
         }
@@ -143,7 +142,6 @@ impl Outbound {
         self.push(Chunk::Shared(bytes.clone()));
     }
 
-    /// Appends a WebSocket control frame.
     pub(crate) fn push_control(&mut self, frame: Vec<u8>) {
         self.push(Chunk::Control(frame));
     }
@@ -301,7 +299,7 @@ impl Pool {
     }
 }
 
-/// The outbound side of one connection while the core works on it. What is appended is written at the end of the turn.
+/// The outbound side of one connection while the core works on it. The core writes the bytes at the end of the turn.
 pub(crate) struct OutboundSlot<'a> {
     pub(crate) slot: &'a mut Option<Box<Outbound>>,
     pub(crate) pool: &'a mut Pool,
@@ -329,7 +327,6 @@ impl OutboundSlot<'_> {
         self.slot.as_ref().map_or(0, |outbound| outbound.len())
     }
 
-    /// What was appended since `before` bytes waited are answers.
     #[inline]
     pub(crate) fn note_answers(&mut self, before: usize) {
         if let Some(outbound) = self.slot {

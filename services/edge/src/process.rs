@@ -39,7 +39,6 @@ pub(crate) struct Notices {
     pub(crate) address: Throttle,
 }
 
-/// What the cores of one edge process share.
 pub(crate) struct Process {
     pub(crate) clock: Clock,
     pub(crate) limits: Limits,
@@ -47,7 +46,6 @@ pub(crate) struct Process {
     pub(crate) config: Config,
     pub(crate) brokers: Arc<Brokers>,
     pub(crate) addresses: Addresses,
-    /// Where it listens with TLS.
     pub(crate) tls: Option<Tls>,
     pub(crate) notices: Notices,
     pub(crate) authenticator: Authenticator,
@@ -55,19 +53,15 @@ pub(crate) struct Process {
     pub(crate) desk: Option<Desk>,
     /// Shares limits with other pods, where there are several.
     pub(crate) _shares: Option<Shares>,
-    /// Writes incidents, where there is a store.
     pub(crate) _scribe: Option<Scribe>,
-    /// Tells the store what brokers use.
     pub(crate) _teller: Option<Teller>,
     /// Where what must survive is kept; without one it ends with the process.
     pub(crate) store: Option<Store>,
-    /// Tells webhooks, where there is a store.
     pub(crate) webhooks: Option<Webhooks>,
     /// The other pods, where there are several.
     pub(crate) region: Option<Arc<Region>>,
     pub(crate) mailboxes: Arc<[Mailbox]>,
     pub(crate) counters: Box<[CoreCounters]>,
-    /// Which brokers `/metrics` names.
     pub(crate) loudest: Loudest,
     /// When each core last turned, milliseconds.
     pub(crate) turned_at: Box<[AtomicU64]>,
@@ -75,7 +69,6 @@ pub(crate) struct Process {
     /// outside of a turn, knows that its next turn finds it.
     pub(crate) turns: Box<[AtomicU64]>,
     pub(crate) memory: Memory,
-    /// How long the turns of each core took.
     pub(crate) turn_times: Box<[Histogram]>,
     /// Most units of work that a turn of each core did.
     pub(crate) work_max: Box<[AtomicU64]>,
@@ -111,7 +104,6 @@ impl Process {
         self.config.pod.is_some()
     }
 
-    /// Open connections on all cores.
     pub(crate) fn open_connections(&self) -> u64 {
         Count::sum(self.counters.iter().map(|core| &core.open))
     }
@@ -121,7 +113,6 @@ impl Process {
         self.wake();
     }
 
-    /// Wakes every core.
     pub(crate) fn wake(&self) {
         for mailbox in &*self.mailboxes {
             mailbox.wake();

@@ -233,7 +233,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use connections::ConnectionLimits;
+    use crate::limits::ConnectionLimits;
 
     fn at(mqtt: &[&str], ws: &[&str]) -> Addresses {
         let parse = |list: &[&str]| list.iter().map(|at| at.parse().unwrap()).collect();

@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use millrace_edge::{Limits, TOPIC_BYTES_MAX};
 
 /// A parser of whole numbers from `least` to `most` that says so.
@@ -155,6 +156,19 @@ pub(crate) const API_ANSWER_BYTES_MAX: usize = 64 << 20;
 pub(crate) const API_PATIENCE_S: u64 = 40;
 /// Longest line that is read as a secret, bytes.
 pub(crate) const SECRET_BYTES_MAX: u64 = 65_537;
+
+/// How many connections an HTTP port may have, and how long each may be silent.
+#[derive(Clone, Debug)]
+pub(crate) struct ConnectionLimits {
+    /// Connections in all.
+    pub(crate) all: usize,
+    /// Connections of one address, or of one IPv6 network of 64 bits.
+    pub(crate) per_address: usize,
+    /// Addresses that only `all` holds for, because many people come from them.
+    pub(crate) proxies: Vec<IpNet>,
+    /// Time for the head of a request, from the moment the connection is open or its last answer was sent.
+    pub(crate) head: Duration,
+}
 
 #[cfg(test)]
 mod tests {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use millrace_edge::{DrainPace, Edge};
 use millrace_storage::Embedded;
-use millrace_telemetry::Queue;
+use millrace_telemetry::{Queue, TelemetrySource};
 use signal_hook::consts::{SIGHUP, SIGTERM, TERM_SIGNALS};
 use signal_hook::iterator::Signals;
 use tracing::{info, warn};
@@ -19,7 +19,7 @@ use crate::http::connections::Connections;
 use crate::service_manager::ServiceManager;
 use crate::settings::Settings;
 use crate::store::{Opened, Place};
-use crate::telemetry::Telemetry;
+use crate::telemetry::{self, Telemetry};
 use crate::{http, inspect, logs, panics, pods};
 
 /// While clients are sent away it is said how many are left, so often.
@@ -56,7 +56,9 @@ pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure
         start(edge, https, durable, settings, telemetry.queue())
     });
     let started: Vec<Started> = started.collect::<Result<_, _>>()?;
-    let exporter = telemetry.start(&started)?;
+    let queue = telemetry.queue().cloned();
+    let sources = started.iter().map(|pod| pod.telemetry_source(queue.clone())).collect();
+    let exporter = telemetry.start(sources).map_err(Failure::Run)?;
     // Before it is said that the server is there.
     let admin = match (&settings.store, &store, started.first()) {
         (Place::Folder(path), Some(Opened::Folder(store)), Some(first)) => {
@@ -167,6 +169,15 @@ pub(crate) struct Started {
     admin: Option<SocketAddr>,
     /// Connections of the HTTP port, which the metrics of the pod count.
     pub(crate) public: Option<Arc<Connections>>,
+}
+
+impl Started {
+    fn telemetry_source(&self, queue: Option<Queue>) -> TelemetrySource {
+        let (running, public) = (Arc::clone(&self.running), self.public.clone());
+        telemetry::source(self.name.as_deref(), self.http, move || {
+            http::admin::page_of_metrics(&running, public.as_deref(), queue.as_ref())
+        })
+    }
 }
 
 /// The HTTP ports of a pod, before it is started.

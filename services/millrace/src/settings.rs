@@ -17,8 +17,7 @@ use millrace_edge::Limits;
 use crate::args::{Listen, LogFormat, ServeArgs, addresses};
 use crate::cli::{Failure, serve_args, serve_command};
 use crate::control::ControlArgs;
-use crate::http::connections::ConnectionLimits;
-use crate::limits::{ADMIN_PORT_ABOVE, HTTP_HEAD_TIME};
+use crate::limits::{ADMIN_PORT_ABOVE, ConnectionLimits, HTTP_HEAD_TIME};
 use crate::store::Place;
 use crate::telemetry::TelemetryArgs;
 

@@ -1,21 +1,22 @@
-//! Export of metrics, traces and logs: its settings, and what each pod is called there.
+//! Export of metrics, traces and logs: its settings, and the resource attributes of each pod.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use millrace_edge::{Span, SpanSink, Step, Tracer};
-use millrace_telemetry::{Endpoint, Exporter, Inbox, LogLayer, Queue, Settings, Source, SpanKind, Value};
+use millrace_edge::{MessageSpan, SpanSink, TraceStep, Tracer};
+use millrace_telemetry::{
+    CollectorEndpoint, Exporter, Inbox, LogLayer, OtlpSettings, Queue, SpanKind, TelemetrySource, TraceSpan,
+    Value,
+};
 
-use crate::cli::Failure;
-use crate::http::admin::page_of_metrics;
 use crate::limits::whole_number;
-use crate::serve::Started;
 
 /// How long a server that has stopped waits for the collector.
 const END_MAX: Duration = Duration::from_secs(2);
 
-/// What is exported over OTLP.
+/// Settings of the export over OTLP.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TelemetryArgs {
     /// OpenTelemetry collector that metrics, traces and log lines are sent to over OTLP/HTTP, such as http://127.0.0.1:4318; "off"
@@ -63,7 +64,7 @@ fn ratio(text: &str) -> Result<f64, String> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Collector {
     Off,
-    At(Endpoint),
+    At(CollectorEndpoint),
 }
 
 fn endpoint(text: &str) -> Result<Collector, String> {
@@ -75,7 +76,7 @@ fn endpoint(text: &str) -> Result<Collector, String> {
 
 /// Telemetry before the pods are started: log lines are queued from the start on.
 pub(crate) struct Telemetry {
-    settings: Option<(Endpoint, Option<Duration>)>,
+    settings: Option<(CollectorEndpoint, Option<Duration>)>,
     traces: (f64, u32),
     queue: Option<Queue>,
     inbox: Option<Inbox>,
@@ -110,19 +111,17 @@ impl Telemetry {
         Some(Arc::new(Tracer::new(Arc::new(Spans { queue, source }), ratio, per_second_max)))
     }
 
-    /// Starts to export.
-    pub(crate) fn start(self, pods: &[Started]) -> Result<Option<Exporter>, Failure> {
-        let (Some((endpoint, interval)), Some(queue), Some(inbox)) = (self.settings, self.queue, self.inbox)
-        else {
+    /// Starts to export. A pod's position in `sources` is the number that [`Self::tracer`] was given.
+    pub(crate) fn start(self, sources: Vec<TelemetrySource>) -> Result<Option<Exporter>, String> {
+        let (Some((endpoint, interval)), Some(inbox)) = (self.settings, self.inbox) else {
             return Ok(None);
         };
-        let sources = pods.iter().map(|pod| source(pod, &queue)).collect();
         let shown = endpoint.to_string();
-        let exporter = Exporter::start(Settings { endpoint, interval, end_max: END_MAX, sources }, inbox);
+        let exporter = Exporter::start(OtlpSettings { endpoint, interval, end_max: END_MAX, sources }, inbox);
         exporter.map(Some).map_err(|error| {
-            Failure::Run(format!(
+            format!(
                 "telemetry cannot be sent to {shown}: {error}; set otlp_endpoint to \"off\" to go on without it"
-            ))
+            )
         })
     }
 }
@@ -134,11 +133,11 @@ struct Spans {
 }
 
 impl SpanSink for Spans {
-    fn span(&self, span: Span) {
+    fn span(&self, span: MessageSpan) {
         let kind = match span.step {
-            Step::Publish => SpanKind::Server,
-            Step::Deliver => SpanKind::Producer,
-            Step::Fabric => SpanKind::Consumer,
+            TraceStep::Publish => SpanKind::Server,
+            TraceStep::Deliver => SpanKind::Producer,
+            TraceStep::Fabric => SpanKind::Consumer,
             _ => SpanKind::Internal,
         };
         let count = i64::try_from(span.count).unwrap_or(i64::MAX);
@@ -150,11 +149,11 @@ impl SpanSink for Spans {
             ("millrace.qos", Value::Number(span.qos as i64)),
         ];
         match span.step {
-            Step::Deliver => attributes.push(("millrace.receivers", Value::Number(count))),
-            Step::Commit => attributes.push(("millrace.transaction.jobs", Value::Number(count))),
+            TraceStep::Deliver => attributes.push(("millrace.receivers", Value::Number(count))),
+            TraceStep::Commit => attributes.push(("millrace.transaction.jobs", Value::Number(count))),
             _ => {}
         }
-        self.queue.span(millrace_telemetry::Span {
+        self.queue.span(TraceSpan {
             source: self.source,
             trace_id: span.trace_id,
             span_id: span.span_id,
@@ -169,18 +168,21 @@ impl SpanSink for Spans {
     }
 }
 
-/// The names follow OpenTelemetry's conventions for resources.
-fn source(pod: &Started, queue: &Queue) -> Source {
+/// A pod of this process. The names follow OpenTelemetry's conventions for resources; `http` is where Prometheus scrapes the pod.
+pub(crate) fn source(
+    pod: Option<&str>,
+    http: Option<SocketAddr>,
+    metrics: impl Fn() -> Option<String> + Send + 'static,
+) -> TelemetrySource {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let instance = match (&pod.name, pod.http) {
-        (Some(name), _) => name.clone(),
+    let instance = match (pod, http) {
+        (Some(name), _) => name.to_owned(),
         // Prometheus names a scraped page in the same way.
         (None, Some(http)) => format!("{host}:{}", http.port()),
         (None, None) => host.clone(),
     };
     let text = |text: &str| Value::Text(text.to_owned());
-    let (running, public, queue) = (Arc::clone(&pod.running), pod.public.clone(), queue.clone());
-    Source {
+    TelemetrySource {
         attributes: vec![
             ("service.name", text("millrace")),
             ("service.version", text(env!("CARGO_PKG_VERSION"))),
@@ -188,7 +190,7 @@ fn source(pod: &Started, queue: &Queue) -> Source {
             ("host.name", Value::Text(host)),
             ("process.pid", Value::Number(i64::from(std::process::id()))),
         ],
-        metrics: Box::new(move || page_of_metrics(&running, public.as_deref(), Some(&queue))),
+        metrics: Box::new(metrics),
     }
 }
 

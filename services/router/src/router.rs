@@ -27,14 +27,13 @@ pub struct Router {
     total: OnceLock<Arc<AtomicU64>>,
 }
 
-/// What a subscription takes beside its filter and the nodes of the trie, in its session and here, bytes.
+/// Memory of a subscription in its session and in the router, without its filter and the nodes of the trie, bytes.
 const SUBSCRIPTION_BYTES: usize = 160;
 
 #[derive(Clone, Debug)]
 struct Tree {
     root: Arc<Node<Set>>,
     subscriptions: usize,
-    /// About how much memory the subscriptions take.
     bytes: usize,
     seed: Seed,
 }

@@ -50,7 +50,7 @@ impl<C> Entry for Arc<Node<C>> {
     }
 }
 
-/// About how much memory a node takes, with its place in the map of its parent and its wildcards, bytes.
+/// About how much memory a node takes, with its entry in the map of its parent and its wildcards, bytes.
 fn node_bytes(level: &str) -> usize {
     const NODE_BYTES: usize = 128;
     // A short level stands in the node itself.

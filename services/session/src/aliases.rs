@@ -9,9 +9,7 @@ use hashbrown::HashMap;
 pub(crate) struct Aliases {
     /// Set by the client; the index is alias - 1.
     inbound: Vec<Option<Arc<str>>>,
-    /// Bytes of the topics in `inbound`.
     inbound_bytes: usize,
-    /// Set by the server.
     outbound: HashMap<Arc<str>, u16, foldhash::fast::FixedState>,
 }
 

@@ -5,14 +5,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::Message;
 
-/// What a message takes beside topic, properties and payload, bytes.
+/// Memory of a message beside topic, properties and payload, bytes.
 const MESSAGE_BYTES: u64 = 128;
-/// What a session takes to hold a message, bytes.
+/// Memory of a session for each message that it holds, bytes.
 const HOLDER_BYTES: u64 = 96;
 /// Beyond the limit, a session may still hold so many messages, as long as each is small: a session that hoards must not
 /// cost the others of its broker every message.
 const SPARED_MESSAGES_MAX: usize = 16;
-/// Largest message of those, bytes.
 const SPARED_BYTES_MAX: u64 = 4 * 1024;
 
 /// Bytes that messages may take while sessions hold them: those that wait, and those that are sent and not acknowledged. A

@@ -42,7 +42,6 @@ pub struct Message {
     acknowledged: AtomicU32,
     /// `None` for all but the few messages that are followed.
     trace: Option<Box<Trace>>,
-    /// Sessions in memory that hold the message.
     holders: Holders,
 }
 

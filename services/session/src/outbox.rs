@@ -14,19 +14,16 @@ const PACKET_IDS: usize = 65_535;
 
 /// A message for one session.
 #[derive(Clone, Debug)]
+#[allow(missing_docs)]
 pub struct Entry {
-    /// The message.
     pub message: Arc<Message>,
-    /// QoS of the PUBLISH.
     pub qos: QoS,
-    /// RETAIN flag of the PUBLISH.
     pub retain: bool,
     /// A retained message, not a live one.
     pub replay: bool,
     /// Number of the shared subscription that matched, as the caller counts them; 0 for none. If the session ends
     /// without an acknowledgement, another member gets the message.
     pub shared: u64,
-    /// Subscription identifiers.
     pub identifiers: SmallVec<[u32; 1]>,
 }
 
@@ -60,7 +57,6 @@ pub(crate) struct Slot {
     hold: Option<Hold>,
 }
 
-/// A message that waits.
 #[derive(Debug)]
 struct Waiting {
     entry: Entry,

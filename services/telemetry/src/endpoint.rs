@@ -1,4 +1,4 @@
-//! The address of the collector.
+//! The base URL of the collector.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,17 +7,15 @@ use http::Uri;
 
 /// The base URL of an OTLP/HTTP receiver, without the path of a signal: `http://127.0.0.1:4318`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint(String);
+pub struct CollectorEndpoint(String);
 
-impl Endpoint {
-    /// The URL of a signal: `metrics`, `traces` or `logs`.
+impl CollectorEndpoint {
     pub(crate) fn of(&self, signal: &str) -> Uri {
-        // The base was checked, and the signals are words of this crate.
         format!("{}/v1/{signal}", self.0).parse().unwrap_or_default()
     }
 }
 
-impl FromStr for Endpoint {
+impl FromStr for CollectorEndpoint {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -34,7 +32,7 @@ impl FromStr for Endpoint {
     }
 }
 
-impl fmt::Display for Endpoint {
+impl fmt::Display for CollectorEndpoint {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.0)
     }
@@ -51,7 +49,7 @@ mod tests {
             ("https://collector.example/otlp/", "https://collector.example/otlp/v1/traces"),
             ("http://[::1]:4318", "http://[::1]:4318/v1/traces"),
         ] {
-            assert_eq!(text.parse::<Endpoint>().unwrap().of("traces").to_string(), url);
+            assert_eq!(text.parse::<CollectorEndpoint>().unwrap().of("traces").to_string(), url);
         }
     }
 
@@ -65,7 +63,7 @@ mod tests {
             "http://user:secret@a",
             "http://a b",
         ] {
-            assert!(text.parse::<Endpoint>().is_err(), "{text}");
+            assert!(text.parse::<CollectorEndpoint>().is_err(), "{text}");
         }
     }
 }

@@ -1,10 +1,10 @@
-//! The thread that sends.
+//! The exporting thread: it polls the queues, sends batches, retries, and pauses while the collector fails.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message;
@@ -12,52 +12,54 @@ use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::endpoint::Endpoint;
-use crate::logs::Record;
+use crate::endpoint::CollectorEndpoint;
+use crate::items::{Record, Signal, TraceSpan, Value, unix_ns};
 use crate::prometheus::{self, Period};
-use crate::queue::{Inbox, Signal};
-use crate::request::{self, Span, Value};
+use crate::queue::Inbox;
+use crate::request;
 use crate::sender::{Failed, Sender};
 
 /// How often the queues are emptied. Producers do not wake the thread: that would be a system call for each span.
 const POLL: Duration = Duration::from_millis(200);
-/// Most items of one request.
 const BATCH_MAX: usize = 512;
-/// First and longest pause after a request that failed for now.
+/// First and longest pause after a failed request.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
-/// A batch that could not be sent for so long is dropped.
+/// A batch is dropped after failing for this long.
 const RETRY_FOR: Duration = Duration::from_secs(60);
-/// Time between two log lines about a collector that does not take what is sent.
+/// Time between two log lines about a failing collector.
 const BETWEEN_LINES: Duration = Duration::from_secs(60);
 
-/// What is exported from where to where.
+/// Settings of the export.
 #[derive(Debug)]
-pub struct Settings {
-    /// The collector.
-    pub endpoint: Endpoint,
-    /// Time between two exports of metrics; `None`: metrics are not exported.
+pub struct OtlpSettings {
+    /// The collector that receives all requests.
+    pub endpoint: CollectorEndpoint,
+    /// Time between two exports of metrics. `None` exports no metrics.
     pub interval: Option<Duration>,
-    /// How long the end waits for the collector to take what is queued.
+    /// How long dropping the exporter waits for the collector to take the queued items.
     pub end_max: Duration,
-    /// Where metrics and spans come from, at least one. Log lines come under the first.
-    pub sources: Vec<Source>,
+    /// At least one. Log lines are sent under the first.
+    pub sources: Vec<TelemetrySource>,
 }
 
 /// A part of the process with an identity of its own, such as a pod.
-pub struct Source {
-    /// Its resource attributes, such as `service.name`.
+pub struct TelemetrySource {
+    /// Resource attributes, such as `service.name`.
     pub attributes: Vec<(&'static str, Value)>,
-    /// Its metrics in Prometheus text; `None` once there are none. Called by the exporting thread.
+    /// Returns metrics in Prometheus text, or `None` once the source has ended. The exporting thread calls it.
     pub metrics: Box<dyn Fn() -> Option<String> + Send>,
 }
 
-impl fmt::Debug for Source {
+impl fmt::Debug for TelemetrySource {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Source").field("attributes", &self.attributes).finish_non_exhaustive()
+        formatter
+            .debug_struct("TelemetrySource")
+            .field("attributes", &self.attributes)
+            .finish_non_exhaustive()
     }
 }
 
-/// The exporting thread. It ends when this is dropped, after it has tried once to send what is queued.
+/// Handle of the exporting thread. Dropping it sends the queued items once and ends the thread.
 #[derive(Debug)]
 pub struct Exporter {
     stop: Arc<Notify>,
@@ -65,11 +67,11 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Starts it.
+    /// Starts the thread.
     ///
     /// # Errors
     /// When the thread cannot be started, or the system's certificate authorities cannot be read for an `https` endpoint.
-    pub fn start(settings: Settings, inbox: Inbox) -> std::io::Result<Self> {
+    pub fn start(settings: OtlpSettings, inbox: Inbox) -> std::io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let stop = Arc::new(Notify::new());
         let thread = Thread::new(settings, inbox)?;
@@ -89,13 +91,6 @@ impl Drop for Exporter {
     }
 }
 
-/// Nanoseconds since 1970.
-#[allow(clippy::disallowed_methods)]
-pub(crate) fn unix_ns() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-}
-
 fn run(runtime: &Runtime, mut thread: Thread, stop: &Notify) {
     runtime.block_on(async {
         while tokio::time::timeout(POLL, stop.notified()).await.is_err() {
@@ -105,7 +100,6 @@ fn run(runtime: &Runtime, mut thread: Thread, stop: &Notify) {
     });
 }
 
-/// A batch that is being sent.
 struct Pending<T> {
     items: Vec<T>,
     since: Instant,
@@ -114,20 +108,20 @@ struct Pending<T> {
 struct Thread {
     sender: Sender,
     inbox: Inbox,
-    sources: Vec<Source>,
+    sources: Vec<TelemetrySource>,
     resources: Vec<Resource>,
     interval: Option<Duration>,
     end_max: Duration,
     started_ns: u64,
     metrics_at: Instant,
-    spans: Option<Pending<Span>>,
+    spans: Option<Pending<TraceSpan>>,
     records: Option<Pending<Record>>,
     trouble: Trouble,
 }
 
 impl Thread {
-    fn new(settings: Settings, inbox: Inbox) -> std::io::Result<Self> {
-        let Settings { endpoint, interval, end_max, sources } = settings;
+    fn new(settings: OtlpSettings, inbox: Inbox) -> std::io::Result<Self> {
+        let OtlpSettings { endpoint, interval, end_max, sources } = settings;
         Ok(Self {
             sender: Sender::new(endpoint)?,
             inbox,
@@ -143,7 +137,6 @@ impl Thread {
         })
     }
 
-    /// Sends what is there, unless the collector is being left alone for a while.
     async fn turn(&mut self) {
         if self.trouble.is_pausing() {
             return;
@@ -166,7 +159,7 @@ impl Thread {
 
     async fn send_metrics(&mut self) {
         let period = Period { start_ns: self.started_ns, now_ns: unix_ns() };
-        let of_source = |(source, resource): (&Source, &Resource)| {
+        let of_source = |(source, resource): (&TelemetrySource, &Resource)| {
             Some((resource.clone(), prometheus::metrics(&(source.metrics)()?, period)))
         };
         let all: Vec<_> = self.sources.iter().zip(&self.resources).filter_map(of_source).collect();
@@ -174,11 +167,11 @@ impl Thread {
         if points == 0 {
             return;
         }
-        // Metrics that could not be sent need no second try: the next ones say the same and more.
+        // Metrics are cumulative, so the next export replaces a failed one.
         self.send(Signal::Metrics, &request::of_metrics(all), points, true).await;
     }
 
-    /// True when there may be more.
+    /// Returns true when the queue may have more.
     async fn send_spans(&mut self) -> bool {
         let Some(pending) = take(&mut self.spans, || self.inbox.spans.try_iter().take(BATCH_MAX).collect())
         else {
@@ -192,7 +185,6 @@ impl Thread {
         true
     }
 
-    /// True when there may be more.
     async fn send_records(&mut self) -> bool {
         let Some(pending) =
             take(&mut self.records, || self.inbox.records.try_iter().take(BATCH_MAX).collect())
@@ -207,7 +199,7 @@ impl Thread {
         true
     }
 
-    /// False when the request is to be sent again.
+    /// Returns false when the request must be sent again.
     async fn send(
         &mut self,
         signal: Signal,
@@ -230,7 +222,6 @@ impl Thread {
     }
 }
 
-/// The batch that is to be sent: an earlier one, or what is queued.
 fn take<T>(pending: &mut Option<Pending<T>>, queued: impl FnOnce() -> Vec<T>) -> Option<Pending<T>> {
     pending.take().or_else(|| {
         let items = queued();
@@ -238,7 +229,7 @@ fn take<T>(pending: &mut Option<Pending<T>>, queued: impl FnOnce() -> Vec<T>) ->
     })
 }
 
-/// What is wrong with the collector.
+/// Pauses sending and limits log lines while the collector fails.
 #[derive(Default)]
 struct Trouble {
     pause: Option<Duration>,
@@ -251,7 +242,7 @@ impl Trouble {
         self.until.is_some_and(|until| Instant::now() < until)
     }
 
-    fn note(&mut self, sent: &Result<u64, Failed>, endpoint: &Endpoint) {
+    fn note(&mut self, sent: &Result<u64, Failed>, endpoint: &CollectorEndpoint) {
         let why = match sent {
             Ok(0) => return self.is_over(),
             Ok(refused) => format!("it refused {refused} items of a request"),
@@ -267,7 +258,7 @@ impl Trouble {
             self.logged_at = Some(Instant::now());
             tracing::warn!(
                 %endpoint, %why,
-                "the collector does not take telemetry; clients are not affected, what does not fit into the queue is dropped"
+                "the collector does not take telemetry; clients are not affected, items are dropped while the queue is full"
             );
         }
     }

@@ -3,43 +3,20 @@
 use std::fmt;
 
 use tracing::field::{Field, Visit};
-use tracing::{Event, Level, Subscriber};
+use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-use crate::exporter::unix_ns;
+use crate::items::{Record, Value, unix_ns};
 use crate::queue::Queue;
-use crate::request::Value;
 
 /// Longest text of a message or a field, bytes; the rest is cut off.
 const TEXT_BYTES_MAX: usize = 8192;
 /// Events of this crate say that telemetry cannot be sent, so they are not sent.
 const OWN_TARGET: &str = env!("CARGO_CRATE_NAME");
 
-/// Target of events that are for the eyes of whoever started the process: with secrets in them. They are not exported.
+/// Target of events that contain secrets for the operator who started the process. They are not exported.
 pub const SECRET_TARGET: &str = "millrace::secret";
-
-/// A log line.
-#[derive(Clone, Debug)]
-pub(crate) struct Record {
-    pub(crate) time_ns: u64,
-    pub(crate) level: Level,
-    pub(crate) message: String,
-    pub(crate) fields: Vec<(&'static str, Value)>,
-}
-
-impl Record {
-    /// `SeverityNumber` of OTLP.
-    pub(crate) fn severity(&self) -> i32 {
-        match self.level {
-            Level::ERROR => 17,
-            Level::WARN => 13,
-            Level::INFO => 9,
-            Level::DEBUG => 5,
-            Level::TRACE => 1,
-        }
-    }
-}
 
 /// Queues every event that the subscriber's filter lets through.
 #[derive(Debug)]
@@ -108,6 +85,7 @@ impl Fields {
 
 #[cfg(test)]
 mod tests {
+    use tracing::Level;
     use tracing_subscriber::layer::SubscriberExt;
 
     use super::*;

@@ -10,7 +10,8 @@ use opentelemetry_proto::tonic::metrics::v1::{
     AggregationTemporality, Gauge, Histogram, HistogramDataPoint, Metric, NumberDataPoint, Sum,
 };
 
-use crate::request::{self, Value};
+use crate::items::Value;
+use crate::request;
 
 /// From when to when a data point counts, nanoseconds since 1970.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +20,7 @@ pub(crate) struct Period {
     pub(crate) now_ns: u64,
 }
 
-/// The metrics of a page. Lines that are none are left out.
+/// Parses the metrics of a page and skips other lines.
 pub(crate) fn metrics(text: &str, period: Period) -> Vec<Metric> {
     let mut families: Vec<Family<'_>> = Vec::new();
     for line in text.lines() {
@@ -44,7 +45,6 @@ pub(crate) fn metrics(text: &str, period: Period) -> Vec<Metric> {
     families.into_iter().filter_map(|family| family.into_metric(period)).collect()
 }
 
-/// How many data points a metric has.
 pub(crate) fn points(metric: &Metric) -> usize {
     match &metric.data {
         Some(Data::Gauge(gauge)) => gauge.data_points.len(),
@@ -54,7 +54,7 @@ pub(crate) fn points(metric: &Metric) -> usize {
     }
 }
 
-/// All that stands under one name.
+/// The samples under one name.
 #[derive(Default)]
 struct Family<'t> {
     name: &'t str,
@@ -63,7 +63,6 @@ struct Family<'t> {
     samples: Vec<Sample<'t>>,
 }
 
-/// A line with a value.
 struct Sample<'t> {
     name: &'t str,
     labels: Vec<(&'t str, String)>,
@@ -71,7 +70,6 @@ struct Sample<'t> {
 }
 
 impl<'t> Family<'t> {
-    /// Whether a sample of this name belongs to it.
     fn has(&self, name: &str) -> bool {
         let rest = name.strip_prefix(self.name);
         rest == Some("") || self.kind == "histogram" && matches!(rest, Some("_bucket" | "_sum" | "_count"))

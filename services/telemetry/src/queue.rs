@@ -1,47 +1,22 @@
-//! Bounded queues between producers and the exporting thread, and the counters of what became of each item.
+//! Bounded queues between producers and the exporting thread, and counters of exported and dropped items.
 
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use crate::logs::Record;
-use crate::request::Span;
+use crate::items::{Record, Signal, TraceSpan};
 
 /// Spans that wait to be exported: 40 seconds' worth at the default rate of traces, 1 MiB.
 const SPANS_MAX: usize = 4096;
-/// Log records that wait to be exported.
 const RECORDS_MAX: usize = 2048;
 
-/// The three kinds of telemetry of OTLP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Signal {
-    Metrics,
-    Traces,
-    Logs,
-}
-
-impl Signal {
-    pub(crate) const ALL: [Self; 3] = [Self::Metrics, Self::Traces, Self::Logs];
-
-    /// The last part of its path.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Metrics => "metrics",
-            Self::Traces => "traces",
-            Self::Logs => "logs",
-        }
-    }
-}
-
-/// Items of one signal, by what became of them. Items of metrics are data points.
+/// Items of one signal, by result. Items of metrics are data points.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    /// The collector took them.
     pub(crate) exported: AtomicU64,
-    /// The collector did not take them, or could not be reached for too long.
+    /// The collector refused them, or failed until the retry time was over.
     pub(crate) failed: AtomicU64,
-    /// They did not fit into the queue.
     queue_full: AtomicU64,
 }
 
@@ -72,10 +47,10 @@ impl Counters {
     }
 }
 
-/// The producers' end.
+/// The producers' end of the queues.
 #[derive(Clone, Debug)]
 pub struct Queue {
-    spans: SyncSender<Span>,
+    spans: SyncSender<TraceSpan>,
     records: SyncSender<Record>,
     counters: Arc<Counters>,
 }
@@ -83,7 +58,7 @@ pub struct Queue {
 /// The exporting thread's end.
 #[derive(Debug)]
 pub struct Inbox {
-    pub(crate) spans: Receiver<Span>,
+    pub(crate) spans: Receiver<TraceSpan>,
     pub(crate) records: Receiver<Record>,
     pub(crate) counters: Arc<Counters>,
 }
@@ -100,7 +75,7 @@ pub fn queue() -> (Queue, Inbox) {
 
 impl Queue {
     /// Queues a span. Never waits and makes no system call: the exporting thread polls.
-    pub fn span(&self, span: Span) {
+    pub fn span(&self, span: TraceSpan) {
         self.count(Signal::Traces, self.spans.try_send(span).is_ok());
     }
 
@@ -114,7 +89,7 @@ impl Queue {
         }
     }
 
-    /// What became of the items so far, in Prometheus text.
+    /// How many items were exported or dropped, in Prometheus text.
     #[must_use]
     pub fn metrics(&self) -> String {
         self.counters.text()
@@ -124,7 +99,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::tests::span;
+    use crate::items::tests::span;
 
     #[test]
     fn a_full_queue_drops_and_counts_and_does_not_wait() {

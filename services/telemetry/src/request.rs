@@ -1,4 +1,4 @@
-//! Requests of OTLP: what this crate is given, in the messages of the specification.
+//! Turns spans, log records and metrics into the export requests of OTLP.
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -9,60 +9,8 @@ use opentelemetry_proto::tonic::metrics::v1::{Metric, ResourceMetrics, ScopeMetr
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{self as trace, ResourceSpans, ScopeSpans, Status, status};
 
-use crate::logs::Record;
+use crate::items::{Record, SpanKind, TraceSpan, Value};
 
-/// A value of an attribute.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Value {
-    /// A text.
-    Text(String),
-    /// A whole number.
-    Number(i64),
-    /// Any other number.
-    Float(f64),
-    /// Yes or no.
-    Bool(bool),
-}
-
-/// The part that a span plays between services.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SpanKind {
-    /// A step inside this process.
-    Internal,
-    /// It answers a request.
-    Server,
-    /// It hands a message to a receiver.
-    Producer,
-    /// It takes a message from a sender.
-    Consumer,
-}
-
-/// A finished span.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Span {
-    /// Which of the exporter's [`crate::Source`]s it is of.
-    pub source: usize,
-    /// Not all zero.
-    pub trace_id: [u8; 16],
-    /// Not all zero.
-    pub span_id: [u8; 8],
-    /// `None` for the first of a trace.
-    pub parent: Option<[u8; 8]>,
-    /// What was done.
-    pub name: &'static str,
-    /// The part that it plays.
-    pub kind: SpanKind,
-    /// Nanoseconds since 1970.
-    pub start_ns: u64,
-    /// Nanoseconds since 1970.
-    pub end_ns: u64,
-    /// Keys and values.
-    pub attributes: Vec<(&'static str, Value)>,
-    /// Whether what was done has failed.
-    pub is_error: bool,
-}
-
-/// The attributes of a source.
 pub(crate) fn resource(attributes: &[(&'static str, Value)]) -> Resource {
     let attributes = attributes.iter().map(|(key, value)| attribute(key, value.clone())).collect();
     Resource { attributes, ..Resource::default() }
@@ -96,8 +44,8 @@ pub(crate) fn of_metrics(all: Vec<(Resource, Vec<Metric>)>) -> ExportMetricsServ
     ExportMetricsServiceRequest { resource_metrics: all.into_iter().map(of_source).collect() }
 }
 
-/// `resources` are those of the sources, in order.
-pub(crate) fn of_spans(spans: Vec<Span>, resources: &[Resource]) -> ExportTraceServiceRequest {
+/// `resources` has the resource of each source, in order.
+pub(crate) fn of_spans(spans: Vec<TraceSpan>, resources: &[Resource]) -> ExportTraceServiceRequest {
     let mut by_source: Vec<Vec<trace::Span>> = resources.iter().map(|_| Vec::new()).collect();
     for span in spans {
         if let Some(spans) = by_source.get_mut(span.source) {
@@ -113,7 +61,7 @@ pub(crate) fn of_spans(spans: Vec<Span>, resources: &[Resource]) -> ExportTraceS
     ExportTraceServiceRequest { resource_spans: used.map(of_source).collect() }
 }
 
-/// Log lines are of the process: they come under its first source.
+/// Log lines belong to the process, so they are sent under its first source.
 pub(crate) fn of_records(records: Vec<Record>, resource: &Resource) -> ExportLogsServiceRequest {
     let log_records = records.into_iter().map(LogRecord::from).collect();
     let scope_logs = vec![ScopeLogs { scope: scope(), log_records, schema_url: String::new() }];
@@ -123,11 +71,11 @@ pub(crate) fn of_records(records: Vec<Record>, resource: &Resource) -> ExportLog
     }
 }
 
-/// `flags` of a span that is sampled.
+/// The sampled bit of a span's `flags`.
 const SAMPLED: u32 = 1;
 
-impl From<Span> for trace::Span {
-    fn from(span: Span) -> Self {
+impl From<TraceSpan> for trace::Span {
+    fn from(span: TraceSpan) -> Self {
         let kind = match span.kind {
             SpanKind::Internal => trace::span::SpanKind::Internal,
             SpanKind::Server => trace::span::SpanKind::Server,
@@ -166,28 +114,14 @@ impl From<Record> for LogRecord {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-
-    pub(crate) fn span(topic: &str) -> Span {
-        Span {
-            source: 0,
-            trace_id: [7; 16],
-            span_id: [8; 8],
-            parent: None,
-            name: "publish",
-            kind: SpanKind::Server,
-            start_ns: 5,
-            end_ns: 4,
-            attributes: vec![("topic", Value::Text(topic.to_owned()))],
-            is_error: true,
-        }
-    }
+    use crate::items::tests::span;
 
     #[test]
     fn spans_come_under_the_resource_of_their_source() {
         let resources = [resource(&[("pod", Value::Number(1))]), resource(&[("pod", Value::Number(2))])];
-        let spans = vec![Span { source: 1, ..span("a") }, Span { source: 9, ..span("of nobody") }];
+        let spans = vec![TraceSpan { source: 1, ..span("a") }, TraceSpan { source: 9, ..span("of nobody") }];
         let request = of_spans(spans, &resources);
         let [of_source] = &request.resource_spans[..] else { panic!("{request:?}") };
         assert_eq!(of_source.resource.as_ref(), Some(&resources[1]));

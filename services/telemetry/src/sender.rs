@@ -13,30 +13,27 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse
 use prost::Message;
 use rustls::{ClientConfig, RootCertStore};
 
-use crate::endpoint::Endpoint;
-use crate::queue::Signal;
+use crate::endpoint::CollectorEndpoint;
+use crate::items::Signal;
 
-/// How long a request may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Largest answer that is read, bytes.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-/// Why a request failed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Failed {
     /// The same request may succeed later.
     ForNow(String),
-    /// It would fail again.
     ForGood(String),
 }
 
 pub(crate) struct Sender {
     http: legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
-    pub(crate) endpoint: Endpoint,
+    pub(crate) endpoint: CollectorEndpoint,
 }
 
 impl Sender {
-    pub(crate) fn new(endpoint: Endpoint) -> std::io::Result<Self> {
+    pub(crate) fn new(endpoint: CollectorEndpoint) -> std::io::Result<Self> {
         let tls = ClientConfig::builder();
         let tls = if endpoint.to_string().starts_with("https://") {
             tls.with_native_roots()?
@@ -49,7 +46,7 @@ impl Sender {
         Ok(Self { http, endpoint })
     }
 
-    /// Sends a request. How many of its items the collector refused.
+    /// Returns how many items the collector refused.
     pub(crate) async fn send(&self, signal: Signal, body: &impl Message) -> Result<u64, Failed> {
         let request = Request::builder()
             .method(Method::POST)
@@ -68,7 +65,7 @@ impl Sender {
         let (status, body) = tokio::time::timeout(PATIENCE, answer).await.map_err(late)??;
         match status {
             status if status.is_success() => Ok(refused(&body)),
-            // The ones that the specification has repeated.
+            // OTLP/HTTP names these as retryable.
             StatusCode::TOO_MANY_REQUESTS
             | StatusCode::BAD_GATEWAY
             | StatusCode::SERVICE_UNAVAILABLE
@@ -83,7 +80,7 @@ fn cause(error: &dyn std::error::Error) -> String {
     error.source().map_or_else(|| error.to_string(), cause)
 }
 
-/// The answers of all signals have the number of refused items at the same place.
+/// The answers of all signals have the number of refused items in the same field.
 fn refused(body: &[u8]) -> u64 {
     let answer = ExportTraceServiceResponse::decode(body).ok();
     let partial = answer.and_then(|answer| answer.partial_success);

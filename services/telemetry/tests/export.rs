@@ -6,7 +6,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use millrace_telemetry::{Exporter, LogLayer, Queue, Settings, Source, Span, SpanKind, Value, queue};
+use millrace_telemetry::{
+    Exporter, LogLayer, OtlpSettings, Queue, SpanKind, TelemetrySource, TraceSpan, Value, queue,
+};
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -67,17 +69,17 @@ fn start(address: SocketAddr) -> (Queue, Exporter) {
 
 fn start_with(address: SocketAddr, interval: Option<Duration>) -> (Queue, Exporter) {
     let (queue, inbox) = queue();
-    let sources = vec![Source {
+    let sources = vec![TelemetrySource {
         attributes: vec![("service.name", Value::Text("millrace".into()))],
         metrics: Box::new(|| Some(PAGE.to_owned())),
     }];
     let endpoint = format!("http://{address}").parse().unwrap();
-    let settings = Settings { endpoint, interval, end_max: PATIENCE, sources };
+    let settings = OtlpSettings { endpoint, interval, end_max: PATIENCE, sources };
     (queue, Exporter::start(settings, inbox).unwrap())
 }
 
-fn span() -> Span {
-    Span {
+fn span() -> TraceSpan {
+    TraceSpan {
         source: 0,
         trace_id: [1; 16],
         span_id: [2; 8],

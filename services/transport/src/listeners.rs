@@ -18,7 +18,6 @@ const ACCEPTS_MAX: u32 = 256;
 /// Silence after which a peer is probed, seconds; four unanswered probes end the connection. Without it, a vanished
 /// peer without MQTT keep alive would keep its connection for ever.
 const KEEPALIVE_S: u64 = 300;
-/// Time between the probes, seconds.
 const PROBE_S: u64 = 30;
 const PROBES: u32 = 4;
 

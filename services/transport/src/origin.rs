@@ -43,7 +43,6 @@ impl Origin {
         let certificate = peer.certificate.map(|der| {
             let digest = ring::digest::digest(&ring::digest::SHA256, &der);
             let fingerprint = digest.as_ref().iter().fold(String::new(), |mut text, byte| {
-                // Writing to a string cannot fail.
                 let _ = write!(text, "{byte:02x}");
                 text
             });
@@ -87,7 +86,6 @@ fn host_name(name: &str) -> Option<Box<str>> {
     (name.len() <= NAME_BYTES_MAX && name.bytes().all(is_allowed)).then(|| name.to_ascii_lowercase().into())
 }
 
-/// The bytes of percent-encoded PEM.
 fn der(encoded: &str) -> Option<Box<[u8]>> {
     let pem = percent_decode_str(encoded).decode_utf8().ok()?;
     let body = pem.trim().strip_prefix("-----BEGIN CERTIFICATE-----")?;

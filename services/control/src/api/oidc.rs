@@ -14,7 +14,7 @@ use super::cookie::{self, Cookie};
 use super::extract::{Auth, Coming, From, Input, Path, Query};
 use super::problem::{Answer, Problem};
 use super::{Api, List, accounts::with_cookie};
-use crate::domain::{Identity, Page, SignUpBy, Who};
+use crate::domain::{LinkedIdentity, Page, SignUpBy, Who};
 use crate::oidc::{OidcError, Provider};
 use crate::secret::{self, Secret};
 
@@ -224,8 +224,8 @@ async fn finish(
 
 /// With which accounts of the provider you sign in.
 #[utoipa::path(get, path = "/me/identities", tag = "people",
-    responses((status = 200, description = "Identities", body = List<Identity>)))]
-async fn list_identities(State(api): State<Api>, Auth(caller): Auth) -> Answer<Json<List<Identity>>> {
+    responses((status = 200, description = "Identities", body = List<LinkedIdentity>)))]
+async fn list_identities(State(api): State<Api>, Auth(caller): Auth) -> Answer<Json<List<LinkedIdentity>>> {
     let items = api.control().identities(&caller).await?;
     Ok(List::of(Page { items, next: None }))
 }
@@ -248,23 +248,23 @@ async fn connect_identity(
 
 /// The account of the provider that waits for your confirmation.
 #[utoipa::path(get, path = "/me/identities/pending", tag = "people",
-    responses((status = 200, description = "The account", body = Identity)))]
+    responses((status = 200, description = "The account", body = LinkedIdentity)))]
 async fn pending_identity(
     State(api): State<Api>,
     Auth(caller): Auth,
     headers: HeaderMap,
-) -> Answer<Json<Identity>> {
+) -> Answer<Json<LinkedIdentity>> {
     Ok(Json(api.control().pending(&caller, &link(&api, &headers)?)?))
 }
 
 /// Confirms that you sign in with that account from now on.
 #[utoipa::path(post, path = "/me/identities/pending", tag = "people",
-    responses((status = 201, description = "The identity", body = Identity)))]
+    responses((status = 201, description = "The identity", body = LinkedIdentity)))]
 async fn confirm_identity(
     State(api): State<Api>,
     Auth(caller): Auth,
     headers: HeaderMap,
-) -> Answer<(StatusCode, HeaderMap, Json<Identity>)> {
+) -> Answer<(StatusCode, HeaderMap, Json<LinkedIdentity>)> {
     let identity = api.control().confirm(&caller, &link(&api, &headers)?).await?;
     let mut headers = HeaderMap::new();
     with_cookie(&api, &mut headers, Cookie::Link, None)?;

@@ -67,7 +67,7 @@ pub use prices::{Price, Prices, UnitPrice};
 pub use spend::{CapAction, NewSpendCap, SpendCap};
 pub use tokens::{NewToken, Token};
 pub use usage::{BrokerUsage, Losses, OrganisationUsage, Span, Step, Usage, UsageWindow, Used};
-pub use visitors::{Identity, Visitor};
+pub use visitors::{LinkedIdentity, Visitor};
 pub use web_sessions::{SignInSession, Source};
 pub use webhooks::{DeadLetter, DeadLetterCount, WebhookFailure, WebhookStatus};
 

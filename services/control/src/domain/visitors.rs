@@ -35,7 +35,8 @@ pub struct Visitor {
 
 /// An account of a provider with which a person signs in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Identity {
+#[schema(as = Identity)]
+pub struct LinkedIdentity {
     /// Its id.
     pub id: String,
     /// Issuer identifier of the provider.
@@ -149,16 +150,16 @@ impl Control {
     ///
     /// # Errors
     /// [`Error::NotFound`].
-    pub(crate) fn pending(&self, caller: &Caller, link: &Secret) -> Result<Identity> {
+    pub(crate) fn pending(&self, caller: &Caller, link: &Secret) -> Result<LinkedIdentity> {
         let visitor = self.linked(caller, link)?;
-        Ok(Identity { connected_at_ms: None, ..self.identity(&visitor, 0)? })
+        Ok(LinkedIdentity { connected_at_ms: None, ..self.identity(&visitor, 0)? })
     }
 
     /// From now on the caller signs in with that account, too.
     ///
     /// # Errors
     /// See [`Error`].
-    pub(crate) async fn confirm(&self, caller: &Caller, link: &Secret) -> Result<Identity> {
+    pub(crate) async fn confirm(&self, caller: &Caller, link: &Secret) -> Result<LinkedIdentity> {
         let visitor = &self.linked(caller, link)?;
         let (user, _) = person_of(caller)?;
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
@@ -179,7 +180,7 @@ impl Control {
     ///
     /// # Errors
     /// See [`Error`].
-    pub(crate) async fn identities(&self, caller: &Caller) -> Result<Vec<Identity>> {
+    pub(crate) async fn identities(&self, caller: &Caller) -> Result<Vec<LinkedIdentity>> {
         let (user, _) = person_of(caller)?;
         let rows = self.look(|tx| async move { of_user(&tx, user, Read::Snapshot).await }).await?;
         rows.into_iter().map(|(_, record)| self.shown_identity(record)).collect()
@@ -225,15 +226,15 @@ impl Control {
         }
     }
 
-    fn identity(&self, visitor: &Visitor, now_ms: u64) -> Result<Identity> {
+    fn identity(&self, visitor: &Visitor, now_ms: u64) -> Result<LinkedIdentity> {
         let Visitor { issuer, subject, email, .. } = visitor.clone();
         self.shown_identity(Record { issuer, subject, email, connected_at_ms: now_ms })
     }
 
-    fn shown_identity(&self, record: Record) -> Result<Identity> {
+    fn shown_identity(&self, record: Record) -> Result<LinkedIdentity> {
         let id = self.identity_id(&record.issuer, &record.subject)?;
         let Record { issuer, subject, email, connected_at_ms } = record;
-        Ok(Identity { id, issuer, subject, email, connected_at_ms: Some(connected_at_ms) })
+        Ok(LinkedIdentity { id, issuer, subject, email, connected_at_ms: Some(connected_at_ms) })
     }
 
     fn identity_id(&self, issuer: &str, subject: &str) -> Result<String> {

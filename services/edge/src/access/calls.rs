@@ -37,7 +37,6 @@ impl Calls {
         Ok((Self { handle, settings: settings.clone(), client: OnceLock::new() }, stop))
     }
 
-    /// Does something on the thread.
     pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.handle.spawn(work);
     }

@@ -44,14 +44,11 @@ pub(crate) struct Desk {
     jobs: Option<Arc<SyncSender<Job>>>,
     shared: Arc<Shared>,
     passwords: Arc<Passwords>,
-    /// Dropped to end the watch.
     stop: Option<SyncSender<()>>,
-    /// Dropped to end calls.
     stop_calls: Option<oneshot::Sender<()>>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What the threads share.
 pub(super) struct Shared {
     pub(super) store: Store,
     pub(super) clock: Clock,
@@ -60,7 +57,6 @@ pub(super) struct Shared {
     pub(super) calls: Calls,
     pub(super) key_sets: KeySets,
     pub(super) webhooks: Webhooks,
-    /// Goes with the desk.
     jobs: Weak<SyncSender<Job>>,
 }
 
@@ -137,7 +133,6 @@ impl Desk {
         [self.shared.key_sets.metrics(), self.shared.webhooks.metrics()].concat()
     }
 
-    /// What became of password checks.
     pub(crate) fn password_checks(&self) -> Counts {
         self.passwords.counts()
     }
@@ -172,7 +167,6 @@ impl Shared {
         self.mailboxes[core].deliver(&mut vec![Mail::Entered(Box::new(entered))], 0);
     }
 
-    /// Leaves a client at the desk again.
     pub(super) fn again(&self, job: Job) {
         // Without a desk everything ends.
         let Some(jobs) = self.jobs.upgrade() else { return };
@@ -213,7 +207,6 @@ pub(super) fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> Result
     spawned.map_err(|error| StartError(format!("cannot start a thread: {error}")))
 }
 
-/// Until the desk is gone.
 fn serve(shared: &Arc<Shared>, jobs: &Mutex<Receiver<Job>>, passwords: &Passwords) {
     loop {
         let taken: Vec<Job> = {

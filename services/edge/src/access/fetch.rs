@@ -21,7 +21,6 @@ use crate::metrics::Metric;
 const RESULTS: Results = results!("fetched" "status" "invalid" "url" "forbidden" "insecure" "resolve" "connect" "tls" "timeout"
     "too_long" "busy" "http");
 
-/// The key sets of this process.
 pub(super) struct KeySets {
     shelf: Mutex<Shelf<Box<Applicant>>>,
     fetches: Tally,

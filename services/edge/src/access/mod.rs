@@ -69,18 +69,15 @@ pub(crate) enum Turn {
     Desk,
 }
 
-/// A client that wants to enter.
 pub(crate) struct Applicant {
     pub(crate) connection: ConnectionId,
     pub(crate) broker: Arc<Broker>,
     pub(crate) client_id: Arc<str>,
     /// We chose the client id.
     pub(crate) assigned: bool,
-    /// Where it comes from.
     pub(crate) address: Option<SocketAddr>,
     pub(crate) user: Option<Arc<str>>,
     pub(crate) password: Option<Box<[u8]>>,
-    /// Whether its connection has gone.
     pub(crate) cancellation: Cancellation,
     /// DER.
     pub(crate) certificate: Option<Box<[u8]>>,
@@ -104,13 +101,11 @@ pub(crate) enum Refused {
     Busy,
 }
 
-/// What became of an applicant.
 pub(crate) struct Entered {
     pub(crate) connection: ConnectionId,
     pub(crate) outcome: Result<Granted, Refused>,
 }
 
-/// What became of a review.
 pub(crate) struct Reviewed {
     pub(crate) connection: ConnectionId,
     pub(crate) outcome: Result<Grant, Refusal>,

@@ -14,7 +14,6 @@ use crate::clock::seconds;
 use crate::metrics::Metric;
 use crate::{StartError, random};
 
-/// A client whose password is checked.
 pub(super) struct Waiting {
     pub(super) applicant: Box<Applicant>,
     pub(super) loaded: Arc<Loaded>,

@@ -22,7 +22,6 @@ pub(crate) struct Attempt {
     pub(crate) standing: Option<Arc<Standing>>,
 }
 
-/// What became of an attempt.
 pub(crate) struct Attempted {
     pub(crate) connection: ConnectionId,
     pub(crate) outcome: Result<Progress, Refused>,
@@ -48,7 +47,6 @@ pub(super) struct Case {
 }
 
 impl Case {
-    /// The credential that is needed.
     pub(super) fn read(&self) -> (u64, Box<str>) {
         (self.attempt.applicant.broker.id, self.user.clone())
     }

@@ -173,7 +173,6 @@ mod tests {
         (keys.is_some(), fetch)
     }
 
-    /// As of now.
     fn wait(
         shelf: &mut Shelf<u32>,
         urls: &[Box<str>],

@@ -13,7 +13,6 @@ pub(super) use results;
 
 pub(super) type Results = &'static [(&'static str, &'static str)];
 
-/// A counter for each result.
 pub(super) struct Tally {
     name: &'static str,
     help: &'static str,
@@ -40,7 +39,6 @@ impl Tally {
     }
 }
 
-/// A value of now.
 pub(super) fn gauge(name: &'static str, help: &'static str, value: usize) -> (Metric, u64) {
     (Metric { kind: "gauge", name, labels: "", help }, value as u64)
 }

@@ -18,7 +18,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Brokers that are asked about at once.
 const AT_ONCE: usize = 100;
 
-/// Until `stopped`.
 pub(super) fn run(shared: &Shared, stopped: &Receiver<()>) {
     while stopped.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
         for brokers in shared.brokers.all().chunks(AT_ONCE) {

@@ -28,7 +28,6 @@ const WARN_EVERY_S: u64 = 60;
 /// What stands for a question.
 type Tag = [u8; 16];
 
-/// The questions of this process.
 pub(super) struct Webhooks {
     state: Mutex<State>,
     questions: Tally,
@@ -49,7 +48,6 @@ struct Service {
     warned_s: Option<u64>,
 }
 
-/// Where a client is.
 enum Place {
     /// It is known what its service says.
     Answered(Candidate, Answer),

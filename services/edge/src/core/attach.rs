@@ -61,7 +61,7 @@ impl Core {
         }
     }
 
-    /// Whether a connected session is that of another user. What is not connected is asked of the store.
+    /// Whether a connected session is that of another user. The store checks sessions that are offline.
     fn is_of_another_user(&self, session: u32, request: &Request) -> bool {
         let connection = self.connections.get(self.sessions[session as usize].connection as usize);
         let granted = connection.and_then(|connection| connection.who.granted());
@@ -170,7 +170,7 @@ impl Core {
         };
         let session = u32::try_from(self.sessions.insert(homed)).unwrap_or(NONE);
         self.directory.insert(hash, session);
-        // Those of the store are counted where they are written.
+        // The writer counts persistent sessions.
         self.broker_counters(broker).sessions.add(usize::from(epoch == 0));
         session
     }
@@ -363,7 +363,7 @@ impl Core {
         self.forget_session(session);
     }
 
-    /// Takes a session out of memory. What waits for its shared subscriptions goes to other members.
+    /// Takes a session out of memory. Queued messages of its shared subscriptions go to other members.
     pub(super) fn forget_session(&mut self, session: u32) {
         let target = self.target_of(session);
         self.replays.forget(session);

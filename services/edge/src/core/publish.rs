@@ -20,7 +20,7 @@ use crate::mailbox::{Mail, Run};
 use crate::metering::{Amount, Meter};
 use crate::quota::Limit;
 use crate::store::{self, Ack, IdWrite, Ids, Job, Write, record};
-use crate::traces::Step;
+use crate::traces::TraceStep;
 
 /// First byte of a PUBLISH with QoS 0 and without RETAIN.
 const PLAIN_PUBLISH: u8 = (PacketType::Publish as u8) << 4;
@@ -158,7 +158,7 @@ impl Core {
         self.count_received(slot, publish.qos, 1, size);
         self.hold_up_for_memory(self.id_of(slot));
         let allowed = self.may_publish(slot, topic, publish);
-        self.trace_step(&mut traced, Step::Authorise, allowed.is_err());
+        self.trace_step(&mut traced, TraceStep::Authorise, allowed.is_err());
         let outcome = match allowed {
             Ok(()) => self.carry_out(slot, topic, publish, &mut traced),
             Err(refused) => Some(refused),
@@ -207,7 +207,7 @@ impl Core {
     ) -> Option<(ReasonCode, &'static str)> {
         let from = Some(self.id_of(slot));
         let routes = self.routes_of(slot, topic);
-        self.trace_step(traced, Step::Match, routes.is_over_limit);
+        self.trace_step(traced, TraceStep::Match, routes.is_over_limit);
         if routes.is_over_limit {
             self.broker_counters(&routes.broker).publish_matches.add(1);
             self.reached(slot, Limit::Matches);

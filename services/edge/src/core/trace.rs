@@ -7,7 +7,8 @@ use millrace_session::{Message, Trace};
 
 use super::Core;
 use crate::broker::Broker;
-use crate::traces::{self, About, Step, StoredTraces};
+use crate::store::StoredTraces;
+use crate::traces::{self, About, TraceStep};
 
 /// A PUBLISH that is followed, while its publisher's loop carries it out.
 pub(super) struct Traced {
@@ -58,13 +59,13 @@ impl Core {
         let trace = self.process.config.tracer.as_ref()?.begin(parent, self.read_us);
         let (broker, topic, qos) = (broker.clone(), topic.into(), publish.qos);
         let mut traced = Some(Box::new(Traced { trace, step_us: self.read_us, broker, topic, qos }));
-        self.trace_step(&mut traced, Step::Decode, false);
+        self.trace_step(&mut traced, TraceStep::Decode, false);
         traced
     }
 
     /// A step ended that began with the end of the one before.
     #[inline]
-    pub(super) fn trace_step(&self, traced: &mut Option<Box<Traced>>, step: Step, is_error: bool) {
+    pub(super) fn trace_step(&self, traced: &mut Option<Box<Traced>>, step: TraceStep, is_error: bool) {
         if let Some(traced) = traced {
             let now = self.process.clock.micros();
             self.trace_from(traced, step, (traced.step_us, now), is_error);
@@ -75,18 +76,18 @@ impl Core {
     /// A PUBLISH was answered whose message the store need not have.
     pub(super) fn end_trace(&self, mut traced: Option<Box<Traced>>, is_error: bool) {
         if traced.as_ref().is_some_and(|traced| traced.qos > QoS::AtMostOnce) {
-            self.trace_step(&mut traced, Step::Acknowledge, is_error);
+            self.trace_step(&mut traced, TraceStep::Acknowledge, is_error);
         }
         if let Some(traced) = traced {
             let whole = (traced.trace.started_us, traced.step_us);
-            self.trace_from(&traced, Step::Publish, whole, is_error);
+            self.trace_from(&traced, TraceStep::Publish, whole, is_error);
         }
     }
 
-    fn trace_from(&self, traced: &Traced, step: Step, times: (u64, u64), is_error: bool) {
+    fn trace_from(&self, traced: &Traced, step: TraceStep, times: (u64, u64), is_error: bool) {
         let Some(tracer) = &self.process.config.tracer else { return };
         let Traced { trace, broker, topic, qos, .. } = traced;
-        let about = About { broker, topic, qos: *qos, count: 1, is_error };
+        let about = About { broker: &broker.name, topic, qos: *qos, count: 1, is_error };
         tracer.step(&self.process.clock, trace, step, times, about);
     }
 
@@ -108,9 +109,9 @@ impl Core {
         if let (Some(began), Some(trace), Some(tracer)) =
             (began, message.trace(), &self.process.config.tracer)
         {
-            let about = About { count: count as u64, ..About::message(broker, message) };
+            let about = About { count: count as u64, ..About::message(&broker.name, message) };
             let times = (began, self.process.clock.micros());
-            tracer.step(&self.process.clock, trace, Step::Deliver, times, about);
+            tracer.step(&self.process.clock, trace, TraceStep::Deliver, times, about);
         }
     }
 
@@ -120,11 +121,11 @@ impl Core {
         let (clock, now) = (&self.process.clock, self.process.clock.micros());
         for (broker, message) in &traced.messages {
             let Some(trace) = message.trace() else { continue };
-            let about = About { is_error: !traced.stored, ..About::message(broker, message) };
+            let about = About { is_error: !traced.stored, ..About::message(&broker.name, message) };
             if message.qos() > QoS::AtMostOnce {
-                tracer.step(clock, trace, Step::Acknowledge, (traced.answered_us, now), about);
+                tracer.step(clock, trace, TraceStep::Acknowledge, (traced.answered_us, now), about);
             }
-            tracer.step(clock, trace, Step::Publish, (trace.started_us, now), about);
+            tracer.step(clock, trace, TraceStep::Publish, (trace.started_us, now), about);
         }
     }
 }

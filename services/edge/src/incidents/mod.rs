@@ -41,7 +41,6 @@ pub(crate) struct Incidents {
     rows: Mutex<HashMap<u64, Row>>,
 }
 
-/// Alike ones.
 struct Row {
     incident: Incident,
     /// When they were last written, unix milliseconds.
@@ -53,7 +52,6 @@ impl<'a> Note<'a> {
         Self { kind, client_id: None, user: None, what, reason }
     }
 
-    /// A limit was reached.
     pub(crate) fn limit(limit: Limit) -> Self {
         Self::new(Kind::LimitReached, limit.name(), limit.meaning())
     }

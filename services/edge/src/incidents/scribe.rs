@@ -24,9 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Rows of a broker after which the old ones are removed.
 const TRIM_AFTER: usize = 100;
 
-/// Where it is told to end.
 pub(crate) struct Scribe {
-    /// Dropped to end it.
     stop: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
 }

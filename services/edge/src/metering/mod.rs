@@ -79,7 +79,6 @@ impl Volume {
 }
 
 impl Meter {
-    /// A copy of a message went out.
     pub(crate) fn delivered(&self, message: &Message) {
         if !message.topic().starts_with("$SYS/") {
             self.delivered.add(Amount::of(message.size()), 1);

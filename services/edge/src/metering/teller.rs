@@ -67,11 +67,8 @@ struct Task {
     pod: Box<[u8]>,
     incarnation: u64,
     has_begun: bool,
-    /// Its clients are gone.
     is_leaving: bool,
-    /// Another process is this pod now.
     is_replaced: bool,
-    /// Number of the last word.
     number: u64,
     /// What was last read, by broker.
     known: HashMap<u64, Known>,
@@ -160,7 +157,6 @@ impl Task {
         }
     }
 
-    /// What is new of a broker, if anything is.
     fn read_broker(&mut self, broker: &Broker, at_ms: u64) -> Option<Said> {
         let mut reading = Reading::default();
         let now = self.clock.now();

@@ -7,7 +7,6 @@ use crate::clock::Millis;
 /// Before the process began, so that a bucket is full then.
 const BEFORE_START_MS: u64 = 60_000;
 
-/// Nanoseconds, for meters.
 pub(crate) fn nanos(now: Millis) -> u64 {
     now.saturating_add(BEFORE_START_MS).saturating_mul(1_000_000)
 }
@@ -87,7 +86,6 @@ impl Meter {
         rate.room(self.0.load(Ordering::Relaxed), now)
     }
 
-    /// Forgets debts.
     pub(crate) fn clear(&self) {
         self.0.store(0, Ordering::Relaxed);
     }

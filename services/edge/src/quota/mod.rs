@@ -25,14 +25,12 @@ pub(crate) struct Quota {
     limits: ArcSwap<Limits>,
     /// Something is limited that is looked at with each message.
     is_limited: AtomicBool,
-    /// Queues in memory are limited.
     limits_queues: AtomicBool,
     messages: Meter,
     bytes: Meter,
     connects: Meter,
     /// What has passed the meters, for other pods.
     pub(crate) passed: Passed,
-    /// What other pods use.
     pub(crate) others: Others,
 }
 
@@ -88,7 +86,6 @@ impl Quota {
         at_most(self.limits.load().client.packet_bytes, most)
     }
 
-    /// Subscriptions of one session.
     pub(crate) fn subscriptions_per_session_max(&self, most: u32) -> u32 {
         at_most(self.limits.load().client.subscriptions, most)
     }
@@ -182,7 +179,6 @@ impl Quota {
         left(self.limits.load().broker.subscriptions, &self.others.subscriptions)
     }
 
-    /// Retained messages of the broker.
     pub(crate) fn retained_max(&self, most: u32) -> u64 {
         u64::from(most).min(self.limits.load().broker.retained_messages.unwrap_or(u64::MAX))
     }

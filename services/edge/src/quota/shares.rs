@@ -33,7 +33,6 @@ const AT_ONCE: usize = 100;
 pub(crate) struct Others {
     pub(super) connections: AtomicU64,
     pub(super) subscriptions: AtomicU64,
-    /// Parts of rates.
     pub(super) connects: AtomicU64,
     pub(super) messages: AtomicU64,
     pub(super) bytes: AtomicU64,
@@ -61,7 +60,6 @@ fn parts_of_others(limit: u64, others: &[Use], of: fn(&Use) -> u64) -> u64 {
 
 /// The thread that says and hears it. It ends with this.
 pub(crate) struct Shares {
-    /// Dropped to end it.
     stop: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
 }

@@ -16,7 +16,7 @@ use crate::core::deliver::amount_of_run;
 use crate::core::routes::RouteCache;
 use crate::core::{Committed, group_id};
 use crate::mailbox::{Mail, Run};
-use crate::traces::{About, Step};
+use crate::traces::{About, TraceStep};
 
 /// Pods that a message for a member may come to before it finds one.
 const HOPS_MAX: u8 = 3;
@@ -315,7 +315,12 @@ impl Region {
         if let (Some(Traced { trace, sent_ns }), Some(tracer)) = (traced, &self.tracer) {
             // Clocks of two machines differ: a message does not come before it was sent.
             let came_ns = self.clock.unix_ns(self.clock.micros()).max(sent_ns);
-            tracer.step_ns(&trace, Step::Fabric, (sent_ns, came_ns), About::message(broker, message));
+            tracer.step_ns(
+                &trace,
+                TraceStep::Fabric,
+                (sent_ns, came_ns),
+                About::message(&broker.name, message),
+            );
         }
     }
 

@@ -70,9 +70,9 @@ pub(crate) struct Region {
     members: Mutex<Members>,
     /// Of the fabric's thread.
     routes: Mutex<RouteCache>,
-    /// Who hears which sessions other pods want.
+    /// Listener for sessions that other pods want.
     notices: OnceLock<Weak<dyn Notices>>,
-    /// Pods that hold a lease and are not heard here.
+    /// Some pod holds a lease and has no connection to this pod.
     unheard: AtomicBool,
     dropped: AtomicU64,
     received: AtomicU64,
@@ -121,7 +121,7 @@ impl Region {
         Ok(region)
     }
 
-    /// Whom to tell that another pod wants a session.
+    /// Sets the listener for sessions that other pods want.
     pub(crate) fn tell_of_notices(&self, notices: Weak<dyn Notices>) {
         // Set once, by the store.
         let _ = self.notices.set(notices);
@@ -185,7 +185,7 @@ impl Region {
         note.send_at(fabric, *id, &pods);
     }
 
-    /// What is to be sent before a message that is followed, and to the same pods. Pods of older builds ignore it.
+    /// The trace of a sampled message, which is sent before the message to the same pods. Pods of older builds ignore it.
     fn traced(&self, message: &Message, entry: &[u8]) -> Option<Note<'static>> {
         let Trace { trace_id, span_id, .. } = *message.trace()?;
         let sent_ns = self.clock.unix_ns(self.clock.micros());
@@ -263,7 +263,7 @@ impl Region {
         }
     }
 
-    /// What pods hold leases. Those that are not heard here may say something that does not come.
+    /// Records which pods hold leases. Notices of a pod without a connection to this pod do not arrive.
     pub(crate) fn leases<'n>(&self, names: impl Iterator<Item = &'n [u8]>) {
         let members = self.members();
         let unheard = names.filter(|name| members.id_of(name).is_none()).count() > 0;

@@ -1,4 +1,4 @@
-//! What pods tell each other, as bytes. The first one says what follows; numbers are big-endian.
+//! The notices between pods, as bytes. The first one says what follows; numbers are big-endian.
 //!
 //! | byte | what | to | then |
 //! |---|---|---|---|
@@ -31,7 +31,7 @@ use millrace_session::Place;
 /// Bytes of a message that [`check`] looks at.
 const CHECKED_BYTES: usize = 1024;
 
-/// What one pod tells another.
+/// A notice from one pod to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Note<'b> {
     Message(&'b [u8]),
@@ -56,7 +56,7 @@ pub(super) enum Note<'b> {
 }
 
 impl<'b> Note<'b> {
-    /// Sends it. What cannot be sent the fabric counts, and its receivers hear of the gap.
+    /// Sends the notice. The fabric counts a notice that cannot be sent, and announces the gap to its receivers.
     pub(super) fn send(&self, fabric: &Fabric, to: To) {
         self.send_each(fabric, std::iter::once(to));
     }

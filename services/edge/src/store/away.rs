@@ -17,11 +17,11 @@ use super::queue::{Sized as _, Taken};
 use super::writer::Writer;
 use super::{IdWrite, Job, Write};
 
-/// A store that has not answered for so long is taken for away.
+/// A store that has not answered for this long is unavailable.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// One that was away before answers as soon as it is back.
+/// A shorter wait while the store is unavailable: once it is back, it answers at once.
 const PATIENCE_WHILE_AWAY: Duration = Duration::from_millis(200);
-/// How often those who wait are told meanwhile.
+/// How often waiting publishers are refused meanwhile.
 const TURN: Duration = Duration::from_millis(20);
 /// So long a process that ends waits for the answer.
 const FAREWELL_MS: u64 = 5_000;

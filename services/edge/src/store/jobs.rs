@@ -38,7 +38,6 @@ pub(crate) enum Write {
     Ids(Box<Ids>),
     Checkpoint(Box<Checkpoint>),
     Detach(Box<Detach>),
-    /// What became of messages of shared subscriptions.
     Shared(Box<Shared>),
     /// An operator ends a session.
     Purge(Box<Purge>),
@@ -58,7 +57,7 @@ pub(crate) enum Write {
     },
 }
 
-/// Who is to be told, once a message is durable.
+/// The publisher that gets an acknowledgement once its message is durable.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ack {
     pub(crate) broker: u64,
@@ -163,7 +162,7 @@ pub(crate) struct Subscribe {
     /// Shared subscriptions that are not kept: whether others keep them is to be found out.
     pub(crate) shared: Vec<Box<str>>,
     pub(crate) pending: PendingSubscribe,
-    /// What became of the filters of earlier transactions.
+    /// Results of the filters that earlier transactions wrote.
     pub(super) written: Vec<Option<Subscribed>>,
     /// Filters up to here are in the next transaction.
     pub(super) until: usize,
@@ -202,7 +201,7 @@ impl Subscribe {
     }
 }
 
-/// What a SUBSCRIBE is answered with.
+/// The answer of a SUBSCRIBE.
 pub(crate) struct PendingSubscribe {
     pub(crate) packet_id: PacketId,
     /// One for each distinct filter.
@@ -402,7 +401,6 @@ impl Detach {
     }
 }
 
-/// What is to be read.
 pub(crate) enum ToRead {
     Page(Read),
     /// A broker that somebody connects to.
@@ -412,7 +410,6 @@ pub(crate) enum ToRead {
     },
 }
 
-/// What is read next of a session's streams.
 pub(crate) struct Read {
     pub(crate) core: u16,
     pub(crate) broker: Arc<Broker>,
@@ -421,7 +418,6 @@ pub(crate) struct Read {
     pub(crate) reader: Reader,
 }
 
-/// Who reads.
 pub(crate) enum Reader {
     /// With the version of its sources.
     Session(Target, u32),

@@ -26,6 +26,7 @@ mod reader;
 pub(crate) mod record;
 pub(crate) mod streams;
 mod sweep;
+mod traced;
 mod warm;
 mod webhooks;
 mod writer;
@@ -53,6 +54,7 @@ pub(crate) use jobs::{
     Write,
 };
 use queue::Queue;
+pub(crate) use traced::StoredTraces;
 pub(crate) use webhooks::Hooked;
 
 /// The owner of sessions that have a connection, where there is one process at a time.

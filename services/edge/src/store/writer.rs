@@ -21,6 +21,7 @@ use super::groups::Groups;
 use super::jobs::{Reader, cost};
 use super::pace::Pace;
 use super::queue::{Sized as _, Taken};
+use super::traced::StoredTraces;
 use super::{Ack, Attached, IdWrite, Job, Publish, Read, SessionKey, Shared, ToRead, Write, pods, sweep};
 use crate::broker::{Broker, Routes};
 use crate::core::connection::ConnectionId;
@@ -28,7 +29,7 @@ use crate::core::routes::RouteCache;
 use crate::core::{Committed, group_id};
 use crate::mailbox::Mail;
 use crate::region::is_here;
-use crate::traces::{About, Step, StoredTraces};
+use crate::traces::{About, TraceStep};
 
 /// A batch that was in conflict, or too old, as often as this is split.
 const CONFLICTS_TOGETHER: u32 = 5;
@@ -38,7 +39,7 @@ const LINGER_MICROS: u64 = 1_000;
 const RETRY: Duration = Duration::from_millis(10);
 /// CONNECTs that ask together.
 const BATCH_WAITING_MAX: usize = 250;
-/// How often shared subscriptions look for what they should have been told, milliseconds.
+/// How often shared subscriptions look for messages whose notice was lost, milliseconds.
 const LOOK_AROUND_TOLD_MS: u64 = 30_000;
 /// How often it looks for what is due.
 const TICK: Duration = Duration::from_millis(500);
@@ -102,13 +103,13 @@ pub(super) struct Writer<'s> {
     unleft: Vec<Job>,
     /// CONNECTs that wait for another pod to let go of their sessions.
     waiting: Vec<Job>,
-    /// Publishers of messages that were refused, until they are told.
+    /// Publishers of refused messages, until they are notified.
     refusing: HashSet<ConnectionId>,
     /// The last write was refused: what is said once need not be said for each.
     refused: bool,
     swept_at: u64,
     listened_at: u64,
-    /// When shared subscriptions last looked for what nobody told them.
+    /// When shared subscriptions last looked for messages whose notice was lost.
     looked_around_at: u64,
     backlog: Backlog<Job>,
     /// Jobs of which the last transaction had a part, or nothing, in order.
@@ -116,7 +117,7 @@ pub(super) struct Writer<'s> {
     pub(super) away: Away,
     pub(super) watch: pods::Watch,
     marks: Marks,
-    /// Where the mark of the last transaction stands that had one; `None` while that is not known.
+    /// Key of the last commit marker; `None` while it is unknown.
     marked: Option<Versionstamp>,
     pace: Pace,
     /// Makes a number of a connection that no other pod has.
@@ -181,7 +182,7 @@ impl<'s> Writer<'s> {
         }
     }
 
-    /// What a transaction has not carried out goes on in the next one.
+    /// The next transaction goes on with the rest of a job.
     fn put_back_unfinished(&mut self) {
         for job in std::mem::take(&mut self.unfinished).into_iter().rev() {
             self.shared.writes.count(job.owner(), job.size());
@@ -220,7 +221,7 @@ impl<'s> Writer<'s> {
         if self.shared.tracer.is_some() {
             self.began_us = self.shared.clock.micros();
         }
-        // What was acknowledged by everybody meanwhile needs no place; marks need no transaction.
+        // Messages that everybody acknowledged meanwhile need no position; barriers need no transaction.
         let result = if batch.iter().all(|job| {
             matches!(job.write, Write::Mark { .. } | Write::Shared(_) | Write::Notices | Write::Told(..))
         }) {
@@ -250,7 +251,7 @@ impl<'s> Writer<'s> {
                 let rest = batch.split_off(batch.len() / 2);
                 self.write(batch);
                 if self.unfinished.is_empty() {
-                    // What was refused of the first half holds up what its publishers sent behind it.
+                    // A refused message of the first half delays later messages of its publisher.
                     let rest = self.without_refused(rest);
                     self.write(rest);
                 } else {
@@ -398,7 +399,7 @@ impl<'s> Writer<'s> {
                 }
                 if publish.deliver {
                     let routes = if publish.retains && self.shared.is_shared {
-                        // Who has come meanwhile, and read what is retained before this was committed, is to get it.
+                        // A subscriber that read the retained messages before this commit gets the message live.
                         self.routes.get(&publish.routes.broker, publish.message.topic())
                     } else {
                         publish.routes.clone()
@@ -420,7 +421,7 @@ impl<'s> Writer<'s> {
                     acks[usize::from(ack.connection.core)].push(ack);
                 }
             } else if let Write::Mark { core, fence, .. } = job.write {
-                // What stands before it in this batch is committed with it.
+                // Jobs before it in this batch are committed with it.
                 self.post(core, Mail::Marked { fence, through: Position::end_of(version) });
             } else if let Some((job, outcome)) = self.go_on(job, outcome) {
                 self.answer(job.write, outcome, stamp);
@@ -503,7 +504,7 @@ impl<'s> Writer<'s> {
         }
     }
 
-    /// Sets the places of messages, changes the filter index, and hands on the wills.
+    /// Sets the positions of messages, changes the filter index, and hands on the wills.
     fn settle(&mut self, mut applied: Applied, stamp: Option<Versionstamp>) -> Applied {
         if let Some(stamp) = stamp {
             for (message, place) in applied.places.drain(..) {
@@ -584,10 +585,10 @@ impl<'s> Writer<'s> {
         for job in batch {
             let Write::Publish(publish) = &job.write else { continue };
             let Some(trace) = publish.message.trace() else { continue };
-            let about = About::message(&publish.routes.broker, &publish.message);
-            tracer.step(clock, trace, Step::Append, (publish.queued_us, self.began_us), about);
+            let about = About::message(&publish.routes.broker.name, &publish.message);
+            tracer.step(clock, trace, TraceStep::Append, (publish.queued_us, self.began_us), about);
             let about = About { count: batch.len() as u64, ..about };
-            tracer.step(clock, trace, Step::Commit, (self.began_us, now), about);
+            tracer.step(clock, trace, TraceStep::Commit, (self.began_us, now), about);
             if let Some(ack) = &job.ack {
                 self.traced.push((ack.connection.core, StoredTraces::of(publish, true, now)));
             }
@@ -686,7 +687,7 @@ impl<'s> Writer<'s> {
                 }
                 self.post(ids.target.core, Mail::Ids(ids, stored));
             }
-            // What stood before it was refused with it.
+            // Jobs before it were refused with it.
             (Write::Mark { core, fence, .. }, _) => {
                 let through = Position::end_of(self.shared.through.load(Ordering::Relaxed));
                 self.post(core, Mail::Marked { fence, through });
@@ -704,7 +705,7 @@ impl<'s> Writer<'s> {
                     Outcome::Nothing => Ok(purge.was_online),
                     _ => Err("the session cannot be removed from the store now".into()),
                 };
-                // Whoever asked may have stopped waiting.
+                // The caller may have stopped waiting.
                 let _ = purge.done.try_send(answer);
             }
             (Write::Checkpoint(checkpoint), Outcome::Fenced) => self.lose(&checkpoint.session, true),

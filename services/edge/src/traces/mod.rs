@@ -1,8 +1,8 @@
-//! Traces: which messages are followed, and the spans of their steps.
+//! Traces: samples messages, and makes a span for each step of a sampled message.
 //!
-//! A sampled message carries a [`Trace`] from its publisher's loop through the store and to other pods; each step that it passes hands a
-//! finished [`Span`] to the [`Sink`]. Without a [`Tracer`] no message carries one, so every step costs one branch. This module knows
-//! nothing of exporters.
+//! A sampled message carries a [`Trace`] from its publisher's loop through the store and to other pods. Each step hands a finished
+//! [`MessageSpan`] to the [`SpanSink`]. Without a [`Tracer`] no message carries a trace, so every step costs one branch. This module
+//! knows nothing of brokers, the store or exporters.
 
 mod sampler;
 mod w3c;
@@ -13,25 +13,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use millrace_mqtt::QoS;
 use millrace_session::{Message, Trace};
 
-use crate::broker::Broker;
 use crate::clock::Clock;
-use crate::store::Publish;
 pub(crate) use sampler::Sampler;
 pub(crate) use w3c::{Parent, requested};
 
 /// Longest topic that a span shows, bytes; the rest is cut off.
 const TOPIC_BYTES_MAX: usize = 256;
 
-/// Takes finished spans. Called on event loops: it must not wait.
-pub trait Sink: Send + Sync {
+/// Takes finished spans. Event loops call it, so it must not block.
+pub trait SpanSink: Send + Sync {
     /// A step has ended.
-    fn span(&self, span: Span);
+    fn span(&self, span: MessageSpan);
 }
 
 /// A step of a message through the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// All of it, from the publisher's bytes to its acknowledgement: the parent of the other steps.
+pub enum TraceStep {
+    /// The whole way, from the publisher's bytes to its acknowledgement: the parent of the other steps.
     Publish,
     /// From the read of the socket to the decoded packet.
     Decode,
@@ -51,8 +49,8 @@ pub enum Step {
     Acknowledge,
 }
 
-impl Step {
-    /// The name of its span.
+impl TraceStep {
+    /// The name of the step's span.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -71,15 +69,15 @@ impl Step {
 
 /// A finished step of one message.
 #[derive(Clone, Debug)]
-pub struct Span {
+pub struct MessageSpan {
     /// The trace, as the publisher's `traceparent` has it where there is one.
     pub trace_id: [u8; 16],
     /// This span.
     pub span_id: [u8; 8],
     /// The span that it is a part of.
     pub parent: Option<[u8; 8]>,
-    /// What was done.
-    pub step: Step,
+    /// The step that ended.
+    pub step: TraceStep,
     /// Nanoseconds since 1970.
     pub start_ns: u64,
     /// Nanoseconds since 1970.
@@ -96,26 +94,11 @@ pub struct Span {
     pub is_error: bool,
 }
 
-/// Messages that are followed, and that the store has answered.
-pub(crate) struct StoredTraces {
-    pub(crate) messages: Vec<(Arc<Broker>, Arc<Message>)>,
-    /// False: the store has refused them.
-    pub(crate) stored: bool,
-    /// When it answered, microseconds.
-    pub(crate) answered_us: u64,
-}
-
-impl StoredTraces {
-    pub(crate) fn of(publish: &Publish, stored: bool, answered_us: u64) -> Self {
-        let messages = vec![(publish.routes.broker.clone(), publish.message.clone())];
-        Self { messages, stored, answered_us }
-    }
-}
-
-/// What a span is about.
+/// The message, broker and result that a span shows.
 #[derive(Clone, Copy)]
 pub(crate) struct About<'a> {
-    pub(crate) broker: &'a Broker,
+    /// Name of the broker.
+    pub(crate) broker: &'a str,
     pub(crate) topic: &'a str,
     pub(crate) qos: QoS,
     pub(crate) count: u64,
@@ -123,14 +106,14 @@ pub(crate) struct About<'a> {
 }
 
 impl<'a> About<'a> {
-    pub(crate) fn message(broker: &'a Broker, message: &'a Message) -> Self {
+    pub(crate) fn message(broker: &'a str, message: &'a Message) -> Self {
         Self { broker, topic: message.topic(), qos: message.qos(), count: 1, is_error: false }
     }
 }
 
 /// Samples messages and makes spans.
 pub struct Tracer {
-    sink: Arc<dyn Sink>,
+    sink: Arc<dyn SpanSink>,
     ratio: f64,
     per_second_max: u32,
     /// Ids are a permutation of a counter that starts at a random number.
@@ -144,16 +127,16 @@ impl std::fmt::Debug for Tracer {
 }
 
 impl Tracer {
-    /// Follows `ratio` of the messages (more than 0, at most 1), and those whose publisher asks for it, at most `per_second_max` a
-    /// second.
+    /// Samples `ratio` of the messages (more than 0, at most 1) and messages whose publisher asks for a trace, together at most
+    /// `per_second_max` a second.
     #[must_use]
-    pub fn new(sink: Arc<dyn Sink>, ratio: f64, per_second_max: u32) -> Self {
-        // Without randomness from the system ids of two processes may be the same; spans are still exported.
+    pub fn new(sink: Arc<dyn SpanSink>, ratio: f64, per_second_max: u32) -> Self {
+        // If the system has no randomness, two processes may use the same ids. Spans are still exported.
         let seed = crate::random::bytes().map_or(1, u64::from_ne_bytes);
         Self { sink, ratio, per_second_max, last_id: AtomicU64::new(seed) }
     }
 
-    /// A number that no other span has, as far as 64 bits allow; never 0.
+    /// Returns a span id that is unique as far as 64 bits allow, and never 0.
     fn id(&self) -> u64 {
         // SplitMix64.
         let mut id = self.last_id.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
@@ -162,7 +145,6 @@ impl Tracer {
         (id ^ (id >> 31)).max(1)
     }
 
-    /// A message begins to be followed.
     pub(crate) fn begin(&self, parent: Option<Parent>, started_us: u64) -> Trace {
         let mut trace_id = [0; 16];
         trace_id[..8].copy_from_slice(&self.id().to_be_bytes());
@@ -175,40 +157,40 @@ impl Tracer {
         }
     }
 
-    /// A step of a message has ended. Times are microseconds of the process.
+    /// Ends a step. Times are microseconds of the process's clock.
     pub(crate) fn step(
         &self,
         clock: &Clock,
         trace: &Trace,
-        step: Step,
+        step: TraceStep,
         (start, end): (u64, u64),
         about: About<'_>,
     ) {
         self.step_ns(trace, step, (clock.unix_ns(start), clock.unix_ns(end)), about);
     }
 
-    /// As [`Tracer::step`], in nanoseconds since 1970.
+    /// Ends a step. Times are nanoseconds since 1970.
     pub(crate) fn step_ns(
         &self,
         trace: &Trace,
-        step: Step,
+        step: TraceStep,
         (start_ns, end_ns): (u64, u64),
         about: About<'_>,
     ) {
         let (span_id, parent) = match step {
-            Step::Publish => (trace.span_id, trace.parent),
+            TraceStep::Publish => (trace.span_id, trace.parent),
             _ => (self.id().to_be_bytes(), Some(trace.span_id)),
         };
         let About { broker, topic, qos, count, is_error } = about;
         let topic = &topic[..topic.floor_char_boundary(TOPIC_BYTES_MAX)];
-        self.sink.span(Span {
+        self.sink.span(MessageSpan {
             trace_id: trace.trace_id,
             span_id,
             parent,
             step,
             start_ns,
             end_ns,
-            broker: broker.name.clone(),
+            broker: broker.into(),
             topic: topic.into(),
             qos,
             count,

@@ -1,4 +1,4 @@
-//! Which messages of one event loop are followed.
+//! Samples the messages of one event loop.
 
 use std::collections::HashMap;
 
@@ -6,14 +6,14 @@ use millrace_session::Seconds;
 
 use super::Tracer;
 
-/// Chooses messages by chance, and bounds how many are followed: in all, of those that their publishers asked for, and of one broker
-/// among these. So no tenant can have the server follow everything, or use up what is there for the others.
+/// Chooses messages at random and bounds the traces of a second: in all, on request of publishers, and on request of one broker's
+/// publishers. So no tenant can use up the traces of the others.
 pub(crate) struct Sampler {
-    /// Messages until the next one that chance chooses. Without a tracer so many that it is never reached.
+    /// Messages until the next random sample. Without a tracer it is never reached.
     left: u64,
     ratio: f64,
     random: u64,
-    /// In one second.
+    /// Traces of one second.
     max: u32,
     second: Seconds,
     followed: u32,
@@ -46,26 +46,25 @@ impl Sampler {
         sampler
     }
 
-    /// So many messages came.
     #[inline]
     pub(crate) fn pass(&mut self, messages: usize) {
         self.left = self.left.saturating_sub(messages as u64);
     }
 
-    /// Whether chance chooses the next message.
+    /// Whether the next message is a random sample.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
         self.left == 0
     }
 
-    /// Whether the message that chance has chosen is followed.
+    /// Whether the second's limit allows a trace of the sampled message.
     pub(crate) fn chosen(&mut self, now: Seconds) -> bool {
         // The message itself is still to pass.
         self.left = self.gap().saturating_add(1);
         self.has_room(now)
     }
 
-    /// Whether a message is followed because its publisher, of this broker, asks for it.
+    /// Whether the limits allow a trace that a publisher of this broker asks for.
     pub(crate) fn requested(&mut self, broker: u64, now: Seconds) -> bool {
         self.turn_to(now);
         let of_broker = self.by_broker.get(&broker).copied().unwrap_or(0);
@@ -94,7 +93,7 @@ impl Sampler {
         }
     }
 
-    /// Messages that are not followed before the next one that is: a geometric distribution, so a publisher's rhythm does not matter.
+    /// Messages before the next sample. The distribution is geometric, so a publisher's rhythm does not matter.
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     fn gap(&mut self) -> u64 {
         if self.ratio >= 1.0 {
@@ -115,12 +114,12 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::traces::{Sink, Span};
+    use crate::traces::{MessageSpan, SpanSink};
 
     struct Nowhere;
 
-    impl Sink for Nowhere {
-        fn span(&self, _: Span) {}
+    impl SpanSink for Nowhere {
+        fn span(&self, _: MessageSpan) {}
     }
 
     fn sampler(ratio: f64, per_second_max: u32) -> Sampler {

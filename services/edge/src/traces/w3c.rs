@@ -4,13 +4,13 @@
 
 use millrace_mqtt::{Properties, Property};
 
-/// Properties that are looked through for the `traceparent`.
+/// Properties that are searched for the `traceparent`.
 const PROPERTIES_MAX: usize = 16;
 /// `traceparent` of version 00, bytes.
 const LENGTH: usize = 55;
 /// Longest `traceparent` of a later version, bytes.
 const LENGTH_MAX: usize = 128;
-/// In the flags: the caller records this trace.
+/// Flag: the caller records this trace.
 const SAMPLED: u8 = 1;
 
 /// The span of the publisher.
@@ -21,7 +21,7 @@ pub(crate) struct Parent {
     pub(crate) is_sampled: bool,
 }
 
-/// What the publisher asks for; `None` when it says nothing, or what is not valid.
+/// Returns the publisher's trace context, or `None` when it is missing or invalid.
 pub(crate) fn requested(properties: Properties<'_>) -> Option<Parent> {
     properties.iter().take(PROPERTIES_MAX).find_map(|property| match property {
         Property::UserProperty("traceparent", value) => Some(parse(value)),
@@ -29,8 +29,8 @@ pub(crate) fn requested(properties: Properties<'_>) -> Option<Parent> {
     })?
 }
 
-/// `version "-" trace-id "-" parent-id "-" trace-flags`, in small hexadecimal digits. A later version may have more behind another
-/// hyphen.
+/// `version "-" trace-id "-" parent-id "-" trace-flags`, in small hexadecimal digits. A later version may append fields after
+/// another hyphen.
 fn parse(text: &str) -> Option<Parent> {
     let (head, rest) = text.as_bytes().split_at_checked(LENGTH)?;
     let [a, b, b'-', rest_of_head @ ..] = head else { return None };

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use millrace_edge::{Span, SpanSink, Step, Tracer};
+use millrace_edge::{MessageSpan, SpanSink, TraceStep, Tracer};
 use millrace_mqtt::Version::{V5, V311};
 use millrace_mqtt::{Connect, Property, Publish, QoS, ReasonCode};
 use millrace_storage::Database;
@@ -16,22 +16,22 @@ const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-
 const HARDLY_EVER: f64 = 1e-15;
 
 #[derive(Default)]
-struct Spans(Mutex<Vec<Span>>);
+struct Spans(Mutex<Vec<MessageSpan>>);
 
 impl SpanSink for Spans {
-    fn span(&self, span: Span) {
+    fn span(&self, span: MessageSpan) {
         self.0.lock().unwrap().push(span);
     }
 }
 
 impl Spans {
-    fn all(&self) -> Vec<Span> {
+    fn all(&self) -> Vec<MessageSpan> {
         self.0.lock().unwrap().clone()
     }
 
     /// How many traces have ended.
     fn traces(&self) -> usize {
-        self.all().iter().filter(|span| span.step == Step::Publish).count()
+        self.all().iter().filter(|span| span.step == TraceStep::Publish).count()
     }
 }
 
@@ -74,19 +74,19 @@ fn a_message_whose_publisher_records_its_trace_has_a_span_for_every_step() {
     );
 
     let steps = [
-        Step::Publish,
-        Step::Decode,
-        Step::Authorise,
-        Step::Match,
-        Step::Append,
-        Step::Commit,
-        Step::Deliver,
-        Step::Acknowledge,
+        TraceStep::Publish,
+        TraceStep::Decode,
+        TraceStep::Authorise,
+        TraceStep::Match,
+        TraceStep::Append,
+        TraceStep::Commit,
+        TraceStep::Deliver,
+        TraceStep::Acknowledge,
     ];
     let seen = || spans.all().iter().map(|span| span.step).collect::<Vec<_>>();
     eventually(|| steps.iter().all(|step| seen().contains(step)), || format!("{:?}", spans.all()));
     let found = spans.all();
-    let whole = found.iter().find(|span| span.step == Step::Publish).unwrap();
+    let whole = found.iter().find(|span| span.step == TraceStep::Publish).unwrap();
     assert_eq!(whole.parent, Some([0x00, 0xf0, 0x67, 0xaa, 0x0b, 0xa9, 0x02, 0xb7]));
     assert_eq!((&*whole.broker, &*whole.topic, whole.qos), ("default", "a/b", QoS::AtLeastOnce));
     let by_id: HashMap<_, _> = found.iter().map(|span| (span.span_id, span)).collect();
@@ -95,7 +95,7 @@ fn a_message_whose_publisher_records_its_trace_has_a_span_for_every_step() {
         assert_eq!(span.trace_id[..2], [0x4b, 0xf9]);
         assert!(span.start_ns <= span.end_ns && whole.start_ns <= span.start_ns, "{span:?}");
         assert!(!span.is_error);
-        if span.step != Step::Publish {
+        if span.step != TraceStep::Publish {
             assert_eq!(span.parent, Some(whole.span_id), "{span:?}");
         }
     }
@@ -161,5 +161,5 @@ fn a_refused_message_has_an_error() {
     assert_eq!(reason, ReasonCode::NOT_AUTHORIZED);
     eventually(|| spans.traces() == 1, || format!("{:?}", spans.all()));
     let failed: Vec<_> = spans.all().iter().filter(|span| span.is_error).map(|span| span.step).collect();
-    assert_eq!(failed, [Step::Authorise, Step::Acknowledge, Step::Publish]);
+    assert_eq!(failed, [TraceStep::Authorise, TraceStep::Acknowledge, TraceStep::Publish]);
 }

@@ -10,9 +10,9 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use millrace_telemetry::Queue;
 
-use super::connections::{ConnectionLimits, Connections};
+use super::connections::Connections;
 use super::{Health, spawn, stopping};
-use crate::limits::{ADMIN_CONNECTIONS_MAX, HTTP_HEAD_TIME};
+use crate::limits::{ADMIN_CONNECTIONS_MAX, ConnectionLimits, HTTP_HEAD_TIME};
 use crate::process_metrics;
 use crate::serve::Running;
 

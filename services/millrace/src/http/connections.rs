@@ -19,25 +19,11 @@ use axum::http::Request;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use ipnet::IpNet;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tower_service::Service as _;
 
-use crate::limits::{HTTP_ACCEPT_PAUSE, HTTP_BUFFER_BYTES};
-
-/// How many connections an HTTP port may have, and how long each may be silent.
-#[derive(Clone, Debug)]
-pub(crate) struct ConnectionLimits {
-    /// Connections in all.
-    pub(crate) all: usize,
-    /// Connections of one address, or of one IPv6 network of 64 bits.
-    pub(crate) per_address: usize,
-    /// Addresses that only `all` holds for, because many people come from them.
-    pub(crate) proxies: Vec<IpNet>,
-    /// Time for the head of a request, from the moment the connection is open or its last answer was sent.
-    pub(crate) head: Duration,
-}
+use crate::limits::{ConnectionLimits, HTTP_ACCEPT_PAUSE, HTTP_BUFFER_BYTES};
 
 /// The connections of one HTTP port.
 #[derive(Debug)]

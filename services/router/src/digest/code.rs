@@ -102,7 +102,6 @@ impl Code {
     }
 }
 
-/// The first levels of a filter.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Path {
     hash: u64,

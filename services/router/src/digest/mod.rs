@@ -41,7 +41,6 @@ pub struct TooMany;
 pub struct Digest {
     shapes: [AtomicU64; SHAPES_MAX],
     bits: Box<[AtomicU64]>,
-    /// Inserted filters that were not found before.
     filters: AtomicUsize,
 }
 

@@ -169,7 +169,7 @@ pub fn credentials(broker: BrokerId) -> Collection {
     Collection::new(broker, tags::CREDENTIAL)
 }
 
-/// How a broker lets clients in: one document, [`ACCESS`].
+/// Authentication settings of a broker: one document, [`ACCESS`].
 #[must_use]
 pub fn access(broker: BrokerId) -> Collection {
     Collection::new(broker, tags::ACCESS)
@@ -202,7 +202,7 @@ pub fn webhooks(broker: BrokerId) -> Collection {
     Collection::new(broker, tags::WEBHOOK)
 }
 
-/// Who may not connect to a broker, by name.
+/// Clients that are banned from a broker, by name.
 #[must_use]
 pub fn bans(broker: BrokerId) -> Collection {
     Collection::new(broker, tags::BAN)

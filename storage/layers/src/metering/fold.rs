@@ -5,10 +5,10 @@ use millrace_storage::{KeyRange, Transaction};
 use super::{Unit, WINDOW_MS, add_to, used, window, window_of, windows};
 use crate::{BrokerId, error::Result, limits::USAGE_WINDOWS_KEPT};
 
-/// Windows that one transaction moves: a month, of which each has at most 11 rows.
+/// Windows that one transaction moves: a month with at most 11 rows in each window.
 const WINDOWS_MAX: u64 = 31 * 24;
 
-/// What is moved.
+/// Moves the usage of a deleted broker to a ledger.
 #[derive(Clone, Copy, Debug)]
 pub struct Fold {
     /// The deleted broker.

@@ -1,0 +1,114 @@
+//! The items that producers queue and the exporting thread sends: spans and log records.
+
+use std::time::SystemTime;
+
+use tracing::Level;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Signal {
+    Metrics,
+    Traces,
+    Logs,
+}
+
+impl Signal {
+    pub(crate) const ALL: [Self; 3] = [Self::Metrics, Self::Traces, Self::Logs];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Metrics => "metrics",
+            Self::Traces => "traces",
+            Self::Logs => "logs",
+        }
+    }
+}
+
+/// A value of an attribute.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)]
+pub enum Value {
+    Text(String),
+    Number(i64),
+    Float(f64),
+    Bool(bool),
+}
+
+/// The part that a span plays between services.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpanKind {
+    /// A step inside this process.
+    Internal,
+    /// It answers a request.
+    Server,
+    /// It hands a message to a receiver.
+    Producer,
+    /// It takes a message from a sender.
+    Consumer,
+}
+
+/// A finished span.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)]
+pub struct TraceSpan {
+    /// Index into the `sources` of [`crate::OtlpSettings`].
+    pub source: usize,
+    /// Ids are not all zero.
+    pub trace_id: [u8; 16],
+    pub span_id: [u8; 8],
+    /// `None` for the first span of a trace.
+    pub parent: Option<[u8; 8]>,
+    pub name: &'static str,
+    pub kind: SpanKind,
+    /// Both times are nanoseconds since 1970.
+    pub start_ns: u64,
+    pub end_ns: u64,
+    pub attributes: Vec<(&'static str, Value)>,
+    pub is_error: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    pub(crate) time_ns: u64,
+    pub(crate) level: Level,
+    pub(crate) message: String,
+    pub(crate) fields: Vec<(&'static str, Value)>,
+}
+
+impl Record {
+    /// `SeverityNumber` of OTLP.
+    pub(crate) fn severity(&self) -> i32 {
+        match self.level {
+            Level::ERROR => 17,
+            Level::WARN => 13,
+            Level::INFO => 9,
+            Level::DEBUG => 5,
+            Level::TRACE => 1,
+        }
+    }
+}
+
+#[allow(clippy::disallowed_methods)]
+pub(crate) fn unix_ns() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn span(topic: &str) -> TraceSpan {
+        TraceSpan {
+            source: 0,
+            trace_id: [7; 16],
+            span_id: [8; 8],
+            parent: None,
+            name: "publish",
+            kind: SpanKind::Server,
+            start_ns: 5,
+            end_ns: 4,
+            attributes: vec![("topic", Value::Text(topic.to_owned()))],
+            is_error: true,
+        }
+    }
+}
