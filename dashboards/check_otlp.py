@@ -96,7 +96,7 @@ def check_trace(log, problems):
 
 def check_metrics(observe, problems):
     """Nothing is scraped here, so all that the collector shows was pushed."""
-    shown = names(get(f"http://{HOST}:8080/metrics"))
+    shown = names(get(f"http://{HOST}:8090/metrics"))
 
     def arrived():
         page = get(f"{observe.url('exporter')}/metrics")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes a region's secrets and stores them: a certificate authority, a certificate for each kind of machine, the
-# password of NATS. Terraform's state has none of them.
+# password of NATS, the token of the operator API. Terraform's state has none of them.
 #
 #   terraform output -json region | terraform/secrets.sh make FOLDER      makes what is missing in FOLDER
 #   terraform output -json region | terraform/secrets.sh put FOLDER       stores it in AWS Secrets Manager
@@ -55,6 +55,8 @@ make_all() {
     password=$(<"$folder/nats-password")
     echo "NATS_PODS_PASSWORD=\"$password\"" >"$folder/nats/environment"
     echo "$password" | tee "$folder/edge/nats-password" >"$folder/control/nats-password"
+    [ -e "$folder/operator-token" ] || openssl rand -hex 32 >"$folder/operator-token"
+    tee "$folder/edge/operator-token" <"$folder/operator-token" >"$folder/control/operator-token"
     mkdir -p "$folder/gateway"
     if [ "$self_signed" = yes ] && [ ! -e "$folder/gateway/tls.crt" ]; then
         domain=$(field domain)

@@ -26,7 +26,7 @@ def run(drill):
         drill.check(f"it ended by itself with code {server.process.returncode}", server.process.returncode == 0)
         server.command[0] = str(Path(build).resolve())
         server.start()
-        drill.run("curl -sS http://127.0.0.1:8080/metrics | grep ^millrace_build_info")
+        drill.run("curl -sS http://127.0.0.1:8090/metrics | grep ^millrace_build_info")
         drill.run("curl -sS http://127.0.0.1:8080/healthz")
         # What was scraped before it ended says nothing of the clients that came back.
         drill.until_value(STARTS, lambda values, number=number: values and values[0] >= number)

@@ -37,7 +37,7 @@ buildah umount "$container" >/dev/null
 buildah config --user 65532:65532 --entrypoint '["/usr/bin/millrace"]' --cmd serve --workingdir /var/lib/millrace \
     --env MILLRACE_DATA_DIR=/var/lib/millrace --env MILLRACE_MQTT_LISTEN=0.0.0.0:1883 \
     --env MILLRACE_WS_LISTEN=0.0.0.0:8083 --env MILLRACE_HTTP_LISTEN=0.0.0.0:8080 \
-    --port 1883 --port 8083 --port 8080 --volume /var/lib/millrace --stop-signal SIGTERM \
+    --env MILLRACE_ADMIN_LISTEN=0.0.0.0:8090 --port 1883 --port 8083 --port 8080 --port 8090 --volume /var/lib/millrace --stop-signal SIGTERM \
     --label org.opencontainers.image.title=millrace --label "org.opencontainers.image.version=$version" \
     --label "org.opencontainers.image.revision=$("$millrace" --version | sed -n 's/^commit: //p')" \
     --label org.opencontainers.image.licenses=Apache-2.0 "$container"

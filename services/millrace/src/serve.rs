@@ -17,7 +17,7 @@ use crate::cli::Failure;
 use crate::control::Plane;
 use crate::http::connections::Connections;
 use crate::service_manager::ServiceManager;
-use crate::settings::Settings;
+use crate::settings::{AdminListen, Settings};
 use crate::store::{Opened, Place};
 use crate::telemetry::{self, Telemetry};
 use crate::{http, inspect, logs, panics, pods};
@@ -41,7 +41,7 @@ pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure
         signals().map_err(|error| Failure::Run(format!("signals cannot be received: {error}")))?;
     raise_open_files();
     let pods = pods::all(settings).map_err(Failure::Settings)?;
-    let https: Vec<_> = pods.iter().map(|pod| Https::bind(pod, settings)).collect::<Result<_, _>>()?;
+    let https = Https::bind_all(&pods, settings)?;
 
     let store = settings.store.open()?;
     let plane = store
@@ -188,17 +188,26 @@ struct Https {
 }
 
 impl Https {
-    fn bind(pod: &pods::Pod, settings: &Settings) -> Result<Self, Failure> {
-        let public = pod.http_listen.map(|at| bind(at, "http-listen")).transpose()?;
-        let admin = pod.admin_listen.map(|admin| match bind(admin.at, "admin-listen") {
-            Err(_) if admin.is_default => {
-                warn!(at = %admin.at, "the default address for operators is taken, so another port is used; --admin-listen sets one");
-                bind(SocketAddr::new(admin.at.ip(), 0), "admin-listen")
-            }
-            bound => bound,
-        });
-        let connections = Connections::new(settings.http_limits.clone());
-        Ok(Self { public, admin: admin.transpose()?, connections })
+    /// Binds all public ports before the first admin port, because the default admin port of one pod may be the public port of
+    /// another, from eleven pods on.
+    fn bind_all(pods: &[pods::Pod], settings: &Settings) -> Result<Vec<Self>, Failure> {
+        let public = |pod: &pods::Pod| pod.http_listen.map(|at| bind(at, "http-listen")).transpose();
+        let public: Vec<_> = pods.iter().map(public).collect::<Result<_, _>>()?;
+        let with_admin = |(pod, public): (&pods::Pod, _)| {
+            let admin = pod.admin_listen.map(bind_admin).transpose()?;
+            Ok(Self { public, admin, connections: Connections::new(settings.http_limits.clone()) })
+        };
+        pods.iter().zip(public).map(with_admin).collect()
+    }
+}
+
+fn bind_admin(admin: AdminListen) -> Result<(TcpListener, SocketAddr), Failure> {
+    match bind(admin.at, "admin-listen") {
+        Err(_) if admin.is_default => {
+            warn!(at = %admin.at, "the default address for operators is taken, so another port is used; --admin-listen sets one");
+            bind(SocketAddr::new(admin.at.ip(), 0), "admin-listen")
+        }
+        bound => bound,
     }
 }
 

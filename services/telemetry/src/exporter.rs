@@ -92,11 +92,24 @@ impl Drop for Exporter {
 }
 
 fn run(runtime: &Runtime, mut thread: Thread, stop: &Notify) {
-    runtime.block_on(async {
-        while tokio::time::timeout(POLL, stop.notified()).await.is_err() {
+    let (stopping, end_max) = (Notify::new(), thread.end_max);
+    let send = async {
+        while tokio::time::timeout(POLL, stopping.notified()).await.is_err() {
             thread.turn().await;
         }
-        let _ = tokio::time::timeout(thread.end_max, thread.last_turn()).await;
+        thread.last_turn().await;
+    };
+    // A request in flight may outlast `end_max`, so the deadline runs beside the turns.
+    let deadline = async {
+        stop.notified().await;
+        stopping.notify_one();
+        tokio::time::sleep(end_max).await;
+    };
+    runtime.block_on(async {
+        tokio::select! {
+            () = deadline => {}
+            () = send => {}
+        }
     });
 }
 

@@ -64,17 +64,17 @@ fn answer<'s>(
 
 fn start(address: SocketAddr) -> (Queue, Exporter) {
     // A long interval: metrics are sent at the start, and with the end.
-    start_with(address, Some(Duration::from_secs(3600)))
+    start_with(address, Some(Duration::from_secs(3600)), PATIENCE)
 }
 
-fn start_with(address: SocketAddr, interval: Option<Duration>) -> (Queue, Exporter) {
+fn start_with(address: SocketAddr, interval: Option<Duration>, end_max: Duration) -> (Queue, Exporter) {
     let (queue, inbox) = queue();
     let sources = vec![TelemetrySource {
         attributes: vec![("service.name", Value::Text("millrace".into()))],
         metrics: Box::new(|| Some(PAGE.to_owned())),
     }];
     let endpoint = format!("http://{address}").parse().unwrap();
-    let settings = OtlpSettings { endpoint, interval, end_max: PATIENCE, sources };
+    let settings = OtlpSettings { endpoint, interval, end_max, sources };
     (queue, Exporter::start(settings, inbox).unwrap())
 }
 
@@ -142,7 +142,7 @@ fn metrics_spans_and_log_lines_arrive() {
 #[test]
 fn without_an_interval_no_metrics_are_sent() {
     let (address, requests) = collector(&[]);
-    let (queue, exporter) = start_with(address, None);
+    let (queue, exporter) = start_with(address, None, PATIENCE);
     queue.span(span());
     drop(exporter);
     let paths: Vec<String> = requests.try_iter().map(|(path, _)| path).collect();
@@ -194,4 +194,17 @@ fn an_exporter_whose_collector_is_dead_ends_and_producers_do_not_wait() {
     let text = queue.metrics();
     assert!(!text.contains("signal=\"traces\",result=\"queue_full\"} 0"), "{text}");
     assert!(text.contains("signal=\"traces\",result=\"exported\"} 0"), "{text}");
+}
+
+#[test]
+fn the_end_abandons_a_request_that_the_collector_does_not_answer() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let interval = Some(Duration::from_secs(3600));
+    let (queue, exporter) = start_with(listener.local_addr().unwrap(), interval, Duration::from_millis(1));
+    let (mut stream, _) = listener.accept().unwrap();
+    // The request with the metrics is in flight once its first byte is here.
+    stream.read_exact(&mut [0]).unwrap();
+    drop(exporter);
+    // A request that runs into its own timeout is counted as failed.
+    assert!(queue.metrics().contains("signal=\"metrics\",result=\"failed\"} 0"), "{}", queue.metrics());
 }

@@ -92,6 +92,7 @@ capabilities: { drop: [ALL] }
 - { name: MILLRACE_NATS_TLS_CA, value: /etc/millrace/internal/ca.crt }
 - { name: MILLRACE_NATS_TLS_CERT, value: /etc/millrace/internal/tls.crt }
 - { name: MILLRACE_NATS_TLS_KEY, value: /etc/millrace/internal/tls.key }
+- { name: MILLRACE_OPERATOR_TOKEN_FILE, value: /etc/millrace/operator/operator-token }
 - { name: MILLRACE_LOG_FORMAT, value: json }
 - name: MILLRACE_POD
   valueFrom: { fieldRef: { fieldPath: metadata.name } }
@@ -110,6 +111,7 @@ capabilities: { drop: [ALL] }
 {{- define "millrace.storeMounts" -}}
 - { name: internal, mountPath: /etc/millrace/internal, readOnly: true }
 - { name: nats, mountPath: /etc/millrace/nats, readOnly: true }
+- { name: operator, mountPath: /etc/millrace/operator, readOnly: true }
 - { name: state, mountPath: /var/lib/millrace }
 {{- end }}
 
@@ -118,6 +120,8 @@ capabilities: { drop: [ALL] }
   secret: { secretName: {{ .Values.internalTls.secretName }}, defaultMode: 0440 }
 - name: nats
   secret: { secretName: {{ .Values.natsPassword.secretName }}, defaultMode: 0440 }
+- name: operator
+  secret: { secretName: {{ .Values.operatorToken.secretName }}, defaultMode: 0440 }
 - name: cluster-file
   configMap:
     name: {{ include "millrace.clusterFileMap" . }}

@@ -27,6 +27,8 @@ locals {
     http_proxies    = [var.network.cidr]
     public_url      = var.public_url
     log_format      = "json"
+
+    operator_token_file = "/etc/millrace/secrets/operator-token"
   }
 }
 

@@ -24,6 +24,8 @@ locals {
     http_listen    = "0.0.0.0:${var.ports[0].http}"
     admin_listen   = "0.0.0.0:${var.ports[0].http + 10}" # only telemetry reaches it
 
+    operator_token_file = "/etc/millrace/secrets/operator-token"
+
     allow_anonymous  = false
     server_reference = var.server_reference
     drain_max_s      = var.drain_s
