@@ -114,7 +114,7 @@ lint: ## Check format, lints, prose, documentation, dependencies and citations
 		fi; \
 	fi
 	cargo run --quiet --package millrace-conformance -- --check
-	terraform/checks/check.sh format shell boot
+	terraform/checks/check.sh format shell boot contract
 	@$(MAKE) --no-print-directory lint-dashboards
 	@$(CONSOLE) lint
 

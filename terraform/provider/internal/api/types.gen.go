@@ -438,6 +438,9 @@ type ClientLimits struct {
 
 // Credential A credential, without its secret.
 type Credential struct {
+	// ClientId The only client id that may connect by this name; null: any.
+	ClientId *string `json:"client_id,omitempty"`
+
 	// CreatedAtMs When it was made, in unix milliseconds.
 	CreatedAtMs int64 `json:"created_at_ms"`
 
@@ -462,6 +465,9 @@ type Credential struct {
 
 // CredentialChange All of a credential that can be changed; what is left out has its default.
 type CredentialChange struct {
+	// ClientId The only client id that may connect by this name; null: any.
+	ClientId *string `json:"client_id,omitempty"`
+
 	// Enabled False: nobody may connect by this name, and who is connected is disconnected.
 	Enabled bool `json:"enabled"`
 
@@ -674,6 +680,9 @@ type ListToken struct {
 		// Id Its id.
 		Id openapi_types.UUID `json:"id"`
 
+		// MadeBy Id of the member who made it. It may do no more than that member may, and ends with the membership. Older tokens have none.
+		MadeBy *openapi_types.UUID `json:"made_by,omitempty"`
+
 		// Name What people call it.
 		Name string `json:"name"`
 
@@ -687,6 +696,9 @@ type ListToken struct {
 
 // MadeCredential A credential with its secret.
 type MadeCredential struct {
+	// ClientId The only client id that may connect by this name; null: any.
+	ClientId *string `json:"client_id,omitempty"`
+
 	// CreatedAtMs When it was made, in unix milliseconds.
 	CreatedAtMs int64 `json:"created_at_ms"`
 
@@ -744,6 +756,9 @@ type MadeToken struct {
 	// Id Its id.
 	Id openapi_types.UUID `json:"id"`
 
+	// MadeBy Id of the member who made it. It may do no more than that member may, and ends with the membership. Older tokens have none.
+	MadeBy *openapi_types.UUID `json:"made_by,omitempty"`
+
 	// Name What people call it.
 	Name string `json:"name"`
 
@@ -786,6 +801,9 @@ type NewBroker struct {
 
 // NewCredential A new credential.
 type NewCredential struct {
+	// ClientId The only client id that may connect by this name; null: any.
+	ClientId *string `json:"client_id,omitempty"`
+
 	// ExpiresAtMs From then on nobody may connect by it, in unix milliseconds.
 	ExpiresAtMs *int64 `json:"expires_at_ms,omitempty"`
 
@@ -1023,6 +1041,9 @@ type Token struct {
 
 	// Id Its id.
 	Id openapi_types.UUID `json:"id"`
+
+	// MadeBy Id of the member who made it. It may do no more than that member may, and ends with the membership. Older tokens have none.
+	MadeBy *openapi_types.UUID `json:"made_by,omitempty"`
 
 	// Name What people call it.
 	Name string `json:"name"`

@@ -24,6 +24,7 @@ type credentialModel struct {
 	Secret        types.String `tfsdk:"secret"`
 	SecretVersion types.Int64  `tfsdk:"secret_version"`
 	OverlapS      types.Int32  `tfsdk:"overlap_s"`
+	ClientID      types.String `tfsdk:"client_id"`
 	Group         types.String `tfsdk:"group"`
 	Rules         []rule       `tfsdk:"rules"`
 	Enabled       types.Bool   `tfsdk:"enabled"`
@@ -66,6 +67,8 @@ var credential = kind[credentialModel]{
 					int32validator.AlsoRequires(path.MatchRoot("secret_version")),
 				},
 			},
+			"client_id": optionalText("The only client id that may connect by this name. Left out: any.",
+				stringvalidator.LengthBetween(1, 65_535)),
 			"group":   group("Name of the group whose rules come after these."),
 			"rules":   rulesAttribute("The user's own rules; they come first."),
 			"enabled": flag("False: nobody may connect by this name, and connected clients are disconnected.", true),
@@ -80,7 +83,7 @@ var credential = kind[credentialModel]{
 		rules := sentRules(plan.Rules)
 		body := api.NewCredential{
 			User: plan.User.ValueString(), Password: plan.Password.ValueStringPointer(), Group: plan.Group.ValueStringPointer(),
-			Rules: &rules, ExpiresAtMs: plan.ExpiresAtMs.ValueInt64Pointer(),
+			Rules: &rules, ExpiresAtMs: plan.ExpiresAtMs.ValueInt64Pointer(), ClientId: plan.ClientID.ValueStringPointer(),
 		}
 		var made api.MadeCredential
 		request := api.Request{Operation: api.OpCreateCredential, Path: []string{plan.Broker.ValueString()}, Body: body}
@@ -103,6 +106,7 @@ var credential = kind[credentialModel]{
 		if err != nil {
 			return "", err
 		}
+		state.ClientID = types.StringPointerValue(found.ClientId)
 		state.Group = types.StringPointerValue(found.Group)
 		state.Rules = shownRules(found.Rules)
 		state.Enabled = types.BoolValue(found.Enabled)
@@ -144,7 +148,7 @@ func changeCredential(ctx context.Context, client *api.Client, plan *credentialM
 	rules := sentRules(plan.Rules)
 	body := api.CredentialChange{
 		Group: plan.Group.ValueStringPointer(), Rules: &rules, Enabled: plan.Enabled.ValueBool(),
-		ExpiresAtMs: plan.ExpiresAtMs.ValueInt64Pointer(),
+		ExpiresAtMs: plan.ExpiresAtMs.ValueInt64Pointer(), ClientId: plan.ClientID.ValueStringPointer(),
 	}
 	return client.Do(ctx, api.Request{Operation: api.OpChangeCredential, Path: plan.path(), Body: body, IfMatch: etag}, nil)
 }

@@ -1,0 +1,82 @@
+package provider
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/hashicorp/terraform-plugin-framework/types"
+
+	"millrace/terraform/provider/internal/api"
+)
+
+// accounts is an API with one credential, which refuses fields that openapi.json does not have. A change replaces all of the credential.
+func accounts(t *testing.T) *api.Client {
+	t.Helper()
+	shown := map[string]any{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		refuse := func(err error) {
+			t.Errorf("%s: %v", r.Method, err)
+			w.WriteHeader(http.StatusUnprocessableEntity)
+		}
+		strict := json.NewDecoder(r.Body)
+		strict.DisallowUnknownFields()
+		switch r.Method {
+		case http.MethodPost:
+			var body api.NewCredential
+			if err := strict.Decode(&body); err != nil {
+				refuse(err)
+				return
+			}
+			shown = map[string]any{"user": body.User, "client_id": body.ClientId, "enabled": true, "rules": body.Rules}
+		case http.MethodPut:
+			var body api.CredentialChange
+			if err := strict.Decode(&body); err != nil {
+				refuse(err)
+				return
+			}
+			shown = map[string]any{"user": shown["user"], "client_id": body.ClientId, "enabled": body.Enabled, "rules": body.Rules}
+		}
+		if err := json.NewEncoder(w).Encode(shown); err != nil {
+			t.Error(err)
+		}
+	}))
+	t.Cleanup(server.Close)
+	return api.New(server.URL, "secret", "o", "test")
+}
+
+func TestTheClientIDOfACredentialIsKeptChangedAndTakenAway(t *testing.T) {
+	client := accounts(t)
+	plan := func(clientID types.String, isEnabled bool) *credentialModel {
+		return &credentialModel{
+			Broker: types.StringValue("b"), User: types.StringValue("pump-7"), ClientID: clientID, Enabled: types.BoolValue(isEnabled),
+		}
+	}
+	// The state as an import begins it.
+	expect := func(want types.String) {
+		t.Helper()
+		state := credentialModel{Broker: types.StringValue("b"), User: types.StringValue("pump-7")}
+		if _, err := credential.read(t.Context(), client, &state); err != nil {
+			t.Fatal(err)
+		}
+		if !state.ClientID.Equal(want) {
+			t.Fatalf("the client id is %s instead of %s", state.ClientID, want)
+		}
+	}
+	for _, isEnabled := range []bool{true, false} {
+		if _, err := credential.create(t.Context(), client, plan(types.StringValue("first"), isEnabled)); err != nil {
+			t.Fatal(err)
+		}
+		expect(types.StringValue("first"))
+	}
+	state := plan(types.StringValue("first"), false)
+	for _, next := range []types.String{types.StringValue("second"), types.StringNull()} {
+		changed := plan(next, true)
+		if _, err := credential.update(t.Context(), client, changed, state, "*"); err != nil {
+			t.Fatal(err)
+		}
+		expect(next)
+		state = changed
+	}
+}
