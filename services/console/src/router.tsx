@@ -169,6 +169,8 @@ const orgRoute = createRoute({
 const meRoute = createRoute({
   getParentRoute: () => signedInRoute,
   path: '/me',
+  // The server sends a browser back from the provider with identity=pending.
+  validateSearch: texts('identity'),
   component: lazyRouteComponent(() => import('./pages/Account'), 'Account'),
 })
 

@@ -20,6 +20,10 @@ const policy = (nonce, ws) =>
   `default-src 'none'; script-src 'self'; style-src 'self' 'nonce-${nonce}'; font-src 'self'; img-src 'self' data:; ` +
   `connect-src 'self' ws://127.0.0.1:${ws}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'`
 
+/** A browser goes to the API, too, when a provider sends it back. */
+const isPage = ({ method, headers }, pathname) =>
+  method === 'GET' && headers.accept?.includes('text/html') && !pathname.startsWith('/api/')
+
 /** `folder` is dist/app; `ports` are those of the server. */
 export async function front(folder, ports) {
   const listener = createServer((incoming, outgoing) => {
@@ -28,7 +32,7 @@ export async function front(folder, ports) {
     const kind = KINDS[extname(pathname)]
     if (kind && file.startsWith(folder) && existsSync(file)) {
       outgoing.writeHead(200, { 'content-type': kind }).end(readFileSync(file))
-    } else if (incoming.method === 'GET' && incoming.headers.accept?.includes('text/html')) {
+    } else if (isPage(incoming, pathname)) {
       const nonce = randomBytes(16).toString('base64').replaceAll('=', '')
       const headers = {
         'content-type': 'text/html; charset=utf-8',

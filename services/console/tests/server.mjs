@@ -39,6 +39,7 @@ export async function until(what, look, msMax = 60_000) {
 export class Server {
   lines = []
 
+  /** `flags` is an object of settings, or a function that gives one for the address of the server. */
   static async make(flags = {}) {
     for (let attempt = 1; ; attempt += 1) {
       const server = await Server.#prepared(flags)
@@ -69,7 +70,7 @@ export class Server {
       'http-listen': `127.0.0.1:${http}`,
       'data-dir': join(server.folder, 'data'),
       'outgoing-allow': '127.0.0.0/8',
-      ...flags,
+      ...(typeof flags === 'function' ? flags(server.url) : flags),
     }).map(([name, value]) => `--${name}=${value}`)
     return server
   }
@@ -84,7 +85,10 @@ export class Server {
     }
     await until('the server to start', () => {
       if (this.process.exitCode !== null) throw new Error(this.lines.slice(-3).join('\n'))
-      return this.lines.slice(from).some((line) => line.startsWith('Console: '))
+      // With a public URL the server prints no link for this machine.
+      const isPublic = this.flags.some((flag) => flag.startsWith('--public-url='))
+      const isLast = (line) => (isPublic ? line.includes('data_dir=') : line.startsWith('Console: '))
+      return this.lines.slice(from).some(isLast)
     })
   }
 

@@ -4,6 +4,7 @@ import { queryOptions } from '@tanstack/react-query'
 import type { Replay } from '../lib/whyNot'
 import type { BrokerPath } from './brokers'
 import { api, body, everything, idempotencyKey, type Schemas, tagged } from './client'
+import { changed } from './inForce'
 import { testAccess } from './messages'
 import { Problem } from './problem'
 
@@ -23,7 +24,7 @@ export const accessQuery = (path: BrokerPath) =>
   })
 
 export const setAccess = (path: BrokerPath, settings: AccessSettings, etag: string) =>
-  body(api.PUT(`${AT}/access`, { params: { path, header: { 'If-Match': etag } }, body: settings }))
+  changed(api.PUT(`${AT}/access`, { params: { path, header: { 'If-Match': etag } }, body: settings }))
 
 export const credentialsQuery = (path: BrokerPath) =>
   queryOptions({

@@ -26,3 +26,14 @@ test('a server that is busy says so itself, and is not away', async () => {
   const body = { status: 503, detail: 'the store does not answer' }
   expect(await answer(503, JSON.stringify(body))).toMatchObject({ status: 503, isOffline: false })
 })
+
+test.each([
+  [429, undefined, true],
+  [429, '2', true],
+  [429, '60', false],
+  [503, '2', false],
+])('%i with Retry-After %s: a page waits for it is %s', async (status, after, isBusy) => {
+  const body = JSON.stringify({ status, detail: 'one list at once' })
+  const headers = { 'content-type': 'application/problem+json', ...(after && { 'retry-after': after }) }
+  expect(await problemOf(new Response(body, { status, headers }))).toMatchObject({ isBusy })
+})

@@ -2,19 +2,34 @@ import type { components } from './schema'
 
 type Shown = components['schemas']['Problem']
 
+/** A page waits this long for a busy server by itself. A longer wait is shown as a failure. */
+const BUSY_S_MAX = 10
+
 /** A request that did not work, in words for the person who made it. */
 export class Problem extends Error {
   readonly status: number
   readonly fields: Record<string, string>
   readonly requestId: string | null
+  /** After how many seconds the same request may work; null: the server has not said. */
+  readonly retryAfterS: number | null
 
-  constructor(shown: Pick<Shown, 'status' | 'detail' | 'fields'>, requestId: string | null = null) {
+  constructor(
+    shown: Pick<Shown, 'status' | 'detail' | 'fields'>,
+    requestId: string | null = null,
+    retryAfterS: number | null = null,
+  ) {
     super(sentence(shown.detail))
     this.status = shown.status
     this.fields = Object.fromEntries(
       (shown.fields ?? []).map(({ field, detail }) => [field, sentence(detail)]),
     )
     this.requestId = requestId
+    this.retryAfterS = retryAfterS
+  }
+
+  /** The server is busy with other requests like this one, and has time for this one soon. */
+  get isBusy() {
+    return this.status === 429 && (this.retryAfterS ?? 0) <= BUSY_S_MAX
   }
 
   /** The server was not reached at all. */
@@ -38,12 +53,16 @@ const AWAY = new Set([502, 503, 504])
 
 export async function problemOf(response: Response): Promise<Problem> {
   const requestId = response.headers.get('x-request-id')
+  const retryAfter = response.headers.get('retry-after')
+  // A date is allowed there, too; this server sends seconds.
+  const retryAfterS = retryAfter !== null && /^\d+$/.test(retryAfter) ? Number(retryAfter) : null
   try {
     const shown = (await response.clone().json()) as Shown
-    if (typeof shown.detail === 'string') return new Problem(shown, requestId)
+    if (typeof shown.detail === 'string') return new Problem(shown, requestId, retryAfterS)
   } catch {
     // No JSON: a proxy answered.
   }
   if (AWAY.has(response.status)) return offline()
-  return new Problem({ status: response.status, detail: `The server answered ${response.status}` }, requestId)
+  const detail = `The server answered ${response.status}`
+  return new Problem({ status: response.status, detail }, requestId, retryAfterS)
 }

@@ -6,6 +6,7 @@ test.each([
   ['spend_cap.reach', 'Spend cap reached'],
   ['client_ca.delete', 'Client CA deleted'],
   ['broker.stop_at_cap', 'Broker stopped at its spend cap'],
+  ['person.connect', 'Identity connected'],
   ['webhook.retry_dead_letters', 'webhook.retry_dead_letters'],
 ])('%s is "%s"', (action, said) => {
   expect(actionSaid(action)).toBe(said)

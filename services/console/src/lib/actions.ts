@@ -18,9 +18,16 @@ const DONE: Record<string, string> = {
   test: 'tested',
 }
 
+const SAID: Record<string, string> = {
+  sign_in: 'Signed in',
+  'person.connect': 'Identity connected',
+  'person.disconnect': 'Identity removed',
+}
+
 /** An action of the audit log in words: "credential.rotate" is "Credential rotated". Others stay as they are. */
 export function actionSaid(action: string): string {
-  if (action === 'sign_in') return 'Signed in'
+  const said = SAID[action]
+  if (said) return said
   const [subject = '', verb = ''] = action.split('.')
   const done = DONE[verb]
   if (!done) return action

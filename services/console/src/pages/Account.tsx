@@ -8,6 +8,7 @@ import { Form } from '../ui/Form'
 import { done } from '../ui/notify'
 import { Page, Panel } from '../ui/Page'
 import { Facts } from '../ui/Stat'
+import { Identities } from './Identities'
 import { WebSessions } from './WebSessions'
 
 /** The account of the person that is signed in. */
@@ -29,6 +30,7 @@ export function Account() {
         </Stack>
       </Panel>
       {user.email && <PasswordPanel />}
+      <Identities />
       <WebSessions />
       <Panel title="Theme">
         <SchemeSwitch />

@@ -3,6 +3,7 @@ import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link, useNavigate } from '@tanstack/react-router'
 import { type FormEvent, useState } from 'react'
 import { api, body, idempotencyKey } from '../api/client'
+import { signInWithProvider } from '../api/identities'
 import { Problem } from '../api/problem'
 import { meQuery, signedIn, signOut, waysQuery } from '../api/session'
 import { Card } from '../shell/Card'
@@ -13,14 +14,6 @@ const token = location.hash.slice(1)
 if (token) history.replaceState(null, '', location.pathname)
 
 /** Makes an account: with the link of the log, with an invitation, or freely where the server allows it. */
-/** Only a page of this server can begin a sign-in that joins an organisation, so it is a request with JSON and no link. */
-async function goToProvider(token: string | undefined | null) {
-  const headers = { 'content-type': 'application/json' }
-  const body = JSON.stringify({ token: token || null })
-  const answer = await fetch('/api/v1/sign-in/oidc', { method: 'POST', headers, body })
-  if (answer.ok) window.location.assign(((await answer.json()) as { location: string }).location)
-}
-
 export function SignUp() {
   const { data: me } = useQuery(meQuery)
   const { data: ways } = useQuery(waysQuery)
@@ -89,6 +82,7 @@ function Form({ provider }: { provider: string | undefined }) {
       void navigate({ to: '/' })
     },
   })
+  const leaving = useMutation({ mutationFn: () => signInWithProvider(token) })
   const submit = (event: FormEvent) => {
     event.preventDefault()
     signingUp.mutate()
@@ -111,9 +105,15 @@ function Form({ provider }: { provider: string | undefined }) {
       <Stack gap="md" mt="lg">
         {provider && (
           <>
-            <Button variant="default" fullWidth onClick={() => void goToProvider(token)}>
+            <Button
+              variant="default"
+              fullWidth
+              onClick={() => leaving.mutate()}
+              loading={leaving.isPending || leaving.isSuccess}
+            >
               Go on with {provider}
             </Button>
+            {leaving.isError && <Failure error={leaving.error} />}
             <Divider label="or" />
           </>
         )}

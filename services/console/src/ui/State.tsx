@@ -81,6 +81,15 @@ function Away() {
   )
 }
 
+/** The server answers one list at once for a broker. The query asks again by itself. */
+function Busy() {
+  return (
+    <Empty title="One moment">
+      The server is busy with other requests like this one. This part of the page comes in a few seconds.
+    </Empty>
+  )
+}
+
 interface LoadedProps<T> {
   query: UseQueryResult<T>
   height?: number
@@ -91,6 +100,7 @@ interface LoadedProps<T> {
 export function Loaded<T>({ query, height, children }: LoadedProps<T>) {
   if (query.data !== undefined) return children(query.data)
   if (query.failureReason instanceof Problem && query.failureReason.isOffline) return <Away />
+  if (query.isPending && query.failureReason instanceof Problem && query.failureReason.isBusy) return <Busy />
   if (query.isError) return <Failure error={query.error} again={() => void query.refetch()} />
   return <Loading height={height} />
 }

@@ -4,6 +4,16 @@ import { Problem } from '../api/problem'
 /** Says that something was done. */
 export const done = (message: string) => notifications.show({ message, color: 'mill', autoClose: 4000 })
 
+/** Says that a change of a broker was saved, and when the servers keep to it. */
+export function saved(message: string, inForceMs: number | null) {
+  if (inForceMs === null) return done(message)
+  const now = { message: `${message} In force now.`, color: 'mill', autoClose: 4000 }
+  if (inForceMs === 0) return notifications.show(now)
+  const later = `${message} In force in about ${Math.ceil(inForceMs / 1000)} s.`
+  const id = notifications.show({ message: later, color: 'mill', autoClose: false })
+  setTimeout(() => notifications.update({ ...now, id }), inForceMs)
+}
+
 /** Says why something could not be done. */
 export function failed(error: unknown) {
   const message = error instanceof Problem ? error.message : 'It did not work. Reload the page and try again.'

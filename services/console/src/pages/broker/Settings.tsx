@@ -4,12 +4,13 @@ import { useNavigate } from '@tanstack/react-router'
 import { useState } from 'react'
 import { type Broker, useBroker } from '../../api/brokers'
 import { api, body, tagged } from '../../api/client'
+import { changed } from '../../api/inForce'
 import { absolute } from '../../lib/format'
 import { LIMITS, type LimitName } from '../../lib/limits'
 import { Confirm } from '../../ui/Confirm'
 import { Form } from '../../ui/Form'
 import { BrokerLosses, ConnectedClients } from '../../ui/Losses'
-import { done } from '../../ui/notify'
+import { done, saved } from '../../ui/notify'
 import { Page, Panel } from '../../ui/Page'
 import { Facts } from '../../ui/Stat'
 import ui from '../../ui/ui.module.css'
@@ -51,10 +52,9 @@ function useChange() {
   const client = useQueryClient()
   const change = async (to: { display_name?: string; limits?: Broker['limits'] }) => {
     const { etag } = await tagged(api.GET(AT, { params: { path } }))
-    return body(api.PATCH(AT, { params: { path, header: { 'If-Match': etag } }, body: to }))
+    return changed(api.PATCH(AT, { params: { path, header: { 'If-Match': etag } }, body: to }))
   }
-  const again = (said: string) => {
-    done(said)
+  const again = () => {
     void client.invalidateQueries({ queryKey: ['broker', path.broker] })
     void client.invalidateQueries({ queryKey: ['brokers'] })
   }
@@ -71,7 +71,10 @@ function NameForm({ canWrite }: { canWrite: boolean }) {
       verb="Rename"
       isDisabled={name === broker.display_name}
       act={() => change({ display_name: name })}
-      onDone={() => again('The broker was renamed.')}
+      onDone={() => {
+        done('The broker was renamed.')
+        again()
+      }}
     >
       {(wrong) => (
         <TextInput
@@ -105,7 +108,10 @@ function LimitsPanel({ canWrite }: { canWrite: boolean }) {
           verb="Save limits"
           isDisabled={!canWrite}
           act={() => change({ limits })}
-          onDone={() => again('The limits were saved.')}
+          onDone={({ inForceMs }) => {
+            saved('The limits were saved.', inForceMs)
+            again()
+          }}
         >
           {(wrong) => (
             <div className={ui.two}>

@@ -4,7 +4,7 @@ import { type AccessSettings, accessQuery, setAccess } from '../../../api/access
 import { useBroker } from '../../../api/brokers'
 import type { Tagged } from '../../../api/client'
 import { Form } from '../../../ui/Form'
-import { done } from '../../../ui/notify'
+import { saved } from '../../../ui/notify'
 import { Panel } from '../../../ui/Page'
 import { Loaded } from '../../../ui/State'
 import { RuleEditor, rulesAreRight } from './RuleEditor'
@@ -33,8 +33,8 @@ function RulesForm({ access }: { access: Tagged<AccessSettings> }) {
       verb="Save rules"
       isDisabled={!rulesAreRight(rules)}
       act={() => setAccess(path, { ...access.value, rules }, access.etag)}
-      onDone={() => {
-        done('The rules were saved.')
+      onDone={(change) => {
+        saved('The rules were saved.', change.inForceMs)
         void client.invalidateQueries({ queryKey: ['b', path.broker, 'access'] })
       }}
     >

@@ -5,7 +5,7 @@ import { type AccessSettings, accessQuery, setAccess } from '../../../api/access
 import { useBroker } from '../../../api/brokers'
 import type { Schemas, Tagged } from '../../../api/client'
 import { Form } from '../../../ui/Form'
-import { done } from '../../../ui/notify'
+import { saved } from '../../../ui/notify'
 import { Panel } from '../../../ui/Page'
 import { Loaded } from '../../../ui/State'
 
@@ -71,8 +71,8 @@ function MethodsForm({ access }: { access: Tagged<AccessSettings> }) {
         verb="Save"
         isDisabled={isReadOnly}
         act={() => setAccess(path, said, access.etag)}
-        onDone={() => {
-          done('The ways in were saved.')
+        onDone={(change) => {
+          saved('The ways in were saved.', change.inForceMs)
           void client.invalidateQueries({ queryKey: ['b', path.broker, 'access'] })
         }}
       >
