@@ -124,7 +124,7 @@ pub(crate) struct Broker {
     pub(crate) retained: TopicTree<Arc<Message>>,
     /// About how much memory they take, bytes.
     retained_bytes: AtomicU64,
-    /// Bytes of the topics for which its clients have set aliases.
+    /// Bytes of the topics for which its clients have set aliases, beyond the first 4 KiB of each connection.
     alias_bytes: AtomicU64,
     /// Memory of the messages that its sessions hold, from when it is among the brokers of the process.
     queues: OnceLock<Arc<Budget>>,
@@ -213,9 +213,11 @@ impl Broker {
         self.queues.get()
     }
 
-    /// A connection has topic aliases of `after` bytes instead of `before`. Returns the bytes of all connections.
+    /// Notes that a connection has topic aliases of `after` bytes instead of `before`. Returns the bytes of all connections.
+    /// The first [`limits::TOPIC_ALIAS_BYTES_FREE`] of each connection do not count.
     pub(crate) fn change_alias_bytes(&self, before: usize, after: usize) -> u64 {
-        let change = (after as u64).wrapping_sub(before as u64);
+        let counted = |bytes: usize| bytes.saturating_sub(limits::TOPIC_ALIAS_BYTES_FREE) as u64;
+        let change = counted(after).wrapping_sub(counted(before));
         self.alias_bytes.fetch_add(change, Ordering::Relaxed).wrapping_add(change)
     }
 

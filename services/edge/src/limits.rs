@@ -24,6 +24,9 @@ pub(crate) const FILES_PER_ADDRESS_DIVISOR: u64 = 4;
 /// server closes the connection, because a stranger must not decide how much memory it costs.
 pub(crate) const STRANGER_ANSWER_BYTES_MAX: usize = 8 * 1024;
 
+/// Bytes of topic aliases of one connection that do not count for its broker.
+pub(crate) const TOPIC_ALIAS_BYTES_FREE: usize = 4 * 1024;
+
 /// Longest topic that the store takes, bytes: the most that `topic_bytes_max` can be.
 pub const TOPIC_BYTES_MAX: u16 = 4_096;
 const _: () = assert!(TOPIC_BYTES_MAX as usize == millrace_layers::limits::TOPIC_BYTES_MAX);
@@ -78,7 +81,8 @@ pub struct Limits {
     /// Bytes of the topics for which one client has set aliases. Beyond it the connection is closed (0x97), because a server
     /// cannot refuse an alias and go on.
     pub topic_alias_bytes_max: u32,
-    /// The same of all clients of one broker.
+    /// The same of all clients of one broker; 0: a sixteenth of `memory_max`, and 64 MiB at least. The first 4 KiB of each
+    /// connection do not count, so that a fleet of ordinary devices never reaches it.
     pub topic_alias_bytes_per_broker_max: u64,
     /// Topic aliases the server sets towards one client, whatever the client allows.
     pub topic_alias_outbound_max: u16,
@@ -98,9 +102,9 @@ pub struct Limits {
     pub queue_messages_max: u32,
     /// Bytes (topic, properties and payload) that wait in one session.
     pub queue_bytes_max: u64,
-    /// Memory of the messages that the sessions in memory of one broker hold, bytes: those that wait, and those that are sent
-    /// and not acknowledged. A message counts once, however many sessions hold it. Beyond it, a session that holds more than
-    /// a few small messages gets no further ones.
+    /// Memory of the messages that the sessions in memory of one broker hold, bytes: messages that wait, and messages that are
+    /// sent and not acknowledged. A message counts once, however many sessions hold it. Beyond it, a session that holds more
+    /// than a few small messages gets no further ones. 0: half of `queue_memory_max`, and 64 MiB at least.
     pub queue_memory_per_broker_max: u64,
     /// The same of all brokers; 0: a quarter of `memory_max`. Beyond it no session in memory gets messages that it would have
     /// to hold.
@@ -165,7 +169,7 @@ impl Default for Limits {
             inflight_max: 1024,
             topic_alias_max: 64,
             topic_alias_bytes_max: 64 * 1024,
-            topic_alias_bytes_per_broker_max: 64 * 1024 * 1024,
+            topic_alias_bytes_per_broker_max: 0,
             topic_alias_outbound_max: 16,
             subscriptions_per_session_max: 100_000,
             topic_levels_max: 128,
@@ -174,7 +178,7 @@ impl Default for Limits {
             session_expiry_v3_s: 7 * 24 * 3600,
             queue_messages_max: 100_000,
             queue_bytes_max: 64 * 1024 * 1024,
-            queue_memory_per_broker_max: 64 * 1024 * 1024,
+            queue_memory_per_broker_max: 0,
             queue_memory_max: 0,
             filter_memory_per_broker_max: 0,
             filter_memory_max: 0,
@@ -197,8 +201,12 @@ impl Default for Limits {
 
 /// Least memory that filters may take where no setting says so, bytes.
 const FILTER_MEMORY_MIN: u64 = 256 * 1024 * 1024;
+/// Least memory of one broker's queues, and of its topic aliases, where no setting says so, bytes.
+const PER_BROKER_MIN: u64 = 64 * 1024 * 1024;
 /// Of the memory of the process, filters may take one part in so many, and messages that sessions hold as well.
 const MEMORY_DIVISOR: u64 = 4;
+/// Of that part, the topic aliases of one broker may take one part in so many.
+const ALIASES_DIVISOR: u64 = 4;
 
 impl Limits {
     /// These limits, with those that follow from the memory that the process may use filled in; 0 is a memory that is not
@@ -207,6 +215,10 @@ impl Limits {
         let or = |said: u64, otherwise: u64| if said == 0 { otherwise } else { said };
         let share = if memory == 0 { u64::MAX } else { memory / MEMORY_DIVISOR };
         self.queue_memory_max = or(self.queue_memory_max, share);
+        self.queue_memory_per_broker_max =
+            or(self.queue_memory_per_broker_max, (self.queue_memory_max / 2).max(PER_BROKER_MIN));
+        self.topic_alias_bytes_per_broker_max =
+            or(self.topic_alias_bytes_per_broker_max, (share / ALIASES_DIVISOR).max(PER_BROKER_MIN));
         self.filter_memory_max = or(self.filter_memory_max, share.max(FILTER_MEMORY_MIN));
         self.filter_memory_per_broker_max = or(self.filter_memory_per_broker_max, self.filter_memory_max / 2);
         self
@@ -229,5 +241,27 @@ mod tests {
         assert_eq!(of(Limits::default(), 0), (u64::MAX, u64::MAX, u64::MAX / 2));
         let said = Limits { queue_memory_max: 1, filter_memory_max: 10, ..Limits::default() };
         assert_eq!(of(said, 4 * GIB), (1, 10, 5));
+    }
+
+    #[test]
+    fn limits_of_one_broker_follow_from_the_memory_and_admit_ordinary_fleets() {
+        const GIB: u64 = 1 << 30;
+        const MIB: u64 = 1 << 20;
+        let of = |limits: Limits, memory| {
+            let limits = limits.with_memory(memory);
+            (limits.queue_memory_per_broker_max, limits.topic_alias_bytes_per_broker_max)
+        };
+        assert_eq!(of(Limits::default(), 4 * GIB), (512 * MIB, 256 * MIB));
+        assert_eq!(of(Limits::default(), GIB / 4), (64 * MIB, 64 * MIB));
+        assert_eq!(of(Limits::default(), 0), (u64::MAX / 2, u64::MAX / 4));
+        let said = Limits {
+            queue_memory_per_broker_max: 1,
+            topic_alias_bytes_per_broker_max: 2,
+            ..Limits::default()
+        };
+        assert_eq!(of(said, 4 * GIB), (1, 2));
+        // 10,000 subscribers with 100 unacknowledged messages each.
+        let held = 10_000 * 100 * millrace_session::Budget::HOLDER_BYTES;
+        assert!(of(Limits::default(), GIB).0 > held, "{held}");
     }
 }

@@ -54,8 +54,58 @@ pub(crate) struct Outbound {
     full_since: Millis,
     /// Bytes written since then.
     full_written: usize,
-    /// Bytes of answers among what waits, at most.
-    answers: usize,
+    answers: Answers,
+}
+
+/// Answers among what waits. Messages stand between answers, so an exact count would need the position of each answer.
+/// Two groups are enough: a group counts until its last answer is written, and the second group collects meanwhile. The
+/// count so falls even while messages keep the buffer long.
+#[derive(Debug, Default)]
+struct Answers {
+    first: Group,
+    second: Group,
+}
+
+#[derive(Debug, Default)]
+struct Group {
+    /// Bytes of its answers.
+    bytes: usize,
+    /// Bytes to write until its last answer is written.
+    left: usize,
+}
+
+impl Answers {
+    fn bytes(&self) -> usize {
+        self.first.bytes + self.second.bytes
+    }
+
+    /// Adds an answer of `bytes`, which ends `left` bytes behind what is written.
+    fn add(&mut self, bytes: usize, left: usize) {
+        if bytes == 0 {
+            return;
+        }
+        let group = if self.first.bytes == 0 { &mut self.first } else { &mut self.second };
+        group.bytes += bytes;
+        group.left = left;
+    }
+
+    fn written(&mut self, bytes: usize) {
+        for group in [&mut self.first, &mut self.second] {
+            group.left = group.left.saturating_sub(bytes);
+            if group.left == 0 {
+                group.bytes = 0;
+            }
+        }
+        if self.first.bytes == 0 {
+            self.first = std::mem::take(&mut self.second);
+        }
+    }
+
+    /// Something is put before all that waits.
+    fn moved_back(&mut self, bytes: usize) {
+        self.first.left += bytes;
+        self.second.left += bytes;
+    }
 }
 
 /// Whether a QoS 0 message may be appended.
@@ -88,14 +138,15 @@ impl Outbound {
         self.len + self.tail.len() - self.written
     }
 
-    /// Bytes of answers to the client that wait, at most: the bytes of messages before them may be written instead.
+    /// Bytes of answers to the client that wait, at most.
     pub(crate) fn answers(&self) -> usize {
-        self.answers
+        self.answers.bytes()
     }
 
     /// Counts the bytes that were appended since `before` bytes waited as answers.
     pub(crate) fn note_answers(&mut self, before: usize) {
-        self.answers += self.len().saturating_sub(before);
+        let len = self.len();
+        self.answers.add(len.saturating_sub(before), len);
     }
 
     /// Room for a QoS 0 message while the socket is busy.
@@ -168,7 +219,7 @@ impl Outbound {
                 Ok(n) => {
                     total += n;
                     self.advance(n);
-                    self.answers = self.answers.min(self.len());
+                    self.answers.written(n);
                     self.frame_left = self.frame_left.saturating_sub(n);
                     // Fewer than offered: the socket's buffer is full, and epoll will tell when it no longer is.
                     if n < offered {
@@ -254,6 +305,7 @@ impl Outbound {
         frames::header(len, &mut header);
         self.frame_left = header.len() + len;
         self.len += header.len();
+        self.answers.moved_back(header.len());
         self.chunks.push_front(Chunk::Owned(header));
     }
 
@@ -277,7 +329,7 @@ impl Outbound {
         self.chunks.clear();
         self.tail.clear();
         (self.written, self.len, self.frame_left, self.full_since, self.full_written) = (0, 0, 0, 0, 0);
-        self.answers = 0;
+        self.answers = Answers::default();
     }
 }
 
@@ -360,3 +412,7 @@ impl Out for OutboundSlot<'_> {
         self.slot.as_ref().is_some_and(|outbound| outbound.len() >= self.soft_bytes)
     }
 }
+
+#[cfg(test)]
+#[path = "outbound_tests.rs"]
+mod tests;

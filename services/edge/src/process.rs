@@ -195,7 +195,7 @@ impl Process {
             ),
             metrics::gauge(
                 "millrace_topic_alias_bytes",
-                "Bytes of the topics for which clients have set aliases.",
+                "Bytes of the topics for which clients have set aliases, beyond the first 4 KiB of each connection.",
             ),
         ];
         let all = [BrokerCounters::METRICS, &gauges].concat();

@@ -82,7 +82,7 @@ limits! {
     topic_alias_bytes_max: u32 in 0..=u32::MAX, "BYTES",
         "Bytes of the topics for which one client has set aliases; beyond it the server closes the connection.";
     topic_alias_bytes_per_broker_max: u64 in 0..=i64::MAX as u64, "BYTES",
-        "Bytes of the topics for which all clients of one broker have set aliases; beyond it the server closes the connection that sets one more.";
+        "Bytes of the topics for which all clients of one broker have set aliases, beyond the first 4 KiB of each connection; 0 is a sixteenth of memory_max, and 64 MiB at least. Beyond it the server closes the connection that sets one more.";
     topic_alias_outbound_max: u16 in 0..=u16::MAX, "COUNT",
         "Topic aliases the server sets towards one client.";
     subscriptions_per_session_max: u32 in 1..=u32::MAX, "COUNT",
@@ -100,7 +100,7 @@ limits! {
     queue_bytes_max: u64 in 0..=i64::MAX as u64, "BYTES",
         "Bytes of messages that wait for the sessions of one topic filter; in memory, in one session.";
     queue_memory_per_broker_max: u64 in 0..=i64::MAX as u64, "BYTES",
-        "Memory of the messages that the sessions in memory of one broker hold, a message of several sessions counted once. Beyond it the server drops further messages for sessions that hold more than a few small ones.";
+        "Memory of the messages that the sessions in memory of one broker hold, a message of several sessions counted once. 0 is half of queue_memory_max, and 64 MiB at least. Beyond it the server drops further messages for sessions that hold more than a few small ones.";
     queue_memory_max: u64 in 0..=i64::MAX as u64, "BYTES",
         "Memory of the messages that the sessions in memory of all brokers hold; 0 is a quarter of memory_max.";
     filter_memory_per_broker_max: u64 in 0..=i64::MAX as u64, "BYTES",

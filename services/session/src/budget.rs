@@ -7,8 +7,6 @@ use crate::Message;
 
 /// Memory of a message beside topic, properties and payload, bytes.
 const MESSAGE_BYTES: u64 = 128;
-/// Memory of a session for each message that it holds, bytes.
-const HOLDER_BYTES: u64 = 96;
 /// Beyond the limit, a session may still hold so many messages, as long as each is small: a session that hoards must not
 /// cost the others of its broker every message.
 const SPARED_MESSAGES_MAX: usize = 16;
@@ -25,6 +23,9 @@ pub struct Budget {
 }
 
 impl Budget {
+    /// Memory that a session takes to hold a message, bytes.
+    pub const HOLDER_BYTES: u64 = 96;
+
     /// A budget of `max` bytes, which are part of another one.
     pub fn new(max: u64, of_all: Option<Arc<Self>>) -> Self {
         Self { used: AtomicU64::new(0), max, of_all }
@@ -77,7 +78,7 @@ impl Hold {
             return None;
         }
         let is_first = message.holders().0.fetch_add(1, Ordering::AcqRel) == 0;
-        budget.add(HOLDER_BYTES + if is_first { bytes } else { 0 });
+        budget.add(Budget::HOLDER_BYTES + if is_first { bytes } else { 0 });
         Some(Self { message: message.clone(), budget: budget.clone() })
     }
 }
@@ -85,7 +86,7 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         let is_last = self.message.holders().0.fetch_sub(1, Ordering::AcqRel) == 1;
-        self.budget.sub(HOLDER_BYTES + if is_last { bytes_of(&self.message) } else { 0 });
+        self.budget.sub(Budget::HOLDER_BYTES + if is_last { bytes_of(&self.message) } else { 0 });
     }
 }
 

@@ -12,14 +12,17 @@ fn a_message_counts_once_however_many_sessions_hold_it() {
     let message = message("a", 1, &[], &"x".repeat(1_000), 0);
     let mut holds: Vec<_> = (0..10).map(|_| held(&message, &budget)).collect();
     let bytes = 1_001 + MESSAGE_BYTES;
-    assert_eq!((budget.used(), all.used()), (bytes + 10 * HOLDER_BYTES, bytes + 10 * HOLDER_BYTES));
+    assert_eq!(
+        (budget.used(), all.used()),
+        (bytes + 10 * Budget::HOLDER_BYTES, bytes + 10 * Budget::HOLDER_BYTES)
+    );
     holds.truncate(1);
-    assert_eq!(budget.used(), bytes + HOLDER_BYTES);
+    assert_eq!(budget.used(), bytes + Budget::HOLDER_BYTES);
     holds.clear();
     assert_eq!((budget.used(), all.used()), (0, 0));
     // It may be held again.
     let again = held(&message, &budget);
-    assert_eq!(budget.used(), bytes + HOLDER_BYTES);
+    assert_eq!(budget.used(), bytes + Budget::HOLDER_BYTES);
     drop(again);
     assert_eq!(budget.used(), 0);
 }

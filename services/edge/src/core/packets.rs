@@ -10,6 +10,7 @@ use super::connection::{NONE, State};
 use super::input::Rest;
 use super::publish::RunInProgress;
 use super::{Core, Ended, OutboundSlot, parts, work};
+use crate::limits::TOPIC_ALIAS_BYTES_FREE;
 use crate::quota::Limit;
 
 /// First byte of a CONNECT, but for flags of 3.1.
@@ -172,7 +173,11 @@ impl Core {
         let limits = &self.process.limits;
         let reached = match () {
             () if after > limits.topic_alias_bytes_max as usize => Limit::ClientAliases,
-            () if after > before && all > limits.topic_alias_bytes_per_broker_max => Limit::BrokerAliases,
+            () if after > before.max(TOPIC_ALIAS_BYTES_FREE)
+                && all > limits.topic_alias_bytes_per_broker_max =>
+            {
+                Limit::BrokerAliases
+            }
             () => return true,
         };
         self.reached(slot, reached);

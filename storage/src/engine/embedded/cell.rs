@@ -15,7 +15,7 @@ use fjall::Snapshot;
 use super::{
     check::batch,
     counters::Counters,
-    folder::{Folder, corrupt, refused, sync_all_folders},
+    folder::{Folder, corrupt, refused},
     options::{DiskUse, Options},
     space::{Room, Space},
     store::Store,
@@ -56,7 +56,7 @@ impl Cell {
     pub(super) fn open(folder: Folder, options: Options) -> Result<Self, OpenError> {
         let watermark = Watermark::open(folder.path()).map_err(|error| refused(folder.path(), error))?;
         let store = Store::open(&folder.tables(), &options, watermark.read())?;
-        sync_all_folders(folder.path()).map_err(|error| refused(folder.path(), error))?;
+        folder.sync_all().map_err(|error| refused(folder.path(), error))?;
         let version = store.version().map_err(|error| corrupt(folder.path(), error.to_string()))?;
         let version = AtomicU64::new(version);
         let slot = RwLock::new(Slot { store: Some(store), opened: 0 });

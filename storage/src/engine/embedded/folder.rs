@@ -36,7 +36,10 @@ impl Drop for Folder {
 impl Folder {
     /// Locks a folder and checks its format.
     pub(super) fn open(path: &Path) -> Result<Self, OpenError> {
-        create(path, &mut sync_folder).map_err(|error| refused(path, error))?;
+        // The format file is written after all parents are synced, so a missing one may mean an unfinished start.
+        if !path.join(FORMAT_FILE).exists() {
+            create(path, &mut sync_folder).map_err(|error| refused(path, error))?;
+        }
         // Looked at before the lock is made: a folder of something else stays as it is.
         let format = read_format(path)?;
         let lock = lock(path)?;
@@ -54,6 +57,18 @@ impl Folder {
         self.path.join("tables")
     }
 
+    /// Makes the names in the data folder and in the folders of the tables durable, because fjall does not sync each
+    /// folder that it makes.
+    pub(super) fn sync_all(&self) -> io::Result<()> {
+        self.sync_all_with(&mut sync_folder)
+    }
+
+    fn sync_all_with(&self, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
+        sync_below(&self.tables(), sync)?;
+        sync(&self.tables())?;
+        sync(&self.path)
+    }
+
     /// Writes and syncs a file, and deletes it.
     pub(super) fn probe(&self) -> io::Result<()> {
         let path = self.path.join("probe");
@@ -63,38 +78,52 @@ impl Folder {
     }
 }
 
-/// Makes a folder and those above it that are missing, from above. A folder survives a loss of power once the folder
-/// that has its name is synced, so `sync` is called for the parent of each new folder.
+/// Makes a folder and the missing folders above it, from above. A folder survives a loss of power once its parent is
+/// synced, so `create` calls `sync` for the parent of each new folder. A start that was killed may have left the deepest
+/// existing folder without that sync, so `create` syncs its parent as well.
 fn create(path: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
     let above = match path.parent() {
         Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
         Some(parent) => parent,
         None => return Ok(()),
     };
+    if path.is_dir() {
+        return match sync(above) {
+            Err(error) if is_of_others(&error) => Ok(()),
+            synced => synced,
+        };
+    }
+    create(above, sync)?;
     match fs::create_dir(path) {
-        Ok(()) => sync(above),
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            create(above, sync)?;
-            match fs::create_dir(path) {
-                Err(error) if !path.is_dir() => Err(error),
-                _ => sync(above),
-            }
-        }
-        Err(_) if path.is_dir() => Ok(()),
-        Err(error) => Err(error),
+        Err(error) if !path.is_dir() => Err(error),
+        _ => sync(above),
     }
 }
 
-/// Makes the names in a folder, and in all folders below it, durable: the tables' library does not do that for each
-/// folder that it makes.
-pub(super) fn sync_all_folders(path: &Path) -> io::Result<()> {
+/// Whether the error of syncing the parent of an existing folder shows that no earlier start made that folder: the server
+/// may not open the parent, or the parent's file system is read-only or cannot sync folders.
+fn is_of_others(error: &io::Error) -> bool {
+    use ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem, Unsupported};
+    matches!(error.kind(), InvalidInput | PermissionDenied | ReadOnlyFilesystem | Unsupported)
+}
+
+/// Syncs all folders below a folder, from below. fjall removes folders in the background, so a folder may be gone when its
+/// turn comes. fjall could not have opened its tables if a folder that denies access were one of them.
+fn sync_below(path: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
     for entry in fs::read_dir(path)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            sync_all_folders(&entry.path())?;
+        let synced = entry.and_then(|entry| {
+            if !entry.file_type()?.is_dir() {
+                return Ok(());
+            }
+            sync_below(&entry.path(), sync)?;
+            sync(&entry.path())
+        });
+        match synced {
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {}
+            synced => synced?,
         }
     }
-    sync_folder(path)
+    Ok(())
 }
 
 /// The format of a folder; `None` when it has nothing yet.
@@ -185,12 +214,80 @@ mod tests {
             Ok(())
         };
         create(&data, &mut sync).unwrap();
-        create(&data, &mut sync).unwrap();
+        // The first one is the parent of the root, which existed.
+        synced.remove(0);
         let expected = [("", "a"), ("a", "b"), ("a/b", "data")]
             .map(|(parent, name)| (root.path().join(parent), vec![name.into()]));
         let synced: Vec<_> = synced.into_iter().map(|(path, names)| (path.join(""), names)).collect();
         assert_eq!(synced, expected.map(|(path, names): (PathBuf, Vec<_>)| (path.join(""), names)));
         fs::write(root.path().join("file"), "").unwrap();
         assert!(create(&root.path().join("file"), &mut sync_folder).is_err(), "a file is no folder");
+    }
+
+    #[test]
+    fn a_start_that_was_killed_before_it_synced_a_parent_is_repaired_by_the_next_one() {
+        let root = tempfile::tempdir().unwrap();
+        let made = root.path().join("made");
+        let data = made.join("data");
+        let synced = || {
+            let mut synced = Vec::new();
+            create(&data, &mut |path| {
+                synced.push(path.to_path_buf());
+                Ok(())
+            })
+            .unwrap();
+            synced
+        };
+        let killed_at = |killed: &Path| {
+            let mut sync =
+                |path: &Path| if path == killed { Err(ErrorKind::Interrupted.into()) } else { Ok(()) };
+            create(&data, &mut sync).unwrap_err();
+        };
+        killed_at(root.path());
+        assert!(made.is_dir() && !data.is_dir());
+        assert_eq!(synced(), [root.path(), &made]);
+        fs::remove_dir(&data).unwrap();
+        killed_at(&made);
+        assert!(data.is_dir());
+        assert_eq!(synced(), [&*made]);
+        for foreign in [ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem, ErrorKind::InvalidInput] {
+            create(&data, &mut |_| Err(foreign.into())).unwrap();
+        }
+        create(&data, &mut |_| Err(ErrorKind::StorageFull.into())).unwrap_err();
+    }
+
+    #[test]
+    fn folders_that_are_not_of_the_tables_or_go_meanwhile_are_no_errors() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("lost+found")).unwrap();
+        let folder = Folder::open(root.path()).unwrap();
+        let tables = folder.tables();
+        for name in ["0/a", "1/a", "2/a"] {
+            fs::create_dir_all(tables.join(name)).unwrap();
+        }
+        let mut synced = Vec::new();
+        // fjall removes the other tables while the first one is being synced.
+        let mut sync = |path: &Path| {
+            if synced.is_empty() {
+                let first = path.parent().unwrap();
+                for name in ["0", "1", "2"].map(|name| tables.join(name)).iter().filter(|name| *name != first)
+                {
+                    fs::remove_dir_all(name)?;
+                }
+            }
+            synced.push(path.strip_prefix(root.path()).unwrap().to_path_buf());
+            sync_folder(path)
+        };
+        folder.sync_all_with(&mut sync).unwrap();
+        assert_eq!(synced.len(), 4, "{synced:?}");
+        assert_eq!(synced[2..], [PathBuf::from("tables"), PathBuf::new()]);
+        let denied = |path: &Path| path.starts_with(tables.join("0")) || path.starts_with(tables.join("1"));
+        fs::create_dir_all(tables.join("0")).unwrap();
+        let mut sync =
+            |path: &Path| if denied(path) { Err(ErrorKind::PermissionDenied.into()) } else { Ok(()) };
+        folder.sync_all_with(&mut sync).unwrap();
+        let mut sync =
+            |path: &Path| if path == tables { Err(ErrorKind::PermissionDenied.into()) } else { Ok(()) };
+        folder.sync_all_with(&mut sync).unwrap_err();
     }
 }

@@ -1,0 +1,72 @@
+use super::*;
+
+/// A socket that takes so many bytes until it is busy.
+struct Socket(usize);
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0 == 0 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let taken = bytes.len().min(self.0);
+        self.0 -= taken;
+        Ok(taken)
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+        self.write(&bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn add_messages(outbound: &mut Outbound, bytes: usize) {
+    outbound.tail.resize(outbound.tail.len() + bytes, b'm');
+}
+
+fn add_answers(outbound: &mut Outbound, bytes: usize) {
+    let before = outbound.len();
+    outbound.tail.resize(outbound.tail.len() + bytes, b'a');
+    outbound.note_answers(before);
+}
+
+#[test]
+fn written_answers_no_longer_count_while_messages_keep_the_buffer_long() {
+    for websocket in [false, true] {
+        let mut outbound = Outbound::default();
+        add_messages(&mut outbound, 10_000);
+        for _ in 0..1_000 {
+            add_answers(&mut outbound, 100);
+            add_messages(&mut outbound, 900);
+            outbound.flush(&mut Socket(1_000), websocket).unwrap();
+            assert!(outbound.len() >= 10_000, "{}", outbound.len());
+            // About ten turns stand in the buffer, and each of the two groups has so many at most.
+            assert!((100..=3_000).contains(&outbound.answers()), "{}", outbound.answers());
+        }
+    }
+}
+
+#[test]
+fn answers_count_until_the_last_byte_of_them_is_written() {
+    for websocket in [false, true] {
+        let mut outbound = Outbound::default();
+        add_messages(&mut outbound, 1_000);
+        add_answers(&mut outbound, 500);
+        add_messages(&mut outbound, 1_000);
+        add_answers(&mut outbound, 500);
+        assert_eq!(outbound.answers(), 1_000);
+        // The header of the WebSocket frame is written first.
+        let header = if websocket { 4 } else { 0 };
+        outbound.flush(&mut Socket(header + 1_499), websocket).unwrap();
+        assert_eq!(outbound.answers(), 1_000);
+        outbound.flush(&mut Socket(1), websocket).unwrap();
+        assert_eq!(outbound.answers(), 500);
+        outbound.flush(&mut Socket(1_499), websocket).unwrap();
+        assert_eq!(outbound.answers(), 500);
+        outbound.flush(&mut Socket(1), websocket).unwrap();
+        assert_eq!((outbound.answers(), outbound.len()), (0, 0));
+    }
+}
