@@ -127,13 +127,13 @@ pub(crate) const EXPENSIVE_WAITING_MAX: usize = 32;
 pub(crate) const METRICS_EVERY: Duration = Duration::from_secs(1);
 /// Streams of events at once, on one server.
 pub(crate) const STREAMS_MAX: usize = 256;
-/// Those of one organisation.
-pub(crate) const STREAMS_PER_ORGANISATION_MAX: usize = 32;
+/// Those of one organisation, and those of one person with their tokens.
+pub(crate) const STREAMS_EACH_MAX: usize = 32;
 /// How often a stream looks whether its caller may still see it.
 pub(crate) const STREAM_CHECKED_EVERY: Duration = Duration::from_secs(5);
 
-/// How long a tail goes on at most: its client is disconnected then.
-pub(crate) const TAIL_MAX: Duration = Duration::from_secs(12 * 3_600);
+/// How long a stream goes on at most.
+pub(crate) const STREAM_MAX: Duration = Duration::from_secs(12 * 3_600);
 
 /// How long a connect token lasts that asks for no time, seconds.
 pub(crate) const CONNECT_TOKEN_S: u32 = 900;

@@ -344,6 +344,47 @@ mod tests {
         }
     }
 
+    #[test]
+    fn requests_whose_bodies_do_not_come_do_not_keep_others_out() {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let begun = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&begun);
+        let reads = async move |request: axum::extract::Request| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let _ = axum::body::to_bytes(request.into_body(), 100).await;
+        };
+        let router = Router::new().route("/reads", axum::routing::post(reads));
+        let api = Api { router, upkeep: Box::pin(std::future::pending()), gateway_socket: None };
+        let running = Arc::new(RwLock::new(None));
+        let limits = ConnectionLimits {
+            all: 4,
+            per_address: 100,
+            proxies: Vec::new(),
+            head: Duration::from_secs(600),
+        };
+        start(listener, &running, &at(&["127.0.0.1:1883"], &[]), Some(api), Connections::new(limits))
+            .unwrap();
+        let path = format!("{}/reads", millrace_control::PATH);
+        let held: Vec<_> = (0..4)
+            .map(|_| {
+                let mut stream = std::net::TcpStream::connect(address).unwrap();
+                write!(stream, "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n")
+                    .unwrap();
+                stream
+            })
+            .collect();
+        while begun.load(Ordering::SeqCst) < held.len() {
+            std::thread::yield_now();
+        }
+        for _ in 0..10 {
+            assert!(ask(address, "/healthz").starts_with("HTTP/1.1 503"));
+        }
+    }
+
     /// An API whose handlers never give their thread back.
     #[test]
     fn pages_and_health_do_not_wait_for_the_api() {

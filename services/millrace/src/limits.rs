@@ -137,6 +137,8 @@ limits! {
 
 /// Threads of the API. Requests of one tenant take at most half of them.
 pub(crate) const API_THREADS: usize = 4;
+/// How long an endless answer waits for a client that does not read it. It ends then.
+pub(crate) const STREAM_STALL_MAX: Duration = Duration::from_secs(30);
 /// Time for the head of a request, also of the next one on a connection that is kept.
 pub(crate) const HTTP_HEAD_TIME: Duration = Duration::from_secs(30);
 /// Bytes of a connection that are read ahead: bounds the memory of all connections together with their number.

@@ -81,7 +81,7 @@ fn is_read_by_pods(path: &str) -> bool {
 }
 
 /// Ends what takes too long. A transaction that was handed to the store goes on; one that comes again with its key has its answer.
-async fn in_time(request: Request, next: Next) -> Response {
+pub(crate) async fn in_time(request: Request, next: Next) -> Response {
     timeout(REQUEST_TIME_MAX, next.run(request)).await.unwrap_or_else(|_| {
         let detail = "it was given up; whether it was done can be seen by reading, or by sending it again with its Idempotency-Key";
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).into_response()

@@ -283,7 +283,7 @@ async fn stream_metrics(
 ) -> Answer<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
     let at = at.at();
     let broker = open(&api, &caller, at.clone(), Permission::ClientsRead).await?;
-    let share = api.streams().take(at.organisation)?;
+    let share = api.streams().take(at.organisation, caller.person())?;
     // A server that cannot tell says so before the stream begins.
     let first = api.live().metrics(&broker).await?;
     let events = events(api.clone(), broker, first);

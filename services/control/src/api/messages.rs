@@ -19,7 +19,7 @@ use super::extract::{Auth, IdempotencyKey, Input, Path, Query};
 use super::problem::{Answer, Problem};
 use super::{Api, AtBroker, streams};
 use crate::domain::{ConnectToken, NewConnectToken, Permission};
-use crate::limits::{REQUEST_TIME_MAX, TAIL_MAX};
+use crate::limits::{REQUEST_TIME_MAX, STREAM_MAX};
 use crate::live::{LiveBroker, Publication, Published, TailEvent, UserProperty};
 use crate::secret::Secret;
 
@@ -180,9 +180,9 @@ async fn tail(
 ) -> Answer<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
     let at = at.at();
     let id = api.control().open_broker(&caller, &at, Permission::MessagesRead).await?;
-    let share = api.streams().take(at.organisation)?;
+    let share = api.streams().take(at.organisation, caller.person())?;
     let rules = vec![Rule::new(Effect::Allow, Action::Subscribe, "#")];
-    let visit = api.control().visit(&caller, LiveBroker { id, name: at.name.clone() }, rules, TAIL_MAX)?;
+    let visit = api.control().visit(&caller, LiveBroker { id, name: at.name.clone() }, rules, STREAM_MAX)?;
     let events = api.live().tail(&visit, &filter, retained).await?.map(|event| shown(&event));
     let events = streams::while_allowed(&api, caller, at, Permission::MessagesRead, events, share);
     Ok(Sse::new(events).keep_alive(KeepAlive::default()))

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use axum::extract::{ConnectInfo, FromRequestParts, Request, State};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::{Json, Router};
 use base64::Engine as _;
@@ -53,6 +53,7 @@ pub fn operator_router(control: Control, operations: Arc<dyn Operations>, token:
         .fallback(super::nothing_here)
         .method_not_allowed_fallback(super::not_like_that)
         .layer(from_fn_with_state(operators.clone(), let_in))
+        .layer(from_fn(super::guard::in_time))
         .with_state(operators)
 }
 

@@ -8,48 +8,54 @@ use axum::http::StatusCode;
 use axum::response::sse::Event;
 use futures_util::stream::{self, Stream, StreamExt as _};
 use serde_json::json;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::Api;
 use super::problem::{Answer, Problem};
 use crate::domain::{BrokerRef, Caller, Permission};
-use crate::limits::{STREAM_CHECKED_EVERY, STREAMS_MAX, STREAMS_PER_ORGANISATION_MAX};
+use crate::limits::{STREAM_CHECKED_EVERY, STREAM_MAX, STREAMS_EACH_MAX, STREAMS_MAX};
 
-/// The streams of a server, by organisation.
+/// The streams of a server.
 #[derive(Clone, Default)]
 pub(crate) struct Streams(Arc<Mutex<Open>>);
 
 #[derive(Default)]
 struct Open {
     all: usize,
-    by_organisation: HashMap<Uuid, usize>,
+    /// By organisation, and by the person behind the caller.
+    by_holder: HashMap<Uuid, usize>,
 }
 
 /// The right to one stream. Dropped with it.
 pub(crate) struct Share {
     streams: Streams,
-    organisation: Uuid,
+    holders: Vec<Uuid>,
 }
 
 impl Streams {
-    /// Lets an organisation have one more stream.
-    pub(crate) fn take(&self, organisation: Uuid) -> Answer<Share> {
+    /// Lets somebody have one more stream of an organisation.
+    pub(crate) fn take(&self, organisation: Uuid, person: Option<Uuid>) -> Answer<Share> {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if open.all >= STREAMS_MAX {
             let detail = "this server has as many streams as it may: try again later";
             return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
         }
-        let own = open.by_organisation.entry(organisation).or_default();
-        if *own >= STREAMS_PER_ORGANISATION_MAX {
-            let detail = format!(
-                "your organisation has {STREAMS_PER_ORGANISATION_MAX} streams on this server, and that is the most: close one"
-            );
+        let holders: Vec<Uuid> = [organisation].into_iter().chain(person).collect();
+        let full =
+            holders.iter().find(|id| open.by_holder.get(*id).is_some_and(|own| *own >= STREAMS_EACH_MAX));
+        if let Some(full) = full {
+            let whose = if *full == organisation { "your organisation has" } else { "you have" };
+            let detail =
+                format!("{whose} {STREAMS_EACH_MAX} streams on this server, and that is the most: close one");
             return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, detail));
         }
-        *own += 1;
+        for id in &holders {
+            *open.by_holder.entry(*id).or_default() += 1;
+        }
         open.all += 1;
         drop(open);
-        Ok(Share { streams: self.clone(), organisation })
+        Ok(Share { streams: self.clone(), holders })
     }
 }
 
@@ -57,15 +63,18 @@ impl Drop for Share {
     fn drop(&mut self) {
         let mut open = self.streams.0.lock().unwrap_or_else(PoisonError::into_inner);
         open.all -= 1;
-        let own = open.by_organisation.entry(self.organisation).or_default();
-        *own -= 1;
-        if *own == 0 {
-            open.by_organisation.remove(&self.organisation);
+        for id in &self.holders {
+            let own = open.by_holder.entry(*id).or_default();
+            *own -= 1;
+            if *own == 0 {
+                open.by_holder.remove(id);
+            }
         }
     }
 }
 
-/// Goes on while the caller may see the broker, which is looked at every few seconds. Then it says why it ends.
+/// Goes on while the caller may see the broker, which is looked at every few seconds, and for [`STREAM_MAX`] at most. Then it says why it
+/// ends.
 pub(crate) fn while_allowed<S>(
     api: &Api,
     caller: Caller,
@@ -79,6 +88,7 @@ where
 {
     let mut rounds = tokio::time::interval(STREAM_CHECKED_EVERY);
     rounds.reset();
+    let until = Instant::now() + STREAM_MAX;
     let state = (api.clone(), caller, at, events.boxed(), rounds, share, false);
     stream::unfold(state, move |(api, caller, at, mut events, mut rounds, share, is_over)| async move {
         if is_over {
@@ -91,8 +101,12 @@ where
                     return Some((Ok(event), (api, caller, at, events, rounds, share, false)));
                 }
                 _ = rounds.tick() => {
-                    let Err(error) = api.control().may_go_on(&caller, &at, permission).await else { continue };
-                    let why = json!({ "reason": error.to_string() });
+                    let reason = match api.control().may_go_on(&caller, &at, permission).await {
+                        Err(error) => error.to_string(),
+                        Ok(()) if Instant::now() >= until => "a stream lasts 12 hours at most: open it again".into(),
+                        Ok(()) => continue,
+                    };
+                    let why = json!({ "reason": reason });
                     let end = Event::default().event("end").json_data(&why).ok()?;
                     return Some((Ok(end), (api, caller, at, events, rounds, share, true)));
                 }
@@ -106,14 +120,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_organisation_has_its_share_of_the_streams_and_gets_it_back() {
+    fn an_organisation_and_a_person_have_their_share_of_the_streams_and_get_it_back() {
         let (streams, one, other) = (Streams::default(), Uuid::from_u128(1), Uuid::from_u128(2));
-        let held: Vec<_> = (0..STREAMS_PER_ORGANISATION_MAX).map(|_| streams.take(one).unwrap()).collect();
-        assert!(streams.take(one).is_err());
-        drop(streams.take(other).unwrap());
+        let ann = Some(Uuid::from_u128(3));
+        let held: Vec<_> = (0..STREAMS_EACH_MAX).map(|_| streams.take(one, ann).unwrap()).collect();
+        assert!(streams.take(one, None).is_err() && streams.take(other, ann).is_err());
+        drop(streams.take(other, None).unwrap());
         drop(held);
-        assert!(streams.take(one).is_ok());
+        assert!(streams.take(one, ann).is_ok());
         let open = streams.0.lock().unwrap();
-        assert_eq!((open.all, open.by_organisation.len()), (0, 0));
+        assert_eq!((open.all, open.by_holder.len()), (0, 0));
     }
 }

@@ -251,7 +251,8 @@ impl Control {
     /// Tells the organisations of a person that somebody has tried to sign in as them. The API limits how often that is.
     async fn note_refused_sign_in(&self, user: Uuid, email: &str, source: &Source) -> Result<()> {
         let address = source.address.map(|address| address.to_string());
-        let nobody = Actor { kind: ActorKind::Nobody, id: None, name: email.into(), address };
+        let nobody =
+            Actor { kind: ActorKind::Nobody, id: None, name: email.into(), address, scopes: Vec::new() };
         self.change(nobody, &Once::unnamed()?, |change| async move {
             for (organisation, _) in members::of_user(&change.tx, user, Read::Snapshot).await? {
                 change.audit(organisation, "sign_in.refuse", email, serde_json::json!({}))?;
@@ -454,5 +455,5 @@ pub(super) async fn audit_everywhere(
 
 pub(super) fn person(user: Uuid, email: &str, address: Option<IpAddr>) -> Actor {
     let address = address.map(|address| address.to_string());
-    Actor { kind: ActorKind::Person, id: Some(user), name: email.into(), address }
+    Actor { kind: ActorKind::Person, id: Some(user), name: email.into(), address, scopes: Vec::new() }
 }

@@ -23,6 +23,9 @@ pub struct Actor {
     pub name: String,
     /// Where the request came from.
     pub address: Option<String>,
+    /// What a token may.
+    #[serde(skip)]
+    pub(super) scopes: Vec<Permission>,
 }
 
 /// A kind of actor.
@@ -63,18 +66,24 @@ pub struct AuditEntry {
 impl Actor {
     /// What happens without anybody asking.
     pub(super) fn service() -> Self {
-        Self { kind: ActorKind::Service, id: None, name: "millrace".into(), address: None }
+        Self {
+            kind: ActorKind::Service,
+            id: None,
+            name: "millrace".into(),
+            address: None,
+            scopes: Vec::new(),
+        }
     }
 }
 
 impl From<&Caller> for Actor {
     fn from(caller: &Caller) -> Self {
-        let (kind, id, name) = match &caller.who {
-            Who::Person { user, email, .. } => (ActorKind::Person, *user, email),
-            Who::Token { id, name, .. } => (ActorKind::Token, *id, name),
+        let (kind, id, name, scopes) = match &caller.who {
+            Who::Person { user, email, .. } => (ActorKind::Person, *user, email, Vec::new()),
+            Who::Token { id, name, scopes, .. } => (ActorKind::Token, *id, name, scopes.clone()),
         };
         let address = caller.address.map(|address| address.to_string());
-        Self { kind, id: Some(id), name: name.clone(), address }
+        Self { kind, id: Some(id), name: name.clone(), address, scopes }
     }
 }
 

@@ -193,7 +193,9 @@ impl Control {
         self.look(|tx| async move {
             match &caller.who {
                 Who::Person { sign_in, .. } => web_sessions::still_there(&tx, sign_in, now_ms).await?,
-                Who::Token { organisation, id, .. } => tokens::still_there(&tx, *organisation, *id).await?,
+                Who::Token { organisation, id, .. } => {
+                    tokens::still_there(&tx, *organisation, *id, now_ms).await?;
+                }
             }
             find(&tx, caller, at, permission, Read::Snapshot).await.map(drop)
         })
@@ -244,14 +246,6 @@ impl Control {
         suspended: bool,
     ) -> Result<Versioned<Broker>> {
         let action = if suspended { "broker.suspend" } else { "broker.resume" };
-        if !suspended {
-            // Found first, so that a stranger does not learn that the organisation is suspended.
-            self.look(|tx| async move {
-                find(&tx, caller, at, Permission::BrokersWrite, Read::Serializable).await?;
-                operator::is_open(&tx, at.organisation).await
-            })
-            .await?;
-        }
         self.edit(caller, at, None, action, &json!({}), |details, _| {
             details.suspended = suspended;
             Ok(())
@@ -276,9 +270,13 @@ impl Control {
             if let Some(seen) = seen {
                 seen.check(Some(details.version))?;
             }
+            let was_suspended = details.value.suspended;
             let old = access::get(tx, broker.id, Read::Serializable).await?;
             let mut access = old.value.clone();
             edit(&mut details.value, &mut access)?;
+            if was_suspended && !details.value.suspended {
+                operator::is_open(tx, at.organisation).await?;
+            }
             catalog::describe(tx, &broker, &details.value).await?;
             if access != old.value {
                 access::put(tx, broker.id, &access).await?;

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::audit::{Actor, ActorKind};
-use super::{Control, Error, Result, Role, members};
+use super::{Control, Error, Permission, Result, Role, members};
 use crate::limits::{OWN_RECEIPT_MS, RECEIPT_MS};
 use crate::secret::{self, Hash, NoEntropy, Purpose, Secret};
 
@@ -52,6 +52,9 @@ struct Receipt {
     /// What the person was who asked: one who is less by now does not get the answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     roles: Vec<Held>,
+    /// The scopes of the token that asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    scopes: Vec<Permission>,
 }
 
 /// What a person was in an organisation.
@@ -113,7 +116,7 @@ impl Control {
                     let touched =
                         std::mem::take(&mut *touched.lock().unwrap_or_else(PoisonError::into_inner));
                     let roles = held(&tx, &actor, touched).await?;
-                    keep(&tx, id, once, now_ms, roles, &answer).await?;
+                    keep(&tx, id, once, now_ms, (roles, &actor.scopes), &answer).await?;
                     Ok(answer)
                 }
             })
@@ -156,10 +159,15 @@ async fn answered<T: DeserializeOwned>(
             }
         }
     }
+    if !receipt.scopes.iter().all(|scope| actor.scopes.contains(scope)) {
+        let what =
+            "this token may less than when this request was answered: send it with a new Idempotency-Key";
+        return Err(Error::Forbidden(what.into()));
+    }
     serde_json::from_value(receipt.answer).map(Some).map_err(|_| Error::Internal("a receipt cannot be read"))
 }
 
-/// What the person who asks is in these organisations. Tokens are looked at with each request.
+/// What the person who asks is in these organisations.
 async fn held(tx: &Transaction, actor: &Actor, organisations: BTreeSet<Uuid>) -> Result<Vec<Held>> {
     let Some(user) = actor.id.filter(|_| actor.kind == ActorKind::Person) else { return Ok(Vec::new()) };
     let mut all = Vec::new();
@@ -179,13 +187,14 @@ async fn keep<T: Serialize>(
     id: &Hash,
     once: &Once,
     now_ms: u64,
-    roles: Vec<Held>,
+    (roles, scopes): (Vec<Held>, &[Permission]),
     answer: &T,
 ) -> Result<()> {
     let expires_at_ms = now_ms + once.keep_ms;
     let answer = serde_json::to_value(answer).map_err(|_| Error::Internal("an answer cannot be written"))?;
     let fingerprint = BASE64_STANDARD.encode(once.fingerprint);
-    accounts::receipts().put(tx, id, &Receipt { fingerprint, expires_at_ms, answer, roles }).await?;
+    let scopes = scopes.to_vec();
+    accounts::receipts().put(tx, id, &Receipt { fingerprint, expires_at_ms, answer, roles, scopes }).await?;
     let id = id.to_vec().into();
     Ok(Expiring { at_ms: expires_at_ms, kind: Kind::Receipt, id }.schedule(tx)?)
 }

@@ -14,9 +14,9 @@ use uuid::Uuid;
 
 use super::audit::{Actor, ActorKind};
 use super::organisations::{self, Record};
-use super::usage::all_of;
+use super::usage::{all_of, read_all_of};
 use super::{Control, Error, Once, Page, PageRequest, Result, Used, month};
-use crate::limits::{LOUDEST_LOOKED_AT, MEMBERS_MAX, NAME_CHARS_MAX, PODS_MAX};
+use crate::limits::{LOUDEST_LOOKED_AT, MEMBERS_MAX, NAME_CHARS_MAX, PAGE_ROWS, PODS_MAX};
 
 /// That an operator has stopped a tenant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -117,10 +117,11 @@ impl Control {
         .await
     }
 
-    /// Stops all brokers of a tenant: nobody connects, and the tenant can neither resume one nor make one.
+    /// Stops all brokers of a tenant: nobody connects, and the tenant can neither resume one nor make one. A tenant that is suspended
+    /// gets the new reason, and what runs all the same is stopped.
     ///
     /// # Errors
-    /// [`Error::NotFound`]; [`Error::Conflict`] when it is suspended.
+    /// [`Error::NotFound`].
     pub async fn suspend_tenant(
         &self,
         id: Uuid,
@@ -134,17 +135,21 @@ impl Control {
         self.change(operator(address), &Once::unnamed()?, |change| async move {
             let tx = &change.tx;
             let record = found(tx, id).await?;
-            if record.suspended.is_some() {
-                return Err(Error::Conflict("it is suspended".into()));
-            }
             let mut stopped = Vec::new();
-            for broker in all_of(tx, id).await? {
+            // A broker that is resumed or made at this moment is not to be missed.
+            for broker in read_all_of(tx, id, Read::Serializable).await? {
                 if set_suspended(tx, &broker, true).await? {
                     stopped.push(String::from_utf8_lossy(&broker.name).into_owned());
                 }
             }
             let said = json!({ "reason": reason, "brokers": stopped });
-            let suspended = Suspension { since_ms: change.now_ms, reason: reason.into(), brokers: stopped };
+            let (since_ms, before) = match &record.suspended {
+                Some(before) => (before.since_ms, before.brokers.clone()),
+                None => (change.now_ms, Vec::new()),
+            };
+            stopped.retain(|name| !before.contains(name));
+            let brokers = [before, stopped].concat();
+            let suspended = Suspension { since_ms, reason: reason.into(), brokers };
             let record = Record { suspended: Some(suspended), ..record };
             accounts::organisations().put(tx, id.as_bytes(), &record).await?;
             change.audit(id, "organisation.suspend", &id.to_string(), said)?;
@@ -163,7 +168,7 @@ impl Control {
             let mut record = found(tx, id).await?;
             let suspended = record.suspended.take();
             let suspended = suspended.ok_or_else(|| Error::Conflict("it is not suspended".into()))?;
-            for broker in all_of(tx, id).await? {
+            for broker in read_all_of(tx, id, Read::Serializable).await? {
                 if suspended.brokers.iter().any(|name| name.as_bytes() == broker.name) {
                     set_suspended(tx, &broker, false).await?;
                 }
@@ -182,19 +187,31 @@ impl Control {
     /// The store's.
     pub async fn loudest(&self, count: usize) -> Result<Loudest> {
         let from_ms = month::of(self.now_ms()).from_ms;
-        let first = PageRequest { after: None, limit: LOUDEST_LOOKED_AT };
-        let page = self.tenants(&first).await?;
-        let mut items = Vec::with_capacity(page.items.len());
-        for tenant in page.items {
-            let mut used = self.used_by_deleted(tenant.id, from_ms).await?;
-            for broker in self.look(|tx| async move { all_of(&tx, tenant.id).await }).await? {
-                used.add(&self.used_since(broker.id, from_ms).await?);
+        let (mut items, mut after) = (Vec::new(), None);
+        loop {
+            let from = &after;
+            let rows = self.look(|tx| async move {
+                let all = accounts::organisations();
+                let rows = all.page::<Record>(&tx, from.as_deref(), PAGE_ROWS, Read::Snapshot).await?;
+                Ok(Page::of(rows, |id, record| (id.to_vec(), record.value.name)))
+            });
+            let rows: Page<(Vec<u8>, String)> = rows.await?;
+            for (id, name) in rows.items {
+                let id = super::members::uuid(&id)?;
+                let mut used = self.used_by_deleted(id, from_ms).await?;
+                for broker in self.look(|tx| async move { all_of(&tx, id).await }).await? {
+                    used.add(&self.used_since(broker.id, from_ms).await?);
+                }
+                items.push(LoudTenant { id, name, used: used.shown() });
             }
-            items.push(LoudTenant { id: tenant.id, name: tenant.name, used: used.shown() });
+            after = rows.next;
+            if after.is_none() || items.len() >= LOUDEST_LOOKED_AT {
+                break;
+            }
         }
         items.sort_by_key(|tenant| std::cmp::Reverse(tenant.used.messages_in));
         items.truncate(count);
-        Ok(Loudest { items, incomplete: page.next.is_some() })
+        Ok(Loudest { items, incomplete: after.is_some() })
     }
 
     /// The pods of the region.
@@ -255,5 +272,5 @@ async fn set_suspended(tx: &Transaction, broker: &catalog::Broker, suspended: bo
 
 fn operator(address: Option<IpAddr>) -> Actor {
     let address = address.map(|address| address.to_string());
-    Actor { kind: ActorKind::Operator, id: None, name: "operator".into(), address }
+    Actor { kind: ActorKind::Operator, id: None, name: "operator".into(), address, scopes: Vec::new() }
 }

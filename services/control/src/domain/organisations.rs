@@ -15,7 +15,7 @@ use super::check::Fields;
 use super::parts::{Precondition, Versioned};
 use super::{
     Caller, Control, Error, Once, Permission, Result, Role, accounts::person_of, authorise, brokers,
-    invitations, ledger, members, operator::Suspension, tokens,
+    invitations, ledger, members, month, operator, operator::Suspension, tokens,
 };
 
 /// An organisation.
@@ -62,6 +62,11 @@ impl Control {
         input.check()?;
         let id = self.new_id()?;
         self.change(caller.into(), once, |change| async move {
+            for (own, role) in members::of_user(&change.tx, user, Read::Serializable).await? {
+                if role == Role::Owner {
+                    operator::is_open(&change.tx, own).await?;
+                }
+            }
             create(&change, id, &input.name, user).await?;
             get(&change.tx, id, Read::Serializable).await
         })
@@ -110,7 +115,7 @@ impl Control {
     /// Removes an organisation that has no brokers any more, with its audit log.
     ///
     /// # Errors
-    /// See [`Error`].
+    /// See [`Error`]; a suspended one stays, and one that has used something in this month that costs something.
     pub async fn delete_organisation(
         &self,
         caller: &Caller,
@@ -123,8 +128,14 @@ impl Control {
             authorise(tx, caller, id, Permission::OrganisationWrite, Read::Serializable).await?;
             let found = find(tx, id, Read::Serializable).await?.ok_or(Error::NotFound("organisation"))?;
             seen.check(Some(found.version))?;
+            operator::is_open(tx, id).await?;
             if brokers::has_any(tx, id).await? {
                 return Err(Error::Conflict("it has brokers: delete them first".into()));
+            }
+            let used = self.used_by_deleted(id, month::of(change.now_ms).from_ms).await?;
+            if self.prices().of(&used) > 0 {
+                let what = "its brokers have used something in this month that is to be paid: delete it when the month (UTC) is over";
+                return Err(Error::Conflict(what.into()));
             }
             members::remove_all(tx, id).await?;
             invitations::remove_all(tx, id).await?;

@@ -86,6 +86,11 @@ impl Control {
         once: &Once,
     ) -> Result<(Token, Secret)> {
         let scopes = &input.check(self.now_ms())?;
+        if caller.person().is_none() {
+            let what =
+                "this API token does not say who made it, so it makes none: make another one in its place";
+            return Err(Error::Forbidden(what.into()));
+        }
         let id = self.new_id()?;
         let shown = self
             .change(caller.into(), once, |change| async move {
@@ -201,14 +206,15 @@ impl NewToken {
     }
 }
 
-/// Whether a token was not deleted.
+/// Whether a token was not deleted and has not expired.
 ///
 /// # Errors
 /// [`Error::Unauthenticated`].
-pub(super) async fn still_there(tx: &Transaction, organisation: Uuid, id: Uuid) -> Result<()> {
+pub(super) async fn still_there(tx: &Transaction, organisation: Uuid, id: Uuid, now_ms: u64) -> Result<()> {
     let record = TOKENS.of(organisation).get::<Record>(tx, id.as_bytes(), Read::Snapshot).await?;
     let gone = Error::Unauthenticated("this API token is unknown, deleted or expired");
-    let Some(record) = record else { return Err(gone) };
+    let ends = |token: &Token| token.expires_at_ms.is_some_and(|at_ms| at_ms <= now_ms);
+    let Some(record) = record.filter(|record| !ends(&record.value.shown)) else { return Err(gone) };
     in_force(tx, organisation, &record.value.shown).await?.map(drop).ok_or(gone)
 }
 
@@ -234,4 +240,34 @@ pub(super) async fn remove_all(tx: &Transaction, organisation: Uuid) -> Result<(
 
 async fn remove(tx: &Transaction, organisation: Uuid, record: &Record) -> Result<()> {
     TOKENS.clear(tx, &Place { organisation, id: record.shown.id }, &record.hash).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millrace_storage::Database;
+
+    #[tokio::test]
+    async fn a_token_that_has_expired_is_not_there_any_more() {
+        let (organisation, id) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        let shown = Token {
+            id,
+            name: "ci".into(),
+            scopes: vec![Permission::ClientsRead],
+            created_at_ms: 0,
+            expires_at_ms: Some(1_000),
+            made_by: None,
+        };
+        let record = &Record { shown, hash: [7; 32] };
+        let database = Database::memory();
+        let put =
+            database.run(|tx, _| async move { TOKENS.put(&tx, &Place { organisation, id }, record).await });
+        put.await.unwrap();
+        let at = async |now_ms| {
+            database.run(|tx, _| async move { still_there(&tx, organisation, id, now_ms).await }).await
+        };
+        let (before, after) = (at(999).await, at(1_000).await);
+        assert!(before.is_ok());
+        assert!(matches!(after, Err(Error::Unauthenticated(_))));
+    }
 }

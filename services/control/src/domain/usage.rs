@@ -229,11 +229,20 @@ impl Control {
 
 /// The brokers of an organisation.
 pub(super) async fn all_of(tx: &Transaction, organisation: Uuid) -> Result<Vec<catalog::Broker>> {
+    read_all_of(tx, organisation, Read::Snapshot).await
+}
+
+/// The same, read so.
+pub(super) async fn read_all_of(
+    tx: &Transaction,
+    organisation: Uuid,
+    read: Read,
+) -> Result<Vec<catalog::Broker>> {
     let all = accounts::brokers_of(organisation.as_bytes());
-    let rows = all.page::<BrokerId>(tx, None, BROKERS_MAX, Read::Snapshot).await?;
+    let rows = all.page::<BrokerId>(tx, None, BROKERS_MAX, read).await?;
     let mut found = Vec::with_capacity(rows.items.len());
     for (name, _) in rows.items {
-        found.extend(catalog::get(tx, &name, Read::Snapshot).await?);
+        found.extend(catalog::get(tx, &name, read).await?);
     }
     Ok(found)
 }

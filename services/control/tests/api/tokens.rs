@@ -104,7 +104,12 @@ async fn a_token_ends_with_the_membership_of_who_made_it() {
     let child = bob.with_token(child.is(StatusCode::CREATED).text("/secret"));
     let id = bob.get("/me").await.text("/user/id").to_owned();
     let path = ann.own(&format!("/members/{id}"));
+    let named = program.with("idempotency-key", "k");
+    let body = json!({ "display_name": "Plant" });
+    named.post(&ann.own("/brokers"), body.clone()).await.is(StatusCode::CREATED);
+    named.post(&ann.own("/brokers"), body.clone()).await.is(StatusCode::CREATED);
     ann.patch(&path, "*", json!({ "role": "viewer" })).await.is(StatusCode::OK);
+    named.post(&ann.own("/brokers"), body).await.is(StatusCode::FORBIDDEN);
     program.get(&ann.own("/brokers")).await.is(StatusCode::OK);
     program.post(&ann.own("/brokers"), json!({ "display_name": "x" })).await.is(StatusCode::FORBIDDEN);
     ann.delete(&path).await.is(StatusCode::NO_CONTENT);
@@ -129,4 +134,26 @@ async fn an_answer_is_not_repeated_to_somebody_who_may_not_have_it_any_more() {
     bob.post(&path, body.clone()).await.is(StatusCode::FORBIDDEN);
     ann.delete(&member).await.is(StatusCode::NO_CONTENT);
     bob.post(&path, body).await.is(StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn a_token_that_does_not_say_who_made_it_makes_none() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let scopes = ["organisation:write", "brokers:read"];
+    let made = ann.post(&ann.own("/tokens"), json!({ "name": "old", "scopes": scopes })).await;
+    let program = ann.with_token(made.is(StatusCode::CREATED).text("/secret"));
+    let id = |text: &str| uuid::Uuid::parse_str(text).unwrap();
+    let (organisation, token) = (id(&ann.organisation), id(made.text("/id")));
+    let aged = region.store.run(|tx| async move {
+        let all = millrace_layers::accounts::tokens(organisation.as_bytes());
+        let read = millrace_storage::Read::Serializable;
+        let mut record = all.get::<serde_json::Value>(&tx, token.as_bytes(), read).await?.unwrap().value;
+        assert!(record["shown"].as_object_mut().unwrap().remove("made_by").is_some(), "{record}");
+        all.put(&tx, token.as_bytes(), &record).await
+    });
+    aged.await.unwrap();
+    program.get(&ann.own("/brokers")).await.is(StatusCode::OK);
+    let less = json!({ "name": "b", "scopes": ["brokers:read"] });
+    program.post(&ann.own("/tokens"), less).await.is(StatusCode::FORBIDDEN);
 }

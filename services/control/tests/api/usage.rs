@@ -251,3 +251,18 @@ async fn what_a_deleted_broker_used_still_counts_for_the_bill_and_the_cap() {
     region.control.erase().await.unwrap();
     assert_eq!(usage(&ann, &path).await["spent_micros"], 10);
 }
+
+#[tokio::test]
+async fn an_organisation_stays_until_the_month_is_over_that_it_is_to_pay_for() {
+    let (region, ann) = priced().await;
+    let broker = ann.broker().await;
+    publish(&region, &broker, NOW_MS, 6).await;
+    ann.delete(&broker).await.is(StatusCode::NO_CONTENT);
+    let refused = ann.delete(&ann.own("")).await;
+    assert!(refused.is(StatusCode::CONFLICT).text("/detail").contains("to be paid"));
+    // A web session does not last as long.
+    let made = ann.post(&ann.own("/tokens"), json!({ "name": "ci", "scopes": ["organisation:write"] })).await;
+    let program = ann.with_token(made.is(StatusCode::CREATED).text("/secret"));
+    region.clock.move_on(31 * 24 * 3_600_000);
+    program.delete(&ann.own("")).await.is(StatusCode::NO_CONTENT);
+}

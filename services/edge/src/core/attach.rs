@@ -64,9 +64,9 @@ impl Core {
     /// Whether a connected session is that of another user. The store checks sessions that are offline.
     fn is_of_another_user(&self, session: u32, request: &Request) -> bool {
         let connection = self.connections.get(self.sessions[session as usize].connection as usize);
-        let granted = connection.and_then(|connection| connection.who.granted());
-        let user = granted.and_then(|granted| granted.standing.user.as_deref());
-        user.is_some() && user != request.proven_user()
+        let Some(connection) = connection else { return false };
+        let user = connection.who.granted().and_then(|granted| granted.standing.user.as_deref());
+        (user.is_some() || request.is_visitor()) && user != request.proven_user()
     }
 
     /// The session of a client id on this core.

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use millrace_access::entry::Method;
 use millrace_authentication::{Cancellation, Pending};
 use millrace_session::{Accept, Connection, Message, Seconds};
 use millrace_transport::addresses::Address;
@@ -179,6 +180,11 @@ impl Request {
     /// The user that a client of a managed broker has shown to be.
     pub(crate) fn proven_user(&self) -> Option<&str> {
         self.granted.as_ref()?.standing.user.as_deref()
+    }
+
+    /// Whether a connect token let the client in.
+    pub(crate) fn is_visitor(&self) -> bool {
+        self.granted.as_ref().is_some_and(|granted| granted.standing.method == Method::ConnectToken)
     }
 
     /// Begins to find out who the client is.

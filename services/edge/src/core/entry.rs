@@ -68,6 +68,10 @@ impl Core {
             Ok(granted) => {
                 request.user = granted.standing.user.as_deref().map(Into::into);
                 request.granted = Some(Box::new(granted));
+                if request.is_visitor() {
+                    // Else it would own its client id, that of a device perhaps, for as long as the session lasts.
+                    request.granted_expiry_s = 0;
+                }
                 self.admit(id.slot, *request);
             }
             Err(refused) => self.refuse_entry(id.slot, &request, &refused),

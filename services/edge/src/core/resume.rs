@@ -75,6 +75,7 @@ impl Core {
             expiry_s: request.granted_expiry_s,
             will: request.will.clone(),
             user: request.proven_user().map(Into::into),
+            is_visitor: request.is_visitor(),
             asked_at: 0,
             ask_at: 0,
         };

@@ -491,11 +491,13 @@ impl Applier<'_> {
         Ok(Outcome::Attached(Box::new(attached)))
     }
 
-    /// Whether the session lives and a client of another user made it. A session of a client without a user is everybody's.
+    /// Whether the session lives and a client of another user made it. A session of a client without a user is everybody's, but for
+    /// clients with connect tokens.
     async fn is_of_another_user(&self, attach: &Attach, id: SessionId<'_>) -> Result<bool, Error> {
         let now_ms = self.shared.clock.unix_now_ms();
         let record = sessions::get(self.tx, id, Read::Serializable).await?;
-        let record = record.filter(|record| !record.is_expired(now_ms) && !record.details.is_empty());
+        let is_owned = |record: &sessions::Record| attach.is_visitor || !record.details.is_empty();
+        let record = record.filter(|record| !record.is_expired(now_ms) && is_owned(record));
         let user = attach.user.as_deref().unwrap_or_default();
         Ok(record.is_some_and(|record| *record.details != *user.as_bytes()))
     }

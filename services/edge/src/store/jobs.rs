@@ -129,6 +129,8 @@ pub(crate) struct Attach {
     pub(crate) will: Option<(Arc<Message>, u32)>,
     /// The user that the client has shown to be, for whom the session is kept.
     pub(crate) user: Option<Box<str>>,
+    /// Whether it came with a connect token: no session of somebody else is for it, nor one that is everybody's.
+    pub(crate) is_visitor: bool,
     /// When the pod that has the session was asked to let go of it, milliseconds of the process; 0: it was not.
     pub(crate) asked_at: u64,
     /// When it is asked for again.

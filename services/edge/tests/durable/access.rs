@@ -2,6 +2,7 @@
 
 use std::net::{SocketAddr, TcpStream};
 
+use millrace_access::connect_token::ConnectToken;
 use millrace_access::model::{
     Access, Action, CertificateUse, ClientCa, Credential, Effect, Group, JwtAlgorithm, JwtIssuer, JwtKey,
     Rule, Secret,
@@ -350,4 +351,37 @@ fn a_session_belongs_to_the_user_that_made_it_while_it_lives() {
     // Its user ends it, and the client id is free.
     Client::open(&server, with("bob", "right")).disconnect();
     eventually(|| answer(&server, of("eve", true)) == 0, || "the client id is not free".into());
+}
+
+#[test]
+fn a_connect_token_neither_keeps_a_session_nor_gets_that_of_somebody_else() {
+    let (database, id) = managed(&Access { anonymous: true, ..Access::default() });
+    put(&database, id, &bob(vec![]));
+    let server = Server::on(&database, |_| {});
+    let token = ConnectToken {
+        broker: id,
+        user: "console:eve".into(),
+        client_id: "c1".into(),
+        rules: vec![allow(Action::Subscribe, "#")],
+        expires_at_ms: 4_000_000_000_000,
+    };
+    let token = token.seal(&HashKeys::new([(1, KEY)]).unwrap()).unwrap();
+    let page = |clean_start| Connect {
+        user_name: Some("console:eve"),
+        password: Some(token.as_bytes()),
+        clean_start,
+        ..lasting(Version::V5, "c1")
+    };
+    Client::open(&server, page(true)).disconnect();
+    eventually(|| answer(&server, with("bob", "right")) == 0, || "the page keeps the client id".into());
+
+    // A session without an owner is everybody's, but not a page's: connected, and without a connection.
+    eventually(|| answer(&server, lasting(Version::V5, "c1")) == 0, || "bob keeps the client id".into());
+    let mut nobody = Client::open(&server, lasting(Version::V5, "c1"));
+    assert_eq!(refused(&server, page(true)), 0x87);
+    nobody.ping();
+    drop(nobody);
+    for clean_start in [true, false] {
+        assert_eq!(refused(&server, page(clean_start)), 0x87);
+    }
 }

@@ -1,4 +1,5 @@
-//! The port of the operators: health, metrics and the operator API, on a thread of its own. Tenants have no way to it.
+//! The port of the operators: health, metrics and the operator API. Tenants have no way to it. Requests are answered on a thread of
+//! its own, but what the operator API reads is read on another one, so that `/healthz` and `/metrics` never wait for it.
 
 use std::net::TcpListener;
 use std::sync::{Arc, PoisonError};
@@ -11,7 +12,7 @@ use axum::routing::get;
 use millrace_telemetry::Queue;
 
 use super::connections::Connections;
-use super::{Health, spawn, stopping};
+use super::{Health, spawn, stopping, threads};
 use crate::limits::{ADMIN_CONNECTIONS_MAX, ConnectionLimits, HTTP_HEAD_TIME};
 use crate::process_metrics;
 use crate::serve::Running;
@@ -40,7 +41,14 @@ pub(crate) fn start(
         .route("/metrics", get(metrics))
         .with_state(shared);
     if let Some(operator) = operator {
-        app = app.nest(millrace_control::OPERATOR_PATH, operator);
+        let threads = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("operator")
+            .enable_all()
+            .build()?;
+        app = app.nest(millrace_control::OPERATOR_PATH, threads::on(threads.handle(), operator));
+        // It ends with the process.
+        std::mem::forget(threads);
     }
     let limits = ConnectionLimits {
         all: ADMIN_CONNECTIONS_MAX,

@@ -2,20 +2,23 @@
 //! counted, so that strangers use up neither the memory nor the open files that MQTT needs.
 //!
 //! When all places are taken, the connection that has been idle for longest gives its place to a new one. So strangers that say nothing do
-//! not keep out who has something to ask.
+//! not keep out who has something to ask. A connection counts as idle until its request has come whole, with its body.
 
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, HttpBody as _};
+use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::ConnectInfo;
 use axum::http::Request;
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
@@ -147,15 +150,19 @@ impl Place {
     async fn hold(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, app: Router) {
         let place = Arc::clone(&self);
         let app = service_fn(move |request: Request<Incoming>| {
-            let mut request = request.map(Body::new);
+            let read = Arc::clone(&place);
+            let mut request = request.map(|body| Body::new(Reading { body, place: read }));
             request.extensions_mut().insert(ConnectInfo(peer));
             let (mut app, place) = (app.clone(), Arc::clone(&place));
             async move {
-                place.work();
+                if request.body().is_end_stream() {
+                    place.work();
+                }
                 let response = app.call(request).await?;
                 // A stream of events goes on.
-                if response.body().size_hint().exact().is_some() {
-                    place.rest();
+                match response.body().size_hint().exact() {
+                    Some(_) => place.rest(),
+                    None => place.work(),
                 }
                 Ok::<_, Infallible>(response)
             }
@@ -177,6 +184,7 @@ impl Place {
     /// No request is under way.
     fn rest(&self) {
         let mut open = self.connections.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.idle.remove(&self.idle.load(Ordering::Relaxed));
         open.last_idle += 1;
         let number = open.last_idle;
         open.idle.insert(number, Arc::clone(&self.evicted));
@@ -187,6 +195,36 @@ impl Place {
     fn work(&self) {
         let mut open = self.connections.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.idle.remove(&self.idle.swap(0, Ordering::Relaxed));
+    }
+}
+
+/// The body of a request. While it comes, its connection may have to give way.
+struct Reading {
+    body: Incoming,
+    place: Arc<Place>,
+}
+
+impl hyper::body::Body for Reading {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        if matches!(polled, Poll::Ready(None)) || polled.is_ready() && self.body.is_end_stream() {
+            self.place.work();
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

@@ -1,6 +1,8 @@
 //! The threads of the API. Requests are read and answered on the thread of the HTTP port; what the API does for them runs here, so that
 //! pages and `/healthz` never wait for it.
 
+use std::time::Duration;
+
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::{Request, State};
@@ -12,6 +14,9 @@ use futures_util::stream;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
+use tokio::time::timeout;
+
+use crate::limits::STREAM_STALL_MAX;
 
 /// Ends a task that nobody waits for any more.
 struct AbortOnDrop(AbortHandle);
@@ -31,14 +36,16 @@ async fn run(State(threads): State<Handle>, request: Request, next: Next) -> Res
     let asked = threads.spawn(next.run(request));
     let _ends_with_its_client = AbortOnDrop(asked.abort_handle());
     match asked.await {
-        Ok(response) if response.body().size_hint().exact().is_none() => streamed(&threads, response),
+        Ok(response) if response.body().size_hint().exact().is_none() => {
+            streamed(&threads, response, STREAM_STALL_MAX)
+        }
         Ok(response) => response,
         Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
     }
 }
 
-/// Makes the parts of an endless answer on the other threads. One part at most waits for its client.
-fn streamed(threads: &Handle, response: Response) -> Response {
+/// Makes the parts of an endless answer on the other threads. One part at most waits for its client, and the next one for so long.
+fn streamed(threads: &Handle, response: Response, stall_max: Duration) -> Response {
     let (head, body) = response.into_parts();
     let (send, receive) = mpsc::channel::<Result<Bytes, axum::Error>>(1);
     threads.spawn(async move {
@@ -49,11 +56,30 @@ fn streamed(threads: &Handle, response: Response) -> Response {
                 () = send.closed() => return,
             };
             let Some(part) = part else { return };
-            if send.send(part).await.is_err() {
+            // Whoever does not read is not asked whether they still may.
+            if !matches!(timeout(stall_max, send.send(part)).await, Ok(Ok(()))) {
                 return;
             }
         }
     });
     let parts = stream::unfold(receive, async |mut receive| Some((receive.recv().await?, receive)));
     Response::from_parts(head, Body::from_stream(parts))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_that_is_not_read_ends() {
+        let (held, mut ended) = mpsc::channel::<()>(1);
+        let parts = stream::repeat_with(move || {
+            let _held_by_the_answer = &held;
+            Ok::<_, std::convert::Infallible>("part")
+        });
+        let response = Response::new(Body::from_stream(parts));
+        let stalled = streamed(&Handle::current(), response, Duration::from_millis(10));
+        assert_eq!(ended.recv().await, None);
+        drop(stalled);
+    }
 }
