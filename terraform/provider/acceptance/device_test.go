@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// The secret in the state opens the broker at the endpoint in the state; after a rotation the new one does.
+// The secret in the state opens the broker at the endpoint in the state, for the client id of the credential alone.
+// After a rotation the new secret does.
 func TestADeviceConnectsWithWhatTheStateSays(t *testing.T) {
 	const configuration = `
 resource "millrace_broker" "plant" {
@@ -19,6 +20,7 @@ resource "millrace_broker" "plant" {
 resource "millrace_credential" "pump" {
   broker         = millrace_broker.plant.name
   user           = "pump-7"
+  client_id      = "pump-7"
   secret_version = %d
 }
 data "millrace_broker" "plant" {
@@ -41,11 +43,14 @@ data "millrace_regions" "all" {}
 	if prefix, ok := plant["user_prefix"].(string); ok {
 		user = prefix + user
 	}
-	if code := connect(t, mqtt.Host, user, first); code != 0 {
+	if code := connect(t, mqtt.Host, "pump-7", user, first); code != 0 {
 		t.Fatalf("CONNACK %d with the secret of the state", code)
 	}
-	if code := connect(t, mqtt.Host, user, "another"); code == 0 {
+	if code := connect(t, mqtt.Host, "pump-7", user, "another"); code == 0 {
 		t.Fatal("any secret opens the broker")
+	}
+	if code := connect(t, mqtt.Host, "pump-8", user, first); code == 0 {
+		t.Fatal("any client id may connect by the credential")
 	}
 
 	w.configure(fmt.Sprintf(configuration, 2))
@@ -56,7 +61,7 @@ data "millrace_regions" "all" {}
 		t.Fatal("the secret was not replaced")
 	}
 	deadline := time.Now().Add(patience)
-	for connect(t, mqtt.Host, user, second) != 0 {
+	for connect(t, mqtt.Host, "pump-7", user, second) != 0 {
 		if time.Now().After(deadline) {
 			t.Fatal("the new secret does not open the broker")
 		}
@@ -65,7 +70,7 @@ data "millrace_regions" "all" {}
 }
 
 // connect sends CONNECT of MQTT 3.1.1 and returns the code of CONNACK.
-func connect(t *testing.T, host, user, password string) byte {
+func connect(t *testing.T, host, clientID, user, password string) byte {
 	t.Helper()
 	connection, err := net.DialTimeout("tcp", host, patience)
 	if err != nil {
@@ -82,7 +87,7 @@ func connect(t *testing.T, host, user, password string) byte {
 	}
 	text("MQTT")
 	body.Write([]byte{4, 0xC2, 0, 60})
-	text("pump-7")
+	text(clientID)
 	text(user)
 	text(password)
 	if body.Len() > 127 {

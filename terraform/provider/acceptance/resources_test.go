@@ -77,6 +77,14 @@ func TestResources(t *testing.T) {
 			path: below("credentials"), id: named, hidden: []string{"secret"},
 		},
 		{
+			name:    "credential",
+			address: "millrace_credential.bound",
+			made:    "broker = %q\nuser = \"it\"\nclient_id = \"first\"",
+			changed: "broker = %q\nuser = \"it\"\nclient_id = \"second\"",
+			drift:   put("credentials", map[string]any{"enabled": true, "client_id": "third"}), attribute: "third",
+			path: below("credentials"), id: named, hidden: []string{"secret"},
+		},
+		{
 			name:    "group",
 			made:    "broker = %q\nname = \"it\"",
 			changed: "broker = %q\nname = \"it\"\nrules = [\n  { effect = \"deny\", action = \"subscribe\", filter = \"private/#\" },\n  { effect = \"allow\", action = \"all\", filter = \"#\" },\n]",
