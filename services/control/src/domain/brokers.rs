@@ -194,7 +194,7 @@ impl Control {
             match &caller.who {
                 Who::Person { sign_in, .. } => web_sessions::still_there(&tx, sign_in, now_ms).await?,
                 Who::Token { organisation, id, .. } => {
-                    tokens::still_there(&tx, *organisation, *id, now_ms).await?
+                    tokens::still_there(&tx, *organisation, *id, now_ms).await?;
                 }
             }
             find(&tx, caller, at, permission, Read::Snapshot).await.map(drop)
