@@ -248,7 +248,8 @@ async fn connect_identity(
 
 /// The account of the provider that waits for your confirmation.
 #[utoipa::path(get, path = "/me/identities/pending", tag = "people",
-    responses((status = 200, description = "The account", body = LinkedIdentity)))]
+    responses((status = 200, description = "The account", body = LinkedIdentity),
+        (status = 404, description = "No account of a provider waits", body = Problem, content_type = "application/problem+json")))]
 async fn pending_identity(
     State(api): State<Api>,
     Auth(caller): Auth,
@@ -259,7 +260,8 @@ async fn pending_identity(
 
 /// Confirms that you sign in with that account from now on.
 #[utoipa::path(post, path = "/me/identities/pending", tag = "people",
-    responses((status = 201, description = "The identity", body = LinkedIdentity)))]
+    responses((status = 201, description = "The identity", body = LinkedIdentity),
+        (status = 404, description = "No account of a provider waits", body = Problem, content_type = "application/problem+json")))]
 async fn confirm_identity(
     State(api): State<Api>,
     Auth(caller): Auth,
