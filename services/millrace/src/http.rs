@@ -1,8 +1,10 @@
 //! The HTTP ports. The one for everybody has pages, `/healthz` and the API of the control plane; the one for operators ([`admin`]) has
 //! health and metrics.
 //!
-//!     everybody ── http_listen ──> thread "http": pages, /healthz ──> threads "api": the API
-//!     operators ── admin_listen ─> thread "admin": /healthz, /metrics
+//! ```text
+//! everybody ── http_listen ──> thread "http": pages, /healthz ──> threads "api": the API
+//! operators ── admin_listen ─> thread "admin": /healthz, /metrics
+//! ```
 
 pub(crate) mod admin;
 pub(crate) mod connections;

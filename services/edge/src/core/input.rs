@@ -201,6 +201,11 @@ impl Core {
         let mut buffer = std::mem::take(&mut self.read_buffer);
         let connection = &mut self.connections[slot as usize];
         let gone = match connection.stream.read(&mut buffer) {
+            // The peer may still read what waits for it.
+            Ok(0) if connection.state == State::Draining && connection.outbound.is_some() => {
+                (connection.readable, connection.read_closed) = (false, true);
+                false
+            }
             Ok(0) => true,
             Ok(count) => {
                 connection.readable = count == buffer.len() || connection.read_closed;

@@ -116,10 +116,11 @@ impl Core {
             }
             self.spend(work::PACKET);
             self.spend_bytes(framed.size);
+            if !self.connections[slot as usize].is_reading() {
+                break;
+            }
             if self.is_share_used() && at < mqtt.end {
                 self.pause_for_work(slot);
-            }
-            if !self.connections[slot as usize].is_reading() {
                 break;
             }
         }

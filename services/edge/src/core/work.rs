@@ -94,6 +94,7 @@ impl Work {
 
     pub(super) fn begin_turn(&mut self) {
         self.spent = 0;
+        self.begin_share();
     }
 
     pub(super) fn begin_share(&mut self) {

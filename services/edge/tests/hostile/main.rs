@@ -13,6 +13,7 @@ mod cores;
 mod drain;
 mod garbage;
 mod limits;
+mod pipelined;
 mod proxy;
 mod shared;
 mod shutdown;
