@@ -3,8 +3,8 @@
 #
 #   MILLRACE=target/release/millrace services/millrace/tests/clients/run.sh [suite...]
 #
-# Suites: mosquitto, bridge, paho, gmqtt, aiomqtt, mqttjs, scram, oidc, go, browser, console, gateway, stack, api, access, webhooks, tenant, tls, k6; all of them but console, which has a make target of its own, when none is named. Each has brokers
-# of its own on free loopback ports: an open one, and one with a password file and a rules file. What the clients need is
+# Suites: mosquitto, bridge, paho, gmqtt, aiomqtt, mqttjs, nodered, telegraf, scram, oidc, go, browser, console, gateway, stack, api, access, webhooks, tenant, tls, k6;
+# all of them but console, which has a make target of its own, when none is named. Each has brokers of its own on free loopback ports: an open one, and one with a password file and a rules file. What the clients need is
 # installed into target/clients once; Envoy for the gateway (gateway/tests) and the stack (services/stack/tests), into target/envoy;
 # nats-server for the latter, into target/tools. What cannot be had here is said with a line that starts with SKIPPED.
 #
@@ -24,7 +24,7 @@ start_seconds_max=60
 stop_seconds_max=60
 
 suites=("$@")
-[ ${#suites[@]} -gt 0 ] || suites=(mosquitto bridge paho gmqtt aiomqtt mqttjs scram oidc go browser gateway stack api access webhooks tenant tls k6)
+[ ${#suites[@]} -gt 0 ] || suites=(mosquitto bridge paho gmqtt aiomqtt mqttjs nodered telegraf scram oidc go browser gateway stack api access webhooks tenant tls k6)
 millrace=$(realpath -e -- "${MILLRACE:-$target/release/millrace}" 2>/dev/null) || {
     echo "FAILED: clients: there is no broker to test: build it (cargo build --release -p millrace) or set MILLRACE"
     exit 1
@@ -195,6 +195,34 @@ need_node() {
     return 1
 }
 
+need_node_red() {
+    need node nodejs npm && need npm npm && need_node_20 || return 1
+    local folder=$cache/node-red
+    cmp -s "$here/node-red/package-lock.json" "$folder/installed.json" && return
+    echo "installing Node-RED into $folder"
+    rm -rf "$folder"
+    mkdir -p "$folder"
+    cp "$here/node-red/package.json" "$here/node-red/package-lock.json" "$folder"
+    install npm ci --prefix "$folder" --omit=optional --no-audit --no-fund --ignore-scripts \
+        && cp "$here/node-red/package-lock.json" "$folder/installed.json" && return
+    say "SKIPPED: $suite: Node-RED cannot be installed here (npm ci)"
+    return 1
+}
+
+# Only the plugins of MQTT: all of them would take half an hour.
+need_telegraf() {
+    local version
+    version=$(<"$here/telegraf.version")
+    export TELEGRAF=$target/tools/telegraf
+    cmp -s "$here/telegraf.version" "$TELEGRAF.version" && return
+    need go golang || return 1
+    echo "building Telegraf $version into $target/tools"
+    GOBIN=$target/tools install nice go install -tags custom,inputs.mqtt_consumer,outputs.mqtt,parsers.influx,serializers.influx \
+        "github.com/influxdata/telegraf/cmd/telegraf@$version" && cp "$here/telegraf.version" "$TELEGRAF.version" && return
+    say "SKIPPED: $suite: Telegraf cannot be installed here (go install)"
+    return 1
+}
+
 # What drives the browser asks for it.
 need_node_20() {
     node -e 'process.exit(Number(process.versions.node.split(".")[0]) < 20 ? 1 : 0)' && return
@@ -252,7 +280,7 @@ need_chromium() {
 
 # -- suites
 
-python() { PYTHONPATH=$here PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 "$cache/python/bin/python" "$here/$1"; }
+python() { PYTHONPATH=$here PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 "$cache/python/bin/python" "$here/$1" "${@:2}"; }
 
 # Its checks print their lines themselves.
 go_lines() { grep --line-buffered -vE '^ *(=== |--- |PASS$|FAIL$)'; }
@@ -269,6 +297,8 @@ run_aiomqtt() { limited bash -c 'python aiomqtt_test.py'; }
 run_access() { limited bash -c 'python access_test.py'; }
 run_webhooks() { limited bash -c 'python webhooks_test.py'; }
 run_mqttjs() { SUITE=mqttjs limited node --test --test-reporter="$here/reporter.mjs" "$here/mqttjs.test.mjs"; }
+run_nodered() { limited bash -c 'python automation_test.py nodered'; }
+run_telegraf() { limited bash -c 'python automation_test.py telegraf'; }
 run_scram() { SUITE=scram limited node --test --test-reporter="$here/reporter.mjs" "$here/scram.test.mjs"; }
 run_oidc() {
     MILLRACE=$millrace SUITE=oidc limited node --test --test-reporter="$here/reporter.mjs" "$here/oidc.test.mjs"
@@ -301,6 +331,8 @@ prepare() {
     paho | gmqtt | aiomqtt | webhooks) need_python ;;
     access) need_python && need openssl openssl ;;
     mqttjs | scram) need_node ;;
+    nodered) need_python && need_node_red ;;
+    telegraf) need_python && need_telegraf ;;
     oidc) need_node && need_node_20 ;;
     go) need_go ;;
     k6) need python3 python3 && need_k6 ;;
