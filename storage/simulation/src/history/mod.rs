@@ -89,7 +89,7 @@ impl PodHistory {
         }
     }
 
-    /// At most [`VIOLATIONS_MAX`].
+    /// The first violations of the run.
     #[must_use]
     pub fn violations(&self) -> &[String] {
         &self.violations
