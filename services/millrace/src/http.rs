@@ -69,7 +69,6 @@ struct Shared {
     at: Arc<Addresses>,
 }
 
-/// Whether a pod accepts clients.
 #[derive(Clone)]
 struct Health(Running);
 

@@ -9,7 +9,6 @@ use tracing_subscriber::{EnvFilter, Layer, fmt};
 
 use crate::args::LogFormat;
 
-/// Accepts valid filters.
 pub(crate) fn filter(text: &str) -> Result<String, String> {
     // The syntax reads a bare name as a part of the program; here it can only be a misspelt level.
     let levels = ["error", "warn", "info", "debug", "trace", "off"];
@@ -29,8 +28,8 @@ pub(crate) fn start(level: &str, format: LogFormat, collector: Option<LogLayer>)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
         .with_writer(std::io::stderr)
-        // With log errors, a line that cannot be written would end in a panic. The broker must outlive the reader of
-        // its log.
+        // Otherwise a line that cannot be written would end in a panic, and the broker must outlive the reader of its
+        // log.
         .log_internal_errors(false);
     let lines = match format {
         LogFormat::Text => lines.boxed(),

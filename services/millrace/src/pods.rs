@@ -7,7 +7,6 @@ use millrace_edge::fabric::{self, PodId};
 
 use crate::settings::{AdminListen, Settings};
 
-/// The settings of one pod.
 pub(crate) struct Pod {
     pub(crate) edge: Config,
     pub(crate) http_listen: Option<SocketAddr>,

@@ -149,7 +149,6 @@ fn drain(running: &Running, pace: &DrainPace) {
     }
 }
 
-/// In parallel.
 fn for_all(pods: &[Started], what: impl Fn(&Running) + Sync) {
     std::thread::scope(|threads| {
         for pod in pods {
@@ -179,7 +178,6 @@ impl Started {
     }
 }
 
-/// Bound before the pod starts.
 struct Https {
     public: Option<(TcpListener, SocketAddr)>,
     admin: Option<(TcpListener, SocketAddr)>,

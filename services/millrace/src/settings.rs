@@ -23,7 +23,6 @@ use crate::telemetry::TelemetryArgs;
 
 const PREFIX: &str = "MILLRACE_";
 
-/// Everything that a server is started with.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) edge: millrace_edge::Config,
@@ -31,9 +30,7 @@ pub(crate) struct Settings {
     pub(crate) pods: u16,
     /// `None` when off.
     pub(crate) http_listen: Option<SocketAddr>,
-    /// `None` when off.
     pub(crate) admin_listen: Option<AdminListen>,
-    /// The operator API requires it.
     pub(crate) operator_token: Option<Secret>,
     pub(crate) http_limits: ConnectionLimits,
     pub(crate) control: ControlArgs,
@@ -44,7 +41,6 @@ pub(crate) struct Settings {
     pub(crate) telemetry: TelemetryArgs,
     /// On SIGTERM.
     pub(crate) drain: millrace_edge::DrainPace,
-    /// Longest time for a stop.
     pub(crate) shutdown_grace: Duration,
     /// Any client on the network may connect, and the operator has confirmed it.
     pub(crate) open_to_everybody: bool,

@@ -80,7 +80,7 @@ pub(crate) enum Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cluster {
     pub(crate) file: PathBuf,
-    /// Ends before a slash.
+    /// Without the slash that keys have after it.
     pub(crate) prefix: String,
     pub(crate) tls_cert: Option<PathBuf>,
     pub(crate) tls_key: Option<PathBuf>,
@@ -175,7 +175,6 @@ impl Place {
         }
     }
 
-    /// Logs the location of durable data.
     pub(crate) fn greet(&self, pod: Option<&str>) {
         match self {
             Self::Memory => info!("data_dir is off: everything ends with this process"),
@@ -213,7 +212,7 @@ fn open_folder(path: &Path) -> Result<Embedded, Failure> {
     })
 }
 
-/// Unique among the processes.
+/// Unique among processes.
 fn new_pod() -> String {
     let system = rustix::system::uname();
     let host: String =

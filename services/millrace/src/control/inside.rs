@@ -93,7 +93,6 @@ impl Inside {
             match self.stream.try_write(bytes) {
                 Ok(written) => bytes = &bytes[written..],
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                // The edge may have sent a reason.
                 Err(_) => return Err(self.last_words().await),
             }
         }

@@ -179,7 +179,6 @@ impl Plane {
     }
 }
 
-/// The pod of an operator API.
 struct Process {
     running: Running,
     pod: Option<String>,

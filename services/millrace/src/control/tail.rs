@@ -34,7 +34,6 @@ const PAYLOAD_BYTES_MAX: usize = 16 * 1024;
 /// Interval of the notice about dropped messages, when no message comes.
 const SAID_EVERY: Duration = Duration::from_secs(1);
 
-/// State that the reading task shares with the stream.
 #[derive(Default)]
 struct Shared {
     dropped: AtomicU64,
@@ -146,7 +145,7 @@ async fn read(mut client: Inside, sender: Sender<TailEvent>, shared: Arc<Shared>
         }
     };
     let reason = gone.refused().to_string();
-    // The browser may be gone.
+    // The browser may have left.
     let _ = sender.send(TailEvent::End(TailEnd { reason })).await;
 }
 

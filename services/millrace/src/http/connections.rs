@@ -118,7 +118,6 @@ impl Connections {
         Some(place)
     }
 
-    /// Prometheus text format.
     pub(crate) fn write_metrics(&self, out: &mut String) {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).all;
         let _ = write!(

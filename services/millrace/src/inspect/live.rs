@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crate::serve::Running;
 
-/// Longest wait for the server.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A running server. Its methods block, so each request calls them on a thread of its own.

@@ -38,7 +38,6 @@ const RETAINED: &[Column] = &[
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
     Text,
-    /// One object a line.
     Json,
     /// The payload of a retained message, unchanged.
     Raw,

@@ -133,7 +133,6 @@ pub(crate) struct Retained {
     pub(crate) qos: u8,
     pub(crate) expires_at_ms: Option<u64>,
     pub(crate) payload_bytes: usize,
-    /// Escaped.
     pub(crate) payload_head: String,
 }
 
@@ -142,7 +141,6 @@ pub(crate) struct RetainedDetails {
     pub(crate) topic: String,
     pub(crate) qos: u8,
     pub(crate) expires_at_ms: Option<u64>,
-    /// Escaped.
     pub(crate) properties: Vec<(String, String)>,
     pub(crate) payload_bytes: usize,
     #[serde(flatten)]

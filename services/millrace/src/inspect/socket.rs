@@ -26,13 +26,12 @@ use super::rows::Row;
 
 const NAME: &str = "admin.sock";
 
-/// The socket gets its name by a rename, so that no client connects too early.
+/// Name of the socket until it is renamed. No other user can open the folder.
 const MAKING: &str = "admin.new";
 
-/// Longest path of a socket that the system accepts, bytes.
+/// The system's limit, bytes.
 const PATH_BYTES_MAX: usize = 107;
 
-/// Longest request, bytes.
 const REQUEST_BYTES_MAX: u64 = 1 << 20;
 
 /// Served at the same time.

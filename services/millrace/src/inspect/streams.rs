@@ -117,7 +117,6 @@ fn entry(entry: &streams::Entry) -> Entry {
     }
 }
 
-/// In one transaction's view.
 async fn find(
     tx: &Transaction,
     broker: BrokerId,

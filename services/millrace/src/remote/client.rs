@@ -133,7 +133,6 @@ impl Client {
     }
 }
 
-/// The reason why there is no answer.
 struct Lost(String);
 
 /// The last cause says most.
