@@ -16,11 +16,11 @@ const START_SECONDS: f64 = 30.0;
 const STOP_SECONDS: f64 = 5.0;
 const LOOK_EVERY_MS: u64 = 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
-/// Memory counts as settled when it was the same in so many measurements.
+/// Memory counts as settled after this many equal measurements.
 const SETTLED_LOOKS: u32 = 5;
 const SETTLE_LOOK_MS: u64 = 200;
 const SETTLE_LOOKS_MAX: u32 = 75;
-/// A broker is at rest when it used at most this much in each of so many measurements; some brokers wake up without
+/// A broker is at rest when it used at most this much in each of several measurements; some brokers wake up without
 /// cause.
 const REST_CPU_SECONDS: f64 = 0.002;
 const REST_LOOKS: u32 = 5;
@@ -32,19 +32,17 @@ pub(crate) struct Broker {
     pub(crate) address: SocketAddr,
     pub(crate) publish_address: SocketAddr,
     pub(crate) http: Option<SocketAddr>,
-    /// The guarantee behind its PUBACK.
     pub(crate) fsync: Fsync,
     pid: u32,
     others: Others,
     owned: Option<Owned>,
 }
 
-/// Further processes of a broker that runs already.
 #[derive(Default)]
 pub(crate) struct Others {
     /// Their CPU counts as the broker's.
     pub(crate) pods: Vec<u32>,
-    /// Their CPU is reported separately, by these names.
+    /// Their CPU is reported separately, by name.
     pub(crate) beside: Vec<(String, u32)>,
 }
 
@@ -55,7 +53,7 @@ struct Owned {
 }
 
 impl Broker {
-    /// Starts a broker on a free port of 127.0.0.1 and waits until it accepts connections.
+    /// On a free port of 127.0.0.1; returns once the broker accepts connections.
     pub(crate) fn start(spec: &BrokerSpec) -> Outcome<Self> {
         let program = spec.program()?;
         let places = Places {
@@ -90,7 +88,6 @@ impl Broker {
         Ok(broker)
     }
 
-    /// Attaches to a running broker, which goes on after the run.
     pub(crate) fn attach(
         pid: u32,
         address: SocketAddr,
@@ -104,13 +101,11 @@ impl Broker {
         Ok(broker)
     }
 
-    /// CPU time of the processes beside it, by name.
     pub(crate) fn beside_cpu_seconds(&self) -> Outcome<Vec<(String, f64)>> {
         let of = |(name, pid): &(String, u32)| Ok((name.clone(), procfs::cpu_seconds(*pid)?));
         self.others.beside.iter().map(of).collect()
     }
 
-    /// Whether it goes on running after the run.
     pub(crate) fn stays(&self) -> bool {
         self.owned.is_none()
     }
@@ -128,12 +123,11 @@ impl Broker {
         procfs::written_bytes(self.pid)
     }
 
-    /// Resets the peak of [`Self::memory`].
     pub(crate) fn reset_peak(&self) {
         procfs::reset_peak(self.pid);
     }
 
-    /// Bytes of its files, after it was asked to save; `None` if its folder is not known.
+    /// The broker is asked to save first. `None` if its folder is not known.
     pub(crate) fn saved_bytes(&self) -> Outcome<Option<u64>> {
         let Some(owned) = &self.owned else { return Ok(None) };
         if owned.saves_on_signal {
@@ -144,7 +138,7 @@ impl Broker {
         Ok(Some(procfs::folder_bytes(&owned.folder)))
     }
 
-    /// Its CPU time once it is at rest, because work may still be under way.
+    /// Waits for rest first, because work may still be under way.
     pub(crate) fn rested_cpu_seconds(&self) -> Outcome<f64> {
         let mut last = self.cpu_seconds()?;
         let mut same = 0;
@@ -160,7 +154,6 @@ impl Broker {
         Ok(last)
     }
 
-    /// Waits until the memory has settled, or a time limit.
     pub(crate) fn settled_memory(&self) -> Memory {
         let mut last = self.memory();
         let mut same = 0;
@@ -215,7 +208,7 @@ fn stop(child: &mut Child) {
         }
         clock::pause_ms(LOOK_EVERY_MS);
     }
-    // Both fail only for a process that has ended.
+    // Both calls fail only after the process has ended.
     let _ = child.kill();
     let _ = child.wait();
 }

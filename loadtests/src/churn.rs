@@ -1,11 +1,11 @@
-//! `connect`: connections are opened, some concurrently, and then all closed. Both are measured apart: brokers differ
-//! in the first, and the second is mostly the kernel's.
+//! `connect`: opens connections, some concurrently, and then closes all. Opening and closing are measured apart:
+//! brokers differ in the first, and the second is mostly the kernel's.
 
 use crate::broker::Broker;
 use crate::crowd::{Crowd, Errand, Limits};
 use crate::failure::{Failure, Outcome};
 use crate::link::Link;
-use crate::meter::Meter;
+use crate::meter::Measurement;
 use crate::packet;
 use crate::population::Population;
 use crate::procfs;
@@ -15,12 +15,11 @@ use crate::settings::Settings;
 
 /// Default of concurrent connects; below the smallest listen backlog of the brokers compared.
 pub(crate) const CONCURRENT: u32 = 50;
-/// Connections held open before all of them go.
+/// Connections held open before all of them close.
 const WAVE: usize = 15_000;
 
-/// Connects and disconnects for the given count or time.
 pub(crate) fn run(case: Case, settings: &Settings, broker: &Broker) -> Outcome<Report> {
-    let meter = Meter::start(broker)?;
+    let meter = Measurement::start(broker)?;
     let crowd = Crowd {
         broker: broker.address,
         population: Population::new(settings.connects, 1),
@@ -61,7 +60,7 @@ pub(crate) fn run(case: Case, settings: &Settings, broker: &Broker) -> Outcome<R
     Ok(report)
 }
 
-/// Closes all at once. Returns the number of connections that the broker had visibly closed before.
+/// Returns the number of connections that the broker had visibly closed before.
 pub(crate) fn leave(links: Vec<Link>) -> u64 {
     let mut closed = 0;
     for mut link in links {

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Nanoseconds since the first call of this function in this process.
+/// Counted from the first call in this process.
 #[expect(clippy::disallowed_methods, reason = "a load driver measures wall time; everything else calls this")]
 pub(crate) fn now_ns() -> u64 {
     static ORIGIN: OnceLock<Instant> = OnceLock::new();
@@ -11,7 +11,7 @@ pub(crate) fn now_ns() -> u64 {
     u64::try_from(origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Sleeps between two looks at something the kernel offers no event for (a port, a process, its memory).
+/// Between two polls of something that the kernel offers no event for: a port, a process, its memory.
 #[expect(
     clippy::disallowed_methods,
     reason = "polling /proc and another process's port has no event to wait on"

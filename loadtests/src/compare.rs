@@ -10,7 +10,6 @@ use crate::scenario::Case;
 use crate::settings::Settings;
 use crate::{populations, report, table};
 
-/// The reason why these figures differ from those of `run`.
 const SMALLER: &str = "The scenarios about sessions have fewer of them here than in a run of their own, because \
     the time of some brokers grows with the square of the number: see --sessions.";
 
@@ -23,7 +22,6 @@ pub(crate) struct Comparison {
     pub(crate) json: bool,
 }
 
-/// All rounds of one scenario against one broker.
 #[derive(Default)]
 pub(crate) struct Cell {
     pub(crate) reports: Vec<Report>,
@@ -31,7 +29,7 @@ pub(crate) struct Cell {
 }
 
 impl Comparison {
-    /// Runs everything; rounds are the outer loop, so that a noisy minute does not hit one broker alone.
+    /// Rounds are the outer loop, so that a noisy minute does not hit one broker alone.
     pub(crate) fn run(mut self, settings: &Settings) -> Outcome<()> {
         self.brokers.retain(|spec| match spec.program() {
             Ok(_) => true,
@@ -65,7 +63,6 @@ impl Comparison {
         Ok(())
     }
 
-    /// Notes that a reader needs for the figures with persistent sessions.
     fn notes(&self, cells: &[Vec<Cell>], settings: &Settings) -> String {
         let mut notes = String::new();
         if self.cases.iter().any(|case| case.scenario.is_durable()) {

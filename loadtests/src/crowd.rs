@@ -1,4 +1,4 @@
-//! Very many visits to a broker, with a limited number at the same time.
+//! Very many visits to a broker, a limited number of them at a time. A visit is one short connection of one session.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -25,27 +25,26 @@ const EVENTS_PER_TURN: usize = 1024;
 const READ_BYTES: usize = 64 * 1024;
 /// The longest wait for an event; deadlines are checked this often.
 const WAIT: Duration = Duration::from_millis(20);
-/// Visits that may be open at the same time: the broker needs its files for them too.
+/// Visits open at a time; each needs a descriptor of the broker, too.
 const AT_ONCE_MAX: u32 = 15_000;
-/// Most visits that wait for their CONNACK: below the smallest listen backlog of the brokers compared. A broker with a
-/// full backlog drops connections, which are then tried again after a second.
+/// Visits that wait for their CONNACK: below the smallest listen backlog of the brokers compared. A broker with a
+/// full backlog drops connections, which are tried again after a second.
 const KNOCKING_MAX: usize = 90;
 /// Linux's number for a connection that is still being made; the standard library has no name for it.
 const EINPROGRESS: i32 = 115;
 
-/// Time limits of a crowd; the first two on the clock of [`clock::now_ns`].
+/// The first two are on the clock of [`clock::now_ns`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// No visit begins after it.
     begin_until_ns: u64,
-    /// Visits under way are given up then.
+    /// Unfinished visits are given up at this time.
     end_ns: u64,
-    /// Visits are also given up when nothing happens for this long.
+    /// Visits are also given up after this time without any event.
     quiet_ns: u64,
 }
 
 impl Limits {
-    /// Limits from now on; `grace_seconds` is the time for the last visits.
+    /// `grace_seconds` is the time for the last visits.
     pub(crate) fn new(seconds: f64, grace_seconds: f64, quiet_seconds: f64) -> Self {
         let now_ns = clock::now_ns();
         Self {
@@ -56,7 +55,6 @@ impl Limits {
     }
 }
 
-/// The visits: sessions, purpose, concurrency.
 pub(crate) struct Crowd {
     pub(crate) broker: SocketAddr,
     pub(crate) population: Population,
@@ -67,22 +65,17 @@ pub(crate) struct Crowd {
 }
 
 pub(crate) struct Attendance {
-    /// Visits that received everything they waited for.
     pub(crate) done: u32,
     pub(crate) begun: u32,
-    /// Messages, without repeats.
     pub(crate) delivered: u64,
     pub(crate) faults: Faults,
-    /// From CONNECT to the last thing due.
+    /// From CONNECT to the last message that is due.
     pub(crate) latency: Histogram,
-    /// Links of visits that stay.
     pub(crate) staying: Vec<Link>,
-    /// Visits under way were given up.
     pub(crate) timed_out: bool,
 }
 
 impl Crowd {
-    /// Runs a visit for each of these sessions.
     pub(crate) fn run(&self, sessions: Range<u32>) -> Outcome<Attendance> {
         let places = self.at_once.clamp(1, AT_ONCE_MAX).min(procfs::connections_max() as u32) as usize;
         let now_ns = clock::now_ns();
@@ -135,7 +128,6 @@ struct Gathering<'a> {
     poll: Poll,
     places: Vec<Option<Visit>>,
     free: Vec<usize>,
-    /// Visits without CONNACK.
     knocking: usize,
     sessions: Range<u32>,
     next: u32,
@@ -215,7 +207,7 @@ impl Gathering<'_> {
         if let Some(latency_ns) = visit.latency_ns() {
             attendance.latency.record(latency_ns);
         }
-        // Later events of a link that stays must not be taken for those of its slot's next visit.
+        // The slot's next visit must not get later events of a link that stays.
         let kept =
             !self.crowd.errand.stays || self.poll.registry().deregister(&mut visit.link.stream).is_ok();
         if done && kept {
@@ -228,7 +220,7 @@ impl Gathering<'_> {
         }
     }
 
-    /// Visits under way are given up. A complete session counts, and missing messages are lost.
+    /// A complete session counts, and missing messages are lost.
     fn give_up(&mut self) {
         self.attendance.timed_out = true;
         let under_way: Vec<Visit> = self.places.iter_mut().filter_map(Option::take).collect();

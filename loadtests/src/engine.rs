@@ -13,43 +13,37 @@ use crate::receipts::Faults;
 use crate::receiver::{Ledger, Receiver};
 use crate::tally::Tally;
 
-/// Size of one read: large enough for many messages per system call.
 const READ_BYTES: usize = 256 * 1024;
 const EVENTS_PER_TURN: usize = 1024;
 /// The longest wait for an event; deadlines are checked this often.
 const WAIT_MS_MAX: u64 = 20;
 
-/// The receivers that limit a publisher.
+/// Limits a publisher by its receivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pace {
-    /// None: as fast as the socket takes.
+pub(crate) enum SendWindow {
     Free,
-    /// The ledger row of the publisher's own receiver, at most so many messages behind.
+    /// At most this many messages in front of the ledger row of the publisher's own receiver.
     OwnReceiver(u32),
-    /// The slowest of all rows, at most so many messages behind.
+    /// At most this many messages in front of the slowest row.
     SlowestReceiver(u32),
 }
 
-/// Limits of a run.
 #[derive(Clone, Copy)]
 pub(crate) struct Bounds {
-    /// Publishers stop then.
     pub(crate) send_ns: u64,
-    /// ... or each of them after so many messages.
     pub(crate) messages_max: u32,
-    /// After this time without any progress, missing messages are lost.
+    /// Missing messages are lost after this time without progress.
     pub(crate) quiet_ns: u64,
-    /// The whole run ends then, in any state.
+    /// The run ends at this time in any state.
     pub(crate) hard_ns: u64,
 }
 
-/// The work of one thread.
 pub(crate) struct Engine {
     pub(crate) publishers: Vec<Publisher>,
     pub(crate) receivers: Vec<Receiver>,
-    pub(crate) pace: Pace,
+    pub(crate) send_window: SendWindow,
     pub(crate) bounds: Bounds,
-    /// For each publisher: messages that were sent before this run and have not arrived.
+    /// By publisher: messages sent before this run that have not arrived.
     pub(crate) sent_before: Vec<u32>,
     pub(crate) payload_bytes: usize,
     pub(crate) measure_latency: bool,
@@ -62,9 +56,9 @@ struct Run {
     ack_latency: Option<Histogram>,
     /// The first ledger row of each receiver.
     rows: Vec<usize>,
-    /// Publishers that may be able to send.
+    /// May be able to send.
     ready: Vec<usize>,
-    /// Links whose socket held more than one read.
+    /// Their sockets held more than one read.
     unread: Vec<usize>,
     buffer: Vec<u8>,
     batch: Vec<u8>,
@@ -75,7 +69,6 @@ struct Run {
 }
 
 impl Engine {
-    /// Runs until every sent message has arrived, or a limit ends it.
     pub(crate) fn run(self) -> Outcome<Tally> {
         let mut run = Run::new(self)?;
         let timed_out = run.turns()?;
@@ -118,7 +111,7 @@ impl Run {
         Ok(run)
     }
 
-    /// True if the hard time-out ended it.
+    /// Returns true if the hard time limit ended it.
     fn turns(&mut self) -> Outcome<bool> {
         let mut events = Events::with_capacity(EVENTS_PER_TURN);
         let start_ns = self.now_ns;
@@ -206,10 +199,10 @@ impl Run {
 
     /// A delivery may open the window of the receiver's publishers.
     fn wake_senders_to(&mut self, receiver: usize) {
-        match self.engine.pace {
-            Pace::Free => {}
-            Pace::OwnReceiver(_) if self.engine.receivers.len() > 1 => self.queue(receiver),
-            Pace::OwnReceiver(_) | Pace::SlowestReceiver(_) => {
+        match self.engine.send_window {
+            SendWindow::Free => {}
+            SendWindow::OwnReceiver(_) if self.engine.receivers.len() > 1 => self.queue(receiver),
+            SendWindow::OwnReceiver(_) | SendWindow::SlowestReceiver(_) => {
                 (0..self.engine.publishers.len()).for_each(|at| self.queue(at));
             }
         }
@@ -223,22 +216,22 @@ impl Run {
         }
     }
 
-    /// Gives each ready publisher one write. After `sending`, only incomplete packets are written.
+    /// Each ready publisher gets one write. After `sending`, only incomplete packets are written.
     fn send(&mut self, sending: bool) {
-        let slowest = match self.engine.pace {
-            Pace::SlowestReceiver(_) => self.ledger.slowest(),
+        let slowest = match self.engine.send_window {
+            SendWindow::SlowestReceiver(_) => self.ledger.slowest(),
             _ => u32::MAX,
         };
         for at in std::mem::take(&mut self.ready) {
             let publisher = &mut self.engine.publishers[at];
             publisher.queued = false;
             let sent = publisher.sent();
-            let in_window = match self.engine.pace {
-                Pace::Free => u32::MAX,
-                Pace::OwnReceiver(window) => {
+            let in_window = match self.engine.send_window {
+                SendWindow::Free => u32::MAX,
+                SendWindow::OwnReceiver(window) => {
                     window.saturating_sub(sent.saturating_sub(self.ledger.reach(at)))
                 }
-                Pace::SlowestReceiver(window) => window.saturating_sub(sent.saturating_sub(slowest)),
+                SendWindow::SlowestReceiver(window) => window.saturating_sub(sent.saturating_sub(slowest)),
             };
             let left = if sending { self.engine.bounds.messages_max - sent } else { 0 };
             let again = publisher.push(in_window.min(left), &mut self.batch, clock::now_ns());
@@ -251,7 +244,6 @@ impl Run {
         }
     }
 
-    /// Every sent message is acknowledged and delivered.
     fn complete(&self) -> bool {
         let sent: u64 = self.engine.publishers.iter().map(|p| u64::from(p.sent())).sum();
         let acked: u64 = self.engine.publishers.iter().map(|p| u64::from(p.acked())).sum();

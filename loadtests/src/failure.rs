@@ -5,7 +5,6 @@ use std::fmt;
 #[derive(Debug)]
 pub(crate) struct Failure(String);
 
-/// The result of every fallible step of the driver.
 pub(crate) type Outcome<T> = Result<T, Failure>;
 
 impl Failure {
@@ -22,7 +21,6 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Adds the present action to an error of the system.
 pub(crate) trait While<T> {
     fn during(self, what: &str) -> Outcome<T>;
 }

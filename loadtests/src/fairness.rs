@@ -1,6 +1,6 @@
 //! Measures whether one tenant affects another: the latency of a steady publisher alone, beside a neighbour at its
-//! limit, and beside one that sends ten times its limit. Both are brokers of one server, which takes the driver for its
-//! gateway.
+//! limit, and beside a neighbour that tries ten times its limit. Both are brokers of one server, which takes the
+//! driver for its gateway.
 //!
 //! In production the neighbour's clients would run on other machines. So its threads have the lowest priority here.
 
@@ -20,17 +20,14 @@ use crate::failure::{Failure, Outcome, While};
 use crate::latency::{Histogram, Percentiles};
 use crate::packet::{self, PublishTemplate, Stamp, next_frame};
 
-/// Timeout of a read, after which it checks whether the run is over.
+/// Timeout of a read, after which the reader checks whether the run is over.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Time limit of the answers to CONNECT and SUBSCRIBE.
 const PATIENCE: Duration = Duration::from_secs(10);
 const READ_BYTES: usize = 64 * 1024;
-/// After a phase the neighbour's last messages may still be on their way.
+/// The neighbour's last messages may still be on their way.
 const PAUSE_MS: u64 = 1_000;
 const TOPIC: &str = "fair";
-/// The priority of the neighbour's threads: the last.
 const NICE: i32 = 19;
-/// The phases, with the neighbour's rate as a multiple of its limit.
 const PHASES: [(&str, Option<u64>); 3] = [
     ("alone", None),
     ("beside a neighbour at its limit", Some(1)),
@@ -72,10 +69,9 @@ pub(crate) struct Fairness {
     rounds: u32,
 }
 
-/// The results of all phases of one kind.
 #[derive(Default)]
 struct Seen {
-    /// One entry per phase. The report uses the median, so a single disturbed phase does not count.
+    /// One entry per phase. The report uses the median, so that a single disturbed phase does not count.
     latency: Vec<Percentiles>,
     sent: u64,
     delivered: u64,
@@ -85,7 +81,6 @@ struct Seen {
 }
 
 impl Fairness {
-    /// Runs all phases and prints them side by side.
     pub(crate) fn run(&self) -> Outcome<()> {
         let mut seen = PHASES.map(|_| Seen::default());
         for round in 1..=self.rounds {
@@ -142,7 +137,6 @@ impl Fairness {
         PublishTemplate::new(TOPIC, self.qos, 0, self.payload_bytes as usize)
     }
 
-    /// Publishes steadily, and records the latency of each message.
     fn measure(&self, seen: &mut Seen) -> Outcome<()> {
         let done = Arc::new(AtomicBool::new(false));
         let reader = self.open(&self.steady, "steady-reader", true)?;
@@ -163,7 +157,6 @@ impl Fairness {
 }
 
 impl Seen {
-    /// Prints a row, and returns the 99th percentile.
     fn row(&self, name: &str) -> f64 {
         let us = |of: fn(&Percentiles) -> u64| median(self.latency.iter().map(of).collect()) as f64 / 1_000.0;
         let (sent, delivered, p99) = (self.sent, self.delivered, us(|all| all.p99_ns));
@@ -174,7 +167,6 @@ impl Seen {
     }
 }
 
-/// Clients of the other tenant.
 struct Neighbour {
     done: Arc<AtomicBool>,
     started_ns: u64,
@@ -200,7 +192,7 @@ impl Neighbour {
             let (template, done, tried) = (fairness.template(), done.clone(), tried.clone());
             Ok(spawn(move || {
                 stand_back();
-                // Setting `done` ends it, also in the middle of a write.
+                // Setting `done` ends the publisher, also in the middle of a write.
                 let sent = publish(&stream, &template, rate, u64::MAX, &done).unwrap_or(0);
                 tried.fetch_add(sent, Ordering::Relaxed);
             }))
@@ -209,7 +201,6 @@ impl Neighbour {
         Ok(Self { done, started_ns: clock::now_ns(), reader, publishers, tried })
     }
 
-    /// Returns its delivered messages and the seconds.
     fn end(self) -> (u64, f64) {
         self.done.store(true, Ordering::Relaxed);
         self.publishers.into_iter().for_each(|thread| drop(thread.join()));
@@ -223,7 +214,7 @@ impl Neighbour {
     }
 }
 
-/// Gives the calling thread, and threads that it starts later, the lowest priority.
+/// Threads that the calling thread starts later inherit the priority.
 fn stand_back() {
     // On Linux this affects the calling thread. If it fails, both phases with a neighbour show higher figures.
     let _ = setpriority_process(None, NICE);
@@ -239,8 +230,7 @@ fn joined<T>(thread: JoinHandle<T>) -> Outcome<T> {
     thread.join().map_err(|_| Failure::new("a thread of the driver panicked"))
 }
 
-/// Sends `rate` messages a second, as far as the socket takes them, and discards the answers. Returns the number of
-/// messages.
+/// Sends `rate` messages a second, as far as the socket takes them, and discards the answers.
 fn publish(
     mut stream: &TcpStream,
     template: &PublishTemplate,
@@ -309,7 +299,7 @@ fn is_pause(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
-/// Receives and acknowledges messages until `done` is set. Returns their latencies and their number.
+/// Receives and acknowledges until `done` is set. Returns their latencies and their number.
 fn read(mut stream: &TcpStream, done: &AtomicBool) -> (Histogram, u64) {
     let (mut latency, mut delivered) = (Histogram::new(), 0);
     let (mut buffer, mut end, mut acks) = (vec![0; READ_BYTES], 0, Vec::new());

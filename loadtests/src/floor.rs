@@ -1,6 +1,6 @@
 //! The least that a broker can do: an epoll loop that copies bytes from publishers to subscribers without checking or
 //! storing anything. No broker is faster, so it shows the kernel's part of a figure, and whether the driver is fast
-//! enough. It is no broker: QoS 0 and 1, exact topics and a last level of `+`, MQTT 3.1.1.
+//! enough. It speaks MQTT 3.1.1 with QoS 0 and 1, exact topics and a last level of `+`, and is no broker.
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -18,7 +18,6 @@ const READ_BYTES: usize = 256 * 1024;
 const EVENTS_PER_TURN: usize = 1024;
 /// Bytes waiting for slow subscribers above which publishers are not read.
 const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Wait between two checks while publishers are paused.
 const HELD_WAIT: Duration = Duration::from_millis(1);
 const LISTENER: Token = Token(usize::MAX);
 
@@ -27,15 +26,14 @@ struct Floor {
     listener: TcpListener,
     links: Vec<Option<Link>>,
     free: Vec<usize>,
-    /// Output of each link for the end of the turn.
+    /// Written at the end of the turn.
     out: Vec<Vec<u8>>,
     dirty: Vec<usize>,
-    /// Links to read again, because their socket has more or they were paused.
+    /// To be read again, because the socket has more or the link was paused.
     again: Vec<usize>,
     subscribers: HashMap<Vec<u8>, Vec<usize>>,
 }
 
-/// Listens until a signal ends the process.
 pub(crate) fn serve(port: u16) -> Outcome<()> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut listener = TcpListener::bind(address).during(&format!("listening on {address}"))?;
@@ -94,7 +92,7 @@ impl Floor {
     }
 
     fn waiting_bytes(&self) -> usize {
-        // The sum is computed only when links are pending; an idle or fast run has nothing to add up.
+        // Adds up only when links are pending, so that an idle or fast run pays nothing.
         if self.again.is_empty() { 0 } else { self.links.iter().flatten().map(Link::waiting_bytes).sum() }
     }
 
@@ -186,7 +184,7 @@ impl Floor {
             let parent = topic.iter().rposition(|b| *b == b'/').map_or(0, |slash| slash + 1);
             self.subscribers.get([&topic[..parent], b"+"].concat().as_slice())
         });
-        // The publisher's packet id is passed on: in pairs it is unique enough for a stub.
+        // Receivers get the publisher's packet id: in pairs it is unique enough.
         for to in found.into_iter().flatten() {
             let out = &mut self.out[*to];
             if out.is_empty() {

@@ -7,17 +7,16 @@ use crate::broker::Broker;
 use crate::clock;
 use crate::failure::{Failure, Outcome};
 use crate::link::Hello;
-use crate::meter::Meter;
+use crate::meter::Measurement;
 use crate::procfs;
 use crate::receipts::Faults;
 use crate::report::{Better, Figure, Report};
 use crate::scenario::Case;
 use crate::settings::Settings;
 
-/// Opens the connections, waits until the broker's memory has settled, and measures it.
 pub(crate) fn run(case: Case, settings: &Settings, broker: &Broker) -> Outcome<Report> {
     check_descriptors(settings.connections)?;
-    let meter = Meter::start_with(broker, broker.settled_memory())?;
+    let meter = Measurement::start_with(broker, broker.settled_memory())?;
     let deadline_ns = clock::now_ns() + clock::seconds_ns(settings.seconds + settings.timeout);
 
     let mut connections = Vec::with_capacity(settings.connections as usize);
@@ -50,7 +49,7 @@ fn open(index: u32, subscribe: bool, broker: &Broker) -> Outcome<TcpStream> {
     hello.open(broker.address)
 }
 
-/// Each connection is a descriptor here and one in the broker, which has this process's limit.
+/// Each connection takes a descriptor of this process and one of the broker, which has the same limit.
 fn check_descriptors(connections: u32) -> Outcome<()> {
     let most = procfs::connections_max();
     if connections as usize > most {
@@ -60,7 +59,6 @@ fn check_descriptors(connections: u32) -> Outcome<()> {
     Ok(())
 }
 
-/// Connections the broker closed although they did nothing wrong.
 fn closed(connections: &[TcpStream]) -> u64 {
     let is_open = |stream: &&TcpStream| {
         let looked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));

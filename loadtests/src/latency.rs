@@ -3,17 +3,17 @@
 /// Buckets in each power of two: the middle of a bucket is within 1 % of every value in it.
 const BUCKETS_PER_OCTAVE: usize = 128;
 const OCTAVE_BITS: u32 = BUCKETS_PER_OCTAVE.trailing_zeros();
-/// Octaves kept: the largest value is far above an hour.
+/// The largest value is far above an hour.
 const OCTAVES: usize = 40;
 
-/// Counts of latencies in nanoseconds.
+/// In nanoseconds.
 #[derive(Clone)]
 pub(crate) struct Histogram {
     counts: Vec<u32>,
     total: u64,
 }
 
-/// The percentiles the reports print, in nanoseconds.
+/// In nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Percentiles {
     pub(crate) p50_ns: u64,
@@ -40,7 +40,6 @@ impl Histogram {
         self.total += other.total;
     }
 
-    /// `None` when nothing was recorded.
     pub(crate) fn percentiles(&self) -> Option<Percentiles> {
         Some(Percentiles {
             p50_ns: self.at_per_mille(500)?,

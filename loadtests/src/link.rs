@@ -1,4 +1,4 @@
-//! One MQTT connection of the driver: opened blocking, run non-blocking.
+//! One MQTT connection of the driver. Opening it blocks, everything after does not.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
@@ -10,22 +10,20 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use crate::failure::{Failure, Outcome, While};
 use crate::packet;
 
-/// How long a broker may take to answer CONNECT and SUBSCRIBE.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Kernel send buffer of a connection. The kernel would let it grow to megabytes, and a flood would then
-/// measure how long a slow broker takes to empty them.
+/// The kernel would let the send buffer grow to megabytes, and a flood would then measure how long a slow broker
+/// takes to empty it.
 const SEND_BUFFER_BYTES: usize = 128 * 1024;
-/// Connections from one source address: their ports are below those that the kernel hands out.
+/// The ports are below those that the kernel hands out.
 const CONNECTIONS_PER_SOURCE: u32 = 30_000;
-/// The first of these ports.
 const FIRST_PORT: u32 = 2048;
-/// Ports that are tried: somebody may listen there on all addresses.
+/// A port may be in use by a listener on all addresses.
 const TRIES_MAX: u32 = 100;
 
-/// Source address and port of connection `number` of process `pid`, in 127.0.0.0/8. One address has too few ports for
+/// Source address in 127.0.0.0/8 and port of connection `number` of process `pid`. One address has too few ports for
 /// the large scenarios, and a port that closed first is blocked for a minute. So every process and every few thousand
-/// connections have addresses of their own. The port is fixed, too: otherwise the kernel searches tens of thousands of
-/// used ports for a free one, and that would be most of the measured cost of a reconnect.
+/// connections have addresses of their own. The port is fixed, too, because the kernel would search tens of thousands
+/// of used ports for a free one, and that would be most of the measured cost of a reconnect.
 fn source(pid: u32, number: u32) -> SocketAddr {
     let address = number / CONNECTIONS_PER_SOURCE;
     let bytes = [16 + pid % 200, pid / 200 % 250, 2 + address % 250];
@@ -34,7 +32,6 @@ fn source(pid: u32, number: u32) -> SocketAddr {
     (Ipv4Addr::new(127, second, third, fourth), port).into()
 }
 
-/// An unconnected socket bound to the next source address.
 pub(crate) fn socket() -> std::io::Result<Socket> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
@@ -50,17 +47,15 @@ pub(crate) fn socket() -> std::io::Result<Socket> {
     }
 }
 
-/// The first packets of a connection.
 pub(crate) struct Hello<'a> {
     pub(crate) client_id: &'a str,
     pub(crate) clean_session: bool,
-    /// Filter and QoS.
     pub(crate) subscription: Option<(&'a str, u8)>,
 }
 
 impl Hello<'_> {
-    /// Connects and waits for the broker's answers. Reads no byte beyond them, so that later messages stay in the
-    /// socket for the measured part of the run.
+    /// Connects and waits for the broker's answers. Reads no byte more, so that later messages stay in the socket for
+    /// the measured part of the run.
     pub(crate) fn open(&self, broker: SocketAddr) -> Outcome<TcpStream> {
         self.try_open(broker).during(&format!("client {} to {broker}", self.client_id))
     }
@@ -92,20 +87,15 @@ impl Hello<'_> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Filled {
-    /// Nothing is left in the socket: wait for the next event.
     Drained,
-    /// The buffer was filled: read again.
     More,
-    /// The broker closed.
     Closed,
 }
 
-/// A non-blocking connection, with the incomplete packets of both directions.
 pub(crate) struct Link {
     pub(crate) stream: mio::net::TcpStream,
-    /// The beginning of an incomplete packet.
     carry: Vec<u8>,
-    /// Bytes that the socket did not take, from `pending_at` on.
+    /// The socket did not take the bytes from `pending_at` on.
     pending: Vec<u8>,
     pending_at: usize,
     /// False from a short write until the socket is writable again.
@@ -119,12 +109,10 @@ impl Link {
         Ok(Self::accepted(mio::net::TcpStream::from_std(stream)))
     }
 
-    /// A socket that does not block already.
     pub(crate) fn accepted(stream: mio::net::TcpStream) -> Self {
         Self { stream, carry: Vec::new(), pending: Vec::new(), pending_at: 0, writable: true, open: true }
     }
 
-    /// Bytes the socket has not taken yet.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.pending.len() - self.pending_at
     }
@@ -188,7 +176,7 @@ impl Link {
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
-    /// Keeps bytes that must be written before anything else.
+    /// These bytes must be written before anything else.
     pub(crate) fn hold(&mut self, rest: &[u8]) {
         self.pending.extend_from_slice(rest);
     }
@@ -199,7 +187,7 @@ impl Link {
         self.hold(&bytes[taken..]);
     }
 
-    /// Writes the kept bytes. Returns true when none are left.
+    /// Returns true when no bytes are left.
     pub(crate) fn flush(&mut self) -> bool {
         if self.pending.is_empty() || !self.writable {
             return self.pending.is_empty();

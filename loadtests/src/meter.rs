@@ -1,11 +1,10 @@
-//! The cost of a part of a run: wall time, CPU time of both sides, bytes written to disk, memory.
+//! Measures a part of a run: wall time, CPU time of both sides, bytes written to disk, memory.
 
 use crate::broker::Broker;
 use crate::clock;
 use crate::failure::Outcome;
 use crate::procfs::{self, Memory};
 
-/// The cost of a stretch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cost {
     pub(crate) wall_seconds: f64,
@@ -17,19 +16,17 @@ pub(crate) struct Cost {
     pub(crate) memory_after: Memory,
 }
 
-/// A stretch that began.
-pub(crate) struct Meter<'a> {
+pub(crate) struct Measurement<'a> {
     broker: &'a Broker,
     start_ns: u64,
     before: Cost,
 }
 
-impl<'a> Meter<'a> {
+impl<'a> Measurement<'a> {
     pub(crate) fn start(broker: &'a Broker) -> Outcome<Self> {
         Self::start_with(broker, broker.memory())
     }
 
-    /// Starts to measure, with an earlier measurement of the memory.
     pub(crate) fn start_with(broker: &'a Broker, memory_before: Memory) -> Outcome<Self> {
         let before = Cost {
             server_cpu_seconds: broker.cpu_seconds()?,
@@ -52,7 +49,6 @@ impl<'a> Meter<'a> {
         })
     }
 
-    /// The cost until the broker is at rest.
     pub(crate) fn stop_at_rest(&self) -> Outcome<Cost> {
         let now = self.stop()?;
         self.broker.rested_cpu_seconds()?;
@@ -62,7 +58,6 @@ impl<'a> Meter<'a> {
 }
 
 impl Cost {
-    /// Microseconds of the broker's CPU per item.
     pub(crate) fn server_us_each(&self, count: u64) -> f64 {
         self.server_cpu_seconds * 1e6 / count.max(1) as f64
     }
@@ -81,7 +76,6 @@ impl Cost {
         grown_kb as f64 * 1024.0 / count.max(1) as f64
     }
 
-    /// Items per second of the broker's CPU.
     pub(crate) fn per_server_cpu_second(&self, count: u64) -> f64 {
         count as f64 / self.server_cpu_seconds.max(procfs::TICK_SECONDS)
     }

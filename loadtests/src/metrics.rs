@@ -1,4 +1,4 @@
-//! A broker's own counters, from its /metrics in Prometheus' text format.
+//! Reads a broker's own counters from its /metrics in Prometheus' text format.
 
 use std::borrow::Cow;
 use std::io::{Read, Write};
@@ -8,7 +8,6 @@ use std::time::Duration;
 use crate::broker::Broker;
 use crate::failure::{Failure, Outcome, While};
 
-/// How long a broker may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) type Counters = Vec<(Cow<'static, str>, f64)>;
@@ -32,7 +31,7 @@ pub(crate) fn read(broker: &Broker, part: &str) -> Outcome<Counters> {
     Ok(parse(&answer, part))
 }
 
-/// The growth of each counter; unchanged ones are left out.
+/// Without unchanged counters.
 pub(crate) fn growth(before: &Counters, after: &Counters) -> Counters {
     let old = |name: &str| before.iter().find(|(n, _)| n == name).map_or(0.0, |(_, value)| *value);
     let grown = after.iter().map(|(name, value)| (name.clone(), value - old(name)));

@@ -1,10 +1,10 @@
 //! `offline-sessions`: the cost of very many offline sessions, and of a publish to all of them. With one filter for
-//! all, it need not be higher than a publish to one.
+//! all sessions, a publish need not cost more than a publish to one session.
 
 use crate::broker::Broker;
 use crate::failure::{Failure, Outcome};
 use crate::latency::Percentiles;
-use crate::meter::{Cost, Meter};
+use crate::meter::{Cost, Measurement};
 use crate::metrics::{self, Counters};
 use crate::population::{Filling, Population};
 use crate::procfs;
@@ -13,16 +13,14 @@ use crate::report::{Better, Figure, Report};
 use crate::scenario::Case;
 use crate::settings::Settings;
 
-/// Publishes before the measured ones; their cost limits the number of measured ones.
+/// Publishes before the measured ones; their cost limits the number of measured publishes.
 const TRIAL: u32 = 10;
-/// Unacknowledged publishes in the second round.
 const WINDOW: u32 = 100;
 /// Bytes by which a broker may grow in a trial without queueing anything.
 const TRIAL_NOISE_BYTES: f64 = 1e6;
 /// In each round, a broker that queues a copy for each session may grow by this share of the memory that is left.
 const MEMORY_SHARE: f64 = 0.2;
 
-/// A round of publishes.
 struct Round {
     acked: u64,
     cost: Cost,
@@ -32,11 +30,11 @@ struct Round {
     counted: Counters,
 }
 
-/// Makes the sessions, measures their memory, and publishes to them: one by one, then a window at a time.
+/// Publishes one by one, then a window at a time.
 pub(crate) fn run(case: Case, sessions: u32, settings: &Settings, broker: &Broker) -> Outcome<Report> {
     let population = Population::new(sessions, sessions);
     let saved_before = broker.saved_bytes()?;
-    let meter = Meter::start_with(broker, broker.settled_memory())?;
+    let meter = Measurement::start_with(broker, broker.settled_memory())?;
     let made = population.make(settings, broker)?;
     let mut making = meter.stop_at_rest()?;
     making.memory_after = broker.settled_memory();
@@ -60,7 +58,7 @@ pub(crate) fn run(case: Case, sessions: u32, settings: &Settings, broker: &Broke
         faults.add(round.faults);
         timed_out |= round.timed_out;
     }
-    // If the trial did not end, it is the only result.
+    // A trial that did not end is the only result.
     let closed = one_by_one.unwrap_or(trial);
     let value = closed.cost.server_us_each(closed.acked);
     let figure = Figure { name: "us_per_publish", unit: "µs CPU/publish", value, better: Better::Less };
@@ -88,16 +86,15 @@ pub(crate) fn run(case: Case, sessions: u32, settings: &Settings, broker: &Broke
     Ok(report)
 }
 
-/// The number of publishes that time and memory allow, from the cost of a trial. `None` after a trial that did not end.
+/// The number of publishes that time and memory allow, by the cost of a trial. `None` after a trial that did not end.
 fn affordable(trial: &Round, settings: &Settings) -> Option<u32> {
     if trial.timed_out || trial.faults.any() || trial.acked == 0 {
         return None;
     }
-    // Less than that is noise of the clock and of the allocator.
+    // Smaller figures are noise of the clock and of the allocator.
     let cpu_seconds = (trial.cost.server_cpu_seconds - 2.0 * procfs::TICK_SECONDS).max(0.0);
     let grown_bytes = (trial.cost.rss_bytes_each(1) - TRIAL_NOISE_BYTES).max(0.0);
     let available = procfs::available_kb() as f64 * 1024.0 * MEMORY_SHARE;
-    // A free publish sets no bound.
     let in_time = settings.seconds / (cpu_seconds / trial.acked as f64);
     let in_memory = available / (grown_bytes / trial.acked as f64);
     Some(f64::from(settings.publishes).min(in_time).min(in_memory).max(1.0) as u32)
@@ -114,7 +111,7 @@ fn publish(
     let publishers = filling.open(0..1, broker)?;
     broker.rested_cpu_seconds()?;
     let counted_before = metrics::read(broker, &settings.metrics)?;
-    let meter = Meter::start(broker)?;
+    let meter = Measurement::start(broker)?;
     let tally = filling.run(publishers)?;
     let cost = meter.stop_at_rest()?;
     Ok(Round {
@@ -128,13 +125,11 @@ fn publish(
 }
 
 impl Round {
-    /// Growth of the broker's own counters per publish.
     fn counted_each(&self) -> Counters {
         let each = |(name, grown): &(_, f64)| (Clone::clone(name), grown / self.acked.max(1) as f64);
         self.counted.iter().map(each).collect()
     }
 
-    /// The figures of the round with a window.
     fn extra(&self) -> Counters {
         let mut extra = vec![
             ("window_publishes".into(), self.acked as f64),

@@ -1,17 +1,15 @@
-//! The few MQTT 3.1.1 packets the driver needs, by hand: no sockets, no clock, no allocation per message.
+//! Encodes and decodes the few MQTT 3.1.1 packets that the driver needs: no sockets, no clock, no allocation per
+//! message.
 
-/// DISCONNECT has no body.
 pub(crate) const DISCONNECT: [u8; 2] = [0xE0, 0];
-/// A CONNACK is always this long in MQTT 3.1.1.
+/// Fixed in MQTT 3.1.1.
 pub(crate) const CONNACK_BYTES: usize = 4;
-/// A SUBACK of one filter is always this long.
+/// With one filter.
 pub(crate) const SUBACK_BYTES: usize = 5;
-/// Bytes of the payload that [`Stamp`] takes.
 pub(crate) const STAMP_BYTES: usize = 16;
 
 /// Long enough that no run sends a PINGREQ, and not zero because some brokers refuse zero.
 const KEEP_ALIVE_SECONDS: u16 = 3600;
-/// A remaining length is at most four bytes of seven bits.
 const REMAINING_LENGTH_BYTES_MAX: usize = 4;
 
 pub(crate) const CONNACK: u8 = 2;
@@ -37,12 +35,10 @@ fn push_string(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(&text.as_bytes()[..usize::from(length)]);
 }
 
-/// CONNECT without a will or a password.
 pub(crate) fn connect(client_id: &str, clean_session: bool) -> Vec<u8> {
     connect_as(client_id, clean_session, None)
 }
 
-/// CONNECT without a will, with a user name and a password.
 pub(crate) fn connect_as(client_id: &str, clean_session: bool, user: Option<(&str, &str)>) -> Vec<u8> {
     let flags = u8::from(clean_session) << 1 | if user.is_some() { 0xC0 } else { 0 };
     let mut body = vec![0, 4, b'M', b'Q', b'T', b'T', 4, flags];
@@ -74,7 +70,6 @@ fn packet(first: u8, body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The head of every payload, which identifies a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) publisher: u32,
@@ -83,7 +78,7 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
-    /// Reads the stamp of a payload; `None` if it is too short to carry one.
+    /// `None` if the payload is too short.
     #[inline]
     pub(crate) fn read(payload: &[u8]) -> Option<Self> {
         let (head, _) = payload.split_first_chunk::<STAMP_BYTES>()?;
@@ -99,7 +94,7 @@ impl Stamp {
     }
 }
 
-/// A PUBLISH encoded once: each message is a copy of it with the packet id and the stamp patched in.
+/// An encoded PUBLISH: each message is a copy with its packet id and stamp patched in.
 pub(crate) struct PublishTemplate {
     bytes: Vec<u8>,
     packet_id_at: Option<usize>,
@@ -108,7 +103,7 @@ pub(crate) struct PublishTemplate {
 }
 
 impl PublishTemplate {
-    /// `payload_bytes` below [`STAMP_BYTES`] are raised to it.
+    /// Raises `payload_bytes` to at least [`STAMP_BYTES`].
     pub(crate) fn new(topic: &str, qos: u8, publisher: u32, payload_bytes: usize) -> Self {
         let mut body = Vec::new();
         push_string(&mut body, topic);
@@ -128,7 +123,6 @@ impl PublishTemplate {
         }
     }
 
-    /// Bytes of one encoded message.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -146,7 +140,6 @@ impl PublishTemplate {
     }
 }
 
-/// One packet as it lies in the read buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Frame<'a> {
     pub(crate) first: u8,
@@ -159,7 +152,6 @@ impl<'a> Frame<'a> {
         self.first >> 4
     }
 
-    /// The packet id (0 at QoS 0) and the payload of a PUBLISH.
     #[inline]
     pub(crate) fn publish(&self) -> Option<(u16, &'a [u8])> {
         let (topic_length, rest) = self.body.split_first_chunk::<2>()?;
@@ -180,7 +172,7 @@ impl<'a> Frame<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
-/// The first packet of `bytes`, or `None` while it is incomplete.
+/// `None` while the first packet is incomplete.
 #[inline]
 pub(crate) fn next_frame(bytes: &[u8]) -> Result<Option<Frame<'_>>, Malformed> {
     let Some((&first, rest)) = bytes.split_first() else { return Ok(None) };

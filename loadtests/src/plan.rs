@@ -1,11 +1,10 @@
 //! The flow of messages in a scenario: publishers, receivers, windows, sessions.
 
-use crate::engine::Pace;
+use crate::engine::SendWindow;
 use crate::publisher::WINDOW_MAX;
 use crate::scenario::Scenario;
 use crate::settings::Settings;
 
-/// The pairing of publishers and receivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     Pairs,
@@ -13,27 +12,22 @@ pub(crate) enum Shape {
     FanIn,
 }
 
-/// The lifetime of the receivers' sessions, and whether receivers are connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sessions {
-    /// End with the connection.
     Clean,
-    /// Persistent, receivers connected.
     Online,
-    /// Persistent, receivers offline during the run.
     Offline,
     /// Persistent. Receivers are offline during the publishing, which is not measured, and return in the run.
     Returning,
 }
 
-/// A scenario in which messages flow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) shape: Shape,
     pub(crate) publishers: u32,
     pub(crate) receivers: u32,
     pub(crate) qos: u8,
-    pub(crate) pace: Pace,
+    pub(crate) send_window: SendWindow,
     /// Unacknowledged publishes of each publisher at QoS 1.
     pub(crate) ack_window: Option<u32>,
     pub(crate) sessions: Sessions,
@@ -41,26 +35,25 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The plan of a scenario; `None` for scenarios about connections and sessions.
     pub(crate) fn of(scenario: Scenario, settings: &Settings) -> Option<Self> {
         let acks = |default: u32| Some(settings.window.unwrap_or(default).clamp(1, WINDOW_MAX));
         let own = |default: u32| match settings.window.unwrap_or(default) {
-            0 => Pace::Free,
-            window => Pace::OwnReceiver(window),
+            0 => SendWindow::Free,
+            window => SendWindow::OwnReceiver(window),
         };
         let pairs = Self {
             shape: Shape::Pairs,
             publishers: settings.pairs,
             receivers: settings.pairs,
             qos: 0,
-            pace: Pace::Free,
+            send_window: SendWindow::Free,
             ack_window: None,
             sessions: Sessions::Clean,
             measure_latency: false,
         };
         let closed = Self {
             qos: 1,
-            pace: Pace::OwnReceiver(settings.window.unwrap_or(1).max(1)),
+            send_window: SendWindow::OwnReceiver(settings.window.unwrap_or(1).max(1)),
             ack_window: acks(1),
             measure_latency: true,
             ..pairs
@@ -74,28 +67,28 @@ impl Plan {
             | Scenario::Resume
             | Scenario::Reconnect => None,
             Scenario::Qos1Closed => Some(closed),
-            Scenario::Qos0Flood => Some(Self { pace: own(0), ..pairs }),
-            Scenario::Qos0Window => Some(Self { pace: own(20), measure_latency: true, ..pairs }),
+            Scenario::Qos0Flood => Some(Self { send_window: own(0), ..pairs }),
+            Scenario::Qos0Window => Some(Self { send_window: own(20), measure_latency: true, ..pairs }),
             Scenario::Fanout => Some(Self {
                 shape: Shape::FanOut,
                 publishers: 1,
                 receivers: settings.subscribers,
-                pace: match settings.window.unwrap_or(1000) {
-                    0 => Pace::Free,
-                    window => Pace::SlowestReceiver(window),
+                send_window: match settings.window.unwrap_or(1000) {
+                    0 => SendWindow::Free,
+                    window => SendWindow::SlowestReceiver(window),
                 },
                 ..pairs
             }),
-            Scenario::FaninQos0 => Some(Self { pace: own(0), ..fan_in }),
+            Scenario::FaninQos0 => Some(Self { send_window: own(0), ..fan_in }),
             Scenario::FaninQos1 => {
                 Some(Self { qos: 1, ack_window: acks(1), measure_latency: true, ..fan_in })
             }
-            // Nothing is delivered, so only the acknowledgements have a latency.
+            // Nothing is delivered, so only acknowledgements have a latency.
             Scenario::DurablePublishClosed => {
                 Some(Self { sessions: Sessions::Offline, ack_window: acks(1), ..durable })
             }
             Scenario::DurablePublish => Some(Self { sessions: Sessions::Offline, ..durable }),
-            // The age of a message that waited for its receiver is no property of the broker.
+            // The age of a queued message is no property of the broker.
             Scenario::DurableDrain => {
                 Some(Self { sessions: Sessions::Returning, measure_latency: false, ..durable })
             }
@@ -124,10 +117,10 @@ mod tests {
     fn a_window_of_zero_lifts_only_the_limits_of_qos_0() {
         let settings = settings(&["--window", "0"]);
         let plan = |scenario| Plan::of(scenario, &settings).unwrap();
-        assert_eq!(plan(Scenario::Qos0Window).pace, Pace::Free);
-        assert_eq!(plan(Scenario::Fanout).pace, Pace::Free);
+        assert_eq!(plan(Scenario::Qos0Window).send_window, SendWindow::Free);
+        assert_eq!(plan(Scenario::Fanout).send_window, SendWindow::Free);
         assert_eq!(plan(Scenario::FaninQos1).ack_window, Some(1));
-        assert_eq!(plan(Scenario::DurableOnlineClosed).pace, Pace::OwnReceiver(1));
+        assert_eq!(plan(Scenario::DurableOnlineClosed).send_window, SendWindow::OwnReceiver(1));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::broker::Broker;
 use crate::clock;
 use crate::crowd::{Attendance, Crowd, Errand, Limits};
-use crate::engine::{Bounds, Engine, Pace};
+use crate::engine::{Bounds, Engine, SendWindow};
 use crate::failure::Outcome;
 use crate::link::{Hello, Link};
 use crate::packet::PublishTemplate;
@@ -13,27 +13,24 @@ use crate::publisher::{Publisher, WINDOW_MAX};
 use crate::settings::{Credentials, Settings};
 use crate::tally::Tally;
 
-/// Default of concurrent connections.
 const AT_ONCE: u32 = 500;
 
-/// Sessions numbered from 0, in groups that share a filter. Their topic is the filter itself.
+/// Sessions numbered from 0, in groups that share a filter without wildcards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Population {
-    /// Distinguishes the names of this run from others on the same broker.
+    /// Distinguishes this run's names from others on the same broker.
     pub(crate) run: u32,
     pub(crate) sessions: u32,
-    /// Sessions that share a filter.
     pub(crate) group: u32,
 }
 
-/// Publishing to the filters of a population, by one connection for each.
+/// Each filter has a connection that publishes to it.
 pub(crate) struct Filling<'a> {
     pub(crate) population: Population,
     pub(crate) settings: &'a Settings,
     pub(crate) window: u32,
-    /// Messages for each filter, at most.
+    /// By filter.
     pub(crate) messages: u32,
-    /// Publishers stop then.
     pub(crate) send_seconds: f64,
 }
 
@@ -59,12 +56,12 @@ impl Population {
         format!("load/{:x}/{group}", self.run)
     }
 
-    /// Makes all sessions: each connects, subscribes and goes.
+    /// Each session connects, subscribes and disconnects.
     pub(crate) fn make(&self, settings: &Settings, broker: &Broker) -> Outcome<Attendance> {
         self.visit(Errand { subscribe: true, ..Errand::default() }, settings, broker)
     }
 
-    /// Removes all sessions from a broker that goes on running.
+    /// For a broker that goes on running.
     pub(crate) fn end(&self, settings: &Settings, broker: &Broker) -> Outcome<()> {
         if broker.stays() {
             self.visit(Errand { clean_session: true, ..Errand::default() }, settings, broker)?;
@@ -72,7 +69,7 @@ impl Population {
         Ok(())
     }
 
-    /// All sessions come, one after the other but many at the same time.
+    /// Every session visits once, many at the same time.
     pub(crate) fn visit(&self, errand: Errand, settings: &Settings, broker: &Broker) -> Outcome<Attendance> {
         let crowd = Crowd {
             broker: broker.address,
@@ -87,7 +84,6 @@ impl Population {
 }
 
 impl Filling<'_> {
-    /// The connections of the publishers to some of the groups.
     pub(crate) fn open(&self, groups: Range<u32>, broker: &Broker) -> Outcome<Vec<Publisher>> {
         let open = |group: u32| {
             let client_id = format!("p{:x}-{group}", self.population.run);
@@ -101,7 +97,6 @@ impl Filling<'_> {
         groups.map(open).collect()
     }
 
-    /// Publishes until all is acknowledged.
     pub(crate) fn run(&self, publishers: Vec<Publisher>) -> Outcome<Tally> {
         let bounds = Bounds {
             send_ns: clock::seconds_ns(self.send_seconds),
@@ -112,7 +107,7 @@ impl Filling<'_> {
         let engine = Engine {
             publishers,
             receivers: Vec::new(),
-            pace: Pace::Free,
+            send_window: SendWindow::Free,
             bounds,
             sent_before: vec![0; self.population.groups() as usize],
             payload_bytes: self.settings.payload_bytes as usize,

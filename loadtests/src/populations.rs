@@ -7,7 +7,7 @@ use crate::report::{Report, short};
 use crate::scenario::{Case, Scenario};
 use crate::table::median;
 
-/// One table for each scenario with figures of its own, then the cost of a publish by the number of sessions.
+/// A table for each scenario with figures of its own, then the cost of a publish by the number of sessions.
 pub(crate) fn tables(cases: &[Case], names: &[&str], cells: &[Vec<Cell>]) -> String {
     let mut scenarios: Vec<Scenario> = cases.iter().map(|case| case.scenario).collect();
     scenarios.dedup();
@@ -16,7 +16,7 @@ pub(crate) fn tables(cases: &[Case], names: &[&str], cells: &[Vec<Cell>]) -> Str
     out
 }
 
-/// The numbers of one scenario, each a column by its name in JSON.
+/// Each number is a column, by its name in JSON.
 fn own_numbers(scenario: Scenario, cases: &[Case], names: &[&str], cells: &[Vec<Cell>]) -> String {
     let rows: Vec<(Case, &str, &Cell)> = cases
         .iter()
@@ -50,7 +50,7 @@ fn extra_median(cell: &Cell, name: &str) -> Option<f64> {
     median(cell.reports.iter().filter_map(|r| r.extra(name)).collect())
 }
 
-/// The CPU of a publish to offline sessions beside their number; nothing with fewer than two numbers.
+/// The CPU of a publish to offline sessions by their number; empty for less than two numbers.
 fn flatness(cases: &[Case], names: &[&str], cells: &[Vec<Cell>]) -> String {
     let sizes: Vec<(u32, &Vec<Cell>)> = cases
         .iter()

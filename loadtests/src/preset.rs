@@ -1,23 +1,22 @@
-//! Brokers the driver knows how to start, and how to start any other.
+//! Command lines and configurations of the brokers that the driver can start.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::failure::{Failure, Outcome, While};
 
-/// A broker by name and command line. `{port}`, `{http_port}`, `{config}` and `{dir}` stand for the port to listen
-/// on, the port of its /metrics, a configuration file written by the driver, and an empty folder of this run.
+/// `{port}`, `{http_port}`, `{config}` and `{dir}` stand for the port to listen on, the port of /metrics, a
+/// configuration file written by the driver, and an empty folder of this run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BrokerSpec {
     pub(crate) name: String,
     command: Vec<String>,
 }
 
-/// The guarantee behind the PUBACK of a message for a persistent session: known for the presets, not measured.
+/// Known for the presets, not measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fsync {
     BeforePuback,
-    /// No fsync, and what the broker does instead.
     No(&'static str),
     Unknown,
 }
@@ -32,21 +31,20 @@ impl fmt::Display for Fsync {
     }
 }
 
-/// Ports and files of one run of a broker.
 pub(crate) struct Places {
     pub(crate) port: u16,
     pub(crate) http_port: u16,
     pub(crate) folder: PathBuf,
 }
 
-/// Folders that hold servers and are often missing in a user's PATH.
+/// Servers are often there, and these folders are often missing in a user's PATH.
 const SERVER_FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 
 /// rumqttd knows the format by the ending; mosquitto takes any.
 pub(crate) const CONFIG_FILE: &str = "broker.toml";
 
-/// Without limits, logs and delays, on loopback. Its database is on, so that the scenarios with persistent sessions are
-/// within its abilities; it is not written during a run.
+/// No limits, logs and delays, on loopback. The database is on, because the scenarios with persistent sessions need
+/// it; mosquitto does not write it during a run.
 const MOSQUITTO_CONFIG: &str = "\
 listener {port} 127.0.0.1
 allow_anonymous true
@@ -90,7 +88,6 @@ impl BrokerSpec {
         Ok(Self { name: name.to_owned(), command })
     }
 
-    /// The program's file, or an error when it is missing.
     pub(crate) fn program(&self) -> Outcome<PathBuf> {
         let name = &self.command[0];
         let missing = || Failure::new(format!("{}: there is no program {name}", self.name));
@@ -102,7 +99,6 @@ impl BrokerSpec {
         folders.map(|f| f.join(name)).find(|p| p.is_file()).ok_or_else(missing)
     }
 
-    /// The arguments with their placeholders filled in.
     pub(crate) fn arguments(&self, places: &Places) -> Vec<String> {
         self.command[1..].iter().map(|word| fill(word, places)).collect()
     }
@@ -123,7 +119,7 @@ impl BrokerSpec {
         Ok(Some(fill(template, places)))
     }
 
-    /// The guarantee behind its PUBACK, if the driver wrote the configuration.
+    /// Known if the driver wrote the configuration.
     pub(crate) fn fsync(&self) -> Fsync {
         match self.name.as_str() {
             "millrace" => Fsync::BeforePuback,
@@ -136,12 +132,11 @@ impl BrokerSpec {
         }
     }
 
-    /// Whether SIGUSR1 makes it save its database. The signal ends other programs.
+    /// SIGUSR1 makes it save its database. The signal ends other programs.
     pub(crate) fn saves_on_signal(&self) -> bool {
         self.name.starts_with("mosquitto") && self.has_config()
     }
 
-    /// Whether its command line opens /metrics.
     pub(crate) fn has_http(&self) -> bool {
         self.command.iter().any(|word| word.contains("{http_port}"))
     }
@@ -180,7 +175,7 @@ fn preset(name: &str, millrace_bin: &Path, millrace_args: &str) -> Outcome<Vec<S
     }
 }
 
-/// Splits a command line at spaces that are not within quotes.
+/// Quotes protect spaces.
 fn words(command: &str) -> Outcome<Vec<String>> {
     let mut found = Vec::new();
     let mut word: Option<String> = None;

@@ -6,9 +6,8 @@ use std::path::Path;
 
 use crate::failure::{Failure, Outcome};
 
-/// Linux reports CPU time to user space in ticks of this length on all architectures of interest.
+/// The length of a tick on all architectures of interest.
 const TICKS_PER_SECOND: f64 = 100.0;
-/// The least CPU time above zero.
 pub(crate) const TICK_SECONDS: f64 = 1.0 / TICKS_PER_SECOND;
 
 /// The unit of block counts in `stat`, on every file system.
@@ -22,17 +21,16 @@ const SPARE_DESCRIPTORS: usize = 500;
 struct Stat {
     parent: u32,
     own_ticks: u64,
-    /// Ticks of reaped children.
     reaped_ticks: u64,
 }
 
-/// Memory of a process tree in KiB.
+/// Of a process tree, in KiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Memory {
     pub(crate) rss_kb: u64,
-    /// The anonymous part: without mapped program and library files.
+    /// Without mapped program and library files.
     pub(crate) anon_kb: u64,
-    /// The highest resident memory since [`reset_peak`], or since the start.
+    /// Since [`reset_peak`], or since the start.
     pub(crate) peak_kb: u64,
 }
 
@@ -57,7 +55,6 @@ fn stat(pid: &str) -> Option<Stat> {
     parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// The process and all its descendants.
 fn tree(root: u32) -> Vec<(u32, Stat)> {
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
     let all: Vec<(u32, Stat)> = pids
@@ -75,7 +72,7 @@ fn tree(root: u32) -> Vec<(u32, Stat)> {
     found
 }
 
-/// User and system time of a process, its threads and its children, in seconds.
+/// User and system time of a process, its threads and its children.
 pub(crate) fn cpu_seconds(root: u32) -> Outcome<f64> {
     let tree = tree(root);
     if tree.is_empty() {
@@ -84,14 +81,13 @@ pub(crate) fn cpu_seconds(root: u32) -> Outcome<f64> {
     Ok(tree.iter().map(|(pid, stat)| stat.cpu_seconds(&pid.to_string())).sum())
 }
 
-/// User and system time of this process without its children, in seconds.
+/// Without children.
 pub(crate) fn own_cpu_seconds() -> f64 {
     stat("self").map_or(0.0, |s| Stat { reaped_ticks: 0, ..s }.cpu_seconds("self"))
 }
 
 impl Stat {
-    /// The larger of two figures is closer to the truth: ticks round down, and the scheduler's finer clock forgets
-    /// threads that ended.
+    /// Takes the larger of two figures: ticks round down, and the scheduler's finer clock forgets threads that ended.
     fn cpu_seconds(self, pid: &str) -> f64 {
         let own = self.own_ticks as f64 / TICKS_PER_SECOND;
         own.max(threads_seconds(pid)) + self.reaped_ticks as f64 / TICKS_PER_SECOND
@@ -108,7 +104,7 @@ fn threads_seconds(pid: &str) -> f64 {
     threads.filter_map(on_cpu_ns).sum::<u64>() as f64 / 1e9
 }
 
-/// CPU time and waiting time of each thread of a process, seconds, by thread id.
+/// CPU time and waiting time by thread id, seconds.
 pub(crate) fn threads(pid: u32) -> Vec<(u32, f64, f64)> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let one = |thread: fs::DirEntry| {
@@ -121,7 +117,6 @@ pub(crate) fn threads(pid: u32) -> Vec<(u32, f64, f64)> {
     threads.filter_map(one).collect()
 }
 
-/// Resident memory of a process and its children.
 pub(crate) fn memory(root: u32) -> Memory {
     let mut sum = Memory::default();
     for (pid, _) in tree(root) {
@@ -133,12 +128,12 @@ pub(crate) fn memory(root: u32) -> Memory {
     sum
 }
 
-/// Resident memory of one process, without scanning all others.
+/// Does not scan other processes.
 pub(crate) fn memory_of(pid: u32) -> Memory {
     parse_memory(&fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default())
 }
 
-/// Resets the peak of the memory. Where the kernel does not support this, the peak is since the start.
+/// Where the kernel does not support this, the peak is since the start.
 pub(crate) fn reset_peak(root: u32) {
     for (pid, _) in tree(root) {
         let _ = fs::write(format!("/proc/{pid}/clear_refs"), "5");
@@ -151,13 +146,13 @@ pub(crate) fn written_bytes(root: u32) -> u64 {
     tree(root).iter().filter_map(|(pid, _)| number_after(&io(*pid), "write_bytes:")).sum()
 }
 
-/// KiB of memory still available on this machine.
+/// Still available on this machine.
 pub(crate) fn available_kb() -> u64 {
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     number_after(&meminfo, "MemAvailable:").unwrap_or(0)
 }
 
-/// Bytes on the disk of all files in a folder, as `du` counts them.
+/// Counted as `du` does.
 pub(crate) fn folder_bytes(folder: &Path) -> u64 {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let size = |entry: fs::DirEntry| match entry.metadata() {
@@ -169,13 +164,12 @@ pub(crate) fn folder_bytes(folder: &Path) -> u64 {
     entries.map(size).sum()
 }
 
-/// The first number of the line that begins with `name`.
 fn number_after(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// Most connections of this process, and of a broker that it starts, which inherits its limit of open files.
+/// The limit of open files, which a broker that this process starts inherits.
 pub(crate) fn connections_max() -> usize {
     let limit = rlimit::getrlimit(rlimit::Resource::NOFILE).map_or(0, |(soft, _)| soft);
     usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(SPARE_DESCRIPTORS)

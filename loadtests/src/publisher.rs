@@ -4,24 +4,21 @@ use crate::latency::Histogram;
 use crate::link::{Filled, Link};
 use crate::packet::{self, PublishTemplate};
 
-/// Packet ids a publisher may use at once, so its largest window.
+/// Limits the window.
 pub(crate) const WINDOW_MAX: u32 = 16_384;
 
-/// A publisher and how far it has come.
 pub(crate) struct Publisher {
     pub(crate) link: Link,
     pub(crate) index: u32,
     template: PublishTemplate,
-    /// Messages in one write at most.
     batch_messages: u32,
     sent: u32,
     acks: Option<Acks>,
-    /// It is in the queue of publishers already.
     pub(crate) queued: bool,
 }
 
-/// The PUBACKs of one publisher. They arrive in the order of the publishes [MQTT-4.6.0-2], so a count identifies the
-/// next one.
+/// The PUBACKs of one publisher arrive in the order of the publishes [MQTT-4.6.0-2], so a count identifies the next
+/// one.
 struct Acks {
     window: u32,
     /// Packet ids wrap around here: a multiple of the window, so an id names its slot in `sent_ns`.
@@ -44,7 +41,7 @@ impl Acks {
 }
 
 impl Publisher {
-    /// With a `window` of unacknowledged messages at QoS 1, without one at QoS 0.
+    /// QoS 1 with a `window` of unacknowledged messages, QoS 0 without.
     pub(crate) fn new(
         link: Link,
         index: u32,
@@ -56,12 +53,12 @@ impl Publisher {
         Self { link, index, template, batch_messages, sent: 0, acks, queued: false }
     }
 
-    /// Messages given to the socket; the last one may be incomplete.
+    /// The last message may be incomplete.
     pub(crate) fn sent(&self) -> u32 {
         self.sent
     }
 
-    /// Messages the broker acknowledged; all that were sent at QoS 0, which has no acknowledgement.
+    /// At QoS 0, which has no acknowledgement, all sent messages.
     pub(crate) fn acked(&self) -> u32 {
         self.acks.as_ref().map_or(self.sent, |a| a.acked)
     }
@@ -70,7 +67,6 @@ impl Publisher {
         self.acks.as_ref().map_or(0, |a| a.disordered)
     }
 
-    /// Messages the window of acknowledgements allows now.
     fn credit(&self) -> u32 {
         self.acks.as_ref().map_or(u32::MAX, |a| a.window - (self.sent - a.acked).min(a.window))
     }
@@ -92,7 +88,7 @@ impl Publisher {
         }
         let taken = self.link.write_some(batch);
         let begun = taken.div_ceil(self.template.len());
-        // The rest of a cut message must follow; the messages after it are encoded again when there is room.
+        // The rest of a cut message must follow; later messages are encoded again when there is room.
         self.link.hold(&batch[taken..begun * self.template.len()]);
         if let Some(acks) = &mut self.acks {
             for sequence in self.sent..self.sent + begun as u32 {

@@ -1,21 +1,17 @@
-//! Checks one receiver's messages of one publisher: every sequence number, once, in order.
+//! Checks that a receiver gets every sequence number of a publisher once and in order.
 
-/// Errors of deliveries; all zero for a correct broker.
+/// All zero for a correct broker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Faults {
-    /// Never delivered.
     pub(crate) lost: u64,
-    /// Delivered again.
     pub(crate) repeated: u64,
     /// Delivered after a later one of the same publisher.
     pub(crate) disordered: u64,
     /// Delivered to the wrong receiver, unreadable, or never sent.
     pub(crate) stray: u64,
-    /// Published at QoS 1 and never acknowledged.
     pub(crate) unacked: u64,
-    /// PUBACKs that were not the next one due.
     pub(crate) acks_disordered: u64,
-    /// Connections the broker closed during the run, or did not answer.
+    /// Connections that the broker closed during the run, or did not answer.
     pub(crate) closed: u64,
     /// Persistent sessions that the broker has lost.
     pub(crate) forgotten: u64,
@@ -38,11 +34,10 @@ impl Faults {
     }
 }
 
-/// A bit for each sequence number received.
+/// A bit for each received sequence number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Receipts {
     seen: Vec<u64>,
-    /// One more than the highest sequence number received.
     reach: u32,
     distinct: u32,
     repeated: u32,
@@ -50,7 +45,7 @@ pub(crate) struct Receipts {
 }
 
 impl Receipts {
-    /// Notes a delivery; true if it is the first of its sequence number.
+    /// Returns true for the first delivery of a sequence number.
     #[inline]
     pub(crate) fn record(&mut self, sequence: u32) -> bool {
         let word = (sequence / u64::BITS) as usize;
@@ -73,17 +68,16 @@ impl Receipts {
         true
     }
 
-    /// One more than the highest sequence number received, which opens the publisher's window.
+    /// One more than the highest received sequence number. It opens the publisher's window.
     pub(crate) fn reach(&self) -> u32 {
         self.reach
     }
 
-    /// Different sequence numbers received.
     pub(crate) fn distinct(&self) -> u32 {
         self.distinct
     }
 
-    /// The errors, given that sequence numbers 0 to `sent - 1` were sent.
+    /// The publisher has sent the sequence numbers 0 to `sent - 1`.
     pub(crate) fn faults(&self, sent: u32) -> Faults {
         let received_of_sent = (0..sent)
             .step_by(u64::BITS as usize)

@@ -1,24 +1,22 @@
-//! One subscribed connection, and the ledger in which all receivers of a thread note their deliveries.
+//! A subscribed connection, and the ledger in which the receivers of a thread record deliveries.
 
 use crate::latency::Histogram;
 use crate::link::{Filled, Link};
 use crate::packet::{self, Stamp};
 use crate::receipts::{Faults, Receipts};
 
-/// Receives from `publishers` publishers, the first of which is number `first_publisher`.
+/// Receives from `publishers` publishers; the first is number `first_publisher`.
 pub(crate) struct Receiver {
     pub(crate) link: Link,
     pub(crate) first_publisher: u32,
     pub(crate) publishers: u32,
 }
 
-/// The deliveries on one thread.
 pub(crate) struct Ledger {
-    /// Per receiver and publisher: receivers one after the other, each with a row of its publishers.
+    /// By receiver and publisher: each receiver has a row of its publishers.
     receipts: Vec<Receipts>,
-    /// [`Receipts::reach`] of each, adjacent in memory: the windows read a thousand of them in one turn.
+    /// [`Receipts::reach`] of each, adjacent in memory, because the windows read a thousand of them in a turn.
     reach: Vec<u32>,
-    /// Deliveries without repeats.
     pub(crate) delivered: u64,
     pub(crate) stray: u64,
     pub(crate) latency: Option<Histogram>,
@@ -37,17 +35,14 @@ impl Ledger {
         }
     }
 
-    /// One more than the highest sequence number of a row.
     pub(crate) fn reach(&self, row: usize) -> u32 {
         self.reach[row]
     }
 
-    /// The lowest [`Self::reach`] of all rows.
     pub(crate) fn slowest(&self) -> u32 {
         self.reach.iter().copied().min().unwrap_or(u32::MAX)
     }
 
-    /// The errors of one row whose publisher sent `sent` messages.
     pub(crate) fn faults(&self, row: usize, sent: u32) -> Faults {
         self.receipts[row].faults(sent)
     }
@@ -75,7 +70,7 @@ impl Ledger {
 }
 
 impl Receiver {
-    /// Reads once, records deliveries in the ledger from row `row` on, and acknowledges them.
+    /// Reads once, records deliveries from row `row` on, and acknowledges them.
     pub(crate) fn pump(
         &mut self,
         row: usize,

@@ -5,14 +5,13 @@ use crate::broker::Broker;
 use crate::churn::{CONCURRENT, leave};
 use crate::crowd::{Crowd, Errand, Limits};
 use crate::failure::{Failure, Outcome};
-use crate::meter::Meter;
+use crate::meter::Measurement;
 use crate::population::Population;
 use crate::procfs;
 use crate::report::{Better, Figure, Report};
 use crate::scenario::Case;
 use crate::settings::{Credentials, Settings};
 
-/// Makes the sessions, waits until the broker is at rest, and reconnects all.
 pub(crate) fn run(case: Case, sessions: u32, settings: &Settings, broker: &Broker) -> Outcome<Report> {
     let most = procfs::connections_max();
     if sessions as usize > most {
@@ -27,7 +26,7 @@ pub(crate) fn run(case: Case, sessions: u32, settings: &Settings, broker: &Broke
     broker.rested_cpu_seconds()?;
 
     broker.reset_peak();
-    let meter = Meter::start_with(broker, broker.settled_memory())?;
+    let meter = Measurement::start_with(broker, broker.settled_memory())?;
     let crowd = Crowd {
         broker: broker.address,
         population,

@@ -10,37 +10,31 @@ use crate::preset::Fsync;
 use crate::receipts::Faults;
 use crate::scenario::Case;
 
-/// Added to a guarantee that the kernel's counters contradict.
+/// Appended to a guarantee that the kernel's counters contradict.
 pub(crate) const BELIED: &str = " (**but it wrote nothing to a disk**)";
 
-/// Whether more or less of the figure is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Better {
     More,
     Less,
 }
 
-/// The main figure of a scenario.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figure {
-    /// Its name in JSON.
     pub(crate) name: &'static str,
-    /// Its unit for people.
+    /// For people.
     pub(crate) unit: &'static str,
     pub(crate) value: f64,
     pub(crate) better: Better,
 }
 
-/// One scenario run once against one broker.
 pub(crate) struct Report {
     pub(crate) case: Case,
     pub(crate) broker: String,
-    /// The guarantee behind the broker's PUBACK.
     pub(crate) fsync: Fsync,
     pub(crate) figure: Figure,
-    /// Further figures of this scenario, by their names in JSON.
     pub(crate) extra: Vec<(Cow<'static, str>, f64)>,
-    /// The number of counted items: deliveries, acknowledged publishes, connections, sessions.
+    /// Deliveries, acknowledged publishes, connections or sessions.
     pub(crate) count: u64,
     pub(crate) cost: Cost,
     pub(crate) faults: Faults,
@@ -57,7 +51,6 @@ enum Value {
 }
 
 impl Report {
-    /// Without faults and latencies.
     pub(crate) fn new(case: Case, broker: &Broker, figure: Figure, count: u64, cost: Cost) -> Self {
         Self {
             case,
@@ -74,12 +67,11 @@ impl Report {
         }
     }
 
-    /// One of the further figures.
     pub(crate) fn extra(&self, name: &str) -> Option<f64> {
         self.extra.iter().find(|(other, _)| other == name).map(|(_, value)| *value)
     }
 
-    /// The broker is said to store before it acknowledges, but wrote nothing.
+    /// The broker claims to store before it acknowledges, but wrote nothing.
     pub(crate) fn belies_its_promise(&self) -> bool {
         let promised = self.fsync == Fsync::BeforePuback && self.case.scenario.stores_messages();
         promised && self.count > 0 && self.cost.written_bytes == 0
@@ -146,7 +138,7 @@ impl Report {
         format!("{{{}}}", members.join(","))
     }
 
-    /// One line for a person: the figure, then every number that is not zero.
+    /// The figure, then every number that is not zero.
     pub(crate) fn line(&self) -> String {
         let mut line = format!(
             "{} {}: {} {}; {} in {:.2} s, CPU server {:.2} s, driver {:.2} s ({:.2} µs each)",
@@ -180,7 +172,6 @@ impl Report {
         line
     }
 
-    /// Every fault that occurred, or nothing.
     pub(crate) fn troubles(&self) -> String {
         let counted = [
             ("lost", self.faults.lost),
@@ -219,7 +210,7 @@ fn json_string(text: &str) -> String {
     out
 }
 
-/// Three digits and a thousands letter, as in the tables people compare.
+/// Three digits and a unit prefix.
 pub(crate) fn short(value: f64) -> String {
     let (scaled, letter) = match value {
         v if v >= 999_500.0 => (v / 1e6, " M"),

@@ -3,27 +3,26 @@
 use crate::broker::Broker;
 use crate::crowd::Errand;
 use crate::failure::{Failure, Outcome};
-use crate::meter::Meter;
+use crate::meter::Measurement;
 use crate::population::{Filling, Population};
 use crate::report::{Better, Figure, Report};
 use crate::scenario::Case;
 use crate::settings::Settings;
 
-/// Sessions that share a filter, and therefore a backlog.
+/// These sessions share a filter and therefore a backlog.
 const GROUP: u32 = 100;
-/// Publishers that are connected at the same time while the backlog is made.
+/// At the same time, while the backlog is made.
 const PUBLISHERS_MAX: u32 = 1000;
-/// Unacknowledged messages of each of them.
 const WINDOW: u32 = 100;
 
-/// Makes the sessions and their backlog, waits until the broker is at rest, and lets all return.
+/// Waits until the broker is at rest before the sessions return.
 pub(crate) fn run(case: Case, sessions: u32, settings: &Settings, broker: &Broker) -> Outcome<Report> {
     let planned = Population::new(sessions, GROUP);
     let made = planned.make(settings, broker)?;
     if made.faults.any() || made.done == 0 {
         return Err(Failure::new(format!("the broker made only {} of {sessions} sessions", made.done)));
     }
-    // Sessions are made in order of their numbers, so those made in time are the first ones.
+    // Sessions are made in order of their numbers, so the first ones exist.
     let population = Population { sessions: made.done, ..planned };
     let broken_off = made.done < sessions;
     fill(population, settings, broker)?;
@@ -31,7 +30,7 @@ pub(crate) fn run(case: Case, sessions: u32, settings: &Settings, broker: &Broke
 
     let memory_before = broker.settled_memory();
     broker.reset_peak();
-    let meter = Meter::start_with(broker, memory_before)?;
+    let meter = Measurement::start_with(broker, memory_before)?;
     let errand = Errand {
         resumes: true,
         backlog: settings.backlog,
@@ -58,7 +57,6 @@ pub(crate) fn run(case: Case, sessions: u32, settings: &Settings, broker: &Broke
     Ok(report)
 }
 
-/// Publishes the backlog, with a publisher for each group.
 fn fill(population: Population, settings: &Settings, broker: &Broker) -> Outcome<()> {
     let filling = Filling {
         population,

@@ -1,13 +1,11 @@
-//! The scenarios: names, sizes, and targets of Millrace.
+//! Names, sizes and targets of the scenarios.
 
 use clap::ValueEnum;
 
 use crate::settings::Settings;
 
-/// A workload for a broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Scenario {
-    /// Memory of connections that do nothing.
     Idle,
     /// CPU of CONNECT and CONNACK; beside it that of DISCONNECT and close.
     Connect,
@@ -35,31 +33,25 @@ pub(crate) enum Scenario {
     DurableOnline,
     /// Very many offline sessions on one filter: their cost, and the cost of a publish to them.
     OfflineSessions,
-    /// Very many persistent sessions return to a backlog each.
     Resume,
-    /// Persistent sessions without a backlog reconnect and stay.
     Reconnect,
 }
 
-/// A target of Millrace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Target {
     /// Of mosquitto 2.0's figure in the same run.
     Ratio(f64),
-    /// In the unit of the figure.
     AtMost(f64),
 }
 
-/// A scenario at one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Case {
     pub(crate) scenario: Scenario,
-    /// Number of persistent sessions, in scenarios about those.
     pub(crate) sessions: Option<u32>,
 }
 
 impl Scenario {
-    /// Scenarios without persistent sessions, the default of `compare`.
+    /// The default of `compare`.
     pub(crate) const LIVE: [Self; 8] = [
         Self::Idle,
         Self::Connect,
@@ -71,7 +63,6 @@ impl Scenario {
         Self::FaninQos1,
     ];
 
-    /// Scenarios with persistent sessions.
     pub(crate) const DURABLE: [Self; 8] = [
         Self::DurablePublishClosed,
         Self::DurablePublish,
@@ -91,7 +82,6 @@ impl Scenario {
         Self::DURABLE.contains(&self)
     }
 
-    /// Whether messages for persistent sessions are published in its measured part.
     pub(crate) fn stores_messages(self) -> bool {
         matches!(
             self,
@@ -140,7 +130,6 @@ impl Scenario {
         }
     }
 
-    /// The cases to run.
     pub(crate) fn cases(self, settings: &Settings, compared: bool) -> Vec<Case> {
         let default = self.default_sessions(compared);
         let sizes = if settings.sessions.is_empty() { default } else { settings.sessions.as_slice() };
@@ -152,13 +141,12 @@ impl Scenario {
 }
 
 impl Case {
-    /// The scenario, and its size where it has several.
+    /// With the size where the scenario has several.
     pub(crate) fn name(self) -> String {
         let name = self.scenario.name();
         self.sessions.map_or_else(|| name.clone(), |sessions| format!("{name} {sessions}"))
     }
 
-    /// Whether `compare` has a smaller size for it.
     pub(crate) fn is_smaller_when_compared(self) -> bool {
         self.scenario.default_sessions(true) != self.scenario.default_sessions(false)
     }

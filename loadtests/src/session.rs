@@ -7,12 +7,11 @@ use std::time::Duration;
 use crate::failure::{Failure, Outcome, While};
 use crate::packet;
 
-/// How long a broker may take to close after DISCONNECT.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Most reads after DISCONNECT before the driver gives up on a broker that keeps sending.
+/// Gives up on a broker that keeps sending.
 const READS_MAX: usize = 10_000;
 
-/// Sends DISCONNECT and waits until the broker has closed.
+/// Waits until the broker has closed.
 pub(crate) fn leave(mut stream: TcpStream) -> Outcome<()> {
     stream.write_all(&packet::DISCONNECT).during("sending DISCONNECT")?;
     stream.set_read_timeout(Some(CLOSE_TIMEOUT)).during("setting a time-out")?;

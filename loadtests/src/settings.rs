@@ -79,12 +79,11 @@ pub(crate) struct Settings {
     pub(crate) threads: u32,
 }
 
-/// User names and passwords of clients, in turn; empty for none.
+/// Clients use them in turn; empty for none.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Credentials(Arc<[(String, String)]>);
 
 impl Credentials {
-    /// User name and password of a client.
     pub(crate) fn of(&self, client: u32) -> Option<(&str, &str)> {
         let turn = (client as usize).checked_rem(self.0.len())?;
         self.0.get(turn).map(|(user, password)| (&**user, &**password))

@@ -7,10 +7,9 @@ use crate::receipts::Faults;
 use crate::report::{Better, Report, short};
 use crate::scenario::{Case, Target};
 
-/// The broker of the project's targets.
 const TARGETED: &str = "millrace";
 
-/// The middle value, or the mean of the two middle ones.
+/// The mean of the two middle values of an even number.
 pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -19,7 +18,6 @@ pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
 }
 
 impl Cell {
-    /// `None` without a report.
     pub(crate) fn median(&self, of: impl Fn(&Report) -> f64) -> Option<f64> {
         median(self.reports.iter().map(of).collect())
     }
@@ -34,13 +32,12 @@ impl Cell {
         sum
     }
 
-    /// Nothing went wrong in any round.
     fn is_sound(&self) -> bool {
         let doubtful = |r: &Report| r.timed_out || r.belies_its_promise();
         self.failures.is_empty() && !self.faults().any() && !self.reports.iter().any(doubtful)
     }
 
-    /// The median, with a sign when it cannot be trusted.
+    /// With a sign when the median cannot be trusted.
     pub(crate) fn text(&self) -> String {
         let Some(figure) = self.figure() else {
             return if self.failures.is_empty() { "-".into() } else { "**failed**".into() };
@@ -66,7 +63,6 @@ impl Cell {
     }
 }
 
-/// Figures, ratios to the baseline and the targets of those ratios.
 pub(crate) fn figures(cases: &[Case], names: &[&str], cells: &[Vec<Cell>], baseline: &str) -> String {
     let base = names.iter().position(|n| *n == baseline);
     let mut out = String::from("| scenario | unit |");
@@ -98,7 +94,7 @@ pub(crate) fn figures(cases: &[Case], names: &[&str], cells: &[Vec<Cell>], basel
             if let (true, Some(reached), Some(target), Some(figure)) =
                 (*name == TARGETED && *name != baseline, reached, target, figure)
             {
-                // A broker that loses messages is not fast.
+                // A broker that loses messages does not meet a target.
                 let met = cell.is_sound() && is_met(reached, target, figure.better);
                 target_text.push_str(if met { ", met" } else { ", **missed**" });
             }
@@ -122,7 +118,7 @@ fn is_met(reached: f64, target: Target, better: Better) -> bool {
     }
 }
 
-/// Figures that show whether the results can be trusted: the driver's own cost, latencies and every error.
+/// The driver's own cost, latencies and every error show whether the results can be trusted.
 pub(crate) fn details(cases: &[Case], names: &[&str], cells: &[Vec<Cell>]) -> String {
     let head = "scenario | broker | rounds | driver µs each | server µs each | disk bytes each \
                 | p50 ms | p99 ms | p99.9 ms | PUBACK p50 ms | PUBACK p99 ms | faults, all rounds";

@@ -3,9 +3,8 @@
 use crate::latency::Histogram;
 use crate::receipts::Faults;
 
-/// The result of a run.
 pub(crate) struct Tally {
-    /// Messages sent by each publisher, by its number, including those before the run.
+    /// By publisher, including messages before the run.
     pub(crate) sent: Vec<u32>,
     pub(crate) acked: u64,
     pub(crate) delivered: u64,
@@ -16,10 +15,9 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Adds the result of another thread of the same run.
     pub(crate) fn add(&mut self, other: Self) {
         for (mine, theirs) in self.sent.iter_mut().zip(other.sent) {
-            // Each publisher belongs to one thread; the others have its number from before the run.
+            // Only one thread sends for a publisher; the others have the number from before the run.
             *mine = theirs.max(*mine);
         }
         self.acked += other.acked;

@@ -7,7 +7,7 @@ use crate::clock;
 use crate::engine::{Bounds, Engine};
 use crate::failure::{Failure, Outcome};
 use crate::link::{Hello, Link};
-use crate::meter::Meter;
+use crate::meter::Measurement;
 use crate::packet::PublishTemplate;
 use crate::plan::{Plan, Sessions, Shape};
 use crate::publisher::Publisher;
@@ -26,11 +26,10 @@ struct Traffic<'a> {
     settings: &'a Settings,
     broker: SocketAddr,
     publishers: SocketAddr,
-    /// Distinguishes the topics and client ids of this run from others on the same broker.
+    /// Distinguishes the topics and client ids of this run.
     run: u32,
 }
 
-/// Runs one scenario of messages against a broker.
 pub(crate) fn run(case: Case, plan: Plan, settings: &Settings, broker: &Broker) -> Outcome<Report> {
     let traffic = Traffic {
         plan,
@@ -55,7 +54,7 @@ pub(crate) fn run(case: Case, plan: Plan, settings: &Settings, broker: &Broker) 
     }
 
     let beside = broker.beside_cpu_seconds()?;
-    let meter = Meter::start(broker)?;
+    let meter = Measurement::start(broker)?;
     if plan.sessions == Sessions::Returning {
         receivers = traffic.open_receivers(false, false)?;
     }
@@ -114,7 +113,7 @@ impl Traffic<'_> {
         (0..self.plan.publishers).map(open).collect()
     }
 
-    /// Removes the persistent sessions from a broker that goes on running.
+    /// For a broker that goes on running.
     fn end_sessions(&self) -> Outcome<()> {
         self.open_receivers(true, false)?.into_iter().try_for_each(session::leave)
     }
@@ -127,7 +126,7 @@ impl Traffic<'_> {
         Hello { client_id, clean_session: clean, subscription }.open(self.broker)
     }
 
-    /// Without receivers it only publishes, without publishers it only receives.
+    /// Only publishes without receivers, only receives without publishers.
     fn run_engines(
         &self,
         publishers: Vec<TcpStream>,
@@ -147,7 +146,7 @@ impl Traffic<'_> {
         Ok(sum)
     }
 
-    /// Only pairs are split: the links of one subscriber or one publisher stay together.
+    /// Splits only pairs: the links of one subscriber or publisher stay together.
     fn engines(
         &self,
         publishers: Vec<TcpStream>,
@@ -185,7 +184,7 @@ impl Traffic<'_> {
         Engine {
             publishers: Vec::new(),
             receivers: Vec::new(),
-            pace: self.plan.pace,
+            send_window: self.plan.send_window,
             bounds,
             sent_before: sent_before.to_vec(),
             payload_bytes: settings.payload_bytes as usize,

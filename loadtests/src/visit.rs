@@ -6,23 +6,19 @@ use crate::link::{Filled, Link};
 use crate::packet::{self, Frame, Stamp};
 use crate::receipts::{Faults, Receipts};
 
-/// Return code of success in CONNACK and SUBACK.
 const ACCEPTED: u8 = 0;
-/// The QoS of every subscription of a visit.
 const QOS: u8 = 1;
 
-/// The task of every visit of a crowd.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Errand {
     pub(crate) clean_session: bool,
-    /// Subscribes to the session's filter immediately after CONNECT.
+    /// Immediately after CONNECT.
     pub(crate) subscribe: bool,
     /// The broker must still have the session.
     pub(crate) resumes: bool,
-    /// Queued messages of the session.
     pub(crate) backlog: u32,
     pub(crate) payload_bytes: usize,
-    /// Stays connected at the end.
+    /// Connected at the end.
     pub(crate) stays: bool,
 }
 
@@ -31,24 +27,20 @@ enum Stage {
     Connecting,
     /// Answers or messages are due.
     Waiting,
-    /// DISCONNECT is sent, and the broker must close.
     Going,
 }
 
-/// The result of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     GoesOn,
-    /// Everything has arrived; with an errand that stays the connection is open.
+    /// Everything has arrived. With `stays` the connection is open.
     Done,
-    /// The broker closed, refused, or sent invalid bytes.
     Failed,
 }
 
 pub(crate) struct Visit {
     pub(crate) link: Link,
     pub(crate) session: u32,
-    /// The publisher of the queued messages.
     publisher: u32,
     stage: Stage,
     connected: bool,
@@ -76,29 +68,25 @@ impl Visit {
         }
     }
 
-    /// CONNACK has arrived.
     pub(crate) fn is_connected(&self) -> bool {
         self.connected
     }
 
-    /// Received messages without repeats.
     pub(crate) fn delivered(&self) -> u32 {
         self.receipts.distinct()
     }
 
-    /// Time from CONNECT to the last arrival.
     pub(crate) fn latency_ns(&self) -> Option<u64> {
         self.complete_ns.map(|ns| ns.saturating_sub(self.greeted_ns))
     }
 
-    /// The errors, given the expected messages.
     pub(crate) fn faults(&self, errand: &Errand) -> Faults {
         let mut faults = self.faults;
         faults.add(self.receipts.faults(errand.backlog));
         faults
     }
 
-    /// Handles an event. `hello` makes the first packets.
+    /// `hello` makes the first packets.
     pub(crate) fn advance(
         &mut self,
         event: &Event,
@@ -118,7 +106,7 @@ impl Visit {
             }
         }
         if self.stage != Stage::Connecting && event.is_readable() {
-            // After the end of the stream was announced, there is no further event for the bytes before it.
+            // After the event for the end of the stream, no event announces the bytes before the end.
             let to_the_end = event.is_read_closed();
             return self.read(errand, buffer, now_ns, to_the_end);
         }
@@ -153,7 +141,7 @@ impl Visit {
         }
     }
 
-    /// Handles one packet. Returns false if the visit cannot continue.
+    /// Returns false if the visit cannot continue.
     fn take(&mut self, frame: Frame<'_>, errand: &Errand, answer: &mut Vec<u8>) -> bool {
         match frame.kind() {
             packet::CONNACK => {
@@ -191,7 +179,7 @@ impl Visit {
         }
     }
 
-    /// Sends the answers, and DISCONNECT after the last arrival.
+    /// Sends DISCONNECT after the last arrival.
     fn reply(&mut self, errand: &Errand, mut answer: Vec<u8>, now_ns: u64) -> Step {
         let complete = self.stage == Stage::Waiting && self.is_complete(errand);
         if complete {

@@ -1,4 +1,4 @@
-//! What the program has in it beside its code: the built console and the commit that it is built from.
+//! Builds two files into the program: the web console, and the commit of the source.
 
 #![allow(clippy::print_stdout, reason = "cargo reads what a build script prints")]
 
@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// For `millrace --version`.
 fn commit() {
     println!("cargo::rerun-if-env-changed=MILLRACE_COMMIT");
-    // A release is built from a tarball without git, and says the commit itself.
+    // A release is built from a tarball without git, and passes the commit itself.
     let commit = std::env::var("MILLRACE_COMMIT")
         .ok()
         .or_else(|| git(&["rev-parse", "--short=12", "HEAD"]))
@@ -37,7 +37,7 @@ fn git(arguments: &[&str]) -> Option<String> {
     (output.status.success() && !text.is_empty()).then_some(text)
 }
 
-/// Writes services/console/dist/app as a table of files. Without a built console the table is empty.
+/// Writes services/console/dist/app as a table of files. The table is empty without a built console.
 fn console() -> Result<(), Box<dyn Error>> {
     let dist = Path::new(&std::env::var("CARGO_MANIFEST_DIR")?).join("../console/dist");
     println!("cargo::rerun-if-changed={}", dist.display());
@@ -47,7 +47,7 @@ fn console() -> Result<(), Box<dyn Error>> {
     if app.exists() {
         collect(&app.canonicalize()?, "", &mut files)?;
     }
-    // Copies, because the next build of the console replaces the files.
+    // Copied, because the next build of the console replaces the files.
     let copies = Path::new(&std::env::var("OUT_DIR")?).join("console");
     fs::create_dir_all(&copies)?;
     for (number, file) in files.values_mut().enumerate() {
@@ -68,7 +68,7 @@ fn console() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Files by their path on the HTTP port. The server searches the table, so their order is that of strings, not of paths.
+/// Files by their path on the HTTP port. The server searches the table, so the paths are sorted as strings.
 fn collect(folder: &Path, at: &str, files: &mut BTreeMap<String, PathBuf>) -> Result<(), Box<dyn Error>> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;

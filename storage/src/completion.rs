@@ -22,7 +22,7 @@ impl Completion {
         Self(Some(Box::new(callback)))
     }
 
-    /// Makes a completion and its future.
+    /// A completion with its future.
     pub fn future() -> (Self, Commit) {
         let state = Arc::new(Mutex::new(State::Waiting(None)));
         let commit = Commit(state.clone());
@@ -59,7 +59,7 @@ fn finish(state: &Mutex<State>, result: Result<Committed, Error>) {
     }
 }
 
-/// The future of a submitted commit. Dropping it does not stop the commit; only its result is lost.
+/// The future of a submitted commit. Dropping it loses only the result: the commit goes on.
 #[must_use = "the result of a commit decides what may be acknowledged"]
 pub struct Commit(Arc<Mutex<State>>);
 

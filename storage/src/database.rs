@@ -12,7 +12,7 @@ use crate::{
     version::Committed,
 };
 
-/// A store. It is cheap to clone, and all clones are the same store.
+/// A handle of a store; clones share it.
 #[derive(Clone)]
 pub struct Database {
     engine: Arc<dyn Engine>,
@@ -20,24 +20,24 @@ pub struct Database {
     retry: RetryPolicy,
 }
 
-/// The present attempt, for a transaction's closure.
+/// The state of the retries, for a transaction's closure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
     /// 1 for the first attempt.
     pub number: u32,
     /// Earlier attempts that ended with [`Error::Conflict`] or [`Error::TooOld`]: less work may succeed.
     pub conflicts: u32,
-    /// An earlier attempt may have committed. A transaction that must not happen twice checks first whether it did.
+    /// An earlier attempt may have committed. A transaction that must not happen twice checks this first.
     pub maybe_committed: bool,
 }
 
 /// An error that a transaction's closure may end with.
-pub trait Failure: From<Error> {
-    /// The store's error inside, if there is one: it decides whether the transaction is retried.
+pub trait TransactionFailure: From<Error> {
+    /// Decides whether the transaction is retried.
     fn store_error(&self) -> Option<&Error>;
 }
 
-impl Failure for Error {
+impl TransactionFailure for Error {
     fn store_error(&self) -> Option<&Error> {
         Some(self)
     }
@@ -71,7 +71,7 @@ impl Database {
     /// The error of `body`, or the store's error when it is not retryable or the attempts are used up.
     pub fn run<T, E, F, Body>(&self, body: F) -> impl Future<Output = Result<T, E>> + use<T, E, F, Body>
     where
-        E: Failure,
+        E: TransactionFailure,
         F: FnMut(Transaction, Attempt) -> Body,
         Body: Future<Output = Result<T, E>>,
     {
@@ -80,15 +80,12 @@ impl Database {
     }
 
     /// As [`Database::run`], and returns the position in commit order, too.
-    ///
-    /// # Errors
-    /// As [`Database::run`].
     pub fn run_committed<T, E, F, Body>(
         &self,
         mut body: F,
     ) -> impl Future<Output = Result<(T, Committed), E>> + use<T, E, F, Body>
     where
-        E: Failure,
+        E: TransactionFailure,
         F: FnMut(Transaction, Attempt) -> Body,
         Body: Future<Output = Result<T, E>>,
     {
@@ -114,8 +111,12 @@ impl Database {
         }
     }
 
-    /// The wait before the next attempt, if there is one.
-    fn delay(&self, failure: &impl Failure, attempt: &mut Attempt, began: Duration) -> Option<Duration> {
+    fn delay(
+        &self,
+        failure: &impl TransactionFailure,
+        attempt: &mut Attempt,
+        began: Duration,
+    ) -> Option<Duration> {
         let error = failure.store_error().filter(|error| error.is_retryable())?;
         let is_away = matches!(error, Error::Unavailable(_));
         if attempt.number >= self.retry.attempts_max
@@ -130,14 +131,14 @@ impl Database {
         Some(delay)
     }
 
-    /// The engine's counters since it was opened, and its state.
+    /// Counters since the engine was opened, and its state.
     #[must_use]
     pub fn stats(&self) -> Vec<Stat> {
         self.engine.stats()
     }
 
-    /// Begins a transaction that nobody retries. Layers use [`Database::run`]; this is for it, for tests of engines,
-    /// and for event loops that retry themselves.
+    /// Begins a transaction without retries, for [`Database::run`], tests of engines, and event loops that retry
+    /// themselves.
     #[must_use]
     pub fn begin_unretried(&self) -> Transaction {
         Transaction::new(self.engine.begin(), self.host.clone())

@@ -1,4 +1,5 @@
-//! The store's environment: time, randomness, and a way to wait.
+//! The store's environment: time, randomness, and a way to wait. Tests and simulations bring their own, so that a
+//! seed reproduces a run.
 
 use std::{
     future::Future,
@@ -13,9 +14,9 @@ use crate::timer::Timer;
 /// The future of a wait.
 pub type Pause = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Clock, randomness and timer. Tests and simulations bring their own, so that a seed reproduces a run.
+/// Clock, randomness and timer.
 pub trait Host: Send + Sync + 'static {
-    /// Time since some fixed moment; never goes back.
+    /// Never goes back.
     fn now(&self) -> Duration;
 
     /// The time of day in unix milliseconds. A host without one counts from its fixed moment.
@@ -23,10 +24,10 @@ pub trait Host: Send + Sync + 'static {
         u64::try_from(self.now().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// A random number, to spread retries.
+    /// Spreads retries.
     fn random(&self) -> u64;
 
-    /// Is done after `duration`.
+    /// Ends after `duration`.
     fn pause(&self, duration: Duration) -> Pause;
 }
 

@@ -2,17 +2,17 @@
 
 use bytes::Bytes;
 
-/// The keys from `begin` to before `end`.
+/// Includes `begin` and excludes `end`.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub struct KeyRange {
-    /// The first key of the range.
     pub begin: Bytes,
-    /// The first key after the range.
     pub end: Bytes,
 }
 
+#[allow(missing_docs)]
 impl KeyRange {
-    /// The keys from `begin` to before `end`.
+    /// From `begin` to before `end`.
     #[must_use]
     pub fn new(begin: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Self {
         Self { begin: Bytes::copy_from_slice(begin.as_ref()), end: Bytes::copy_from_slice(end.as_ref()) }
@@ -41,19 +41,16 @@ impl KeyRange {
         Self { begin, end: end.into() }
     }
 
-    /// Whether the key is in the range.
     #[must_use]
     pub fn contains(&self, key: &[u8]) -> bool {
         *self.begin <= *key && *key < *self.end
     }
 
-    /// Whether no key is in the range.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.begin >= self.end
     }
 
-    /// Whether a key can be in both.
     #[must_use]
     pub fn intersects(&self, other: &Self) -> bool {
         self.begin < other.end && other.begin < self.end

@@ -1,5 +1,5 @@
-//! Limits of the interface, the same for every engine, so that nothing works on one and fails on the other. They are
-//! FoundationDB's, which cannot be configured, less the needs of our engine over it. So they are not settings.
+//! Limits of the interface: FoundationDB's, which cannot be configured, less the needs of our engine over it. They
+//! are the same for every engine, so that nothing works on one and fails on the other.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ pub fn cost(key: usize, value: usize) -> usize {
     3 * key + value + OVERHEAD
 }
 
-/// The part that the write of a range uses: both ends twice. A deletion of one key is such a range.
+/// The part that the write of a range uses: both ends twice. The deletion of one key is such a range.
 #[must_use]
 pub fn range_cost(begin: usize, end: usize) -> usize {
     2 * (begin + end) + OVERHEAD

@@ -7,21 +7,21 @@ use crate::key::{KeyRange, after};
 /// Whether a later commit to the keys read makes the transaction conflict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Read {
-    /// It conflicts: the result still holds at the commit.
+    /// The result still holds at the commit.
     #[default]
     Serializable,
-    /// It does not conflict: the result held at the read version.
+    /// The result held at the read version.
     Snapshot,
 }
 
-/// How to read a range.
+/// The extent of a range read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RangeOptions {
     /// Most keys of the page; at least 1.
     pub limit: usize,
     /// From the end of the range to its beginning.
     pub reverse: bool,
-    /// Whether the read conflicts.
+    /// Serializable by default.
     pub read: Read,
 }
 
@@ -47,17 +47,16 @@ impl RangeOptions {
 
 /// A key and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub struct KeyValue {
-    /// The key.
     pub key: Bytes,
-    /// The value.
     pub value: Bytes,
 }
 
-/// The result of a range read.
+/// A page of a range.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
-    /// Keys and values in the order of the read.
+    /// In the order of the read.
     pub items: Vec<KeyValue>,
     /// The range may continue after the last item. A page may end before its limit, see
     /// [`crate::limits::PAGE_BYTES_MAX`].
@@ -65,7 +64,6 @@ pub struct Page {
 }
 
 impl Page {
-    /// The part of `range` that this page covers.
     pub(crate) fn answers(&self, range: &KeyRange, reverse: bool) -> KeyRange {
         let mut read = range.clone();
         if let Some(last) = self.items.last().filter(|_| self.more) {

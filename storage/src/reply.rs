@@ -10,15 +10,15 @@ use crate::error::Error;
 
 /// The future of a read. An engine with its data in memory answers at once, without an allocation.
 #[must_use = "a read does nothing until it is awaited"]
+#[allow(missing_docs)]
 pub enum Reply<'a, T> {
-    /// The answer; `None` once it was taken.
+    /// `None` once it was taken.
     Ready(Option<Result<T, Error>>),
-    /// A pending answer.
     Later(Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>),
 }
 
 impl<T> Reply<'_, T> {
-    /// Makes a finished answer.
+    /// A finished answer.
     pub fn ready(answer: Result<T, Error>) -> Self {
         Self::Ready(Some(answer))
     }

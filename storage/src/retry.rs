@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Bounds of the retries of one transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct RetryPolicy {
-    /// Most attempts of a transaction, the first one included. Default 50.
+    /// The first attempt included. Default 50.
     pub attempts_max: u32,
     /// Longest wait before the second attempt; it doubles with each further one. Default 1 ms.
     pub delay_first: Duration,
@@ -28,7 +28,7 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// The wait after `attempts` failed ones. It is random between nothing and the bound (full jitter), so that
+    /// The wait after `attempts` failed ones: random between nothing and the bound (full jitter), so that
     /// transactions that conflicted do not meet again.
     pub(crate) fn delay(&self, attempts: u32, random: u64) -> Duration {
         let doubled = self.delay_first.saturating_mul(1 << (attempts.saturating_sub(1)).min(20));

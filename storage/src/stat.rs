@@ -2,17 +2,16 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Whether a number only grows.
+/// As in Prometheus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub enum StatKind {
-    /// Grows from 0 at the start of the process.
     Counter,
-    /// Goes up and down.
     Gauge,
 }
 
+#[allow(missing_docs)]
 impl StatKind {
-    /// The name in Prometheus' text format.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -29,16 +28,16 @@ pub struct Stat {
     pub name: &'static str,
     /// Labels as in `reason="busy"`, or nothing.
     pub labels: &'static str,
-    /// Its meaning, in a sentence.
+    /// One sentence.
     pub help: &'static str,
     /// Counter or gauge.
     pub kind: StatKind,
-    /// The number, in that unit.
+    /// In the unit of the name.
     pub value: f64,
 }
 
 impl Stat {
-    /// Counters are integers: times in microseconds and ratios in thousandths. Metrics are in base units.
+    /// Counters are integers (microseconds, thousandths), metrics are in base units.
     #[allow(clippy::cast_precision_loss)]
     pub(crate) fn new(
         name: &'static str,
@@ -78,7 +77,7 @@ impl Count {
     }
 }
 
-/// Declares counters: field, kind, name, labels, help. The list of metrics is the struct.
+/// Declares counters: field, kind, name, labels, help.
 macro_rules! stats {
     ($(#[$doc:meta])* $set:ident { $($field:ident: $kind:ident $name:literal [$($label:literal)?] $help:literal,)* }) => {
         $(#[$doc])*

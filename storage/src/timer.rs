@@ -1,4 +1,5 @@
-//! Waits without a runtime: one thread wakes futures when their time has come.
+//! Waits without a runtime: one thread wakes futures when their time has come. It starts with the first wait and ends
+//! when nothing waits.
 
 use std::{
     cmp::Reverse,
@@ -15,7 +16,6 @@ use std::{
 
 use crate::host::instant;
 
-/// The thread starts with the first wait and ends when nothing waits.
 #[derive(Default)]
 pub(crate) struct Timer(Arc<Shared>);
 
@@ -67,7 +67,7 @@ impl Future for Sleep {
             return Poll::Ready(());
         }
         if first && !set(&self.timer, Wait { due: self.due, alarm }) {
-            // Without a timer thread, ending early is better than never.
+            // Without a timer thread, an early end is better than none.
             return Poll::Ready(());
         }
         Poll::Pending

@@ -22,7 +22,7 @@ use crate::{
     version::{Committed, Version, Versionstamp},
 };
 
-/// Options of a transaction, to be set before it commits.
+/// Set before the commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TransactionOption {
@@ -32,10 +32,10 @@ pub enum TransactionOption {
     Cleanup,
 }
 
-/// A transaction: reads at one version, sees its own writes, commits all or nothing.
+/// A transaction: reads at one version, sees its own writes, commits all or nothing. Its writes are buffered, and
+/// invisible to others before the commit. A write fails when it exceeds a limit of [`crate::limits`].
 ///
-/// Writes are checked and buffered, and invisible to others before the commit. Dropping a transaction discards it.
-/// Clones are the same transaction; several reads may be awaited together.
+/// Dropping it discards it. Clones are the same transaction; several reads may be awaited together.
 #[derive(Clone)]
 pub struct Transaction(Arc<Inner>);
 
@@ -53,7 +53,7 @@ impl Transaction {
         Self(Arc::new(Inner { engine, host, began, bytes, used }))
     }
 
-    /// The version that this transaction reads at.
+    /// Begins to read, unless a read did so before.
     ///
     /// # Errors
     /// [`Error::TooOld`], or a failure of the engine.
@@ -93,9 +93,6 @@ impl Transaction {
     }
 
     /// Sets `key` to `value`.
-    ///
-    /// # Errors
-    /// A limit is exceeded.
     pub fn set(&self, key: impl AsRef<[u8]>, value: impl Into<Bytes>) -> Result<(), Error> {
         let (key, value) = (key.as_ref(), value.into());
         check_key(key)?;
@@ -106,9 +103,6 @@ impl Transaction {
     }
 
     /// Deletes `key`, if it is there.
-    ///
-    /// # Errors
-    /// A limit is exceeded.
     pub fn clear(&self, key: impl AsRef<[u8]>) -> Result<(), Error> {
         let key = key.as_ref();
         check_key(key)?;
@@ -118,18 +112,12 @@ impl Transaction {
     }
 
     /// Deletes all keys of `range`.
-    ///
-    /// # Errors
-    /// A limit, or [`Error::InvertedRange`].
     pub fn clear_range(&self, range: KeyRange) -> Result<(), Error> {
         self.write_range(range, EngineTransaction::clear_range)
     }
 
-    /// Adds `addend` to the integer at `key` (eight bytes, little-endian, wrapping; a missing one is 0) without reading
-    /// it, so two transactions that add do not conflict.
-    ///
-    /// # Errors
-    /// A limit is exceeded.
+    /// Adds `addend` to the integer at `key` (eight bytes, little-endian, wrapping; a missing one is 0) without
+    /// reading it, so two transactions that add do not conflict.
     pub fn atomic_add(&self, key: impl AsRef<[u8]>, addend: i64) -> Result<(), Error> {
         let key = key.as_ref();
         check_key(key)?;
@@ -138,11 +126,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Sets the key `prefix`, commit versionstamp, `user_bytes`, `suffix`: later commits have later keys, and within one
-    /// transaction the user bytes order them. Does not conflict with other such writes.
-    ///
-    /// # Errors
-    /// A limit is exceeded.
+    /// Sets the key `prefix`, commit versionstamp, `user_bytes`, `suffix`: later commits have later keys, and within
+    /// one transaction the user bytes order them. Does not conflict with other such writes.
     pub fn set_versionstamped_key(
         &self,
         prefix: impl AsRef<[u8]>,
@@ -167,44 +152,37 @@ impl Transaction {
     }
 
     /// Makes this transaction conflict with later commits that write in `range`, as if it had read the range. A
-    /// transaction that has read nothing may get its version only at the commit; [`Transaction::read_version`] sets it
-    /// earlier.
-    ///
-    /// # Errors
-    /// A limit, or [`Error::InvertedRange`].
+    /// transaction that has read nothing may get its version only at the commit; [`Transaction::read_version`] sets
+    /// it earlier.
     pub fn add_read_conflict_range(&self, range: KeyRange) -> Result<(), Error> {
         self.write_range(range, EngineTransaction::add_read_conflict_range)
     }
 
     /// Makes transactions that read in `range` conflict, as if this one had written it.
-    ///
-    /// # Errors
-    /// A limit, or [`Error::InvertedRange`].
     pub fn add_write_conflict_range(&self, range: KeyRange) -> Result<(), Error> {
         self.write_range(range, EngineTransaction::add_write_conflict_range)
     }
 
-    /// The time of day of the store's host, in unix milliseconds.
+    /// The host's time of day.
     #[must_use]
     pub fn unix_ms(&self) -> u64 {
         self.0.host.unix_ms()
     }
 
-    /// Sets an option for the engine. It has no effect on reads and writes.
+    /// Reads and writes do not depend on it.
     pub fn set_option(&self, option: TransactionOption) {
         self.0.engine.set_option(option);
     }
 
-    /// Commits. The commit is submitted at once, and the future only returns its result. So it may be awaited, polled
-    /// by an event loop with a waker of its own, or waited for with [`crate::block_on`].
+    /// Submits the commit at once; the future only returns its result. So it may be awaited, polled by an event loop
+    /// with a waker of its own, or waited for with [`crate::block_on`].
     pub fn commit(self) -> Commit {
         let (done, commit) = Completion::future();
         self.commit_to(done);
         commit
     }
 
-    /// Commits, and calls `done` with the result on the engine's thread. `done` must be short and must not block; it
-    /// may put a message into an event loop's mailbox.
+    /// Commits, and calls `done` with the result on the engine's thread, so `done` must be short and must not block.
     pub fn commit_then(self, done: impl FnOnce(Result<Committed, Error>) + Send + 'static) {
         self.commit_to(Completion::call(done));
     }
@@ -247,8 +225,7 @@ impl Inner {
         if self.used.swap(true, Ordering::AcqRel) { Err(Error::Used) } else { Ok(()) }
     }
 
-    /// Counts bytes. A transaction that got too large stays so, because it cannot be committed without the refused
-    /// write.
+    /// A transaction that got too large stays so, because it cannot be committed without the refused write.
     fn add_bytes(&self, bytes: usize) -> Result<(), Error> {
         if self.used.load(Ordering::Acquire) {
             return Err(Error::Used);

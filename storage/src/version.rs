@@ -9,8 +9,8 @@ pub type Version = u64;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Versionstamp(pub [u8; Self::LEN]);
 
+#[allow(missing_docs)]
 impl Versionstamp {
-    /// Bytes of a versionstamp.
     pub const LEN: usize = 10;
 
     /// The stamp of the transaction with number `place` among those that committed at `version`.
@@ -22,13 +22,11 @@ impl Versionstamp {
         Self(bytes)
     }
 
-    /// The version that the transaction committed at.
     #[must_use]
     pub fn version(&self) -> Version {
         self.0[..8].iter().fold(0, |version, byte| version << 8 | Version::from(*byte))
     }
 
-    /// Its number among the transactions of that version.
     #[must_use]
     pub fn place(&self) -> u16 {
         u16::from_be_bytes([self.0[8], self.0[9]])
@@ -41,9 +39,9 @@ impl fmt::Debug for Versionstamp {
     }
 }
 
-/// A transaction that committed.
+/// The result of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Committed {
-    /// The position in commit order; `None` when nothing was written.
+    /// `None` when nothing was written.
     pub versionstamp: Option<Versionstamp>,
 }

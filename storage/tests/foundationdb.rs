@@ -9,8 +9,8 @@ use std::{
 };
 
 use millrace_storage::{
-    ClusterOptions, ConnectError, Database, Error, FoundationDb, KeyRange, NetworkOptions, RetryPolicy,
-    System, Tls, block_on, limits::PREFIX_BYTES_MAX,
+    ClusterOptions, ClusterTls, ConnectError, Database, Error, FoundationDb, KeyRange, NetworkOptions,
+    RetryPolicy, System, block_on, limits::PREFIX_BYTES_MAX,
 };
 
 fn set(database: &Database, key: &str) -> Result<(), Error> {
@@ -119,7 +119,7 @@ fn settings_that_cannot_be_are_refused() {
 fn a_process_has_one_set_of_network_settings() {
     let (_file, options) = nowhere();
     FoundationDb::open(&options).unwrap();
-    let tls = Tls { ca_file: Some("ca.pem".into()), ..Tls::default() };
+    let tls = ClusterTls { ca_file: Some("ca.pem".into()), ..ClusterTls::default() };
     let network = NetworkOptions { tls, ..NetworkOptions::default() };
     let other = FoundationDb::open(&ClusterOptions { network, ..options.clone() }).map(drop);
     assert!(matches!(other, Err(ConnectError::NetworkSettings)));

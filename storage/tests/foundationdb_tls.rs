@@ -6,7 +6,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use millrace_storage::{
-    ClusterOptions, Database, Error, FoundationDb, NetworkOptions, RetryPolicy, System, Tls, block_on,
+    ClusterOptions, ClusterTls, Database, Error, FoundationDb, NetworkOptions, RetryPolicy, System, block_on,
 };
 
 /// A store whose servers must be of an authority.
@@ -16,12 +16,12 @@ fn open(authority: &str) -> Option<Database> {
         return None;
     };
     let file = |name: &str| Some(folder.join(name));
-    let tls = Tls {
+    let tls = ClusterTls {
         certificate_file: file("cert.pem"),
         key_file: file("key.pem"),
         ca_file: file(authority),
         verify_peers: Some("Check.Valid=1,S.CN=fdb.test".into()),
-        ..Tls::default()
+        ..ClusterTls::default()
     };
     let options = ClusterOptions {
         cluster_file: file("fdb.cluster"),

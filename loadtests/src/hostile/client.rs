@@ -11,13 +11,12 @@ use crate::clock;
 use crate::failure::{Failure, Outcome, While};
 use crate::packet::next_frame;
 
-/// How long one write may wait for a server that does not read.
+/// The server does not read.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long an answer may take.
+/// Longest wait for an answer, seconds.
 pub(super) const ANSWER_S: f64 = 20.0;
 const READ_BYTES: usize = 64 * 1024;
 
-/// A packet of the server.
 pub(super) struct Packet {
     pub(super) first: u8,
     pub(super) body: Vec<u8>,
@@ -29,7 +28,6 @@ impl Packet {
     }
 }
 
-/// A connection that has sent its CONNECT.
 pub(super) struct Client {
     pub(super) stream: TcpStream,
     held: Vec<u8>,
@@ -37,12 +35,11 @@ pub(super) struct Client {
     pub(super) packets_sent: u16,
 }
 
-/// Opens a TCP connection from one of the machine's loopback addresses.
 pub(super) fn dial(from: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
     dial_with(from, to, None)
 }
 
-/// The same with a small receive buffer, so that a client that does not read is noticed soon.
+/// The receive buffer is small, so that the server soon notices a client that does not read.
 pub(super) fn dial_with(
     from: Ipv4Addr,
     to: SocketAddr,
@@ -61,16 +58,14 @@ pub(super) fn dial_with(
 }
 
 impl Client {
-    /// Connects and waits for the CONNACK.
-    ///
     /// # Errors
-    /// When the server refuses the client, with its reason code.
+    /// The server refused the client; the error has its reason code.
     pub(super) fn connect(from: Ipv4Addr, to: SocketAddr, connect: &Connect) -> Outcome<Self> {
         let stream = dial(from, to).during("opening a connection")?;
         Self::over(stream, connect)
     }
 
-    /// The same over a connection that is open.
+    /// As [`Self::connect`], over an open connection.
     pub(super) fn over(stream: TcpStream, connect: &Connect) -> Outcome<Self> {
         let mut client = Self::new(stream);
         client.stream.write_all(&connect.bytes()).during("sending CONNECT")?;
@@ -89,12 +84,12 @@ impl Client {
         Self { stream, held: Vec::new(), closed: false, packets_sent: 0 }
     }
 
-    /// Sends bytes. False when the server has closed, or has not read for [`WRITE_TIMEOUT`].
+    /// Returns false when the server has closed, or has not read for [`WRITE_TIMEOUT`].
     pub(super) fn send(&mut self, bytes: &[u8]) -> bool {
         !self.closed && self.stream.write_all(bytes).is_ok()
     }
 
-    /// The next packet, or `None` when the time is over or the server has closed.
+    /// `None` when the time is over or the server has closed.
     pub(super) fn read(&mut self, until_ns: u64) -> Option<Packet> {
         loop {
             if let Ok(Some(frame)) = next_frame(&self.held) {
@@ -120,7 +115,7 @@ impl Client {
         }
     }
 
-    /// Reads until a packet of this kind comes; what comes before it is thrown away.
+    /// Discards the packets before it.
     pub(super) fn wait_for(&mut self, kind: u8, seconds: f64) -> Option<Packet> {
         let until_ns = clock::now_ns() + clock::seconds_ns(seconds);
         loop {
@@ -134,7 +129,7 @@ impl Client {
         }
     }
 
-    /// Subscribes in one packet and waits. How many filters were granted.
+    /// Sends all filters in one packet. Returns the number of granted filters.
     pub(super) fn subscribe<F: AsRef<str>>(&mut self, filters: &[F], qos: u8) -> usize {
         let id = self.next_id();
         if !self.send(&packets::subscribe(id, filters, qos, 0)) {
@@ -150,7 +145,7 @@ impl Client {
         self.packets_sent
     }
 
-    /// Whether the server has closed the connection, as far as this client has read.
+    /// As far as this client has read.
     pub(super) fn is_closed(&mut self) -> bool {
         let _ = self.read(clock::now_ns() + 1_000_000);
         self.closed

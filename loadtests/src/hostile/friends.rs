@@ -1,7 +1,7 @@
-//! Friendly clients that go on beside an attack and note how long they wait.
+//! Friendly clients that run beside an attack and record how long they wait.
 //!
-//! They send by the clock and not after the last answer: a server that stands still for four seconds shows as two hundred
-//! messages that waited, not as one.
+//! They send by the clock, not after the last answer. So a server that stands still for four seconds shows as two
+//! hundred messages that waited, not as one.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -16,39 +16,35 @@ use crate::failure::{Failure, Outcome};
 
 const EVERY_NS: u64 = 20_000_000;
 const DIAL_EVERY_MS: u64 = 100;
-/// After the end, what is on its way may still come, seconds.
+/// Messages on their way may still arrive after the end, seconds.
 const DRAIN_SECONDS: f64 = 15.0;
-/// A friendly client stops to send while this many of its messages are unanswered.
+/// A friendly client stops sending at this many unanswered messages.
 const UNANSWERED_MAX: usize = 800;
 const SESSION_EXPIRY_S: u32 = 3600;
 
-/// One round trip: when it began, and how long it took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wait {
     pub(super) begun_ns: u64,
     pub(super) wait_ns: u64,
 }
 
-/// What a friendly client saw.
 #[derive(Default)]
 pub(super) struct Seen {
     pub(super) waits: Vec<Wait>,
-    /// Messages that never came back, or connects that were refused.
+    /// Messages that never came back, or refused connects.
     pub(super) lost: u64,
-    /// How its connection ended, when the server ended it.
     pub(super) cut: bool,
 }
 
-/// What a friendly client does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Publishes to itself with QoS 0.
     Live,
-    /// Publishes to its own persistent session with QoS 1; the PUBACK is what it waits for.
+    /// Publishes to its own persistent session with QoS 1, and waits for each PUBACK.
     Durable,
-    /// Connects and leaves again and again.
     Dialer,
-    /// No client of the server: bytes from one thread to another, which shows how long the machine lets a thread wait.
+    /// Not a client of the server: sends bytes from one thread to another, to measure how long the machine lets a
+    /// thread wait.
     Machine,
 }
 
@@ -61,12 +57,12 @@ impl Friend {
     pub(super) fn start(kind: Kind, server: SocketAddr, broker: &'static str, number: u8) -> Outcome<Self> {
         let done = Arc::new(AtomicBool::new(false));
         let from = Ipv4Addr::new(127, 77, 0, number);
-        let told = done.clone();
+        let is_done = done.clone();
         let thread = match kind {
-            Kind::Dialer => spawn(move || dial_again(from, server, broker, &told)),
+            Kind::Dialer => spawn(move || dial_again(from, server, broker, &is_done)),
             Kind::Machine => {
                 let stream = echo().map_err(|error| Failure::new(format!("the echo thread: {error}")))?;
-                spawn(move || ping(stream, &told))
+                spawn(move || ping(stream, &is_done))
             }
             Kind::Live | Kind::Durable => {
                 let qos = u8::from(kind == Kind::Durable);
@@ -79,13 +75,12 @@ impl Friend {
                 if client.subscribe(&[&topic], qos) != 1 {
                     return Err(Failure::new("a friendly client may not subscribe"));
                 }
-                spawn(move || round_trips(client, &topic, qos, &told))
+                spawn(move || round_trips(client, &topic, qos, &is_done))
             }
         };
         Ok(Self { done, thread })
     }
 
-    /// Ends the client and says what it saw.
     pub(super) fn end(self) -> Seen {
         self.done.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or_else(|_| Seen { cut: true, ..Seen::default() })
@@ -94,7 +89,7 @@ impl Friend {
 
 fn round_trips(mut client: Client, topic: &str, qos: u8, done: &AtomicBool) -> Seen {
     let mut seen = Seen::default();
-    // By packet id or sequence number: when it was sent, and whether it came back.
+    // Send time by packet id or sequence number; `None` once the message came back.
     let mut sent: Vec<Option<u64>> = Vec::new();
     let (mut unanswered, mut undelivered) = (0, 0usize);
     let mut due_ns = clock::now_ns();
@@ -180,7 +175,7 @@ fn dial_again(from: Ipv4Addr, server: SocketAddr, broker: &'static str, done: &A
     seen
 }
 
-/// A connection to a thread that sends back what it gets.
+/// A connection to a thread that echoes.
 fn echo() -> std::io::Result<TcpStream> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let stream = TcpStream::connect(listener.local_addr()?)?;

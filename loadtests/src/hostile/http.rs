@@ -1,4 +1,4 @@
-//! The few HTTP requests that the attacks need, over a connection of their own each.
+//! The few HTTP requests that the attacks need, each over a connection of its own.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,13 +12,12 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// The text of a field of a JSON object, whatever is around it.
+    /// Finds the text wherever the field stands in the JSON.
     pub(super) fn field(&self, name: &str) -> Option<&str> {
         let (_, rest) = self.text.split_once(&format!("\"{name}\":\""))?;
         rest.split('"').next()
     }
 
-    /// The value of a cookie that the server sets.
     pub(super) fn cookies(&self) -> String {
         let lines = self.text.lines().take_while(|line| !line.is_empty());
         let set = lines.filter_map(|line| {
@@ -29,12 +28,12 @@ impl Answer {
     }
 }
 
-/// Sends a GET; `None` when there is no answer.
+/// `None` when the server does not answer.
 pub(super) fn get(to: SocketAddr, path: &str) -> Option<Answer> {
     request(to, &format!("GET {path} HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\n\r\n"))
 }
 
-/// Sends a request with a JSON body and more header lines, each ended by CRLF.
+/// `headers` are lines that end with CRLF.
 pub(super) fn send(to: SocketAddr, method: &str, path: &str, headers: &str, json: &str) -> Option<Answer> {
     request(
         to,
@@ -51,7 +50,7 @@ fn request(to: SocketAddr, text: &str) -> Option<Answer> {
     stream.set_read_timeout(Some(TIMEOUT)).ok()?;
     stream.write_all(text.as_bytes()).ok()?;
     let mut text = Vec::new();
-    // A server that closes early has said all it wants to say.
+    // A server that closes early has answered completely.
     let _ = stream.read_to_end(&mut text);
     let text = String::from_utf8_lossy(&text).into_owned();
     let status = text.split(' ').nth(1)?.parse().ok()?;

@@ -1,7 +1,8 @@
-//! Hostile clients: each attack runs against a server of its own while friendly clients of the same and of another broker note how
-//! long they wait, and must leave nothing behind.
+//! Hostile clients. Each attack runs against a server of its own, while friendly clients of the attacked broker and
+//! of another broker measure how long they wait. An attack must leave no memory or open files behind.
 //!
-//! An attack knows MQTT and sockets, and nothing of the server's inside. `attacks` lists them, `run` runs one, `report` prints.
+//! Attacks know MQTT and sockets, and nothing of the server's inside. `attacks` lists them, `run` runs one, `report`
+//! prints.
 
 mod attacks;
 mod client;
@@ -24,11 +25,11 @@ use crate::failure::{Failure, Outcome};
 use attacks::Attack;
 use report::Row;
 
-/// Attacks that the server does not withstand yet, one name a line: their failures are shown and do not fail the run.
+/// Attacks that the server does not withstand yet, one name a line. They are shown, and do not fail the run.
 const KNOWN: &str = include_str!("known.txt");
 
-/// The friendly clients share the machine with other work in CI, which can make them wait as long as an attack does. A server
-/// without budgets fails each attempt.
+/// Other work on a CI machine can make the friendly clients wait as long as an attack does. A server without budgets
+/// fails each attempt.
 const SHORT_ATTEMPTS: usize = 3;
 
 /// Which attacks, against which server.
@@ -64,10 +65,8 @@ pub(crate) struct Hostile {
 }
 
 impl Hostile {
-    /// Runs the attacks and prints what they did.
-    ///
     /// # Errors
-    /// When an attack could not be run, or did more than it may.
+    /// An attack could not be run, or exceeded its limits.
     pub(crate) fn run(&self) -> Outcome<()> {
         if self.list {
             attacks::all()
@@ -100,8 +99,8 @@ impl Hostile {
         self.judge(&rows)
     }
 
-    /// Makes an attack, in the short version up to `SHORT_ATTEMPTS` times until the server withstands it. None when it could not
-    /// be made.
+    /// Repeats an attack of the short version until the server withstands it, at most `SHORT_ATTEMPTS` times. Returns
+    /// `None` when the attack could not be run.
     fn attempts(&self, attack: &'static Attack, known: bool) -> Option<Row> {
         let most = if self.short && !known { SHORT_ATTEMPTS } else { 1 };
         let mut last = None;
@@ -139,7 +138,7 @@ impl Hostile {
             rows.iter().filter(of).map(|row| row.name).collect::<Vec<_>>().join(", ")
         };
         let mended = names(&|row| row.known && row.holds());
-        // The short version withstands some that the full one does not.
+        // A server may withstand an attack of the short version and not the full one.
         if !self.short && !mended.is_empty() {
             println!(
                 "Withstood although listed in loadtests/src/hostile/known.txt (remove them there): {mended}"

@@ -1,4 +1,4 @@
-//! MQTT 5.0 packets with every field a hostile client wants to choose. No sockets, no clock.
+//! Encodes MQTT 5.0 packets with every field that a hostile client wants to choose. No sockets, no clock.
 
 pub(super) const CONNACK: u8 = 2;
 pub(super) const PUBLISH: u8 = 3;
@@ -16,14 +16,13 @@ const USER_PROPERTY: u8 = 0x26;
 const SUBSCRIPTION_IDENTIFIER: u8 = 0x0B;
 const WILL_DELAY: u8 = 0x18;
 
-/// A CONNECT of MQTT 5.0.
 #[derive(Clone, Default)]
 pub(super) struct Connect {
     pub(super) client_id: String,
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
     pub(super) clean: bool,
-    /// 0 is none.
+    /// 0 turns the keep alive off.
     pub(super) keep_alive_s: u16,
     pub(super) properties: Vec<u8>,
     pub(super) will: Option<Will>,
@@ -39,14 +38,14 @@ pub(super) struct Will {
 }
 
 impl Connect {
-    /// A clean session at a broker, which the user name selects.
+    /// The user name selects the broker.
     pub(super) fn new(broker: &str, client_id: &str) -> Self {
-        // Without a name behind it, the client is anonymous there.
+        // A user name that ends after the broker's name makes the client anonymous.
         let (user, client_id) = (Some(format!("{broker}/")), client_id.to_owned());
         Self { client_id, user, clean: true, ..Self::default() }
     }
 
-    /// The session outlives the connection by this many seconds.
+    /// The session outlives the connection.
     pub(super) fn persistent(mut self, expiry_s: u32) -> Self {
         self.clean = false;
         self.properties.push(SESSION_EXPIRY);
@@ -87,7 +86,7 @@ impl Connect {
     }
 }
 
-/// A SUBSCRIBE to all these filters. Identifier 0 is none.
+/// Identifier 0 is none.
 pub(super) fn subscribe<F: AsRef<str>>(packet_id: u16, filters: &[F], qos: u8, identifier: u32) -> Vec<u8> {
     let mut body = packet_id.to_be_bytes().to_vec();
     let mut properties = Vec::new();
@@ -103,7 +102,6 @@ pub(super) fn subscribe<F: AsRef<str>>(packet_id: u16, filters: &[F], qos: u8, i
     packet(0x82, &body)
 }
 
-/// An UNSUBSCRIBE from all these filters.
 pub(super) fn unsubscribe<F: AsRef<str>>(packet_id: u16, filters: &[F]) -> Vec<u8> {
     let mut body = packet_id.to_be_bytes().to_vec();
     body.push(0);
@@ -111,7 +109,7 @@ pub(super) fn unsubscribe<F: AsRef<str>>(packet_id: u16, filters: &[F]) -> Vec<u
     packet(0xA2, &body)
 }
 
-/// A PUBLISH. Its packet id is only written with QoS 1 and 2.
+/// The packet id is only written with QoS 1 and 2.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Publish<'a> {
     pub(super) topic: &'a str,
@@ -135,12 +133,11 @@ impl Publish<'_> {
     }
 }
 
-/// The property that names a topic alias.
 pub(super) fn topic_alias(alias: u16) -> Vec<u8> {
     [&[TOPIC_ALIAS][..], &alias.to_be_bytes()].concat()
 }
 
-/// User properties with short names, of about this many bytes together.
+/// About this many bytes together; the names are short.
 pub(super) fn user_properties(bytes: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes);
     while out.len() < bytes {
@@ -151,7 +148,7 @@ pub(super) fn user_properties(bytes: usize) -> Vec<u8> {
     out
 }
 
-/// PUBACK, PUBREC, PUBREL or PUBCOMP, by their first byte.
+/// A PUBACK, PUBREC, PUBREL or PUBCOMP; `first` is its first byte.
 pub(super) fn acknowledgement(first: u8, packet_id: u16) -> [u8; 4] {
     let [high, low] = packet_id.to_be_bytes();
     [first, 2, high, low]
@@ -190,14 +187,12 @@ fn push_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(&bytes[..bytes.len().min(usize::from(u16::MAX))]);
 }
 
-/// What a PUBLISH of the server carries.
 pub(super) struct Received<'a> {
     /// 0 with QoS 0.
     pub(super) packet_id: u16,
     pub(super) payload: &'a [u8],
 }
 
-/// Reads the body of a PUBLISH of MQTT 5.0.
 pub(super) fn received(first: u8, body: &[u8]) -> Option<Received<'_>> {
     let (length, rest) = body.split_first_chunk::<2>()?;
     let mut rest = rest.get(usize::from(u16::from_be_bytes(*length))..)?;

@@ -1,11 +1,10 @@
-//! Rows of the table and of the JSON.
+//! Prints the results of attacks, as rows of a table and as JSON.
 
 use super::attacks::By;
-use super::run::Told;
+use super::run::FriendWaits;
 use super::server::Server;
 use super::verdict::{Bound, Check, Waits};
 
-/// Memory and open files of the server at one moment.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Usage {
     pub(super) rss_kb: u64,
@@ -18,12 +17,11 @@ impl Usage {
     }
 }
 
-/// What one attack did.
 pub(super) struct Row {
     pub(super) name: &'static str,
     pub(super) by: By,
     pub(super) seconds: f64,
-    pub(super) told: Told,
+    pub(super) waits: FriendWaits,
     pub(super) before: Usage,
     pub(super) peak: Usage,
     pub(super) after: Usage,
@@ -46,7 +44,6 @@ impl Row {
         }
     }
 
-    /// The figures that are over their limits, for a person who watches.
     pub(super) fn line(&self) -> String {
         let broken: Vec<String> =
             self.checks.iter().filter(|check| !check.holds()).map(Check::text).collect();
@@ -55,7 +52,7 @@ impl Row {
     }
 
     pub(super) fn json(&self) -> String {
-        let Told { other, same, durable, dial, machine, lost, refused, stretch } = &self.told;
+        let FriendWaits { other, same, durable, dial, machine, lost, refused, stretch } = &self.waits;
         let waits: Vec<String> =
             [("other", other), ("same", same), ("durable", durable), ("dial", dial), ("machine", machine)]
                 .into_iter()
@@ -95,13 +92,13 @@ impl Row {
             self.name,
             self.by.name(),
             self.verdict(),
-            waits(&self.told.other),
-            waits(&self.told.same),
-            waits(&self.told.durable),
-            waits(&self.told.dial),
-            self.told.machine.worst_ms,
-            self.told.stretch,
-            self.told.lost,
+            waits(&self.waits.other),
+            waits(&self.waits.same),
+            waits(&self.waits.durable),
+            waits(&self.waits.dial),
+            self.waits.machine.worst_ms,
+            self.waits.stretch,
+            self.waits.lost,
             mib(self.before),
             mib(self.peak),
             mib(self.after),
@@ -114,12 +111,11 @@ impl Row {
     }
 }
 
-/// Figures that have columns of their own.
+/// Common figures have columns of their own.
 fn is_common(check: &Check) -> bool {
     ["wait", "memory", "log lines", "friendly"].iter().any(|start| check.what.starts_with(start))
 }
 
-/// The Markdown table of all attacks.
 pub(super) fn table(rows: &[Row]) -> String {
     let head = "Waits are p50 / p99 / worst in ms, memory in MiB and open files before / at the peak / after. A limit that is\n\
                 broken stands in bold. `machine` is the longest wait of a thread that does not speak to the server, and how\n\

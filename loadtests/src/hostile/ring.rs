@@ -1,4 +1,4 @@
-//! Where an attack happens: the server, and what the attack says of itself.
+//! The surroundings of an attack: the server, hostile clients and threads, and notes for the report.
 
 use std::net::{Ipv4Addr, TcpStream};
 use std::sync::{Mutex, PoisonError};
@@ -12,20 +12,18 @@ use super::verdict::{Bound, Check};
 use crate::clock;
 use crate::failure::{Outcome, While};
 
-/// The priority of hostile threads: their clients would be on machines of their own, so the server goes first. They must not
-/// starve on a busy machine either, because then they attack nobody.
+/// The priority of hostile threads. Their clients would be on machines of their own, so the server goes first. They
+/// must not starve on a busy machine either, because then they attack nobody.
 const NICE: i32 = 5;
 
-/// How often and how long the memory of strangers is looked at.
 const MEMORY_LOOKS: u32 = 8;
 const MEMORY_LOOK_MS: u64 = 100;
 
-/// What an attack is handed.
 pub(super) struct Ring<'s> {
     pub(super) server: &'s Server,
-    /// The short version: smaller numbers, for CI.
+    /// Smaller numbers, for CI.
     pub(super) short: bool,
-    /// Keeps the client ids of attacks apart that run beside each other.
+    /// Distinguishes the client ids of attacks that run at the same time.
     number: u64,
     checks: Mutex<Vec<Check>>,
     notes: Mutex<Vec<String>>,
@@ -36,22 +34,19 @@ impl<'s> Ring<'s> {
         Self { server, short, number, checks: Mutex::default(), notes: Mutex::default() }
     }
 
-    /// The size of an attack: in full, and in the short version.
     pub(super) fn size(&self, full: usize, short: usize) -> usize {
         if self.short { short } else { full }
     }
 
-    /// An address of a hostile client. A thousand clients have a thousand addresses in several networks, as a botnet has.
+    /// A thousand clients have a thousand addresses in several networks, as a botnet has.
     pub(super) fn address(number: usize) -> Ipv4Addr {
         Ipv4Addr::new(127, 66, (number / 250 % 250) as u8, (number % 250 + 2) as u8)
     }
 
-    /// A CONNECT to the attacked broker.
     pub(super) fn connect(&self, name: &str) -> Connect {
         Connect::new(ATTACKED, &format!("{name}.{}", self.number))
     }
 
-    /// A hostile client that is connected to the attacked broker.
     pub(super) fn client(&self, name: &str) -> Outcome<Client> {
         self.client_with(&self.connect(name))
     }
@@ -60,7 +55,7 @@ impl<'s> Ring<'s> {
         Client::connect(Self::address(0), self.server.mqtt, connect)
     }
 
-    /// So many hostile clients; fewer when the server takes no more.
+    /// Returns fewer clients when the server takes no more.
     pub(super) fn clients(&self, count: usize, connect: impl Fn(usize) -> Connect) -> Vec<Client> {
         let one = |number| Client::connect(Self::address(number), self.server.mqtt, &connect(number)).ok();
         let clients: Vec<Client> = (0..count).map_while(one).collect();
@@ -70,12 +65,11 @@ impl<'s> Ring<'s> {
         clients
     }
 
-    /// A stranger's connection to the MQTT port.
     pub(super) fn stranger(&self, number: usize) -> Outcome<TcpStream> {
         dial(Self::address(number), self.server.mqtt).during("opening a stranger's connection")
     }
 
-    /// Says what the attack achieved, so that a reader sees that it was one.
+    /// Records how far the attack came, so that a reader sees that it was an attack.
     pub(super) fn note(&self, text: impl Into<String>) {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).push(text.into());
     }
@@ -97,9 +91,9 @@ impl<'s> Ring<'s> {
         (checks.unwrap_or_else(PoisonError::into_inner), notes.unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Memory that each of these strangers costs, against the promise. They are still connected.
+    /// Compares the memory of each connected, unauthenticated client with the promised limit.
     pub(super) fn check_bytes_each(&self, what: &'static str, before_kb: u64, strangers: usize, most: f64) {
-        // A server that is behind reads what they sent a little later.
+        // A busy server reads the clients' bytes a little later.
         let mut most_kb = 0;
         for _ in 0..MEMORY_LOOKS {
             clock::pause_ms(MEMORY_LOOK_MS);
@@ -110,7 +104,6 @@ impl<'s> Ring<'s> {
         self.at_most(what, grown / strangers.max(1) as f64, most, "bytes");
     }
 
-    /// Runs `work` on hostile threads and waits for all.
     pub(super) fn crowd(&self, threads: usize, work: impl Fn(usize) + Sync) {
         std::thread::scope(|scope| {
             for number in 0..threads {
@@ -124,8 +117,8 @@ impl<'s> Ring<'s> {
     }
 }
 
-/// Lets the server and the friendly clients go before the calling thread and those that it starts.
+/// Lowers the priority of the calling thread and of the threads that it starts.
 pub(super) fn stand_back() {
-    // On Linux the priority is the calling thread's. Where it cannot be set, the figures are higher.
+    // On Linux the priority belongs to the calling thread. Where it cannot be set, the figures are higher.
     let _ = setpriority_process(None, NICE);
 }

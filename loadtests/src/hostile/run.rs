@@ -1,4 +1,5 @@
-//! One attack: friendly clients start, the attack runs, the hostile clients leave, and all is measured.
+//! Runs one attack: friendly clients start, the attack runs, the hostile clients leave, and the figures are compared
+//! with their limits.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,16 +13,15 @@ use super::verdict::{Bound, Check, Waits, Wanted};
 use crate::clock;
 use crate::failure::{Failure, Outcome};
 
-/// The friendly clients alone, before the attack, ms.
+/// The friendly clients run alone before the attack, ms.
 const BEFORE_MS: u64 = 700;
-/// The same in the short version, ms.
+/// As above, in the short version, ms.
 const BEFORE_SHORT_MS: u64 = 300;
-/// How long memory may take to fall once the hostile clients are gone, ms.
+/// Longest wait for memory to fall once the hostile clients have left, ms.
 const SETTLE_MS_MAX: u64 = 8_000;
 const LOOK_EVERY_MS: u64 = 100;
 const SETTLE_LOOKS_MIN: u64 = 5;
 
-/// The friendly clients of one run.
 pub(super) struct Friends {
     other: Friend,
     same: Friend,
@@ -30,9 +30,8 @@ pub(super) struct Friends {
     machine: Friend,
 }
 
-/// What the friendly clients saw during an attack.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Told {
+pub(super) struct FriendWaits {
     pub(super) other: Waits,
     pub(super) same: Waits,
     pub(super) durable: Waits,
@@ -40,7 +39,7 @@ pub(super) struct Told {
     pub(super) machine: Waits,
     pub(super) lost: u64,
     pub(super) refused: u64,
-    /// How many times longer the machine let the server take.
+    /// By this factor the machine slowed the server down.
     pub(super) stretch: f64,
 }
 
@@ -55,13 +54,13 @@ impl Friends {
         })
     }
 
-    /// Ends them. What they waited for what they began in this time.
-    pub(super) fn end(self, from_ns: u64, until_ns: u64) -> Told {
+    /// Returns the waits that began between the two times.
+    pub(super) fn end(self, from_ns: u64, until_ns: u64) -> FriendWaits {
         let [other, same, durable, dialer, machine] =
             [self.other, self.same, self.durable, self.dialer, self.machine].map(Friend::end);
         let waits = |seen| Waits::of(seen, from_ns, until_ns);
         let cut = [&other, &durable].iter().filter(|seen| seen.cut).count() as u64;
-        Told {
+        FriendWaits {
             other: waits(&other),
             same: waits(&same),
             durable: waits(&durable),
@@ -74,10 +73,8 @@ impl Friends {
     }
 }
 
-/// Runs one attack against a server of its own.
-///
 /// # Errors
-/// When the attack could not be made, so that nothing is known.
+/// The attack could not be run, so its effect is unknown.
 pub(super) fn attack(attack: &'static Attack, program: &Path, more: &[String], short: bool) -> Outcome<Row> {
     let mut server = Server::start(program, &(attack.setup)(), more)?;
     let friends = Friends::start(&server)?;
@@ -91,26 +88,26 @@ pub(super) fn attack(attack: &'static Attack, program: &Path, more: &[String], s
     let seconds = clock::ns_seconds(clock::now_ns() - from_ns);
     let (mut checks, notes) = ring.into_findings();
     let wanted = if short { attack.wanted.loosened() } else { attack.wanted };
-    // To clean up after the hostile clients is work, too, which others may wait for.
+    // Cleaning up after the hostile clients is work, too, for which other clients may wait.
     settle(&server, before.rss_kb + wanted.stays_mib * 1024);
     let until_ns = clock::now_ns();
     let peak = Usage { rss_kb: server.memory().peak_kb, open_files: files_peak };
     let after = Usage::of(&server);
     let log_lines_s = (server.log_lines() - lines_before) as f64 / clock::ns_seconds(until_ns - from_ns);
     let stretch = stretch(&threads, &server.threads());
-    let told = Told { stretch, ..friends.end(from_ns, until_ns) };
+    let waits = FriendWaits { stretch, ..friends.end(from_ns, until_ns) };
     let has_ended = server.has_ended();
     if has_ended {
         checks.push(Check { what: "server ended", seen: 1.0, wanted: Bound::AtMost(0.0), unit: "times" });
     } else if let Err(why) = outcome {
         return Err(Failure::new(format!("{}: {why}\n{}", attack.name, server.log_tail())));
     }
-    checks.extend(judge(&told, &wanted, [before, peak, after], log_lines_s, attack.by));
+    checks.extend(judge(&waits, &wanted, [before, peak, after], log_lines_s, attack.by));
     Ok(Row {
         name: attack.name,
         by: attack.by,
         seconds,
-        told,
+        waits,
         before,
         peak,
         after,
@@ -121,7 +118,7 @@ pub(super) fn attack(attack: &'static Attack, program: &Path, more: &[String], s
     })
 }
 
-/// Runs the attack on a hostile thread; beside it, looks at the server's open files.
+/// Runs the attack on a hostile thread, and meanwhile records the most open files of the server.
 fn strike(attack: &Attack, ring: &Ring<'_>) -> (Outcome<()>, u64) {
     let (done, files) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -141,7 +138,7 @@ fn strike(attack: &Attack, ring: &Ring<'_>) -> (Outcome<()>, u64) {
     })
 }
 
-/// Waits until the memory is below this, or long enough.
+/// Returns when the memory is below `below_kb`, or after [`SETTLE_MS_MAX`].
 fn settle(server: &Server, below_kb: u64) {
     for look in 0..SETTLE_MS_MAX / LOOK_EVERY_MS {
         clock::pause_ms(LOOK_EVERY_MS);
@@ -151,18 +148,18 @@ fn settle(server: &Server, below_kb: u64) {
     }
 }
 
-fn judge(told: &Told, wanted: &Wanted, usage: [Usage; 3], log_lines_s: f64, by: By) -> Vec<Check> {
+fn judge(waits: &FriendWaits, wanted: &Wanted, usage: [Usage; 3], log_lines_s: f64, by: By) -> Vec<Check> {
     let [before, peak, after] = usage;
-    // What the machine does is not the server's doing: it lets every thread wait, and a busy one longer.
-    let allowed = |ms: u64| Bound::AtMost(ms as f64 * told.stretch + told.machine.worst_ms);
+    // The limits leave out the machine's part: it lets every thread wait, and a busy thread longer.
+    let allowed = |ms: u64| Bound::AtMost(ms as f64 * waits.stretch + waits.machine.worst_ms);
     let mib = |usage: Usage| (usage.rss_kb as f64 - before.rss_kb as f64) / 1024.0;
-    let waits = [
-        ("wait of another broker", told.other.worst_ms, wanted.other_ms),
-        ("wait of the same broker", told.same.worst_ms, wanted.same_ms),
-        ("wait for a PUBACK", told.durable.worst_ms, wanted.durable_ms),
-        ("wait for a CONNACK", told.dial.worst_ms, wanted.dial_ms),
+    let limited = [
+        ("wait of another broker", waits.other.worst_ms, wanted.other_ms),
+        ("wait of the same broker", waits.same.worst_ms, wanted.same_ms),
+        ("wait for a PUBACK", waits.durable.worst_ms, wanted.durable_ms),
+        ("wait for a CONNACK", waits.dial.worst_ms, wanted.dial_ms),
     ];
-    let mut checks: Vec<Check> = (waits.into_iter())
+    let mut checks: Vec<Check> = (limited.into_iter())
         .filter(|(.., most)| *most > 0)
         .map(|(what, seen, most)| Check { what, seen, wanted: allowed(most), unit: "ms" })
         .collect();
@@ -172,9 +169,9 @@ fn judge(told: &Told, wanted: &Wanted, usage: [Usage; 3], log_lines_s: f64, by: 
         checks.push(most("memory at the peak", mib(peak), wanted.peak_mib, "MiB"));
     }
     checks.push(most("log lines", log_lines_s, wanted.log_lines_s, "a second"));
-    checks.push(most("friendly messages lost", told.lost as f64, 0, ""));
+    checks.push(most("friendly messages lost", waits.lost as f64, 0, ""));
     if by == By::Account {
-        checks.push(most("friendly connects refused", told.refused as f64, 0, ""));
+        checks.push(most("friendly connects refused", waits.refused as f64, 0, ""));
     }
     checks
 }

@@ -15,31 +15,28 @@ use crate::procfs::{self, Memory};
 
 const START_SECONDS: f64 = 30.0;
 const LOOK_EVERY_MS: u64 = 20;
-/// Of a thread that ran less, the time that it waited for a CPU says little.
+/// The waiting time of a thread that ran less is not meaningful.
 const BUSY_SECONDS: f64 = 0.02;
 const TAIL_LINES: usize = 10;
 
-/// The broker of the hostile clients, and the one of the friendly clients.
+/// The hostile clients belong to the first broker, the friendly clients to the second.
 pub(super) const ATTACKED: &str = "attacked";
 pub(super) const FRIENDLY: &str = "friendly";
-/// The user and the password that the server knows when [`Setup::passwords`] is set.
+/// The password file has these when [`Setup::passwords`] is set.
 pub(super) const USER: &str = "ann";
 pub(super) const PASSWORD: &str = "a sentence for nobody";
 
-/// What a server needs beside the defaults.
+/// Differences from a server with defaults.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Setup {
-    /// The limit of open files, soft and hard.
+    /// Soft and hard.
     pub(super) open_files: Option<u32>,
-    /// Clients with a user name are checked against a password file.
+    /// Checks clients with a user name against a password file.
     pub(super) passwords: bool,
-    /// A second MQTT listener.
     pub(super) second_listener: bool,
-    /// More arguments.
     pub(super) arguments: &'static [&'static str],
 }
 
-/// A running server. Dropping it kills it.
 pub(super) struct Server {
     child: Child,
     folder: PathBuf,
@@ -48,12 +45,10 @@ pub(super) struct Server {
     pub(super) websocket: SocketAddr,
     pub(super) gateway: SocketAddr,
     pub(super) http: SocketAddr,
-    /// The port for operators.
     pub(super) admin: SocketAddr,
 }
 
 impl Server {
-    /// Starts a server and waits until it takes connections.
     pub(super) fn start(program: &Path, setup: &Setup, more: &[String]) -> Outcome<Self> {
         let folder = fresh_folder()?;
         let [mqtt, second, websocket, gateway, http, admin] =
@@ -116,7 +111,7 @@ impl Server {
         }
     }
 
-    /// Whether the process has ended though nobody ended it.
+    /// Whether the process ended by itself.
     pub(super) fn has_ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }
@@ -133,7 +128,6 @@ impl Server {
         procfs::cpu_seconds(self.child.id()).unwrap_or(0.0)
     }
 
-    /// Its threads, for [`stretch`].
     pub(super) fn threads(&self) -> Vec<(u32, f64, f64)> {
         procfs::threads(self.child.id())
     }
@@ -147,13 +141,11 @@ impl Server {
         BufReader::new(file).split(b'\n').count() as u64
     }
 
-    /// How many log lines have this text.
     pub(super) fn log_lines_with(&self, text: &str) -> u64 {
         let Ok(file) = File::open(self.folder.join("log")) else { return 0 };
         BufReader::new(file).lines().map_while(Result::ok).filter(|line| line.contains(text)).count() as u64
     }
 
-    /// The end of the log.
     pub(super) fn log_tail(&self) -> String {
         let log = fs::read(self.folder.join("log")).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
@@ -164,14 +156,14 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Both fail only for a process that has ended.
+        // Both calls fail only after the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
-/// How many times longer the machine let the server's busiest thread take, because others had the CPU meanwhile.
+/// The factor by which the machine slowed down the server's busiest thread, because other threads had the CPU.
 pub(super) fn stretch(before: &[(u32, f64, f64)], after: &[(u32, f64, f64)]) -> f64 {
     let start = |id: u32| {
         before.iter().find(|(other, ..)| *other == id).map_or((0.0, 0.0), |(_, ran, waited)| (*ran, *waited))
@@ -205,7 +197,7 @@ fn fresh_folder() -> Outcome<PathBuf> {
     Ok(folder)
 }
 
-/// Free ports of a loopback address that belongs to this process: no other test takes them meanwhile.
+/// The ports belong to this process alone, because no other test uses its loopback address.
 fn free_addresses() -> std::io::Result<[SocketAddr; 6]> {
     let [_, second, third, fourth] = std::process::id().to_be_bytes();
     let address = Ipv4Addr::new(127, 192 | second & 31, third, fourth.clamp(2, 254));

@@ -1,37 +1,34 @@
-//! Random attacks at once against one server, beside friendly clients, for a long time.
+//! Random attacks against one server for a long time, several at once, beside friendly clients.
 //!
-//! The friendly clients must lose nothing, and memory must be flat: after each round the hostile clients leave, and the memory that
-//! is left then is compared with that after the first rounds.
+//! The friendly clients must lose nothing, and memory must be flat. After each round the hostile clients leave, and
+//! the remaining memory is compared with that after the first rounds.
 
 use std::path::Path;
 
 use super::attacks::{self, Attack};
 use super::http;
 use super::ring::{Ring, stand_back};
-use super::run::{Friends, Told};
+use super::run::{FriendWaits, Friends};
 use super::server::{Server, Setup, stretch};
 use crate::clock;
 use crate::failure::{Failure, Outcome};
 
-/// Attacks at once.
 const AT_ONCE: usize = 3;
-/// Rounds until all that is allocated once and reused is there.
+/// By then the server has allocated all that it reuses.
 const WARM_ROUNDS: usize = 5;
-/// Memory may grow by this from the warm rounds to the last ones, MiB.
+/// Growth of memory from the warm rounds to the last ones, MiB.
 const GROWTH_MIB_MAX: f64 = 64.0;
-/// The longest turn of the event loop, s: the histogram of the server has a bucket that ends there.
+/// Longest turn of the event loop, s. The server's histogram has a bucket that ends there.
 const TURN_S_MAX: f64 = 0.02;
-/// On a busier machine a long turn says nothing of the server.
+/// On a machine with a larger stretch, a long turn is not the server's fault.
 const QUIET_STRETCH: f64 = 1.5;
-/// Of another broker's client, ms.
+/// Longest wait of a client of another broker, ms.
 const WAIT_MS_MAX: f64 = 50.0;
 const REST_MS: u64 = 2_000;
 const TURN_METRIC: &str = "millrace_edge_turn_seconds";
 
-/// Runs until the minutes are over.
-///
 /// # Errors
-/// When the friendly clients lost or waited too much, memory grew, a turn took too long, or the server ended.
+/// The friendly clients lost or waited too much, memory grew, a turn took too long, or the server ended.
 pub(super) fn run(program: &Path, more: &[String], minutes: f64, seed: u64) -> Outcome<()> {
     println!("seed {seed}");
     let mut server = Server::start(program, &Setup::default(), more)?;
@@ -46,21 +43,21 @@ pub(super) fn run(program: &Path, more: &[String], minutes: f64, seed: u64) -> O
         let (from_ns, threads) = (clock::now_ns(), server.threads());
         let failed = round(&server, &chosen, left_mib.len());
         let stretch = stretch(&threads, &server.threads());
-        let told = Told { stretch, ..friends.end(from_ns, clock::now_ns()) };
+        let waits = FriendWaits { stretch, ..friends.end(from_ns, clock::now_ns()) };
         clock::pause_ms(REST_MS);
         let mib = server.memory().rss_kb as f64 / 1024.0;
         left_mib.push(mib);
-        worst.add(&told);
+        worst.add(&waits);
         println!(
             "round {}: {} | waits {:.0} / {:.0} / {:.0} ms (other, PUBACK, CONNACK), machine {:.0} ms x{:.1} | lost {} | {mib:.0} MiB {failed}",
             left_mib.len(),
             names.join(" + "),
-            told.other.worst_ms,
-            told.durable.worst_ms,
-            told.dial.worst_ms,
-            told.machine.worst_ms,
-            told.stretch,
-            told.lost,
+            waits.other.worst_ms,
+            waits.durable.worst_ms,
+            waits.dial.worst_ms,
+            waits.machine.worst_ms,
+            waits.stretch,
+            waits.lost,
         );
         if server.has_ended() {
             return Err(Failure::new(format!(
@@ -109,7 +106,6 @@ fn judge(server: &Server, worst: &Worst, left_mib: &[f64]) -> Outcome<()> {
     if broken.is_empty() { Ok(()) } else { Err(Failure::new(broken.join("; "))) }
 }
 
-/// What was worst in all rounds.
 #[derive(Default)]
 struct Worst {
     wait_ms: f64,
@@ -119,17 +115,17 @@ struct Worst {
 }
 
 impl Worst {
-    fn add(&mut self, told: &Told) {
-        // Without what the machine does to every thread, and to a busy one.
-        let own_ms = (told.other.worst_ms - told.machine.worst_ms) / told.stretch.max(1.0);
+    fn add(&mut self, waits: &FriendWaits) {
+        // Subtracts the machine's part, see [`FriendWaits`].
+        let own_ms = (waits.other.worst_ms - waits.machine.worst_ms) / waits.stretch.max(1.0);
         self.wait_ms = self.wait_ms.max(own_ms);
-        self.stretch = self.stretch.max(told.stretch);
-        self.lost += told.lost;
-        self.refused += told.refused;
+        self.stretch = self.stretch.max(waits.stretch);
+        self.lost += waits.lost;
+        self.refused += waits.refused;
     }
 }
 
-/// Runs attacks at once. What each of them could not do; that is no fault of the server.
+/// Runs attacks at once. Returns the failures of attacks that could not be run, which are no fault of the server.
 fn round(server: &Server, attacks: &[&'static Attack], round: usize) -> String {
     let failed = std::thread::scope(|scope| {
         let strike = |place: usize, attack: &'static Attack| {
@@ -155,7 +151,7 @@ fn choose(random: &mut Random) -> Vec<&'static Attack> {
         .collect()
 }
 
-/// By how much the memory of the last rounds is above that of the first ones, MiB.
+/// The memory of the last rounds less that of the first ones, MiB.
 fn growth(left_mib: &[f64]) -> f64 {
     let late = &left_mib[left_mib.len().min(WARM_ROUNDS)..];
     let third = late.len() / 3;
@@ -170,7 +166,7 @@ fn growth(left_mib: &[f64]) -> f64 {
     median(&late[late.len() - third..]) - median(&late[..third])
 }
 
-/// Turns of the event loops, and how many of them were too long.
+/// Turns of the event loops, and the number of too long ones.
 fn turns(server: &Server) -> Option<(u64, u64)> {
     parse_turns(&http::get(server.admin, "/metrics")?.text)
 }
@@ -189,7 +185,7 @@ fn parse_turns(metrics: &str) -> Option<(u64, u64)> {
     Some((all, all.saturating_sub(sum(&is_bound)?)))
 }
 
-/// xorshift64: enough to choose attacks, and the same for a seed everywhere.
+/// xorshift64: good enough to choose attacks, and the same for a seed on every machine.
 struct Random(u64);
 
 impl Random {

@@ -1,4 +1,4 @@
-//! What many attacks do: read and throw away, publish as fast as the server reads, and many messages at once.
+//! Steps that many attacks share: read and discard, publish as fast as the server reads, send many messages at once.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -15,10 +15,9 @@ use crate::failure::{Failure, Outcome};
 
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const READ_BYTES: usize = 256 * 1024;
-/// What comes while an attack is over: messages of the friendly client of the same broker.
+/// Most bytes that arrive after the end of an attack: messages of the friendly client of the same broker.
 const TRICKLE_BYTES: u64 = 4096;
 
-/// A thread that reads a connection and throws all away.
 pub(super) struct Sink {
     bytes: Arc<AtomicU64>,
     done: Arc<AtomicBool>,
@@ -26,25 +25,23 @@ pub(super) struct Sink {
 }
 
 impl Sink {
-    /// Reads as fast as it can, or so many bytes a second.
+    /// With `None` as fast as it can.
     pub(super) fn start(stream: &TcpStream, bytes_a_second: Option<u64>) -> Self {
         let (bytes, done) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-        let (count, told) = (bytes.clone(), done.clone());
+        let (count, is_done) = (bytes.clone(), done.clone());
         let thread = stream.try_clone().ok().map(|stream| {
             spawn(move || {
                 stand_back();
-                swallow(stream, bytes_a_second, &count, &told);
+                swallow(stream, bytes_a_second, &count, &is_done);
             })
         });
         Self { bytes, done, thread }
     }
 
-    /// Whether the server has closed the connection.
     fn is_over(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Bytes read so far.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -85,8 +82,8 @@ fn swallow(mut stream: TcpStream, bytes_a_second: Option<u64>, count: &AtomicU64
     }
 }
 
-/// Writes the same bytes again and again for so long. How often they were written; a write that the server does not read is given
-/// up after a while.
+/// Repeats `bytes` for `seconds`, and returns how often. A write that the server does not read is given up after a
+/// while.
 pub(super) fn flood(stream: &mut TcpStream, bytes: &[u8], seconds: f64) -> u64 {
     let until_ns = clock::now_ns() + clock::seconds_ns(seconds);
     let mut times = 0;
@@ -96,12 +93,11 @@ pub(super) fn flood(stream: &mut TcpStream, bytes: &[u8], seconds: f64) -> u64 {
     times
 }
 
-/// So many messages with QoS 0 to one topic, in one piece.
 pub(super) fn messages(topic: &str, count: usize, payload_bytes: usize) -> Vec<u8> {
     Publish { topic, payload: &vec![b'x'; payload_bytes], ..Publish::default() }.bytes().repeat(count)
 }
 
-/// All topics of so many levels of which each is one of these: 2^levels with two.
+/// All topics with this number of levels: 2^levels with two choices.
 pub(super) fn combinations(levels: u32, choices: [&str; 2]) -> Vec<String> {
     let level = |number: usize, at: u32| choices[number >> at & 1];
     (0..1usize << levels)
@@ -109,12 +105,10 @@ pub(super) fn combinations(levels: u32, choices: [&str; 2]) -> Vec<String> {
         .collect()
 }
 
-/// Waits until the server has read all that this client has sent.
 pub(super) fn finish(client: &mut Client, seconds: f64) -> bool {
     client.send(&[0xC0, 0]) && client.wait_for(PINGRESP, seconds).is_some()
 }
 
-/// Publishes retained messages and waits until the server has them.
 pub(super) fn retain(ring: &Ring<'_>, topics: impl Iterator<Item = String>, payload: &[u8]) -> Outcome<()> {
     let mut publisher = ring.client("retainer")?;
     let mut batch = Vec::new();
@@ -125,7 +119,7 @@ pub(super) fn retain(ring: &Ring<'_>, topics: impl Iterator<Item = String>, payl
             batch.clear();
         }
     }
-    // The acknowledgement of this one comes when all before it are stored.
+    // Its PUBACK comes when all messages before it are stored.
     let last = Publish { topic: "last", payload, qos: 1, packet_id: 1, retain: true, ..Publish::default() };
     publisher.send(&batch);
     publisher.send(&last.bytes());
@@ -133,12 +127,11 @@ pub(super) fn retain(ring: &Ring<'_>, topics: impl Iterator<Item = String>, payl
     stored.then_some(()).ok_or_else(|| Failure::new("the retained messages were not taken"))
 }
 
-/// Removes retained messages.
 pub(super) fn unretain(ring: &Ring<'_>, topics: impl Iterator<Item = String>) -> Outcome<()> {
     retain(ring, topics, b"")
 }
 
-/// Waits until bytes have come, and then hardly any for so many milliseconds, or the server has closed.
+/// Waits until bytes came and then hardly any came for `quiet_ms`, or the server has closed.
 pub(super) fn wait_until_quiet(sink: &Sink, quiet_ms: u64, seconds_max: f64) {
     let until_ns = clock::now_ns() + clock::seconds_ns(seconds_max);
     let (mut last, mut since_ns) = (sink.bytes(), clock::now_ns());

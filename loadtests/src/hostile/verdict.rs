@@ -1,27 +1,25 @@
-//! What an attack may do to others, what it did, and whether that is too much.
+//! Limits on the effects of an attack, and the comparison of measured figures with these limits.
 
 use super::friends::{Seen, Wait};
 
-/// What must hold during an attack and after it. A limit of 0 is no limit.
+/// The limits of an attack. A limit of 0 is none.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted {
-    /// The longest wait of a friendly QoS 0 client of another broker, ms.
+    /// Longest wait of a friendly QoS 0 client of another broker.
     pub(super) other_ms: u64,
-    /// The longest wait of a friendly QoS 0 client of the attacked broker, ms.
+    /// Longest wait of a friendly QoS 0 client of the attacked broker.
     pub(super) same_ms: u64,
-    /// The longest wait for a PUBACK of a friendly client with a persistent session at another broker, ms.
+    /// Longest wait for a PUBACK of a friendly client with a persistent session at another broker.
     pub(super) durable_ms: u64,
-    /// The longest wait from connect to CONNACK of a friendly client of another broker, ms.
+    /// Longest wait from connect to CONNACK of a friendly client of another broker.
     pub(super) dial_ms: u64,
-    /// Memory that stays allocated once the hostile clients are gone, MiB.
+    /// Memory above that before the attack, once the hostile clients have left.
     pub(super) stays_mib: u64,
-    /// Memory during the attack above that before it, MiB.
+    /// Memory during the attack above that before it.
     pub(super) peak_mib: u64,
-    /// Lines a second that the server may log.
     pub(super) log_lines_s: u64,
 }
 
-/// For an attack that says nothing else.
 pub(super) const WANTED: Wanted = Wanted {
     other_ms: 50,
     same_ms: 0,
@@ -32,10 +30,12 @@ pub(super) const WANTED: Wanted = Wanted {
     log_lines_s: 10,
 };
 
-/// For an attack that writes much to the store: its memtables and its block cache stay, at most 64 MiB each.
+/// For an attack that writes much to the store: the store keeps its memtables and its block cache, at most 64 MiB
+/// each.
 pub(super) const STORED: Wanted = Wanted { stays_mib: 144, ..WANTED };
 
-/// For CI, where other work shares the machine: far below what a server without budgets shows, and above what a busy machine does.
+/// For CI, where other work shares the machine. The limits are far below the figures of a server without budgets, and
+/// above those of a busy machine.
 pub(super) const LOOSE: Wanted = Wanted {
     other_ms: 300,
     same_ms: 0,
@@ -47,7 +47,7 @@ pub(super) const LOOSE: Wanted = Wanted {
 };
 
 impl Wanted {
-    /// These limits, or looser ones.
+    /// Each limit is the looser one of the two.
     pub(super) fn loosened(self) -> Self {
         let pick = |own: u64, loose: u64| if own == 0 { 0 } else { own.max(loose) };
         Self {
@@ -62,7 +62,6 @@ impl Wanted {
     }
 }
 
-/// One figure beside its limit.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Check {
     pub(super) what: &'static str,
@@ -85,7 +84,6 @@ impl Check {
         }
     }
 
-    /// For the table: the figure, its unit and the limit.
     pub(super) fn text(&self) -> String {
         let (sign, limit) = match self.wanted {
             Bound::AtMost(most) => ("at most", most),
@@ -102,12 +100,11 @@ impl Check {
     }
 }
 
-/// Whole numbers when they are large.
 fn round(number: f64) -> String {
     if number.abs() >= 10.0 || number == 0.0 { format!("{number:.0}") } else { format!("{number:.2}") }
 }
 
-/// The waits of one friendly client in one part of a run, milliseconds.
+/// Waits of one friendly client in one part of a run, milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Waits {
     pub(super) count: usize,
@@ -117,7 +114,7 @@ pub(super) struct Waits {
 }
 
 impl Waits {
-    /// Of what was begun in this time.
+    /// Counts the waits that began between the two times.
     pub(super) fn of(seen: &Seen, from_ns: u64, until_ns: u64) -> Self {
         let is_in = |wait: &&Wait| (from_ns..until_ns).contains(&wait.begun_ns);
         let mut waits: Vec<u64> = seen.waits.iter().filter(is_in).map(|wait| wait.wait_ns).collect();

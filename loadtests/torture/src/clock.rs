@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Milliseconds since the first call of this function in this process.
+/// Counted from the first call in this process.
 #[expect(clippy::disallowed_methods, reason = "a run against a real server happens in real time")]
 pub(crate) fn now_ms() -> u64 {
     static ORIGIN: OnceLock<Instant> = OnceLock::new();
@@ -11,7 +11,7 @@ pub(crate) fn now_ms() -> u64 {
     u64::try_from(origin.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Waits between two checks of another process's port, for which the kernel offers no event.
+/// The kernel offers no event for another process's port.
 #[expect(clippy::disallowed_methods, reason = "a port that is not open yet has no event to wait on")]
 pub(crate) fn pause_ms(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));

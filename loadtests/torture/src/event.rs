@@ -1,20 +1,18 @@
-//! Events of a client or of the server.
+//! Events that a run records: packets, ends of connections, kills.
 
 use std::fmt;
 
-/// A client: one client id. Numbers count from 0 in the order of [`crate::history::History::clients`].
+/// One client id. Numbers count from 0 in the order of [`crate::history::History::clients`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u32);
 
-/// A network connection of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u32);
 
-/// A message, in the order of [`crate::history::History::messages`].
+/// In the order of [`crate::history::History::messages`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageId(pub u32);
 
-/// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The client closed its socket without DISCONNECT: the will must be published.
@@ -29,12 +27,10 @@ pub enum End {
     ByServer(Option<u8>),
 }
 
-/// A server's answer to a publish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum PublishAnswer {
     /// PUBACK: the server is responsible for the message.
     PubAck,
-    /// PUBREC: the server is responsible for the message.
     PubRec,
     /// PUBCOMP: the packet id is free.
     PubComp,
@@ -42,136 +38,93 @@ pub enum Answer {
     Refused(u8),
 }
 
-/// An event. Sent packets count when they are queued for the socket, received ones when they are complete.
+/// Sent packets count when they are queued for the socket, received packets when they are complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// CONNECT was sent.
     ConnectSent {
-        /// The client.
         client: ClientId,
-        /// The new connection.
         connection: ConnectionId,
-        /// Its pod; 0 where there is only one.
+        /// 0 without pods.
         pod: usize,
-        /// Clean session (3.1.1), clean start (5.0).
+        /// Clean session (3.1.1), or clean start (5.0).
         clean: bool,
-        /// The will, if there is one; its delay is in the message.
         will: Option<MessageId>,
     },
-    /// A CONNACK that accepts.
     Connected {
-        /// The connection.
         connection: ConnectionId,
-        /// The session present flag.
         session_present: bool,
     },
-    /// The connection has ended for this client, and later packets are ignored.
+    /// Later packets of the connection are ignored.
     Ended {
-        /// The connection.
         connection: ConnectionId,
-        /// The way it ended.
         end: End,
     },
-    /// The server has closed its side of a connection that had ended for the client.
+    /// The server closed its side of a connection that had ended for the client.
     HungUp {
-        /// The connection.
         connection: ConnectionId,
     },
-    /// The server kept a connection that was taken over for too long.
+    /// The server did not close a connection that was taken over.
     Lingers {
-        /// The connection.
         connection: ConnectionId,
     },
-    /// PUBLISH was sent.
     PublishSent {
-        /// The connection.
         connection: ConnectionId,
-        /// The message.
         message: MessageId,
-        /// Its packet id.
         packet_id: u16,
-        /// A resend in the same session. Without it, this is a new publication for the server.
+        /// A resend in the same session. Without DUP, this is a new publication for the server.
         dup: bool,
     },
-    /// The server answered a publish.
     Answered {
-        /// The connection.
         connection: ConnectionId,
-        /// The message.
         message: MessageId,
-        /// The answer.
-        answer: Answer,
+        answer: PublishAnswer,
     },
-    /// SUBSCRIBE was sent.
     SubscribeSent {
-        /// The connection.
         connection: ConnectionId,
-        /// Its one filter.
         filter: String,
-        /// The requested QoS.
         qos: u8,
     },
-    /// A SUBACK that grants the request.
     Subscribed {
-        /// The connection.
         connection: ConnectionId,
-        /// The filter.
         filter: String,
     },
-    /// UNSUBSCRIBE was sent.
     UnsubscribeSent {
-        /// The connection.
         connection: ConnectionId,
-        /// The filter.
         filter: String,
     },
-    /// UNSUBACK was received.
     Unsubscribed {
-        /// The connection.
         connection: ConnectionId,
-        /// The filter.
         filter: String,
     },
-    /// PUBLISH was received.
     Received {
-        /// The connection.
         connection: ConnectionId,
-        /// The message, or the text of a payload that no client sent.
+        /// The text of a payload that no client sent is an `Err`.
         message: Result<MessageId, Box<str>>,
-        /// QoS of the delivery.
         qos: u8,
-        /// The DUP flag.
         dup: bool,
-        /// The RETAIN flag.
         retained: bool,
-        /// The packet id, 0 at QoS 0.
+        /// 0 at QoS 0.
         packet_id: u16,
     },
-    /// PUBREL has arrived: the packet id may be used for another message.
+    /// PUBREL arrived: the packet id may be used for another message.
     Released {
-        /// The connection.
         connection: ConnectionId,
-        /// The packet id.
         packet_id: u16,
     },
-    /// A new subscriber of retained messages waited long enough, or received all that it must.
+    /// A new subscriber of retained messages waited long enough, or received all of them.
     Probed {
-        /// The connection.
         connection: ConnectionId,
     },
-    /// The server, or this pod of it, is about to be killed.
+    /// Recorded before the server, or this pod, is killed.
     Kill {
-        /// The pod.
         pod: usize,
     },
-    /// The server accepts connections.
     Up,
-    /// From here on no client publishes anything new; all connect and wait for the rest.
+    /// From here on clients publish nothing new; all connect and wait for the rest.
     Finale,
 }
 
 impl Event {
-    /// The connection of the event.
     #[must_use]
     pub fn connection(&self) -> Option<ConnectionId> {
         match self {
@@ -209,7 +162,7 @@ impl fmt::Display for End {
     }
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for PublishAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::PubAck => f.write_str("PUBACK"),

@@ -1,11 +1,10 @@
-//! A failed run: a sentence for the person at the terminal.
+//! A failed run, as a sentence for the person at the terminal.
 
 use std::fmt;
 
 #[derive(Debug)]
 pub(crate) struct Failure(String);
 
-/// The result of every fallible step.
 pub(crate) type Outcome<T> = Result<T, Failure>;
 
 impl Failure {
@@ -22,7 +21,6 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Adds the present action to an error of the system.
 pub(crate) trait While<T> {
     fn during(self, what: &str) -> Outcome<T>;
 }

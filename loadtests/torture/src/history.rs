@@ -1,21 +1,19 @@
-//! All packets and events that the clients of a run saw, in one order.
+//! The record of a run: all packets and events of its clients, in one order.
 
 use std::fmt::Write;
 use std::sync::Arc;
 
-pub use crate::event::{Answer, ClientId, ConnectionId, End, Event, MessageId};
+pub use crate::event::{ClientId, ConnectionId, End, Event, MessageId, PublishAnswer};
 
-/// Payloads are padded up to this many bytes, so that messages differ in length.
+/// Payloads are padded up to this length, so that messages differ in length.
 const PADDING_BYTES_MAX: u32 = 400;
-/// One message of so many is padded with [`LARGE_PADDING_BYTES`] instead.
+/// One message in this many is padded with [`LARGE_PADDING_BYTES`] instead.
 const LARGE_EVERY: u32 = 97;
-/// More than fits into one read or one value of a small page.
+/// Does not fit into one read, or one value of a small page.
 const LARGE_PADDING_BYTES: u32 = 9_000;
 
-/// A client id and the options of its CONNECTs.
 #[derive(Clone, Debug)]
 pub struct ClientInfo {
-    /// The client identifier.
     pub name: String,
     /// MQTT 5.0; otherwise 3.1.1.
     pub v5: bool,
@@ -23,12 +21,9 @@ pub struct ClientInfo {
     pub persistent: bool,
 }
 
-/// The purpose of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// For subscribers.
+pub enum MessageKind {
     Plain,
-    /// Published with RETAIN.
     Retained,
     /// A will, with its Will Delay Interval; 0 in 3.1.1.
     Will {
@@ -37,25 +32,20 @@ pub enum Kind {
     },
 }
 
-/// A message, identified by its payload.
 #[derive(Clone, Debug)]
-pub struct Message {
-    /// Its number.
+pub struct SentMessage {
     pub id: MessageId,
-    /// The client that publishes it, or leaves it as a will.
+    /// Publishes the message, or leaves it as a will.
     pub publisher: ClientId,
-    /// The topic name.
     pub topic: Arc<str>,
-    /// The QoS it is published with.
     pub qos: u8,
-    /// Its sequence number among the messages of this publisher to this topic.
+    /// Among the messages of this publisher to this topic.
     pub sequence: u32,
-    /// Its purpose.
-    pub kind: Kind,
+    pub kind: MessageKind,
 }
 
-impl Message {
-    /// Its bytes on the wire: publisher, topic and sequence for people, and its unique number.
+impl SentMessage {
+    /// Publisher, topic and sequence for people, and the unique number.
     #[must_use]
     pub fn payload(&self) -> Vec<u8> {
         let (id, publisher) = (self.id.0, self.publisher.0);
@@ -70,79 +60,70 @@ impl Message {
     }
 }
 
-/// An event and its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stamped {
-    /// Milliseconds since the run began.
+    /// Since the run began.
     pub at_ms: u64,
-    /// The event.
     pub event: Event,
 }
 
-/// The record of a run, which only grows.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     /// By [`ClientId`].
     pub clients: Vec<ClientInfo>,
     /// By [`MessageId`].
-    pub messages: Vec<Message>,
+    pub messages: Vec<SentMessage>,
     /// The client of each connection, by [`ConnectionId`].
     pub connections: Vec<ClientId>,
-    /// The events in order.
     pub events: Vec<Stamped>,
 }
 
 impl History {
-    /// Registers a client id.
     pub fn client(&mut self, info: ClientInfo) -> ClientId {
         self.clients.push(info);
         ClientId(number(self.clients.len() - 1))
     }
 
-    /// Registers a connection that is about to be made.
+    /// Called before the connection is made.
     pub fn connection(&mut self, client: ClientId) -> ConnectionId {
         self.connections.push(client);
         ConnectionId(number(self.connections.len() - 1))
     }
 
-    /// Registers a message that is about to be published.
+    /// Called before the message is published.
     pub fn message(
         &mut self,
         publisher: ClientId,
         topic: &Arc<str>,
         qos: u8,
         sequence: u32,
-        kind: Kind,
-    ) -> &Message {
+        kind: MessageKind,
+    ) -> &SentMessage {
         let id = MessageId(number(self.messages.len()));
-        self.messages.push(Message { id, publisher, topic: topic.clone(), qos, sequence, kind });
+        self.messages.push(SentMessage { id, publisher, topic: topic.clone(), qos, sequence, kind });
         self.about(id)
     }
 
-    /// Appends an event.
     pub fn record(&mut self, at_ms: u64, event: Event) {
         self.events.push(Stamped { at_ms, event });
     }
 
-    /// The message with this number.
     #[must_use]
-    pub fn about(&self, id: MessageId) -> &Message {
+    pub fn about(&self, id: MessageId) -> &SentMessage {
         &self.messages[id.0 as usize]
     }
 
-    /// The client with this number.
     #[must_use]
     pub fn who(&self, id: ClientId) -> &ClientInfo {
         &self.clients[id.0 as usize]
     }
 
-    /// The client of a connection.
     #[must_use]
     pub fn owner(&self, connection: ConnectionId) -> ClientId {
         self.connections[connection.0 as usize]
     }
 
-    /// The message of a received PUBLISH, if topic and every byte are as they were sent.
+    /// `None` unless topic and every byte are as they were sent.
     #[must_use]
     pub fn identify(&self, topic: &[u8], payload: &[u8]) -> Option<MessageId> {
         let digits = payload.strip_prefix(b"m")?.split(|byte| *byte == b' ').next()?;
@@ -151,7 +132,6 @@ impl History {
         (message.topic.as_bytes() == topic && message.payload() == payload).then_some(message.id)
     }
 
-    /// Describes one event.
     #[must_use]
     pub fn line(&self, at: usize) -> String {
         let Stamped { at_ms, event } = &self.events[at];
@@ -164,15 +144,14 @@ impl History {
         line + &self.words(event)
     }
 
-    /// Describes a message.
     #[must_use]
     pub fn name(&self, id: MessageId) -> String {
-        let Message { publisher, topic, qos, sequence, kind, .. } = self.about(id);
+        let SentMessage { publisher, topic, qos, sequence, kind, .. } = self.about(id);
         let publisher = &self.who(*publisher).name;
         let kind = match kind {
-            Kind::Plain => String::new(),
-            Kind::Retained => ", retained".to_owned(),
-            Kind::Will { delay_ms } => format!(", will with delay {delay_ms} ms"),
+            MessageKind::Plain => String::new(),
+            MessageKind::Retained => ", retained".to_owned(),
+            MessageKind::Will { delay_ms } => format!(", will with delay {delay_ms} ms"),
         };
         format!("m{} ({publisher} to {topic}, number {sequence}, QoS {qos}{kind})", id.0)
     }
@@ -226,7 +205,7 @@ mod tests {
         let ann = history.client(ClientInfo { name: "ann".into(), v5: true, persistent: true });
         let topic = Arc::from("a/b");
         for sequence in 0..200 {
-            let message = history.message(ann, &topic, 1, sequence, Kind::Plain);
+            let message = history.message(ann, &topic, 1, sequence, MessageKind::Plain);
             let (id, mut payload) = (message.id, message.payload());
             assert_eq!(history.identify(b"a/b", &payload), Some(id));
             assert_eq!(history.identify(b"a/c", &payload), None);

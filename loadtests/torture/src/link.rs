@@ -10,7 +10,7 @@ use mio::{Interest, Registry, Token};
 use millrace_torture::history::ConnectionId;
 
 const READ_BYTES: usize = 16 * 1024;
-/// Reads in one turn, so that one busy socket does not delay the others.
+/// Bounds a turn, so that one busy socket does not delay the others.
 const READS_MAX: usize = 16;
 /// A listening server on loopback accepts a connection at once.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -19,12 +19,11 @@ pub(crate) struct Link {
     stream: TcpStream,
     pub(crate) pod: usize,
     pub(crate) connection: ConnectionId,
-    /// Bytes of an incomplete packet.
     pub(crate) inbox: Vec<u8>,
     outbox: Vec<u8>,
     /// The poll reported data, and reading has not reached its end.
     pub(crate) readable: bool,
-    /// Nothing is read before then, as by a slow client.
+    /// A slow client reads nothing before then.
     pub(crate) paused_until_ms: u64,
 }
 
@@ -54,7 +53,7 @@ impl Link {
         self.outbox.extend_from_slice(bytes);
     }
 
-    /// Writes as much as the socket takes. Reading notices a broken socket, because answers may be left in it.
+    /// Writes as much as the socket takes. A broken socket is left to reading, because answers may be in it.
     pub(crate) fn flush(&mut self) {
         while !self.outbox.is_empty() {
             match self.stream.write(&self.outbox) {
@@ -83,7 +82,6 @@ impl Link {
         Reading::Open
     }
 
-    /// Discards all input. Returns whether the server has closed its side.
     pub(crate) fn drain(&mut self) -> Reading {
         self.flush();
         let reading = self.read();

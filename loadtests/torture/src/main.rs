@@ -1,6 +1,6 @@
 //! `torture` kills an MQTT broker again and again while clients publish, subscribe, connect and disconnect. It checks
-//! that no acknowledged message is lost, doubled or out of order. It knows no broker's internals: it starts a process,
-//! speaks MQTT 3.1.1 and 5.0 to it and records everything.
+//! that no acknowledged message is lost, doubled or out of order. It knows no broker's internals: it starts a
+//! process, speaks MQTT 3.1.1 and 5.0 to it, and records everything.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 
 mod client;
@@ -65,11 +65,10 @@ struct Cli {
     explain: usize,
 }
 
-/// Brokers that can be started.
 #[derive(Clone, Copy, ValueEnum)]
 enum Preset {
     Millrace,
-    /// Not durable over a kill: shows that this check can fail.
+    /// Not durable over a kill, which shows that this check can fail.
     Mosquitto,
 }
 
@@ -86,7 +85,7 @@ fn main() -> ExitCode {
 fn torture(cli: Cli) -> Outcome<ExitCode> {
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        // A second one ends the program at once.
+        // A second signal ends the program at once.
         signal_hook::flag::register_conditional_shutdown(signal, 130, interrupted.clone())
             .during("listening to signals")?;
         signal_hook::flag::register(signal, interrupted.clone()).during("listening to signals")?;

@@ -1,12 +1,12 @@
-//! The result of a run, for people.
+//! Prints the result of a run.
 
 use std::collections::BTreeMap;
 
 use crate::failure::Outcome;
-use millrace_torture::checker::{self, Rule, Verdict, Violation};
+use millrace_torture::checker::{self, CheckRule, Verdict, Violation};
 use millrace_torture::history::{Event, History};
 
-/// Prints counts and violations. Returns whether all promises hold.
+/// Returns whether all promises hold.
 pub(crate) fn print(history: &History, outcome: &Outcome<Verdict>, explained_max: usize) -> bool {
     let unfinished;
     let verdict = match outcome {
@@ -22,7 +22,7 @@ pub(crate) fn print(history: &History, outcome: &Outcome<Verdict>, explained_max
         println!("{count:>10} {what}");
     }
     println!("{:>10} events", history.events.len());
-    let mut by_rule: BTreeMap<Rule, Vec<&Violation>> = BTreeMap::new();
+    let mut by_rule: BTreeMap<CheckRule, Vec<&Violation>> = BTreeMap::new();
     for violation in &verdict.violations {
         by_rule.entry(violation.rule).or_default().push(violation);
     }
@@ -44,7 +44,7 @@ pub(crate) fn print(history: &History, outcome: &Outcome<Verdict>, explained_max
 /// A run that stopped early need not have all answers and deliveries.
 fn of_unfinished(history: &History) -> Verdict {
     let mut verdict = checker::check(history);
-    let ends = |rule| matches!(rule, Rule::Missing | Rule::Unanswered | Rule::WillLost);
+    let ends = |rule| matches!(rule, CheckRule::Missing | CheckRule::Unanswered | CheckRule::WillLost);
     verdict.violations.retain(|violation| !ends(violation.rule));
     verdict
 }

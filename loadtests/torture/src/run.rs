@@ -13,7 +13,7 @@ use crate::link::Reading;
 use crate::scenario;
 use crate::server::{Home, Server};
 use crate::stage::{Phase, Stage};
-use millrace_torture::checker::{self, Rule, Verdict};
+use millrace_torture::checker::{self, CheckRule, Verdict};
 use millrace_torture::history::{End, Event, History};
 
 /// Longest wait for the sockets before the clients' plans are checked, ms.
@@ -21,22 +21,21 @@ const TURN_MS: u64 = 5;
 const EVENTS_MAX: usize = 256;
 /// Time between all clients being connected and the kill, ms.
 const KILL_AFTER_MS: std::ops::Range<u64> = 50..1_500;
-/// One kill in so many comes while the clients are reconnecting, this soon after the start.
+/// One kill in this many comes while the clients reconnect, this soon after the start.
 const HASTY_EVERY: u32 = 8;
 const HASTY_MS: std::ops::Range<u64> = 0..40;
-/// About the duration of a kill with its restart, ms: for subscriptions that begin during the run.
+/// About the duration of a kill with its restart, ms. Subscriptions that begin during the run are planned with it.
 const ROUND_MS: u64 = 1_000;
-/// Time in which all clients must be connected, ms.
 const CONNECT_MS_MAX: u64 = 30_000;
 /// Time in which the sockets of a killed server must end, ms.
 const DEATH_MS_MAX: u64 = 5_000;
 /// Time in which a connection that was taken over, or that sent DISCONNECT, must be closed, ms.
 const GHOST_MS_MAX: u64 = 10_000;
-/// Time in which a killed store must accept messages again, ms.
+/// A killed store must accept messages again within this time, ms.
 const STORE_BACK_MS_MAX: u64 = 30_000;
-/// Acknowledgements that prove it: more than can have been in flight.
+/// Enough acknowledgements to prove that the store is back: more than can have been in flight.
 const STORE_BACK_ACKNOWLEDGED: usize = 50;
-/// Time in which everything must be answered at the end, ms.
+/// Every request must be answered within this time at the end, ms.
 const SETTLE_MS_MAX: u64 = 60_000;
 /// Time without events after which nothing more is expected at the end, ms.
 const QUIET_MS: u64 = 2_000;
@@ -45,24 +44,18 @@ const CLOSING_MS_MAX: u64 = 120_000;
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) kills: u32,
-    /// Processes that share the store.
     pub(crate) pods: usize,
     pub(crate) seed: u64,
-    /// Duration of a run without kills.
     pub(crate) calm_ms: u64,
-    /// The latest beginning of the finale.
     pub(crate) ends_ms: u64,
-    /// Longest wait at the end for missing messages.
     pub(crate) patience_ms: u64,
-    /// The command that kills and restarts the store, for every other kill.
     pub(crate) kill_store: Option<Vec<String>>,
 }
 
 pub(crate) struct Run {
     home: Home,
-    /// By pod.
     servers: Vec<Option<Server>>,
-    /// How often a pod got another name.
+    /// By pod: how often it got another name.
     renamed: Vec<u32>,
     stage: Stage,
     clients: Vec<Client>,
@@ -73,7 +66,7 @@ pub(crate) struct Run {
     rng: Rng,
 }
 
-/// The server must hide this except for a delay.
+/// The server must hide a kill of the store, except for a delay.
 fn kill_store(command: &[String]) -> Outcome<()> {
     let what = "killing the store";
     let [program, arguments @ ..] = command else { return Err(Failure::new(what)) };
@@ -101,7 +94,7 @@ impl Run {
         &self.stage.history
     }
 
-    /// Prints one line for each kill, and returns the verdict over the whole run.
+    /// `say` gets one line for each kill.
     pub(crate) fn go(&mut self, plan: &Plan, say: &mut dyn FnMut(&str)) -> Outcome<Verdict> {
         self.start()?;
         let back_ms = self.everybody_connects()?;
@@ -111,7 +104,7 @@ impl Run {
             self.until(calm_ms, |_| false)?;
             if let Some(command) = plan.kill_store.as_deref().filter(|_| kill % 2 == 0) {
                 kill_store(command)?;
-                // Everything acknowledged earlier is then stored, because the server stores in order of arrival.
+                // The server stores in order of arrival, so everything acknowledged earlier is then stored.
                 let before = self.stage.acknowledged;
                 self.until(STORE_BACK_MS_MAX, |run| {
                     run.stage.acknowledged >= before + STORE_BACK_ACKNOWLEDGED
@@ -149,7 +142,9 @@ impl Run {
         let mut verdict = self.finish(plan)?;
         if plan.kill_store.is_some() {
             // A server without its store refuses clients, and says so.
-            verdict.violations.retain(|violation| !matches!(violation.rule, Rule::Refused | Rule::Closed));
+            verdict
+                .violations
+                .retain(|violation| !matches!(violation.rule, CheckRule::Refused | CheckRule::Closed));
         }
         Ok(verdict)
     }
@@ -175,7 +170,7 @@ impl Run {
         if let Some(server) = self.servers[pod].take() {
             server.kill()?;
         }
-        // Others recover a pod that does not return; a pod that does return recovers its own sessions.
+        // Other pods recover a pod that does not return; a pod that returns recovers its own sessions.
         if self.servers.len() > 1 && self.rng.bool() {
             self.renamed[pod] += 1;
         }
@@ -189,7 +184,7 @@ impl Run {
 
     fn everybody_connects(&mut self) -> Outcome<u64> {
         let begin_ms = self.stage.now_ms;
-        // Clients come and go, so each client that was connected once counts.
+        // Each client that was connected once counts, because clients come and go.
         let mut waiting: Vec<bool> =
             self.clients.iter().map(|client| !client.is_where_it_wants(&self.stage)).collect();
         let all = self.until(CONNECT_MS_MAX, |run| {
@@ -207,12 +202,12 @@ impl Run {
         Err(Failure::new(format!("no CONNACK within {CONNECT_MS_MAX} ms for {names}")))
     }
 
-    /// All clients finish open exchanges, then the run waits for everything in flight.
+    /// Clients finish their open exchanges, then the run waits for everything in flight.
     fn finish(&mut self, plan: &Plan) -> Outcome<Verdict> {
         self.stage.phase = Phase::Finale;
         self.stage.record(Event::Finale);
         let settled = |run: &mut Self| run.clients.iter().all(|client| client.is_settled(&run.stage));
-        // The verdict reports everything unsettled by then as never answered.
+        // Requests that are still open then are reported as unanswered.
         self.until(SETTLE_MS_MAX, settled)?;
         self.stage.phase = Phase::Closing;
         let ends_ms = self.stage.now_ms + CLOSING_MS_MAX;
@@ -223,7 +218,7 @@ impl Run {
             let quiet =
                 self.until(left_ms, |run| settled(run) && run.stage.now_ms >= run.stage.busy_ms + quiet_ms)?;
             let verdict = checker::check(&self.stage.history);
-            let late = |rule| matches!(rule, Rule::Missing | Rule::WillLost);
+            let late = |rule| matches!(rule, CheckRule::Missing | CheckRule::WillLost);
             let missing = verdict.violations.iter().any(|violation| late(violation.rule));
             if !missing || !quiet || patient {
                 return Ok(verdict);
@@ -274,7 +269,7 @@ impl Run {
         Ok(())
     }
 
-    /// Checks connections that have ended for their clients.
+    /// A ghost is a connection that has ended for its client and not for the server.
     fn lay_ghosts(&mut self) {
         let stage = &mut self.stage;
         let takes_over_in_time = self.takes_over_in_time;
@@ -292,7 +287,7 @@ impl Run {
         });
     }
 
-    /// Ends all connections in the record, so that the record of a run that stopped early is complete.
+    /// The record of a run that stopped early must be complete.
     pub(crate) fn stop(&mut self) {
         for connection in self.clients.iter().filter_map(Client::connection) {
             self.stage.record(Event::Ended { connection, end: End::Cut });

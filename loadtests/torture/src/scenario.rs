@@ -1,4 +1,4 @@
-//! The clients: publishers, subscribers, clients with wills, and new subscribers of retained messages.
+//! The clients of a run: publishers, subscribers, clients with wills, and new subscribers of retained messages.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,18 +14,17 @@ const PUBLISHERS: u32 = 5;
 const TRANSIENT_PUBLISHERS: u32 = 2;
 const TOPICS: u32 = 4;
 const KEEPERS: u32 = 2;
-/// Clients that leave wills: two thirds speak 5.0.
+/// Two thirds of the clients with wills speak 5.0.
 const MORTALS: u32 = 6;
-/// Sessions with the same two overlapping filters as others.
+/// Sessions with the same two overlapping filters.
 const SHARING: u32 = 4;
-/// Messages of one publisher in flight, below every server's default Receive Maximum.
+/// Messages of one publisher in flight: below every server's default Receive Maximum.
 const WINDOWS: Range<usize> = 4..13;
-/// Packet ids of every other publisher: so few that each is used again at once.
+/// Every other publisher has so few packet ids that each is used again at once.
 const FEW_PACKET_IDS: u16 = 16;
-/// Subscriptions of each session that begin during the run.
 const LATE_WISHES: usize = 3;
 
-/// Makes the clients; the same seed makes the same ones. `storm_ms` is about the duration of the traffic.
+/// The same seed makes the same clients. `storm_ms` is about the duration of the traffic.
 pub(crate) fn clients(stage: &mut Stage, seed: u64, storm_ms: u64) -> Vec<Client> {
     let mut cast = Cast { stage, rng: Rng::with_seed(seed), clients: Vec::new(), storm_ms };
     cast.publishers();
@@ -84,11 +83,10 @@ impl Cast<'_> {
         let slow = || Habit { ack_delay_ms: 0..60, pause_ms: 50..400, ..Habit::new(600..3_000, 0..400) };
         let habits = [steady(), flappy(), rare(), slow()];
 
-        // Everything, by each kind of client.
+        // All data, by each kind of client.
         for (at, habit) in habits.iter().enumerate() {
             self.subscriber(&format!("all-{at}"), vec![early("data/#", 2)], habit.clone());
         }
-        // Several sessions with the same filters, which overlap.
         for at in 0..SHARING {
             let wishes = vec![early("data/p0/+", 1), early("data/+/t0", 2)];
             self.subscriber(&format!("sharing-{at}"), wishes, habits[at as usize % habits.len()].clone());
@@ -100,7 +98,7 @@ impl Cast<'_> {
             wishes.push(Wish { toggles: true, ..early(&format!("data/p{}/t0", at + 1), 2) });
             self.subscriber(&format!("exact-{at}"), wishes, habit.clone());
         }
-        // Subscriptions that come and go, alone.
+        // Subscriptions that toggle, alone.
         for (at, habit) in [steady(), flappy()].into_iter().enumerate() {
             let wish = |filter: &str, qos| Wish { toggles: true, ..early(filter, qos) };
             let wishes = vec![wish("data/p2/+", 1), wish("data/p3/t0", 2), wish("data/p5/#", 1)];
@@ -113,7 +111,7 @@ impl Cast<'_> {
         }
     }
 
-    /// A session with its subscriptions, and some that begin later in the run.
+    /// Some subscriptions begin later in the run.
     fn subscriber(&mut self, name: &str, mut wishes: Vec<Wish>, habit: Habit) {
         for _ in 0..LATE_WISHES {
             let (publisher, topic) =
@@ -125,7 +123,7 @@ impl Cast<'_> {
                 format!("+/p{publisher}/t{topic}/#"),
             ];
             let filter = &filters[self.rng.usize(0..filters.len())];
-            // A second SUBSCRIBE to the same filter would replace the first: another test.
+            // A second SUBSCRIBE to the same filter would replace the first, which is another test.
             if wishes.iter().all(|wish| wish.filter != *filter) {
                 let qos = self.rng.u8(1..=2);
                 wishes.push(Wish { from_ms: self.rng.u64(0..self.storm_ms), ..early(filter, qos) });

@@ -14,15 +14,13 @@ use crate::failure::{Failure, Outcome, While};
 
 /// Time in which a server must accept connections, ms.
 const START_MS_MAX: u64 = 30_000;
-/// Time between two checks of its port, ms.
 const LOOK_EVERY_MS: u64 = 5;
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
-/// Lines of the server's log that a failure shows.
 const TAIL_LINES: usize = 20;
-/// Folders that hold servers and are often missing in a user's PATH.
+/// Servers are often there, and these folders are often missing in a user's PATH.
 const SERVER_FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 
-/// With persistence, but without a guarantee: it writes to the disk when it ends in order, or every half hour.
+/// Mosquitto writes its persistent state only when it ends in order, or every half hour.
 const MOSQUITTO_CONFIG: &str = "\
 listener {port} {address}
 allow_anonymous true
@@ -41,17 +39,18 @@ user root
 
 #[derive(Clone, Debug)]
 pub(crate) enum Broker {
-    /// `millrace serve` with more arguments of the user's.
-    Millrace { program: PathBuf, arguments: Vec<String>, cluster: Option<Cluster> },
-    /// Not durable over a kill: it shows that the check can fail.
+    Millrace {
+        program: PathBuf,
+        arguments: Vec<String>,
+        cluster: Option<Cluster>,
+    },
+    /// Not durable over a kill, which shows that the check can fail.
     Mosquitto,
 }
 
-/// The FoundationDB cluster that a server keeps its data in.
 #[derive(Clone, Debug)]
 pub(crate) struct Cluster {
     file: PathBuf,
-    /// Of this run alone.
     prefix: String,
 }
 
@@ -61,14 +60,12 @@ impl Cluster {
     }
 }
 
-/// The data, log and command line of a server.
 pub(crate) struct Home {
     broker: Broker,
     folder: PathBuf,
     interrupted: Arc<AtomicBool>,
 }
 
-/// A running server. Dropping it kills it.
 pub(crate) struct Server {
     child: Child,
     pub(crate) address: SocketAddr,
@@ -79,7 +76,7 @@ impl Home {
         Self { broker, folder: folder.to_owned(), interrupted }
     }
 
-    /// Starts the server, or a pod of it, on a free port and waits until it takes connections.
+    /// Listens on a free port. Returns once the server, or the pod, accepts connections.
     pub(crate) fn start(&self, pod: &str) -> Outcome<Server> {
         let address = free_address().during("looking for a free port")?;
         let mut command = self.command(address, pod)?;
@@ -102,7 +99,7 @@ impl Home {
         Ok(server)
     }
 
-    /// Fails when the user has pressed Ctrl-C, or the server ended by itself.
+    /// Fails after Ctrl-C, or when the server ended by itself.
     pub(crate) fn check(&self, server: &mut Server) -> Outcome<()> {
         if self.interrupted.load(Ordering::Relaxed) {
             return Err(Failure::new("interrupted"));
@@ -134,7 +131,7 @@ impl Home {
                 command.args(["serve", "--ws-listen=off", "--http-listen=off"]);
                 command.arg(format!("--mqtt-listen={address}"));
                 match cluster {
-                    // Under the same name it recovers its own sessions, as from a folder.
+                    // A pod under the same name recovers its own sessions, as a server does from its folder.
                     Some(Cluster { file, prefix }) => command
                         .args(["--store=foundationdb", "--pod", pod, "--fdb-prefix", prefix])
                         .arg("--fdb-cluster-file")
@@ -165,7 +162,6 @@ impl Home {
 }
 
 impl Server {
-    /// SIGKILL, and wait until the process is gone.
     pub(crate) fn kill(mut self) -> Outcome<()> {
         self.child.kill().during("killing the server")?;
         self.child.wait().during("waiting for the killed server")?;
@@ -175,7 +171,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Both fail only for a process that has ended.
+        // Both calls fail only after the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -188,8 +184,7 @@ fn find(name: &str) -> Outcome<PathBuf> {
     found.ok_or_else(|| Failure::new(format!("there is no program {name}")))
 }
 
-/// A free port of a loopback address that only this process uses. So reconnecting clients find no other server while
-/// this one is down.
+/// Only this process uses the loopback address, so reconnecting clients find no other server while this one is down.
 fn free_address() -> std::io::Result<SocketAddr> {
     let [_, second, third, fourth] = std::process::id().to_be_bytes();
     let address = Ipv4Addr::new(127, 224 | second & 31, third, fourth.clamp(2, 254));

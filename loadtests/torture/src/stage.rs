@@ -4,28 +4,26 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use millrace_torture::history::{Answer, Event, History};
+use millrace_torture::history::{Event, History, PublishAnswer};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     /// Clients publish, connect and disconnect; the server is killed.
     Storm,
-    /// Nothing new is published. All clients connect, stay, and finish open exchanges.
+    /// Clients publish nothing new: they connect, stay, and finish open exchanges.
     Finale,
-    /// All is answered. Retained messages are checked once more; wills and late deliveries are awaited.
+    /// Every request is answered. Retained messages are checked once more; wills and late deliveries are awaited.
     Closing,
 }
 
-/// The shared state of a run.
 pub(crate) struct Stage {
     pub(crate) history: History,
     pub(crate) now_ms: u64,
     pub(crate) phase: Phase,
-    /// Pods that are running, with their numbers.
     pub(crate) up: Vec<(usize, SocketAddr)>,
-    /// Topics with a completed retained message (PUBACK, PUBCOMP): a new subscriber must receive them.
+    /// A new subscriber must receive the retained message of these topics, because their PUBACK or PUBCOMP arrived.
     pub(crate) retained: BTreeSet<Arc<str>>,
-    /// Acknowledged publishes and received messages, for the line of progress.
+    /// For the line of progress.
     pub(crate) acknowledged: usize,
     pub(crate) received: usize,
     pub(crate) busy_ms: u64,
@@ -47,7 +45,9 @@ impl Stage {
 
     pub(crate) fn record(&mut self, event: Event) {
         match &event {
-            Event::Answered { answer: Answer::PubAck | Answer::PubRec, .. } => self.acknowledged += 1,
+            Event::Answered { answer: PublishAnswer::PubAck | PublishAnswer::PubRec, .. } => {
+                self.acknowledged += 1;
+            }
             Event::Received { .. } => self.received += 1,
             _ => {}
         }

@@ -1,22 +1,22 @@
-//! Citations: `//= [MQTT-3.1.2-3] [MQTT-3.1.2-4] v5 v3.1.1`, alone on their line.
+//! Reads citations such as `//= [MQTT-3.1.2-3] [MQTT-3.1.2-4] v5 v3.1.1`, each alone on its line.
 
 use std::path::Path;
 
 use crate::rust::Source;
 use crate::standards::Standard;
 
-/// One statement cited at one place.
+/// One statement, cited at one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Citation {
     pub(crate) version: &'static str,
     pub(crate) id: String,
     /// `path:line`.
     pub(crate) place: String,
-    /// Whether a test cites it.
+    /// A test cites it.
     pub(crate) proof: bool,
 }
 
-/// Returns the citations of one source, or a sentence for each wrong one.
+/// An `Err` has a sentence for each wrong citation.
 pub(crate) fn of(path: &Path, text: &str, standards: &[Standard]) -> Result<Vec<Citation>, Vec<String>> {
     let mut found = Vec::new();
     let mut errors = Vec::new();
@@ -35,7 +35,7 @@ pub(crate) fn of(path: &Path, text: &str, standards: &[Standard]) -> Result<Vec<
     if errors.is_empty() { Ok(found) } else { Err(errors) }
 }
 
-/// Returns the position (last byte of `//=`), the text and whether a test has it, for each citation.
+/// By citation: position (last byte of `//=`), text, and whether a test has it.
 fn comments<'a>(path: &Path, text: &'a str) -> Vec<(usize, &'a str, bool)> {
     let in_tests = path.components().any(|part| part.as_os_str() == "tests" || part.as_os_str() == "test");
     if path.extension().is_some_and(|ending| ending == "rs") {
@@ -64,7 +64,7 @@ fn comments<'a>(path: &Path, text: &'a str) -> Vec<(usize, &'a str, bool)> {
     marked
 }
 
-/// The (version, id) pairs of one citation.
+/// (version, id) pairs.
 fn parse(text: &str, standards: &[Standard]) -> Result<Vec<(&'static str, String)>, String> {
     let mut ids = Vec::new();
     let mut versions = Vec::new();

@@ -1,6 +1,6 @@
 //! Checks the citations of MQTT statements in the sources against the lists of the standards. The report says per
-//! version which statements are proven, implemented, excepted and missing. Around a citation it only looks at whether
-//! the code is a test.
+//! version which statements are proven, implemented, excepted and missing. Of the code around a citation the program
+//! only knows whether it is a test.
 
 mod citations;
 mod report;

@@ -5,7 +5,6 @@ use std::fmt::Write;
 use crate::citations::Citation;
 use crate::standards::{Standard, Statement};
 
-/// The state of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Proven,
@@ -29,7 +28,6 @@ pub(crate) struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    /// Joins statements and citations.
     pub(crate) fn of(standard: &'a Standard, citations: &'a [Citation]) -> Self {
         let row = |statement: &'a Statement| {
             let cited =
@@ -46,7 +44,7 @@ impl<'a> Report<'a> {
         Self { standard, rows: standard.statements.iter().map(row).collect() }
     }
 
-    /// Whether every statement that binds a server is proven or excepted.
+    /// A complete version has every statement that binds a server proven or excepted.
     pub(crate) fn is_complete(&self) -> bool {
         self.open().next().is_none()
     }
@@ -57,7 +55,7 @@ impl<'a> Report<'a> {
         })
     }
 
-    /// One line of counts, and a line for each exception that has a test.
+    /// Counts, and a line for each exception that a test cites.
     pub(crate) fn summary(&self) -> String {
         let counts: Vec<_> = State::ALL
             .iter()
@@ -73,7 +71,7 @@ impl<'a> Report<'a> {
         text
     }
 
-    /// Every statement with its state, its reason and its citations, tests first.
+    /// Every statement with state, reason and citations, tests first.
     pub(crate) fn list(&self) -> String {
         let mut text = String::new();
         for (statement, state, cited) in &self.rows {
@@ -92,7 +90,7 @@ impl<'a> Report<'a> {
         text
     }
 
-    /// The statements that keep the version from being complete.
+    /// The statements that are neither proven nor excepted.
     pub(crate) fn missing(&self) -> String {
         let mut text = String::new();
         for (statement, state, cited) in self.open() {

@@ -3,15 +3,15 @@
 use std::ops::Range;
 
 pub(crate) struct Source {
-    /// The source with comments, strings and characters blanked: the same bytes at the same places.
+    /// The source with comments, strings and characters blanked; positions are unchanged.
     code: Vec<u8>,
     pub(crate) comments: Vec<Range<usize>>,
-    /// Tests: functions marked as tests, with everything between mark and body, and bodies of `proptest!`.
+    /// Functions marked as tests, with everything between mark and body, and bodies of `proptest!`.
     tests: Vec<Range<usize>>,
 }
 
 impl Source {
-    /// Cuts up `text`. A source that does not compile gives no error, only less.
+    /// A source that does not compile gives no error, only fewer comments and tests.
     pub(crate) fn of(text: &str) -> Self {
         let bytes = text.as_bytes();
         let mut source = Self { code: bytes.to_vec(), comments: Vec::new(), tests: Vec::new() };
@@ -43,8 +43,7 @@ impl Source {
         source
     }
 
-    /// Returns whether the code at `at` belongs to a test: inside it, or before it with only comments and attributes
-    /// between.
+    /// A citation belongs to a test inside it, or before it with only comments and attributes between.
     pub(crate) fn is_test(&self, at: usize) -> bool {
         self.tests.iter().any(|test| test.contains(&at) || self.attributes_only(at..test.start))
     }
@@ -69,7 +68,7 @@ impl Source {
                     let start = at;
                     let mut test = false;
                     let mut ignored = false;
-                    // All attributes of the item: the one that ignores a test may stand on either side.
+                    // Reads all attributes, because the one that ignores a test may stand on either side.
                     while self.code.get(at) == Some(&b'#') {
                         let end = self.attribute_end(at);
                         let attribute = String::from_utf8_lossy(&self.code[at..end]);
@@ -108,7 +107,7 @@ fn find(bytes: &[u8], at: usize, what: &[u8]) -> usize {
     rest.windows(what.len()).position(|window| window == what).map_or(bytes.len(), |found| at + found)
 }
 
-/// Position after the bracket that closes the one at `at`.
+/// The position after the bracket.
 fn closing(code: &[u8], at: usize) -> usize {
     let Some(&open) = code.get(at) else { return code.len() };
     let close = if open == b'[' { b']' } else { b'}' };
@@ -169,7 +168,7 @@ fn raw_string(bytes: &[u8], at: usize) -> usize {
     (find(bytes, open + 1, &end) + end.len()).min(bytes.len())
 }
 
-/// A character, or only the tick of a lifetime.
+/// The end of a character, or of the tick of a lifetime.
 fn character(bytes: &[u8], at: usize) -> usize {
     match &bytes[at + 1..] {
         [b'\\', ..] => (find(bytes, at + 3, b"'") + 1).min(bytes.len()),

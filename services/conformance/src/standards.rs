@@ -2,25 +2,24 @@
 
 use std::collections::BTreeMap;
 
-/// Prefix of an exception's reason for a statement that binds clients only.
 const CLIENT_ONLY: &str = "binds the client: ";
 
 #[derive(Debug)]
 pub(crate) struct Standard {
-    /// The version as citations write it.
+    /// As citations write it.
     pub(crate) version: &'static str,
-    /// The version for people.
+    /// For people.
     pub(crate) name: &'static str,
     pub(crate) statements: Vec<Statement>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Statement {
-    /// Such as `MQTT-3.1.2-3`.
+    /// For example `MQTT-3.1.2-3`.
     pub(crate) id: &'static str,
-    /// The statement binds clients only, according to the list or to the exception's reason.
+    /// By the list, or by the exception's reason.
     pub(crate) client_only: bool,
-    /// Why no test of this server proves it.
+    /// The reason why no test of this server proves the statement.
     pub(crate) exception: Option<&'static str>,
 }
 
@@ -67,7 +66,7 @@ fn lines(text: &'static str) -> impl Iterator<Item = &'static str> {
     text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
-/// MQTT 5.0 and 3.1.1. MQTT 3.1 has no numbered statements.
+/// MQTT 3.1 has no numbered statements.
 pub(crate) fn all() -> Result<[Standard; 2], String> {
     let v5 = include_str!("../statements/v5.ids");
     let v311 = include_str!("../statements/v311.ids");

@@ -3,12 +3,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Folders that hold what was built or downloaded.
+/// Built or downloaded files.
 const SKIPPED: [&str; 3] = ["target", "node_modules", "__pycache__"];
 
 const ENDINGS: [&str; 7] = ["rs", "py", "mjs", "js", "ts", "go", "sh"];
 
-/// Returns all sources under `root`, sorted. Hidden folders are skipped, and links are not followed.
+/// Sorted. Hidden folders and links are skipped.
 pub(crate) fn sources(root: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut folders = vec![root.to_path_buf()];

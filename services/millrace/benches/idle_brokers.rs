@@ -1,7 +1,8 @@
-//! The cost of idle brokers: memory of the server compared with an empty store, and the duration of the first
-//! connection to one. `cargo bench -p millrace --bench idle_brokers`, with `BROKERS=1000000` (the default).
+//! Measures idle brokers: memory of the server compared with an empty store, and the duration of the first connection
+//! to an idle broker. `cargo bench -p millrace --bench idle_brokers`, with `BROKERS=1000000` (the default).
 //!
-//! Each broker has the rows that the control plane makes: its name and details, its access settings, and a credential.
+//! Each broker has the rows that the control plane makes: its name and details, its access settings, and a
+//! credential.
 
 #![allow(clippy::print_stdout, clippy::disallowed_methods, clippy::unwrap_used)]
 
@@ -18,11 +19,11 @@ use millrace_layers::catalog::{self, Details};
 use millrace_layers::{Store, documents::Document};
 use millrace_storage::{Embedded, Options, block_on};
 
-/// Brokers that a transaction makes.
+/// Made by one transaction.
 const AT_ONCE: usize = 500;
-/// Cold brokers that are connected to, spread over all.
+/// Spread over all brokers.
 const CONNECTED: usize = 500;
-/// Until the server's memory is looked at.
+/// The server's memory settles in this time.
 const REST: Duration = Duration::from_secs(3);
 const KEY: [u8; 32] = [7; 32];
 const PASSWORD: &str = "a password of full entropy";
@@ -31,7 +32,6 @@ fn name(number: usize) -> String {
     format!("b{number}")
 }
 
-/// Makes a store with so many brokers.
 fn fill(folder: &Path, count: usize) {
     let engine = Embedded::open(folder, Options::default()).unwrap();
     let store = Store::new(engine.database());
@@ -87,7 +87,7 @@ impl Server {
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
-    /// Connects to a broker; the time from the TCP connection to the CONNACK.
+    /// Returns the time from the TCP connection to the CONNACK.
     fn connect(&self, broker: &str) -> Duration {
         let began = Instant::now();
         let mut stream = TcpStream::connect(&self.mqtt).unwrap();

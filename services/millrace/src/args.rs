@@ -1,5 +1,5 @@
-//! Every setting of `millrace serve` but the limits: name, unit, default, what it is for. The one place they are
-//! declared; the TOML file and the environment use the same names (see [`crate::settings`]).
+//! Every setting of `millrace serve` but the limits, with unit, default and description. Settings are declared here
+//! alone; the TOML file and the environment use the same names (see [`crate::settings`]).
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -145,23 +145,19 @@ pub(crate) struct ServeArgs {
     pub(crate) limits: LimitArgs,
 }
 
-/// An address to listen on, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listen {
-    /// Do not listen.
     Off,
-    /// Listen here.
     At(SocketAddr),
 }
 
-/// How log lines are written: for people, or one JSON object a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
     Text,
     Json,
 }
 
-/// The addresses of a setting, none when it is off.
+/// Empty when the setting is off.
 pub(crate) fn addresses(name: &str, listen: &[Listen]) -> Result<Vec<SocketAddr>, String> {
     let at: Vec<_> = listen
         .iter()
@@ -192,7 +188,6 @@ fn broker_name(text: &str) -> Result<String, String> {
     Err("a name of 1 to 63 small letters, digits and inner hyphens is allowed".to_owned())
 }
 
-/// The token of the operator API.
 #[derive(Clone, Debug)]
 pub(crate) struct OperatorToken(pub(crate) Secret);
 
@@ -204,7 +199,8 @@ fn operator_token(file: &str) -> Result<OperatorToken, String> {
     }
 }
 
-/// What MQTT 5.0 section 4.11 recommends, without a check of the names: several servers stand with spaces between them.
+/// A server reference as section 4.11 of MQTT 5.0 recommends: several servers with spaces between them. The names are
+/// not checked.
 fn server_reference(text: &str) -> Result<String, String> {
     let fits = (1..=SERVER_REFERENCE_BYTES_MAX).contains(&text.len());
     if fits && text.split(' ').all(|one| !one.is_empty() && one.chars().all(|char| !char.is_control())) {

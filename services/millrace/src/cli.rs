@@ -72,24 +72,22 @@ commas (in the file: as an array).
 Example:
   millrace serve --mqtt-listen 0.0.0.0:1883 --ws-listen off --password-file users.txt";
 
-/// Reasons why a command failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The command line itself: help, version, an unknown flag, an invalid value.
+    /// Wrong command line, help or version.
     Usage(clap::Error),
-    /// An invalid setting or combination of settings; a sentence that says what to do.
+    /// A sentence that says what to do.
     Settings(String),
-    /// The command failed; a sentence that says what to do.
+    /// A sentence that says what to do.
     Run(String),
 }
 
 impl Failure {
-    /// Prints the reason and returns the exit code: 2 for wrong settings, 1 for a failure.
+    /// Exit code 2 means wrong settings, 1 a failure.
     pub(crate) fn report(self) -> ExitCode {
         let (sentence, code) = match self {
             Self::Usage(error) => {
-                // Help and version arrive here, too: they go to stdout and are no failure. A failed write to a closed
-                // pipe is ignored.
+                // Help and version arrive here, too: they go to stdout and are no failure.
                 let _ = error.print();
                 return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
             }
@@ -107,7 +105,7 @@ impl From<clap::Error> for Failure {
     }
 }
 
-/// Runs the command line `args`, whose first element is the program's name.
+/// The first of `args` is the program's name.
 pub(crate) fn run(args: Vec<OsString>) -> Result<(), Failure> {
     let matches = Cli::command().try_get_matches_from(&args)?;
     match Cli::from_arg_matches(&matches)?.command {
@@ -137,12 +135,11 @@ pub(crate) fn run(args: Vec<OsString>) -> Result<(), Failure> {
     }
 }
 
-/// The command line's definition of `millrace serve`: the names, defaults and descriptions of every setting.
+/// Has the name, default and description of every setting.
 pub(crate) fn serve_command() -> clap::Command {
     Cli::command().find_subcommand("serve").cloned().unwrap_or_default()
 }
 
-/// The serve settings of a whole command line.
 pub(crate) fn serve_args(args: &[OsString]) -> Result<(ServeArgs, clap::ArgMatches), clap::Error> {
     let mut matches = Cli::command().try_get_matches_from(args)?;
     let Some((_, serve)) = matches.remove_subcommand() else {

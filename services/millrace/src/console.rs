@@ -1,5 +1,6 @@
-//! The web console on the HTTP port. Its files are part of the binary. A path that a browser opens and that nothing
-//! else serves gets the page, whose script shows the right view. This module knows only the prefix of the API.
+//! Serves the web console, whose files are part of the binary, on the HTTP port. A path that a browser opens and that
+//! nothing else serves gets the page, whose script shows the right view. The only part of the API that this module
+//! knows is its prefix.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,22 +17,22 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 use crate::http::reachable;
 
 struct File {
-    /// Its path on the HTTP port.
+    /// On the HTTP port.
     path: &'static str,
     plain: &'static [u8],
     brotli: Option<&'static [u8]>,
 }
 
-/// Made by build.rs. Empty when the console was not built.
+/// Made by build.rs; empty without a built console.
 const FILES: &[File] = include!(concat!(env!("OUT_DIR"), "/console.rs"));
 
 const PAGE: &str = "/index.html";
 /// Vite names these files by their contents.
 const ASSETS: &str = "/assets/";
-/// Placeholder of the nonce in the page.
+/// The page gets a nonce here.
 const NONCE: &str = "__CSP_NONCE__";
 const NONCE_BYTES: usize = 16;
-/// Paths that are never the console's.
+/// Never served by the console.
 const OTHERS: [&str; 3] = ["/api/", "/healthz", "/metrics"];
 
 const SECURITY: [(HeaderName, &str); 5] = [
@@ -45,7 +46,7 @@ const SECURITY: [(HeaderName, &str); 5] = [
     ),
 ];
 
-/// Serves the console before the routes of `app`, if it was built.
+/// Requests reach the console first, then `app`.
 pub(crate) fn around(app: Router, sockets: Sockets) -> Router {
     match find(PAGE) {
         Some(_) => app.layer(from_fn_with_state(Arc::new(sockets), serve)),
@@ -53,11 +54,9 @@ pub(crate) fn around(app: Router, sockets: Sockets) -> Router {
     }
 }
 
-/// WebSocket addresses that the page may connect to.
 pub(crate) struct Sockets {
-    /// Listeners of this process.
     pub(crate) ws: Vec<SocketAddr>,
-    /// Pattern for the gateway's addresses, such as `wss://*.mqtt.example.org:443`.
+    /// Such as `wss://*.mqtt.example.org:443`.
     pub(crate) gateway: Option<String>,
 }
 
@@ -83,7 +82,7 @@ fn find(path: &str) -> Option<&'static File> {
     FILES.binary_search_by(|file| file.path.cmp(path)).ok().map(|found| &FILES[found])
 }
 
-/// True for a request of a browser that opens an address; programs do not send this header.
+/// Only browsers that open an address send this header.
 fn wants_page(headers: &HeaderMap) -> bool {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     accept.is_some_and(|accept| accept.contains("text/html"))
@@ -121,7 +120,6 @@ fn kind(path: &str) -> &'static str {
     }
 }
 
-/// The page, with a nonce for the style elements of its components.
 fn page(sockets: &Sockets, host: Option<&str>) -> Response {
     let mut bytes = [0; NONCE_BYTES];
     let text = find(PAGE).and_then(|file| std::str::from_utf8(file.plain).ok());
@@ -137,7 +135,7 @@ fn page(sockets: &Sockets, host: Option<&str>) -> Response {
     (headers, text.replace(NONCE, &nonce)).into_response()
 }
 
-/// The Content-Security-Policy: nothing from other hosts; connections to the HTTP port and the WebSocket listeners.
+/// The Content-Security-Policy: connections only to the HTTP port and the WebSocket listeners.
 fn policy(nonce: &str, sockets: &Sockets, host: Option<&str>) -> String {
     let own = sockets.ws.iter().map(|ws| format!(" ws://{}:{}", reachable(*ws, host), ws.port()));
     let sockets: String = own.chain(sockets.gateway.iter().map(|gateway| format!(" {gateway}"))).collect();

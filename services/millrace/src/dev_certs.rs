@@ -39,7 +39,6 @@ pub(crate) struct DevCertsArgs {
     force: bool,
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &DevCertsArgs) -> Result<(), Failure> {
     let files = generate(&args.hosts, &args.client)
         .map_err(|error| Failure::Settings(format!("no certificates can be made of that: {error}")))?;
@@ -121,7 +120,7 @@ fn signed(
     Ok(())
 }
 
-/// Replaces the file as a whole; a key is readable by its owner only.
+/// Replaces the file as a whole; only its owner may read a key.
 fn write(file: &Path, text: &str) -> std::io::Result<()> {
     let is_key = file.extension().is_some_and(|extension| extension == "key");
     let new = file.with_extension(if is_key { "key.new" } else { "crt.new" });

@@ -1,5 +1,5 @@
-//! The HTTP ports. The one for everybody has pages, `/healthz` and the API of the control plane; the one for operators ([`admin`]) has
-//! health and metrics.
+//! The HTTP ports. The public port has pages, `/healthz` and the API of the control plane; the admin port ([`admin`])
+//! has health and metrics.
 //!
 //! ```text
 //! everybody ── http_listen ──> thread "http": pages, /healthz ──> threads "api": the API
@@ -32,24 +32,21 @@ const STYLE: &str = include_str!("pages/page.css");
 const SIGN_UP: &str = include_str!("pages/sign-up.html");
 const SIGN_UP_SCRIPT: &str = include_str!("pages/sign-up.js");
 
-/// Where an account is made with a secret that stands behind `#`.
+/// The page makes an account with the secret behind `#`.
 pub(crate) const SIGN_UP_PATH: &str = "/sign-up";
 
-/// Where clients connect.
+/// Listeners of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Addresses {
-    /// MQTT over TCP.
     pub(crate) mqtt: Vec<SocketAddr>,
     /// MQTT over WebSocket, path `/mqtt`.
     pub(crate) ws: Vec<SocketAddr>,
-    /// MQTT over TLS.
     pub(crate) mqtts: Vec<SocketAddr>,
     /// MQTT over WebSocket over TLS, path `/mqtt`.
     pub(crate) wss: Vec<SocketAddr>,
 }
 
 impl Addresses {
-    /// The bound addresses of a running edge.
     pub(crate) fn of(edge: &millrace_edge::Edge) -> Self {
         Self {
             mqtt: edge.mqtt_addresses().to_vec(),
@@ -60,11 +57,11 @@ impl Addresses {
     }
 }
 
-/// The API of the control plane, and what it does beside answering.
+/// The API of the control plane, and its background work.
 pub(crate) struct Api {
     pub(crate) router: Router,
     pub(crate) upkeep: Pin<Box<dyn Future<Output = Infallible> + Send>>,
-    /// Where the console connects through a gateway, with MQTT over WebSocket.
+    /// For the console: MQTT over WebSocket through a gateway.
     pub(crate) gateway_socket: Option<String>,
 }
 
@@ -74,11 +71,10 @@ struct Shared {
     at: Arc<Addresses>,
 }
 
-/// Whether a pod takes clients.
 #[derive(Clone)]
 struct Health(Running);
 
-/// Serves everybody on `listener` (non-blocking) until the process ends.
+/// `listener` must be non-blocking.
 pub(crate) fn start(
     listener: TcpListener,
     running: &Running,
@@ -101,13 +97,12 @@ pub(crate) fn start(
         // The console is one more client of the API.
         app = console::around(app, console::Sockets { ws: at.ws.clone(), gateway: api.gateway_socket });
         threads.spawn(api.upkeep);
-        // It ends with the process.
+        // The threads end with the process.
         std::mem::forget(threads);
     }
     spawn("http", runtime, listener, connections, app)
 }
 
-/// Serves `app` on a thread of its own.
 fn spawn(
     name: &'static str,
     runtime: tokio::runtime::Runtime,
@@ -147,7 +142,7 @@ impl Health {
         let running = self.0.read().unwrap_or_else(PoisonError::into_inner);
         match running.as_ref().map(|edge| edge.health().map(|()| edge.fabric_health())) {
             Some(Ok(None)) => (StatusCode::OK, "ok\n".into()),
-            // Without NATS a pod goes on: to take it out would leave its clients without any.
+            // A pod without NATS stays healthy, because taking it out would leave its clients without any pod.
             Some(Ok(Some(fabric))) => (StatusCode::OK, format!("ok\nNATS: {fabric}\n")),
             Some(Err(what)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{what}\n")),
             None => stopping(),
@@ -171,7 +166,7 @@ async fn page(State(shared): State<Shared>, headers: HeaderMap) -> Response {
     shown("text/html", render(&shared.at, host))
 }
 
-/// What a browser gets; it loads nothing from elsewhere, and tells nobody where it was.
+/// The browser loads nothing from other hosts, and sends no referrer.
 fn shown(kind: &str, text: impl Into<String>) -> Response {
     let security = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; base-uri 'none'; \
                     form-action 'none'; frame-ancestors 'none'";
@@ -185,7 +180,7 @@ fn shown(kind: &str, text: impl Into<String>) -> Response {
     (headers, text.into()).into_response()
 }
 
-/// The page for somebody who reached this server under the name `host` (with or without port).
+/// `host` is the name by which the browser reached this server, with or without port.
 fn render(at: &Addresses, host: Option<&str>) -> String {
     let list = |addresses: &[SocketAddr], scheme: &str, path: &str| match addresses {
         [] => "off".to_owned(),
@@ -209,8 +204,8 @@ fn render(at: &Addresses, host: Option<&str>) -> String {
         .replace("{ws_url}", &format!("ws://{ws_host}:{ws_port}/mqtt"))
 }
 
-/// The host part under which `at` can be reached: itself, or for "all addresses" the name that was asked for. A name
-/// with any character that no host name has is not repeated.
+/// The host part of `at`; for "all addresses" the name by which the browser came. A name with a character that no
+/// host name has is not repeated.
 pub(crate) fn reachable(at: SocketAddr, asked: Option<&str>) -> String {
     match at.ip() {
         ip if ip.is_unspecified() => asked.and_then(host_name).unwrap_or("127.0.0.1").to_owned(),

@@ -1,5 +1,5 @@
-//! Files that a package installs beside the program: completions, man pages, an example settings file; and the version.
-//! All of it comes from the command line's own definition, so it is always up to date.
+//! Prints the files that a package installs beside the program: completions, man pages and an example settings file;
+//! and the version. Everything comes from the definition of the command line, so it cannot be outdated.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,11 +12,11 @@ use clap_complete::{Shell, generate};
 use crate::cli::{Cli, Failure, serve_command};
 use crate::settings;
 
-/// The output of `millrace --version`: version, commit, and build options.
+/// Version, commit and build options.
 #[cfg(feature = "foundationdb")]
 pub(crate) const LONG_VERSION: &str =
     concat!(env!("CARGO_PKG_VERSION"), "\ncommit: ", env!("MILLRACE_COMMIT"), "\nfeatures: foundationdb");
-/// The output of `millrace --version`: version, commit, and build options.
+/// Version, commit and build options.
 #[cfg(not(feature = "foundationdb"))]
 pub(crate) const LONG_VERSION: &str =
     concat!(env!("CARGO_PKG_VERSION"), "\ncommit: ", env!("MILLRACE_COMMIT"), "\nfeatures: none");
@@ -54,14 +54,12 @@ enum ConfigCommand {
     Example,
 }
 
-/// Runs `millrace completions`.
 pub(crate) fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
     let mut text = Vec::new();
     generate(args.shell, &mut Cli::command(), "millrace", &mut text);
     print(&text)
 }
 
-/// Runs `millrace man`.
 pub(crate) fn man(args: &ManArgs) -> Result<(), Failure> {
     let command = Cli::command().disable_help_subcommand(true);
     fs::create_dir_all(&args.folder)
@@ -69,7 +67,6 @@ pub(crate) fn man(args: &ManArgs) -> Result<(), Failure> {
         .map_err(|error| Failure::Run(format!("{} cannot be written to: {error}", args.folder.display())))
 }
 
-/// Runs `millrace config`.
 pub(crate) fn config(args: ConfigArgs) -> Result<(), Failure> {
     match args.command {
         ConfigCommand::Example => print(example().as_bytes()),
@@ -92,7 +89,7 @@ fn print(text: &[u8]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Every setting as a comment; the values are the defaults.
+/// Every setting as a comment, with its default.
 fn example() -> String {
     let mut text = String::from(
         "# Settings of `millrace serve`. Each line that begins with \"#name =\" shows a default: to change it, remove the \"#\".\n\
@@ -140,7 +137,6 @@ fn quoted(value: &str) -> String {
     toml::Value::String(value.to_owned()).to_string()
 }
 
-/// Breaks a text between words.
 fn wrapped(text: &str, columns: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {

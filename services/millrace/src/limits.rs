@@ -1,5 +1,5 @@
-//! The limits of the edge as flags. Names, types and defaults are the edge's own (`millrace_edge::Limits`); where a limit
-//! is missing here, this does not compile.
+//! The limits of the edge as flags. Names, types and defaults come from `millrace_edge::Limits`; a limit that is
+//! missing here does not compile.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use millrace_edge::{Limits, TOPIC_BYTES_MAX};
 
-/// A parser of whole numbers from `least` to `most` that says so.
+/// The error names the range.
 pub(crate) fn whole_number<T>(least: T, most: T) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync
 where
     T: FromStr + PartialOrd + Display + Copy + Send + Sync,
@@ -21,7 +21,6 @@ where
 
 macro_rules! limits {
     ($($name:ident: $type:ident in $least:literal..=$most:expr, $unit:literal, $help:literal;)+) => {
-        /// The flags of the limits.
         #[derive(Clone, Debug, clap::Args)]
         #[command(next_help_heading = "Limits")]
         pub(crate) struct LimitArgs {
@@ -41,7 +40,7 @@ macro_rules! limits {
     };
 }
 
-/// Largest packet the protocol can express: one byte, four of remaining length, and what those can say.
+/// The largest packet of the protocol: one byte, four bytes of remaining length, and the most that these can express.
 const PACKET_BYTES_MAX: u32 = 5 + 268_435_455;
 
 limits! {
@@ -54,13 +53,13 @@ limits! {
     connects_per_address_per_second_max: u32 in 0..=u32::MAX, "COUNT",
         "Connections a second of one address; beyond it new ones are closed; 0 is no limit.";
     connects_per_address_burst: u32 in 1..=u32::MAX, "COUNT",
-        "Connections of one address that are taken at once after a quiet time.";
+        "Connections of one address that the server accepts at once after a quiet time.";
     connects_per_second_max: u32 in 0..=u32::MAX, "COUNT",
-        "CONNECT packets a second that are looked at, of all brokers; 0 is no limit.";
+        "CONNECT packets a second that the server reads, of all brokers; 0 is no limit.";
     connects_burst: u32 in 1..=u32::MAX, "COUNT",
-        "CONNECT packets that are looked at at once after a quiet time.";
+        "CONNECT packets that the server reads at once after a quiet time.";
     connects_waiting_max: u32 in 0..=u32::MAX, "COUNT",
-        "CONNECT packets over the rate that wait for their turn, half of them of one broker; beyond it they are refused.";
+        "CONNECT packets over the rate that wait in a queue, half of them of one broker; beyond it the server refuses them.";
     refusal_spread_ms: u16 in 0..=u16::MAX, "MILLISECONDS",
         "Time over which refusals of CONNECT packets over the rate are spread at random.";
     connect_timeout_s: u16 in 1..=u16::MAX, "SECONDS",
@@ -70,7 +69,7 @@ limits! {
     connect_size_max: u32 in 64..=PACKET_BYTES_MAX, "BYTES",
         "Largest CONNECT packet.";
     keep_alive_max_s: u16 in 0..=u16::MAX, "SECONDS",
-        "Largest keep alive, told to 5.0 clients that ask for more or for none; 0 is no limit.";
+        "Largest keep alive. The server announces it to 5.0 clients that ask for more or for none; 0 is no limit.";
     client_id_bytes_max: u16 in 23..=u16::MAX, "BYTES",
         "Longest client identifier.";
     receive_maximum: u16 in 1..=u16::MAX, "MESSAGES",
@@ -92,7 +91,7 @@ limits! {
     topic_bytes_max: u16 in 1..=TOPIC_BYTES_MAX, "BYTES",
         "Longest topic or topic filter.";
     session_expiry_max_s: u32 in 0..=u32::MAX, "SECONDS",
-        "Longest session expiry; a 5.0 client that asks for more is told this one.";
+        "Longest session expiry. The server announces it to 5.0 clients that ask for more.";
     session_expiry_v3_s: u32 in 0..=u32::MAX, "SECONDS",
         "Session expiry of 3.x clients that connect without clean session.";
     queue_messages_max: u32 in 0..=u32::MAX, "MESSAGES",
@@ -112,7 +111,7 @@ limits! {
     retained_bytes_max: u64 in 0..=i64::MAX as u64, "BYTES",
         "Memory of the retained messages of one broker, about 100 bytes for each level of a topic included. Beyond it the server refuses a retained message.";
     memory_max: u64 in 0..=i64::MAX as u64, "BYTES",
-        "Memory that the process may use; 0 is what its cgroup or the machine has. From 70 % on the server drops more QoS 0 messages to busy sockets and refuses retained messages of new topics, from 80 % on it refuses new connections, from 90 % on it reads publishers slowly.";
+        "Memory that the process may use; 0 is the memory of its cgroup or of the machine. From 70 % on the server drops more QoS 0 messages to busy sockets and refuses retained messages of new topics, from 80 % on it refuses new connections, from 90 % on it reads publishers slowly.";
     outbound_soft_bytes: u32 in 0..=u32::MAX, "BYTES",
         "Bytes waiting for a busy socket above which QoS 0 messages to it are dropped and counted.";
     outbound_hard_bytes: u32 in 65_536..=u32::MAX, "BYTES",
@@ -120,13 +119,13 @@ limits! {
     answers_bytes_max: u32 in 1024..=u32::MAX, "BYTES",
         "Bytes of answers, such as PUBACK and PINGRESP, that wait for a client that does not read them; beyond it the server reads nothing more from the client.";
     answers_timeout_s: u16 in 1..=u16::MAX, "SECONDS",
-        "Time after which the server closes a client that it does not read for that reason.";
+        "Time after which the server closes a client whose unread answers exceed answers_bytes_max.";
     mailbox_bytes_max: u32 in 65_536..=u32::MAX, "BYTES",
-        "Bytes between two event loops above which publishers are not read for a while.";
+        "Bytes between two event loops above which the server pauses reading from publishers.";
     store_bytes_max: u32 in 65_536..=u32::MAX, "BYTES",
-        "Bytes that may wait to be stored. Brokers for which something waits have equal shares; the publishers of a broker over its share are not read for a while.";
+        "Bytes that may wait to be stored. Brokers with queued bytes have equal shares; the server pauses reading from the publishers of a broker over its share.";
     usage_interval_s: u16 in 0..=5, "SECONDS",
-        "Time between two words to the store of what brokers use, of which a killed server loses the last; 0 is never.";
+        "Time between two writes of the brokers' usage to the store. A killed server loses at most the last interval; 0 writes none.";
     sys_interval_s: u16 in 0..=u16::MAX, "SECONDS",
         "Time between updates of the $SYS topics; 0 is never.";
     metrics_brokers_max: u16 in 1..=u16::MAX, "COUNT",
@@ -137,38 +136,36 @@ limits! {
 
 /// Threads of the API. Requests of one tenant take at most half of them.
 pub(crate) const API_THREADS: usize = 4;
-/// How long an endless answer waits for a client that does not read it. It ends then.
+/// An endless answer ends when its client does not read for this time.
 pub(crate) const STREAM_STALL_MAX: Duration = Duration::from_secs(30);
-/// Time for the head of a request, also of the next one on a connection that is kept.
+/// Also for the next request on an open connection.
 pub(crate) const HTTP_HEAD_TIME: Duration = Duration::from_secs(30);
-/// Bytes of a connection that are read ahead: bounds the memory of all connections together with their number.
+/// Read ahead by each connection. With the number of connections it bounds their memory.
 pub(crate) const HTTP_BUFFER_BYTES: usize = 32 * 1024;
-/// Pause after a connection could not be accepted, for want of file descriptors.
+/// Pause after accepting failed for lack of descriptors.
 pub(crate) const HTTP_ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Shortest token of the operator API, bytes.
+/// Bytes.
 pub(crate) const OPERATOR_TOKEN_BYTES_MIN: usize = 32;
-/// Connections of the admin port.
 pub(crate) const ADMIN_CONNECTIONS_MAX: usize = 128;
-/// How much higher the admin port is than the HTTP port, unless a setting says where it is.
+/// Distance from the HTTP port to the default admin port.
 pub(crate) const ADMIN_PORT_ABOVE: u16 = 10;
 
-/// Largest answer of an API that is read, bytes: a page of 200 rows, each with all that a webhook or a certificate may have, is less.
+/// Bytes of an answer of an API. A page of 200 rows, each with the largest webhook or certificate, is smaller.
 pub(crate) const API_ANSWER_BYTES_MAX: usize = 64 << 20;
-/// Longest time until an API has answered, seconds: it ends a request after 30 by itself.
+/// The API itself ends a request after 30 seconds.
 pub(crate) const API_PATIENCE_S: u64 = 40;
-/// Longest line that is read as a secret, bytes.
+/// Bytes.
 pub(crate) const SECRET_BYTES_MAX: u64 = 65_537;
 
-/// How many connections an HTTP port may have, and how long each may be silent.
+/// Of an HTTP port.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionLimits {
-    /// Connections in all.
     pub(crate) all: usize,
-    /// Connections of one address, or of one IPv6 network of 64 bits.
+    /// By address, or by IPv6 network of 64 bits.
     pub(crate) per_address: usize,
-    /// Addresses that only `all` holds for, because many people come from them.
+    /// Only `all` limits these addresses, because many people come from them.
     pub(crate) proxies: Vec<IpNet>,
-    /// Time for the head of a request, from the moment the connection is open or its last answer was sent.
+    /// Time for the head of a request, from the opening of the connection or from the last answer.
     pub(crate) head: Duration,
 }
 

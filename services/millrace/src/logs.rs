@@ -1,4 +1,4 @@
-//! Logs: one line for each event, to standard error, and to the collector where there is one.
+//! Writes log lines to standard error, and sends them to the collector if there is one.
 
 use std::io::IsTerminal;
 
@@ -9,9 +9,8 @@ use tracing_subscriber::{EnvFilter, Layer, fmt};
 
 use crate::args::LogFormat;
 
-/// The filter text, if it is one.
 pub(crate) fn filter(text: &str) -> Result<String, String> {
-    // A bare word is read as the name of a part by the filter's syntax; here it can only be a misspelt level.
+    // The syntax reads a bare name as a part of the program; here it can only be a misspelt level.
     let levels = ["error", "warn", "info", "debug", "trace", "off"];
     let known = |word: &str| levels.contains(&word);
     let fits = text
@@ -23,13 +22,14 @@ pub(crate) fn filter(text: &str) -> Result<String, String> {
     Err(format!("{} is allowed, or per part such as \"warn,millrace_edge=debug\"", levels.join(", ")))
 }
 
-/// Starts logging. Lines before it are not written.
+/// Earlier lines are lost.
 pub(crate) fn start(level: &str, format: LogFormat, collector: Option<LogLayer>) {
     let lines = fmt::layer()
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
         .with_writer(std::io::stderr)
-        // Else a line that cannot be written ends in a panic: who reads the log may go, the broker stays.
+        // Otherwise a line that cannot be written would end in a panic, and the broker must outlive the reader of its
+        // log.
         .log_internal_errors(false);
     let lines = match format {
         LogFormat::Text => lines.boxed(),

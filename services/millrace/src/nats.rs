@@ -1,11 +1,10 @@
-//! The network between the processes of a region: its settings.
+//! Settings of the network between the processes of a region.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use millrace_edge::fabric::{Credentials, Settings, Tls};
 
-/// The network between the processes that share a store.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct NatsArgs {
     /// NATS servers that connect the processes that share a store, such as nats://nats-1:4222 or tls://nats-1:4222. Without them
@@ -47,7 +46,7 @@ pub(crate) struct NatsArgs {
 }
 
 impl NatsArgs {
-    /// Settings of the network; `None` without one. `pod`: the name of this process among those that share a store.
+    /// `None` without a network. `pod` is the name of this process among the processes that share a store.
     pub(crate) fn fabric(self, pod: Option<&str>) -> Result<Option<Settings>, String> {
         let [first, ..] = &self.nats[..] else {
             let set = self.set();
@@ -94,7 +93,7 @@ impl NatsArgs {
         Ok(Some(Settings { servers: self.nats, pod_name: pod.into(), credentials, tls, ..settings }))
     }
 
-    /// All but `nats` itself.
+    /// All settings except `nats`.
     fn set(&self) -> [(&'static str, bool); 8] {
         [
             ("nats_region", self.nats_region.is_some()),

@@ -1,4 +1,4 @@
-//! How services of tenants are called: its settings.
+//! Settings of the HTTP client that calls tenants' services.
 
 use clap::Args;
 use ipnet::IpNet;
@@ -6,7 +6,6 @@ use millrace_edge::outgoing::Settings;
 
 use crate::args::{network, yes_or_no};
 
-/// Limits of the calls to tenants' URLs.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct OutgoingArgs {
     /// Networks that URLs of tenants (key sets, webhooks) may reach beside the public internet, such as 127.0.0.0/8 or
@@ -21,7 +20,6 @@ pub(crate) struct OutgoingArgs {
 }
 
 impl OutgoingArgs {
-    /// Settings of the HTTP client.
     pub(crate) fn settings(self) -> Settings {
         Settings {
             allow: self.outgoing_allow,

@@ -1,5 +1,5 @@
-//! Ends the process when a thread that others rely on panics, so that the service manager restarts it. A server with
-//! one event loop less would look healthy from outside, and its clients would wait for ever.
+//! Ends the process after a panic of a thread that others rely on, so that the service manager restarts it. A server
+//! without one of its event loops would look healthy from outside, and its clients would wait for ever.
 
 use std::any::Any;
 use std::panic::PanicHookInfo;
@@ -12,7 +12,7 @@ const INTERNAL_ERROR: i32 = 70;
 /// On this thread a panic ends only one request.
 const HTTP: &str = "http";
 
-/// To be called once, after logging has started.
+/// Called once, after logging has started.
 pub(crate) fn end_the_process() {
     std::panic::set_hook(Box::new(|panic| {
         let thread = thread::current();

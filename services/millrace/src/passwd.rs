@@ -1,5 +1,5 @@
-//! `millrace passwd`: adds, changes or deletes one user of a password file. `millrace_access` hashes passwords and
-//! writes lines; the edge reads the file with it, too.
+//! `millrace passwd` adds, changes or deletes one user of a password file. `millrace_access` hashes passwords and
+//! writes the lines, and the edge reads the file with it.
 
 use std::io::{IsTerminal, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -29,9 +29,8 @@ pub(crate) struct PasswdArgs {
     stdin: bool,
 }
 
-/// Runs the command.
 pub(crate) fn run(args: &PasswdArgs) -> Result<(), Failure> {
-    // The target of a link, so that the link stays a link.
+    // Follows a link, so that the link stays a link.
     let file = std::fs::canonicalize(&args.file).unwrap_or_else(|_| args.file.clone());
     let failed =
         |what: &str, error: std::io::Error| Failure::Run(format!("{} {what}: {error}", file.display()));
@@ -72,7 +71,7 @@ fn password(args: &PasswdArgs) -> Result<String, Failure> {
     let no_password = |error: std::io::Error| Failure::Run(format!("the password cannot be read: {error}"));
     let password = if args.stdin || !std::io::stdin().is_terminal() {
         let mut text = String::new();
-        // Two more: the end of the line.
+        // Two bytes more for the end of the line.
         std::io::stdin()
             .take(PASSWORD_BYTES_MAX as u64 + 2)
             .read_to_string(&mut text)
@@ -101,7 +100,7 @@ fn one_line(text: &str) -> Result<&str, String> {
     Ok(line)
 }
 
-/// Replaces the file as a whole, readable by its owner only: a reader sees the old text or the new one, never a part.
+/// Replaces the file as a whole, so that no reader sees a part. Only its owner may read it.
 fn replace(file: &Path, text: &str) -> std::io::Result<()> {
     let name = file.file_name().ok_or(std::io::ErrorKind::InvalidInput)?;
     let folder = match file.parent() {

@@ -1,4 +1,4 @@
-//! Several pods in one process, `--pods`: what a region does can be tried out where there is no cluster for its store.
+//! Several pods in one process (`--pods`), to try out a region without a cluster for its store.
 
 use std::net::SocketAddr;
 
@@ -7,19 +7,18 @@ use millrace_edge::fabric::{self, PodId};
 
 use crate::settings::{AdminListen, Settings};
 
-/// What one pod is started with.
 pub(crate) struct Pod {
     pub(crate) edge: Config,
     pub(crate) http_listen: Option<SocketAddr>,
     pub(crate) admin_listen: Option<AdminListen>,
 }
 
-/// The name of a pod in this process, by its number from 0.
+/// Numbers begin at 0.
 pub(crate) fn name(number: u16) -> String {
     format!("pod-{}", number + 1)
 }
 
-/// The pods of a process. The first has what the settings say; one alone has no name but the one it was given.
+/// The first pod has the settings as they are. A single pod keeps its name.
 pub(crate) fn all(settings: &Settings) -> Result<Vec<Pod>, String> {
     let first = Pod {
         edge: settings.edge.clone(),
@@ -34,7 +33,7 @@ pub(crate) fn all(settings: &Settings) -> Result<Vec<Pod>, String> {
 }
 
 impl Pod {
-    /// Another one beside this: its own name, and ports that are higher. `None`: there is no such port.
+    /// Another pod with a name of its own and higher ports. `None` if there is no such port.
     fn with_number(&self, number: u16) -> Option<Self> {
         let of_all = |all: &[SocketAddr]| all.iter().map(|at| counted_up(*at, number)).collect::<Option<_>>();
         let name = name(number);
@@ -63,7 +62,7 @@ impl Pod {
     }
 }
 
-/// Port 0 is any free one, for each pod.
+/// Port 0 stays 0: each pod gets a free one.
 fn counted_up(at: SocketAddr, number: u16) -> Option<SocketAddr> {
     let port = if at.port() == 0 { 0 } else { at.port().checked_add(number)? };
     Some(SocketAddr::new(at.ip(), port))

@@ -1,5 +1,5 @@
-//! The table of `docs/settings.md` is made from the command line's definition. `MILLRACE_README=write cargo test -p millrace`
-//! writes it.
+//! Makes the table of `docs/settings.md` from the definition of the command line. `MILLRACE_README=write cargo test
+//! -p millrace` writes it.
 
 use crate::cli::serve_command;
 
@@ -15,7 +15,7 @@ fn table() -> String {
             continue;
         }
         let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
-        // A default that depends on other settings stands in the description.
+        // The description has a default that depends on other settings.
         let (help, depends) = match help.split_once(" [default: ") {
             Some((help, default)) => (help.to_owned(), default.trim_end_matches(['.', ']']).to_owned()),
             None => (help, String::new()),

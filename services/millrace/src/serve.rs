@@ -1,4 +1,4 @@
-//! `millrace serve`: from settings to a running server, and its orderly end.
+//! `millrace serve`: makes a running server from settings, and ends it in order.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -22,13 +22,13 @@ use crate::store::{Opened, Place};
 use crate::telemetry::{self, Telemetry};
 use crate::{http, inspect, logs, panics, pods};
 
-/// While clients are sent away it is said how many are left, so often.
+/// Interval of the log line with the number of clients left during a drain.
 const DRAIN_PROGRESS: Duration = Duration::from_secs(3);
 
-/// What runs: shared by the HTTP port and the end of the process, which takes it out.
+/// The edge, shared by the HTTP port and the end of the process, which takes it out.
 pub(crate) type Running = Arc<RwLock<Option<Edge>>>;
 
-/// Runs the server until a signal ends it. `ignored` are names of environment variables that are no setting.
+/// Returns after a signal. `ignored` are environment variables that are no setting.
 pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure> {
     let telemetry = Telemetry::new(&settings.telemetry);
     logs::start(&settings.log_level, settings.log_format, telemetry.log_layer());
@@ -36,7 +36,7 @@ pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure
     if !ignored.is_empty() {
         warn!(names = %ignored.join(", "), "environment variables that are no setting are ignored");
     }
-    // Before the listeners are open, so that a signal is never missed.
+    // Before the listeners open, so that no signal is lost.
     let mut signals =
         signals().map_err(|error| Failure::Run(format!("signals cannot be received: {error}")))?;
     raise_open_files();
@@ -59,7 +59,7 @@ pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure
     let queue = telemetry.queue().cloned();
     let sources = started.iter().map(|pod| pod.telemetry_source(queue.clone())).collect();
     let exporter = telemetry.start(sources).map_err(Failure::Run)?;
-    // Before it is said that the server is there.
+    // Before the server reports that it is ready.
     let admin = match (&settings.store, &store, started.first()) {
         (Place::Folder(path), Some(Opened::Folder(store)), Some(first)) => {
             admin(path, store.clone(), &first.running)
@@ -102,12 +102,12 @@ pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure
     });
     drop(store);
     info!("stopped");
-    // The last lines and spans are sent, if the collector takes them at once.
+    // Dropping the exporter sends the last lines and spans, if the collector takes them at once.
     drop(exporter);
     Ok(())
 }
 
-/// The signal that ends the server. SIGHUP has files read again.
+/// Returns the signal that ends the server. On SIGHUP the server reads its files again.
 fn end(signals: &mut Signals, started: &[Started]) -> Option<i32> {
     for signal in signals.forever() {
         if signal != SIGHUP {
@@ -123,13 +123,13 @@ fn end(signals: &mut Signals, started: &[Started]) -> Option<i32> {
     None
 }
 
-/// Whether every event loop of the pod turns.
+/// A pod whose loops hang is not alive.
 fn is_turning(running: &Running) -> bool {
     let edge = running.read().unwrap_or_else(PoisonError::into_inner);
     edge.as_ref().is_some_and(|edge| edge.health().is_ok())
 }
 
-/// Sends the clients away at a rate, and says how many are left. The HTTP port goes on meanwhile.
+/// Disconnects clients at the drain rate, and logs how many are left. The HTTP port goes on meanwhile.
 fn drain(running: &Running, pace: &DrainPace) {
     let edge = || running.read().unwrap_or_else(PoisonError::into_inner);
     let Some(draining) = edge().as_ref().map(|edge| edge.drain(pace)) else { return };
@@ -149,7 +149,6 @@ fn drain(running: &Running, pace: &DrainPace) {
     }
 }
 
-/// Does something with all pods at once.
 fn for_all(pods: &[Started], what: impl Fn(&Running) + Sync) {
     std::thread::scope(|threads| {
         for pod in pods {
@@ -158,16 +157,15 @@ fn for_all(pods: &[Started], what: impl Fn(&Running) + Sync) {
     });
 }
 
-/// A pod that was started.
 pub(crate) struct Started {
-    /// Its name among those that share a store.
+    /// Among the pods that share a store.
     pub(crate) name: Option<String>,
     pub(crate) running: Running,
     at: http::Addresses,
     gateway: Vec<SocketAddr>,
     pub(crate) http: Option<SocketAddr>,
     admin: Option<SocketAddr>,
-    /// Connections of the HTTP port, which the metrics of the pod count.
+    /// The metrics of the pod count them.
     pub(crate) public: Option<Arc<Connections>>,
 }
 
@@ -180,7 +178,6 @@ impl Started {
     }
 }
 
-/// The HTTP ports of a pod, before it is started.
 struct Https {
     public: Option<(TcpListener, SocketAddr)>,
     admin: Option<(TcpListener, SocketAddr)>,
@@ -188,8 +185,8 @@ struct Https {
 }
 
 impl Https {
-    /// Binds all public ports before the first admin port, because the default admin port of one pod may be the public port of
-    /// another, from eleven pods on.
+    /// Binds all public ports before the first admin port: from eleven pods on, the default admin port of one pod is
+    /// the public port of another.
     fn bind_all(pods: &[pods::Pod], settings: &Settings) -> Result<Vec<Self>, Failure> {
         let public = |pod: &pods::Pod| pod.http_listen.map(|at| bind(at, "http-listen")).transpose();
         let public: Vec<_> = pods.iter().map(public).collect::<Result<_, _>>()?;
@@ -211,7 +208,7 @@ fn bind_admin(admin: AdminListen) -> Result<(TcpListener, SocketAddr), Failure> 
     }
 }
 
-/// Starts a pod: its event loops, then its HTTP ports.
+/// The event loops start before the HTTP ports.
 fn start(
     edge: millrace_edge::Config,
     https: Https,
@@ -259,7 +256,7 @@ fn start(
     Ok(Started { name, running, at, gateway, http: http_address, admin: admin_address, public: counted })
 }
 
-/// Lets `millrace sessions` and its like look into the running server.
+/// For `millrace sessions` and similar commands.
 fn admin(path: &Path, store: Embedded, running: &Running) -> Option<inspect::socket::Socket> {
     let opened = inspect::socket::Socket::open(path, store, Arc::new(Arc::clone(running)));
     opened
@@ -269,19 +266,18 @@ fn admin(path: &Path, store: Embedded, running: &Running) -> Option<inspect::soc
         .ok()
 }
 
-/// SIGHUP and the first signal that ends the process are read from what this returns; the second one ends it at once, whatever
-/// it is doing.
+/// Receives SIGHUP and the first signal that ends the process; the second such signal ends it at once.
 fn signals() -> std::io::Result<Signals> {
     let second = Arc::new(AtomicBool::new(false));
     for signal in TERM_SIGNALS {
-        // In this order: the first signal finds the flag unset, and sets it.
+        // In this order, because the first signal must find the flag unset, and sets it.
         signal_hook::flag::register_conditional_shutdown(*signal, 1, Arc::clone(&second))?;
         signal_hook::flag::register(*signal, Arc::clone(&second))?;
     }
     Signals::new(TERM_SIGNALS.iter().chain([&SIGHUP]))
 }
 
-/// A connection is an open file, and shells start programs with few of them allowed.
+/// A connection is an open file, and shells start programs with a low limit.
 fn raise_open_files() {
     match rlimit::increase_nofile_limit(u64::MAX) {
         Ok(open_files_max) => info!(open_files_max, "open files: the most this process is allowed"),
@@ -309,7 +305,7 @@ fn bind(address: SocketAddr, setting: &str) -> Result<(TcpListener, SocketAddr),
     })
 }
 
-/// Says where everything is and how to send a first message.
+/// Logs the addresses, and how to send a first message.
 fn greet(pod: &Started, open_to_everybody: bool) {
     let at = &pod.at;
     for address in &pod.gateway {

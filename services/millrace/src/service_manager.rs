@@ -1,5 +1,5 @@
-//! Notifies systemd (sd_notify) that the server is ready, that it stops, and, while every event loop runs, that it is
-//! alive. `WatchdogSec=` kills and restarts a server whose loops hang.
+//! Notifies systemd (sd_notify) that the server is ready, stops, or is alive because every event loop runs.
+//! `WatchdogSec=` kills and restarts a server whose loops hang.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use tracing::warn;
 
-/// The connection to the service manager, and the thread that feeds its watchdog.
+/// Its thread feeds the watchdog.
 pub(crate) struct ServiceManager {
     socket: UnixDatagram,
     watchdog: Option<(SyncSender<()>, JoinHandle<()>)>,
 }
 
 impl ServiceManager {
-    /// Notifies that the server is ready. `None` without a service manager.
+    /// `None` without a service manager.
     pub(crate) fn ready(is_alive: impl Fn() -> bool + Send + 'static) -> Option<Self> {
         let address = std::env::var("NOTIFY_SOCKET").ok()?;
         let interval = std::env::var("WATCHDOG_USEC").ok().and_then(|value| value.parse().ok());
@@ -27,7 +27,7 @@ impl ServiceManager {
             .ok()
     }
 
-    /// `timeout` is the watchdog's; notifications are sent twice as often.
+    /// Notifications are sent twice as often as the watchdog's `timeout` requires.
     fn connect(
         address: &str,
         timeout: Option<Duration>,
@@ -47,7 +47,7 @@ impl ServiceManager {
         Ok(Self { socket, watchdog })
     }
 
-    /// Notifies that the server stops, which may take as long as `TimeoutStopSec=`; the watchdog rests meanwhile.
+    /// Stopping may take as long as `TimeoutStopSec=`; the watchdog rests meanwhile.
     pub(crate) fn stopping(self) {
         let _ = self.socket.send(b"STOPPING=1");
         if let Some((end, thread)) = self.watchdog {

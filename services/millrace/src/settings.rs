@@ -1,5 +1,5 @@
-//! From flags, environment and file to one checked set of settings. A value from the environment or the file takes the
-//! same way as a flag, so names, types and sentences are the same everywhere.
+//! Merges flags, environment and settings file into one checked [`Settings`]. A value from the environment or the
+//! file goes through the parser of its flag, so names, types and errors are the same everywhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -23,51 +23,38 @@ use crate::telemetry::TelemetryArgs;
 
 const PREFIX: &str = "MILLRACE_";
 
-/// What a server is started with.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    /// Listeners, who may connect, limits.
     pub(crate) edge: millrace_edge::Config,
-    /// Where what must survive is kept.
     pub(crate) store: Place,
-    /// Pods in this process.
     pub(crate) pods: u16,
-    /// Where HTTP is served, if anywhere.
+    /// `None` when off.
     pub(crate) http_listen: Option<SocketAddr>,
-    /// Where operators are served, if anywhere.
     pub(crate) admin_listen: Option<AdminListen>,
-    /// What the operator API asks for.
     pub(crate) operator_token: Option<Secret>,
-    /// What the HTTP port bears.
     pub(crate) http_limits: ConnectionLimits,
-    /// How the control plane is reached.
     pub(crate) control: ControlArgs,
-    /// The provider that people may sign in with, if any.
     pub(crate) oidc: Option<OidcSettings>,
     /// A filter that [`crate::logs::filter`] accepted.
     pub(crate) log_level: String,
-    /// How log lines are written.
     pub(crate) log_format: LogFormat,
-    /// What is exported over OTLP, and how often.
     pub(crate) telemetry: TelemetryArgs,
-    /// How fast the clients are sent away on SIGTERM.
+    /// On SIGTERM.
     pub(crate) drain: millrace_edge::DrainPace,
-    /// How long a stopping server may take.
     pub(crate) shutdown_grace: Duration,
-    /// Whether anybody on the network may connect, knowingly.
+    /// Any client on the network may connect, and the operator has confirmed it.
     pub(crate) open_to_everybody: bool,
 }
 
-/// The address for operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AdminListen {
     pub(crate) at: SocketAddr,
-    /// Nobody has said it: any other port will do when this one is taken.
+    /// No setting names the port, so another free port will do when it is taken.
     pub(crate) is_default: bool,
 }
 
 impl AdminListen {
-    /// The address that a setting says, or else one beside that of the HTTP port. A port beyond the last one is any free one.
+    /// The port above that of the HTTP port, unless a setting names one. A free port, if that is beyond the last one.
     fn of(said: Option<Listen>, http: Option<SocketAddr>) -> Option<Self> {
         let beside = |port: u16| if port == 0 { 0 } else { port.checked_add(ADMIN_PORT_ABOVE).unwrap_or(0) };
         match (said, http) {
@@ -82,8 +69,8 @@ impl AdminListen {
 }
 
 impl Settings {
-    /// Whether only programs on this machine can reach the server: every listener is on a loopback address, and no gateway or proxy
-    /// stands before one.
+    /// Whether only programs on this machine can reach the server: every listener is on a loopback address, and no
+    /// gateway or proxy stands before one.
     pub(crate) fn is_local(&self) -> bool {
         let is_loopback = |at: &SocketAddr| at.ip().to_canonical().is_loopback();
         let edge = &self.edge;
@@ -96,8 +83,8 @@ impl Settings {
     }
 }
 
-/// The settings of the command line `args`, completed from `environment` and the file. Also the names of `MILLRACE_`
-/// variables that are no setting: container platforms set some of their own, so they are no error.
+/// Completes the command line `args` from `environment` and the file. Also returns `MILLRACE_` variables that are no
+/// setting; container platforms set some of their own, so they are no error.
 pub(crate) fn load(
     args: Vec<OsString>,
     environment: impl Iterator<Item = (String, String)>,
@@ -124,7 +111,7 @@ pub(crate) fn load(
         };
         let flag = OsString::from(format!("--{}={value}", name.replace('_', "-")));
         check(name, &value, &flag, &source)?;
-        // Right after the command's name: behind the last argument a `--` could stand.
+        // Right after the command's name, because a `--` could stand behind the last argument.
         completed.insert(2, flag);
     }
     let ignored =
@@ -134,7 +121,7 @@ pub(crate) fn load(
     Ok((combine(args, says_data_dir).map_err(Failure::Settings)?, ignored))
 }
 
-/// The data folder alone, for the commands that look into it: where the server with these settings has it.
+/// For the commands that look into the data folder of a server with these settings.
 pub(crate) fn data_dir(
     flag: Option<PathBuf>,
     config: Option<PathBuf>,
@@ -168,13 +155,12 @@ pub(crate) fn data_dir(
     Ok(path)
 }
 
-/// The environment of this process.
 pub(crate) fn environment() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())))
 }
 
-/// The variables that may be settings, by the settings' names. An empty one is one that a script or a compose file left unset.
+/// By the settings' names. An empty variable counts as unset, because scripts and compose files leave such ones.
 fn variables(environment: impl Iterator<Item = (String, String)>) -> BTreeMap<String, String> {
     environment
         .filter(|(_, value)| !value.is_empty())
@@ -182,7 +168,7 @@ fn variables(environment: impl Iterator<Item = (String, String)>) -> BTreeMap<St
         .collect()
 }
 
-/// Names of all settings that a file or the environment may have.
+/// Names that a file or the environment may have.
 fn names() -> BTreeSet<String> {
     serve_command()
         .get_arguments()
@@ -199,7 +185,7 @@ fn shown(path: Option<&Path>) -> String {
     path.map(|path| path.display().to_string()).unwrap_or_default()
 }
 
-/// The file's keys and values, the values as a flag would write them.
+/// Values are written as for a flag.
 fn read(path: &Path, known: &BTreeSet<String>) -> Result<BTreeMap<String, String>, Failure> {
     let shown = path.display();
     let text = std::fs::read_to_string(path)
@@ -238,7 +224,7 @@ fn plain(value: &toml::Value) -> Option<String> {
     }
 }
 
-/// What may have been meant by the unknown `key`.
+/// Suggests the setting that an unknown `key` may mean.
 fn instead(key: &str, known: &BTreeSet<String>) -> String {
     let flag = format!("--{}", key.replace('_', "-"));
     let suggested =
@@ -254,7 +240,7 @@ fn instead(key: &str, known: &BTreeSet<String>) -> String {
     }
 }
 
-/// Whether the value is allowed; the sentence names where it stands, the key, the value and what is allowed.
+/// The error names the source, the key, the value and the allowed values.
 fn check(name: &str, value: &str, flag: &OsString, source: &str) -> Result<(), Failure> {
     let Err(error) = serve_command().try_get_matches_from([&OsString::from("serve"), flag]) else {
         return Ok(());
@@ -267,7 +253,7 @@ fn check(name: &str, value: &str, flag: &OsString, source: &str) -> Result<(), F
     Err(Failure::Settings(format!("{source}: {name} = \"{value}\" is not allowed: {allowed}")))
 }
 
-/// Limits that hold only together.
+/// Limits that depend on each other.
 fn limits_fit(limits: &Limits) -> Result<(), String> {
     let least = 2 * (u64::from(limits.outbound_soft_bytes) + u64::from(limits.mailbox_bytes_max));
     if u64::from(limits.outbound_hard_bytes) >= least {
@@ -280,7 +266,7 @@ fn limits_fit(limits: &Limits) -> Result<(), String> {
     ))
 }
 
-/// The rules that need more than one setting.
+/// Checks rules that need several settings.
 fn combine(args: ServeArgs, says_data_dir: bool) -> Result<Settings, String> {
     let mqtt_listen = addresses("mqtt_listen", &args.mqtt_listen)?;
     let ws_listen = addresses("ws_listen", &args.ws_listen)?;
@@ -298,7 +284,7 @@ fn combine(args: ServeArgs, says_data_dir: bool) -> Result<Settings, String> {
                 .into(),
         );
     }
-    // Others come through the gateway, however close it stands.
+    // The gateway's clients are other machines, even if the gateway is this one.
     let exposed = gateway_listen.first().or_else(|| {
         mqtt_listen
             .iter()
@@ -318,7 +304,7 @@ fn combine(args: ServeArgs, says_data_dir: bool) -> Result<Settings, String> {
         proxies: args.control.http_proxies.clone(),
         head: HTTP_HEAD_TIME,
     };
-    // Brokers that are made with it say themselves who may connect.
+    // The API makes brokers that have access settings of their own.
     let has_api = http_listen.is_some() && !matches!(store, Place::Memory);
     let allow_anonymous = match (args.allow_anonymous, &args.password_file, exposed) {
         (Some(false), None, _) if !has_api => {

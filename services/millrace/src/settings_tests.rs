@@ -137,13 +137,13 @@ fn a_variable_that_is_no_setting_is_told_and_an_empty_one_is_unset() {
 
 #[test]
 fn nobody_unknown_is_let_in_from_outside_unless_that_was_said() {
-    // Flags, then: who may connect (anonymous, open to everybody) or the words of the refusal.
+    // Flags, then the result: (anonymous clients may connect, open to everybody), or a part of the error.
     type Case<'a> = (&'a [&'a str], Result<(bool, bool), &'a str>);
     let cases: [Case; 21] = [
         (&[], Ok((true, false))),
         (&["--allow-anonymous"], Ok((true, false))),
         (&["--allow-anonymous=true"], Ok((true, false))),
-        // Those of brokers that are made with the API connect, where there is one.
+        // Clients of brokers that were made with the API can still connect.
         (&["--allow-anonymous=false"], Ok((false, false))),
         (&["--allow-anonymous=false", "--mqtt-listen=0.0.0.0:1"], Ok((false, false))),
         (&["--allow-anonymous=false", "--data-dir=off"], Err("no client could connect: set --password-file")),

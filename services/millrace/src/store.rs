@@ -1,4 +1,4 @@
-//! Where `millrace serve` keeps what must survive: its settings, and opening it.
+//! The store of durable data: its settings, and opening it.
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,6 @@ use crate::pods;
 #[cfg(feature = "foundationdb")]
 mod cluster;
 
-/// The store of durable data.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StoreArgs {
     /// Store of durable data: embedded, a folder of this process (data_dir); or foundationdb, a cluster that several processes
@@ -64,27 +63,24 @@ pub(crate) struct StoreArgs {
     pub(crate) pods: u16,
 }
 
-/// The engine of durable data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum StoreKind {
     Embedded,
     Foundationdb,
 }
 
-/// The store of durable data, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Everything ends with the process.
+    /// All data ends with the process.
     Memory,
     Folder(PathBuf),
     Cluster(Cluster),
 }
 
-/// A store in a FoundationDB cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cluster {
     pub(crate) file: PathBuf,
-    /// Prefix of its keys, before a slash.
+    /// Without the slash that keys have after it.
     pub(crate) prefix: String,
     pub(crate) tls_cert: Option<PathBuf>,
     pub(crate) tls_key: Option<PathBuf>,
@@ -96,8 +92,8 @@ const WITHOUT_FOUNDATIONDB: &str = "store is foundationdb, and this millrace was
     --release -p millrace --features foundationdb`, see services/millrace/docs/operations.md";
 
 impl StoreArgs {
-    /// Where, and the name of this process, or of its first pod, among those that share it. `says_data_dir`: the folder was
-    /// named, not left to its default.
+    /// Also returns the name of this process, or of its first pod, among the processes that share the store.
+    /// `says_data_dir`: a setting names the folder.
     pub(crate) fn place(self, says_data_dir: bool) -> Result<(Place, Option<String>), String> {
         let fdb_settings = [
             ("fdb_cluster_file", self.fdb_cluster_file.is_some()),
@@ -150,7 +146,6 @@ impl StoreArgs {
     }
 }
 
-/// A store that is open.
 pub(crate) enum Opened {
     Folder(Embedded),
     #[cfg(feature = "foundationdb")]
@@ -168,7 +163,7 @@ impl Opened {
 }
 
 impl Place {
-    /// Opens it; `None` for memory.
+    /// `None` for memory.
     pub(crate) fn open(&self) -> Result<Option<Opened>, Failure> {
         match self {
             Self::Memory => Ok(None),
@@ -180,7 +175,6 @@ impl Place {
         }
     }
 
-    /// Says where what is durable is kept.
     pub(crate) fn greet(&self, pod: Option<&str>) {
         match self {
             Self::Memory => info!("data_dir is off: everything ends with this process"),
@@ -198,7 +192,6 @@ impl Place {
     }
 }
 
-/// Opens the data folder.
 fn open_folder(path: &Path) -> Result<Embedded, Failure> {
     Embedded::open(path, Options::default()).map_err(|error| {
         let advice = match &error {
@@ -219,7 +212,7 @@ fn open_folder(path: &Path) -> Result<Embedded, Failure> {
     })
 }
 
-/// A name that no other process has.
+/// Unique among processes.
 fn new_pod() -> String {
     let system = rustix::system::uname();
     let host: String =

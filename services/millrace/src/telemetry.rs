@@ -1,4 +1,4 @@
-//! Export of metrics, traces and logs: its settings, and the resource attributes of each pod.
+//! Settings of the export of metrics, traces and logs, and the resource attributes of each pod.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use millrace_telemetry::{
 
 use crate::limits::whole_number;
 
-/// How long a server that has stopped waits for the collector.
+/// A server that has stopped waits this long for the collector.
 const END_MAX: Duration = Duration::from_secs(2);
 
-/// Settings of the export over OTLP.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TelemetryArgs {
-    /// OpenTelemetry collector that metrics, traces and log lines are sent to over OTLP/HTTP, such as http://127.0.0.1:4318; "off"
-    /// or an empty text sends nothing. What it does not take in time is dropped and counted.
+    /// OpenTelemetry collector that metrics, traces and log lines are sent to over OTLP/HTTP, such as
+    /// http://127.0.0.1:4318; "off" or an empty text sends nothing. Data that the collector does not take in time is
+    /// dropped and counted.
     #[arg(long, value_name = "URL", default_value = "off", value_parser = endpoint)]
     pub(crate) otlp_endpoint: Collector,
 
@@ -41,7 +41,7 @@ pub(crate) struct TelemetryArgs {
 }
 
 impl TelemetryArgs {
-    /// Whether the settings fit together.
+    /// Compares settings with each other.
     pub(crate) fn check(&self) -> Result<(), String> {
         if self.trace_ratio > 0.0 && self.otlp_endpoint == Collector::Off {
             return Err(
@@ -60,7 +60,6 @@ fn ratio(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A collector, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Collector {
     Off,
@@ -74,7 +73,7 @@ fn endpoint(text: &str) -> Result<Collector, String> {
     }
 }
 
-/// Telemetry before the pods are started: log lines are queued from the start on.
+/// Exists before the pods start, so that log lines are queued from the beginning.
 pub(crate) struct Telemetry {
     settings: Option<(CollectorEndpoint, Option<Duration>)>,
     traces: (f64, u32),
@@ -99,19 +98,19 @@ impl Telemetry {
         self.queue.clone().map(LogLayer)
     }
 
-    /// Where pods put what is exported; `None` without a collector.
+    /// Pods put their data here; `None` without a collector.
     pub(crate) fn queue(&self) -> Option<&Queue> {
         self.queue.as_ref()
     }
 
-    /// Follows messages of a pod, by its number from 0; `None` when no messages are followed.
+    /// `source` is the number of the pod, from 0. `None` when no messages are traced.
     pub(crate) fn tracer(&self, source: usize) -> Option<Arc<Tracer>> {
         let (ratio, per_second_max) = self.traces;
         let queue = self.queue.clone().filter(|_| ratio > 0.0)?;
         Some(Arc::new(Tracer::new(Arc::new(Spans { queue, source }), ratio, per_second_max)))
     }
 
-    /// Starts to export. A pod's position in `sources` is the number that [`Self::tracer`] was given.
+    /// A pod's position in `sources` is the number that [`Self::tracer`] got.
     pub(crate) fn start(self, sources: Vec<TelemetrySource>) -> Result<Option<Exporter>, String> {
         let (Some((endpoint, interval)), Some(inbox)) = (self.settings, self.inbox) else {
             return Ok(None);
@@ -126,7 +125,7 @@ impl Telemetry {
     }
 }
 
-/// Puts the spans of a pod into the queue of the exporter.
+/// Queues the spans of a pod for the exporter.
 struct Spans {
     queue: Queue,
     source: usize,
@@ -141,7 +140,7 @@ impl SpanSink for Spans {
             _ => SpanKind::Internal,
         };
         let count = i64::try_from(span.count).unwrap_or(i64::MAX);
-        // As in OpenTelemetry's conventions for messaging, where they have a name for it.
+        // OpenTelemetry's conventions for messaging, where they have a name.
         let mut attributes = vec![
             ("messaging.system", Value::Text("mqtt".into())),
             ("messaging.destination.name", Value::Text(span.topic.into())),
@@ -168,7 +167,7 @@ impl SpanSink for Spans {
     }
 }
 
-/// A pod of this process. The names follow OpenTelemetry's conventions for resources; `http` is where Prometheus scrapes the pod.
+/// The names follow OpenTelemetry's conventions for resources; `http` is the address that Prometheus scrapes.
 pub(crate) fn source(
     pod: Option<&str>,
     http: Option<SocketAddr>,
@@ -177,7 +176,7 @@ pub(crate) fn source(
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let instance = match (pod, http) {
         (Some(name), _) => name.to_owned(),
-        // Prometheus names a scraped page in the same way.
+        // As Prometheus names a scraped page.
         (None, Some(http)) => format!("{host}:{}", http.port()),
         (None, None) => host.clone(),
     };

@@ -1,4 +1,4 @@
-//! TLS of this process, and which web pages and addresses may connect how: the settings.
+//! Settings of TLS in this process, of web pages that may connect, and of addresses without limits.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,11 +9,10 @@ use millrace_edge::{Networks, Origins, TlsFiles};
 
 use crate::args::{Listen, addresses, listen, network, yes_or_no};
 
-/// Listeners for TLS when a certificate is set and the settings name no listener.
+/// Used when a certificate is set and the settings name no listener.
 const MQTTS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8883);
 const WSS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8443);
 
-/// TLS of this process.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TlsArgs {
     /// Addresses for MQTT over TLS, or "off" [default: 127.0.0.1:8883 when a certificate is set].
@@ -58,7 +57,6 @@ pub(crate) struct TlsArgs {
     unlimited_from: Vec<IpNet>,
 }
 
-/// Where TLS is spoken and with which files; which pages may connect; which addresses have no limits.
 pub(crate) struct TlsSettings {
     pub(crate) mqtts_listen: Vec<SocketAddr>,
     pub(crate) wss_listen: Vec<SocketAddr>,

@@ -72,7 +72,7 @@ impl Server {
         StreamOwned::new(ClientConnection::new(client.clone(), name).unwrap(), tcp)
     }
 
-    /// A client that was let in, or why it was not.
+    /// A connected client, or the reason why the server refused it.
     fn connect(&self, client: &Arc<ClientConfig>) -> std::io::Result<Stream> {
         let mut stream = self.open(client);
         stream.write_all(b"\x10\x0c\0\x04MQTT\x04\x02\0\0\0\0")?;

@@ -1,8 +1,7 @@
-//! The network thread of FoundationDB's client library. A process starts it once, and must stop it before it exits. The
-//! library marks the start as `unsafe`, because the language cannot enforce that. This crate ensures it, and only its
-//! code and the simulator's exports are `unsafe`.
-//!
-//! It must never know keys, transactions or settings of ours.
+//! Starts and stops the network thread of FoundationDB's client library, which a process may start once and must stop
+//! before it exits. Calling the library is `unsafe` because the language cannot enforce that order, so this crate
+//! does, and only its code and the simulator's exports are `unsafe`. It must never know keys, transactions or
+//! settings of ours.
 #![cfg(feature = "foundationdb")]
 
 use std::sync::{Mutex, PoisonError};
@@ -17,18 +16,15 @@ static NETWORK: Mutex<State> = Mutex::new(State::New);
 
 enum State {
     New,
-    /// Stops the thread, and waits for it, when it is dropped.
     Runs(#[expect(dead_code, reason = "held to be dropped")] NetworkAutoStop),
     /// The library does not start again.
     Over,
 }
 
-/// Reasons why the network was not started.
 #[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
 pub enum BootError {
-    /// It was started before, or failed to start.
     Started,
-    /// The library's reason.
     Library(FdbError),
 }
 

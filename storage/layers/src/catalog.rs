@@ -1,4 +1,5 @@
-//! The brokers of the region.
+//! The catalog of the region's brokers: ids, names and details, and the list of condemned brokers, whose data is
+//! being erased.
 
 use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, TransactionOption, after};
@@ -13,40 +14,40 @@ use crate::{
     tuple::{Elements, Key},
 };
 
-/// The broker that is there from the first start on.
+/// Exists from the first start on.
 pub const DEFAULT: &[u8] = b"default";
 
 /// A broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub struct Broker {
-    /// Its id, the first element of all its keys. Never given twice, and never 0.
+    /// The first element of all its keys. Ids are never reused and never 0.
     pub id: BrokerId,
-    /// Its name.
     pub name: Bytes,
-    /// Its [`Details`] as a [`Document`]; empty for one that was only named.
+    /// [`Details`] as a [`Document`]; empty for a broker that only has a name.
     pub details: Bytes,
 }
 
-/// What is said of a broker beside its name.
+/// Properties of a broker beside its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[allow(missing_docs)]
 pub struct Details {
-    /// Id of the organisation that it belongs to; `None`: to who runs the region.
+    /// Id of the owning organisation; `None` for the operator's brokers.
     pub organisation: Option<String>,
-    /// What people call it.
     pub display_name: String,
-    /// Nobody may connect to it.
+    /// No client may connect.
     pub suspended: bool,
-    /// When it was made, in unix milliseconds.
     pub created_at_ms: u64,
-    /// A spend cap was reached: nobody may connect or publish until it is raised, or the month is over.
+    /// A spend cap was reached: no client may connect or publish until the cap is raised or the month is over.
     pub is_over_cap: bool,
-    /// It was there before it belonged to somebody: until somebody says how clients are let in, the server's settings go on deciding.
+    /// The broker existed before an organisation owned it. Until its owner sets who may connect, the server's
+    /// settings decide.
     pub by_settings: bool,
 }
 
 impl Broker {
-    /// What is said of it.
+    /// The decoded details.
     ///
     /// # Errors
     /// [`crate::Error::Corrupt`].
@@ -58,10 +59,7 @@ impl Broker {
     }
 }
 
-/// Writes what is said of a broker, after it was read serializably. Returns the new version.
-///
-/// # Errors
-/// The store's.
+/// Writes a broker's details, which the transaction has read serializably. Returns the new version.
 pub async fn describe(tx: &Transaction, broker: &Broker, value: &Details) -> Result<u64> {
     let version = next_version(tx, Some(broker.details()?.version)).await?;
     let details = Document { value, version }.encode()?;
@@ -69,7 +67,7 @@ pub async fn describe(tx: &Transaction, broker: &Broker, value: &Details) -> Res
     Ok(version)
 }
 
-/// The broker of a name, made if there is none; and whether it was made.
+/// The broker of this name, made if there is none; and whether it was made.
 ///
 /// # Errors
 /// [`crate::Error::NameTooLong`], or the store's.
@@ -84,38 +82,26 @@ pub async fn ensure(tx: &Transaction, name: &[u8], details: Bytes) -> Result<(Br
     Ok((broker, true))
 }
 
-/// An id that no broker has, and none will have.
-///
-/// # Errors
-/// The store's.
+/// An id that no broker has or had.
 pub async fn new_id(tx: &Transaction) -> Result<BrokerId> {
-    // Brokers are made rarely: that two which are made at once conflict here does not matter.
+    // Conflicts between concurrent creations do not matter, because they are rare.
     let id = rows::counter(tx, &last_id(), Read::Serializable).await? + 1;
     tx.set(last_id(), Bytes::copy_from_slice(&id.to_le_bytes()))?;
     Ok(id)
 }
 
 /// The broker of a name.
-///
-/// # Errors
-/// The store's.
 pub async fn get(tx: &Transaction, name: &[u8], read: Read) -> Result<Option<Broker>> {
     let value = tx.get(names().bytes(name), read).await?;
     value.map(|value| decode(Bytes::copy_from_slice(name), value)).transpose()
 }
 
 /// The name of a broker.
-///
-/// # Errors
-/// The store's.
 pub async fn name_of(tx: &Transaction, id: BrokerId) -> Result<Option<Bytes>> {
     Ok(tx.get(id_key(id), Read::Snapshot).await?)
 }
 
 /// Writes the details of a broker.
-///
-/// # Errors
-/// The store's.
 pub fn set(tx: &Transaction, broker: &Broker) -> Result<()> {
     let mut value = Vec::with_capacity(8 + broker.details.len());
     value.put_u64(broker.id);
@@ -123,10 +109,7 @@ pub fn set(tx: &Transaction, broker: &Broker) -> Result<()> {
     Ok(tx.set(names().bytes(&broker.name), value)?)
 }
 
-/// Brokers in order of names, after `from`, at most `limit`. A snapshot read.
-///
-/// # Errors
-/// The store's.
+/// Brokers after the name `from`, at most `limit`. A snapshot read.
 pub async fn list(tx: &Transaction, from: Option<&[u8]>, limit: usize) -> Result<Vec<Broker>> {
     let prefix = names();
     let begin = from.map_or(prefix.children().begin, |from| after(names().bytes(from).as_ref()));
@@ -138,10 +121,11 @@ pub async fn list(tx: &Transaction, from: Option<&[u8]>, limit: usize) -> Result
     page.items.into_iter().map(read).collect()
 }
 
-/// Removes a broker with all that it has. What the region keeps of its sessions, by pod and by time, goes when it is looked at.
+/// Removes a broker with all its data. Rows of its sessions that are ordered by pod or by time are removed when they
+/// are next read.
 ///
 /// # Errors
-/// The store's. On an engine that clears keys one by one a large broker must be emptied first.
+/// The store's. On an engine that clears keys one by one, [`erase`] must empty a large broker first.
 pub fn remove(tx: &Transaction, broker: &Broker) -> Result<()> {
     tx.clear(names().bytes(&broker.name))?;
     tx.clear(id_key(broker.id))?;
@@ -149,29 +133,20 @@ pub fn remove(tx: &Transaction, broker: &Broker) -> Result<()> {
     Ok(tx.clear_range(all.children())?)
 }
 
-/// Takes a broker's name from it: from here on nobody finds it. What it has is removed piece by piece with [`erase`], for a large one is
-/// more than a transaction holds.
-///
-/// # Errors
-/// The store's.
+/// Removes a broker's name, so that it cannot be found any more. [`erase`] then removes its data in parts, because a
+/// large broker exceeds a transaction.
 pub fn condemn(tx: &Transaction, broker: &Broker, now_ms: u64) -> Result<()> {
     tx.clear(names().bytes(&broker.name))?;
     tx.clear(id_key(broker.id))?;
     condemn_id(tx, broker.id, now_ms)
 }
 
-/// The same for an id of [`new_id`] that has no name.
-///
-/// # Errors
-/// The store's.
+/// As [`condemn`], for an id of [`new_id`] without a name.
 pub fn condemn_id(tx: &Transaction, id: BrokerId, now_ms: u64) -> Result<()> {
     Ok(tx.set(condemned_key(id), now_ms.to_be_bytes().to_vec())?)
 }
 
-/// Brokers that were condemned and are not forgotten, after `from`, with when, in unix milliseconds. A snapshot read.
-///
-/// # Errors
-/// The store's.
+/// Condemned brokers after `from`, at most `limit`, and since when, in unix milliseconds. A snapshot read.
 pub async fn condemned(tx: &Transaction, from: BrokerId, limit: usize) -> Result<Vec<(BrokerId, u64)>> {
     let prefix = Key::new(tags::REGION, tags::CONDEMNED);
     let range = KeyRange::new(condemned_key(from + 1), prefix.end());
@@ -182,10 +157,7 @@ pub async fn condemned(tx: &Transaction, from: BrokerId, limit: usize) -> Result
     page.items.into_iter().map(read).collect()
 }
 
-/// Removes up to `limit` keys of a broker. Returns how many there were.
-///
-/// # Errors
-/// The store's.
+/// Removes up to `limit` keys of a broker. Returns how many keys there were.
 pub async fn erase(tx: &Transaction, id: BrokerId, limit: usize) -> Result<usize> {
     tx.set_option(TransactionOption::Cleanup);
     let all = Key::element(id).children();
@@ -196,10 +168,7 @@ pub async fn erase(tx: &Transaction, id: BrokerId, limit: usize) -> Result<usize
     Ok(page.items.len())
 }
 
-/// Takes a broker of which nothing is left off the list of the condemned.
-///
-/// # Errors
-/// The store's.
+/// Removes a condemned broker without data from the list.
 pub fn forget(tx: &Transaction, id: BrokerId) -> Result<()> {
     Ok(tx.clear(condemned_key(id))?)
 }

@@ -1,5 +1,5 @@
-//! Documents: records that people and the control plane change, as JSON with a version. A reader that was built earlier ignores
-//! fields that it does not know. A long one stands in several values.
+//! Documents: records that people and the control plane change, as JSON with a version. An older reader ignores
+//! fields that it does not know. A long document takes several values.
 
 use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, after};
@@ -13,12 +13,12 @@ use crate::{
     tuple::{Elements, Key},
 };
 
-/// A document as it is stored: the version in 8 bytes, then JSON.
+/// The stored form is the version in 8 bytes, then JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub struct Document<T> {
-    /// What it says.
     pub value: T,
-    /// Changes with each write, and only grows, also when the document was removed and made again in between.
+    /// Grows with each write, also when the document was removed and made again in between.
     pub version: u64,
 }
 
@@ -48,47 +48,39 @@ impl<T: DeserializeOwned> Document<T> {
 
 const CORRUPT: Error = Error::Corrupt("document");
 
-/// The version of a document that is written now, after `old`.
-///
-/// # Errors
-/// The store's.
+/// The version for a write after `old`.
 pub async fn next_version(tx: &Transaction, old: Option<u64>) -> Result<u64> {
-    // Every write before is older than the version that is read at: no version is ever given twice.
+    // Every earlier write is older than the read version, so no version is used twice.
     Ok(tx.read_version().await?.max(old.map_or(1, |old| old + 1)))
 }
 
-/// Documents of one kind, in order of their ids. [`crate::accounts`] says which there are.
+/// Documents of one kind by id. [`crate::accounts`] lists all collections.
 #[derive(Clone, Debug)]
 pub struct Collection {
     rows: Key,
-    /// Of documents that are longer than a value.
+    /// Keys for parts of documents that exceed a value.
     chunks: Key,
 }
 
-/// Documents of a collection with their ids.
+/// A page of documents with their ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Page<T> {
+pub struct DocumentPage<T> {
     /// In order of ids.
     pub items: Vec<(Bytes, Document<T>)>,
-    /// Whether there may be more after the last one.
+    /// There may be more after the last one.
     pub more: bool,
 }
 
 impl Collection {
-    /// The documents of a broker, or of the region.
     pub(crate) fn new(broker: BrokerId, tag: &[u8]) -> Self {
         Self { rows: Key::new(broker, tag), chunks: Key::new(broker, tags::DOCUMENT_CHUNK).bytes(tag) }
     }
 
-    /// Those of this kind that belong to one owner.
     pub(crate) fn of(self, owner: &[u8]) -> Self {
         Self { rows: self.rows.bytes(owner), chunks: self.chunks.bytes(owner) }
     }
 
-    /// The document of an id.
-    ///
-    /// # Errors
-    /// The store's.
+    /// Reads a document.
     pub async fn get<T: DeserializeOwned>(
         &self,
         tx: &Transaction,
@@ -98,13 +90,13 @@ impl Collection {
         self.blob(id).get(tx, read).await?.map(|value| Document::decode(&value)).transpose()
     }
 
-    /// Writes the document of an id, new or not. Returns its version.
+    /// Writes a document, new or not. Returns its version.
     ///
     /// # Errors
     /// [`Error::BodyTooLarge`], or the store's.
     pub async fn put<T: Serialize>(&self, tx: &Transaction, id: &[u8], value: &T) -> Result<u64> {
         let blob = self.blob(id);
-        // With this read two that write at once conflict.
+        // The serializable read makes concurrent writers conflict.
         let old = blob.get(tx, Read::Serializable).await?;
         let old = old.map(|mut old| old.try_get_u64()).transpose()?;
         let document = Document { value, version: next_version(tx, old).await? };
@@ -112,34 +104,25 @@ impl Collection {
         Ok(document.version)
     }
 
-    /// Removes the document of an id, if it is there.
-    ///
-    /// # Errors
-    /// The store's.
+    /// Removes a document, if it is there.
     pub async fn clear(&self, tx: &Transaction, id: &[u8]) -> Result<()> {
         self.blob(id).clear(tx).await
     }
 
-    /// Removes all of them. For collections that a limit bounds.
-    ///
-    /// # Errors
-    /// The store's.
+    /// Removes all documents. For collections that a limit bounds.
     pub fn clear_all(&self, tx: &Transaction) -> Result<()> {
         tx.clear_range(self.chunks.children())?;
         Ok(tx.clear_range(self.rows.children())?)
     }
 
     /// Documents after the id `from`, at most `limit`.
-    ///
-    /// # Errors
-    /// The store's.
     pub async fn page<T: DeserializeOwned>(
         &self,
         tx: &Transaction,
         from: Option<&[u8]>,
         limit: usize,
         read: Read,
-    ) -> Result<Page<T>> {
+    ) -> Result<DocumentPage<T>> {
         let begin =
             from.map_or(self.rows.children().begin, |from| after(self.rows.clone().bytes(from).as_ref()));
         let options = RangeOptions { limit, reverse: false, read };
@@ -150,10 +133,9 @@ impl Collection {
             let body = self.blob(&id).rest(tx, row.value).await?;
             items.push((id.into(), Document::decode(&body)?));
         }
-        Ok(Page { items, more: page.more })
+        Ok(DocumentPage { items, more: page.more })
     }
 
-    /// Where they stand.
     pub(crate) fn range(&self) -> KeyRange {
         self.rows.children()
     }

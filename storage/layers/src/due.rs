@@ -1,10 +1,11 @@
-//! What is to happen to sessions at some time: wills and expiries, in order of time.
+//! Due times of sessions: delayed wills and expiries, in order of time.
 //!
-//! They belong to the region, not to a broker: whoever sweeps must find them without asking each of a million idle brokers. They are
-//! spread over a few shards, for what is due next week is appended at the end, and one end would be a place that all write.
+//! They belong to the region, not to a broker, so that a sweep finds them without reading each of a million idle
+//! brokers. They are spread over a few shards, because later due times are appended at the end, and all writers would
+//! share one end.
 //!
-//! A row only says when to look. Whether a will fires or a session ends is decided by the session, in the same transaction:
-//! [`crate::sessions::settle`].
+//! A row only says when to look at the session. [`crate::sessions::settle`] decides in the same transaction whether
+//! the will fires or the session ends.
 
 use bytes::Bytes;
 use millrace_storage::{KeyRange, RangeOptions, Transaction};
@@ -18,44 +19,42 @@ use crate::{
     tuple::{Elements, Key},
 };
 
-/// Shards of the region's due times. Each is swept by itself.
+/// Each shard is swept by itself.
 pub const SHARDS: u8 = 8;
 
-/// What is due. A will comes before an expiry of the same moment.
+/// Sorts a will before an expiry of the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// The will of a session that nobody came back to.
+#[allow(missing_docs)]
+pub enum DueKind {
+    /// A delayed will fires unless its client has returned.
     Will,
-    /// The end of a session.
     Expiry,
 }
 
-/// Something that is due.
+/// A due time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs)]
 pub struct Due {
-    /// When, in unix milliseconds.
+    /// Unix milliseconds.
     pub at_ms: u64,
-    /// The broker.
     pub broker: BrokerId,
-    /// The client id of the session.
     pub client: Bytes,
-    /// What.
-    pub kind: Kind,
+    pub kind: DueKind,
 }
 
 impl Due {
-    pub(crate) fn new(id: SessionId<'_>, kind: Kind, at_ms: u64) -> Self {
+    pub(crate) fn new(id: SessionId<'_>, kind: DueKind, at_ms: u64) -> Self {
         Self { at_ms, broker: id.broker, client: Bytes::copy_from_slice(id.client), kind }
     }
 
-    /// The shard that it is in.
+    /// The shard of the session.
     #[must_use]
     pub fn shard(&self) -> u8 {
         (name::hash(&[&self.broker.to_be_bytes(), &self.client]) % u64::from(SHARDS)) as u8
     }
 
     fn key(&self) -> Key {
-        let kind = if self.kind == Kind::Will { 0 } else { 1 };
+        let kind = if self.kind == DueKind::Will { 0 } else { 1 };
         shard_key(self.shard()).uint(self.at_ms).uint(self.broker).bytes(&self.client).uint(kind)
     }
 
@@ -64,35 +63,26 @@ impl Due {
         let (at_ms, broker) = (elements.uint()?, elements.uint()?);
         let client = elements.bytes()?.into();
         let kind = match elements.uint()? {
-            0 => Kind::Will,
-            1 => Kind::Expiry,
+            0 => DueKind::Will,
+            1 => DueKind::Expiry,
             _ => return Err(Error::Corrupt("key")),
         };
         Ok(Self { at_ms, broker, client, kind })
     }
 }
 
-/// Schedules something.
-///
-/// # Errors
-/// The store's.
+/// Adds a due time.
 pub fn schedule(tx: &Transaction, due: &Due) -> Result<()> {
     Ok(tx.set(due.key(), Bytes::new())?)
 }
 
-/// Takes something back that was scheduled for the same time.
-///
-/// # Errors
-/// The store's.
+/// Removes a due time that was scheduled for the same moment.
 pub fn cancel(tx: &Transaction, due: &Due) -> Result<()> {
     Ok(tx.clear(due.key())?)
 }
 
-/// Takes what is due in a shard at `now_ms`, the oldest first, at most `limit`. What is taken is gone once this transaction
-/// commits, so it must be dealt with in it. Two that take the same conflict.
-///
-/// # Errors
-/// The store's.
+/// Removes and returns the due times of a shard until `now_ms`, the oldest first, at most `limit`. The caller must
+/// handle them in this transaction, because they are gone after it. Concurrent callers conflict.
 pub async fn take_due(tx: &Transaction, shard: u8, now_ms: u64, limit: usize) -> Result<Vec<Due>> {
     let prefix = shard_key(shard);
     let end = prefix.clone().uint(now_ms.saturating_add(1));
@@ -105,10 +95,7 @@ pub async fn take_due(tx: &Transaction, shard: u8, now_ms: u64, limit: usize) ->
     Ok(taken)
 }
 
-/// When the next thing of a shard is due. A snapshot read: to know how long to sleep.
-///
-/// # Errors
-/// The store's.
+/// The time of the next row of a shard. A snapshot read, to know how long to sleep.
 pub async fn next_due(tx: &Transaction, shard: u8) -> Result<Option<u64>> {
     let prefix = shard_key(shard);
     let page = tx.range(prefix.children(), RangeOptions::first(1).snapshot()).await?;
@@ -141,7 +128,7 @@ mod tests {
             at_ms: at_ms * 100,
             broker,
             client: Bytes::copy_from_slice(&[client]),
-            kind: if will { Kind::Will } else { Kind::Expiry },
+            kind: if will { DueKind::Will } else { DueKind::Expiry },
         })
     }
 

@@ -1,42 +1,38 @@
-//! Why a layer refused something.
+//! Errors of the layers.
 
 use bytes::TryGetError;
-use millrace_storage::{Error as StoreError, Failure};
+use millrace_storage::{Error as StoreError, TransactionFailure};
 
-/// What a layer ends with.
+/// Reasons why a layer refused a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)]
 pub enum Error {
     /// The store failed, or the transaction must be run again.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The session has another owner by now, or is gone. Nothing was written for it.
+    /// The session has a newer owner, or is gone. The transaction wrote nothing for it.
     #[error("the session is not of epoch {epoch} any more")]
     Fenced {
-        /// The epoch of who asked.
+        /// The epoch of the caller.
         epoch: u64,
     },
-    /// A client id, filter or topic is longer than the store takes.
+    /// A client id, filter or topic exceeds its limit.
     #[error("a name of {bytes} bytes is longer than {bytes_max}")]
-    NameTooLong {
-        /// Its length.
-        bytes: usize,
-        /// The limit.
-        bytes_max: usize,
-    },
-    /// A message is longer than the store takes.
+    NameTooLong { bytes: usize, bytes_max: usize },
+    /// A message exceeds [`crate::limits::BODY_BYTES_MAX`].
     #[error("a message of {0} bytes is longer than 8000000")]
     BodyTooLarge(usize),
-    /// A publish matches more streams than the store writes at once.
+    /// A publish matches more than [`crate::limits::STREAMS_PER_PUBLISH_MAX`] streams.
     #[error("the topic matches {0} distinct persistent filters, more than 1000")]
     TooManyStreams(usize),
-    /// A filter is shared by more groups than the store keeps.
+    /// A filter has more than [`crate::limits::GROUPS_PER_FILTER_MAX`] groups.
     #[error("the filter is shared by more than 64 groups")]
     TooManyGroups,
-    /// A transaction was in conflict, or too old, so many times: a part of it may be written.
+    /// The transaction was in conflict or too old this many times; parts of the work may be committed.
     #[error("the transaction was in conflict or too old {0} times")]
     Contended(u32),
-    /// A key or value is not what a layer wrote.
+    /// A key or value has an unexpected form.
     #[error("a stored {0} cannot be read")]
     Corrupt(&'static str),
 }
@@ -44,7 +40,7 @@ pub enum Error {
 /// The result of a layer's function.
 pub type Result<T> = std::result::Result<T, Error>;
 
-impl Failure for Error {
+impl TransactionFailure for Error {
     fn store_error(&self) -> Option<&StoreError> {
         match self {
             Self::Store(error) => Some(error),

@@ -1,4 +1,4 @@
-//! What a broker has refused or dropped, for its tenant to see: the latest first, and only so much of it.
+//! Refusals and losses of a broker that its tenant can read, the latest first, limited in number and age.
 
 use bytes::Bytes;
 use millrace_storage::{KeyRange, RangeOptions, Transaction, after};
@@ -13,63 +13,54 @@ use crate::{
     tuple::{Elements, Key},
 };
 
-/// What kind of thing happened. The names are stored.
+/// The kind of an incident. The names are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[allow(missing_docs)]
 pub enum Kind {
-    /// A client was not let in.
     ConnectRefused,
-    /// A message was not taken.
     PublishRefused,
-    /// A subscription was not made.
     SubscribeRefused,
-    /// A limit of the broker or of a client was reached.
     LimitReached,
     /// A client has missed messages.
     MessagesDropped,
 }
 
-/// Something that happened, once or often.
+/// An event, or several equal ones.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
 pub struct Incident {
-    /// When first, in unix milliseconds.
+    /// First time, unix milliseconds.
     pub at_ms: u64,
-    /// When last.
+    /// Last time, unix milliseconds.
     pub last_at_ms: u64,
-    /// How often, or how many messages.
+    /// Number of events, or of messages.
     pub count: u64,
-    /// What kind it is.
     pub kind: Kind,
-    /// Client id.
     pub client_id: Option<String>,
-    /// User name.
     pub user: Option<String>,
     /// The topic, the filter or the limit.
     pub what: Option<String>,
-    /// Why.
+    /// For people.
     pub reason: String,
 }
 
-/// Which of them are asked for. What is `None` does not matter.
+/// A search; `None` matches everything.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Wanted<'a> {
-    /// Of one client id.
+#[allow(missing_docs)]
+pub struct IncidentSearch<'a> {
     pub client_id: Option<&'a str>,
-    /// Of one kind.
     pub kind: Option<Kind>,
 }
 
-impl Wanted<'_> {
+impl IncidentSearch<'_> {
     fn has(&self, incident: &Incident) -> bool {
         self.client_id.is_none_or(|id| incident.client_id.as_deref() == Some(id))
             && self.kind.is_none_or(|kind| incident.kind == kind)
     }
 }
 
-/// Adds some. Conflicts with nobody.
-///
-/// # Errors
-/// The store's.
+/// Adds incidents. Conflicts with no other transaction.
 pub fn append(tx: &Transaction, broker: BrokerId, incidents: &[Incident]) -> Result<()> {
     for (place, incident) in (0u16..).zip(incidents) {
         let json = serde_json::to_vec(incident).map_err(|_| CORRUPT)?;
@@ -78,14 +69,11 @@ pub fn append(tx: &Transaction, broker: BrokerId, incidents: &[Incident]) -> Res
     Ok(())
 }
 
-/// Those before a position, the latest first, at most `limit`; and whether there may be more. A snapshot read.
-///
-/// # Errors
-/// The store's.
+/// Incidents before a position, the latest first, at most `limit`; and whether there may be more. A snapshot read.
 pub async fn page(
     tx: &Transaction,
     broker: BrokerId,
-    wanted: Wanted<'_>,
+    wanted: IncidentSearch<'_>,
     before: Option<Position>,
     limit: usize,
 ) -> Result<(Vec<(Position, Incident)>, bool)> {
@@ -93,7 +81,7 @@ pub async fn page(
     let range = log.children();
     let end =
         before.map_or(range.end, |before| Bytes::copy_from_slice(log.clone().position(before).as_ref()));
-    // All that there can be, and what has come since it was last trimmed.
+    // Twice the limit covers incidents that came since the last trim.
     let options = RangeOptions::last(2 * INCIDENTS_MAX).snapshot();
     let rows = tx.range(KeyRange::new(range.begin, end), options).await?;
     let mut found = Vec::new();
@@ -109,10 +97,7 @@ pub async fn page(
     Ok((found, rows.more))
 }
 
-/// Removes what is beyond [`INCIDENTS_MAX`], or last happened before `before_ms`.
-///
-/// # Errors
-/// The store's.
+/// Removes incidents beyond [`INCIDENTS_MAX`], and those that last happened before `before_ms`.
 pub async fn trim(tx: &Transaction, broker: BrokerId, before_ms: u64) -> Result<()> {
     let range = log(broker).children();
     let options = RangeOptions::last(2 * INCIDENTS_MAX).snapshot();
@@ -162,17 +147,17 @@ mod tests {
             run(&database, async |tx| append(tx, BROKER, &two));
         }
         run(&database, async |tx| append(tx, BROKER + 1, &[incident(99)]));
-        let numbers = |wanted: Wanted<'_>, before, limit| {
+        let numbers = |wanted: IncidentSearch<'_>, before, limit| {
             let (found, more) = run(&database, async |tx| page(tx, BROKER, wanted, before, limit).await);
             let next = found.last().map(|(at, _)| *at);
             (found.iter().map(|(_, incident)| incident.at_ms).collect::<Vec<_>>(), next, more)
         };
-        let (first, next, more) = numbers(Wanted::default(), None, 5);
+        let (first, next, more) = numbers(IncidentSearch::default(), None, 5);
         assert_eq!((first, more), (vec![7, 6, 5, 4, 3], true));
-        assert_eq!(numbers(Wanted::default(), next, 5).0, [2, 1, 0]);
-        let odd = Wanted { kind: Some(Kind::LimitReached), ..Wanted::default() };
+        assert_eq!(numbers(IncidentSearch::default(), next, 5).0, [2, 1, 0]);
+        let odd = IncidentSearch { kind: Some(Kind::LimitReached), ..IncidentSearch::default() };
         assert_eq!(numbers(odd, None, 9).0, [7, 5, 3, 1]);
-        let both = Wanted { client_id: Some("c1"), ..odd };
+        let both = IncidentSearch { client_id: Some("c1"), ..odd };
         assert_eq!((numbers(both, None, 9).0, numbers(both, None, 9).2), (vec![7, 1], false));
     }
 
@@ -183,7 +168,8 @@ mod tests {
         run(&database, async |tx| append(tx, BROKER, &all));
         let rest = |before_ms| {
             run(&database, async |tx| trim(tx, BROKER, before_ms).await);
-            let (rest, _) = run(&database, async |tx| page(tx, BROKER, Wanted::default(), None, 9_999).await);
+            let (rest, _) =
+                run(&database, async |tx| page(tx, BROKER, IncidentSearch::default(), None, 9_999).await);
             (rest.len(), rest.last().map(|(_, last)| last.at_ms))
         };
         assert_eq!(rest(0), (INCIDENTS_MAX, Some(7)));

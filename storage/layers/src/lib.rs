@@ -1,17 +1,23 @@
-//! What a broker keeps in the store, written once above its key-value interface: sessions, subscriptions and the filter index,
-//! streams, retained messages, QoS 2 packet ids, due times, the catalog, and who uses the region.
+//! Rows of a broker over the store's key-value interface: sessions, subscriptions and the filter index, streams,
+//! retained messages, QoS 2 packet ids, due times, the catalog, accounts, usage and webhooks.
 //!
-//! All functions take the caller's [`millrace_storage::Transaction`], so that several can be one transaction: a publish is
-//! [`index::changes`], [`index::watch`], [`qos2::set`], [`streams::append`] and [`retained::set`], all or nothing.
-//! [`Store`] runs the common ones by themselves. The table of all keys, with who writes and who reads each, is in README.md.
+//! Functions take the caller's [`millrace_storage::Transaction`], so that one transaction can combine several: a
+//! publish is [`index::changes`], [`index::watch`], [`qos2::set`], [`streams::append`] and [`retained::set`], all or
+//! nothing. [`Store`] runs common transactions. README.md has the table of all keys with their writers and readers.
 //!
-//! This crate must never know packets, sockets, the pods' network, a clock or a runtime. Time comes in as unix milliseconds;
-//! messages, wills and the details of sessions are bytes to it. Of topics it knows levels, wildcards and `$share`, no more.
+//! This crate must never know packets, sockets, the pods' network, a clock or a runtime. Time comes in as unix
+//! milliseconds; messages, wills and session details are bytes. Of topics it knows levels, wildcards and `$share`, no
+//! more.
 //!
-//! Transactions may be run twice, also when the first run did commit ([`millrace_storage::Attempt::maybe_committed`]). Everything
-//! here may be done twice, with two exceptions to know: [`streams::append`] appends twice, which at-least-once allows (for QoS 2
-//! the packet id, [`qos2::set`] in the same transaction, is there already), and what is added in [`usage`] and [`metering`] is added
-//! twice, but for [`metering::flush`].
+//! A transaction may run twice although its first run was committed ([`millrace_storage::Attempt::maybe_committed`]).
+//! Repeating these functions has no further effect, with two exceptions. [`streams::append`] appends twice, which
+//! at-least-once delivery allows; at QoS 2, [`qos2::set`] in the same transaction shows that the packet id is there
+//! already. [`usage`] and [`metering`] add twice, except [`metering::flush`].
+//!
+//! # Errors
+//!
+//! Every function that takes a transaction can fail with the store's error, [`Error::Store`]. Its documentation only
+//! names other errors.
 
 // Tests hold several transactions open at once, to see which of them conflict.
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
@@ -50,5 +56,5 @@ pub use name::Filter;
 pub use position::Position;
 pub use store::Store;
 
-/// The id of a broker: the first element of all its keys. 0 is the region.
+/// Id of a broker, the first element of all its keys. 0 is the region.
 pub type BrokerId = u64;

@@ -1,73 +1,74 @@
-//! Limits of the layers. Those of the store below (10 MB and 5 s a transaction, 100 kB a value) are why most of them exist;
-//! they are the same on every engine, so they are no settings.
+//! Limits of the layers. Most follow from the store's (10 MB and 5 s a transaction, 100 kB a value). They are the
+//! same on every engine, so they are not settings.
 
-/// Bytes of a client id, and of a filter with its `$share/group/`. With [`SUBSCRIPTIONS_MAX`] it lets a whole session be
-/// removed in one transaction.
+/// Bytes of a client id, and of a filter with its `$share/group/`. With [`SUBSCRIPTIONS_MAX`] it lets one transaction
+/// remove a whole session.
 pub const NAME_BYTES_MAX: usize = 1_024;
 
-/// Bytes of the topic of a retained message. Each level costs one byte more in a key, so it stays below the longest key.
+/// Bytes of the topic of a retained message. Each level costs one byte more in a key, and the key must stay below the
+/// longest one.
 pub const TOPIC_BYTES_MAX: usize = 4_096;
 
-/// Subscriptions of one session, kept by its owner, who knows them all: reading them for each new one would cost more than
-/// the limit saves.
+/// Subscriptions of one session. The owner enforces it from memory, because reading the rows for each new
+/// subscription would cost more than the limit saves.
 pub const SUBSCRIPTIONS_MAX: usize = 1_000;
 
-/// Messages that a session remembers as acknowledged beyond its cursor: they stand in one value. What is over it may be
+/// Messages that a session acknowledged after its cursor, in one value. Acknowledged messages beyond it may be
 /// delivered again.
 pub const ACKNOWLEDGED_MAX: usize = 8_000;
 
-/// Streams of one publish. One that matches more is refused: it would be slow for everybody.
+/// Streams of one publish. A publish to more is refused, because it would delay all others.
 pub const STREAMS_PER_PUBLISH_MAX: usize = 1_000;
 
-/// Groups that share one filter: they stand in one value.
+/// Groups that share one filter, in one value.
 pub const GROUPS_PER_FILTER_MAX: usize = 64;
 
-/// A body that is longer, and goes to several streams, is stored once and referred to.
+/// A longer body that goes to several streams is stored once and referred to.
 pub const INLINE_SHARED_BYTES_MAX: usize = 1_024;
 
-/// Bytes of one value of a longer body, and longest body that stands in its stream.
+/// Bytes of one value of a longer body, and of the longest body within a stream.
 pub const CHUNK_BYTES: usize = 90_000;
 
-/// Bytes of a message: one transaction must hold it, with room for what is written beside it.
+/// Bytes of a message. A transaction must hold the message and the rows written with it.
 pub const BODY_BYTES_MAX: usize = 8_000_000;
 
-/// Subscribers of a filter up to which one that leaves reads their exact number.
+/// Up to this number of subscribers of a filter, a leaving one reads the exact number.
 pub const EXACT_COUNT_MAX: u64 = 256;
 
-/// Changes of a broker's filter index that are kept for pods to follow; one that has missed more loads the index.
+/// Changes of a broker's filter index that pods can follow. A pod that missed more loads the index.
 pub const INDEX_CHANGES_KEPT: usize = 10_000;
 
 /// Partitions of a stream.
 pub const PARTITIONS_MAX: u8 = 64;
 
-/// Trims that a stream remembers one by one, to tell a cursor behind its floor how much it missed.
+/// Trims that a stream remembers one by one, to compute how much a cursor before its floor missed.
 pub const TRIM_STEPS_MAX: usize = 16;
 
-/// Entries that one call of a trim removes, whatever it is asked for.
+/// Entries that one call of a trim removes at most.
 pub const TRIM_ENTRIES_MAX: usize = 10_000;
 
-/// Keys that a page of retained messages looks at for each one that it may return, before it ends early.
+/// Keys that a page of retained messages reads for each message that it may return, before it ends early.
 pub const RETAINED_SKIPS_PER_ITEM: usize = 8;
 
 /// Bytes after which a page of retained messages ends.
 pub const RETAINED_PAGE_BYTES: usize = 1 << 20;
 
-/// Incidents of a broker that are kept: people look at the last ones.
+/// Incidents of a broker; people look at the last ones.
 pub const INCIDENTS_MAX: usize = 1_000;
-/// Windows of usage that a broker keeps: 400 days, so that a month can be seen beside that of the year before.
+/// Windows of usage of a broker: 400 days, so that a month can be compared with that of the year before.
 pub const USAGE_WINDOWS_KEPT: u64 = 400 * 24;
-/// Dead letters of a webhook, and their bytes: over it the oldest go. A tenant's service that is wrong for an hour can be repaired; one
-/// that nobody looks after must not fill the store. All of them can be removed in one transaction.
+/// Dead letters of a webhook; above it the oldest are removed. A tenant can repair a service that fails for an hour;
+/// a service without care must not fill the store. One transaction can remove all.
 pub const HOOK_LETTERS_MAX: u32 = 1_000;
-/// See [`HOOK_LETTERS_MAX`].
+/// Bytes of dead letters, as [`HOOK_LETTERS_MAX`].
 pub const HOOK_LETTERS_BYTES_MAX: u64 = 16 << 20;
 
-/// Longest event that is kept as a dead letter, bytes; a longer one is only counted.
+/// Bytes of the longest event that is kept as a dead letter; a longer one is only counted.
 pub const HOOK_LETTER_BYTES_MAX: usize = 2 << 20;
 
 /// Bytes of events after which a page of dead letters ends.
 pub const HOOK_LETTERS_PAGE_BYTES: usize = 1 << 20;
 
-/// For so long a pod has a webhook from each sign of life on, milliseconds. More than an attempt may take, so nobody else begins
-/// while one is under way; after a pod's death its webhooks wait that long.
+/// Time for which a pod owns a webhook from each renewal, milliseconds. It exceeds the time of an attempt, so that no
+/// other pod begins meanwhile; after a pod's death its webhooks wait this long.
 pub const HOOK_LEASE_MS: u64 = 30_000;

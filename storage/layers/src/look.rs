@@ -1,23 +1,20 @@
-//! What only those read who look into a store, and no broker.
+//! Reads that only operators' tools need.
 
 use bytes::Buf;
 use millrace_storage::{Read, Transaction};
 
 use crate::{error::Result, rows::Blob, sessions::SessionId, tags, tuple::Key};
 
-/// A will that waits.
+/// A pending will.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredWill {
-    /// Seconds after the connection's end before it fires.
+    /// Seconds from the connection's end.
     pub delay_s: u32,
-    /// Bytes of what is published.
+    /// Bytes of the will's message.
     pub bytes: usize,
 }
 
-/// The will of a session; `None` when it has none, or none any more. A snapshot read.
-///
-/// # Errors
-/// The store's.
+/// The pending will of a session. A snapshot read.
 pub async fn will(tx: &Transaction, id: SessionId<'_>) -> Result<Option<StoredWill>> {
     let key = |tag| Key::new(id.broker, tag).bytes(id.client);
     let blob = Blob { row: key(tags::WILL), chunks: key(tags::WILL_CHUNK) };

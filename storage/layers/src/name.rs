@@ -1,22 +1,22 @@
-//! As much of filters and topics as the index needs: levels, wildcards, groups, and the hash that spreads names. They come in
-//! checked.
+//! Filters and topics as far as the index needs them: levels, wildcards, groups, and the hash that spreads names.
+//! Callers have validated them.
 
 use crate::{
     error::{Error, Result},
     limits::NAME_BYTES_MAX,
 };
 
-/// A filter as it is indexed: `$share/group/filter` taken apart.
+/// The parts of `$share/group/filter`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Filter<'a> {
-    /// The group that shares it; empty when nobody does.
+    /// Empty without a group.
     pub group: &'a [u8],
-    /// The filter that topics are matched with.
+    /// Matches topics.
     pub filter: &'a [u8],
 }
 
 impl<'a> Filter<'a> {
-    /// Takes the name of a subscription apart.
+    /// Splits the name of a subscription.
     #[must_use]
     pub fn parse(name: &'a [u8]) -> Self {
         let shared = name.strip_prefix(b"$share/").and_then(|rest| {
@@ -26,7 +26,7 @@ impl<'a> Filter<'a> {
         shared.unwrap_or(Self { group: b"", filter: name })
     }
 
-    /// The name that [`Filter::parse`] takes.
+    /// The inverse of [`Filter::parse`].
     #[must_use]
     pub fn name(&self) -> Vec<u8> {
         if self.group.is_empty() {
@@ -35,26 +35,25 @@ impl<'a> Filter<'a> {
         [b"$share/", self.group, b"/", self.filter].concat()
     }
 
-    /// Whether it has a wildcard, and so stands in the part of the index that pods keep a trie of.
+    /// Wildcard filters are in the part of the index that pods hold as a trie.
     #[must_use]
     pub fn is_wildcard(&self) -> bool {
         self.filter.iter().any(|byte| matches!(byte, b'+' | b'#'))
     }
 }
 
-/// A set of wildcard filters whose changes are told by one version key. Filters that begin with the same level are in the same
-/// one, so a storm of first subscriptions below one level disturbs only publishes below levels of its bucket.
+/// A set of wildcard filters with one version key for all their changes. Filters with the same first level share a
+/// bucket, so a storm of first subscriptions below one level disturbs only publishes to topics of its bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Bucket(u8);
 
 impl Bucket {
-    /// Buckets of filters whose first level is no wildcard.
+    /// Of filters whose first level is no wildcard.
     const HASHED: u8 = 64;
 
-    /// The bucket of filters whose first level is a wildcard.
+    /// Of filters whose first level is a wildcard.
     const WILD: Self = Self(Self::HASHED);
 
-    /// The bucket that a filter is in.
     pub(crate) fn of_filter(filter: &[u8]) -> Self {
         match first_level(filter) {
             b"+" | b"#" => Self::WILD,
@@ -62,7 +61,7 @@ impl Bucket {
         }
     }
 
-    /// The buckets that can have filters for a topic. Wildcards do not stand for a first level that begins with `$`.
+    /// The buckets whose filters may match a topic. Wildcards do not match a first level that begins with `$`.
     pub(crate) fn of_topic(topic: &[u8]) -> impl Iterator<Item = Self> {
         let wild = (!topic.starts_with(b"$")).then_some(Self::WILD);
         [Self::hashed(first_level(topic))].into_iter().chain(wild)
@@ -81,8 +80,8 @@ fn first_level(name: &[u8]) -> &[u8] {
     name.split(|byte| *byte == b'/').next().unwrap_or_default()
 }
 
-/// FNV-1a with a last mixing. It is in stored keys, so it must never change; it need not resist enemies, who would only
-/// slow their own broker.
+/// FNV-1a with a final mix. It is in stored keys, so it must never change; it need not resist attacks, which would
+/// only slow down the attacker's own broker.
 pub(crate) fn hash(parts: &[&[u8]]) -> u64 {
     let bytes = parts.iter().copied().flatten();
     let mut hash = bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {

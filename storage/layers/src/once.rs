@@ -1,6 +1,7 @@
-//! Transactions whose answer is lost. A cluster says then that it does not know whether an attempt was committed; done again it would
-//! store messages twice, and fire the wills of connections that it takes over from itself. So each attempt leaves a mark of its own
-//! in its transaction ([`pods::mark`]), the next one looks for it, and what the one that was committed did is kept until then.
+//! Recognizes whether a transaction with a lost answer was committed. A repeat would store messages twice, and fire
+//! the wills of connections that the transaction itself took over. So each attempt writes its own commit marker
+//! ([`pods::mark`]) in its transaction. The next attempt looks for the marker, and returns the result of the
+//! committed attempt.
 
 use std::cell::{Cell, RefCell};
 
@@ -8,7 +9,7 @@ use millrace_storage::{Transaction, Versionstamp};
 
 use crate::{error::Result, pods};
 
-/// Numbers that no other process and no other transaction has.
+/// Numbers for commit markers, unique among all processes and transactions.
 #[derive(Debug)]
 pub struct Marks {
     process: u64,
@@ -16,13 +17,13 @@ pub struct Marks {
 }
 
 impl Marks {
-    /// Those of a process, which has this number for itself.
+    /// `process` must be unique.
     #[must_use]
     pub fn new(process: u64) -> Self {
         Self { process, transactions: 0 }
     }
 
-    /// The attempts of the next transaction, of which there are fewer than 2^16.
+    /// For the next transaction. It may have fewer than 2^16 attempts.
     pub fn attempts<T>(&mut self) -> Attempts<T> {
         self.transactions += 1;
         let first = u128::from(self.process) << 64 | u128::from(self.transactions) << 16;
@@ -30,7 +31,7 @@ impl Marks {
     }
 }
 
-/// What the attempts of one transaction did.
+/// Results of the attempts of one transaction.
 #[derive(Debug)]
 pub struct Attempts<T> {
     first: u128,
@@ -39,17 +40,15 @@ pub struct Attempts<T> {
 }
 
 impl<T> Attempts<T> {
-    /// An attempt is about to be committed. Returns its number, for the mark.
+    /// Registers an attempt before its commit. Returns the number for its commit marker.
     pub fn push(&self, output: T) -> u128 {
         let mut outputs = self.outputs.borrow_mut();
         outputs.push(output);
         self.first + outputs.len() as u128 - 1
     }
 
-    /// Where one of these was committed, if the pod's mark is of one: to be asked by the next attempt when that is not known.
-    ///
-    /// # Errors
-    /// The store's.
+    /// The versionstamp of the committed attempt, if the pod's commit marker is of one. The next attempt calls it
+    /// after an unknown result.
     pub async fn find(&self, tx: &Transaction, pod: &[u8]) -> Result<Option<Versionstamp>> {
         let marked = pods::marked(tx, pod).await?;
         let found = marked.and_then(|(number, stamp)| {
@@ -60,7 +59,7 @@ impl<T> Attempts<T> {
         Ok(found.map(|(_, stamp)| stamp))
     }
 
-    /// What the attempt did that was committed: the last one, if no earlier one was found to be.
+    /// The result of the committed attempt: the last one, unless [`Self::find`] found an earlier one.
     pub fn into_committed(self) -> Option<T> {
         let mut outputs = self.outputs.into_inner();
         let last = outputs.len().checked_sub(1)?;

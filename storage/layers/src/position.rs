@@ -1,4 +1,4 @@
-//! Places in commit order.
+//! Positions in commit order.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,8 +7,8 @@ use millrace_storage::{Version, Versionstamp};
 
 use crate::error::Error;
 
-/// Where a message stands among all of the store: its transaction's versionstamp and its place in it. Also a cursor: all
-/// up to and with it.
+/// The position of a message in commit order: its transaction's versionstamp, and its number there. As a cursor it
+/// includes all messages up to this one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(pub [u8; Self::LEN]);
 
@@ -22,7 +22,7 @@ impl Position {
     /// After everything.
     pub const MAX: Self = Self([0xff; Self::LEN]);
 
-    /// The message at `place` of a transaction.
+    /// The message with number `place` of a transaction.
     #[must_use]
     pub fn new(stamp: Versionstamp, place: u16) -> Self {
         let mut bytes = [0; Self::LEN];
@@ -31,13 +31,13 @@ impl Position {
         Self(bytes)
     }
 
-    /// After all that a read at `version` sees, before all that it does not.
+    /// After everything that a read at `version` sees, and before everything else.
     #[must_use]
     pub fn end_of(version: Version) -> Self {
         Self::new(Versionstamp::new(version, u16::MAX), u16::MAX)
     }
 
-    /// The last position before this one: the cursor of who has all but this.
+    /// The last position before this one: a cursor without this message.
     #[must_use]
     pub fn before(mut self) -> Self {
         for byte in self.0.iter_mut().rev() {
@@ -57,14 +57,14 @@ impl Position {
         Versionstamp(stamp)
     }
 
-    /// The place in the transaction.
+    /// The number within the transaction.
     #[must_use]
     pub fn place(&self) -> u16 {
         u16::from_be_bytes([self.0[Self::LEN - 2], self.0[Self::LEN - 1]])
     }
 }
 
-/// Hexadecimal: it sorts as the position does.
+/// Hexadecimal digits, which sort like the positions.
 impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))

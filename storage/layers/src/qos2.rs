@@ -1,4 +1,4 @@
-//! Packet ids that a crash must not forget: those received and not yet released, and those sent and not yet completed.
+//! Packet ids of QoS 2 that must survive a crash: received and not yet released, or sent and not yet completed.
 
 use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{KeyRange, KeyValue, Read, Transaction};
@@ -11,16 +11,16 @@ use crate::{
     tuple::{Elements, Key},
 };
 
-/// Whose ids.
+/// The side that chose the packet id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// The client's, of messages that it publishes.
+    /// Ids of the client, for messages that it publishes.
     Inbound,
-    /// The broker's, of messages that it sends.
+    /// Ids of the broker, for messages that it sends.
     Outbound,
 }
 
-/// Sets what is known of an id, whether it was there or not: a whole message, if need be.
+/// Sets the data of an id, new or not; the data may be a whole message.
 ///
 /// # Errors
 /// The store's; [`Error::BodyTooLarge`].
@@ -40,23 +40,17 @@ pub fn set(owned: &Owned<'_>, direction: Direction, id: u16, details: &Bytes) ->
     Ok(owned.tx.set(key, value)?)
 }
 
-/// Forgets an id.
-///
-/// # Errors
-/// The store's.
+/// Removes an id.
 pub fn remove(owned: &Owned<'_>, direction: Direction, id: u16) -> Result<()> {
     let key = key(owned.id(), direction, id);
     if direction == Direction::Inbound {
-        // Nothing stands behind these.
+        // Inbound ids have no chunks.
         return Ok(owned.tx.clear(key)?);
     }
     Ok(owned.tx.clear_range(KeyRange::new(key.as_ref(), key.end()))?)
 }
 
-/// Forgets all ids of one direction but these, which are in order.
-///
-/// # Errors
-/// The store's.
+/// Removes all ids of a direction except `kept`, which is sorted.
 pub fn clear_but(owned: &Owned<'_>, direction: Direction, kept: &[u16]) -> Result<()> {
     let all = prefix(owned.id(), direction).children();
     let mut begin = all.begin;
@@ -68,11 +62,8 @@ pub fn clear_but(owned: &Owned<'_>, direction: Direction, kept: &[u16]) -> Resul
     Ok(owned.tx.clear_range(KeyRange::new(begin, all.end))?)
 }
 
-/// The ids of a session in order, with what is known of each. Who takes the session reads them serializably: the earlier owner may be
+/// The ids of a session with their data, sorted. A new owner reads them serializably, because the old owner may be
 /// writing one.
-///
-/// # Errors
-/// The store's.
 pub async fn list(
     tx: &Transaction,
     session: SessionId<'_>,
@@ -86,7 +77,7 @@ pub async fn list(
         let mut elements = Elements::after(&prefix, &row.key)?;
         let id = u16::try_from(elements.uint()?).map_err(|_| Error::Corrupt("key"))?;
         if !elements.is_empty() {
-            // Of an earlier, longer message under this id.
+            // A leftover chunk of an earlier, longer message with this id.
             continue;
         }
         let more = row.value.try_get_u8()?;

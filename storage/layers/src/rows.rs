@@ -1,4 +1,4 @@
-//! What all layers do with rows: read all of a range, take values apart, keep bodies that are longer than a value.
+//! Helpers for rows: read a whole range, take values apart, store bodies that exceed a value.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use millrace_storage::{KeyRange, KeyValue, RangeOptions, Read, Transaction, after};
@@ -9,10 +9,10 @@ use crate::{
     tuple::Key,
 };
 
-/// Keys of one page, where a layer reads a whole range.
+/// Keys of one page of a whole range.
 const PAGE: usize = 1_000;
 
-/// All keys of a range. For ranges that a limit bounds.
+/// For ranges that a limit bounds.
 pub(crate) async fn all(tx: &Transaction, mut range: KeyRange, read: Read) -> Result<Vec<KeyValue>> {
     let mut rows = Vec::new();
     loop {
@@ -26,7 +26,7 @@ pub(crate) async fn all(tx: &Transaction, mut range: KeyRange, read: Read) -> Re
     }
 }
 
-/// The value of a counter that [`Transaction::atomic_add`] keeps.
+/// The counter is one of [`Transaction::atomic_add`].
 pub(crate) async fn counter(tx: &Transaction, key: &Key, read: Read) -> Result<u64> {
     match tx.get(key, read).await? {
         Some(value) => decode_counter(&value),
@@ -34,12 +34,10 @@ pub(crate) async fn counter(tx: &Transaction, key: &Key, read: Read) -> Result<u
     }
 }
 
-/// The same, of a row that was read.
 pub(crate) fn decode_counter(mut value: &[u8]) -> Result<u64> {
     Ok(value.try_get_u64_le()?)
 }
 
-/// Takes the first `length` bytes.
 pub(crate) fn take(value: &mut Bytes, length: usize) -> Result<Bytes> {
     if length > value.len() {
         return Err(Error::Corrupt("value"));
@@ -47,13 +45,13 @@ pub(crate) fn take(value: &mut Bytes, length: usize) -> Result<Bytes> {
     Ok(value.split_to(length))
 }
 
-/// Takes bytes that were put with [`put_sized`].
+/// The inverse of [`put_sized`].
 pub(crate) fn take_sized(value: &mut Bytes) -> Result<Bytes> {
     let length = value.try_get_u16()?;
     take(value, length.into())
 }
 
-/// Writes bytes with their length before them. They are names, so they fit.
+/// Writes the length, then the bytes. Names are short enough for the length.
 pub(crate) fn put_sized(value: &mut Vec<u8>, bytes: &[u8]) {
     value.put_u16(u16::try_from(bytes.len()).unwrap_or(u16::MAX));
     value.put_slice(bytes);
@@ -63,7 +61,7 @@ pub(crate) fn check_body(body: &Bytes) -> Result<()> {
     if body.len() <= BODY_BYTES_MAX { Ok(()) } else { Err(Error::BodyTooLarge(body.len())) }
 }
 
-/// The parts of a body that fit into values.
+/// Parts that fit into values.
 pub(crate) fn chunks(body: &Bytes) -> impl Iterator<Item = Bytes> {
     (0..body.len()).step_by(CHUNK_BYTES).map(|from| body.slice(from..body.len().min(from + CHUNK_BYTES)))
 }
@@ -76,10 +74,10 @@ pub(crate) fn join(chunks: impl IntoIterator<Item = KeyValue>) -> Bytes {
     joined.freeze()
 }
 
-/// A body of any length below a key: the row says how many further chunks it has, which stand below another key.
+/// A body of any length: its row has the number of further chunks, which are below another key.
 ///
-/// It is written without a serializable read, so that writers of one body do not conflict: the last commit wins whole, since
-/// it writes row and chunks together. A chunk of an earlier, longer body that a race leaves behind is never read.
+/// It is written without a serializable read, so that writers of one body do not conflict. The last commit wins as a
+/// whole, because it writes row and chunks together. A leftover chunk of an earlier, longer body is never read.
 pub(crate) struct Blob {
     pub(crate) row: Key,
     pub(crate) chunks: Key,
@@ -109,7 +107,7 @@ impl Blob {
         }
     }
 
-    /// The body of which the row was read already.
+    /// Reads the chunks after a row.
     pub(crate) async fn rest(&self, tx: &Transaction, mut row: Bytes) -> Result<Bytes> {
         let count = row.try_get_u16()?;
         if count == 0 {

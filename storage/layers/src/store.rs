@@ -1,4 +1,4 @@
-//! Whole transactions, for callers that have nothing to add.
+//! Runs common transactions of one or two functions.
 
 use std::future::Future;
 
@@ -17,20 +17,20 @@ use crate::{
     subscriptions::{self, Options, Subscribed, SweptFilters},
 };
 
-/// The layers over a store. Cheap to clone.
+/// The layers over a store. Clones share it.
 #[derive(Clone)]
 pub struct Store {
     database: Database,
 }
 
 impl Store {
-    /// The layers over `database`.
+    /// Wraps `database`.
     #[must_use]
     pub fn new(database: Database) -> Self {
         Self { database }
     }
 
-    /// The store below, for transactions of several functions.
+    /// For transactions of several functions.
     #[must_use]
     pub fn database(&self) -> &Database {
         &self.database
@@ -39,7 +39,7 @@ impl Store {
     /// Runs a transaction; see [`Database::run`].
     ///
     /// # Errors
-    /// What `body` ended with, or the store's.
+    /// The error of `body`, or the store's.
     pub async fn run<T, F, Body>(&self, mut body: F) -> Result<T>
     where
         F: FnMut(Transaction) -> Body,
@@ -49,25 +49,16 @@ impl Store {
     }
 
     /// [`catalog::ensure`].
-    ///
-    /// # Errors
-    /// As there.
     pub async fn ensure_broker(&self, name: &[u8]) -> Result<Broker> {
         self.run(|tx| async move { Ok(catalog::ensure(&tx, name, Bytes::new()).await?.0) }).await
     }
 
-    /// [`sessions::attach`]. Where a will may have to be published, do both in one transaction instead.
-    ///
-    /// # Errors
-    /// As there.
+    /// [`sessions::attach`]. If a will may have to be published, do both in one transaction instead.
     pub async fn attach(&self, id: SessionId<'_>, request: &Attach) -> Result<Attached> {
         self.run(|tx| async move { sessions::attach(&tx, id, request.clone()).await }).await
     }
 
     /// [`sessions::checkpoint`].
-    ///
-    /// # Errors
-    /// As there.
     pub async fn checkpoint(&self, id: SessionId<'_>, epoch: u64, cursor: Position) -> Result<()> {
         self.run(
             |tx| async move { sessions::checkpoint(&sessions::fence(&tx, id, epoch).await?, cursor, &[]) },
@@ -75,19 +66,13 @@ impl Store {
         .await
     }
 
-    /// [`sessions::detach`]. Where a will may have to be published, do both in one transaction instead.
-    ///
-    /// # Errors
-    /// As there.
+    /// [`sessions::detach`]. If a will may have to be published, do both in one transaction instead.
     pub async fn detach(&self, id: SessionId<'_>, epoch: u64, how: Detach) -> Result<Option<Bytes>> {
         self.run(|tx| async move { sessions::detach(sessions::fence(&tx, id, epoch).await?, how).await })
             .await
     }
 
     /// [`subscriptions::subscribe`].
-    ///
-    /// # Errors
-    /// As there.
     pub async fn subscribe(
         &self,
         id: SessionId<'_>,
@@ -103,9 +88,6 @@ impl Store {
     }
 
     /// [`subscriptions::unsubscribe`].
-    ///
-    /// # Errors
-    /// As there.
     pub async fn unsubscribe(&self, id: SessionId<'_>, epoch: u64, filter: &[u8]) -> Result<bool> {
         self.run(|tx| async move {
             let owned = sessions::fence(&tx, id, epoch).await?;
@@ -114,18 +96,12 @@ impl Store {
         .await
     }
 
-    /// [`streams::append`] to streams that are known to match.
-    ///
-    /// # Errors
-    /// As there.
+    /// [`streams::append`] to known streams.
     pub async fn append(&self, broker: BrokerId, to: &[StreamRef], publish: Publish<'_>) -> Result<()> {
         self.run(|tx| async move { streams::append(&tx, broker, to, publish) }).await
     }
 
     /// [`streams::read`].
-    ///
-    /// # Errors
-    /// As there.
     pub async fn read(
         &self,
         broker: BrokerId,
@@ -136,10 +112,7 @@ impl Store {
         self.run(|tx| async move { streams::read(&tx, broker, sources, cursor, limit).await }).await
     }
 
-    /// [`streams::trim_by_age`] and then [`streams::trim_by_size`], in as many transactions as it takes.
-    ///
-    /// # Errors
-    /// As there.
+    /// [`streams::trim_by_age`], then [`streams::trim_by_size`], in as many transactions as needed.
     pub async fn limit_stream(
         &self,
         broker: BrokerId,
@@ -155,7 +128,7 @@ impl Store {
             removed.bytes += trimmed.removed.bytes;
             trimmed.more
         };
-        // It makes room on a disk that is nearly full.
+        // Trims must work on a nearly full disk.
         let by_age = |tx: Transaction| async move {
             tx.set_option(TransactionOption::Cleanup);
             streams::trim_by_age(&tx, broker, stream, before_ms, limit).await
@@ -170,9 +143,6 @@ impl Store {
     }
 
     /// A page of [`retained::matching`].
-    ///
-    /// # Errors
-    /// As there.
     pub async fn retained(
         &self,
         broker: BrokerId,
@@ -186,8 +156,8 @@ impl Store {
         .await
     }
 
-    /// Takes what is due in a shard and settles it; `publish` publishes the wills that fire, in the same transaction. Returns how much
-    /// there was: as much as `limit` means that there may be more.
+    /// Settles the due times of a shard; `publish` publishes the wills that fire, in the same transaction. Returns
+    /// the number of due times: at `limit` there may be more.
     ///
     /// # Errors
     /// The store's, and those of `publish`.
@@ -216,11 +186,8 @@ impl Store {
         .await
     }
 
-    /// [`subscriptions::sweep`], [`streams::sweep_dropped`] and [`streams::sweep_bodies`] over all of a broker, `limit` rows a
-    /// transaction. Returns filters, entries and bodies that were removed.
-    ///
-    /// # Errors
-    /// As there.
+    /// [`subscriptions::sweep`], [`streams::sweep_dropped`] and [`streams::sweep_bodies`] over a whole broker,
+    /// `limit` rows a transaction. Returns the numbers of removed filters, entries and bodies.
     pub async fn sweep(&self, broker: BrokerId, limit: usize) -> Result<(usize, usize, usize)> {
         let (mut filters, mut entries, mut bodies) = (0, 0, 0);
         let mut from = None;

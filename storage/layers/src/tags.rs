@@ -1,6 +1,6 @@
-//! The kinds of keys, all in one place so that no two are the same. The table in README.md says what each has.
+//! The tags of keys, all in one file so that no two are the same. README.md has a table of their rows.
 
-/// The first element of keys that belong to no broker. No broker has it as its id.
+/// The first element of keys that belong to no broker.
 pub(crate) const REGION: u64 = 0;
 
 pub(crate) const SESSION: &[u8] = b"s";

@@ -1,4 +1,4 @@
-//! What tests of several layers need.
+//! Helpers for tests of several layers.
 
 use bytes::Bytes;
 use millrace_storage::{Database, KeyRange, KeyValue, Read, Transaction, block_on};
@@ -17,7 +17,7 @@ pub(crate) fn id(client: &str) -> SessionId<'_> {
     SessionId { broker: BROKER, client: client.as_bytes() }
 }
 
-/// A store for a test: in memory, or with the feature `foundationdb` one of its own in a cluster.
+/// In memory, or with the feature `foundationdb` an empty store in a cluster.
 pub(crate) fn database() -> Database {
     #[cfg(not(feature = "foundationdb"))]
     return Database::memory();
@@ -28,29 +28,27 @@ pub(crate) fn database() -> Database {
     }
 }
 
-/// Runs a transaction.
 pub(crate) fn run<T>(database: &Database, body: impl AsyncFn(&Transaction) -> Result<T>) -> T {
     try_run(database, body).unwrap()
 }
 
-/// Runs a transaction that may be refused.
+/// The transaction may be refused.
 #[allow(clippy::needless_pass_by_value, reason = "so that a closure can stand in the call")]
 pub(crate) fn try_run<T>(database: &Database, body: impl AsyncFn(&Transaction) -> Result<T>) -> Result<T> {
     let body = &body;
     block_on(database.run(|tx, _| async move { body(&tx).await }))
 }
 
-/// All there is.
 pub(crate) fn rows(database: &Database) -> Vec<KeyValue> {
     let mut rows = block_on(all(&database.begin_unretried(), KeyRange::prefix([]), Read::Snapshot)).unwrap();
-    // Of these a broker has so many, whatever was done.
+    // Every broker has these rows.
     let logs =
         [tags::CHANGE, tags::CHANGES, tags::USAGE_WINDOW, tags::USAGE_LEVEL].map(|tag| Key::new(BROKER, tag));
     rows.retain(|row| logs.iter().all(|log| !row.key.starts_with(log.as_ref())));
     rows
 }
 
-/// A session that stays for 100 s and has no will.
+/// The session stays for 100 s and has no will.
 pub(crate) fn request(owner: &str, now_ms: u64) -> Attach {
     Attach {
         owner: Bytes::copy_from_slice(owner.as_bytes()),

@@ -1,5 +1,5 @@
-//! Keys, as FoundationDB's tuple layer encodes them: what sorts as a tuple sorts as bytes, and other tools can read them.
-//! Only the types that are needed: byte strings, unsigned integers, the 12-byte versionstamp.
+//! Encodes keys as FoundationDB's tuple layer does: keys sort like their tuples, and other tools can read them. It
+//! has only the types in use: byte strings, unsigned integers, the 12-byte versionstamp.
 
 use millrace_storage::KeyRange;
 
@@ -9,21 +9,21 @@ use crate::{
 };
 
 const BYTES: u8 = 0x01;
-/// The code of zero; an integer of n bytes has this plus n.
+/// The code of zero; the code of an integer of n bytes is n more.
 const INT_ZERO: u8 = 0x14;
 const VERSIONSTAMP: u8 = 0x33;
 
-/// A key that is being written, element by element.
+/// Written element by element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key(Vec<u8>);
 
 impl Key {
-    /// A key of the broker. The tag says what the rest of the key is.
+    /// The tag determines the rest of the key.
     pub(crate) fn new(broker: u64, tag: &[u8]) -> Self {
         Self(Vec::with_capacity(64)).uint(broker).bytes(tag)
     }
 
-    /// One element, to follow a position.
+    /// A single element, to follow a position.
     pub(crate) fn element(value: u64) -> Self {
         Self(Vec::new()).uint(value)
     }
@@ -59,19 +59,18 @@ impl Key {
         key
     }
 
-    /// What stands before a position that the commit fills in.
+    /// The prefix of a position that the commit fills in.
     pub(crate) fn before_position(mut self) -> Self {
         self.0.push(VERSIONSTAMP);
         self
     }
 
-    /// All keys that go on after this one with a further element; not itself. Not every key that begins with these bytes: after a
-    /// byte string, 0xff would go on with that string.
+    /// All keys with further elements after this one, without the key itself. Not every key that begins with these
+    /// bytes, because 0xff after a byte string would continue that string.
     pub(crate) fn children(&self) -> KeyRange {
         KeyRange::new(self.with(0), self.end())
     }
 
-    /// The end of [`Key::children`].
     pub(crate) fn end(&self) -> Vec<u8> {
         self.with(0xff)
     }
@@ -90,11 +89,11 @@ impl AsRef<[u8]> for Key {
     }
 }
 
-/// The elements of a key, read from the front.
+/// Reads the elements of a key from the front.
 pub(crate) struct Elements<'a>(&'a [u8]);
 
 impl<'a> Elements<'a> {
-    /// The elements of `key` after those of `prefix`.
+    /// Begins after the elements of `prefix`.
     pub(crate) fn after(prefix: &Key, key: &'a [u8]) -> Result<Self> {
         key.strip_prefix(prefix.as_ref()).map(Self).ok_or(CORRUPT)
     }

@@ -1,26 +1,22 @@
-//! Counters of a broker. Adding reads nothing, so nobody conflicts.
+//! Counters of a broker. Adding reads nothing, so writers never conflict.
 
 use millrace_storage::{Read, Transaction};
 
 use crate::{BrokerId, error::Result, rows, tags, tuple::Key};
 
-/// What is counted. The numbers are in keys: they never change.
+/// A counter. The numbers are in keys and never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
+#[allow(missing_docs)]
 pub enum Counter {
-    /// Entries of streams that a limit removed.
+    /// Stream entries that a limit removed.
     TrimmedEntries = 1,
-    /// Bytes of their bodies.
     TrimmedBytes = 2,
-    /// Entries that sessions missed because they were trimmed before they were read.
+    /// Entries that were trimmed before a session read them.
     MissedEntries = 3,
-    /// Messages that clients published.
     PublishedMessages = 4,
-    /// Their bytes.
     PublishedBytes = 5,
-    /// Copies of messages that went out to clients.
     DeliveredMessages = 6,
-    /// Their bytes.
     DeliveredBytes = 7,
     /// Copies that did not reach a subscriber.
     DroppedMessages = 8,
@@ -41,9 +37,6 @@ impl Counter {
 }
 
 /// Adds to a counter.
-///
-/// # Errors
-/// The store's.
 pub fn add(tx: &Transaction, broker: BrokerId, counter: Counter, added: u64) -> Result<()> {
     if added == 0 {
         return Ok(());
@@ -51,10 +44,7 @@ pub fn add(tx: &Transaction, broker: BrokerId, counter: Counter, added: u64) -> 
     Ok(tx.atomic_add(key(broker, counter), added.cast_signed())?)
 }
 
-/// The value of a counter. A snapshot read.
-///
-/// # Errors
-/// The store's.
+/// Reads a counter. A snapshot read.
 pub async fn get(tx: &Transaction, broker: BrokerId, counter: Counter) -> Result<u64> {
     rows::counter(tx, &key(broker, counter), Read::Snapshot).await
 }

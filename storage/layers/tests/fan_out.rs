@@ -1,4 +1,4 @@
-//! What a publish costs does not depend on how many sessions it is for; and futures of the layers may move between threads.
+//! The cost of a publish does not depend on the number of sessions; futures of the layers may move between threads.
 
 mod common;
 

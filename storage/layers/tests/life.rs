@@ -10,7 +10,7 @@ use common::{BROKER, attach, database, id, matches, publish_all, run};
 use millrace_layers::{
     Position,
     sessions::{self, Detach, fence},
-    streams::{self, ReadLimit, Source, Span, Totals},
+    streams::{self, CountedSpan, ReadLimit, Source, Totals},
     subscriptions::{self, Options},
 };
 use millrace_storage::Database;
@@ -28,7 +28,7 @@ enum Step {
     Read(usize, usize),
     /// Acknowledges all that was read.
     Checkpoint(usize),
-    /// Whether the owner said goodbye, or died without a word; and whether the session begins anew.
+    /// Whether the owner detached or died, and whether the session begins anew.
     Reattach(usize, bool, bool),
     Sweep,
 }
@@ -56,11 +56,11 @@ struct Client {
     epoch: u64,
     /// Filter to the length of the log when it was subscribed to.
     filters: BTreeMap<&'static str, usize>,
-    /// What was read last, and how long the log was there.
+    /// The last read, and the length of the log at that time.
     cursor: (Position, usize),
-    /// What was acknowledged last.
+    /// The last acknowledged position.
     checkpoint: (Position, usize),
-    /// What was read after the checkpoint: stream to its totals.
+    /// By stream: totals of the entries read after the checkpoint.
     read: BTreeMap<u64, Totals>,
 }
 
@@ -165,7 +165,7 @@ impl World {
                 if subscriptions::is_sole(tx, BROKER, stream).await? {
                     let totals = client.read.get(&stream).copied().unwrap_or_default();
                     let from = client.checkpoint.0.max(Position::end_of(subscription.since));
-                    let span = Span { from, totals };
+                    let span = CountedSpan { from, totals };
                     streams::trim(tx, BROKER, stream, client.cursor.0, Some(span)).await?;
                 }
             }
@@ -257,7 +257,7 @@ proptest! {
         }
         world.sweep();
         let mut left = common::rows(&world.database);
-        // Each client's session and its place in the pod's index, the versions of buckets, and the last changes of filters.
+        // Each client's session and its row in the pod's index, the versions of buckets, and the last changes of filters.
         left.retain(|row| row.value.len() != 8 && !row.key.windows(4).any(|part| part == b"\x01xl\0"));
         prop_assert_eq!(left.len(), 4, "{:?}", left);
     }

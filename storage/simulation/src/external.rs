@@ -18,7 +18,6 @@ use millrace_storage::{Database, FoundationDb, Host, Pause, RetryPolicy};
 
 use crate::{Plan, Plant, Shared, World, check, prepare, work};
 
-/// Prefix of the store's keys.
 const PREFIX: &[u8] = b"millrace/";
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// Simulated seconds that the check may take.
@@ -27,13 +26,12 @@ const CHECK_SECONDS: f64 = 20_000.0;
 thread_local! {
     /// All simulated processes are in this one, so that they can share one history.
     static HISTORY: Shared = Shared::default();
-    /// The instances' surroundings. They are pointers of the simulator's, which cannot leave this thread.
+    /// Pointers of the simulator, which cannot leave this thread.
     static CONTEXTS: RefCell<BTreeMap<u64, WorkloadContext>> = const { RefCell::new(BTreeMap::new()) };
 }
 
 static INSTANCES: AtomicU64 = AtomicU64::new(0);
 
-/// Time, waits and randomness of the simulator.
 struct Simulator {
     instance: u64,
 }
@@ -160,7 +158,7 @@ impl Drop for Workload {
     }
 }
 
-// SAFETY: the macro exports the functions by the names that the simulator looks for, and no other code has these names.
+// SAFETY: the macro exports functions by the names that the simulator looks for, and no other code has these names.
 #[allow(unsafe_code, clippy::undocumented_unsafe_blocks)]
 mod registered {
     use foundationdb_simulation::register_workload;

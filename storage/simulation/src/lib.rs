@@ -2,9 +2,9 @@
 //! while the simulator breaks the cluster below them. Afterwards a check compares all answers with the promises of a
 //! broker (P1 to P8).
 //!
-//! It works on any [`millrace_storage::Database`] and takes its whole environment from a [`millrace_storage::Host`].
-//! With the feature `foundationdb` it is a library that `fdbserver -r simulation` loads, and a seed replays a run.
-//! Without it the tests run it over the store in memory. See README.md.
+//! It takes its whole environment from a [`millrace_storage::Host`], so a seed replays a run. With the feature
+//! `foundationdb` it is a library that `fdbserver -r simulation` loads; without it the tests run it over the store in
+//! memory. See README.md.
 //!
 //! This crate must never know packets, sockets or threads, and never read the machine's clock.
 
@@ -20,11 +20,10 @@ mod world;
 
 use millrace_storage::Database;
 
-pub use history::{History, Shared};
+pub use history::{PodHistory, Shared};
 pub use plan::{Plan, Plant};
 pub use world::World;
 
-/// Times that the setup is tried.
 const SETUP_TRIES: u64 = 60;
 
 /// Makes the rows that must exist before pods start.
@@ -45,7 +44,7 @@ pub async fn work(database: &Database, world: &World, history: &Shared, plan: Pl
     tasks::steady(tasks::all(places.iter().map(|place| lives(place)).collect())).await;
 }
 
-/// Checks everything after all pods have ended, and adds violations to the history.
+/// Adds violations to the history; to be called after all pods have ended.
 pub async fn check(database: &Database, world: &World, history: &Shared) {
     tasks::steady(check::check(database, world, history)).await;
 }

@@ -11,33 +11,33 @@ pub(crate) const FILTERS: [&str; 7] = ["a/0", "a/1", "b/1", "a/+", "+/2", "b/#",
 pub(crate) const LIMITED: [&str; 2] = ["a/+", "b/1"];
 /// Shared subscriptions; one session stays subscribed to each.
 pub(crate) const GROUPS: [&str; 2] = ["$share/g/a/#", "$share/h/b/1"];
-/// The session that sees all messages of its broker, and the one that keeps the groups alive.
+/// Sees all messages of its broker.
 pub(crate) const AUDIT: &str = "audit";
-/// See [`AUDIT`].
+/// Keeps the groups alive.
 pub(crate) const KEEPER: &str = "keeper";
 /// The pod that holds both sessions.
 pub(crate) const HOLDER: &str = "holder";
 
-/// Time without a renewal after which a pod's lease expires, milliseconds.
+/// Milliseconds without a renewal.
 pub(crate) const LEASE_MS: u64 = 5_000;
 
-/// The parameters of a run.
+/// How long a run takes, how many pods it has, and its planted fault.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Seconds of the host's time in which pods work.
+    /// In the host's time.
     pub seconds: u64,
     /// Pods of one instance.
     pub pods: u64,
-    /// The planted fault.
+    /// `None` for a run that must pass.
     pub plant: Option<Plant>,
 }
 
 /// A planted fault, which the check must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plant {
-    /// A publish uses the filters in its pod's memory without catching up.
+    /// A publish uses the filters in its pod's memory without bringing them up to date.
     Index,
-    /// A pod writes for a session that another pod has taken.
+    /// A pod writes for a session that another pod has taken, without checking its epoch.
     Fence,
     /// A transaction with an unknown result is repeated.
     Marks,

@@ -10,10 +10,9 @@ use crate::{
     world::World,
 };
 
-/// A connection without a will that leaves a session.
 pub(crate) const STAYS: Connect = Connect { clean: false, expiry_s: 3_600_000, will_s: None };
 
-/// Makes the initial state. May be repeated after a failure.
+/// May be repeated after a failure.
 pub(crate) async fn setup(database: &Database, world: &World, history: &Shared) -> Result<()> {
     let maker = Pod::new(HOLDER.into(), database, world, history, None);
     let mut brokers = Vec::new();

@@ -1,4 +1,4 @@
-//! A minimal executor. Everything is on one thread; the simulator polls one future, which polls these.
+//! A minimal executor on one thread: the simulator polls one future, which polls these.
 
 use std::{
     future::{Future, poll_fn},
@@ -10,7 +10,6 @@ use std::{
     task::{Context, Poll, Wake, Waker},
 };
 
-/// A future of this thread.
 pub(crate) type Local<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 pub(crate) async fn all(mut futures: Vec<Local<'_>>) {
@@ -21,7 +20,7 @@ pub(crate) async fn all(mut futures: Vec<Local<'_>>) {
     .await;
 }
 
-/// Runs a future until it is done, or until `end` is; then it is dropped at its present point.
+/// Drops the unfinished future where it stands when `end` is done.
 pub(crate) async fn until(future: impl Future<Output = ()>, end: impl Future<Output = ()>) {
     let (mut future, mut end) = (pin!(future), pin!(end));
     poll_fn(|context| {

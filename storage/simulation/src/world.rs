@@ -7,18 +7,18 @@ use millrace_storage::Host;
 /// The first moment, in unix milliseconds: 0 means "never" in some rows.
 const BEGIN_MS: u64 = 1_000_000;
 
-/// The environment of a run.
+/// Host of a run, with helpers for waits and random numbers.
 #[derive(Clone)]
 pub struct World(Arc<dyn Host>);
 
 impl World {
-    /// Uses a host.
+    /// Uses a host for time, waits and randomness.
     #[must_use]
     pub fn new(host: Arc<dyn Host>) -> Self {
         Self(host)
     }
 
-    /// The host, for the store.
+    /// For the store, which uses the same host.
     #[must_use]
     pub fn host(&self) -> Arc<dyn Host> {
         self.0.clone()

@@ -10,10 +10,6 @@ use bytes::Bytes;
 use super::local::{Backend, LocalEngine, View, Write};
 use crate::{engine::Engine, error::Error, key::KeyRange, version::Version};
 
-/// An engine in memory.
-///
-/// # Panics
-/// The system refuses a thread.
 pub(crate) fn engine() -> Arc<dyn Engine> {
     Arc::new(LocalEngine::start(Arc::new(Memory::default())).expect("a thread for the commits of a test"))
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::key::{KeyRange, after};
 
-/// A set of keys made of ranges; adjacent ranges are joined.
+/// Adjacent ranges are joined.
 #[derive(Clone, Default)]
 pub(super) struct RangeSet(BTreeMap<Bytes, Bytes>);
 
@@ -57,7 +57,6 @@ impl RangeSet {
         }
     }
 
-    /// The parts of a range that are not in the set.
     pub(super) fn gaps(&self, range: &KeyRange) -> Vec<KeyRange> {
         let mut gaps = Vec::new();
         let mut begin = range.begin.clone();

@@ -8,7 +8,6 @@ use crate::{
     version::{Version, Versionstamp},
 };
 
-/// A key that gets the commit's versionstamp.
 pub(super) struct Stamped {
     pub(super) template: Vec<u8>,
     pub(super) offset: usize,
@@ -16,13 +15,12 @@ pub(super) struct Stamped {
 }
 
 impl Stamped {
-    /// Key and value with the final stamp.
     pub(super) fn resolve(mut self, stamp: Versionstamp) -> (Bytes, Bytes) {
         self.template[self.offset..self.offset + Versionstamp::LEN].copy_from_slice(&stamp.0);
         (self.template.into(), self.value)
     }
 
-    /// All keys that it can become, when it commits after `read_version`.
+    /// All keys that it can become by a commit after `read_version`.
     fn possible(&self, read_version: Version) -> KeyRange {
         let prefix = &self.template[..self.offset];
         let first = Versionstamp::new(read_version.saturating_add(1), 0);
@@ -48,8 +46,8 @@ impl StampedKeys {
         self.all.is_empty()
     }
 
-    /// Handles a cleared range. A stamp is greater than all stamps in the store, so only a range over all stamps
-    /// contains future keys.
+    /// A cleared range deletes a future key only if it covers all stamps, because a new stamp is greater than all in
+    /// the store.
     pub(super) fn clear_range(&mut self, range: &KeyRange) {
         if self.all.is_empty() {
             return;
@@ -61,7 +59,6 @@ impl StampedKeys {
         (self.unreadable, self.unreadable_count) = (RangeSet::default(), 0);
     }
 
-    /// Returns whether the range may contain keys whose stamp is not known yet.
     pub(super) fn is_unreadable(&mut self, range: &KeyRange, read_version: Version) -> bool {
         for stamped in &self.all[self.unreadable_count..] {
             self.unreadable.insert(stamped.possible(read_version));

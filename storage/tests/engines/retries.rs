@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-use millrace_storage::{Database, Error, Failure, block_on};
+use millrace_storage::{Database, Error, TransactionFailure, block_on};
 
 use crate::support::{TestHost, begin, get, number, set};
 
@@ -51,7 +51,7 @@ impl From<Error> for Refusal {
     }
 }
 
-impl Failure for Refusal {
+impl TransactionFailure for Refusal {
     fn store_error(&self) -> Option<&Error> {
         match self {
             Self::Store(error) => Some(error),

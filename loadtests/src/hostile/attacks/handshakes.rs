@@ -1,4 +1,4 @@
-//! Connections that begin and do not go on: what each costs before anybody is authenticated.
+//! Connections that begin and do not go on. The attacks measure what each costs before any client is authenticated.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use crate::hostile::ring::Ring;
 use crate::hostile::traffic::flood;
 use crate::hostile::verdict::{WANTED, Wanted};
 
-/// What a stranger may cost, bytes.
+/// Most memory of an unauthenticated connection, bytes.
 const STRANGER_BYTES: f64 = 8192.0;
 
 pub(super) const ATTACKS: &[Attack] = &[
@@ -64,7 +64,6 @@ fn strangers(ring: &Ring<'_>, count: usize) -> Outcome<Vec<TcpStream>> {
 fn connect_prefix(ring: &Ring<'_>) -> Outcome<()> {
     let before_kb = ring.server.memory().rss_kb;
     let mut strangers = strangers(ring, ring.size(2_000, 1_000))?;
-    // The remaining length says that a megabyte follows.
     write_to_all(&mut strangers, &[0x10, 0xF0, 0xFF, 0x3F]);
     clock::pause_ms(200);
     write_to_all(&mut strangers, &[0, 4]);
@@ -73,7 +72,6 @@ fn connect_prefix(ring: &Ring<'_>) -> Outcome<()> {
 }
 
 fn write_to_all(streams: &mut [TcpStream], bytes: &[u8]) {
-    // A server that has closed some of them has defended itself.
     streams.iter_mut().for_each(|stream| drop(stream.write_all(bytes)));
 }
 
@@ -131,7 +129,7 @@ fn websocket_head(ring: &Ring<'_>) -> Outcome<()> {
         let _ = stream.write_all(head.as_bytes());
         strangers.push(stream);
     }
-    // The head itself, and what a connection takes.
+    // The head itself, and the connection's own memory.
     ring.check_bytes_each("memory of a stranger", before_kb, strangers.len(), 10_240.0);
     Ok(())
 }

@@ -74,7 +74,7 @@ fn sign_up_flood(ring: &Ring<'_>) -> Outcome<()> {
     Ok(())
 }
 
-/// Somebody with an account, and a broker that lets everybody in.
+/// A tenant with an account, and a broker that accepts anonymous clients.
 struct Tenant {
     headers: String,
     broker: String,
@@ -153,7 +153,7 @@ fn session_lists(ring: &Ring<'_>) -> Outcome<()> {
 }
 
 fn silent_webhook(ring: &Ring<'_>) -> Outcome<()> {
-    // Connections wait in its backlog: nobody accepts them.
+    // Connections stay in its backlog, because the test accepts none.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).during("listening")?;
     let address = listener.local_addr().during("listening")?;
     let tenant = Tenant::new(ring, "hooked")?;

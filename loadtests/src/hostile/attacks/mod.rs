@@ -1,4 +1,4 @@
-//! All attacks: what each does, what must hold meanwhile and afterwards.
+//! The list of all attacks, and the limits that each must keep during and after its run.
 
 mod handshakes;
 mod http;
@@ -15,12 +15,11 @@ use super::server::Setup;
 use super::verdict::{WANTED, Wanted};
 use crate::failure::Outcome;
 
-/// Whose attack it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
-    /// Somebody with an account: a tenant, or one of its devices.
+    /// A tenant, or one of its devices.
     Account,
-    /// Somebody who can reach the port.
+    /// Any client that can reach the port.
     Stranger,
 }
 
@@ -35,20 +34,16 @@ impl By {
 
 type Run = fn(&Ring<'_>) -> Outcome<()>;
 
-/// One attack.
 pub(super) struct Attack {
     pub(super) name: &'static str,
     pub(super) by: By,
     /// One sentence for `--list`.
     pub(super) what: &'static str,
-    /// How its server is started.
     pub(super) setup: fn() -> Setup,
     pub(super) wanted: Wanted,
-    /// Part of the short version.
     pub(super) is_short: bool,
-    /// Can run beside others against one server, again and again.
+    /// Can run beside other attacks against one server, again and again.
     pub(super) is_for_soak: bool,
-    /// Ends when the hostile clients have left.
     pub(super) run: Run,
 }
 
@@ -70,7 +65,6 @@ impl Attack {
         Self { is_short: true, ..self }
     }
 
-    /// Its server is started in another way.
     const fn with(self, setup: fn() -> Setup) -> Self {
         Self { setup, is_for_soak: false, ..self }
     }
@@ -84,7 +78,6 @@ impl Attack {
     }
 }
 
-/// Every attack.
 pub(super) fn all() -> impl Iterator<Item = &'static Attack> {
     const ALL: &[&[Attack]] = &[
         subscriptions::ATTACKS,

@@ -1,4 +1,4 @@
-//! Passwords that are wrong, and right ones that wait behind them.
+//! Wrong passwords, and right passwords that queue behind them.
 
 use std::io::Write;
 
@@ -48,7 +48,6 @@ fn with_password(broker: &str, client_id: &str, password: String) -> Connect {
     Connect { user, password: Some(password), ..Connect::new(broker, client_id) }
 }
 
-/// Seconds that a friend waits for its CONNACK.
 fn right_password(ring: &Ring<'_>, broker: &str) -> Outcome<f64> {
     let begun_ns = clock::now_ns();
     let stream = dial(Ring::address(9_000), ring.server.mqtt).during("opening a connection")?;
@@ -58,7 +57,6 @@ fn right_password(ring: &Ring<'_>, broker: &str) -> Outcome<f64> {
     let waited = clock::ns_seconds(clock::now_ns() - begun_ns);
     match answer.and_then(|packet| packet.body.get(1).copied()) {
         Some(code) if code > 0 => Err(Failure::new(format!("a right password was refused: {code:#04x}"))),
-        // Without an answer it waited for longer than this.
         _ => Ok(waited),
     }
 }

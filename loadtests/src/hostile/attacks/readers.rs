@@ -1,4 +1,4 @@
-//! Clients that do not read, or hardly, and what waits for them.
+//! Clients that read slowly or not at all, and the data that the server holds for them.
 
 use super::Attack;
 use super::sessions::publish_acknowledged;
@@ -65,7 +65,7 @@ fn slow_reader(ring: &Ring<'_>) -> Outcome<()> {
     let batch = messages("news", 64, 1_000);
     let measure = |name: &str| -> Outcome<f64> {
         let mut publisher = ring.client(name)?;
-        // The first moment fills buffers.
+        // The first moment only fills buffers.
         flood(&mut publisher.stream, &batch, 0.3);
         let before = healthy.bytes();
         flood(&mut publisher.stream, &batch, seconds);
@@ -169,7 +169,7 @@ fn wide_fanout(ring: &Ring<'_>) -> Outcome<()> {
         client.subscribe(&["wide"], 0);
     }
     let mut publisher = ring.client("publisher")?;
-    // What one subscriber gets fits into its socket, so that nobody has to read.
+    // The messages of one subscriber fit into its socket, so that the subscriber need not read.
     publisher.send(&messages("wide", 2_000, 100));
     let is_read = finish(&mut publisher, 30.0);
     ring.note(format!("{} subscribers, all publishes read: {is_read}", clients.len()));

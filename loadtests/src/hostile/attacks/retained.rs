@@ -1,4 +1,4 @@
-//! Work and memory that retained messages make.
+//! Work and memory caused by retained messages.
 
 use super::Attack;
 use crate::clock;

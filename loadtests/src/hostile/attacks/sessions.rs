@@ -1,4 +1,4 @@
-//! Sessions, wills and acknowledgements that a client never gives.
+//! Sessions, wills, and acknowledgements that a client never sends.
 
 use super::Attack;
 use crate::clock;
@@ -11,7 +11,7 @@ use crate::hostile::traffic::{Sink, wait_until_quiet};
 use crate::hostile::verdict::{STORED, WANTED, Wanted};
 
 pub(super) const ATTACKS: &[Attack] = &[
-    // Every refused write is a log line: two a second, for ever.
+    // Every refused write is a log line: two a second, without end.
     Attack::account("will-topic", "a retained will whose topic has 5,000 bytes", will_topic)
         .wanted(Wanted { log_lines_s: 1, ..WANTED })
         .short()
@@ -149,13 +149,13 @@ fn share_no_ack(ring: &Ring<'_>) -> Outcome<()> {
     let mut publisher = ring.client("publisher")?;
     let published = publish_acknowledged(&mut publisher, "work", 20_000, 100);
     ring.note(format!("{} members, {published} published", members.len()));
-    // Each leaves what it has to the others.
+    // A member that leaves hands its messages to the other members.
     drop(members);
     clock::pause_ms(2_000);
     Ok(())
 }
 
-/// Publishes with QoS 1, a few hundred at once. How many were acknowledged.
+/// Publishes with QoS 1, a few hundred at once. Returns the number of acknowledged messages.
 pub(super) fn publish_acknowledged(
     client: &mut Client,
     topic: &str,

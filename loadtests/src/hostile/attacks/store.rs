@@ -63,7 +63,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     .alone(),
 ];
 
-/// Every message is to be stored for each of these filters.
+/// The server must store every message for each of these filters.
 fn durable_copies(ring: &Ring<'_>, filters: &[String]) -> Outcome<()> {
     let mut reader = ring.client_with(&ring.connect("reader").persistent(600))?;
     let granted = reader.subscribe(filters, 1);
@@ -78,7 +78,7 @@ fn durable_copies(ring: &Ring<'_>, filters: &[String]) -> Outcome<()> {
 
 type Hostile<'h> = &'h (dyn Fn(&Ring<'_>, usize, u64) + Sync);
 
-/// Measures the durable publishes of one broker alone and beside hostile clients of another, in turns.
+/// Phases with and without the hostile clients take turns.
 fn beside_durable(ring: &Ring<'_>, hostile: Hostile<'_>) -> Outcome<()> {
     let seconds = if ring.short { 0.7 } else { 1.5 };
     let reader = Connect::new(FRIENDLY, "reader").persistent(3_600);
@@ -97,7 +97,7 @@ fn beside_durable(ring: &Ring<'_>, hostile: Hostile<'_>) -> Outcome<()> {
     Ok(())
 }
 
-/// How many publishes of eight clients are acknowledged in so long.
+/// Returns the number of acknowledged publishes of eight clients.
 fn durable_publishes(ring: &Ring<'_>, seconds: f64, hostile: Option<Hostile<'_>>) -> u32 {
     let until_ns = clock::now_ns() + clock::seconds_ns(seconds);
     let publisher = |number: usize| {

@@ -1,4 +1,4 @@
-//! Connections that come and go, and those that do not speak MQTT.
+//! Connections that come and go, and connections that do not speak MQTT.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -22,7 +22,7 @@ pub(super) const ATTACKS: &[Attack] = &[
         open_files,
     )
     .with(|| Setup { open_files: Some(64), second_listener: true, ..Setup::default() })
-    // A new client cannot be let in while there is no file for it.
+    // The server cannot admit a new client while it has no free descriptor.
     .wanted(Wanted { dial_ms: 0, log_lines_s: 2, ..WANTED })
     .short(),
     Attack::stranger(
@@ -30,7 +30,7 @@ pub(super) const ATTACKS: &[Attack] = &[
         "one address that opens 2,000 connections to a server that may open 1,024 files",
         |ring| hold(ring, ring.server.mqtt),
     )
-    // By default the addresses of this machine have no limit: a proxy there speaks for many clients.
+    // By default the addresses of this machine have no limit, because a proxy here speaks for many clients.
     .with(|| Setup {
         open_files: Some(1_024),
         arguments: &["--unlimited-from=192.0.2.0/24"],
@@ -84,7 +84,7 @@ fn open_files(ring: &Ring<'_>) -> Outcome<()> {
         clients.push(client);
     }
     let cpu = ring.server.cpu_seconds();
-    // A retry that schedules two more needs some seconds until it is felt.
+    // A retry that schedules two more shows only after some seconds.
     let seconds = ring.size(12, 5);
     clock::pause_ms(1_000 * seconds as u64);
     let cpu = ring.server.cpu_seconds() - cpu;
@@ -92,7 +92,7 @@ fn open_files(ring: &Ring<'_>) -> Outcome<()> {
     Ok(())
 }
 
-/// Holds as many connections as there are files. Others must find room all the same.
+/// Holds as many connections as the server has descriptors. Other clients must still be able to connect.
 fn hold(ring: &Ring<'_>, to: SocketAddr) -> Outcome<()> {
     let streams: Vec<TcpStream> = (0..2_000).map_while(|_| dial(Ring::address(0), to).ok()).collect();
     clock::pause_ms(3_000);
@@ -105,7 +105,7 @@ fn hold(ring: &Ring<'_>, to: SocketAddr) -> Outcome<()> {
     Ok(())
 }
 
-/// Only whole packets renew the keep alive; a byte now and then must not hold a connection for ever.
+/// Only whole packets renew the keep alive; single bytes must not hold a connection for ever.
 fn drip(ring: &Ring<'_>) -> Outcome<()> {
     let connect = |number| Connect { keep_alive_s: 1, ..ring.connect(&format!("drip-{number}")) };
     let mut clients = ring.clients(50, connect);
@@ -141,7 +141,7 @@ fn accept_flood(ring: &Ring<'_>) -> Outcome<()> {
     ring.crowd(8, |thread| {
         for number in (thread..).step_by(8).take_while(|_| clock::now_ns() < until_ns) {
             let Ok(stream) = dial(Ring::address(number), ring.server.mqtt) else { continue };
-            // No time to linger: the kernel sends a reset.
+            // Without a linger time, closing sends a reset.
             let _ = socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO));
             opened.fetch_add(1, Ordering::Relaxed);
         }

@@ -1,4 +1,4 @@
-//! Work that filters make: for the SUBSCRIBE itself, and for each publish that walks or matches them.
+//! Work caused by filters: in the SUBSCRIBE itself, and in each publish that walks or matches the filters.
 
 use super::Attack;
 use crate::clock;
@@ -98,7 +98,7 @@ fn repeated_filter(ring: &Ring<'_>, filter: &str, times: usize, retained: usize)
     Ok(())
 }
 
-/// Filters that all match one topic. With identifiers, every copy names all of them.
+/// All filters match one topic. With identifiers, every copy names all of them.
 fn overlapping(ring: &Ring<'_>, identifiers: usize) -> Outcome<()> {
     let levels = if identifiers > 0 { 12 } else { 14 };
     let filters = combinations(levels, ["a", "+"]);
@@ -129,7 +129,7 @@ fn walks_without_match(ring: &Ring<'_>) -> Outcome<()> {
     let granted: usize = filters.chunks(4_096).map(|some| client.subscribe(some, 0)).sum();
     let mut publisher = ring.client("publisher")?;
     let prefix = ["a"; 15].join("/");
-    // Every topic is another one, so that nothing remembered helps.
+    // Every topic is new, so that no cache of matches helps.
     let all: Vec<u8> =
         (0..ring.size(400, 200)).flat_map(|number| messages(&format!("{prefix}/{number}"), 1, 1)).collect();
     publisher.send(&all);

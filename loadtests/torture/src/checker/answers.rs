@@ -1,15 +1,15 @@
-//! Every request is answered in the end.
+//! Every request gets its answer in the end.
 //!
 //! At the end all clients are connected and resend until they have their answers. So a message without an answer is
 //! stuck in the server.
 
 use super::facts::Facts;
-use super::verdict::{Rule, Verdict};
-use crate::history::Kind;
+use super::verdict::{CheckRule, Verdict};
+use crate::history::MessageKind;
 
 pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
     for (message, publish) in facts.history.messages.iter().zip(&facts.publishes) {
-        if matches!(message.kind, Kind::Will { .. }) {
+        if matches!(message.kind, MessageKind::Will { .. }) {
             continue;
         }
         verdict.counts.retransmitted += publish.sends.saturating_sub(1);
@@ -19,11 +19,11 @@ pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
             (Some(_), ..) => counts.acknowledged_qos2 += 1,
             (None, Some(refused), _) => {
                 let what = facts.history.name(message.id);
-                verdict.report(Rule::Refused, what, vec![refused]);
+                verdict.report(CheckRule::Refused, what, vec![refused]);
             }
             (None, None, Some(sent)) => {
                 let what = facts.history.name(message.id);
-                verdict.report(Rule::Unanswered, what, vec![sent]);
+                verdict.report(CheckRule::Unanswered, what, vec![sent]);
             }
             (None, None, None) => {}
         }
@@ -39,7 +39,7 @@ pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
             if is_last && open {
                 let name = &facts.history.who(client).name;
                 let what = format!("subscription of {name} to {}", span.filter);
-                verdict.report(Rule::Unanswered, what, vec![span.unsubscribe_sent.unwrap_or(span.sent)]);
+                verdict.report(CheckRule::Unanswered, what, vec![span.unsubscribe_sent.unwrap_or(span.sent)]);
             }
         }
     }

@@ -1,10 +1,10 @@
 //! Connections end when they must, and only then.
 //!
-//! The server may close a connection when it is killed and when the client id connects anew (P5: it must). All
-//! clients here keep to the protocol and to the limits, so there is no other reason.
+//! The server may close a connection when it is killed, and it must when the client id connects anew (P5). All
+//! clients keep to the protocol and to the limits, so there is no other reason.
 
 use super::facts::Facts;
-use super::verdict::{Rule, Verdict};
+use super::verdict::{CheckRule, Verdict};
 use crate::history::{End, Event};
 
 pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
@@ -16,7 +16,7 @@ pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
             End::TakenOver => verdict.counts.takeovers += usize::from(made.connected.is_some()),
             End::ByServer(_) if facts.kill_of(made, made.sent, at).is_none() => {
                 let what = format!("{name} was disconnected without a kill or a takeover");
-                verdict.report(Rule::Closed, what, vec![made.sent, at]);
+                verdict.report(CheckRule::Closed, what, vec![made.sent, at]);
             }
             _ => {}
         }
@@ -24,7 +24,7 @@ pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
     for (at, stamped) in facts.history.events.iter().enumerate() {
         if let Event::Lingers { connection } = stamped.event
             && let Some(made) = facts.connections.get(&connection)
-            // A connection that was not accepted, by a killed pod or one without a store, took nothing over.
+            // A connection that got no CONNACK, from a killed pod or from a pod without a store, took nothing over.
             && facts.connections.range(connection..).skip(1).any(|(_, next)| {
                 next.client == made.client && next.connected.is_some()
             })
@@ -32,7 +32,7 @@ pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
             let what = format!("{} has two connections", facts.history.who(made.client).name);
             let end = made.end.map(|(at, _)| at);
             verdict.report(
-                Rule::Lingers,
+                CheckRule::Lingers,
                 what,
                 [Some(made.sent), end, Some(at)].into_iter().flatten().collect(),
             );

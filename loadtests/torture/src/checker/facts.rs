@@ -1,9 +1,9 @@
-//! A history read once, by message, session and connection. Positions are indexes of [`History::events`].
+//! Indexes of a history by message, session and connection. Positions are indexes of [`History::events`].
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::filter::matches;
-use crate::history::{Answer, ClientId, ConnectionId, End, Event, History, MessageId};
+use crate::history::{ClientId, ConnectionId, End, Event, History, MessageId, PublishAnswer};
 
 /// A published message. Wills have no such record, because no client sends a PUBLISH for them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -11,16 +11,17 @@ pub(crate) struct Publish {
     pub(crate) first_sent: Option<usize>,
     pub(crate) last_sent: Option<usize>,
     pub(crate) sends: usize,
-    /// How often it was sent without DUP: each is a publication of its own.
+    /// Sends without DUP, each of which is a publication of its own.
     pub(crate) publications: usize,
     /// PUBACK (QoS 1) or PUBREC (QoS 2).
     pub(crate) acknowledged: Option<usize>,
-    /// PUBACK (QoS 1) or PUBCOMP (QoS 2). Only then it is certainly forwarded, because a server may wait for PUBREL.
+    /// PUBACK (QoS 1) or PUBCOMP (QoS 2). The message is certainly forwarded only then, because a server may wait for
+    /// PUBREL.
     pub(crate) completed: Option<usize>,
     pub(crate) refused: Option<usize>,
 }
 
-/// A subscription from its SUBSCRIBE on.
+/// Begins with the SUBSCRIBE.
 #[derive(Clone, Debug)]
 pub(crate) struct Span {
     pub(crate) filter: String,
@@ -37,16 +38,14 @@ pub(crate) struct Delivery {
     pub(crate) connection: ConnectionId,
     pub(crate) message: MessageId,
     pub(crate) qos: u8,
-    /// A correct receiver passes it to its application; otherwise its packet id was still in use at QoS 2.
+    /// A correct receiver passes the message to its application; otherwise its packet id was still in use at QoS 2.
     pub(crate) fresh: bool,
 }
 
-/// The subscriptions and deliveries of a client.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
     pub(crate) spans: Vec<Span>,
     pub(crate) deliveries: Vec<Delivery>,
-    /// Indexes of `deliveries`.
     pub(crate) by_message: HashMap<MessageId, Vec<usize>>,
 }
 
@@ -68,15 +67,14 @@ pub(crate) struct Facts<'a> {
     pub(crate) sessions: BTreeMap<ClientId, Session>,
     pub(crate) connections: BTreeMap<ConnectionId, Connection>,
     pub(crate) kills: Vec<usize>,
-    /// Of each kill.
     killed_pods: Vec<usize>,
     /// Acknowledgements after which a state is stored.
     stored: Vec<usize>,
     /// A PUBLISH with a QoS 2 packet id of another message, and the event of the earlier one.
     pub(crate) reused_ids: Vec<(usize, usize)>,
-    /// Deliveries that nobody sent.
+    /// Deliveries of unknown messages.
     pub(crate) unknown: Vec<usize>,
-    /// QoS 2 packet ids that were not released for a client, with their events. Survives reconnects.
+    /// QoS 2 packet ids that a client has not released, with their events. They survive reconnects.
     held_ids: HashMap<(ClientId, u16), usize>,
 }
 
@@ -108,7 +106,7 @@ impl<'a> Facts<'a> {
         self.history.events[at].at_ms
     }
 
-    /// Milliseconds between two events in which the store answered: acknowledgements arrived with no gap over
+    /// Milliseconds between two events in which the store answered: acknowledgements arrived without a gap over
     /// `apart_ms`.
     pub(crate) fn store_answers_ms(&self, after: usize, before: usize, apart_ms: u64) -> u64 {
         let first = self.stored.partition_point(|at| *at <= after);
@@ -121,13 +119,11 @@ impl<'a> Facts<'a> {
         answers_ms
     }
 
-    /// The first kill in an open range of events.
     pub(crate) fn kill_between(&self, after: usize, before: usize) -> Option<usize> {
         let next = self.kills.partition_point(|kill| *kill <= after);
         self.kills.get(next).copied().filter(|kill| *kill < before)
     }
 
-    /// The first kill of a connection's pod in an open range of events.
     pub(crate) fn kill_of(&self, made: &Connection, after: usize, before: usize) -> Option<usize> {
         let next = self.kills.partition_point(|kill| *kill <= after);
         let kills = self.kills[next..].iter().zip(&self.killed_pods[next..]);
@@ -135,7 +131,6 @@ impl<'a> Facts<'a> {
         kills.find(|(_, pod)| **pod == made.pod).map(|(kill, _)| *kill)
     }
 
-    /// Sessions that outlive their connections.
     pub(crate) fn persistent(&self) -> impl Iterator<Item = (ClientId, &Session)> {
         let sessions = self.sessions.iter().map(|(client, session)| (*client, session));
         sessions.filter(|(client, _)| self.history.who(*client).persistent)
@@ -176,14 +171,14 @@ impl<'a> Facts<'a> {
             }
             Event::Answered { message, answer, .. } => {
                 let publish = &mut self.publishes[message.0 as usize];
-                if matches!(answer, Answer::PubAck | Answer::PubRec) {
+                if matches!(answer, PublishAnswer::PubAck | PublishAnswer::PubRec) {
                     self.stored.push(at);
                 }
                 match answer {
-                    Answer::Refused(_) => publish.refused = Some(at),
-                    Answer::PubComp => publish.completed = Some(at),
-                    Answer::PubRec => publish.acknowledged = publish.acknowledged.or(Some(at)),
-                    Answer::PubAck => {
+                    PublishAnswer::Refused(_) => publish.refused = Some(at),
+                    PublishAnswer::PubComp => publish.completed = Some(at),
+                    PublishAnswer::PubRec => publish.acknowledged = publish.acknowledged.or(Some(at)),
+                    PublishAnswer::PubAck => {
                         publish.acknowledged = publish.acknowledged.or(Some(at));
                         publish.completed = publish.acknowledged;
                     }

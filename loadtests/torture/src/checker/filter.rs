@@ -1,4 +1,4 @@
-//! Topic filters (MQTT 5.0, 4.7), written anew so that the broker's own matching is not its own judge.
+//! Matches topic filters (MQTT 5.0, 4.7). Written anew, so that the broker's own matching is not its own judge.
 
 /// Whether a topic matches a filter with `+` and `#`.
 #[must_use]

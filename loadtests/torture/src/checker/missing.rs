@@ -1,24 +1,25 @@
 //! Nothing acknowledged is lost (P1, P2, P3).
 //!
-//! A message is owed to a persistent session if its SUBACK came before the message was first sent, and the message
-//! was acknowledged. Not owed:
+//! The server owes a message to a persistent session if its SUBACK came before the message was first sent, and the
+//! message was acknowledged. Not owed:
 //! - an unacknowledged message, which may have arrived or not;
 //! - a message that a session had not received when it sent UNSUBSCRIBE, because a server may drop what it has not
-//!   begun to send (3.10.4). But if a later message of the same publisher and topic did arrive before that UNSUBSCRIBE,
-//!   over the same filter, the earlier one was skipped.
+//!   begun to send (3.10.4). But if a later message of the same publisher and topic did arrive before that
+//!   UNSUBSCRIBE, over the same filter, the earlier one was skipped.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::facts::{Facts, Publish, Session, Span};
-use super::verdict::{Rule, Verdict};
-use crate::history::{ClientId, Kind, Message, MessageId};
+use super::verdict::{CheckRule, Verdict};
+use crate::history::{ClientId, MessageId, MessageKind, SentMessage};
 
-/// Subscriptions made so long after the first publish are counted separately.
+/// Subscriptions made later than this after the first publish are counted separately.
 const LATE_MS: u64 = 500;
 
 pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
     let mut by_topic: BTreeMap<&str, Vec<MessageId>> = BTreeMap::new();
-    for message in facts.history.messages.iter().filter(|message| !matches!(message.kind, Kind::Will { .. }))
+    for message in
+        facts.history.messages.iter().filter(|message| !matches!(message.kind, MessageKind::Will { .. }))
     {
         by_topic.entry(&message.topic).or_default().push(message.id);
     }
@@ -48,7 +49,7 @@ fn judge(
     verdict: &mut Verdict,
     (client, session): (ClientId, &Session),
     span: &Span,
-    message: &Message,
+    message: &SentMessage,
 ) {
     let Publish { first_sent, last_sent, acknowledged, .. } = *facts.publish(message.id);
     let name = &facts.history.who(client).name;
@@ -59,18 +60,18 @@ fn judge(
     match session.deliveries_of(message.id).map(|delivery| delivery.qos).max() {
         None => {
             let what = format!("{} never came to {name}", facts.history.name(message.id));
-            verdict.report(Rule::Missing, what, shown);
+            verdict.report(CheckRule::Missing, what, shown);
         }
         Some(qos) if qos < message.qos.min(span.qos) => {
             let what = format!("{} came to {name} at QoS {qos}", facts.history.name(message.id));
             shown.extend(session.deliveries_of(message.id).map(|delivery| delivery.at));
-            verdict.report(Rule::WrongQos, what, shown);
+            verdict.report(CheckRule::WrongQos, what, shown);
         }
         Some(_) => {}
     }
 }
 
-fn owes(facts: &Facts<'_>, progress: &Progress, spans: &[&Span], span: &Span, message: &Message) -> bool {
+fn owes(facts: &Facts<'_>, progress: &Progress, spans: &[&Span], span: &Span, message: &SentMessage) -> bool {
     let publish = facts.publish(message.id);
     let (Some(subscribed), Some(sent), Some(acknowledged)) =
         (span.acknowledged, publish.first_sent, publish.acknowledged)
@@ -87,7 +88,6 @@ fn owes(facts: &Facts<'_>, progress: &Progress, spans: &[&Span], span: &Span, me
     })
 }
 
-/// Received sequence numbers by publisher and topic.
 struct Progress(HashMap<(ClientId, String), Vec<(usize, u32)>>);
 
 impl Progress {
@@ -105,8 +105,8 @@ impl Progress {
         Self(by_source)
     }
 
-    /// The highest sequence number received before an event, of the message's publisher and topic.
-    fn before(&self, at: usize, message: &Message) -> Option<u32> {
+    /// The highest sequence number of the message's publisher and topic that was received before an event.
+    fn before(&self, at: usize, message: &SentMessage) -> Option<u32> {
         let furthest = self.0.get(&(message.publisher, message.topic.to_string()))?;
         let next = furthest.partition_point(|(received, _)| *received < at);
         furthest[..next].last().map(|(_, sequence)| *sequence)

@@ -1,7 +1,7 @@
-//! Checks a history against MQTT and the broker's promises. One module for each rule.
+//! Checks a history against MQTT and the broker's promises, one rule in each module. Each module opens with the
+//! exceptions of its rule.
 //!
-//! A rule is as strict as the standard and no stricter: where a kill allows two outcomes, both pass. Each module opens
-//! with the exceptions of its rule.
+//! A rule is as strict as the standard and no stricter: where a kill allows two outcomes, both pass.
 
 mod answers;
 mod connections;
@@ -24,12 +24,12 @@ mod tests;
 mod will_tests;
 
 pub use filter::matches;
-pub use verdict::{Counts, Rule, Verdict, Violation};
+pub use verdict::{CheckCounts, CheckRule, Verdict, Violation};
 
 use crate::history::History;
 use facts::Facts;
 
-/// Reads a whole history. A good one has no violation; the counts show how much was checked.
+/// Without violations, the counts show how much was checked.
 #[must_use]
 pub fn check(history: &History) -> Verdict {
     let facts = Facts::gather(history);

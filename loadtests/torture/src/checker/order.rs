@@ -1,13 +1,13 @@
 //! Messages of one publisher, on one topic, at one QoS, arrive in the order in which they were sent (P4).
 //!
-//! Only first deliveries count: at QoS 1 "1, 2, 3, 2, 3, 4" is right after a reconnect (4.6), "1, 3, 2" never is. A
+//! Only first deliveries count: after a reconnect, QoS 1 allows "1, 2, 3, 2, 3, 4" (4.6), and never "1, 3, 2". A
 //! publisher that resends after a reconnect keeps its order, so its sequence numbers are the order.
 
 use std::collections::{HashMap, HashSet};
 
 use super::facts::Facts;
-use super::verdict::{Rule, Verdict};
-use crate::history::{ClientId, Kind};
+use super::verdict::{CheckRule, Verdict};
+use crate::history::{ClientId, MessageKind};
 
 pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
     for (client, session) in facts.persistent() {
@@ -15,14 +15,14 @@ pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
         let mut furthest: HashMap<(ClientId, &str, u8), (u32, usize)> = HashMap::new();
         for delivery in &session.deliveries {
             let message = facts.history.about(delivery.message);
-            if message.kind != Kind::Plain || !seen.insert(delivery.message) {
+            if message.kind != MessageKind::Plain || !seen.insert(delivery.message) {
                 continue;
             }
             verdict.counts.ordered += 1;
             let source = (message.publisher, &*message.topic, delivery.qos);
             let (highest, at) = furthest.entry(source).or_insert((message.sequence, delivery.at));
             let publish = facts.publish(message.id);
-            // A resent message may have reached the server first before there was a subscription for it.
+            // The first copy of a resent message may have reached the server before the subscription.
             let was_owed_first = publish.sends <= 1
                 || session.spans_for(&message.topic).iter().any(|span| {
                     span.acknowledged.is_some_and(|at| publish.first_sent.is_none_or(|first| at < first))
@@ -35,7 +35,7 @@ pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
                 shown.extend(
                     [publish.first_sent, publish.last_sent, publish.acknowledged].into_iter().flatten(),
                 );
-                verdict.report(Rule::Order, what, shown);
+                verdict.report(CheckRule::Order, what, shown);
             } else if message.sequence >= *highest {
                 (*highest, *at) = (message.sequence, delivery.at);
             }

@@ -10,17 +10,13 @@
 use std::collections::HashMap;
 
 use super::facts::{Connection, Facts};
-use super::verdict::{Rule, Verdict};
-use crate::history::{Answer, ClientId, ConnectionId, Event};
+use super::verdict::{CheckRule, Verdict};
+use crate::history::{ClientId, ConnectionId, Event, PublishAnswer};
 
-/// The known state of a client's session.
 #[derive(Default)]
 struct Known {
-    /// A CONNECT that makes a session was sent, so a session may exist.
     possible: Option<usize>,
-    /// The last CONNACK of a persistent session.
     accepted: Option<usize>,
-    /// The first SUBACK or PUBREC of it.
     durable: Option<usize>,
     last: Option<ConnectionId>,
 }
@@ -45,13 +41,13 @@ pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
                 known.accepted = Some(at);
             }
             Event::ConnectSent { .. } => {
-                // The server may have accepted the earlier CONNECT although its CONNACK did not arrive.
+                // The server may have accepted the earlier CONNECT without a CONNACK arriving.
                 if let Some(before) = known.last.and_then(|last| facts.connections.get(&last)) {
                     known.possible.get_or_insert(before.sent);
                 }
                 known.last = Some(connection);
             }
-            Event::Subscribed { .. } | Event::Answered { answer: Answer::PubRec, .. } => {
+            Event::Subscribed { .. } | Event::Answered { answer: PublishAnswer::PubRec, .. } => {
                 known.durable.get_or_insert(at);
             }
             _ => {}
@@ -80,7 +76,7 @@ fn connected(
         let survived = known.accepted.filter(|accepted| facts.kill_between(*accepted, at).is_none());
         if let Some(evidence) = known.durable.or(survived) {
             let what = format!("{name} had a session and was told that there is none");
-            verdict.report(Rule::SessionGone, what, vec![evidence, made.sent, at]);
+            verdict.report(CheckRule::SessionGone, what, vec![evidence, made.sent, at]);
         }
     }
     *known = Known { last: known.last, ..Known::default() };
@@ -88,5 +84,5 @@ fn connected(
 
 fn nowhere(facts: &Facts<'_>, verdict: &mut Verdict, client: ClientId, shown: Vec<usize>) {
     let what = format!("{} was told of a session that cannot be", facts.history.who(client).name);
-    verdict.report(Rule::SessionFromNowhere, what, shown);
+    verdict.report(CheckRule::SessionFromNowhere, what, shown);
 }

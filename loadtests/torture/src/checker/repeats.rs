@@ -1,17 +1,18 @@
 //! Exactly once at QoS 2, and no repeats without a reason at QoS 1.
 //!
-//! - QoS 2: a correct receiver passes a PUBLISH to its application unless its packet id is still unreleased. It must
-//!   pass each QoS 2 message once. A publisher whose session is gone (session present 0) has to publish again, which is
-//!   a second message for the server; one more delivery is then right. A session with overlapping subscriptions gets
-//!   one copy, with the highest QoS: 3.3.4 would allow one for each, but the brokers under test are configured not to.
-//! - QoS 1: repeats are right after a reconnect or a kill. On one connection a message may arrive only as often as its
-//!   publisher sent it. Sessions of MQTT 5.0 only: 3.1.1 allows a server to resend at any time.
+//! - QoS 2: a correct receiver passes each message to its application once. It passes a PUBLISH on unless the packet
+//!   id is still unreleased. A publisher whose session is gone (session present 0) has to publish again, and the
+//!   server cannot know that it is the same message; one more delivery is then right. A session with overlapping
+//!   subscriptions gets one copy, with the highest QoS; 3.3.4 would allow one for each, but the brokers under test
+//!   are configured not to.
+//! - QoS 1: repeats are right after a reconnect or a kill. On one connection a message may arrive only as often as
+//!   its publisher sent it. Sessions of MQTT 5.0 only: 3.1.1 allows a server to resend at any time.
 
 use std::collections::BTreeMap;
 
 use super::facts::{Delivery, Facts};
-use super::verdict::{Rule, Verdict};
-use crate::history::{ConnectionId, Kind};
+use super::verdict::{CheckRule, Verdict};
+use crate::history::{ConnectionId, MessageKind};
 
 pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
     for (client, session) in facts.persistent() {
@@ -22,7 +23,7 @@ pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
             let deliveries: Vec<&Delivery> = session.deliveries_of(id).collect();
             verdict.counts.repeats += deliveries.len() - 1;
             let message = facts.history.about(id);
-            if message.kind != Kind::Plain {
+            if message.kind != MessageKind::Plain {
                 continue;
             }
             let publish = facts.publish(id);
@@ -35,18 +36,18 @@ pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
             verdict.counts.exactly_once += usize::from(handed_on > 0);
             if handed_on > publish.publications.max(1) {
                 let what = format!("{} came to {} {handed_on} times", facts.history.name(id), who.name);
-                verdict.report(Rule::Twice, what, shown());
+                verdict.report(CheckRule::Twice, what, shown());
             }
             if who.v5 && most_on_one_connection(&deliveries) > publish.sends.max(1) {
                 let name = facts.history.name(id);
                 let what = format!("{name} came to {} again on the same connection", who.name);
-                verdict.report(Rule::Repeated, what, shown());
+                verdict.report(CheckRule::Repeated, what, shown());
             }
         }
     }
     for (at, earlier) in &facts.reused_ids {
         let what = "a PUBLISH has the packet id of a QoS 2 message that was not released".to_owned();
-        verdict.report(Rule::IdReused, what, vec![*earlier, *at]);
+        verdict.report(CheckRule::IdReused, what, vec![*earlier, *at]);
     }
 }
 

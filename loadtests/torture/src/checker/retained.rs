@@ -1,15 +1,15 @@
 //! A new subscriber gets the last completed retained message of each topic (PUBACK, PUBCOMP), or a later one (P6).
 //!
 //! Each retained topic has one publisher. A message that was sent and not completed may be the retained one or not. A
-//! message older than the last completed one before the SUBSCRIBE must not arrive, unless its publisher resent it after
-//! that one. A missing topic counts once the subscriber has waited long enough.
+//! message older than the last completed one before the SUBSCRIBE must not arrive, unless its publisher resent it
+//! later. A missing topic counts once the subscriber has waited long enough.
 
 use std::collections::BTreeMap;
 
 use super::facts::Facts;
 use super::filter::matches;
-use super::verdict::{Rule, Verdict};
-use crate::history::{ConnectionId, Event, Kind, MessageId};
+use super::verdict::{CheckRule, Verdict};
+use crate::history::{ConnectionId, Event, MessageId, MessageKind};
 
 #[derive(Default)]
 struct Probe<'a> {
@@ -21,7 +21,7 @@ struct Probe<'a> {
 
 pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
     let mut topics: BTreeMap<&str, Vec<MessageId>> = BTreeMap::new();
-    for message in facts.history.messages.iter().filter(|message| message.kind == Kind::Retained) {
+    for message in facts.history.messages.iter().filter(|message| message.kind == MessageKind::Retained) {
         topics.entry(&message.topic).or_default().push(message.id);
     }
     for (connection, probe) in probes(facts) {
@@ -54,14 +54,14 @@ fn judge(
                 shown.push(*at);
                 let (seen, last) = (facts.history.name(*seen), facts.history.name(last));
                 let what = format!("{client} saw {seen} though {last} was completed");
-                verdict.report(Rule::Retained, what, shown);
+                verdict.report(CheckRule::Retained, what, shown);
             }
         }
         (None, Some(waited)) => {
             verdict.counts.retained += 1;
             shown.push(waited);
             let what = format!("{client} saw nothing though {} was completed", facts.history.name(last));
-            verdict.report(Rule::Retained, what, shown);
+            verdict.report(CheckRule::Retained, what, shown);
         }
         // The connection ended before the message could arrive.
         (None, None) => {}

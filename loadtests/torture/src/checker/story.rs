@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Rule, check};
+use super::{CheckRule, check};
 use crate::history::{
-    Answer, ClientId, ClientInfo, ConnectionId, End, Event, History, Kind, MessageId, Stamped,
+    ClientId, ClientInfo, ConnectionId, End, Event, History, MessageId, MessageKind, PublishAnswer, Stamped,
 };
 
-/// Writes a history; time passes only on request.
+/// Time passes only on request.
 #[derive(Default)]
 pub(super) struct Story {
     pub(super) history: History,
@@ -45,10 +45,9 @@ impl Story {
 
     pub(super) fn will(&mut self, client: ClientId, qos: u8, delay_ms: u64) -> MessageId {
         let topic = Arc::from("will/x");
-        self.history.message(client, &topic, qos, 0, Kind::Will { delay_ms }).id
+        self.history.message(client, &topic, qos, 0, MessageKind::Will { delay_ms }).id
     }
 
-    /// With a will.
     pub(super) fn live(&mut self, client: ClientId, will: MessageId, session_present: bool) -> ConnectionId {
         let connection = self.ask(client, Some(will));
         self.add(Event::Connected { connection, session_present });
@@ -83,7 +82,13 @@ impl Story {
     }
 
     /// Without an answer.
-    pub(super) fn send(&mut self, connection: ConnectionId, topic: &str, qos: u8, kind: Kind) -> MessageId {
+    pub(super) fn send(
+        &mut self,
+        connection: ConnectionId,
+        topic: &str,
+        qos: u8,
+        kind: MessageKind,
+    ) -> MessageId {
         let client = self.history.owner(connection);
         let sequence = self.sequences.entry((client, topic.into())).or_default();
         let message = self.history.message(client, &Arc::from(topic), qos, *sequence, kind).id;
@@ -92,12 +97,14 @@ impl Story {
         message
     }
 
-    /// With all answers.
     pub(super) fn publish(&mut self, connection: ConnectionId, topic: &str, qos: u8) -> MessageId {
-        let kind = if topic.starts_with("ret/") { Kind::Retained } else { Kind::Plain };
+        let kind = if topic.starts_with("ret/") { MessageKind::Retained } else { MessageKind::Plain };
         let message = self.send(connection, topic, qos, kind);
-        let answers: &[Answer] =
-            if qos == 1 { &[Answer::PubAck] } else { &[Answer::PubRec, Answer::PubComp] };
+        let answers: &[PublishAnswer] = if qos == 1 {
+            &[PublishAnswer::PubAck]
+        } else {
+            &[PublishAnswer::PubRec, PublishAnswer::PubComp]
+        };
         for answer in answers {
             self.add(Event::Answered { connection, message, answer: *answer });
         }
@@ -125,21 +132,20 @@ impl Story {
         self.add(Event::Released { connection, packet_id });
     }
 
-    /// Exactly these rules are broken, once each.
-    pub(super) fn expect(&self, rules: &[Rule]) {
+    /// Each of these rules is broken once, and no other.
+    pub(super) fn expect(&self, rules: &[CheckRule]) {
         expect(&self.history, rules);
     }
 }
 
-pub(super) fn expect(history: &History, rules: &[Rule]) {
+pub(super) fn expect(history: &History, rules: &[CheckRule]) {
     let verdict = check(history);
-    let found: Vec<Rule> = verdict.violations.iter().map(|violation| violation.rule).collect();
+    let found: Vec<CheckRule> = verdict.violations.iter().map(|violation| violation.rule).collect();
     let told: Vec<String> =
         verdict.violations.iter().map(|violation| violation.explain(history, &[])).collect();
     assert_eq!(found, rules, "{}", told.join("\n"));
 }
 
-/// A good run with events of every kind, and the messages in it.
 pub(super) struct Good {
     pub(super) story: Story,
     pub(super) subscriber: ConnectionId,
@@ -147,7 +153,7 @@ pub(super) struct Good {
     pub(super) probe: ConnectionId,
     /// QoS 1 to a/x, the second received again after the kill.
     pub(super) once: [MessageId; 3],
-    /// QoS 2 to a/y: the first two before the kill, of which the second was not released by then.
+    /// QoS 2 to a/y: the first two before the kill, which came before the second was released.
     pub(super) exactly: [MessageId; 3],
     pub(super) retained: [MessageId; 2],
     /// Received before UNSUBSCRIBE of b/#.
@@ -212,7 +218,6 @@ pub(super) fn good() -> Good {
 }
 
 impl Good {
-    /// Where a message was received for the first time.
     pub(super) fn received(&self, id: MessageId) -> usize {
         self.find(|event| matches!(event, Event::Received { message, .. } if *message == Ok(id)))
     }
@@ -230,7 +235,7 @@ impl Good {
         &mut self.story.history.events[at].event
     }
 
-    pub(super) fn expect(&self, rules: &[Rule]) {
+    pub(super) fn expect(&self, rules: &[CheckRule]) {
         self.story.expect(rules);
     }
 }

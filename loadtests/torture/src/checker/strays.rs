@@ -12,8 +12,8 @@
 use std::collections::HashMap;
 
 use super::facts::{Delivery, Facts, Span};
-use super::verdict::{Rule, Verdict};
-use crate::history::{Kind, Message};
+use super::verdict::{CheckRule, Verdict};
+use crate::history::{MessageKind, SentMessage};
 
 pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
     for (client, session) in &facts.sessions {
@@ -39,24 +39,24 @@ pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
             match best {
                 None => {
                     let what = format!("{name} got {what} and no subscription asks for it");
-                    verdict.report(Rule::Stray, what, shown);
+                    verdict.report(CheckRule::Stray, what, shown);
                 }
                 Some(best) => {
                     let what = format!("{name} got {what} at QoS {}, subscribed with {best}", delivery.qos);
-                    verdict.report(Rule::WrongQos, what, shown);
+                    verdict.report(CheckRule::WrongQos, what, shown);
                 }
             }
         }
     }
     for at in &facts.unknown {
-        verdict.report(Rule::Stray, "a message that nobody published".to_owned(), vec![*at]);
+        verdict.report(CheckRule::Stray, "a message that nobody published".to_owned(), vec![*at]);
     }
 }
 
-fn asks(facts: &Facts<'_>, span: &Span, message: &Message, delivery: &Delivery) -> bool {
+fn asks(facts: &Facts<'_>, span: &Span, message: &SentMessage, delivery: &Delivery) -> bool {
     let publish = facts.publish(message.id);
     let gone = span.unsubscribed.zip(publish.first_sent).is_some_and(|(gone, sent)| gone < sent);
-    let too_late =
-        message.kind == Kind::Plain && publish.completed.is_some_and(|completed| completed < span.sent);
+    let too_late = message.kind == MessageKind::Plain
+        && publish.completed.is_some_and(|completed| completed < span.sent);
     span.sent < delivery.at && !gone && !too_late
 }

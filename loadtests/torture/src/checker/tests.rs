@@ -1,8 +1,8 @@
 //! Faults planted into a good history: each is found, and nothing else is.
 
 use super::story::{Good, Story, good};
-use super::{Rule, check};
-use crate::history::{Answer, ConnectionId, End, Event, Kind, MessageId};
+use super::{CheckRule, check};
+use crate::history::{ConnectionId, End, Event, MessageId, MessageKind, PublishAnswer};
 
 #[test]
 fn a_good_history_is_good_and_everything_in_it_was_looked_at() {
@@ -21,7 +21,7 @@ fn an_acknowledged_message_that_never_came_is_missing() {
         let mut good = good();
         let received = good.received(good.once[at]);
         good.events().remove(received);
-        good.expect(&[Rule::Missing]);
+        good.expect(&[CheckRule::Missing]);
     }
 }
 
@@ -34,12 +34,12 @@ fn a_message_that_was_not_acknowledged_may_be_lost() {
     let answered = good.find(|event| matches!(event, Event::Answered { message, .. } if *message == lost));
     good.events().remove(answered);
     // It is sent again to the end, so the server is to be blamed for the answer.
-    good.expect(&[Rule::Unanswered]);
+    good.expect(&[CheckRule::Unanswered]);
 }
 
 #[test]
 fn before_an_unsubscribe_the_rest_may_be_dropped_but_nothing_skipped() {
-    for (at, rules) in [(0, &[Rule::Missing][..]), (1, &[])] {
+    for (at, rules) in [(0, &[CheckRule::Missing][..]), (1, &[])] {
         let mut good = good();
         let received = good.received(good.fickle[at]);
         good.events().remove(received);
@@ -52,7 +52,7 @@ fn a_qos_2_message_that_comes_with_another_packet_id_comes_twice() {
     let mut good = good();
     let (connection, twice) = (good.subscriber, good.exactly[0]);
     good.story.receive(connection, twice, 2);
-    good.expect(&[Rule::Twice]);
+    good.expect(&[CheckRule::Twice]);
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn a_qos_2_message_that_comes_again_after_its_release_comes_twice() {
     let first = good.received(again);
     let Event::Received { connection, packet_id, .. } = *good.event(first) else { unreachable!() };
     good.events().insert(first + 1, at_once(Event::Released { connection, packet_id }));
-    good.expect(&[Rule::Twice]);
+    good.expect(&[CheckRule::Twice]);
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn a_qos_1_message_comes_on_one_connection_as_often_as_it_was_sent() {
     let mut good = good();
     let (connection, message) = (good.subscriber, good.once[2]);
     good.story.receive(connection, message, 1);
-    good.expect(&[Rule::Repeated]);
+    good.expect(&[CheckRule::Repeated]);
     good.story.add(Event::PublishSent { connection: good.publisher, message, packet_id: 1, dup: true });
     good.expect(&[]);
 }
@@ -95,7 +95,7 @@ fn a_packet_id_that_is_not_released_is_not_for_another_message() {
     if let Event::Received { packet_id, .. } = good.event(other) {
         *packet_id = held;
     }
-    good.expect(&[Rule::IdReused]);
+    good.expect(&[CheckRule::IdReused]);
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn messages_of_one_topic_in_another_order_are_found() {
         .iter()
         .rposition(|stamped| matches!(stamped.event, Event::Received { message: Ok(id), .. } if id == b));
     good.events().remove(again.expect("it came again"));
-    good.expect(&[Rule::Order]);
+    good.expect(&[CheckRule::Order]);
 }
 
 #[test]
@@ -126,20 +126,20 @@ fn what_was_sent_before_a_subscription_and_again_after_it_comes_when_it_comes() 
         if subscribed_before {
             story.subscribe(reading, "t", 1);
         }
-        let first = story.send(publishing, "t", 1, Kind::Plain);
+        let first = story.send(publishing, "t", 1, MessageKind::Plain);
         if !subscribed_before {
             story.subscribe(reading, "t", 1);
         }
-        let second = story.send(publishing, "t", 1, Kind::Plain);
+        let second = story.send(publishing, "t", 1, MessageKind::Plain);
         story.receive(reading, second, 1);
         story.end(publishing, End::Cut);
         let publishing = story.connect(publisher, false);
         for message in [first, second] {
             story.add(Event::PublishSent { connection: publishing, message, packet_id: 1, dup: false });
-            story.add(Event::Answered { connection: publishing, message, answer: Answer::PubAck });
+            story.add(Event::Answered { connection: publishing, message, answer: PublishAnswer::PubAck });
             story.receive(reading, message, 1);
         }
-        story.expect(if subscribed_before { &[Rule::Order] } else { &[] });
+        story.expect(if subscribed_before { &[CheckRule::Order] } else { &[] });
     }
 }
 
@@ -167,7 +167,7 @@ fn what_nobody_published_or_asked_for_is_a_stray() {
     for plant in [unknown, never_subscribed, after_unsuback, from_before_the_subscription] {
         let mut good = good();
         plant(&mut good);
-        good.expect(&[Rule::Stray]);
+        good.expect(&[CheckRule::Stray]);
     }
 }
 
@@ -182,13 +182,13 @@ fn a_qos_that_is_not_the_lesser_of_both_is_wrong() {
         if let Event::Received { qos, .. } = good.event(at) {
             *qos = wrong;
         }
-        good.expect(&[Rule::WrongQos]);
+        good.expect(&[CheckRule::WrongQos]);
     }
     let mut good = good();
     good.story.subscribe(good.subscriber, "c", 1);
     let message = good.story.publish(good.publisher, "c", 2);
     good.story.receive(good.subscriber, message, 2);
-    good.expect(&[Rule::WrongQos]);
+    good.expect(&[CheckRule::WrongQos]);
 }
 
 #[test]
@@ -206,13 +206,13 @@ fn a_session_with_something_durable_must_be_there_after_a_kill_and_without_one()
         if let Event::Connected { session_present, .. } = good.event(at) {
             *session_present = false;
         }
-        good.expect(&[Rule::SessionGone]);
+        good.expect(&[CheckRule::SessionGone]);
     }
 }
 
 #[test]
 fn a_session_that_had_nothing_to_lose_may_be_gone_after_a_kill() {
-    for (killed, rules) in [(true, &[][..]), (false, &[Rule::SessionGone])] {
+    for (killed, rules) in [(true, &[][..]), (false, &[CheckRule::SessionGone])] {
         let mut story = Story::default();
         let ann = story.client("ann", true);
         let connection = story.connect(ann, false);
@@ -231,12 +231,12 @@ fn a_session_that_cannot_be_is_not_present() {
     let mut story = Story::default();
     let ann = story.client("ann", true);
     story.connect(ann, true);
-    story.expect(&[Rule::SessionFromNowhere]);
+    story.expect(&[CheckRule::SessionFromNowhere]);
 
     let mut story = Story::default();
     let ann = story.client("ann", false);
     story.connect(ann, true);
-    story.expect(&[Rule::SessionFromNowhere]);
+    story.expect(&[CheckRule::SessionFromNowhere]);
 
     // The first CONNECT was perhaps taken.
     let mut story = Story::default();
@@ -254,7 +254,7 @@ fn the_server_closes_no_connection_without_a_reason() {
     if let Event::Ended { end, .. } = good.event(at) {
         *end = End::ByServer(Some(0x81));
     }
-    good.expect(&[Rule::Closed]);
+    good.expect(&[CheckRule::Closed]);
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn a_connection_that_is_taken_over_and_stays_lingers() {
     let at = good.find(|event| matches!(event, Event::Ended { end: End::TakenOver, .. })) + 1;
     let Event::HungUp { connection } = *good.event(at) else { unreachable!() };
     *good.event(at) = Event::Lingers { connection };
-    good.expect(&[Rule::Lingers]);
+    good.expect(&[CheckRule::Lingers]);
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn a_fresh_subscriber_sees_the_last_retained_message() {
     let mut none = good();
     let at = none.received(none.retained[1]);
     none.events().remove(at);
-    none.expect(&[Rule::Retained]);
+    none.expect(&[CheckRule::Retained]);
 
     // It was cut off before it could see anything.
     let probed = none.find(|event| matches!(event, Event::Probed { .. }));
@@ -283,7 +283,7 @@ fn a_fresh_subscriber_sees_the_last_retained_message() {
     if let Event::Received { message, qos, .. } = old.event(at) {
         (*message, *qos) = (Ok(first), 1);
     }
-    old.expect(&[Rule::Retained]);
+    old.expect(&[CheckRule::Retained]);
 }
 
 #[test]
@@ -293,7 +293,7 @@ fn a_retained_message_that_was_not_completed_may_have_won_or_not() {
         let (ann, pete) = (story.client("ann", true), story.client("pete", false));
         let publisher = story.connect(ann, false);
         let messages =
-            [story.publish(publisher, "ret/x", 1), story.send(publisher, "ret/x", 1, Kind::Retained)];
+            [story.publish(publisher, "ret/x", 1), story.send(publisher, "ret/x", 1, MessageKind::Retained)];
         let probe = story.connect(pete, false);
         story.subscribe(probe, "ret/#", 2);
         let message = Ok(messages[winner]);
@@ -301,7 +301,11 @@ fn a_retained_message_that_was_not_completed_may_have_won_or_not() {
             Event::Received { connection: probe, message, qos: 1, dup: false, retained: true, packet_id: 1 };
         story.add(event);
         story.add(Event::Probed { connection: probe });
-        story.add(Event::Answered { connection: publisher, message: messages[1], answer: Answer::PubAck });
+        story.add(Event::Answered {
+            connection: publisher,
+            message: messages[1],
+            answer: PublishAnswer::PubAck,
+        });
         story.expect(&[]);
     }
 }
@@ -312,12 +316,12 @@ fn what_has_no_answer_till_the_end_is_told() {
     let message = good.once[2];
     let at = good.find(|event| matches!(event, Event::Answered { message: id, .. } if *id == message));
     good.events().remove(at);
-    good.expect(&[Rule::Unanswered]);
+    good.expect(&[CheckRule::Unanswered]);
 
     let connection = good.probe;
-    let refused = Event::Answered { connection, message, answer: Answer::Refused(0x97) };
+    let refused = Event::Answered { connection, message, answer: PublishAnswer::Refused(0x97) };
     good.story.add(refused);
-    good.expect(&[Rule::Refused]);
+    good.expect(&[CheckRule::Refused]);
 
     for wanted in ["a/+", "b/#"] {
         let mut good = self::good();
@@ -327,7 +331,7 @@ fn what_has_no_answer_till_the_end_is_told() {
             _ => false,
         });
         good.events().remove(at.expect("it was answered"));
-        good.expect(&[Rule::Unanswered]);
+        good.expect(&[CheckRule::Unanswered]);
     }
 }
 

@@ -5,12 +5,11 @@ use std::fmt;
 
 use crate::history::History;
 
-/// Kills shown beside the lines of a violation, at most.
+/// Kills shown beside a violation.
 const KILLS_SHOWN_MAX: usize = 3;
 
-/// The broken rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Rule {
+pub enum CheckRule {
     /// An acknowledged message never reached a session that held a subscription before it was sent (P1, P2, P3).
     Missing,
     /// A QoS 2 message reached the application of one session more than once.
@@ -47,21 +46,17 @@ pub enum Rule {
     Refused,
 }
 
-/// One broken rule.
 #[derive(Clone, Debug)]
 pub struct Violation {
-    /// The rule.
-    pub rule: Rule,
-    /// A sentence about it.
+    pub rule: CheckRule,
     pub what: String,
-    /// The events that show it.
     pub events: Vec<usize>,
 }
 
-/// How much was checked: a run in which one of these is 0 has proven nothing about it.
+/// A run in which one of these is 0 has proven nothing about it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "`rows` says what each one is")]
-pub struct Counts {
+pub struct CheckCounts {
     pub acknowledged_qos1: usize,
     pub acknowledged_qos2: usize,
     pub retransmitted: usize,
@@ -83,30 +78,26 @@ pub struct Counts {
     pub kills: usize,
 }
 
-/// Violations and counts.
 #[derive(Clone, Debug, Default)]
 pub struct Verdict {
-    /// In the order of the rules.
     pub violations: Vec<Violation>,
-    /// How much was checked.
-    pub counts: Counts,
+    pub counts: CheckCounts,
 }
 
 impl Verdict {
-    pub(crate) fn report(&mut self, rule: Rule, what: String, events: Vec<usize>) {
+    pub(crate) fn report(&mut self, rule: CheckRule, what: String, events: Vec<usize>) {
         self.violations.push(Violation { rule, what, events });
     }
 }
 
 impl Violation {
-    /// The sentence, the events that show it in their order, and the kills among them.
     #[must_use]
     pub fn explain(&self, history: &History, kills: &[usize]) -> String {
         let mut lines: BTreeSet<usize> = self.events.iter().copied().collect();
         if let (Some(&first), Some(&last)) = (lines.first(), lines.last()) {
             let between = kills.iter().copied().filter(|kill| (first..=last).contains(kill));
             lines.extend(between.take(KILLS_SHOWN_MAX));
-            // A loss has no delivery to show, so the kill that follows is shown.
+            // A loss has no delivery to show, so the next kill is shown.
             lines.extend(kills.iter().copied().find(|kill| *kill > last));
         }
         let lines: String = lines.into_iter().map(|at| format!("\n    {}", history.line(at))).collect();
@@ -114,8 +105,7 @@ impl Violation {
     }
 }
 
-impl Counts {
-    /// The counts for people.
+impl CheckCounts {
     #[must_use]
     pub fn rows(&self) -> [(&'static str, usize); 19] {
         [
@@ -142,7 +132,7 @@ impl Counts {
     }
 }
 
-impl fmt::Display for Rule {
+impl fmt::Display for CheckRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Missing => "acknowledged message lost",

@@ -2,7 +2,7 @@
 
 use super::check;
 use super::story::Story;
-use super::verdict::Rule;
+use super::verdict::CheckRule;
 use crate::history::{ClientId, ConnectionId, End, Event, MessageId};
 
 /// A watcher that is there from the start, and a client that leaves a will.
@@ -33,11 +33,11 @@ impl Scene {
 }
 
 /// How often it fires, and what is broken then.
-type Case = (usize, &'static [Rule]);
+type Case = (usize, &'static [CheckRule]);
 
-const OWED: [Case; 3] = [(0, &[Rule::WillLost]), (1, &[]), (2, &[Rule::WillTwice])];
-const FORBIDDEN: [Case; 2] = [(0, &[]), (1, &[Rule::WillWrong])];
-const EITHER: [Case; 3] = [(0, &[]), (1, &[]), (2, &[Rule::WillTwice])];
+const OWED: [Case; 3] = [(0, &[CheckRule::WillLost]), (1, &[]), (2, &[CheckRule::WillTwice])];
+const FORBIDDEN: [Case; 2] = [(0, &[]), (1, &[CheckRule::WillWrong])];
+const EITHER: [Case; 3] = [(0, &[]), (1, &[]), (2, &[CheckRule::WillTwice])];
 
 fn try_all(cases: &[Case], persistent: bool, tell: impl Fn(&mut Scene) -> MessageId) {
     for (times, rules) in cases {
@@ -165,7 +165,7 @@ fn a_session_resumed_within_the_delay_after_a_kill_has_no_will() {
 
 #[test]
 fn a_will_does_not_come_before_its_delay() {
-    for (wait_ms, rules) in [(900, &[Rule::WillWrong][..]), (1_000, &[])] {
+    for (wait_ms, rules) in [(900, &[CheckRule::WillWrong][..]), (1_000, &[])] {
         let mut scene = scene(true);
         let (connection, will) = scene.live(2, 1_000, false);
         scene.story.end(connection, End::Cut);
@@ -181,7 +181,7 @@ fn a_will_does_not_come_before_the_end() {
     let (connection, will) = scene.live(2, 0, false);
     scene.sees(will, 2);
     scene.story.end(connection, End::Cut);
-    scene.story.expect(&[Rule::WillWrong]);
+    scene.story.expect(&[CheckRule::WillWrong]);
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn without_connack_there_may_be_a_will_but_not_two() {
 
 #[test]
 fn a_will_at_qos_1_may_come_again_after_a_reconnect_but_not_on_the_same_connection() {
-    for (reconnects, rules) in [(true, &[][..]), (false, &[Rule::WillTwice])] {
+    for (reconnects, rules) in [(true, &[][..]), (false, &[CheckRule::WillTwice])] {
         let mut scene = scene(false);
         let (connection, will) = scene.live(1, 0, false);
         scene.story.end(connection, End::Cut);

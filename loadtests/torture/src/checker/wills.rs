@@ -1,27 +1,27 @@
 //! A will is published once for each connection that ends without a clean DISCONNECT (P7).
 //!
-//! Each CONNECT has a will of its own, so "lost" and "twice" are distinguishable. Persistent sessions that held a
-//! subscription before that CONNECT receive it. Right is:
+//! Each CONNECT has a will of its own, so "lost" and "twice" can be distinguished. Persistent sessions that held a
+//! subscription before that CONNECT receive it. The verdict on a will is one of:
 //! - owed: CONNACK was received, and the connection ended by a closed socket, DISCONNECT 0x04, a takeover or a kill;
 //!   with a delay, if the client never came back.
-//! - forbidden: the connection lives; or it ended by a clean DISCONNECT, which the server has read (it closed its side)
-//!   and had [`DISCARD_SETTLES_MS`] to store before a kill, in which the store answered; or the client resumed its
-//!   session (CONNACK, session present) before the delay could have passed [MQTT-3.1.3-9].
-//! - either, but never twice: CONNACK did not arrive; the client returned at about the end of the delay, or its session
-//!   was gone by then; a kill came before a clean DISCONNECT was settled, so the server may not know it.
+//! - forbidden: the connection lives; or it ended by a clean DISCONNECT, which the server has read (it closed its
+//!   side) and had [`DISCARD_SETTLES_MS`] to store before a kill, in which the store answered; or the client resumed
+//!   its session (CONNACK, session present) before the delay could have passed [MQTT-3.1.3-9].
+//! - either, but never twice: CONNACK did not arrive; the client returned at about the end of the delay, or its
+//!   session was gone by then; a kill came before a clean DISCONNECT was settled, so the server may not know it.
 //! - not too early: after the connection's end, and after the delay, unless a new connection ended the session.
 //!
-//! "Twice" is exact at QoS 2. At QoS 1 a redelivery after a reconnect of the subscriber looks the same, so there it
-//! means twice on one connection.
+//! "Twice" is exact at QoS 2. At QoS 1 it means twice on one connection, because a redelivery after a reconnect of
+//! the subscriber looks the same.
 
 use super::facts::{Connection, Delivery, Facts, Session};
-use super::verdict::{Rule, Verdict};
-use crate::history::{ConnectionId, End, Kind, Message};
+use super::verdict::{CheckRule, Verdict};
+use crate::history::{ConnectionId, End, MessageKind, SentMessage};
 
-/// Time in which a server that closed its side after DISCONNECT must have stored that the will is discarded. Nothing in
-/// MQTT acknowledges a DISCONNECT, so this is a wish, not the standard.
+/// A server that closed its side after DISCONNECT must have stored within this time that the will is discarded.
+/// Nothing in MQTT acknowledges a DISCONNECT, so this is our wish, not the standard's.
 const DISCARD_SETTLES_MS: u64 = 1_000;
-/// Without any acknowledgement for so long the store counts as unreachable: it may be killed, too, and no history
+/// Without any acknowledgement for this time the store counts as unreachable: it may be killed, too, and no history
 /// records that.
 const STORE_ANSWERS_WITHIN_MS: u64 = 250;
 
@@ -61,14 +61,14 @@ pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
             shown.extend(deliveries.iter().map(|delivery| delivery.at));
             if deliveries.is_empty() {
                 if duty == Duty::Owed {
-                    verdict.report(Rule::WillLost, name, shown);
+                    verdict.report(CheckRule::WillLost, name, shown);
                 }
             } else if let Duty::Forbidden(why) = duty {
-                verdict.report(Rule::WillWrong, format!("{name}: {why}"), shown);
+                verdict.report(CheckRule::WillWrong, format!("{name}: {why}"), shown);
             } else if times(&deliveries) > 1 {
-                verdict.report(Rule::WillTwice, name, shown);
+                verdict.report(CheckRule::WillTwice, name, shown);
             } else if let Some(why) = too_early(facts, made, will, &later, deliveries[0]) {
-                verdict.report(Rule::WillWrong, format!("{name}: {why}"), shown);
+                verdict.report(CheckRule::WillWrong, format!("{name}: {why}"), shown);
             }
         }
         verdict.counts.wills_fired += usize::from(fired);
@@ -87,20 +87,20 @@ fn later_connections<'a>(facts: &'a Facts<'_>, id: ConnectionId, made: &Connecti
     after.filter(|later| later.client == made.client).collect()
 }
 
-/// The event that ended a connection: a kill comes before the client notices.
+/// A kill ends a connection before the client notices.
 fn ended_at(facts: &Facts<'_>, made: &Connection) -> Option<usize> {
     let (end, _) = made.end?;
     Some(facts.kill_of(made, made.sent, end).unwrap_or(end))
 }
 
-fn delay_ms(will: &Message) -> u64 {
+fn delay_ms(will: &SentMessage) -> u64 {
     match will.kind {
-        Kind::Will { delay_ms } => delay_ms,
-        Kind::Plain | Kind::Retained => 0,
+        MessageKind::Will { delay_ms } => delay_ms,
+        MessageKind::Plain | MessageKind::Retained => 0,
     }
 }
 
-fn duty(facts: &Facts<'_>, made: &Connection, will: &Message, later: &[&Connection]) -> Duty {
+fn duty(facts: &Facts<'_>, made: &Connection, will: &SentMessage, later: &[&Connection]) -> Duty {
     let (Some(_), Some((end, how)), Some(ended)) = (made.connected, made.end, ended_at(facts, made)) else {
         return if made.end.is_none() { Duty::Forbidden("its connection lives") } else { Duty::Either };
     };
@@ -123,7 +123,7 @@ fn duty(facts: &Facts<'_>, made: &Connection, will: &Message, later: &[&Connecti
 
 fn after_disconnect(facts: &Facts<'_>, made: &Connection, end: usize, later: &[&Connection]) -> Duty {
     let Some(hung_up) = made.hung_up else { return Duty::Either };
-    // A new CONNACK means that a new will, or none, has replaced the old one.
+    // The new CONNECT replaced or removed the old will.
     let replaced = later.iter().find_map(|next| next.connected).map_or(usize::MAX, |(at, _)| at);
     match facts.kill_of(made, end, replaced) {
         Some(kill)
@@ -147,11 +147,11 @@ fn times(deliveries: &[&Delivery]) -> usize {
 fn too_early(
     facts: &Facts<'_>,
     made: &Connection,
-    will: &Message,
+    will: &SentMessage,
     later: &[&Connection],
     first: &Delivery,
 ) -> Option<&'static str> {
-    // A connection that the server closed by itself ended there first.
+    // The server closed the connection before the client could end it.
     if matches!(made.end, Some((at, End::ByServer(_))) if ended_at(facts, made) == Some(at)) {
         return None;
     }
@@ -164,7 +164,7 @@ fn too_early(
     (early && !disturbed).then_some("before its delay had passed")
 }
 
-fn count(facts: &Facts<'_>, verdict: &mut Verdict, made: &Connection, will: &Message, duty: Duty) {
+fn count(facts: &Facts<'_>, verdict: &mut Verdict, made: &Connection, will: &SentMessage, duty: Duty) {
     match duty {
         Duty::Owed => {
             verdict.counts.wills_required += 1;

@@ -1,4 +1,4 @@
-//! A client: connects, disconnects, returns. Its role decides its actions in between.
+//! A client's connections: it connects, disconnects and returns. Its role decides its actions in between.
 
 mod mortal;
 mod probe;
@@ -20,9 +20,8 @@ use crate::packet::{self, Connect, Packet, Will};
 use crate::stage::{Phase, Stage};
 use millrace_torture::history::{ConnectionId, End, Event};
 
-/// The head of a packet whose rest is never sent.
 const HALF_PACKET: [u8; 5] = [0x82, 40, 0, 1, 0];
-/// Time after a kill within which clients reconnect, ms.
+/// Clients reconnect within this time after a kill, ms.
 const BACK_MS_MAX: u64 = 60;
 
 pub(crate) struct Client {
@@ -58,12 +57,12 @@ impl Client {
         self.link.as_ref().is_some_and(|link| link.pod == pod)
     }
 
-    /// Has CONNACK, or does not want to be connected.
+    /// The client has its CONNACK, or wants no connection.
     pub(crate) fn is_where_it_wants(&self, stage: &Stage) -> bool {
         (self.link.is_some() && self.accepted) || (self.link.is_none() && !self.wants_to_connect(stage))
     }
 
-    /// Nothing is open that must be finished before the end.
+    /// No exchange is open that must be finished before the end.
     pub(crate) fn is_settled(&self, stage: &Stage) -> bool {
         self.is_where_it_wants(stage) && self.role.is_settled(stage)
     }
@@ -74,7 +73,7 @@ impl Client {
         }
     }
 
-    /// Reads, acts, writes. A connection that has ended becomes a ghost until the server closes it.
+    /// A connection that has ended becomes a ghost until the server closes it.
     pub(crate) fn turn(&mut self, stage: &mut Stage, registry: &Registry, ghosts: &mut Vec<Ghost>) {
         if self.link.is_some() {
             self.read(stage);
@@ -151,7 +150,7 @@ impl Client {
         if let Some(link) = &mut self.link {
             link.inbox = inbox;
         }
-        // The client leaves a server that breaks the stream, which is recorded as a connection closed by the server.
+        // The client leaves a server that breaks the stream. The record says that the server closed the connection.
         if reading == Reading::Ended || !whole || reason.is_some() {
             self.link = None;
             self.lost(stage, connection, End::ByServer(reason));

@@ -7,19 +7,18 @@ use super::role::{Identity, Io, Leave, Role, Start, Way, any_way};
 use crate::packet::Packet;
 use crate::stage::{Phase, Stage};
 use fastrand::Rng;
-use millrace_torture::history::{ClientInfo, Kind};
+use millrace_torture::history::{ClientInfo, MessageKind};
 
 /// Will Delay Intervals (MQTT 5.0), seconds.
 const DELAYS_S: [u32; 4] = [0, 1, 1, 2];
 /// Mostly QoS 2, because only there "published twice" is exact.
 const QOS: [u8; 3] = [1, 2, 2];
-/// Most reconnects of a life before it ends.
 const RESUMES_MAX: u32 = 2;
 const STAYS_MS: Range<u64> = 100..1_200;
 const BETWEEN_LIVES_MS: Range<u64> = 20..400;
-/// A client returns within this part of its delay, in percent: mostly in time, sometimes too late.
+/// A client returns after this part of its delay, in percent: mostly in time, sometimes too late.
 const BACK_PERCENT: Range<u64> = 0..125;
-/// The same without a delay, ms.
+/// Time until the return without a delay, ms.
 const BACK_MS: Range<u64> = 0..150;
 
 pub(crate) struct Mortal {
@@ -86,7 +85,7 @@ impl Role for Mortal {
         if self.over {
             self.new_life(stage, me, rng);
         }
-        let kind = Kind::Will { delay_ms: u64::from(self.delay_s) * 1_000 };
+        let kind = MessageKind::Will { delay_ms: u64::from(self.delay_s) * 1_000 };
         let qos = QOS[rng.usize(0..QOS.len())];
         let will = stage.history.message(me.id, &self.topic, qos, self.wills, kind).id;
         self.wills += 1;
@@ -121,7 +120,7 @@ impl Role for Mortal {
         Some(if self.over { rng.u64(BETWEEN_LIVES_MS) } else { self.back_after_ms(rng) })
     }
 
-    /// No life begins or continues at the end.
+    /// At the end no life begins or continues.
     fn wants_to_connect(&self, stage: &Stage) -> bool {
         stage.phase == Phase::Storm
     }

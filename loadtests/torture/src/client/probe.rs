@@ -1,4 +1,4 @@
-//! A new subscriber of the retained messages, again and again.
+//! A client without a session that subscribes to the retained messages again and again, and checks them.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -11,20 +11,17 @@ use crate::stage::{Phase, Stage};
 use fastrand::Rng;
 use millrace_torture::history::Event;
 
-/// All retained messages.
 pub(crate) const RETAINED_FILTER: &str = "ret/#";
-/// Longest wait for a retained message, ms.
 const WAIT_MS_MAX: u64 = 5_000;
 const AWAY_MS: Range<u64> = 100..500;
 
-/// A client without a session that checks the retained messages.
 #[derive(Default)]
 pub(crate) struct Probe {
-    /// The topics that it must receive, since it subscribed.
+    /// The topics that must still arrive.
     owed: Option<BTreeSet<Arc<str>>>,
     granted_ms: Option<u64>,
     refused: bool,
-    /// It has checked after the storm.
+    /// The check after the storm is done.
     done: bool,
 }
 

@@ -7,16 +7,15 @@ use std::sync::Arc;
 use super::role::{Io, Leave, Role, Way, any_way};
 use crate::packet::{self, Ack, Packet, Publish};
 use crate::stage::{Phase, Stage};
-use millrace_torture::history::{Answer, Event, Kind, MessageId};
+use millrace_torture::history::{Event, MessageId, MessageKind, PublishAnswer};
 
 /// Between two bursts, ms.
 const BURST_EVERY_MS: Range<u64> = 20..150;
-/// Duration of a connection, ms.
 const STAYS_MS: Range<u64> = 400..4_000;
 const AWAY_MS: Range<u64> = 0..250;
 const WAYS: [Way; 6] = [Way::Cut, Way::Cut, Way::HalfPacket, Way::Disconnect, Way::TakeOver, Way::TakeOver];
 
-/// A topic of this publisher alone.
+/// Only this publisher uses the topic.
 pub(crate) struct Target {
     pub(crate) topic: Arc<str>,
     pub(crate) qos: u8,
@@ -45,7 +44,7 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    /// At most `window` messages in flight, fewer than `packet_ids`.
+    /// `window` is the most messages in flight, and smaller than `packet_ids`.
     pub(crate) fn new(targets: Vec<Target>, retain: bool, window: usize, packet_ids: u16) -> Self {
         assert!(window < usize::from(packet_ids), "every message in flight needs a packet id");
         Self {
@@ -66,7 +65,7 @@ impl Publisher {
             let at = io.rng.usize(0..self.targets.len());
             let packet_id = self.free_packet_id();
             let target = &mut self.targets[at];
-            let kind = if self.retain { Kind::Retained } else { Kind::Plain };
+            let kind = if self.retain { MessageKind::Retained } else { MessageKind::Plain };
             let (topic, qos, sequence) = (target.topic.clone(), target.qos, target.sequence);
             target.sequence += 1;
             let message = io.stage.history.message(io.me.id, &topic, qos, sequence, kind).id;
@@ -101,21 +100,21 @@ impl Publisher {
         };
         let Flight { message, qos, received, .. } = self.flights[at];
         let answer = match (kind, qos, received) {
-            (Ack::PubAck | Ack::PubRec, _, false) if reason >= 0x80 => Answer::Refused(reason),
-            (Ack::PubAck, 1, _) => Answer::PubAck,
-            (Ack::PubRec, 2, false) => Answer::PubRec,
-            (Ack::PubComp, 2, true) => Answer::PubComp,
-            // Not the expected answer. Without one the message counts as unanswered at the end.
+            (Ack::PubAck | Ack::PubRec, _, false) if reason >= 0x80 => PublishAnswer::Refused(reason),
+            (Ack::PubAck, 1, _) => PublishAnswer::PubAck,
+            (Ack::PubRec, 2, false) => PublishAnswer::PubRec,
+            (Ack::PubComp, 2, true) => PublishAnswer::PubComp,
+            // An unexpected answer. Without the expected one the message counts as unanswered at the end.
             _ => return,
         };
         io.stage.record(Event::Answered { connection: io.link.connection, message, answer });
-        if answer == Answer::PubRec {
+        if answer == PublishAnswer::PubRec {
             self.flights[at].received = true;
             io.link.send(&packet::ack(Ack::PubRel, packet_id));
         } else {
             self.flights.remove(at);
         }
-        if self.retain && matches!(answer, Answer::PubAck | Answer::PubComp) {
+        if self.retain && matches!(answer, PublishAnswer::PubAck | PublishAnswer::PubComp) {
             let topic = io.stage.history.about(message).topic.clone();
             io.stage.retained.insert(topic);
         }
@@ -123,8 +122,8 @@ impl Publisher {
 }
 
 impl Role for Publisher {
-    /// With its session present, all unanswered messages go out again in order (4.4). Without it the client's own state
-    /// is void [MQTT-3.2.2-5], and unacknowledged messages are published again.
+    /// With its session present, the client resends all unanswered messages in order (4.4). Otherwise its own state
+    /// is void [MQTT-3.2.2-5], and it publishes unacknowledged messages again.
     fn connected(&mut self, io: &mut Io<'_>, session_present: bool) {
         if !session_present {
             self.flights.retain(|flight| !flight.received);

@@ -1,4 +1,4 @@
-//! Roles: a client's actions on its connections.
+//! The interface of a role: the actions of a client on its connections.
 
 use fastrand::Rng;
 
@@ -7,7 +7,6 @@ use crate::packet::Packet;
 use crate::stage::Stage;
 use millrace_torture::history::{ClientId, MessageId};
 
-/// A client id and the options of its CONNECTs.
 pub(crate) struct Identity {
     pub(crate) id: ClientId,
     pub(crate) name: String,
@@ -15,7 +14,6 @@ pub(crate) struct Identity {
     pub(crate) persistent: bool,
 }
 
-/// The environment of a role on an open connection.
 pub(crate) struct Io<'a> {
     pub(crate) me: &'a Identity,
     pub(crate) stage: &'a mut Stage,
@@ -31,7 +29,7 @@ pub(crate) struct Start {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Cut,
-    /// In the middle of a packet, then as `Cut`.
+    /// First half a packet, then as `Cut`.
     HalfPacket,
     Disconnect,
     DisconnectWithWill,
@@ -39,16 +37,14 @@ pub(crate) enum Way {
     TakeOver,
 }
 
-/// Ends the connection and stays offline for a while.
 #[derive(Clone, Copy)]
 pub(crate) struct Leave {
     pub(crate) way: Way,
     pub(crate) away_ms: u64,
 }
 
-/// The actions of a client.
 pub(crate) trait Role {
-    /// Makes the next CONNECT; may choose a new identity.
+    /// May choose a new identity.
     fn begin(&mut self, _stage: &mut Stage, me: &mut Identity, _rng: &mut Rng) -> Start {
         Start { clean: !me.persistent, will: None }
     }
@@ -60,10 +56,9 @@ pub(crate) trait Role {
     /// Called every few milliseconds while connected.
     fn tick(&mut self, io: &mut Io<'_>) -> Option<Leave>;
 
-    /// The client ended the connection.
     fn left(&mut self) {}
 
-    /// The server ended the connection or died. Returns the time to stay offline, if the role cares (ms).
+    /// The server ended the connection or died. Returns how long the client stays offline, if the role cares (ms).
     fn lost(&mut self, _rng: &mut Rng) -> Option<u64> {
         self.left();
         None
@@ -73,11 +68,11 @@ pub(crate) trait Role {
         true
     }
 
-    /// Nothing is open that must be finished before the end.
+    /// No exchange is open that must be finished before the end.
     fn is_settled(&self, stage: &Stage) -> bool;
 }
 
-/// Picks one of the ways; repeated ones are more likely.
+/// Repeated ways are more likely.
 pub(crate) fn any_way(rng: &mut Rng, ways: &[Way]) -> Way {
     rng.choice(ways).copied().unwrap_or(Way::Cut)
 }

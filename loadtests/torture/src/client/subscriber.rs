@@ -1,4 +1,4 @@
-//! Holds a persistent session: subscribes, receives and acknowledges, at a speed of its own.
+//! Holds a persistent session: subscribes, receives and acknowledges at a speed of its own.
 //!
 //! The checker replays the history to find unreleased QoS 2 packet ids, and so what an application would receive. The
 //! answers on the wire are the same for a new PUBLISH and a repeated one.
@@ -12,7 +12,6 @@ use crate::stage::{Phase, Stage};
 use fastrand::Rng;
 use millrace_torture::history::Event;
 
-/// Time between two changes of a subscription that toggles, ms.
 const TOGGLE_MS: Range<u64> = 300..2_500;
 const WAYS: [Way; 8] = [
     Way::Cut,
@@ -29,20 +28,19 @@ const WAYS: [Way; 8] = [
 pub(crate) struct Habit {
     pub(crate) online_ms: Range<u64>,
     pub(crate) away_ms: Range<u64>,
-    /// Delay of acknowledgements, which stay in order.
+    /// Acknowledgements stay in order.
     pub(crate) ack_delay_ms: Range<u64>,
-    /// Duration of pauses in which nothing is read.
+    /// The client reads nothing during a pause.
     pub(crate) pause_ms: Range<u64>,
 }
 
-/// A subscription that the client wants.
 #[derive(Clone, Debug)]
 pub(crate) struct Wish {
     pub(crate) filter: String,
     pub(crate) qos: u8,
-    /// Not before this time.
+    /// Time of the first SUBSCRIBE.
     pub(crate) from_ms: u64,
-    /// Subscribed to and unsubscribed from again and again.
+    /// The client subscribes and unsubscribes again and again.
     pub(crate) toggles: bool,
 }
 
@@ -57,7 +55,7 @@ enum Held {
 pub(crate) struct Subscriber {
     wishes: Vec<(Wish, Held)>,
     habit: Habit,
-    /// Packet ids of SUBSCRIBE and UNSUBSCRIBE on this connection, and their wishes.
+    /// By packet id of SUBSCRIBE and UNSUBSCRIBE on this connection.
     asked: HashMap<u16, usize>,
     last_packet_id: u16,
     /// Due time and bytes; lost with the connection.
@@ -98,7 +96,7 @@ impl Subscriber {
     fn granted(&mut self, io: &mut Io<'_>, packet_id: u16, reason: u8) {
         let Some((wish, held)) = self.asked.remove(&packet_id).map(|at| &mut self.wishes[at]) else { return };
         let (connection, filter) = (io.link.connection, wish.filter.clone());
-        // Any other answer counts as none, and is reported as unanswered at the end.
+        // Any other answer counts as none.
         if *held == Held::Asked && reason == wish.qos {
             *held = Held::Yes;
             io.stage.record(Event::Subscribed { connection, filter });

@@ -2,7 +2,6 @@
 
 use super::{Ack, CONNACK, DISCONNECT, PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, SUBACK, UNSUBACK};
 
-/// A remaining length is at most four bytes of seven bits.
 const REMAINING_LENGTH_BYTES_MAX: usize = 4;
 
 #[derive(Debug, PartialEq, Eq)]
@@ -30,7 +29,7 @@ pub(crate) struct Publication<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
-/// The first packet of `bytes` and its length, or `None` while it is incomplete.
+/// `None` while the first packet of `bytes` is incomplete.
 pub(crate) fn next(v5: bool, bytes: &[u8]) -> Result<Option<(Packet<'_>, usize)>, Malformed> {
     let Some(&first) = bytes.first() else { return Ok(None) };
     let Some((body_bytes, length_bytes)) = variable_length(&bytes[1..])? else { return Ok(None) };
@@ -39,7 +38,6 @@ pub(crate) fn next(v5: bool, bytes: &[u8]) -> Result<Option<(Packet<'_>, usize)>
     Ok(Some((packet(v5, first, body).ok_or(Malformed)?, head + body_bytes)))
 }
 
-/// A variable byte integer and its own length.
 fn variable_length(bytes: &[u8]) -> Result<Option<(usize, usize)>, Malformed> {
     let mut value = 0;
     for at in 0..REMAINING_LENGTH_BYTES_MAX {
@@ -100,7 +98,7 @@ fn packet_id(body: &[u8]) -> Option<u16> {
     body.first_chunk().map(|id| u16::from_be_bytes(*id))
 }
 
-/// The bytes after the properties, which are ignored because the client requests none.
+/// The properties are ignored, because the client requests none.
 fn after_properties(v5: bool, bytes: &[u8]) -> Option<&[u8]> {
     if !v5 {
         return Some(bytes);

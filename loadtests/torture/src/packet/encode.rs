@@ -1,18 +1,16 @@
 //! Encodes packets.
 
-/// Property: Session Expiry Interval, seconds.
 const SESSION_EXPIRY: u8 = 0x11;
-/// Property: Will Delay Interval, seconds.
 const WILL_DELAY: u8 = 0x18;
 /// Longer than any run, seconds.
 const SESSION_EXPIRY_S: u32 = 24 * 3600;
 
-/// The options of a CONNECT. The keep alive is always off.
+/// The keep alive is always off.
 #[derive(Clone, Copy)]
 pub(crate) struct Connect<'a> {
     pub(crate) client_id: &'a str,
     pub(crate) v5: bool,
-    /// The session outlives the connection (5.0).
+    /// Only in 5.0.
     pub(crate) persistent: bool,
     pub(crate) clean: bool,
     pub(crate) will: Option<Will<'a>>,
@@ -23,7 +21,6 @@ pub(crate) struct Will<'a> {
     pub(crate) topic: &'a str,
     pub(crate) payload: &'a [u8],
     pub(crate) qos: u8,
-    /// MQTT 5.0.
     pub(crate) delay_s: u32,
 }
 

@@ -1,7 +1,7 @@
-//! The MQTT 3.1.1 and 5.0 packets of a client, by hand: no sockets, no clock, no state.
+//! Encodes and decodes the MQTT 3.1.1 and 5.0 packets of a client: no sockets, no clock, no state.
 //!
-//! Not shared with `millrace-loadtests`, whose packets are templates made for speed, nor with the broker, which must
-//! not be its own judge.
+//! The code is not shared with `millrace-loadtests`, whose packets are templates made for speed, nor with the broker,
+//! which must not be its own judge.
 
 mod decode;
 mod encode;
@@ -11,7 +11,6 @@ pub(crate) use encode::{
     Ack, Connect, Publish, Will, ack, connect, disconnect, publish, subscribe, unsubscribe,
 };
 
-/// DISCONNECT reason: publish the will (MQTT 5.0).
 pub(crate) const WITH_WILL: u8 = 0x04;
 
 const CONNECT: u8 = 0x10;

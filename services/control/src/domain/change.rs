@@ -11,7 +11,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use millrace_layers::accounts::{
     self,
-    expiring::{Expiring, Kind},
+    expiring::{Expiring, ExpiringKind},
 };
 use millrace_storage::{Read, Transaction};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -196,7 +196,7 @@ async fn keep<T: Serialize>(
     let scopes = scopes.to_vec();
     accounts::receipts().put(tx, id, &Receipt { fingerprint, expires_at_ms, answer, roles, scopes }).await?;
     let id = id.to_vec().into();
-    Ok(Expiring { at_ms: expires_at_ms, kind: Kind::Receipt, id }.schedule(tx)?)
+    Ok(Expiring { at_ms: expires_at_ms, kind: ExpiringKind::Receipt, id }.schedule(tx)?)
 }
 
 /// Removes a receipt whose time is over; a later one may have its place.

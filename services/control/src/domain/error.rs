@@ -2,7 +2,7 @@
 
 use millrace_access::model::Invalid;
 use millrace_layers::Error as LayerError;
-use millrace_storage::{Error as StoreError, Failure};
+use millrace_storage::{Error as StoreError, TransactionFailure};
 
 use crate::secret::NoEntropy;
 
@@ -49,7 +49,7 @@ impl Error {
     }
 }
 
-impl Failure for Error {
+impl TransactionFailure for Error {
     fn store_error(&self) -> Option<&StoreError> {
         match self {
             Self::Layer(error) => error.store_error(),

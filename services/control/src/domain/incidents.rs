@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use millrace_layers::Position;
-use millrace_layers::incidents::{self, Wanted};
+use millrace_layers::incidents::{self, IncidentSearch};
 use millrace_storage::Read;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -88,7 +88,7 @@ impl Control {
         page: &PageRequest,
     ) -> Result<Page<Incident>> {
         let before = page.after.as_deref().map(position).transpose()?;
-        let wanted = Wanted { client_id, kind: kind.map(Into::into) };
+        let wanted = IncidentSearch { client_id, kind: kind.map(Into::into) };
         self.look(|tx| async move {
             let broker = brokers::find(&tx, caller, at, Permission::ClientsRead, Read::Snapshot).await?;
             let (rows, more) = incidents::page(&tx, broker.id, wanted, before, page.limit).await?;

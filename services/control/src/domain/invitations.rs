@@ -3,7 +3,7 @@
 use millrace_layers::{
     accounts::{
         self,
-        expiring::{Expiring, Kind},
+        expiring::{Expiring, ExpiringKind},
     },
     documents::Document,
 };
@@ -194,7 +194,7 @@ async fn remove(tx: &Transaction, organisation: Uuid, record: &Record) -> Result
 }
 
 fn expiring(hash: &Hash, at_ms: u64) -> Expiring {
-    Expiring { at_ms, kind: Kind::Invitation, id: hash.to_vec().into() }
+    Expiring { at_ms, kind: ExpiringKind::Invitation, id: hash.to_vec().into() }
 }
 
 fn gone() -> Error {

@@ -24,7 +24,10 @@ pub struct Page<T> {
 
 impl<T> Page<T> {
     /// A page of documents, each with its id and version.
-    pub(super) fn of<D>(page: documents::Page<D>, row: impl Fn(&[u8], documents::Document<D>) -> T) -> Self {
+    pub(super) fn of<D>(
+        page: documents::DocumentPage<D>,
+        row: impl Fn(&[u8], documents::Document<D>) -> T,
+    ) -> Self {
         let next = page.items.last().filter(|_| page.more).map(|(id, _)| id.to_vec());
         Self { items: page.items.into_iter().map(|(id, document)| row(&id, document)).collect(), next }
     }

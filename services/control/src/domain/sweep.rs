@@ -1,6 +1,6 @@
 //! Removing what has ended by itself, and going on with what deleted brokers had.
 
-use millrace_layers::accounts::expiring::{self, Expiring, Kind};
+use millrace_layers::accounts::expiring::{self, Expiring, ExpiringKind};
 use millrace_storage::Transaction;
 use tracing::{info, warn};
 
@@ -52,9 +52,9 @@ impl Control {
 
 async fn expire(tx: &Transaction, one: &Expiring, now_ms: u64) -> Result<()> {
     match one.kind {
-        Kind::SignIn => web_sessions::expire(tx, &one.id).await?,
-        Kind::Invitation => invitations::expire(tx, &one.id).await?,
-        Kind::Receipt => change::forget(tx, &one.id, now_ms).await?,
+        ExpiringKind::SignIn => web_sessions::expire(tx, &one.id).await?,
+        ExpiringKind::Invitation => invitations::expire(tx, &one.id).await?,
+        ExpiringKind::Receipt => change::forget(tx, &one.id, now_ms).await?,
     }
     Ok(one.cancel(tx)?)
 }

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use millrace_layers::accounts::{
     self,
-    expiring::{Expiring, Kind},
+    expiring::{Expiring, ExpiringKind},
 };
 use millrace_storage::{Read, Transaction};
 use serde::{Deserialize, Serialize};
@@ -196,5 +196,5 @@ pub(super) async fn end_all(tx: &Transaction, user: Uuid, keep: Option<&Hash>) -
 }
 
 fn expiring(hash: &[u8], at_ms: u64) -> Expiring {
-    Expiring { at_ms, kind: Kind::SignIn, id: hash.to_vec().into() }
+    Expiring { at_ms, kind: ExpiringKind::SignIn, id: hash.to_vec().into() }
 }

@@ -62,8 +62,8 @@ async fn incidents_come_in_pages_the_latest_first_and_only_those_that_are_asked_
     ann.delete(&broker).await.is(StatusCode::NO_CONTENT);
     region.clock.move_on(5_000);
     region.control.erase().await.unwrap();
-    let left = region
-        .store
-        .run(|tx| async move { incidents::page(&tx, id, incidents::Wanted::default(), None, 10).await });
+    let left = region.store.run(|tx| async move {
+        incidents::page(&tx, id, incidents::IncidentSearch::default(), None, 10).await
+    });
     assert_eq!(left.await.unwrap(), (vec![], false));
 }

@@ -3,7 +3,7 @@
 use millrace_access::model::{Access, Action, BrokerLimits, ClientLimits, Effect, Limits, Rule};
 use millrace_layers::Store;
 use millrace_layers::accounts::{self, ACCESS};
-use millrace_layers::incidents::{self, Incident, Kind, Wanted};
+use millrace_layers::incidents::{self, Incident, IncidentSearch, Kind};
 use millrace_mqtt::Version::{V5, V311};
 use millrace_mqtt::{
     Connect, Packet, PacketType, Properties, Property, Publish, QoS, ReasonCode, SubscribeOptions, Version,
@@ -49,7 +49,7 @@ fn reached(server: &Server, limit: &str) -> u64 {
 /// What the tenant is told, the latest first, once there is one of this kind.
 fn told(database: &Database, id: u64, kind: Kind) -> Vec<Incident> {
     let store = Store::new(database.clone());
-    let wanted = Wanted { kind: Some(kind), ..Wanted::default() };
+    let wanted = IncidentSearch { kind: Some(kind), ..IncidentSearch::default() };
     let read = || {
         let page = store.run(async |tx| incidents::page(&tx, id, wanted, None, 100).await);
         block_on(page).unwrap().0.into_iter().map(|(_, incident)| incident).collect::<Vec<_>>()

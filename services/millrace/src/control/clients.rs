@@ -1,4 +1,4 @@
-//! Connected clients of a broker, out of the memory of the pods.
+//! Lists and changes the connected clients of a broker, by asking every pod of the region.
 
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
@@ -13,11 +13,10 @@ use tokio::sync::mpsc::{self, Receiver};
 use super::live::Edge;
 use crate::inspect::now_ms;
 
-/// How long pods are waited for: a hundred times what one with a million connections takes for its part of a page.
+/// Longest wait for pods: a hundred times what a pod with a million connections takes for its part of a page.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Pods of a region.
 const PODS_MAX: usize = 1_000;
-/// What the session expiry of a client says that never ends.
+/// The session expiry of a session that never ends.
 const NEVER: u32 = u32::MAX;
 
 pub(super) async fn list(
@@ -45,7 +44,7 @@ pub(super) async fn kick(edge: &Edge, broker: BrokerId, client_id: &str) -> Resu
     one(edge, broker, Question::Kick(client_id.into())).await.map(drop)
 }
 
-/// The client that a question is about, on whichever pod it is.
+/// Finds the client on whichever pod it is.
 async fn one(edge: &Edge, broker: BrokerId, question: Question) -> Result<clients::Client, LiveError> {
     let mut inquiry = Inquiry::begin(edge, broker, question).await?;
     let answers = inquiry.gather(|answer| !answer.clients.is_empty()).await;
@@ -62,34 +61,33 @@ async fn one(edge: &Edge, broker: BrokerId, question: Question) -> Result<client
     )))
 }
 
-/// A question to all pods.
 struct Inquiry {
     said: Receiver<Said>,
-    /// Who has not answered; this one without a name when it has none.
+    /// Names of pods; this pod gets a name here when it has none.
     unanswered: BTreeSet<String>,
     asking: Asking,
 }
 
 impl Inquiry {
     async fn begin(edge: &Edge, broker: BrokerId, question: Question) -> Result<Self, LiveError> {
-        // Who is alive says so in the store; who is not heard is not forgotten so.
+        // Pods with a valid lease in the store count, so that the answer names a pod that the network does not reach.
         let leases = edge.run(|tx| async move { pods::list(&tx, PODS_MAX).await }).await?;
         let alive = leases.into_iter().filter(|pod| pod.until_ms >= now_ms());
         let mut unanswered: BTreeSet<_> =
             alive.map(|pod| String::from_utf8_lossy(&pod.name).into_owned()).collect();
-        // Room for all, and for one more that comes meanwhile: nobody waits there.
+        // Room for all pods and one that starts meanwhile, so that no pod waits to answer.
         let (tell, said) = mpsc::channel(PODS_MAX + 1);
         let running = edge.running.read().unwrap_or_else(PoisonError::into_inner);
         let edge = running.as_ref().ok_or_else(|| LiveError::Unavailable("the server is stopping".into()))?;
         let asking = edge.ask_clients(broker, question, move |said| {
-            // Who asked may have stopped waiting.
+            // The receiver is gone when the request was given up.
             let _ = tell.try_send(said);
         });
         unanswered.insert(own_name(&asking));
         Ok(Self { said, unanswered, asking })
     }
 
-    /// What pods answer, until all have, the time is over, or one says what is `enough`.
+    /// Returns the answers when all pods have answered, the time is over, or `enough` accepts one.
     async fn gather(&mut self, enough: impl Fn(&Answer) -> bool) -> Vec<Answer> {
         let mut answers = Vec::new();
         let all = async {
@@ -105,7 +103,7 @@ impl Inquiry {
                 }
             }
         };
-        // What has come by then is in the answers.
+        // `answers` has what came before the timeout.
         let _ = tokio::time::timeout(PATIENCE, all).await;
         answers
     }

@@ -1,5 +1,5 @@
-//! A client of the running edge within this process: what the API publishes and reads goes the way that MQTT goes, with the same limits,
-//! counters and promises.
+//! An MQTT client of the edge in this process, without a socket. The API publishes and reads through it, so MQTT's
+//! limits, counters and promises hold for the API, too.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -12,33 +12,28 @@ use tokio::net::UnixStream;
 
 use crate::serve::Running;
 
-/// How long the edge may take to answer: it waits for the store, which is waited for 10 s.
+/// Longest wait for the edge, which itself waits 10 s for the store.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Largest packet of the edge, bytes: the most that MQTT can say.
+/// The largest packet that MQTT can express, bytes.
 const PACKET_BYTES_MAX: u32 = 268_435_460;
-/// Bytes that are read at once.
 const READ_BYTES: usize = 16 * 1024;
 
-/// A connection of such a client.
 pub(super) struct Inside {
     stream: UnixStream,
-    /// What was read, up to `taken` done with.
+    /// Bytes that were read; those before `taken` are done with.
     read: Vec<u8>,
     taken: usize,
-    /// Largest packet that the edge takes.
     packet_size_max: usize,
 }
 
-/// The edge has ended the connection.
 #[derive(Debug)]
 pub(super) struct Gone {
-    /// Why, when it has said so.
+    /// The reason that the edge sent, if it sent one.
     pub(super) reason: Option<ReasonCode>,
     pub(super) said: Option<String>,
 }
 
 impl Inside {
-    /// Connects to a broker.
     pub(super) async fn enter(running: &Running, visit: &Visit) -> Result<Self, LiveError> {
         let stream = {
             let running = running.read().unwrap_or_else(PoisonError::into_inner);
@@ -86,7 +81,6 @@ impl Inside {
         Ok(client)
     }
 
-    /// Sends a packet.
     pub(super) async fn send(&mut self, packet: &Packet<'_>) -> Result<(), Gone> {
         let mut bytes = Vec::new();
         encode::packet(packet, Version::V5, &mut bytes);
@@ -99,19 +93,18 @@ impl Inside {
             match self.stream.try_write(bytes) {
                 Ok(written) => bytes = &bytes[written..],
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                // It may have said why.
                 Err(_) => return Err(self.last_words().await),
             }
         }
         Ok(())
     }
 
-    /// Whether a packet is no larger than the edge takes.
+    /// Whether the edge accepts a packet of this size.
     pub(super) fn takes(&self, bytes: usize) -> bool {
         bytes <= self.packet_size_max
     }
 
-    /// The first packet of which `take` makes something, within the time that an answer may take.
+    /// Waits for the first packet that `take` accepts, at most [`PATIENCE`].
     pub(super) async fn answer<T>(
         &mut self,
         mut take: impl FnMut(&Packet<'_>) -> Option<T>,
@@ -129,7 +122,7 @@ impl Inside {
         }
     }
 
-    /// Waits for the next packet. Dropping the future loses nothing.
+    /// Dropping the future loses nothing.
     pub(super) async fn next<T>(&mut self, take: impl FnOnce(&Packet<'_>) -> T) -> Result<T, Gone> {
         loop {
             let found = frame(&self.read[self.taken..], PACKET_BYTES_MAX).map_err(|_| Gone::silent())?;
@@ -179,7 +172,7 @@ impl Gone {
         Self { reason: None, said: None }
     }
 
-    /// What it means for who has asked.
+    /// The error for the client of the API.
     pub(super) fn refused(self) -> LiveError {
         let Some(reason) = self.reason else {
             return unavailable("the broker has closed the connection; what was asked may have been done");
@@ -203,7 +196,6 @@ impl Gone {
     }
 }
 
-/// The reason string of a packet.
 pub(super) fn said(properties: Properties<'_>) -> Option<String> {
     properties.iter().find_map(|property| match property {
         Property::ReasonString(said) => Some(said.to_owned()),

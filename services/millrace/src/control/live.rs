@@ -1,4 +1,5 @@
-//! What the API asks of this process: the store for what is kept, the running edge for what must not be changed behind its back.
+//! The part of the API that needs this process: it reads stored data from the store, and has the running edge make
+//! changes that the edge must know of.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -17,11 +18,10 @@ use super::{clients, publish, retained, sessions, tail};
 use crate::inspect::Live as _;
 use crate::serve::Running;
 
-/// How long the store may take to have what the edge was asked to change, and how often it is looked at.
+/// Time limit and interval for a change by the edge to appear in the store.
 const STORED_WITHIN: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// A pod and its store.
 pub(super) struct Edge {
     store: Store,
     pub(super) running: Running,
@@ -33,7 +33,6 @@ impl Edge {
         Self { store: Store::new(database), running, host: System::new() }
     }
 
-    /// Runs a transaction.
     pub(super) async fn run<T, F, Body>(&self, body: F) -> Result<T, LiveError>
     where
         F: FnMut(Transaction) -> Body,
@@ -42,7 +41,7 @@ impl Edge {
         self.store.run(body).await.map_err(|error| LiveError::Unavailable(format!("the store says: {error}")))
     }
 
-    /// Asks the edge, on a thread that may wait.
+    /// Runs on a thread that may block.
     async fn ask(
         &self,
         question: impl FnOnce(&Running) -> Result<bool, String> + Send + 'static,
@@ -52,13 +51,13 @@ impl Edge {
         answer.unwrap_or_else(|_| Err("the server is stopping".into())).map_err(LiveError::Unavailable)
     }
 
-    /// How many subscribers a topic has, when this pod is the only one.
+    /// The number of subscribers of a topic; `None` when there are other pods.
     pub(super) fn matching(&self, broker: &str, topic: &str) -> Option<u64> {
         let running = self.running.read().unwrap_or_else(PoisonError::into_inner);
         running.as_ref().filter(|edge| !edge.has_peers())?.matching(broker, topic)
     }
 
-    /// Waits until the store has not this message any more; it may have a newer one of the topic.
+    /// The store may have a newer message of the topic.
     async fn left_the_store(&self, broker: &LiveBroker, topic: &str, was: &[u8]) -> Result<(), LiveError> {
         let began = self.host.now();
         while retained::body(self, broker.id, topic).await?.is_some_and(|body| body == was) {

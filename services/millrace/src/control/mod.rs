@@ -1,4 +1,5 @@
-//! The control plane in this process: its settings, the store that it has with the edge, and what it asks the running edge.
+//! The control plane in this process: its settings, its routes for the HTTP ports, and its connection to the running
+//! edge.
 
 mod clients;
 mod inside;
@@ -30,7 +31,6 @@ use crate::cli::Failure;
 use crate::http::{Addresses, SIGN_UP_PATH, reachable};
 use crate::serve::Running;
 
-/// How the control plane is reached.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ControlArgs {
     /// URL of the HTTP port for people, a scheme and a host; with https their cookies are for TLS only
@@ -59,20 +59,18 @@ pub(crate) struct ControlArgs {
 }
 
 impl ControlArgs {
-    /// The provider that people may sign in with, when one is named.
     pub(crate) fn oidc(&self) -> Result<Option<OidcSettings>, String> {
         self.oidc.settings(self.public_url.as_deref())
     }
 }
 
-/// People who may make an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WhoSignsUp {
     Invited,
     Anybody,
 }
 
-/// The control plane of a store, for the HTTP ports of all pods of this process.
+/// Shared by the HTTP ports of all pods of this process.
 pub(crate) struct Plane {
     control: Control,
     options: Options,
@@ -89,7 +87,6 @@ impl Clock for TimeOfDay {
 }
 
 impl Plane {
-    /// Opens the control plane of a store.
     pub(crate) fn open(
         database: Database,
         args: &ControlArgs,
@@ -110,24 +107,23 @@ impl Plane {
         Ok(Self { control, options, public_url: args.public_url.clone(), reach: args.reach.clone() })
     }
 
-    /// Says where the clients of brokers connect. The first pod of the process counts.
+    /// The first pod's listeners are the addresses of brokers.
     pub(crate) fn reached_at(&self, at: &Addresses) {
         let host = self.public_url.as_deref().and_then(|url| url.split_once("://")).map(|(_, host)| host);
         self.control.reached_at(self.reach.reach(at, host));
     }
 
-    /// Where pages connect through a gateway, as a source of a Content-Security-Policy.
+    /// A source for the Content-Security-Policy.
     pub(crate) fn gateway_socket(&self) -> Option<String> {
         self.reach.gateway_socket()
     }
 
-    /// The API of a pod.
     pub(crate) fn api(&self, database: Database, running: &Running) -> Router {
         let live = live::Edge::new(database, Arc::clone(running));
         millrace_control::router(self.control.clone(), Arc::new(live), self.options.clone())
     }
 
-    /// The operator API of a pod, for an admin port at `at`. Without a token there is none where others can reach the port.
+    /// `None` without a token, where other machines can reach the port.
     pub(crate) fn operator_api(
         &self,
         running: &Running,
@@ -146,17 +142,17 @@ impl Plane {
         Some(millrace_control::operator_router(self.control.clone(), Arc::new(process), token))
     }
 
-    /// What must be done for as long as the server runs.
+    /// Background work of the control plane, which never ends.
     pub(crate) fn upkeep(&self) -> impl Future<Output = std::convert::Infallible> + use<> {
         let control = self.control.clone();
         async move { control.keep_swept().await }
     }
 
-    /// Prints the link that opens the console, while only this machine can reach the server.
+    /// Only while no other machine can reach the server.
     pub(crate) fn print_link(&self, http: SocketAddr) {
         let Some(door) = &self.options.local else { return };
         let link = format!("{}/#local={}", self.base(http), door.token.expose());
-        // On standard output, apart from the log. Nobody may read it.
+        // On standard output, apart from the log.
         let _ = writeln!(std::io::stdout(), "Console: {link}");
     }
 
@@ -165,7 +161,7 @@ impl Plane {
         self.public_url.clone().unwrap_or_else(own)
     }
 
-    /// Says where the API is, and how the first person makes an account.
+    /// Logs the URL of the API, and how the first person makes an account.
     pub(crate) fn greet(&self, http: SocketAddr) {
         let base = self.base(http);
         info!("the API is at {base}{}, described by openapi.json there", millrace_control::PATH);
@@ -177,13 +173,12 @@ impl Plane {
             ),
             Ok(None) => {}
             Err(error) => {
-                warn!(%error, "it cannot be told whether somebody has an account; a restart tries again");
+                warn!(%error, "the server could not find out whether an account exists; a restart tries again");
             }
         }
     }
 }
 
-/// The pod that an operator API is in.
 struct Process {
     running: Running,
     pod: Option<String>,
@@ -196,12 +191,12 @@ impl Operations for Process {
             return false;
         }
         let running = self.running.read().unwrap_or_else(PoisonError::into_inner);
-        // The loops go on with it by themselves.
+        // The drain goes on in the event loops.
         running.as_ref().map(|edge| edge.drain(&self.pace)).is_some()
     }
 }
 
-/// A secret for this start of the server, and the machine's name.
+/// Grants access without an account to this machine alone, until the server ends.
 fn local_door() -> Result<LocalDoor, Failure> {
     let token = millrace_control::random_secret().map_err(|error| Failure::Run(error.to_string()))?;
     let system = rustix::system::uname();

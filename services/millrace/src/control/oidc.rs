@@ -1,11 +1,10 @@
-//! The provider that people may sign in with: its settings.
+//! Settings of the OpenID Connect provider with which people may sign in.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use millrace_control::{OidcSettings, PATH, oidc_issuer};
 
-/// The provider that people may sign in with.
 #[derive(Clone, Debug, Args)]
 pub(super) struct OidcArgs {
     /// OpenID Connect: the issuer of a provider that people may sign in with, too, as it writes itself. It sends browsers back to
@@ -13,21 +12,20 @@ pub(super) struct OidcArgs {
     #[arg(long, value_name = "URL", value_parser = oidc_issuer)]
     oidc_issuer: Option<String>,
 
-    /// OpenID Connect: what this server is to the provider.
+    /// OpenID Connect: client id of this server at the provider.
     #[arg(long, value_name = "ID")]
     oidc_client_id: Option<String>,
 
-    /// OpenID Connect: file with the secret for that [default: none, a public client].
+    /// OpenID Connect: file with the secret of that client [default: none, a public client].
     #[arg(long, value_name = "FILE")]
     oidc_client_secret_file: Option<PathBuf>,
 
-    /// OpenID Connect: what people know the provider as.
+    /// OpenID Connect: name of the provider on the sign-in page.
     #[arg(long, value_name = "NAME", default_value = "your provider", value_parser = name)]
     oidc_name: String,
 }
 
 impl OidcArgs {
-    /// The provider, when one is named.
     pub(super) fn settings(&self, public_url: Option<&str>) -> Result<Option<OidcSettings>, String> {
         let (issuer, client_id) = match (&self.oidc_issuer, &self.oidc_client_id) {
             (Some(issuer), Some(client_id)) => (issuer.clone(), client_id.clone()),

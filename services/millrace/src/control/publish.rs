@@ -1,4 +1,4 @@
-//! Publishing for the API.
+//! Publishes messages for the API.
 
 use millrace_control::{LiveError, Publication, Published, Visit};
 use millrace_edge::stored;
@@ -9,7 +9,6 @@ use millrace_mqtt::{
 use super::inside::{Gone, Inside, said};
 use super::live::Edge;
 
-/// Longest string of MQTT, bytes.
 const STRING_BYTES_MAX: usize = 65_535;
 
 pub(super) async fn publish(
@@ -40,7 +39,7 @@ pub(super) async fn publish(
     client.write(&bytes).await.map_err(Gone::refused)?;
     let reason = match qos {
         QoS::AtMostOnce => {
-            // The answer to a ping comes when the message before it was handed on.
+            // The edge answers the PINGREQ after it has forwarded the message.
             client.send(&Packet::PingReq).await.map_err(Gone::refused)?;
             client.answer(|packet| matches!(packet, Packet::PingResp).then_some(())).await?;
             ReasonCode::SUCCESS
@@ -65,7 +64,7 @@ pub(super) async fn publish(
         }
     };
     let bye = Disconnect { reason: ReasonCode::SUCCESS, properties: Properties::EMPTY };
-    // The message is published, whatever becomes of the connection.
+    // The message is published even if the connection breaks now.
     let _ = client.send(&Packet::Disconnect(bye)).await;
     let matched = match reason {
         ReasonCode::NO_MATCHING_SUBSCRIBERS => Some(0),

@@ -1,4 +1,4 @@
-//! Where clients reach brokers, as the API tells it: settings, and the listeners of this process.
+//! The addresses of brokers as the API reports them: settings, and the listeners of this process.
 
 use std::net::SocketAddr;
 
@@ -7,7 +7,6 @@ use millrace_control::{Ports, Reach};
 
 use crate::http::{Addresses, reachable};
 
-/// Where clients reach brokers.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReachArgs {
     /// Name of the region, as the API shows it.
@@ -33,17 +32,16 @@ pub(crate) struct ReachArgs {
     endpoint_ca_file: Option<Pem>,
 }
 
-/// The text of a file with certificates.
 #[derive(Clone, Debug)]
 struct Pem(String);
 
 impl ReachArgs {
-    /// Where pages connect to any broker behind the gateway.
+    /// For pages, as a pattern for any broker.
     pub(super) fn gateway_socket(&self) -> Option<String> {
         self.endpoint_domain.as_ref().map(|domain| format!("wss://*.{domain}:{}", self.endpoint_wss_port))
     }
 
-    /// How clients reach brokers that this process has at `at`. `public_host`: the host by which people reach it.
+    /// `at` has the listeners of this process, `public_host` is the host by which people reach it.
     pub(super) fn reach(&self, at: &Addresses, public_host: Option<&str>) -> Reach {
         let ca_pem = self.endpoint_ca_file.clone().map(|pem| pem.0);
         let (region, domain) = (self.region.clone(), self.endpoint_domain.clone());

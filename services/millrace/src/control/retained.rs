@@ -1,4 +1,4 @@
-//! Retained messages of a broker, out of the store.
+//! Reads retained messages of a broker from the store, for the API.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -15,9 +15,9 @@ use millrace_storage::Read;
 use super::live::Edge;
 use crate::inspect::name;
 
-/// Messages below one level of the tree that are counted.
+/// Messages counted below one level of the tree.
 const COUNTED_MAX: usize = 200;
-/// Levels of one transaction: each is a read.
+/// Levels read by one transaction.
 const BRANCHES_AT_ONCE: usize = 50;
 
 pub(super) async fn topics(
@@ -101,7 +101,7 @@ pub(super) async fn show(edge: &Edge, broker: BrokerId, topic: &str) -> Result<R
     Ok(RetainedMessage { retained, properties, payload, payload_base64 })
 }
 
-/// What is stored of a topic.
+/// The stored form of the message.
 pub(super) async fn body(edge: &Edge, broker: BrokerId, topic: &str) -> Result<Option<Bytes>, LiveError> {
     if !stored::is_topic(topic) {
         let what = "is no topic: it has no wildcards, and is not empty".into();
@@ -130,7 +130,7 @@ fn decode(topic: &str, body: &[u8]) -> Result<StoredMessage, LiveError> {
     })
 }
 
-/// A filter that is none must not match by chance.
+/// An invalid filter must not match by chance.
 fn check(filter: &str) -> Result<(), LiveError> {
     if stored::is_filter(filter) && !filter.starts_with("$share/") {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Sessions of a broker, out of the store.
+//! Reads sessions of a broker from the store, for the API.
 
 use millrace_control::{LiveError, Page, PageRequest, Session, SessionDetails, SessionState, Subscription};
 use millrace_layers::limits::NAME_BYTES_MAX;
@@ -13,10 +13,10 @@ use millrace_storage::Read;
 use super::live::Edge;
 use crate::inspect::{Found, find, name, now_ms};
 
-/// Waiting messages that a list counts, of one session and of all together: they are counted by reading them.
+/// Queued messages that a list counts, in each session and altogether, because counting means reading them.
 const WAITING_IN_LIST_MAX: usize = 1_000;
 const WAITING_OF_LIST_MAX: usize = 5_000;
-/// Those of a session that is shown alone.
+/// Queued messages that are counted for a session shown alone.
 const WAITING_MAX: usize = 10_000;
 
 pub(super) async fn list(
@@ -24,7 +24,7 @@ pub(super) async fn list(
     broker: BrokerId,
     page: &PageRequest,
 ) -> Result<Page<Session>, LiveError> {
-    // One more than fits tells whether there are more.
+    // The additional row shows whether there are more.
     let wanted = page.limit + 1;
     let mut clients: Vec<_> = edge
         .run(|tx| async move { sessions::list(&tx, broker, page.after.as_deref(), wanted).await })
@@ -36,7 +36,8 @@ pub(super) async fn list(
     let mut left = WAITING_OF_LIST_MAX;
     for (client, _) in &clients {
         let id = SessionId { broker, client };
-        // A transaction each: all of them together may take longer than one may. One that has ended meanwhile is none.
+        // Each session has a transaction of its own, because all together may take longer than a transaction may. A
+        // session that ended meanwhile is left out.
         let max = share(left);
         if let Some(found) = edge.run(|tx| async move { find(&tx, id, max).await }).await? {
             left = left.saturating_sub(usize::try_from(found.waiting.totals.entries).unwrap_or(max));
@@ -73,7 +74,7 @@ pub(super) async fn show(
     details.await?.ok_or(LiveError::NotFound("session"))
 }
 
-/// How many waiting messages are counted for the next session. One is enough to say that there are more.
+/// The limit of counted messages for the next session. A limit of one suffices to see that there are more.
 fn share(left: usize) -> usize {
     left.clamp(1, WAITING_IN_LIST_MAX)
 }

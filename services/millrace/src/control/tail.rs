@@ -1,7 +1,7 @@
-//! What is published, as it happens, for the API.
+//! Streams a broker's messages to a browser while clients publish them.
 //!
-//! A task reads as fast as the edge sends. What the browser does not take in time it leaves out and counts, so a slow browser costs
-//! [`QUEUE_BYTES`] and holds up nobody.
+//! A task reads as fast as the edge sends. It drops and counts messages that the browser does not take in time, so a
+//! slow browser costs [`QUEUE_BYTES`] and delays no other client.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -23,18 +23,17 @@ use super::inside::{Gone, Inside};
 use super::live::Edge;
 use crate::inspect::now_ms;
 
-/// Messages that wait for a browser.
+/// Messages queued for a browser.
 const QUEUE_MESSAGES: usize = 500;
 /// Bytes of their payloads, topics and properties.
 const QUEUE_BYTES: usize = 1024 * 1024;
-/// Messages that a tail shows in a second: more than anybody reads, and what the API spends on one.
+/// More than a person reads; it bounds the work of the API for one tail.
 const MESSAGES_PER_SECOND: u32 = 500;
-/// Longest payload that is shown, bytes; the rest is cut off.
+/// The rest of a longer payload is cut off, bytes.
 const PAYLOAD_BYTES_MAX: usize = 16 * 1024;
-/// How often it is said that messages were left out, when no other comes.
+/// Interval of the notice about dropped messages, when no message comes.
 const SAID_EVERY: Duration = Duration::from_secs(1);
 
-/// What the task that reads and the stream share.
 #[derive(Default)]
 struct Shared {
     dropped: AtomicU64,
@@ -60,7 +59,7 @@ pub(super) async fn tail(
     Ok(stream::unfold(state, |(receiver, shared, ticks, held)| next(receiver, shared, ticks, held)).boxed())
 }
 
-/// With QoS 2, so that each message shows the QoS that it was published with.
+/// QoS 2, so that each message shows the QoS that it was published with.
 async fn subscribe(client: &mut Inside, filter: &str, retained: bool) -> Result<(), LiveError> {
     let options = SubscribeOptions {
         qos: QoS::ExactlyOnce,
@@ -71,7 +70,7 @@ async fn subscribe(client: &mut Inside, filter: &str, retained: bool) -> Result<
     let mut bytes = Vec::new();
     encode::subscribe(PacketId::MIN, Properties::EMPTY, [(filter, options)], Version::V5, &mut bytes);
     client.write(&bytes).await.map_err(Gone::refused)?;
-    // A retained message may come before the SUBACK; it is published again to nobody, so it is left out.
+    // The tail leaves out retained messages that come before the SUBACK.
     let reason = client
         .answer(|packet| match packet {
             Packet::SubAck(ack) => ack.reasons.first().copied().map(ReasonCode),
@@ -114,7 +113,7 @@ async fn next(
     }
 }
 
-/// Reads until the browser or the edge ends it.
+/// Ends with the browser or the edge.
 async fn read(mut client: Inside, sender: Sender<TailEvent>, shared: Arc<Shared>) {
     let (mut second, mut shown) = (Instant::now(), 0);
     let gone = loop {
@@ -146,11 +145,11 @@ async fn read(mut client: Inside, sender: Sender<TailEvent>, shared: Arc<Shared>
         }
     };
     let reason = gone.refused().to_string();
-    // Who is gone need not hear it.
+    // The browser may have left.
     let _ = sender.send(TailEvent::End(TailEnd { reason })).await;
 }
 
-/// A packet as a message, and what it is to be answered with.
+/// The packet as a message, and the answer to it.
 fn taken(packet: &Packet<'_>) -> (Option<TailMessage>, Option<Vec<u8>>) {
     let ack = |packet_id| Ack { packet_id, reason: ReasonCode::SUCCESS, properties: Properties::EMPTY };
     let (message, answer) = match packet {
@@ -176,7 +175,7 @@ fn message(publish: &Publish<'_>) -> TailMessage {
     let cut = &publish.payload[..publish.payload.len().min(PAYLOAD_BYTES_MAX)];
     let text = match std::str::from_utf8(cut) {
         Ok(text) => Some(text),
-        // It may be cut within a character.
+        // The cut may be within a character.
         Err(error) if error.error_len().is_none() && cut.len() < publish.payload.len() => {
             std::str::from_utf8(&cut[..error.valid_up_to()]).ok()
         }
@@ -206,7 +205,7 @@ fn named(property: Property<'_>) -> Option<UserProperty> {
     Some(UserProperty { name: name.to_owned(), value })
 }
 
-/// Bytes of memory, roughly.
+/// An estimate of its memory, bytes.
 fn weight(message: &TailMessage) -> usize {
     let payload = message.payload.as_ref().or(message.payload_base64.as_ref()).map_or(0, String::len);
     let properties: usize = message.properties.iter().map(|one| one.name.len() + one.value.len()).sum();

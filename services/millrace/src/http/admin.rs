@@ -1,5 +1,5 @@
-//! The port of the operators: health, metrics and the operator API. Tenants have no way to it. Requests are answered on a thread of
-//! its own, but what the operator API reads is read on another one, so that `/healthz` and `/metrics` never wait for it.
+//! The HTTP port for operators: health, metrics and the operator API. Tenants cannot reach it. The operator API reads
+//! the store on another thread, so that `/healthz` and `/metrics` never wait for the store.
 
 use std::net::TcpListener;
 use std::sync::{Arc, PoisonError};
@@ -21,13 +21,13 @@ use crate::serve::Running;
 struct Shared {
     health: Health,
     running: Running,
-    /// Connections of the other HTTP port.
+    /// Of the public HTTP port.
     public: Option<Arc<Connections>>,
-    /// Counts the exported telemetry, where a collector is set.
+    /// `None` without a collector.
     telemetry: Option<Queue>,
 }
 
-/// Serves operators on `listener` (non-blocking) until the process ends.
+/// `listener` must be non-blocking.
 pub(crate) fn start(
     listener: TcpListener,
     running: &Running,
@@ -47,7 +47,7 @@ pub(crate) fn start(
             .enable_all()
             .build()?;
         app = app.nest(millrace_control::OPERATOR_PATH, threads::on(threads.handle(), operator));
-        // It ends with the process.
+        // The threads end with the process.
         std::mem::forget(threads);
     }
     let limits = ConnectionLimits {
@@ -67,7 +67,7 @@ async fn metrics(State(shared): State<Shared>) -> Response {
     }
 }
 
-/// All metrics of a pod, in Prometheus text; `None` while it stops.
+/// Prometheus text; `None` while the pod stops.
 pub(crate) fn page_of_metrics(
     running: &Running,
     public: Option<&Connections>,

@@ -1,8 +1,8 @@
-//! The connections of an HTTP port: how many there may be, and for how long one may say nothing. Beyond that a connection is closed and
-//! counted, so that strangers use up neither the memory nor the open files that MQTT needs.
+//! Limits the connections of an HTTP port, in number and in idle time. A connection beyond a limit is closed and
+//! counted, so that strangers cannot use up the memory and the descriptors that MQTT needs.
 //!
-//! When all places are taken, the connection that has been idle for longest gives its place to a new one. So strangers that say nothing do
-//! not keep out who has something to ask. A connection counts as idle until its request has come whole, with its body.
+//! At the limit, a new connection replaces the one that has been idle for longest, so silent strangers cannot keep
+//! out clients with requests. A connection is idle until a whole request has arrived, with its body.
 
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
@@ -26,7 +26,6 @@ use tower_service::Service as _;
 
 use crate::limits::{ConnectionLimits, HTTP_ACCEPT_PAUSE, HTTP_BUFFER_BYTES};
 
-/// The connections of one HTTP port.
 #[derive(Debug)]
 pub(crate) struct Connections {
     limits: ConnectionLimits,
@@ -41,18 +40,18 @@ pub(crate) struct Connections {
 struct Open {
     all: usize,
     by_address: HashMap<IpAddr, usize>,
-    /// Connections that no request is under way on, the longest idle first.
+    /// Connections without a request under way, longest idle first.
     idle: BTreeMap<u64, Arc<Notify>>,
     last_idle: u64,
 }
 
-/// The right to one connection. Dropping it gives the place back.
+/// The right to one connection, which ends when it is dropped.
 struct Place {
     connections: Arc<Connections>,
     address: Option<IpAddr>,
-    /// Its place among the idle ones; 0: a request is under way.
+    /// Its key in `idle`; 0 while a request is under way.
     idle: AtomicU64,
-    /// Told when it is to give way to another one.
+    /// Notified when the connection must close for a new one.
     evicted: Arc<Notify>,
 }
 
@@ -70,16 +69,16 @@ impl Connections {
         })
     }
 
-    /// Answers requests with `app` until the process ends.
     pub(crate) async fn serve(self: Arc<Self>, listener: TcpListener, app: Router) {
         loop {
             match listener.accept().await {
                 Ok((stream, peer)) => {
-                    // A connection over the limit is closed at once: an answer would cost what the limit is to save.
+                    // Closed without an answer, because an answer would cost what the limit saves.
                     let Some(place) = self.place(peer.ip()) else { continue };
                     tokio::spawn(Arc::new(place).hold(stream, peer, app.clone()));
                 }
-                // Without file descriptors the connection stays in the queue, and accepting it would fail again at once.
+                // Without free descriptors the connection stays in the queue, and accepting it would fail again at
+                // once.
                 Err(error) => {
                     tracing::debug!(%error, "a connection of the HTTP port was not accepted");
                     tokio::time::sleep(HTTP_ACCEPT_PAUSE).await;
@@ -104,7 +103,7 @@ impl Connections {
                 self.refused.fetch_add(1, Ordering::Relaxed);
                 return None;
             };
-            // Its place is counted until it is closed, a moment later.
+            // The idle connection still counts until it is closed, a moment later.
             idle.notify_one();
             self.evicted.fetch_add(1, Ordering::Relaxed);
         }
@@ -119,7 +118,6 @@ impl Connections {
         Some(place)
     }
 
-    /// Adds the metrics of the port to `out`, in Prometheus text format.
     pub(crate) fn write_metrics(&self, out: &mut String) {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).all;
         let _ = write!(
@@ -158,7 +156,7 @@ impl Place {
                     place.work();
                 }
                 let response = app.call(request).await?;
-                // A stream of events goes on.
+                // A stream of events stays under way.
                 match response.body().size_hint().exact() {
                     Some(_) => place.rest(),
                     None => place.work(),
@@ -180,7 +178,7 @@ impl Place {
         }
     }
 
-    /// No request is under way.
+    /// The request is done.
     fn rest(&self) {
         let mut open = self.connections.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.idle.remove(&self.idle.load(Ordering::Relaxed));
@@ -190,14 +188,14 @@ impl Place {
         self.idle.store(number, Ordering::Relaxed);
     }
 
-    /// A request is under way.
+    /// A request begins.
     fn work(&self) {
         let mut open = self.connections.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.idle.remove(&self.idle.swap(0, Ordering::Relaxed));
     }
 }
 
-/// The body of a request. While it comes, its connection may have to give way.
+/// The body of a request. The connection counts as idle until the body has arrived.
 struct Reading {
     body: Incoming,
     place: Arc<Place>,
@@ -241,7 +239,7 @@ impl Drop for Place {
     }
 }
 
-/// An owner of an IPv6 address has a network of them.
+/// The owner of an IPv6 address has a network of them.
 fn network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V6(address) => {

@@ -1,5 +1,5 @@
-//! The threads of the API. Requests are read and answered on the thread of the HTTP port; what the API does for them runs here, so that
-//! pages and `/healthz` never wait for it.
+//! Runs the API on threads of its own, so that pages and `/healthz` never wait for it. The thread of the HTTP port
+//! still reads the requests and writes the answers.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use crate::limits::STREAM_STALL_MAX;
 
-/// Ends a task that nobody waits for any more.
+/// Ends the task when no receiver is left.
 struct AbortOnDrop(AbortHandle);
 
 impl Drop for AbortOnDrop {
@@ -27,7 +27,6 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// `router`, on other threads.
 pub(super) fn on(threads: &Handle, router: Router) -> Router {
     router.layer(from_fn_with_state(threads.clone(), run))
 }
@@ -44,7 +43,8 @@ async fn run(State(threads): State<Handle>, request: Request, next: Next) -> Res
     }
 }
 
-/// Makes the parts of an endless answer on the other threads. One part at most waits for its client, and the next one for so long.
+/// Makes the parts of an endless answer on the other threads. At most one part waits for the client, at most for
+/// `stall_max`.
 fn streamed(threads: &Handle, response: Response, stall_max: Duration) -> Response {
     let (head, body) = response.into_parts();
     let (send, receive) = mpsc::channel::<Result<Bytes, axum::Error>>(1);
@@ -56,7 +56,8 @@ fn streamed(threads: &Handle, response: Response, stall_max: Duration) -> Respon
                 () = send.closed() => return,
             };
             let Some(part) = part else { return };
-            // Whoever does not read is not asked whether they still may.
+            // The body checks between its parts whether the client is still authorized, so a client that does not
+            // read must not keep the answer open.
             if !matches!(timeout(stall_max, send.send(part)).await, Ok(Ok(()))) {
                 return;
             }

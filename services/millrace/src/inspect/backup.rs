@@ -28,7 +28,7 @@ pub(super) fn backup(place: &Place, target: &Path, out: Out<'_>) -> Result<(), E
     copy(target, out, || place.embedded.backup(target))
 }
 
-/// Makes the data folder `target` from a backup. `target` may be an empty folder.
+/// `target` may be an empty folder.
 pub(super) fn restore(backup: &Path, target: &Path, out: Out<'_>) -> Result<(), Ended> {
     if source::is_missing(backup) {
         return Err(Ended::Failed(format!("there is no backup at {}", backup.display())));
@@ -39,7 +39,7 @@ pub(super) fn restore(backup: &Path, target: &Path, out: Out<'_>) -> Result<(), 
             target.display()
         )));
     }
-    // The finished copy is renamed to the target. Only an empty folder is removed.
+    // The finished copy is renamed to the target, so the target must be gone; only an empty folder is removed.
     if target.exists() {
         fs::remove_dir(target).map_err(|error| {
             Ended::Failed(format!(
@@ -64,7 +64,7 @@ fn copy(
         let result = loop {
             match is_done.recv_timeout(PROGRESS_EVERY) {
                 Ok(result) => break result.map_err(|error| failed(&error)),
-                // A started backup is finished even if nobody reads its progress any more.
+                // A started backup is finished even if the reader of its progress is gone.
                 Err(RecvTimeoutError::Timeout) if nobody_reads.is_ok() => {
                     nobody_reads = out(Row::BackupProgress { bytes: size(&partial) });
                 }
@@ -135,12 +135,12 @@ fn partial(target: &Path) -> PathBuf {
     partial.into()
 }
 
-/// Bytes of the files in a folder, as far as they can be seen.
+/// As far as the files can be seen.
 fn size(folder: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(folder) else { return 0 };
     let size_of = |entry: fs::DirEntry| match entry.metadata() {
         Ok(metadata) if metadata.is_dir() => size(&entry.path()),
-        // Not their length: journals have holes.
+        // Journals have holes, so their length is not the size.
         Ok(metadata) => metadata.blocks() * 512,
         Err(_) => 0,
     };

@@ -1,4 +1,4 @@
-//! The commands: from a command line to a request, and from rows to output.
+//! The commands: turn a command line into a request, and rows into output.
 
 use std::io::{BufWriter, Stderr, Stdout};
 use std::path::{Path, PathBuf};
@@ -18,10 +18,9 @@ use crate::cli::Failure;
 use crate::remote::{Stored, stored};
 use crate::settings;
 
-/// Retained messages that are counted for the question whether to remove them.
+/// Counted for the question before a removal.
 const COUNTED_MAX: usize = 10_000;
 
-/// `millrace sessions`.
 pub(crate) fn sessions(args: SessionsArgs) -> Result<(), Failure> {
     match args.what {
         SessionsCommand::List { look, limit, remote, .. } if remote.api => {
@@ -61,7 +60,6 @@ pub(crate) fn sessions(args: SessionsArgs) -> Result<(), Failure> {
     }
 }
 
-/// `millrace streams`.
 pub(crate) fn streams(args: StreamsArgs) -> Result<(), Failure> {
     match args.what {
         StreamsCommand::List { look, limit, after } => {
@@ -82,7 +80,6 @@ pub(crate) fn streams(args: StreamsArgs) -> Result<(), Failure> {
     }
 }
 
-/// `millrace retained`.
 pub(crate) fn retained(args: RetainedArgs) -> Result<(), Failure> {
     match args.what {
         RetainedCommand::List { filter, look, limit, remote, .. } if remote.api => {
@@ -123,7 +120,6 @@ pub(crate) fn retained(args: RetainedArgs) -> Result<(), Failure> {
     }
 }
 
-/// `millrace backup`.
 pub(crate) fn backup(args: &BackupArgs) -> Result<(), Failure> {
     let request = Request::Backup { target: absolute(&args.target)? };
     let source = open(&args.folder)?;
@@ -132,7 +128,6 @@ pub(crate) fn backup(args: &BackupArgs) -> Result<(), Failure> {
     ended(copied.and_then(|_| printer.end("", None)))
 }
 
-/// `millrace restore`.
 pub(crate) fn restore(args: &RestoreArgs) -> Result<(), Failure> {
     let (source, target) = (absolute(&args.source)?, absolute(&data_dir(&args.folder)?)?);
     let mut printer = printer(style(args.json));
@@ -147,7 +142,7 @@ fn print(look: &Look, request: &Request, nothing: &str) -> Result<(), Failure> {
 fn print_from(source: &Source, look: &Look, request: &Request, nothing: &str) -> Result<(), Ended> {
     let mut printer = printer(style(look.json));
     let answered = source.answer(request, &mut |row| printer.row(&row));
-    // Rows before a failure are printed, too.
+    // Prints the rows before a failure, too.
     let after = match answered {
         Ok(after) => after,
         Err(failed) => return printer.end("", None).and(Err(failed)),
@@ -203,7 +198,7 @@ fn stream_question(source: &Source, broker: &str, filter: &str) -> Result<String
     Ok(question)
 }
 
-/// The question before a purge; `None` when there is nothing to remove.
+/// `None` when there is nothing to remove.
 fn retained_question(source: &Source, broker: &str, filter: &str) -> Result<Option<String>, Failure> {
     let (broker, only) = (broker.into(), Some(filter.into()));
     let request = Request::ListRetained { broker, filter: only, after: None, limit: COUNTED_MAX };

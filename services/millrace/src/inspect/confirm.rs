@@ -4,7 +4,7 @@ use std::io::{BufRead, IsTerminal, Write};
 
 use crate::cli::Failure;
 
-/// Checks that a question can be asked, or is not needed, before anything is looked up.
+/// Called before anything is looked up.
 pub(crate) fn may_ask(yes: bool) -> Result<(), Failure> {
     if yes || std::io::stdin().is_terminal() {
         return Ok(());
@@ -15,7 +15,6 @@ pub(crate) fn may_ask(yes: bool) -> Result<(), Failure> {
     ))
 }
 
-/// Asks on the terminal.
 pub(crate) fn confirm(question: &str, yes: bool) -> Result<(), Failure> {
     if yes {
         return Ok(());

@@ -2,9 +2,9 @@
 //! `restore`.
 //!
 //! The process that has the data folder open answers a [`request::Request`] with [`rows::Row`]s ([`place::Place`]).
-//! Without a server this process opens the folder; otherwise it asks the server through a socket in the folder
-//! ([`socket`]). [`source`] decides. All reads are snapshots, one transaction per page or session, so they delay
-//! nobody.
+//! If a server has it open, this process asks the server through a socket in the folder ([`socket`]); otherwise it
+//! opens the folder itself. [`source`] decides. Reads are snapshots, one transaction per page or session, so they
+//! delay no client.
 
 mod args;
 mod backup;
@@ -32,7 +32,6 @@ pub(crate) use live::Live;
 pub(crate) use place::name;
 pub(crate) use sessions::{Found, find};
 
-/// The time, in unix milliseconds.
 #[allow(clippy::disallowed_methods, reason = "the one clock of these commands and of the control plane")]
 pub(crate) fn now_ms() -> u64 {
     let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();

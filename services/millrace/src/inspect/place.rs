@@ -1,4 +1,4 @@
-//! A data folder that this process has open, and the answers to requests about it.
+//! Answers requests about a data folder that this process has open.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -12,24 +12,22 @@ use super::request::Request;
 use super::rows::Row;
 use super::{backup, retained, sessions, streams};
 
-/// Reasons why an answer ended early.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     /// A sentence that says what happened and what to do.
     Failed(String),
-    /// Nobody reads the answer any more.
+    /// The reader of the answer is gone.
     NobodyReads,
 }
 
 /// Receives rows; an error ends the answer.
 pub(super) type Out<'a> = &'a mut dyn FnMut(Row) -> Result<(), Ended>;
 
-/// An open data folder.
 pub(super) struct Place {
     pub(super) folder: PathBuf,
     pub(super) embedded: Embedded,
     pub(super) layers: Store,
-    /// The server that runs on the folder, when this is its process.
+    /// `Some` in the process of a server.
     pub(super) live: Option<Arc<dyn Live>>,
     /// Held while a backup is made.
     pub(super) one_backup: Mutex<()>,
@@ -41,7 +39,7 @@ impl Place {
         Self { folder, embedded, layers, live, one_backup: Mutex::default() }
     }
 
-    /// Answers a request. If a list reached its limit, returns the key after which it continues.
+    /// Returns the key after which a list continues, if it reached its limit.
     pub(super) fn answer(&self, request: &Request, out: Out<'_>) -> Result<Option<String>, Ended> {
         match request {
             Request::ListSessions { broker, after, limit } => {
@@ -80,7 +78,6 @@ impl Place {
         Ok(None)
     }
 
-    /// Runs a transaction, to its end.
     pub(super) fn run<T, F, Body>(&self, body: F) -> Result<T, Ended>
     where
         F: FnMut(Transaction) -> Body,
@@ -100,7 +97,7 @@ impl Place {
     }
 }
 
-/// A name for people, of what should be UTF-8.
+/// Invalid UTF-8 is replaced.
 pub(crate) fn name(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

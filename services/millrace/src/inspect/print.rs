@@ -35,18 +35,15 @@ const RETAINED: &[Column] = &[
     ("PAYLOAD", Align::Left),
 ];
 
-/// How rows are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
-    /// For people.
     Text,
-    /// One object a line.
     Json,
-    /// The unchanged payload of a retained message.
+    /// The payload of a retained message, unchanged.
     Raw,
 }
 
-/// Writes rows to `out`, and messages for people to `aside`.
+/// Rows go to `out`, messages for people to `aside`.
 pub(super) struct Printer<O, A> {
     out: O,
     aside: A,
@@ -71,7 +68,7 @@ impl<O: Write, A: Write> Printer<O, A> {
         .map_err(|error| ended(&error))
     }
 
-    /// Called after the last row. Prints `nothing` when there was none; a longer list would continue after `after`.
+    /// Called after the last row. Prints `nothing` when there was none. With `after`, the list is not complete.
     pub(super) fn end(&mut self, nothing: &str, after: Option<&str>) -> Result<(), Ended> {
         self.finish(nothing, after).map_err(|error| ended(&error))
     }
@@ -139,7 +136,6 @@ impl<O: Write, A: Write> Printer<O, A> {
         self.table.get_or_insert_with(|| Table::new(columns)).push(&mut self.out, cells)
     }
 
-    /// Reports the number of purged items.
     pub(super) fn purged(&mut self, one: &str, many: &str) -> Result<(), Ended> {
         if self.style != Style::Text {
             return self.out.flush().map_err(|error| ended(&error));

@@ -1,4 +1,4 @@
-//! Retained messages: listing, showing, purging.
+//! Lists, shows and purges retained messages.
 
 use std::time::Duration;
 
@@ -11,13 +11,12 @@ use super::place::{Ended, Out, Place, name};
 use super::rows::{Payload, Retained, RetainedDetails, Row};
 use super::text;
 
-/// Messages that are read at once.
 const PAGE: usize = 200;
 
 /// Bytes of a payload that a list shows.
 const HEAD_BYTES: usize = 48;
 
-/// How long a running server's store is waited for, and how often it is looked at.
+/// Time limit and interval for a change by a running server to appear in the store.
 const STORED_WITHIN: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -33,7 +32,7 @@ pub(super) fn list(
     let mut from = after.map(|topic| retained::Bookmark::after(broker, topic.as_bytes()));
     let (mut left, mut last) = (limit, None);
     loop {
-        // One more than requested, to find out whether there are more.
+        // The additional row shows whether there are more.
         let page = page(place, broker, filter, from.as_ref(), PAGE.min(left + 1))?;
         for item in page.items {
             if left == 0 {
@@ -125,7 +124,7 @@ fn clear_live(
             purged.push(topic);
         }
     }
-    // The server's store takes its jobs in order: with the last one it has taken all.
+    // The server's writer takes jobs in order, so the last removal implies the others.
     match items.last() {
         Some(last) if !left_the_store(place, broker, last)? => Err(Ended::Failed(
             "the messages are gone for clients, and the store has not taken that yet: see the server's log; after a restart \
@@ -136,7 +135,7 @@ fn clear_live(
     }
 }
 
-/// Waits until the store has not this message any more; it may have a newer one of the topic.
+/// The store may have a newer message of the topic.
 fn left_the_store(place: &Place, broker: BrokerId, item: &retained::Retained) -> Result<bool, Ended> {
     let (host, topic) = (System::new(), &item.topic);
     loop {
@@ -175,7 +174,7 @@ fn decode(item: &retained::Retained) -> Result<stored::StoredMessage, Ended> {
     })
 }
 
-/// A filter that is none must not match by chance.
+/// An invalid filter must not match by chance.
 fn check(filter: &str) -> Result<(), Ended> {
     if stored::is_filter(filter) && !filter.starts_with("$share/") {
         return Ok(());

@@ -5,7 +5,6 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
 
-/// A row of an answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub(crate) enum Row {
@@ -22,7 +21,6 @@ pub(crate) enum Row {
     BackupDone { target: String, bytes: u64 },
 }
 
-/// Whether a session has a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum State {
@@ -30,7 +28,7 @@ pub(crate) enum State {
     /// The server ended before the connection did; its next start cleans up.
     CutOff,
     Offline,
-    /// The server will remove it.
+    /// The server will remove the session.
     Expired,
 }
 
@@ -39,29 +37,29 @@ pub(crate) struct Session {
     pub(crate) client_id: String,
     pub(crate) state: State,
     pub(crate) offline_since_ms: Option<u64>,
-    /// `None` is never.
+    /// `None` never expires.
     pub(crate) expiry_s: Option<u32>,
     pub(crate) expires_at_ms: Option<u64>,
     pub(crate) subscriptions: usize,
-    /// Unacknowledged messages after its cursor, without those of shared subscriptions, which wait in the group.
+    /// Unacknowledged messages after the cursor. Messages of shared subscriptions wait in their group and do not
+    /// count.
     pub(crate) waiting: u64,
-    /// Whether the count ended at its limit.
+    /// The count ended at its limit.
     pub(crate) waiting_is_more: bool,
     pub(crate) waiting_bytes: u64,
     pub(crate) oldest_waiting_at_ms: Option<u64>,
 }
 
-/// All of a session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SessionDetails {
     #[serde(flatten)]
     pub(crate) session: Session,
     pub(crate) epoch: u64,
-    /// Every message up to this position is acknowledged.
+    /// The session acknowledged every message up to this position.
     pub(crate) cursor: String,
-    /// Acknowledged messages after the cursor.
+    /// Acknowledged messages after that position.
     pub(crate) acknowledged_after_cursor: usize,
-    /// Messages that a limit removed before they were read.
+    /// A limit removed them before they were read.
     pub(crate) missed_at_least: u64,
     pub(crate) missed_at_most: u64,
     pub(crate) will: Option<Will>,
@@ -83,16 +81,16 @@ pub(crate) struct Subscription {
     pub(crate) no_local: bool,
     pub(crate) retain_as_published: bool,
     pub(crate) retain_handling: u8,
-    /// 0 is none.
+    /// 0 for none.
     pub(crate) identifier: u32,
-    /// `None` when nothing is stored for it.
+    /// `None` without stored messages.
     pub(crate) stream: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SessionPurged {
     pub(crate) client_id: String,
-    /// It had a will that nobody published.
+    /// The server never published the session's will.
     pub(crate) will_lost: bool,
 }
 
@@ -108,12 +106,11 @@ pub(crate) struct Stream {
     pub(crate) oldest_at_ms: Option<u64>,
 }
 
-/// A stream and its first messages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StreamDetails {
     #[serde(flatten)]
     pub(crate) stream: Stream,
-    /// The position up to which everything is trimmed.
+    /// Everything up to this position is trimmed.
     pub(crate) floor: String,
     pub(crate) first: Vec<Entry>,
 }
@@ -122,11 +119,11 @@ pub(crate) struct StreamDetails {
 pub(crate) struct Entry {
     pub(crate) position: String,
     pub(crate) at_ms: u64,
-    /// Stored bytes, with topic and properties.
+    /// Of topic, properties and payload as stored.
     pub(crate) bytes: usize,
-    /// `None` when the message has an unknown format.
+    /// `None` for a message in an unknown format.
     pub(crate) topic: Option<String>,
-    /// The first bytes of its payload, or of the stored bytes, escaped.
+    /// Beginning of the payload, or of the stored bytes, escaped.
     pub(crate) head: String,
 }
 
@@ -136,24 +133,21 @@ pub(crate) struct Retained {
     pub(crate) qos: u8,
     pub(crate) expires_at_ms: Option<u64>,
     pub(crate) payload_bytes: usize,
-    /// Its first bytes, escaped.
     pub(crate) payload_head: String,
 }
 
-/// A retained message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RetainedDetails {
     pub(crate) topic: String,
     pub(crate) qos: u8,
     pub(crate) expires_at_ms: Option<u64>,
-    /// Names and values, escaped.
     pub(crate) properties: Vec<(String, String)>,
     pub(crate) payload_bytes: usize,
     #[serde(flatten)]
     pub(crate) payload: Payload,
 }
 
-/// Bytes in JSON: as text when they are text.
+/// As text in JSON when they are text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Payload {
     #[serde(rename = "payload")]
@@ -168,7 +162,7 @@ impl Payload {
             .map_or_else(|error| Self::Base64(BASE64_STANDARD.encode(error.as_bytes())), Self::Text)
     }
 
-    /// The bytes; empty when the server sent invalid base64.
+    /// Empty when the server sent invalid base64.
     pub(super) fn bytes(&self) -> Vec<u8> {
         match self {
             Self::Text(text) => text.clone().into_bytes(),

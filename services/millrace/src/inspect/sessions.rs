@@ -1,4 +1,4 @@
-//! Sessions: listing, showing, purging.
+//! Lists, shows and purges sessions.
 
 use bytes::Bytes;
 use millrace_edge::stored;
@@ -6,7 +6,7 @@ use millrace_layers::{
     BrokerId, Filter, look,
     qos2::{self, Direction},
     sessions::{self, EXPIRY_NEVER, Record, SessionId},
-    streams::{self, Source, Waiting},
+    streams::{self, Source, WaitingMessages},
     subscriptions::{self, NO_STREAM},
 };
 use millrace_storage::{Read, Transaction, TransactionOption};
@@ -15,10 +15,9 @@ use super::place::{Ended, Out, Place, name};
 use super::rows::{Row, Session, SessionDetails, SessionPurged, State, Subscription, Will};
 use super::{now_ms, text};
 
-/// Most queued messages of a session that are counted.
+/// Queued messages that are counted in a session.
 const WAITING_MAX: usize = 10_000;
 
-/// Sessions that are read at once.
 const PAGE: usize = 100;
 
 pub(super) fn list(
@@ -31,7 +30,7 @@ pub(super) fn list(
     let mut last = after.map(|after| after.as_bytes().to_vec());
     let mut left = limit;
     loop {
-        // One more than requested, to find out whether there are more.
+        // The additional row shows whether there are more.
         let page = page(place, broker, last.as_deref(), PAGE.min(left + 1))?;
         if page.is_empty() {
             return Ok(None);
@@ -41,7 +40,7 @@ pub(super) fn list(
                 return Ok(last.map(|last| name(&last)));
             }
             let id = SessionId { broker, client: &client };
-            // A session that ended since the page was read is skipped.
+            // Skips a session that ended meanwhile.
             if let Some(found) = place.run(|tx| async move { find(&tx, id, WAITING_MAX).await })? {
                 out(Row::Session(summary(place, &client, &found)))?;
                 left -= 1;
@@ -120,7 +119,7 @@ async fn end(
     tx: &Transaction,
     id: SessionId<'_>,
 ) -> millrace_layers::Result<Option<(Record, Option<Bytes>)>> {
-    // A purge must work on a nearly full disk most of all.
+    // A purge must work on a nearly full disk in particular.
     tx.set_option(TransactionOption::Cleanup);
     sessions::purge(tx, id).await
 }
@@ -134,14 +133,14 @@ fn page(
     place.run(|tx| async move { sessions::list(&tx, broker, after, limit).await })
 }
 
-/// A session, as one transaction sees it.
+/// A session in one transaction's view.
 pub(crate) struct Found {
     pub(crate) record: Record,
     pub(crate) subscriptions: Vec<subscriptions::Subscription>,
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: WaitingMessages,
 }
 
-/// All of a session, with its waiting messages up to a number of them.
+/// Counts at most `max` queued messages.
 pub(crate) async fn find(
     tx: &Transaction,
     id: SessionId<'_>,
@@ -149,7 +148,7 @@ pub(crate) async fn find(
 ) -> millrace_layers::Result<Option<Found>> {
     let Some(record) = sessions::get(tx, id, Read::Snapshot).await? else { return Ok(None) };
     let subscriptions = subscriptions::list(tx, id).await?;
-    // Messages of shared subscriptions wait in the group, which has a cursor of its own.
+    // Messages of shared subscriptions wait in their group, which has a cursor of its own.
     let own = |of: &&subscriptions::Subscription| {
         of.stream != NO_STREAM && Filter::parse(&of.filter).group.is_empty()
     };

@@ -1,4 +1,4 @@
-//! One thing in full, for people.
+//! Prints one session, stream or message in full, for people.
 
 use std::io::{self, Write};
 
@@ -6,7 +6,6 @@ use super::rows::{RetainedDetails, SessionDetails, State, StreamDetails, Subscri
 use super::table::{Align, Column, Table};
 use super::text;
 
-/// Bytes of a payload that are shown.
 const PAYLOAD_BYTES_MAX: usize = 4_096;
 
 const SUBSCRIPTIONS: &[Column] = &[
@@ -130,7 +129,6 @@ pub(super) fn retained(out: &mut impl Write, details: &RetainedDetails, now_ms: 
     Ok(())
 }
 
-/// A session expiry.
 pub(super) fn expiry(seconds: Option<u32>) -> String {
     match seconds {
         None => "never".into(),
@@ -139,7 +137,7 @@ pub(super) fn expiry(seconds: Option<u32>) -> String {
     }
 }
 
-/// A count that may have ended at its limit.
+/// The count may have ended at its limit.
 pub(super) fn at_least(number: u64, is_more: bool) -> String {
     text::count(number) + if is_more { "+" } else { "" }
 }

@@ -26,37 +26,35 @@ use super::rows::Row;
 
 const NAME: &str = "admin.sock";
 
-/// Name under which the socket is made before it is renamed; nobody else can open the folder.
+/// Name of the socket until it is renamed. No other user can open the folder.
 const MAKING: &str = "admin.new";
 
-/// Longest path of a socket that the system accepts, bytes.
+/// The system's limit, bytes.
 const PATH_BYTES_MAX: usize = 107;
 
-/// Longest request, bytes.
 const REQUEST_BYTES_MAX: u64 = 1 << 20;
 
-/// Most requests at once.
+/// Served at the same time.
 const REQUESTS_MAX: usize = 8;
 
-/// Time limit for sending a request.
+/// A client must send its request within this time.
 const REQUEST_WITHIN: Duration = Duration::from_secs(10);
 
-/// Time limit for reading one page of a list.
+/// A page of a list must arrive within this time.
 const READ_WITHIN: Duration = Duration::from_secs(600);
 
-/// A line of an answer.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Line {
     Row(Row),
-    /// The answer is complete; a list continues after this key.
+    /// A list continues after this key.
     End {
         after: Option<String>,
     },
     Failed(String),
 }
 
-/// The socket of a running server. Dropping it removes the socket.
+/// Dropping it removes the socket.
 pub(crate) struct Socket {
     folder: PathBuf,
     shared: Arc<Shared>,
@@ -70,7 +68,7 @@ struct Shared {
 }
 
 impl Socket {
-    /// Answers requests to the server that has `folder` open, on threads of its own.
+    /// Threads of its own answer requests to the server that has `folder` open.
     pub(crate) fn open(folder: &Path, embedded: Embedded, live: Arc<dyn Live>) -> io::Result<Self> {
         let listener = bind(folder)?;
         let place = Place::new(folder.into(), embedded, Some(live));
@@ -84,7 +82,7 @@ impl Socket {
 }
 
 impl Drop for Socket {
-    /// Answers under way end with their next row.
+    /// Unfinished answers end with their next row.
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
         let woken = connect(&self.folder).is_ok();
@@ -95,7 +93,7 @@ impl Drop for Socket {
     }
 }
 
-/// A path to a file in the folder that is short enough for the system, while the file is open.
+/// The path is short enough for the system while the file is open.
 fn reachable(folder: &Path, name: &str) -> io::Result<(PathBuf, Option<File>)> {
     let path = folder.join(name);
     if path.as_os_str().len() <= PATH_BYTES_MAX {
@@ -105,7 +103,7 @@ fn reachable(folder: &Path, name: &str) -> io::Result<(PathBuf, Option<File>)> {
     Ok((format!("/proc/self/fd/{}/{name}", open.as_raw_fd()).into(), Some(open)))
 }
 
-/// Replaces a socket that an earlier server left. The lock of the folder proves that there is no other server.
+/// Replaces the socket of an earlier server, because the lock of the folder proves that no other server runs.
 fn bind(folder: &Path) -> io::Result<UnixListener> {
     let making = folder.join(MAKING);
     if let Err(error) = fs::remove_dir_all(&making)
@@ -131,20 +129,20 @@ fn listen(listener: &UnixListener, shared: &Arc<Shared>) {
             Ok(stream) => serve(stream, shared),
             Err(error) => {
                 error!(%error, "the admin socket cannot accept");
-                // For example too many open files, which may pass.
+                // Too many open files, for example, which may pass.
                 std::thread::park_timeout(Duration::from_secs(1));
             }
         }
     }
 }
 
-/// Serves a connection on a thread of its own. A connection over the limit gets an error and is closed.
+/// On a thread of its own. A connection over the limit gets an error and is closed.
 fn serve(stream: UnixStream, shared: &Arc<Shared>) {
     let others = shared.requests.fetch_add(1, Ordering::SeqCst);
     let slot = Slot(shared.clone());
     if others >= REQUESTS_MAX {
         let busy = Line::Failed("the server answers other requests: try again later".into());
-        // It fits into the buffer of a new connection.
+        // The answer fits into the buffer of a new connection.
         let _ = write(&mut &stream, &busy);
         return;
     }
@@ -159,7 +157,7 @@ fn serve(stream: UnixStream, shared: &Arc<Shared>) {
     }
 }
 
-/// A slot for one request; it is released after a panic, too.
+/// One request under way; a panic releases it, too.
 struct Slot(Arc<Shared>);
 
 impl Drop for Slot {
@@ -198,7 +196,7 @@ fn answer(request: &Request, shared: &Shared, out: &mut impl Write) -> Result<Op
         if shared.stopping.load(Ordering::SeqCst) {
             return Err(Ended::Failed("the server is stopping".into()));
         }
-        // Progress is useful only at once.
+        // Written at once, because late progress is useless.
         let is_progress = matches!(row, Row::BackupProgress { .. });
         let written = write(out, &Line::Row(row));
         let written = if is_progress { written.and_then(|()| out.flush()) } else { written };
@@ -211,13 +209,11 @@ fn write(out: &mut impl Write, line: &Line) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-/// A connection to the server that has `folder` open.
 pub(super) fn connect(folder: &Path) -> io::Result<UnixStream> {
     let (path, _open) = reachable(folder, NAME)?;
     UnixStream::connect(path)
 }
 
-/// Sends a request to the server that has `folder` open.
 pub(super) fn ask(folder: &Path, request: &Request, out: Out<'_>) -> Result<Option<String>, Ended> {
     let stream = connect(folder).map_err(|error| unreachable(folder, &error))?;
     let lost = |error: io::Error| Ended::Failed(format!("the server ended the conversation: {error}"));

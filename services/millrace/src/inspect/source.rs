@@ -1,4 +1,4 @@
-//! The process that has the data folder open: this one, or a server that is asked.
+//! Finds the process that has the data folder open, and passes requests to it: this process, or a running server.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -11,9 +11,9 @@ use super::request::Request;
 use super::socket;
 
 pub(super) enum Source {
-    /// No server runs: the folder is open here.
+    /// No server runs, so this process has the folder open.
     Stopped(Box<Place>),
-    /// A server has it open.
+    /// A server has the folder open.
     Running(PathBuf),
 }
 
@@ -25,7 +25,7 @@ impl Source {
                 folder.display()
             )));
         }
-        // Opening makes files, which as another user's would be in the way of the folder's owner later.
+        // Opening makes files. The folder's owner could not change them later if this is another user.
         if let Some(owner) = other_owner(folder) {
             return match socket::connect(folder) {
                 Ok(_) => Ok(Self::Running(folder.into())),
@@ -47,7 +47,6 @@ impl Source {
         matches!(self, Self::Running(_))
     }
 
-    /// As [`Place::answer`], in either process.
     pub(super) fn answer(&self, request: &Request, out: Out<'_>) -> Result<Option<String>, Ended> {
         match self {
             Self::Stopped(place) => place.answer(request, out),
@@ -56,7 +55,7 @@ impl Source {
     }
 }
 
-/// True for a missing or empty folder: opening it would make a new store.
+/// Opening a missing or empty folder would make a new store.
 pub(super) fn is_missing(folder: &Path) -> bool {
     match fs::read_dir(folder) {
         Ok(mut entries) => entries.next().is_none(),
@@ -64,7 +63,7 @@ pub(super) fn is_missing(folder: &Path) -> bool {
     }
 }
 
-/// The owner of the folder's files, if that is another user.
+/// `None` if all files belong to the user of this process.
 fn other_owner(folder: &Path) -> Option<u32> {
     // The owner of a process's entry there is the user that it acts as.
     let own = fs::metadata("/proc/self").ok()?.uid();

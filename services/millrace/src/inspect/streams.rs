@@ -1,4 +1,4 @@
-//! Streams: listing, showing, purging.
+//! Lists, shows and purges streams.
 
 use millrace_edge::stored;
 use millrace_layers::{
@@ -12,19 +12,18 @@ use super::place::{Ended, Out, Place, name};
 use super::rows::{Entry, Row, Stream, StreamDetails};
 use super::{now_ms, text};
 
-/// Streams that are read at once.
 const PAGE: usize = 100;
 
-/// Bytes of a message that are shown.
+/// Shown of each message.
 const HEAD_BYTES: usize = 48;
 
-/// Bytes of messages that are read at once.
+/// Read at once.
 const READ_BYTES: usize = 1 << 20;
 
-/// Entries that one transaction removes.
+/// Removed by one transaction.
 const TRIM_ENTRIES: usize = 1_000;
 
-/// Streams come in order of ids, which means nothing to people, so each page is sorted by filters.
+/// Each page is sorted by filters, because the order of ids means nothing to people.
 pub(super) fn list(
     place: &Place,
     broker: BrokerId,
@@ -80,14 +79,14 @@ pub(super) fn show(
     out(Row::StreamDetails(Box::new(StreamDetails { stream, floor: format!("{floor:?}"), first })))
 }
 
-/// Removes messages that were published until now; later ones stay.
+/// Messages that are published meanwhile stay.
 pub(super) fn purge(place: &Place, broker: BrokerId, filter: &str, out: Out<'_>) -> Result<(), Ended> {
     let id = id_of(place, broker, filter)?;
     let before_ms = now_ms() + 1;
     let mut removed = Totals::default();
     loop {
         let trimmed = place.run(|tx| async move {
-            // A purge must work on a nearly full disk most of all.
+            // A purge must work on a nearly full disk in particular.
             tx.set_option(TransactionOption::Cleanup);
             streams::trim_by_age(&tx, broker, id, before_ms, TRIM_ENTRIES).await
         })?;
@@ -118,7 +117,6 @@ fn entry(entry: &streams::Entry) -> Entry {
     }
 }
 
-/// A stream as one transaction sees it, and its floor.
 async fn find(
     tx: &Transaction,
     broker: BrokerId,

@@ -1,11 +1,10 @@
-//! Aligned columns.
+//! Prints rows in aligned columns.
 
 use std::io::{self, Write};
 
-/// Rows that set the widths of columns; later rows get widths of their own.
+/// The first rows set the widths of columns.
 const ROWS_MAX: usize = 1_000;
 
-/// A column: its head, and the alignment.
 pub(crate) type Column = (&'static str, Align);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +13,6 @@ pub(crate) enum Align {
     Right,
 }
 
-/// A table that is being filled.
 pub(crate) struct Table {
     columns: Vec<Column>,
     rows: Vec<Vec<String>>,
@@ -30,13 +28,13 @@ impl Table {
         Self { columns, rows: Vec::new(), begun: false }
     }
 
-    /// Adds a row, with a cell for each column.
+    /// `row` has a cell for each column.
     pub(crate) fn push(&mut self, out: &mut impl Write, row: Vec<String>) -> io::Result<()> {
         self.rows.push(row);
         if self.rows.len() < ROWS_MAX { Ok(()) } else { self.flush(out) }
     }
 
-    /// Writes the rows so far; the head only once.
+    /// Writes the head only once.
     pub(crate) fn flush(&mut self, out: &mut impl Write) -> io::Result<()> {
         if self.rows.is_empty() {
             return Ok(());

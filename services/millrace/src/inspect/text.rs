@@ -1,6 +1,6 @@
 //! Formats names, numbers and times for people.
 
-/// Bytes as text with visible characters only. Others are written as bash reads them between `$'` and `'`.
+/// Visible characters only; bash reads the others between `$'` and `'`.
 pub(crate) fn escape(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -25,17 +25,17 @@ pub(crate) fn escape(bytes: &[u8]) -> String {
     out
 }
 
-/// The first `most` bytes, escaped, with a sign when there are more.
+/// With an ellipsis when bytes are left out.
 pub(crate) fn head(bytes: &[u8], most: usize) -> String {
     if bytes.len() <= most {
         return escape(bytes);
     }
-    // Not within a character: its further bytes are 0b10......
+    // Cuts between characters: further bytes of a character are 0b10......
     let back = bytes[..=most].iter().rev().take(4).position(|byte| byte & 0xc0 != 0x80).unwrap_or(0);
     escape(&bytes[..most - back]) + "…"
 }
 
-/// A text as an argument for a shell.
+/// For a shell.
 pub(crate) fn quoted(text: &str) -> String {
     let escaped = escape(text.as_bytes());
     let is_plain = |char: char| char.is_ascii_alphanumeric() || "_-./:@%=,".contains(char);
@@ -48,7 +48,7 @@ pub(crate) fn quoted(text: &str) -> String {
     }
 }
 
-/// A number with its thousands apart.
+/// With its thousands apart.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -61,12 +61,10 @@ pub(crate) fn count(number: u64) -> String {
     out
 }
 
-/// So many of something.
 pub(crate) fn plural(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(number), if number == 1 { one } else { many })
 }
 
-/// A number of bytes with its unit.
 pub(crate) fn bytes(number: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if number < 1024 {
@@ -80,7 +78,7 @@ pub(crate) fn bytes(number: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
-/// Seconds in the largest fitting unit.
+/// In the largest fitting unit.
 pub(crate) fn duration(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds} s"),
@@ -90,7 +88,7 @@ pub(crate) fn duration(seconds: u64) -> String {
     }
 }
 
-/// How far a time is from now.
+/// Relative to now.
 pub(crate) fn distance(at_ms: u64, now_ms: u64) -> String {
     if at_ms > now_ms {
         format!("in {}", duration((at_ms - now_ms).div_ceil(1_000)))
@@ -99,12 +97,12 @@ pub(crate) fn distance(at_ms: u64, now_ms: u64) -> String {
     }
 }
 
-/// A time, and how far it is from now.
+/// Absolute, and relative to now.
 pub(crate) fn time(at_ms: u64, now_ms: u64) -> String {
     format!("{} ({})", rfc3339(at_ms), distance(at_ms, now_ms))
 }
 
-/// A time in UTC, to the second.
+/// UTC, to the second.
 pub(crate) fn rfc3339(unix_ms: u64) -> String {
     let (days, seconds) = (unix_ms / 86_400_000, unix_ms / 1_000 % 86_400);
     // Years that begin in March have their leap day at the end; 400 of them always have 146097 days.

@@ -79,7 +79,7 @@ pub(crate) struct LoginArgs {
 #[derive(Debug, Args)]
 pub(crate) struct LogoutArgs {}
 
-/// Declares a noun: its arguments and its commands.
+/// Declares a command group: its arguments and its commands.
 macro_rules! nouns {
     ($($(#[$doc:meta])* $args:ident: $command:ident,)*) => {
         $($(#[$doc])*
@@ -226,14 +226,12 @@ pub(super) enum CredentialsCommand {
     },
 }
 
-/// Whether a rule allows.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(super) enum Effect {
     Allow,
     Deny,
 }
 
-/// The action of a rule.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(super) enum Action {
     Publish,

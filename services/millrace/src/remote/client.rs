@@ -18,17 +18,15 @@ use crate::limits::{API_ANSWER_BYTES_MAX, API_PATIENCE_S};
 
 type Body = Full<bytes::Bytes>;
 
-/// Asks one service.
 pub(super) struct Client {
     runtime: Runtime,
     http: legacy::Client<HttpsConnector<HttpConnector>, Body>,
-    /// The URL before the paths of the API.
+    /// Stands before the paths of the API.
     base: String,
-    /// Headers of every request.
+    /// Sent with every request.
     pub(super) who: Vec<(header::HeaderName, String)>,
 }
 
-/// A request.
 #[derive(Clone, Debug)]
 pub(super) struct Ask {
     pub(super) method: Method,
@@ -37,7 +35,6 @@ pub(super) struct Ask {
     pub(super) head: Vec<(header::HeaderName, String)>,
 }
 
-/// An answer.
 pub(super) struct Answer {
     pub(super) body: Value,
     pub(super) etag: Option<String>,
@@ -67,7 +64,7 @@ impl Ask {
         self
     }
 
-    /// True if it may be sent again when its result is unknown.
+    /// Whether a request with an unknown result may be sent again.
     fn is_repeatable(&self) -> bool {
         self.method == Method::GET || self.head.iter().any(|(name, _)| *name == IDEMPOTENCY_KEY)
     }
@@ -77,7 +74,7 @@ const IDEMPOTENCY_KEY: header::HeaderName = header::HeaderName::from_static("ide
 pub(super) const CSRF_TOKEN: header::HeaderName = header::HeaderName::from_static("x-csrf-token");
 
 impl Client {
-    /// `url`: a scheme and a host.
+    /// `url` is a scheme and a host.
     pub(super) fn new(url: &str) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| Failure::Run(format!("HTTP cannot be used: {error}"));
         let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
@@ -93,7 +90,7 @@ impl Client {
         Ok(Self { runtime, http, base: format!("{url}{}", millrace_control::PATH), who: Vec::new() })
     }
 
-    /// Sends a request, and repeats it when the answer was lost and a repeat does no harm.
+    /// Repeats a request whose answer was lost if a repeat does no harm.
     pub(super) fn ask(&self, ask: &Ask) -> Result<Answer, Failure> {
         match self.try_once(ask) {
             Err(Lost(_)) if ask.is_repeatable() => self.try_once(ask),
@@ -136,10 +133,9 @@ impl Client {
     }
 }
 
-/// The reason why there is no answer.
 struct Lost(String);
 
-/// An error with its causes, the last of which says most.
+/// The last cause says most.
 fn chain(error: &legacy::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -160,7 +156,7 @@ fn read(answer: &Response<bytes::Bytes>) -> Result<Answer, Failure> {
     Err(Failure::Run(problem(status.as_u16(), &body)))
 }
 
-/// The text of a problem (RFC 9457), in one sentence.
+/// One sentence from a problem (RFC 9457).
 fn problem(status: u16, body: &Value) -> String {
     let Some(detail) = body["detail"].as_str().or(body["title"].as_str()) else {
         return format!(

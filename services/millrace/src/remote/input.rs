@@ -1,4 +1,4 @@
-//! Input from the terminal or standard input: secrets, and settings in JSON.
+//! Reads input from the terminal or standard input: secrets, and settings in JSON.
 
 use std::io::{BufRead as _, IsTerminal as _, Read as _, Write as _};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::cli::Failure;
 use crate::limits::{API_ANSWER_BYTES_MAX, SECRET_BYTES_MAX};
 
-/// Reads a secret without echo, or one line of standard input when that is no terminal.
+/// Without echo on a terminal, otherwise one line of standard input.
 pub(super) fn secret(prompt: &str) -> Result<String, Failure> {
     let failed = |error: std::io::Error| Failure::Run(format!("it cannot be read: {error}"));
     let secret = if std::io::stdin().is_terminal() {
@@ -23,7 +23,6 @@ pub(super) fn secret(prompt: &str) -> Result<String, Failure> {
     }
 }
 
-/// Asks a question and reads the answer.
 pub(super) fn answer(question: &str) -> Result<String, Failure> {
     let failed = |error: std::io::Error| Failure::Run(format!("it cannot be read: {error}"));
     if !std::io::stdin().is_terminal() {
@@ -34,7 +33,6 @@ pub(super) fn answer(question: &str) -> Result<String, Failure> {
     line().map_err(failed)
 }
 
-/// Reads settings in JSON from standard input.
 pub(super) fn json() -> Result<Value, Failure> {
     let mut text = String::new();
     let read = std::io::stdin().take(API_ANSWER_BYTES_MAX as u64).read_to_string(&mut text);

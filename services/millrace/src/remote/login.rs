@@ -1,4 +1,4 @@
-//! The user's login at the service: an API token, stored where only they can read it.
+//! Logs the user in to a service. The login is an API token, stored where only the user can read it.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,18 +15,16 @@ use super::client::{Ask, CSRF_TOKEN, Client};
 use super::input;
 use crate::cli::Failure;
 
-/// The stored login.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Login {
     pub(super) url: String,
-    /// The organisation's id.
     pub(super) organisation: String,
     pub(super) token: String,
-    /// The token's id, if the login made it.
+    /// `None` for a token that the user brought.
     pub(super) token_id: Option<String>,
 }
 
-/// Scopes of the command line's token, as far as its owner has them.
+/// Scopes of the token, as far as its owner has them.
 const SCOPES: [&str; 8] = [
     "organisation:read",
     "brokers:read",
@@ -38,7 +36,6 @@ const SCOPES: [&str; 8] = [
     "audit:read",
 ];
 
-/// `millrace login`.
 pub(crate) fn login(args: &LoginArgs) -> Result<(), Failure> {
     let url = checked(&args.url, args.insecure)?;
     let file = file()?;
@@ -60,7 +57,6 @@ pub(crate) fn login(args: &LoginArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `millrace logout`.
 pub(crate) fn logout(_: &LogoutArgs) -> Result<(), Failure> {
     let file = file()?;
     let login = read(&file)?.ok_or_else(|| Failure::Run("you are not logged in".into()))?;
@@ -78,7 +74,7 @@ pub(crate) fn logout(_: &LogoutArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Signs in only to make a token.
+/// The session serves only to make a token.
 fn sign_in(url: &str, args: &LoginArgs) -> Result<Login, Failure> {
     let email = args.email.clone().map_or_else(|| input::answer("E-mail address"), Ok)?;
     let password = input::secret("Password")?;
@@ -102,7 +98,6 @@ fn sign_in(url: &str, args: &LoginArgs) -> Result<Login, Failure> {
     Ok(Login { url: url.into(), organisation, token, token_id: text("id") })
 }
 
-/// The id of the wanted organisation.
 fn organisation(session: &Value, wanted: Option<&str>) -> Result<String, Failure> {
     let all: Vec<_> = session["organisations"].as_array().into_iter().flatten().collect();
     let is_it = |one: &&&Value| wanted.is_none_or(|wanted| one["id"] == wanted || one["name"] == wanted);
@@ -128,7 +123,7 @@ fn give_up(login: &Login) -> Result<(), Failure> {
 }
 
 impl Login {
-    /// The login from the flags, else from the environment, else the stored one.
+    /// From the flags, else the environment, else the stored login.
     pub(super) fn find(args: &ApiArgs) -> Result<Self, Failure> {
         let kept = read(&file()?)?;
         let given = |flag: &Option<String>, name, kept: Option<&String>| {
@@ -160,7 +155,7 @@ impl Login {
     }
 }
 
-/// A scheme and a host. The token gives full access, so it needs TLS or a host on this machine.
+/// A scheme and a host. The token gives full access, so the host needs TLS or must be this machine.
 fn checked(url: &str, insecure: bool) -> Result<String, Failure> {
     let url = crate::control::public_url(url)
         .map_err(|what| Failure::Settings(format!("\"{url}\" is no address of a service: {what}")))?;
@@ -181,7 +176,6 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// The file of the login.
 fn file() -> Result<PathBuf, Failure> {
     let set =
         |name: &str| std::env::var_os(name).filter(|value: &OsString| !value.is_empty()).map(PathBuf::from);
@@ -201,7 +195,7 @@ fn read(file: &Path) -> Result<Option<Login>, Failure> {
     }
 }
 
-/// Stores the login, and returns the former one.
+/// Returns the former login.
 fn keep(file: &Path, login: &Login) -> Result<Option<Login>, Failure> {
     let former = read(file).ok().flatten();
     let new = file.with_extension("new");

@@ -1,9 +1,9 @@
-//! The service from the command line, over its HTTP API: `millrace login`, `brokers`, `credentials`, `rules`, `clients`, `usage`,
+//! Commands for a service over its HTTP API: `millrace login`, `brokers`, `credentials`, `rules`, `clients`, `usage`,
 //! `webhooks`, `audit`; and `sessions` and `retained` with `--api`.
 //!
 //! [`login()`] stores an API token of the user. [`client`] sends requests; [`site`] adds the parts that most requests
-//! need: organisation, pages, broker, versions. [`nouns`] has the commands, [`mod@print`] writes the answers. Secrets
-//! are read from the terminal or standard input, never from the command line, which others on the machine can see.
+//! need: organisation, pages, broker, versions. [`nouns`] has the commands, [`mod@print`] prints the answers. Secrets
+//! are read from the terminal or standard input, because other users of the machine can see the command line.
 
 mod args;
 mod client;

@@ -1,4 +1,4 @@
-//! The commands, noun by noun.
+//! Runs the commands: turns arguments into requests and prints the answers.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -45,7 +45,6 @@ const BANS: Fields = &[
 const WEBHOOKS: Fields = &[("NAME", "name"), ("URL", "url"), ("EVENTS", "events"), ("ENABLED", "enabled")];
 const AUDIT: Fields = &[("AT", "at_ms"), ("ACTION", "action"), ("TARGET", "target"), ("BY", "actor")];
 
-/// `millrace brokers`.
 pub(crate) fn brokers(args: BrokersArgs) -> Result<(), Failure> {
     match args.what {
         BrokersCommand::List { limit, api } => {
@@ -97,7 +96,6 @@ pub(crate) fn brokers(args: BrokersArgs) -> Result<(), Failure> {
     }
 }
 
-/// `millrace credentials`.
 pub(crate) fn credentials(args: CredentialsArgs) -> Result<(), Failure> {
     match args.what {
         CredentialsCommand::List { limit, of } => {
@@ -159,7 +157,6 @@ fn shown_once(site: &Site, made: &Value) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `millrace rules`.
 pub(crate) fn rules(args: RulesArgs) -> Result<(), Failure> {
     match args.what {
         RulesCommand::List { of } => {
@@ -242,7 +239,6 @@ fn print_rules(site: &Site, access: &Value) -> Result<(), Failure> {
     )
 }
 
-/// `millrace clients`.
 pub(crate) fn clients(args: ClientsArgs) -> Result<(), Failure> {
     match args.what {
         ClientsCommand::List { search, limit, of } => {
@@ -289,13 +285,11 @@ fn ban(broker: &str, name: &str) -> String {
     format!("{broker}/bans/{}", part(name))
 }
 
-/// `millrace usage`.
 pub(crate) fn usage(args: &UsageArgs) -> Result<(), Failure> {
     let (site, broker) = Site::at_broker(&args.of)?;
     site.printer.details(&site.get(&format!("{broker}/usage"))?.body)
 }
 
-/// `millrace audit`.
 pub(crate) fn audit(args: &AuditArgs) -> Result<(), Failure> {
     let site = Site::open(&args.api)?;
     let mut list = site.list("/audit", "", args.limit.limit)?;
@@ -307,7 +301,6 @@ pub(crate) fn audit(args: &AuditArgs) -> Result<(), Failure> {
     site.printer.list(AUDIT, &list, "Nothing has been done.")
 }
 
-/// `millrace webhooks`.
 pub(crate) fn webhooks(args: WebhooksArgs) -> Result<(), Failure> {
     let path = |broker: &str, name: &str| format!("{broker}/webhooks/{}", part(name));
     match args.what {

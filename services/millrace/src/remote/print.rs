@@ -10,17 +10,16 @@ use crate::cli::Failure;
 use crate::inspect::table::{Align, Column, Table};
 use crate::inspect::{now_ms, text};
 
-/// Columns of a list: the head and the field.
+/// Head and field.
 pub(super) type Fields = &'static [(&'static str, &'static str)];
 
-/// Writes answers.
 #[derive(Clone, Copy)]
 pub(super) struct Printer {
     pub(super) json: bool,
 }
 
 impl Printer {
-    /// Writes a list, or `nothing` when it is empty.
+    /// Prints `nothing` for an empty list.
     pub(super) fn list(self, fields: Fields, list: &List, nothing: &str) -> Result<(), Failure> {
         let written = match self.json {
             true => list.rows.iter().try_for_each(|row| writeln!(io::stdout(), "{row}")),
@@ -39,7 +38,6 @@ impl Printer {
         Ok(())
     }
 
-    /// Writes all fields of one object.
     pub(super) fn details(self, of: &Value) -> Result<(), Failure> {
         done(match self.json {
             true => writeln!(io::stdout(), "{of}"),
@@ -47,7 +45,6 @@ impl Printer {
         })
     }
 
-    /// Confirms an action.
     pub(super) fn did(self, sentence: &str) {
         if !self.json {
             say(sentence);
@@ -55,7 +52,7 @@ impl Printer {
     }
 }
 
-/// Writes to standard error. A failed write to a closed pipe is ignored.
+/// A failed write to a closed pipe is ignored.
 pub(super) fn say(sentence: &str) {
     let _ = writeln!(io::stderr(), "{sentence}");
 }
@@ -98,7 +95,7 @@ fn details(out: &mut impl Write, of: &Value) -> io::Result<()> {
     table.flush(out)
 }
 
-/// A value in a table. With `whole` there is room for all of it.
+/// With `whole` there is room for all of the value.
 fn cell(name: &str, value: &Value, whole: bool) -> String {
     match (value, value.as_u64()) {
         (Value::Null, _) => "-".into(),

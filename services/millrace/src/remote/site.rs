@@ -1,4 +1,5 @@
-//! A service and one of its organisations, as the command line selects them.
+//! A service and one of its organisations, by the user's arguments. Adds to requests the organisation, pages, the
+//! broker, and versions.
 
 use http::{Method, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -10,20 +11,19 @@ use super::login::Login;
 use super::print::Printer;
 use crate::cli::Failure;
 
-/// Rows per request: the API's maximum.
+/// The API's maximum.
 const PAGE: usize = 200;
 
 /// Characters that need no escape in a part of a path.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// The target of requests.
 pub(super) struct Site {
     client: Client,
     organisation: String,
     pub(super) printer: Printer,
 }
 
-/// The beginning of a list.
+/// As many rows as were requested.
 pub(super) struct List {
     pub(super) rows: Vec<Value>,
     pub(super) more: bool,
@@ -31,7 +31,6 @@ pub(super) struct List {
     pub(super) unanswered: Vec<String>,
 }
 
-/// Escapes a text for a path or a query.
 pub(super) fn part(text: &str) -> String {
     utf8_percent_encode(text, PLAIN).to_string()
 }
@@ -43,14 +42,14 @@ impl Site {
         Ok(Self { client, organisation, printer: Printer { json: args.json } })
     }
 
-    /// The same, and the path of the selected broker.
+    /// With the path of the selected broker.
     pub(super) fn at_broker(args: &OfBroker) -> Result<(Self, String), Failure> {
         let site = Self::open(&args.api)?;
         let broker = site.broker(args.broker.as_deref())?;
         Ok((site, broker))
     }
 
-    /// The path of a broker, by its name or display name.
+    /// `wanted` is a name or a display name.
     pub(super) fn broker(&self, wanted: Option<&str>) -> Result<String, Failure> {
         let all = self.list("/brokers", "", PAGE)?.rows;
         let names = |key: &str| {
@@ -76,7 +75,7 @@ impl Site {
         }
     }
 
-    /// Reads at most `limit` rows of a list. `query` has parameters as `name=value`.
+    /// `query` has parameters as `name=value`.
     pub(super) fn list(&self, path: &str, query: &str, limit: usize) -> Result<List, Failure> {
         let mut list = List { rows: Vec::new(), more: true, unanswered: Vec::new() };
         let mut cursor = String::new();
@@ -95,23 +94,20 @@ impl Site {
         Ok(list)
     }
 
-    /// A path of the organisation.
+    /// `path` is below the organisation.
     pub(super) fn get(&self, path: &str) -> Result<Answer, Failure> {
         self.client.ask(&Ask::get(self.own(path)))
     }
 
-    /// Creates an object, once.
     pub(super) fn make(&self, path: &str, body: Value) -> Result<Value, Failure> {
         Ok(self.client.ask(&Ask::once(self.own(path), body)?)?.body)
     }
 
-    /// Sends a request without a body.
     pub(super) fn act(&self, method: Method, path: &str) -> Result<Value, Failure> {
         let ask = Ask::new(method, self.own(path), None).with(header::IF_MATCH, "*");
         Ok(self.client.ask(&ask)?.body)
     }
 
-    /// Replaces an object.
     pub(super) fn put(&self, path: &str, body: &Value) -> Result<(), Failure> {
         let put = |name, value: &str| {
             self.client
@@ -124,7 +120,7 @@ impl Site {
         }
     }
 
-    /// Changes an object, unless somebody else has changed it in the meantime.
+    /// Fails if the object was changed in the meantime.
     pub(super) fn edit(
         &self,
         method: Method,

@@ -1,4 +1,4 @@
-//! `millrace sessions` and `millrace retained` with `--api`: the data of a service instead of a data folder.
+//! `millrace sessions` and `millrace retained` with `--api`: they show a service's data instead of a data folder's.
 
 use http::Method;
 
@@ -18,24 +18,17 @@ const SESSIONS: Fields = &[
 const RETAINED: Fields =
     &[("TOPIC", "topic"), ("QOS", "qos"), ("BYTES", "payload_bytes"), ("EXPIRES", "expires_at_ms")];
 
-/// The request.
 #[derive(Clone, Copy)]
 pub(crate) enum Stored<'a> {
-    /// A number of sessions.
     Sessions(usize),
-    /// The session of a client.
     Session(&'a str),
-    /// The end of a session.
     EndSession(&'a str),
-    /// A number of retained messages, of a filter.
+    /// By filter, at most this many.
     Retained(Option<&'a str>, usize),
-    /// The retained message of a topic.
     Message(&'a str),
-    /// The removal of a retained message.
     Clear(&'a str),
 }
 
-/// Asks about a broker.
 pub(crate) fn stored(broker: &str, json: bool, what: Stored<'_>) -> Result<(), Failure> {
     let site = Site::open(&ApiArgs { url: None, organisation: None, json })?;
     let broker = site.broker(Some(broker))?;

@@ -1,16 +1,16 @@
-//! A store in a FoundationDB cluster.
+//! Opens a store in a FoundationDB cluster.
 
 use std::time::Duration;
 
-use millrace_storage::{ClusterOptions, ConnectError, Database, FoundationDb, NetworkOptions, Tls};
+use millrace_storage::{ClusterOptions, ClusterTls, ConnectError, Database, FoundationDb, NetworkOptions};
 
 use super::Cluster;
 use crate::cli::Failure;
 
-/// Time in which a cluster must answer at the start.
+/// A cluster must answer within this time at the start.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// An open store. Dropping it ends the connection to the cluster for good: nobody may use the database afterwards.
+/// Dropping it closes the connection for good: the database must not be used afterwards.
 pub(crate) struct Opened(FoundationDb);
 
 impl Opened {
@@ -26,9 +26,9 @@ impl Drop for Opened {
 }
 
 impl Cluster {
-    /// Opens the store, and checks that the cluster answers.
+    /// Also checks that the cluster answers.
     pub(super) fn open(&self) -> Result<Opened, Failure> {
-        // The library reports only that nothing answers.
+        // The library does not say which file is missing.
         let files =
             [("fdb_tls_cert", &self.tls_cert), ("fdb_tls_key", &self.tls_key), ("fdb_tls_ca", &self.tls_ca)];
         for (name, path) in files {
@@ -41,7 +41,7 @@ impl Cluster {
                 )));
             }
         }
-        let tls = Tls {
+        let tls = ClusterTls {
             certificate_file: self.tls_cert.clone(),
             key_file: self.tls_key.clone(),
             ca_file: self.tls_ca.clone(),

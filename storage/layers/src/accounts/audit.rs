@@ -1,4 +1,4 @@
-//! The audit log of an organisation, in the order of the commits.
+//! The audit log of an organisation, in commit order.
 
 use bytes::Bytes;
 use millrace_storage::{KeyRange, RangeOptions, Transaction};
@@ -10,19 +10,14 @@ use crate::{
     tuple::{Elements, Key},
 };
 
-/// Adds an entry. `place` tells those of one transaction apart. Conflicts with nobody.
-///
-/// # Errors
-/// The store's.
+/// Adds an entry. `place` orders the entries of one transaction. Conflicts with no other transaction.
 pub fn append(tx: &Transaction, organisation: &[u8], place: u16, entry: impl Into<Bytes>) -> Result<()> {
     let prefix = log(organisation).before_position();
     Ok(tx.set_versionstamped_key(prefix, place.to_be_bytes(), [], entry)?)
 }
 
-/// Entries before a position, the latest first, at most `limit`; and whether there may be more. A snapshot read.
-///
-/// # Errors
-/// The store's.
+/// A page of at most `limit` entries before a position, the latest first; and whether there may be more. A snapshot
+/// read.
 pub async fn page(
     tx: &Transaction,
     organisation: &[u8],
@@ -39,10 +34,7 @@ pub async fn page(
     Ok((page.items.into_iter().map(read).collect::<Result<_>>()?, page.more))
 }
 
-/// Removes an organisation's log.
-///
-/// # Errors
-/// The store's.
+/// Removes the log of an organisation.
 pub fn clear(tx: &Transaction, organisation: &[u8]) -> Result<()> {
     Ok(tx.clear_range(log(organisation).children())?)
 }

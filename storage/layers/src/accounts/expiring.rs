@@ -1,4 +1,5 @@
-//! What ends by itself, in order of time: so that nobody has to look at everything to find it.
+//! Rows of sign-ins, invitations and receipts in order of their expiry, so that a sweep finds expired ones without
+//! reading all.
 
 use bytes::Bytes;
 use millrace_storage::{KeyRange, RangeOptions, Transaction};
@@ -9,10 +10,10 @@ use crate::{
     tuple::{Elements, Key},
 };
 
-/// What ends. The numbers are in keys: they never change.
+/// The kind of an expiring row. The numbers are in keys and never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub enum ExpiringKind {
     /// A web session; the id is its hash.
     SignIn = 1,
     /// An invitation; the id is its hash.
@@ -21,30 +22,23 @@ pub enum Kind {
     Receipt = 3,
 }
 
-/// Something that ends.
+/// A row that expires.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub struct Expiring {
-    /// When, in unix milliseconds.
+    /// Unix milliseconds.
     pub at_ms: u64,
-    /// What.
-    pub kind: Kind,
-    /// Which one.
+    pub kind: ExpiringKind,
     pub id: Bytes,
 }
 
 impl Expiring {
-    /// Notes that it ends.
-    ///
-    /// # Errors
-    /// The store's.
+    /// Adds the expiry to the list.
     pub fn schedule(&self, tx: &Transaction) -> Result<()> {
         Ok(tx.set(self.key(), Bytes::new())?)
     }
 
-    /// Takes that back, or off the list when it was done.
-    ///
-    /// # Errors
-    /// The store's.
+    /// Removes the expiry from the list: it was cancelled or handled.
     pub fn cancel(&self, tx: &Transaction) -> Result<()> {
         Ok(tx.clear(self.key())?)
     }
@@ -54,10 +48,7 @@ impl Expiring {
     }
 }
 
-/// What ends by `now_ms`, at most `limit`. It stays on the list. A snapshot read.
-///
-/// # Errors
-/// The store's.
+/// Rows that expire by `now_ms`, at most `limit`. They stay on the list. A snapshot read.
 pub async fn due(tx: &Transaction, now_ms: u64, limit: usize) -> Result<Vec<Expiring>> {
     let prefix = list();
     let range = KeyRange::new(prefix.children().begin, list().uint(now_ms + 1));
@@ -70,8 +61,8 @@ pub async fn due(tx: &Transaction, now_ms: u64, limit: usize) -> Result<Vec<Expi
     page.items.into_iter().map(read).collect()
 }
 
-fn kind(number: u64) -> Result<Kind> {
-    let all = [Kind::SignIn, Kind::Invitation, Kind::Receipt];
+fn kind(number: u64) -> Result<ExpiringKind> {
+    let all = [ExpiringKind::SignIn, ExpiringKind::Invitation, ExpiringKind::Receipt];
     all.into_iter().find(|kind| *kind as u64 == number).ok_or(Error::Corrupt("key"))
 }
 
@@ -88,7 +79,8 @@ mod tests {
     fn what_is_due_comes_in_order_of_time_until_it_is_taken_off() {
         let database = database();
         let at = |at_ms, kind| Expiring { at_ms, kind, id: Bytes::from_static(b"id") };
-        let all = [at(300, Kind::Receipt), at(5, Kind::SignIn), at(300, Kind::Invitation)];
+        let all =
+            [at(300, ExpiringKind::Receipt), at(5, ExpiringKind::SignIn), at(300, ExpiringKind::Invitation)];
         run(&database, async |tx| all.iter().try_for_each(|one| one.schedule(tx)));
         let due_by = |now_ms, limit| run(&database, async |tx| due(tx, now_ms, limit).await);
         assert_eq!(due_by(4, 9), []);

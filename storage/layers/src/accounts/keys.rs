@@ -1,5 +1,5 @@
-//! The keys of the region: those with which hashes of generated secrets are made, so that a copy of the hashes alone opens nothing, and
-//! the one that makes users which do not exist look like others.
+//! Secret keys of the region. Hashes of generated secrets are made with them, so that a copy of the hashes alone
+//! opens nothing. One more key makes unknown users look like known ones.
 
 use std::fmt;
 
@@ -9,17 +9,15 @@ use serde::{Deserialize, Serialize};
 use super::settings;
 use crate::error::Result;
 
-/// The setting's name.
 const KEYS: &[u8] = b"keys";
-/// That of the key of users which do not exist.
 const DECOY: &[u8] = b"decoy";
 
-/// A key, with the number that hashes name it by.
+/// A key.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {
-    /// Its number.
+    /// Hashes name their key by this number.
     pub id: u32,
-    /// The key. Never to be shown.
+    /// Must never be shown.
     pub key: [u8; 32],
 }
 
@@ -30,17 +28,11 @@ impl fmt::Debug for Key {
 }
 
 /// The keys, the current one last; empty before the first [`ensure`].
-///
-/// # Errors
-/// The store's.
 pub async fn get(tx: &Transaction, read: Read) -> Result<Vec<Key>> {
     Ok(settings().get(tx, KEYS, read).await?.map_or_else(Vec::new, |keys| keys.value))
 }
 
-/// The keys; `random` becomes the first one if there is none.
-///
-/// # Errors
-/// The store's.
+/// The keys. Without any, `random` becomes the first.
 pub async fn ensure(tx: &Transaction, random: [u8; 32]) -> Result<Vec<Key>> {
     let mut keys = get(tx, Read::Serializable).await?;
     if keys.is_empty() {
@@ -50,10 +42,8 @@ pub async fn ensure(tx: &Transaction, random: [u8; 32]) -> Result<Vec<Key>> {
     Ok(keys)
 }
 
-/// The key of users that do not exist; `random` becomes it if there is none. It never changes: else the change would show who they are.
-///
-/// # Errors
-/// The store's.
+/// The key for unknown users. Without one, `random` becomes it. It never changes, because the change would show which
+/// users do not exist.
 pub async fn decoy(tx: &Transaction, random: [u8; 32]) -> Result<[u8; 32]> {
     if let Some(key) = settings().get(tx, DECOY, Read::Serializable).await? {
         return Ok(key.value);

@@ -1,7 +1,8 @@
-//! Who uses the region, and what they have set: the collections of documents that the control plane writes. What stands in a
-//! document is its writer's; here is where it stands, and the lists that are no documents.
+//! Collections of documents that the control plane writes: accounts of people and organisations, and their settings.
+//! The control plane defines the documents; this module defines their keys, and lists that are not documents.
 //!
-//! What belongs to a broker is below the broker's id, so it goes with the broker, and a pod that reads it reads one range.
+//! Documents about a broker are below the broker's id. So they are erased with the broker, and a pod reads one range
+//! for all of them.
 
 pub mod audit;
 pub mod expiring;
@@ -11,49 +12,49 @@ use millrace_storage::{Read, Transaction};
 
 use crate::{BrokerId, documents::Collection, error::Result, rows, tags, tuple::Key};
 
-/// Organisations, by their id.
+/// Organisations by id.
 #[must_use]
 pub fn organisations() -> Collection {
     region(tags::ORGANISATION)
 }
 
-/// People, by their id.
+/// People by id.
 #[must_use]
 pub fn users() -> Collection {
     region(tags::USER)
 }
 
-/// The id of a person, by e-mail address.
+/// Ids of people by e-mail address.
 #[must_use]
 pub fn emails() -> Collection {
     region(tags::EMAIL)
 }
 
-/// The id of a person, by their provider and what they are called there.
+/// Ids of people by provider and their name there.
 #[must_use]
 pub fn subjects() -> Collection {
     region(tags::SUBJECT)
 }
 
-/// With which accounts of providers a person signs in, by provider and what they are called there.
+/// Accounts at providers with which a person signs in, by provider and name there.
 #[must_use]
 pub fn subjects_of(user: &[u8]) -> Collection {
     of(tags::SUBJECT_OF, user)
 }
 
-/// Members of an organisation, by their id.
+/// Members of an organisation by id.
 #[must_use]
 pub fn members(organisation: &[u8]) -> Collection {
     of(tags::MEMBER, organisation)
 }
 
-/// Organisations of a person, by their id.
+/// Organisations of a person by id.
 #[must_use]
 pub fn memberships(user: &[u8]) -> Collection {
     of(tags::MEMBERSHIP, user)
 }
 
-/// Web sessions, by the hash of their secret.
+/// Web sessions by the hash of their secret.
 #[must_use]
 pub fn sign_ins() -> Collection {
     region(tags::SIGN_IN)
@@ -65,25 +66,25 @@ pub fn sign_ins_of(user: &[u8]) -> Collection {
     of(tags::SIGN_IN_OF, user)
 }
 
-/// Invitations to an organisation, by their id.
+/// Invitations to an organisation by id.
 #[must_use]
 pub fn invitations(organisation: &[u8]) -> Collection {
     of(tags::INVITATION, organisation)
 }
 
-/// Where an invitation stands, by the hash of its secret.
+/// Locations of invitations by the hash of their secret.
 #[must_use]
 pub fn invitation_hashes() -> Collection {
     region(tags::INVITATION_HASH)
 }
 
-/// API tokens of an organisation, by their id.
+/// API tokens of an organisation by id.
 #[must_use]
 pub fn tokens(organisation: &[u8]) -> Collection {
     of(tags::TOKEN, organisation)
 }
 
-/// Where an API token stands, by the hash of its secret.
+/// Locations of API tokens by the hash of their secret.
 #[must_use]
 pub fn token_hashes() -> Collection {
     region(tags::TOKEN_HASH)
@@ -95,75 +96,64 @@ pub fn brokers_of(organisation: &[u8]) -> Collection {
     of(tags::BROKER_OF, organisation)
 }
 
-/// What was answered to a change, by the hash of what names the request; so that it is done once.
+/// Answers to changes by the hash of the request's key, so that a repeated request has no second effect.
 #[must_use]
 pub fn receipts() -> Collection {
     region(tags::RECEIPT)
 }
 
-/// Settings of the region, by name.
+/// Settings of the region by name.
 #[must_use]
 pub fn settings() -> Collection {
     region(tags::SETTING)
 }
 
-/// Spend caps, by the id of the organisation and the name of the broker, if it is of one.
+/// Spend caps by the id of the organisation and, for the cap of a broker, its name.
 #[must_use]
 pub fn spend_caps() -> Collection {
     region(tags::SPEND_CAP)
 }
 
-/// Deleted brokers whose usage is not yet in a ledger, by their id (eight bytes, most significant first).
+/// Deleted brokers whose usage is not yet in a ledger, by id (eight bytes, most significant first).
 #[must_use]
 pub fn former_brokers() -> Collection {
     region(tags::FORMER_BROKER)
 }
 
-/// Those of an organisation.
+/// Deleted brokers of an organisation.
 #[must_use]
 pub fn former_brokers_of(organisation: &[u8]) -> Collection {
     of(tags::FORMER_BROKER_OF, organisation)
 }
 
-/// Ledgers: what deleted brokers of an organisation have used, as the id under which [`crate::metering`] has it.
+/// Ledgers: the usage of an organisation's deleted brokers, as ids for [`crate::metering`].
 #[must_use]
 pub fn ledgers() -> Collection {
     region(tags::LEDGER)
 }
 
-/// Notes that what is said here of a broker has changed: pods that have it in memory look at one counter. Conflicts with nobody.
-///
-/// # Errors
-/// The store's.
+/// Increments a broker's change counter, by which pods notice that their copies of its documents are outdated.
+/// Conflicts with no other transaction.
 pub fn touch(tx: &Transaction, broker: BrokerId) -> Result<()> {
     Ok(tx.atomic_add(Key::new(broker, tags::ACCESS_CHANGES), 1)?)
 }
 
-/// How often what is said of a broker has changed.
-///
-/// # Errors
-/// The store's.
+/// The change counter of a broker's documents.
 pub async fn changes(tx: &Transaction, broker: BrokerId, read: Read) -> Result<u64> {
     rows::counter(tx, &Key::new(broker, tags::ACCESS_CHANGES), read).await
 }
 
-/// Counts credentials that come or go, for their limit. Conflicts with nobody.
-///
-/// # Errors
-/// The store's.
+/// Adds to the number of credentials, which has a limit. Conflicts with no other transaction.
 pub fn count_credentials(tx: &Transaction, broker: BrokerId, more: i64) -> Result<()> {
     Ok(tx.atomic_add(Key::new(broker, tags::CREDENTIAL_COUNT), more)?)
 }
 
-/// How many credentials a broker has. A snapshot read: several that are made at once may pass a limit by as many.
-///
-/// # Errors
-/// The store's.
+/// The number of credentials of a broker. A snapshot read: concurrent additions may exceed a limit.
 pub async fn credential_count(tx: &Transaction, broker: BrokerId) -> Result<u64> {
     rows::counter(tx, &Key::new(broker, tags::CREDENTIAL_COUNT), Read::Snapshot).await
 }
 
-/// Credentials of a broker, by user name.
+/// Credentials of a broker by user name.
 #[must_use]
 pub fn credentials(broker: BrokerId) -> Collection {
     Collection::new(broker, tags::CREDENTIAL)
@@ -178,31 +168,31 @@ pub fn access(broker: BrokerId) -> Collection {
 /// The id of the one document of [`access`].
 pub const ACCESS: &[u8] = b"";
 
-/// Groups of a broker's credentials, by name.
+/// Groups of a broker's credentials by name.
 #[must_use]
 pub fn groups(broker: BrokerId) -> Collection {
     Collection::new(broker, tags::ACCESS_GROUP)
 }
 
-/// Authorities that a broker believes client certificates from, by name.
+/// Authorities whose client certificates a broker accepts, by name.
 #[must_use]
 pub fn client_cas(broker: BrokerId) -> Collection {
     Collection::new(broker, tags::CLIENT_CA)
 }
 
-/// Issuers that a broker believes JWTs from, by name.
+/// Issuers whose JWTs a broker accepts, by name.
 #[must_use]
 pub fn jwt_issuers(broker: BrokerId) -> Collection {
     Collection::new(broker, tags::JWT_ISSUER)
 }
 
-/// Webhooks of a broker, by id.
+/// Webhooks of a broker by id.
 #[must_use]
 pub fn webhooks(broker: BrokerId) -> Collection {
     Collection::new(broker, tags::WEBHOOK)
 }
 
-/// Clients that are banned from a broker, by name.
+/// Bans of a broker by name.
 #[must_use]
 pub fn bans(broker: BrokerId) -> Collection {
     Collection::new(broker, tags::BAN)

@@ -1,5 +1,6 @@
-//! A pod says what it has counted. Adding twice would be wrong, and an answer may get lost: so its words are numbered, the number of the
-//! last one stands in the store, and each looks at it before it adds. What a pod counted and did not say in time is lost with it.
+//! Adds the usage that a pod has counted. Adding twice would be wrong, and an answer may be lost. So a pod numbers
+//! its flushes, the store has the number of the last one, and each flush checks it before it adds. Usage that a pod
+//! has not flushed is lost with the pod.
 
 use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{KeyRange, Read, Transaction};
@@ -14,44 +15,43 @@ use crate::{
     usage::{self, Counter},
 };
 
-/// Which word of which pod.
+/// Identifies a flush.
 #[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
 pub struct Flush<'p> {
-    /// The pod.
     pub pod: &'p [u8],
-    /// The process that is this pod, by a number that no other has.
+    /// Identifies the pod's process among all processes.
     pub incarnation: u64,
     /// Counts up from 1.
     pub number: u64,
-    /// The time, in unix milliseconds.
     pub now_ms: u64,
 }
 
-/// What a pod has counted of a broker since its last word.
+/// Usage that a pod has counted for a broker since its last flush.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub struct Said {
-    /// Of which.
     pub broker: BrokerId,
-    /// A time in the window that it belongs to, in unix milliseconds.
+    /// A time in the window of this usage, unix milliseconds.
     pub at_ms: u64,
-    /// By [`Unit`], from the first on. A connection that ended sooner than was thought takes time back.
+    /// By [`Unit`], from the first on. Negative when a connection ended sooner than its last flush assumed.
     pub units: [i64; 5],
-    /// [`Counter::PublishedMessages`] and all after it.
+    /// [`Counter::PublishedMessages`] and all counters after it.
     pub counters: [u64; 5],
-    /// Clients that are connected to the pod now.
+    /// Clients connected to the pod now.
     pub connections: u64,
-    /// Whether the pod says something of this broker for the first time in this window.
+    /// The pod's first flush for this broker in this window.
     pub is_new: bool,
 }
 
-/// What became of a word.
+/// The result of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flushed {
-    /// It is added, by this transaction or by an earlier one whose answer was lost.
+    /// Added, by this transaction or by an earlier one whose answer was lost.
     Added,
-    /// The pod was taken for dead: nothing is added unless it begins anew.
+    /// Not added, because other pods took the pod for dead. It must begin anew.
     Forgotten,
-    /// The pod is another process by now: nothing is added.
+    /// Not added, because a newer process is the pod.
     Replaced,
 }
 
@@ -65,18 +65,12 @@ const COUNTERS: [Counter; 5] = [
     Counter::DroppedMessages,
 ];
 
-/// This process is the pod from here on; an earlier one adds nothing any more.
-///
-/// # Errors
-/// The store's.
+/// Makes this process the pod; flushes of an earlier process are refused from now on.
 pub fn begin(tx: &Transaction, pod: &[u8], incarnation: u64) -> Result<()> {
     Ok(tx.set(key(pod), last(incarnation, 0))?)
 }
 
-/// Adds what a pod has counted, once.
-///
-/// # Errors
-/// The store's.
+/// Adds a pod's usage exactly once.
 pub async fn flush(tx: &Transaction, flush: Flush<'_>, said: &[Said]) -> Result<Flushed> {
     let key = key(flush.pod);
     let Some(mut row) = tx.get(&key, Read::Serializable).await? else { return Ok(Flushed::Forgotten) };
@@ -93,10 +87,7 @@ pub async fn flush(tx: &Transaction, flush: Flush<'_>, said: &[Said]) -> Result<
     Ok(Flushed::Added)
 }
 
-/// Forgets a pod that is gone: what it may still say is not added.
-///
-/// # Errors
-/// The store's.
+/// Forgets a pod that is gone; its later flushes are refused.
 pub fn forget(tx: &Transaction, pod: &[u8]) -> Result<()> {
     Ok(tx.clear(key(pod))?)
 }

@@ -1,28 +1,26 @@
-//! Moving what a deleted broker has used to the ledger of its owner, before the broker's keys are erased.
+//! Moves the usage of a deleted broker to the ledger of its owner, before the broker's keys are erased.
 
 use millrace_storage::{KeyRange, Transaction};
 
 use super::{Unit, WINDOW_MS, add_to, used, window, window_of, windows};
 use crate::{BrokerId, error::Result, limits::USAGE_WINDOWS_KEPT};
 
-/// Windows that one transaction moves: a month with at most 11 rows in each window.
+/// Windows that one transaction moves: a month, with at most 11 rows in each window.
 const WINDOWS_MAX: u64 = 31 * 24;
 
-/// Moves the usage of a deleted broker to a ledger.
+/// The parameters of [`fold()`].
 #[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
 pub struct Fold {
-    /// The deleted broker.
     pub broker: BrokerId,
     /// The ledger: an id of [`crate::catalog::new_id`].
     pub ledger: BrokerId,
-    /// When the broker was deleted, in unix milliseconds: it held nothing from then on.
+    /// Time of the deletion, unix milliseconds: the broker holds nothing from then on.
     pub ended_ms: u64,
 }
 
-/// Moves the windows from `from_ms` on, a month of them at most. Returns where to go on, or `None` when all are moved.
-///
-/// # Errors
-/// The store's.
+/// Moves the windows from `from_ms` on, a month of them at most. Returns the time to continue at, or `None` when all
+/// are moved.
 pub async fn fold(tx: &Transaction, fold: Fold, from_ms: u64) -> Result<Option<u64>> {
     let Fold { broker, ledger, ended_ms } = fold;
     let from_ms = window_of(from_ms);

@@ -1,25 +1,25 @@
 //! Levels: how much of something a broker holds, and for how long.
 //!
-//! An integral of a sum is a sum of integrals, so each change is accounted by itself. In its own window it counts for what is left of
-//! that ([`Part::Rest`]), and as a change ([`Part::Change`]) for all windows after it, which is found out when somebody reads: the level
-//! before a window is what there is now, less all changes since. So a broker that nothing happens to writes nothing, and holds on.
+//! The integral of a sum is the sum of the integrals, so each change is accounted by itself. It counts in its own
+//! window for the rest of that window ([`Part::Rest`]), and for all later windows as a change ([`Part::Change`]). A
+//! reader finds the level before a window: the present level less all changes since. So a broker without changes
+//! writes nothing while it holds something.
 
 use millrace_storage::Transaction;
 
 use super::{WINDOW_MS, add_to, window_of};
 use crate::{BrokerId, error::Result, tags, tuple::Key};
 
-/// What a broker holds. The numbers are in keys: they never change.
+/// A quantity that a broker holds. The numbers are in keys and never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Level {
-    /// Sessions that wait for their client.
+    /// Offline sessions.
     Sessions = 1,
-    /// Bytes of messages in streams, as their totals have them.
+    /// Bytes of messages in streams, as in the streams' totals.
     Bytes = 2,
 }
 
-/// What a window has of a level.
 #[derive(Clone, Copy)]
 pub(super) enum Part {
     Change,
@@ -29,12 +29,12 @@ pub(super) enum Part {
 impl Level {
     pub(super) const ALL: [Self; 2] = [Self::Sessions, Self::Bytes];
 
-    /// The number of a row of a window: those below 16 are of units.
+    /// The number of a row of a window. Numbers below 16 are units.
     pub(super) fn code(self, part: Part) -> u64 {
         16 + 2 * self as u64 + part as u64
     }
 
-    /// How exactly time is taken, milliseconds: a byte for a millisecond is too small for eight bytes.
+    /// Resolution of time, milliseconds: milliseconds of bytes would exceed eight bytes.
     pub(super) fn tick_ms(self) -> u64 {
         match self {
             Self::Sessions => 1,
@@ -42,16 +42,12 @@ impl Level {
         }
     }
 
-    /// Ticks from a time to the end of its window.
     pub(super) fn ticks_left(self, at_ms: u64) -> i64 {
         ((window_of(at_ms) + WINDOW_MS - at_ms) / self.tick_ms()).cast_signed()
     }
 }
 
-/// From `at_ms` on a broker holds so much more, or less.
-///
-/// # Errors
-/// The store's.
+/// Changes the amount that a broker holds from `at_ms` on.
 pub fn change(tx: &Transaction, broker: BrokerId, level: Level, more: i64, at_ms: u64) -> Result<()> {
     if more == 0 {
         return Ok(());

@@ -1,8 +1,8 @@
-//! What brokers use, in windows of an hour, and how much they hold. Everything is added, nothing is read first: nobody conflicts.
+//! Usage of brokers in windows of an hour. Every write is an addition without a read, so writers never conflict.
 //!
-//! What happens at a moment, or lasts a while that its writer knows, is added to the window ([`add`]). What lasts until somebody else
-//! ends it, such as a message in a stream, is a [`Level`]: each change of it says how much there is more or less from then on, and
-//! [`used`] makes the integral of that (`levels.rs`).
+//! [`add`] adds events, and durations that their writer knows, to a window. A duration that somebody else ends, such
+//! as the storage of a message, is a [`Level`]: each change says how much more or less there is from then on, and
+//! [`used`] computes the integral (`levels.rs`).
 
 mod flush;
 mod fold;
@@ -16,7 +16,7 @@ mod tests;
 pub use flush::{Flush, Flushed, Said, begin, flush, forget};
 pub use fold::{Fold, fold};
 pub use levels::{Level, change};
-pub use presence::{Live, live};
+pub use presence::{BrokerActivity, live};
 pub use read::{Window, used};
 
 use millrace_storage::Transaction;
@@ -26,45 +26,42 @@ use crate::{BrokerId, error::Result, tags, tuple::Key};
 /// Length of a window.
 pub const WINDOW_MS: u64 = 3_600_000;
 
-/// Bytes of a message that are one unit; one that has more counts as several.
+/// A larger message counts as several units of this many bytes.
 pub const MESSAGE_BYTES: usize = 4_096;
 
-/// What is added up in windows. The numbers are in keys: they never change.
+/// A quantity that is added up in windows. The numbers are in keys and never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Unit {
-    /// Milliseconds that clients were connected.
+    /// Milliseconds of connections.
     ConnectedMs = 1,
-    /// Units of messages that clients published.
+    /// Units of published messages.
     MessagesIn = 2,
-    /// Units of copies of messages that went out to clients.
+    /// Units of copies sent to clients.
     MessagesDelivered = 3,
-    /// Bytes of messages that clients published: topic, properties and payload.
+    /// Bytes of published messages: topic, properties and payload.
     BytesIn = 4,
-    /// Bytes of copies that went out.
+    /// Bytes of copies sent to clients.
     BytesOut = 5,
-    /// Milliseconds that sessions waited for their clients. Only of ledgers; a broker has [`Level::Sessions`].
+    /// Milliseconds of offline sessions. Only in ledgers; a broker has [`Level::Sessions`].
     StoredSessionMs = 6,
-    /// Seconds that bytes were held. Only of ledgers; a broker has [`Level::Bytes`].
+    /// Seconds of stored bytes. Only in ledgers; a broker has [`Level::Bytes`].
     StoredByteS = 7,
 }
 
-/// The units of a message of this size.
+/// The number of units for a message of this size.
 #[must_use]
 pub fn message_units(bytes: usize) -> u64 {
     bytes.div_ceil(MESSAGE_BYTES).max(1) as u64
 }
 
-/// The beginning of the window of a time.
+/// The beginning of the window that has this time.
 #[must_use]
 pub fn window_of(at_ms: u64) -> u64 {
     at_ms - at_ms % WINDOW_MS
 }
 
-/// Adds to the window of a time.
-///
-/// # Errors
-/// The store's.
+/// Adds to the window that has `at_ms`.
 pub fn add(tx: &Transaction, broker: BrokerId, unit: Unit, at_ms: u64, added: i64) -> Result<()> {
     add_to(tx, broker, window_of(at_ms), unit as u64, added)
 }

@@ -1,4 +1,4 @@
-//! What a broker does now: each pod says how many of its clients it has, for as long as it says so.
+//! Present activity of a broker. Each pod reports the number of its clients; a report counts for a limited time.
 
 use bytes::{Buf, BufMut};
 use millrace_storage::{KeyValue, Read, Transaction};
@@ -11,33 +11,26 @@ use crate::{
     usage::{self, Counter},
 };
 
-/// How long the word of a pod counts, milliseconds. It is many times as long as pods wait between two.
+/// Time for which a pod's report counts, milliseconds: many times the interval of reports.
 const COUNTS_MS: u64 = 15_000;
-/// After that the row of a pod that is gone is removed, milliseconds.
+/// The row of a pod that is gone is removed after this time, milliseconds.
 const FORGOTTEN_MS: u64 = 3_600_000;
 
-/// What a broker does, on all pods together. All but the connections are counters since it was made.
+/// Present activity of a broker on all pods. All numbers except `connections` are counters since the broker was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Live {
-    /// Connected clients.
+#[allow(missing_docs)]
+pub struct BrokerActivity {
     pub connections: u64,
-    /// Messages from clients.
     pub messages_in: u64,
-    /// Copies that went out to clients.
     pub messages_out: u64,
-    /// Bytes of messages from clients.
     pub bytes_in: u64,
-    /// Bytes of copies that went out.
     pub bytes_out: u64,
     /// Copies that were dropped.
     pub dropped: u64,
 }
 
-/// What a broker does, as its pods last said. A snapshot read.
-///
-/// # Errors
-/// The store's.
-pub async fn live(tx: &Transaction, broker: BrokerId, now_ms: u64) -> Result<Live> {
+/// Sums up the last reports of the broker's pods. A snapshot read.
+pub async fn live(tx: &Transaction, broker: BrokerId, now_ms: u64) -> Result<BrokerActivity> {
     let mut connections = 0;
     for row in rows::all(tx, all(broker).children(), Read::Snapshot).await? {
         let (count, at_ms) = decode(&row)?;
@@ -46,7 +39,7 @@ pub async fn live(tx: &Transaction, broker: BrokerId, now_ms: u64) -> Result<Liv
         }
     }
     let count = async |counter| usage::get(tx, broker, counter).await;
-    Ok(Live {
+    Ok(BrokerActivity {
         connections,
         messages_in: count(Counter::PublishedMessages).await?,
         messages_out: count(Counter::DeliveredMessages).await?,
@@ -56,7 +49,6 @@ pub async fn live(tx: &Transaction, broker: BrokerId, now_ms: u64) -> Result<Liv
     })
 }
 
-/// Says how many clients of a broker a pod has.
 pub(super) fn say(
     tx: &Transaction,
     broker: BrokerId,
@@ -74,7 +66,6 @@ pub(super) fn say(
     Ok(tx.set(key, value)?)
 }
 
-/// Removes what pods that are gone have said.
 pub(super) async fn clear_old(tx: &Transaction, broker: BrokerId, now_ms: u64) -> Result<()> {
     for row in rows::all(tx, all(broker).children(), Read::Snapshot).await? {
         let (_, at_ms) = decode(&row)?;

@@ -1,4 +1,4 @@
-//! Reading what was used.
+//! Reads the usage of brokers, window by window.
 
 use std::collections::BTreeMap;
 
@@ -12,34 +12,28 @@ use super::{
 };
 use crate::{BrokerId, error::Result, rows, tuple::Elements};
 
-/// What a broker used in a window.
+/// The usage of a broker in a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub struct Window {
-    /// When the window began, in unix milliseconds.
+    /// Begin of the window, unix milliseconds.
     pub from_ms: u64,
-    /// [`Unit::ConnectedMs`].
     pub connected_ms: u64,
-    /// [`Unit::MessagesIn`].
     pub messages_in: u64,
-    /// [`Unit::MessagesDelivered`].
     pub messages_delivered: u64,
-    /// [`Unit::BytesIn`].
     pub bytes_in: u64,
-    /// [`Unit::BytesOut`].
     pub bytes_out: u64,
-    /// Milliseconds that sessions waited for their clients.
+    /// Milliseconds of offline sessions.
     pub stored_session_ms: u64,
-    /// Seconds that bytes were held.
+    /// Seconds of stored bytes.
     pub stored_byte_s: u64,
 }
 
-/// The rows of a window, by their code.
+/// By code.
 type Rows = BTreeMap<u64, i64>;
 
-/// What a broker used in each window from that of `from_ms` to before `to_ms`, as far as they have begun. A snapshot read.
-///
-/// # Errors
-/// The store's.
+/// The usage of a broker in each window from that of `from_ms` to before `to_ms`, without future windows. A snapshot
+/// read.
 pub async fn used(
     tx: &Transaction,
     broker: BrokerId,
@@ -86,7 +80,7 @@ async fn read(tx: &Transaction, broker: BrokerId, from_ms: u64) -> Result<BTreeM
 }
 
 fn of_units(from_ms: u64, rows: &Rows) -> Window {
-    // A connection that ended just before what was last told of it is taken back in the next window.
+    // A negative sum takes back usage of an earlier window: a connection ended just before its last flush assumed.
     let unit = |unit: Unit| rows.get(&(unit as u64)).copied().unwrap_or(0).max(0).cast_unsigned();
     Window {
         from_ms,
@@ -100,7 +94,7 @@ fn of_units(from_ms: u64, rows: &Rows) -> Window {
     }
 }
 
-/// What was held in a window until its end, or now.
+/// The integral over a window until its end, or until now.
 fn integral(level: Level, before: i64, rows: &Rows, from_ms: u64, now_ms: u64) -> u64 {
     let whole = level.ticks_left(from_ms);
     let left = if now_ms < from_ms + WINDOW_MS { level.ticks_left(now_ms) } else { 0 };

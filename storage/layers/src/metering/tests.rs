@@ -55,8 +55,14 @@ fn a_word_is_added_once_however_often_it_is_said() {
     };
     assert_eq!(windows_of(&database, 0..1, MONTH_MS + 9), [used]);
     let live = run(&database, async |tx| live(tx, BROKER, MONTH_MS + 9).await);
-    let expected =
-        Live { connections: 7, messages_in: 6, messages_out: 8, bytes_in: 60, bytes_out: 80, dropped: 10 };
+    let expected = BrokerActivity {
+        connections: 7,
+        messages_in: 6,
+        messages_out: 8,
+        bytes_in: 60,
+        bytes_out: 80,
+        dropped: 10,
+    };
     assert_eq!(live, expected);
 }
 

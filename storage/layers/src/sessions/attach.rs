@@ -1,4 +1,4 @@
-//! A connection takes a session.
+//! Attaches a connection to its session, and fences off the session's former owner.
 
 use bytes::Bytes;
 use millrace_storage::{Read, Transaction};
@@ -16,43 +16,42 @@ use crate::{
     subscriptions::{self, Subscription},
 };
 
-/// What a connection wants.
+/// The request of a connection.
 #[derive(Clone, Debug)]
+#[allow(missing_docs)]
 pub struct Attach {
-    /// The pod that has the connection.
+    /// The pod of the connection.
     pub owner: Bytes,
-    /// Whether the session begins anew.
+    /// Discards an old session.
     pub clean: bool,
-    /// Seconds that it stays without a connection; 0 ends it with the connection.
+    /// Lifetime without a connection, seconds; 0 ends the session with the connection.
     pub expiry_s: u32,
-    /// The time, in unix milliseconds.
+    /// Unix milliseconds.
     pub now_ms: u64,
-    /// The will of this connection.
     pub will: Option<Will>,
-    /// What the owner wants to find again; `None` keeps what is there.
+    /// Data for the next owner; `None` leaves the data as it is.
     pub details: Option<Bytes>,
 }
 
-/// A session that was taken.
+/// The attached session.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub struct Attached {
-    /// The epoch that all further writes must show.
+    /// Further writes must show this epoch.
     pub epoch: u64,
-    /// Whether there was a session to go on with.
+    /// The session continues, so CONNACK says session present.
     pub present: bool,
-    /// Whether there was a session at all: one that is not present was ended.
+    /// There was a session; without `present` it has ended.
     pub existed: bool,
-    /// The session as it is now.
     pub record: Record,
-    /// Its subscriptions.
     pub subscriptions: Vec<Subscription>,
-    /// The pod that had its connection until now, and its epoch: its connection must be closed.
+    /// Pod and epoch of a connection that must be closed, because this one replaces it.
     pub replaced: Option<(Bytes, u64)>,
-    /// The will of the earlier connection, if it must fire: to be published in this same transaction.
+    /// The will of the earlier connection, if it fires: to be published in the same transaction.
     pub will: Option<Bytes>,
 }
 
-/// Takes a session for a connection, or makes one. Whoever had it is fenced off from here on.
+/// Takes over a session for a connection, or makes one. The former owner is fenced off.
 ///
 /// # Errors
 /// [`crate::Error::NameTooLong`], or the store's.
@@ -84,12 +83,12 @@ pub async fn attach(tx: &Transaction, id: SessionId<'_>, request: Attach) -> Res
     if let Some(will) = &request.will {
         will::set(tx, id, will).await?;
     }
-    // The earlier owner may be changing them, and would not conflict otherwise: its writes do not change the session's record.
+    // Read serializably: the former owner may be changing subscriptions, and those writes do not change the record.
     let subscriptions = if present { subscriptions::read(tx, id).await? } else { Vec::new() };
     Ok(Attached { epoch, present, existed, record, subscriptions, replaced, will: fired })
 }
 
-/// Ends what the session was before: the connection, or the wait for one, or all of it.
+/// Ends the former connection, or the wait for one, or the whole session.
 async fn leave(
     tx: &Transaction,
     id: SessionId<'_>,
@@ -103,7 +102,7 @@ async fn leave(
     let fired = match will::get(tx, id, old).await? {
         Some(will) => {
             will::clear(tx, id, old, &will).await?;
-            // Somebody is back before the delay was over: then it does not fire.
+            // A client that returns within the delay prevents its will.
             let fires = if old.is_detached() { will.fires_at_ms(old) <= now_ms } else { will.delay_s == 0 };
             fires.then_some(will.body)
         }
@@ -117,8 +116,8 @@ async fn leave(
     Ok(fired)
 }
 
-/// Larger than all epochs before, also those of a session of this name that has ended and left nothing: the version that is read
-/// here is later than that of every transaction that gave one.
+/// Larger than all earlier epochs, also of an ended session with this name: the read version is later than that of
+/// every transaction that chose an epoch.
 async fn next_epoch(tx: &Transaction, old: Option<&Record>) -> Result<u64> {
     let version = tx.read_version().await?;
     Ok(old.map_or(0, |old| old.epoch + 1).max(version).max(1))

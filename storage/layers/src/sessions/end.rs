@@ -1,4 +1,4 @@
-//! How sessions end when no owner ends them: their time is over, their pod died, or an operator removes them.
+//! Ends sessions without their owner: after their expiry, after their pod's death, or for an operator.
 
 use bytes::Bytes;
 use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, after};
@@ -6,26 +6,23 @@ use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, after};
 use super::{Record, SessionId, detach, fence, get, owned, owner, record, will};
 use crate::{
     BrokerId,
-    due::{self, Due, Kind},
+    due::{self, Due, DueKind},
     error::Result,
     metering::{self, Level},
     qos2, subscriptions,
     tuple::Elements,
 };
 
-/// What became of something that was due.
+/// The result of [`settle`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub struct Settled {
-    /// A will that fires: to be published in this same transaction.
+    /// A will that fires: to be published in the same transaction.
     pub will: Option<Bytes>,
-    /// Whether the session ended.
     pub ended: bool,
 }
 
-/// Does what is due, if it still is: somebody may have come back, or the session may have got another expiry.
-///
-/// # Errors
-/// The store's.
+/// Fires a will or ends a session if it is still due: its client may have returned, or its expiry may have changed.
 pub async fn settle(tx: &Transaction, due: &Due, now_ms: u64) -> Result<Settled> {
     let id = SessionId { broker: due.broker, client: &due.client };
     let nothing = Settled::default();
@@ -37,7 +34,7 @@ pub async fn settle(tx: &Transaction, due: &Due, now_ms: u64) -> Result<Settled>
         return Ok(Settled { will: remove(tx, id, &record, now_ms).await?, ended: true });
     }
     match will::get(tx, id, &record).await? {
-        Some(will) if due.kind == Kind::Will && will.fires_at_ms(&record) <= now_ms => {
+        Some(will) if due.kind == DueKind::Will && will.fires_at_ms(&record) <= now_ms => {
             will::clear(tx, id, &record, &will).await?;
             Ok(Settled { will: Some(will.body), ended: false })
         }
@@ -45,27 +42,21 @@ pub async fn settle(tx: &Transaction, due: &Due, now_ms: u64) -> Result<Settled>
     }
 }
 
-/// Ends the connection of a session for a pod that died, if the session is still that pod's. Returns its will if it fires at once: to
-/// be published in this same transaction.
-///
-/// # Errors
-/// The store's.
+/// Ends the connection of a session of a dead pod, if the session is still the pod's. Returns the will if it fires at
+/// once: to be published in the same transaction.
 pub async fn abandon(tx: &Transaction, id: SessionId<'_>, dead: &[u8], now_ms: u64) -> Result<Option<Bytes>> {
     match record::get_fenced(tx, id, Read::Serializable).await? {
         Some(record) if record.owner == dead && !record.is_detached() => {
             let owned = fence(tx, id, record.epoch).await?;
             detach(owned, owned::by_death(now_ms)).await
         }
-        // A row that tells of a session that it has no more.
+        // The row is outdated: the pod no longer has the session.
         _ => owner::remove(tx, dead, id).map(|()| None),
     }
 }
 
-/// Ends a session whoever owns it, as an operator may. Returns what it was, and its will if it has one: to be published in
-/// this same transaction.
-///
-/// # Errors
-/// The store's.
+/// Ends a session whoever owns it, for an operator. Returns the former record and the will: to be published in the
+/// same transaction.
 pub async fn purge(tx: &Transaction, id: SessionId<'_>) -> Result<Option<(Record, Option<Bytes>)>> {
     match get(tx, id, Read::Serializable).await? {
         Some(record) => {
@@ -76,10 +67,8 @@ pub async fn purge(tx: &Transaction, id: SessionId<'_>) -> Result<Option<(Record
     }
 }
 
-/// Sessions of a broker after `from`, in order of client ids, at most `limit`; without their cursors. A snapshot read.
-///
-/// # Errors
-/// The store's.
+/// Sessions of a broker after `from`, in order of client ids, at most `limit`; without their cursors. A snapshot
+/// read.
 pub async fn list(
     tx: &Transaction,
     broker: BrokerId,
@@ -97,7 +86,7 @@ pub async fn list(
     Ok(sessions)
 }
 
-/// Removes all of a session; its will fires.
+/// The will fires.
 pub(super) async fn remove(
     tx: &Transaction,
     id: SessionId<'_>,
@@ -116,7 +105,7 @@ pub(super) async fn remove(
     Ok(fired)
 }
 
-/// A session that waited for its client waits no longer: since its time was over, whenever that is found out.
+/// Ends the count of an offline session: at its expiry, even if that is noticed later.
 pub(super) fn count_return(tx: &Transaction, id: SessionId<'_>, record: &Record, now_ms: u64) -> Result<()> {
     if !record.is_detached() {
         return Ok(());
@@ -127,14 +116,14 @@ pub(super) fn count_return(tx: &Transaction, id: SessionId<'_>, record: &Record,
 
 pub(super) fn schedule_expiry(tx: &Transaction, id: SessionId<'_>, record: &Record) -> Result<()> {
     match record.expires_at_ms() {
-        Some(at_ms) => due::schedule(tx, &Due::new(id, Kind::Expiry, at_ms)),
+        Some(at_ms) => due::schedule(tx, &Due::new(id, DueKind::Expiry, at_ms)),
         None => Ok(()),
     }
 }
 
 pub(super) fn unschedule_expiry(tx: &Transaction, id: SessionId<'_>, record: &Record) -> Result<()> {
     match record.expires_at_ms() {
-        Some(at_ms) => due::cancel(tx, &Due::new(id, Kind::Expiry, at_ms)),
+        Some(at_ms) => due::cancel(tx, &Due::new(id, DueKind::Expiry, at_ms)),
         None => Ok(()),
     }
 }

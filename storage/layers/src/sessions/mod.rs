@@ -1,11 +1,11 @@
-//! Sessions: who owns one, since when nobody does, how far it has read, and the will of its connection.
+//! Sessions: owner, epoch, expiry, cursor, and the will of the connection.
 //!
-//! Every [`attach`] gives the session a new epoch. Whoever writes for a session first shows its epoch to [`fence`], which reads
-//! the record serializably; so an owner that was replaced, even in this very moment, writes nothing more. The functions of an
-//! owner take the [`Owned`] that only `fence` makes.
+//! Every [`attach`] gives the session a new epoch. An owner shows its epoch to [`fence`] before it writes. `fence`
+//! reads the record serializably, so a replaced owner writes nothing more, even if it is replaced at this moment.
+//! Functions for owners take an [`Owned`], which only `fence` makes.
 //!
-//! The cursor has a row of its own: checkpoints come often and must not conflict with the other transactions of the same owner,
-//! which all read the record.
+//! The cursor has a row of its own: checkpoints come often, and must not conflict with other transactions of the
+//! owner, which all read the record.
 
 mod attach;
 mod end;
@@ -26,11 +26,10 @@ pub use will::Will;
 
 use crate::BrokerId;
 
-/// The name of a session.
+/// The key of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
 pub struct SessionId<'a> {
-    /// Its broker.
     pub broker: BrokerId,
-    /// Its client id.
     pub client: &'a [u8],
 }

@@ -1,4 +1,4 @@
-//! What the owner of a session does with it.
+//! Writes that only the owner of a session may do.
 
 use bytes::Bytes;
 use millrace_storage::{Read, Transaction};
@@ -9,13 +9,13 @@ use super::{
     owner, record, will,
 };
 use crate::{
-    due::{self, Due, Kind},
+    due::{self, Due, DueKind},
     error::{Error, Result},
     metering::{self, Level},
     position::Position,
 };
 
-/// A session of which a transaction has proven that it is its owner's. There is no other way to one than [`fence`].
+/// Proof that the caller owned the session in this transaction. Only [`fence`] makes one.
 pub struct Owned<'t> {
     pub(crate) tx: &'t Transaction,
     id: SessionId<'t>,
@@ -23,13 +23,13 @@ pub struct Owned<'t> {
 }
 
 impl Owned<'_> {
-    /// Its name.
+    /// The key of the session.
     #[must_use]
     pub fn id(&self) -> SessionId<'_> {
         self.id
     }
 
-    /// The session. Its cursor is not read here.
+    /// The session without its cursor.
     #[must_use]
     pub fn record(&self) -> &Record {
         &self.record
@@ -47,39 +47,30 @@ pub async fn fence<'t>(tx: &'t Transaction, id: SessionId<'t>, epoch: u64) -> Re
     }
 }
 
-/// Writes how far a session has acknowledged, and what it has acknowledged beyond that.
-///
-/// # Errors
-/// The store's.
+/// Writes the cursor, and the acknowledged messages after it.
 pub fn checkpoint(owned: &Owned<'_>, cursor: Position, acknowledged: &[Position]) -> Result<()> {
     record::set_cursor(owned.tx, owned.id, cursor, acknowledged)
 }
 
-/// Writes what the owner wants to find again.
-///
-/// # Errors
-/// The store's.
+/// Writes the data for the next owner.
 pub fn save(owned: &mut Owned<'_>, details: Bytes) -> Result<()> {
     owned.record.details = details;
     record::set(owned.tx, owned.id, &owned.record)
 }
 
-/// How a connection ends.
+/// The end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Detach {
-    /// The time, in unix milliseconds.
+    /// Unix milliseconds.
     pub now_ms: u64,
-    /// A new expiry, if the client gave one with its farewell.
+    /// From the client's DISCONNECT.
     pub expiry_s: Option<u32>,
-    /// Whether the will stays, to fire after its delay. A proper farewell takes it back.
+    /// Keeps the will, which fires after its delay. A DISCONNECT without error removes it.
     pub keep_will: bool,
 }
 
-/// Ends a connection. The session waits for the next one until it expires; with an expiry of 0 it ends. Returns the will if it
-/// fires at once: to be published in this same transaction.
-///
-/// # Errors
-/// The store's.
+/// Ends a connection. The session waits for the next connection until it expires. Returns the will if it fires at
+/// once: to be published in the same transaction.
 pub async fn detach(mut owned: Owned<'_>, how: Detach) -> Result<Option<Bytes>> {
     let (tx, id) = (owned.tx, owned.id);
     let record = &mut owned.record;
@@ -93,7 +84,7 @@ pub async fn detach(mut owned: Owned<'_>, how: Detach) -> Result<Option<Bytes>> 
         return end::remove(tx, id, record, how.now_ms).await;
     }
     owner::remove(tx, &record.owner, id)?;
-    // 0 says that there is a connection.
+    // 0 means that there is a connection.
     record.detached_at_ms = how.now_ms.max(1);
     metering::change(tx, id.broker, Level::Sessions, 1, record.detached_at_ms)?;
     let mut fired = None;
@@ -103,7 +94,7 @@ pub async fn detach(mut owned: Owned<'_>, how: Detach) -> Result<Option<Bytes>> 
             record.has_will = false;
             fired = Some(will.body);
         } else {
-            due::schedule(tx, &Due::new(id, Kind::Will, will.fires_at_ms(record)))?;
+            due::schedule(tx, &Due::new(id, DueKind::Will, will.fires_at_ms(record)))?;
         }
     }
     schedule_expiry(tx, id, record)?;
@@ -111,15 +102,11 @@ pub async fn detach(mut owned: Owned<'_>, how: Detach) -> Result<Option<Bytes>> 
     Ok(fired)
 }
 
-/// Ends a session now, with all that it has. Returns its will, if it has one: to be published in this same transaction.
-///
-/// # Errors
-/// The store's.
+/// Ends a session now. Returns its will: to be published in the same transaction.
 pub async fn end(owned: Owned<'_>) -> Result<Option<Bytes>> {
     end::remove(owned.tx, owned.id, &owned.record, owned.tx.unix_ms()).await
 }
 
-/// How a pod's death ends a connection.
 pub(super) fn by_death(now_ms: u64) -> Detach {
     Detach { now_ms, expiry_s: None, keep_will: true }
 }

@@ -38,9 +38,6 @@ pub(super) fn remove(tx: &Transaction, owner: &[u8], id: SessionId<'_>) -> Resul
 }
 
 /// Sessions that `owner` has, after `from`, at most `limit`. A snapshot read.
-///
-/// # Errors
-/// The store's.
 pub async fn of_owner(
     tx: &Transaction,
     owner: &[u8],
@@ -59,9 +56,6 @@ pub async fn of_owner(
 }
 
 /// Whether `owner` has any session. When it says no, that still holds at the commit.
-///
-/// # Errors
-/// The store's.
 pub async fn owns_any(tx: &Transaction, owner: &[u8]) -> Result<bool> {
     let page = tx.range(prefix(owner).children(), RangeOptions::first(1)).await?;
     Ok(!page.items.is_empty())

@@ -1,4 +1,4 @@
-//! The rows of a session.
+//! Reads and writes the rows of a session.
 
 use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{Read, Transaction};
@@ -9,38 +9,38 @@ use crate::{
     tuple::Key,
 };
 
-/// The expiry of a session that never ends by itself.
+/// The session never expires.
 pub const EXPIRY_NEVER: u32 = u32::MAX;
 
-/// A session.
+/// The stored state of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Larger with every owner, also when the session ended in between.
+    /// Grows with every owner, also when the session ended in between.
     pub epoch: u64,
-    /// The pod that has its connection, or had it last.
+    /// The pod of the present or last connection.
     pub owner: Bytes,
-    /// Seconds that it stays without a connection; [`EXPIRY_NEVER`] for ever.
+    /// Lifetime without a connection, seconds; [`EXPIRY_NEVER`] is unlimited.
     pub expiry_s: u32,
-    /// Since when it has no connection, in unix milliseconds; 0 while it has one.
+    /// End of the last connection, unix milliseconds; 0 while there is one.
     pub detached_at_ms: u64,
-    /// All up to here is acknowledged.
+    /// The client acknowledged everything up to here.
     pub cursor: Position,
-    /// What is acknowledged after the cursor.
+    /// Acknowledged messages after the cursor.
     pub acknowledged: Vec<Position>,
-    /// Whether it may have a will: one that fired leaves this as it was.
+    /// A will that fired leaves this unchanged.
     pub(super) has_will: bool,
-    /// What only the session's owner reads.
+    /// Data for the session's owner.
     pub details: Bytes,
 }
 
 impl Record {
-    /// Whether it has no connection.
+    /// Whether the session is offline.
     #[must_use]
     pub fn is_detached(&self) -> bool {
         self.detached_at_ms != 0
     }
 
-    /// When it ends if nobody comes back; `None` while it has a connection, and when it never does.
+    /// Time of expiry; `None` with a connection, or without expiry.
     #[must_use]
     pub fn expires_at_ms(&self) -> Option<u64> {
         let expiry_ms = u64::from(self.expiry_s) * 1_000;
@@ -48,7 +48,7 @@ impl Record {
         expires.then(|| self.detached_at_ms.saturating_add(expiry_ms))
     }
 
-    /// Whether it has ended by now.
+    /// Whether the session has expired, although it may not be swept yet.
     #[must_use]
     pub fn is_expired(&self, now_ms: u64) -> bool {
         self.expires_at_ms().is_some_and(|at_ms| at_ms <= now_ms)
@@ -79,10 +79,7 @@ impl Record {
     }
 }
 
-/// A session, with its cursor; `None` when there is none. One that has expired is still there until it is swept.
-///
-/// # Errors
-/// The store's.
+/// A session with its cursor; `None` when there is none. An expired session is there until it is swept.
 pub async fn get(tx: &Transaction, id: SessionId<'_>, read: Read) -> Result<Option<Record>> {
     let cursor = tx.get(cursor_key(id), read);
     let Some(mut record) = get_fenced(tx, id, read).await? else { return Ok(None) };
@@ -95,7 +92,7 @@ pub async fn get(tx: &Transaction, id: SessionId<'_>, read: Read) -> Result<Opti
     Ok(Some(record))
 }
 
-/// A session without its cursor.
+/// Without the cursor.
 pub(super) async fn get_fenced(tx: &Transaction, id: SessionId<'_>, read: Read) -> Result<Option<Record>> {
     tx.get(key(id), read).await?.map(Record::decode).transpose()
 }

@@ -4,7 +4,7 @@ use millrace_storage::{Database, Read, block_on};
 use super::*;
 use crate::{
     Error, Position,
-    due::{self, Due, Kind, SHARDS},
+    due::{self, Due, DueKind, SHARDS},
     qos2::{self, Direction},
     subscriptions::{self, Options},
     testing::{BROKER, attached, database, id, request, rows, run, try_run},
@@ -174,7 +174,7 @@ fn expiry_sweeps_all_of_a_session_and_never_one_that_came_back() {
     assert!(sweep(&database, 100_999).is_empty());
     let settled = sweep(&database, 101_000);
     assert_eq!(settled.len(), 1);
-    assert!(settled[0].1.ended && settled[0].0.client == "goes" && settled[0].0.kind == Kind::Expiry);
+    assert!(settled[0].1.ended && settled[0].0.client == "goes" && settled[0].0.kind == DueKind::Expiry);
     let left = run(&database, async |tx| list(tx, BROKER, None, 10).await);
     assert_eq!(left.iter().map(|(client, _)| client.as_ref()).collect::<Vec<_>>(), [&b"never"[..], b"stays"]);
     assert!(sweep(&database, u64::MAX - 1).is_empty());

@@ -1,29 +1,29 @@
-//! The will of a session's connection. It is stored with the connection, so that it fires when the pod is gone, and whoever fires it
-//! takes it out of the store in the transaction that publishes it, so that it fires once.
+//! The will of a session's connection. It is stored with the connection, so that it fires after a pod's death. The
+//! transaction that publishes the will also removes it, so that it fires once.
 
 use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{Read, Transaction};
 
 use super::{Record, SessionId};
 use crate::{
-    due::{self, Due, Kind},
+    due::{self, Due, DueKind},
     error::Result,
     rows::Blob,
     tags,
     tuple::Key,
 };
 
-/// A will.
+/// A stored will.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Will {
-    /// Seconds after the connection's end before it fires.
+    /// Seconds from the connection's end.
     pub delay_s: u32,
-    /// What is published.
+    /// The message.
     pub body: Bytes,
 }
 
 impl Will {
-    /// When it fires, with the session's end at the latest.
+    /// At the latest with the session's end.
     pub(super) fn fires_at_ms(&self, record: &Record) -> u64 {
         let delay_ms = u64::from(self.delay_s) * 1_000;
         let at_ms = record.detached_at_ms.saturating_add(delay_ms);
@@ -38,7 +38,6 @@ pub(super) async fn set(tx: &Transaction, id: SessionId<'_>, will: &Will) -> Res
     blob(id).set(tx, &value.into()).await
 }
 
-/// The will of a session that may have one.
 pub(super) async fn get(tx: &Transaction, id: SessionId<'_>, record: &Record) -> Result<Option<Will>> {
     if !record.has_will {
         return Ok(None);
@@ -47,15 +46,15 @@ pub(super) async fn get(tx: &Transaction, id: SessionId<'_>, record: &Record) ->
     Ok(Some(Will { delay_s: body.try_get_u32()?, body }))
 }
 
-/// Removes the will, and what waits for it.
+/// Also removes its due time.
 pub(super) async fn clear(tx: &Transaction, id: SessionId<'_>, record: &Record, will: &Will) -> Result<()> {
     if record.is_detached() {
-        due::cancel(tx, &Due::new(id, Kind::Will, will.fires_at_ms(record)))?;
+        due::cancel(tx, &Due::new(id, DueKind::Will, will.fires_at_ms(record)))?;
     }
     blob(id).clear(tx).await
 }
 
-/// Takes the will out of a session that ends: it fires now.
+/// The session ends, so the will fires now.
 pub(super) async fn take(tx: &Transaction, id: SessionId<'_>, record: &Record) -> Result<Option<Bytes>> {
     let Some(will) = get(tx, id, record).await? else { return Ok(None) };
     clear(tx, id, record, &will).await?;

@@ -1,4 +1,4 @@
-//! Writing: one key for each stream that matches, however many sessions read it.
+//! Appends messages: one key for each matching stream, however many sessions read it.
 
 use std::collections::HashMap;
 
@@ -18,16 +18,16 @@ use crate::{
 /// A message to append.
 #[derive(Clone, Copy, Debug)]
 pub struct Publish<'a> {
-    /// Its place among the messages of the transaction; each place must be used once.
+    /// Number among the messages of the transaction; each number must be used once.
     pub place: u16,
-    /// When it was published.
+    /// Time of publication, unix milliseconds.
     pub now_ms: u64,
-    /// All of it that receivers need.
+    /// Everything that receivers need.
     pub body: &'a Bytes,
 }
 
-/// Appends a message to each of `streams`, of which no two are the same. Reads nothing and conflicts with nobody: that the
-/// streams are still all that match is for [`crate::index`] to answer, in the same transaction.
+/// Appends a message to each of `streams`, which must be distinct. Reads nothing and conflicts with no other
+/// transaction. [`crate::index`] must confirm in the same transaction that the streams are still all that match.
 ///
 /// # Errors
 /// [`Error::TooManyStreams`], [`Error::BodyTooLarge`], or the store's.
@@ -37,7 +37,7 @@ pub fn append(tx: &Transaction, broker: BrokerId, streams: &[StreamRef], publish
     added.write(tx)
 }
 
-/// As [`append`], for one of many messages of a transaction: that the streams are longer is written once, with [`Added::write`].
+/// As [`append`], for one of many messages of a transaction: [`Added::write`] updates the totals once for all.
 ///
 /// # Errors
 /// As [`append`].
@@ -67,16 +67,13 @@ pub fn append_of_many(
     Ok(())
 }
 
-/// What a transaction has appended, to be written at its end.
+/// Appended totals, to be written at the end of the transaction.
 #[derive(Debug, Default)]
 #[must_use = "streams would have more than their totals say"]
 pub struct Added(HashMap<(BrokerId, StreamId), Totals>);
 
 impl Added {
-    /// Adds it to the totals of the streams.
-    ///
-    /// # Errors
-    /// The store's.
+    /// Adds to the totals of the streams.
     pub fn write(&self, tx: &Transaction) -> Result<()> {
         let mut bytes: HashMap<BrokerId, u64> = HashMap::new();
         for ((broker, stream), added) in &self.0 {
@@ -94,8 +91,8 @@ fn is_stored_apart(body: &Bytes, streams: usize) -> bool {
     body.len() > CHUNK_BYTES || (streams > 1 && body.len() > INLINE_SHARED_BYTES_MAX)
 }
 
-/// Stores a body under the versionstamp that its entries get too, so that they need no pointer, and beside it who has such an
-/// entry: that is how [`super::sweep_bodies`] knows when nobody has it any more.
+/// Stores a body under the versionstamp of its entries, so that they need no pointer. A row for each entry shows
+/// [`super::sweep_bodies`] when the body has no entries any more.
 fn store_apart(
     tx: &Transaction,
     broker: BrokerId,
@@ -124,11 +121,10 @@ pub(super) fn decode_holders(mut value: Bytes) -> Result<Vec<StreamRef>> {
     Ok(holders)
 }
 
-/// The value of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Value {
     Inline(Bytes),
-    /// The body is kept once for several streams, or is too long for a value.
+    /// The body is shared by several streams, or exceeds a value.
     Apart {
         bytes: usize,
     },
@@ -153,7 +149,7 @@ impl Value {
         value.into()
     }
 
-    /// The time of an entry, and its value.
+    /// Time and value of an entry.
     pub(super) fn decode(mut value: Bytes) -> Result<(u64, Self)> {
         let kind = value.try_get_u8()?;
         let at_ms = value.try_get_u64()?;
@@ -165,7 +161,6 @@ impl Value {
         Ok((at_ms, value))
     }
 
-    /// The length of the body.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Inline(body) => body.len(),

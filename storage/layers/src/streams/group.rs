@@ -1,4 +1,4 @@
-//! Shared subscriptions: the group is the one subscriber of its stream, and has a cursor of its own there.
+//! Progress of shared subscriptions: the group is the one subscriber of its stream, and has a cursor of its own.
 
 use bytes::{Buf, BufMut};
 use millrace_storage::{Read, Transaction};
@@ -6,19 +6,16 @@ use millrace_storage::{Read, Transaction};
 use super::{StreamId, keys, row};
 use crate::{BrokerId, error::Result, limits::ACKNOWLEDGED_MAX, position::Position};
 
-/// How far a group has come.
+/// The cursor of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// All up to here is acknowledged by some member.
+    /// Members acknowledged everything up to here.
     pub cursor: Position,
-    /// What is acknowledged after the cursor.
+    /// Acknowledged messages after the cursor.
     pub acknowledged: Vec<Position>,
 }
 
-/// How far the group of a stream has come. A snapshot read: there is one who writes it.
-///
-/// # Errors
-/// The store's.
+/// The progress of the group of a stream. A snapshot read, because only one pod writes it.
 pub async fn progress(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<Progress> {
     let mut progress = Progress::default();
     if let Some(mut value) = tx.get(keys::group(broker, stream), Read::Snapshot).await? {
@@ -30,10 +27,7 @@ pub async fn progress(tx: &Transaction, broker: BrokerId, stream: StreamId) -> R
     Ok(progress)
 }
 
-/// Writes how far the group of a stream has come, unless the stream is gone.
-///
-/// # Errors
-/// The store's.
+/// Writes the progress of a group, unless its stream is gone.
 pub async fn set_progress(
     tx: &Transaction,
     broker: BrokerId,

@@ -15,8 +15,8 @@ pub(crate) fn totals(broker: BrokerId, stream: StreamId) -> Key {
     Key::new(broker, tags::TOTALS).uint(stream)
 }
 
-/// What stands before the entries of a partition: the partition comes before the versionstamp, so that a stream with several
-/// has several places that grow.
+/// The prefix of a partition's entries. The partition comes before the versionstamp, so that the keys of a stream
+/// with several partitions grow at several ends.
 pub(crate) fn partition(broker: BrokerId, stream: StreamId, partition: u8) -> Key {
     Key::new(broker, tags::ENTRY).uint(stream).uint(partition.into())
 }
@@ -33,32 +33,30 @@ pub(crate) fn bodies(broker: BrokerId) -> Key {
     Key::new(broker, tags::BODY)
 }
 
-/// The chunks of a body.
 pub(crate) fn body(broker: BrokerId, position: Position) -> Key {
     bodies(broker).position(position)
 }
 
-/// How far a group has come with its stream.
 pub(crate) fn group(broker: BrokerId, stream: StreamId) -> Key {
     Key::new(broker, tags::GROUP).uint(stream)
 }
 
-/// What all pods together have claimed of a group's stream.
+/// Claims of all pods in a group's stream.
 pub(crate) fn head(broker: BrokerId, stream: StreamId) -> Key {
     Key::new(broker, tags::HEAD).uint(stream)
 }
 
-/// What was claimed and given back.
+/// Claims that were given back.
 pub(crate) fn free(broker: BrokerId, stream: StreamId) -> Key {
     Key::new(broker, tags::FREE).uint(stream)
 }
 
-/// What each pod has of a group's stream.
+/// Claims of each pod in a group's stream.
 pub(crate) fn claims(broker: BrokerId, stream: StreamId) -> Key {
     Key::new(broker, tags::CLAIMS).uint(stream)
 }
 
-/// The streams of which a pod has something.
+/// Streams in which a pod has claims.
 pub(crate) fn claims_of(pod: &[u8]) -> Key {
     Key::new(tags::REGION, tags::CLAIMS).bytes(pod)
 }

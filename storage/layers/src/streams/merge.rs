@@ -1,4 +1,4 @@
-//! Several lanes of entries, each in order, read as one. A lane is a partition of a stream.
+//! Merges the partitions of streams into one sequence in commit order. A lane is one partition.
 
 use std::{
     cmp::Reverse,
@@ -15,25 +15,22 @@ use crate::{
     position::Position,
 };
 
-/// Rows that a lane reads first, at least.
+/// Smallest first read of a lane, rows.
 const LANE_PAGE_MIN: usize = 4;
 
-/// A lane, and the position that it is read from.
 #[derive(Clone, Copy)]
 pub(super) struct Start {
     pub(super) lane: StreamRef,
     pub(super) after: Position,
 }
 
-/// An entry as it is stored.
 pub(super) struct Raw {
     pub(super) position: Position,
-    /// The number of its lane.
     pub(super) lane: usize,
     pub(super) value: Bytes,
 }
 
-/// The merge. Snapshot reads throughout: appends never disturb a reader, and what is appended meanwhile is read next time.
+/// Uses snapshot reads: appends never disturb a reader, and the next read sees messages appended meanwhile.
 pub(super) struct Merge<'t> {
     tx: &'t Transaction,
     lanes: Vec<Lane>,
@@ -48,14 +45,14 @@ struct Lane {
 }
 
 impl<'t> Merge<'t> {
-    /// Opens the lanes, all at once. About `wanted` entries will be taken.
+    /// Opens all lanes at once; about `wanted` entries will be taken.
     pub(super) async fn open(
         tx: &'t Transaction,
         broker: BrokerId,
         starts: &[Start],
         wanted: usize,
     ) -> Result<Self> {
-        // What a lane reads and nobody takes is read again next time: many lanes read little each.
+        // Unused entries of a lane are read again next time, so many lanes read little each.
         let page = (wanted / starts.len().max(1) * 2).clamp(LANE_PAGE_MIN, wanted.max(LANE_PAGE_MIN));
         let ranges: Vec<KeyRange> = starts.iter().map(|start| range(broker, start)).collect();
         let replies: Vec<_> = ranges.iter().map(|range| tx.range(range.clone(), options(page))).collect();
@@ -69,12 +66,11 @@ impl<'t> Merge<'t> {
         Ok(merge)
     }
 
-    /// The position of the next entry.
     pub(super) fn peek(&self) -> Option<Position> {
         self.heads.peek().map(|Reverse((position, _))| *position)
     }
 
-    /// The next entry. One that stands in several lanes comes several times, one after the other.
+    /// An entry that is in several lanes comes several times in a row.
     pub(super) async fn next(&mut self) -> Result<Option<Raw>> {
         let Some(Reverse((position, number))) = self.heads.pop() else { return Ok(None) };
         let lane = &mut self.lanes[number];

@@ -1,11 +1,11 @@
-//! Ordered logs, one for each distinct persistent filter: a publish is appended once to each that matches, however many
-//! sessions read it, and a session reads all of its own with one cursor.
+//! Ordered logs, one for each distinct persistent filter. A publish is appended once to each matching stream, however
+//! many sessions read it, and a session reads all its streams with one cursor.
 //!
-//! A versionstamp is a place in the commit order of the whole store. So a message that stands in several streams has the same
-//! position in each, and all that is read at one version up to some position is all there ever will be up to it.
+//! A versionstamp is a position in the commit order of the whole store. So a message has the same position in each of
+//! its streams, and a read at one version up to some position is complete up to there.
 //!
-//! Long bodies that match several streams, and bodies longer than a value, are stored apart, under the versionstamp of their
-//! entries. They live as long as the last entry; see [`sweep_bodies`].
+//! Bodies that are long and match several streams, or exceed a value, are stored apart under the versionstamp of
+//! their entries, until [`sweep_bodies`] finds that the last entry is gone.
 
 mod append;
 mod claims;
@@ -30,17 +30,17 @@ pub use row::{Missed, Stream, list, set_partitions, stream};
 pub(crate) use sweep::drop_stream;
 pub use sweep::{Swept, sweep_bodies, sweep_dropped};
 pub use totals::{Totals, all_totals, totals};
-pub use trim::{Span, Trimmed, trim, trim_by_age, trim_by_size};
-pub use waiting::{Waiting, waiting};
+pub use trim::{CountedSpan, Trimmed, trim, trim_by_age, trim_by_size};
+pub use waiting::{WaitingMessages, waiting};
 
-/// The id of a stream within its broker. A filter that loses its last subscriber and gains one again has another stream.
+/// Id of a stream within its broker. A filter that loses its last subscriber and gains a new one has a new stream.
 pub type StreamId = u64;
 
-/// A partition of a stream, where a publisher appends: the same publisher always to the same while their number stays.
+/// A partition of a stream. A publisher always appends to the same partition while their number stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs)]
 pub struct StreamRef {
-    /// The stream.
     pub stream: StreamId,
-    /// The partition, below the number that the stream has.
+    /// Below the number of the stream's partitions.
     pub partition: u8,
 }

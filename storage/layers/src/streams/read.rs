@@ -1,4 +1,4 @@
-//! Reading: all streams of a session as one, with one cursor.
+//! Reads all streams of a session as one, with one cursor.
 
 use bytes::Bytes;
 use millrace_storage::{Read, Transaction, Version};
@@ -17,47 +17,46 @@ use crate::{
     rows,
 };
 
-/// A stream that is read.
+/// A stream to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub struct Source {
-    /// The stream.
     pub stream: StreamId,
-    /// What was appended up to this version does not count.
+    /// Entries appended up to this version are left out.
     pub since: Version,
 }
 
-/// Where a read may end early. At least one entry is read, whatever its length.
+/// Limits of a read. At least one entry is read, whatever its length.
 #[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
 pub struct ReadLimit {
-    /// Most entries.
     pub entries: usize,
-    /// Bytes of bodies after which it ends.
+    /// The read ends after this many bytes of bodies.
     pub bytes: usize,
 }
 
-/// A message.
+/// A message of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub struct Entry {
-    /// Its place in commit order.
     pub position: Position,
-    /// When it was published.
+    /// Time of publication, unix milliseconds.
     pub at_ms: u64,
-    /// All of it.
     pub body: Bytes,
-    /// The sources that it stands in, as indices.
+    /// Indices of the sources that have it.
     pub sources: Vec<usize>,
 }
 
-/// What a read found.
+/// The result of a read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
     /// Messages in commit order, each once.
     pub entries: Vec<Entry>,
-    /// Up to here nothing is missing. Never before the cursor.
+    /// Complete up to here. Never before the cursor.
     pub through: Position,
-    /// Whether there is more to read now.
+    /// There is more to read now.
     pub more: bool,
-    /// Sources of which a part was trimmed before it was read, and how much.
+    /// Sources with entries that were trimmed before this cursor read them.
     pub missed: Vec<(usize, Missed)>,
 }
 
@@ -67,11 +66,8 @@ impl Default for Position {
     }
 }
 
-/// Reads what follows `cursor` in `sources`. All of them are read at one version, so what is found up to
-/// [`Batch::through`] is all that was ever committed up to there.
-///
-/// # Errors
-/// The store's.
+/// Reads the entries after `cursor` in `sources`. All sources are read at one version, so the result is complete up
+/// to [`Batch::through`].
 pub async fn read(
     tx: &Transaction,
     broker: BrokerId,
@@ -99,8 +95,7 @@ pub async fn read(
     Ok(batch)
 }
 
-/// Where each partition is read from. Trimmed entries are stepped over, not looked for: an engine may have to walk through
-/// what was cleared there.
+/// Start of each partition. Begins behind trimmed entries, because an engine may have to walk through cleared keys.
 pub(super) async fn open(
     tx: &Transaction,
     broker: BrokerId,
@@ -133,7 +128,6 @@ struct Collected {
     bytes: usize,
 }
 
-/// An entry whose body may have to be read yet.
 struct Unresolved {
     position: Position,
     at_ms: u64,
@@ -142,7 +136,7 @@ struct Unresolved {
 }
 
 impl Collected {
-    /// Whether no other entry fits. One that is there already gets its other sources.
+    /// Whether no other entry fits. An entry that is in the batch still gets further sources.
     fn is_full(&self, next: Position, limit: ReadLimit) -> bool {
         self.entries.last().is_some_and(|last| last.position != next)
             && (self.entries.len() >= limit.entries || self.bytes >= limit.bytes)

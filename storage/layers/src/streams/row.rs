@@ -1,4 +1,4 @@
-//! What is known of a stream: whose it is, how many partitions it has, what was trimmed of it.
+//! The row of a stream: its filter, the number of its partitions, and its trims.
 
 use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, after};
@@ -13,16 +13,17 @@ use crate::{
     tuple::Elements,
 };
 
-/// A stream.
+/// The row of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stream {
-    /// The filter whose messages it has, with its `$share/group/`.
+    /// The filter, with its `$share/group/`.
     pub name: Bytes,
-    /// Its partitions, 1 to [`PARTITIONS_MAX`]. They only grow, so who appends by an older number appends where it is read.
+    /// 1 to [`PARTITIONS_MAX`]. The number only grows, so an append by an older number goes to a partition that is
+    /// read.
     pub partitions: u8,
-    /// Up to here nothing is left.
+    /// Entries up to here are removed.
     pub floor: Position,
-    /// Trims that took what may not have been read, oldest first.
+    /// Trims of entries that may not have been read, oldest first.
     steps: Vec<Step>,
 }
 
@@ -32,12 +33,12 @@ struct Step {
     entries: u64,
 }
 
-/// What a cursor that is behind the floor has missed. The bounds differ when it stands within what one trim took.
+/// Number of entries that a cursor before the floor missed. The bounds differ if one trim removed entries on both
+/// sides of the cursor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub struct Missed {
-    /// At least so many entries.
     pub at_least: u64,
-    /// At most so many entries.
     pub at_most: u64,
 }
 
@@ -46,7 +47,7 @@ impl Stream {
         Self { name, partitions: 1, floor, steps: Vec::new() }
     }
 
-    /// What a cursor missed.
+    /// Entries that a cursor missed.
     #[must_use]
     pub fn missed_since(&self, cursor: Position) -> Missed {
         let mut missed = Missed::default();
@@ -54,7 +55,7 @@ impl Stream {
             missed.at_least = missed.at_most;
             missed.at_most += step.entries;
         }
-        // The oldest of the steps is covered whole when the cursor is where the step before it ended.
+        // The oldest step counts in full if the cursor is at the end of the step before it.
         let older = self.steps.iter().rev().find(|step| step.through <= cursor);
         if older.is_some_and(|step| step.through == cursor) {
             missed.at_least = missed.at_most;
@@ -62,12 +63,12 @@ impl Stream {
         missed
     }
 
-    /// Raises the floor over entries that all who subscribe have read.
+    /// All subscribers have read the entries.
     pub(super) fn raise(&mut self, through: Position) {
         self.floor = self.floor.max(through);
     }
 
-    /// Raises the floor over entries that may not have been read.
+    /// The entries may not have been read.
     pub(super) fn lose(&mut self, through: Position, entries: u64) {
         self.raise(through);
         self.steps.push(Step { through, entries });
@@ -107,10 +108,7 @@ pub(crate) fn position(value: &mut Bytes) -> Result<Position> {
     Ok(position)
 }
 
-/// The stream of an id; `None` when its last subscriber has left.
-///
-/// # Errors
-/// The store's.
+/// A stream; `None` when its last subscriber has left.
 pub async fn stream(
     tx: &Transaction,
     broker: BrokerId,
@@ -120,11 +118,8 @@ pub async fn stream(
     tx.get(keys::stream(broker, stream), read).await?.map(Stream::decode).transpose()
 }
 
-/// Streams of a broker after `from`, in order of their ids, at most `limit`. A page may end early, an empty one is the end. A
-/// snapshot read: for inspection.
-///
-/// # Errors
-/// The store's.
+/// Streams of a broker after `from`, in order of ids, at most `limit`, for inspection. A page may end early; an empty
+/// page is the end. A snapshot read.
 pub async fn list(
     tx: &Transaction,
     broker: BrokerId,
@@ -140,10 +135,7 @@ pub async fn list(
     page.items.into_iter().map(read).collect()
 }
 
-/// Gives a stream more partitions. When is decided by who measures.
-///
-/// # Errors
-/// The store's.
+/// Gives a stream more partitions.
 pub async fn set_partitions(tx: &Transaction, broker: BrokerId, id: StreamId, partitions: u8) -> Result<()> {
     let mut row = stream(tx, broker, id, Read::Serializable).await?.ok_or(Error::Corrupt("stream"))?;
     row.partitions = row.partitions.max(partitions.min(PARTITIONS_MAX));

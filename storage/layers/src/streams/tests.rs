@@ -212,7 +212,7 @@ fn a_trim_believes_what_its_caller_read_only_from_the_floor_on() {
     }
     let batch = read_all(&database, &[1], Position::MIN);
     let third = batch.entries[2].position;
-    let told = |from| Some(Span { from, totals: Totals { entries: 3, bytes: 15 } });
+    let told = |from| Some(CountedSpan { from, totals: Totals { entries: 3, bytes: 15 } });
     let trimmed = run(&database, async |tx| trim(tx, BROKER, 1, third, told(Position::MIN)).await);
     assert_eq!(trimmed.removed, Totals { entries: 3, bytes: 15 });
     let fifth = batch.entries[4].position;

@@ -1,4 +1,4 @@
-//! How much a stream has.
+//! Totals of streams: entries and bytes.
 
 use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, after};
 
@@ -13,13 +13,14 @@ use crate::{
 
 /// Entries and the bytes of their bodies.
 ///
-/// Both stand in one counter, entries in the upper 28 bits and bytes in the lower 36, so that an append adds to one key: a
-/// stream must be trimmed before it has 64 GiB or 268 million entries. Beyond that the numbers are wrong, not the stream.
+/// Both are in one counter, entries in the upper 28 bits and bytes in the lower 36, so that an append adds to one
+/// key. A stream must be trimmed before it has 64 GiB or 268 million entries; beyond that the totals are wrong, and
+/// the stream stays right.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub struct Totals {
-    /// Entries.
     pub entries: u64,
-    /// Bytes of their bodies; one that several streams share counts in each.
+    /// A body that several streams share counts in each.
     pub bytes: u64,
 }
 
@@ -32,7 +33,7 @@ impl Totals {
         self.bytes += bytes as u64;
     }
 
-    /// A sum of packed numbers is the packed sum, and so is a difference.
+    /// The sum of packed numbers is the packed sum, and so is a difference.
     fn packed(self) -> i64 {
         (self.entries << BYTES_BITS).wrapping_add(self.bytes).cast_signed()
     }
@@ -42,19 +43,13 @@ impl Totals {
     }
 }
 
-/// How much a stream has. A snapshot read: every append changes it.
-///
-/// # Errors
-/// The store's.
+/// The totals of a stream. A snapshot read, because every append changes them.
 pub async fn totals(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<Totals> {
     let packed = rows::counter(tx, &keys::totals(broker, stream), Read::Snapshot).await?;
     Ok(Totals::unpacked(packed))
 }
 
-/// How much each stream of a broker has, in order of their ids, after `from`, at most `limit`. A snapshot read.
-///
-/// # Errors
-/// The store's.
+/// The totals of a broker's streams after `from`, in order of ids, at most `limit`. A snapshot read.
 pub async fn all_totals(
     tx: &Transaction,
     broker: BrokerId,
@@ -84,7 +79,7 @@ pub(super) fn remove(tx: &Transaction, broker: BrokerId, stream: StreamId, remov
     metering::change(tx, broker, Level::Bytes, removed.bytes.cast_signed().wrapping_neg(), tx.unix_ms())
 }
 
-/// Forgets the totals of a stream to which nobody appends any more.
+/// No publish may append to the stream any more.
 pub(super) async fn clear(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<()> {
     remove(tx, broker, stream, totals(tx, broker, stream).await?)?;
     Ok(tx.clear(keys::totals(broker, stream))?)

@@ -1,6 +1,6 @@
-//! Removing what has been read, or what a limit does not let stay.
+//! Removes entries that all subscribers have read, or that exceed a limit.
 //!
-//! A trim and an append cannot be in one transaction: nobody can read keys whose versionstamp is not known yet.
+//! A transaction that appends cannot trim, because keys whose versionstamp is not known yet cannot be read.
 
 use millrace_storage::{KeyRange, Read, Transaction, after};
 
@@ -20,41 +20,39 @@ use crate::{
     usage::{self, Counter},
 };
 
-/// What a trim did.
+/// The result of a trim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub struct Trimmed {
-    /// What it removed.
     pub removed: Totals,
     /// The floor of the stream now.
     pub floor: Position,
-    /// Whether there is more to trim: call again, in another transaction.
+    /// There is more to trim, in another transaction.
     pub more: bool,
 }
 
-/// All that a stream has between two positions, as somebody knows who read it. It must be exact: the counters of the stream
-/// follow it, and where it counts nothing, nothing is cleared.
+/// All entries of a stream between two positions, as their reader counted them. The counts must be exact: the
+/// stream's totals are reduced by them, and nothing is removed where they are zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
-    /// After here.
+pub struct CountedSpan {
+    /// Exclusive.
     pub from: Position,
-    /// What it has from there to where is trimmed.
+    /// Totals from there to the end of the trim.
     pub totals: Totals,
 }
 
-/// Removes what all subscribers have read, up to and with `through`. Not counted as lost. The one subscriber of a stream calls
-/// it with its own cursor, in the transaction that writes the cursor, after [`crate::subscriptions::is_sole`] said yes.
+/// Removes entries that all subscribers have read, up to and including `through`. They do not count as lost. The only
+/// subscriber of a stream calls it with its own cursor, in the transaction that writes the cursor, if
+/// [`crate::subscriptions::is_sole`] returns true.
 ///
-/// With `read`, what the caller knows it read there, the entries need not be counted again. It is used only when the stream's floor is
-/// where it begins; otherwise somebody else trimmed meanwhile, or entries are left from before.
-///
-/// # Errors
-/// The store's.
+/// `read` has the caller's counts, so that the entries need not be counted again. It is used only if it begins at the
+/// stream's floor; otherwise there was another trim meanwhile, or earlier entries are left.
 pub async fn trim(
     tx: &Transaction,
     broker: BrokerId,
     stream: StreamId,
     through: Position,
-    read: Option<Span>,
+    read: Option<CountedSpan>,
 ) -> Result<Trimmed> {
     let Some(row) = row::stream(tx, broker, stream, Read::Serializable).await? else {
         return Ok(Trimmed::default());
@@ -78,11 +76,8 @@ pub async fn trim(
     remove(tx, broker, stream, row, found, false)
 }
 
-/// Removes entries that were published before `before_ms`, whoever has not read them, at most `limit` of them. They count as
-/// trimmed in the broker's usage.
-///
-/// # Errors
-/// The store's.
+/// Removes entries that were published before `before_ms`, read or not, at most `limit`. They count as trimmed in the
+/// broker's usage.
 pub async fn trim_by_age(
     tx: &Transaction,
     broker: BrokerId,
@@ -98,11 +93,8 @@ pub async fn trim_by_age(
     remove(tx, broker, stream, row, found, true)
 }
 
-/// Removes the oldest entries until the stream has no more than `keep`, whoever has not read them, at most `limit` of them. They
-/// count as trimmed in the broker's usage.
-///
-/// # Errors
-/// The store's.
+/// Removes the oldest entries, read or not, until the stream has no more than `keep`, at most `limit`. They count as
+/// trimmed in the broker's usage.
 pub async fn trim_by_size(
     tx: &Transaction,
     broker: BrokerId,
@@ -121,11 +113,11 @@ pub async fn trim_by_size(
     remove(tx, broker, stream, row, found, true)
 }
 
-/// When the search for what to remove ends.
+/// The end of the search for entries to remove.
 enum Stop<'a> {
-    /// Told the position of the next entry, and what was found before it.
+    /// Gets the position of the next entry, and the totals before it.
     Before(&'a (dyn Fn(Position, &Totals) -> bool + Sync)),
-    /// Told when the next entry was published.
+    /// Gets the time of publication of the next entry.
     Young(&'a (dyn Fn(u64) -> bool + Sync)),
 }
 

@@ -1,4 +1,4 @@
-//! How much follows a cursor: for those who look, not for those who deliver. Bodies that are stored apart are not read.
+//! Counts the entries after a cursor, for inspection. Bodies that are stored apart are not read.
 
 use std::collections::BTreeSet;
 
@@ -13,26 +13,24 @@ use super::{
 };
 use crate::{BrokerId, error::Result, position::Position};
 
-/// Entries that are wanted at once.
+/// Entries of one read.
 const PAGE: usize = 1_000;
 
-/// What waits.
+/// Queued messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Waiting {
+pub struct WaitingMessages {
     /// Messages, each once, and the bytes of their bodies.
     pub totals: Totals,
-    /// When the first of them was published.
+    /// Time of publication of the first one, unix milliseconds.
     pub oldest_at_ms: Option<u64>,
-    /// Whether the count ended at its limit.
+    /// The count ended at its limit.
     pub more: bool,
-    /// What was trimmed before it was read, in all sources.
+    /// Entries that were trimmed before they were read, in all sources.
     pub missed: Missed,
 }
 
-/// Counts what follows `cursor` in `sources`, but for what is in `acknowledged`, up to `limit` messages. A snapshot read.
-///
-/// # Errors
-/// The store's.
+/// Counts the entries after `cursor` in `sources` that are not in `acknowledged`, up to `limit` messages. A snapshot
+/// read.
 pub async fn waiting(
     tx: &Transaction,
     broker: BrokerId,
@@ -40,12 +38,12 @@ pub async fn waiting(
     cursor: Position,
     acknowledged: &[Position],
     limit: usize,
-) -> Result<Waiting> {
+) -> Result<WaitingMessages> {
     let mut batch = Batch::default();
     let (starts, _) = open(tx, broker, sources, cursor, &mut batch).await?;
     let mut merge = Merge::open(tx, broker, &starts, limit.min(PAGE)).await?;
     let acknowledged: BTreeSet<&Position> = acknowledged.iter().collect();
-    let mut waiting = Waiting::default();
+    let mut waiting = WaitingMessages::default();
     for (_, missed) in batch.missed {
         waiting.missed.at_least += missed.at_least;
         waiting.missed.at_most += missed.at_most;
@@ -106,7 +104,7 @@ mod tests {
         };
         let all = count(Position::MIN, &[], 10);
         let totals = Totals { entries: 3, bytes: 11 + CHUNK_BYTES as u64 + 1 };
-        assert_eq!(all, Waiting { totals, oldest_at_ms: Some(100), ..Waiting::default() });
+        assert_eq!(all, WaitingMessages { totals, oldest_at_ms: Some(100), ..WaitingMessages::default() });
         assert!(count(Position::MIN, &[], 2).more && !count(Position::MIN, &[], 3).more);
 
         let limit = ReadLimit { entries: 9, bytes: 1 << 20 };

@@ -1,20 +1,22 @@
-//! Joining and leaving a filter.
+//! Subscribers join and leave filters.
 //!
-//! Three rows: the filter's in the index, which says that there is a stream and which; the stream's; and the number of
-//! subscribers, a counter that is only ever added to. What each transaction reads serializably decides who conflicts:
+//! A filter has three rows: the index row, which has the id of the stream; the stream's row; and the number of
+//! subscribers, a counter that is only ever added to. The serializable reads of each transaction decide which
+//! transactions conflict:
 //!
-//! - **Who joins reads the index row, not the number.** The row changes only with the first and the last subscriber, so
-//!   those who join do not conflict with each other, nor with those who leave. If the row is there, it adds one to the number.
-//!   If the last one removes the row meanwhile, it conflicts, and runs again as the first.
-//! - **Who leaves reads the number: as a snapshot first.** If it is large, others are left, whatever happens meanwhile, or nearly
-//!   so: it subtracts one and conflicts with nobody. If it is small, it reads the number again serializably. Then it conflicts with
-//!   everyone who joins or leaves before it commits, the number is exact, and the one that finds 1 removes the rows.
+//! - **Join reads the index row, not the number.** Only the first and the last subscriber change the row, so joins do
+//!   not conflict with each other, nor with leaves. If the row is there, join adds one to the number. If the last
+//!   leave removes the row meanwhile, join conflicts, and runs again as the first.
+//! - **Leave reads the number as a snapshot first.** If the number is large, other subscribers are left, with the
+//!   exception below: leave subtracts one and conflicts with no other transaction. If the number is small, leave
+//!   reads it again serializably. Then leave conflicts with every join or leave that commits before it, the number is
+//!   exact, and the leave that reads 1 removes the rows.
 //! - **A publish reads the index row or the bucket's version**, which only the first and the last change.
 //!
-//! What can go wrong is on the safe side. More than [`EXACT_COUNT_MAX`] transactions that all read a large number at the same
-//! version may all leave, and the last of them does not know that it was. Then a filter stays with a number of 0: publishes
-//! go on being written for nobody until [`super::sweep`] finds it. The other way around, a row that goes while somebody subscribes,
-//! cannot happen: only a serializable read of the number removes it.
+//! Errors are on the safe side. If more than [`EXACT_COUNT_MAX`] transactions read a large number at the same version
+//! and all leave, none of them knows that it was the last. Then the filter has a number of 0, and publishes go on to
+//! its stream without readers, until [`super::sweep`] finds it. A row is never removed while a subscriber joins,
+//! because only a serializable read of the number removes it.
 
 use bytes::Bytes;
 use millrace_storage::{Read, Transaction, Version};
@@ -32,7 +34,7 @@ use crate::{
     tuple::Key,
 };
 
-/// Ids of streams have 48 bits: two bytes less in every key.
+/// Stream ids have 48 bits, which saves two bytes in every key.
 const STREAM_ID_BITS: u32 = 48;
 
 /// Counts a new subscriber. Returns the stream, and whether it is new.
@@ -58,8 +60,8 @@ pub(crate) async fn join(
     Ok((stream, is_first))
 }
 
-/// Makes a stream. Its id is drawn from the filter and the version that is read, so that creators need no common counter, and
-/// the next life of a filter has another stream; the row that is read says whether it is free.
+/// Derives the id from the filter and the read version, so that creators share no counter, and a recreated filter
+/// gets a new stream. The row that is read shows whether the id is free.
 async fn create(tx: &Transaction, broker: BrokerId, filter: Filter<'_>, since: Version) -> Result<StreamId> {
     let name = filter.name();
     let mut id = name::hash(&[&name, &since.to_be_bytes()]);
@@ -76,7 +78,6 @@ async fn create(tx: &Transaction, broker: BrokerId, filter: Filter<'_>, since: V
     }
 }
 
-/// Counts a subscriber less.
 pub(crate) async fn leave(
     tx: &Transaction,
     broker: BrokerId,
@@ -92,7 +93,7 @@ pub(crate) async fn leave(
     remove(tx, broker, filter, stream).await
 }
 
-/// Removes a stream that nobody subscribes to: the caller has read its number serializably.
+/// The caller must have read the number of subscribers serializably: 0.
 pub(super) async fn remove(
     tx: &Transaction,
     broker: BrokerId,
@@ -107,19 +108,14 @@ pub(super) async fn remove(
     streams::drop_stream(tx, broker, stream, row.map_or(1, |row| row.partitions))
 }
 
-/// How many subscribers a stream has, about: a snapshot read.
-///
-/// # Errors
-/// The store's.
+/// The approximate number of subscribers of a stream: a snapshot read.
 pub async fn subscribers(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<u64> {
     rows::counter(tx, &count_key(broker, stream), Read::Snapshot).await
 }
 
-/// Whether a stream has just one subscriber. When it says so, it still holds at the commit: the transaction conflicts with
-/// one that joins. A stream with many is not read serializably, so their coming and going disturbs nobody.
-///
-/// # Errors
-/// The store's.
+/// Whether a stream has exactly one subscriber. A true result still holds at the commit, because the transaction
+/// conflicts with a join. With many subscribers it reads no number serializably, so joins and leaves do not conflict
+/// with it.
 pub async fn is_sole(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<bool> {
     let key = count_key(broker, stream);
     Ok(rows::counter(tx, &key, Read::Snapshot).await? == 1

@@ -1,8 +1,8 @@
-//! What sessions subscribe to, and which filters have subscribers at all.
+//! Subscriptions of sessions, and the filters that have subscribers.
 //!
-//! A filter has a stream from its first subscriber to its last. Only these two change the index; all between only add to a
-//! counter, which conflicts with nobody. So a million sessions may subscribe to one filter, or leave it, at the same time
-//! without disturbing each other or those who publish. The reasoning is in `members.rs`.
+//! A filter has a stream from its first subscriber to its last. Only these two change the index; all others add to a
+//! counter, which conflicts with no other transaction. So a million sessions may subscribe to one filter, or leave
+//! it, at the same time without disturbing each other or publishers. `members.rs` has the reasoning.
 
 pub(crate) mod members;
 mod rows;
@@ -24,20 +24,20 @@ use crate::{
     streams::StreamId,
 };
 
-/// What a subscription asks for.
+/// Options of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub struct Options {
-    /// The options byte of MQTT 5. Only its QoS is looked at here: with 0 nothing is kept.
+    /// The options byte of MQTT 5. Only the QoS matters here: with QoS 0 no messages are stored.
     pub bits: u8,
-    /// The subscription identifier; 0 for none.
     pub identifier: u32,
 }
 
-/// The stream of a subscription with QoS 0: nothing is kept for it.
+/// Stands for the stream of a subscription with QoS 0, which stores no messages.
 pub const NO_STREAM: StreamId = 0;
 
 impl Default for Options {
-    /// QoS 1, and nothing else.
+    /// QoS 1, no other option.
     fn default() -> Self {
         Self { bits: 1, identifier: 0 }
     }
@@ -49,22 +49,23 @@ impl Options {
     }
 }
 
-/// A subscription that was made or renewed.
+/// A new or renewed subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subscribed {
-    /// The stream that has its messages; [`NO_STREAM`] when nothing is kept for it.
+    /// The stream of its messages; [`NO_STREAM`] without stored messages.
     pub stream: StreamId,
-    /// The version from which on it has them. All that is retained at that version, and then all that the stream has after it, is
-    /// all.
+    /// The stream is complete from this version on. The retained messages at this version, and then the stream's
+    /// entries after it, are all messages.
     pub since: Version,
-    /// Whether the session had it before. Then it keeps its stream and misses nothing.
+    /// A renewed subscription keeps its stream and misses nothing.
     pub existed: bool,
-    /// Whether the filter had no subscriber before.
+    /// The filter had no subscriber before.
     pub is_first: bool,
 }
 
-/// Subscribes a session to a filter (`$share/group/filter` too), or renews the options. One that asks for QoS 0 gets no stream; one
-/// that has a stream keeps it, whatever it asks for later, for what it has in it.
+/// Subscribes a session to a filter (`$share/group/filter` too), or renews the options. A QoS 0 subscription gets no
+/// stream. If the subscription has a stream already, it keeps it with the entries there, whatever the new options
+/// are.
 ///
 /// # Errors
 /// [`crate::Error::NameTooLong`], [`crate::Error::TooManyGroups`], or the store's.
@@ -89,9 +90,6 @@ pub async fn subscribe(owned: &Owned<'_>, filter: &[u8], options: Options) -> Re
 }
 
 /// Ends a subscription. Returns whether there was one.
-///
-/// # Errors
-/// The store's.
 pub async fn unsubscribe(owned: &Owned<'_>, filter: &[u8]) -> Result<bool> {
     let (tx, id) = (owned.tx, owned.id());
     let Some(row) = rows::get(tx, id, filter).await? else { return Ok(false) };
@@ -102,7 +100,7 @@ pub async fn unsubscribe(owned: &Owned<'_>, filter: &[u8]) -> Result<bool> {
     Ok(true)
 }
 
-/// All subscriptions of a session, serializably: for who takes it from an owner that may be changing them.
+/// Read serializably, for a new owner while the old one may be changing them.
 pub(crate) async fn read(
     tx: &millrace_storage::Transaction,
     id: crate::sessions::SessionId<'_>,
@@ -110,7 +108,6 @@ pub(crate) async fn read(
     rows::read(tx, id, Read::Serializable).await
 }
 
-/// Ends all subscriptions of a session.
 pub(crate) async fn clear(
     tx: &millrace_storage::Transaction,
     id: crate::sessions::SessionId<'_>,

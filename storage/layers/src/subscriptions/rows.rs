@@ -1,4 +1,4 @@
-//! The rows of a session's subscriptions.
+//! Reads and writes the rows of a session's subscriptions.
 
 use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{Read, Transaction, Version};
@@ -15,18 +15,16 @@ use crate::{
 
 /// A subscription of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub struct Subscription {
     /// The filter, with its `$share/group/`.
     pub filter: Bytes,
-    /// What it asks for.
     pub options: Options,
-    /// The version from which on its stream counts.
+    /// The stream counts from this version on.
     pub since: Version,
-    /// Its stream.
     pub stream: StreamId,
 }
 
-/// The value of a row.
 #[derive(Clone, Copy)]
 pub(super) struct Row {
     pub(super) options: Options,
@@ -34,10 +32,7 @@ pub(super) struct Row {
     pub(super) stream: StreamId,
 }
 
-/// All subscriptions of a session, in order of filters.
-///
-/// # Errors
-/// The store's.
+/// The subscriptions of a session in order of filters.
 pub async fn list(tx: &Transaction, id: SessionId<'_>) -> Result<Vec<Subscription>> {
     read(tx, id, Read::Snapshot).await
 }

@@ -49,7 +49,7 @@ fn changes(database: &Database) -> u64 {
     run(database, async |tx| crate::rows::counter(tx, &Key::new(BROKER, tags::CHANGES), Read::Snapshot).await)
 }
 
-/// What a publish to a topic reads before it appends.
+/// The reads of a publish before it appends.
 async fn watch(publish: &Transaction, topic: &str) {
     index::changes(publish, BROKER, 0).await.unwrap();
     index::watch(publish, BROKER, topic.as_bytes()).unwrap();
@@ -253,7 +253,7 @@ fn the_last_to_leave_and_the_next_to_join_never_lose_a_stream() {
             first.commit().await.unwrap();
             assert_eq!(second.commit().await.unwrap_err(), StoreError::Conflict);
         });
-        // Whoever was refused tries again.
+        // A refused transaction is run again.
         if joiner_first {
             assert!(unsubscribed(&database, &sessions[0], "a/+"));
             assert!(run(&database, async |tx| is_sole(tx, BROKER, stream).await));

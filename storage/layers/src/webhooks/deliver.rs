@@ -1,4 +1,5 @@
-//! A delivery: taken under a lease, settled under the same.
+//! Delivers the queue of a webhook: [`take`] begins a delivery under a lease, [`settle`] ends it under the same
+//! lease.
 
 use millrace_storage::{Read, Transaction, TransactionOption};
 
@@ -13,62 +14,54 @@ use crate::{
     streams::{self, Entry, ReadLimit, Totals},
 };
 
-/// What [`take`] found.
+/// The result of [`take`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// This is to be told now.
+    /// Events to deliver now.
     Work(Box<Work>),
-    /// Another pod delivers, until then, unix milliseconds.
+    /// Another pod has the lease until this time, unix milliseconds.
     Held(u64),
-    /// The next attempt is to be then, unix milliseconds.
+    /// The next attempt is due at this time, unix milliseconds.
     Later(u64),
-    /// There is nothing to tell.
+    /// The queue is empty.
     Nothing,
 }
 
-/// What is to be told now.
+/// Events to deliver now.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub struct Work {
     /// The proof of the lease.
     pub epoch: u64,
-    /// A letter that is sent again, by itself. Then there are no entries.
+    /// A dead letter that is sent again, by itself: then there are no entries.
     pub letter: Option<Letter>,
-    /// The first of the queue.
     pub entries: Vec<Entry>,
-    /// The state as it was taken.
     pub state: State,
-    /// Events before them that a limit removed.
+    /// Earlier events that a limit removed.
     missed: u64,
 }
 
-/// How a delivery went.
+/// The result of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub enum Outcome {
-    /// All of it was taken.
+    /// The receiver accepted all events.
     Delivered,
-    /// All of it is to be tried again, at this time, unix milliseconds.
-    Failed {
-        /// What happened.
-        failure: Failure,
-        /// When to try again.
-        next_attempt_ms: u64,
-    },
-    /// One of them was refused, and which is to be found out.
+    /// All events are tried again later.
+    Failed { failure: Failure, next_attempt_ms: u64 },
+    /// The receiver refused one of the events; single deliveries will show which.
     Split(Failure),
-    /// They leave the queue as letters.
+    /// The events leave the queue as dead letters.
     Dead {
-        /// What happened.
+        /// The failed attempt.
         failure: Failure,
         /// The events as they were sent.
         letters: Vec<NewLetter>,
     },
 }
 
-/// Begins a delivery: `owner` has the webhook for some time from now on, if nobody else has. Letters that are sent again come first,
-/// whatever the queue waits for.
-///
-/// # Errors
-/// The store's.
+/// Begins a delivery, if no other pod has the lease. Dead letters that are sent again come first, even while the
+/// queue waits for its next attempt.
 pub async fn take(
     tx: &Transaction,
     hook: Hook<'_>,
@@ -115,10 +108,10 @@ fn let_go(tx: &Transaction, hook: Hook<'_>, mut state: State, taken: Taken) -> R
     Ok(taken)
 }
 
-/// Ends a delivery. The lease goes on, for the next [`take`].
+/// Ends a delivery. The lease continues, for the next [`take`].
 ///
 /// # Errors
-/// [`Error::Fenced`] when another has the webhook by now; nothing was written. Or the store's.
+/// [`Error::Fenced`] when another pod has the lease by now; nothing was written.
 pub async fn settle(
     tx: &Transaction,
     hook: Hook<'_>,
@@ -212,23 +205,20 @@ fn succeed(state: &mut State, now_ms: u64) {
     state.last_success_ms = now_ms;
 }
 
-/// What waits in a queue.
+/// The queue of a webhook.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Waiting {
-    /// Events, and their bytes. One that two filters match counts twice.
+pub struct WaitingEvents {
+    /// Events and their bytes. An event that two filters match counts twice.
     pub totals: Totals,
-    /// When the first one happened, unix milliseconds.
+    /// Time of the oldest event, unix milliseconds.
     pub oldest_at_ms: Option<u64>,
 }
 
-/// How far a webhook has come, and what waits. Snapshot reads.
-///
-/// # Errors
-/// The store's.
-pub async fn status(tx: &Transaction, hook: Hook<'_>) -> Result<(State, Waiting)> {
+/// The progress and the queue of a webhook. Snapshot reads.
+pub async fn status(tx: &Transaction, hook: Hook<'_>) -> Result<(State, WaitingEvents)> {
     let state = state::get(tx, hook, Read::Snapshot).await?;
     let sources = sources(tx, hook).await?;
-    let mut waiting = Waiting::default();
+    let mut waiting = WaitingEvents::default();
     for source in &sources {
         let totals = streams::totals(tx, hook.broker, source.stream).await?;
         waiting.totals.entries += totals.entries;
@@ -241,10 +231,7 @@ pub async fn status(tx: &Transaction, hook: Hook<'_>) -> Result<(State, Waiting)
 }
 
 impl Hook<'_> {
-    /// Holds its queue to a limit: the oldest events go. Returns how many.
-    ///
-    /// # Errors
-    /// The store's.
+    /// Removes the oldest events above a limit. Returns how many were removed.
     pub async fn limit(self, store: &crate::Store, before_ms: u64, keep: Totals) -> Result<u64> {
         let sources = store.run(|tx| async move { sources(&tx, self).await }).await?;
         let mut removed = 0;
@@ -254,10 +241,7 @@ impl Hook<'_> {
         Ok(removed)
     }
 
-    /// Has the queue tried again at once, and says that there is something to do.
-    ///
-    /// # Errors
-    /// The store's.
+    /// Makes the next attempt due now, and queues the webhook.
     pub async fn hurry(self, tx: &Transaction) -> Result<()> {
         let mut state = state::get(tx, self, Read::Serializable).await?;
         if state.next_attempt_ms > 0 {

@@ -1,4 +1,4 @@
-//! Dead letters: events that are no longer in the queue.
+//! Dead letters: events that left the queue of a webhook without a delivery.
 
 use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, after};
@@ -16,35 +16,30 @@ use crate::{
 
 /// An event that left the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub struct Letter {
-    /// Its place: that of the event.
     pub id: Position,
-    /// When it left the queue, unix milliseconds.
+    /// Time of leaving the queue, unix milliseconds.
     pub at_ms: u64,
-    /// Attempts to tell it.
     pub attempts: u32,
-    /// The last of them; `None` before the first one.
+    /// The last failed attempt.
     pub failure: Option<Failure>,
-    /// It is to be sent again.
+    /// It will be sent again.
     pub again: bool,
-    /// The event as it is sent.
     pub event: Bytes,
 }
 
 /// An event that leaves the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub struct NewLetter {
-    /// Its place.
     pub id: Position,
-    /// Attempts to tell it.
     pub attempts: u32,
-    /// The last of them.
     pub failure: Option<Failure>,
-    /// The event as it was sent.
     pub event: Bytes,
 }
 
-/// What stands before the event in a letter's row.
+/// The row's data before the event.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Head {
@@ -53,10 +48,8 @@ struct Head {
     failure: Option<Failure>,
 }
 
-/// Letters after the one at `from`, oldest first, at most `limit`; and whether there may be more. Snapshot reads.
-///
-/// # Errors
-/// The store's.
+/// Dead letters after the one at `from`, oldest first, at most `limit`; and whether there may be more. Snapshot
+/// reads.
 pub async fn letters(
     tx: &Transaction,
     hook: Hook<'_>,
@@ -82,10 +75,7 @@ pub async fn letters(
     Ok((letters, more))
 }
 
-/// Has a letter sent again, or all. Returns how many.
-///
-/// # Errors
-/// The store's.
+/// Sends a dead letter again, or all. Returns how many.
 pub async fn send_again(tx: &Transaction, hook: Hook<'_>, id: Option<Position>) -> Result<usize> {
     let ids = ids(tx, hook, id).await?;
     for id in &ids {
@@ -97,10 +87,7 @@ pub async fn send_again(tx: &Transaction, hook: Hook<'_>, id: Option<Position>) 
     Ok(ids.len())
 }
 
-/// Removes a letter, or all. Returns how many.
-///
-/// # Errors
-/// The store's.
+/// Removes a dead letter, or all. Returns how many.
 pub async fn remove(tx: &Transaction, hook: Hook<'_>, id: Option<Position>) -> Result<usize> {
     let mut state = state::get(tx, hook, Read::Serializable).await?;
     let count = match id {
@@ -117,10 +104,7 @@ pub async fn remove(tx: &Transaction, hook: Hook<'_>, id: Option<Position>) -> R
     Ok(count)
 }
 
-/// Has an event sent that stands in no queue, once. If it is refused it stays as a letter.
-///
-/// # Errors
-/// The store's.
+/// Sends an event once that is in no queue. A refused event becomes a dead letter.
 pub async fn add_test(tx: &Transaction, hook: Hook<'_>, event: &Bytes, now_ms: u64) -> Result<()> {
     let mut state = state::get(tx, hook, Read::Serializable).await?;
     make_room(tx, hook, &mut state, event.len()).await?;
@@ -133,7 +117,6 @@ pub async fn add_test(tx: &Transaction, hook: Hook<'_>, event: &Bytes, now_ms: u
     note(tx, hook)
 }
 
-/// Keeps an event that leaves the queue.
 pub(super) async fn add(
     tx: &Transaction,
     hook: Hook<'_>,
@@ -150,7 +133,7 @@ pub(super) async fn add(
     blob(hook, letter.id).set(tx, &encode(&head, &letter.event)?).await
 }
 
-/// The oldest go until there is room for one of so many bytes, which is counted.
+/// Removes the oldest dead letters until there is room for `bytes`, which it counts.
 async fn make_room(tx: &Transaction, hook: Hook<'_>, state: &mut State, bytes: usize) -> Result<()> {
     let is_full = |state: &State| {
         state.letters >= HOOK_LETTERS_MAX || state.letter_bytes + bytes as u64 > HOOK_LETTERS_BYTES_MAX
@@ -168,7 +151,7 @@ async fn make_room(tx: &Transaction, hook: Hook<'_>, state: &mut State, bytes: u
     Ok(())
 }
 
-/// Removes a letter. Returns whether there was one.
+/// Returns whether there was one.
 pub(super) async fn take_away(
     tx: &Transaction,
     hook: Hook<'_>,
@@ -184,7 +167,7 @@ pub(super) async fn take_away(
     Ok(true)
 }
 
-/// A letter that was sent again was refused again.
+/// The receiver refused a dead letter again.
 pub(super) async fn failed(
     tx: &Transaction,
     hook: Hook<'_>,
@@ -200,7 +183,7 @@ pub(super) async fn failed(
     blob.set(tx, &encode(&head, &letter.event)?).await
 }
 
-/// The first letter that is to be sent again.
+/// The first dead letter to send again.
 pub(super) async fn next(tx: &Transaction, hook: Hook<'_>) -> Result<Option<Letter>> {
     let prefix = hook.key(tags::HOOK_AGAIN);
     let options = RangeOptions { limit: 1, reverse: false, read: Read::Serializable };
@@ -216,7 +199,7 @@ pub(super) async fn next(tx: &Transaction, hook: Hook<'_>) -> Result<Option<Lett
     }
 }
 
-/// Removes all that is kept of letters, but for their numbers.
+/// Removes all dead letters, and keeps their counters.
 pub(super) fn clear(tx: &Transaction, hook: Hook<'_>) -> Result<()> {
     for tag in [tags::HOOK_LETTER, tags::HOOK_LETTER_CHUNK, tags::HOOK_AGAIN] {
         tx.clear_range(hook.key(tag).children())?;

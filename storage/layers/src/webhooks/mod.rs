@@ -1,12 +1,14 @@
-//! What webhooks wait for. A webhook has streams of its own: it is a group (`$share/#name/filter`) that no client can be a member of,
-//! for `#` may not stand in a share name. So what it is told stands in the filter index like any subscription, is appended by the
-//! transaction that publishes, and is read in commit order with one cursor.
+//! Queues of webhooks. A webhook has streams of its own: it is a group (`$share/#name/filter`) that no client can
+//! join, because a share name may not contain `#`. So its filters are in the filter index like any subscription, a
+//! publish appends its events in its own transaction, and one cursor reads them in commit order.
 //!
-//! One pod at a time delivers a webhook, under a lease. What was refused for good, or for too long, is a [`Letter`]: no longer in the
-//! queue, kept for its tenant to look at and to send again.
+//! One pod at a time delivers a webhook, under a lease. An event that was refused for good, or for too long, becomes
+//! a [`Letter`]: it leaves the queue, and its tenant can look at it and send it again.
 //!
-//! - [`sync`] makes the queues those of the records. It changes the filter index, so it is for who keeps that.
-//! - [`note`] says that a queue has grown, in the transaction that appends; [`queued`] finds those that have.
+//! - [`sync`] makes the queues of a broker's webhook records. It changes the filter index, so only the process that
+//!   changes the index calls it.
+//! - [`note`] queues a webhook whose streams have grown, in the transaction that appends; [`queued`] finds queued
+//!   webhooks.
 //! - [`take`] begins a delivery and [`settle`] ends it.
 
 mod deliver;
@@ -27,17 +29,17 @@ use crate::{
     tuple::{Elements, Key},
 };
 
-pub use deliver::{Outcome, Taken, Waiting, Work, settle, status, take};
+pub use deliver::{Outcome, Taken, WaitingEvents, Work, settle, status, take};
 pub use letters::{Letter, NewLetter, add_test, letters, remove, send_again};
 pub use state::{Failure, State};
 pub use sync::{Synced, Wanted, concerns, forget, sync};
 
-/// A webhook.
+/// The key of a webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub struct Hook<'a> {
-    /// Its broker.
     pub broker: BrokerId,
-    /// Its name within the broker.
+    /// Name within the broker.
     pub name: &'a str,
 }
 
@@ -46,31 +48,25 @@ impl Hook<'_> {
         Key::new(self.broker, tag).bytes(self.name.as_bytes())
     }
 
-    /// The group that its streams belong to.
     fn group(self) -> String {
         format!("#{}", self.name.replace('%', "%25").replace('/', "%2F"))
     }
 }
 
-/// The webhook whose streams this group has; `None` for a group of clients.
+/// `None` for a group of clients.
 #[must_use]
 pub fn name_of_group(group: &[u8]) -> Option<String> {
     let name = std::str::from_utf8(group.strip_prefix(b"#")?).ok()?;
     Some(name.replace("%2F", "/").replace("%25", "%"))
 }
 
-/// Says that a webhook may have something to be told. Conflicts with nobody but who finds its queue empty.
-///
-/// # Errors
-/// The store's.
+/// Queues a webhook: it may have events to deliver. Conflicts only with a transaction that finds the webhook's queue
+/// empty.
 pub fn note(tx: &Transaction, hook: Hook<'_>) -> Result<()> {
     Ok(tx.set(queued_key(hook), Bytes::new())?)
 }
 
-/// Webhooks that may have something to be told, after `from`, at most `limit`. A snapshot read.
-///
-/// # Errors
-/// The store's.
+/// Queued webhooks after `from`, at most `limit`. A snapshot read.
 pub async fn queued(
     tx: &Transaction,
     from: Option<Hook<'_>>,
@@ -86,17 +82,14 @@ pub async fn queued(
     page.items.into_iter().map(read).collect()
 }
 
-/// Takes a webhook off [`queued`], unless something is noted meanwhile.
+/// Removes a webhook from [`queued`], unless a concurrent transaction notes it.
 fn rest(tx: &Transaction, hook: Hook<'_>) -> Result<()> {
     let key = queued_key(hook);
     tx.add_read_conflict_range(KeyRange::key(&key))?;
     Ok(tx.clear(key)?)
 }
 
-/// Takes a webhook that is gone off [`queued`].
-///
-/// # Errors
-/// The store's.
+/// Removes a deleted webhook from [`queued`].
 pub fn drop_queued(tx: &Transaction, hook: Hook<'_>) -> Result<()> {
     Ok(tx.clear(queued_key(hook))?)
 }

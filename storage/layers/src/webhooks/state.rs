@@ -1,4 +1,4 @@
-//! How far a webhook has come.
+//! The stored state of a webhook: cursor, attempts, counters and lease.
 
 use millrace_storage::{Read, Transaction};
 use serde::{Deserialize, Serialize};
@@ -10,33 +10,32 @@ use crate::{
     tags,
 };
 
-/// How far a webhook has come, and how it went.
+/// Progress of a webhook.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[allow(missing_docs)]
 pub struct State {
-    /// All up to here was delivered, or is no longer in the queue.
+    /// Events up to here were delivered or left the queue.
     pub(super) cursor: Position,
-    /// While the cursor is before it, one event is told at a time: among those up to here one was refused.
+    /// Until the cursor reaches this position, events are delivered one at a time, because one of them was refused.
     pub(super) one_by_one_until: Position,
-    /// Attempts at what is first in the queue that have failed.
+    /// Failed attempts at the first event of the queue.
     pub attempts: u32,
-    /// Since when they fail, unix milliseconds; 0: the last one did not.
+    /// Time of the first of them, unix milliseconds; 0 after a success.
     pub failing_since_ms: u64,
-    /// Not tried before that, unix milliseconds.
+    /// No attempt before this time, unix milliseconds.
     pub next_attempt_ms: u64,
-    /// When something was last delivered, unix milliseconds; 0: never.
+    /// Time of the last delivery, unix milliseconds; 0 for none.
     pub last_success_ms: u64,
-    /// The last attempt that failed.
     pub last_failure: Option<Failure>,
-    /// Events that were delivered.
     pub delivered: u64,
-    /// Events that became letters.
+    /// Events that became dead letters.
     pub dead: u64,
-    /// Events that a limit of the queue removed, or that were in it when their filter was.
+    /// Events that a limit removed, or that were queued when their filter was removed.
     pub lost: u64,
-    /// Letters that a limit removed.
+    /// Dead letters that a limit removed.
     pub letters_lost: u64,
-    /// Letters that are kept.
+    /// Present dead letters.
     pub letters: u32,
     /// Bytes of their events.
     pub letter_bytes: u64,
@@ -45,25 +44,23 @@ pub struct State {
     pub(super) lease: Option<Lease>,
 }
 
-/// Who delivers.
+/// The pod that delivers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Lease {
     pub(super) owner: String,
     pub(super) until_ms: u64,
 }
 
-/// An attempt that failed.
+/// A failed attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
 pub struct Failure {
-    /// When, unix milliseconds.
     pub at_ms: u64,
-    /// The status of the answer, if there was one.
     pub status: Option<u16>,
-    /// What happened.
     pub reason: String,
 }
 
-/// In JSON a position is hexadecimal.
+/// A position is hexadecimal in JSON.
 impl Serialize for Position {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         serializer.collect_str(self)

@@ -1,4 +1,4 @@
-//! Making the queues of webhooks those that their records ask for.
+//! Creates, changes and removes the queues of webhooks according to their records.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,28 +17,25 @@ use crate::{
     tuple::{Elements, Key},
 };
 
-/// A webhook as its record has it.
+/// A webhook record.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub struct Wanted {
-    /// Its name.
     pub name: String,
-    /// Filters of the topics whose messages it is told; none for one that is told nothing.
+    /// Filters of the topics whose messages become events; none for a disabled webhook.
     pub filters: BTreeSet<String>,
 }
 
-/// What [`sync`] did.
+/// The result of [`sync`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Synced {
     /// Filters whose streams have changed.
     pub changed: BTreeSet<Bytes>,
-    /// Webhooks and filters for which there is no room.
+    /// Webhooks and filters beyond a limit.
     pub refused: Vec<(String, String)>,
 }
 
-/// Whether a broker has webhooks, or has had some of which something is left. A snapshot read.
-///
-/// # Errors
-/// The store's.
+/// Whether a broker has webhooks, or rows of former ones. A snapshot read.
 pub async fn concerns(tx: &Transaction, broker: BrokerId) -> Result<bool> {
     let is_any = async |range: KeyRange| -> Result<bool> {
         Ok(!tx.range(range, RangeOptions::first(1).snapshot()).await?.items.is_empty())
@@ -46,11 +43,8 @@ pub async fn concerns(tx: &Transaction, broker: BrokerId) -> Result<bool> {
     Ok(is_any(accounts::webhooks(broker).range()).await? || is_any(sources_of(broker).children()).await?)
 }
 
-/// Makes the queues of a broker's webhooks those that `wanted` says, and removes all of those that it does not name. What a queue has
-/// when its filter goes is lost, and counted. Who keeps the filter index in memory must have it up to date before.
-///
-/// # Errors
-/// The store's.
+/// Makes the queues of a broker's webhooks as `wanted` says, and removes all others. Events of a removed filter are
+/// lost, and counted. An in-memory filter index must be up to date before the call.
 pub async fn sync(tx: &Transaction, broker: BrokerId, wanted: &[Wanted]) -> Result<Synced> {
     let mut synced = Synced::default();
     let mut has: BTreeMap<String, BTreeMap<String, Source>> = BTreeMap::new();
@@ -82,10 +76,7 @@ pub async fn sync(tx: &Transaction, broker: BrokerId, wanted: &[Wanted]) -> Resu
     Ok(synced)
 }
 
-/// Removes what is kept of a webhook whose record goes. Its queue goes with the next [`sync`].
-///
-/// # Errors
-/// The store's.
+/// Removes the state and the dead letters of a deleted webhook. The next [`sync`] removes its queue.
 pub fn forget(tx: &Transaction, hook: Hook<'_>) -> Result<()> {
     tx.clear(hook.key(tags::HOOK))?;
     super::letters::clear(tx, hook)?;
@@ -122,14 +113,13 @@ async fn leave(
     if lost > 0 {
         let mut state = state::get(tx, hook, Read::Serializable).await?;
         state.lost += lost;
-        // What failed is gone.
+        // The failed event is gone, so its attempts do not count any more.
         (state.attempts, state.failing_since_ms, state.next_attempt_ms) = (0, 0, 0);
         state::set(tx, hook, &state)?;
     }
     Ok(())
 }
 
-/// The streams of a webhook.
 pub(super) async fn sources(tx: &Transaction, hook: Hook<'_>) -> Result<Vec<Source>> {
     let rows = rows::all(tx, hook.key(tags::HOOK_SOURCE).children(), Read::Serializable).await?;
     rows.into_iter().map(|row| decode(row.value)).collect()

@@ -78,7 +78,7 @@ fn queued_now(database: &Database) -> Vec<(BrokerId, String)> {
     run(database, async |tx| queued(tx, None, 9).await)
 }
 
-fn state_now(database: &Database) -> (State, Waiting) {
+fn state_now(database: &Database) -> (State, WaitingEvents) {
     run(database, async |tx| status(tx, HOOK).await)
 }
 
@@ -100,7 +100,7 @@ fn events_come_in_order_each_once_until_they_are_delivered() {
     assert_eq!((state.delivered, state.lost, state.last_success_ms), (2, 0, 9));
     assert_eq!(taken(&database, "pod", 3), Taken::Nothing);
     assert_eq!(queued_now(&database), []);
-    assert_eq!(state_now(&database).1, Waiting::default());
+    assert_eq!(state_now(&database).1, WaitingEvents::default());
     publish(&database, &["a/b"], "later");
     assert_eq!(bodies(&work(&database, "other", 4)), ["later"], "an empty queue is let go of");
 }

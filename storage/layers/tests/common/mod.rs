@@ -1,4 +1,4 @@
-//! What the tests over several layers share: a broker's way to publish, without its trie.
+//! Helpers of tests over several layers: they publish as a broker does, without its trie.
 
 #![allow(dead_code)]
 

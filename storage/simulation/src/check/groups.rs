@@ -1,9 +1,9 @@
-//! Groups: no message of a shared subscription is lost. Claims check that no message is with two pods.
+//! No message of a shared subscription is lost. Claims themselves check that no message is with two pods.
 
 use super::Violations;
-use crate::{history::History, plan::matches};
+use crate::{history::PodHistory, plan::matches};
 
-pub(super) fn check(history: &History) -> Violations {
+pub(super) fn check(history: &PodHistory) -> Violations {
     let groups = &history.groups;
     let mut violations = Vec::new();
     for group in &groups.all {

@@ -1,20 +1,20 @@
-//! Messages: each acknowledged one is stored, once and in order (P1, P4); each will fires once (P7).
+//! Each acknowledged message is stored, once and in order (P1, P4), and each will fires once (P7).
 
 use std::collections::BTreeMap;
 
 use millrace_layers::Position;
 
 use super::Violations;
-use crate::history::{Found, History, MessageId, Tenure, Write};
+use crate::history::{Found, MessageId, PodHistory, Tenure, Write};
 
-pub(super) fn check(history: &History) -> Violations {
+pub(super) fn check(history: &PodHistory) -> Violations {
     let mut violations = once(history);
     violations.extend(order(history));
     violations.extend(wills(history));
     violations
 }
 
-fn once(history: &History) -> Violations {
+fn once(history: &PodHistory) -> Violations {
     let mut violations = Vec::new();
     for (id, message) in history.messages.iter() {
         if message.is_acknowledged && message.places.is_empty() {
@@ -27,7 +27,7 @@ fn once(history: &History) -> Violations {
     violations
 }
 
-fn order(history: &History) -> Violations {
+fn order(history: &PodHistory) -> Violations {
     let mut last: BTreeMap<(u64, &str), (MessageId, Position)> = BTreeMap::new();
     let mut violations = Vec::new();
     for (id, message) in history.messages.iter().filter(|(_, message)| message.publisher != 0) {
@@ -40,13 +40,13 @@ fn order(history: &History) -> Violations {
     violations
 }
 
-fn wills(history: &History) -> Violations {
+fn wills(history: &PodHistory) -> Violations {
     let sessions = super::owners::in_order(history);
     let pairs = sessions.values().flat_map(|tenures| tenures.windows(2));
     pairs.filter_map(|pair| will(history, pair[0], pair[1])).collect()
 }
 
-fn will(history: &History, tenure: (u64, &Tenure), next: (u64, &Tenure)) -> Option<String> {
+fn will(history: &PodHistory, tenure: (u64, &Tenure), next: (u64, &Tenure)) -> Option<String> {
     let (id, delay_s) = tenure.1.will?;
     let fired = history.messages.get(id)?.places.first();
     let next = next.1.found.as_ref()?;
@@ -65,11 +65,10 @@ fn will(history: &History, tenure: (u64, &Tenure), next: (u64, &Tenure)) -> Opti
 }
 
 /// Whether the will of a connection must have fired when the next connection exists.
-fn must_fire(history: &History, (attempt, tenure): (u64, &Tenure), delay_s: u32, next: &Found) -> bool {
+fn must_fire(history: &PodHistory, (attempt, tenure): (u64, &Tenure), delay_s: u32, next: &Found) -> bool {
     match &next.before {
         // The session ended. If another connection took it first, that may have prevented the will.
         None => !super::owners::may_have_ended(history, tenure),
-        // A connection with an unknown result was in between.
         Some(before) if before.attempt != attempt => false,
         Some(_) if !next.present => true,
         Some(before) if before.detached_at_ms == 0 => delay_s == 0,

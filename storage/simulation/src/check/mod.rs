@@ -13,7 +13,6 @@ use millrace_storage::Database;
 
 use crate::{history::Shared, pod::Pod, world::World};
 
-/// Name of the checking pod.
 const CHECKER: &str = "checker";
 /// Attempts of a step, because the cluster may still be recovering.
 const TRIES: u64 = 60;

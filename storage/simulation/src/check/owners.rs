@@ -6,13 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use millrace_layers::{BrokerId, Position};
 
 use super::Violations;
-use crate::history::{Before, Found, History, Kept, Tenure, Write};
+use crate::history::{Before, Found, Kept, PodHistory, Tenure, Write};
 
-/// Expiries that are longer than any run.
 const LONG_S: u32 = 3_600;
 
 /// The known tenures of each session in order of their epochs, with their attempts.
-pub(super) fn in_order(history: &History) -> BTreeMap<(BrokerId, &str), Vec<(u64, &Tenure)>> {
+pub(super) fn in_order(history: &PodHistory) -> BTreeMap<(BrokerId, &str), Vec<(u64, &Tenure)>> {
     let mut sessions: BTreeMap<(BrokerId, &str), Vec<(u64, &Tenure)>> = BTreeMap::new();
     for (attempt, tenure) in history.tenures.iter().filter(|(_, tenure)| tenure.found.is_some()) {
         sessions.entry((tenure.broker, &tenure.client)).or_default().push((*attempt, tenure));
@@ -23,7 +22,7 @@ pub(super) fn in_order(history: &History) -> BTreeMap<(BrokerId, &str), Vec<(u64
     sessions
 }
 
-pub(super) fn check(history: &History) -> Violations {
+pub(super) fn check(history: &PodHistory) -> Violations {
     let mut violations = Vec::new();
     for ((_, client), tenures) in in_order(history) {
         for pair in tenures.windows(2) {
@@ -39,9 +38,8 @@ pub(super) fn check(history: &History) -> Violations {
     violations
 }
 
-/// Returns the first contradiction to the previous tenure.
 fn follows(
-    history: &History,
+    history: &PodHistory,
     (attempt, earlier, was): (u64, &Tenure, &Found),
     (later, is): (&Tenure, &Found),
 ) -> Option<String> {
@@ -69,20 +67,19 @@ fn follows(
     cursor(earlier, was, before).or_else(|| kept(earlier, is))
 }
 
-/// Whether the result of an attempt of the same session is unknown.
-fn is_in_doubt(history: &History, before: &Before, later: &Tenure) -> bool {
+fn is_in_doubt(history: &PodHistory, before: &Before, later: &Tenure) -> bool {
     let found = history.tenures.get(&before.attempt);
     found.is_some_and(|t| t.found.is_none() && (t.broker, &t.client) == (later.broker, &later.client))
 }
 
 /// Whether a session disappeared without a reason.
-fn lost(history: &History, earlier: &Tenure, was: &Found, is: &Found) -> bool {
+fn lost(history: &PodHistory, earlier: &Tenure, was: &Found, is: &Found) -> bool {
     let expired = earlier.expiry_s == 0 || was.now_ms + u64::from(earlier.expiry_s) * 1_000 <= is.now_ms;
     !(earlier.ends || expired || may_have_ended(history, earlier))
 }
 
 /// Whether a connection with an unknown result may have ended the session.
-pub(super) fn may_have_ended(history: &History, of: &Tenure) -> bool {
+pub(super) fn may_have_ended(history: &PodHistory, of: &Tenure) -> bool {
     let of_session = |t: &&Tenure| (t.broker, &t.client) == (of.broker, &of.client);
     let in_doubt = history.tenures.values().filter(of_session).filter(|tenure| tenure.found.is_none());
     in_doubt.into_iter().any(|tenure| tenure.ends || tenure.expiry_s < LONG_S)

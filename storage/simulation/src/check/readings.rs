@@ -8,14 +8,14 @@ use millrace_storage::Versionstamp;
 
 use super::{CHECKER, Violations};
 use crate::{
-    history::{History, Kept, MessageId, Reading, Tenure, Write},
+    history::{Kept, MessageId, PodHistory, Reading, Tenure, Write},
     plan::matches,
 };
 
 /// The position from which on a subscription of a session's life is complete.
 type CompleteFrom = BTreeMap<(u64, Kept), Versionstamp>;
 
-pub(super) fn check(history: &History) -> Violations {
+pub(super) fn check(history: &PodHistory) -> Violations {
     let complete_from = complete_from(history);
     let orders: BTreeMap<_, _> =
         history.brokers.iter().map(|broker| (*broker, history.messages.in_order(*broker))).collect();
@@ -35,7 +35,7 @@ pub(super) fn check(history: &History) -> Violations {
 }
 
 /// The last cursor that the store has accepted, by attempt.
-fn accepted(history: &History) -> BTreeMap<u64, Position> {
+fn accepted(history: &PodHistory) -> BTreeMap<u64, Position> {
     let mut accepted: BTreeMap<u64, Position> = BTreeMap::new();
     for (attempt, tenure) in &history.tenures {
         let taken = tenure.cursors.iter().filter(|(_, write)| *write == Write::Done);
@@ -49,12 +49,13 @@ fn accepted(history: &History) -> BTreeMap<u64, Position> {
     accepted
 }
 
-/// Whether the session advanced over a reading. Another pod repeats the readings of a pod that has lost the session.
+/// A session need not have advanced over a reading: another pod repeats the readings of a pod that has lost the
+/// session.
 fn counts(reading: &Reading, tenure: &Tenure, accepted: Option<&Position>) -> bool {
     tenure.pod == CHECKER || accepted.is_some_and(|cursor| reading.through <= *cursor)
 }
 
-fn complete_from(history: &History) -> CompleteFrom {
+fn complete_from(history: &PodHistory) -> CompleteFrom {
     let mut all = BTreeMap::new();
     for tenure in history.tenures.values() {
         let Some(found) = &tenure.found else { continue };
@@ -66,7 +67,7 @@ fn complete_from(history: &History) -> CompleteFrom {
     all
 }
 
-fn foreign(history: &History, tenure: &Tenure, reading: &Reading) -> Violations {
+fn foreign(history: &PodHistory, tenure: &Tenure, reading: &Reading) -> Violations {
     let mut violations = Vec::new();
     let mut last = reading.from;
     for (at, id) in &reading.entries {
@@ -85,7 +86,7 @@ fn foreign(history: &History, tenure: &Tenure, reading: &Reading) -> Violations 
 }
 
 fn missing(
-    history: &History,
+    history: &PodHistory,
     order: &BTreeMap<Position, MessageId>,
     tenure: &Tenure,
     reading: &Reading,

@@ -25,7 +25,7 @@ const MUCH_LATER_MS: u64 = 1_000_000_000_000;
 /// Recovers all pods' sessions, reads every session to its end, and ends it; then nothing may be left. May be repeated
 /// after a failure.
 pub(super) async fn look(checker: &Pod) -> Result<()> {
-    bury(checker).await?;
+    recover(checker).await?;
     let brokers = checker.brokers.clone();
     for broker in &brokers {
         // The session that sees everything comes last, because taking a session can publish its will.
@@ -53,18 +53,18 @@ pub(super) async fn look(checker: &Pod) -> Result<()> {
     leftovers::check(checker).await
 }
 
-async fn bury(checker: &Pod) -> Result<()> {
+async fn recover(checker: &Pod) -> Result<()> {
     let leases = checker.read(async |tx| pods::list(tx, 1_000).await).await?;
     let names = checker.history.borrow().pods.clone();
     for name in names.into_iter().filter(|name| name != HOLDER) {
         let known = leases.iter().find(|lease| lease.name == name.as_bytes());
         let lease = known.cloned().unwrap_or(Lease { name: name.into(), until_ms: 0 });
-        checker.bury(&lease).await?;
+        checker.recover(&lease).await?;
     }
     Ok(())
 }
 
-/// Checks the counters of streams and subscribers against a count.
+/// Compares the counters of streams and subscribers with a count of the rows.
 async fn count(checker: &Pod, broker: BrokerId) -> Result<()> {
     let mut members: BTreeMap<StreamId, u64> = BTreeMap::new();
     let clients = [AUDIT, KEEPER].into_iter().chain(CLIENTS);
@@ -110,7 +110,6 @@ async fn retained(checker: &Pod, broker: BrokerId) -> Result<()> {
     Ok(())
 }
 
-/// Claims all remaining messages of groups.
 async fn claim(checker: &Pod) -> Result<()> {
     let groups = checker.history.borrow().groups.all.clone();
     for group in groups {

@@ -1,4 +1,4 @@
-//! Retained messages: the last one in commit order (P6), also as of a subscription's own commit.
+//! The retained message of a topic is the last one in commit order (P6), also as of a subscription's own commit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,14 +6,13 @@ use millrace_layers::{BrokerId, Position};
 
 use super::Violations;
 use crate::{
-    history::{History, MessageId, Retain},
+    history::{MessageId, PodHistory, Retain},
     plan::matches,
 };
 
-/// The writes to a topic, in commit order.
 type Writes = BTreeMap<Position, (MessageId, Retain)>;
 
-pub(super) fn check(history: &History) -> Violations {
+pub(super) fn check(history: &PodHistory) -> Violations {
     let mut writes: BTreeMap<(BrokerId, &str), Writes> = BTreeMap::new();
     for (id, message) in history.messages.iter().filter(|(_, message)| message.retain != Retain::No) {
         let of_topic = writes.entry((message.broker, &message.topic)).or_default();

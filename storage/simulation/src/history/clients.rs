@@ -8,7 +8,6 @@ pub(crate) struct Client {
     sent: u16,
 }
 
-/// A QoS 2 message on its way.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sending {
     pub(crate) packet: u16,
@@ -36,7 +35,6 @@ impl Client {
         sending
     }
 
-    /// Advances a message to a later stage.
     pub(crate) fn moved(&mut self, message: MessageId, from: Stage, to: Stage) {
         if let Some(sending) = self.sending.as_mut().filter(|it| it.message == message && it.stage == from) {
             sending.stage = to;

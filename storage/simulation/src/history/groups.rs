@@ -5,42 +5,40 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use millrace_layers::{BrokerId, Position, streams::StreamId};
 
-use super::{Group, History};
+use super::{Group, PodHistory};
 
 type Place = (BrokerId, StreamId, Position);
 
 #[derive(Default)]
 pub(crate) struct Groups {
     pub(crate) all: Vec<Group>,
-    /// The pod that has a message, and when it claimed it.
     holders: BTreeMap<Place, (String, u64)>,
-    /// Time of the last recovery of each pod: from then on others may have its messages.
-    buried: BTreeMap<String, u64>,
+    /// Time of the last recovery of each pod, from which on others may have its messages.
+    recovered: BTreeMap<String, u64>,
     /// Acknowledged, with a committed answer.
     pub(crate) done: BTreeSet<Place>,
     /// Acknowledged by a pod that may have lost it, or without an answer.
     pub(crate) may_be_done: BTreeSet<Place>,
-    /// Found at the end.
     pub(crate) left: BTreeSet<Place>,
 }
 
 impl Groups {
-    fn buried_since(&self, pod: &str, event: u64) -> bool {
-        self.buried.get(pod).is_some_and(|buried| *buried > event)
+    fn recovered_since(&self, pod: &str, event: u64) -> bool {
+        self.recovered.get(pod).is_some_and(|recovered| *recovered > event)
     }
 }
 
-impl History {
-    /// A pod is taken for dead, or releases its messages.
-    pub(crate) fn buries(&mut self, pod: &str) {
+impl PodHistory {
+    /// Also when the pod releases its messages itself.
+    pub(crate) fn recovers(&mut self, pod: &str) {
         let event = self.next();
-        self.groups.buried.insert(pod.into(), event);
+        self.groups.recovered.insert(pod.into(), event);
         self.groups.holders.retain(|_, (holder, _)| holder != pod);
     }
 
     /// A pod has messages from a claim that began with event `began`.
     pub(crate) fn claimed(&mut self, pod: &str, group: &Group, began: u64, places: &[Position]) {
-        if self.groups.buried_since(pod, began) {
+        if self.groups.recovered_since(pod, began) {
             return;
         }
         let event = self.next();
@@ -60,7 +58,7 @@ impl History {
         }
     }
 
-    /// A pod acknowledges some messages and releases others. Returns the data for [`Self::let_go`].
+    /// Returns the data for [`Self::let_go`].
     pub(crate) fn lets_go(
         &mut self,
         pod: &str,
@@ -86,10 +84,9 @@ impl History {
         known
     }
 
-    /// The acknowledgements are committed.
     pub(crate) fn let_go(&mut self, pod: &str, group: &Group, known: &[(Position, u64)]) {
         for (at, event) in known {
-            if !self.groups.buried_since(pod, *event) {
+            if !self.groups.recovered_since(pod, *event) {
                 self.groups.done.insert((group.broker, group.stream, *at));
             }
         }

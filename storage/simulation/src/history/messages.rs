@@ -6,10 +6,9 @@ use bytes::{BufMut, Bytes};
 use millrace_layers::{BrokerId, Position};
 use millrace_storage::Versionstamp;
 
-/// The number of a message, unique in a run.
+/// Unique in a run.
 pub(crate) type MessageId = u64;
 
-/// Whether a message is retained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Retain {
     No,
@@ -24,7 +23,6 @@ pub(crate) struct Message {
     /// The publisher; 0 for wills, which have no order.
     pub(crate) publisher: u64,
     pub(crate) retain: Retain,
-    /// Its publisher has an acknowledgement.
     pub(crate) is_acknowledged: bool,
     /// Its positions, as far as they are known. More than one is an error.
     pub(crate) places: Vec<Position>,
@@ -46,7 +44,6 @@ impl Messages {
         self.0.insert(id, Message { broker, topic, publisher, retain, is_acknowledged, places });
     }
 
-    /// Its publisher gets the acknowledgement.
     pub(crate) fn acknowledge(&mut self, id: MessageId, at: Option<(Versionstamp, u16)>) {
         if let Some(message) = self.0.get_mut(&id) {
             message.is_acknowledged = true;
@@ -56,7 +53,7 @@ impl Messages {
         }
     }
 
-    /// Records a position. Returns false for a message that is not of this run.
+    /// Returns false for a message that is not of this run.
     pub(crate) fn seen(&mut self, id: MessageId, at: Position) -> bool {
         let Some(message) = self.0.get_mut(&id) else { return false };
         if !message.places.contains(&at) {
@@ -73,7 +70,6 @@ impl Messages {
         self.0.iter().map(|(id, message)| (*id, message))
     }
 
-    /// The messages of a broker, in commit order.
     pub(crate) fn in_order(&self, broker: BrokerId) -> BTreeMap<Position, MessageId> {
         let of_broker = self.iter().filter(|(_, message)| message.broker == broker);
         of_broker.flat_map(|(id, message)| message.places.iter().map(move |at| (*at, id))).collect()
@@ -93,7 +89,7 @@ pub(crate) fn body(id: MessageId) -> Bytes {
     body.into()
 }
 
-/// The message of a complete body.
+/// `None` for an incomplete body.
 pub(crate) fn of_body(bytes: &[u8]) -> Option<MessageId> {
     let id = MessageId::from_be_bytes(*bytes.first_chunk()?);
     (body(id) == bytes).then_some(id)

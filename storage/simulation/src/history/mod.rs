@@ -19,15 +19,14 @@ pub(crate) use messages::{MessageId, Messages, Retain, body, of_body};
 pub(crate) use tenures::{Before, Found, Kept, Tenure, Write};
 
 /// The one history of a run, which all pods write.
-pub type Shared = Rc<RefCell<History>>;
+pub type Shared = Rc<RefCell<PodHistory>>;
 
 /// Most recorded violations; one is enough, a few more show the course of events.
 const VIOLATIONS_MAX: usize = 20;
 
 /// Everything that happened.
 #[derive(Default)]
-pub struct History {
-    /// The ids of the brokers, in their order.
+pub struct PodHistory {
     pub(crate) brokers: Vec<BrokerId>,
     pub(crate) messages: Messages,
     /// By attempt to attach.
@@ -57,7 +56,6 @@ pub(crate) struct Reading {
     pub(crate) missed: BTreeMap<usize, u64>,
 }
 
-/// The retained messages of a new subscription.
 pub(crate) struct RetainedSeen {
     pub(crate) broker: BrokerId,
     pub(crate) filter: String,
@@ -65,7 +63,6 @@ pub(crate) struct RetainedSeen {
     pub(crate) found: BTreeMap<String, MessageId>,
 }
 
-/// A group and the stream that it has.
 #[derive(Clone)]
 pub(crate) struct Group {
     pub(crate) broker: BrokerId,
@@ -75,8 +72,7 @@ pub(crate) struct Group {
     pub(crate) since: Versionstamp,
 }
 
-impl History {
-    /// Returns an increasing number.
+impl PodHistory {
     pub(crate) fn next(&mut self) -> u64 {
         self.last += 1;
         self.last
@@ -93,13 +89,13 @@ impl History {
         }
     }
 
-    /// The first violations.
+    /// The first violations of the run.
     #[must_use]
     pub fn violations(&self) -> &[String] {
         &self.violations
     }
 
-    /// Number of actions by kind.
+    /// The number of actions by kind.
     pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.counts.iter().map(|(what, count)| (*what, *count))
     }

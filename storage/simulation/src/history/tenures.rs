@@ -5,9 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use millrace_layers::{BrokerId, Position, streams::StreamId};
 use millrace_storage::{Version, Versionstamp};
 
-use super::{History, MessageId};
+use super::{MessageId, PodHistory};
 
-/// A subscription that a session has.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Kept {
     pub(crate) filter: String,
@@ -23,7 +22,6 @@ pub(crate) struct Tenure {
     pub(crate) pod: String,
     pub(crate) clean: bool,
     pub(crate) expiry_s: u32,
-    /// The will, and its delay in seconds.
     pub(crate) will: Option<(MessageId, u32)>,
     /// `None` while it is unknown whether the attach succeeded.
     pub(crate) found: Option<Found>,
@@ -41,7 +39,6 @@ pub(crate) struct Tenure {
     pub(crate) ends: bool,
 }
 
-/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Write {
     InDoubt,
@@ -64,7 +61,6 @@ pub(crate) struct Found {
     pub(crate) received: Vec<u16>,
 }
 
-/// The session as it was.
 #[derive(Clone, Debug)]
 pub(crate) struct Before {
     pub(crate) life: u64,
@@ -82,7 +78,7 @@ impl Before {
     }
 }
 
-impl History {
+impl PodHistory {
     pub(crate) fn tenure(&mut self, attempt: u64) -> &mut Tenure {
         self.tenures.entry(attempt).or_default()
     }
@@ -128,7 +124,7 @@ impl History {
         self.tenure(attempt).doubtful.remove(filter);
     }
 
-    /// Writes a cursor. Returns the index for the result.
+    /// Returns the index for the result.
     pub(crate) fn writes_cursor(&mut self, attempt: u64, cursor: Position) -> usize {
         let cursors = &mut self.tenure(attempt).cursors;
         cursors.push((cursor, Write::InDoubt));

@@ -49,15 +49,14 @@ impl Pod {
             .await?;
         self.renewed_ms.set(now_ms);
         for lease in leases.iter().filter(|lease| lease.until_ms < now_ms && lease.name != name) {
-            self.bury(lease).await?;
+            self.recover(lease).await?;
         }
         Ok(())
     }
 
-    /// Recovers the sessions of a dead pod.
-    pub(crate) async fn bury(&self, lease: &Lease) -> Done {
+    pub(crate) async fn recover(&self, lease: &Lease) -> Done {
         let name = String::from_utf8_lossy(&lease.name).into_owned();
-        self.history.borrow_mut().count("pods buried");
+        self.history.borrow_mut().count("pods recovered");
         self.abandon_all(&name).await?;
         self.free_claims(&name).await?;
         self.read(async |tx| pods::remove(tx, lease).await).await
@@ -111,7 +110,7 @@ impl Pod {
 
     pub(crate) async fn free_claims(&self, dead: &str) -> Done {
         loop {
-            self.history.borrow_mut().buries(dead);
+            self.history.borrow_mut().recovers(dead);
             let freed = self.read(async |tx| streams::free_all(tx, dead.as_bytes(), 1).await).await?;
             if freed.is_empty() {
                 return Ok(());
@@ -119,7 +118,6 @@ impl Pod {
         }
     }
 
-    /// Fires due wills, and ends expired sessions.
     pub(super) async fn sweep_due(&self) -> Done {
         self.sweep_due_at(self.world.now_ms()).await
     }
@@ -149,7 +147,6 @@ impl Pod {
         Ok(late)
     }
 
-    /// Reads notices of lost sessions.
     pub(super) async fn listen(&self) -> Done {
         let told = self.read(async |tx| pods::take(tx, self.name.as_bytes(), 100).await).await?;
         self.sessions.borrow_mut().retain(|(broker, client), mine| {
@@ -160,7 +157,7 @@ impl Pod {
         Ok(())
     }
 
-    /// Keeps some streams short, even before everybody has read them.
+    /// Trims even before every session has read.
     pub(super) async fn limit_streams(&self) -> Done {
         let broker = self.broker();
         let streams = self.read(async |tx| streams::list(tx, broker, None, 1_000).await).await?;
@@ -180,7 +177,6 @@ impl Pod {
         Ok(())
     }
 
-    /// Removes unreferenced rows.
     pub(crate) async fn clean_up(&self) -> Done {
         let broker = self.broker();
         self.clean(broker).await

@@ -26,7 +26,7 @@ impl Pod {
         }
     }
 
-    /// Claims some messages, and returns their number.
+    /// Returns the number of messages.
     pub(crate) async fn claim(&self, group: &Group) -> Result<usize> {
         let began = self.history.borrow_mut().next();
         let pod = self.name.as_bytes();
@@ -62,7 +62,6 @@ impl Pod {
         claims.into_iter().flat_map(|claims| claims.outstanding.iter().copied()).collect()
     }
 
-    /// Members acknowledge some messages, release others, and keep the rest.
     async fn settle(&self, group: &Group) -> Done {
         let key = (group.broker, group.stream);
         let Claims { outstanding, mut acknowledged } =
@@ -104,7 +103,6 @@ impl Pod {
         self.claims.borrow_mut().insert((group.broker, group.stream), claims);
     }
 
-    /// A member acknowledges some messages.
     async fn keep_some(&self, group: &Group) -> Done {
         let key = (group.broker, group.stream);
         let some: Vec<Position> = {

@@ -1,5 +1,5 @@
-//! A pod: an edge's use of the store, step after step, without connections. It may die at any await, or stay silent for
-//! longer than its lease.
+//! A pod uses the store as an edge does, step after step, but without connections. It may die at any await, or stay
+//! silent for longer than its lease.
 
 mod duties;
 mod groups;
@@ -35,7 +35,7 @@ pub(crate) struct Pod {
     pub(crate) history: Shared,
     pub(crate) brokers: Vec<BrokerId>,
     pub(crate) plant: Option<Plant>,
-    /// Sessions that it has, as far as it knows.
+    /// As far as the pod knows.
     sessions: RefCell<BTreeMap<(BrokerId, &'static str), Mine>>,
     filters: RefCell<Filters>,
     /// Messages of groups that its members have or have acknowledged.
@@ -103,7 +103,6 @@ impl Pod {
         }
     }
 
-    /// Performs one random action.
     async fn act(&self) -> Done {
         let now_ms = self.world.now_ms();
         if now_ms >= self.renewed_ms.get() + LEASE_MS / 4 {

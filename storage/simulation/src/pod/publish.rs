@@ -19,16 +19,14 @@ use crate::{
     plan::{Plant, TOPICS, matches},
 };
 
-/// A pod's copy of the filters.
 #[derive(Default)]
 pub(crate) struct Filters {
     streams: BTreeMap<(BrokerId, String), BTreeSet<u64>>,
-    /// All changes of others up to here are applied.
+    /// Changes of other pods up to here are applied.
     through: BTreeMap<BrokerId, Version>,
 }
 
 impl Pod {
-    /// Several messages of the pod's clients in one transaction.
     pub(super) async fn publish(&self) -> Done {
         let broker = self.broker();
         let mut batch = Vec::new();
@@ -63,13 +61,12 @@ impl Pod {
         id
     }
 
-    /// A client sends a QoS 2 message, or continues with one.
     pub(super) async fn publish_once(&self) -> Done {
         let Some(mut mine) = self.any_session() else { return Ok(()) };
         let known = self.history.borrow_mut().client(mine.broker, mine.client).sending;
         let sending = match known {
             Some(sending) if sending.life == mine.life => sending,
-            // The session has begun again, and this pod does not know it yet.
+            // The session began anew, and this pod does not know it yet.
             Some(sending) if sending.life > mine.life => return Ok(()),
             _ => {
                 let topic = self.world.pick(&TOPICS);
@@ -154,7 +151,7 @@ impl Pod {
         Ok(streams.map(|stream| StreamRef { stream: *stream, partition: 0 }).collect())
     }
 
-    /// Brings the filters in memory up to date; only once with the planted fault.
+    /// Once only with the planted fault.
     pub(super) async fn catch_up_all(&self, tx: &Transaction) -> Result<()> {
         for broker in &self.brokers {
             let is_known = self.filters.borrow().through.contains_key(broker);

@@ -25,7 +25,7 @@ impl Pod {
         if self.world.percent(60) { self.checkpoint(mine).await } else { Ok(()) }
     }
 
-    /// Reads a page. Returns whether there is more.
+    /// Returns whether there is more.
     pub(crate) async fn read_page(&self, mine: &mut Mine, limit: ReadLimit) -> Result<bool> {
         let kept: Vec<Kept> =
             mine.kept.values().filter(|kept| !kept.filter.starts_with("$share/")).cloned().collect();
@@ -57,7 +57,7 @@ impl Pod {
         history.readings.push(Reading { attempt, from, through, sources, entries, missed });
     }
 
-    /// Writes the cursor, and trims the streams without other readers.
+    /// Also trims the streams without other readers.
     async fn checkpoint(&self, mine: Mine) -> Done {
         let written = self.history.borrow_mut().writes_cursor(mine.attempt, mine.cursor);
         let done = self

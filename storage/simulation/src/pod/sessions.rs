@@ -1,4 +1,4 @@
-//! Sessions: attach, subscribe, detach.
+//! Steps of a client's session on this pod: attach, subscribe, detach.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,6 @@ use crate::{
 /// Retained messages of a broker: more than there are topics.
 const RETAINED_MAX: usize = 100;
 
-/// Options of a connection.
 #[derive(Clone, Copy)]
 pub(crate) struct Connect {
     pub(crate) clean: bool,

@@ -17,26 +17,21 @@ use crate::{
     key::KeyRange,
 };
 
-/// Reasons why a backup or restore failed. The partial copy is in a folder whose name ends with `.partial`, and may be
-/// deleted.
+/// The partial copy of a failed backup is in a folder whose name ends with `.partial`, and may be deleted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)]
 pub enum RestoreError {
     /// The target folder exists already.
     #[error("{0} is there already: a backup or a restore makes a new folder")]
     Exists(PathBuf),
-    /// A folder could not be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The keys could not be copied.
     #[error("the keys could not be copied")]
     Copy(#[from] Error),
-    /// The finished folder could not be renamed.
     #[error("{path} could not be renamed to its final name")]
     Move {
-        /// The folder.
         path: PathBuf,
-        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -83,9 +78,6 @@ impl Embedded {
 }
 
 /// Makes a data folder from a backup.
-///
-/// # Errors
-/// `to` exists, or `backup` is incomplete.
 pub fn restore(backup: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<(), RestoreError> {
     Embedded::open(backup, Options::default())?.backup(to)
 }

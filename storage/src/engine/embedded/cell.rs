@@ -1,8 +1,8 @@
-//! Holds the store, which can be closed and opened again while others read it.
+//! Holds fjall's store, which can be closed and opened again while others read it.
 //!
 //! fjall accepts no write after a failed write or sync, because the kernel may have dropped the data. So after a
-//! failure the store is opened again, which reads the journal back. Everything that was in memory is written into new
-//! tables before the first commit is accepted.
+//! failure the store is opened again, which reads the journal back, and all memory is written into new tables before
+//! the first commit is accepted.
 
 use std::sync::{
     Arc, PoisonError, RwLock, RwLockReadGuard,
@@ -33,7 +33,7 @@ pub(super) struct Cell {
     shared: Arc<Shared>,
     version: AtomicU64,
     watermark: Watermark,
-    /// The store was opened again, and its journal is not written into tables yet.
+    /// The store was opened again, and its journal is not in tables yet.
     settling: AtomicBool,
     space: Space,
     counters: Counters,
@@ -48,7 +48,6 @@ struct Shared {
 
 struct Slot {
     store: Option<Store>,
-    /// Number of this opening.
     opened: u64,
 }
 

@@ -3,7 +3,6 @@
 use crate::stat::stats;
 
 stats! {
-    /// Counters of one data folder since it was opened.
     Counters {
         syncs: Counter "millrace_store_syncs_total" [] "Times the journal was synced for a group.",
         journal_bytes: Counter "millrace_store_journal_bytes_total" [] "Bytes written to the journal.",

@@ -1,4 +1,4 @@
-//! The folder itself: its lock, its format, and what its errors mean.
+//! The data folder itself: its lock, its format, and the meaning of its errors.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -8,7 +8,8 @@ use std::{
 
 use crate::error::OpenError;
 
-/// The format that is written. 1: tables of fjall 3 in `tables`, one keyspace `keys`, the version at `\xff/version`.
+/// The format that is written. Format 1 has tables of fjall 3 in `tables`, one keyspace `keys`, and the version at
+/// `\xff/version`.
 const FORMAT: u32 = 1;
 
 const FORMAT_PREFIX: &str = "millrace-store ";
@@ -16,7 +17,6 @@ const LOCK: &str = "lock";
 const FORMAT_FILE: &str = "format";
 const FORMAT_NEW: &str = "format.new";
 
-/// A data folder that this process holds the lock of.
 pub(super) struct Folder {
     path: PathBuf,
     /// The system unlocks it when the process ends, however that happens.
@@ -24,23 +24,23 @@ pub(super) struct Folder {
 }
 
 impl Drop for Folder {
-    /// Closing alone would not do at once: a program that is just being started has a copy of the open file for a moment.
+    /// Unlocks the file explicitly: closing it is not enough while a child process that is just starting has a copy
+    /// of it.
     fn drop(&mut self) {
         if let Err(error) = self.lock.unlock() {
-            // It is closed right after, which unlocks it too.
+            // Closing the file, which follows, unlocks it as well.
             debug_assert!(false, "unlocking the data folder: {error}");
         }
     }
 }
 
 impl Folder {
-    /// Locks a folder and checks its format.
     pub(super) fn open(path: &Path) -> Result<Self, OpenError> {
         // The format file is written after all parents are synced, so a missing one may mean an unfinished start.
         if !path.join(FORMAT_FILE).exists() {
             create(path, &mut sync_folder).map_err(|error| refused(path, error))?;
         }
-        // Looked at before the lock is made: a folder of something else stays as it is.
+        // Read before the lock file is made, so that a folder of something else stays as it is.
         let format = read_format(path)?;
         let lock = lock(path)?;
         if format.is_none() && read_format(path)?.is_none() {
@@ -57,8 +57,7 @@ impl Folder {
         self.path.join("tables")
     }
 
-    /// Makes the names in the data folder and in the folders of the tables durable, because fjall does not sync each
-    /// folder that it makes.
+    /// fjall does not sync each folder that it makes.
     pub(super) fn sync_all(&self) -> io::Result<()> {
         self.sync_all_with(&mut sync_folder)
     }
@@ -69,7 +68,7 @@ impl Folder {
         sync(&self.path)
     }
 
-    /// Writes and syncs a file, and deletes it.
+    /// Fails while the disk accepts no writes.
     pub(super) fn probe(&self) -> io::Result<()> {
         let path = self.path.join("probe");
         let written = write_synced(&path, &[0; 1 << 16]);
@@ -78,9 +77,9 @@ impl Folder {
     }
 }
 
-/// Makes a folder and the missing folders above it, from above. A folder survives a loss of power once its parent is
-/// synced, so `create` calls `sync` for the parent of each new folder. A start that was killed may have left the deepest
-/// existing folder without that sync, so `create` syncs its parent as well.
+/// A folder survives a loss of power once its parent is synced, so `create` calls `sync` for the parent of each new
+/// folder. A start that was killed may have left the deepest existing folder without that sync, so `create` syncs its
+/// parent as well.
 fn create(path: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
     let above = match path.parent() {
         Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
@@ -100,15 +99,15 @@ fn create(path: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -> io::Res
     }
 }
 
-/// Whether the error of syncing the parent of an existing folder shows that no earlier start made that folder: the server
-/// may not open the parent, or the parent's file system is read-only or cannot sync folders.
+/// Whether no earlier start can have made the folder: the server may not open its parent, or the parent's file system
+/// is read-only or cannot sync folders.
 fn is_of_others(error: &io::Error) -> bool {
     use ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem, Unsupported};
     matches!(error.kind(), InvalidInput | PermissionDenied | ReadOnlyFilesystem | Unsupported)
 }
 
-/// Syncs all folders below a folder, from below. fjall removes folders in the background, so a folder may be gone when its
-/// turn comes. fjall could not have opened its tables if a folder that denies access were one of them.
+/// Deepest folders first. fjall removes folders in the background, so a folder may be gone when its turn comes. fjall
+/// could not have opened its tables if a folder that denies access were one of them.
 fn sync_below(path: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
     for entry in fs::read_dir(path)? {
         let synced = entry.and_then(|entry| {
@@ -126,7 +125,7 @@ fn sync_below(path: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -> io:
     Ok(())
 }
 
-/// The format of a folder; `None` when it has nothing yet.
+/// `None` while the folder has no format.
 fn read_format(path: &Path) -> Result<Option<u32>, OpenError> {
     let text = match fs::read_to_string(path.join(FORMAT_FILE)) {
         Ok(text) => text,
@@ -146,7 +145,7 @@ fn read_format(path: &Path) -> Result<Option<u32>, OpenError> {
     }
 }
 
-/// Whether a folder has nothing but what a start that was cut short left.
+/// Whether the folder has only files of an unfinished start.
 fn is_new(path: &Path) -> io::Result<bool> {
     for entry in fs::read_dir(path)? {
         let name = entry?.file_name();
@@ -170,7 +169,6 @@ fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Makes the names in a folder durable.
 pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
@@ -186,7 +184,6 @@ fn lock(path: &Path) -> Result<File, OpenError> {
     }
 }
 
-/// What an error of the system means for a data folder.
 pub(super) fn refused(path: &Path, error: io::Error) -> OpenError {
     match error.kind() {
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => OpenError::ReadOnly(path.into()),

@@ -1,11 +1,11 @@
 //! The engine of one machine: a data folder.
 //!
-//! Group commit: one thread takes the queued transactions, checks them, writes one batch into fjall's journal and syncs
-//! it with one fdatasync. Only then does it make the batch visible and acknowledge it. The journal and every table
-//! carry checksums (xxh3).
+//! Group commit: one thread takes the queued transactions, checks them, writes one batch into fjall's journal and
+//! syncs it with one fdatasync. Only then does it make the batch visible and acknowledge it. The journal and every
+//! table carry checksums (xxh3); `check` verifies the files before fjall opens them, because fjall repairs by
+//! truncating.
 //!
-//! `check` verifies the files before fjall opens them, because fjall repairs by truncating. Damage inside a table is
-//! reported when it is read.
+//! Damage inside a table is reported when it is read.
 //!
 //! Known limits: a cleared range costs the commit thread a read and a tombstone for each present key. A merge that
 //! reads a damaged block fails each time, and so do writes for a moment.
@@ -36,7 +36,7 @@ use crate::{
 use cell::Cell;
 use folder::Folder;
 
-/// An open data folder. It is closed when this and all its [`Database`]s and transactions are dropped.
+/// An open data folder. It closes when this and all its [`Database`]s and transactions are dropped.
 #[derive(Clone)]
 pub struct Embedded {
     engine: Arc<LocalEngine<Cell>>,
@@ -62,13 +62,13 @@ impl Embedded {
         self.database_on(Arc::new(System::new()), RetryPolicy::default())
     }
 
-    /// The store.
+    /// The store with the caller's clock and retries.
     #[must_use]
     pub fn database_on(&self, host: Arc<dyn Host>, retry: RetryPolicy) -> Database {
         Database::new(self.engine.clone(), host, retry)
     }
 
-    /// The engine's counters and state, as [`Database::stats`].
+    /// As [`Database::stats`].
     #[must_use]
     pub fn stats(&self) -> Vec<Stat> {
         self.engine.stats()

@@ -1,14 +1,14 @@
-//! Settings of a data folder.
+//! Options of a data folder and their defaults.
 
 use std::{fmt, io, path::Path, sync::Arc};
 
-/// Options of a data folder. All sizes in bytes.
+/// All sizes are in bytes.
 #[derive(Clone)]
 pub struct Options {
     /// Memory for blocks that were read from tables. Default 64 MiB.
     pub cache_bytes: u64,
-    /// Writes held in memory before they become a table; up to five times as much when writes arrive faster than tables
-    /// are made. A folder keeps the value that it was made with. Default 64 MiB.
+    /// Writes in memory before they become a table; up to five times as much when writes outrun the making of tables.
+    /// A folder keeps the value that it was made with. Default 64 MiB.
     pub memtable_bytes: u64,
     /// Free disk space below which only transactions that make room are accepted
     /// ([`crate::TransactionOption::Cleanup`]); below a quarter of it, none. A merge writes new tables before it
@@ -52,11 +52,9 @@ fn free_bytes(path: &Path) -> io::Result<u64> {
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
-/// The disk use of a data folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub struct DiskUse {
-    /// Bytes of its files.
     pub used_bytes: u64,
-    /// Bytes that are free on its disk.
     pub free_bytes: u64,
 }

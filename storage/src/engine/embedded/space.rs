@@ -20,15 +20,13 @@ use crate::{error::Error, host::instant, version::Version};
 /// The part of the reserve for writes that make room.
 const CLEANUP_PART: u64 = 4;
 
-/// Time between two tables that are made to cause a merge.
 const MERGE_EVERY: Duration = Duration::from_secs(1);
 
-/// Tables to make: as many as fjall merges together, and two more with which it notices that the old ones are unused.
+/// As many as fjall merges together, and two more with which fjall notices that the old tables are unused.
 const TABLES: u8 = UNMERGED + 2;
 
 pub(super) enum Room {
     All,
-    /// Only writes that make room.
     Cleanup(Error),
     None(Error),
 }
@@ -36,7 +34,6 @@ pub(super) enum Room {
 #[derive(Default)]
 pub(super) struct Space {
     low: AtomicBool,
-    /// Tables to make until every deletion so far is merged.
     to_make: AtomicU8,
     made_at: Mutex<Option<Instant>>,
 }
@@ -69,14 +66,13 @@ impl Space {
         }
     }
 
-    /// A write happened, so there may be deletions to merge.
+    /// Tables are made again, because the write may have deleted keys.
     pub(super) fn wrote(&self) {
         if self.low.load(Ordering::Relaxed) {
             self.to_make.store(TABLES, Ordering::Relaxed);
         }
     }
 
-    /// Makes a table if that can free space.
     pub(super) fn make_room(&self, store: &Store, version: Version) -> Result<(), Error> {
         let mut made_at = self.made_at.lock().unwrap_or_else(PoisonError::into_inner);
         let now = instant();

@@ -26,15 +26,15 @@ use crate::{
     version::Version,
 };
 
-/// Key of the version, after all keys of users.
+/// Sorts after all keys of users.
 pub(super) const VERSION_KEY: &[u8] = b"\xff/version";
 
-/// Unwritten memory tables at which commits wait. fjall makes writers sleep at four; the commit thread waits earlier,
-/// where it can notice a failure.
+/// Unwritten memory tables at which commits wait. fjall makes writers sleep at four, where the commit thread could
+/// not notice a failure.
 const SEALED_MAX: usize = 2;
 
-/// New tables that are merged together. Twice fjall's default: entries that are soon trimmed from a stream need not be
-/// merged at all. Of 3 million appends to 1000 streams each costs 4.2 instead of 5.4 microseconds. More would make
+/// New tables that are merged together. Twice fjall's default: entries that are soon trimmed from a stream need not
+/// be merged at all. Each of 3 million appends to 1000 streams costs 4.2 instead of 5.4 microseconds. More would make
 /// reads merge more tables.
 pub(super) const UNMERGED: u8 = 8;
 
@@ -47,7 +47,7 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// Opens the tables, which must contain every version up to `noted`.
+    /// `noted` is the last version known to be acknowledged; every version up to it must be there.
     pub(super) fn open(tables: &Path, options: &Options, noted: Version) -> Result<Self, OpenError> {
         let folder = tables.parent().unwrap_or(tables);
         let journals = check(tables, noted)?;
@@ -76,12 +76,11 @@ impl Store {
         Ok(Self { database, keys })
     }
 
-    /// Checks that no version is missing between tables and journals, and at the end.
     fn check_versions(&self, journals: &Found, noted: Version) -> Result<(), String> {
         if let Some((sequence, version)) = journals.first
             && self.keys.tree.get_highest_persisted_seqno().is_none_or(|persisted| persisted < sequence)
         {
-            // The tables contain nothing of the journals yet.
+            // The tables do not contain the journals yet.
             let before = self.keys.tree.get(VERSION_KEY, sequence);
             let before = before.map_err(|error| reason_of(&error.into()))?;
             let before = version_of(before.as_deref()).map_err(|error| error.to_string())?;
@@ -136,7 +135,7 @@ impl Store {
         batch.commit().map_err(|error| error_of(&error))
     }
 
-    /// Writes sorted keys and values into an empty store, without a journal.
+    /// Writes sorted items into an empty store, without a journal.
     pub(super) fn fill(&self, version: Version, items: &mut Items<'_>) -> Result<(), Error> {
         let mut fill = self.keys.start_ingestion().map_err(|error| error_of(&error))?;
         items(&mut |key, value| fill.write(key, value).map_err(|error| error_of(&error)))?;
@@ -146,7 +145,6 @@ impl Store {
         self.database.persist(PersistMode::SyncAll).map_err(|error| error_of(&error))
     }
 
-    /// A failure of a write or a background thread, after which fjall accepts no write.
     pub(super) fn failure(&self) -> Option<Error> {
         self.database.persist(PersistMode::Buffer).err().map(|error| error_of(&error))
     }
@@ -159,7 +157,6 @@ impl Store {
         self.keys.rotate_memtable().map(drop).map_err(|error| error_of(&error))
     }
 
-    /// Starts to make a table, even without new writes.
     pub(super) fn make_table(&self, version: Version) -> Result<(), Error> {
         if self.keys.rotate_memtable().map_err(|error| error_of(&error))? {
             return Ok(());
@@ -177,7 +174,6 @@ impl Store {
         self.keys.sealed_memtable_count() > 0
     }
 
-    /// Updates the counters with the store's state.
     pub(super) fn look(&self, counters: &Counters) {
         let micros = self.database.time_compacting().as_micros();
         counters.memory_bytes.set(self.database.write_buffer_size());
@@ -204,7 +200,6 @@ fn version_of(stored: Option<&[u8]>) -> Result<Version, Error> {
     }
 }
 
-/// Passes items to a sink one by one.
 pub(super) type Items<'a> =
     dyn FnMut(&mut dyn FnMut(Bytes, Bytes) -> Result<(), Error>) -> Result<(), Error> + 'a;
 
@@ -230,7 +225,6 @@ fn open_error(path: &Path, error: fjall::Error) -> OpenError {
     }
 }
 
-/// Explains an error where fjall's message is too short.
 fn reason_of(error: &fjall::Error) -> String {
     match error {
         fjall::Error::Storage(LsmError::ChecksumMismatch { .. }) => {

@@ -1,8 +1,8 @@
 //! The last acknowledged version, stored beside the tables and journals.
 //!
-//! fjall assumes that a journal ends at the first invalid record, as a crash leaves it, so damage there would silently
-//! drop everything after it. So the last acknowledged version is noted here after each group, without a sync. It
-//! survives the process; after a loss of power it may be older than the durable version, never newer.
+//! fjall assumes that a journal ends at the first invalid record, as a crash leaves it, so damage there would
+//! silently drop everything after it. So the commit thread notes the version here after each group, without a sync:
+//! the note survives the process, and after a loss of power it may be older than the durable version, never newer.
 
 use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
 
@@ -19,7 +19,7 @@ impl Watermark {
         options.open(folder.join(NAME)).map(Self)
     }
 
-    /// The last noted version; 0 when there is none, or only a part of one.
+    /// 0 without a complete note.
     pub(super) fn read(&self) -> Version {
         let mut bytes = [0; 16];
         let read = self.0.read_exact_at(&mut bytes, 0);
@@ -28,7 +28,7 @@ impl Watermark {
         if read.is_ok() && check == !version { version } else { 0 }
     }
 
-    /// Notes that a version is durable. A failure does not fail the commit, because the note is no part of the promise.
+    /// A failure does not fail the commit: no promise relies on the note.
     pub(super) fn note(&self, version: Version) {
         let noted = u128::from(version) << 64 | u128::from(!version);
         if let Err(error) = self.0.write_all_at(&noted.to_be_bytes(), 0) {

@@ -9,7 +9,6 @@ use crate::{
 };
 
 stats! {
-    /// Counters of one store since it was opened. Their names are the embedded engine's where they mean the same.
     Counters {
         transactions: Counter "millrace_store_transactions_total" [] "Transactions that were committed.",
         conflicts: Counter "millrace_store_refused_total" ["reason=\"conflict\""] "Transactions that were not committed, by reason.",

@@ -6,58 +6,32 @@ use ::foundationdb::FdbError;
 
 use crate::{error::Error, limits::PREFIX_BYTES_MAX};
 
-/// Reasons why a store in a cluster was not opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)]
 pub enum ConnectError {
-    /// The cluster file is missing or cannot be read.
     #[error("the cluster file {path} cannot be read")]
     ClusterFile {
-        /// The file.
         path: PathBuf,
-        /// The system's error.
         #[source]
         source: std::io::Error,
     },
-    /// The prefix is empty, longer than [`PREFIX_BYTES_MAX`], or begins with 0xff.
     #[error("a key prefix has 1 to {PREFIX_BYTES_MAX} bytes and does not begin with 0xff")]
     PrefixNotAllowed,
-    /// The cluster did not answer, or refused.
     #[error("the FoundationDB cluster did not answer within {} s", .within.as_secs())]
-    Unreachable {
-        /// Time spent on attempts.
-        within: Duration,
-        /// The error of the last attempt.
-        source: Error,
-    },
-    /// A later version of the program wrote the keys below the prefix.
+    Unreachable { within: Duration, source: Error },
     #[error("the store in the cluster has format {found}, and this version reads formats up to {known}")]
-    NewerFormat {
-        /// The format found.
-        found: u32,
-        /// The newest format that this version reads.
-        known: u32,
-    },
-    /// The keys below the prefix belong to something else.
+    NewerFormat { found: u32, known: u32 },
     #[error("the cluster has keys of something else below this prefix")]
     NotAStore,
-    /// Another store of this process was opened with other network settings.
     #[error("this process reaches FoundationDB with other TLS or trace settings already")]
     NetworkSettings,
-    /// The network was stopped, or did not start at the first attempt.
     #[error("the network of FoundationDB was stopped or could not be started; it starts once in a process")]
     NotStartedAgain,
-    /// The client library is too old.
     #[error("the FoundationDB client library is too old: install that of version 7.4 or later")]
     OldLibrary,
-    /// Another error of the client library or the cluster.
     #[error("FoundationDB refused: {reason} (error {code})")]
-    Refused {
-        /// FoundationDB's error code.
-        code: i32,
-        /// FoundationDB's message.
-        reason: &'static str,
-    },
+    Refused { code: i32, reason: &'static str },
 }
 
 impl From<FdbError> for ConnectError {

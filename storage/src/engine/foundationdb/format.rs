@@ -1,5 +1,5 @@
-//! A key that identifies a store below a prefix, and its format. It follows all keys of the store, where users'
-//! transactions cannot reach it.
+//! A key that identifies a store below a prefix, and its format. The key sorts after all keys of the store, where
+//! users' transactions cannot reach it.
 
 use std::time::Duration;
 
@@ -16,15 +16,14 @@ use crate::{
     read::{RangeOptions, Read},
 };
 
-/// The written format. 1: the store's keys unchanged, and this key after them.
+/// The written format. Format 1 has the store's keys unchanged, and this key after them.
 const FORMAT: u32 = 1;
 const FORMAT_PREFIX: &str = "millrace-store ";
-/// Below the prefix of the store.
 const KEY: &[u8] = b"\xff/format";
 
 impl FoundationDb {
-    /// Checks that the cluster has a store of a readable format, and makes one below an empty prefix. Retries for about
-    /// `patience`, until the end of the read that is then under way.
+    /// Checks that the cluster has a store of a readable format, and makes one below an empty prefix. Retries for
+    /// about `patience`, and lets a read that is then under way end.
     ///
     /// # Errors
     /// The cluster does not answer, or has other keys there.
@@ -45,7 +44,6 @@ impl FoundationDb {
         if let Some(text) = transaction.get(KEY, Read::Serializable).await? {
             return Ok(known(&text));
         }
-        // Conflicts with any other first start.
         let all = KeyRange::new(Bytes::new(), Bytes::from_static(KEY_SPACE_END));
         if !transaction.range(all, RangeOptions::first(1)).await?.items.is_empty() {
             return Ok(Err(ConnectError::NotAStore));

@@ -3,20 +3,21 @@
 //! FoundationDB has the interface's semantics; this module only maps keys, errors and futures. The client library's
 //! network thread wakes the futures, so they run under any executor, and very many at once on one thread.
 //!
-//! - **Commits are not timed out.** FoundationDB reports "unknown" only when the attempt cannot commit any more. An
-//!   attempt that a timeout gave up may still commit later, behind its second attempt. So reads have a timeout, and a
-//!   commit waits for its answer, however long the cluster is unreachable.
-//! - **Automatic idempotency is not used.** The transaction option that looks up whether an unknown commit happened is,
-//!   in 7.4, "experimental and not recommended for use in production". The transaction uses
-//!   [`crate::Attempt::maybe_committed`] instead.
+//! - **Commits are not timed out.** FoundationDB reports "unknown" only when the attempt cannot commit any more,
+//!   while an attempt that a timeout gave up may still commit later, behind its second attempt. So reads have a
+//!   timeout, and a commit waits for its answer, however long the cluster is unreachable.
+//! - **Automatic idempotency is not used.** The transaction option that looks up whether an unknown commit happened
+//!   is, in 7.4, "experimental and not recommended for use in production"; [`crate::Attempt::maybe_committed`] serves
+//!   instead.
 //! - **A range read requests one row more than its page, and reads on.** FoundationDB ends an answer where one server
 //!   does (80 kB, the end of a shard), and reports that there may be more whenever a limit was reached; the interface
 //!   reports whether there is more.
-//! - **Versionstamped keys are handed over at the commit.** Until its read version is known, FoundationDB takes such a
-//!   key for the one with stamp 0: clearing older keys would remove it, too, and older keys could not be read.
+//! - **Versionstamped keys are handed over at the commit.** Until its read version is known, FoundationDB takes such
+//!   a key for the one with stamp 0: clearing older keys would remove it, too, and older keys could not be read.
 //!
-//! Known limits: a process has one set of network settings (TLS, trace) for all clusters. With several client libraries loaded (for
-//! upgrades without a restart), a commit during the change of version is unknown and may still be under way.
+//! Known limits: a process has one set of network settings (TLS, trace) for all clusters. With several client
+//! libraries loaded (for upgrades without a restart), a commit during the change of version is unknown and may still
+//! be under way.
 
 mod counters;
 mod error;
@@ -34,7 +35,7 @@ use ::foundationdb as fdb;
 use fdb::options::DatabaseOption;
 
 pub use error::ConnectError;
-pub use network::{NetworkOptions, Tls, stop as stop_network};
+pub use network::{ClusterTls, NetworkOptions, stop as stop_network};
 pub use options::ClusterOptions;
 
 use crate::{
@@ -49,7 +50,7 @@ use counters::Counters;
 use space::Space;
 use transaction::FdbTransaction;
 
-/// A store in a FoundationDB cluster. The connection is closed when this and all its [`Database`]s and transactions are
+/// A store in a FoundationDB cluster. The connection closes when this and all its [`Database`]s and transactions are
 /// dropped.
 #[derive(Clone)]
 pub struct FoundationDb(Arc<Shared>);
@@ -102,7 +103,7 @@ impl FoundationDb {
         self.database_on(Arc::new(System::new()), RetryPolicy::default())
     }
 
-    /// The store. Only `retry` applies; the client library's own retry is not used.
+    /// Only `retry` applies; the client library's own retry is off.
     #[must_use]
     pub fn database_on(&self, host: Arc<dyn Host>, retry: RetryPolicy) -> Database {
         Database::new(Arc::new(self.clone()), host, retry)
@@ -114,7 +115,7 @@ fn set_read_timeout(database: &fdb::Database, timeout: Duration) -> Result<(), C
     Ok(database.set_option(DatabaseOption::TransactionTimeout(milliseconds))?)
 }
 
-/// The library reads the file, too, but does not explain its errors.
+/// Reads the file first, because the library does not explain why it cannot.
 fn check_cluster_file(path: &Path) -> Result<&str, ConnectError> {
     let wrong = |source| ConnectError::ClusterFile { path: path.into(), source };
     std::fs::File::open(path).map_err(wrong)?;
@@ -127,7 +128,6 @@ impl Engine for FoundationDb {
     }
 
     fn stats(&self) -> Vec<Stat> {
-        // The library answers this at once.
         if let Ok(busy) = block_on(self.0.database.get_main_thread_busyness()) {
             self.0.counters.busy_permille.set((busy * 1000.0) as u64);
         }

@@ -11,24 +11,24 @@ use millrace_fdb_boot::BootError;
 
 use super::error::ConnectError;
 
-/// Settings of the network thread. The first store that a process opens sets them for all.
+/// The first store that a process opens sets them for all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NetworkOptions {
     /// Certificates, for servers whose addresses in the cluster file end with `:tls`. The library's environment
     /// variables, such as `FDB_TLS_CERTIFICATE_FILE`, replace a field that is `None`.
-    pub tls: Tls,
+    pub tls: ClusterTls,
     /// A folder for the library's trace files. By default none are written.
     pub trace_folder: Option<PathBuf>,
 }
 
-/// Authentication of client and servers.
+/// Authenticates this client and the servers.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Tls {
+pub struct ClusterTls {
     /// This client's certificate chain, PEM.
     pub certificate_file: Option<PathBuf>,
     /// Its key, PEM.
     pub key_file: Option<PathBuf>,
-    /// The password of the key.
+    /// Decrypts the key.
     pub key_password: Option<String>,
     /// The authorities of servers, PEM.
     pub ca_file: Option<PathBuf>,
@@ -36,9 +36,9 @@ pub struct Tls {
     pub verify_peers: Option<String>,
 }
 
-impl fmt::Debug for Tls {
+impl fmt::Debug for ClusterTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tls")
+        f.debug_struct("ClusterTls")
             .field("certificate_file", &self.certificate_file)
             .field("key_file", &self.key_file)
             .field("ca_file", &self.ca_file)
@@ -65,7 +65,7 @@ impl NetworkOptions {
 
 static RUNS_WITH: Mutex<Option<NetworkOptions>> = Mutex::new(None);
 
-/// Starts the network, unless it runs with these settings already.
+/// Does nothing if the network runs with these settings already.
 pub(super) fn start(options: &NetworkOptions) -> Result<(), ConnectError> {
     let mut runs_with = RUNS_WITH.lock().unwrap_or_else(PoisonError::into_inner);
     match &*runs_with {
@@ -81,8 +81,8 @@ pub(super) fn start(options: &NetworkOptions) -> Result<(), ConnectError> {
     Ok(())
 }
 
-/// Stops FoundationDB's network thread, for the end of `main`. Unfinished operations then never end, and nothing can be
-/// opened any more. Without this call the thread is stopped when the process exits, while the library is unloaded.
+/// Stops FoundationDB's network thread at the end of `main`; unfinished operations then never end, and no store can
+/// be opened any more. Without this call the thread is stopped while the library is unloaded.
 pub fn stop() {
     *RUNS_WITH.lock().unwrap_or_else(PoisonError::into_inner) = None;
     millrace_fdb_boot::stop();

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use super::network::NetworkOptions;
 use crate::limits;
 
-/// The cluster, and how to reach it.
+/// The cluster, and how this process reaches it.
 #[derive(Clone, Debug)]
 pub struct ClusterOptions {
     /// The file that names the coordinators. The library rewrites it when they change, so it must be writable. By default that of the
@@ -19,7 +19,7 @@ pub struct ClusterOptions {
     pub read_timeout: Duration,
     /// The id of this process's data center, so that reads go to servers there if the cluster has some. Default none.
     pub datacenter: Option<String>,
-    /// Settings shared by all clusters of a process.
+    /// The same for all clusters of a process.
     pub network: NetworkOptions,
 }
 

@@ -1,4 +1,4 @@
-//! Stores for tests.
+//! Stores in a cluster for tests, each with keys of its own.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -17,7 +17,7 @@ use crate::{
     stat::Stat,
 };
 
-/// Keys of a test. Dropping this clears them and blocks, so completions must not hold the last handle.
+/// Dropping it clears the keys and blocks, so completions must not hold the last handle.
 struct Scratch(FoundationDb);
 
 impl FoundationDb {

@@ -17,7 +17,6 @@ impl Space {
         Ok(Self { prefix: prefix.into() })
     }
 
-    /// A key, or an end of a range, in the cluster.
     pub(super) fn key(&self, key: &[u8]) -> Vec<u8> {
         [&self.prefix, key].concat()
     }

@@ -81,7 +81,6 @@ impl FdbTransaction {
         Ok(version)
     }
 
-    /// Refuses to read a range that may contain a key whose stamp is not known yet.
     async fn check_readable(&self, range: &KeyRange) -> Result<(), Error> {
         if self.lock().stamped.is_empty() {
             return Ok(());
@@ -95,14 +94,12 @@ impl FdbTransaction {
         error::of_read(failure)
     }
 
-    /// Requests the first rows of a range, as many as one server sends at once; also returns the writes before the
-    /// request.
+    /// Requests as many rows as one server sends at once. Also returns the writes before the request.
     fn rows(&self, range: &KeyRange, options: RangeOptions) -> Result<(Rows, u64), Error> {
         let (begin, end) = self.shared.space.ends(range);
         let option = RangeOption {
             begin: KeySelector::first_greater_or_equal(begin),
             end: KeySelector::first_greater_or_equal(end),
-            // No page has more rows than bytes.
             limit: Some(options.limit.min(PAGE_BYTES_MAX)),
             target_bytes: PAGE_BYTES_MAX,
             mode: StreamingMode::Exact,
@@ -114,7 +111,6 @@ impl FdbTransaction {
         Ok((Box::pin(rows), state.writes))
     }
 
-    /// Reads a page of a range until it is full or the range ends.
     async fn page(&self, mut rows: Rows, range: &KeyRange, options: RangeOptions) -> Result<Page, Error> {
         let (mut page, mut bytes) = (Page::default(), 0);
         let mut rest = range.clone();
@@ -151,7 +147,7 @@ impl FdbTransaction {
     }
 }
 
-/// One row more than a page shows whether there is more. It is not part of the answer, so it must not conflict.
+/// The additional row shows whether there is more. It is not part of the answer, so it must not conflict.
 fn one_more(options: RangeOptions) -> RangeOptions {
     RangeOptions { limit: options.limit.saturating_add(1), ..options }.snapshot()
 }
@@ -251,7 +247,6 @@ impl EngineTransaction for FdbTransaction {
             (open, std::mem::take(&mut state.stamped), state.writes)
         };
         let open = match open {
-            // A read-only transaction is serialized at its read version.
             Ok(_) if writes == 0 && stamped.is_empty() => {
                 return done.complete(Ok(Committed { versionstamp: None }));
             }

@@ -1,10 +1,11 @@
-//! The storage of keys and values under the local engines.
+//! The interface between the commit thread and the place where keys and values are: a data folder, or a map for
+//! tests.
 
 use bytes::Bytes;
 
 use crate::{error::Error, key::KeyRange, stat::Stat, version::Version};
 
-/// One key of a group of commits, in its final state.
+/// One key of a group of commits, after the last of them.
 pub(crate) struct Write {
     pub(crate) key: Bytes,
     /// `None` deletes the key.
@@ -13,28 +14,21 @@ pub(crate) struct Write {
 
 pub(crate) enum Readiness {
     Ready,
-    /// It is catching up, and accepts writes in a moment.
     Behind,
-    /// It accepts only writes that make room.
     Low(Error),
-    /// It refuses writes as long as it returns this.
     Refuse(Error),
-    /// It failed and must recover.
     Failed(Error),
 }
 
-/// Keys and values. Only the commit thread writes.
+/// Only the commit thread writes.
 pub(crate) trait Backend: Send + Sync + 'static {
-    /// An immutable state of the keys.
     type View: View;
 
     /// The last applied version, also of an earlier process.
     fn version(&self) -> Version;
 
-    /// The state after the last `apply` that succeeded.
     fn view(&self) -> Self::View;
 
-    /// Whether the backend accepts `apply` now.
     fn readiness(&self) -> Readiness {
         Readiness::Ready
     }
@@ -47,7 +41,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Tries to work again after a failure. Older views may answer [`Error::TooOld`] afterwards.
+    /// Older views may answer [`Error::TooOld`] afterwards.
     fn recover(&self) -> Result<(), Error> {
         Ok(())
     }
@@ -56,7 +50,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
 pub(crate) trait View: Send + Sync + 'static {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, Error>;
 
-    /// Calls `each` for keys of the range in order, until it returns false.
+    /// Calls `each` in key order, until it returns false.
     fn scan(
         &self,
         range: &KeyRange,

@@ -18,13 +18,12 @@ use crate::{
 pub(super) enum Op {
     Set(Bytes),
     Clear,
-    /// Something is added to what the store has.
     Add(i64),
 }
 
 #[derive(Default)]
 pub(super) struct Buffer {
-    /// Keys written after the last range that covers them was cleared.
+    /// Keys written since the last clear of a range that covers them.
     keys: BTreeMap<Bytes, Op>,
     cleared: RangeSet,
     stamped: StampedKeys,
@@ -63,13 +62,12 @@ impl Buffer {
         self.stamped.push(stamped);
     }
 
-    /// The transaction's own state of a key; `None` when it did not write it.
+    /// `None` when the transaction did not write the key.
     pub(super) fn seen(&self, key: &[u8]) -> Option<Op> {
         let written = self.keys.get(key).cloned();
         written.or_else(|| self.cleared.contains(key).then_some(Op::Clear))
     }
 
-    /// Returns whether the transaction has written nothing in the range.
     pub(super) fn is_untouched(&self) -> bool {
         self.keys.is_empty() && self.cleared.is_empty()
     }
@@ -83,12 +81,11 @@ impl Buffer {
         &self.cleared
     }
 
-    /// Returns whether the range may contain keys whose stamp is not known yet.
     pub(super) fn is_unreadable(&mut self, range: &KeyRange, read_version: Version) -> bool {
         self.stamped.is_unreadable(range, read_version)
     }
 
-    /// The changes in an order that gives the same result as the transaction saw.
+    /// Applied in this order, the changes give the result that the transaction saw.
     pub(super) fn into_mutations(self) -> Vec<Mutation> {
         let stamped = self.stamped.into_vec();
         let mut mutations = Vec::with_capacity(self.keys.len() + stamped.len() + 1);
@@ -103,7 +100,7 @@ impl Buffer {
     }
 }
 
-/// FoundationDB's addition: a value of another length is cut, or filled with zeros, to eight bytes.
+/// FoundationDB's rule: a value of another length is cut, or filled with zeros, to eight bytes.
 pub(super) fn add(value: Option<Bytes>, addend: i64) -> Bytes {
     let mut bytes = [0; size_of::<i64>()];
     if let Some(value) = value {

@@ -22,18 +22,14 @@ use crate::{
 /// Time between two attempts to recover from a failure, and between two checks for free space.
 const RECOVER_EVERY: Duration = Duration::from_secs(1);
 
-/// Time to wait for a lagging backend before it is asked again.
 const BEHIND_PAUSE: Duration = Duration::from_millis(2);
 
 pub(super) struct Committer<B: Backend> {
     shared: Arc<Shared<B>>,
     known: Known,
-    /// The last assigned version.
     version: Version,
-    /// The failure from which the backend must recover before the next commit.
     failure: Option<Failure>,
-    /// The backend did not accept everything. It is asked again even without new transactions, because it may be making
-    /// room.
+    /// The backend refused something. It is asked again even without new transactions, because it may be making room.
     short: bool,
 }
 
@@ -64,12 +60,10 @@ impl<B: Backend> Committer<B> {
         }
     }
 
-    /// The time to wait for transactions; `None` when there is nothing else to do.
     fn patience(&self) -> Option<Duration> {
         (self.short || self.failure.is_some()).then_some(RECOVER_EVERY)
     }
 
-    /// Commits a group once the backend is ready for it.
     fn take(&mut self, group: Vec<Request>) {
         let mut stalled = false;
         loop {
@@ -129,7 +123,6 @@ impl<B: Backend> Committer<B> {
             // A failed overlay may be incomplete, so none of the group is written.
             if let Err(error) = overlay.add(request.mutations, stamp, &mut self.known) {
                 self.known.undo();
-                // Versions have no gaps, so the next group gets this one.
                 self.version -= 1;
                 self.shared.refuse(group, &error);
                 return self.shared.tell(accepted, &Err(error));
@@ -138,7 +131,6 @@ impl<B: Backend> Committer<B> {
         let writes = overlay.into_writes();
         drop(snapshot);
         if accepted.is_empty() {
-            // All transactions were in conflict, so there is nothing to sync.
             self.version -= 1;
             return;
         }

@@ -11,7 +11,6 @@ use crate::{
 };
 
 stats! {
-    /// Counters of one engine since it was opened.
     Counters {
         transactions: Counter "millrace_store_transactions_total" [] "Transactions that were committed.",
         groups: Counter "millrace_store_groups_total" [] "Groups in which transactions were committed, with one sync each.",
@@ -33,7 +32,6 @@ stats! {
     }
 }
 
-/// The size of a group's writes.
 pub(super) struct Written {
     transactions: u64,
     keys: u64,

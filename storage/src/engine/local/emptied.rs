@@ -3,15 +3,13 @@
 
 use crate::{engine::range_set::RangeSet, key::KeyRange};
 
-/// Most ranges remembered; beyond it all are forgotten, which costs only time. About 150 bytes each.
+/// Beyond it all ranges are forgotten, which costs only time. About 150 bytes each.
 const RANGES_MAX: usize = 200_000;
 
-/// Keys known to be absent after all writes so far. Only the commit thread uses it.
 #[derive(Default)]
 pub(super) struct Emptied(RangeSet);
 
 impl Emptied {
-    /// The parts of a range that may have keys.
     pub(super) fn unknown(&self, range: &KeyRange) -> Vec<KeyRange> {
         self.0.gaps(range)
     }

@@ -14,7 +14,7 @@ use crate::{
     read::{KeyValue, Page, RangeOptions},
 };
 
-/// A transaction's own writes in a range, copied so that no lock is held while the store is read.
+/// A transaction's own writes, copied so that no lock is held while the store is read.
 pub(super) struct Layer {
     written: Vec<(Bytes, Op)>,
     cleared: RangeSet,
@@ -73,7 +73,6 @@ struct Builder {
 }
 
 impl Builder {
-    /// Adds an item; returns false when the page is already full.
     fn push(&mut self, key: Bytes, value: Bytes) -> bool {
         if self.page.items.len() >= self.limit || self.bytes >= PAGE_BYTES_MAX {
             self.page.more = true;

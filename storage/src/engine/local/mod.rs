@@ -52,7 +52,6 @@ struct Shared<B: Backend> {
     counters: Counters,
 }
 
-/// A transaction of a group that is not in conflict.
 type Accepted = (Versionstamp, Completion);
 
 impl<B: Backend> Shared<B> {
@@ -85,7 +84,6 @@ impl<B: Backend> LocalEngine<B> {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// The newest durable version and its keys.
     pub(crate) fn snapshot(&self) -> (Version, impl View + use<B>) {
         let snapshot = self.shared.snapshots.current();
         (snapshot.version, snapshot)

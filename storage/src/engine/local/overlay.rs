@@ -18,7 +18,6 @@ use crate::{
     version::{Version, Versionstamp},
 };
 
-/// Facts about earlier writes that the commit thread remembers.
 pub(super) struct Known {
     pub(super) resolver: Resolver,
     pub(super) emptied: Emptied,
@@ -30,17 +29,14 @@ impl Known {
         Self { resolver: Resolver::new(version), emptied: Emptied::default(), sums: Sums::default() }
     }
 
-    /// Forgets the writes of a group that is not written.
     pub(super) fn undo(&mut self) {
         (self.emptied, self.sums) = Default::default();
     }
 
-    /// Checks that nothing that a transaction read was written since.
     pub(super) fn check(&self, request: &Request) -> Result<(), Error> {
         request.base.as_ref().map_or(Ok(()), |base| self.resolver.check(base.version, &request.reads))
     }
 
-    /// Remembers ranges that count as written.
     pub(super) fn wrote(&mut self, version: Version, ranges: &[KeyRange]) {
         for range in ranges {
             self.resolver.wrote_range(version, range);
@@ -53,12 +49,10 @@ impl Known {
     }
 }
 
-/// The writes of the transactions of a group so far.
 pub(super) struct Overlay<'a, V> {
-    /// The store before the group.
     view: &'a V,
     version: Version,
-    /// Keys with a stamp of this group. They are new and distinct, so they need no order until a cleared range may
+    /// Keys with a stamp of this group. They are new and distinct, so they stay unsorted until a cleared range may
     /// contain some of them.
     appended: Vec<(Bytes, Bytes)>,
     keys: BTreeMap<Bytes, Option<Bytes>>,
@@ -70,7 +64,6 @@ impl<'a, V: View> Overlay<'a, V> {
         Self { view, version, appended: Vec::new(), keys: BTreeMap::new(), in_order: false }
     }
 
-    /// Adds one transaction's changes, and remembers what it wrote.
     pub(super) fn add(
         &mut self,
         mutations: Vec<Mutation>,
@@ -123,7 +116,7 @@ impl<'a, V: View> Overlay<'a, V> {
         }
     }
 
-    /// The backend has no ranges: each key becomes a deletion of its own.
+    /// Each key becomes a deletion of its own, because the backend has no deletion of ranges.
     fn clear_range(&mut self, range: &KeyRange, emptied: &mut Emptied) -> Result<(), Error> {
         if !self.in_order {
             self.in_order = true;
@@ -142,7 +135,7 @@ impl<'a, V: View> Overlay<'a, V> {
     }
 
     pub(super) fn into_writes(mut self) -> Vec<Write> {
-        // In sorted order each insertion is next to the last one, so memory is in the caches.
+        // In sorted order each insertion is beside the last, so its memory is in the caches.
         self.appended.sort_unstable();
         let appended = self.appended.into_iter().map(|(key, value)| Write { key, value: Some(value) });
         let keys = self.keys.into_iter().map(|(key, value)| Write { key, value });

@@ -1,4 +1,4 @@
-//! Transactions queued for the commit thread.
+//! Transactions queued for the commit thread, within limits of number and bytes.
 
 use std::{
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
@@ -12,14 +12,12 @@ use crate::error::Error;
 /// the writers.
 const WAITING_BYTES_MAX: usize = 64 << 20;
 
-/// Most queued transactions.
 const WAITING_MAX: usize = 100_000;
 
-/// Bytes of writes of one group without its last transaction: bounds how long the first transaction waits for the
-/// writes of the others.
+/// Bytes of one group before its last transaction, which bounds how long the first transaction waits for the others.
 const GROUP_BYTES_MAX: usize = 8 << 20;
 
-/// Transactions of one group: a transaction's number within the group must fit the versionstamp.
+/// The number of a transaction in its group must fit the versionstamp.
 const GROUP_MAX: usize = 1 << 16;
 
 #[derive(Default)]
@@ -36,10 +34,6 @@ struct State {
 }
 
 impl Queue {
-    /// Submits a transaction, or reports at once why it cannot.
-    ///
-    /// # Errors
-    /// The error that the completion got.
     pub(super) fn push(&self, request: Request) -> Result<(), Error> {
         let mut state = self.lock();
         let full = state.bytes >= WAITING_BYTES_MAX || state.waiting.len() >= WAITING_MAX;
@@ -59,13 +53,12 @@ impl Queue {
         Ok(())
     }
 
-    /// Queued transactions, and the bytes of their writes.
     pub(super) fn waiting(&self) -> (usize, usize) {
         let state = self.lock();
         (state.waiting.len(), state.bytes)
     }
 
-    /// The next group. Empty when nothing came for `patience`; `None` after the end.
+    /// Empty when nothing came for `patience`; `None` after the end.
     pub(super) fn group(&self, patience: Option<Duration>) -> Option<Vec<Request>> {
         let mut state = self.lock();
         while state.waiting.is_empty() {
@@ -96,7 +89,6 @@ impl Queue {
         self.arrived.notify_one();
     }
 
-    /// Takes the queued transactions when the commit thread has ended.
     pub(super) fn take_all(&self) -> Vec<Request> {
         let mut state = self.lock();
         state.bytes = 0;

@@ -1,4 +1,4 @@
-//! A transaction on its way to the commit thread.
+//! A transaction in the queue to the commit thread.
 
 use std::{any::Any, sync::Arc};
 
@@ -7,21 +7,20 @@ use bytes::Bytes;
 use crate::{completion::Completion, engine::stamped::Stamped, key::KeyRange, version::Version};
 
 pub(super) struct Request {
-    /// The state that was read; `None` when nothing was.
+    /// `None` when nothing was read.
     pub(super) base: Option<Base>,
-    /// Ranges that must be unchanged since then.
+    /// Must be unchanged since `base`.
     pub(super) reads: Vec<KeyRange>,
-    /// Ranges that count as written beside the mutations.
+    /// Count as written, like the mutations.
     pub(super) write_conflicts: Vec<KeyRange>,
     pub(super) mutations: Vec<Mutation>,
-    /// The transaction makes room.
     pub(super) cleanup: bool,
     pub(super) bytes: usize,
     pub(super) done: Completion,
 }
 
-/// The state that a transaction read. It is held until the check, because later writes are remembered while a state is
-/// held.
+/// The state that a transaction read. It is held until the check, because the resolver remembers the writes since the
+/// oldest state in use.
 pub(super) struct Base {
     pub(super) version: Version,
     pub(super) _held: Arc<dyn Any + Send + Sync>,
@@ -46,7 +45,6 @@ impl Mutation {
     }
 }
 
-/// Returns whether the changes only delete and add to counters, with at least one deletion.
 pub(super) fn only_deletes(mutations: &[Mutation]) -> bool {
     let deletes = |mutation: &Mutation| matches!(mutation, Mutation::Clear(_) | Mutation::ClearRange(_));
     mutations.iter().any(deletes)

@@ -1,4 +1,4 @@
-//! Remembers which keys were written at which versions, to decide whether a transaction's reads have changed.
+//! Decides whether a transaction's reads have changed: remembers which keys were written at which versions.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -13,14 +13,10 @@ use crate::{error::Error, key::KeyRange, version::Version};
 /// read before its last write are too old. This bounds memory when a transaction stays open for seconds under load.
 const WRITES_MAX: usize = 2_000_000;
 
-/// Writes of a full generation: versions are forgotten a generation at a time.
 const GENERATION_WRITES: usize = 8_192;
 
-/// The writes since the oldest version that a transaction may still read at.
 pub(super) struct Resolver {
-    /// Transactions that read before this version are too old.
     floor: Version,
-    /// Oldest first.
     generations: VecDeque<Generation>,
     writes_max: usize,
 }
@@ -37,7 +33,6 @@ impl Resolver {
         Self { floor, generations: VecDeque::new(), writes_max: WRITES_MAX }
     }
 
-    /// Checks that nothing in `reads` was written after `since`.
     pub(super) fn check(&self, since: Version, reads: &[KeyRange]) -> Result<(), Error> {
         if since < self.floor {
             return Err(Error::TooOld);
@@ -57,7 +52,7 @@ impl Resolver {
         }
     }
 
-    /// Forgets versions before `oldest`: every open or future transaction reads at `oldest` or later.
+    /// Every open or future transaction must read at `oldest` or later.
     pub(super) fn forget_until(&mut self, oldest: Version) {
         while self.generations.front().is_some_and(|generation| generation.newest <= oldest) {
             self.generations.pop_front();
@@ -96,7 +91,6 @@ impl Generation {
     }
 }
 
-/// A version for every key, as steps: a new version begins at each stored key.
 #[derive(Default)]
 struct Steps(BTreeMap<Bytes, Version>);
 
@@ -105,7 +99,6 @@ impl Steps {
         self.0.range::<Bytes, _>(..=key).next_back().map_or(0, |(_, version)| *version)
     }
 
-    /// Sets a newer version for all keys of the range.
     fn raise(&mut self, range: &KeyRange, version: Version) {
         let behind = self.at(&range.end);
         let inside: Vec<Bytes> =

@@ -30,7 +30,7 @@ impl<V: View> View for Arc<Snapshot<V>> {
     }
 }
 
-/// The newest durable state, shared by all transactions that begin to read, and older states in use.
+/// Transactions that begin to read share the newest state.
 pub(super) struct Snapshots<V>(Mutex<State<V>>);
 
 struct State<V> {
@@ -48,17 +48,16 @@ impl<V> Snapshots<V> {
         self.lock().current.clone()
     }
 
-    /// Publishes a new state. Returns the oldest version in use.
+    /// Returns the oldest version in use.
     pub(super) fn publish(&self, version: Version, view: V) -> Version {
         let next = Arc::new(Snapshot { version, view });
         let mut state = self.lock();
         let last = std::mem::replace(&mut state.current, next);
         state.older.push_back((last.version, Arc::downgrade(&last)));
         drop(state);
-        // The view is closed outside of the lock.
+        // The view closes outside of the lock.
         drop(last);
         let mut state = self.lock();
-        // A state that is no longer current gets no new users.
         while state.older.front().is_some_and(|(_, snapshot)| snapshot.strong_count() == 0) {
             state.older.pop_front();
         }

@@ -1,5 +1,5 @@
-//! Present values of counters that were added to lately. Most counters are added to again and again, and the commit
-//! thread would read each value from the store.
+//! Values of counters that were added to lately, so that the commit thread need not read them from the store for the
+//! next addition.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,9 @@ use bytes::Bytes;
 
 use crate::key::KeyRange;
 
-/// Most remembered counters; beyond it all are forgotten, which costs only time. About 150 bytes each.
+/// Beyond it all counters are forgotten, which costs only time. About 150 bytes each.
 const SUMS_MAX: usize = 100_000;
 
-/// Values of keys after all writes so far. Only the commit thread uses it.
 #[derive(Default)]
 pub(super) struct Sums(BTreeMap<Bytes, Bytes>);
 
@@ -26,7 +25,6 @@ impl Sums {
         self.0.insert(key, sum);
     }
 
-    /// A key was written in another way.
     pub(super) fn wrote(&mut self, key: &Bytes) {
         if !self.0.is_empty() {
             self.0.remove(key);

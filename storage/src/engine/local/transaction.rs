@@ -151,7 +151,6 @@ impl<B: Backend> EngineTransaction for LocalTransaction<B> {
         let state = std::mem::take(&mut *self.lock());
         let mutations = state.buffer.into_mutations();
         if mutations.is_empty() && state.write_conflicts.is_empty() {
-            // A read-only transaction is serialized at its read version.
             return done.complete(Ok(Committed { versionstamp: None }));
         }
         let pushed = self.shared.queue.push(Request {

@@ -37,14 +37,12 @@ pub(super) struct Batch {
     pub(super) length: u64,
 }
 
-/// Bytes of a group in the journal, with its version.
 pub(in super::super) fn bytes_of(writes: &[Write]) -> u64 {
     let value = |write: &Write| write.value.as_ref().map_or(0, Bytes::len);
     let items: usize = writes.iter().map(|write| ITEM_BYTES + write.key.len() + value(write)).sum();
     (START_BYTES + items + ITEM_BYTES + VERSION_KEY.len() + size_of::<Version>() + END_BYTES) as u64
 }
 
-/// Reads a batch; `None` when there is no complete one.
 pub(super) fn read(from: &mut impl Read, scratch: &mut Vec<u8>) -> io::Result<Option<Batch>> {
     match parse(from, scratch) {
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(None),
@@ -52,7 +50,6 @@ pub(super) fn read(from: &mut impl Read, scratch: &mut Vec<u8>) -> io::Result<Op
     }
 }
 
-/// Finds a complete batch anywhere in `bytes`.
 pub(super) fn find(bytes: &[u8], sequence_after: u64) -> bool {
     let mut scratch = Vec::new();
     let starts = bytes.windows(START_BYTES + 1).enumerate();

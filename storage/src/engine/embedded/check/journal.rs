@@ -16,24 +16,23 @@ use super::{
 };
 use crate::version::Version;
 
-/// One journal. Higher numbers are newer, and the newest is written to.
+/// Higher numbers are newer, and the newest is written to.
 pub(super) struct File {
     number: u64,
     path: PathBuf,
 }
 
-/// The contents of the journals up to the point of reading.
 #[derive(Default)]
 pub(in super::super) struct Found {
     /// Sequence number and version of the first batch.
     pub(in super::super) first: Option<(u64, Version)>,
     sequence: u64,
-    /// The version after the last batch, 0 when there is none.
+    /// 0 without a batch.
     pub(in super::super) version: Version,
 }
 
 impl Found {
-    /// Accepts the next batch; returns false if it cannot be the next.
+    /// Returns false if the batch cannot be the next.
     fn take(&mut self, batch: &Batch) -> bool {
         let version = batch.version.unwrap_or(self.version);
         // A batch that only makes a table has the version of the one before it.
@@ -48,7 +47,6 @@ impl Found {
     }
 }
 
-/// The journals of a folder, oldest first.
 pub(super) fn list(tables: &Path) -> Result<Vec<File>, Fault> {
     let failed = |error| Fault::Io(tables.into(), error);
     let mut journals = Vec::new();
@@ -65,7 +63,6 @@ pub(super) fn list(tables: &Path) -> Result<Vec<File>, Fault> {
     Ok(journals)
 }
 
-/// Whether nothing was written to any journal.
 pub(super) fn are_blank(journals: &[File]) -> Result<bool, Fault> {
     for journal in journals {
         let failed = |error| Fault::Io(journal.path.clone(), error);
@@ -134,7 +131,6 @@ fn check_one(journal: &File, read: &mut Found) -> Result<Option<(u64, Vec<u8>)>,
     Ok((!rest.is_empty()).then_some((at, rest)))
 }
 
-/// The bytes after `at`, without the zeros at the end.
 fn rest_of(mut file: BufReader<OpenFile>, at: u64, path: &Path) -> Result<Vec<u8>, Fault> {
     let failed = |error| Fault::Io(path.into(), error);
     file.seek(SeekFrom::Start(at)).map_err(failed)?;
@@ -144,7 +140,6 @@ fn rest_of(mut file: BufReader<OpenFile>, at: u64, path: &Path) -> Result<Vec<u8
         if read == 0 {
             return Ok(rest);
         }
-        // Zeros count only when other bytes follow.
         if let Some(last) = chunk[..read].iter().rposition(|byte| *byte != 0) {
             rest.resize(length, 0);
             rest.extend_from_slice(&chunk[..=last]);

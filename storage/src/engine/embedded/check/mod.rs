@@ -36,8 +36,8 @@ enum Fault {
     Io(PathBuf, io::Error),
 }
 
-/// Checks the list of tables and the journals. `noted` is the last version known to have been acknowledged, 0 when none
-/// is. Returns the journals' contents.
+/// Checks the list of tables and the journals. `noted` is the last version known to have been acknowledged, 0 when
+/// none is.
 pub(super) fn check(tables: &Path, noted: Version) -> Result<Found, OpenError> {
     let folder = tables.parent().unwrap_or(tables);
     look(tables, noted).map_err(|fault| match fault {
@@ -90,7 +90,6 @@ fn check_list(keyspace: &Path, must_be: bool) -> Result<(), Fault> {
     }
 }
 
-/// Returns whether the process ended while it made the folder, before any write.
 fn is_unfinished(tables: &Path, journals: &[journal::File]) -> Result<bool, Fault> {
     Ok(is_empty(&tables.join(KEYSPACES))? && journal::are_blank(journals)?)
 }
@@ -102,7 +101,7 @@ fn forget(tables: &Path) -> Result<(), Fault> {
     }
 }
 
-/// The message when acknowledged commits are missing.
+/// The text for missing acknowledged commits.
 pub(super) fn missing(noted: Version, found: Version) -> String {
     format!(
         "commits up to {noted} were acknowledged and only those up to {found} are there; restore a backup, or delete \
@@ -114,7 +113,6 @@ fn damaged(path: &Path, reason: impl Into<String>) -> Fault {
     Fault::Damaged(path.into(), reason.into())
 }
 
-/// Turns a missing file into `None`.
 fn found<T>(path: &Path, result: io::Result<T>) -> Result<Option<T>, Fault> {
     match result {
         Ok(found) => Ok(Some(found)),

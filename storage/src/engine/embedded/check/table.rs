@@ -1,5 +1,5 @@
-//! Tables and the list of them. Both end with a table of contents and its checksum, which fjall reads before it checks
-//! it.
+//! Checks fjall's tables and its list of them, as far as it is needed before fjall opens them: both end with a table
+//! of contents and its checksum, which fjall reads before it checks it.
 
 use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
 
@@ -16,10 +16,9 @@ const TRAILER_BYTES: usize = TRAILER_MAGIC.len() + 16 + 8 + 8;
 /// More contents than any file has: a few parts, each with a short name.
 const CONTENTS_MAX: u64 = 1 << 16;
 
-/// A table in the list: its number, the kind of its checksum, that, and a sequence number.
+/// An entry of the list has a table's number, the kind of its checksum, the checksum, and a sequence number.
 const ENTRY_BYTES: usize = 8 + 1 + 16 + 8;
 
-/// Checks that the tables of `list` exist and end correctly.
 pub(super) fn check(list: &Path, tables: &Path) -> Result<(), Fault> {
     let numbers = numbers(list).map_err(|error| Fault::Io(list.into(), error))?;
     for number in numbers.ok_or_else(|| damaged(list, "is not a list of tables"))? {
@@ -33,7 +32,7 @@ pub(super) fn check(list: &Path, tables: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The numbers of the tables in a list; `None` if it is none.
+/// The numbers of the tables; `None` if the file is not a list.
 fn numbers(list: &Path) -> io::Result<Option<Vec<u64>>> {
     let file = File::open(list)?;
     let Some(contents) = contents(&file)? else { return Ok(None) };
@@ -43,7 +42,6 @@ fn numbers(list: &Path) -> io::Result<Option<Vec<u64>>> {
     Ok(parse(&mut &bytes[..]))
 }
 
-/// Levels of runs of tables.
 fn parse(bytes: &mut &[u8]) -> Option<Vec<u64>> {
     let mut numbers = Vec::new();
     for _level in 0..take::<1>(bytes)?[0] {
@@ -57,7 +55,7 @@ fn parse(bytes: &mut &[u8]) -> Option<Vec<u64>> {
     Some(numbers)
 }
 
-/// The table of contents of a file, without its magic; `None` if it is not what was written.
+/// The table of contents without its magic; `None` if it is damaged.
 fn contents(file: &File) -> io::Result<Option<Vec<u8>>> {
     let Some(end) = file.metadata()?.len().checked_sub(TRAILER_BYTES as u64) else { return Ok(None) };
     let mut trailer = [0; TRAILER_BYTES];
@@ -74,7 +72,6 @@ fn contents(file: &File) -> io::Result<Option<Vec<u8>>> {
     Ok(whole.then(|| contents.split_off(CONTENTS_MAGIC.len())))
 }
 
-/// Offset and length of a part of a file.
 fn part_of(contents: &[u8], wanted: &[u8]) -> Option<(u64, usize)> {
     let mut rest = contents;
     for _ in 0..u32::from_le_bytes(take(&mut rest)?) {
@@ -95,7 +92,7 @@ fn take<const LENGTH: usize>(bytes: &mut &[u8]) -> Option<[u8; LENGTH]> {
     Some(*taken)
 }
 
-/// A part of bytes that has at least as many.
+/// Panics if `bytes` ends before the part does.
 pub(super) fn part<const LENGTH: usize>(bytes: &[u8], at: usize) -> [u8; LENGTH] {
     let mut part = [0; LENGTH];
     part.copy_from_slice(&bytes[at..at + LENGTH]);
