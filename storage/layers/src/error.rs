@@ -36,6 +36,9 @@ pub enum Error {
     /// A transaction was in conflict, or too old, so many times: a part of it may be written.
     #[error("the transaction was in conflict or too old {0} times")]
     Contended(u32),
+    /// The operator's secret is missing, or is not the one that a key was made with.
+    #[error("the secret of secret_key_file {0}")]
+    SecretKey(&'static str),
     /// A key or value is not what a layer wrote.
     #[error("a stored {0} cannot be read")]
     Corrupt(&'static str),

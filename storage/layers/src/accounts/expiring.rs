@@ -19,6 +19,10 @@ pub enum Kind {
     Invitation = 2,
     /// A receipt; the id is its hash.
     Receipt = 3,
+    /// A deleted organisation; the id is its own.
+    FormerOrganisation = 4,
+    /// A sign-up that nobody has confirmed; the id is its hash.
+    SignUp = 5,
 }
 
 /// Something that ends.
@@ -71,7 +75,7 @@ pub async fn due(tx: &Transaction, now_ms: u64, limit: usize) -> Result<Vec<Expi
 }
 
 fn kind(number: u64) -> Result<Kind> {
-    let all = [Kind::SignIn, Kind::Invitation, Kind::Receipt];
+    let all = [Kind::SignIn, Kind::Invitation, Kind::Receipt, Kind::FormerOrganisation, Kind::SignUp];
     all.into_iter().find(|kind| *kind as u64 == number).ok_or(Error::Corrupt("key"))
 }
 

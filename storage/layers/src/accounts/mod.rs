@@ -131,6 +131,24 @@ pub fn ledgers() -> Collection {
     region(tags::LEDGER)
 }
 
+/// Plans, by name.
+#[must_use]
+pub fn plans() -> Collection {
+    region(tags::PLAN)
+}
+
+/// Sign-ups that wait for a confirmation, by the hash of the secret that confirms one.
+#[must_use]
+pub fn sign_ups() -> Collection {
+    region(tags::SIGN_UP)
+}
+
+/// Deleted organisations whose audit log and ledger are kept, by their id.
+#[must_use]
+pub fn former_organisations() -> Collection {
+    region(tags::FORMER_ORGANISATION)
+}
+
 /// Notes that what is said here of a broker has changed: pods that have it in memory look at one counter. Conflicts with nobody.
 ///
 /// # Errors
