@@ -14,6 +14,7 @@ use super::args::{ApiArgs, LoginArgs, LogoutArgs};
 use super::client::{Ask, CSRF_TOKEN, Client};
 use super::input;
 use crate::cli::Failure;
+use crate::inspect::now_ms;
 
 /// The stored login.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,9 +27,14 @@ pub(super) struct Login {
     pub(super) token_id: Option<String>,
 }
 
+const DAY_MS: u64 = 86_400_000;
+
 /// Scopes of the command line's token, as far as its owner has them.
-const SCOPES: [&str; 8] = [
+const SCOPES: [&str; 11] = [
     "organisation:read",
+    "organisation:write",
+    "messages:read",
+    "messages:write",
     "brokers:read",
     "brokers:write",
     "access:read",
@@ -91,7 +97,8 @@ fn sign_in(url: &str, args: &LoginArgs) -> Result<Login, Failure> {
     let made = organisation(&session.body, args.organisation.as_deref()).and_then(|organisation| {
         let name = format!("millrace on {}", rustix::system::uname().nodename().to_string_lossy());
         let name: String = name.chars().take(100).collect();
-        let new = json!({ "name": name, "scopes": SCOPES });
+        let expires_at_ms = now_ms() + u64::from(args.days) * DAY_MS;
+        let new = json!({ "name": name, "scopes": SCOPES, "expires_at_ms": expires_at_ms });
         let made = client.ask(&Ask::once(format!("/organisations/{organisation}/tokens"), new)?)?;
         Ok((organisation, made.body))
     });
