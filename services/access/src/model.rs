@@ -28,7 +28,7 @@ pub use access::{Access, CertificateUse};
 pub use ban::Ban;
 pub use credential::{Credential, Group, PreviousSecret, ScramVerifier, Secret};
 pub use hidden::{HiddenBytes, HiddenText};
-pub use invalid::{Checked, Invalid};
+pub use invalid::{Checked, Invalid, is_invisible};
 pub use jwt::{ClaimMapping, JwtAlgorithm, JwtIssuer, JwtKey};
 pub use limits::{BrokerLimits, ClientLimits, Limits};
 pub use rule::{Action, Effect, Rule};

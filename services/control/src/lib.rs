@@ -18,4 +18,4 @@ pub use api::{
 pub use domain::*;
 pub use live::*;
 pub use oidc::{OidcSettings, oidc_issuer};
-pub use secret::{NoEntropy, Secret, generate as random_secret};
+pub use secret::{NoEntropy, Secret, generate as random_secret, outside_secret};

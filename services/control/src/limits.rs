@@ -16,6 +16,8 @@ pub(crate) const PAGE_ROWS_MAX: usize = 200;
 /// Longest cursor, bytes: a topic is the longest that one is made of.
 pub(crate) const CURSOR_BYTES_MAX: usize = 4_096;
 
+/// Least strength of a person's password, as zxcvbn estimates it: 3 of 0 to 4 is 10^8 guesses or more.
+pub(crate) const PASSWORD_SCORE_MIN: u8 = 3;
 /// Shortest password of a person, characters (NIST SP 800-63B-4 section 3.1.1.2 for a password alone).
 pub(crate) const PASSWORD_CHARS_MIN: usize = 15;
 /// Longest one, bytes: what is hashed must be bounded.
@@ -27,6 +29,13 @@ pub(crate) const PASSWORDS_AT_ONCE: usize = 4;
 pub(crate) const EMAIL_BYTES_MAX: usize = 254;
 /// Longest name that people give to something, characters.
 pub(crate) const NAME_CHARS_MAX: usize = 100;
+/// Longest text of a change that the audit log shows, bytes: a longer one, such as a PEM, is shown by its length and digest.
+pub(crate) const AUDIT_TEXT_BYTES_MAX: usize = 1_024;
+/// Most that the audit log shows of one field that was changed, bytes. An entry is one value of the store, of 100,000 bytes at most.
+pub(crate) const AUDIT_FIELD_BYTES_MAX: usize = 8_192;
+/// How long the audit log and the usage of a deleted organisation are kept for operators, milliseconds: as long as usage is kept.
+pub(crate) const FORMER_ORGANISATION_MS: u64 = USAGE_DAYS_MAX * DAY_MS;
+
 /// Longest `Idempotency-Key`, bytes.
 pub(crate) const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
 
@@ -47,6 +56,12 @@ pub(crate) const PROVIDER_SUBJECT_BYTES_MAX: usize = 255;
 pub(crate) const IDENTITIES_MAX: usize = 20;
 /// How long an invitation can be taken, milliseconds: 7 days.
 pub(crate) const INVITATION_MS: u64 = 7 * DAY_MS;
+/// How long the link of a sign-up can be used, milliseconds: a day.
+pub(crate) const SIGN_UP_MS: u64 = DAY_MS;
+/// Letters that sign-ups may send to one e-mail address an hour; later ones are answered and not sent.
+pub(crate) const LETTERS_PER_HOUR: u32 = 5;
+/// Invitations that an organisation may have mailed an hour.
+pub(crate) const INVITATIONS_PER_HOUR: u32 = 60;
 /// How long the link for the first person can be used, milliseconds: a day. Each start prints one.
 pub(crate) const SETUP_MS: u64 = DAY_MS;
 /// How long an answer is kept for a request that comes again with its key, milliseconds: a day.
@@ -97,6 +112,8 @@ pub(crate) const FORMER_BROKERS_READ: usize = 1_000;
 pub(crate) const LOUDEST_LOOKED_AT: usize = 1_000;
 /// Tenants that it shows.
 pub(crate) const LOUDEST_MAX: usize = 100;
+/// Plans of a region.
+pub(crate) const PLANS_MAX: usize = 100;
 /// Pods of a region.
 pub(crate) const PODS_MAX: usize = 1_000;
 /// Spend caps that one transaction reads.

@@ -17,6 +17,7 @@ pub(crate) enum Purpose {
     Token,
     Invitation,
     Setup,
+    SignUp,
     Request,
     Generated,
     Oidc,
@@ -60,6 +61,7 @@ impl Purpose {
             Self::Token => "token",
             Self::Invitation => "invitation",
             Self::Setup => "setup",
+            Self::SignUp => "sign-up",
             Self::Request => "request",
             Self::Generated => "generated",
             Self::Oidc => "oidc",
@@ -67,6 +69,12 @@ impl Purpose {
             Self::Link => "link",
         }
     }
+}
+
+/// The key that the text of an operator's secret stands for.
+#[must_use]
+pub fn outside_secret(text: &str) -> [u8; 32] {
+    blake3::derive_key("millrace 2026-11 secret_key_file", text.as_bytes())
 }
 
 /// The keyed hash of several parts: none can be taken for another.
@@ -100,7 +108,8 @@ mod tests {
 
     #[test]
     fn a_hash_is_of_its_key_its_purpose_and_its_parts() {
-        let (key, other) = (Key { id: 1, key: [1; 32] }, Key { id: 2, key: [2; 32] });
+        let (key, other) =
+            (Key { id: 1, key: [1; 32], check: None }, Key { id: 2, key: [2; 32], check: None });
         let hashes = [
             hash(&key, Purpose::Token, &[b"ab", b"c"]),
             hash(&other, Purpose::Token, &[b"ab", b"c"]),

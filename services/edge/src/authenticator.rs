@@ -8,7 +8,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use millrace_access::files::passwords::PasswordFile;
 use millrace_access::files::rules;
 use millrace_access::rules::{Client, Permissions};
-use millrace_access::secrets::chosen;
+use millrace_access::secrets::{chosen, generated};
 use millrace_authentication::Cancellation;
 use millrace_authentication::passwords::{Answer, Checker, Counts, Outcome, Request, Source};
 use millrace_mqtt::QoS;
@@ -109,8 +109,11 @@ impl Authenticator {
         let passwords = self.passwords.load();
         let (Some(user), Some(file), Some(checker)) = (login.user, passwords.as_deref(), &self.checker)
         else {
-            // Without a password file a name is only a name.
+            // Without a password file a name is only a name, and nothing can check a password (access decision 0011).
+            let password = login.password.unwrap_or_default();
             return match login.user {
+                None if passwords.is_some() && !password.is_empty() => Verdict::Refused,
+                _ if generated::is_likely(password) => Verdict::Refused,
                 _ if self.allow_anonymous => Verdict::Accepted,
                 None => Verdict::Anonymous,
                 Some(_) => Verdict::Refused,

@@ -237,7 +237,7 @@ impl Broker {
 
     /// What was read of that, when it had changed so often.
     pub(crate) fn set_access(&self, access: Option<Loaded>, changes: u64) {
-        let limits = access.as_ref().map(|loaded| loaded.access.access().limits.clone());
+        let limits = access.as_ref().map(|loaded| loaded.access.access().limits_in_force());
         self.incidents.set_on(limits.is_some());
         self.quota.set(limits.unwrap_or_default());
         *self.access.write().unwrap_or_else(PoisonError::into_inner) = access.map(Arc::new);

@@ -93,7 +93,7 @@ install_package 1.0.0 >"$work/install.log" 2>&1 || { tail -5 "$work/install.log"
 until_true 30 "the service is ready" is_running
 expect "it runs as its own user" '^millrace$' inside ps -o user= -p "$(main_pid)"
 expect "its settings are not for everybody" '640 root millrace' inside stat -c '%a %U %G' /etc/millrace/millrace.toml
-expect "its data is not for everybody" '750 millrace millrace' inside stat -c '%a %U %G' /var/lib/millrace
+expect "its data is not for everybody" '700 millrace millrace' inside stat -c '%a %U %G' /var/lib/millrace
 echo "deb: systemd-analyze security: $(inside systemd-analyze security --no-pager millrace.service | tail -1)"
 
 mqtt mosquitto_sub -h 127.0.0.1 -i pump-7 -c -q 1 -t 'cmd/#' -E

@@ -25,7 +25,7 @@ printf 'millrace:x:65532:65532::/var/lib/millrace:/\n' >"$stage/etc/passwd"
 printf 'millrace:x:65532:\n' >"$stage/etc/group"
 mkdir -p "$stage/tmp" "$stage/var/lib"
 chmod 1777 "$stage/tmp"
-install -d -m 0750 -o 65532 -g 65532 "$stage/var/lib/millrace"
+install -d -m 0700 -o 65532 -g 65532 "$stage/var/lib/millrace"
 
 # With these files alone it must run.
 chroot --userspec=65532:65532 "$stage" /usr/bin/millrace -V >/dev/null

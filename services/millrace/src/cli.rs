@@ -51,6 +51,32 @@ enum Command {
     Webhooks(remote::WebhooksArgs),
     /// Changes in an organisation of a service, with their authors.
     Audit(remote::AuditArgs),
+    /// Publish a message at a broker of a service.
+    Pub(remote::PubArgs),
+    /// Show messages of a broker of a service as they are published.
+    Sub(remote::SubArgs),
+    /// Groups of credentials of a broker of a service, with rules in common.
+    Groups(remote::NamedArgs),
+    /// Issuers of tokens (JWT) that a broker of a service accepts.
+    Issuers(remote::NamedArgs),
+    /// Authorities whose client certificates a broker of a service accepts.
+    Cas(remote::NamedArgs),
+    /// Limits of a broker of a service and of its clients.
+    Limits(remote::LimitsArgs),
+    /// Spend caps of a service.
+    Caps(remote::CapsArgs),
+    /// Counters of a broker of a service.
+    Metrics(remote::MetricsArgs),
+    /// Refusals and drops at a broker of a service.
+    Incidents(remote::IncidentsArgs),
+    /// The organisation at a service: show, rename, delete.
+    Organisations(remote::OrganisationsArgs),
+    /// Members of the organisation at a service, with their roles.
+    Members(remote::MembersArgs),
+    /// Invitations to the organisation at a service.
+    Invitations(remote::InvitationsArgs),
+    /// API tokens of the organisation at a service.
+    Tokens(remote::TokensArgs),
     /// Copy all stored data into a new folder, also while the server runs.
     Backup(inspect::BackupArgs),
     /// Make a data folder from a backup.
@@ -123,6 +149,19 @@ pub(crate) fn run(args: Vec<OsString>) -> Result<(), Failure> {
         Command::Usage(args) => remote::usage(&args),
         Command::Webhooks(args) => remote::webhooks(args),
         Command::Audit(args) => remote::audit(&args),
+        Command::Pub(args) => remote::publish(args),
+        Command::Sub(args) => remote::subscribe(&args),
+        Command::Groups(args) => remote::groups(args),
+        Command::Issuers(args) => remote::issuers(args),
+        Command::Cas(args) => remote::cas(args),
+        Command::Limits(args) => remote::limits(args),
+        Command::Caps(args) => remote::caps(args),
+        Command::Metrics(args) => remote::metrics(&args),
+        Command::Incidents(args) => remote::incidents(&args),
+        Command::Organisations(args) => remote::organisations(args),
+        Command::Members(args) => remote::members(args),
+        Command::Invitations(args) => remote::invitations(args),
+        Command::Tokens(args) => remote::tokens(args),
         Command::Backup(args) => inspect::backup(&args),
         Command::Restore(args) => inspect::restore(&args),
         Command::Config(args) => install::config(args),

@@ -31,6 +31,8 @@ const PAGE: &str = include_str!("pages/start.html");
 const STYLE: &str = include_str!("pages/page.css");
 const SIGN_UP: &str = include_str!("pages/sign-up.html");
 const SIGN_UP_SCRIPT: &str = include_str!("pages/sign-up.js");
+const CONFIRM: &str = include_str!("pages/confirm.html");
+const CONFIRM_SCRIPT: &str = include_str!("pages/confirm.js");
 
 /// The page makes an account with the secret behind `#`.
 pub(crate) const SIGN_UP_PATH: &str = "/sign-up";
@@ -93,7 +95,9 @@ pub(crate) fn start(
         app = app
             .nest(millrace_control::PATH, threads::on(threads.handle(), api.router))
             .route(SIGN_UP_PATH, get(async || shown("text/html", SIGN_UP)))
-            .route("/sign-up.js", get(async || shown("text/javascript", SIGN_UP_SCRIPT)));
+            .route("/sign-up.js", get(async || shown("text/javascript", SIGN_UP_SCRIPT)))
+            .route("/confirm", get(async || shown("text/html", CONFIRM)))
+            .route("/confirm.js", get(async || shown("text/javascript", CONFIRM_SCRIPT)));
         // The console is one more client of the API.
         app = console::around(app, console::Sockets { ws: at.ws.clone(), gateway: api.gateway_socket });
         threads.spawn(api.upkeep);

@@ -40,6 +40,13 @@ macro_rules! limits {
     };
 }
 
+/// Shortest secret of secret_key_file, characters: 32 random ones in base64 have 192 bits.
+pub(crate) const SECRET_KEY_CHARS_MIN: usize = 32;
+/// Letters that wait for the mail server; a letter beyond it is dropped and logged.
+pub(crate) const LETTERS_MAX: usize = 1_000;
+/// How long the mail server may take for one step.
+pub(crate) const SMTP_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// The largest packet of the protocol: one byte, four bytes of remaining length, and the most that these can express.
 const PACKET_BYTES_MAX: u32 = 5 + 268_435_455;
 

@@ -47,7 +47,8 @@ pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure
     let plane = store
         .as_ref()
         .map(|store| {
-            Plane::open(store.database(), &settings.control, settings.oidc.clone(), settings.is_local())
+            let (oidc, smtp) = (settings.oidc.clone(), settings.smtp.as_ref());
+            Plane::open(store.database(), &settings.control, oidc, smtp, settings.is_local())
         })
         .transpose()?;
     let durable = store.as_ref().zip(plane.as_ref());

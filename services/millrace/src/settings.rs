@@ -16,7 +16,7 @@ use millrace_edge::Limits;
 
 use crate::args::{Listen, LogFormat, ServeArgs, addresses};
 use crate::cli::{Failure, serve_args, serve_command};
-use crate::control::ControlArgs;
+use crate::control::{ControlArgs, SmtpSettings};
 use crate::limits::{ADMIN_PORT_ABOVE, ConnectionLimits, HTTP_HEAD_TIME};
 use crate::store::Place;
 use crate::telemetry::TelemetryArgs;
@@ -35,6 +35,8 @@ pub(crate) struct Settings {
     pub(crate) http_limits: ConnectionLimits,
     pub(crate) control: ControlArgs,
     pub(crate) oidc: Option<OidcSettings>,
+    /// The server that sends mail to people, if any.
+    pub(crate) smtp: Option<SmtpSettings>,
     /// A filter that [`crate::logs::filter`] accepted.
     pub(crate) log_level: String,
     pub(crate) log_format: LogFormat,
@@ -329,6 +331,7 @@ fn combine(args: ServeArgs, says_data_dir: bool) -> Result<Settings, String> {
     args.telemetry.check()?;
     let fabric = args.nats.fabric(pod.as_deref())?;
     let oidc = args.control.oidc()?;
+    let smtp = args.control.smtp()?;
     Ok(Settings {
         open_to_everybody: allow_anonymous && exposed.is_some(),
         store,
@@ -339,6 +342,7 @@ fn combine(args: ServeArgs, says_data_dir: bool) -> Result<Settings, String> {
         http_limits,
         control: args.control,
         oidc,
+        smtp,
         log_level: args.log_level,
         log_format: args.log_format,
         telemetry: args.telemetry,

@@ -1,11 +1,13 @@
 //! The store of durable data: its settings, and opening it.
 
+use std::fs::Permissions;
 use std::hash::{BuildHasher, RandomState};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use millrace_storage::{Database, Embedded, OpenError, Options};
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::cli::Failure;
 use crate::limits::whole_number;
@@ -192,7 +194,25 @@ impl Place {
     }
 }
 
+/// Lets only the user of this process read what it writes.
+pub(crate) fn keep_private() {
+    rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
+}
+
+/// Takes a data folder away from other users of the machine that an earlier version has made readable.
+fn close_to_others(path: &Path) {
+    let Ok(metadata) = std::fs::metadata(path) else { return };
+    if metadata.permissions().mode() & 0o077 == 0 {
+        return;
+    }
+    if let Err(error) = std::fs::set_permissions(path, Permissions::from_mode(0o700)) {
+        warn!(data_dir = %path.display(), %error, "other users of this machine may read the data folder, and its mode cannot be changed to 0700");
+    }
+}
+
 fn open_folder(path: &Path) -> Result<Embedded, Failure> {
+    keep_private();
+    close_to_others(path);
     Embedded::open(path, Options::default()).map_err(|error| {
         let advice = match &error {
             OpenError::Locked(_) => "stop that process, or set another folder with --data-dir",
@@ -233,4 +253,21 @@ fn pod_name(text: &str) -> Result<String, String> {
         return Ok(text.to_owned());
     }
     Err("a name of 1 to 100 printable ASCII characters without spaces is allowed".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_data_folder_is_for_its_user_alone_also_one_that_was_open_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let (new, old) = (folder.path().join("new"), folder.path().join("old"));
+        std::fs::create_dir(&old).unwrap();
+        std::fs::set_permissions(&old, Permissions::from_mode(0o755)).unwrap();
+        for path in [new, old] {
+            drop(open_folder(&path).ok().unwrap());
+            assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+        }
+    }
 }

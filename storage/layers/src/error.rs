@@ -32,6 +32,9 @@ pub enum Error {
     /// The transaction was in conflict or too old this many times; parts of the work may be committed.
     #[error("the transaction was in conflict or too old {0} times")]
     Contended(u32),
+    /// The operator's secret is missing, or is not the one that a key was made with.
+    #[error("the secret of secret_key_file {0}")]
+    SecretKey(&'static str),
     /// A key or value has an unexpected form.
     #[error("a stored {0} cannot be read")]
     Corrupt(&'static str),

@@ -72,6 +72,9 @@ pub(crate) const SPEND_CAP: &[u8] = b"ap";
 pub(crate) const FORMER_BROKER: &[u8] = b"af";
 pub(crate) const FORMER_BROKER_OF: &[u8] = b"afo";
 pub(crate) const LEDGER: &[u8] = b"afl";
+pub(crate) const PLAN: &[u8] = b"apl";
+pub(crate) const SIGN_UP: &[u8] = b"ay";
+pub(crate) const FORMER_ORGANISATION: &[u8] = b"afg";
 
 pub(crate) const CREDENTIAL: &[u8] = b"ac";
 pub(crate) const CREDENTIAL_COUNT: &[u8] = b"acn";
@@ -139,6 +142,9 @@ mod tests {
             FORMER_BROKER,
             FORMER_BROKER_OF,
             LEDGER,
+            FORMER_ORGANISATION,
+            SIGN_UP,
+            PLAN,
             POD,
             NOTICE,
             MARK,

@@ -73,11 +73,14 @@ fn is_for(aud: Option<&Value>, audience: &[String]) -> bool {
     }
 }
 
+/// The last second that RFC 3339 can say: later times are as good, and sums of them with a leeway must not overflow.
+const TIME_S_MAX: u64 = 253_402_300_799;
+
 /// A `NumericDate`; it may have a fraction.
 fn time(claims: &Map<String, Value>, name: &str) -> Result<Option<u64>, Refusal> {
     let Some(value) = claims.get(name) else { return Ok(None) };
     let seconds = value.as_u64().or_else(|| value.as_f64().map(|seconds| seconds as u64));
-    seconds.map(Some).ok_or_else(|| claim(name))
+    seconds.map(|seconds| Some(seconds.min(TIME_S_MAX))).ok_or_else(|| claim(name))
 }
 
 fn text<'a>(claims: &'a Map<String, Value>, name: &str) -> Result<Option<&'a str>, Refusal> {

@@ -31,6 +31,9 @@ pub struct Access {
     pub rules: Vec<Rule>,
     /// What the broker and its clients may use.
     pub limits: Limits,
+    /// The most that limits may be, by the plan of the tenant. `None`: no plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ceiling: Option<Limits>,
 }
 
 /// Whether clients show a certificate of the broker's own authorities.
@@ -50,6 +53,12 @@ pub enum CertificateUse {
 }
 
 impl Access {
+    /// The limits that count: none is above the plan's.
+    #[must_use]
+    pub fn limits_in_force(&self) -> Limits {
+        self.ceiling.as_ref().map_or_else(|| self.limits.clone(), |ceiling| self.limits.within(ceiling))
+    }
+
     /// Says all that is wrong with it.
     ///
     /// # Errors
@@ -77,6 +86,7 @@ impl Default for Access {
             webhook: None,
             rules: Vec::new(),
             limits: Limits::default(),
+            ceiling: None,
         }
     }
 }

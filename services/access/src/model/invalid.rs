@@ -103,6 +103,21 @@ impl Findings {
             self.add(field, "starts or ends with a space");
         } else if text.contains(char::is_control) {
             self.add(field, "has a control character in it");
+        } else if let Some(hidden) = text.chars().find(|letter| is_invisible(*letter)) {
+            self.add(
+                field,
+                format!("has a character in it that does not show (U+{:04X})", u32::from(hidden)),
+            );
+        } else if matches!(text, "." | "..") {
+            self.add(field, "is a name that no URL can carry");
         }
     }
+}
+
+/// Whether a character has no width, or turns the direction of the text around it: names with one look like other names.
+#[must_use]
+pub fn is_invisible(letter: char) -> bool {
+    matches!(letter,
+        '\u{AD}' | '\u{61C}' | '\u{180E}' | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{206F}'
+        | '\u{FEFF}' | '\u{FFF9}'..='\u{FFFB}' | '\u{E0000}'..='\u{E0FFF}')
 }

@@ -60,7 +60,54 @@ pub struct ClientLimits {
     pub packet_bytes: Option<u64>,
 }
 
+/// Each limit with its name, of two sets of them.
+macro_rules! pairs {
+    ($one:expr, $other:expr, $of:ident: $($name:ident),+) => {
+        [$((concat!(stringify!($of), ".", stringify!($name)), &mut $one.$of.$name, $other.$of.$name)),+]
+    };
+}
+
 impl Limits {
+    /// These limits, none of them above its ceiling.
+    #[must_use]
+    pub fn within(&self, ceiling: &Self) -> Self {
+        let mut limits = self.clone();
+        limits.each(ceiling, |_, limit, most| *limit = [*limit, most].into_iter().flatten().min());
+        limits
+    }
+
+    /// Says which limits are above their ceiling.
+    ///
+    /// # Errors
+    /// A list, by fields.
+    pub fn check_within(&self, ceiling: &Self) -> Checked {
+        let mut findings = Findings::default();
+        self.clone().each(ceiling, |name, limit, most| {
+            if let (Some(limit), Some(most)) = (*limit, most)
+                && limit > most
+            {
+                findings.add(
+                    format_args!("limits.{name}"),
+                    format!("is above {most}, the most that the plan allows"),
+                );
+            }
+        });
+        findings.done()
+    }
+
+    fn each(&mut self, other: &Self, mut act: impl FnMut(&str, &mut Option<u64>, Option<u64>)) {
+        let of_broker = pairs!(self, other, broker: connections, connects_per_s, publishes_per_s, publish_bytes_per_s,
+            subscriptions, queue_bytes, retained_messages);
+        for (name, limit, most) in of_broker {
+            act(name, limit, most);
+        }
+        let of_client = pairs!(self, other, client: connects_per_min, publishes_per_s, publish_bytes_per_s, subscriptions,
+            queue_messages, queue_bytes, queue_age_s, packet_bytes);
+        for (name, limit, most) in of_client {
+            act(name, limit, most);
+        }
+    }
+
     /// Says all that is wrong with them.
     ///
     /// # Errors
@@ -89,5 +136,34 @@ impl Limits {
         if packet < PACKET_BYTES_MIN {
             findings.add("client.packet_bytes", format!("is less than {PACKET_BYTES_MIN}"));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_stay_below_their_ceiling() {
+        let of = |connections, queue_age_s| Limits {
+            broker: BrokerLimits { connections, ..BrokerLimits::default() },
+            client: ClientLimits { queue_age_s, ..ClientLimits::default() },
+        };
+        let ceiling = of(Some(10), None);
+        for (limits, expected, is_within) in [
+            (of(None, None), of(Some(10), None), true),
+            (of(Some(5), Some(7)), of(Some(5), Some(7)), true),
+            (of(Some(10), None), of(Some(10), None), true),
+            (of(Some(11), None), of(Some(10), None), false),
+        ] {
+            assert_eq!(limits.within(&ceiling), expected);
+            assert_eq!(limits.check_within(&ceiling).is_ok(), is_within, "{limits:?}");
+        }
+        let all = serde_json::to_value(Limits::default()).unwrap();
+        let count: usize =
+            all.as_object().unwrap().values().map(|group| group.as_object().unwrap().len()).sum();
+        let mut seen = 0;
+        Limits::default().each(&Limits::default(), |_, _, _| seen += 1);
+        assert_eq!(seen, count, "each limit has a ceiling");
     }
 }

@@ -7,6 +7,7 @@ use postgres_protocol::authentication::sasl::{ChannelBinding, ScramSha256};
 use super::exchange::FakeKey;
 use super::verifier::derive;
 use super::*;
+use crate::limits::SCRAM_ITERATIONS;
 use crate::model::ScramVerifier;
 
 const FAKE: FakeKey = FakeKey([9; 32]);
@@ -26,7 +27,7 @@ fn salt() -> [u8; 16] {
 }
 
 fn pencil() -> ScramVerifier {
-    verifier("pencil", salt())
+    derive("pencil", salt(), NonZeroU32::new(4_096).unwrap())
 }
 
 /// Where a client is that was challenged as in the example.
@@ -96,10 +97,11 @@ fn a_user_that_does_not_exist_cannot_be_told_from_one_with_another_password() {
         enhanced.begin(format!("n,,n={user},r=abc").as_bytes()).unwrap();
         String::from_utf8(enhanced.found(verifier, &FAKE, &[random; NONCE_BYTES]).unwrap()).unwrap()
     };
-    let known = challenge("user", Some(&pencil()), 1);
+    let known = challenge("user", Some(&verifier("pencil", salt())), 1);
     let unknown = challenge("ghost", None, 1);
     assert_eq!(known.len(), unknown.len());
-    assert!(known.ends_with(",i=4096") && unknown.ends_with(",i=4096"));
+    let rounds = format!(",i={SCRAM_ITERATIONS}");
+    assert!(known.ends_with(&rounds) && unknown.ends_with(&rounds));
     // The salt of a name is always the same, and another for another name.
     let salt_of = |challenge: &str| challenge.split(',').nth(1).unwrap().to_owned();
     assert_eq!(salt_of(&unknown), salt_of(&challenge("ghost", None, 2)));

@@ -9,7 +9,7 @@ use crate::model::{HiddenBytes, ScramVerifier};
 
 const ROUNDS: NonZeroU32 = NonZeroU32::new(SCRAM_ITERATIONS).expect("not zero");
 
-/// The verifier of a new password, with [`SCRAM_ITERATIONS`] rounds. `salt` is random. Takes about a millisecond.
+/// The verifier of a new password, with [`SCRAM_ITERATIONS`] rounds. `salt` is random. Takes tens of milliseconds: not for an event loop.
 #[must_use]
 pub fn verifier(password: &str, salt: [u8; 16]) -> ScramVerifier {
     derive(password, salt, ROUNDS)

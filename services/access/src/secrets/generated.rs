@@ -19,6 +19,14 @@ pub fn generate(random: &[u8; RANDOM_BYTES]) -> String {
     format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(random))
 }
 
+/// Whether a password is written as [`generate`] writes secrets.
+#[must_use]
+pub fn is_likely(password: &[u8]) -> bool {
+    let random = password.strip_prefix(PREFIX.as_bytes());
+    let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(byte);
+    random.is_some_and(|random| random.len() == RANDOM_BYTES / 3 * 4 && random.iter().all(is_letter))
+}
+
 /// The region's keys of the hash: without them a copy of the hashes is not enough to try secrets with.
 #[derive(Clone, Default)]
 pub struct HashKeys(BTreeMap<u32, [u8; 32]>);
@@ -93,6 +101,10 @@ mod tests {
         assert_eq!(secret, "mr_-_v7-_v7-_v7-_v7-_v7-_v7-_v7-_v7");
         let other = generate(&[0; RANDOM_BYTES]);
         assert!(other.len() == secret.len() && other != secret);
+        assert!(is_likely(secret.as_bytes()) && is_likely(other.as_bytes()));
+        for chosen in ["", "mr_", "mr_short", "a sentence that somebody has chosen", &format!("{secret}A")] {
+            assert!(!is_likely(chosen.as_bytes()), "{chosen}");
+        }
         assert!(other.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte)));
     }
 

@@ -72,13 +72,16 @@ function Form({ provider }: { provider: string | undefined }) {
   const navigate = useNavigate()
   const [key] = useState(idempotencyKey)
   const [said, setSaid] = useState({ email: '', password: '', name: '' })
+  const [sentTo, setSentTo] = useState<string>()
   const signingUp = useMutation({
     mutationFn: () => {
       const params = { header: { 'Idempotency-Key': key } }
       return body(api.POST('/sign-up', { params, body: { ...said, ...(token && { token }) } }))
     },
-    onSuccess: (session) => {
-      signedIn(client, session)
+    onSuccess: (answer) => {
+      // A server that sends mail has the address confirmed first.
+      if (!('user' in answer)) return setSentTo(answer.email)
+      signedIn(client, answer)
       void navigate({ to: '/' })
     },
   })
@@ -100,6 +103,13 @@ function Form({ provider }: { provider: string | undefined }) {
     error: fields[name],
   })
   const hasFields = Object.keys(fields).length > 0
+  if (sentTo) {
+    return (
+      <Card title="Open the link in your mail" lead={`It was sent to ${sentTo}.`}>
+        <Text size="sm">The link lasts a day and asks for the password that you chose.</Text>
+      </Card>
+    )
+  }
   return (
     <Card title="Create your account" lead="You own what you create, and invite others later.">
       <Stack gap="md" mt="lg">

@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -12,12 +13,15 @@ use super::cookie::{self, Cookie};
 use super::extract::{Auth, Coming, From, IdempotencyKey, Input, PageQuery, Paging, Path};
 use super::problem::{Answer, Problem};
 use super::{Api, List};
-use crate::domain::{Me, NewPassword, SignIn, SignInSession, SignUp, SignedIn, User, UserChange, Who};
+use crate::domain::{
+    Confirmation, Me, NewPassword, SignIn, SignInSession, SignUp, SignedIn, SignedUp, User, UserChange, Who,
+};
 use crate::secret::Secret;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(sign_up))
+        .routes(routes!(confirm_sign_up))
         .routes(routes!(sign_in))
         .routes(routes!(sign_out))
         .routes(routes!(get_me, change_me))
@@ -36,16 +40,45 @@ pub(crate) struct WebSession {
     csrf_token: Option<Secret>,
 }
 
+/// That a letter is on its way.
+#[derive(Serialize, ToSchema)]
+struct LetterSent {
+    /// The e-mail address.
+    email: String,
+}
+
 /// Makes an account, and signs it in.
 #[utoipa::path(post, path = "/sign-up", tag = "people", security(()), params(IdempotencyKey), request_body = SignUp,
-    responses((status = 201, description = "Who signed up", body = WebSession)))]
+    responses((status = 201, description = "Who signed up", body = WebSession),
+        (status = 202, description = "Where the server sends mail: a link was mailed, and its page makes the account. It is the same whether or not the address has an account", body = LetterSent)))]
 async fn sign_up(
     State(api): State<Api>,
     Coming(source): Coming,
     Input { value, once }: Input<SignUp>,
+) -> Answer<Response> {
+    api.rates().password(source.address)?;
+    let is_stranger = api.control().confirms_addresses() && value.token.is_none();
+    if is_stranger && !api.rates().letter(&value.email) {
+        return Ok((StatusCode::ACCEPTED, Json(LetterSent { email: value.email })).into_response());
+    }
+    match api.control().sign_up(&value, &once, &source).await? {
+        SignedUp::In(signed_in) => Ok(welcome(&api, *signed_in, StatusCode::CREATED)?.into_response()),
+        SignedUp::Asked => {
+            Ok((StatusCode::ACCEPTED, Json(LetterSent { email: value.email })).into_response())
+        }
+    }
+}
+
+/// Makes the account of a sign-up that was confirmed by mail, and signs it in.
+#[utoipa::path(post, path = "/sign-up/confirm", tag = "people", security(()), request_body = Confirmation,
+    responses((status = 201, description = "Who signed up", body = WebSession)))]
+async fn confirm_sign_up(
+    State(api): State<Api>,
+    Coming(source): Coming,
+    Input { value, .. }: Input<Confirmation>,
 ) -> Answer<(StatusCode, HeaderMap, Json<WebSession>)> {
     api.rates().password(source.address)?;
-    let signed_in = api.control().sign_up(&value, &once, &source).await?;
+    let signed_in = api.control().confirm_sign_up(&value, &source).await?;
     welcome(&api, signed_in, StatusCode::CREATED)
 }
 

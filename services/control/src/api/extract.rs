@@ -18,7 +18,7 @@ use super::cookie::{self, Cookie};
 use super::guard::Known;
 use super::json;
 use super::problem::{Answer, Problem};
-use crate::domain::{Caller, Once, PageRequest, Precondition, Source, Who};
+use crate::domain::{Caller, Once, PageRequest, Precondition, Source, Who, shortened};
 use crate::limits::{BODY_BYTES_MAX, CURSOR_BYTES_MAX, IDEMPOTENCY_KEY_BYTES_MAX, PAGE_ROWS, PAGE_ROWS_MAX};
 use crate::secret::Secret;
 
@@ -136,8 +136,9 @@ impl FromRequestParts<Api> for Auth {
             Shown::Token(token) => api.control().with_token(token, address).await,
             Shown::Cookie(secret) => api.control().signed_in(secret, address).await,
         };
+        let agent = parts.headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok());
         let caller = match caller {
-            Ok(caller) => caller,
+            Ok(caller) => Caller { agent: agent.map(shortened), ..caller },
             // Who shows nothing that is known is not let try for ever.
             Err(error) => {
                 api.rates().stranger(address)?;

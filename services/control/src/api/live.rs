@@ -7,6 +7,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Sse;
 use axum::response::sse::{Event, KeepAlive};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures_util::stream::{self, Stream};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -44,7 +46,7 @@ struct AtClient {
     organisation: Uuid,
     /// Name of the broker.
     broker: String,
-    /// Client id.
+    /// Client id. `base64:` and the id in base64url names it, too: URLs cannot carry the ids `.` and `..`.
     client_id: String,
 }
 
@@ -79,8 +81,15 @@ async fn open(api: &Api, caller: &Caller, at: BrokerRef, permission: Permission)
 
 impl AtClient {
     fn split(self) -> (BrokerRef, String) {
-        (BrokerRef { organisation: self.organisation, name: self.broker }, self.client_id)
+        (BrokerRef { organisation: self.organisation, name: self.broker }, named(self.client_id))
     }
+}
+
+/// The client id that a part of a path names.
+fn named(part: String) -> String {
+    let encoded = part.strip_prefix("base64:");
+    let decoded = encoded.and_then(|text| String::from_utf8(URL_SAFE_NO_PAD.decode(text).ok()?).ok());
+    decoded.unwrap_or(part)
 }
 
 /// A page of connected clients.
@@ -303,4 +312,23 @@ fn events(api: Api, broker: LiveBroker, first: Metrics) -> impl Stream<Item = Ev
         let event = Event::default().json_data(&now).ok()?;
         Some((event, (api, broker, None, rounds)))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_id_that_no_url_can_carry_has_another_name() {
+        for (part, id) in [
+            ("pump-7", "pump-7"),
+            ("base64:Li4", ".."),
+            ("base64:Lg", "."),
+            ("base64:YmFzZTY0Okxn", "base64:Lg"),
+            ("base64:%", "base64:%"),
+            ("base64:_w", "base64:_w"),
+        ] {
+            assert_eq!(named(part.into()), id);
+        }
+    }
 }

@@ -22,8 +22,12 @@ use uuid::Uuid;
 
 use super::local::is_from_here;
 use super::problem::{Answer, Problem};
+use super::usage::UsageQuery;
 use super::{List, json};
-use crate::domain::{Control, Loudest, NewSuspension, PageRequest, PodLease, Tenant};
+use crate::domain::{
+    AuditEntry, Control, FormerTenant, Loudest, NewPlan, NewSuspension, OrganisationUsage, Page, PageRequest,
+    Plan, PlanChoice, PodLease, Tenant, TenantBroker,
+};
 use crate::limits::{BODY_BYTES_MAX, LOUDEST_MAX, PAGE_ROWS, PAGE_ROWS_MAX};
 use crate::secret::Secret;
 
@@ -81,6 +85,13 @@ fn routes() -> OpenApiRouter<Operators> {
         .routes(routes!(get_tenant))
         .routes(routes!(suspend_tenant))
         .routes(routes!(resume_tenant))
+        .routes(routes!(list_tenant_audit_entries))
+        .routes(routes!(get_tenant_usage))
+        .routes(routes!(list_former_tenants))
+        .routes(routes!(choose_plan))
+        .routes(routes!(list_plans))
+        .routes(routes!(set_plan, delete_plan))
+        .routes(routes!(get_tenant_broker))
         .routes(routes!(list_loudest))
         .routes(routes!(list_pods))
         .routes(routes!(drain_pod))
@@ -172,12 +183,114 @@ fn query<T: serde::de::DeserializeOwned>(request: &Parts) -> Answer<T> {
 #[utoipa::path(get, path = "/tenants", tag = "operator", params(TenantsQuery),
     responses((status = 200, description = "Tenants", body = List<Tenant>)))]
 async fn list_tenants(State(operators): State<Operators>, request: Request) -> Answer<Json<List<Tenant>>> {
-    let TenantsQuery { cursor, limit: asked } = query(&request.into_parts().0)?;
+    let page = page(&request.into_parts().0)?;
+    Ok(List::of(operators.0.control.tenants(&page).await?))
+}
+
+fn page(request: &Parts) -> Answer<PageRequest> {
+    let TenantsQuery { cursor, limit: asked } = query(request)?;
     let wrong =
         |_| Problem::new(StatusCode::BAD_REQUEST, "the cursor is none that a page of this list has given");
     let after = cursor.map(|cursor| URL_SAFE_NO_PAD.decode(cursor).map_err(wrong)).transpose()?;
-    let page = PageRequest { after, limit: limit(asked, PAGE_ROWS, PAGE_ROWS_MAX)? };
-    Ok(List::of(operators.0.control.tenants(&page).await?))
+    Ok(PageRequest { after, limit: limit(asked, PAGE_ROWS, PAGE_ROWS_MAX)? })
+}
+
+/// Tenants that were deleted, in order of ids. Their audit log and usage are kept for 400 days.
+#[utoipa::path(get, path = "/former-tenants", tag = "operator", params(TenantsQuery),
+    responses((status = 200, description = "Former tenants", body = List<FormerTenant>)))]
+async fn list_former_tenants(
+    State(operators): State<Operators>,
+    request: Request,
+) -> Answer<Json<List<FormerTenant>>> {
+    let page = page(&request.into_parts().0)?;
+    Ok(List::of(operators.0.control.former_tenants(&page).await?))
+}
+
+/// The audit log of a tenant or a former one, the latest entry first.
+#[utoipa::path(get, path = "/tenants/{tenant}/audit", tag = "operator",
+    params(("tenant" = Uuid, Path, description = "Id of the organisation."), TenantsQuery),
+    responses((status = 200, description = "Entries", body = List<AuditEntry>)))]
+async fn list_tenant_audit_entries(
+    State(operators): State<Operators>,
+    Id(tenant): Id,
+    request: Request,
+) -> Answer<Json<List<AuditEntry>>> {
+    let page = page(&request.into_parts().0)?;
+    Ok(List::of(operators.0.control.tenant_audit_log(tenant, &page).await?))
+}
+
+/// The usage of a tenant or a former one.
+#[utoipa::path(get, path = "/tenants/{tenant}/usage", tag = "operator",
+    params(("tenant" = Uuid, Path, description = "Id of the organisation."), UsageQuery),
+    responses((status = 200, description = "Usage", body = OrganisationUsage)))]
+async fn get_tenant_usage(
+    State(operators): State<Operators>,
+    Id(tenant): Id,
+    request: Request,
+) -> Answer<Json<OrganisationUsage>> {
+    let asked: UsageQuery = query(&request.into_parts().0)?;
+    Ok(Json(operators.0.control.tenant_usage(tenant, asked.into()).await?))
+}
+
+/// A broker and its tenant, by the name of the broker.
+#[utoipa::path(get, path = "/brokers/{broker}", tag = "operator", params(("broker" = String, Path, description = "Name of the broker.")),
+    responses((status = 200, description = "The broker", body = TenantBroker)))]
+async fn get_tenant_broker(
+    State(operators): State<Operators>,
+    axum::extract::Path(broker): axum::extract::Path<String>,
+) -> Answer<Json<TenantBroker>> {
+    Ok(Json(operators.0.control.tenant_broker(&broker).await?))
+}
+
+/// The plans of the region.
+#[utoipa::path(get, path = "/plans", tag = "operator", responses((status = 200, description = "Plans", body = List<Plan>)))]
+async fn list_plans(State(operators): State<Operators>) -> Answer<Json<List<Plan>>> {
+    Ok(List::of(Page { items: operators.0.control.plans().await?, next: None }))
+}
+
+/// Makes or replaces a plan. Brokers of tenants that have it are held to its ceilings from then on.
+#[utoipa::path(put, path = "/plans/{plan}", tag = "operator", request_body = NewPlan,
+    params(("plan" = String, Path, description = "Name of the plan.")),
+    responses((status = 200, description = "The plan", body = Plan)))]
+async fn set_plan(
+    State(operators): State<Operators>,
+    axum::extract::Path(plan): axum::extract::Path<String>,
+    Peer(peer): Peer,
+    request: Request,
+) -> Answer<Json<Plan>> {
+    let input: NewPlan = body(request).await?;
+    Ok(Json(operators.0.control.set_plan(&plan, &input, peer).await?))
+}
+
+/// Removes a plan that no tenant has.
+#[utoipa::path(delete, path = "/plans/{plan}", tag = "operator", params(("plan" = String, Path, description = "Name of the plan.")),
+    responses((status = 204, description = "It is removed")))]
+async fn delete_plan(
+    State(operators): State<Operators>,
+    axum::extract::Path(plan): axum::extract::Path<String>,
+) -> Answer<StatusCode> {
+    operators.0.control.delete_plan(&plan).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Gives a tenant a plan, whose ceilings hold for its brokers from then on, or takes it away.
+#[utoipa::path(put, path = "/tenants/{tenant}/plan", tag = "operator", request_body = PlanChoice,
+    params(("tenant" = Uuid, Path, description = "Id of the organisation.")),
+    responses((status = 200, description = "The tenant", body = Tenant)))]
+async fn choose_plan(
+    State(operators): State<Operators>,
+    Id(tenant): Id,
+    Peer(peer): Peer,
+    request: Request,
+) -> Answer<Json<Tenant>> {
+    let input: PlanChoice = body(request).await?;
+    Ok(Json(operators.0.control.choose_plan(tenant, &input, peer).await?))
+}
+
+async fn body<T: serde::de::DeserializeOwned>(request: Request) -> Answer<T> {
+    let body = axum::body::to_bytes(request.into_body(), BODY_BYTES_MAX).await;
+    let body = body.map_err(|_| Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "the request is too large"))?;
+    json::parse(&body)
 }
 
 /// A tenant.
@@ -197,9 +310,7 @@ async fn suspend_tenant(
     Peer(peer): Peer,
     request: Request,
 ) -> Answer<Json<Tenant>> {
-    let body = axum::body::to_bytes(request.into_body(), BODY_BYTES_MAX).await;
-    let body = body.map_err(|_| Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "the request is too large"))?;
-    let input: NewSuspension = json::parse(&body)?;
+    let input: NewSuspension = body(request).await?;
     Ok(Json(operators.0.control.suspend_tenant(tenant, &input, peer).await?))
 }
 

@@ -184,7 +184,7 @@ async fn list_invitations(
     Ok(List::of(api.control().invitations(&caller, organisation, &page).await?))
 }
 
-/// Invites somebody. Nothing is sent: pass the token on yourself.
+/// Invites somebody. A server that sends mail mails the link; otherwise pass it on yourself.
 #[utoipa::path(post, path = "/organisations/{organisation}/invitations", tag = "organisations",
     params(InOrganisation, IdempotencyKey), request_body = NewInvitation,
     responses((status = 201, description = "The invitation", body = MadeInvitation)))]
@@ -194,6 +194,9 @@ async fn invite(
     Path(InOrganisation { organisation }): Path<InOrganisation>,
     Input { value, once }: Input<NewInvitation>,
 ) -> Answer<impl IntoResponse> {
+    if api.control().confirms_addresses() {
+        api.rates().invitation(organisation)?;
+    }
     let (invitation, token) = api.control().invite(&caller, organisation, &value, &once).await?;
     Ok((StatusCode::CREATED, Json(MadeInvitation { invitation, token })))
 }

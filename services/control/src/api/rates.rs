@@ -14,7 +14,8 @@ use uuid::Uuid;
 
 use super::problem::{Answer, Problem};
 use crate::limits::{
-    DENIALS_PER_MINUTE, GUESSES_PER_MINUTE, PASSWORDS_PER_MINUTE, REQUESTS_PER_SECOND, SIGN_INS_PER_MINUTE,
+    DENIALS_PER_MINUTE, GUESSES_PER_MINUTE, INVITATIONS_PER_HOUR, LETTERS_PER_HOUR, PASSWORDS_PER_MINUTE,
+    REQUESTS_PER_SECOND, SIGN_INS_PER_MINUTE,
 };
 
 /// Keys of one limiter after which those are forgotten that have been quiet.
@@ -32,6 +33,10 @@ pub(crate) struct Rates {
     known: Mutex<HashSet<(Email, Option<IpAddr>)>>,
     /// Requests, by who asks.
     requests: Limiter<Uuid>,
+    /// Letters that strangers have sent, by e-mail address.
+    letters: Limiter<Email>,
+    /// Invitations that are mailed, by organisation.
+    invitations: Limiter<Uuid>,
     /// Denials that are written down, by who asks.
     denials: Limiter<Uuid>,
     /// Requests of nobody who is known, by address.
@@ -56,6 +61,8 @@ impl Rates {
             known: Mutex::default(),
             requests: Limiter::new(a_second),
             strangers: Limiter::new(a_second),
+            letters: Limiter::new(Quota::per_hour(count(LETTERS_PER_HOUR))),
+            invitations: Limiter::new(Quota::per_hour(count(INVITATIONS_PER_HOUR))),
             denials: Limiter::new(Quota::per_minute(count(DENIALS_PER_MINUTE))),
         }
     }
@@ -85,6 +92,16 @@ impl Rates {
     /// Somebody who is known asks for something.
     pub(crate) fn request(&self, who: Uuid) -> Answer<()> {
         self.requests.take(&who)
+    }
+
+    /// Whether a stranger may have a letter sent to an e-mail address.
+    pub(crate) fn letter(&self, email: &str) -> bool {
+        self.letters.take(&named(email)).is_ok()
+    }
+
+    /// An organisation has an invitation mailed.
+    pub(crate) fn invitation(&self, organisation: Uuid) -> Answer<()> {
+        self.invitations.take(&organisation)
     }
 
     /// Whether a denial of somebody is written down.

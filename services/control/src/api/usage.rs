@@ -20,7 +20,7 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-struct UsageQuery {
+pub(super) struct UsageQuery {
     /// From the hour of this time on (with days: from the day), in unix milliseconds; from the beginning of the month (UTC) if it is
     /// left out. 400 days are kept.
     #[param(maximum = 253_402_300_799_999_u64)]

@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::ToSchema;
 
+use super::difference::{difference, with, without_secrets};
 use super::parts::{Precondition, Versioned, check_group};
-use super::{BrokerRef, Caller, Control, Once, Permission, Result, brokers};
+use super::{BrokerRef, Caller, Control, Once, Permission, Result, authorise, brokers};
 use crate::secret::is_not_shown;
 
 /// How a broker lets clients in. What is left out has its default.
@@ -68,7 +69,17 @@ impl Default for AccessWebhook {
 
 impl From<Access> for AccessSettings {
     fn from(access: Access) -> Self {
-        let Access { anonymous, passwords, scram, tokens, certificates, webhook, rules, limits: _ } = access;
+        let Access {
+            anonymous,
+            passwords,
+            scram,
+            tokens,
+            certificates,
+            webhook,
+            rules,
+            limits: _,
+            ceiling: _,
+        } = access;
         Self { anonymous, passwords, scram, tokens, certificates, webhook: webhook.map(Into::into), rules }
     }
 }
@@ -85,8 +96,8 @@ impl AccessSettings {
     fn record(&self, old: &Access) -> Access {
         let Self { anonymous, passwords, scram, tokens, certificates, webhook, rules } = self.clone();
         let webhook = webhook.map(|webhook| webhook.record(old.webhook.as_ref()));
-        let limits = old.limits.clone();
-        Access { anonymous, passwords, scram, tokens, certificates, webhook, rules, limits }
+        let (limits, ceiling) = (old.limits.clone(), old.ceiling.clone());
+        Access { anonymous, passwords, scram, tokens, certificates, webhook, rules, limits, ceiling }
     }
 }
 
@@ -109,7 +120,15 @@ impl Control {
     pub(crate) async fn access(&self, caller: &Caller, at: &BrokerRef) -> Result<Versioned<AccessSettings>> {
         self.look(|tx| async move {
             let broker = brokers::find(&tx, caller, at, Permission::AccessRead, Read::Snapshot).await?;
-            let Document { value, version } = get(&tx, broker.id, Read::Snapshot).await?;
+            let Document { mut value, version } = get(&tx, broker.id, Read::Snapshot).await?;
+            // The URL may hold a token of the service.
+            if let Some(webhook) = &mut value.webhook
+                && authorise(&tx, caller, at.organisation, Permission::AccessWrite, Read::Snapshot)
+                    .await
+                    .is_err()
+            {
+                webhook.url = without_secrets(&webhook.url);
+            }
             Ok(Versioned { value: value.into(), version })
         })
         .await
@@ -137,11 +156,7 @@ impl Control {
             check_group(tx, broker.id, "webhook.group", group).await?;
             let version = put(tx, broker.id, &record).await?;
             touch(tx, broker.id)?;
-            let said = json!({
-                "anonymous": record.anonymous, "passwords": record.passwords, "scram": record.scram,
-                "tokens": record.tokens, "certificates": record.certificates,
-                "webhook": record.webhook.as_ref().map(|webhook| &webhook.url), "rules": record.rules.len(),
-            });
+            let said = with(json!({ "broker": at.name }), difference(Some(&old.value), Some(&record))?);
             change.audit(at.organisation, "access.change", &at.name, said)?;
             Ok(Versioned { value: record.into(), version })
         })

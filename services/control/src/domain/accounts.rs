@@ -10,10 +10,11 @@ use uuid::Uuid;
 use super::audit::{Actor, ActorKind};
 use super::change::Change;
 use super::check::Fields;
+use super::sign_ups::Wanted;
 use super::web_sessions::SignInRecord;
 use super::{
-    Caller, Control, Error, Once, Result, Role, SignUpBy, Source, Who, machine, members, organisations,
-    setup, web_sessions,
+    Caller, Control, Error, Once, Result, Role, SignUpBy, Source, Who, invitations, machine, members,
+    organisations, setup, web_sessions, web_sessions::shortened,
 };
 use crate::secret::{self, Hash, Purpose, Secret};
 
@@ -103,6 +104,15 @@ pub struct Membership {
     pub role: Role,
 }
 
+/// What became of a sign-up.
+#[derive(Debug)]
+pub enum SignedUp {
+    /// The account is made.
+    In(Box<SignedIn>),
+    /// A mail was sent: the account is made when its link is opened.
+    Asked,
+}
+
 /// Somebody who has just signed in.
 #[derive(Debug)]
 pub struct SignedIn {
@@ -159,11 +169,11 @@ impl Control {
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn sign_up(&self, input: &SignUp, once: &Once, source: &Source) -> Result<SignedIn> {
+    pub async fn sign_up(&self, input: &SignUp, once: &Once, source: &Source) -> Result<SignedUp> {
         self.may_sign_up(input.token.as_ref())?;
         let mut fields = Fields::default();
         let email = fields.email("email", &input.email);
-        fields.password("password", &input.password);
+        fields.password("password", &input.password, &[&input.email, &input.name]);
         fields.name("name", &input.name);
         if let Some(name) = &input.organisation {
             fields.name("organisation", name);
@@ -172,16 +182,45 @@ impl Control {
         let password = Some(Secret::from(&*self.hash_password(&input.password).await?));
         let (id, organisation) = (self.new_id()?, self.new_id()?);
         let newcomer = &Newcomer { id, email, name: input.name.clone(), password };
-        let actor = person(id, &newcomer.email, source.address);
         let named = input.organisation.as_ref().unwrap_or(&input.name);
+        if let Some(post) = self.post()
+            && !self.opens_setup(input.token.as_ref()).await?
+        {
+            let wanted = Wanted { newcomer, organisation: named, token: input.token.as_ref() };
+            self.request_sign_up(post, wanted).await?;
+            return Ok(SignedUp::Asked);
+        }
+        let actor = person(id, &newcomer.email, source.address);
         let made = self
             .change(actor, once, |change| async move {
+                if let Some(token) = &input.token {
+                    self.is_open_to(&change.tx, token, &newcomer.email, change.now_ms).await?;
+                }
                 create(&change, newcomer).await?;
                 self.belong(&change, id, organisation, named, input.token.as_ref()).await?;
                 Ok(id)
             })
             .await?;
-        self.start(made, source).await
+        Ok(SignedUp::In(Box::new(self.start(made, source).await?)))
+    }
+
+    async fn opens_setup(&self, token: Option<&Secret>) -> Result<bool> {
+        let (Some(token), now_ms) = (token, self.now_ms()) else { return Ok(false) };
+        self.look(|tx| async move { self.is_setup(&tx, token, now_ms).await }).await
+    }
+
+    /// Refuses a token that opens nothing for an e-mail address, before it is said whether the address has an account.
+    pub(super) async fn is_open_to(
+        &self,
+        tx: &Transaction,
+        token: &Secret,
+        email: &str,
+        now_ms: u64,
+    ) -> Result<()> {
+        if self.is_setup(tx, token, now_ms).await? {
+            return Ok(());
+        }
+        invitations::find(tx, &self.invitation_hash(token)?, Some(email), now_ms).await.map(drop)
     }
 
     /// Lets somebody make an account who may.
@@ -238,7 +277,9 @@ impl Control {
             }
             return Err(Error::Unauthenticated("the e-mail address or the password is not right"));
         };
-        self.change(person(id, email, source.address), &Once::unnamed()?, |change| async move {
+        let agent = source.user_agent.as_deref().map(shortened);
+        let actor = Actor { agent, ..person(id, email, source.address) };
+        self.change(actor, &Once::unnamed()?, |change| async move {
             for (organisation, _) in members::of_user(&change.tx, id, Read::Snapshot).await? {
                 change.audit(organisation, "sign_in", email, serde_json::json!({}))?;
             }
@@ -250,9 +291,8 @@ impl Control {
 
     /// Tells the organisations of a person that somebody has tried to sign in as them. The API limits how often that is.
     async fn note_refused_sign_in(&self, user: Uuid, email: &str, source: &Source) -> Result<()> {
-        let address = source.address.map(|address| address.to_string());
-        let nobody =
-            Actor { kind: ActorKind::Nobody, id: None, name: email.into(), address, scopes: Vec::new() };
+        let agent = source.user_agent.as_deref().map(shortened);
+        let nobody = Actor { agent, ..Actor::new(ActorKind::Nobody, email, source.address) };
         self.change(nobody, &Once::unnamed()?, |change| async move {
             for (organisation, _) in members::of_user(&change.tx, user, Read::Snapshot).await? {
                 change.audit(organisation, "sign_in.refuse", email, serde_json::json!({}))?;
@@ -288,7 +328,7 @@ impl Control {
             .await?;
         let (user, email) =
             found.ok_or(Error::Unauthenticated("you are not signed in any more: sign in again"))?;
-        Ok(Caller { who: Who::Person { user, email, sign_in: hash }, address })
+        Ok(Caller { who: Who::Person { user, email, sign_in: hash }, address, agent: None })
     }
 
     /// What a script of the page must show with each change, so that no other site can make the browser do one.
@@ -343,7 +383,7 @@ impl Control {
     pub async fn change_password(&self, caller: &Caller, input: &NewPassword) -> Result<()> {
         let (user, sign_in) = person_of(caller)?;
         let mut fields = Fields::default();
-        fields.password("new", &input.new);
+        fields.password("new", &input.new, &[]);
         fields.done()?;
         let record = self.look(|tx| async move { found(get(&tx, user, Read::Snapshot).await?) }).await?;
         if record.password.is_none() {
@@ -454,6 +494,5 @@ pub(super) async fn audit_everywhere(
 }
 
 pub(super) fn person(user: Uuid, email: &str, address: Option<IpAddr>) -> Actor {
-    let address = address.map(|address| address.to_string());
-    Actor { kind: ActorKind::Person, id: Some(user), name: email.into(), address, scopes: Vec::new() }
+    Actor { id: Some(user), ..Actor::new(ActorKind::Person, email, address) }
 }

@@ -1,15 +1,18 @@
 //! The audit log of an organisation.
 
+use std::net::IpAddr;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use millrace_layers::{Position, accounts::audit};
-use millrace_storage::Read;
+use millrace_storage::{Read, Transaction};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::{
-    BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Permission, Result, Who, authorise, members,
+    BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Permission, Result, Who, authorise, former,
+    members,
 };
 
 /// Who did something.
@@ -23,6 +26,12 @@ pub struct Actor {
     pub name: String,
     /// Where the request came from.
     pub address: Option<String>,
+    /// The program that sent the request, as its User-Agent says: a browser, or `millrace` for the command line.
+    #[serde(default)]
+    pub agent: Option<String>,
+    /// E-mail address or name of the person who made the token; null for a person, and for tokens that do not say who made them.
+    #[serde(default)]
+    pub made_by: Option<String>,
     /// What a token may.
     #[serde(skip)]
     pub(super) scopes: Vec<Permission>,
@@ -66,24 +75,28 @@ pub struct AuditEntry {
 impl Actor {
     /// What happens without anybody asking.
     pub(super) fn service() -> Self {
-        Self {
-            kind: ActorKind::Service,
-            id: None,
-            name: "millrace".into(),
-            address: None,
-            scopes: Vec::new(),
-        }
+        Self::new(ActorKind::Service, "millrace", None)
+    }
+
+    /// Somebody without an id.
+    pub(super) fn new(kind: ActorKind, name: &str, address: Option<IpAddr>) -> Self {
+        let (name, address) = (name.into(), address.map(|address| address.to_string()));
+        Self { kind, id: None, name, address, agent: None, made_by: None, scopes: Vec::new() }
     }
 }
 
 impl From<&Caller> for Actor {
     fn from(caller: &Caller) -> Self {
-        let (kind, id, name, scopes) = match &caller.who {
-            Who::Person { user, email, .. } => (ActorKind::Person, *user, email, Vec::new()),
-            Who::Token { id, name, scopes, .. } => (ActorKind::Token, *id, name, scopes.clone()),
+        let (kind, id, name) = match &caller.who {
+            Who::Person { user, email, .. } => (ActorKind::Person, *user, email),
+            Who::Token { id, name, .. } => (ActorKind::Token, *id, name),
         };
-        let address = caller.address.map(|address| address.to_string());
-        Self { kind, id: Some(id), name: name.clone(), address, scopes }
+        let (scopes, made_by) = match &caller.who {
+            Who::Person { .. } => (Vec::new(), None),
+            Who::Token { scopes, maker, .. } => (scopes.clone(), maker.clone()),
+        };
+        let agent = caller.agent.clone();
+        Self { id: Some(id), agent, made_by, scopes, ..Self::new(kind, name, caller.address) }
     }
 }
 
@@ -154,14 +167,35 @@ impl Control {
         let before = page.after.as_deref().map(position).transpose()?;
         self.look(|tx| async move {
             authorise(&tx, caller, organisation, Permission::AuditRead, Read::Snapshot).await?;
-            let (rows, more) = audit::page(&tx, organisation.as_bytes(), before, page.limit).await?;
-            let items: Vec<AuditEntry> =
-                rows.iter().map(|(at, row)| entry(*at, row)).collect::<Result<_>>()?;
-            let next = items.last().filter(|_| more).map(|last| last.id.clone().into_bytes());
-            Ok(Page { items, next })
+            entries(&tx, organisation, before, page.limit).await
         })
         .await
     }
+
+    /// The same, for operators: also of an organisation that was deleted.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn tenant_audit_log(&self, id: Uuid, page: &PageRequest) -> Result<Page<AuditEntry>> {
+        let before = page.after.as_deref().map(position).transpose()?;
+        self.look(|tx| async move {
+            former::is_known(&tx, id).await?;
+            entries(&tx, id, before, page.limit).await
+        })
+        .await
+    }
+}
+
+async fn entries(
+    tx: &Transaction,
+    organisation: Uuid,
+    before: Option<Position>,
+    limit: usize,
+) -> Result<Page<AuditEntry>> {
+    let (rows, more) = audit::page(tx, organisation.as_bytes(), before, limit).await?;
+    let items: Vec<AuditEntry> = rows.iter().map(|(at, row)| entry(*at, row)).collect::<Result<_>>()?;
+    let next = items.last().filter(|_| more).map(|last| last.id.clone().into_bytes());
+    Ok(Page { items, next })
 }
 
 fn entry(at: Position, row: &[u8]) -> Result<AuditEntry> {

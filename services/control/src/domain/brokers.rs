@@ -14,12 +14,13 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::check::{Fields, room};
+use super::difference::{difference, with};
 use super::parts::{Precondition, Versioned};
 use super::{
     Caller, Control, Endpoints, Error, Once, Page, PageRequest, Permission, Result, access, authorise,
     ledger, setup,
 };
-use super::{Who, operator, spend, tokens, web_sessions};
+use super::{Who, operator, plans, spend, tokens, web_sessions};
 use crate::limits::BROKERS_MAX;
 use crate::secret;
 
@@ -44,6 +45,9 @@ pub struct Broker {
     pub is_over_cap: bool,
     /// What it and its clients may use. What is null is the server's own limit.
     pub limits: Limits,
+    /// The most that its limits may be, by the plan of the organisation; where a limit is null, this one counts. Null: no plan.
+    #[serde(default)]
+    pub ceiling: Option<Limits>,
     /// When it was made, in unix milliseconds.
     pub created_at_ms: u64,
     /// Where its clients connect.
@@ -140,7 +144,8 @@ impl Control {
                 by_settings: false,
             };
             catalog::describe(tx, &broker, &details).await?;
-            access::put(tx, broker.id, &Access::default()).await?;
+            let ceiling = plans::of(tx, organisation).await?;
+            access::put(tx, broker.id, &Access { ceiling, ..Access::default() }).await?;
             setup::own(&change, organisation, name, broker.id).await?;
             change.audit(
                 organisation,
@@ -221,11 +226,10 @@ impl Control {
         // Fields that are not known are wrong whatever the limits until now are.
         let change = input.limits.as_ref();
         change.map_or(Ok(Limits::default()), |change| merged(&Limits::default(), change))?;
-        let details = json!({ "display_name": input.display_name, "limits": input.limits });
-        let details = &details;
-        self.edit(caller, at, Some(seen), "broker.change", details, |details, access| {
+        self.edit(caller, at, Some(seen), "broker.change", &json!({}), |details, access| {
             if let Some(change) = &input.limits {
                 access.limits = merged(&access.limits, change)?;
+                access.ceiling.as_ref().map_or(Ok(()), |ceiling| access.limits.check_within(ceiling))?;
             }
             if let Some(name) = &input.display_name {
                 details.display_name.clone_from(name);
@@ -270,7 +274,7 @@ impl Control {
             if let Some(seen) = seen {
                 seen.check(Some(details.version))?;
             }
-            let was_suspended = details.value.suspended;
+            let (before, was_suspended) = (details.value.clone(), details.value.suspended);
             let old = access::get(tx, broker.id, Read::Serializable).await?;
             let mut access = old.value.clone();
             edit(&mut details.value, &mut access)?;
@@ -282,7 +286,9 @@ impl Control {
                 access::put(tx, broker.id, &access).await?;
             }
             touch(tx, broker.id)?;
-            change.audit(at.organisation, action, &at.name, said.clone())?;
+            let (one, other) = (limited(&before, &old.value)?, limited(&details.value, &access)?);
+            let said = with(said.clone(), difference(Some(&one), Some(&other))?);
+            change.audit(at.organisation, action, &at.name, said)?;
             let broker = catalog::get(tx, at.name.as_bytes(), Read::Serializable).await?;
             self.shown(tx, &broker.ok_or(Error::NotFound("broker"))?, Read::Serializable).await
         })
@@ -355,10 +361,24 @@ impl Control {
             suspended: details.value.suspended,
             is_over_cap: details.value.is_over_cap,
             limits: access.value.limits,
+            ceiling: access.value.ceiling,
             created_at_ms: details.value.created_at_ms,
         };
         Ok(Versioned { value, version: details.version })
     }
+}
+
+/// What of a broker its organisation changes, for the audit log: limits by themselves, so that it shows which of them differ.
+fn limited(details: &Details, access: &Access) -> Result<Value> {
+    let broken = |_| Error::Internal("limits cannot be written");
+    let mut all = serde_json::to_value(&access.limits).map_err(broken)?;
+    let limits = ["broker", "client"].map(|of| (of, all[of].take()));
+    let named = limits.into_iter().flat_map(|(of, limits)| {
+        let limits = limits.as_object().cloned().unwrap_or_default();
+        limits.into_iter().map(move |(name, value)| (format!("limits.{of}.{name}"), value))
+    });
+    let own = [("display_name", json!(details.display_name)), ("suspended", json!(details.suspended))];
+    Ok(Value::Object(own.map(|(name, value)| (name.to_owned(), value)).into_iter().chain(named).collect()))
 }
 
 /// Limits with what is changed of them (RFC 7396).

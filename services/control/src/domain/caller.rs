@@ -65,6 +65,8 @@ pub struct Caller {
     pub(crate) who: Who,
     /// Where the request comes from.
     pub(crate) address: Option<IpAddr>,
+    /// Its User-Agent.
+    pub(crate) agent: Option<String>,
 }
 
 /// Who asks: a person or a program of an organisation.
@@ -82,6 +84,8 @@ pub(crate) enum Who {
         scopes: Vec<Permission>,
         /// The person who made it, or who made the token that made it.
         made_by: Option<Uuid>,
+        /// How audit logs name that person.
+        maker: Option<String>,
     },
 }
 

@@ -12,6 +12,7 @@ use serde_json::json;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::difference::{difference, with};
 use super::parts::{Precondition, Versioned, check_group};
 use super::{BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Permission, Result, brokers};
 use crate::limits::{CREDENTIALS_MAX, PASSWORD_BYTES_MAX, ROTATION_OVERLAP_S_MAX};
@@ -34,6 +35,9 @@ pub struct Credential {
     pub previous_secret_until_ms: Option<u64>,
     /// When it was made, in unix milliseconds.
     pub created_at_ms: u64,
+    /// Clients may prove by SCRAM-SHA-256 that they know the password.
+    #[serde(default)]
+    pub scram: bool,
     /// The only client id that may connect by this name; null: any.
     #[schema(example = "pump-7", min_length = 1)]
     #[serde(default)]
@@ -60,6 +64,10 @@ pub struct NewCredential {
     /// The only client id that may connect by this name; null: any.
     #[schema(example = "pump-7", min_length = 1)]
     pub client_id: Option<String>,
+    /// Clients may prove by SCRAM-SHA-256 that they know the password. What is stored for that is easier to guess a chosen password
+    /// from than its Argon2id hash.
+    #[serde(default)]
+    pub scram: bool,
 }
 
 /// All of a credential that can be changed; what is left out has its default.
@@ -88,6 +96,8 @@ pub struct Rotation {
     #[serde(default)]
     #[schema(maximum = 2_592_000)]
     pub overlap_s: u32,
+    /// Whether clients may use SCRAM-SHA-256 with the new secret; it stays as it is if it is left out.
+    pub scram: Option<bool>,
 }
 
 impl Control {
@@ -140,7 +150,7 @@ impl Control {
         once: &Once,
     ) -> Result<(Versioned<Credential>, Option<Secret>)> {
         let id = self.new_id()?;
-        let check = &self.check_of(input.password.as_ref(), once, id).await?;
+        let check = &self.check_of(input, once, id).await?;
         let (made, id) = self
             .change(caller.into(), once, |change| async move {
                 let tx = &change.tx;
@@ -149,7 +159,7 @@ impl Control {
                 let record = model::Credential {
                     user: input.user.clone(),
                     secret: Some(check.secret.clone()),
-                    scram: Some(check.scram.clone()),
+                    scram: check.scram.clone(),
                     group: input.group.clone(),
                     rules: input.rules.clone(),
                     expires_at_ms: input.expires_at_ms,
@@ -171,7 +181,7 @@ impl Control {
                 accounts::count_credentials(tx, broker.id, 1)?;
                 let version = all.put(tx, user, &record).await?;
                 touch(tx, broker.id)?;
-                let said = json!({ "broker": at.name, "group": input.group, "rules": input.rules.len() });
+                let said = with(json!({ "broker": at.name }), difference(None, Some(&record))?);
                 change.audit(at.organisation, "credential.create", &input.user, said)?;
                 Ok((Versioned { value: shown(&record), version }, id))
             })
@@ -191,8 +201,7 @@ impl Control {
         input: &CredentialChange,
         seen: Precondition,
     ) -> Result<Versioned<Credential>> {
-        let said = json!({ "enabled": input.enabled, "group": input.group, "rules": input.rules.len() });
-        let said = &said;
+        let said = &json!({});
         let once = (&Once::unnamed()?, self.new_id()?);
         let changed = self
             .edit_credential(caller, (at, user), once, "credential.change", Some(seen), said, |record, _| {
@@ -221,7 +230,7 @@ impl Control {
             return Err(Error::field("overlap_s", format!("must be at most {ROTATION_OVERLAP_S_MAX}")));
         }
         let id = self.new_id()?;
-        let check = &self.check_of_generated(once, id).await?;
+        let check = &self.check_of_generated(once, id, input.scram != Some(false)).await?;
         let said = &json!({ "overlap_s": input.overlap_s });
         let (made, id) = self
             .edit_credential(
@@ -236,7 +245,8 @@ impl Control {
                     let before = record.secret.replace(check.secret.clone());
                     let overlaps = before.filter(|_| input.overlap_s > 0);
                     record.previous_secret = overlaps.map(|secret| PreviousSecret { secret, until_ms });
-                    record.scram = Some(check.scram.clone());
+                    let has_scram = input.scram.unwrap_or(record.scram.is_some());
+                    record.scram = check.scram.clone().filter(|_| has_scram);
                 },
             )
             .await?;
@@ -256,11 +266,13 @@ impl Control {
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
             let tx = &change.tx;
             let broker = brokers::find(tx, caller, at, Permission::AccessWrite, Read::Serializable).await?;
-            seen.check(Some(get(tx, broker.id, user, Read::Serializable).await?.version))?;
+            let old = get(tx, broker.id, user, Read::Serializable).await?;
+            seen.check(Some(old.version))?;
             accounts::credentials(broker.id).clear(tx, user.as_bytes()).await?;
             accounts::count_credentials(tx, broker.id, -1)?;
             touch(tx, broker.id)?;
-            change.audit(at.organisation, "credential.delete", user, json!({ "broker": at.name }))
+            let said = with(json!({ "broker": at.name }), difference(Some(&old.value), None)?);
+            change.audit(at.organisation, "credential.delete", user, said)
         })
         .await
     }
@@ -285,12 +297,13 @@ impl Control {
             if let Some(seen) = seen {
                 seen.check(Some(version))?;
             }
+            let before = record.clone();
             edit(&mut record, change.now_ms);
             record.validate()?;
             check_group(tx, broker.id, "group", record.group.as_deref()).await?;
             let version = accounts::credentials(broker.id).put(tx, user.as_bytes(), &record).await?;
             touch(tx, broker.id)?;
-            let mut said = said.clone();
+            let mut said = with(said.clone(), difference(Some(&before), Some(&record))?);
             said["broker"] = json!(at.name);
             change.audit(at.organisation, action, user, said)?;
             Ok((Versioned { value: shown(&record), version }, id))
@@ -299,20 +312,26 @@ impl Control {
     }
 
     /// What is stored of a password that was chosen, or else of the one that the request makes.
-    async fn check_of(&self, chosen: Option<&Secret>, once: &Once, id: Uuid) -> Result<PasswordCheck> {
-        let Some(chosen) = chosen else { return self.check_of_generated(once, id).await };
+    async fn check_of(&self, input: &NewCredential, once: &Once, id: Uuid) -> Result<PasswordCheck> {
+        let Some(chosen) = &input.password else {
+            return self.check_of_generated(once, id, input.scram).await;
+        };
         if chosen.expose().is_empty() || chosen.expose().len() > PASSWORD_BYTES_MAX {
             let what = format!("must have 1 to {PASSWORD_BYTES_MAX} bytes; leave it out to have one made");
             return Err(Error::field("password", what));
         }
         let secret = StoredSecret::Chosen { phc: self.hash_password(chosen).await?.into() };
-        Ok(PasswordCheck { secret, scram: self.scram_verifier(chosen).await? })
+        Ok(PasswordCheck { secret, scram: self.verifier_of(chosen, input.scram).await? })
     }
 
-    async fn check_of_generated(&self, once: &Once, id: Uuid) -> Result<PasswordCheck> {
+    async fn verifier_of(&self, password: &Secret, is_wanted: bool) -> Result<Option<ScramVerifier>> {
+        if is_wanted { self.scram_verifier(password).await.map(Some) } else { Ok(None) }
+    }
+
+    async fn check_of_generated(&self, once: &Once, id: Uuid, has_scram: bool) -> Result<PasswordCheck> {
         let password = self.generated(once, id)?;
         let secret = self.0.hash_keys.hash(password.expose().as_bytes());
-        Ok(PasswordCheck { secret, scram: self.scram_verifier(&password).await? })
+        Ok(PasswordCheck { secret, scram: self.verifier_of(&password, has_scram).await? })
     }
 
     /// The password that a request has made. The id is of the first time that it came: a key that is used again later makes another.
@@ -326,7 +345,7 @@ impl Control {
 /// What the pods check a password against, in CONNECT and by SCRAM.
 struct PasswordCheck {
     secret: StoredSecret,
-    scram: ScramVerifier,
+    scram: Option<ScramVerifier>,
 }
 
 async fn get(
@@ -349,5 +368,6 @@ fn shown(record: &model::Credential) -> Credential {
         client_id: record.client_id.clone(),
         previous_secret_until_ms: record.previous_secret.as_ref().map(|previous| previous.until_ms),
         created_at_ms: record.created_at_ms,
+        scram: record.scram.is_some(),
     }
 }

@@ -1,4 +1,4 @@
-//! Invitations to an organisation: a link with a secret, that whoever has it may use once.
+//! Invitations to an organisation: a link with a secret, for the person with one e-mail address, once.
 
 use millrace_layers::{
     accounts::{
@@ -13,7 +13,7 @@ use serde_json::json;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::accounts::person_of;
+use super::accounts::{person_of, shown as shown_person};
 use super::by_secret::{self, BySecret, Place};
 use super::change::Change;
 use super::check::{Fields, room};
@@ -26,7 +26,7 @@ use crate::secret::{Hash, Purpose, Secret};
 pub struct Invitation {
     /// Its id.
     pub id: Uuid,
-    /// For whom it is meant. Whoever has the link may use it.
+    /// E-mail address of the person who may take it.
     pub email: String,
     /// What they will be.
     pub role: Role,
@@ -40,7 +40,7 @@ pub struct Invitation {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewInvitation {
-    /// For whom it is meant.
+    /// E-mail address of the person who may take it: the one that they sign in with, or sign up with.
     #[schema(example = "bob@example.org", format = Email, max_length = 254)]
     pub email: String,
     /// What they will be.
@@ -49,7 +49,7 @@ pub struct NewInvitation {
 
 const INVITATIONS: BySecret = BySecret { all: accounts::invitations, places: accounts::invitation_hashes };
 
-type Record = by_secret::Record<Invitation>;
+pub(super) type Record = by_secret::Record<Invitation>;
 
 impl Control {
     /// Open invitations of an organisation.
@@ -111,6 +111,9 @@ impl Control {
             })
             .await?;
         let secret = self.secret_of(once, shown.id.as_bytes())?;
+        if let Some(post) = self.post() {
+            post.invite(&shown.email, &secret);
+        }
         Ok((shown, secret))
     }
 
@@ -152,22 +155,43 @@ impl Control {
     }
 
     pub(super) async fn take_invitation(&self, change: &Change, secret: &Secret, user: Uuid) -> Result<Uuid> {
-        let (tx, hash) = (&change.tx, self.invitation_hash(secret)?);
-        let found = INVITATIONS.find::<Invitation>(tx, &hash, Read::Serializable).await?;
-        let (organisation, record) = found.ok_or_else(gone)?;
-        if record.shown.expires_at_ms <= change.now_ms {
-            return Err(gone());
-        }
-        members::add(change, organisation, user, record.shown.role).await?;
-        let details = json!({ "invitation": record.shown.email, "role": record.shown.role });
-        change.audit(organisation, "invitation.accept", &user.to_string(), details)?;
-        remove(tx, organisation, &record).await?;
-        Ok(organisation)
+        take(change, &self.invitation_hash(secret)?, user).await
     }
 
-    fn invitation_hash(&self, secret: &Secret) -> Result<Hash> {
+    pub(super) fn invitation_hash(&self, secret: &Secret) -> Result<Hash> {
         self.hash(Purpose::Invitation, &[secret.expose().as_bytes()])
     }
+}
+
+/// The invitation that a secret with this hash opens, for the person with this e-mail address, and its organisation.
+///
+/// # Errors
+/// [`Error::Forbidden`].
+pub(super) async fn find(
+    tx: &Transaction,
+    hash: &Hash,
+    email: Option<&str>,
+    now_ms: u64,
+) -> Result<(Uuid, Record)> {
+    let found = INVITATIONS.find::<Invitation>(tx, hash, Read::Serializable).await?;
+    let (organisation, record) = found.filter(|(_, it)| now_ms < it.shown.expires_at_ms).ok_or_else(gone)?;
+    if email == Some(&*record.shown.email) {
+        return Ok((organisation, record));
+    }
+    let what = "this invitation is for another e-mail address: sign in with that one, or ask for an invitation for yours";
+    Err(Error::Forbidden(what.into()))
+}
+
+/// Makes somebody a member by an invitation for their e-mail address. Returns the organisation.
+pub(super) async fn take(change: &Change, hash: &Hash, user: Uuid) -> Result<Uuid> {
+    let tx = &change.tx;
+    let email = shown_person(tx, user).await?.and_then(|user| user.email);
+    let (organisation, record) = find(tx, hash, email.as_deref(), change.now_ms).await?;
+    members::add(change, organisation, user, record.shown.role).await?;
+    let details = json!({ "invitation": record.shown.email, "role": record.shown.role });
+    change.audit(organisation, "invitation.accept", &user.to_string(), details)?;
+    remove(tx, organisation, &record).await?;
+    Ok(organisation)
 }
 
 /// Removes an invitation whose time is over.

@@ -65,22 +65,15 @@ async fn settle_month(tx: &Transaction, broker: BrokerId) -> Result<bool> {
     let (all, id) = (accounts::former_brokers(), broker.to_be_bytes());
     let Some(found) = all.get::<Former>(tx, &id, Read::Serializable).await? else { return Ok(false) };
     let Former { organisation, ended_ms, from_ms } = found.value;
-    let is_there = super::organisations::find(tx, organisation, Read::Serializable).await?.is_some();
-    let next_ms = match is_there {
-        true => {
-            let ledger = match of(tx, organisation, Read::Serializable).await? {
-                Some(ledger) => ledger,
-                None => {
-                    let ledger = catalog::new_id(tx).await?;
-                    accounts::ledgers().put(tx, organisation.as_bytes(), &ledger).await?;
-                    ledger
-                }
-            };
-            fold(tx, Fold { broker, ledger, ended_ms }, from_ms).await?
+    let ledger = match of(tx, organisation, Read::Serializable).await? {
+        Some(ledger) => ledger,
+        None => {
+            let ledger = catalog::new_id(tx).await?;
+            accounts::ledgers().put(tx, organisation.as_bytes(), &ledger).await?;
+            ledger
         }
-        // Nobody is left who could be told.
-        false => None,
     };
+    let next_ms = fold(tx, Fold { broker, ledger, ended_ms }, from_ms).await?;
     match next_ms {
         Some(from_ms) => {
             all.put(tx, &id, &Former { from_ms, ..found.value }).await?;
@@ -93,11 +86,10 @@ async fn settle_month(tx: &Transaction, broker: BrokerId) -> Result<bool> {
     Ok(next_ms.is_some())
 }
 
-/// Condemns the ledger of an organisation that is deleted.
-pub(super) async fn remove(change: &Change, organisation: Uuid) -> Result<()> {
-    let tx = &change.tx;
+/// Condemns the ledger of an organisation.
+pub(super) async fn remove(tx: &Transaction, organisation: Uuid, now_ms: u64) -> Result<()> {
     if let Some(ledger) = of(tx, organisation, Read::Serializable).await? {
-        catalog::condemn_id(tx, ledger, change.now_ms)?;
+        catalog::condemn_id(tx, ledger, now_ms)?;
         accounts::ledgers().clear(tx, organisation.as_bytes()).await?;
     }
     Ok(())

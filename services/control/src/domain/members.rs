@@ -88,10 +88,15 @@ impl Control {
             if record.role == Role::Owner && input.role != Role::Owner {
                 keeps_an_owner(tx, organisation, user).await?;
             }
-            record.role = input.role;
+            let before = std::mem::replace(&mut record.role, input.role);
             accounts::members(organisation.as_bytes()).put(tx, user.as_bytes(), &record).await?;
             let shown = people::shown(tx, user).await?.ok_or(Error::NotFound("member"))?;
-            change.audit(organisation, "member.change", shown.known_as(), json!({ "role": input.role }))?;
+            change.audit(
+                organisation,
+                "member.change",
+                shown.known_as(),
+                json!({ "role": input.role, "before": before }),
+            )?;
             Ok(record.shown(shown))
         })
         .await

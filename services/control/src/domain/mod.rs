@@ -13,22 +13,28 @@ mod change;
 mod check;
 mod connect_tokens;
 mod credentials;
+mod difference;
 mod endpoints;
 mod erase;
 mod error;
+mod former;
 mod incidents;
 mod invitations;
 mod ledger;
 mod machine;
 mod members;
 mod month;
+mod names;
 mod operator;
 mod organisations;
 mod page;
 mod parts;
 mod passwords;
+mod plans;
+mod post;
 mod prices;
 mod setup;
+mod sign_ups;
 mod spend;
 mod sweep;
 mod tokens;
@@ -47,7 +53,7 @@ use uuid::Uuid;
 
 pub use access::AccessSettings;
 pub use access_test::{AccessAnswer, AccessQuestion, DecidedBy, TestedAction};
-pub use accounts::{Me, Membership, NewPassword, SignIn, SignUp, SignedIn, User, UserChange};
+pub use accounts::{Me, Membership, NewPassword, SignIn, SignUp, SignedIn, SignedUp, User, UserChange};
 pub use audit::{Actor, ActorKind, AuditEntry};
 pub use brokers::{Broker, BrokerChange, NewBroker};
 pub use caller::{Caller, Permission, Role};
@@ -56,14 +62,18 @@ pub use connect_tokens::{ConnectToken, NewConnectToken};
 pub use credentials::{Credential, CredentialChange, NewCredential, Rotation};
 pub use endpoints::{Endpoint, Endpoints, Ports, Reach};
 pub use error::{Error, Result};
+pub use former::FormerTenant;
 pub use incidents::{Incident, IncidentKind};
 pub use invitations::{Invitation, NewInvitation};
 pub use members::{Member, MemberChange};
-pub use operator::{LoudTenant, Loudest, NewSuspension, PodLease, Suspension, Tenant};
+pub use operator::{LoudTenant, Loudest, NewSuspension, PodLease, Suspension, Tenant, TenantBroker};
 pub use organisations::{NewOrganisation, Organisation};
 pub use page::{Page, PageRequest};
 pub use parts::Precondition;
+pub use plans::{NewPlan, Plan, PlanChoice};
+pub use post::{Letter, Mailer};
 pub use prices::{Price, Prices, UnitPrice};
+pub use sign_ups::Confirmation;
 pub use spend::{CapAction, NewSpendCap, SpendCap};
 pub use tokens::{NewToken, Token};
 pub use usage::{BrokerUsage, Losses, OrganisationUsage, Span, Step, Usage, UsageWindow, Used};
@@ -74,7 +84,9 @@ pub use webhooks::{DeadLetter, DeadLetterCount, WebhookFailure, WebhookStatus};
 pub(crate) use brokers::BrokerRef;
 pub(crate) use caller::Who;
 pub(crate) use parts::Part;
+use post::Post;
 pub(crate) use spend::CapOf;
+pub(crate) use web_sessions::shortened;
 pub(crate) use webhooks::{Settling, Which};
 
 use crate::limits::PASSWORDS_AT_ONCE;
@@ -110,6 +122,7 @@ struct Inner {
     passwords: Semaphore,
     prices: OnceLock<Prices>,
     reach: OnceLock<Reach>,
+    post: OnceLock<Post>,
 }
 
 impl Control {
@@ -124,14 +137,29 @@ impl Control {
         let hash_keys = HashKeys::new(keys.iter().map(|key| (key.id, key.key)));
         let hash_keys = hash_keys.ok_or(Error::Internal("the region has no key"))?;
         let passwords = Semaphore::new(PASSWORDS_AT_ONCE);
-        let (prices, reach) = (OnceLock::new(), OnceLock::new());
-        let inner = Inner { store, clock, keys, hash_keys, sign_up_by, passwords, prices, reach };
+        let (prices, reach, post) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        let inner = Inner { store, clock, keys, hash_keys, sign_up_by, passwords, prices, reach, post };
         Ok(Self(Arc::new(inner)))
     }
 
     /// Says what usage costs; without it nothing costs anything. Said once; later words are ignored.
     pub fn charge(&self, prices: Prices) {
         let _ = self.0.prices.set(prices);
+    }
+
+    /// Has people confirm their e-mail address by a link that is mailed, below the URL of this server. Said once; later calls are
+    /// ignored.
+    pub fn confirm_addresses(&self, mailer: Arc<dyn Mailer>, url: String) {
+        let _ = self.0.post.set(Post { mailer, url });
+    }
+
+    /// Whether people confirm their e-mail address by a link that is mailed.
+    pub(crate) fn confirms_addresses(&self) -> bool {
+        self.post().is_some()
+    }
+
+    fn post(&self) -> Option<&Post> {
+        self.0.post.get()
     }
 
     fn prices(&self) -> Prices {

@@ -44,6 +44,23 @@ pub struct Tenant {
     pub brokers: usize,
     /// Null: it is not suspended.
     pub suspension: Option<Suspension>,
+    /// Name of its plan; null: it has none.
+    pub plan: Option<String>,
+}
+
+/// A broker, as operators see it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TenantBroker {
+    /// Its name in the region.
+    pub name: String,
+    /// The name that people gave to it.
+    pub display_name: String,
+    /// Whether it is suspended.
+    pub suspended: bool,
+    /// When it was made, in unix milliseconds.
+    pub created_at_ms: u64,
+    /// The tenant; null: a broker of the server's settings that no organisation has.
+    pub tenant: Option<Tenant>,
 }
 
 /// What a tenant has used in this month.
@@ -214,6 +231,29 @@ impl Control {
         Ok(Loudest { items, incomplete: after.is_some() })
     }
 
+    /// A broker and its tenant, by the name of the broker.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`].
+    pub async fn tenant_broker(&self, name: &str) -> Result<TenantBroker> {
+        self.look(|tx| async move {
+            let found = catalog::get(&tx, name.as_bytes(), Read::Snapshot).await?;
+            let details = found.ok_or(Error::NotFound("broker"))?.details()?.value;
+            let id = details.organisation.as_ref().and_then(|id| id.parse::<Uuid>().ok());
+            let tenant = match id {
+                Some(id) => match organisations::find(&tx, id, Read::Snapshot).await? {
+                    Some(found) => Some(tenant(&tx, id, found.value).await?),
+                    None => None,
+                },
+                None => None,
+            };
+            let (display_name, suspended) = (details.display_name, details.suspended);
+            let created_at_ms = details.created_at_ms;
+            Ok(TenantBroker { name: name.into(), display_name, suspended, created_at_ms, tenant })
+        })
+        .await
+    }
+
     /// The pods of the region.
     ///
     /// # Errors
@@ -244,18 +284,18 @@ pub(super) async fn is_open(tx: &Transaction, organisation: Uuid) -> Result<()> 
     }
 }
 
-async fn found(tx: &Transaction, id: Uuid) -> Result<Record> {
+pub(super) async fn found(tx: &Transaction, id: Uuid) -> Result<Record> {
     let found = organisations::find(tx, id, Read::Serializable).await?;
     Ok(found.ok_or(Error::NotFound("organisation"))?.value)
 }
 
-async fn tenant(tx: &Transaction, id: Uuid, record: Record) -> Result<Tenant> {
+pub(super) async fn tenant(tx: &Transaction, id: Uuid, record: Record) -> Result<Tenant> {
     let members = accounts::members(id.as_bytes());
     let members = members.page::<serde_json::Value>(tx, None, MEMBERS_MAX, Read::Snapshot).await?;
     let brokers = all_of(tx, id).await?.len();
-    let Record { name, created_at_ms, suspended } = record;
+    let Record { name, created_at_ms, suspended, plan } = record;
     let members = members.items.len();
-    Ok(Tenant { id, name, created_at_ms, members, brokers, suspension: suspended })
+    Ok(Tenant { id, name, created_at_ms, members, brokers, suspension: suspended, plan })
 }
 
 /// Whether that has changed something.
@@ -270,7 +310,6 @@ async fn set_suspended(tx: &Transaction, broker: &catalog::Broker, suspended: bo
     Ok(true)
 }
 
-fn operator(address: Option<IpAddr>) -> Actor {
-    let address = address.map(|address| address.to_string());
-    Actor { kind: ActorKind::Operator, id: None, name: "operator".into(), address, scopes: Vec::new() }
+pub(super) fn operator(address: Option<IpAddr>) -> Actor {
+    Actor::new(ActorKind::Operator, "operator", address)
 }

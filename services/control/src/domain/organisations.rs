@@ -1,9 +1,6 @@
 //! Organisations: whom brokers belong to.
 
-use millrace_layers::{
-    accounts::{self, audit},
-    documents::Document,
-};
+use millrace_layers::{accounts, documents::Document};
 use millrace_storage::{Read, Transaction};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -14,8 +11,8 @@ use super::change::Change;
 use super::check::Fields;
 use super::parts::{Precondition, Versioned};
 use super::{
-    Caller, Control, Error, Once, Permission, Result, Role, accounts::person_of, authorise, brokers,
-    invitations, ledger, members, month, operator, operator::Suspension, tokens,
+    Caller, Control, Error, Once, Permission, Result, Role, accounts::person_of, authorise, brokers, former,
+    invitations, members, month, operator, operator::Suspension, tokens,
 };
 
 /// An organisation.
@@ -45,6 +42,9 @@ pub(super) struct Record {
     /// That an operator has stopped it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) suspended: Option<Suspension>,
+    /// Name of its plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) plan: Option<String>,
 }
 
 impl Control {
@@ -104,15 +104,21 @@ impl Control {
             let Document { value, version } =
                 find(tx, id, Read::Serializable).await?.ok_or(Error::NotFound("organisation"))?;
             seen.check(Some(version))?;
+            let before = value.name.clone();
             let record = Record { name: input.name.clone(), ..value };
             let version = accounts::organisations().put(tx, id.as_bytes(), &record).await?;
-            change.audit(id, "organisation.change", &id.to_string(), json!({ "name": input.name }))?;
+            change.audit(
+                id,
+                "organisation.change",
+                &id.to_string(),
+                json!({ "name": input.name, "before": before }),
+            )?;
             Ok(Versioned { value: record.shown(id), version })
         })
         .await
     }
 
-    /// Removes an organisation that has no brokers any more, with its audit log.
+    /// Removes an organisation that has no brokers any more. Operators keep its audit log and usage for 400 days.
     ///
     /// # Errors
     /// See [`Error`]; a suspended one stays, and one that has used something in this month that costs something.
@@ -141,8 +147,8 @@ impl Control {
             invitations::remove_all(tx, id).await?;
             tokens::remove_all(tx, id).await?;
             accounts::spend_caps().clear(tx, id.as_bytes()).await?;
-            ledger::remove(&change, id).await?;
-            audit::clear(tx, id.as_bytes())?;
+            change.audit(id, "organisation.delete", &id.to_string(), json!({ "name": found.value.name }))?;
+            former::add(&change, id, &found.value).await?;
             Ok(accounts::organisations().clear(tx, id.as_bytes()).await?)
         })
         .await
@@ -165,7 +171,7 @@ impl Record {
 
 /// Makes an organisation with its first owner.
 pub(super) async fn create(change: &Change, id: Uuid, name: &str, owner: Uuid) -> Result<()> {
-    let record = Record { name: name.into(), created_at_ms: change.now_ms, suspended: None };
+    let record = Record { name: name.into(), created_at_ms: change.now_ms, suspended: None, plan: None };
     accounts::organisations().put(&change.tx, id.as_bytes(), &record).await?;
     members::add(change, id, owner, Role::Owner).await?;
     change.audit(id, "organisation.create", &id.to_string(), json!({ "name": name }))

@@ -10,11 +10,13 @@ use millrace_layers::{
 };
 use millrace_storage::{Read, Transaction};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::check::room;
+use super::difference::{difference, with};
 use super::{
-    BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Permission, Result, brokers, change::Change,
+    BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Permission, Result, authorise, brokers,
+    change::Change,
 };
 use crate::limits::GROUPS_MAX;
 
@@ -53,6 +55,8 @@ pub(crate) trait Part: Clone + Serialize + DeserializeOwned + Send + Sync + 'sta
     }
     /// Sets what is not the caller's; `old` is what it replaces.
     fn settle(&mut self, name: &str, now_ms: u64, old: Option<&Self>);
+    /// Takes out what only people may see who may change it.
+    fn hide_secrets(&mut self) {}
     /// Removes what is kept beside one that goes.
     fn removed(_tx: &Transaction, _broker: BrokerId, _name: &str) -> Result<()> {
         Ok(())
@@ -89,7 +93,8 @@ impl Control {
             let broker = brokers::find(&tx, caller, at, Permission::AccessRead, Read::Snapshot).await?;
             let all = P::all(broker.id);
             let rows = all.page::<P>(&tx, page.after.as_deref(), page.limit, Read::Snapshot).await?;
-            Ok(Page::of(rows, |_, part| part.value))
+            let hides = hides_secrets(&tx, caller, at).await;
+            Ok(Page::of(rows, |_, part| seen(part.value, hides)))
         })
         .await
     }
@@ -103,7 +108,9 @@ impl Control {
         self.look(|tx| async move {
             let broker = brokers::find(&tx, caller, at, Permission::AccessRead, Read::Snapshot).await?;
             let part = P::all(broker.id).get::<P>(&tx, name.as_bytes(), Read::Snapshot).await?;
-            part.map(Versioned::from).ok_or(Error::NotFound(P::KIND))
+            let part = part.ok_or(Error::NotFound(P::KIND))?;
+            let value = seen(part.value, hides_secrets(&tx, caller, at).await);
+            Ok(Versioned { value, version: part.version })
         })
         .await
     }
@@ -132,7 +139,9 @@ impl Control {
                 room(count, P::MAX, &format!("of this kind ({})", P::KIND))?;
             }
             let version = all.put(tx, name.as_bytes(), &part).await?;
-            note::<P>(&change, at, broker.id, if old.is_none() { "create" } else { "change" }, name)?;
+            let what = if old.is_none() { "create" } else { "change" };
+            let changed = difference(old.as_ref().map(|old| &old.value), Some(&part))?;
+            note::<P>(&change, at, broker.id, what, name, changed)?;
             Ok((version, old.is_none()))
         })
         .await
@@ -150,19 +159,39 @@ impl Control {
             let broker = brokers::find(tx, caller, at, Permission::AccessWrite, Read::Serializable).await?;
             let all = P::all(broker.id);
             let old = all.get::<P>(tx, name.as_bytes(), Read::Serializable).await?;
-            seen.check(Some(old.ok_or(Error::NotFound(P::KIND))?.version))?;
+            let old = old.ok_or(Error::NotFound(P::KIND))?;
+            seen.check(Some(old.version))?;
             all.clear(tx, name.as_bytes()).await?;
             P::removed(tx, broker.id, name)?;
-            note::<P>(&change, at, broker.id, "delete", name)
+            note::<P>(&change, at, broker.id, "delete", name, difference(Some(&old.value), None)?)
         })
         .await
     }
 }
 
-fn note<P: Part>(change: &Change, at: &BrokerRef, broker: BrokerId, what: &str, name: &str) -> Result<()> {
+/// Whether somebody who may see parts may not change them.
+async fn hides_secrets(tx: &Transaction, caller: &Caller, at: &BrokerRef) -> bool {
+    authorise(tx, caller, at.organisation, Permission::AccessWrite, Read::Snapshot).await.is_err()
+}
+
+fn seen<P: Part>(mut part: P, hides_secrets: bool) -> P {
+    if hides_secrets {
+        part.hide_secrets();
+    }
+    part
+}
+
+fn note<P: Part>(
+    change: &Change,
+    at: &BrokerRef,
+    broker: BrokerId,
+    what: &str,
+    name: &str,
+    changed: Value,
+) -> Result<()> {
     touch(&change.tx, broker)?;
     let action = format!("{}.{what}", P::KIND.replace(' ', "_"));
-    change.audit(at.organisation, &action, name, json!({ "broker": at.name }))
+    change.audit(at.organisation, &action, name, with(json!({ "broker": at.name }), changed))
 }
 
 /// A group that is named must be there: without its rules its members might do more than they should.

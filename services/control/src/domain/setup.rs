@@ -55,11 +55,16 @@ impl Control {
         Ok(is_open.then_some(secret))
     }
 
+    /// Whether this is such a secret.
+    pub(super) async fn is_setup(&self, tx: &Transaction, secret: &Secret, now_ms: u64) -> Result<bool> {
+        let hash = self.setup_hash(secret)?;
+        let is_it = |link: &Link| is_same(&link.hash, &hash) && now_ms < link.expires_at_ms;
+        Ok(links(tx).await?.iter().any(is_it))
+    }
+
     /// Whether this is such a secret; then none is good any more.
     pub(super) async fn take_setup(&self, change: &Change, secret: &Secret) -> Result<bool> {
-        let hash = self.setup_hash(secret)?;
-        let is_it = |link: &Link| is_same(&link.hash, &hash) && change.now_ms < link.expires_at_ms;
-        let is_one = links(&change.tx).await?.iter().any(is_it);
+        let is_one = self.is_setup(&change.tx, secret, change.now_ms).await?;
         if is_one {
             settings().clear(&change.tx, SETUP).await?;
         }

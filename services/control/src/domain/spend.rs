@@ -4,10 +4,10 @@ use millrace_layers::accounts;
 use millrace_layers::documents::Document;
 use millrace_storage::{Read, Transaction};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::difference::difference;
 use super::parts::Versioned;
 use super::usage::all_of;
 use super::{Caller, Control, Error, Once, Permission, Precondition, Result, authorise, month};
@@ -158,10 +158,12 @@ impl Control {
             of.authorise(tx, caller, Permission::OrganisationWrite, Read::Serializable).await?;
             let old = of.get(tx, Read::Serializable).await?;
             seen.check(old.as_ref().filter(|old| old.value.cap.is_some()).map(|old| old.version))?;
+            let before = old.as_ref().and_then(|old| old.value.cap);
             let reached_in = old.and_then(|old| old.value.reached_in);
             let record = Record { cap: Some(*input), reached_in };
             accounts::spend_caps().put(tx, &of.id(), &record).await?;
-            change.audit(of.organisation, "spend_cap.set", &of.target(), json!(input))
+            let said = difference(before.as_ref(), Some(input))?;
+            change.audit(of.organisation, "spend_cap.set", &of.target(), said)
         })
         .await?;
         self.hold_caps_of(of.organisation).await?;
@@ -185,7 +187,8 @@ impl Control {
             let Document { value, version } = found.ok_or(Error::NotFound("spend cap"))?;
             seen.check(Some(version))?;
             accounts::spend_caps().put(tx, &of.id(), &Record { cap: None, ..value }).await?;
-            change.audit(of.organisation, "spend_cap.delete", &of.target(), json!({}))
+            let said = difference(value.cap.as_ref(), None)?;
+            change.audit(of.organisation, "spend_cap.delete", &of.target(), said)
         })
         .await?;
         self.hold_caps_of(of.organisation).await

@@ -4,7 +4,7 @@ use millrace_layers::accounts::expiring::{self, Expiring, ExpiringKind};
 use millrace_storage::Transaction;
 use tracing::{info, warn};
 
-use super::{Control, Result, change, invitations, web_sessions};
+use super::{Control, Result, change, former, invitations, sign_ups, web_sessions};
 use crate::limits::{SWEEP_EVERY, SWEPT_ROWS};
 
 impl Control {
@@ -27,7 +27,7 @@ impl Control {
         }
     }
 
-    /// Removes web sessions, invitations and receipts whose time is over.
+    /// Removes web sessions, invitations, receipts and deleted organisations whose time is over.
     ///
     /// # Errors
     /// The store's.
@@ -55,6 +55,8 @@ async fn expire(tx: &Transaction, one: &Expiring, now_ms: u64) -> Result<()> {
         ExpiringKind::SignIn => web_sessions::expire(tx, &one.id).await?,
         ExpiringKind::Invitation => invitations::expire(tx, &one.id).await?,
         ExpiringKind::Receipt => change::forget(tx, &one.id, now_ms).await?,
+        ExpiringKind::SignUp => sign_ups::expire(tx, &one.id).await?,
+        ExpiringKind::FormerOrganisation => former::expire(tx, &one.id, now_ms).await?,
     }
     Ok(one.cancel(tx)?)
 }

@@ -9,6 +9,7 @@ use serde_json::json;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::accounts as people;
 use super::by_secret::{self, BySecret, Place};
 use super::check::{Fields, room};
 use super::{Caller, Control, Error, Once, Page, PageRequest, Permission, Result, Who, authorise, members};
@@ -164,17 +165,22 @@ impl Control {
                     return Ok(None);
                 };
                 let token = record.shown;
-                let scopes = in_force(&tx, organisation, &token).await?;
-                Ok(scopes.map(|scopes| (organisation, Token { scopes, ..token })))
+                let Some(scopes) = in_force(&tx, organisation, &token).await? else { return Ok(None) };
+                let maker = match token.made_by {
+                    Some(maker) => people::shown(&tx, maker).await?.map(|maker| maker.known_as().to_owned()),
+                    None => None,
+                };
+                Ok(Some((organisation, Token { scopes, ..token }, maker)))
             })
             .await?;
         let now_ms = self.now_ms();
         let is_good = |token: &Token| token.expires_at_ms.is_none_or(|at_ms| now_ms < at_ms);
-        let Some((organisation, token)) = found.filter(|(_, token)| is_good(token)) else {
+        let Some((organisation, token, maker)) = found.filter(|(_, token, _)| is_good(token)) else {
             return Err(Error::Unauthenticated("this API token is unknown, deleted or expired"));
         };
         let Token { id, name, scopes, made_by, .. } = token;
-        Ok(Caller { who: Who::Token { organisation, id, name, scopes, made_by }, address })
+        let who = Who::Token { organisation, id, name, scopes, made_by, maker };
+        Ok(Caller { who, address, agent: None })
     }
 
     fn token_of(&self, once: &Once, id: Uuid) -> Result<Secret> {

@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::{BrokerRef, Caller, Control, Error, Permission, Result, authorise, brokers, ledger, month};
+use super::{
+    BrokerRef, Caller, Control, Error, Permission, Result, authorise, brokers, former, ledger, month,
+};
 use crate::limits::{BROKERS_MAX, TIME_MS_MAX, USAGE_DAYS_MAX, USAGE_HOURS_MAX};
 
 const DAY_MS: u64 = 24 * WINDOW_MS;
@@ -170,12 +172,32 @@ impl Control {
         span: Span,
     ) -> Result<OrganisationUsage> {
         let range = Range::of(span, self.now_ms())?;
-        let found = self
-            .look(|tx| async move {
-                authorise(&tx, caller, organisation, Permission::BrokersRead, Read::Snapshot).await?;
-                all_of(&tx, organisation).await
-            })
-            .await?;
+        let found = self.look(|tx| async move {
+            authorise(&tx, caller, organisation, Permission::BrokersRead, Read::Snapshot).await?;
+            all_of(&tx, organisation).await
+        });
+        self.usage_of_all(organisation, range, found.await?).await
+    }
+
+    /// The same, for operators: also of an organisation that was deleted.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn tenant_usage(&self, organisation: Uuid, span: Span) -> Result<OrganisationUsage> {
+        let range = Range::of(span, self.now_ms())?;
+        let found = self.look(|tx| async move {
+            former::is_known(&tx, organisation).await?;
+            all_of(&tx, organisation).await
+        });
+        self.usage_of_all(organisation, range, found.await?).await
+    }
+
+    async fn usage_of_all(
+        &self,
+        organisation: Uuid,
+        range: Range,
+        found: Vec<catalog::Broker>,
+    ) -> Result<OrganisationUsage> {
         let (mut all, mut brokers) = (Vec::new(), Vec::new());
         for broker in found {
             // Each by itself: together they may be more than one transaction reads.

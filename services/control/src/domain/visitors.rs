@@ -15,7 +15,7 @@ use super::accounts::{
 };
 use super::change::Change;
 use super::check::Fields;
-use super::{Caller, Control, Error, Once, Result, SignedIn, Source, members};
+use super::{Caller, Control, Error, Once, Result, SignedIn, Source, members, names};
 use crate::limits::{IDENTITIES_MAX, NAME_CHARS_MAX, OIDC_S};
 use crate::oidc::Flow;
 use crate::secret::{self, Purpose, Secret};
@@ -124,6 +124,9 @@ impl Control {
         let mut fields = Fields::default();
         let email = fields.email("email", email);
         fields.done()?;
+        if let Some(token) = token {
+            self.is_open_to(&change.tx, token, &email, change.now_ms).await?;
+        }
         if is_there_one_with(&change.tx, &email).await? {
             let detail = "there is an account with your e-mail address: sign in with its password, then connect it with your provider";
             return Err(Error::Conflict(detail.into()));
@@ -292,5 +295,7 @@ fn name(said: &str, email: &str) -> String {
         let text = text.chars().filter(|char| !char.is_control()).take(NAME_CHARS_MAX).collect::<String>();
         text.trim().to_owned()
     };
-    Some(shown(said)).filter(|name| !name.is_empty()).unwrap_or_else(|| shown(email))
+    Some(shown(said))
+        .filter(|name| !name.is_empty() && names::check(name).is_ok())
+        .unwrap_or_else(|| shown(email))
 }

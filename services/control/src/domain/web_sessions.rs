@@ -69,8 +69,7 @@ impl Control {
         let hash = &self.sign_in_hash(&secret)?;
         let now_ms = self.now_ms();
         let expires_at_ms = now_ms + SIGN_IN_MS;
-        let agent = source.user_agent.as_ref();
-        let user_agent = &agent.map(|agent| agent.chars().take(USER_AGENT_CHARS_MAX).collect::<String>());
+        let user_agent = &source.user_agent.as_deref().map(shortened);
         let address = &source.address.map(|address| address.to_string());
         self.look(|tx| async move {
             let record = SignInRecord {
@@ -148,6 +147,11 @@ impl SignInRecord {
             user_agent: self.user_agent,
         }
     }
+}
+
+/// A User-Agent of the length that is kept.
+pub(crate) fn shortened(agent: &str) -> String {
+    agent.chars().take(USER_AGENT_CHARS_MAX).collect()
 }
 
 /// What people see of a session: it does not tell the hash by which it is found.

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::change::Change;
+use super::difference::without_secrets;
 use super::{BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Part, Permission, Result, brokers};
 use crate::limits::WEBHOOKS_MAX;
 
@@ -120,6 +121,10 @@ impl Part for Webhook {
             Some(key) if key.expose().is_empty() => self.signing_key = None,
             Some(_) => {}
         }
+    }
+
+    fn hide_secrets(&mut self) {
+        self.url = without_secrets(&self.url);
     }
 
     fn removed(tx: &Transaction, broker: BrokerId, name: &str) -> Result<()> {

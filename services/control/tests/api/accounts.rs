@@ -99,7 +99,7 @@ async fn a_change_needs_the_token_that_only_our_page_knows() {
 async fn who_is_invited_joins_once_with_the_role_of_the_invitation() {
     let region = Region::new().await;
     let (ann, bob) = (region.person().await, region.person().await);
-    let invite = json!({ "email": "bob@example.org", "role": "viewer" });
+    let invite = json!({ "email": bob.get("/me").await.text("/user/email"), "role": "viewer" });
     let made = ann.post(&ann.own("/invitations"), invite.clone()).await;
     let token = made.is(StatusCode::CREATED).text("/token").to_owned();
     let all = ann.get(&ann.own("/invitations")).await;
@@ -131,12 +131,38 @@ async fn who_is_invited_joins_once_with_the_role_of_the_invitation() {
 }
 
 #[tokio::test]
+async fn an_invitation_is_taken_by_its_address_alone() {
+    let region = Region::by(SignUpBy::Invitation).await;
+    let link = region.control.setup().await.unwrap().unwrap();
+    let mut ann = region.stranger();
+    ann.sign_up(json!({ "token": link.expose() })).await.is(StatusCode::CREATED);
+    let invite = async |email: &str| {
+        let body = json!({ "email": email, "role": "viewer" });
+        ann.post(&ann.own("/invitations"), body).await.is(StatusCode::CREATED).text("/token").to_owned()
+    };
+    let (first, second) = (invite("Bob@Example.org").await, invite("cleo@example.org").await);
+    let sign_up = async |email: &str, token: &str| {
+        region.stranger().sign_up(json!({ "email": email, "token": token })).await
+    };
+    let refused = sign_up("eve@example.org", &first).await;
+    assert!(!refused.is(StatusCode::FORBIDDEN).body.to_string().contains("bob"), "{refused:?}");
+    // Whoever has a link for one address does not learn which others have an account.
+    let of_ann = ann.get("/me").await.text("/user/email").to_owned();
+    assert_eq!(sign_up(&of_ann, &first).await.body, refused.body);
+    assert_eq!(sign_up(&of_ann, "nothing").await.body, sign_up("eve@example.org", "nothing").await.body);
+    let mut bob = region.stranger();
+    bob.sign_up(json!({ "email": "bob@example.ORG", "token": first })).await.is(StatusCode::CREATED);
+    bob.post("/invitations/accept", json!({ "token": second })).await.is(StatusCode::FORBIDDEN);
+    sign_up("cleo@example.org", &second).await.is(StatusCode::CREATED);
+}
+
+#[tokio::test]
 async fn an_invitation_ends_by_time_or_when_it_is_taken_back() {
     let region = Region::new().await;
     let (ann, bob) = (region.person().await, region.person().await);
+    let email = &bob.get("/me").await.text("/user/email").to_owned();
     let invite = async || {
-        let made =
-            ann.post(&ann.own("/invitations"), json!({ "email": "b@example.org", "role": "owner" })).await;
+        let made = ann.post(&ann.own("/invitations"), json!({ "email": email, "role": "owner" })).await;
         (made.text("/id").to_owned(), made.text("/token").to_owned())
     };
     let (id, token) = invite().await;

@@ -33,7 +33,8 @@ async fn a_made_password_opens_what_the_pods_read_and_a_rotation_leaves_the_form
     let region = Region::new().await;
     let ann = region.person().await;
     let broker = ann.broker().await;
-    let made = ann.post(&format!("{broker}/credentials"), json!({ "user": "a/b ü" })).await;
+    let made = json!({ "user": "a/b ü", "scram": true });
+    let made = ann.post(&format!("{broker}/credentials"), made).await;
     let first = made.is(StatusCode::CREATED).text("/secret").to_owned();
     assert!(opens(&region, &stored(&region, &ann, &broker, "a/b ü").await.secret.unwrap(), &first).await);
 
@@ -53,6 +54,37 @@ async fn a_made_password_opens_what_the_pods_read_and_a_rotation_leaves_the_form
     assert_eq!(stored(&region, &ann, &broker, "a/b ü").await.previous_secret, None);
     let too_long = json!({ "overlap_s": 2_592_001 });
     ann.post(&format!("{path}/rotate"), too_long).await.is(StatusCode::UNPROCESSABLE_ENTITY);
+}
+
+#[tokio::test]
+async fn only_who_asks_for_scram_has_a_verifier_stored() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let all = format!("{broker}/credentials");
+    for (user, more) in [
+        ("made", json!({})),
+        ("chosen", json!({ "password": "of the device" })),
+        ("made-scram", json!({ "scram": true })),
+        ("chosen-scram", json!({ "password": "of the device", "scram": true })),
+    ] {
+        let has_scram = user.ends_with("scram");
+        let mut body = json!({ "user": user });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let made = ann.post(&all, body).await;
+        assert_eq!(made.is(StatusCode::CREATED).body["scram"], has_scram, "{user}");
+        let verifier = stored(&region, &ann, &broker, user).await.scram;
+        assert_eq!(verifier.is_some(), has_scram, "{user}");
+        // RFC 7677 section 4: a tenth of a second of a modern machine.
+        assert!(verifier.is_none_or(|verifier| verifier.iterations >= 100_000), "{user}");
+
+        // A rotation leaves it as it is, or changes it.
+        for (wanted, expected) in [(json!({}), has_scram), (json!({ "scram": !has_scram }), !has_scram)] {
+            let rotated = ann.post(&format!("{all}/{user}/rotate"), wanted).await;
+            assert_eq!(rotated.is(StatusCode::OK).body["scram"], expected, "{user}");
+            assert_eq!(stored(&region, &ann, &broker, user).await.scram.is_some(), expected, "{user}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -2,11 +2,13 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests, where a panic is the failure")]
 
 mod accounts;
+mod audit;
 mod brokers;
 mod contract;
 mod credentials;
 mod incidents;
 mod local;
+mod mail;
 mod oidc;
 mod operator;
 mod parts;

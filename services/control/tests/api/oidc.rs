@@ -326,7 +326,7 @@ async fn where_accounts_are_by_invitation_one_is_needed_and_used_once() {
     let mut ann = region.stranger();
     provider.sign_in(&mut ann, "").await.is(StatusCode::FORBIDDEN);
     let invited =
-        owner.post(&owner.own("/invitations"), json!({ "email": "a@example.org", "role": "viewer" })).await;
+        owner.post(&owner.own("/invitations"), json!({ "email": "ann@example.org", "role": "viewer" })).await;
     let token = json!({ "token": invited.is(StatusCode::CREATED).text("/token") });
     provider.sign_in_with(&mut ann, json!({ "token": "nothing" })).await.is(StatusCode::FORBIDDEN);
     // It would say more than its value of the cookie that it stands in.

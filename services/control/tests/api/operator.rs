@@ -24,7 +24,7 @@ impl Operations for Process {
     }
 }
 
-fn router(region: &Region, token: Option<&str>) -> Router {
+pub(crate) fn router(region: &Region, token: Option<&str>) -> Router {
     operator_router(region.control.clone(), Arc::new(Process::default()), token.map(Into::into))
 }
 
@@ -35,10 +35,9 @@ async fn ask(
     path: &str,
     body: Option<Value>,
 ) -> (StatusCode, Value) {
-    let mut request = match &body {
-        Some(_) => Request::post(path),
-        None => Request::get(path),
-    };
+    // A path may name its method.
+    let (method, path) = path.split_once(' ').unwrap_or((if body.is_some() { "POST" } else { "GET" }, path));
+    let mut request = Request::builder().method(method).uri(path);
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
@@ -52,7 +51,7 @@ async fn ask(
 
 const HERE: &[(&str, &str)] = &[("host", "127.0.0.1:8090")];
 
-async fn here(router: &Router, path: &str, body: Option<Value>) -> (StatusCode, Value) {
+pub(crate) async fn here(router: &Router, path: &str, body: Option<Value>) -> (StatusCode, Value) {
     ask(router, "127.0.0.1", HERE, path, body).await
 }
 
@@ -175,4 +174,72 @@ async fn tenants_are_listed_and_the_loudest_come_first() {
     assert_eq!(here(&operator, "/pods/pod-9/drain", Some(json!({}))).await.0, StatusCode::NOT_FOUND);
     let (_, described) = here(&operator, "/openapi.json", None).await;
     assert!(described["paths"]["/tenants/{tenant}/suspend"]["post"].is_object());
+}
+
+#[tokio::test]
+async fn operators_find_a_tenant_by_the_name_of_a_broker() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    region.store.ensure_broker(b"default").await.unwrap();
+    let operator = router(&region, None);
+    let name = broker.rsplit('/').next().unwrap();
+    let (status, found) = here(&operator, &format!("/brokers/{name}"), None).await;
+    assert_eq!((status, &found["tenant"]["id"]), (StatusCode::OK, &json!(ann.organisation)), "{found}");
+    let (status, found) = here(&operator, "/brokers/default", None).await;
+    assert_eq!((status, &found["tenant"]), (StatusCode::OK, &Value::Null));
+    assert_eq!(here(&operator, "/brokers/nothing", None).await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn a_plan_is_the_ceiling_of_the_limits_of_a_tenant() {
+    let region = Region::new().await;
+    let (ann, bob) = (region.person().await, region.person().await);
+    let (old, of_bob) = (ann.broker().await, bob.broker().await);
+    let operator = router(&region, None);
+    let ceiling = |connections: u64| json!({ "ceiling": { "broker": { "connections": connections } } });
+    let (status, plan) = here(&operator, "PUT /plans/small", Some(ceiling(10))).await;
+    assert_eq!((status, &plan["ceiling"]["broker"]["connections"]), (StatusCode::OK, &json!(10)), "{plan}");
+    let choose = async |plan: Value| {
+        let path = format!("PUT /tenants/{}/plan", ann.organisation);
+        here(&operator, &path, Some(json!({ "plan": plan }))).await
+    };
+    assert_eq!(choose(json!("none of these")).await.0, StatusCode::NOT_FOUND);
+    let (status, tenant) = choose(json!("small")).await;
+    assert_eq!((status, &tenant["plan"]), (StatusCode::OK, &json!("small")));
+
+    let new = ann.broker().await;
+    let limit = |connections: u64| json!({ "limits": { "broker": { "connections": connections } } });
+    for broker in [&old, &new] {
+        assert_eq!(ann.get(broker).await.body["ceiling"]["broker"]["connections"], 10);
+        let refused = ann.patch(broker, "*", limit(11)).await;
+        refused.is(StatusCode::UNPROCESSABLE_ENTITY);
+        assert_eq!(refused.text("/fields/0/field"), "limits.broker.connections");
+        ann.patch(broker, "*", limit(9)).await.is(StatusCode::OK);
+    }
+    assert_eq!(bob.get(&of_bob).await.body["ceiling"], Value::Null);
+
+    // A smaller plan holds at once, and the tenant's own limit comes back with a larger one.
+    let in_force = async |broker: &str| {
+        let name = broker.rsplit('/').next().unwrap().as_bytes();
+        let read = region.store.run(|tx| async move {
+            use millrace_layers::{accounts, catalog};
+            let read = millrace_storage::Read::Snapshot;
+            let id = catalog::get(&tx, name, read).await?.unwrap().id;
+            let all = accounts::access(id);
+            all.get::<millrace_access::model::Access>(&tx, accounts::ACCESS, read).await
+        });
+        read.await.unwrap().unwrap().value.limits_in_force().broker.connections
+    };
+    here(&operator, "PUT /plans/small", Some(ceiling(5))).await;
+    assert_eq!(in_force(&old).await, Some(5));
+    here(&operator, "PUT /plans/small", Some(ceiling(50))).await;
+    assert_eq!(in_force(&old).await, Some(9));
+    assert_eq!(here(&operator, "DELETE /plans/small", None).await.0, StatusCode::CONFLICT);
+    assert_eq!(choose(Value::Null).await.0, StatusCode::OK);
+    assert_eq!(ann.get(&old).await.body["ceiling"], Value::Null);
+    assert_eq!(here(&operator, "DELETE /plans/small", None).await.0, StatusCode::NO_CONTENT);
+    assert_eq!(here(&operator, "/plans", None).await.1["items"], json!([]));
+    let log = ann.get(&ann.own("/audit")).await;
+    assert!(log.column("action").contains(&"organisation.plan"), "{log:?}");
 }

@@ -82,9 +82,9 @@ async fn nobody_gives_a_role_that_may_more_than_they_may() {
 
 /// Bob, who is a member of Ann's organisation with this role.
 async fn member(region: &Region, ann: &crate::tools::Client, role: &str) -> crate::tools::Client {
-    let invite = json!({ "email": "b@example.org", "role": role });
-    let invited = ann.post(&ann.own("/invitations"), invite).await;
     let mut bob = region.person().await;
+    let invite = json!({ "email": bob.get("/me").await.text("/user/email"), "role": role });
+    let invited = ann.post(&ann.own("/invitations"), invite).await;
     let taken = bob.post("/invitations/accept", json!({ "token": invited.text("/token") })).await;
     taken.is(StatusCode::OK);
     bob.organisation.clone_from(&ann.organisation);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use millrace_access::files::passwords;
-use millrace_access::secrets::chosen;
+use millrace_access::secrets::{chosen, generated};
 use millrace_edge::Config;
 use millrace_mqtt::Version::V5;
 use millrace_mqtt::{Connect, Packet, Property, Publish, QoS, ReasonCode, Will};
@@ -31,6 +31,39 @@ fn only_ann(config: &mut Config, file: &str) {
     assert!(written.is_ok(), "{written:?}");
     config.authentication.allow_anonymous = false;
     config.authentication.password_file = Some(path);
+}
+
+#[test]
+fn credentials_are_checked_where_clients_without_any_may_connect() {
+    let secret = generated::generate(&[7; generated::RANDOM_BYTES]);
+    let cases = [
+        (None, None, true, true),
+        (Some("ann"), Some("secret"), true, true),
+        // Nothing can check these without a password file.
+        (Some("ann"), None, true, false),
+        (Some("ann"), Some("wrong"), true, false),
+        (None, Some("secret"), true, false),
+        // A secret that the control plane made belongs to another broker.
+        (Some("ann"), Some(&*secret), false, false),
+        (None, Some(&*secret), false, false),
+    ];
+    let open = Server::start();
+    let guarded = Server::with(|config| {
+        only_ann(config, "anonymous-and-ann");
+        config.authentication.allow_anonymous = true;
+    });
+    for (user, password, is_welcome_without_file, is_welcome_with_file) in cases {
+        for (server, is_welcome) in [(&open, is_welcome_without_file), (&guarded, is_welcome_with_file)] {
+            let mut client = Client::raw(server);
+            let password = password.map(str::as_bytes);
+            client.send(&Packet::Connect(Connect { user_name: user, password, ..connect(V5, "c") }));
+            let expected = match is_welcome {
+                true => ReasonCode::SUCCESS,
+                false => ReasonCode::BAD_USER_NAME_OR_PASSWORD,
+            };
+            assert_eq!(client.recv_connack().reason, expected, "{user:?} {password:?}");
+        }
+    }
 }
 
 #[test]

@@ -234,7 +234,7 @@ pub(crate) fn signed_token(
     use base64::Engine as _;
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
     let now = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap();
-    let claims = format!(r#"{{"sub":"{user}","exp":{}}}"#, now.as_secs() + lasts_s);
+    let claims = format!(r#"{{"sub":"{user}","exp":{}}}"#, now.as_secs().saturating_add(lasts_s));
     let signed = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));
     let signature = sign(signed.as_bytes());
     format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
@@ -258,9 +258,12 @@ fn a_token_lets_in_until_it_ends() {
     };
     change(&database, id, &async |tx: &Transaction| accounts::jwt_issuers(id).put(tx, b"i", &issuer).await);
     let server = Server::on(&database, |_| {});
-    let (long, short) = (token("ann", 60), token("ann", 2));
+    let (long, short, endless) = (token("ann", 60), token("ann", 2), token("ann", u64::MAX));
     assert_eq!(refused(&server, with("eve", &long)), 0x87);
     Client::open(&server, with("ann", &long)).disconnect();
+    let mut patient = Client::open(&server, with("ann", &endless));
+    assert_eq!(puback(&mut patient, "a"), 0x10);
+    patient.disconnect();
     let mut client = Client::open(&server, with("", &short));
     client.expect_disconnect(ReasonCode::MAXIMUM_CONNECT_TIME);
     assert_eq!(refused(&server, with("", &short)), 0x87);

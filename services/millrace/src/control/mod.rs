@@ -4,6 +4,7 @@
 mod clients;
 mod inside;
 mod live;
+mod mail;
 mod oidc;
 mod publish;
 mod reach;
@@ -22,13 +23,17 @@ use millrace_control::{
     Clock, Control, LocalDoor, OidcSettings, Operations, Options, Price, Secret, SignUpBy,
 };
 use millrace_edge::DrainPace;
+use millrace_layers::accounts::keys;
 use millrace_storage::{Database, block_on};
 use millrace_telemetry::SECRET_TARGET;
 use tracing::{info, warn};
 
+pub(crate) use mail::SmtpSettings;
+
 use crate::args::network;
 use crate::cli::Failure;
 use crate::http::{Addresses, SIGN_UP_PATH, reachable};
+use crate::limits::SECRET_KEY_CHARS_MIN;
 use crate::serve::Running;
 
 #[derive(Clone, Debug, Args)]
@@ -54,14 +59,50 @@ pub(crate) struct ControlArgs {
     #[command(flatten)]
     pub(crate) reach: reach::ReachArgs,
 
+    /// File with a secret of at least 32 characters, apart from the store, without which a copy of the store checks no secret of a
+    /// device, token or web session. Set it before the first start: where it is set later, people sign in again, and API tokens and
+    /// invitations are made again. Every process on the store needs the same file; without it a server does not start
+    /// [default: none].
+    #[arg(long, value_name = "FILE", value_parser = secret_key)]
+    secret_key_file: Option<SecretKey>,
+
     #[command(flatten)]
     oidc: oidc::OidcArgs,
+
+    #[command(flatten)]
+    smtp: mail::SmtpArgs,
 }
 
 impl ControlArgs {
     pub(crate) fn oidc(&self) -> Result<Option<OidcSettings>, String> {
         self.oidc.settings(self.public_url.as_deref())
     }
+
+    /// The server that sends mail, when one is named.
+    pub(crate) fn smtp(&self) -> Result<Option<SmtpSettings>, String> {
+        self.smtp.settings(self.public_url.as_deref())
+    }
+}
+
+/// The operator's secret, as a key.
+#[derive(Clone)]
+pub(crate) struct SecretKey([u8; 32]);
+
+impl std::fmt::Debug for SecretKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("(hidden)")
+    }
+}
+
+fn secret_key(path: &str) -> Result<SecretKey, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| format!("{path} cannot be read: {error}"))?;
+    let text = text.trim();
+    if text.chars().count() < SECRET_KEY_CHARS_MIN {
+        return Err(format!(
+            "{path} must have at least {SECRET_KEY_CHARS_MIN} characters, such as `openssl rand -base64 32` makes"
+        ));
+    }
+    Ok(SecretKey(millrace_control::outside_secret(text)))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -91,16 +132,33 @@ impl Plane {
         database: Database,
         args: &ControlArgs,
         oidc: Option<OidcSettings>,
+        smtp: Option<&SmtpSettings>,
         is_local: bool,
     ) -> Result<Self, Failure> {
         let by = match args.sign_up {
             WhoSignsUp::Invited => SignUpBy::Invitation,
             WhoSignsUp::Anybody => SignUpBy::Anybody,
         };
+        if let Some(SecretKey(secret)) = &args.secret_key_file {
+            keys::set_outside_secret(*secret);
+        }
         let control = block_on(Control::open(database, Arc::new(TimeOfDay), by)).map_err(|error| {
             Failure::Run(format!("the control plane cannot be opened, so the server does not start: {error}"))
         })?;
         control.charge(args.price.iter().copied().collect());
+        match smtp {
+            Some(smtp) => {
+                let mailer = mail::Smtp::start(smtp).map_err(|what| {
+                    Failure::Run(format!("mail cannot be sent, so the server does not start: {what}"))
+                })?;
+                control.confirm_addresses(Arc::new(mailer), smtp.public_url.clone());
+            }
+            None if by == SignUpBy::Anybody => warn!(
+                "anybody may sign up, and no smtp_host is set: e-mail addresses are not confirmed, and a sign-up tells whether an \
+                 address has an account"
+            ),
+            None => {}
+        }
         let is_secure = args.public_url.as_ref().is_some_and(|url| url.starts_with("https://"));
         let local = is_local.then(local_door).transpose()?;
         let options = Options { is_secure, proxies: args.http_proxies.clone(), oidc, local };
@@ -219,6 +277,22 @@ pub(crate) fn public_url(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_secret_key_is_long_and_not_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path.display().to_string()
+        };
+        let long = "a secret of more than thirty-two characters";
+        let (one, same) = (file("one", long), file("same", &format!("{long}\n")));
+        assert_eq!(secret_key(&one).unwrap().0, secret_key(&same).unwrap().0);
+        assert_eq!(format!("{:?}", secret_key(&one).unwrap()), "(hidden)");
+        assert!(secret_key(&file("short", "short")).unwrap_err().contains("at least 32"));
+        assert!(secret_key("/nowhere/key").unwrap_err().contains("cannot be read"));
+    }
 
     #[test]
     fn a_public_url_has_a_scheme_and_a_host_and_no_path() {

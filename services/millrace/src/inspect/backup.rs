@@ -12,6 +12,7 @@ use millrace_storage::{OpenError, Options, RestoreError};
 use super::place::{Ended, Out, Place};
 use super::rows::Row;
 use super::{source, text};
+use crate::store::keep_private;
 
 /// Time between two rows of progress.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
@@ -25,6 +26,7 @@ pub(super) fn backup(place: &Place, target: &Path, out: Out<'_>) -> Result<(), E
         one => one,
     };
     check_target(place, target)?;
+    keep_private();
     copy(target, out, || place.embedded.backup(target))
 }
 
@@ -48,6 +50,7 @@ pub(super) fn restore(backup: &Path, target: &Path, out: Out<'_>) -> Result<(), 
             ))
         })?;
     }
+    keep_private();
     copy(target, out, || millrace_storage::restore(backup, target))
 }
 

@@ -1,3 +1,4 @@
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
@@ -113,6 +114,31 @@ fn a_restore_fills_only_an_empty_folder_and_only_from_a_backup() {
     fs::create_dir(path("empty")).unwrap();
     restore(&path("copy"), &path("empty"), &mut nowhere).unwrap();
     assert!(fs::read_dir(path("empty")).unwrap().next().is_some());
+}
+
+/// What in a folder others than its user may use, of all that is in it.
+pub(crate) fn open_to_others(path: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let metadata = fs::metadata(path).unwrap();
+    if metadata.permissions().mode() & 0o077 != 0 {
+        found.push(path.to_owned());
+    }
+    if metadata.is_dir() {
+        fs::read_dir(path).unwrap().for_each(|entry| found.extend(open_to_others(&entry.unwrap().path())));
+    }
+    found
+}
+
+#[test]
+fn a_copy_is_for_its_user_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = place(&folder.path().join("data"), None);
+    let (target, restored) = (folder.path().join("copy"), folder.path().join("restored"));
+    backup(&place, &target, &mut nowhere).unwrap();
+    restore(&target, &restored, &mut nowhere).unwrap();
+    for path in [target, restored] {
+        assert_eq!(open_to_others(&path), Vec::<PathBuf>::new());
+    }
 }
 
 #[test]

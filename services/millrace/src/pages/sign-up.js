@@ -30,6 +30,7 @@ form.addEventListener('submit', async (event) => {
     })
     const body = await answer.json()
     if (!answer.ok) return refused(body)
+    if (answer.status === 202) return asked(body)
     welcome(body)
   } catch {
     byId('wrong').textContent = 'The server does not answer: try again.'
@@ -49,6 +50,13 @@ function refused({ detail, fields = [] }) {
   }
   const label = input?.labels[0]?.firstChild.textContent.split(',')[0].trim()
   byId('wrong').textContent = label ? `${label}: ${first.detail}` : detail
+}
+
+/** A mail is on its way. */
+function asked({ email }) {
+  for (const id of ['with-password', 'provider', 'lead']) byId(id).hidden = true
+  byId('asked').textContent = `Open the link that was mailed to ${email}.`
+  byId('asked').hidden = false
 }
 
 function welcome({ user, organisations: [organisation] }) {

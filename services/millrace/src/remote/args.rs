@@ -70,6 +70,10 @@ pub(crate) struct LoginArgs {
     #[arg(long, requires = "organisation")]
     pub(super) token: bool,
 
+    /// Days after which the token that is made expires, and you log in again.
+    #[arg(long, value_name = "DAYS", default_value_t = 90, value_parser = whole_number::<u16>(1, 365), conflicts_with = "token")]
+    pub(super) days: u16,
+
     /// Allow HTTP without TLS to another machine; anybody on the way can then read the token.
     #[arg(long)]
     pub(super) insecure: bool,

@@ -70,6 +70,7 @@ impl Ask {
     }
 }
 
+const USER_AGENT: &str = concat!("millrace/", env!("CARGO_PKG_VERSION"), " (command line)");
 const IDEMPOTENCY_KEY: header::HeaderName = header::HeaderName::from_static("idempotency-key");
 pub(super) const CSRF_TOKEN: header::HeaderName = header::HeaderName::from_static("x-csrf-token");
 
@@ -87,7 +88,9 @@ impl Client {
         let connector =
             HttpsConnectorBuilder::new().with_tls_config(tls.with_no_client_auth()).https_or_http();
         let http = legacy::Client::builder(TokioExecutor::new()).build(connector.enable_http1().build());
-        Ok(Self { runtime, http, base: format!("{url}{}", millrace_control::PATH), who: Vec::new() })
+        // The audit log says which program has sent a request.
+        let who = vec![(header::USER_AGENT, USER_AGENT.to_owned())];
+        Ok(Self { runtime, http, base: format!("{url}{}", millrace_control::PATH), who })
     }
 
     /// Repeats a request whose answer was lost if a repeat does no harm.
@@ -104,7 +107,36 @@ impl Client {
         })?
     }
 
-    fn try_once(&self, ask: &Ask) -> Result<Result<Answer, Failure>, Lost> {
+    /// Reads a stream of server-sent events until `each` says false, or the stream ends.
+    pub(super) fn events(
+        &self,
+        ask: &Ask,
+        each: &mut dyn FnMut(&str, Value) -> Result<bool, Failure>,
+    ) -> Result<(), Failure> {
+        let lost = |why: String| Failure::Run(format!("{} cannot be reached: {why}", self.base));
+        let request = self.request(ask)?;
+        self.runtime.block_on(async {
+            let answer = self.http.request(request).await.map_err(|error| lost(chain(&error)))?;
+            let (head, mut body) = answer.into_parts();
+            if !head.status.is_success() {
+                let body = Limited::new(body, API_ANSWER_BYTES_MAX).collect().await;
+                let body = body.map_err(|error| lost(error.to_string()))?.to_bytes();
+                return read(&Response::from_parts(head, body)).map(drop);
+            }
+            let mut events = Events::default();
+            while let Some(frame) = body.frame().await {
+                let frame = frame.map_err(|error| lost(error.to_string()))?;
+                for (name, data) in events.read(frame.data_ref().map_or(&b""[..], |data| data)) {
+                    if !each(&name, data)? {
+                        return Ok(());
+                    }
+                }
+            }
+            Err(Failure::Run("the stream has ended".into()))
+        })
+    }
+
+    fn request(&self, ask: &Ask) -> Result<Request<Body>, Failure> {
         let mut request =
             Request::builder().method(ask.method.clone()).uri(format!("{}{}", self.base, ask.path));
         for (name, value) in self.who.iter().chain(&ask.head) {
@@ -114,9 +146,14 @@ impl Client {
         if body.is_some() {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
-        let request = match request.body(Body::from(body.unwrap_or_default())) {
+        let request = request.body(Body::from(body.unwrap_or_default()));
+        request.map_err(|error| Failure::Settings(format!("this cannot be asked: {error}")))
+    }
+
+    fn try_once(&self, ask: &Ask) -> Result<Result<Answer, Failure>, Lost> {
+        let request = match self.request(ask) {
             Ok(request) => request,
-            Err(error) => return Ok(Err(Failure::Settings(format!("this cannot be asked: {error}")))),
+            Err(failure) => return Ok(Err(failure)),
         };
         self.runtime.block_on(async {
             let answered = async {
@@ -130,6 +167,40 @@ impl Client {
             let late = || Lost(format!("no answer within {API_PATIENCE_S} s"));
             tokio::time::timeout(patience, answered).await.map_err(|_| late())?
         })
+    }
+}
+
+/// Server-sent events as they come in pieces.
+#[derive(Default)]
+struct Events {
+    line: Vec<u8>,
+    name: String,
+    data: String,
+}
+
+impl Events {
+    /// The events that are whole with the next piece: their names and what they say.
+    fn read(&mut self, piece: &[u8]) -> Vec<(String, Value)> {
+        let mut whole = Vec::new();
+        for byte in piece {
+            if *byte != b'\n' {
+                self.line.push(*byte);
+                continue;
+            }
+            let line = String::from_utf8_lossy(&self.line).trim_end_matches('\r').to_owned();
+            self.line.clear();
+            match line.split_once(':') {
+                Some(("event", name)) => name.trim_start().clone_into(&mut self.name),
+                Some(("data", data)) => self.data += data.trim_start(),
+                None if line.is_empty() && !self.data.is_empty() => {
+                    let data = serde_json::from_str(&self.data).unwrap_or(Value::Null);
+                    self.data.clear();
+                    whole.push((std::mem::take(&mut self.name), data));
+                }
+                _ => {}
+            }
+        }
+        whole
     }
 }
 
@@ -202,6 +273,15 @@ mod tests {
             assert_eq!(problem(status, &body), said);
         }
         assert!(problem(502, &Value::Null).contains("502"));
+    }
+
+    #[test]
+    fn events_come_in_pieces() {
+        let mut events = Events::default();
+        let stream =
+            b": comment\n\nevent: message\ndata: {\"topic\":\"a: b\"}\n\nevent: end\r\ndata: 1\r\n\r\n";
+        let read: Vec<_> = stream.chunks(3).flat_map(|piece| events.read(piece)).collect();
+        assert_eq!(read, [("message".to_owned(), json!({ "topic": "a: b" })), ("end".to_owned(), json!(1))]);
     }
 
     #[test]

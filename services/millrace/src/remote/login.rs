@@ -14,6 +14,7 @@ use super::args::{ApiArgs, LoginArgs, LogoutArgs};
 use super::client::{Ask, CSRF_TOKEN, Client};
 use super::input;
 use crate::cli::Failure;
+use crate::inspect::now_ms;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Login {
@@ -24,9 +25,14 @@ pub(super) struct Login {
     pub(super) token_id: Option<String>,
 }
 
-/// Scopes of the token, as far as its owner has them.
-const SCOPES: [&str; 8] = [
+const DAY_MS: u64 = 86_400_000;
+
+/// Scopes of the command line's token, as far as its owner has them.
+const SCOPES: [&str; 11] = [
     "organisation:read",
+    "organisation:write",
+    "messages:read",
+    "messages:write",
     "brokers:read",
     "brokers:write",
     "access:read",
@@ -87,7 +93,8 @@ fn sign_in(url: &str, args: &LoginArgs) -> Result<Login, Failure> {
     let made = organisation(&session.body, args.organisation.as_deref()).and_then(|organisation| {
         let name = format!("millrace on {}", rustix::system::uname().nodename().to_string_lossy());
         let name: String = name.chars().take(100).collect();
-        let new = json!({ "name": name, "scopes": SCOPES });
+        let expires_at_ms = now_ms() + u64::from(args.days) * DAY_MS;
+        let new = json!({ "name": name, "scopes": SCOPES, "expires_at_ms": expires_at_ms });
         let made = client.ask(&Ask::once(format!("/organisations/{organisation}/tokens"), new)?)?;
         Ok((organisation, made.body))
     });

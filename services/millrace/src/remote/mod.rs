@@ -1,23 +1,35 @@
-//! Commands for a service over its HTTP API: `millrace login`, `brokers`, `credentials`, `rules`, `clients`, `usage`,
-//! `webhooks`, `audit`; and `sessions` and `retained` with `--api`.
+//! The service from the command line, over its HTTP API: `millrace login` and a command for each kind of object; `pub` and `sub`; and
+//! `sessions` and `retained` with `--api`.
 //!
 //! [`login()`] stores an API token of the user. [`client`] sends requests; [`site`] adds the parts that most requests
-//! need: organisation, pages, broker, versions. [`nouns`] has the commands, [`mod@print`] prints the answers. Secrets
-//! are read from the terminal or standard input, because other users of the machine can see the command line.
+//! need: organisation, pages, broker, versions. [`nouns`], [`people`], [`access`], [`control`] and [`messages`] have the commands,
+//! [`mod@print`] writes the answers. Secrets are read from the terminal or standard input, never from the command line, which others on the machine can see.
 
+mod access;
 mod args;
 mod client;
+mod control;
 mod input;
 mod login;
+mod messages;
 mod nouns;
+mod people;
 mod print;
 mod site;
 mod stored;
 
+pub(crate) use access::{NamedArgs, cas, groups, issuers};
 pub(crate) use args::{
     AuditArgs, BrokersArgs, ClientsArgs, CredentialsArgs, LoginArgs, LogoutArgs, RulesArgs, UsageArgs,
     WebhooksArgs,
 };
+pub(crate) use control::{
+    CapsArgs, IncidentsArgs, LimitsArgs, MetricsArgs, caps, incidents, limits, metrics,
+};
 pub(crate) use login::{login, logout};
+pub(crate) use messages::{PubArgs, SubArgs, publish, subscribe};
 pub(crate) use nouns::{audit, brokers, clients, credentials, rules, usage, webhooks};
+pub(crate) use people::{
+    InvitationsArgs, MembersArgs, OrganisationsArgs, TokensArgs, invitations, members, organisations, tokens,
+};
 pub(crate) use stored::{Stored, stored};

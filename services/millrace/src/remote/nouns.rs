@@ -9,7 +9,7 @@ use super::args::{
 };
 use super::input;
 use super::print::{Fields, say};
-use super::site::{List, Site, part};
+use super::site::{List, Site, client_part, part};
 use crate::cli::Failure;
 use crate::inspect::confirm::{confirm, may_ask};
 use crate::inspect::now_ms;
@@ -249,11 +249,11 @@ pub(crate) fn clients(args: ClientsArgs) -> Result<(), Failure> {
         }
         ClientsCommand::Show { client, of } => {
             let (site, broker) = Site::at_broker(&of)?;
-            site.printer.details(&site.get(&format!("{broker}/clients/{}", part(&client)))?.body)
+            site.printer.details(&site.get(&format!("{broker}/clients/{}", client_part(&client)))?.body)
         }
         ClientsCommand::Kick { client, of } => {
             let (site, broker) = Site::at_broker(&of)?;
-            site.act(Method::DELETE, &format!("{broker}/clients/{}", part(&client)))?;
+            site.act(Method::DELETE, &format!("{broker}/clients/{}", client_part(&client)))?;
             site.printer.did("Disconnected. It may come again: `millrace clients ban` keeps it out.");
             Ok(())
         }

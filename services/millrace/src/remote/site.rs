@@ -1,6 +1,8 @@
 //! A service and one of its organisations, by the user's arguments. Adds to requests the organisation, pages, the
 //! broker, and versions.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{Method, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
@@ -19,6 +21,7 @@ const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.'
 
 pub(super) struct Site {
     client: Client,
+    url: String,
     organisation: String,
     pub(super) printer: Printer,
 }
@@ -35,11 +38,21 @@ pub(super) fn part(text: &str) -> String {
     utf8_percent_encode(text, PLAIN).to_string()
 }
 
+/// Escapes a client id for a path. Clients of HTTP resolve `.` and `..`, also when they are escaped.
+pub(super) fn client_part(id: &str) -> String {
+    match id {
+        "." => "base64:Lg".into(),
+        ".." => "base64:Li4".into(),
+        _ if id.starts_with("base64:") => format!("base64:{}", URL_SAFE_NO_PAD.encode(id)),
+        _ => part(id),
+    }
+}
+
 impl Site {
     pub(super) fn open(args: &ApiArgs) -> Result<Self, Failure> {
         let login = Login::find(args)?;
         let (client, organisation) = (login.client()?, part(&login.organisation));
-        Ok(Self { client, organisation, printer: Printer { json: args.json } })
+        Ok(Self { client, url: login.url, organisation, printer: Printer { json: args.json } })
     }
 
     /// With the path of the selected broker.
@@ -101,6 +114,25 @@ impl Site {
 
     pub(super) fn make(&self, path: &str, body: Value) -> Result<Value, Failure> {
         Ok(self.client.ask(&Ask::once(self.own(path), body)?)?.body)
+    }
+
+    /// Where people reach the service.
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Sends a request with a body.
+    pub(super) fn send(&self, method: Method, path: &str, body: Value) -> Result<Value, Failure> {
+        Ok(self.client.ask(&Ask::new(method, self.own(path), Some(body)))?.body)
+    }
+
+    /// Reads a stream of events.
+    pub(super) fn events(
+        &self,
+        path: &str,
+        each: &mut dyn FnMut(&str, Value) -> Result<bool, Failure>,
+    ) -> Result<(), Failure> {
+        self.client.events(&Ask::get(self.own(path)), each)
     }
 
     pub(super) fn act(&self, method: Method, path: &str) -> Result<Value, Failure> {

@@ -4,7 +4,7 @@ use http::Method;
 
 use super::args::ApiArgs;
 use super::print::Fields;
-use super::site::{Site, part};
+use super::site::{Site, client_part, part};
 use crate::cli::Failure;
 
 const SESSIONS: Fields = &[
@@ -32,7 +32,7 @@ pub(crate) enum Stored<'a> {
 pub(crate) fn stored(broker: &str, json: bool, what: Stored<'_>) -> Result<(), Failure> {
     let site = Site::open(&ApiArgs { url: None, organisation: None, json })?;
     let broker = site.broker(Some(broker))?;
-    let session = |client: &str| format!("{broker}/sessions/{}", part(client));
+    let session = |client: &str| format!("{broker}/sessions/{}", client_part(client));
     let message = |topic: &str| format!("{broker}/retained/message?topic={}", part(topic));
     match what {
         Stored::Sessions(limit) => {

@@ -100,8 +100,8 @@ async function account() {
 
 const ask = await account()
 await ask('PUT', '/access', { passwords: false, scram: true }, { 'If-Match': '*' })
-const made = await ask('POST', '/credentials', { user: 'made' })
-await ask('POST', '/credentials', { user: 'chosen', password: 'hunter2 of Ann' })
+const made = await ask('POST', '/credentials', { user: 'made', scram: true })
+await ask('POST', '/credentials', { user: 'chosen', password: 'hunter2 of Ann', scram: true })
 
 // The event loops look for changes twice a second.
 for (let first = await connect('made', made.secret); ; first = await connect('made', made.secret)) {

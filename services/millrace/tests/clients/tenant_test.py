@@ -239,7 +239,7 @@ class Tenant:
             path = f"/brokers/{broker}/credentials"
             return self.change("credential.create", "POST", path, {"user": user, **more})["secret"]
 
-        self.secrets = {broker: made(broker, "pump") for broker in (self.one, self.two)}
+        self.secrets = {broker: made(broker, "pump", scram=True) for broker in (self.one, self.two)}
         rules = [{"effect": "allow", "action": "publish", "filter": "of/%u/%c"}]
         self.ruled = made(self.one, "ruled", rules=rules)
 

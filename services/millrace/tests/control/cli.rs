@@ -238,3 +238,65 @@ fn a_login_is_for_its_user_alone_and_ends_with_a_logout() {
     ann.run("logout").badly(1, "not logged in");
     eve.run("brokers list").badly(1, "log in");
 }
+
+#[test]
+fn a_login_expires_and_the_audit_log_names_who_used_it() {
+    let (_data, server, ann) = logged_in();
+    let token = ann.run("tokens list --json").json().remove(0);
+    let lasts_ms = token["expires_at_ms"].as_u64().unwrap() - token["created_at_ms"].as_u64().unwrap();
+    assert_eq!(lasts_ms.div_ceil(86_400_000), 90);
+    ann.run("brokers create Plant").well();
+    let log = ann.run("audit --json").json();
+    let made = log.iter().find(|entry| entry["action"] == "broker.create").unwrap();
+    assert_eq!(made["actor"]["made_by"], "ann@example.org");
+    assert!(made["actor"]["agent"].as_str().unwrap().starts_with("millrace/"), "{made}");
+    let login = format!("login --url http://{} --email ann@example.org --days 0", server.http);
+    ann.run_with(&login, &format!("{PASSWORD}\n"), &[]).badly(2, "from 1 to 365");
+}
+
+#[test]
+fn people_parts_limits_and_caps_are_managed() {
+    let (_data, _server, ann) = logged_in();
+    assert_eq!(ann.run("members list --json").json()[0]["email"], "ann@example.org");
+    let invited = ann.run("invitations create bob@example.org --role viewer --json").json().remove(0);
+    assert_eq!(ann.run("invitations list --json").json()[0]["id"], invited["id"]);
+    ann.run(&format!("invitations delete {}", invited["id"].as_str().unwrap())).well();
+    ann.run("members update ann@example.org --role viewer").badly(1, "last owner");
+    ann.run("members remove eve@example.org --yes").badly(1, "millrace members list");
+    let made = ann.run("tokens create ci --scopes brokers:read,audit:read --days 7 --json").json().remove(0);
+    assert!(made["secret"].as_str().unwrap().starts_with("mlr_"), "{made}");
+    ann.run(&format!("tokens delete {} --yes", made["id"].as_str().unwrap())).well();
+    let renamed = ann.run("organisations update --name Works --json").json();
+    assert_eq!(
+        (&renamed[0]["name"], &ann.run("organisations show --json").json()[0]["name"]),
+        (&json!("Works"), &json!("Works"))
+    );
+
+    let rules = r#"{"rules":[{"effect":"allow","action":"publish","filter":"a"}]}"#;
+    ann.run_with("groups put pumps --broker default", rules, &[]).well();
+    assert_eq!(ann.run("groups show pumps --broker default --json").json()[0]["rules"][0]["filter"], "a");
+    ann.run("groups delete pumps --yes --broker default").well();
+    assert_eq!(ann.run("issuers list --broker default --json").json(), Vec::<Value>::new());
+    ann.run("cas show none --broker default").badly(1, "client CA");
+    let set =
+        ann.run("limits set broker.connections=50 client.subscriptions=7 --broker default --json").json();
+    assert_eq!((&set[0]["broker.connections"], &set[0]["client.subscriptions"]), (&json!(50), &json!(7)));
+    ann.run("limits set connections=1 --broker default").badly(2, "is no limit");
+    ann.run("caps set 1000000 --action continue --all").well();
+    assert_eq!(ann.run("caps show --all --json").json()[0]["monthly_micros"], 1_000_000);
+    ann.run("caps delete --all --yes").well();
+    assert!(ann.run("metrics --broker default --json").json()[0]["connections"].is_u64());
+    ann.run("incidents --broker default").well();
+}
+
+#[test]
+fn a_message_goes_from_pub_to_sub() {
+    let (_data, _server, ann) = logged_in();
+    ann.run("pub a/b kept --retain --broker default").well();
+    let shown = ann.run("sub a/# --retained --count 1 --broker default").well();
+    assert_eq!(shown.out, "a/b kept\n");
+    ann.run_with("pub a/c --retain --broker default", "of\u{1b} standard input", &[]).well();
+    let shown = ann.run("sub a/c --retained --count 1 --json --broker default").json();
+    assert_eq!((&shown[0]["topic"], &shown[0]["retain"]), (&json!("a/c"), &json!(true)));
+    ann.run("pub a/# x --broker default").badly(1, "");
+}

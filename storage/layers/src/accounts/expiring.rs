@@ -20,6 +20,10 @@ pub enum ExpiringKind {
     Invitation = 2,
     /// A receipt; the id is its hash.
     Receipt = 3,
+    /// A deleted organisation; the id is its own.
+    FormerOrganisation = 4,
+    /// A sign-up that nobody has confirmed; the id is its hash.
+    SignUp = 5,
 }
 
 /// A row that expires.
@@ -62,7 +66,7 @@ pub async fn due(tx: &Transaction, now_ms: u64, limit: usize) -> Result<Vec<Expi
 }
 
 fn kind(number: u64) -> Result<ExpiringKind> {
-    let all = [ExpiringKind::SignIn, ExpiringKind::Invitation, ExpiringKind::Receipt];
+    let all = [ExpiringKind::SignIn, ExpiringKind::Invitation, ExpiringKind::Receipt, ExpiringKind::FormerOrganisation, ExpiringKind::SignUp];
     all.into_iter().find(|kind| *kind as u64 == number).ok_or(Error::Corrupt("key"))
 }
 

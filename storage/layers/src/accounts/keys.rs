@@ -1,13 +1,17 @@
-//! Secret keys of the region. Hashes of generated secrets are made with them, so that a copy of the hashes alone
-//! opens nothing. One more key makes unknown users look like known ones.
+//! The keys of the region: those with which hashes of generated secrets are made, so that a copy of the hashes alone opens nothing, and
+//! the one that makes users which do not exist look like others.
+//!
+//! A region can have a secret of its operator, from a file that is not in the store. Keys that are made then are only half of what
+//! hashes: the other half is that secret, so a copy of the store checks no secret.
 
 use std::fmt;
+use std::sync::OnceLock;
 
 use millrace_storage::{Read, Transaction};
 use serde::{Deserialize, Serialize};
 
 use super::settings;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 const KEYS: &[u8] = b"keys";
 const DECOY: &[u8] = b"decoy";
@@ -19,6 +23,38 @@ pub struct Key {
     pub id: u32,
     /// Must never be shown.
     pub key: [u8; 32],
+    /// What shows that the operator's secret is the right one, for a key that needs it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub check: Option<[u8; 32]>,
+}
+
+/// The operator's secret, of this process.
+static OUTSIDE: OnceLock<[u8; 32]> = OnceLock::new();
+
+/// Sets the operator's secret, before the first key is read. Later calls are ignored.
+pub fn set_outside_secret(secret: [u8; 32]) {
+    let _ = OUTSIDE.set(secret);
+}
+
+impl Key {
+    /// A key that needs the operator's secret.
+    fn halved(id: u32, key: [u8; 32], outside: &[u8; 32]) -> Self {
+        Self { id, key, check: Some(half(outside, b"check", &key)) }
+    }
+
+    /// The key that hashes.
+    fn whole(self, outside: Option<&[u8; 32]>) -> Result<Self> {
+        let Some(check) = self.check else { return Ok(self) };
+        let outside = outside.ok_or(Error::SecretKey("is needed"))?;
+        if half(outside, b"check", &self.key) != check {
+            return Err(Error::SecretKey("is another one than before"));
+        }
+        Ok(Self { key: half(outside, b"key", &self.key), ..self })
+    }
+}
+
+fn half(outside: &[u8; 32], purpose: &[u8], key: &[u8; 32]) -> [u8; 32] {
+    blake3::Hasher::new_keyed(outside).update(purpose).update(key).finalize().into()
 }
 
 impl fmt::Debug for Key {
@@ -29,17 +65,33 @@ impl fmt::Debug for Key {
 
 /// The keys, the current one last; empty before the first [`ensure`].
 pub async fn get(tx: &Transaction, read: Read) -> Result<Vec<Key>> {
+    stored(tx, read).await?.into_iter().map(|key| key.whole(OUTSIDE.get())).collect()
+}
+
+async fn stored(tx: &Transaction, read: Read) -> Result<Vec<Key>> {
     Ok(settings().get(tx, KEYS, read).await?.map_or_else(Vec::new, |keys| keys.value))
 }
 
-/// The keys. Without any, `random` becomes the first.
+/// The keys; `random` becomes one if there is none, or none that needs the operator's secret where there is one.
+///
+/// # Errors
+/// [`Error::SecretKey`].
 pub async fn ensure(tx: &Transaction, random: [u8; 32]) -> Result<Vec<Key>> {
-    let mut keys = get(tx, Read::Serializable).await?;
-    if keys.is_empty() {
-        keys.push(Key { id: 1, key: random });
+    ensure_with(tx, random, OUTSIDE.get()).await
+}
+
+async fn ensure_with(tx: &Transaction, random: [u8; 32], outside: Option<&[u8; 32]>) -> Result<Vec<Key>> {
+    let mut keys = stored(tx, Read::Serializable).await?;
+    let is_enough = |key: &Key| outside.is_none() || key.check.is_some();
+    if !keys.last().is_some_and(is_enough) {
+        let id = keys.last().map_or(1, |last| last.id + 1);
+        keys.push(match outside {
+            Some(outside) => Key::halved(id, random, outside),
+            None => Key { id, key: random, check: None },
+        });
         settings().put(tx, KEYS, &keys).await?;
     }
-    Ok(keys)
+    keys.into_iter().map(|key| key.whole(outside)).collect()
 }
 
 /// The key for unknown users. Without one, `random` becomes it. It never changes, because the change would show which
@@ -61,10 +113,28 @@ mod tests {
     fn the_first_key_stays_and_is_not_shown() {
         let database = database();
         let first = run(&database, async |tx| ensure(tx, [7; 32]).await);
-        assert_eq!(first, [Key { id: 1, key: [7; 32] }]);
+        assert_eq!(first, [Key { id: 1, key: [7; 32], check: None }]);
         assert_eq!(run(&database, async |tx| ensure(tx, [8; 32]).await), first);
         assert_eq!(run(&database, async |tx| get(tx, Read::Snapshot).await), first);
         assert!(!format!("{first:?}").contains('7'));
+    }
+
+    #[test]
+    fn a_key_that_needs_the_operators_secret_is_none_without_it() {
+        let database = database();
+        let before = run(&database, async |tx| ensure_with(tx, [7; 32], None).await);
+        let with = |secret: Option<[u8; 32]>| {
+            let tried = database
+                .run(|tx, _| async move { Ok::<_, Error>(ensure_with(&tx, [8; 32], secret.as_ref()).await) });
+            millrace_storage::block_on(tried).unwrap()
+        };
+        let keys = with(Some([1; 32])).unwrap();
+        assert_eq!(keys[0], before[0], "what was hashed before is checked all the same");
+        assert_eq!((keys.len(), keys[1].id), (2, 2));
+        assert_ne!(keys[1].key, [8; 32], "the stored half hashes nothing");
+        assert_eq!(with(Some([1; 32])).unwrap(), keys);
+        assert_eq!(with(None), Err(Error::SecretKey("is needed")));
+        assert_eq!(with(Some([2; 32])), Err(Error::SecretKey("is another one than before")));
     }
 
     #[test]

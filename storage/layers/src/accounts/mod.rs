@@ -132,6 +132,24 @@ pub fn ledgers() -> Collection {
     region(tags::LEDGER)
 }
 
+/// Plans, by name.
+#[must_use]
+pub fn plans() -> Collection {
+    region(tags::PLAN)
+}
+
+/// Sign-ups that wait for a confirmation, by the hash of the secret that confirms one.
+#[must_use]
+pub fn sign_ups() -> Collection {
+    region(tags::SIGN_UP)
+}
+
+/// Deleted organisations whose audit log and ledger are kept, by their id.
+#[must_use]
+pub fn former_organisations() -> Collection {
+    region(tags::FORMER_ORGANISATION)
+}
+
 /// Increments a broker's change counter, by which pods notice that their copies of its documents are outdated.
 /// Conflicts with no other transaction.
 pub fn touch(tx: &Transaction, broker: BrokerId) -> Result<()> {

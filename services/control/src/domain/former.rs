@@ -1,0 +1,75 @@
+//! Organisations that were deleted. Operators read their audit log and usage for 400 days; nobody else sees anything of them.
+
+use millrace_layers::accounts::{
+    self, audit,
+    expiring::{Expiring, Kind},
+};
+use millrace_storage::{Read, Transaction};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::change::Change;
+use super::{Control, Error, Page, PageRequest, Result, ledger, members, organisations};
+use crate::limits::FORMER_ORGANISATION_MS;
+
+/// A tenant that was deleted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FormerTenant {
+    /// Id of the organisation.
+    pub id: Uuid,
+    /// Its name.
+    pub name: String,
+    /// When it was made, in unix milliseconds.
+    pub created_at_ms: u64,
+    /// When it was deleted, in unix milliseconds.
+    pub deleted_at_ms: u64,
+    /// When its audit log and usage are erased, in unix milliseconds.
+    pub erased_at_ms: u64,
+}
+
+/// Notes that an organisation is deleted.
+pub(super) async fn add(change: &Change, id: Uuid, record: &organisations::Record) -> Result<()> {
+    let (tx, deleted_at_ms) = (&change.tx, change.now_ms);
+    let erased_at_ms = deleted_at_ms + FORMER_ORGANISATION_MS;
+    let (name, created_at_ms) = (record.name.clone(), record.created_at_ms);
+    let former = FormerTenant { id, name, created_at_ms, deleted_at_ms, erased_at_ms };
+    accounts::former_organisations().put(tx, id.as_bytes(), &former).await?;
+    let id = id.as_bytes().to_vec().into();
+    Ok(Expiring { at_ms: erased_at_ms, kind: ExpiringKind::FormerOrganisation, id }.schedule(tx)?)
+}
+
+/// Erases what is left of an organisation whose time is over.
+pub(super) async fn expire(tx: &Transaction, id: &[u8], now_ms: u64) -> Result<()> {
+    ledger::remove(tx, members::uuid(id)?, now_ms).await?;
+    audit::clear(tx, id)?;
+    Ok(accounts::former_organisations().clear(tx, id).await?)
+}
+
+/// Whether there is such an organisation, or was one that is not erased.
+///
+/// # Errors
+/// [`Error::NotFound`].
+pub(super) async fn is_known(tx: &Transaction, id: Uuid) -> Result<()> {
+    if organisations::find(tx, id, Read::Snapshot).await?.is_some() {
+        return Ok(());
+    }
+    let all = accounts::former_organisations();
+    let former = all.get::<FormerTenant>(tx, id.as_bytes(), Read::Snapshot).await?;
+    former.map(|_| ()).ok_or(Error::NotFound("organisation"))
+}
+
+impl Control {
+    /// Tenants that were deleted and are not erased, in order of ids.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn former_tenants(&self, page: &PageRequest) -> Result<Page<FormerTenant>> {
+        self.look(|tx| async move {
+            let all = accounts::former_organisations();
+            let rows = all.page(&tx, page.after.as_deref(), page.limit, Read::Snapshot).await?;
+            Ok(Page::of(rows, |_, former| former.value))
+        })
+        .await
+    }
+}

@@ -1,0 +1,98 @@
+//! Names that people give to things: what one sees is what is stored.
+
+use millrace_access::model::is_invisible;
+use unicode_security::GeneralSecurityProfile as _;
+use unicode_security::MixedScript as _;
+use unicode_security::general_security_profile::IdentifierType;
+use unicode_security::mixed_script::is_potential_mixed_script_confusable_char as is_look_alike;
+
+/// Joins symbols to one picture.
+const ZERO_WIDTH_JOINER: char = '\u{200D}';
+/// Shows a symbol as a picture.
+const AS_PICTURE: char = '\u{FE0F}';
+
+/// Whether a name looks like what it is: nothing invisible, nothing that turns the text around it, and no letter of another script
+/// that looks like one of the word's own (Unicode Technical Standard 39).
+///
+/// # Errors
+/// What to change.
+pub(super) fn check(name: &str) -> Result<(), String> {
+    let mut before = None;
+    for letter in name.chars() {
+        if is_hidden(letter) && !(is_in_pictures(letter) && before.is_some_and(is_symbol)) {
+            let number = u32::from(letter);
+            return Err(format!("has a character that does not show (U+{number:04X}): take it out"));
+        }
+        before = Some(letter);
+    }
+    match name.split(|letter: char| !letter.is_alphanumeric()).find(|word| is_mixed(word)) {
+        Some(word) => {
+            Err(format!("mixes alphabets that look alike in the word \"{word}\": use one for each word"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Control characters, line ends, and what no font shows.
+fn is_hidden(letter: char) -> bool {
+    let kind = letter.identifier_type();
+    letter.is_control()
+        || is_invisible(letter)
+        || matches!(kind, Some(IdentifierType::Default_Ignorable | IdentifierType::Deprecated))
+}
+
+fn is_in_pictures(letter: char) -> bool {
+    matches!(letter, ZERO_WIDTH_JOINER | AS_PICTURE)
+}
+
+fn is_symbol(letter: char) -> bool {
+    !letter.is_ascii() && !letter.is_alphanumeric() && !letter.is_whitespace()
+}
+
+/// Whether a word has letters of two scripts, one of which looks like the other.
+fn is_mixed(word: &str) -> bool {
+    !word.is_single_script() && word.chars().any(|letter| !letter.is_ascii() && is_look_alike(letter))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_the_world_are_names() {
+        for name in [
+            "Plant 7",
+            "Werk Süd, Halle 3",
+            "Насос pump-7",
+            "Αθήνα 2",
+            "東京AI工場",
+            "서울 3",
+            "مصنع 1",
+            "Åse O'Neill",
+            "⚙️ Gears",
+            "👩‍🔧 Ann",
+            "50 % off",
+        ] {
+            assert_eq!(check(name), Ok(()), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_looks_like_another_name_is_none() {
+        for name in [
+            "pаypal",
+            "Αnn",
+            "Ann\u{200B}",
+            "Ann\u{200D}a",
+            "Ann\u{202E}nib",
+            "\u{2066}Ann",
+            "Ann\u{FEFF}",
+            "\u{3164}",
+            "a\nb",
+            "a\u{2028}b",
+            "a\u{E0041}",
+        ] {
+            assert!(check(name).is_err(), "{}", name.escape_unicode());
+        }
+    }
+}

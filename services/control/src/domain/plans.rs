@@ -1,0 +1,176 @@
+//! Plans: ceilings of the limits that tenants set for their brokers. Operators make them and give one to a tenant.
+//!
+//! The ceiling is written into the access record of each broker, so that pods read it with the limits. A broker of the server's settings
+//! without such a record has no ceiling: a record would make it one that checks credentials.
+
+use std::net::IpAddr;
+
+use millrace_access::model::Limits;
+use millrace_layers::accounts::{self, touch};
+use millrace_storage::{Read, Transaction};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::change::Change;
+use super::check::{Fields, room};
+use super::usage::read_all_of;
+use super::{Control, Error, Once, Result, Tenant, access, operator, organisations::Record};
+use crate::limits::{PAGE_ROWS, PLANS_MAX};
+
+/// A plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Plan {
+    /// Its name.
+    #[schema(example = "small")]
+    pub name: String,
+    /// The most that limits of a broker may be. Where one is null, the server's own limit counts.
+    pub ceiling: Limits,
+}
+
+/// The ceilings of a plan.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewPlan {
+    /// The most that limits of a broker may be. Where one is null or left out, the server's own limit counts.
+    pub ceiling: Limits,
+}
+
+/// The plan of a tenant.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PlanChoice {
+    /// Its name; null: no plan.
+    pub plan: Option<String>,
+}
+
+impl Control {
+    /// All plans, in order of names.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn plans(&self) -> Result<Vec<Plan>> {
+        self.look(|tx| async move {
+            let page = accounts::plans().page::<Plan>(&tx, None, PLANS_MAX, Read::Snapshot).await?;
+            Ok(page.items.into_iter().map(|(_, plan)| plan.value).collect())
+        })
+        .await
+    }
+
+    /// Makes or replaces a plan, then writes its ceiling into the brokers of all tenants that have it, tenant by tenant.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn set_plan(&self, name: &str, input: &NewPlan, address: Option<IpAddr>) -> Result<Plan> {
+        let mut fields = Fields::default();
+        fields.name("name", name);
+        fields.done()?;
+        input.ceiling.validate()?;
+        let plan = &Plan { name: name.into(), ceiling: input.ceiling.clone() };
+        self.look(|tx| async move {
+            let all = accounts::plans();
+            let page = all.page::<Plan>(&tx, None, PLANS_MAX, Read::Serializable).await?;
+            if !page.items.iter().any(|(known, _)| **known == *name.as_bytes()) {
+                room(page.items.len(), PLANS_MAX, "plans")?;
+            }
+            all.put(&tx, name.as_bytes(), plan).await?;
+            Ok(())
+        })
+        .await?;
+        for tenant in self.tenants_with(name).await? {
+            self.change(operator::operator(address), &Once::unnamed()?, |change| async move {
+                let record = operator::found(&change.tx, tenant).await?;
+                apply(&change, tenant, &record).await
+            })
+            .await?;
+        }
+        Ok(plan.clone())
+    }
+
+    /// Removes a plan that no tenant has.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn delete_plan(&self, name: &str) -> Result<()> {
+        if !self.tenants_with(name).await?.is_empty() {
+            return Err(Error::Conflict("tenants have this plan: give them another one first".into()));
+        }
+        self.look(|tx| async move {
+            find(&tx, name).await?;
+            Ok(accounts::plans().clear(&tx, name.as_bytes()).await?)
+        })
+        .await
+    }
+
+    /// Gives a tenant a plan, or takes it away.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn choose_plan(&self, id: Uuid, input: &PlanChoice, address: Option<IpAddr>) -> Result<Tenant> {
+        self.change(operator::operator(address), &Once::unnamed()?, |change| async move {
+            let tx = &change.tx;
+            let record = operator::found(tx, id).await?;
+            if let Some(name) = &input.plan {
+                find(tx, name).await?;
+            }
+            let said = json!({ "before": { "plan": record.plan }, "after": { "plan": input.plan } });
+            let record = Record { plan: input.plan.clone(), ..record };
+            accounts::organisations().put(tx, id.as_bytes(), &record).await?;
+            apply(&change, id, &record).await?;
+            change.audit(id, "organisation.plan", &id.to_string(), said)?;
+            operator::tenant(tx, id, record).await
+        })
+        .await
+    }
+
+    async fn tenants_with(&self, plan: &str) -> Result<Vec<Uuid>> {
+        let (mut found, mut after) = (Vec::new(), None::<Vec<u8>>);
+        loop {
+            let from = after.as_deref();
+            let page = self.look(|tx| async move {
+                Ok(accounts::organisations().page::<Record>(&tx, from, PAGE_ROWS, Read::Snapshot).await?)
+            });
+            let page = page.await?;
+            for (id, record) in &page.items {
+                if record.value.plan.as_deref() == Some(plan) {
+                    found.push(super::members::uuid(id)?);
+                }
+            }
+            match page.items.last().filter(|_| page.more) {
+                Some((id, _)) => after = Some(id.to_vec()),
+                None => return Ok(found),
+            }
+        }
+    }
+}
+
+/// The ceiling of an organisation.
+pub(super) async fn of(tx: &Transaction, organisation: Uuid) -> Result<Option<Limits>> {
+    ceiling(tx, &operator::found(tx, organisation).await?).await
+}
+
+async fn ceiling(tx: &Transaction, record: &Record) -> Result<Option<Limits>> {
+    let Some(name) = &record.plan else { return Ok(None) };
+    Ok(Some(find(tx, name).await?.ceiling))
+}
+
+async fn find(tx: &Transaction, name: &str) -> Result<Plan> {
+    let plan = accounts::plans().get::<Plan>(tx, name.as_bytes(), Read::Serializable).await?;
+    plan.map(|plan| plan.value).ok_or(Error::NotFound("plan"))
+}
+
+/// Writes the ceiling of a tenant into its brokers.
+async fn apply(change: &Change, tenant: Uuid, record: &Record) -> Result<()> {
+    let (tx, ceiling) = (&change.tx, ceiling(&change.tx, record).await?);
+    for broker in read_all_of(tx, tenant, Read::Serializable).await? {
+        let mut access = access::get(tx, broker.id, Read::Serializable).await?;
+        let has_record = access.version > 0;
+        if has_record && access.value.ceiling != ceiling {
+            access.value.ceiling.clone_from(&ceiling);
+            access::put(tx, broker.id, &access.value).await?;
+            touch(tx, broker.id)?;
+        }
+    }
+    Ok(())
+}

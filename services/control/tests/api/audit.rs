@@ -1,0 +1,132 @@
+//! The audit log: the words of a change, the person behind a program, and what is left of a deleted organisation.
+
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::operator::{here, router};
+use crate::tools::{Answer, Region};
+
+/// The latest entry of an action.
+fn entry<'a>(log: &'a Answer, action: &str) -> &'a Value {
+    let entries = log.is(StatusCode::OK).body["items"].as_array().unwrap();
+    entries.iter().find(|entry| entry["action"] == action).unwrap_or_else(|| panic!("no {action}: {log:#?}"))
+}
+
+#[tokio::test]
+async fn a_change_of_rules_says_what_they_were_and_what_they_are() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let rule = |filter: &str| json!([{ "effect": "allow", "action": "publish", "filter": filter }]);
+    let path = format!("{broker}/access");
+    ann.put(&path, "*", json!({ "rules": rule("a") })).await.is(StatusCode::OK);
+    let webhook = json!({ "url": "https://hooks.test/services/token", "signing_key": "a key that signs" });
+    ann.put(&path, "*", json!({ "rules": rule("b"), "webhook": webhook })).await.is(StatusCode::OK);
+    let log = ann.get(&ann.own("/audit")).await;
+    let details = &entry(&log, "access.change")["details"];
+    assert_eq!(details["before"]["rules"][0]["filter"], "a");
+    assert_eq!(details["after"]["rules"][0]["filter"], "b");
+    assert_eq!(details["after"]["webhook"]["url"], "https://hooks.test/(hidden)");
+    assert_eq!(details["after"]["webhook"]["signing_key"], "(hidden)");
+    assert_eq!(details["after"].get("anonymous"), None, "it has not changed");
+
+    let user = json!({ "user": "pump", "rules": rule("c") });
+    ann.post(&format!("{broker}/credentials"), user).await.is(StatusCode::CREATED);
+    let changed = json!({ "enabled": false, "rules": rule("d") });
+    ann.put(&format!("{broker}/credentials/pump"), "*", changed).await.is(StatusCode::OK);
+    ann.put(&format!("{broker}/groups/g"), "", json!({ "rules": rule("e") })).await.is(StatusCode::CREATED);
+    ann.delete(&format!("{broker}/groups/g")).await.is(StatusCode::NO_CONTENT);
+    let limits = json!({ "limits": { "client": { "subscriptions": 7 } } });
+    ann.patch(&broker, "*", limits).await.is(StatusCode::OK);
+    let log = ann.get(&ann.own("/audit")).await;
+    let of = |action: &str, path: &str| entry(&log, action)["details"].pointer(path).cloned();
+    assert_eq!(of("credential.create", "/after/rules/0/filter"), Some(json!("c")));
+    assert_eq!(of("credential.change", "/before/rules/0/filter"), Some(json!("c")));
+    assert_eq!(of("credential.change", "/after/rules/0/filter"), Some(json!("d")));
+    assert_eq!(of("credential.change", "/after/enabled"), Some(json!(false)));
+    assert_eq!(of("group.create", "/after/rules/0/filter"), Some(json!("e")));
+    assert_eq!(of("group.delete", "/before/rules/0/filter"), Some(json!("e")));
+    assert_eq!(of("broker.change", "/after"), Some(json!({ "limits.client.subscriptions": 7 })));
+    for secret in ["services/token", "a key that signs", "\"hash\""] {
+        assert!(!log.body.to_string().contains(secret), "{secret}");
+    }
+}
+
+#[tokio::test]
+async fn an_entry_names_the_person_and_the_program_behind_a_token() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let email = ann.get("/me").await.text("/user/email").to_owned();
+    let made = json!({ "name": "millrace on laptop", "scopes": ["brokers:write", "brokers:read"] });
+    let made = ann.post(&ann.own("/tokens"), made).await;
+    let program = ann.with_token(made.is(StatusCode::CREATED).text("/secret"));
+    program.with("user-agent", "millrace/0.1.0 (command line)").broker().await;
+    let log = ann.get(&ann.own("/audit")).await;
+    let actor = &entry(&log, "broker.create")["actor"];
+    assert_eq!((&actor["kind"], &actor["name"]), (&json!("token"), &json!("millrace on laptop")));
+    assert_eq!(actor["made_by"], json!(email));
+    assert_eq!(actor["agent"], "millrace/0.1.0 (command line)");
+}
+
+#[tokio::test]
+async fn operators_read_the_log_and_the_usage_of_a_deleted_organisation_for_400_days() {
+    use millrace_layers::metering::{self, Unit};
+
+    let region = Region::new().await;
+    let (ann, bob) = (region.person().await, region.person().await);
+    let broker = ann.broker().await;
+    let name = broker.rsplit('/').next().unwrap().as_bytes();
+    let added = region.store.run(|tx| async move {
+        let found = millrace_layers::catalog::get(&tx, name, millrace_storage::Read::Snapshot).await?;
+        metering::add(&tx, found.unwrap().id, Unit::MessagesIn, 1_000_000_000_000, 3)
+    });
+    added.await.unwrap();
+    ann.delete(&broker).await.is(StatusCode::NO_CONTENT);
+    ann.delete(&ann.own("")).await.is(StatusCode::NO_CONTENT);
+    region.clock.move_on(60_000);
+    region.control.erase().await.unwrap();
+
+    let operator = router(&region, None);
+    let tenant = format!("/tenants/{}", ann.organisation);
+    let (status, former) = here(&operator, "/former-tenants", None).await;
+    assert_eq!((status, &former["items"][0]["id"]), (StatusCode::OK, &json!(ann.organisation)));
+    let (status, log) = here(&operator, &format!("{tenant}/audit?limit=2"), None).await;
+    assert_eq!((status, &log["items"][0]["action"]), (StatusCode::OK, &json!("organisation.delete")));
+    assert_eq!(log["items"][1]["action"], "broker.delete");
+    let (status, usage) = here(&operator, &format!("{tenant}/usage"), None).await;
+    assert_eq!((status, &usage["deleted"]["messages_in"]), (StatusCode::OK, &json!(3)));
+    // Of a tenant that is there, too; of nobody else, and not for tenants.
+    let (status, _) = here(&operator, &format!("/tenants/{}/audit", bob.organisation), None).await;
+    assert_eq!(status, StatusCode::OK);
+    let nobody = "/tenants/00000000-0000-7000-8000-000000000000";
+    for path in ["audit", "usage"] {
+        assert_eq!(here(&operator, &format!("{nobody}/{path}"), None).await.0, StatusCode::NOT_FOUND);
+        ann.get(&ann.own(&format!("/{path}"))).await.is(StatusCode::NOT_FOUND);
+    }
+
+    region.clock.move_on(400 * 86_400_000);
+    region.control.sweep().await.unwrap();
+    assert_eq!(here(&operator, "/former-tenants", None).await.1["items"], json!([]));
+    assert_eq!(here(&operator, &format!("{tenant}/audit"), None).await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn who_may_not_change_a_url_does_not_see_the_token_in_it() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let url = "https://hooks.test/services/token?key=more";
+    let webhook = json!({ "url": url, "events": ["connect"] });
+    ann.put(&format!("{broker}/webhooks/w"), "", webhook).await.is(StatusCode::CREATED);
+    let access = json!({ "webhook": { "url": url } });
+    ann.put(&format!("{broker}/access"), "*", access).await.is(StatusCode::OK);
+    let made = ann.post(&ann.own("/tokens"), json!({ "name": "r", "scopes": ["access:read"] })).await;
+    let viewer = ann.with_token(made.is(StatusCode::CREATED).text("/secret"));
+    for (path, pointer) in [("webhooks", "/items/0/url"), ("webhooks/w", "/url"), ("access", "/webhook/url")]
+    {
+        let path = format!("{broker}/{path}");
+        assert_eq!(ann.get(&path).await.is(StatusCode::OK).text(pointer), url, "{path}");
+        let seen = viewer.get(&path).await;
+        assert_eq!(seen.is(StatusCode::OK).text(pointer), "https://hooks.test/(hidden)", "{path}");
+    }
+}

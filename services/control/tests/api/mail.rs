@@ -1,0 +1,139 @@
+//! Where the server sends mail: addresses are confirmed, and a sign-up tells nobody which accounts there are.
+
+use std::sync::{Arc, Mutex};
+
+use axum::http::StatusCode;
+use millrace_control::{Letter, Mailer, SignUpBy};
+use serde_json::json;
+
+use crate::tools::{PASSWORD, Region};
+
+/// Letters that were sent.
+#[derive(Clone, Default)]
+struct Letters(Arc<Mutex<Vec<Letter>>>);
+
+impl Mailer for Letters {
+    fn send(&self, letter: Letter) {
+        self.0.lock().unwrap().push(letter);
+    }
+}
+
+impl Letters {
+    /// The one letter since the last call: to whom it is, its subject, and the secret of its link.
+    #[track_caller]
+    fn letter(&self) -> (String, &'static str, String) {
+        let mut letters = self.0.lock().unwrap();
+        assert_eq!(letters.len(), 1, "{letters:?}");
+        let Letter { to, subject, text } = letters.remove(0);
+        let secret =
+            text.expose().split_once('#').map_or("", |(_, rest)| rest).lines().next().unwrap_or_default();
+        (to, subject, secret.to_owned())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.lock().unwrap().is_empty()
+    }
+}
+
+async fn with_mail(sign_up_by: SignUpBy) -> (Region, Letters) {
+    let (region, letters) = (Region::by(sign_up_by).await, Letters::default());
+    region.control.confirm_addresses(Arc::new(letters.clone()), "https://console.example.org".into());
+    (region, letters)
+}
+
+#[tokio::test]
+async fn an_account_is_made_by_the_link_that_was_mailed_and_the_password_together() {
+    let (region, letters) = with_mail(SignUpBy::Anybody).await;
+    let asked = region.stranger().post("/sign-up", json!({ "email": "Ann@example.org", "password": PASSWORD, "name": "Ann", "organisation": "Plant" })).await;
+    asked.is(StatusCode::ACCEPTED);
+    assert!(asked.headers.get("set-cookie").is_none());
+    let (to, subject, token) = letters.letter();
+    assert_eq!((&*to, subject), ("ann@example.org", "Confirm your e-mail address"));
+    let sign_in = json!({ "email": "ann@example.org", "password": PASSWORD });
+    region.stranger().post("/sign-in", sign_in.clone()).await.is(StatusCode::UNAUTHORIZED);
+
+    let confirm = async |token: &str, password: &str| {
+        region.stranger().post("/sign-up/confirm", json!({ "token": token, "password": password })).await
+    };
+    // Somebody else may have signed up with the address of who opens the link.
+    let wrong = confirm(&token, "another sentence than that one").await;
+    assert_eq!(confirm("nothing", PASSWORD).await.body, wrong.is(StatusCode::FORBIDDEN).body);
+    let made = confirm(&token, PASSWORD).await;
+    let mut ann = region.stranger();
+    ann.welcome(made.is(StatusCode::CREATED));
+    assert_eq!(ann.get("/me").await.text("/organisations/0/name"), "Plant");
+    confirm(&token, PASSWORD).await.is(StatusCode::FORBIDDEN);
+    region.stranger().post("/sign-in", sign_in).await.is(StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_sign_up_does_not_tell_which_accounts_there_are() {
+    let (region, letters) = with_mail(SignUpBy::Anybody).await;
+    let ask = async |email: &str| {
+        let body = json!({ "email": email, "password": PASSWORD, "name": "Ann" });
+        region.stranger().post("/sign-up", body).await
+    };
+    ask("ann@example.org").await.is(StatusCode::ACCEPTED);
+    let (.., token) = letters.letter();
+    let body = json!({ "token": token, "password": PASSWORD });
+    region.stranger().post("/sign-up/confirm", body).await.is(StatusCode::CREATED);
+
+    let (known, unknown) = (ask("ann@example.org").await, ask("bob@example.org").await);
+    assert_eq!(known.is(StatusCode::ACCEPTED).status, unknown.status);
+    let names = |answer: &crate::tools::Answer| answer.headers.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(&known), names(&unknown));
+    let subjects: Vec<_> =
+        letters.0.lock().unwrap().drain(..).map(|letter| (letter.to, letter.subject)).collect();
+    assert_eq!(
+        subjects,
+        [
+            ("ann@example.org".to_owned(), "You have an account already"),
+            ("bob@example.org".to_owned(), "Confirm your e-mail address")
+        ]
+    );
+    // Nobody is flooded, and that cannot be told either.
+    for _ in 0..10 {
+        ask("cleo@example.org").await.is(StatusCode::ACCEPTED);
+    }
+    assert!(letters.0.lock().unwrap().len() <= 5);
+}
+
+#[tokio::test]
+async fn a_link_of_a_sign_up_lasts_a_day() {
+    let (region, letters) = with_mail(SignUpBy::Anybody).await;
+    let body = json!({ "email": "ann@example.org", "password": PASSWORD, "name": "Ann" });
+    region.stranger().post("/sign-up", body).await.is(StatusCode::ACCEPTED);
+    let (.., token) = letters.letter();
+    region.clock.move_on(86_400_000);
+    let confirm = json!({ "token": token, "password": PASSWORD });
+    region.stranger().post("/sign-up/confirm", confirm.clone()).await.is(StatusCode::FORBIDDEN);
+    region.control.sweep().await.unwrap();
+    region.stranger().post("/sign-up/confirm", confirm).await.is(StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
+async fn an_invitation_is_mailed_and_its_address_confirmed() {
+    let (region, letters) = with_mail(SignUpBy::Invitation).await;
+    // The first owner comes by the printed link: there may be no mail yet.
+    let link = region.control.setup().await.unwrap().unwrap();
+    let mut ann = region.stranger();
+    ann.sign_up(json!({ "token": link.expose() })).await.is(StatusCode::CREATED);
+    assert!(letters.is_empty());
+    let invite = json!({ "email": "bob@example.org", "role": "viewer" });
+    ann.post(&ann.own("/invitations"), invite).await.is(StatusCode::CREATED);
+    let (to, _, token) = letters.letter();
+    assert_eq!(to, "bob@example.org");
+
+    let ask = async |email: &str| {
+        let body = json!({ "email": email, "password": PASSWORD, "name": "Bob", "token": token });
+        region.stranger().post("/sign-up", body).await
+    };
+    ask("eve@example.org").await.is(StatusCode::FORBIDDEN);
+    // Whoever has the link has not shown yet that the address is theirs: who invited has it, too.
+    ask("bob@example.org").await.is(StatusCode::ACCEPTED);
+    let (_, _, confirmation) = letters.letter();
+    let body = json!({ "token": confirmation, "password": PASSWORD });
+    let made = region.stranger().post("/sign-up/confirm", body).await;
+    assert_eq!(made.is(StatusCode::CREATED).text("/organisations/0/id"), ann.organisation);
+    assert_eq!(made.text("/organisations/0/role"), "viewer");
+}

@@ -1,0 +1,266 @@
+//! Sends the control plane's letters by SMTP: its settings, and one thread with a bounded queue.
+
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use lettre::address::Envelope;
+use lettre::message::{Mailbox, header::ContentType};
+use lettre::transport::smtp::authentication::Credentials;
+use lettre::transport::smtp::client::{Tls, TlsParameters};
+use lettre::{Message, SmtpTransport, Transport as _};
+use millrace_control::{Letter, Mailer, Secret};
+use tracing::{info, warn};
+
+use crate::limits::{LETTERS_MAX, SMTP_TIMEOUT};
+
+/// The server that sends mail.
+#[derive(Clone, Debug, Args)]
+pub(super) struct SmtpArgs {
+    /// SMTP: host of the server that sends mail to people. With it, people who sign up confirm their e-mail address by a link, and
+    /// invitations are mailed; it needs public_url and smtp_from [default: no mail is sent].
+    #[arg(long, value_name = "HOST")]
+    smtp_host: Option<String>,
+
+    /// SMTP: its port [default: 587 with starttls, 465 with tls, 25 with off].
+    #[arg(long, value_name = "PORT")]
+    smtp_port: Option<u16>,
+
+    /// SMTP: encryption of the connection. With off, others on the way read the links.
+    #[arg(long, value_name = "HOW", default_value = "starttls")]
+    smtp_tls: SmtpTls,
+
+    /// SMTP: user name, with smtp_password_file [default: none].
+    #[arg(long, value_name = "NAME")]
+    smtp_user: Option<String>,
+
+    /// SMTP: file with the password of smtp_user.
+    #[arg(long, value_name = "FILE")]
+    smtp_password_file: Option<PathBuf>,
+
+    /// SMTP: sender of the mail, such as "Millrace <millrace@example.org>".
+    #[arg(long, value_name = "ADDRESS")]
+    smtp_from: Option<String>,
+}
+
+/// Encryption of a connection to an SMTP server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum SmtpTls {
+    /// From the first byte on.
+    Tls,
+    /// After the command STARTTLS; without it no mail is sent.
+    Starttls,
+    /// None.
+    Off,
+}
+
+/// A mail server that settings name.
+#[derive(Clone, Debug)]
+pub(crate) struct SmtpSettings {
+    host: String,
+    port: Option<u16>,
+    tls: SmtpTls,
+    login: Option<(String, Secret)>,
+    from: Mailbox,
+    /// Where links lead.
+    pub(crate) public_url: String,
+}
+
+impl SmtpArgs {
+    /// The mail server, when one is named.
+    pub(super) fn settings(&self, public_url: Option<&str>) -> Result<Option<SmtpSettings>, String> {
+        let Some(host) = self.smtp_host.clone() else {
+            return match (&self.smtp_user, &self.smtp_password_file, &self.smtp_from, self.smtp_port) {
+                (None, None, None, None) => Ok(None),
+                _ => Err("smtp_host is not set, and other smtp settings are: set it, or none of them".into()),
+            };
+        };
+        let public_url =
+            public_url.ok_or("smtp_host is set and public_url is not: links in mails lead there")?;
+        let from =
+            self.smtp_from.as_deref().ok_or("smtp_host is set and smtp_from is not: mails need a sender")?;
+        let from = from.parse().map_err(|error| format!("smtp_from = \"{from}\" is no address: {error}"))?;
+        let login = match (&self.smtp_user, &self.smtp_password_file) {
+            (None, None) => None,
+            (Some(user), Some(file)) => {
+                let password = std::fs::read_to_string(file).map_err(|error| {
+                    format!("smtp_password_file {} cannot be read: {error}", file.display())
+                })?;
+                Some((user.clone(), password.trim_end_matches(['\r', '\n']).into()))
+            }
+            _ => return Err("smtp_user and smtp_password_file go together: set both, or neither".into()),
+        };
+        let public_url = public_url.to_owned();
+        Ok(Some(SmtpSettings { host, port: self.smtp_port, tls: self.smtp_tls, login, from, public_url }))
+    }
+}
+
+/// Queues letters for the thread that sends them.
+pub(crate) struct Smtp(SyncSender<Letter>);
+
+impl Smtp {
+    /// Starts the thread. It ends with this.
+    pub(crate) fn start(settings: &SmtpSettings) -> Result<Self, String> {
+        let transport = transport(settings)?;
+        let from = settings.from.clone();
+        let (sender, letters) = sync_channel(LETTERS_MAX);
+        let thread = std::thread::Builder::new().name("smtp".into());
+        thread.spawn(move || send_all(&transport, &from, &letters)).map_err(|error| error.to_string())?;
+        Ok(Self(sender))
+    }
+}
+
+impl Mailer for Smtp {
+    fn send(&self, letter: Letter) {
+        if let Err(TrySendError::Full(_)) = self.0.try_send(letter) {
+            warn!(
+                waiting = LETTERS_MAX,
+                "a mail is dropped, because the mail server does not take them in time"
+            );
+        }
+    }
+}
+
+fn transport(settings: &SmtpSettings) -> Result<SmtpTransport, String> {
+    let SmtpSettings { host, port, tls, login, .. } = settings;
+    let parameters =
+        || TlsParameters::new(host.clone()).map_err(|error| format!("TLS cannot be used: {error}"));
+    let (tls, default_port) = match tls {
+        SmtpTls::Tls => (Tls::Wrapper(parameters()?), 465),
+        SmtpTls::Starttls => (Tls::Required(parameters()?), 587),
+        SmtpTls::Off => (Tls::None, 25),
+    };
+    let builder = SmtpTransport::builder_dangerous(host).port(port.unwrap_or(default_port)).tls(tls);
+    let builder = builder.timeout(Some(SMTP_TIMEOUT));
+    Ok(match login {
+        Some((user, password)) => {
+            builder.credentials(Credentials::new(user.clone(), password.expose().to_owned())).build()
+        }
+        None => builder.build(),
+    })
+}
+
+fn send_all(transport: &SmtpTransport, from: &Mailbox, letters: &Receiver<Letter>) {
+    while let Ok(letter) = letters.recv() {
+        for wait in RETRY_AFTER {
+            match send(transport, from, &letter) {
+                Ok(()) => {
+                    info!(subject = letter.subject, "a mail was sent");
+                    break;
+                }
+                // The address is a person's and the text holds a secret, so neither is logged.
+                Err(error) if wait.is_zero() => {
+                    warn!(error, subject = letter.subject, "a mail could not be sent")
+                }
+                Err(_) => std::thread::sleep(wait),
+            }
+        }
+    }
+}
+
+/// Waits between attempts at one letter; the last is zero.
+const RETRY_AFTER: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::ZERO];
+
+fn send(transport: &SmtpTransport, from: &Mailbox, letter: &Letter) -> Result<(), String> {
+    let to: Mailbox =
+        letter.to.parse().map_err(|error| format!("the address cannot be written to: {error}"))?;
+    let envelope = Envelope::new(Some(from.email.clone()), vec![to.email.clone()]);
+    let message = Message::builder()
+        .from(from.clone())
+        .to(to)
+        .subject(letter.subject)
+        .header(ContentType::TEXT_PLAIN)
+        .body(letter.text.expose().to_owned())
+        .map_err(|error| error.to_string())?;
+    let envelope = envelope.map_err(|error| error.to_string())?;
+    transport.send_raw(&envelope, &message.formatted()).map(drop).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn args(host: Option<&str>) -> SmtpArgs {
+        SmtpArgs {
+            smtp_host: host.map(Into::into),
+            smtp_port: None,
+            smtp_tls: SmtpTls::Off,
+            smtp_user: None,
+            smtp_password_file: None,
+            smtp_from: host.map(|_| "Millrace <millrace@example.org>".into()),
+        }
+    }
+
+    #[test]
+    fn a_mail_server_needs_a_sender_and_where_links_lead() {
+        let here = Some("https://console.example.org");
+        assert!(args(None).settings(here).unwrap().is_none());
+        assert!(args(Some("mail.example.org")).settings(here).unwrap().is_some());
+        let without_from = SmtpArgs { smtp_from: None, ..args(Some("mail.example.org")) };
+        let only_port = SmtpArgs { smtp_port: Some(25), ..args(None) };
+        let only_user = SmtpArgs { smtp_user: Some("ann".into()), ..args(Some("mail.example.org")) };
+        let wrong_from = SmtpArgs { smtp_from: Some("nobody".into()), ..args(Some("mail.example.org")) };
+        for (args, here, said) in [
+            (args(Some("mail.example.org")), None, "public_url"),
+            (without_from, here, "smtp_from"),
+            (only_port, here, "smtp_host"),
+            (only_user, here, "smtp_password_file"),
+            (wrong_from, here, "no address"),
+        ] {
+            let refused = args.settings(here).unwrap_err();
+            assert!(refused.contains(said), "{refused}");
+        }
+    }
+
+    /// Answers one client as an SMTP server does, and returns what it has said.
+    fn serve(listener: &TcpListener) -> String {
+        let (stream, _) = listener.accept().unwrap();
+        let mut out = stream.try_clone().unwrap();
+        let mut said = String::new();
+        out.write_all(b"220 test\r\n").unwrap();
+        let mut is_data = false;
+        for line in BufReader::new(stream).lines() {
+            let line = line.unwrap();
+            said += &line;
+            said.push('\n');
+            let answer: &[u8] = match (is_data, &*line) {
+                (true, ".") => {
+                    out.write_all(b"250 taken\r\n").unwrap();
+                    return said;
+                }
+                (true, _) => b"",
+                (false, "DATA") => {
+                    is_data = true;
+                    b"354 go on\r\n"
+                }
+                (false, _) => b"250 yes\r\n",
+            };
+            out.write_all(answer).unwrap();
+        }
+        said
+    }
+
+    #[test]
+    fn a_letter_reaches_the_mail_server() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let args = SmtpArgs { smtp_port: Some(port), ..args(Some("127.0.0.1")) };
+        let settings = args.settings(Some("https://console.example.org")).unwrap().unwrap();
+        let smtp = Smtp::start(&settings).unwrap();
+        let text = "Open https://console.example.org/confirm#secret\n";
+        smtp.send(Letter { to: "ann@example.org".into(), subject: "Confirm", text: text.into() });
+        let said = serve(&listener);
+        for expected in [
+            "MAIL FROM:<millrace@example.org>",
+            "RCPT TO:<ann@example.org>",
+            "Subject: Confirm",
+            "https://console.example.org/confirm#secret",
+        ] {
+            assert!(said.contains(expected), "{said}");
+        }
+    }
+}

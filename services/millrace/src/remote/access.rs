@@ -1,0 +1,119 @@
+//! Groups, token issuers and client CAs of a broker: objects with a name that are set as a whole.
+
+use clap::{Args, Subcommand};
+use http::Method;
+
+use super::args::{Limit, OfBroker, Sure};
+use super::input;
+use super::print::Fields;
+use super::site::{Site, part};
+use crate::cli::Failure;
+use crate::inspect::confirm::{confirm, may_ask};
+
+/// One kind of objects.
+struct Kind {
+    path: &'static str,
+    name: &'static str,
+    columns: Fields,
+}
+
+const GROUPS: Kind = Kind {
+    path: "groups",
+    name: "group",
+    columns: &[("NAME", "name"), ("RULES", "rules"), ("MADE", "created_at_ms")],
+};
+const ISSUERS: Kind = Kind {
+    path: "jwt-issuers",
+    name: "token issuer",
+    columns: &[("NAME", "name"), ("ENABLED", "enabled"), ("ISSUER", "issuer"), ("GROUP", "group")],
+};
+const CAS: Kind = Kind {
+    path: "client-cas",
+    name: "client CA",
+    columns: &[("NAME", "name"), ("ENABLED", "enabled"), ("GROUP", "group"), ("MADE", "created_at_ms")],
+};
+
+/// `millrace groups`, `millrace issuers` and `millrace cas`.
+#[derive(Debug, Args)]
+pub(crate) struct NamedArgs {
+    #[command(subcommand)]
+    what: NamedCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum NamedCommand {
+    /// List all of a broker.
+    List {
+        #[command(flatten)]
+        limit: Limit,
+        #[command(flatten)]
+        of: OfBroker,
+    },
+    /// Show one.
+    Show {
+        /// Its name.
+        name: String,
+        #[command(flatten)]
+        of: OfBroker,
+    },
+    /// Make or replace one; standard input has its settings in JSON, as in the API.
+    Put {
+        /// Its name.
+        name: String,
+        #[command(flatten)]
+        of: OfBroker,
+    },
+    /// Delete one.
+    Delete {
+        /// Its name.
+        name: String,
+        #[command(flatten)]
+        sure: Sure,
+        #[command(flatten)]
+        of: OfBroker,
+    },
+}
+
+/// `millrace groups`.
+pub(crate) fn groups(args: NamedArgs) -> Result<(), Failure> {
+    named(&GROUPS, args)
+}
+
+/// `millrace issuers`.
+pub(crate) fn issuers(args: NamedArgs) -> Result<(), Failure> {
+    named(&ISSUERS, args)
+}
+
+/// `millrace cas`.
+pub(crate) fn cas(args: NamedArgs) -> Result<(), Failure> {
+    named(&CAS, args)
+}
+
+fn named(kind: &Kind, args: NamedArgs) -> Result<(), Failure> {
+    let path = |broker: &str, name: &str| format!("{broker}/{}/{}", kind.path, part(name));
+    match args.what {
+        NamedCommand::List { limit, of } => {
+            let (site, broker) = Site::at_broker(&of)?;
+            let list = site.list(&format!("{broker}/{}", kind.path), "", limit.limit)?;
+            site.printer.list(kind.columns, &list, &format!("There is no {}.", kind.name))
+        }
+        NamedCommand::Show { name, of } => {
+            let (site, broker) = Site::at_broker(&of)?;
+            site.printer.details(&site.get(&path(&broker, &name))?.body)
+        }
+        NamedCommand::Put { name, of } => {
+            let (site, broker) = Site::at_broker(&of)?;
+            site.put(&path(&broker, &name), &input::json()?)?;
+            site.printer.did("Set.");
+            Ok(())
+        }
+        NamedCommand::Delete { name, sure, of } => {
+            may_ask(sure.yes)?;
+            let (site, broker) = Site::at_broker(&of)?;
+            confirm(&format!("Delete the {} \"{name}\"?", kind.name), sure.yes)?;
+            site.act(Method::DELETE, &path(&broker, &name))?;
+            site.printer.did("Deleted.");
+            Ok(())
+        }
+    }
+}

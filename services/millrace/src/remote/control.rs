@@ -1,0 +1,241 @@
+//! Limits, spend caps, metrics and incidents of a broker.
+
+use clap::{Args, Subcommand, ValueEnum};
+use http::Method;
+use serde_json::{Map, Value, json};
+
+use super::args::{Limit, OfBroker, Sure};
+use super::print::Fields;
+use super::site::{Site, part};
+use crate::cli::Failure;
+use crate::inspect::confirm::{confirm, may_ask};
+use crate::limits::whole_number;
+
+const INCIDENTS: Fields = &[
+    ("LAST", "last_at_ms"),
+    ("COUNT", "count"),
+    ("KIND", "kind"),
+    ("CLIENT", "client_id"),
+    ("USER", "user"),
+    ("WHAT", "what"),
+    ("REASON", "reason"),
+];
+
+/// `millrace limits`.
+#[derive(Debug, Args)]
+pub(crate) struct LimitsArgs {
+    #[command(subcommand)]
+    what: LimitsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum LimitsCommand {
+    /// Show the limits of a broker; those without a value are the server's own.
+    Show {
+        #[command(flatten)]
+        of: OfBroker,
+    },
+    /// Set limits of a broker; the others stay.
+    Set {
+        /// Limits such as broker.connections=500 or client.publishes_per_s=10; without a value the server's own limit counts.
+        #[arg(value_name = "LIMIT=NUMBER", required = true)]
+        limits: Vec<String>,
+        #[command(flatten)]
+        of: OfBroker,
+    },
+}
+
+/// What happens at a spend cap.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum CapActionArg {
+    /// Clients and publishes are refused.
+    Stop,
+    /// The audit log tells it.
+    Continue,
+}
+
+/// `millrace caps`.
+#[derive(Debug, Args)]
+pub(crate) struct CapsArgs {
+    #[command(subcommand)]
+    what: CapsCommand,
+}
+
+/// The whole organisation, or one broker.
+#[derive(Clone, Debug, Args)]
+struct CapOf {
+    /// The cap of all brokers together.
+    #[arg(long, conflicts_with = "broker")]
+    all: bool,
+
+    #[command(flatten)]
+    of: OfBroker,
+}
+
+#[derive(Debug, Subcommand)]
+enum CapsCommand {
+    /// Show a spend cap.
+    Show {
+        #[command(flatten)]
+        of: CapOf,
+    },
+    /// Set a spend cap of a month.
+    Set {
+        /// Millionths of the region's currency.
+        #[arg(value_parser = whole_number::<u64>(1, u64::MAX))]
+        monthly_micros: u64,
+        /// What happens when it is reached.
+        #[arg(long, value_name = "ACTION", default_value = "stop")]
+        action: CapActionArg,
+        #[command(flatten)]
+        of: CapOf,
+    },
+    /// Delete a spend cap.
+    Delete {
+        #[command(flatten)]
+        sure: Sure,
+        #[command(flatten)]
+        of: CapOf,
+    },
+}
+
+/// `millrace metrics`.
+#[derive(Debug, Args)]
+pub(crate) struct MetricsArgs {
+    #[command(flatten)]
+    of: OfBroker,
+}
+
+/// `millrace incidents`.
+#[derive(Debug, Args)]
+pub(crate) struct IncidentsArgs {
+    /// Only those of this client id.
+    #[arg(long, value_name = "ID")]
+    client: Option<String>,
+
+    /// Only those of this kind, such as connect_refused.
+    #[arg(long, value_name = "KIND")]
+    kind: Option<String>,
+
+    #[command(flatten)]
+    limit: Limit,
+
+    #[command(flatten)]
+    of: OfBroker,
+}
+
+/// `millrace limits`.
+pub(crate) fn limits(args: LimitsArgs) -> Result<(), Failure> {
+    let (site, limits) = match args.what {
+        LimitsCommand::Show { of } => {
+            let (site, broker) = Site::at_broker(&of)?;
+            let found = site.get(&broker)?.body;
+            (site, found)
+        }
+        LimitsCommand::Set { limits, of } => {
+            let changed = changes(&limits)?;
+            let (site, broker) = Site::at_broker(&of)?;
+            let changed = site.edit(Method::PATCH, &broker, |_| Ok(json!({ "limits": changed })))?;
+            (site, changed)
+        }
+    };
+    site.printer.details(&flat(&limits["limits"]))
+}
+
+/// The limits that a command line sets, as the API takes them.
+fn changes(said: &[String]) -> Result<Value, Failure> {
+    let wrong =
+        |text: &str| Failure::Settings(format!("\"{text}\" is no limit: write broker.connections=500"));
+    let mut all: Map<String, Value> = Map::new();
+    for text in said {
+        let (name, value) = text.split_once('=').ok_or_else(|| wrong(text))?;
+        let (of, name) = name.split_once('.').ok_or_else(|| wrong(text))?;
+        let value = match value {
+            "" => Value::Null,
+            number => json!(number.parse::<u64>().map_err(|_| wrong(text))?),
+        };
+        all.entry(of).or_insert_with(|| json!({}))[name] = value;
+    }
+    Ok(all.into())
+}
+
+/// Limits by their names on the command line.
+fn flat(limits: &Value) -> Value {
+    let groups = limits.as_object().into_iter().flatten();
+    let named = groups.flat_map(|(of, limits)| {
+        let limits = limits.as_object().into_iter().flatten();
+        limits.map(move |(name, value)| (format!("{of}.{name}"), value.clone()))
+    });
+    Value::Object(named.collect())
+}
+
+impl CapOf {
+    fn open(&self) -> Result<(Site, String), Failure> {
+        if self.all {
+            return Ok((Site::open(&self.of.api)?, "/spend-cap".into()));
+        }
+        let (site, broker) = Site::at_broker(&self.of)?;
+        Ok((site, format!("{broker}/spend-cap")))
+    }
+}
+
+/// `millrace caps`.
+pub(crate) fn caps(args: CapsArgs) -> Result<(), Failure> {
+    match args.what {
+        CapsCommand::Show { of } => {
+            let (site, path) = of.open()?;
+            site.printer.details(&site.get(&path)?.body)
+        }
+        CapsCommand::Set { monthly_micros, action, of } => {
+            let action = match action {
+                CapActionArg::Stop => "stop",
+                CapActionArg::Continue => "continue",
+            };
+            let (site, path) = of.open()?;
+            site.put(&path, &json!({ "monthly_micros": monthly_micros, "action": action }))?;
+            site.printer.did("Set.");
+            Ok(())
+        }
+        CapsCommand::Delete { sure, of } => {
+            may_ask(sure.yes)?;
+            let (site, path) = of.open()?;
+            confirm("Delete the spend cap?", sure.yes)?;
+            site.act(Method::DELETE, &path)?;
+            site.printer.did("Deleted.");
+            Ok(())
+        }
+    }
+}
+
+/// `millrace metrics`.
+pub(crate) fn metrics(args: &MetricsArgs) -> Result<(), Failure> {
+    let (site, broker) = Site::at_broker(&args.of)?;
+    site.printer.details(&site.get(&format!("{broker}/metrics"))?.body)
+}
+
+/// `millrace incidents`.
+pub(crate) fn incidents(args: &IncidentsArgs) -> Result<(), Failure> {
+    let (site, broker) = Site::at_broker(&args.of)?;
+    let asked = [("client_id", &args.client), ("kind", &args.kind)];
+    let asked = asked.iter().filter_map(|(name, value)| Some(format!("{name}={}", part(value.as_ref()?))));
+    let query = asked.collect::<Vec<_>>().join("&");
+    let list = site.list(&format!("{broker}/incidents"), &query, args.limit.limit)?;
+    site.printer.list(INCIDENTS, &list, "Nothing was refused or dropped in the last week.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_named_as_they_are_shown() {
+        let said = ["broker.connections=500", "client.subscriptions=", "client.packet_bytes=4096"];
+        let changed = changes(&said.map(str::to_owned)).ok().unwrap();
+        let expected = json!({ "broker": { "connections": 500 }, "client": { "subscriptions": null, "packet_bytes": 4096 } });
+        assert_eq!(changed, expected);
+        assert_eq!(flat(&expected)["client.packet_bytes"], 4096);
+        for wrong in ["connections=1", "broker.connections", "broker.connections=many"] {
+            assert!(changes(&[wrong.to_owned()]).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! `millrace pub` and `millrace sub`: messages of a broker over the API, with the login of the other commands.
+
+use std::io::{self, Read as _, Write as _};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::args::OfBroker;
+use super::print::say;
+use super::site::{Site, part};
+use crate::cli::Failure;
+use crate::inspect::text;
+use crate::limits::{API_ANSWER_BYTES_MAX, whole_number};
+
+/// `millrace pub`.
+#[derive(Debug, Args)]
+pub(crate) struct PubArgs {
+    /// The topic.
+    topic: String,
+
+    /// The payload [default: standard input].
+    payload: Option<String>,
+
+    /// Quality of service. With 1 and 2 the command ends when the message is stored.
+    #[arg(long, value_name = "QOS", default_value_t = 1, value_parser = whole_number::<u8>(0, 2))]
+    qos: u8,
+
+    /// Make it the retained message of its topic.
+    #[arg(long)]
+    retain: bool,
+
+    #[command(flatten)]
+    of: OfBroker,
+}
+
+/// `millrace sub`.
+///
+/// Shows messages as they are published until it is interrupted, at most 500 a second. It keeps no session at the broker.
+#[derive(Debug, Args)]
+pub(crate) struct SubArgs {
+    /// The topic filter.
+    #[arg(default_value = "#")]
+    filter: String,
+
+    /// Begin with the retained messages.
+    #[arg(long)]
+    retained: bool,
+
+    /// End after this number of messages.
+    #[arg(long, value_name = "COUNT", value_parser = whole_number::<u64>(1, u64::MAX))]
+    count: Option<u64>,
+
+    #[command(flatten)]
+    of: OfBroker,
+}
+
+/// `millrace pub`.
+pub(crate) fn publish(args: PubArgs) -> Result<(), Failure> {
+    let payload = match args.payload {
+        Some(text) => text.into_bytes(),
+        None => {
+            let mut bytes = Vec::new();
+            let read = io::stdin().take(API_ANSWER_BYTES_MAX as u64).read_to_end(&mut bytes);
+            read.map_err(|error| Failure::Run(format!("standard input cannot be read: {error}")))?;
+            bytes
+        }
+    };
+    let (site, broker) = Site::at_broker(&args.of)?;
+    let body = json!({
+        "topic": args.topic, "payload_base64": BASE64_STANDARD.encode(payload), "qos": args.qos, "retain": args.retain,
+    });
+    let published = site.send(http::Method::POST, &format!("{broker}/publish"), body)?;
+    if args.of.api.json {
+        return site.printer.details(&published);
+    }
+    site.printer.did(if published["matched"] == 0 {
+        "Published; nobody subscribes to it."
+    } else {
+        "Published."
+    });
+    Ok(())
+}
+
+/// `millrace sub`.
+pub(crate) fn subscribe(args: &SubArgs) -> Result<(), Failure> {
+    let (site, broker) = Site::at_broker(&args.of)?;
+    let path = format!("{broker}/tail?filter={}&retained={}", part(&args.filter), args.retained);
+    let (mut left, json) = (args.count, args.of.api.json);
+    let mut out = io::stdout().lock();
+    site.events(&path, &mut |event, data| {
+        match event {
+            "message" => {
+                let written = match json {
+                    true => writeln!(out, "{data}"),
+                    false => writeln!(out, "{}", line(&data)),
+                };
+                // Nobody reads any more.
+                if written.and_then(|()| out.flush()).is_err() {
+                    return Ok(false);
+                }
+                left = left.map(|left| left - 1);
+                Ok(left != Some(0))
+            }
+            "dropped" => {
+                say(&format!("{} messages were left out", data["messages"]));
+                Ok(true)
+            }
+            "end" => {
+                Err(Failure::Run(format!("the stream has ended: {}", data["reason"].as_str().unwrap_or("?"))))
+            }
+            _ => Ok(true),
+        }
+    })
+}
+
+/// A message as one line: its topic and its payload. Nothing in it can write to the terminal by itself.
+fn line(message: &Value) -> String {
+    let topic = text::escape(message["topic"].as_str().unwrap_or_default().as_bytes());
+    let encoded = message["payload_base64"].as_str().and_then(|text| BASE64_STANDARD.decode(text).ok());
+    let payload = encoded.unwrap_or_else(|| message["payload"].as_str().unwrap_or_default().into());
+    format!("{topic} {}", text::escape(&payload))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_one_line_that_cannot_write_to_the_terminal() {
+        for (message, expected) in [
+            (json!({ "topic": "a/b", "payload": "21 C" }), "a/b 21 C"),
+            (json!({ "topic": "a", "payload": "\u{1b}[2J" }), "a \\x1b[2J"),
+            (json!({ "topic": "a", "payload_base64": "/w==" }), "a \\xff"),
+            (json!({ "topic": "a" }), "a "),
+        ] {
+            assert_eq!(line(&message), expected);
+        }
+    }
+}
