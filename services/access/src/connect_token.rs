@@ -1,7 +1,8 @@
-//! Connect tokens: short-lived passwords that the control plane makes, such as for MQTT in a page of the console.
+//! Connect tokens: short-lived MQTT passwords that the control plane signs, such as for a page of the console.
 //!
-//! A token says its broker, user name, client id, rules and end, under a keyed hash. Nothing of it is stored, so the store is asked for
-//! the region's keys only. It cannot be taken back before its end; what closes the broker closes its clients, too.
+//! A token carries its broker, user name, client id, rules and expiry under a keyed hash (`HashKeys`). Nothing is stored per
+//! token, so a check reads only the region's keys. A token cannot be revoked before its expiry; closing the broker disconnects
+//! its clients.
 
 use std::sync::Arc;
 
@@ -14,58 +15,51 @@ use crate::model::Rule;
 use crate::rules::RuleList;
 use crate::secrets::generated::HashKeys;
 
-/// What every connect token begins with, so that tools which look for leaked secrets know it.
+/// Prefix of every connect token, so that secret scanners recognise leaked ones.
 pub const PREFIX: &str = "mct_";
-/// Longest token, bytes: what a stranger can make the server decode.
+/// Longest token, bytes: bounds what a stranger can make the server decode.
 const BYTES_MAX: usize = 16 * 1024;
-/// Keeps hashes of tokens apart from those of secrets.
+/// Domain separation: keeps hashes of tokens apart from hashes of secrets.
 const PURPOSE: &[u8] = b"millrace connect token v1\0";
 
-/// What a connect token says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectToken {
-    /// Number of the broker in the store: a new broker of the same name has another one.
+    /// Number of the broker in the store. A new broker of the same name has another number.
     #[serde(rename = "b")]
     pub broker: u64,
-    /// User name.
     #[serde(rename = "u")]
     pub user: String,
-    /// The only client id that may show the token.
+    /// The only client id that can use the token.
     #[serde(rename = "c")]
     pub client_id: String,
-    /// All that the client may do: no other rules of the broker count.
+    /// All that the client can do. The broker's other rules do not apply.
     #[serde(rename = "r")]
     pub rules: Vec<Rule>,
-    /// When it ends, in unix milliseconds.
+    /// Expiry, unix milliseconds.
     #[serde(rename = "e")]
     pub expires_at_ms: u64,
 }
 
-/// Why a connect token lets nobody in.
+/// Why a connect token is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// It was not made here, or was changed.
     #[error("it is no token of this region, or it was changed")]
     Forged,
-    /// It is of another broker, or of a broker that is gone.
     #[error("it is for another broker")]
     Broker,
-    /// It is over.
     #[error("it has expired")]
     Expired,
-    /// Another client shows it.
     #[error("it is for another client id or user name")]
     Client,
 }
 
-/// Whether a password may be a connect token.
 #[must_use]
 pub fn is_likely(password: &[u8]) -> bool {
     password.starts_with(PREFIX.as_bytes())
 }
 
 impl ConnectToken {
-    /// The token as text. `None`: it would be too long.
+    /// Encodes and signs the token. `None` when the text would be too long.
     #[must_use]
     pub fn seal(&self, keys: &HashKeys) -> Option<String> {
         let claims = URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).ok()?);
@@ -74,10 +68,7 @@ impl ConnectToken {
         (token.len() <= BYTES_MAX).then_some(token)
     }
 
-    /// What a token says that was made with one of these keys.
-    ///
-    /// # Errors
-    /// [`Refusal::Forged`].
+    /// Checks the signature and decodes the token.
     pub fn open(keys: &HashKeys, token: &[u8]) -> Result<Self, Refusal> {
         let read = || {
             let text = std::str::from_utf8(token).ok().filter(|text| text.len() <= BYTES_MAX)?;
@@ -92,10 +83,7 @@ impl ConnectToken {
         read().ok_or(Refusal::Forged)
     }
 
-    /// Who the client is that shows the token.
-    ///
-    /// # Errors
-    /// Why it may not.
+    /// Checks the token's broker, client and expiry, and returns the client's identity.
     pub fn standing(&self, broker: u64, shown: Shown<'_>, now_ms: u64) -> Result<Standing, entry::Refusal> {
         let refuse = |why| Err(entry::Refusal::ConnectToken(why));
         if self.broker != broker {
@@ -109,7 +97,7 @@ impl ConnectToken {
             return refuse(Refusal::Client);
         }
         let rules = RuleList::compile(&self.rules).map_err(|_| entry::Refusal::Rules)?;
-        // Without a rule a client may do everything.
+        // An empty rule list would allow everything.
         if rules.is_empty() {
             return Err(entry::Refusal::Rules);
         }

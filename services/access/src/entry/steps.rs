@@ -1,4 +1,4 @@
-//! One CONNECT on its way.
+//! The state machine that authenticates one CONNECT.
 
 use std::sync::Arc;
 
@@ -11,56 +11,47 @@ use crate::secrets::generated::HashKeys;
 use crate::secrets::password::{Answer, check};
 use crate::{webhook, x509};
 
-/// What a client shows.
+/// The credentials in a CONNECT.
 #[derive(Clone, Copy, Default)]
 pub struct Shown<'a> {
-    /// The client id that it asks for, or gets.
+    /// The client id that it asks for, or that the server assigned.
     pub client_id: &'a str,
-    /// User name of CONNECT.
     pub user: Option<&'a str>,
-    /// Password of CONNECT.
     pub password: Option<&'a [u8]>,
-    /// Its certificate (DER). That it has the key is proven.
+    /// Its certificate (DER). The TLS handshake has proven that the client has the key.
     pub certificate: Option<&'a [u8]>,
 }
 
-/// The key sets that were fetched, by their URLs.
 pub trait KeySets {
-    /// The key set of a URL, if it was fetched.
     fn get(&self, url: &str) -> Option<Arc<KeySet>>;
 }
 
-/// What is needed next.
+/// The caller's next action.
 #[derive(Debug)]
 pub enum Step<'a> {
-    /// The credential of this user name: [`Entry::credential`].
+    /// Read the credential of this user name and pass it to [`Entry::credential`].
     Credential(Box<str>),
-    /// Whether [`crate::secrets::chosen::verify`] says of one of these hashes that the password is right: [`Entry::hashed`].
+    /// Check the password against these hashes with [`crate::secrets::chosen::verify`] and pass the result to [`Entry::hashed`].
     Hash(Vec<&'a str>),
-    /// A key of one of these issuers that is not there: when it may be fetched now ([`jwt::Refresh`]), begin anew after that; else
-    /// refuse.
+    /// The token's key is missing from these issuers' key sets. If [`jwt::Refresh`] allows a fetch now, fetch and begin again;
+    /// otherwise refuse.
     Keys(Vec<&'a Issuer>),
-    /// The answer of the webhook: [`Entry::webhook`]. With the user that the client's certificate names.
+    /// Call the webhook and pass its answer to [`Entry::webhook`]. Carries the user that the client's certificate names.
     Webhook(Option<Box<str>>),
-    /// It may enter.
     Accept(Box<(Standing, Grant)>),
-    /// It may not.
     Refuse(Refusal),
 }
 
-/// A CONNECT that is not decided yet.
 #[derive(Debug, Default)]
 pub struct Entry {
-    /// Who it is, but for the credential of the user name.
+    /// The identity found so far; the credential of its user name is not read yet.
     standing: Option<Standing>,
-    /// The user that its certificate names, when that does not decide.
+    /// The user that its certificate names, when another method decides.
     certificate_user: Option<Box<str>>,
-    /// The client id that it asks for, or gets.
     client_id: Box<str>,
 }
 
 impl Entry {
-    /// A client wants to enter.
     pub fn begin<'a>(
         &mut self,
         broker: &'a BrokerAccess,
@@ -100,7 +91,7 @@ impl Entry {
         }
     }
 
-    /// The credential was read; `None`: there is none.
+    /// The caller reports the credential; `None` when there is none.
     pub fn credential<'a>(
         &mut self,
         broker: &BrokerAccess,
@@ -122,7 +113,7 @@ impl Entry {
         }
     }
 
-    /// The password was hashed.
+    /// The caller reports the password check.
     pub fn hashed<'a>(
         &mut self,
         broker: &BrokerAccess,
@@ -136,9 +127,8 @@ impl Entry {
         self.known(broker, credential, now_ms)
     }
 
-    /// SCRAM is over: the client knows the password of a credential. Begin with this when a client authenticates that way. Its
-    /// certificate counts all the same, and decides when it says who the client is. Of `shown`, only the client id and the certificate
-    /// count.
+    /// Starts for a client that proved by SCRAM that it knows the password of a credential. Its certificate still counts, and
+    /// decides if it names the user. Only the client id and the certificate of `shown` are used.
     pub fn proven<'a>(
         &mut self,
         broker: &BrokerAccess,
@@ -161,7 +151,6 @@ impl Entry {
         }
     }
 
-    /// The client knows the password of a credential.
     fn known<'a>(&mut self, broker: &BrokerAccess, credential: &Credential, now_ms: u64) -> Step<'a> {
         let user = Some(credential.user.as_str().into());
         self.standing =
@@ -169,7 +158,7 @@ impl Entry {
         self.decide(broker, Some(credential), now_ms)
     }
 
-    /// The webhook has answered. A client that it lets in may have a credential, too.
+    /// The caller reports the webhook's answer. An accepted client may also have a credential.
     pub fn webhook<'a>(
         &mut self,
         broker: &BrokerAccess,
@@ -198,7 +187,7 @@ impl Entry {
         self.identified(standing)
     }
 
-    /// Who it is, when its certificate decides that.
+    /// Returns the client's identity if its certificate decides.
     fn certificate(
         &mut self,
         broker: &BrokerAccess,
@@ -234,7 +223,7 @@ impl Entry {
                         until_ms: None,
                     }));
                 }
-                // What one's own authority says is of more use than that others are not it.
+                // A refusal by an authority that issued the certificate explains more than "unknown issuer".
                 Err(x509::Refusal::UnknownIssuer) => {}
                 Err(refusal) => refused = refusal,
             }
@@ -246,7 +235,7 @@ impl Entry {
         }
     }
 
-    /// What follows of a token; `None` when there is none that some issuer could have issued.
+    /// Decides by a token. `None` when no issuer of the broker could have issued it.
     fn token<'a>(
         &mut self,
         broker: &'a BrokerAccess,
@@ -280,7 +269,7 @@ impl Entry {
         lack.or(refused.map(|refusal| Step::Refuse(Refusal::Token(refusal))))
     }
 
-    /// It is known who it is; its user may have a credential that says more.
+    /// The user is known. Its credential, if there is one, may add rules.
     fn identified<'a>(&mut self, standing: Standing) -> Step<'a> {
         let user = standing.user.clone().unwrap_or_default();
         self.standing = Some(standing);

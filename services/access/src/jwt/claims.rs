@@ -1,4 +1,4 @@
-//! What a token says, once it is known to be of its issuer (RFC 7519 section 4.1).
+//! Claims of a token whose signature was checked (RFC 7519 section 4.1).
 
 use serde_json::{Map, Value};
 
@@ -6,24 +6,19 @@ use super::Refusal;
 use crate::model::{JwtIssuer, Rule};
 use crate::rules::RuleList;
 
-/// Who a token says its client is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// User name.
     pub user: Box<str>,
-    /// The only client id that it may connect with.
+    /// The only client id that can use the token.
     pub client_id: Option<Box<str>>,
-    /// Rules of the token: they come first.
+    /// Rules of the token. They precede all others.
     pub rules: Option<RuleList>,
-    /// When it ends, unix seconds.
+    /// Expiry, unix seconds.
     pub expires_at_s: u64,
 }
 
 impl Identity {
-    /// Whether a client may show the token: it names itself as the token does, or not at all.
-    ///
-    /// # Errors
-    /// [`Refusal::Client`].
+    /// Checks that the client's user name, if it sends one, and its client id are those of the token.
     pub fn check_client(&self, user: Option<&str>, client_id: &str) -> Result<(), Refusal> {
         let is_user = user.is_none_or(|user| user.is_empty() || user == &*self.user);
         let is_client = self.client_id.as_deref().is_none_or(|id| id == client_id);
@@ -62,7 +57,6 @@ pub(super) fn check(
     })
 }
 
-/// `aud` is one audience or a list of them.
 fn is_for(aud: Option<&Value>, audience: &[String]) -> bool {
     let is_ours =
         |value: &Value| value.as_str().is_some_and(|value| audience.iter().any(|ours| ours == value));
@@ -73,7 +67,6 @@ fn is_for(aud: Option<&Value>, audience: &[String]) -> bool {
     }
 }
 
-/// A `NumericDate`; it may have a fraction.
 fn time(claims: &Map<String, Value>, name: &str) -> Result<Option<u64>, Refusal> {
     let Some(value) = claims.get(name) else { return Ok(None) };
     let seconds = value.as_u64().or_else(|| value.as_f64().map(|seconds| seconds as u64));
@@ -85,7 +78,7 @@ fn text<'a>(claims: &'a Map<String, Value>, name: &str) -> Result<Option<&'a str
     value.as_str().map(Some).ok_or_else(|| claim(name))
 }
 
-/// Half of the rules are no rules.
+/// Fails on any invalid rule, because half of the rules could allow too much.
 fn rules(claims: &Map<String, Value>, name: &str) -> Result<Option<RuleList>, Refusal> {
     let Some(value) = claims.get(name) else { return Ok(None) };
     let rules: Vec<Rule> = serde_json::from_value(value.clone()).map_err(|_| claim(name))?;

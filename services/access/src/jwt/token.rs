@@ -1,4 +1,4 @@
-//! The three parts of a token (RFC 7515 section 7.1).
+//! Parser of the three parts of a token (RFC 7515 section 7.1).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -9,7 +9,7 @@ use super::Refusal;
 use crate::limits::TOKEN_BYTES_MAX;
 use crate::model::JwtAlgorithm;
 
-/// A token, taken apart. Nothing of it may be believed before its signature was checked.
+/// A parsed token, untrusted until its signature is checked.
 pub struct Token<'a> {
     pub(super) algorithm: JwtAlgorithm,
     pub(super) key: Option<String>,
@@ -27,10 +27,8 @@ struct Header {
 }
 
 impl<'a> Token<'a> {
-    /// Takes a password apart.
-    ///
     /// # Errors
-    /// [`Refusal::Malformed`], or [`Refusal::Algorithm`] for those that nobody may use here, such as `none`.
+    /// [`Refusal::Malformed`], or [`Refusal::Algorithm`] for algorithms that are never accepted, such as `none`.
     pub fn parse(password: &'a [u8]) -> Result<Self, Refusal> {
         if password.len() > TOKEN_BYTES_MAX {
             return Err(Refusal::Malformed);
@@ -52,13 +50,11 @@ impl<'a> Token<'a> {
         Ok(Self { algorithm, key: header.kid, claims, signed, signature })
     }
 
-    /// What it says. It may be believed after [`super::Issuer::verify`] only.
     #[must_use]
     pub fn claims(&self) -> &Map<String, Value> {
         &self.claims
     }
 
-    /// Whether a password looks like a token: a client may show either, and only a token is worth the work.
     #[must_use]
     pub fn is_likely(password: &[u8]) -> bool {
         // "{\"" in base64.

@@ -1,4 +1,4 @@
-//! What a broker and its clients may use.
+//! Stored limits of a broker and its clients.
 
 use serde::{Deserialize, Serialize};
 
@@ -61,10 +61,6 @@ pub struct ClientLimits {
 }
 
 impl Limits {
-    /// Says all that is wrong with them.
-    ///
-    /// # Errors
-    /// A list, by fields.
     pub fn validate(&self) -> Checked {
         let mut findings = Findings::default();
         findings.within("limits", |findings| self.check(findings));
@@ -82,7 +78,7 @@ impl Limits {
             ("client.publish_bytes_per_s", client.publish_bytes_per_s),
         ];
         for (field, rate) in rates {
-            // What waits for it would wait for ever.
+            // A rate of 0 would block its clients for ever.
             findings.require(rate != Some(0), field, "is 0: a rate is at least 1");
         }
         let packet = client.packet_bytes.unwrap_or(PACKET_BYTES_MIN);

@@ -1,4 +1,4 @@
-//! Which rule decides: the same decision as [`super::Permissions`], for people who ask why.
+//! Explains an authorization decision: the same decision as [`super::Permissions`], with the rule that made it.
 
 use std::sync::Arc;
 
@@ -7,40 +7,24 @@ use millrace_mqtt::QoS;
 use super::compiled::{Compiled, RuleList};
 use super::permissions::{Client, Refusal};
 
-/// What a client wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked<'a> {
-    /// To publish to a topic (a valid name, without wildcard).
-    Publish {
-        /// The topic.
-        topic: &'a str,
-        /// With RETAIN.
-        retain: bool,
-        /// With this QoS.
-        qos: QoS,
-    },
-    /// To subscribe to a filter (a valid one, without `$share/<name>/`).
-    Subscribe {
-        /// The filter.
-        filter: &'a str,
-        /// With this QoS.
-        qos: QoS,
-    },
+    /// A publish to a topic (a valid name, without wildcard).
+    Publish { topic: &'a str, retain: bool, qos: QoS },
+    /// A subscription to a filter (a valid one, without `$share/<name>/`).
+    Subscribe { filter: &'a str, qos: QoS },
 }
 
-/// Where a rule stands: the list, and the rule in it.
+/// Index of the list, and index of the rule in that list.
 pub type Place = (usize, usize);
 
-/// A decision and the rule that made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Explained {
-    /// The QoS that is granted, or why nothing is.
     pub outcome: Result<QoS, Refusal>,
-    /// The rule that decides; `None`: no rule applies.
+    /// The deciding rule; `None` when no rule applies.
     pub by: Option<Place>,
 }
 
-/// Decides as the rules of `lists` do, the first ones first.
 #[must_use]
 pub fn explain(lists: &[Arc<RuleList>], client: Client<'_>, asked: Asked<'_>) -> Explained {
     let qos = match asked {
@@ -60,7 +44,7 @@ pub fn explain(lists: &[Arc<RuleList>], client: Client<'_>, asked: Asked<'_>) ->
     Explained { outcome: Err(Refusal::Topic), by: None }
 }
 
-/// What one rule decides; `None`: nothing. A rule may lower the QoS that a later one grants.
+/// The decision of one rule; `None` when it does not apply. A rule can lower the QoS that a later rule grants.
 fn decision(
     rule: &Compiled,
     client: Client<'_>,

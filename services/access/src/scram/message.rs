@@ -1,4 +1,4 @@
-//! The client's messages (RFC 5802 section 7).
+//! Parsers of the client's messages (RFC 5802 section 7).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,9 +9,8 @@ use crate::limits::{SCRAM_MESSAGE_BYTES_MAX, USER_BYTES_MAX};
 /// `client-first-message`: `n,,n=user,r=nonce`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct First {
-    /// What the client's last message repeats.
+    /// The client's final message repeats it.
     pub(super) gs2_header: Box<str>,
-    /// Without the header.
     pub(super) bare: Box<str>,
     pub(super) user: Box<str>,
     pub(super) nonce: Box<str>,
@@ -21,7 +20,7 @@ pub(super) struct First {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Final<'a> {
     pub(super) without_proof: &'a str,
-    /// Decoded: the header of the first message.
+    /// The header of the first message, decoded.
     pub(super) binding: Vec<u8>,
     pub(super) nonce: &'a str,
     pub(super) proof: [u8; 32],
@@ -86,7 +85,7 @@ fn decode(base64: &str) -> Result<Vec<u8>, Refusal> {
     STANDARD.decode(base64).map_err(|_| Refusal::Malformed)
 }
 
-/// A `saslname`: a comma is `=2C`, an equals sign `=3D`.
+/// Decodes a `saslname`: `=2C` is a comma, `=3D` an equals sign.
 fn unescape(name: &str) -> Result<String, Refusal> {
     let mut parts = name.split('=');
     let mut user = parts.next().unwrap_or_default().to_owned();

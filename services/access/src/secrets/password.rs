@@ -1,4 +1,4 @@
-//! Whether a password is the one of a credential.
+//! Checks a password against a credential.
 
 use smallvec::{SmallVec, smallvec};
 
@@ -6,21 +6,18 @@ use super::chosen;
 use super::generated::HashKeys;
 use crate::model::{Credential, Secret};
 
-/// What can be said of a password at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer<'a> {
-    /// It is right.
     Right,
-    /// It is wrong.
     Wrong,
-    /// It is right when [`chosen::verify`] says so of one of these hashes.
+    /// The password is right when [`chosen::verify`] accepts one of these hashes.
     Slow(SmallVec<[&'a str; 2]>),
 }
 
-/// Whether a password is the one of a credential, or was it until a rotation that is not over.
+/// Checks a password against the secret of a credential, and against its previous secret until the rotation ends.
 ///
-/// A user that is not known, not enabled or expired costs what a chosen password costs, and no password is right: so neither time
-/// nor answer tells who exists. Remember what was wrong, too: else clients that come back with it again and again cost as much as
+/// For an unknown, disabled or expired user the result is a dummy hash, so that neither the response nor its time reveals which
+/// users exist. The caller should also cache wrong passwords: otherwise clients that retry with one cost as much as an attacker's
 /// guesses.
 #[must_use]
 pub fn check<'a>(

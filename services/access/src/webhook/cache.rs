@@ -1,4 +1,4 @@
-//! Answers that count for a while.
+//! A cache of webhook responses.
 
 use std::collections::HashMap;
 
@@ -6,9 +6,10 @@ use super::{Answer, Question};
 use crate::limits::WEBHOOK_REFUSED_S_MAX;
 use crate::model::WebhookAuth;
 
-/// Remembers what a service said of a client with the same names and password. It has a keyed hash of those, never a password.
+/// Caches the response about a client with the same names and password. An entry's key is a keyed hash of those, so no password
+/// is in memory.
 ///
-/// It has two halves: when the younger one is full the older one is dropped whole. So its size is bounded, without a list of ages.
+/// The cache has two generations: when the younger is full, the older is dropped. So its size is bounded without a list of ages.
 #[derive(Debug)]
 pub struct AnswerCache {
     key: [u8; 32],
@@ -24,13 +25,12 @@ struct Entry {
 }
 
 impl AnswerCache {
-    /// A cache of about `entries` places. `key` is random and of this process.
+    /// `key` must be random and of this process.
     #[must_use]
     pub fn new(key: [u8; 32], entries: usize) -> Self {
         Self { key, young: HashMap::new(), old: HashMap::new(), half_max: entries / 2 }
     }
 
-    /// What is known of a client. `now_s` is of any clock that does not go backwards.
     #[must_use]
     pub fn get(&self, webhook: &WebhookAuth, question: &Question<'_>, now_s: u64) -> Option<&Answer> {
         let tag = self.tag(webhook, question)?;
@@ -38,7 +38,7 @@ impl AnswerCache {
         (now_s < entry.until_s).then_some(&entry.answer)
     }
 
-    /// Remembers an answer for as long as the record says; a "no" not for long, a failure not at all.
+    /// Remembers a response as long as the record says, a refusal for [`WEBHOOK_REFUSED_S_MAX`] at most, a failure never.
     pub fn insert(&mut self, webhook: &WebhookAuth, question: &Question<'_>, answer: &Answer, now_s: u64) {
         let cache_s = match answer {
             Answer::Allowed(_) => webhook.cache_s,
@@ -55,7 +55,7 @@ impl AnswerCache {
         self.young.insert(tag, entry);
     }
 
-    /// Stands for the whole question but the address, which changes; and for the URL, so that another service is asked anew.
+    /// An entry's key. It covers the URL, and the request without the address, which changes.
     #[must_use]
     pub fn tag(&self, webhook: &WebhookAuth, question: &Question<'_>) -> Option<[u8; 16]> {
         let asked = Question {
@@ -66,7 +66,7 @@ impl AnswerCache {
             certificate_user: question.certificate_user,
             address: None,
         };
-        // JSON, so no two inputs read the same.
+        // JSON keeps different inputs from reading alike.
         let input = serde_json::to_vec(&(&webhook.url, asked)).ok()?;
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         hasher.update(&input);

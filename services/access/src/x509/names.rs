@@ -1,4 +1,4 @@
-//! What a certificate says of its holder.
+//! Extracts the user name from a certificate.
 
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
@@ -7,7 +7,7 @@ use super::Refusal;
 use crate::limits::USER_BYTES_MAX;
 use crate::model::CertificateUser;
 
-/// The user that a certificate names. Its issuer was checked already; that it is for signing was not.
+/// The certificate's issuer must have been checked before.
 pub(super) fn user(der: &[u8], kind: CertificateUser) -> Result<Box<str>, Refusal> {
     let (_, certificate) = X509Certificate::from_der(der).map_err(|_| Refusal::Malformed)?;
     let usage = certificate.key_usage().map_err(|_| Refusal::Malformed)?;
