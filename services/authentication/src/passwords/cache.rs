@@ -1,4 +1,4 @@
-//! Results of checks, as keyed hashes: never a password.
+//! A cache of check results, under keyed hashes: it never holds a password.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -7,7 +7,7 @@ use millrace_access::secrets::VerifiedCache;
 use super::limits::{RIGHT_MAX, RIGHT_S, WRONG_MAX, WRONG_S};
 use super::{Outcome, Request};
 
-/// Two caches, so that guesses push no right password out.
+/// Right and wrong passwords have separate caches, so that guesses evict no right password.
 pub(super) struct Remembered(Mutex<Both>);
 
 struct Both {
@@ -22,7 +22,6 @@ impl Remembered {
         Self(Mutex::new(Both { right, wrong }))
     }
 
-    /// What is remembered of a request.
     pub(super) fn find<C>(&self, request: &Request<C>, now_s: u32) -> Option<Outcome> {
         let user = user(request);
         let both = self.lock();
@@ -44,7 +43,7 @@ impl Remembered {
     }
 }
 
-/// Users of different brokers are different users.
+/// The broker is part of the key, because brokers can have users of the same name.
 fn user<C>(request: &Request<C>) -> String {
     format!("{}/{}", request.broker, request.user)
 }

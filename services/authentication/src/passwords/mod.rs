@@ -1,15 +1,14 @@
-//! Checks passwords that people chose: each takes tens of milliseconds and 19 MiB (Argon2id).
+//! Checks passwords that people chose. Each check takes tens of milliseconds and 19 MiB (Argon2id).
 //!
 //! ```text
-//! check() ── remembered? ──> answer at once
+//! check() ── cached? ──> result at once
 //!    │
 //!    v
-//! fair queue: brokers take turns, then addresses, then users ──> threads ──> answers
+//! fair queue: brokers take turns, then addresses, then users ──> threads ──> results
 //! ```
 //!
-//! One address that guesses passwords costs the others one check in two at most. A request is skipped when its
-//! connection has gone. What was found out is remembered as a keyed hash: right passwords for minutes, wrong
-//! ones for seconds.
+//! An address that guesses passwords takes at most every second check. A request is skipped once its client has disconnected.
+//! Results are cached under keyed hashes: right passwords for minutes, wrong ones for seconds.
 
 mod cache;
 mod counters;
@@ -30,48 +29,39 @@ pub use counters::Counts;
 use queue::{FairQueue, Pushed};
 pub use source::Source;
 
-/// A password to check.
 pub struct Request<C> {
     /// Brokers take turns by this id.
     pub broker: u64,
     /// Addresses of a broker take turns.
     pub source: Source,
-    /// The user name, of this broker.
     pub user: Box<str>,
-    /// The password as the client sent it.
     pub password: Box<[u8]>,
-    /// Hashes (PHC strings) that it may be the password of: more than one after a rotation with an overlap.
+    /// Hashes (PHC strings) to compare with. A rotation with an overlap has two.
     pub hashes: Vec<Box<str>>,
-    /// Whether somebody still waits.
     pub cancellation: Cancellation,
-    /// Comes back with the answer.
+    /// Returned with the result.
     pub context: C,
 }
 
-/// What a check found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The password is that of one of the hashes.
+    /// The password matches one of the hashes.
     Right,
-    /// It is that of none.
     Wrong,
-    /// Too many checks wait.
+    /// The queue is full.
     Busy,
 }
 
-/// The answer to a [`Request`].
 #[derive(Debug)]
 pub struct Answer<C> {
-    /// That of the request.
     pub context: C,
-    /// What was found out.
     pub outcome: Outcome,
 }
 
-/// Receives the answers that do not come at once.
+/// Receives the results that [`Checker::check`] does not return at once.
 pub type Sender<C> = Box<dyn Fn(Answer<C>) + Send + Sync>;
 
-/// Seconds of a clock that does not go backwards.
+/// Seconds of a monotonic clock.
 pub type Clock = Box<dyn Fn() -> u32 + Send + Sync>;
 
 /// Checks passwords on threads of its own, which end when it is dropped.
@@ -89,10 +79,7 @@ struct Shared<C> {
 }
 
 impl<C: Send + 'static> Checker<C> {
-    /// Starts `threads` threads. `key` is random and of this process.
-    ///
-    /// # Errors
-    /// The system has no thread for it.
+    /// `key` must be random and of this process.
     pub fn start(
         threads: usize,
         key: &[u8; 32],
@@ -116,7 +103,7 @@ impl<C: Send + 'static> Checker<C> {
         Ok(checker)
     }
 
-    /// Checks a password. The answer is returned when it is known at once; else `None`, and the sender gets it.
+    /// Returns the result if it is known at once; otherwise `None`, and the sender gets the result.
     pub fn check(&self, request: Request<C>) -> Option<Answer<C>> {
         let shared = &self.shared;
         if let Some(outcome) = shared.remembered.find(&request, (shared.clock)()) {
@@ -138,7 +125,6 @@ impl<C: Send + 'static> Checker<C> {
         }
     }
 
-    /// What became of the requests so far, and how many wait.
     pub fn counts(&self) -> Counts {
         self.shared.counters.counts(self.shared.queue.len())
     }
@@ -156,7 +142,7 @@ impl<C: Send + 'static> Drop for Checker<C> {
 }
 
 impl<C> Shared<C> {
-    /// Until the queue is closed.
+    /// Runs until the queue is closed.
     fn run(&self) {
         yield_to_event_loops();
         while let Some(request) = self.queue.pop() {
@@ -191,8 +177,8 @@ impl<C> Request<C> {
     }
 }
 
-/// Event loops come first when there are fewer cores than threads. On Linux the value is one of the thread alone;
-/// without it, the checks only take an equal share.
+/// Gives event loops priority when there are fewer cores than threads. On Linux a nice value belongs to the thread alone. If it
+/// cannot be set, the checks take an equal share.
 fn yield_to_event_loops() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::nice(limits::NICE) {

@@ -1,4 +1,4 @@
-//! The checks that wait: brokers take turns, then addresses, then users.
+//! The fair queue of waiting checks: brokers take turns, then addresses, then users.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -20,12 +20,11 @@ struct State<J> {
     is_closed: bool,
 }
 
-/// What became of a job that was pushed.
 pub(super) enum Pushed<J> {
     Waits,
-    /// There is no room for it.
+    /// The queue has no room for it.
     Refused(J),
-    /// It waits; this one, of the same address, has lost its place.
+    /// It is queued, and evicted this older job of the same address.
     Instead(J),
 }
 
@@ -35,8 +34,8 @@ impl<J> FairQueue<J> {
         Self { limits, state: Mutex::new(state), came: Condvar::new() }
     }
 
-    /// A broker, and an address of a broker, may take as much room as it leaves free. So one of them takes half, and
-    /// another one that comes always finds some. An address at its limit gives up its oldest job.
+    /// A broker, and an address of a broker, can take as much room as it leaves free. So one of them takes half at most, and a
+    /// newcomer always finds room. An address at its limit evicts its oldest job.
     pub(super) fn push(&self, broker: u64, source: Source, user: &str, job: J) -> Pushed<J> {
         let mut state = self.lock();
         let jobs = &mut state.jobs;
@@ -60,7 +59,7 @@ impl<J> FairQueue<J> {
         evicted.map_or(Pushed::Waits, Pushed::Instead)
     }
 
-    /// The next job, once there is one; `None` when the queue is closed.
+    /// Waits for the next job; `None` when the queue is closed.
     pub(super) fn pop(&self) -> Option<J> {
         let mut state = self.lock();
         loop {
@@ -78,7 +77,7 @@ impl<J> FairQueue<J> {
         self.lock().jobs.len()
     }
 
-    /// No job is handed out any more.
+    /// Wakes the waiting threads and ends the queue.
     pub(super) fn close(&self) {
         self.lock().is_closed = true;
         self.came.notify_all();

@@ -1,16 +1,16 @@
-//! Where a client comes from, as far as fairness goes.
+//! The origin of a client, as the unit of fairness.
 
 use std::net::IpAddr;
 
-/// One address of IPv4, or a /64 of IPv6: a single host is commonly given so many.
+/// One IPv4 address, or a /64 of IPv6, because providers commonly give one host a whole /64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Source(u64);
 
-/// An IPv4 address is below this; a /64 of the public internet is above.
+/// Above every IPv4 address and every /64 of the public internet.
 const UNKNOWN: u64 = u64::MAX;
 
 impl Source {
-    /// The source of an address; clients whose address is not known share one.
+    /// Clients of unknown address share one source.
     pub fn new(address: Option<IpAddr>) -> Self {
         Self(match address.map(|address| address.to_canonical()) {
             None => UNKNOWN,
