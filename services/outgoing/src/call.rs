@@ -1,4 +1,4 @@
-//! What is called, and what came of it.
+//! An HTTP call and its response.
 
 use std::time::Duration;
 
@@ -13,31 +13,24 @@ use crate::limits::URL_BYTES_MAX;
 
 const OURS: HeaderValue = HeaderValue::from_static(concat!("millrace/", env!("CARGO_PKG_VERSION")));
 
-/// A call to make.
 #[derive(Clone, Debug)]
 pub struct Call<'a> {
-    /// The method.
     pub method: Method,
-    /// The URL: `https`, or `http` where that is allowed.
+    /// Must be `https`, unless `http` is allowed.
     pub url: &'a str,
-    /// Headers, but for `host` and `content-length`.
+    /// Without `host` and `content-length`.
     pub headers: HeaderMap,
-    /// The body.
     pub body: Bytes,
-    /// The time for all of it: waiting for a place, connecting, the whole answer.
+    /// Covers the queue, the connection and the whole response.
     pub timeout: Duration,
-    /// The largest body of an answer, bytes.
     pub answer_bytes_max: usize,
 }
 
-/// What a server has answered; a redirect is an answer, too.
+/// Any response, also a redirect.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// The status.
     pub status: StatusCode,
-    /// The headers.
     pub headers: HeaderMap,
-    /// The whole body.
     pub body: Bytes,
 }
 

@@ -1,4 +1,4 @@
-//! Makes calls.
+//! The client that makes calls.
 
 use std::error::Error as StdError;
 use std::sync::Arc;
@@ -22,18 +22,17 @@ use crate::limits::{HEAD_BYTES_MAX, IDLE_MAX, IDLE_PER_HOST_MAX};
 use crate::places::{CALLS, Places};
 use crate::{Answer, Call, Error};
 
-/// What the operator says of calls.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// Networks that may be called although they are not public, with `http` too.
+    /// Networks that can be called although they are not public, with `http` too.
     pub allow: Vec<IpNet>,
-    /// All may be called with `http`.
+    /// Allows `http` everywhere.
     pub plain_http: bool,
-    /// Authorities that are believed beside those of the system (`SSL_CERT_FILE`, `SSL_CERT_DIR` or the usual places).
+    /// Trusted authorities in addition to the system's (`SSL_CERT_FILE`, `SSL_CERT_DIR` or the usual paths).
     pub roots: Vec<CertificateDer<'static>>,
 }
 
-/// Makes calls. Cheap to clone; clones share their connections and limits, so a process has one.
+/// Cheap to clone. Clones share connections and limits, so a process has one client.
 #[derive(Clone)]
 pub struct Client {
     pool: Pool<Connector, Full<Bytes>>,
@@ -41,7 +40,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Reads the system's authorities; a server without any can call no `https`.
+    /// Reads the system's authorities; without any, `https` calls fail.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let tls = tls(settings.roots);
@@ -60,10 +59,8 @@ impl Client {
         Self { pool, places: Arc::new(Places::new(CALLS)) }
     }
 
-    /// Makes a call, in a runtime of tokio with time and I/O. Dropped before it is over, it is given up and its connection closed.
-    ///
-    /// # Errors
-    /// See [`Error`]. An answer of any status is none.
+    /// Needs a tokio runtime with time and I/O. Dropping the future cancels the call and closes its connection. A response of any
+    /// status is `Ok`.
     pub async fn call(&self, call: Call<'_>) -> Result<Answer, Error> {
         let until = Instant::now() + call.timeout;
         let answer_bytes_max = call.answer_bytes_max;
@@ -106,7 +103,7 @@ fn tls(more: Vec<CertificateDer<'static>>) -> ClientConfig {
         .with_no_client_auth()
 }
 
-/// What the pool's error means. Ours is in it when no connection could be made; other errors of connecting are of TLS.
+/// Maps the pool's errors. An [`Error`] is inside when no connection could be made; other connection errors are of TLS.
 fn failed(error: legacy::Error) -> Error {
     let is_connect = error.is_connect();
     let mut cause: Option<&(dyn StdError + 'static)> = error.source();

@@ -1,4 +1,4 @@
-//! Makes connections. The addresses that are checked are the ones that are connected to, so a name cannot change in between.
+//! Opens connections. It connects to exactly the addresses that it has checked, so that a DNS name cannot change in between.
 
 use std::error::Error as StdError;
 use std::future::Future;
@@ -24,7 +24,7 @@ use crate::stream::Stream;
 
 type Boxed<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
 
-/// Connects with TCP, to addresses that may be called.
+/// Connects with TCP, to permitted addresses only.
 #[derive(Clone)]
 pub(crate) struct Tcp(Arc<Shared>);
 
@@ -34,7 +34,7 @@ struct Shared {
     lookups: Lookups,
 }
 
-/// Connects with TLS over that, or without, in bounded time.
+/// Adds TLS for `https`, within a time limit.
 #[derive(Clone)]
 pub(crate) struct Connector(pub(crate) HttpsConnector<Tcp>);
 
@@ -83,7 +83,7 @@ impl Shared {
         let addresses = self.guard.pass(&found, is_https)?;
         let place = self.connections.clone().acquire_owned().await.map_err(|_| Error::Busy)?;
         let stream = connect_to_one(&addresses).await.map_err(connect)?;
-        // A question is one small packet: it is not to wait for more.
+        // A request is one small packet that must not wait for more.
         stream.set_nodelay(true).map_err(connect)?;
         Ok(Stream::new(stream, place))
     }
