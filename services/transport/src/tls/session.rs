@@ -35,25 +35,23 @@ thread_local! {
     };
 }
 
-/// The client's side of a handshake.
+/// Facts from the client's side of a handshake.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// The requested server name (SNI).
+    /// SNI.
     pub server_name: Option<Box<str>>,
     /// Its certificate, DER. The handshake proved that the client has the key.
     pub certificate: Option<Box<[u8]>>,
-    /// The client resumed an earlier TLS session.
     pub is_resumed: bool,
 }
 
-/// One TLS connection.
 pub struct Session {
     tls: UnbufferedServerConnection,
     incomplete: Vec<u8>,
-    /// Plaintext that did not fit where it was read to.
+    /// Plaintext that did not fit into the caller's buffer.
     unread: Vec<u8>,
     unsent: Vec<u8>,
-    /// The name, during the handshake and until [`Session::take_peer`].
+    /// Set from the handshake until [`Session::take_peer`].
     server_name: Option<Box<str>>,
     stage: Stage,
     closed: bool,
@@ -77,10 +75,6 @@ impl std::fmt::Debug for Session {
 }
 
 impl Session {
-    /// The server's side of a new connection.
-    ///
-    /// # Errors
-    /// rustls cannot use the configuration.
     pub fn new(config: Arc<ServerConfig>) -> Result<Self, rustls::Error> {
         Ok(Self {
             tls: UnbufferedServerConnection::new(config)?,
@@ -93,7 +87,7 @@ impl Session {
         })
     }
 
-    /// True during the handshake, whose packets cost far more than others.
+    /// The packets of a handshake cost far more than others.
     pub fn is_handshaking(&self) -> bool {
         self.stage == Stage::Handshake
     }
@@ -103,7 +97,6 @@ impl Session {
         self.closed || !self.unread.is_empty()
     }
 
-    /// True when bytes wait until the socket takes more.
     pub fn has_unsent(&self) -> bool {
         !self.unsent.is_empty()
     }
@@ -113,7 +106,7 @@ impl Session {
         self.incomplete.capacity() + self.unread.capacity() + self.unsent.capacity()
     }
 
-    /// Takes the client's side of the handshake; `Some` only once.
+    /// `Some` only once.
     pub fn take_peer(&mut self) -> Option<Peer> {
         if self.stage != Stage::Introduced {
             return None;
@@ -127,10 +120,8 @@ impl Session {
         })
     }
 
-    /// Reads plaintext.
-    ///
     /// # Errors
-    /// As a non-blocking socket; `InvalidData` when the peer breaks the TLS protocol.
+    /// As for a non-blocking socket; `InvalidData` when the peer breaks the TLS protocol.
     pub fn read(&mut self, socket: &mut (impl Read + Write), into: &mut [u8]) -> io::Result<usize> {
         let mut filled = self.take_unread(into);
         while filled < into.len() && !self.closed {
@@ -194,7 +185,7 @@ impl Session {
         Ok(if count == room { More::Perhaps } else { More::No })
     }
 
-    /// Processes the records in `bytes`, and returns the number of bytes used.
+    /// Returns the number of bytes used.
     fn process(&mut self, bytes: &mut [u8], into: &mut [u8], filled: &mut usize) -> io::Result<usize> {
         let mut start = 0;
         loop {
@@ -254,10 +245,7 @@ impl Session {
         }
     }
 
-    /// Writes plaintext. Returns the number of bytes taken, which is all of them unless the socket is busy.
-    ///
-    /// # Errors
-    /// As a non-blocking socket.
+    /// Returns the number of bytes taken: all of them unless the socket is busy.
     pub fn write(&mut self, socket: &mut impl Write, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         self.flush(socket)?;
         let (mut total, mut pieces) = (0, slices.iter().map(|slice| &**slice));
@@ -300,10 +288,7 @@ impl Session {
         }
     }
 
-    /// Writes the bytes that the socket did not take before.
-    ///
-    /// # Errors
-    /// `WouldBlock` while it does not take all of it.
+    /// Returns `WouldBlock` until the socket has taken all bytes.
     pub fn flush(&mut self, socket: &mut impl Write) -> io::Result<()> {
         self.send(socket)?;
         if self.has_unsent() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
@@ -341,7 +326,6 @@ impl Session {
     }
 }
 
-/// Whether the socket may have more.
 enum More {
     Perhaps,
     No,
