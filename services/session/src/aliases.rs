@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-/// Topic aliases of one connection. They end with it.
+/// They end with the connection.
 #[derive(Debug, Default)]
 pub(crate) struct Aliases {
     /// Set by the client; the index is alias - 1.

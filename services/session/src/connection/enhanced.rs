@@ -8,8 +8,7 @@ use crate::{Effect, Out, Settings};
 const OTHER_METHOD: &str = "AUTH with another authentication method than CONNECT";
 
 impl Connection {
-    /// Asks the client to continue its authentication. Returns false when the client accepts no packet of that size and
-    /// can only be refused.
+    /// Sends the next AUTH. False when the client accepts no packet of that size and can only be refused.
     //= [MQTT-4.12.0-2] v5
     pub fn challenge(&mut self, data: &[u8], settings: &Settings, out: &mut impl Out) -> bool {
         let is_said = self.write_auth(ReasonCode::CONTINUE_AUTHENTICATION, data, settings, out);
@@ -19,8 +18,7 @@ impl Connection {
         is_said
     }
 
-    /// Answers an open client that it has re-authenticated. Returns false when the client accepts no packet of that
-    /// size.
+    /// Confirms a re-authentication. False when the client accepts no packet of that size.
     pub fn authenticated(&mut self, data: &[u8], settings: &Settings, out: &mut impl Out) -> bool {
         self.write_auth(ReasonCode::SUCCESS, data, settings, out)
     }
@@ -55,7 +53,6 @@ impl Connection {
         }
     }
 
-    /// Handles an AUTH of an open client.
     //= [MQTT-4.12.0-7] [MQTT-4.12.1-1] v5
     pub(super) fn auth<'a>(&mut self, auth: Auth<'a>, settings: &Settings, out: &mut impl Out) -> Effect<'a> {
         let what = if !self.has_method {
@@ -70,7 +67,7 @@ impl Connection {
         self.close(ReasonCode::PROTOCOL_ERROR, what, out)
     }
 
-    /// Handles a packet between challenge and CONNACK: AUTH and DISCONNECT are allowed, nothing else.
+    /// Between challenge and CONNACK, only AUTH and DISCONNECT are allowed.
     //= [MQTT-3.1.2-30] [MQTT-4.12.0-3] [MQTT-4.12.0-4] v5
     pub(super) fn input_while_challenged<'a>(
         &mut self,
