@@ -1,4 +1,4 @@
-//! From settings to the options of the NATS client.
+//! Converts settings into options of the NATS client.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use async_nats::{ConnectOptions, ServerAddr};
 use crate::limits::Limits;
 use crate::settings::{Credentials, Settings, SettingsError, Tls};
 
-/// Commands queued between this crate and the NATS client. The rest stays in the outbox, where it is counted.
+/// Commands queued between this crate and the NATS client. The rest stays in the outbox, which counts it.
 const COMMANDS: usize = 64;
 /// Messages of one subscription between the NATS client and this crate.
 const MESSAGES: usize = 64 * 1024;
@@ -35,7 +35,7 @@ pub(crate) fn check(settings: &Settings) -> Result<(Vec<ServerAddr>, ConnectOpti
         return Err(SettingsError::NoServer);
     }
     let servers = settings.servers.iter().map(|server| address(server)).collect::<Result<_, _>>()?;
-    // A server may require TLS. An earlier choice of another part of the process is as good.
+    // A server may require TLS. A provider that the process installed earlier is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let options = base(settings);
     let options = credentials(options, &settings.credentials)?;

@@ -240,7 +240,7 @@ impl Pod {
         }
     }
 
-    /// The fabric takes a message of one of the subscriptions; returns false when there is none.
+    /// The fabric takes a message of one of the subscriptions; false when there is none.
     pub(super) fn consume(&mut self, rng: &mut Rng, now: Millis) -> bool {
         let mut filled: Vec<_> = self
             .channels
