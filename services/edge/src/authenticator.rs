@@ -1,4 +1,4 @@
-//! Who may connect and what they may do, from the configured files.
+//! Authentication and authorization of clients by the configured files.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -21,20 +21,16 @@ use crate::core::connection::ConnectionId;
 use crate::mailbox::{Mail, Mailbox};
 use crate::random;
 
-/// What can be said of a user name and password at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Accepted,
     Refused,
-    /// The client shows nothing, and anonymous clients are not accepted.
     Anonymous,
-    /// A [`Mail::Authenticated`] will tell.
+    /// A [`Mail::Authenticated`] brings the result.
     Later,
-    /// Too many wait already.
     Busy,
 }
 
-/// A client that shows a user name and perhaps a password.
 pub(crate) struct Login<'a> {
     pub(crate) connection: ConnectionId,
     pub(crate) broker: u64,
@@ -44,14 +40,12 @@ pub(crate) struct Login<'a> {
     pub(crate) cancellation: Cancellation,
 }
 
-/// Comes back with the result of a password check.
 struct Context {
     connection: ConnectionId,
-    /// The file has this user. Another name is checked against a hash that no password has, so that it takes as long.
+    /// False for an unknown user, whose password is checked against a dummy hash, so that it takes as long.
     is_user: bool,
 }
 
-/// Who may connect and what they may do.
 pub(crate) struct Authenticator {
     allow_anonymous: bool,
     passwords: ArcSwapOption<PasswordFile>,
@@ -60,7 +54,6 @@ pub(crate) struct Authenticator {
 }
 
 impl Authenticator {
-    /// Reads the files and starts the threads that check passwords.
     pub(crate) fn start(
         config: &Authentication,
         clock: Clock,
@@ -86,7 +79,7 @@ impl Authenticator {
         Ok(Self { allow_anonymous: config.allow_anonymous, passwords, rules, checker })
     }
 
-    /// Reads the password file again. Returns the users whose password has changed or is gone, in order.
+    /// Reads the password file again. Returns the users whose password was changed or removed, in order.
     pub(crate) fn reload_passwords(&self, config: &Authentication) -> Result<Vec<Box<str>>, String> {
         let new = read_passwords(config)?;
         let old = self.passwords.swap(new.clone().map(Arc::new));
@@ -103,13 +96,12 @@ impl Authenticator {
         Ok(())
     }
 
-    /// Whether a client with these credentials may connect.
     //= [MQTT-3.1.4-2] v5 v3.1.1
     pub(crate) fn check(&self, login: Login<'_>) -> Verdict {
         let passwords = self.passwords.load();
         let (Some(user), Some(file), Some(checker)) = (login.user, passwords.as_deref(), &self.checker)
         else {
-            // Without a password file a name is only a name.
+            // Without a password file, every user name is accepted as an anonymous client's.
             return match login.user {
                 _ if self.allow_anonymous => Verdict::Accepted,
                 None => Verdict::Anonymous,

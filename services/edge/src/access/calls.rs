@@ -1,4 +1,4 @@
-//! The thread that calls services of tenants.
+//! The thread that makes HTTP calls to tenants' services.
 
 use std::sync::OnceLock;
 use std::thread::JoinHandle;
@@ -10,16 +10,15 @@ use tokio::sync::oneshot;
 use super::desk::spawn;
 use crate::StartError;
 
-/// Makes calls, on a thread of its own.
 pub(super) struct Calls {
     handle: Handle,
     settings: Settings,
-    /// Made at the first call: it reads the authorities of the system.
+    /// Created at the first call, because that reads the system's authorities.
     client: OnceLock<Client>,
 }
 
 impl Calls {
-    /// Starts the thread. It ends when what is returned is dropped, with all that is under way.
+    /// Starts the thread. Dropping the result ends the thread and all calls in progress.
     pub(super) fn start(
         settings: &Settings,
         threads: &mut Vec<JoinHandle<()>>,
@@ -30,7 +29,7 @@ impl Calls {
         let handle = runtime.handle().clone();
         let run = move || {
             let _ = runtime.block_on(stopped);
-            // Without waiting for names that are being resolved.
+            // Does not wait for name lookups.
             runtime.shutdown_background();
         };
         threads.push(spawn("access-calls".into(), run)?);

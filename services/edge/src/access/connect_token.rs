@@ -1,4 +1,5 @@
-//! Clients with a connect token: nothing of them is stored, so they need the region's keys alone, also at a broker that is not managed.
+//! Authenticates clients with a connect token. The token carries everything, so only the region's keys are read, even for an
+//! unmanaged broker.
 
 use std::sync::Arc;
 
@@ -12,7 +13,6 @@ use millrace_storage::{Read, block_on};
 use super::desk::Shared;
 use super::{Applicant, Granted, Refused};
 
-/// Whether a client with a connect token may enter.
 pub(super) fn enter(shared: &Shared, applicant: &Applicant) -> Result<Granted, Refused> {
     let loaded = applicant.broker.access();
     let keys = match &loaded {

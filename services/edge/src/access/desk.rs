@@ -1,4 +1,4 @@
-//! The threads that let clients in.
+//! The threads that authenticate the clients of managed brokers.
 
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -25,21 +25,21 @@ use crate::clock::Clock;
 use crate::mailbox::{Mail, Mailbox};
 use crate::metrics::Metric;
 
-/// Clients, and reviews of 500 each, that wait for the threads; a CONNECT beyond it is refused as "server busy".
+/// Queued CONNECTs, and queued reviews of up to 500 clients each. A CONNECT beyond it is refused as "server busy".
 const JOBS_MAX: usize = 20_000;
-/// What a thread takes at a time. Their credentials are read at once, so on a store over the network a thread lets in so many in a
-/// millisecond or two.
+/// Jobs that a thread takes at once. Their credentials are read together, so on a network store a thread authenticates that many
+/// clients in a millisecond or two.
 const TAKEN: usize = 64;
 
 pub(super) enum Job {
     Enter(Box<Applicant>),
     Attempt(Box<Attempt>),
-    /// The service of a tenant has said this.
+    /// The webhook's response about this client.
     Answered(Box<(Candidate, Answer)>),
     Review(Vec<Review>),
 }
 
-/// Where event loops leave clients. Its threads end with it.
+/// The queue of authentication jobs, and its threads, which end when it is dropped.
 pub(crate) struct Desk {
     jobs: Option<Arc<SyncSender<Job>>>,
     shared: Arc<Shared>,
@@ -60,20 +60,17 @@ pub(super) struct Shared {
     jobs: Weak<SyncSender<Job>>,
 }
 
-/// A client that is not decided yet.
 pub(super) struct Candidate {
     pub(super) applicant: Box<Applicant>,
     pub(super) loaded: Arc<Loaded>,
     pub(super) entry: Entry,
 }
 
-/// A client whose credential is needed next.
 struct Case {
     candidate: Candidate,
     user: Box<str>,
 }
 
-/// What a client needs next, or what has become of it.
 enum Next {
     Credential(Box<str>),
     Webhook(Option<Box<str>>),
@@ -81,7 +78,7 @@ enum Next {
 }
 
 impl Desk {
-    /// Starts the threads: one that lets in for each event loop, some that check passwords, one that looks for changes.
+    /// Starts the threads: one for each event loop that authenticates, some that check passwords, one that watches for changes.
     pub(crate) fn start(
         store: Store,
         clock: Clock,
@@ -118,17 +115,16 @@ impl Desk {
         Ok(desk)
     }
 
-    /// Leaves a client; a [`Mail::Entered`] will tell. False when too many wait.
+    /// Queues a client; a [`Mail::Entered`] brings the result. False when the queue is full.
     pub(crate) fn enter(&self, applicant: Applicant) -> bool {
         self.jobs.as_ref().is_some_and(|jobs| jobs.try_send(Job::Enter(Box::new(applicant))).is_ok())
     }
 
-    /// Leaves what a client says that authenticates by SCRAM; a [`Mail::Attempted`] will tell. False when too many wait.
+    /// Queues a SCRAM message of a client; a [`Mail::Attempted`] brings the result. False when the queue is full.
     pub(crate) fn attempt(&self, attempt: Attempt) -> bool {
         self.jobs.as_ref().is_some_and(|jobs| jobs.try_send(Job::Attempt(Box::new(attempt))).is_ok())
     }
 
-    /// What was asked of tenants' services.
     pub(crate) fn metrics(&self) -> Vec<(Metric, u64)> {
         [self.shared.key_sets.metrics(), self.shared.webhooks.metrics()].concat()
     }
@@ -137,10 +133,8 @@ impl Desk {
         self.passwords.counts()
     }
 
-    /// Leaves clients whose rules may have changed; a [`Mail::Reviewed`] each will tell.
-    ///
-    /// # Errors
-    /// Gives them back when too many wait.
+    /// Queues clients whose rules may have changed; each gets a [`Mail::Reviewed`]. When the queue is full, the error returns
+    /// them.
     pub(crate) fn review(&self, reviews: Vec<Review>) -> Result<(), Vec<Review>> {
         let Some(jobs) = &self.jobs else { return Ok(()) };
         jobs.try_send(Job::Review(reviews)).map_err(|error| match error {
@@ -155,7 +149,7 @@ impl Drop for Desk {
         (self.jobs, self.stop, self.stop_calls) = (None, None, None);
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
-                tracing::error!("a thread that lets clients in ended with a panic");
+                tracing::error!("a thread that authenticates clients ended with a panic");
             }
         }
     }
@@ -168,7 +162,7 @@ impl Shared {
     }
 
     pub(super) fn again(&self, job: Job) {
-        // Without a desk everything ends.
+        // The process is ending once the queue is gone.
         let Some(jobs) = self.jobs.upgrade() else { return };
         let Err(error) = jobs.try_send(job) else { return };
         let (TrySendError::Full(job) | TrySendError::Disconnected(job)) = error;
@@ -180,7 +174,6 @@ impl Shared {
         self.tell(Entered { connection: applicant.connection, outcome: Err(Refused::Busy) });
     }
 
-    /// Whole seconds since the process started.
     pub(super) fn now_s(&self) -> u64 {
         self.clock.now() / 1_000
     }
@@ -217,7 +210,7 @@ fn serve(shared: &Arc<Shared>, jobs: &Mutex<Receiver<Job>>, passwords: &Password
         let (mut cases, mut attempts) = (Vec::new(), Vec::new());
         for job in taken {
             match job {
-                // Nobody waits for an answer.
+                // The client has disconnected.
                 Job::Enter(applicant) if applicant.cancellation.is_cancelled() => {}
                 Job::Enter(applicant) => cases.extend(begin(shared, applicant)),
                 Job::Attempt(attempt) => attempts.extend(scram::begin(shared, attempt)),
@@ -230,7 +223,7 @@ fn serve(shared: &Arc<Shared>, jobs: &Mutex<Receiver<Job>>, passwords: &Password
         for (case, credential) in attempts.into_iter().zip(block_on(join_all(reads))) {
             scram::proceed(shared, case, credential);
         }
-        // A client whose webhook has just answered may have a credential of the name that it says.
+        // A client whose webhook has just responded may have a credential under the user name in the response.
         while !cases.is_empty() {
             let reads =
                 cases.iter().map(|case| shared.credential(case.candidate.applicant.broker.id, &case.user));
@@ -242,7 +235,7 @@ fn serve(shared: &Arc<Shared>, jobs: &Mutex<Receiver<Job>>, passwords: &Password
     }
 }
 
-/// What is needed of a client's credential; `None` when it waits elsewhere or was answered.
+/// Starts the authentication of a client. `None` when the client waits elsewhere or has its result.
 fn begin(shared: &Arc<Shared>, applicant: Box<Applicant>) -> Option<Case> {
     if applicant.password.as_deref().is_some_and(connect_token::is_likely) {
         let outcome = connect_token::enter(shared, &applicant);
@@ -250,7 +243,7 @@ fn begin(shared: &Arc<Shared>, applicant: Box<Applicant>) -> Option<Case> {
         return None;
     }
     let Some(loaded) = applicant.broker.access() else {
-        // Since it came the broker has stopped being managed.
+        // The broker stopped being managed after the client connected.
         shared.tell(Entered { connection: applicant.connection, outcome: Err(Refused::Unread) });
         return None;
     };
@@ -312,7 +305,7 @@ fn next(step: Step<'_>, loaded: &Loaded) -> Next {
     }
 }
 
-/// Gives a client back when its credential is needed; else it is where it can wait, or was answered.
+/// Returns a client that needs its credential; others wait elsewhere or have their result.
 fn go_on(shared: &Arc<Shared>, candidate: Candidate, next: Next) -> Option<Case> {
     match next {
         Next::Credential(user) => return Some(Case { candidate, user }),
@@ -325,7 +318,6 @@ fn go_on(shared: &Arc<Shared>, candidate: Candidate, next: Next) -> Option<Case>
     None
 }
 
-/// What a step means that needs nothing more; `None` for others.
 pub(super) fn settle(step: Step<'_>, loaded: &Loaded) -> Option<Result<Granted, Refused>> {
     Some(match step {
         Step::Accept(accepted) => {
@@ -338,7 +330,8 @@ pub(super) fn settle(step: Step<'_>, loaded: &Loaded) -> Option<Result<Granted, 
     })
 }
 
-/// What the clients may do now. One whose credential cannot be read keeps what it has: the watch comes again.
+/// Recomputes the clients' permissions. A client whose credential cannot be read keeps its permissions until the watch tries
+/// again.
 fn review(shared: &Shared, reviews: &[Review]) {
     let user = |review: &Review| review.standing.user.clone();
     let users: Vec<_> = reviews.iter().map(user).collect();
@@ -351,7 +344,7 @@ fn review(shared: &Shared, reviews: &[Review]) {
     for (review, credential) in reviews.iter().zip(credentials) {
         let loaded = review.broker.access();
         let closed_to_nobody = BrokerAccess::default();
-        // A broker that is not managed still has clients with connect tokens.
+        // An unmanaged broker still has clients with connect tokens.
         let access = loaded.as_ref().map_or(&closed_to_nobody, |loaded| &loaded.access);
         let credential = match credential {
             Ok(credential) => credential,

@@ -1,4 +1,4 @@
-//! Fetches key sets, and lets clients wait for them.
+//! Fetches issuers' key sets for waiting clients.
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,10 +26,9 @@ pub(super) struct KeySets {
     fetches: Tally,
 }
 
-/// What a client's entry sees of them.
 pub(super) struct Lookup<'a> {
     shared: &'a Arc<Shared>,
-    /// [`Shelf::fetches`] of when it first looked.
+    /// [`Shelf::fetches`] at its first lookup.
     fetches: Cell<Option<u64>>,
 }
 
@@ -74,13 +73,12 @@ impl<'a> Lookup<'a> {
         Self { shared, fetches: Cell::new(None) }
     }
 
-    /// [`Shelf::fetches`] of when it first looked.
     pub(super) fn fetches(&self) -> u64 {
         self.fetches.get().unwrap_or_default()
     }
 }
 
-/// Lets a client wait for keys of one of these URLs, or answers it. `fetches`: [`Lookup::fetches`].
+/// Parks a client until keys of one of these URLs arrive, or answers it. `fetches`: [`Lookup::fetches`].
 pub(super) fn wait(shared: &Arc<Shared>, applicant: Box<Applicant>, urls: &[Box<str>], fetches: u64) {
     let (to_fetch, waits) = shared.key_sets.shelf().wait(urls, applicant, fetches, shared.now_s());
     for url in to_fetch {
@@ -117,7 +115,7 @@ async fn get(shared: &Shared, url: &str) -> Fetched {
     };
     let failed = |result: &str, what: &dyn std::fmt::Display| {
         shared.key_sets.fetches.add(result);
-        // Of its tenant, not of this server; once in 30 s at the most. Behind the `?` may be a secret.
+        // The tenant's problem, not this server's, so it is a warning, once in 30 s at most. The query may hold a secret.
         let url = url.split('?').next();
         tracing::warn!(url, reason = result, error = %what, "the key set of an issuer cannot be fetched");
         None
@@ -135,7 +133,7 @@ async fn get(shared: &Shared, url: &str) -> Fetched {
     }
 }
 
-/// For how long an answer counts (RFC 9111 sections 4.2.1 and 5.1); `None`: it does not say.
+/// The `max-age` of a response (RFC 9111 sections 4.2.1 and 5.1).
 fn age_s(headers: &HeaderMap) -> Option<u32> {
     let says = headers.get_all(CACHE_CONTROL).iter().filter_map(|value| value.to_str().ok());
     let directives: Vec<_> = says.flat_map(|value| value.split(',')).map(str::trim).collect();

@@ -1,4 +1,4 @@
-//! Passwords that people chose: from the desk to the threads that check them, and back.
+//! Passes chosen passwords to the threads that check them, and the results back to the clients.
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(super) struct Waiting {
 
 pub(super) type Passwords = Checker<Waiting>;
 
-/// Threads that check passwords: one for each core, up to a limit.
+/// One thread for each core, up to a limit.
 pub(crate) fn checker_threads() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get).min(THREADS_MAX)
 }
@@ -38,7 +38,6 @@ pub(super) fn start(shared: &Arc<Shared>) -> Result<Passwords, StartError> {
     Checker::start(checker_threads(), &key, now, answered).map_err(|error| StartError(error.to_string()))
 }
 
-/// Finds out whether the password of a client is that of one of the hashes, and answers the client.
 pub(super) fn check(shared: &Shared, passwords: &Passwords, waiting: Waiting, hashes: Vec<Box<str>>) {
     let applicant = &waiting.applicant;
     let request = Request {
@@ -71,7 +70,6 @@ fn answered(shared: &Shared, answer: Answer<Waiting>) {
     shared.tell(Entered { connection: applicant.connection, outcome });
 }
 
-/// What became of password checks, for `/metrics`.
 pub(crate) fn counts_as_metrics(all: impl IntoIterator<Item = Counts>) -> Vec<(Metric, u64)> {
     const NAME: &str = "millrace_password_checks_total";
     const HELP: &str =

@@ -1,4 +1,5 @@
-//! SCRAM at the desk: a client comes with its name and gets a challenge, then with its proof. Both times its credential is read.
+//! SCRAM authentication of a client: first its name gets a challenge, then its proof is checked. Its credential is read both
+//! times.
 
 use std::sync::Arc;
 
@@ -13,12 +14,10 @@ use crate::core::connection::ConnectionId;
 use crate::mailbox::Mail;
 use crate::random;
 
-/// What a client says that authenticates.
 pub(crate) struct Attempt {
     pub(crate) applicant: Applicant,
     pub(crate) enhanced: Box<Enhanced>,
     pub(crate) data: Box<[u8]>,
-    /// Who it is already, when it authenticates anew.
     pub(crate) standing: Option<Arc<Standing>>,
 }
 
@@ -27,22 +26,17 @@ pub(crate) struct Attempted {
     pub(crate) outcome: Result<Progress, Refused>,
 }
 
-/// How far a client has come, with what it is told.
 pub(crate) enum Progress {
-    /// It is its turn.
     Challenged(Box<Enhanced>, Box<[u8]>),
-    /// It may enter.
     Entered(Box<Granted>, Box<[u8]>),
-    /// It has authenticated anew.
     Renewed(Grant, Box<[u8]>),
 }
 
-/// An attempt that waits for the credential of a user.
 pub(super) struct Case {
     attempt: Box<Attempt>,
     loaded: Arc<Loaded>,
     user: Box<str>,
-    /// What it is told when it may enter; `None` before the challenge.
+    /// The data for an accepted client; `None` before the challenge.
     proven: Option<Vec<u8>>,
 }
 
@@ -52,7 +46,6 @@ impl Case {
     }
 }
 
-/// What an attempt needs; `None` when it was answered already.
 pub(super) fn begin(shared: &Shared, mut attempt: Box<Attempt>) -> Option<Case> {
     let connection = attempt.applicant.connection;
     let Some(loaded) = attempt.applicant.broker.access() else {
@@ -70,7 +63,7 @@ pub(super) fn begin(shared: &Shared, mut attempt: Box<Attempt>) -> Option<Case> 
     }
 }
 
-/// The user whose credential is needed, and the answer to a good proof.
+/// The user whose credential is needed, and the data for a valid proof.
 fn understand(attempt: &mut Attempt) -> Result<(Box<str>, Option<Vec<u8>>), Refusal> {
     if attempt.enhanced.is_challenged() {
         let Accepted { user, data } = attempt.enhanced.proceed(&attempt.data)?;
@@ -101,7 +94,7 @@ pub(super) fn proceed(shared: &Shared, mut case: Case, credential: Result<Option
     tell(shared, connection, outcome);
 }
 
-/// The challenge for a user; one that may not connect gets one too.
+/// The challenge for a user. An unknown or disabled user gets one, too, so that it cannot be told apart.
 fn challenge(case: Case, credential: Option<&Credential>, now_ms: u64) -> Result<Progress, Refused> {
     let mut enhanced = case.attempt.enhanced;
     let active = credential.filter(|credential| credential.is_active(now_ms));
@@ -111,7 +104,6 @@ fn challenge(case: Case, credential: Option<&Credential>, now_ms: u64) -> Result
     Ok(Progress::Challenged(enhanced, data.into()))
 }
 
-/// What a client that has proven to know its password may do.
 fn decide(
     case: &Case,
     credential: Option<Credential>,

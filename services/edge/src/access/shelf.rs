@@ -1,4 +1,4 @@
-//! The key sets of issuers, and who waits for them. What fetches is not here, nor a clock.
+//! A cache of issuers' key sets, and the clients that wait for a fetch. It reads no clock and does no I/O.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,12 +8,11 @@ use millrace_access::jwt::{self, KeySet, Refresh};
 
 use super::limits::{KEY_SETS_MAX, WAITING_FOR_KEYS_MAX, WAITING_PER_KEY_SET_MAX};
 
-/// The key sets of issuers, by their URLs, and clients (`W`) that wait for them. Times are whole seconds of a clock that does not go
-/// backwards.
+/// Key sets by URL, and clients (`W`) that wait for them. Times are whole seconds of a monotonic clock.
 pub(super) struct Shelf<W> {
     sets: HashMap<Box<str>, Set<W>>,
     waiting: usize,
-    /// Fetches that are over.
+    /// Completed fetches.
     fetches: u64,
 }
 
@@ -25,18 +24,15 @@ struct Set<W> {
     used_s: u64,
 }
 
-/// Whether a client waits.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Waits<W> {
-    /// It does.
     Yes,
-    /// A fetch has ended since its token was compared: it is to begin anew.
+    /// A fetch has ended since its token was compared: begin again.
     Again(W),
-    /// None is under way, or too many wait.
+    /// No fetch is in progress, or too many clients wait.
     No(W, Refusal),
 }
 
-/// What a fetch brought: keys, and the `max-age` of the answer, seconds.
 pub(super) type Fetched = Option<(KeySet, Option<u32>)>;
 
 impl<W> Shelf<W> {
@@ -44,20 +40,20 @@ impl<W> Shelf<W> {
         Self { sets: HashMap::new(), waiting: 0, fetches: 0 }
     }
 
-    /// The keys of a URL while they count, and whether they are to be fetched now.
+    /// The usable keys of a URL. The flag is true when the caller must fetch now.
     pub(super) fn get(&mut self, url: &str, now_s: u64) -> (Option<Arc<KeySet>>, bool) {
         let Some(set) = self.set(url, now_s) else { return (None, false) };
         let keys = set.keys.clone().filter(|_| set.refresh.is_usable(now_s));
         (keys, set.refresh.need_fetch(now_s))
     }
 
-    /// Fetches that are over: for [`Shelf::wait`], as of when keys were first looked for.
+    /// Completed fetches; [`Shelf::wait`] needs the value from before the first lookup.
     pub(super) fn fetches(&self) -> u64 {
         self.fetches
     }
 
-    /// A client's token names a key that none of these URLs has. It waits if one of them is being fetched. Also the URLs that are to be
-    /// fetched now.
+    /// Parks a client whose token names a key that none of these URLs has, if one of them is being fetched. Also returns the URLs
+    /// to fetch now.
     pub(super) fn wait(
         &mut self,
         urls: &[Box<str>],
@@ -105,7 +101,7 @@ impl<W> Shelf<W> {
         }
     }
 
-    /// A fetch is over. Who waited for it; they are to begin anew.
+    /// Ends a fetch. Returns the clients that waited for it and now begin again.
     pub(super) fn fetched(&mut self, url: &str, fetched: Fetched, now_s: u64) -> Vec<W> {
         self.fetches += 1;
         let Some(set) = self.sets.get_mut(url) else { return Vec::new() };
@@ -119,12 +115,11 @@ impl<W> Shelf<W> {
         std::mem::take(&mut set.waiting)
     }
 
-    /// Sets that are kept, and clients that wait.
     pub(super) fn sizes(&self) -> (usize, usize) {
         (self.sets.len(), self.waiting)
     }
 
-    /// `None` when there is no place for it.
+    /// `None` when the cache is full.
     fn set(&mut self, url: &str, now_s: u64) -> Option<&mut Set<W>> {
         if !self.sets.contains_key(url) {
             if self.sets.len() >= KEY_SETS_MAX {
@@ -144,7 +139,7 @@ impl<W> Shelf<W> {
         Some(set)
     }
 
-    /// The one that was not used for the longest time.
+    /// Evicts the least recently used set.
     fn forget_one(&mut self) -> Option<()> {
         let idle = self.sets.iter().filter(|(_, set)| !set.refresh.is_under_way());
         let url = idle.min_by_key(|(_, set)| set.used_s)?.0.clone();
@@ -167,7 +162,7 @@ mod tests {
         [format!("https://{name}.test/").into()]
     }
 
-    /// Whether there are keys, and whether they are to be fetched.
+    /// Whether there are keys, and whether they must be fetched.
     fn get(shelf: &mut Shelf<u32>, name: &str, now_s: u64) -> (bool, bool) {
         let (keys, fetch) = shelf.get(&url(name)[0], now_s);
         (keys.is_some(), fetch)
@@ -222,7 +217,7 @@ mod tests {
         shelf.fetched(&url("a")[0], None, 605);
         assert_eq!((get(&mut shelf, "a", 629), get(&mut shelf, "a", 630)), ((true, false), (true, true)));
         shelf.fetched(&url("a")[0], None, 630);
-        // A key that is not in the old set may be one of the new one.
+        // A key that is not in the old set may be in the new one.
         assert_eq!(why(wait(&mut shelf, &url("a"), 1, 631)), Some(Refusal::NoKeys));
         assert!(get(&mut shelf, "a", 86_999).0);
         assert!(!get(&mut shelf, "a", 87_000).0);

@@ -1,4 +1,4 @@
-//! Asks services of tenants about clients.
+//! Calls the tenants' authentication webhooks.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,10 +22,9 @@ use crate::{StartError, random};
 const RESULTS: Results = results!("allowed" "refused" "remembered" "shared" "answer" "url" "forbidden" "insecure" "resolve"
     "connect" "tls" "timeout" "too_long" "busy" "http");
 
-/// So often it is said of a broker that its service fails, seconds.
+/// Interval of warnings about one broker's failing service, seconds.
 const WARN_EVERY_S: u64 = 60;
 
-/// What stands for a question.
 type Tag = [u8; 16];
 
 pub(super) struct Webhooks {
@@ -35,25 +34,23 @@ pub(super) struct Webhooks {
 
 struct State {
     answers: AnswerCache,
-    /// Questions that are under way, and who waits for the answer beside the first.
+    /// Requests in progress, with the clients that wait for the response besides the first.
     asked: HashMap<Tag, Vec<Candidate>>,
     brokers: HashMap<u64, Service>,
 }
 
-/// The service of a broker.
 #[derive(Default)]
 struct Service {
     under_way: usize,
-    /// When it was last said that it fails.
     warned_s: Option<u64>,
 }
 
 enum Place {
-    /// It is known what its service says.
+    /// The cache has the response.
     Answered(Candidate, Answer),
-    /// It waits for an answer that somebody else asked for.
+    /// Another client's request in progress brings the response.
     Waits,
-    /// It is the first: ask.
+    /// This client's request must be made.
     Asks(Candidate, Tag),
 }
 
@@ -80,7 +77,6 @@ impl Webhooks {
     }
 }
 
-/// Asks about a client. Gives it back with what its service says when that is known now.
 pub(super) fn ask(
     shared: &Arc<Shared>,
     candidate: Candidate,
@@ -110,7 +106,6 @@ pub(super) fn ask(
     None
 }
 
-/// From the question to those who waited for its answer.
 async fn run(
     shared: &Arc<Shared>,
     webhook: &WebhookAuth,
@@ -128,7 +123,7 @@ async fn run(
     let warns = state.answered(broker.id, matches!(answer, Answer::Failed(_)), shared.now_s());
     drop(state);
     if warns {
-        // Of its tenant, not of this server.
+        // The tenant's problem, not this server's.
         tracing::warn!(broker = &*broker.name, reason = result, "a webhook that authenticates clients fails");
     }
     for candidate in std::iter::once(first).chain(waited) {
@@ -209,7 +204,7 @@ impl State {
         Place::Asks(candidate, tag)
     }
 
-    /// An answer came, or none. Whether it is to be said that the service fails.
+    /// Records the end of a call. True when the caller must log that the service fails.
     fn answered(&mut self, broker: u64, fails: bool, now_s: u64) -> bool {
         let service = self.brokers.entry(broker).or_default();
         service.under_way = service.under_way.saturating_sub(1);
