@@ -1,7 +1,7 @@
 //! Authentication of a CONNECT: which method decides, and which rules apply to the client afterwards.
 //!
-//! A [`BrokerAccess`] holds a broker's records, compiled. An [`Entry`] is one CONNECT being authenticated. Each call returns the
-//! next [`Step`] until the client is accepted or refused. The caller reads credentials, hashes passwords, fetches keys and calls
+//! A [`BrokerAccess`] holds a broker's records, compiled. An [`ConnectAuthentication`] is one CONNECT being authenticated. Each call returns the
+//! next [`AuthenticationStep`] until the client is accepted or refused. The caller reads credentials, hashes passwords, fetches keys and calls
 //! the webhook.
 //!
 //! The methods run in this order: certificate, token, password, webhook. The first method that knows the client decides. A client
@@ -15,7 +15,7 @@ mod broker;
 mod steps;
 
 pub use broker::{BrokerAccess, Records};
-pub use steps::{Entry, KeySets, Shown, Step};
+pub use steps::{AuthenticationStep, ConnectAuthentication, KeySets, Shown};
 
 use crate::rules::{Permissions, RuleList};
 use crate::{connect_token, jwt, scram, x509};
@@ -23,10 +23,8 @@ use crate::{connect_token, jwt, scram, x509};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Method {
     Anonymous,
-    /// By the password of its credential, in CONNECT or by SCRAM.
     Password,
     Token(Box<str>),
-    /// By a certificate of the authority of this name.
     Certificate(Box<str>),
     Webhook,
     ConnectToken,
@@ -36,7 +34,6 @@ pub enum Method {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
     pub method: Method,
-    /// `None` for an anonymous client.
     pub user: Option<Box<str>>,
     /// Rules of its token or of the webhook's answer. They precede all others.
     pub rules: Option<std::sync::Arc<RuleList>>,
@@ -46,7 +43,6 @@ pub struct Standing {
     pub until_ms: Option<u64>,
 }
 
-/// The permissions of an accepted client.
 #[derive(Clone, Debug)]
 pub struct Grant {
     pub permissions: Permissions,
@@ -55,9 +51,9 @@ pub struct Grant {
 }
 
 /// Why a client is refused or disconnected. The tenant can see the text. The client sees only "bad user name or password" or "not
-/// authorized", except for [`Refusal::is_passing`].
+/// authorized", except for [`AccessRefusal::is_passing`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum AccessRefusal {
     #[error("the broker does not take anonymous clients")]
     Anonymous,
     #[error("the broker has no method switched on that takes what the client shows")]
@@ -67,19 +63,19 @@ pub enum Refusal {
     #[error("the credential of this user name is disabled or has expired")]
     Disabled,
     #[error("the token is refused: {0}")]
-    Token(#[source] jwt::Refusal),
+    Token(#[source] jwt::TokenRefusal),
     #[error("the connect token is refused: {0}")]
-    ConnectToken(#[source] connect_token::Refusal),
+    ConnectToken(#[source] connect_token::ConnectTokenRefusal),
     #[error("the broker requires a client certificate, and the client has shown none")]
     NoCertificate,
     #[error("the certificate is refused: {0}")]
-    Certificate(#[source] x509::Refusal),
+    Certificate(#[source] x509::CertificateRefusal),
     #[error("the user name is not the one that the client shows to be")]
     OtherUser,
     #[error("the credential of this user name is for another client id")]
     OtherClient,
     #[error("the enhanced authentication is refused: {0}")]
-    Enhanced(#[from] scram::Refusal),
+    Enhanced(#[from] scram::ScramRefusal),
     #[error("the webhook has refused the client")]
     Webhook,
     #[error("the webhook has failed: {0}")]
@@ -97,7 +93,7 @@ pub enum Refusal {
     Rules,
 }
 
-impl Refusal {
+impl AccessRefusal {
     /// True when the cause is temporary. The client then gets "server unavailable", so that it tries again.
     #[must_use]
     pub fn is_passing(&self) -> bool {

@@ -18,11 +18,11 @@ pub use claims::Identity;
 pub use issuer::Issuer;
 pub use key_set::{KeySet, KeySetError};
 pub use refresh::Refresh;
-pub use token::Token;
+pub use token::JsonWebToken;
 
 /// Why a token is refused. The tenant can see the text, the client cannot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum TokenRefusal {
     #[error("the password is not a JWT in compact form, or it is too long, or has critical extensions")]
     Malformed,
     #[error("the token's alg is not one that the issuer's record allows for its key")]

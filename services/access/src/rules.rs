@@ -22,8 +22,8 @@ mod permissions;
 
 pub use compiled::RuleList;
 pub(crate) use compiled::{Compiled, Who};
-pub use explain::{Asked, Explained, Place, explain};
-pub use permissions::{Client, Permissions, Refusal};
+pub use explain::{Asked, Explained, RulePosition, explain};
+pub use permissions::{Client, Permissions, RuleRefusal};
 
 #[cfg(test)]
 mod tests;

@@ -16,15 +16,15 @@ mod exchange;
 mod message;
 mod verifier;
 
-pub use enhanced::{Accepted, Enhanced};
+pub use enhanced::{Enhanced, ScramAccepted};
 pub use exchange::{FakeKey, NONCE_BYTES};
 pub use verifier::verifier;
 
 pub const METHOD: &str = "SCRAM-SHA-256";
 
-/// Why the exchange fails. The client sees "not authorized" (0x87), except for [`Refusal::Order`].
+/// Why the exchange fails. The client sees "not authorized" (0x87), except for [`ScramRefusal::Order`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum ScramRefusal {
     #[error("the authentication data is not a SCRAM message of this step")]
     Malformed,
     #[error("channel binding, authorization identities and mandatory extensions of SCRAM are not supported")]

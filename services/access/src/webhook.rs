@@ -1,7 +1,7 @@
 //! The authentication webhook: the request to a tenant's service about a client, and the meaning of its response. The HTTP call
 //! is not here.
 //!
-//! The edge POSTs a [`Question`] as JSON, signed ([`sign`]) in the header [`SIGNATURE_HEADER`]. The service responds with 200 and
+//! The edge POSTs a [`WebhookQuestion`] as JSON, signed ([`sign`]) in the header [`SIGNATURE_HEADER`]. The service responds with 200 and
 //! JSON:
 //!
 //! ```json
@@ -31,7 +31,7 @@ pub const SIGNATURE_HEADER: &str = "millrace-signature";
 
 /// The request body. It must not be logged, because it contains the password.
 #[derive(Serialize)]
-pub struct Question<'a> {
+pub struct WebhookQuestion<'a> {
     pub broker: &'a str,
     /// Empty when the server is to choose one.
     pub client_id: &'a str,
@@ -46,14 +46,12 @@ pub struct Question<'a> {
 #[derive(Clone, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Password<'a> {
-    /// UTF-8 text.
     Password(&'a str),
-    /// Other bytes.
     PasswordBase64(String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum WebhookAnswer {
     Allowed(Box<Allowed>),
     Refused,
     /// The service did not respond properly; the text says why.
@@ -95,7 +93,7 @@ impl<'a> From<&'a [u8]> for Password<'a> {
     }
 }
 
-impl Answer {
+impl WebhookAnswer {
     #[must_use]
     pub fn of(status: u16, body: &[u8]) -> Self {
         match status {
@@ -152,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_question_says_who_wants_to_connect() {
-        let question = Question {
+        let question = WebhookQuestion {
             broker: "acme",
             client_id: "pump-7",
             user: Some("bob"),
@@ -165,14 +163,14 @@ mod tests {
             "address": "192.0.2.1:5",
         });
         assert_eq!(to_value(&question).unwrap(), expected);
-        let binary = to_value(Question { password: Some((&b"\xFF"[..]).into()), ..question }).unwrap();
+        let binary = to_value(WebhookQuestion { password: Some((&b"\xFF"[..]).into()), ..question }).unwrap();
         assert_eq!((&binary["password"], &binary["password_base64"]), (&json!(null), &json!("/w==")));
     }
 
     #[test]
     fn an_answer_is_yes_no_or_a_failure() {
-        let allow = |body: serde_json::Value| Answer::of(200, body.to_string().as_bytes());
-        assert_eq!(allow(json!({ "result": "allow", "x": 1 })), Answer::Allowed(Box::default()));
+        let allow = |body: serde_json::Value| WebhookAnswer::of(200, body.to_string().as_bytes());
+        assert_eq!(allow(json!({ "result": "allow", "x": 1 })), WebhookAnswer::Allowed(Box::default()));
         let rule = Rule::new(Effect::Allow, Action::All, "a/%c");
         let full =
             json!({ "result": "allow", "user": "bob", "group": "g", "expires_at_ms": 5, "rules": [rule] });
@@ -182,9 +180,9 @@ mod tests {
             rules: Some(RuleList::compile(&[rule]).unwrap()),
             expires_at_ms: Some(5),
         };
-        assert_eq!(allow(full), Answer::Allowed(Box::new(expected)));
+        assert_eq!(allow(full), WebhookAnswer::Allowed(Box::new(expected)));
         for (status, body) in [(200, r#"{"result":"deny"}"#), (401, ""), (403, "no")] {
-            assert_eq!(Answer::of(status, body.as_bytes()), Answer::Refused, "{status}");
+            assert_eq!(WebhookAnswer::of(status, body.as_bytes()), WebhookAnswer::Refused, "{status}");
         }
         let long = format!(r#"{{"result":"allow","x":"{}"}}"#, "x".repeat(WEBHOOK_ANSWER_BYTES_MAX));
         for (status, body) in [
@@ -199,7 +197,10 @@ mod tests {
             (404, ""),
             (500, r#"{"result":"allow"}"#),
         ] {
-            assert!(matches!(Answer::of(status, body.as_bytes()), Answer::Failed(_)), "{status} {body:.60}");
+            assert!(
+                matches!(WebhookAnswer::of(status, body.as_bytes()), WebhookAnswer::Failed(_)),
+                "{status} {body:.60}"
+            );
         }
     }
 

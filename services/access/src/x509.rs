@@ -13,7 +13,7 @@ pub use authority::{Authority, chain};
 
 /// Why a certificate is refused. The tenant can see the text, the client cannot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum CertificateRefusal {
     #[error("the certificate cannot be read")]
     Malformed,
     /// Certificates without extensions do not say their purpose.

@@ -14,4 +14,4 @@ pub use cancel::{Cancellation, Pending};
 
 #[derive(Debug, thiserror::Error)]
 #[error("cannot start a thread: {0}")]
-pub struct StartError(#[from] std::io::Error);
+pub struct ThreadError(#[from] std::io::Error);

@@ -10,7 +10,9 @@ use millrace_access::files::rules;
 use millrace_access::rules::{Client, Permissions};
 use millrace_access::secrets::chosen;
 use millrace_authentication::Cancellation;
-use millrace_authentication::passwords::{Answer, Checker, Counts, Outcome, Request, Source};
+use millrace_authentication::passwords::{
+    CheckOutcome, CheckedPassword, Checker, ClientSource, PasswordCheckCounts, Request,
+};
 use millrace_mqtt::QoS;
 
 use crate::StartError;
@@ -65,7 +67,7 @@ impl Authenticator {
             .map_err(|error| StartError(format!("no random numbers from the system: {error}")))?;
         let start = || {
             let mailboxes = mailboxes.clone();
-            let answered = move |answer: Answer<Context>| {
+            let answered = move |answer: CheckedPassword<Context>| {
                 let (connection, verdict) = (answer.context.connection, verdict(&answer));
                 let mut mail = vec![Mail::Authenticated { connection, verdict }];
                 mailboxes[usize::from(connection.core)].deliver(&mut mail, 0);
@@ -111,7 +113,7 @@ impl Authenticator {
         let phc = file.lookup(user);
         let request = Request {
             broker: login.broker,
-            source: Source::new(login.address),
+            source: ClientSource::new(login.address),
             user: user.into(),
             password: login.password.unwrap_or_default().into(),
             hashes: vec![phc.unwrap_or(chosen::dummy()).into()],
@@ -121,7 +123,7 @@ impl Authenticator {
         checker.check(request).map_or(Verdict::Later, |answer| verdict(&answer))
     }
 
-    pub(crate) fn password_checks(&self) -> Option<Counts> {
+    pub(crate) fn password_checks(&self) -> Option<PasswordCheckCounts> {
         self.checker.as_ref().map(Checker::counts)
     }
 
@@ -135,11 +137,11 @@ impl Authenticator {
     }
 }
 
-fn verdict(answer: &Answer<Context>) -> Verdict {
+fn verdict(answer: &CheckedPassword<Context>) -> Verdict {
     match answer.outcome {
-        Outcome::Right if answer.context.is_user => Verdict::Accepted,
-        Outcome::Right | Outcome::Wrong => Verdict::Refused,
-        Outcome::Busy => Verdict::Busy,
+        CheckOutcome::Right if answer.context.is_user => Verdict::Accepted,
+        CheckOutcome::Right | CheckOutcome::Wrong => Verdict::Refused,
+        CheckOutcome::Busy => Verdict::Busy,
     }
 }
 

@@ -43,7 +43,7 @@ pub struct Config {
     /// ones.
     pub fabric: Option<millrace_fabric::Settings>,
     /// How tenants' services are called: key sets of issuers, and webhooks.
-    pub outgoing: millrace_outgoing::Settings,
+    pub outgoing: millrace_outgoing::CallSettings,
     /// The Server Reference for 5.0 clients when this process stops.
     pub server_reference: Option<String>,
     /// Event loops; 0: one per core.

@@ -4,22 +4,22 @@ use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use millrace_session::Settings;
+use millrace_session::SessionSettings;
 use millrace_storage::Stat;
 use millrace_transport::addresses::Addresses;
 use millrace_transport::throttle::Throttle;
 
-use crate::access::{Desk, counts_as_metrics};
+use crate::access::{AuthenticationService, counts_as_metrics};
 use crate::authenticator::Authenticator;
 use crate::broker::{Broker, Brokers};
 use crate::clock::{Clock, Millis};
 use crate::config::Config;
 use crate::drain::Drain;
-use crate::incidents::Scribe;
+use crate::incidents::IncidentRecorder;
 use crate::limits::Limits;
 use crate::mailbox::Mailbox;
 use crate::memory::Memory;
-use crate::metering::Teller;
+use crate::metering::UsageReporter;
 use crate::metrics::{self, BrokerCounters, CoreCounters, Count, Histogram, Loudest, Metric, Row};
 use crate::quota::Shares;
 use crate::region::Region;
@@ -42,7 +42,7 @@ pub(crate) struct Notices {
 pub(crate) struct Process {
     pub(crate) clock: Clock,
     pub(crate) limits: Limits,
-    pub(crate) settings: Settings,
+    pub(crate) settings: SessionSettings,
     pub(crate) config: Config,
     pub(crate) brokers: Arc<Brokers>,
     pub(crate) addresses: Addresses,
@@ -50,10 +50,10 @@ pub(crate) struct Process {
     pub(crate) notices: Notices,
     pub(crate) authenticator: Authenticator,
     /// Authenticates clients of managed brokers. Set with a store.
-    pub(crate) desk: Option<Desk>,
+    pub(crate) authentication: Option<AuthenticationService>,
     pub(crate) _shares: Option<Shares>,
-    pub(crate) _scribe: Option<Scribe>,
-    pub(crate) _teller: Option<Teller>,
+    pub(crate) _incident_recorder: Option<IncidentRecorder>,
+    pub(crate) _usage_reporter: Option<UsageReporter>,
     /// Persistent state. Without a store, state ends with the process.
     pub(crate) store: Option<Store>,
     pub(crate) webhooks: Option<Webhooks>,
@@ -161,13 +161,16 @@ impl Process {
             (Metric { kind: kind.as_str(), name, labels, help }, value)
         });
         let region = self.region.iter().flat_map(|region| region.metrics());
-        let desk = self.desk.iter().flat_map(Desk::metrics);
+        let authentication = self.authentication.iter().flat_map(AuthenticationService::metrics);
         let webhooks = self.webhooks.iter().flat_map(Webhooks::metrics);
-        let checks = self.desk.iter().map(Desk::password_checks);
+        let checks = self.authentication.iter().map(AuthenticationService::password_checks);
         let checks = counts_as_metrics(checks.chain(self.authenticator.password_checks()));
         #[allow(clippy::cast_precision_loss)]
-        let counted =
-            region.chain(desk).chain(webhooks).chain(checks).map(|(metric, value)| (metric, value as f64));
+        let counted = region
+            .chain(authentication)
+            .chain(webhooks)
+            .chain(checks)
+            .map(|(metric, value)| (metric, value as f64));
         metrics::write_lines(&mut out, stats.chain(counted).map(|(metric, value)| (metric, "", value)));
         if let Some(store) = &self.store {
             store.write_metrics(&mut out);

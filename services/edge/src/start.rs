@@ -9,24 +9,24 @@ use std::time::Duration;
 
 use millrace_access::scram::METHOD;
 use millrace_layers::Store as Layers;
-use millrace_session::Settings;
+use millrace_session::SessionSettings;
 use millrace_storage::Database;
 use millrace_transport::addresses::{self, Addresses};
 use millrace_transport::listeners::{Listener, Listeners, Speaks, listen};
 use mio::{Poll, Waker};
 
-use crate::access::Desk;
+use crate::access::AuthenticationService;
 use crate::authenticator::Authenticator;
 use crate::broker::{Broker, Brokers};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::core::Core;
 use crate::drain::{Drain, DrainPace, Draining};
-use crate::incidents::Scribe;
+use crate::incidents::IncidentRecorder;
 use crate::limits::{self, Limits};
 use crate::mailbox::Mailbox;
 use crate::memory::Memory;
-use crate::metering::Teller;
+use crate::metering::UsageReporter;
 use crate::metrics::{CoreCounters, Histogram, Loudest};
 use crate::process::{Notices, Process};
 use crate::quota::Shares;
@@ -109,20 +109,27 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
             Some(region.map_err(|error| StartError(error.to_string()))?)
         }
     };
-    let desk = |layers: &Layers| {
-        Desk::start(layers.clone(), clock, brokers.clone(), mailboxes.clone(), &config.outgoing)
+    let authentication = |layers: &Layers| {
+        AuthenticationService::start(
+            layers.clone(),
+            clock,
+            brokers.clone(),
+            mailboxes.clone(),
+            &config.outgoing,
+        )
     };
-    let desk = layers.as_ref().map(desk).transpose()?;
-    let scribe = |layers: &Layers| Scribe::start(layers.clone(), clock, brokers.clone());
-    let scribe = layers.as_ref().map(scribe).transpose()?;
+    let authentication = layers.as_ref().map(authentication).transpose()?;
+    let incident_recorder = |layers: &Layers| IncidentRecorder::start(layers.clone(), clock, brokers.clone());
+    let incident_recorder = layers.as_ref().map(incident_recorder).transpose()?;
     let shares = match (&layers, &config.pod) {
         (Some(layers), Some(pod)) => Some(Shares::start(layers.clone(), clock, brokers.clone(), pod)?),
         _ => None,
     };
     let pod = config.pod.as_deref().unwrap_or(ALONE);
     let every_s = config.limits.usage_interval_s;
-    let teller = |layers: &Layers| Teller::start(layers.clone(), clock, brokers.clone(), pod, every_s);
-    let teller = layers.as_ref().filter(|_| every_s > 0).map(teller).transpose()?;
+    let usage_reporter =
+        |layers: &Layers| UsageReporter::start(layers.clone(), clock, brokers.clone(), pod, every_s);
+    let usage_reporter = layers.as_ref().filter(|_| every_s > 0).map(usage_reporter).transpose()?;
     let told = layers.clone();
     let store = match layers {
         Some(layers) => {
@@ -142,20 +149,20 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
     let webhooks = told.zip(store.as_ref()).map(webhooks).transpose()?;
     let process = Arc::new(Process {
         clock,
-        _teller: teller,
+        _usage_reporter: usage_reporter,
         webhooks,
         store,
         region,
-        settings: Settings {
+        settings: SessionSettings {
             // Only brokers with records in a store have users for it.
-            authentication_method: desk.is_some().then_some(METHOD),
+            authentication_method: authentication.is_some().then_some(METHOD),
             ..settings(&config.limits)
         },
         memory,
         limits,
-        desk,
+        authentication,
         _shares: shares,
-        _scribe: scribe,
+        _incident_recorder: incident_recorder,
         addresses: Addresses::new(address_limits(&config.limits), config.unlimited_from.clone()),
         tls,
         notices: Notices::default(),
@@ -294,8 +301,8 @@ fn cannot(what: &str, error: &io::Error) -> StartError {
     StartError(format!("cannot {what}: {error}"))
 }
 
-fn address_limits(limits: &Limits) -> addresses::Limits {
-    addresses::Limits {
+fn address_limits(limits: &Limits) -> addresses::AddressLimits {
+    addresses::AddressLimits {
         connections_max: match limits.connections_per_address_max {
             0 => connections_per_address(open_files_max()),
             said => said,
@@ -317,8 +324,8 @@ fn connections_per_address(open_files_max: Option<u64>) -> u32 {
     share.min(limits::CONNECTIONS_PER_ADDRESS_MAX)
 }
 
-fn settings(limits: &Limits) -> Settings {
-    Settings {
+fn settings(limits: &Limits) -> SessionSettings {
+    SessionSettings {
         receive_maximum: limits.receive_maximum.max(1),
         inflight_max: limits.inflight_max.max(1),
         packet_size_max: limits.packet_size_max,

@@ -16,7 +16,7 @@ use crate::counters::Counts;
 use crate::frame::{self, ANNOUNCED_MAX, Bad, Content, Frame};
 use crate::inbox::Inbox;
 use crate::joins::Joins;
-use crate::limits::Limits;
+use crate::limits::FabricLimits;
 use crate::outbox::{Destination, Outbox};
 use crate::sink::Sink;
 
@@ -36,7 +36,7 @@ struct Pod {
 pub(crate) struct Core {
     own: PodId,
     name: String,
-    limits: Limits,
+    limits: FabricLimits,
     counts: Arc<Counts>,
     outbox: Arc<Outbox>,
     sink: Arc<dyn Sink>,
@@ -57,7 +57,7 @@ impl Core {
     pub(crate) fn new(
         own: PodId,
         name: String,
-        limits: Limits,
+        limits: FabricLimits,
         counts: Arc<Counts>,
         outbox: Arc<Outbox>,
         sink: Arc<dyn Sink>,

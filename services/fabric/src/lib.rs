@@ -35,9 +35,9 @@ pub use address::{PodId, To};
 pub use counters::{Counters, Metric};
 pub use fabric::Fabric;
 pub use health::Health;
-pub use limits::Limits;
+pub use limits::FabricLimits;
 pub use outbox::{Dropped, Sent};
-pub use settings::{Credentials, Settings, SettingsError, Tls};
+pub use settings::{Credentials, NatsTls, Settings, SettingsError};
 pub use sink::{Batch, Gap, Messages, Sink};
 
 #[cfg(feature = "fuzzing")]

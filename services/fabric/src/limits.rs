@@ -1,7 +1,7 @@
 //! All limits of the fabric.
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct FabricLimits {
     /// Shortest interval of sending rounds, microseconds: messages of that time share a batch. The first message after a pause
     /// leaves at once. 200 µs are 5,000 rounds a second at most, and less than a network's own delay.
     pub linger_us: u32,
@@ -47,7 +47,7 @@ pub struct Limits {
     pub stop_ms: u32,
 }
 
-impl Default for Limits {
+impl Default for FabricLimits {
     fn default() -> Self {
         Self {
             linger_us: 200,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use crate::address::PodId;
-use crate::limits::Limits;
+use crate::limits::FabricLimits;
 
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -17,8 +17,8 @@ pub struct Settings {
     pub pod_name: String,
     pub credentials: Credentials,
     /// Without it, TLS is used only when the server requires it, with the system's authorities.
-    pub tls: Option<Tls>,
-    pub limits: Limits,
+    pub tls: Option<NatsTls>,
+    pub limits: FabricLimits,
 }
 
 impl Settings {
@@ -33,7 +33,7 @@ impl Settings {
             pod_name: pod.to_string(),
             credentials: Credentials::None,
             tls: None,
-            limits: Limits::default(),
+            limits: FabricLimits::default(),
         }
     }
 }
@@ -68,7 +68,7 @@ impl fmt::Debug for Credentials {
 
 /// The files are read again at each connect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tls {
+pub struct NatsTls {
     /// Certificates of NATS' authorities (PEM); `None` means the system's.
     pub ca: Option<PathBuf>,
     /// Certificate chain and key of this pod (PEM).

@@ -9,13 +9,13 @@ use crate::clock::{Clock, Millis};
 use crate::collections::{HashMap, HashSet};
 use crate::core::Core;
 use crate::counters::Counts;
-use crate::limits::Limits;
+use crate::limits::FabricLimits;
 use crate::link::state::Link;
 use crate::outbox::Outbox;
 use crate::sink::Sink;
 
 pub(crate) struct Shared {
-    pub(crate) limits: Limits,
+    pub(crate) limits: FabricLimits,
     pub(crate) subjects: Subjects,
     pub(crate) counts: Arc<Counts>,
     pub(crate) outbox: Arc<Outbox>,

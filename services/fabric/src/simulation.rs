@@ -12,7 +12,7 @@ use fastrand::Rng;
 
 use crate::address::{PodId, To};
 use crate::clock::Millis;
-use crate::limits::Limits;
+use crate::limits::FabricLimits;
 use nats::Nats;
 use pod::Pod;
 
@@ -34,8 +34,12 @@ const CALM_MS: Millis = 40_000;
 fn run(seed: u64, plan: Plan) {
     let mut rng = Rng::with_seed(seed);
     // Time advances in leaps here, so an answer may take seconds.
-    let mut limits =
-        Limits { batch_bytes_max: 400, settle_ms: 5_000, join_wait_ms: 60_000, ..Limits::default() };
+    let mut limits = FabricLimits {
+        batch_bytes_max: 400,
+        settle_ms: 5_000,
+        join_wait_ms: 60_000,
+        ..FabricLimits::default()
+    };
     if plan.breaks > 0 {
         (limits.queue_bytes_max, limits.outage_bytes_max) = (5_000, 1_000);
     }
@@ -144,7 +148,7 @@ fn receiver(rng: &mut Rng, pods: usize, joins: Option<PodId>) -> To {
 
 /// Pods that are connected and know each other.
 fn settled(count: u64, nats: &mut Nats) -> Vec<Pod> {
-    let mut pods: Vec<_> = (1..=count).map(|id| Pod::new(PodId(id), Limits::default())).collect();
+    let mut pods: Vec<_> = (1..=count).map(|id| Pod::new(PodId(id), FabricLimits::default())).collect();
     pods.iter_mut().for_each(|pod| pod.connect(nats, 0, 0));
     calm(&mut pods, nats, 0..1000);
     pods

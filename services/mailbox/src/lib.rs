@@ -104,7 +104,6 @@ impl<M, W: Wake> Mailbox<M, W> {
         false
     }
 
-    /// Ends the announced sleep.
     pub fn awake(&self) {
         self.sleeping.store(false, Ordering::Relaxed);
     }

@@ -7,7 +7,7 @@ type Cause = Arc<dyn std::error::Error + Send + Sync>;
 
 /// Why a call failed. The addresses behind a name are left out, because the author of the URL must not learn them.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum Error {
+pub enum CallError {
     #[error("the URL {0}")]
     Url(&'static str),
     #[error("the URL's host is not on the public internet")]
@@ -30,7 +30,7 @@ pub enum Error {
     Busy,
 }
 
-impl Error {
+impl CallError {
     /// A short name, for metrics.
     #[must_use]
     pub fn reason(&self) -> &'static str {

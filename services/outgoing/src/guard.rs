@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use crate::Error;
+use crate::CallError;
 
 /// IPv4 that is not the public internet: the special purposes of IANA's registry (RFC 6890) that are not "globally reachable",
 /// multicast, reserved networks, and the one public-looking address of a cloud's own service.
@@ -45,18 +45,17 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Returns the permitted addresses of a host.
-    pub(crate) fn pass(&self, found: &[SocketAddr], is_https: bool) -> Result<Vec<SocketAddr>, Error> {
+    pub(crate) fn pass(&self, found: &[SocketAddr], is_https: bool) -> Result<Vec<SocketAddr>, CallError> {
         let may = |address: &&SocketAddr| self.is_allowed(address.ip()) || is_public(address.ip());
         let passed: Vec<SocketAddr> = found.iter().filter(may).copied().collect();
         if passed.is_empty() {
-            return Err(Error::Forbidden);
+            return Err(CallError::Forbidden);
         }
         if is_https || self.plain_http {
             return Ok(passed);
         }
         let allowed: Vec<_> = passed.into_iter().filter(|address| self.is_allowed(address.ip())).collect();
-        if allowed.is_empty() { Err(Error::Insecure) } else { Ok(allowed) }
+        if allowed.is_empty() { Err(CallError::Insecure) } else { Ok(allowed) }
     }
 
     fn is_allowed(&self, address: IpAddr) -> bool {
@@ -231,6 +230,6 @@ mod tests {
         let found = ["127.0.0.1:443", "8.8.8.8:443", "[::1]:443"].map(|address| address.parse().unwrap());
         assert_eq!(guard(&[]).pass(&found, true).unwrap(), [found[1]]);
         assert_eq!(guard(&["127.0.0.0/8"]).pass(&found, false).unwrap(), [found[0]]);
-        assert!(matches!(guard(&[]).pass(&[], true), Err(Error::Forbidden)));
+        assert!(matches!(guard(&[]).pass(&[], true), Err(CallError::Forbidden)));
     }
 }

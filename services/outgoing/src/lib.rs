@@ -1,6 +1,6 @@
 //! HTTP calls to URLs that tenants gave.
 //!
-//! A process has one [`Client`]. It does not follow redirects and refuses URLs with credentials. It connects only to the public
+//! A process has one [`HttpClient`]. It does not follow redirects and refuses URLs with credentials. It connects only to the public
 //! internet, whatever name or literal hides the address, unless the operator has allowed the network. Calls, connections and
 //! responses are bounded ([`limits`]), also by host, so that one tenant's slow service does not take the capacity of all.
 //!
@@ -18,6 +18,6 @@ mod lookups;
 mod places;
 mod stream;
 
-pub use call::{Answer, Call};
-pub use client::{Client, Settings};
-pub use error::Error;
+pub use call::{Call, Response};
+pub use client::{CallSettings, HttpClient};
+pub use error::CallError;

@@ -19,10 +19,8 @@ pub const IDLE_PER_HOST_MAX: usize = 16;
 pub const IDLE_MAX: Duration = Duration::from_secs(15);
 /// Longest connection attempt, with TLS, unless the call's own timeout is shorter.
 pub const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// Longest attempt with one address of a host, before the next address.
 pub const ADDRESS_MAX: Duration = Duration::from_secs(3);
 pub const ADDRESSES_MAX: usize = 4;
-/// Resolved addresses of a host to check.
 pub const RESOLVED_MAX: usize = 32;
 /// Concurrent name lookups. Each blocks a thread of the runtime until the system's resolver gives up.
 pub const LOOKUPS_MAX: usize = 256;

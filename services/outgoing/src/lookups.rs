@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tokio::time::timeout;
 
-use crate::Error;
+use crate::CallError;
 use crate::limits::{
     LOOKUP_MAX, LOOKUPS_MAX, LOOKUPS_PER_ZONE_MAX, RESOLVED_MAX, WAITING_MAX, WAITING_PER_HOST_MAX,
 };
@@ -39,9 +39,9 @@ impl Lookups {
         Self { places: Arc::new(Places::new(limits)), resolve: Arc::new(resolve) }
     }
 
-    pub(crate) async fn look_up(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
+    pub(crate) async fn look_up(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, CallError> {
         let found = timeout(LOOKUP_MAX, async {
-            let place = self.places.take(&zone(host)).await.ok_or(Error::Busy)?;
+            let place = self.places.take(&zone(host)).await.ok_or(CallError::Busy)?;
             let (name, resolve) = (host.to_owned(), Arc::clone(&self.resolve));
             // The thread outlives a caller that gives up, so the thread owns the permit.
             let looked = tokio::task::spawn_blocking(move || {
@@ -50,9 +50,11 @@ impl Lookups {
                 found
             });
             let found = looked.await.map_err(io::Error::other).and_then(|found| found);
-            found.map_err(|error| Error::Resolve(error.into()))
+            found.map_err(|error| CallError::Resolve(error.into()))
         });
-        found.await.unwrap_or_else(|_| Err(Error::Resolve(io::Error::from(io::ErrorKind::TimedOut).into())))
+        found
+            .await
+            .unwrap_or_else(|_| Err(CallError::Resolve(io::Error::from(io::ErrorKind::TimedOut).into())))
     }
 }
 

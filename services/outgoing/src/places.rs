@@ -7,12 +7,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::limits::{CALLS_MAX, CALLS_PER_HOST_MAX, WAITING_MAX, WAITING_PER_HOST_MAX};
 
-/// Capacities.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlaceLimits {
     pub(crate) all: usize,
     pub(crate) per_host: usize,
-    /// Permits taken or waited for.
     pub(crate) waiting: usize,
     pub(crate) waiting_per_host: usize,
 }
@@ -31,7 +29,6 @@ pub(crate) struct Places {
     hosts: Mutex<Hosts>,
 }
 
-/// Hosts with permits taken or waited for.
 #[derive(Debug, Default)]
 struct Hosts {
     by_name: HashMap<Arc<str>, Host>,
@@ -51,7 +48,6 @@ pub(crate) struct Place {
     _noted: Noted,
 }
 
-/// Counts one call, in progress or queued.
 struct Noted {
     places: Arc<Places>,
     host: Arc<str>,

@@ -42,12 +42,10 @@ impl Group {
         &self.filter
     }
 
-    /// Online or not.
     pub fn len(&self) -> usize {
         self.online.len() + self.offline.len()
     }
 
-    /// No snapshot holds an empty group.
     pub fn is_empty(&self) -> bool {
         self.online.is_empty() && self.offline.is_empty()
     }

@@ -14,7 +14,6 @@ use crate::subscription::{Subscription, Target};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Receiver {
     pub target: Target,
-    /// The highest granted QoS of the matching subscriptions.
     pub qos: QoS,
     /// Skip messages that this client published.
     pub no_local: bool,
@@ -64,7 +63,6 @@ impl Receiver {
     }
 }
 
-/// The receivers of one topic in one snapshot.
 #[derive(Clone, Debug, Default)]
 pub struct Matched {
     /// Ordered by target, one entry per target.
@@ -77,7 +75,6 @@ impl Matched {
     pub(crate) fn new(found: &[&Map<Subscription>], groups: Vec<Arc<Group>>) -> Self {
         let mut receivers: Vec<Receiver> = Vec::with_capacity(found.iter().map(|map| map.len()).sum());
         match found {
-            // The usual case is one filter, in which each target appears once.
             [only] => {
                 receivers.extend(only.iter().map(Receiver::from));
                 // Already sorted, except for successive users of one slot.

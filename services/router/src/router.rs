@@ -58,7 +58,6 @@ impl MatchLimits {
     pub const NONE: Self = Self { filters_max: usize::MAX, nodes_max: usize::MAX };
 }
 
-/// A batch of changes, published together.
 #[derive(Debug)]
 pub struct Edit<'a> {
     tree: &'a mut Tree,
@@ -76,7 +75,6 @@ impl Router {
         Self::with(Seed::random())
     }
 
-    /// Has the same internal order in every process, for simulations.
     pub fn with_seed(seed: u64) -> Self {
         Self::with(Seed::fixed(seed))
     }
@@ -106,7 +104,6 @@ impl Router {
         self.edit(|edit| edit.subscribe(filter, subscription))
     }
 
-    /// False when there was none.
     pub fn unsubscribe(&self, filter: Filter<'_>, target: Target) -> bool {
         self.edit(|edit| edit.unsubscribe(filter, target))
     }
@@ -186,7 +183,6 @@ impl Snapshot {
         self.tree.subscriptions
     }
 
-    /// `None` without members.
     pub fn group(&self, name: &str, filter: &str) -> Option<&Group> {
         self.tree.root.find(filter, &self.tree.seed)?.group(name, &self.tree.seed)
     }

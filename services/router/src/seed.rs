@@ -15,7 +15,6 @@ impl Seed {
         Self(SeedableRandomState::random())
     }
 
-    /// A fixed seed makes simulations repeatable.
     pub(crate) fn fixed(seed: u64) -> Self {
         Self(SeedableRandomState::with_seed(seed, SharedSeed::global_fixed()))
     }

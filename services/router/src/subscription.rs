@@ -8,7 +8,6 @@ use crate::seed::Seed;
 /// A session in this process, ordered by core, then slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Target {
-    /// The core (shard) that owns the session.
     pub core: u16,
     /// Index in that core's table.
     pub slot: u32,
@@ -46,11 +45,9 @@ impl Target {
     }
 }
 
-/// One subscription of one session, without its filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subscription {
     pub target: Target,
-    /// The granted (highest) QoS.
     pub qos: QoS,
     /// Skip messages that this client published.
     pub no_local: bool,

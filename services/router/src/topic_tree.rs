@@ -110,14 +110,11 @@ impl<V: Clone> TreeSnapshot<V> {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step<V> {
-    /// The value of a matching topic.
     Value(V),
-    /// A node without a value.
     Nothing,
     Done,
 }
 
-/// The remaining levels of a filter below a node.
 #[derive(Clone, Copy, Debug)]
 enum Rest {
     From(usize),
@@ -125,7 +122,6 @@ enum Rest {
     All,
 }
 
-/// A node with unvisited children.
 #[derive(Debug)]
 struct Open<V> {
     parent: Arc<Node<Option<V>>>,
@@ -150,7 +146,6 @@ impl<V: Clone> Walk<V> {
         Self { snapshot, filter: filter.into(), has_begun: false, open: Vec::new() }
     }
 
-    /// Visits one more node.
     pub fn step(&mut self) -> Step<V> {
         if !self.has_begun {
             self.has_begun = true;

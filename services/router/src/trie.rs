@@ -21,7 +21,6 @@ pub(crate) trait Content: Clone + Default {
 pub(crate) struct Node<C> {
     level: CompactString,
     children: Map<Arc<Self>>,
-    /// Content of the filter that ends here.
     content: C,
     wild: Option<Arc<Wild<C>>>,
 }
@@ -89,7 +88,6 @@ impl<C: Content> Node<C> {
         self.parts() == 0
     }
 
-    /// Number of parts that keep this node alive.
     fn parts(&self) -> usize {
         let wild = self
             .wild
@@ -302,7 +300,6 @@ impl<C> Drop for Node<C> {
 }
 
 impl<C> Node<C> {
-    /// Moves the children of this node to the list of nodes to drop.
     fn give_up(&mut self, chains: &mut Vec<Map<Arc<Self>>>) {
         let children = mem::take(&mut self.children);
         if !children.is_empty() {

@@ -55,7 +55,6 @@ impl Aliases {
         }
     }
 
-    /// Forgets an alias whose packet was not sent after all.
     pub(crate) fn unset(&mut self, topic: &Arc<str>) {
         self.outbound.remove(topic);
     }

@@ -17,7 +17,6 @@ const SPARED_BYTES_MAX: u64 = 4 * 1024;
 pub struct Budget {
     used: AtomicU64,
     max: u64,
-    /// The budget of all brokers together.
     of_all: Option<Arc<Self>>,
 }
 
@@ -25,7 +24,6 @@ impl Budget {
     /// Memory per held message and session, bytes.
     pub const HOLDER_BYTES: u64 = 96;
 
-    /// A part of `of_all`.
     pub fn new(max: u64, of_all: Option<Arc<Self>>) -> Self {
         Self { used: AtomicU64::new(0), max, of_all }
     }
@@ -53,7 +51,6 @@ impl Budget {
     }
 }
 
-/// The number of sessions that hold a message.
 #[derive(Debug, Default)]
 pub(crate) struct Holders(AtomicU32);
 

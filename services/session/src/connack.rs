@@ -2,12 +2,11 @@
 
 use millrace_mqtt::{ConnAck, Packet, Properties, Property, ReasonCode, Version, encode};
 
-use crate::{Connection, Out, Session, Settings};
+use crate::{Connection, Out, Session, SessionSettings};
 
 #[derive(Clone, Copy, Debug)]
 pub struct Accept<'a> {
     pub session_present: bool,
-    /// Set when the server chose the identifier.
     pub assigned_client_id: Option<&'a str>,
     /// The requested session expiry, seconds.
     pub requested_expiry_s: u32,
@@ -20,7 +19,7 @@ impl Connection {
     /// Accepts the CONNECT and opens the connection.
     //= [MQTT-3.2.0-1] [MQTT-3.1.4-5] v5
     //= [MQTT-3.1.4-4] [MQTT-3.2.0-1] v3.1.1
-    pub fn accept(&mut self, accept: &Accept<'_>, settings: &Settings, out: &mut impl Out) {
+    pub fn accept(&mut self, accept: &Accept<'_>, settings: &SessionSettings, out: &mut impl Out) {
         self.encode_accept(accept, settings, out);
         self.open();
     }
@@ -28,7 +27,7 @@ impl Connection {
     /// False when the CONNACK of [`Connection::accept`] would exceed the client's Maximum Packet Size. The client can then only
     /// be refused.
     //= [MQTT-3.1.2-24] v5
-    pub fn takes_accept(&self, accept: &Accept<'_>, settings: &Settings) -> bool {
+    pub fn takes_accept(&self, accept: &Accept<'_>, settings: &SessionSettings) -> bool {
         if !self.has_packet_size_max() {
             return true;
         }
@@ -37,7 +36,7 @@ impl Connection {
         connack.len() <= self.packet_size_max()
     }
 
-    fn encode_accept(&self, accept: &Accept<'_>, settings: &Settings, out: &mut impl Out) {
+    fn encode_accept(&self, accept: &Accept<'_>, settings: &SessionSettings, out: &mut impl Out) {
         let mut properties = Vec::new();
         if self.version() == Version::V5 {
             self.accept_properties(accept, settings, &mut properties);
@@ -52,7 +51,7 @@ impl Connection {
         encode::packet(&Packet::ConnAck(connack), self.version(), out.buffer());
     }
 
-    fn accept_properties(&self, accept: &Accept<'_>, settings: &Settings, out: &mut Vec<u8>) {
+    fn accept_properties(&self, accept: &Accept<'_>, settings: &SessionSettings, out: &mut Vec<u8>) {
         if accept.granted_expiry_s != accept.requested_expiry_s {
             Property::SessionExpiryInterval(accept.granted_expiry_s).encode(out);
         }
@@ -145,7 +144,7 @@ impl Session {
         version: Version,
         clean_start: bool,
         asked: Option<u32>,
-        settings: &Settings,
+        settings: &SessionSettings,
     ) -> (u32, u32) {
         let asked = match version {
             //= [MQTT-3.1.2-4] v3.1.1

@@ -12,7 +12,7 @@ use millrace_mqtt::{
 
 use crate::aliases::{Aliases, Outbound};
 use crate::effect::{Closing, Effect};
-use crate::{Out, Session, Settings, connack};
+use crate::{Out, Session, SessionSettings, connack};
 
 /// Most bytes of an acknowledgement without its reason string and reason codes.
 const ACK_BYTES_MAX: usize = 16;
@@ -31,7 +31,7 @@ pub struct Connection {
     version: Version,
     request_problem_information: bool,
     is_bridge: bool,
-    /// The authentication method of the CONNECT is the one in [`Settings`].
+    /// The authentication method of the CONNECT is the one in [`SessionSettings`].
     has_method: bool,
     keep_alive_s: u16,
     requested_keep_alive_s: u16,
@@ -68,7 +68,6 @@ impl Connection {
         Self::default()
     }
 
-    /// `None` before the CONNECT.
     pub fn decoding_version(&self) -> Option<Version> {
         (self.phase != Phase::Silent).then_some(self.version)
     }
@@ -108,7 +107,7 @@ impl Connection {
         self.phase == Phase::Open && self.topic_alias_max == 0 && self.packet_size_max == u32::MAX
     }
 
-    pub(crate) fn window_max(&self, settings: &Settings) -> usize {
+    pub(crate) fn window_max(&self, settings: &SessionSettings) -> usize {
         //= [MQTT-3.3.4-9] v5
         usize::from(self.receive_maximum.min(settings.inflight_max))
     }
@@ -142,7 +141,7 @@ impl Connection {
         &mut self,
         packet: Packet<'a>,
         session: Option<&mut Session>,
-        settings: &Settings,
+        settings: &SessionSettings,
         out: &mut impl Out,
     ) -> Effect<'a> {
         let Some(session) = session.filter(|_| self.phase == Phase::Open) else {
@@ -174,7 +173,7 @@ impl Connection {
     fn input_before_open<'a>(
         &mut self,
         packet: Packet<'a>,
-        settings: &Settings,
+        settings: &SessionSettings,
         out: &mut impl Out,
     ) -> Effect<'a> {
         match (self.phase, packet) {
@@ -191,7 +190,12 @@ impl Connection {
         }
     }
 
-    fn connect<'a>(&mut self, connect: Connect<'a>, settings: &Settings, out: &mut impl Out) -> Effect<'a> {
+    fn connect<'a>(
+        &mut self,
+        connect: Connect<'a>,
+        settings: &SessionSettings,
+        out: &mut impl Out,
+    ) -> Effect<'a> {
         self.phase = Phase::Connecting;
         self.version = connect.version;
         self.is_bridge = connect.is_bridge;
@@ -412,7 +416,7 @@ impl Connection {
         &mut self,
         disconnect: &Disconnect<'_>,
         session: &mut Session,
-        settings: &Settings,
+        settings: &SessionSettings,
         out: &mut impl Out,
     ) -> Effect<'a> {
         for property in disconnect.properties.iter() {
@@ -436,7 +440,6 @@ impl Connection {
     }
 }
 
-/// The protocol level of a CONNECT, if its protocol name is known.
 fn connect_level(body: &[u8]) -> Option<u8> {
     match body {
         [0, 4, b'M', b'Q', b'T', b'T', level, ..] => Some(*level),

@@ -9,12 +9,11 @@ use smallvec::SmallVec;
 use crate::aliases::Outbound;
 use crate::budget::Hold;
 use crate::outbox::{Entry, State};
-use crate::{Budget, Connection, Message, Out, Seconds, Session, Settings};
+use crate::{Budget, Connection, Message, Out, Seconds, Session, SessionSettings};
 
 #[derive(Clone, Copy, Debug)]
 pub struct Delivery<'m> {
     pub message: &'m Arc<Message>,
-    /// The lower of the publisher's QoS and the subscription's.
     pub qos: QoS,
     pub retain: bool,
     /// A retained message: live messages are queued until it is sent.
@@ -40,9 +39,7 @@ pub enum DropReason {
     Busy,
     QueueFull,
     Expired,
-    /// The memory budget of the broker, or of all brokers, is exhausted.
     Memory,
-    /// It exceeds the client's Maximum Packet Size.
     TooLarge,
 }
 
@@ -54,7 +51,7 @@ impl Session {
         &mut self,
         delivery: Delivery<'_>,
         connection: Option<&mut Connection>,
-        settings: &Settings,
+        settings: &SessionSettings,
         budget: Option<&Arc<Budget>>,
         now: Seconds,
         out: &mut impl Out,
@@ -88,7 +85,7 @@ impl Session {
         Delivered::Dropped(DropReason::Memory)
     }
 
-    fn may_send(&self, delivery: &Delivery<'_>, connection: &Connection, settings: &Settings) -> bool {
+    fn may_send(&self, delivery: &Delivery<'_>, connection: &Connection, settings: &SessionSettings) -> bool {
         if delivery.qos == QoS::ExactlyOnce && self.is_stored {
             return false;
         }
@@ -102,7 +99,7 @@ impl Session {
     fn keep(
         &mut self,
         delivery: &Delivery<'_>,
-        settings: &Settings,
+        settings: &SessionSettings,
         budget: Option<&Arc<Budget>>,
     ) -> Delivered {
         let is_stored = self.is_stored;
@@ -125,7 +122,7 @@ impl Session {
     pub fn pump(
         &mut self,
         connection: &mut Connection,
-        settings: &Settings,
+        settings: &SessionSettings,
         now: Seconds,
         out: &mut impl Out,
         done: &mut impl FnMut(Delivered, &Message),

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use millrace_mqtt::{Auth, Connect, PacketId, Publish, ReasonCode, Subscribe, Unsubscribe};
 
-/// What the caller must do after a packet.
 #[derive(Debug)]
 pub enum Effect<'a> {
     None,
@@ -27,7 +26,6 @@ pub enum Effect<'a> {
     /// PUBREL in a stored session: answer with [`crate::Connection::complete`] once the store has deleted the packet id.
     Released(PacketId),
     Disconnect {
-        /// False unless a 5.0 client sent reason code 0x04: the will is then discarded.
         with_will: bool,
     },
     /// Close the connection after writing the outbound buffer.
@@ -36,15 +34,12 @@ pub enum Effect<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closing {
-    /// For the DISCONNECT of a 5.0 client.
     pub reason: ReasonCode,
-    /// For logs.
     pub what: &'static str,
 }
 
 #[derive(Debug)]
 pub struct Publication<'a> {
-    /// The alias is resolved.
     pub topic: Topic<'a>,
     /// Its `topic` may be empty: use [`Publication::topic`].
     pub publish: Publish<'a>,

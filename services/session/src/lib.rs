@@ -35,4 +35,4 @@ pub use message::{Message, Place, Seconds, Trace};
 pub use out::Out;
 pub use outbox::{Entry, InFlight};
 pub use session::{Session, SessionWill, Subscription};
-pub use settings::Settings;
+pub use settings::SessionSettings;

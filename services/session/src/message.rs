@@ -16,7 +16,6 @@ pub type Place = [u8; 12];
 /// The position of a message in a distributed trace. The session only carries it.
 #[derive(Clone, Copy, Debug)]
 pub struct Trace {
-    /// Common to all spans of the trace.
     pub trace_id: [u8; 16],
     /// The span of the whole publish.
     pub span_id: [u8; 8],
@@ -26,11 +25,9 @@ pub struct Trace {
     pub started_us: u64,
 }
 
-/// The part of a message that is the same for every receiver.
 #[derive(Debug)]
 pub struct Message {
     topic: Arc<str>,
-    /// Forwarded properties, then the payload.
     body: Box<[u8]>,
     properties_len: u32,
     expires_at: Seconds,
@@ -38,7 +35,6 @@ pub struct Message {
     retain: bool,
     /// `None` for a message that will not be stored; unset until the writer decides.
     place: OnceLock<Option<Place>>,
-    /// Stored sessions that have acknowledged the message.
     acknowledged: AtomicU32,
     /// Set for sampled messages only.
     trace: Option<Box<Trace>>,
@@ -204,7 +200,6 @@ impl Message {
         self.topic.len() + self.body.len()
     }
 
-    /// The size of a message with these fields.
     pub fn size_of(topic: &str, properties: Properties<'_>, payload: &[u8]) -> usize {
         let all = topic.len() + properties.as_bytes().len() + payload.len();
         let taken_out = |property| match property {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use crate::Message;
 
 pub trait Out {
-    /// Packets are appended here.
     fn buffer(&mut self) -> &mut Vec<u8>;
 
     /// Appends the payload: a copy, or a reference when it is large.

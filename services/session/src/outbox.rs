@@ -12,13 +12,11 @@ use crate::{Message, Place};
 /// The number of packet ids, and the largest distance of two ids in use.
 const PACKET_IDS: usize = 65_535;
 
-/// A message for one session.
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub message: Arc<Message>,
     pub qos: QoS,
     pub retain: bool,
-    /// A retained message.
     pub replay: bool,
     /// Number of the matching shared subscription, as the caller counts them; 0 for none. If the session ends without an
     /// acknowledgement, another member gets the message.
@@ -65,7 +63,6 @@ struct Waiting {
 #[derive(Clone, Debug)]
 pub enum InFlight {
     Published(Entry),
-    /// A PUBREC arrived.
     Released(Option<Place>),
 }
 
@@ -171,7 +168,6 @@ impl Outbox {
         self.queue_bytes
     }
 
-    /// Unacknowledged and queued messages.
     pub(crate) fn len(&self) -> usize {
         self.slots.len() + self.queue.len()
     }
@@ -234,7 +230,6 @@ impl Outbox {
         id_after(self.first_id, self.slots.len())
     }
 
-    /// Records a message that is being sent under [`Outbox::next_id`].
     pub(crate) fn push(&mut self, entry: Entry, hold: Option<Hold>) {
         let state = State::Published(entry);
         self.slots.push_back(Slot { state, sent: true, held: false, fresh: false, hold });

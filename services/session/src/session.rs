@@ -23,13 +23,11 @@ pub struct SessionWill {
     pub delay_s: u32,
 }
 
-/// The state of a client id: subscriptions, messages in flight both ways, the will.
 #[derive(Debug)]
 pub struct Session {
     client_id: Arc<str>,
     /// Seconds that the session survives its connection; [`Session::NO_EXPIRY`] means for ever.
     pub expiry_s: u32,
-    /// Of the present or last connection.
     pub will: Option<Box<SessionWill>>,
     subscriptions: Option<Box<Subscriptions>>,
     /// The store has the session and its messages. A QoS 2 packet id must be stored before it is used, see

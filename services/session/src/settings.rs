@@ -1,7 +1,7 @@
 //! Limits of the state machine; the edge fills them from its configuration.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct SessionSettings {
     /// Unacknowledged QoS 1 and 2 messages from one 5.0 client.
     pub receive_maximum: u16,
     /// Unacknowledged QoS 1 and 2 messages to one client, whatever it allows.
@@ -26,7 +26,7 @@ pub struct Settings {
     pub authentication_method: Option<&'static str>,
 }
 
-impl Default for Settings {
+impl Default for SessionSettings {
     fn default() -> Self {
         Self {
             receive_maximum: 1024,

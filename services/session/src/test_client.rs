@@ -9,7 +9,7 @@ use millrace_mqtt::{
 
 use crate::{
     Accept, Budget, Closing, Connection, Delivered, Delivery, DropReason, Effect, Message, Out, Seconds,
-    Session, Settings,
+    Session, SessionSettings,
 };
 
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ impl Out for Wire {
 
 pub(crate) struct Client {
     pub(crate) version: Version,
-    pub(crate) settings: Settings,
+    pub(crate) settings: SessionSettings,
     pub(crate) properties: Vec<u8>,
     pub(crate) connection: Option<Connection>,
     pub(crate) session: Session,
@@ -89,10 +89,10 @@ pub(crate) fn message(
 impl Client {
     /// Connected; the CONNACK is read.
     pub(crate) fn new(version: Version) -> Self {
-        Self::with(version, &[], Settings::default())
+        Self::with(version, &[], SessionSettings::default())
     }
 
-    pub(crate) fn with(version: Version, asked: &[Property<'_>], settings: Settings) -> Self {
+    pub(crate) fn with(version: Version, asked: &[Property<'_>], settings: SessionSettings) -> Self {
         let mut client = Self {
             version,
             settings,

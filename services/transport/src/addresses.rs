@@ -18,7 +18,7 @@ const SHARDS: usize = 16;
 const SWEEP_LEN_MIN: usize = 1024;
 
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct AddressLimits {
     pub connections_max: u32,
     /// Cost per second; 0: no limit.
     pub cost_per_second_max: u32,
@@ -88,14 +88,14 @@ struct Shard {
 
 #[derive(Debug)]
 pub struct Addresses {
-    limits: Limits,
+    limits: AddressLimits,
     unlimited: Networks,
     shards: [Mutex<Shard>; SHARDS],
 }
 
 impl Addresses {
     /// Addresses of `unlimited` are never counted.
-    pub fn new(limits: Limits, unlimited: Networks) -> Self {
+    pub fn new(limits: AddressLimits, unlimited: Networks) -> Self {
         Self { limits, unlimited, shards: Default::default() }
     }
 

@@ -21,12 +21,10 @@ const KEEPALIVE_S: u64 = 300;
 const PROBE_S: u64 = 30;
 const PROBES: u32 = 4;
 
-/// The protocol that clients of a listener begin with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speaks {
     Mqtt,
     WebSocket,
-    /// A PROXY header of the gateway.
     Proxy,
     /// TLS that requests a client certificate.
     Mqtts,
@@ -50,7 +48,7 @@ impl Listener {
 }
 
 #[derive(Debug)]
-pub enum Accepted {
+pub enum AcceptResult {
     Connection(TcpStream, SocketAddr, Speaks),
     Nothing,
     /// The process is out of files or memory, and the listener is now paused.
@@ -96,7 +94,7 @@ impl Listeners {
     }
 
     /// Accepts from each ready listener, up to [`ACCEPTS_MAX`] connections.
-    pub fn accept(&mut self, mut accepted: impl FnMut(Accepted)) {
+    pub fn accept(&mut self, mut accepted: impl FnMut(AcceptResult)) {
         for listener in self.all.iter_mut().filter(|listener| listener.more && !listener.paused) {
             for _ in 0..ACCEPTS_MAX {
                 let next = listener.accept();
@@ -127,19 +125,19 @@ impl Listeners {
 }
 
 impl Listener {
-    fn accept(&mut self) -> Accepted {
+    fn accept(&mut self) -> AcceptResult {
         loop {
             match self.socket.accept() {
-                Ok((stream, peer)) => return Accepted::Connection(stream, peer, self.speaks),
+                Ok((stream, peer)) => return AcceptResult::Connection(stream, peer, self.speaks),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.more = false;
-                    return Accepted::Nothing;
+                    return AcceptResult::Nothing;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if is_about_one_connection(&error) => {}
                 Err(error) => {
                     self.paused = true;
-                    return Accepted::Failed(error);
+                    return AcceptResult::Failed(error);
                 }
             }
         }
@@ -204,7 +202,7 @@ mod tests {
         (listeners, poll, clients)
     }
 
-    fn accept(listeners: &mut Listeners) -> Vec<Accepted> {
+    fn accept(listeners: &mut Listeners) -> Vec<AcceptResult> {
         let mut all = Vec::new();
         listeners.accept(|accepted| all.push(accepted));
         all
@@ -235,7 +233,7 @@ mod tests {
     fn an_accepted_socket_finds_a_vanished_peer_by_itself() {
         let (mut listeners, _poll, _clients) = waiting(1);
         let all = accept(&mut listeners);
-        let [Accepted::Connection(stream, ..)] = &all[..] else { panic!("{all:?}") };
+        let [AcceptResult::Connection(stream, ..)] = &all[..] else { panic!("{all:?}") };
         let socket = SockRef::from(stream);
         assert!(socket.keepalive().unwrap() && socket.tcp_nodelay().unwrap());
         assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(KEEPALIVE_S));

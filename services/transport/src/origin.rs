@@ -64,7 +64,6 @@ impl Origin {
     }
 }
 
-/// Prints the fingerprint instead of the long certificate.
 impl fmt::Debug for Certificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Certificate")

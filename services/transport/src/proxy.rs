@@ -23,7 +23,6 @@ const KNOWN: [u8; 5] = [AUTHORITY, FINGERPRINT, SUBJECT, TLS_DETAILS, CERTIFICAT
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header<'a> {
-    /// Length of the header; the client's bytes follow.
     pub size: usize,
     /// The client's address. `None` when the gateway sends none, or it is no IP address.
     pub source: Option<SocketAddr>,
@@ -97,7 +96,6 @@ fn begins(buf: &[u8]) -> Result<(), ProxyError> {
     }
 }
 
-/// Returns the client's address, and the bytes behind the addresses.
 fn addresses(family: u8, body: &[u8]) -> Result<(Option<SocketAddr>, &[u8]), ProxyError> {
     // The listener determines the transport; a datagram address is valid, too.
     if family & 0x0F > 2 {

@@ -8,12 +8,12 @@ use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 use rustls::ServerConfig;
 
-use crate::tls::session::{Peer, Session};
+use crate::tls::session::{Peer, TlsSession};
 
 #[derive(Debug)]
 pub struct Socket {
     tcp: TcpStream,
-    tls: Option<Box<Session>>,
+    tls: Option<Box<TlsSession>>,
 }
 
 impl Socket {
@@ -23,7 +23,7 @@ impl Socket {
 
     /// The client begins with a TLS handshake.
     pub fn tls(tcp: TcpStream, config: Arc<ServerConfig>) -> Result<Self, rustls::Error> {
-        Ok(Self { tcp, tls: Some(Box::new(Session::new(config)?)) })
+        Ok(Self { tcp, tls: Some(Box::new(TlsSession::new(config)?)) })
     }
 
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {

@@ -3,14 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Grant, Method, Refusal, Standing};
+use super::{AccessRefusal, Grant, Method, Standing};
 use crate::jwt::Issuer;
 use crate::limits::AUTHORITIES_MAX;
 use crate::model::{Access, CertificateUse, ClientCa, Credential, Group, Invalid, JwtIssuer};
 use crate::rules::{Permissions, RuleList};
 use crate::x509::Authority;
 
-/// The stored access records of a broker, without its credentials.
 #[derive(Clone, Debug, Default)]
 pub struct Records {
     pub access: Access,
@@ -75,19 +74,19 @@ impl BrokerAccess {
         standing: &Standing,
         credential: Option<&Credential>,
         now_ms: u64,
-    ) -> Result<Grant, Refusal> {
+    ) -> Result<Grant, AccessRefusal> {
         if self.is_closed || !self.has(&standing.method) {
-            return Err(Refusal::MethodGone);
+            return Err(AccessRefusal::MethodGone);
         }
         let counts = standing.method != Method::ConnectToken;
         if counts && credential.is_some_and(|credential| !credential.is_active(now_ms)) {
-            return Err(Refusal::Disabled);
+            return Err(AccessRefusal::Disabled);
         }
         if standing.method == Method::Password && credential.is_none() {
-            return Err(Refusal::MethodGone);
+            return Err(AccessRefusal::MethodGone);
         }
         if standing.until_ms.is_some_and(|until_ms| until_ms <= now_ms) {
-            return Err(Refusal::Over);
+            return Err(AccessRefusal::Over);
         }
         if standing.method == Method::ConnectToken {
             // The rules of a connect token replace all others.
@@ -95,11 +94,11 @@ impl BrokerAccess {
             return Ok(Grant { permissions, until_ms: standing.until_ms });
         }
         let own = credential.map(|credential| RuleList::compile(&credential.rules)).transpose();
-        let own = own.map_err(|_| Refusal::Rules)?.map(Arc::new);
+        let own = own.map_err(|_| AccessRefusal::Rules)?.map(Arc::new);
         let group =
             credential.and_then(|credential| credential.group.as_deref()).or(standing.group.as_deref());
         let group =
-            group.map(|name| self.groups.get(name).cloned().ok_or_else(|| Refusal::Group(name.into())));
+            group.map(|name| self.groups.get(name).cloned().ok_or_else(|| AccessRefusal::Group(name.into())));
         let lists = standing.rules.clone().into_iter().chain(own).chain(group.transpose()?);
         let ends = [standing.until_ms, credential.and_then(|credential| credential.expires_at_ms)];
         Ok(Grant {

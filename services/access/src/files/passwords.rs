@@ -11,7 +11,6 @@ use crate::secrets::chosen;
 #[derive(Clone, Debug, Default)]
 pub struct PasswordFile(HashMap<Box<str>, Box<str>>);
 
-/// A user name that the file cannot hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UserError {
     #[error("the user name is empty")]
@@ -25,7 +24,6 @@ pub enum UserError {
 }
 
 impl PasswordFile {
-    /// Parses the text of a file, until the first invalid line.
     pub fn parse(text: &str) -> Result<Self, FileError> {
         let mut users = HashMap::new();
         for (line, text) in lines(text) {

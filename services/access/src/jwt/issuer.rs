@@ -2,7 +2,7 @@
 
 use super::claims::{Identity, check};
 use super::key::Key;
-use super::{KeySet, Refusal, Token};
+use super::{JsonWebToken, KeySet, TokenRefusal};
 use crate::model::{Invalid, JwtIssuer, JwtKey};
 
 #[derive(Clone, Debug)]
@@ -44,20 +44,24 @@ impl Issuer {
 
     /// True when the unverified token names this issuer. Other issuers' keys need not be tried.
     #[must_use]
-    pub fn may_have_issued(&self, token: &Token<'_>) -> bool {
+    pub fn may_have_issued(&self, token: &JsonWebToken<'_>) -> bool {
         let is_named =
             || token.claims.get("iss").and_then(|iss| iss.as_str()) == self.record.issuer.as_deref();
         self.record.enabled && (self.record.issuer.is_none() || is_named())
     }
 
-    /// Checks a token's signature and claims.
-    pub fn verify(&self, token: &Token<'_>, keys: &KeySet, now_s: u64) -> Result<Identity, Refusal> {
+    pub fn verify(
+        &self,
+        token: &JsonWebToken<'_>,
+        keys: &KeySet,
+        now_s: u64,
+    ) -> Result<Identity, TokenRefusal> {
         if !self.record.algorithms.contains(&token.algorithm) {
-            return Err(Refusal::Algorithm);
+            return Err(TokenRefusal::Algorithm);
         }
-        let key = keys.find(token.key.as_deref(), token.algorithm).ok_or(Refusal::UnknownKey)?;
+        let key = keys.find(token.key.as_deref(), token.algorithm).ok_or(TokenRefusal::UnknownKey)?;
         if !key.verify(token.signed, &token.signature) {
-            return Err(Refusal::Signature);
+            return Err(TokenRefusal::Signature);
         }
         check(&self.record, &token.claims, now_s)
     }

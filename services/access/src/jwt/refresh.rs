@@ -17,7 +17,6 @@ pub struct Refresh {
     age_s: u32,
     begun_s: Option<u64>,
     is_under_way: bool,
-    /// Consecutive failed fetches.
     failures: u32,
     is_wanted: bool,
 }

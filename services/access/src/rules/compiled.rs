@@ -40,7 +40,6 @@ enum Reach<'a> {
 }
 
 impl RuleList {
-    /// An error has every finding, with the path of its field below `rules`.
     pub fn compile(rules: &[Rule]) -> Result<Self, Vec<Invalid>> {
         Rule::validate_all(rules)?;
         Ok(rules.iter().map(|rule| Compiled::new(rule, Who::Everybody)).collect())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use millrace_mqtt::QoS;
 
 use super::compiled::{Compiled, RuleList};
-use super::permissions::{Client, Refusal};
+use super::permissions::{Client, RuleRefusal};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked<'a> {
@@ -16,13 +16,12 @@ pub enum Asked<'a> {
 }
 
 /// Index of the list, and index of the rule in that list.
-pub type Place = (usize, usize);
+pub type RulePosition = (usize, usize);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Explained {
-    pub outcome: Result<QoS, Refusal>,
-    /// The deciding rule; `None` when no rule applies.
-    pub by: Option<Place>,
+    pub outcome: Result<QoS, RuleRefusal>,
+    pub by: Option<RulePosition>,
 }
 
 #[must_use]
@@ -41,7 +40,7 @@ pub fn explain(lists: &[Arc<RuleList>], client: Client<'_>, asked: Asked<'_>) ->
             }
         }
     }
-    Explained { outcome: Err(Refusal::Topic), by: None }
+    Explained { outcome: Err(RuleRefusal::Topic), by: None }
 }
 
 /// The decision of one rule; `None` when it does not apply. A rule can lower the QoS that a later rule grants.
@@ -50,16 +49,16 @@ fn decision(
     client: Client<'_>,
     asked: Asked<'_>,
     granted: &mut QoS,
-) -> Option<Result<QoS, Refusal>> {
+) -> Option<Result<QoS, RuleRefusal>> {
     match asked {
         Asked::Publish { topic, retain, qos } => {
             if !rule.is_for_publish() || !rule.matches(client, topic) {
                 return None;
             }
             Some(match rule.allow {
-                false => Err(Refusal::Topic),
-                true if retain && !rule.retain => Err(Refusal::Retain),
-                true if qos > rule.qos_max => Err(Refusal::QoS),
+                false => Err(RuleRefusal::Topic),
+                true if retain && !rule.retain => Err(RuleRefusal::Retain),
+                true if qos > rule.qos_max => Err(RuleRefusal::QoS),
                 true => Ok(qos),
             })
         }
@@ -68,7 +67,7 @@ fn decision(
                 return None;
             }
             if !rule.allow {
-                return rule.overlaps(client, filter).then_some(Err(Refusal::Topic));
+                return rule.overlaps(client, filter).then_some(Err(RuleRefusal::Topic));
             }
             if rule.covers(client, filter) {
                 return Some(Ok(rule.qos_max.min(*granted)));
@@ -155,6 +154,6 @@ mod tests {
         let client = Client { user: None, id: "c" };
         let asked = Asked::Publish { topic: "a/b", retain: false, qos: QoS::AtMostOnce };
         let explained = explain(&[own, broker], client, asked);
-        assert_eq!(explained, Explained { outcome: Err(Refusal::Topic), by: Some((1, 1)) });
+        assert_eq!(explained, Explained { outcome: Err(RuleRefusal::Topic), by: Some((1, 1)) });
     }
 }

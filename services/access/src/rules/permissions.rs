@@ -19,7 +19,7 @@ pub struct Client<'a> {
 pub struct Permissions(SmallVec<[Arc<RuleList>; 1]>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum RuleRefusal {
     #[error("no rule allows this topic")]
     Topic,
     #[error("the rule for this topic does not allow retained messages")]
@@ -42,7 +42,13 @@ impl Permissions {
 
     /// `topic` must be a valid name without wildcard.
     #[inline]
-    pub fn publish(&self, client: Client<'_>, topic: &str, retain: bool, qos: QoS) -> Result<(), Refusal> {
+    pub fn publish(
+        &self,
+        client: Client<'_>,
+        topic: &str,
+        retain: bool,
+        qos: QoS,
+    ) -> Result<(), RuleRefusal> {
         if self.is_everything() {
             return Ok(());
         }
@@ -52,7 +58,7 @@ impl Permissions {
 
     /// Returns the granted QoS. `filter` must be valid and without `$share/<name>/`. A granted subscription receives every topic
     /// that its filter matches.
-    pub fn subscribe(&self, client: Client<'_>, filter: &str, qos: QoS) -> Result<QoS, Refusal> {
+    pub fn subscribe(&self, client: Client<'_>, filter: &str, qos: QoS) -> Result<QoS, RuleRefusal> {
         if self.is_everything() {
             return Ok(qos);
         }
@@ -66,12 +72,12 @@ fn decide_publish<'a>(
     topic: &str,
     retain: bool,
     qos: QoS,
-) -> Result<(), Refusal> {
+) -> Result<(), RuleRefusal> {
     match rules.find(|rule| rule.matches(client, topic)) {
-        Some(rule) if rule.allow && retain && !rule.retain => Err(Refusal::Retain),
-        Some(rule) if rule.allow && qos > rule.qos_max => Err(Refusal::QoS),
+        Some(rule) if rule.allow && retain && !rule.retain => Err(RuleRefusal::Retain),
+        Some(rule) if rule.allow && qos > rule.qos_max => Err(RuleRefusal::QoS),
         Some(rule) if rule.allow => Ok(()),
-        _ => Err(Refusal::Topic),
+        _ => Err(RuleRefusal::Topic),
     }
 }
 
@@ -80,12 +86,12 @@ fn decide_subscribe<'a>(
     client: Client<'_>,
     filter: &str,
     qos: QoS,
-) -> Result<QoS, Refusal> {
+) -> Result<QoS, RuleRefusal> {
     let mut granted = qos;
     for rule in rules {
         if !rule.allow {
             if rule.overlaps(client, filter) {
-                return Err(Refusal::Topic);
+                return Err(RuleRefusal::Topic);
             }
         } else if rule.covers(client, filter) {
             return Ok(granted.min(rule.qos_max));
@@ -93,5 +99,5 @@ fn decide_subscribe<'a>(
             granted = rule.qos_max;
         }
     }
-    Err(Refusal::Topic)
+    Err(RuleRefusal::Topic)
 }

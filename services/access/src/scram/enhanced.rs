@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::Refusal;
+use super::ScramRefusal;
 use super::exchange::{Exchange, FakeKey, NONCE_BYTES};
 use super::message::First;
 use crate::model::ScramVerifier;
@@ -19,14 +19,13 @@ pub struct Enhanced {
 enum State {
     #[default]
     Idle,
-    /// Waits for the verifier of the user.
     LooksUp(First),
     Challenged(Box<Exchange>),
     Over,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub struct Accepted {
+pub struct ScramAccepted {
     pub user: Box<str>,
     /// The authentication data of the final CONNACK or AUTH.
     pub data: Vec<u8>,
@@ -46,18 +45,18 @@ impl Enhanced {
     }
 
     /// Takes the first message, of a CONNECT or an AUTH 0x19, and returns the user whose verifier to pass to [`Enhanced::found`].
-    pub fn begin(&mut self, data: &[u8]) -> Result<&str, Refusal> {
+    pub fn begin(&mut self, data: &[u8]) -> Result<&str, ScramRefusal> {
         if !matches!(self.take(), State::Idle) {
-            return Err(Refusal::Order);
+            return Err(ScramRefusal::Order);
         }
         let first = First::parse(data)?;
         if self.user.as_deref().is_some_and(|user| user != &*first.user) {
-            return Err(Refusal::OtherUser);
+            return Err(ScramRefusal::OtherUser);
         }
         self.state = State::LooksUp(first);
         match &self.state {
             State::LooksUp(first) => Ok(&first.user),
-            _ => Err(Refusal::Order),
+            _ => Err(ScramRefusal::Order),
         }
     }
 
@@ -65,14 +64,14 @@ impl Enhanced {
     /// client cannot notice. `random` must be unpredictable.
     ///
     /// # Errors
-    /// [`Refusal::Order`] when no lookup was under way.
-    /// [`Refusal::Order`] when nothing was to be looked up.
+    /// [`ScramRefusal::Order`] when no lookup was under way.
+    /// [`ScramRefusal::Order`] when nothing was to be looked up.
     pub fn found(
         &mut self,
         verifier: Option<&ScramVerifier>,
         fake: &FakeKey,
         random: &[u8; NONCE_BYTES],
-    ) -> Result<Vec<u8>, Refusal> {
+    ) -> Result<Vec<u8>, ScramRefusal> {
         self.found_with(verifier, fake, &STANDARD.encode(random))
     }
 
@@ -81,20 +80,19 @@ impl Enhanced {
         verifier: Option<&ScramVerifier>,
         fake: &FakeKey,
         nonce: &str,
-    ) -> Result<Vec<u8>, Refusal> {
-        let State::LooksUp(first) = self.take() else { return Err(Refusal::Order) };
+    ) -> Result<Vec<u8>, ScramRefusal> {
+        let State::LooksUp(first) = self.take() else { return Err(ScramRefusal::Order) };
         let (exchange, message) = Exchange::new(first, verifier, fake, nonce);
         self.state = State::Challenged(Box::new(exchange));
         Ok(message.into_bytes())
     }
 
-    /// Takes the client's proof, of an AUTH 0x18.
-    pub fn proceed(&mut self, data: &[u8]) -> Result<Accepted, Refusal> {
-        let State::Challenged(exchange) = self.take() else { return Err(Refusal::Order) };
+    pub fn proceed(&mut self, data: &[u8]) -> Result<ScramAccepted, ScramRefusal> {
+        let State::Challenged(exchange) = self.take() else { return Err(ScramRefusal::Order) };
         let data = exchange.finish(data)?.into_bytes();
         let user = exchange.user;
         (self.user, self.state) = (Some(user.clone()), State::Idle);
-        Ok(Accepted { user, data })
+        Ok(ScramAccepted { user, data })
     }
 
     /// Leaves the state `Over`, so that a caller that fails does not have to set it.

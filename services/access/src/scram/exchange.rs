@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::Refusal;
+use super::ScramRefusal;
 use super::message::{Final, First};
 use super::verifier::{hash, hmac};
 use crate::limits::SCRAM_ITERATIONS;
@@ -16,7 +16,6 @@ pub const NONCE_BYTES: usize = 18;
 #[derive(Clone)]
 pub struct FakeKey(pub [u8; 32]);
 
-/// An exchange whose server-first-message was sent.
 pub(super) struct Exchange {
     pub(super) user: Box<str>,
     gs2_header: Box<str>,
@@ -44,10 +43,10 @@ impl Exchange {
         (Self { user, gs2_header, nonce, signed, verifier, is_known }, message)
     }
 
-    pub(super) fn finish(&self, message: &[u8]) -> Result<String, Refusal> {
+    pub(super) fn finish(&self, message: &[u8]) -> Result<String, ScramRefusal> {
         let last = Final::parse(message)?;
         if last.nonce != self.nonce || last.binding != self.gs2_header.as_bytes() {
-            return Err(Refusal::Malformed);
+            return Err(ScramRefusal::Malformed);
         }
         let signed = format!("{},{}", self.signed, last.without_proof);
         let signature = hmac(&self.verifier.stored_key.0, signed.as_bytes());
@@ -55,7 +54,7 @@ impl Exchange {
         client_key.iter_mut().zip(signature).for_each(|(byte, mask)| *byte ^= mask);
         let is_right = HiddenBytes(hash(&client_key)) == self.verifier.stored_key;
         if !(is_right && self.is_known) {
-            return Err(Refusal::Proof);
+            return Err(ScramRefusal::Proof);
         }
         Ok(format!("v={}", STANDARD.encode(hmac(&self.verifier.server_key.0, signed.as_bytes()))))
     }

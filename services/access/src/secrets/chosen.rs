@@ -19,7 +19,6 @@ pub const SALT_BYTES: usize = 16;
 const DUMMY: &str =
     "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
-/// Out of memory.
 #[derive(Debug, thiserror::Error)]
 #[error("the password could not be hashed")]
 pub struct HashError(#[from] argon2::password_hash::Error);

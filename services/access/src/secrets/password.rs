@@ -7,7 +7,7 @@ use super::generated::HashKeys;
 use crate::model::{Credential, Secret};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer<'a> {
+pub enum PasswordCheck<'a> {
     Right,
     Wrong,
     /// The password is right when [`chosen::verify`] accepts one of these hashes.
@@ -25,20 +25,22 @@ pub fn check<'a>(
     password: &[u8],
     keys: &HashKeys,
     now_ms: u64,
-) -> Answer<'a> {
+) -> PasswordCheck<'a> {
     let Some(credential) = credential.filter(|credential| credential.is_active(now_ms)) else {
-        return Answer::Slow(smallvec![chosen::dummy()]);
+        return PasswordCheck::Slow(smallvec![chosen::dummy()]);
     };
     let mut slow = SmallVec::new();
     let previous = credential.previous_secret.as_ref().filter(|previous| now_ms < previous.until_ms);
     for secret in credential.secret.iter().chain(previous.map(|previous| &previous.secret)) {
         match secret {
-            Secret::Generated { key, hash } if keys.verify(*key, hash, password) => return Answer::Right,
+            Secret::Generated { key, hash } if keys.verify(*key, hash, password) => {
+                return PasswordCheck::Right;
+            }
             Secret::Generated { .. } => {}
             Secret::Chosen { phc } => slow.push(phc.expose()),
         }
     }
-    if slow.is_empty() { Answer::Wrong } else { Answer::Slow(slow) }
+    if slow.is_empty() { PasswordCheck::Wrong } else { PasswordCheck::Slow(slow) }
 }
 
 #[cfg(test)]
@@ -59,18 +61,18 @@ mod tests {
         let from_chosen = Credential { previous_secret: previous(chosen()), ..rotated.clone() };
         let only_chosen = Credential { secret: Some(chosen()), ..rotated.clone() };
         let without = Credential::default();
-        let slow = || Answer::Slow(smallvec!["$argon2id$x"]);
+        let slow = || PasswordCheck::Slow(smallvec!["$argon2id$x"]);
         for (credential, password, now_ms, answer) in [
-            (&rotated, "new", 5, Answer::Right),
-            (&rotated, "old", 9, Answer::Right),
-            (&rotated, "old", 10, Answer::Wrong),
-            (&rotated, "", 5, Answer::Wrong),
-            (&from_chosen, "new", 5, Answer::Right),
+            (&rotated, "new", 5, PasswordCheck::Right),
+            (&rotated, "old", 9, PasswordCheck::Right),
+            (&rotated, "old", 10, PasswordCheck::Wrong),
+            (&rotated, "", 5, PasswordCheck::Wrong),
+            (&from_chosen, "new", 5, PasswordCheck::Right),
             (&from_chosen, "old", 5, slow()),
-            (&from_chosen, "old", 10, Answer::Wrong),
-            (&only_chosen, "old", 5, Answer::Right),
+            (&from_chosen, "old", 10, PasswordCheck::Wrong),
+            (&only_chosen, "old", 5, PasswordCheck::Right),
             (&only_chosen, "x", 10, slow()),
-            (&without, "", 5, Answer::Wrong),
+            (&without, "", 5, PasswordCheck::Wrong),
         ] {
             assert_eq!(
                 check(Some(credential), password.as_bytes(), &keys, now_ms),
@@ -87,7 +89,7 @@ mod tests {
         let disabled = Credential { enabled: false, ..active.clone() };
         let expired = Credential { expires_at_ms: Some(5), ..active };
         for credential in [None, Some(&disabled), Some(&expired)] {
-            assert_eq!(check(credential, b"s", &keys, 5), Answer::Slow(smallvec![chosen::dummy()]));
+            assert_eq!(check(credential, b"s", &keys, 5), PasswordCheck::Slow(smallvec![chosen::dummy()]));
         }
     }
 }

@@ -8,7 +8,7 @@ use webpki::{
 };
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use super::{Refusal, names};
+use super::{CertificateRefusal, names};
 use crate::model::{ClientCa, Invalid};
 
 #[derive(Debug)]
@@ -56,12 +56,12 @@ impl Authority {
     }
 
     /// Checks a certificate and returns its user name. `chain` begins with the client's own certificate; `now_s` is unix seconds.
-    pub fn verify(&self, chain: &[CertificateDer<'_>], now_s: u64) -> Result<Box<str>, Refusal> {
-        let (der, more) = chain.split_first().ok_or(Refusal::Malformed)?;
+    pub fn verify(&self, chain: &[CertificateDer<'_>], now_s: u64) -> Result<Box<str>, CertificateRefusal> {
+        let (der, more) = chain.split_first().ok_or(CertificateRefusal::Malformed)?;
         let certificate = EndEntityCert::try_from(der).map_err(|error| refusal(&error))?;
         let anchors = self.anchors_at(now_s);
         if anchors.is_empty() {
-            return Err(Refusal::Expired);
+            return Err(CertificateRefusal::Expired);
         }
         let intermediates: Vec<_> = self.intermediates.iter().chain(more).cloned().collect();
         let lists: Vec<&CertRevocationList<'_>> = self.revoked.iter().collect();
@@ -88,7 +88,6 @@ impl Authority {
     }
 }
 
-/// The certificates of a PEM, in their order; `None` when a block is malformed.
 #[must_use]
 pub fn chain(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
     CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().ok()
@@ -115,21 +114,23 @@ fn anchor(der: &CertificateDer<'_>) -> Result<(Anchor, bool), &'static str> {
     Ok((Anchor { trusted, from_s, until_s }, is_root))
 }
 
-fn refusal(error: &Error) -> Refusal {
+fn refusal(error: &Error) -> CertificateRefusal {
     match error {
-        Error::UnsupportedCertVersion => Refusal::Version,
-        Error::CertExpired { .. } => Refusal::Expired,
-        Error::CertNotValidYet { .. } => Refusal::NotYet,
-        Error::CertRevoked => Refusal::Revoked,
-        Error::InvalidCrlSignatureForPublicKey | Error::IssuerNotCrlSigner => Refusal::RevocationList,
+        Error::UnsupportedCertVersion => CertificateRefusal::Version,
+        Error::CertExpired { .. } => CertificateRefusal::Expired,
+        Error::CertNotValidYet { .. } => CertificateRefusal::NotYet,
+        Error::CertRevoked => CertificateRefusal::Revoked,
+        Error::InvalidCrlSignatureForPublicKey | Error::IssuerNotCrlSigner => {
+            CertificateRefusal::RevocationList
+        }
         Error::RequiredEkuNotFoundContext(_) | Error::EmptyEkuExtension | Error::CaUsedAsEndEntity => {
-            Refusal::Purpose
+            CertificateRefusal::Purpose
         }
         Error::UnknownIssuer
         | Error::InvalidSignatureForPublicKey
         | Error::EndEntityUsedAsCa
         | Error::NameConstraintViolation
-        | Error::PathLenConstraintViolated => Refusal::UnknownIssuer,
-        _ => Refusal::Malformed,
+        | Error::PathLenConstraintViolated => CertificateRefusal::UnknownIssuer,
+        _ => CertificateRefusal::Malformed,
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use millrace_access::secrets::VerifiedCache;
 
 use super::limits::{RIGHT_MAX, RIGHT_S, WRONG_MAX, WRONG_S};
-use super::{Outcome, Request};
+use super::{CheckOutcome, Request};
 
 /// Right and wrong passwords have separate caches, so that guesses evict no right password.
 pub(super) struct Remembered(Mutex<Both>);
@@ -22,14 +22,14 @@ impl Remembered {
         Self(Mutex::new(Both { right, wrong }))
     }
 
-    pub(super) fn find<C>(&self, request: &Request<C>, now_s: u32) -> Option<Outcome> {
+    pub(super) fn find<C>(&self, request: &Request<C>, now_s: u32) -> Option<CheckOutcome> {
         let user = user(request);
         let both = self.lock();
         let has = |cache: &VerifiedCache, hash: &str| cache.contains(&user, &request.password, hash, now_s);
         if request.hashes.iter().any(|hash| has(&both.right, hash)) {
-            return Some(Outcome::Right);
+            return Some(CheckOutcome::Right);
         }
-        request.hashes.iter().all(|hash| has(&both.wrong, hash)).then_some(Outcome::Wrong)
+        request.hashes.iter().all(|hash| has(&both.wrong, hash)).then_some(CheckOutcome::Wrong)
     }
 
     pub(super) fn insert<C>(&self, request: &Request<C>, hash: &str, is_right: bool, now_s: u32) {

@@ -12,7 +12,7 @@ pub(super) struct Counters {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counts {
+pub struct PasswordCheckCounts {
     /// Computed hashes that matched.
     pub right: u64,
     /// Computed hashes that did not match.
@@ -44,8 +44,8 @@ impl Counters {
         self.busy.fetch_add(1, Relaxed);
     }
 
-    pub(super) fn counts(&self, waiting: usize) -> Counts {
-        Counts {
+    pub(super) fn counts(&self, waiting: usize) -> PasswordCheckCounts {
+        PasswordCheckCounts {
             right: self.right.load(Relaxed),
             wrong: self.wrong.load(Relaxed),
             remembered: self.remembered.load(Relaxed),

@@ -1,14 +1,13 @@
 //! Limits of password checks. They bound the cost that clients can cause each other, so they are constants rather than settings.
 
-/// Capacity of the queue.
 #[derive(Clone, Copy, Debug)]
-pub struct Waiting {
+pub struct QueueLimits {
     pub all_max: usize,
     pub broker_max: usize,
 }
 
 /// At 25 ms a check, one broker's queue takes some 25 s of one core, and clients do not wait longer for a CONNACK.
-pub const WAITING: Waiting = Waiting { all_max: 10_000, broker_max: 1_000 };
+pub const WAITING: QueueLimits = QueueLimits { all_max: 10_000, broker_max: 1_000 };
 
 /// Cached right passwords, 20 bytes each: a reconnect storm of that many clients costs no checks.
 pub const RIGHT_MAX: usize = 100_000;

@@ -22,18 +22,18 @@ use std::thread::JoinHandle;
 
 use millrace_access::secrets::chosen;
 
-use crate::{Cancellation, StartError};
+use crate::{Cancellation, ThreadError};
 use cache::Remembered;
 use counters::Counters;
-pub use counters::Counts;
+pub use counters::PasswordCheckCounts;
 use queue::{FairQueue, Pushed};
-pub use source::Source;
+pub use source::ClientSource;
 
 pub struct Request<C> {
     /// Brokers take turns by this id.
     pub broker: u64,
     /// Addresses of a broker take turns.
-    pub source: Source,
+    pub source: ClientSource,
     pub user: Box<str>,
     pub password: Box<[u8]>,
     /// Hashes (PHC strings) to compare with. A rotation with an overlap has two.
@@ -44,25 +44,23 @@ pub struct Request<C> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The password matches one of the hashes.
+pub enum CheckOutcome {
     Right,
     Wrong,
-    /// The queue is full.
     Busy,
 }
 
 #[derive(Debug)]
-pub struct Answer<C> {
+pub struct CheckedPassword<C> {
     pub context: C,
-    pub outcome: Outcome,
+    pub outcome: CheckOutcome,
 }
 
 /// Receives the results that [`Checker::check`] does not return at once.
-pub type Sender<C> = Box<dyn Fn(Answer<C>) + Send + Sync>;
+pub type Sender<C> = Box<dyn Fn(CheckedPassword<C>) + Send + Sync>;
 
 /// Seconds of a monotonic clock.
-pub type Clock = Box<dyn Fn() -> u32 + Send + Sync>;
+pub type SecondsClock = Box<dyn Fn() -> u32 + Send + Sync>;
 
 /// Checks passwords on threads of its own, which end when it is dropped.
 pub struct Checker<C: Send + 'static> {
@@ -75,7 +73,7 @@ struct Shared<C> {
     remembered: Remembered,
     counters: Counters,
     answers: Sender<C>,
-    clock: Clock,
+    clock: SecondsClock,
 }
 
 impl<C: Send + 'static> Checker<C> {
@@ -83,9 +81,9 @@ impl<C: Send + 'static> Checker<C> {
     pub fn start(
         threads: usize,
         key: &[u8; 32],
-        clock: Clock,
+        clock: SecondsClock,
         answers: Sender<C>,
-    ) -> Result<Self, StartError> {
+    ) -> Result<Self, ThreadError> {
         let shared = Arc::new(Shared {
             queue: FairQueue::new(limits::WAITING),
             remembered: Remembered::new(key),
@@ -104,7 +102,7 @@ impl<C: Send + 'static> Checker<C> {
     }
 
     /// Returns the result if it is known at once; otherwise `None`, and the sender gets the result.
-    pub fn check(&self, request: Request<C>) -> Option<Answer<C>> {
+    pub fn check(&self, request: Request<C>) -> Option<CheckedPassword<C>> {
         let shared = &self.shared;
         if let Some(outcome) = shared.remembered.find(&request, (shared.clock)()) {
             shared.counters.remembered();
@@ -115,17 +113,17 @@ impl<C: Send + 'static> Checker<C> {
             Pushed::Waits => None,
             Pushed::Refused(request) => {
                 shared.counters.refused();
-                Some(request.answer(Outcome::Busy))
+                Some(request.answer(CheckOutcome::Busy))
             }
             Pushed::Instead(other) => {
                 shared.counters.refused();
-                (shared.answers)(other.answer(Outcome::Busy));
+                (shared.answers)(other.answer(CheckOutcome::Busy));
                 None
             }
         }
     }
 
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> PasswordCheckCounts {
         self.shared.counters.counts(self.shared.queue.len())
     }
 }
@@ -142,7 +140,6 @@ impl<C: Send + 'static> Drop for Checker<C> {
 }
 
 impl<C> Shared<C> {
-    /// Runs until the queue is closed.
     fn run(&self) {
         yield_to_event_loops();
         while let Some(request) = self.queue.pop() {
@@ -158,22 +155,22 @@ impl<C> Shared<C> {
         }
     }
 
-    fn verify(&self, request: &Request<C>) -> Outcome {
+    fn verify(&self, request: &Request<C>) -> CheckOutcome {
         for hash in &request.hashes {
             let is_right = chosen::verify(hash, &request.password);
             self.counters.checked(is_right);
             self.remembered.insert(request, hash, is_right, (self.clock)());
             if is_right {
-                return Outcome::Right;
+                return CheckOutcome::Right;
             }
         }
-        Outcome::Wrong
+        CheckOutcome::Wrong
     }
 }
 
 impl<C> Request<C> {
-    fn answer(self, outcome: Outcome) -> Answer<C> {
-        Answer { context: self.context, outcome }
+    fn answer(self, outcome: CheckOutcome) -> CheckedPassword<C> {
+        CheckedPassword { context: self.context, outcome }
     }
 }
 

@@ -3,16 +3,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-/// A queue that can be a child of a [`Rotation`].
 pub(super) trait Turns {
     type Job;
     fn len(&self) -> usize;
-    /// The next job in turn.
     fn pop(&mut self) -> Option<Self::Job>;
     fn evict(&mut self) -> Option<Self::Job>;
 }
 
-/// Children take turns, one job each.
 pub(super) struct Rotation<K, Q> {
     /// Empty children are removed.
     children: HashMap<K, Q>,

@@ -3,24 +3,24 @@
 use std::sync::OnceLock;
 use std::thread::JoinHandle;
 
-use millrace_outgoing::{Answer, Call, Client, Error, Settings};
+use millrace_outgoing::{Call, CallError, CallSettings, HttpClient, Response};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-use super::desk::spawn;
+use super::service::spawn;
 use crate::StartError;
 
 pub(super) struct Calls {
     handle: Handle,
-    settings: Settings,
+    settings: CallSettings,
     /// Created at the first call, because that reads the system's authorities.
-    client: OnceLock<Client>,
+    client: OnceLock<HttpClient>,
 }
 
 impl Calls {
     /// Starts the thread. Dropping the result ends the thread and all calls in progress.
     pub(super) fn start(
-        settings: &Settings,
+        settings: &CallSettings,
         threads: &mut Vec<JoinHandle<()>>,
     ) -> Result<(Self, oneshot::Sender<()>), StartError> {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build();
@@ -40,7 +40,7 @@ impl Calls {
         self.handle.spawn(work);
     }
 
-    pub(super) async fn call(&self, call: Call<'_>) -> Result<Answer, Error> {
-        self.client.get_or_init(|| Client::new(self.settings.clone())).call(call).await
+    pub(super) async fn call(&self, call: Call<'_>) -> Result<Response, CallError> {
+        self.client.get_or_init(|| HttpClient::new(self.settings.clone())).call(call).await
     }
 }

@@ -3,39 +3,39 @@
 //! A broker that the control plane has created or set up is *managed*: its records ([`Loaded`]) are read when it is opened, and
 //! again when the store reports a change. All other brokers use the files of the [`crate::authenticator`].
 //!
-//! Event loops queue CONNECTs at the [`Desk`]. Its threads read many credentials at once, check them, and reply by mail
+//! Event loops queue CONNECTs at the [`AuthenticationService`]. Its threads read many credentials at once, check them, and reply by mail
 //! ([`Entered`], [`Reviewed`]). Chosen passwords go on to threads of their own ([`passwords`]). A client that authenticates by
 //! SCRAM is queued twice ([`Attempt`]): with its name, and with its proof.
 //!
-//! A client whose token needs missing keys waits on the [`shelf`] while they are fetched ([`fetch`]). A client that waits for its
+//! A client whose token needs missing keys waits on the [`key_set_cache`] while they are fetched ([`fetch`]). A client that waits for its
 //! webhook is in [`webhooks`]. One thread makes these [`calls`] and returns the clients to the queue.
 
 mod calls;
 mod connect_token;
-mod desk;
 mod fetch;
+mod key_set_cache;
 mod limits;
 mod passwords;
 mod records;
+mod result_counters;
 mod scram;
-mod shelf;
-mod tally;
+mod service;
 mod watch;
 mod webhooks;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use millrace_access::entry::{BrokerAccess, Grant, Refusal, Standing};
+use millrace_access::entry::{AccessRefusal, BrokerAccess, Grant, Standing};
 use millrace_access::scram::{Enhanced, FakeKey};
 use millrace_access::secrets::generated::HashKeys;
 use millrace_authentication::Cancellation;
 
 pub(crate) use connect_token::is_likely as is_connect_token;
-pub(crate) use desk::Desk;
 pub(crate) use passwords::{checker_threads, counts_as_metrics};
 pub(crate) use records::load;
 pub(crate) use scram::{Attempt, Attempted, Progress};
+pub(crate) use service::AuthenticationService;
 
 use crate::broker::Broker;
 use crate::core::connection::ConnectionId;
@@ -61,7 +61,7 @@ pub(crate) struct Granted {
 /// The side that acts next in a SCRAM exchange.
 pub(crate) enum Turn {
     Client(Box<Enhanced>),
-    Desk,
+    Server,
 }
 
 pub(crate) struct Applicant {
@@ -87,7 +87,7 @@ pub(crate) struct Review {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refused {
     #[error(transparent)]
-    For(#[from] Refusal),
+    For(#[from] AccessRefusal),
     #[error("the store could not be asked")]
     Unread,
     #[error("too many clients wait to be checked")]
@@ -101,5 +101,5 @@ pub(crate) struct Entered {
 
 pub(crate) struct Reviewed {
     pub(crate) connection: ConnectionId,
-    pub(crate) outcome: Result<Grant, Refusal>,
+    pub(crate) outcome: Result<Grant, AccessRefusal>,
 }

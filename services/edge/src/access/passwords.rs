@@ -3,12 +3,14 @@
 use std::num::NonZero;
 use std::sync::Arc;
 
-use millrace_access::entry::Entry;
+use millrace_access::entry::ConnectAuthentication;
 use millrace_access::model::Credential;
 use millrace_authentication::passwords::limits::THREADS_MAX;
-use millrace_authentication::passwords::{Answer, Checker, Counts, Outcome, Request, Source};
+use millrace_authentication::passwords::{
+    CheckOutcome, CheckedPassword, Checker, ClientSource, PasswordCheckCounts, Request,
+};
 
-use super::desk::{Shared, settle};
+use super::service::{Shared, settle};
 use super::{Applicant, Entered, Loaded, Refused};
 use crate::clock::seconds;
 use crate::metrics::Metric;
@@ -17,7 +19,7 @@ use crate::{StartError, random};
 pub(super) struct Waiting {
     pub(super) applicant: Box<Applicant>,
     pub(super) loaded: Arc<Loaded>,
-    pub(super) entry: Entry,
+    pub(super) entry: ConnectAuthentication,
     pub(super) credential: Option<Credential>,
 }
 
@@ -42,7 +44,7 @@ pub(super) fn check(shared: &Shared, passwords: &Passwords, waiting: Waiting, ha
     let applicant = &waiting.applicant;
     let request = Request {
         broker: applicant.broker.id,
-        source: Source::new(applicant.address.map(|address| address.ip())),
+        source: ClientSource::new(applicant.address.map(|address| address.ip())),
         user: applicant.user.as_deref().unwrap_or_default().into(),
         password: applicant.password.as_deref().unwrap_or_default().into(),
         hashes,
@@ -54,12 +56,12 @@ pub(super) fn check(shared: &Shared, passwords: &Passwords, waiting: Waiting, ha
     }
 }
 
-fn answered(shared: &Shared, answer: Answer<Waiting>) {
+fn answered(shared: &Shared, answer: CheckedPassword<Waiting>) {
     let Waiting { applicant, loaded, mut entry, credential } = answer.context;
     let is_right = match answer.outcome {
-        Outcome::Right => true,
-        Outcome::Wrong => false,
-        Outcome::Busy => {
+        CheckOutcome::Right => true,
+        CheckOutcome::Wrong => false,
+        CheckOutcome::Busy => {
             let outcome = Err(Refused::Busy);
             return shared.tell(Entered { connection: applicant.connection, outcome });
         }
@@ -70,13 +72,13 @@ fn answered(shared: &Shared, answer: Answer<Waiting>) {
     shared.tell(Entered { connection: applicant.connection, outcome });
 }
 
-pub(crate) fn counts_as_metrics(all: impl IntoIterator<Item = Counts>) -> Vec<(Metric, u64)> {
+pub(crate) fn counts_as_metrics(all: impl IntoIterator<Item = PasswordCheckCounts>) -> Vec<(Metric, u64)> {
     const NAME: &str = "millrace_password_checks_total";
     const HELP: &str =
         "Passwords checked against Argon2id hashes, by result: right and wrong cost a hash each.";
     let mut sums = [0; 6];
     for counts in all {
-        let Counts { right, wrong, remembered, cancelled, busy, waiting } = counts;
+        let PasswordCheckCounts { right, wrong, remembered, cancelled, busy, waiting } = counts;
         for (sum, count) in sums.iter_mut().zip([right, wrong, remembered, cancelled, busy, waiting]) {
             *sum += count;
         }

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use millrace_access::entry::{Entry, Grant, Refusal, Standing, Step};
+use millrace_access::entry::{AccessRefusal, AuthenticationStep, ConnectAuthentication, Grant, Standing};
 use millrace_access::model::Credential;
-use millrace_access::scram::{Accepted, Enhanced};
+use millrace_access::scram::{Enhanced, ScramAccepted};
 use millrace_layers::Error;
 
-use super::desk::{Shared, settle};
+use super::service::{Shared, settle};
 use super::{Applicant, Granted, Loaded, Refused};
 use crate::core::connection::ConnectionId;
 use crate::mailbox::Mail;
@@ -53,7 +53,7 @@ pub(super) fn begin(shared: &Shared, mut attempt: Box<Attempt>) -> Option<Case> 
         return None;
     };
     let has_users = loaded.access.access().scram;
-    let understood = if has_users { understand(&mut attempt) } else { Err(Refusal::NoMethod) };
+    let understood = if has_users { understand(&mut attempt) } else { Err(AccessRefusal::NoMethod) };
     match understood {
         Ok((user, proven)) => Some(Case { attempt, loaded, user, proven }),
         Err(refusal) => {
@@ -64,14 +64,14 @@ pub(super) fn begin(shared: &Shared, mut attempt: Box<Attempt>) -> Option<Case> 
 }
 
 /// The user whose credential is needed, and the data for a valid proof.
-fn understand(attempt: &mut Attempt) -> Result<(Box<str>, Option<Vec<u8>>), Refusal> {
+fn understand(attempt: &mut Attempt) -> Result<(Box<str>, Option<Vec<u8>>), AccessRefusal> {
     if attempt.enhanced.is_challenged() {
-        let Accepted { user, data } = attempt.enhanced.proceed(&attempt.data)?;
+        let ScramAccepted { user, data } = attempt.enhanced.proceed(&attempt.data)?;
         return Ok((user, Some(data)));
     }
     let user: Box<str> = attempt.enhanced.begin(&attempt.data)?.into();
     match attempt.applicant.user.as_deref() {
-        Some(named) if !named.is_empty() && *named != *user => Err(Refusal::OtherUser),
+        Some(named) if !named.is_empty() && *named != *user => Err(AccessRefusal::OtherUser),
         _ => Ok((user, None)),
     }
 }
@@ -100,7 +100,7 @@ fn challenge(case: Case, credential: Option<&Credential>, now_ms: u64) -> Result
     let active = credential.filter(|credential| credential.is_active(now_ms));
     let verifier = active.and_then(|credential| credential.scram.as_ref());
     let random = random::bytes().map_err(|_| Refused::Unread)?;
-    let data = enhanced.found(verifier, &case.loaded.fake, &random).map_err(Refusal::from)?;
+    let data = enhanced.found(verifier, &case.loaded.fake, &random).map_err(AccessRefusal::from)?;
     Ok(Progress::Challenged(enhanced, data.into()))
 }
 
@@ -111,12 +111,13 @@ fn decide(
     now_ms: u64,
 ) -> Result<Progress, Refused> {
     let access = &case.loaded.access;
-    let credential = credential.ok_or(Refusal::Password)?;
+    let credential = credential.ok_or(AccessRefusal::Password)?;
     if let Some(standing) = &case.attempt.standing {
         let grant = access.review(standing, Some(&credential), now_ms)?;
         return Ok(Progress::Renewed(grant, data));
     }
-    let step: Step<'_> = Entry::default().proven(access, &credential, case.attempt.applicant.shown(), now_ms);
+    let step: AuthenticationStep<'_> =
+        ConnectAuthentication::default().proven(access, &credential, case.attempt.applicant.shown(), now_ms);
     let granted = settle(step, &case.loaded).unwrap_or(Err(Refused::Unread))?;
     Ok(Progress::Entered(Box::new(granted), data))
 }

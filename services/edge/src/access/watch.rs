@@ -8,8 +8,8 @@ use futures_util::future::join_all;
 use millrace_layers::{Error, accounts};
 use millrace_storage::{Read, block_on};
 
-use super::desk::Shared;
 use super::load;
+use super::service::Shared;
 use crate::broker::Broker;
 use crate::mailbox::Mail;
 

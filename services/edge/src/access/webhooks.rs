@@ -9,13 +9,13 @@ use http::Method;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use millrace_access::limits::WEBHOOK_ANSWER_BYTES_MAX;
 use millrace_access::model::WebhookAuth;
-use millrace_access::webhook::{Answer, AnswerCache, Question, SIGNATURE_HEADER, sign};
+use millrace_access::webhook::{AnswerCache, SIGNATURE_HEADER, WebhookAnswer, WebhookQuestion, sign};
 use millrace_outgoing::Call;
 
 use super::Applicant;
-use super::desk::{Candidate, Job, Shared};
 use super::limits::{ANSWERS_MAX, QUESTIONS_MAX, QUESTIONS_PER_BROKER_MAX, WAITING_PER_QUESTION_MAX};
-use super::tally::{Results, Tally, gauge, results};
+use super::result_counters::{ResultCounters, Results, gauge, results};
+use super::service::{Candidate, Job, Shared};
 use crate::metrics::Metric;
 use crate::{StartError, random};
 
@@ -29,7 +29,7 @@ type Tag = [u8; 16];
 
 pub(super) struct Webhooks {
     state: Mutex<State>,
-    questions: Tally,
+    questions: ResultCounters,
 }
 
 struct State {
@@ -47,7 +47,7 @@ struct Service {
 
 enum Place {
     /// The cache has the response.
-    Answered(Candidate, Answer),
+    Answered(Candidate, WebhookAnswer),
     /// Another client's request in progress brings the response.
     Waits,
     /// This client's request must be made.
@@ -62,7 +62,7 @@ impl Webhooks {
         let help = "Clients that a tenant's service was to be asked about, by what came of it.";
         Ok(Self {
             state: Mutex::new(State { answers, asked: HashMap::new(), brokers: HashMap::new() }),
-            questions: Tally::new("millrace_webhook_questions_total", help, RESULTS),
+            questions: ResultCounters::new("millrace_webhook_questions_total", help, RESULTS),
         })
     }
 
@@ -81,14 +81,14 @@ pub(super) fn ask(
     shared: &Arc<Shared>,
     candidate: Candidate,
     certificate_user: Option<&str>,
-) -> Option<(Candidate, Answer)> {
+) -> Option<(Candidate, WebhookAnswer)> {
     let Some(webhook) = candidate.loaded.access.access().webhook.clone() else {
-        return Some((candidate, Answer::Failed("the broker has no webhook any more")));
+        return Some((candidate, WebhookAnswer::Failed("the broker has no webhook any more")));
     };
     let placed = shared.webhooks.state().place(&webhook, candidate, certificate_user, shared.now_s());
     match placed {
         Place::Answered(candidate, answer) => {
-            shared.webhooks.questions.add(if matches!(answer, Answer::Failed(_)) {
+            shared.webhooks.questions.add(if matches!(answer, WebhookAnswer::Failed(_)) {
                 "busy"
             } else {
                 "remembered"
@@ -120,7 +120,7 @@ async fn run(
     let mut state = shared.webhooks.state();
     state.answers.insert(webhook, &question, &answer, shared.now_s());
     let waited = state.asked.remove(&tag).unwrap_or_default();
-    let warns = state.answered(broker.id, matches!(answer, Answer::Failed(_)), shared.now_s());
+    let warns = state.answered(broker.id, matches!(answer, WebhookAnswer::Failed(_)), shared.now_s());
     drop(state);
     if warns {
         // The tenant's problem, not this server's.
@@ -131,9 +131,13 @@ async fn run(
     }
 }
 
-async fn post(shared: &Shared, webhook: &WebhookAuth, question: &Question<'_>) -> (Answer, &'static str) {
+async fn post(
+    shared: &Shared,
+    webhook: &WebhookAuth,
+    question: &WebhookQuestion<'_>,
+) -> (WebhookAnswer, &'static str) {
     let Ok(body) = serde_json::to_vec(question) else {
-        return (Answer::Failed("the question cannot be written"), "answer");
+        return (WebhookAnswer::Failed("the question cannot be written"), "answer");
     };
     let mut headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
     if let Some(key) = &webhook.signing_key {
@@ -150,20 +154,22 @@ async fn post(shared: &Shared, webhook: &WebhookAuth, question: &Question<'_>) -
     };
     match shared.calls.call(call).await {
         Ok(said) => {
-            let answer = Answer::of(said.status.as_u16(), &said.body);
+            let answer = WebhookAnswer::of(said.status.as_u16(), &said.body);
             let result = match answer {
-                Answer::Allowed(_) => "allowed",
-                Answer::Refused => "refused",
-                Answer::Failed(_) => "answer",
+                WebhookAnswer::Allowed(_) => "allowed",
+                WebhookAnswer::Refused => "refused",
+                WebhookAnswer::Failed(_) => "answer",
             };
             (answer, result)
         }
-        Err(error) => (Answer::Failed("it cannot be asked, or does not answer in time"), error.reason()),
+        Err(error) => {
+            (WebhookAnswer::Failed("it cannot be asked, or does not answer in time"), error.reason())
+        }
     }
 }
 
-fn question<'a>(applicant: &'a Applicant, certificate_user: Option<&'a str>) -> Question<'a> {
-    Question {
+fn question<'a>(applicant: &'a Applicant, certificate_user: Option<&'a str>) -> WebhookQuestion<'a> {
+    WebhookQuestion {
         broker: &applicant.broker.name,
         client_id: if applicant.assigned { "" } else { &applicant.client_id },
         user: applicant.user.as_deref(),
@@ -185,7 +191,8 @@ impl State {
         if let Some(answer) = self.answers.get(webhook, &question, now_s).cloned() {
             return Place::Answered(candidate, answer);
         }
-        let busy = |candidate| Place::Answered(candidate, Answer::Failed("too many questions are under way"));
+        let busy =
+            |candidate| Place::Answered(candidate, WebhookAnswer::Failed("too many questions are under way"));
         let Some(tag) = self.answers.tag(webhook, &question) else { return busy(candidate) };
         if let Some(waiting) = self.asked.get_mut(&tag) {
             if waiting.len() >= WAITING_PER_QUESTION_MAX {

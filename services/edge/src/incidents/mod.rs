@@ -1,7 +1,7 @@
 //! Incidents: refused or dropped packets of a broker, aggregated for its tenant. Equal incidents share a row, so a storm of them
-//! costs little. A thread of its own writes them to the store (`scribe`); event loops only count.
+//! costs little. A thread of its own writes them to the store (`recorder`); event loops only count.
 
-mod scribe;
+mod recorder;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -12,7 +12,7 @@ use millrace_layers::incidents::Incident;
 pub(crate) use millrace_layers::incidents::Kind;
 
 use crate::quota::Limit;
-pub(crate) use scribe::Scribe;
+pub(crate) use recorder::IncidentRecorder;
 
 /// Rows per broker; further incidents share one row per kind.
 const ROWS_MAX: usize = 100;

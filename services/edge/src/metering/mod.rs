@@ -1,11 +1,11 @@
-//! Usage of each broker: each core counts for itself, and a thread adds the counts to the store every few seconds ([`Teller`]).
+//! Usage of each broker: each core counts for itself, and a thread adds the counts to the store every few seconds ([`UsageReporter`]).
 //!
 //! A message is measured by its topic, properties and payload, so it has the same size for its publisher and each of its
 //! receivers, whatever protocol version they speak. The transaction that stores a message also counts it (`store/apply.rs`), so
 //! stored messages are counted exactly even when this process is killed. `$SYS`, acknowledgements, pings and retransmissions are
 //! free.
 
-mod teller;
+mod reporter;
 
 use std::sync::{Mutex, PoisonError};
 
@@ -15,11 +15,11 @@ use millrace_session::Message;
 
 use crate::clock::Millis;
 use crate::metrics::Count;
-pub(crate) use teller::Teller;
+pub(crate) use reporter::UsageReporter;
 
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct Meter {
+pub(crate) struct UsageCounter {
     pub(crate) received: Volume,
     pub(crate) delivered: Volume,
     /// Messages that the store counts itself, and their bytes.
@@ -75,7 +75,7 @@ impl Volume {
     }
 }
 
-impl Meter {
+impl UsageCounter {
     pub(crate) fn delivered(&self, message: &Message) {
         if !message.topic().starts_with("$SYS/") {
             self.delivered.add(Amount::of(message.size()), 1);
@@ -121,7 +121,7 @@ struct Reading {
 }
 
 impl Reading {
-    fn add(&mut self, meter: &Meter, now: Millis) {
+    fn add(&mut self, meter: &UsageCounter, now: Millis) {
         let presence = *meter.presence.lock().unwrap_or_else(PoisonError::into_inner);
         self.connections += presence.connected;
         let so_far = presence.connected.wrapping_mul(now);
@@ -145,7 +145,7 @@ fn add_each(sum: &mut [u64; 2], added: [u64; 2]) {
 mod tests {
     use super::*;
 
-    fn reading(meters: &[Meter], now: Millis) -> Reading {
+    fn reading(meters: &[UsageCounter], now: Millis) -> Reading {
         let mut reading = Reading::default();
         meters.iter().for_each(|meter| reading.add(meter, now));
         reading
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn the_time_of_connections_is_exact_whenever_it_is_read() {
-        let meters = [Meter::default(), Meter::default()];
+        let meters = [UsageCounter::default(), UsageCounter::default()];
         meters[0].came(100);
         meters[1].came(250);
         assert_eq!(reading(&meters, 300).connected_ms, 250);
@@ -174,7 +174,7 @@ mod tests {
             amount.add(bytes);
         }
         assert_eq!(amount, Amount { messages: 4, units: 1 + 1 + 2 + 3, bytes: 18_194 });
-        let meter = Meter::default();
+        let meter = UsageCounter::default();
         meter.received.add(amount, 3);
         meter.left_with_store(5);
         let read = reading(&[meter], 0);

@@ -4,7 +4,7 @@
 //! exchanging their usage ([`shares`]).
 
 mod limit;
-pub(crate) mod meter;
+pub(crate) mod limiter;
 mod shares;
 
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::{ArcSwap, Guard};
 use millrace_access::model::Limits;
-use millrace_session::Settings;
+use millrace_session::SessionSettings;
 
 pub(crate) use limit::Limit;
-use meter::{Meter, Rate};
+use limiter::{Rate, RateLimiter};
 pub(crate) use shares::{Others, Shares};
 
 #[derive(Default)]
@@ -24,9 +24,9 @@ pub(crate) struct Quota {
     /// A limit is set that every message must check.
     is_limited: AtomicBool,
     limits_queues: AtomicBool,
-    messages: Meter,
-    bytes: Meter,
-    connects: Meter,
+    messages: RateLimiter,
+    bytes: RateLimiter,
+    connects: RateLimiter,
     pub(crate) passed: Passed,
     pub(crate) others: Others,
 }
@@ -84,10 +84,10 @@ impl Quota {
         at_most(self.limits.load().client.subscriptions, most)
     }
 
-    pub(crate) fn settings(&self, process: &Settings) -> Settings {
+    pub(crate) fn settings(&self, process: &SessionSettings) -> SessionSettings {
         let limits = self.limits.load();
         let client = &limits.client;
-        Settings {
+        SessionSettings {
             packet_size_max: at_most(client.packet_bytes, process.packet_size_max),
             queue_messages_max: at_most(client.queue_messages, process.queue_messages_max),
             queue_bytes_max: process.queue_bytes_max.min(client.queue_bytes.unwrap_or(u64::MAX)),
@@ -96,7 +96,7 @@ impl Quota {
     }
 
     /// The same; `None` when queues are not limited.
-    pub(crate) fn queue_settings(&self, process: &Settings) -> Option<Settings> {
+    pub(crate) fn queue_settings(&self, process: &SessionSettings) -> Option<SessionSettings> {
         self.limits_queues.load(Ordering::Relaxed).then(|| self.settings(process))
     }
 
@@ -105,7 +105,7 @@ impl Quota {
         let own = |limit: Option<u64>, paid_at| {
             limit.map_or(u64::MAX, |limit| Rate::per_second(limit).room(paid_at, now))
         };
-        let all = |limit: Option<u64>, meter: &Meter, others: &AtomicU64| {
+        let all = |limit: Option<u64>, meter: &RateLimiter, others: &AtomicU64| {
             limit.map_or(u64::MAX, |limit| meter.room(share(limit, others), now))
         };
         let (client, broker) = (&limits.client, &limits.broker);

@@ -72,8 +72,9 @@ impl Shares {
         pod: &str,
     ) -> Result<Self, StartError> {
         let (stop, stopped) = sync_channel(0);
-        let mut teller = Teller { store, clock, brokers, pod: pod.as_bytes().into(), last_at: clock.now() };
-        let spawned = std::thread::Builder::new().name("shares".into()).spawn(move || teller.run(&stopped));
+        let mut exchange =
+            UsageExchange { store, clock, brokers, pod: pod.as_bytes().into(), last_at: clock.now() };
+        let spawned = std::thread::Builder::new().name("shares".into()).spawn(move || exchange.run(&stopped));
         let thread = spawned.map_err(|error| StartError(format!("cannot start a thread: {error}")))?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })
     }
@@ -88,7 +89,7 @@ impl Drop for Shares {
     }
 }
 
-struct Teller {
+struct UsageExchange {
     store: Store,
     clock: Clock,
     brokers: Arc<Brokers>,
@@ -96,7 +97,7 @@ struct Teller {
     last_at: Millis,
 }
 
-impl Teller {
+impl UsageExchange {
     fn run(&mut self, stopped: &Receiver<()>) {
         while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
             self.tell();

@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use millrace_access::model::Webhook;
 use millrace_access::webhook::{SIGNATURE_HEADER, sign};
 use millrace_layers::webhooks::{Failure, NewLetter, Outcome, Work};
-use millrace_outgoing::{Answer, Call, Error};
+use millrace_outgoing::{Call, CallError, Response};
 
 use super::{ANSWER_BYTES_MAX, CALL_MAX, PAUSE_MS, PAUSE_MS_MAX, TRY_MS_MAX};
 
@@ -52,7 +52,7 @@ fn array(events: &[Bytes]) -> Bytes {
 pub(super) fn outcome(
     work: &Work,
     events: &[Bytes],
-    answer: &Result<Answer, Error>,
+    answer: &Result<Response, CallError>,
     now_ms: u64,
     random: f64,
 ) -> Outcome {

@@ -11,7 +11,7 @@ use millrace_access::model::Webhook;
 use millrace_layers::streams::Totals;
 use millrace_layers::webhooks::{self, Hook, Outcome, Taken, Work};
 use millrace_layers::{Error, Store, accounts, catalog};
-use millrace_outgoing::{Client, Settings};
+use millrace_outgoing::{CallSettings, HttpClient};
 use millrace_storage::Read;
 use tokio::sync::oneshot;
 use tokio::task::spawn_local;
@@ -53,14 +53,14 @@ pub(super) struct Parts {
     pub(super) hooked: Arc<Hooked>,
     pub(super) owner: String,
     pub(super) brokers: Arc<Brokers>,
-    pub(super) outgoing: Settings,
+    pub(super) outgoing: CallSettings,
     pub(super) counters: Arc<Counters>,
 }
 
 pub(super) struct Worker {
     parts: Parts,
     /// Created at the first call, because that reads the system's authorities.
-    client: OnceCell<Client>,
+    client: OnceCell<HttpClient>,
     keep: Totals,
     known: RefCell<HashMap<Name, Stand>>,
     ready: RefCell<VecDeque<Name>>,
@@ -229,7 +229,7 @@ impl Worker {
             Outcome::Delivered
         } else {
             let call = deliver::call(webhook, &events, &id, self.parts.clock.unix_now_ms());
-            let client = self.client.get_or_init(|| Client::new(self.parts.outgoing.clone()));
+            let client = self.client.get_or_init(|| HttpClient::new(self.parts.outgoing.clone()));
             let answer = client.call(call).await;
             let now_ms = self.parts.clock.unix_now_ms();
             deliver::outcome(work, &events, &answer, now_ms, self.random(work.epoch))

@@ -12,7 +12,7 @@ use crate::clock::Millis;
 use crate::collections::HashMap;
 use crate::counters::Counts;
 use crate::frame::{self, Content, Frame, Numbers, Position};
-use crate::limits::Limits;
+use crate::limits::FabricLimits;
 use crate::sink::{Batch, Gap, Sink};
 use parts::{Joined, Parts};
 use track::{Track, Verdict};
@@ -23,7 +23,7 @@ const FORGET_HEARTBEATS: u64 = 128;
 const PARTS_MS_MAX: u64 = 10_000;
 
 pub(crate) struct Inbox {
-    limits: Limits,
+    limits: FabricLimits,
     counts: Arc<Counts>,
     sink: Arc<dyn Sink>,
     interests: HashMap<To, Interest>,
@@ -46,7 +46,7 @@ struct Interest {
 }
 
 impl Inbox {
-    pub(crate) fn new(limits: Limits, counts: Arc<Counts>, sink: Arc<dyn Sink>) -> Self {
+    pub(crate) fn new(limits: FabricLimits, counts: Arc<Counts>, sink: Arc<dyn Sink>) -> Self {
         Self { limits, counts, sink, interests: HashMap::default(), parts_bytes: 0 }
     }
 

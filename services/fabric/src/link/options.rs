@@ -10,8 +10,8 @@ use async_nats::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use async_nats::rustls::{self, ClientConfig, RootCertStore};
 use async_nats::{ConnectOptions, ServerAddr};
 
-use crate::limits::Limits;
-use crate::settings::{Credentials, Settings, SettingsError, Tls};
+use crate::limits::FabricLimits;
+use crate::settings::{Credentials, NatsTls, Settings, SettingsError};
 
 /// Commands queued between this crate and the NATS client. The rest stays in the outbox, which counts it.
 const COMMANDS: usize = 64;
@@ -61,7 +61,7 @@ fn base(settings: &Settings) -> ConnectOptions {
         .connection_timeout(Duration::from_millis(limits.connect_timeout_ms.into()))
 }
 
-fn check_limits(limits: &Limits) -> Result<(), SettingsError> {
+fn check_limits(limits: &FabricLimits) -> Result<(), SettingsError> {
     let wrong = |reason| Err(SettingsError::Limits(reason));
     if limits.heartbeat_ms == 0 || limits.ping_ms == 0 || limits.hello_ms == 0 {
         return wrong("heartbeat_ms, ping_ms and hello_ms must be more than 0");
@@ -115,7 +115,7 @@ fn credentials(options: ConnectOptions, credentials: &Credentials) -> Result<Con
 }
 
 /// The files are read here only to refuse unusable ones early.
-fn secure(options: ConnectOptions, tls: &Tls) -> Result<ConnectOptions, SettingsError> {
+fn secure(options: ConnectOptions, tls: &NatsTls) -> Result<ConnectOptions, SettingsError> {
     let mut options = options.require_tls(true);
     let mut roots = RootCertStore::empty();
     if let Some(ca) = &tls.ca {

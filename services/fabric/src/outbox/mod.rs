@@ -15,7 +15,7 @@ use crate::address::{PodId, To};
 use crate::clock::Millis;
 use crate::counters::Counts;
 use crate::frame::{self, Numbers, Position};
-use crate::limits::Limits;
+use crate::limits::FabricLimits;
 use state::State;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,14 +61,14 @@ pub(crate) struct Outgoing {
 
 pub(crate) struct Outbox {
     own: PodId,
-    limits: Limits,
+    limits: FabricLimits,
     counts: Arc<Counts>,
     state: Mutex<State>,
     filled: Notify,
 }
 
 impl Outbox {
-    pub(crate) fn new(own: PodId, limits: Limits, counts: Arc<Counts>) -> Self {
+    pub(crate) fn new(own: PodId, limits: FabricLimits, counts: Arc<Counts>) -> Self {
         let state = State::new(own, &limits, counts.clone());
         Self { own, limits, counts, state: Mutex::new(state), filled: Notify::new() }
     }

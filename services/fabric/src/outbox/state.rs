@@ -8,7 +8,7 @@ use crate::clock::Millis;
 use crate::collections::HashMap;
 use crate::counters::Counts;
 use crate::frame::{HEAD, LENGTH, Position};
-use crate::limits::Limits;
+use crate::limits::FabricLimits;
 
 use super::stream::Stream;
 use super::{Destination, Dropped, Outgoing, Sent};
@@ -22,7 +22,7 @@ const REASSURED_PER_MS: u64 = 100;
 
 pub(super) struct State {
     own: PodId,
-    limits: Limits,
+    limits: FabricLimits,
     counts: Arc<Counts>,
     streams: HashMap<To, Stream>,
     ready: VecDeque<Outgoing>,
@@ -45,7 +45,7 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(own: PodId, limits: &Limits, counts: Arc<Counts>) -> Self {
+    pub(super) fn new(own: PodId, limits: &FabricLimits, counts: Arc<Counts>) -> Self {
         Self {
             own,
             group_frame_bytes_max: usize::MAX,
@@ -287,7 +287,7 @@ fn stream<'s>(
     streams: &'s mut HashMap<To, Stream>,
     to: To,
     generations: &mut u64,
-    limits: &Limits,
+    limits: &FabricLimits,
 ) -> Option<&'s mut Stream> {
     if !streams.contains_key(&to) && streams.len() >= limits.streams_max as usize {
         return None;

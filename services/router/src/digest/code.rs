@@ -81,7 +81,6 @@ impl Code {
         (u128::from(self.shape) << 64 | u128::from(self.hash)).to_be_bytes()
     }
 
-    /// `None` for invalid bytes.
     #[must_use]
     pub fn from_bytes(bytes: [u8; Self::LEN]) -> Option<Self> {
         let number = u128::from_be_bytes(bytes);
@@ -135,7 +134,6 @@ impl Path {
     }
 }
 
-/// A topic prepared for lookups in digests.
 #[derive(Debug)]
 pub struct TopicCode {
     levels: SmallVec<[u64; 16]>,
@@ -156,7 +154,6 @@ impl TopicCode {
     pub(super) fn hash(&self, shape: Shape) -> Option<u64> {
         let levels = if shape.is_exact() { self.levels.len() } else { shape.levels() };
         let fits = match shape.is_many() {
-            // `a/#` matches `a`, too.
             true => self.levels.len() >= levels,
             false => self.levels.len() == levels,
         };

@@ -92,7 +92,6 @@ impl Digest {
         bits < BITS_MAX && self.filters() * BITS_LEAST > bits
     }
 
-    /// An estimate.
     #[must_use]
     pub fn filters(&self) -> usize {
         self.filters.load(Ordering::Relaxed)
@@ -120,7 +119,6 @@ impl Digest {
         }
     }
 
-    /// `None` for invalid bytes.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (shapes, rest) = bytes.split_first()?;

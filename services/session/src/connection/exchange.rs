@@ -8,14 +8,14 @@ use super::Connection;
 use crate::effect::{Effect, Publication, Topic};
 use crate::inbound::Receipt;
 use crate::outbox::State;
-use crate::{Out, Session, Settings};
+use crate::{Out, Session, SessionSettings};
 
 impl Connection {
     pub(super) fn publish<'a>(
         &mut self,
         publish: Publish<'a>,
         session: &mut Session,
-        settings: &Settings,
+        settings: &SessionSettings,
         out: &mut impl Out,
     ) -> Effect<'a> {
         let topic = if publish.properties.is_empty() {
@@ -55,7 +55,7 @@ impl Connection {
         Effect::Publish(Publication { topic, publish })
     }
 
-    fn is_over_receive_maximum(&self, settings: &Settings) -> bool {
+    fn is_over_receive_maximum(&self, settings: &SessionSettings) -> bool {
         // A 3.x client cannot learn a maximum, so its packet ids are the limit.
         let maximum = if self.version == Version::V5 { settings.receive_maximum } else { u16::MAX };
         self.uncompleted >= maximum
@@ -73,7 +73,7 @@ impl Connection {
     fn inbound_topic<'a>(
         &mut self,
         publish: &Publish<'a>,
-        settings: &Settings,
+        settings: &SessionSettings,
     ) -> Result<Topic<'a>, (ReasonCode, &'static str)> {
         let mut alias = None;
         for property in publish.properties.iter() {

@@ -22,9 +22,7 @@ const TICKETS: usize = 1;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
-    /// The server's certificate chain, PEM.
     pub certificate: PathBuf,
-    /// Its key, PEM.
     pub key: PathBuf,
     /// Authorities of client certificates, PEM. If set, every MQTT client must present a certificate of one of them.
     pub client_authorities: Option<PathBuf>,
@@ -46,9 +44,7 @@ pub enum LoadError {
 
 #[derive(Debug)]
 pub struct Servers {
-    /// For MQTT over TLS.
     pub devices: Arc<ServerConfig>,
-    /// For WebSocket over TLS.
     pub browsers: Arc<ServerConfig>,
     ticketer: Arc<dyn ProducesTickets>,
     /// The bytes of the client authorities, because a change makes older tickets invalid.

@@ -1,5 +1,5 @@
 //! TLS of this process: certificates from files, and sessions without a buffer while they are idle. A
-//! [`Session`](session::Session) reads ciphertext through a buffer that all connections of a thread share. It keeps only the
+//! [`TlsSession`](session::TlsSession) reads ciphertext through a buffer that all connections of a thread share. It keeps only the
 //! bytes of an incomplete record, and bytes that the socket did not take.
 
 pub mod files;

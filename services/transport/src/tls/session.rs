@@ -23,7 +23,6 @@ const INCOMPLETE_MAX: usize = 80 * 1024;
 /// Plaintext that is encrypted at once, bytes: four records.
 const WRITE_BYTES: usize = 64 * 1024;
 
-/// Buffers that all sessions of a thread share.
 struct Scratch {
     ciphertext: Vec<u8>,
     plaintext: Vec<u8>,
@@ -35,23 +34,21 @@ thread_local! {
     };
 }
 
-/// Facts from the client's side of a handshake.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// SNI.
     pub server_name: Option<Box<str>>,
     /// Its certificate, DER. The handshake proved that the client has the key.
     pub certificate: Option<Box<[u8]>>,
     pub is_resumed: bool,
 }
 
-pub struct Session {
+pub struct TlsSession {
     tls: UnbufferedServerConnection,
     incomplete: Vec<u8>,
     /// Plaintext that did not fit into the caller's buffer.
     unread: Vec<u8>,
     unsent: Vec<u8>,
-    /// Set from the handshake until [`Session::take_peer`].
+    /// Set from the handshake until [`TlsSession::take_peer`].
     server_name: Option<Box<str>>,
     stage: Stage,
     closed: bool,
@@ -60,21 +57,21 @@ pub struct Session {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Handshake,
-    /// The handshake is over, and [`Session::take_peer`] was not called yet.
+    /// The handshake is over, and [`TlsSession::take_peer`] was not called yet.
     Introduced,
     Established,
 }
 
-impl std::fmt::Debug for Session {
+impl std::fmt::Debug for TlsSession {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Session")
+        f.debug_struct("TlsSession")
             .field("stage", &self.stage)
             .field("closed", &self.closed)
             .finish_non_exhaustive()
     }
 }
 
-impl Session {
+impl TlsSession {
     pub fn new(config: Arc<ServerConfig>) -> Result<Self, rustls::Error> {
         Ok(Self {
             tls: UnbufferedServerConnection::new(config)?,
@@ -237,7 +234,6 @@ impl Session {
         }
     }
 
-    /// Collects the alert of rustls after an error.
     fn encode_alert(&mut self) {
         if let Ok(ConnectionState::EncodeTlsData(mut data)) = self.tls.process_tls_records(&mut []).state {
             // An alert that cannot be encoded is skipped.
@@ -313,7 +309,6 @@ impl Session {
         Ok(())
     }
 
-    /// Sends the close notification, as far as the socket takes it at once.
     pub fn close(&mut self, socket: &mut impl Write) {
         if self.stage != Stage::Handshake
             && let Ok(ConnectionState::WriteTraffic(mut traffic)) =

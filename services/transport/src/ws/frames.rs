@@ -7,7 +7,7 @@ use std::ops::Range;
 /// Most payload bytes of a control frame (RFC 6455 section 5.5).
 pub const CONTROL_BYTES_MAX: usize = 125;
 
-/// `code` of [`Control::Close`] and [`close`] when the frame has none (RFC 6455 section 7.4.1).
+/// `code` of [`ControlFrame::Close`] and [`close`] when the frame has none (RFC 6455 section 7.4.1).
 pub const CLOSE_WITHOUT_CODE: u16 = 1005;
 
 /// The code of a close without complaint (RFC 6455 section 7.4.1).
@@ -53,7 +53,7 @@ impl FrameError {
 
 /// A control frame, reported between the data before and after it.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Control<'a> {
+pub enum ControlFrame<'a> {
     /// The caller answers with [`pong`] and the same payload.
     Ping(&'a [u8]),
     Pong,
@@ -91,7 +91,7 @@ impl Decoder {
         &mut self,
         buf: &mut [u8],
         data_max: u64,
-        control: &mut impl FnMut(Control<'_>),
+        control: &mut impl FnMut(ControlFrame<'_>),
     ) -> Result<Decoded, FrameError> {
         let mut data = 0;
         let mut at = 0;
@@ -217,11 +217,11 @@ fn unmask(bytes: &mut [u8], mask: [u8; 4]) {
     }
 }
 
-fn control_frame(opcode: u8, payload: &[u8]) -> Result<Control<'_>, FrameError> {
+fn control_frame(opcode: u8, payload: &[u8]) -> Result<ControlFrame<'_>, FrameError> {
     match opcode {
-        PING => Ok(Control::Ping(payload)),
-        PONG => Ok(Control::Pong),
-        _ if payload.is_empty() => Ok(Control::Close(CLOSE_WITHOUT_CODE)),
+        PING => Ok(ControlFrame::Ping(payload)),
+        PONG => Ok(ControlFrame::Pong),
+        _ if payload.is_empty() => Ok(ControlFrame::Close(CLOSE_WITHOUT_CODE)),
         _ => {
             let (code, reason) = payload.split_first_chunk().ok_or(FrameError::CloseCode)?;
             let code = u16::from_be_bytes(*code);
@@ -230,7 +230,7 @@ fn control_frame(opcode: u8, payload: &[u8]) -> Result<Control<'_>, FrameError> 
                 return Err(FrameError::CloseCode);
             }
             std::str::from_utf8(reason).map_err(|_| FrameError::CloseReason)?;
-            Ok(Control::Close(code))
+            Ok(ControlFrame::Close(code))
         }
     }
 }

@@ -31,10 +31,9 @@ pub struct Upgrade {
 
 /// A refused request. Send `response`, then close.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct HandshakeRefusal {
     /// A whole HTTP response whose text explains the remedy.
     pub response: Vec<u8>,
-    /// For logs and counters.
     pub reason: &'static str,
 }
 
@@ -78,7 +77,11 @@ fn without_port(authority: &[u8]) -> &[u8] {
 ///
 /// # Errors
 /// The request does not open an MQTT WebSocket; the error has the response.
-pub fn parse(buf: &[u8], head_bytes_max: usize, origins: &Origins) -> Result<Option<Upgrade>, Refusal> {
+pub fn parse(
+    buf: &[u8],
+    head_bytes_max: usize,
+    origins: &Origins,
+) -> Result<Option<Upgrade>, HandshakeRefusal> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = Request::new(&mut headers);
     let head_len = match request.parse(buf) {
@@ -98,7 +101,7 @@ pub fn parse(buf: &[u8], head_bytes_max: usize, origins: &Origins) -> Result<Opt
 }
 
 /// Checks everything but the subprotocol and returns the key.
-fn check<'b>(request: &Request<'_, 'b>, origins: &Origins) -> Result<&'b [u8], Refusal> {
+fn check<'b>(request: &Request<'_, 'b>, origins: &Origins) -> Result<&'b [u8], HandshakeRefusal> {
     if request.method != Some("GET") {
         return Err(refuse(&NOT_GET));
     }
@@ -182,7 +185,7 @@ struct Answer {
     text: &'static str,
 }
 
-fn refuse(answer: &Answer) -> Refusal {
+fn refuse(answer: &Answer) -> HandshakeRefusal {
     let Answer { status, headers, reason, text } = answer;
     // A 426 must name `Upgrade` in `Connection` too (RFC 9110 section 7.8).
     let connection = if headers.contains("Upgrade:") { "close, upgrade" } else { "close" };
@@ -191,7 +194,7 @@ fn refuse(answer: &Answer) -> Refusal {
          Content-Length: {}\r\n\r\n{text}\n",
         text.len() + 1
     );
-    Refusal { response: response.into_bytes(), reason }
+    HandshakeRefusal { response: response.into_bytes(), reason }
 }
 
 const NOT_HTTP: Answer = Answer {

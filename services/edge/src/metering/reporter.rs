@@ -25,12 +25,12 @@ const FAREWELL_MS: u64 = 5_000;
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Flushes usage until it is dropped, and then once more.
-pub(crate) struct Teller {
+pub(crate) struct UsageReporter {
     stop: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Teller {
+impl UsageReporter {
     pub(crate) fn start(
         store: Store,
         clock: Clock,
@@ -49,7 +49,7 @@ impl Teller {
     }
 }
 
-impl Drop for Teller {
+impl Drop for UsageReporter {
     fn drop(&mut self) {
         self.stop = None;
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 
 use futures_util::future::join_all;
-use millrace_access::entry::{BrokerAccess, Entry, Refusal, Shown, Step};
+use millrace_access::entry::{AccessRefusal, AuthenticationStep, BrokerAccess, ConnectAuthentication, Shown};
 use millrace_access::model::Credential;
-use millrace_access::webhook::Answer;
-use millrace_authentication::passwords::Counts;
+use millrace_access::webhook::WebhookAnswer;
+use millrace_authentication::passwords::PasswordCheckCounts;
 use millrace_layers::{Error, Store, accounts};
 use millrace_storage::{Read, block_on};
 use tokio::sync::oneshot;
@@ -35,12 +35,12 @@ pub(super) enum Job {
     Enter(Box<Applicant>),
     Attempt(Box<Attempt>),
     /// The webhook's response about this client.
-    Answered(Box<(Candidate, Answer)>),
+    Answered(Box<(Candidate, WebhookAnswer)>),
     Review(Vec<Review>),
 }
 
 /// The queue of authentication jobs, and its threads, which end when it is dropped.
-pub(crate) struct Desk {
+pub(crate) struct AuthenticationService {
     jobs: Option<Arc<SyncSender<Job>>>,
     shared: Arc<Shared>,
     passwords: Arc<Passwords>,
@@ -63,7 +63,7 @@ pub(super) struct Shared {
 pub(super) struct Candidate {
     pub(super) applicant: Box<Applicant>,
     pub(super) loaded: Arc<Loaded>,
-    pub(super) entry: Entry,
+    pub(super) entry: ConnectAuthentication,
 }
 
 struct Case {
@@ -77,14 +77,14 @@ enum Next {
     Over(Result<Granted, Refused>),
 }
 
-impl Desk {
+impl AuthenticationService {
     /// Starts the threads: one for each event loop that authenticates, some that check passwords, one that watches for changes.
     pub(crate) fn start(
         store: Store,
         clock: Clock,
         brokers: Arc<Brokers>,
         mailboxes: Arc<[Mailbox]>,
-        outgoing: &millrace_outgoing::Settings,
+        outgoing: &millrace_outgoing::CallSettings,
     ) -> Result<Self, StartError> {
         let cores = mailboxes.len();
         let (sender, receiver) = sync_channel(JOBS_MAX);
@@ -95,7 +95,7 @@ impl Desk {
         let shared = Arc::new(Shared { store, clock, brokers, mailboxes, calls, key_sets, webhooks, jobs });
         let (jobs, stop_calls) = (Some(sender), Some(stop_calls));
         let passwords = Arc::new(passwords::start(&shared)?);
-        let mut desk = Self {
+        let mut service = Self {
             jobs,
             shared: shared.clone(),
             passwords: passwords.clone(),
@@ -107,12 +107,12 @@ impl Desk {
         for number in 0..cores {
             let (shared, receiver, passwords) = (shared.clone(), receiver.clone(), passwords.clone());
             let name = format!("access-{number}");
-            desk.threads.push(spawn(name, move || serve(&shared, &receiver, &passwords))?);
+            service.threads.push(spawn(name, move || serve(&shared, &receiver, &passwords))?);
         }
         let (stop, stopped) = sync_channel(0);
-        desk.threads.push(spawn("access-watch".into(), move || watch::run(&shared, &stopped))?);
-        desk.stop = Some(stop);
-        Ok(desk)
+        service.threads.push(spawn("access-watch".into(), move || watch::run(&shared, &stopped))?);
+        service.stop = Some(stop);
+        Ok(service)
     }
 
     /// Queues a client; a [`Mail::Entered`] brings the result. False when the queue is full.
@@ -129,7 +129,7 @@ impl Desk {
         [self.shared.key_sets.metrics(), self.shared.webhooks.metrics()].concat()
     }
 
-    pub(crate) fn password_checks(&self) -> Counts {
+    pub(crate) fn password_checks(&self) -> PasswordCheckCounts {
         self.passwords.counts()
     }
 
@@ -144,7 +144,7 @@ impl Desk {
     }
 }
 
-impl Drop for Desk {
+impl Drop for AuthenticationService {
     fn drop(&mut self) {
         (self.jobs, self.stop, self.stop_calls) = (None, None, None);
         for thread in self.threads.drain(..) {
@@ -247,11 +247,11 @@ fn begin(shared: &Arc<Shared>, applicant: Box<Applicant>) -> Option<Case> {
         shared.tell(Entered { connection: applicant.connection, outcome: Err(Refused::Unread) });
         return None;
     };
-    let mut entry = Entry::default();
+    let mut entry = ConnectAuthentication::default();
     let now_ms = shared.clock.unix_now_ms();
     let lookup = Lookup::new(shared);
     let step = entry.begin(&loaded.access, applicant.shown(), &lookup, now_ms);
-    if let Step::Keys(issuers) = step {
+    if let AuthenticationStep::Keys(issuers) = step {
         let urls: Vec<_> = issuers.iter().filter_map(|issuer| issuer.key_set_url()).map(Into::into).collect();
         fetch::wait(shared, applicant, &urls, lookup.fetches());
         return None;
@@ -273,7 +273,7 @@ fn proceed(
             let now_ms = shared.clock.unix_now_ms();
             let shown = applicant.shown();
             let step = entry.credential(&loaded.access, credential.as_ref(), shown, &loaded.keys, now_ms);
-            if let Step::Hash(hashes) = step {
+            if let AuthenticationStep::Hash(hashes) = step {
                 let hashes = hashes.into_iter().map(Into::into).collect();
                 let Candidate { applicant, loaded, entry } = candidate;
                 let waiting = passwords::Waiting { applicant, loaded, entry, credential };
@@ -290,17 +290,20 @@ fn proceed(
     go_on(shared, candidate, next)
 }
 
-fn answered_by_webhook(shared: &Arc<Shared>, (mut candidate, answer): (Candidate, Answer)) -> Option<Case> {
+fn answered_by_webhook(
+    shared: &Arc<Shared>,
+    (mut candidate, answer): (Candidate, WebhookAnswer),
+) -> Option<Case> {
     let Candidate { applicant, loaded, entry } = &mut candidate;
     let step = entry.webhook(&loaded.access, applicant.shown(), answer, shared.clock.unix_now_ms());
     let next = next(step, loaded);
     go_on(shared, candidate, next)
 }
 
-fn next(step: Step<'_>, loaded: &Loaded) -> Next {
+fn next(step: AuthenticationStep<'_>, loaded: &Loaded) -> Next {
     match step {
-        Step::Credential(user) => Next::Credential(user),
-        Step::Webhook(certificate_user) => Next::Webhook(certificate_user),
+        AuthenticationStep::Credential(user) => Next::Credential(user),
+        AuthenticationStep::Webhook(certificate_user) => Next::Webhook(certificate_user),
         step => Next::Over(settle(step, loaded).unwrap_or(Err(Refused::Unread))),
     }
 }
@@ -318,15 +321,17 @@ fn go_on(shared: &Arc<Shared>, candidate: Candidate, next: Next) -> Option<Case>
     None
 }
 
-pub(super) fn settle(step: Step<'_>, loaded: &Loaded) -> Option<Result<Granted, Refused>> {
+pub(super) fn settle(step: AuthenticationStep<'_>, loaded: &Loaded) -> Option<Result<Granted, Refused>> {
     Some(match step {
-        Step::Accept(accepted) => {
+        AuthenticationStep::Accept(accepted) => {
             let (standing, grant) = *accepted;
             Ok(Granted { standing: Arc::new(standing), grant, changes: loaded.changes, anew: None })
         }
-        Step::Refuse(refusal) => Err(refusal.into()),
-        Step::Keys(_) => Err(Refusal::NoKeys.into()),
-        Step::Credential(_) | Step::Hash(_) | Step::Webhook(_) => return None,
+        AuthenticationStep::Refuse(refusal) => Err(refusal.into()),
+        AuthenticationStep::Keys(_) => Err(AccessRefusal::NoKeys.into()),
+        AuthenticationStep::Credential(_) | AuthenticationStep::Hash(_) | AuthenticationStep::Webhook(_) => {
+            return None;
+        }
     })
 }
 

@@ -12,14 +12,14 @@ pub(super) use results;
 
 pub(super) type Results = &'static [(&'static str, &'static str)];
 
-pub(super) struct Tally {
+pub(super) struct ResultCounters {
     name: &'static str,
     help: &'static str,
     results: Results,
     counts: Box<[AtomicU64]>,
 }
 
-impl Tally {
+impl ResultCounters {
     pub(super) fn new(name: &'static str, help: &'static str, results: Results) -> Self {
         Self { name, help, results, counts: results.iter().map(|_| AtomicU64::new(0)).collect() }
     }

@@ -51,9 +51,9 @@ impl Rate {
 
 /// The time until which all passed amounts are paid for, shared by all threads.
 #[derive(Debug, Default)]
-pub(crate) struct Meter(AtomicU64);
+pub(crate) struct RateLimiter(AtomicU64);
 
-impl Meter {
+impl RateLimiter {
     /// Adds an amount, even into debt. Returns when it is paid for.
     pub(crate) fn add(&self, rate: Rate, amount: u64, now: u64) -> u64 {
         let mut paid_at = self.0.load(Ordering::Relaxed);
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_second_of_the_rate_passes_at_once_and_then_the_rate() {
-        let (meter, rate, start) = (Meter::default(), Rate::per_second(10), nanos(0));
+        let (meter, rate, start) = (RateLimiter::default(), Rate::per_second(10), nanos(0));
         assert_eq!(meter.room(rate, start), 10);
         let passed = (0..100).filter(|_| meter.take(rate, 1, start)).count();
         assert_eq!(passed, 10);
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn what_is_too_much_passes_and_is_paid_for_later() {
-        let (meter, rate, start) = (Meter::default(), Rate::per_second(10), nanos(0));
+        let (meter, rate, start) = (RateLimiter::default(), Rate::per_second(10), nanos(0));
         assert_eq!(meter.add(rate, 10, start), start);
         assert_eq!(meter.add(rate, 25, start), start + 5 * SECOND / 2);
         assert_eq!(meter.add(rate, 5, start), start + 3 * SECOND);
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn absurd_numbers_are_no_panic() {
         for rate in [Rate::per_second(0), Rate::per_second(u64::MAX), Rate::per_minute(u64::MAX)] {
-            let meter = Meter::default();
+            let meter = RateLimiter::default();
             let (at, _) = (meter.add(rate, u64::MAX, nanos(u64::MAX)), meter.room(rate, u64::MAX));
             assert!(at > 0);
         }

@@ -22,12 +22,12 @@ const KEPT_MS: u64 = 7 * 86_400_000;
 const PATIENCE: Duration = Duration::from_secs(3);
 const TRIM_AFTER: usize = 100;
 
-pub(crate) struct Scribe {
+pub(crate) struct IncidentRecorder {
     stop: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Scribe {
+impl IncidentRecorder {
     pub(crate) fn start(store: Store, clock: Clock, brokers: Arc<Brokers>) -> Result<Self, StartError> {
         let (stop, stopped) = sync_channel(0);
         let mut writer = Writer { store, clock, brokers, written: HashMap::new() };
@@ -38,7 +38,7 @@ impl Scribe {
     }
 }
 
-impl Drop for Scribe {
+impl Drop for IncidentRecorder {
     fn drop(&mut self) {
         self.stop = None;
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
