@@ -1,8 +1,8 @@
 //! Authentication of a CONNECT: which method decides, and which rules apply to the client afterwards.
 //!
-//! A [`BrokerAccess`] holds a broker's records, compiled. An [`ConnectAuthentication`] is one CONNECT being authenticated. Each call returns the
-//! next [`AuthenticationStep`] until the client is accepted or refused. The caller reads credentials, hashes passwords, fetches keys and calls
-//! the webhook.
+//! A [`BrokerAccess`] holds a broker's records, compiled. A [`ConnectAuthentication`] is one CONNECT being authenticated. Each
+//! call returns the next [`AuthenticationStep`] until the client is accepted or refused. The caller reads credentials, hashes
+//! passwords, fetches keys and calls the webhook.
 //!
 //! The methods run in this order: certificate, token, password, webhook. The first method that knows the client decides. A client
 //! that presents nothing is anonymous. A certificate of another authority and a token of an unknown issuer are ignored, unless a

@@ -26,6 +26,7 @@ pub enum Effect<'a> {
     /// PUBREL in a stored session: answer with [`crate::Connection::complete`] once the store has deleted the packet id.
     Released(PacketId),
     Disconnect {
+        /// False for reason code 0x00: the server then discards the will.
         with_will: bool,
     },
     /// Close the connection after writing the outbound buffer.

@@ -3,12 +3,12 @@
 //! A broker that the control plane has created or set up is *managed*: its records ([`Loaded`]) are read when it is opened, and
 //! again when the store reports a change. All other brokers use the files of the [`crate::authenticator`].
 //!
-//! Event loops queue CONNECTs at the [`AuthenticationService`]. Its threads read many credentials at once, check them, and reply by mail
-//! ([`Entered`], [`Reviewed`]). Chosen passwords go on to threads of their own ([`passwords`]). A client that authenticates by
-//! SCRAM is queued twice ([`Attempt`]): with its name, and with its proof.
+//! Event loops queue CONNECTs at the [`AuthenticationService`]. Its threads read many credentials at once, check them, and reply
+//! by mail ([`Entered`], [`Reviewed`]). Chosen passwords go on to threads of their own ([`passwords`]). A client that
+//! authenticates by SCRAM is queued twice ([`Attempt`]): with its name, and with its proof.
 //!
-//! A client whose token needs missing keys waits on the [`key_set_cache`] while they are fetched ([`fetch`]). A client that waits for its
-//! webhook is in [`webhooks`]. One thread makes these [`calls`] and returns the clients to the queue.
+//! A client whose token needs missing keys waits on the [`key_set_cache`] while they are fetched ([`fetch`]). A client that waits
+//! for its webhook is in [`webhooks`]. One thread makes these [`calls`] and returns the clients to the queue.
 
 mod calls;
 mod connect_token;
