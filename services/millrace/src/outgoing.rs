@@ -21,7 +21,7 @@ pub(crate) struct OutgoingArgs {
 }
 
 impl OutgoingArgs {
-    /// CallSettings of the HTTP client.
+    /// Settings of the HTTP client.
     pub(crate) fn settings(self) -> CallSettings {
         CallSettings {
             allow: self.outgoing_allow,
