@@ -9,14 +9,14 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use millrace_access::jwt::{Issuer, KeySet, Token};
+use millrace_access::jwt::{Issuer, JsonWebToken, KeySet};
 use millrace_access::model::{
     Action, ClaimMapping, ClientCa, Credential, Effect, JwtAlgorithm, JwtIssuer, JwtKey, Rule, Secret,
 };
 use millrace_access::rules::{Client, Permissions, RuleList};
 use millrace_access::scram::{Enhanced, FakeKey, NONCE_BYTES, verifier};
 use millrace_access::secrets::generated::{HashKeys, RANDOM_BYTES, generate};
-use millrace_access::secrets::password::{Answer, check};
+use millrace_access::secrets::password::{PasswordCheck, check};
 use millrace_access::secrets::{VerifiedCache, chosen};
 use millrace_access::x509::Authority;
 use millrace_mqtt::QoS;
@@ -55,11 +55,11 @@ fn passwords() {
     let stored = serde_json::to_vec(&credential).unwrap();
     time("generated secret", || {
         let credential: Credential = serde_json::from_slice(&stored).unwrap();
-        assert_eq!(check(Some(&credential), secret.as_bytes(), &keys, 1), Answer::Right);
+        assert_eq!(check(Some(&credential), secret.as_bytes(), &keys, 1), PasswordCheck::Right);
     });
     time("generated secret, and the client's five rules made ready", || {
         let credential: Credential = serde_json::from_slice(&stored).unwrap();
-        assert_eq!(check(Some(&credential), secret.as_bytes(), &keys, 1), Answer::Right);
+        assert_eq!(check(Some(&credential), secret.as_bytes(), &keys, 1), PasswordCheck::Right);
         black_box(Permissions::new([Arc::new(RuleList::compile(&credential.rules).unwrap())]));
     });
     let phc = chosen::hash(b"hunter2", &[1; chosen::SALT_BYTES]).unwrap();
@@ -69,7 +69,9 @@ fn passwords() {
     cache.insert("pump-7", b"hunter2", &phc, 0);
     time("chosen password, found right a moment ago", || {
         let credential: Credential = serde_json::from_slice(&stored).unwrap();
-        let Answer::Slow(hashes) = check(Some(&credential), b"hunter2", &keys, 1) else { unreachable!() };
+        let PasswordCheck::Slow(hashes) = check(Some(&credential), b"hunter2", &keys, 1) else {
+            unreachable!()
+        };
         assert!(cache.contains("pump-7", b"hunter2", hashes[0], 1));
     });
     time("chosen password, for the first time", || assert!(chosen::verify(&phc, b"hunter2")));
@@ -97,7 +99,7 @@ fn tokens() {
         let issuer = Issuer::new(record).unwrap();
         let keys = keys.as_ref().or(issuer.keys()).unwrap();
         time(name, || {
-            let token = Token::parse(token.as_bytes()).unwrap();
+            let token = JsonWebToken::parse(token.as_bytes()).unwrap();
             black_box(issuer.verify(&token, keys, vectors::EXPIRES_S).unwrap());
         });
     }

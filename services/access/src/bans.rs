@@ -1,4 +1,4 @@
-//! Who may not connect, made ready: see [`Ban`].
+//! The bans of one broker, indexed for the check of a CONNECT: see [`Ban`].
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -7,7 +7,6 @@ use ipnet::IpNet;
 
 use crate::model::{Ban, Invalid, ban};
 
-/// The bans of a broker.
 #[derive(Debug, Default)]
 pub struct Bans {
     clients: HashMap<Box<str>, u64>,
@@ -15,19 +14,16 @@ pub struct Bans {
     networks: Vec<(IpNet, u64)>,
 }
 
-/// Who is or comes there. What is not known is `None`.
+/// The client being checked. A field is `None` while it is unknown.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Suspect<'a> {
-    /// Client id.
     pub client_id: Option<&'a str>,
-    /// User name.
     pub user: Option<&'a str>,
-    /// Address.
     pub address: Option<IpAddr>,
 }
 
 impl Bans {
-    /// Makes bans ready, and says which are wrong; those ban nobody.
+    /// Indexes the records. Invalid records are returned and ban nobody.
     #[must_use]
     pub fn new(records: Vec<Ban>) -> (Self, Vec<Invalid>) {
         let (mut bans, mut wrong) = (Self::default(), Vec::new());
@@ -38,7 +34,7 @@ impl Bans {
                 continue;
             }
             let until_ms = record.until_ms.unwrap_or(u64::MAX);
-            // Of two bans of the same, the longer one counts.
+            // The longer of two bans of the same subject counts.
             let longer = |until: &mut u64| *until = until_ms.max(*until);
             if let Some(client_id) = record.client_id {
                 longer(bans.clients.entry(client_id.into()).or_default());
@@ -52,19 +48,17 @@ impl Bans {
         (bans, wrong)
     }
 
-    /// Whether nobody is banned.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.clients.is_empty() && self.users.is_empty() && self.networks.is_empty()
     }
 
-    /// Whether it matters where a client is.
+    /// True when a ban names an address, so that the check needs the client's address.
     #[must_use]
     pub fn has_networks(&self) -> bool {
         !self.networks.is_empty()
     }
 
-    /// Whether somebody may not connect now.
     #[must_use]
     pub fn has(&self, suspect: Suspect<'_>, now_ms: u64) -> bool {
         let lasts = |until: &u64| now_ms < *until;

@@ -1,68 +1,67 @@
-//! Every limit of access records: name, unit, why. They bound what one CONNECT can cost, so they are no settings.
+//! All limits of access records. They bound the cost of one CONNECT, so they are constants rather than settings.
 
-/// Longest user name, bytes. A device's name, a certificate's field and an e-mail address all fit.
+/// Longest user name, bytes: fits device names, certificate fields and e-mail addresses.
 pub const USER_BYTES_MAX: usize = 256;
-/// Longest name of a group, an issuer or a CA, bytes: people type it.
+/// Longest name of a group, an issuer or a CA, bytes.
 pub const NAME_BYTES_MAX: usize = 64;
-/// Rules of one list. A publish is compared with all of them in the worst case, about 20 ns each.
+/// Rules of one list. A publish is compared with up to all of them, about 20 ns each.
 pub const RULES_MAX: usize = 100;
-/// Longest URL, bytes: what browsers and proxies take.
+/// Longest URL, bytes, as browsers and proxies accept it.
 pub const URL_BYTES_MAX: usize = 2_048;
-/// Largest PEM of a key, a CA chain or a revocation list, bytes. A revocation list of 1 MiB names about 25,000 certificates.
+/// Largest PEM of a key, a CA chain or a revocation list, bytes: about 25,000 revoked certificates.
 pub const PEM_BYTES_MAX: usize = 1024 * 1024;
-/// Issuers a token is tried with, and CAs a certificate is tried with: each may cost a signature.
+/// Issuers or CAs to try per client, because each may cost a signature check.
 pub const AUTHORITIES_MAX: usize = 8;
 /// Shortest secret of HS256, bytes (RFC 7518 section 3.2).
 pub const HS256_SECRET_BYTES_MIN: usize = 32;
-/// Clocks of issuer and edge may differ by that much at most, seconds: longer is a token without an end.
+/// Largest clock difference of issuer and edge, seconds: a longer leeway would undo the expiry of tokens.
 pub const LEEWAY_S_MAX: u32 = 600;
-/// Longest time a webhook may take, milliseconds: a client's CONNECT waits for it, for 10 s as a rule.
+/// Longest webhook call, milliseconds. Clients give up their CONNECT after about 10 s.
 pub const WEBHOOK_TIMEOUT_MS_MAX: u32 = 8_000;
-/// Longest time that an answer of a webhook counts, seconds: so long a client that was shut out may come back.
+/// Longest lifetime of a cached webhook response, seconds: until then a client that the tenant locked out can reconnect.
 pub const WEBHOOK_CACHE_S_MAX: u32 = 3_600;
-/// Fewest rounds of PBKDF2 behind a SCRAM verifier (RFC 7677 section 4).
+/// Smallest PBKDF2 iteration count of a SCRAM verifier (RFC 7677 section 4).
 pub const SCRAM_ITERATIONS_MIN: u32 = 4_096;
-/// Most rounds: the client pays for each.
+/// Largest iteration count; the client computes it.
 pub const SCRAM_ITERATIONS_MAX: u32 = 1_000_000;
-/// Longest token, bytes: rules in it are the longest part, and proxies take no more in a header either.
+/// Longest token, bytes, as proxies accept it in a header.
 pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
-/// Keys of one key set. Issuers have two or three; more are not looked at.
+/// Keys used of one key set; issuers have two or three.
 pub const KEYS_MAX: usize = 64;
-/// A key set is fetched anew after that, seconds, when its HTTP answer does not say (RFC 9111 `max-age`).
+/// Lifetime of a key set, seconds, if its HTTP response has no `max-age` (RFC 9111).
 pub const KEY_SET_AGE_S: u32 = 3_600;
-/// And at the most and at the least, whatever it says: a withdrawn key must not count for ever, and nobody may have us ask all the time.
+/// Longest lifetime of a key set, seconds, whatever `max-age` says: a withdrawn key must expire.
 pub const KEY_SET_AGE_S_MAX: u32 = 24 * 3_600;
-/// See [`KEY_SET_AGE_S_MAX`].
+/// Shortest lifetime of a key set, seconds, whatever `max-age` says: it bounds the rate of fetches.
 pub const KEY_SET_AGE_S_MIN: u32 = 300;
-/// Seconds between two fetches of a key set at least, however many tokens name keys that are not in it.
+/// Shortest interval of fetches, seconds, however many tokens name unknown keys.
 pub const KEY_SET_INTERVAL_S_MIN: u32 = 30;
-/// Seconds between two fetches when one after the other fails: it doubles from the one above to this.
+/// Longest interval of fetches after failures, seconds; it doubles from [`KEY_SET_INTERVAL_S_MIN`].
 pub const KEY_SET_INTERVAL_S_MAX: u32 = 600;
-/// For so long the keys of a set count when it cannot be fetched anew, seconds: an issuer that is away for a night shuts nobody out.
+/// How long expired keys are used while fetches fail, seconds, so that an issuer which is down for a night locks nobody out.
 pub const KEY_SET_STALE_S_MAX: u32 = 24 * 3_600;
-/// A fetch that is not answered by then was lost, seconds. Longer than [`KEY_SET_TIMEOUT_MS`].
+/// A fetch without a result by then counts as lost, seconds; longer than [`KEY_SET_TIMEOUT_MS`].
 pub const KEY_SET_FETCH_S_MAX: u32 = 30;
-/// Longest time that the answer of a fetch may take, milliseconds: clients wait for it.
+/// Longest fetch of a key set, milliseconds; clients wait for it.
 pub const KEY_SET_TIMEOUT_MS: u32 = 5_000;
-/// Largest key set, bytes: 64 keys, with a chain of certificates each.
+/// Largest key set, bytes: 64 keys, each with a chain of certificates.
 pub const KEY_SET_BYTES_MAX: usize = 512 * 1024;
 /// Rounds of a new SCRAM verifier, and of the ones that users which do not exist seem to have. RFC 7677 section 4 advises what takes a
 /// modern machine a tenth of a second. A client that does not cache its key pays for them at every connect.
 pub const SCRAM_ITERATIONS: u32 = 100_000;
-/// Longest message of a SCRAM client, bytes: names, a nonce and a proof.
+/// Longest SCRAM message of a client, bytes: names, a nonce and a proof.
 pub const SCRAM_MESSAGE_BYTES_MAX: usize = 2_048;
-/// Largest answer of a webhook, bytes: rules are the longest part.
+/// Largest webhook response, bytes; rules are its longest part.
 pub const WEBHOOK_ANSWER_BYTES_MAX: usize = 64 * 1024;
-/// For so long a webhook's "no" counts at the most, seconds: whoever was just let in at the tenant's must not wait long, but a client that
-/// tries again at once must not ask each time.
+/// Longest lifetime of a cached webhook refusal, seconds: a newly permitted client must not wait long, but one that retries at
+/// once must not cause a call each time.
 pub const WEBHOOK_REFUSED_S_MAX: u32 = 10;
-/// Smallest limit of a client's packets, bytes: it must be able to subscribe.
+/// Smallest packet limit of a client, bytes: a SUBSCRIBE must fit.
 pub const PACKET_BYTES_MIN: u64 = 128;
-/// Events that a webhook may be told in one request: what an HTTP server takes without a thought.
+/// Events in one webhook request: HTTP servers accept the resulting body size by default.
 pub const WEBHOOK_BATCH_MAX: u16 = 100;
-/// Bans of a broker: all are in the memory of each pod that has the broker, and addresses are compared one by one at a CONNECT.
+/// Bans of a broker. Each of its pods has all of them in memory and compares addresses one by one at a CONNECT.
 pub const BANS_MAX: usize = 1_000;
-/// Longest client id that can be banned, bytes: as long as one may be unless an operator allows more.
+/// Longest client id in a ban, bytes: the default limit of client ids.
 pub const BANNED_CLIENT_ID_BYTES_MAX: usize = 1_024;
-/// Longest reason of a ban, bytes: a sentence.
 pub const BAN_REASON_BYTES_MAX: usize = 256;

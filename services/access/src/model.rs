@@ -1,15 +1,15 @@
 //! The records that the control plane stores and the edge reads, as JSON.
 //!
-//! One [`Access`] a broker; its [`Credential`]s by user name, [`Group`]s, [`JwtIssuer`]s and [`ClientCa`]s by name. All are
-//! decoded tolerantly: a field that is missing has its default, one that is not known is skipped. So a field may be added at any
-//! time, and its default must mean what the record meant before. A *variant* that is not known does fail: half a rule
-//! is no rule, and who cannot read a record lets nobody in by it.
+//! A broker has one [`Access`]; its [`Credential`]s are stored by user name, its [`Group`]s, [`JwtIssuer`]s and [`ClientCa`]s by
+//! name. Decoding is tolerant: a missing field has its default and an unknown field is skipped. Fields can therefore be added at
+//! any time, with a default that means what the record meant before. An unknown *variant* fails, and a record that cannot be read
+//! authenticates nobody.
 //!
-//! `validate` says all that is wrong at once, with the path of each field as the JSON has it. What is stored was valid when it was
-//! stored; who reads it need not ask again.
+//! `validate` returns every finding, with the path of the field in the JSON. The control plane validates before it stores, so
+//! readers need not validate again.
 //!
-//! No `Debug` output shows a secret. The JSON has hashes and keys in it, so it is for the store, never for an answer of the
-//! API.
+//! No `Debug` output shows a secret. The JSON contains hashes and keys, so it belongs into the store only, never into an API
+//! response.
 //!
 //! Times are unix milliseconds.
 

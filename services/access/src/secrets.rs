@@ -1,10 +1,10 @@
-//! What passwords are checked against.
+//! Hashes that passwords are checked against.
 //!
-//! - [`generated`]: secrets that we make. They have full entropy, so a fast keyed hash keeps them as well as a slow one, and a storm
-//!   of reconnects is not one of password hashing.
-//! - [`chosen`]: passwords that people choose, under Argon2id.
-//! - [`password`]: which of the two a credential has, and what that says of a password.
-//! - [`VerifiedCache`]: which of those were found right a moment ago.
+//! - [`generated`]: secrets that the control plane generates. They have full entropy, so a fast keyed hash protects them as well
+//!   as a slow one, and a storm of reconnects does not become a storm of password hashing.
+//! - [`chosen`]: passwords that people choose, hashed with Argon2id.
+//! - [`password`]: checks a password against the hash of a credential, whichever kind it is.
+//! - [`VerifiedCache`]: passwords that were verified recently.
 
 mod cache;
 pub mod chosen;

@@ -1,14 +1,16 @@
-//! What a tenant's own service is asked about a client, and what its answer means. The HTTP call is not here.
+//! The authentication webhook: the request to a tenant's service about a client, and the meaning of its response. The HTTP call
+//! is not here.
 //!
-//! The edge posts a [`Question`] as JSON, signed ([`sign`]) in the header [`SIGNATURE_HEADER`]. The service answers with 200 and JSON:
+//! The edge POSTs a [`WebhookQuestion`] as JSON, signed ([`sign`]) in the header [`SIGNATURE_HEADER`]. The service responds with 200 and
+//! JSON:
 //!
 //! ```json
 //! { "result": "allow", "user": "pump-7", "group": "pumps", "expires_at_ms": 1780272000000,
 //!   "rules": [{ "effect": "allow", "action": "publish", "filter": "pumps/%c/#" }] }
 //! ```
 //!
-//! All but `result` (`allow` or `deny`) may be left out; 401 and 403 mean `deny`. Anything else, and no answer in time, is a failure:
-//! the client is told that the server is unavailable, so it tries again, and nothing is remembered.
+//! Every field but `result` (`allow` or `deny`) is optional. 401 and 403 mean `deny`. Any other response, or none in time, is a
+//! failure: the client gets "server unavailable", so that it tries again, and nothing is cached.
 
 mod cache;
 
@@ -25,58 +27,44 @@ use crate::limits::{USER_BYTES_MAX, WEBHOOK_ANSWER_BYTES_MAX};
 use crate::model::{HiddenText, Rule};
 use crate::rules::RuleList;
 
-/// The header of a question's signature.
 pub const SIGNATURE_HEADER: &str = "millrace-signature";
 
-/// Who wants to connect. Not for logs: it has the password.
+/// The request body. It must not be logged, because it contains the password.
 #[derive(Serialize)]
-pub struct Question<'a> {
-    /// Name of the broker.
+pub struct WebhookQuestion<'a> {
     pub broker: &'a str,
-    /// The client id; empty when the server is to choose one.
+    /// Empty when the server is to choose one.
     pub client_id: &'a str,
-    /// The user name of CONNECT.
     pub user: Option<&'a str>,
-    /// The password of CONNECT.
     #[serde(flatten)]
     pub password: Option<Password<'a>>,
-    /// The user that the client's certificate names, when the broker has authorities of its own.
+    /// The user that the client's certificate names, if the broker has authorities of its own.
     pub certificate_user: Option<&'a str>,
-    /// The client's address.
     pub address: Option<Cow<'a, str>>,
 }
 
-/// A password: any bytes.
 #[derive(Clone, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Password<'a> {
-    /// It is text.
     Password(&'a str),
-    /// It is not.
     PasswordBase64(String),
 }
 
-/// What an answer means.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// The client may connect.
+pub enum WebhookAnswer {
     Allowed(Box<Allowed>),
-    /// It may not.
     Refused,
-    /// There is no answer.
+    /// The service did not respond properly; the text says why.
     Failed(&'static str),
 }
 
-/// What is said of a client that may connect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allowed {
-    /// Its user name; `None`: the one of CONNECT.
+    /// `None`: the user name of CONNECT.
     pub user: Option<Box<str>>,
-    /// Name of its group; `None`: that of the record.
+    /// Name of its group; `None`: the group of the webhook's record.
     pub group: Option<Box<str>>,
-    /// Rules that come first.
     pub rules: Option<RuleList>,
-    /// When it is to be disconnected.
     pub expires_at_ms: Option<u64>,
 }
 
@@ -105,8 +93,7 @@ impl<'a> From<&'a [u8]> for Password<'a> {
     }
 }
 
-impl Answer {
-    /// What the answer of a service means.
+impl WebhookAnswer {
     #[must_use]
     pub fn of(status: u16, body: &[u8]) -> Self {
         match status {
@@ -139,8 +126,8 @@ impl Answer {
     }
 }
 
-/// The signature of a question: `t=<unix seconds>,v1=<hexadecimal HMAC-SHA-256 of "<unix seconds>.<body>">`. Whoever checks it should
-/// take no old ones, lest they be sent again.
+/// Signs a request body: `t=<unix seconds>,v1=<hexadecimal HMAC-SHA-256 of "<unix seconds>.<body>">`. The receiver should refuse
+/// old timestamps to prevent replay.
 #[must_use]
 pub fn sign(key: &HiddenText, now_s: u64, body: &[u8]) -> String {
     use std::fmt::Write as _;
@@ -163,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_question_says_who_wants_to_connect() {
-        let question = Question {
+        let question = WebhookQuestion {
             broker: "acme",
             client_id: "pump-7",
             user: Some("bob"),
@@ -176,14 +163,14 @@ mod tests {
             "address": "192.0.2.1:5",
         });
         assert_eq!(to_value(&question).unwrap(), expected);
-        let binary = to_value(Question { password: Some((&b"\xFF"[..]).into()), ..question }).unwrap();
+        let binary = to_value(WebhookQuestion { password: Some((&b"\xFF"[..]).into()), ..question }).unwrap();
         assert_eq!((&binary["password"], &binary["password_base64"]), (&json!(null), &json!("/w==")));
     }
 
     #[test]
     fn an_answer_is_yes_no_or_a_failure() {
-        let allow = |body: serde_json::Value| Answer::of(200, body.to_string().as_bytes());
-        assert_eq!(allow(json!({ "result": "allow", "x": 1 })), Answer::Allowed(Box::default()));
+        let allow = |body: serde_json::Value| WebhookAnswer::of(200, body.to_string().as_bytes());
+        assert_eq!(allow(json!({ "result": "allow", "x": 1 })), WebhookAnswer::Allowed(Box::default()));
         let rule = Rule::new(Effect::Allow, Action::All, "a/%c");
         let full =
             json!({ "result": "allow", "user": "bob", "group": "g", "expires_at_ms": 5, "rules": [rule] });
@@ -193,9 +180,9 @@ mod tests {
             rules: Some(RuleList::compile(&[rule]).unwrap()),
             expires_at_ms: Some(5),
         };
-        assert_eq!(allow(full), Answer::Allowed(Box::new(expected)));
+        assert_eq!(allow(full), WebhookAnswer::Allowed(Box::new(expected)));
         for (status, body) in [(200, r#"{"result":"deny"}"#), (401, ""), (403, "no")] {
-            assert_eq!(Answer::of(status, body.as_bytes()), Answer::Refused, "{status}");
+            assert_eq!(WebhookAnswer::of(status, body.as_bytes()), WebhookAnswer::Refused, "{status}");
         }
         let long = format!(r#"{{"result":"allow","x":"{}"}}"#, "x".repeat(WEBHOOK_ANSWER_BYTES_MAX));
         for (status, body) in [
@@ -210,7 +197,10 @@ mod tests {
             (404, ""),
             (500, r#"{"result":"allow"}"#),
         ] {
-            assert!(matches!(Answer::of(status, body.as_bytes()), Answer::Failed(_)), "{status} {body:.60}");
+            assert!(
+                matches!(WebhookAnswer::of(status, body.as_bytes()), WebhookAnswer::Failed(_)),
+                "{status} {body:.60}"
+            );
         }
     }
 

@@ -1,4 +1,4 @@
-//! Stops work for a client that has gone.
+//! Cancels queued password checks whose client has disconnected.
 
 use std::sync::{Arc, Weak};
 
@@ -6,19 +6,18 @@ use std::sync::{Arc, Weak};
 #[derive(Debug, Default)]
 pub struct Pending(Arc<()>);
 
-/// Goes with the request. Work that has not begun is skipped once the [`Pending`] is dropped; by default never.
+/// Belongs to a request. Once the [`Pending`] is dropped, the request is skipped unless its check has begun. The default is never
+/// cancelled.
 #[derive(Clone, Debug, Default)]
 pub struct Cancellation(Option<Weak<()>>);
 
 impl Pending {
-    /// What a request carries to notice that nobody waits for it any more.
     pub fn cancellation(&self) -> Cancellation {
         Cancellation(Some(Arc::downgrade(&self.0)))
     }
 }
 
 impl Cancellation {
-    /// True once the connection that waited has gone.
     pub fn is_cancelled(&self) -> bool {
         self.0.as_ref().is_some_and(|pending| pending.strong_count() == 0)
     }

@@ -1,16 +1,17 @@
-//! Authentication work that takes time: password checks on threads of their own.
+//! Password checks on threads of their own, because each takes tens of milliseconds.
 //!
-//! A caller submits a request and gets one answer, on the sender that it passed in at the start. The order of
-//! authentication methods and what they mean is in `millrace-access`, which does no work by itself.
+//! A caller submits a request and gets one result, at once or on the sender that it passed at the start. The order and meaning of
+//! authentication methods is in `millrace-access`, which does no work by itself.
 //!
 //! This crate knows nothing of event loops, sockets, MQTT or the store.
+
+#![allow(missing_docs, reason = "a comment says only what name and type do not")]
 
 mod cancel;
 pub mod passwords;
 
 pub use cancel::{Cancellation, Pending};
 
-/// Why a part of authentication could not be started.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot start a thread: {0}")]
-pub struct StartError(#[from] std::io::Error);
+pub struct ThreadError(#[from] std::io::Error);

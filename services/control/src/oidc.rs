@@ -8,9 +8,9 @@ use axum::http::{Method, StatusCode};
 use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use bytes::Bytes;
-use millrace_access::jwt::{Issuer, KeySet, Refusal, Token};
+use millrace_access::jwt::{Issuer, JsonWebToken, KeySet, TokenRefusal};
 use millrace_access::model::{JwtAlgorithm, JwtIssuer, JwtKey};
-use millrace_outgoing::{Answer, Call, Client, Settings};
+use millrace_outgoing::{Call, CallSettings, HttpClient, Response};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use ring::digest::{SHA256, digest};
 use serde::Deserialize;
@@ -50,19 +50,19 @@ pub(crate) struct Flow {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OidcError {
     #[error("your provider does not answer for its {what}: {error}; try again, or tell who runs this server")]
-    Call { what: &'static str, error: millrace_outgoing::Error },
+    Call { what: &'static str, error: millrace_outgoing::CallError },
     #[error("your provider has refused to give its {what}, with status {status}: {said}")]
     Status { what: &'static str, status: StatusCode, said: String },
     #[error("what your provider says as its {what} is not right: {why}; tell who runs this server")]
     Answer { what: &'static str, why: String },
     #[error("the token of your provider is not right: {0}; tell who runs this server")]
-    Token(#[from] Refusal),
+    Token(#[from] TokenRefusal),
 }
 
 /// The provider, ready to be asked.
 pub(crate) struct Provider {
     settings: OidcSettings,
-    client: Client,
+    client: HttpClient,
 }
 
 /// What a provider says of itself (OpenID Connect Discovery 1.0, section 3).
@@ -98,7 +98,7 @@ impl Provider {
     pub(crate) fn new(settings: OidcSettings) -> Self {
         // The operator has named it, so it may stand in a private network.
         let allow = ["0.0.0.0/0", "::/0"].into_iter().filter_map(|network| network.parse().ok()).collect();
-        let client = Client::new(Settings { allow, plain_http: false, roots: Vec::new() });
+        let client = HttpClient::new(CallSettings { allow, plain_http: false, roots: Vec::new() });
         Self { settings, client }
     }
 
@@ -216,7 +216,7 @@ impl Provider {
             ..JwtIssuer::default()
         });
         let issuer = issuer.map_err(|_| wrong("the place of its keys is none".into()))?;
-        let token = Token::parse(token.as_bytes())?;
+        let token = JsonWebToken::parse(token.as_bytes())?;
         issuer.verify(&token, &keys, now_s)?;
         let claims = token.claims();
         let text = |name: &str| claims.get(name).and_then(Value::as_str);
@@ -246,7 +246,7 @@ impl Provider {
         Ok(Claims { name: more.name.or(known.name), ..more })
     }
 
-    async fn get(&self, what: &'static str, url: &str, token: Option<&str>) -> Result<Answer, OidcError> {
+    async fn get(&self, what: &'static str, url: &str, token: Option<&str>) -> Result<Response, OidcError> {
         let mut headers = HeaderMap::new();
         if let Some(token) = token {
             headers.insert(AUTHORIZATION, hidden(&format!("Bearer {token}"))?);
@@ -254,7 +254,7 @@ impl Provider {
         self.ask(what, Call { headers, ..call(url) }).await
     }
 
-    async fn ask(&self, what: &'static str, mut call: Call<'_>) -> Result<Answer, OidcError> {
+    async fn ask(&self, what: &'static str, mut call: Call<'_>) -> Result<Response, OidcError> {
         call.headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         let answer = self.client.call(call).await.map_err(|error| OidcError::Call { what, error })?;
         if answer.status == StatusCode::OK {
@@ -279,7 +279,7 @@ fn call(url: &str) -> Call<'_> {
     }
 }
 
-fn read<T: DeserializeOwned>(what: &'static str, answer: &Answer) -> Result<T, OidcError> {
+fn read<T: DeserializeOwned>(what: &'static str, answer: &Response) -> Result<T, OidcError> {
     serde_json::from_slice(&answer.body).map_err(|error| OidcError::Answer { what, why: error.to_string() })
 }
 

@@ -1,70 +1,62 @@
-//! Who may come in now: a token bucket for CONNECT packets, asked before anything is done to authenticate one.
+//! Admission of CONNECT packets: a token bucket that each CONNECT passes before its authentication.
 //!
-//! A CONNECT over the rate waits; the brokers take turns, so one with a storm does not keep another's clients out (P8). What finds
-//! no room to wait is refused, after a random delay: clients that were refused together do not come back together. Knows no
-//! sockets and reads no clock.
+//! A CONNECT over the rate is queued. The brokers take turns, so a storm at one broker does not keep out another's clients (P8).
+//! When the queue is full, the CONNECT is refused after a random delay, so that clients refused together do not come back
+//! together. This module knows no sockets and reads no clock.
 //!
-//! **Recovery.** With a rate R, a burst B, room W for those that wait, refusals spread over S, and clients that come back D after
-//! one, N clients of a broker are in within (N - B) / R + S + D, as long as S + D is not over (W / 2 + B) / R: then the bucket never
-//! overflows while anybody is still out. The tests count that.
+//! **Recovery.** Let R be the rate, B the burst, W the queue length, S the spread of refusals and D the delay before a refused
+//! client returns. Then N clients of a broker are admitted within (N - B) / R + S + D, if S + D is at most (W / 2 + B) / R: then
+//! the bucket never overflows while a client still waits. The tests count that.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use crate::clock::Millis;
 use crate::limits::Limits;
 
-/// Who waits in vain for so long is refused, milliseconds.
+/// A queued CONNECT is refused after this time, milliseconds.
 const WAIT_MS_MAX: Millis = 5_000;
-/// Bytes that a client may have sent to wait, or to be refused later: they are kept until then.
+/// Bytes of a client that are buffered while its CONNECT is queued or its refusal delayed.
 pub(crate) const HELD_BYTES_MAX: usize = 4096;
-/// Tokens of the bucket that one CONNECT costs, for one loop: one comes each millisecond at a rate of one a second.
+/// Tokens of one CONNECT for one loop. At a rate of one a second, one token comes each millisecond.
 const COST: u64 = 1000;
 
-/// Why a CONNECT is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// More come than the rate allows.
+    /// The process' rate is exceeded.
     Rate,
-    /// More come than the tenant's limit allows.
+    /// The tenant's rate is exceeded.
     Limit,
-    /// The server is behind with those it let in.
+    /// The server cannot keep up with the admitted clients.
     Busy,
-    /// The broker has as many connections as it may.
     Quota,
-    /// What the broker may cost is used up.
     SpendCap,
 }
 
-/// What becomes of a CONNECT that came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     Admitted,
-    /// [`Admission::next`] will tell.
+    /// [`Admission::next`] returns the result later.
     Waits,
-    /// At once.
     Refused(Refusal),
 }
 
-/// What became of one that waited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Admitted,
     Refused(Refusal),
-    /// Its client has left meanwhile.
     Gone,
 }
 
-/// One loop's share of the rate and those that wait there. `T` is what a client is known by.
+/// One event loop's share of the rate, and its queue. `T` identifies a client.
 #[derive(Debug)]
 pub(crate) struct Admission<T> {
     bucket: Bucket,
-    /// By broker, with the time since which each waits.
+    /// By broker, with the time of arrival.
     waiting: HashMap<u64, VecDeque<(T, Millis)>>,
     waiting_len: usize,
     waiting_max: usize,
-    /// Brokers with somebody who waits, the next one first.
     turns: VecDeque<u64>,
-    /// By the time at which they are told.
+    /// By the time of the refusal.
     refused: BTreeMap<(Millis, u64), (T, Refusal)>,
     spread_ms: u64,
     next_refusal: u64,
@@ -84,8 +76,8 @@ impl<T> Admission<T> {
         }
     }
 
-    /// A client of a broker wants to connect, and has sent so many bytes. `keeps_up` is false while the server is behind with those
-    /// it let in; `random` says when a refusal is sent.
+    /// Admits, queues or refuses a CONNECT. `keeps_up` is false while the server cannot keep up with the admitted clients;
+    /// `random` spreads the refusals.
     pub(crate) fn ask(
         &mut self,
         client: T,
@@ -98,7 +90,8 @@ impl<T> Admission<T> {
         if self.turns.is_empty() && keeps_up && self.bucket.take(now) {
             return Asked::Admitted;
         }
-        // A broker has no more of the room than what it leaves: half of it alone, a third beside another one that takes all it can.
+        // A broker's part of the queue is at most what it leaves free: half alone, a third beside another broker that takes all
+        // it can.
         let own = self.waiting.get(&broker).map_or(0, VecDeque::len);
         if bytes <= HELD_BYTES_MAX && own < self.waiting_max.saturating_sub(self.waiting_len) {
             self.waiting_len += 1;
@@ -111,7 +104,7 @@ impl<T> Admission<T> {
         self.refuse(client, if keeps_up { Refusal::Rate } else { Refusal::Busy }, bytes, now, random)
     }
 
-    /// Refuses a client, in a while if there is room for it until then.
+    /// Refuses a client, with a delay if there is room to remember it until then.
     pub(crate) fn refuse(
         &mut self,
         client: T,
@@ -129,7 +122,6 @@ impl<T> Admission<T> {
         Asked::Waits
     }
 
-    /// The next client about whom something can be said now.
     pub(crate) fn next(
         &mut self,
         keeps_up: bool,
@@ -153,7 +145,7 @@ impl<T> Admission<T> {
         self.take_turn().map(|client| (client, verdict))
     }
 
-    /// The client whose turn it is; after it, it is the next broker's.
+    /// Takes the next broker's first client.
     fn take_turn(&mut self) -> Option<T> {
         let broker = self.turns.pop_front()?;
         let waiting = self.waiting.get_mut(&broker)?;
@@ -167,7 +159,6 @@ impl<T> Admission<T> {
         taken
     }
 
-    /// Everybody that waits, whatever for.
     pub(crate) fn take_all(&mut self) -> Vec<T> {
         let refused = std::mem::take(&mut self.refused).into_values().map(|(client, _)| client);
         let mut all: Vec<T> = refused.collect();
@@ -177,25 +168,24 @@ impl<T> Admission<T> {
         all
     }
 
-    /// Whether nobody waits.
     pub(crate) fn is_idle(&self) -> bool {
         self.turns.is_empty() && self.refused.is_empty()
     }
 }
 
-/// Tokens, of which a CONNECT costs [`COST`] for each loop of the process.
+/// A CONNECT costs [`COST`] tokens for each loop of the process.
 #[derive(Debug)]
 struct Bucket {
     tokens: u64,
     tokens_max: u64,
     cost: u64,
-    /// 0: there is no limit.
+    /// 0: no limit.
     per_ms: u64,
     filled_at: Millis,
 }
 
 impl Bucket {
-    /// A loop's share: client ids are spread over the loops evenly, so they need not share one.
+    /// A loop's share. Client ids are spread evenly over the loops, so they need no common bucket.
     fn new(limits: &Limits, cores: u64, now: Millis) -> Self {
         let cost = COST * cores;
         let tokens_max = (COST * u64::from(limits.connects_burst)).max(cost);

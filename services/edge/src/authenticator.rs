@@ -1,4 +1,4 @@
-//! Who may connect and what they may do, from the configured files.
+//! Authentication and authorization of clients by the configured files.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -10,7 +10,9 @@ use millrace_access::files::rules;
 use millrace_access::rules::{Client, Permissions};
 use millrace_access::secrets::{chosen, generated};
 use millrace_authentication::Cancellation;
-use millrace_authentication::passwords::{Answer, Checker, Counts, Outcome, Request, Source};
+use millrace_authentication::passwords::{
+    CheckOutcome, CheckedPassword, Checker, ClientSource, PasswordCheckCounts, Request,
+};
 use millrace_mqtt::QoS;
 
 use crate::StartError;
@@ -21,20 +23,16 @@ use crate::core::connection::ConnectionId;
 use crate::mailbox::{Mail, Mailbox};
 use crate::random;
 
-/// What can be said of a user name and password at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Accepted,
     Refused,
-    /// The client shows nothing, and anonymous clients are not accepted.
     Anonymous,
-    /// A [`Mail::Authenticated`] will tell.
+    /// A [`Mail::Authenticated`] brings the result.
     Later,
-    /// Too many wait already.
     Busy,
 }
 
-/// A client that shows a user name and perhaps a password.
 pub(crate) struct Login<'a> {
     pub(crate) connection: ConnectionId,
     pub(crate) broker: u64,
@@ -44,14 +42,12 @@ pub(crate) struct Login<'a> {
     pub(crate) cancellation: Cancellation,
 }
 
-/// Comes back with the result of a password check.
 struct Context {
     connection: ConnectionId,
-    /// The file has this user. Another name is checked against a hash that no password has, so that it takes as long.
+    /// False for an unknown user, whose password is checked against a dummy hash, so that it takes as long.
     is_user: bool,
 }
 
-/// Who may connect and what they may do.
 pub(crate) struct Authenticator {
     allow_anonymous: bool,
     passwords: ArcSwapOption<PasswordFile>,
@@ -60,7 +56,6 @@ pub(crate) struct Authenticator {
 }
 
 impl Authenticator {
-    /// Reads the files and starts the threads that check passwords.
     pub(crate) fn start(
         config: &Authentication,
         clock: Clock,
@@ -72,7 +67,7 @@ impl Authenticator {
             .map_err(|error| StartError(format!("no random numbers from the system: {error}")))?;
         let start = || {
             let mailboxes = mailboxes.clone();
-            let answered = move |answer: Answer<Context>| {
+            let answered = move |answer: CheckedPassword<Context>| {
                 let (connection, verdict) = (answer.context.connection, verdict(&answer));
                 let mut mail = vec![Mail::Authenticated { connection, verdict }];
                 mailboxes[usize::from(connection.core)].deliver(&mut mail, 0);
@@ -86,7 +81,7 @@ impl Authenticator {
         Ok(Self { allow_anonymous: config.allow_anonymous, passwords, rules, checker })
     }
 
-    /// Reads the password file again. Returns the users whose password has changed or is gone, in order.
+    /// Reads the password file again. Returns the users whose password was changed or removed, in order.
     pub(crate) fn reload_passwords(&self, config: &Authentication) -> Result<Vec<Box<str>>, String> {
         let new = read_passwords(config)?;
         let old = self.passwords.swap(new.clone().map(Arc::new));
@@ -103,7 +98,6 @@ impl Authenticator {
         Ok(())
     }
 
-    /// Whether a client with these credentials may connect.
     //= [MQTT-3.1.4-2] v5 v3.1.1
     pub(crate) fn check(&self, login: Login<'_>) -> Verdict {
         let passwords = self.passwords.load();
@@ -122,7 +116,7 @@ impl Authenticator {
         let phc = file.lookup(user);
         let request = Request {
             broker: login.broker,
-            source: Source::new(login.address),
+            source: ClientSource::new(login.address),
             user: user.into(),
             password: login.password.unwrap_or_default().into(),
             hashes: vec![phc.unwrap_or(chosen::dummy()).into()],
@@ -132,7 +126,7 @@ impl Authenticator {
         checker.check(request).map_or(Verdict::Later, |answer| verdict(&answer))
     }
 
-    pub(crate) fn password_checks(&self) -> Option<Counts> {
+    pub(crate) fn password_checks(&self) -> Option<PasswordCheckCounts> {
         self.checker.as_ref().map(Checker::counts)
     }
 
@@ -146,11 +140,11 @@ impl Authenticator {
     }
 }
 
-fn verdict(answer: &Answer<Context>) -> Verdict {
+fn verdict(answer: &CheckedPassword<Context>) -> Verdict {
     match answer.outcome {
-        Outcome::Right if answer.context.is_user => Verdict::Accepted,
-        Outcome::Right | Outcome::Wrong => Verdict::Refused,
-        Outcome::Busy => Verdict::Busy,
+        CheckOutcome::Right if answer.context.is_user => Verdict::Accepted,
+        CheckOutcome::Right | CheckOutcome::Wrong => Verdict::Refused,
+        CheckOutcome::Busy => Verdict::Busy,
     }
 }
 

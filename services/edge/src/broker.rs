@@ -13,7 +13,7 @@ use millrace_session::{Budget, Message};
 use crate::access::Loaded;
 use crate::incidents::Incidents;
 use crate::limits;
-use crate::metering::Meter;
+use crate::metering::UsageCounter;
 use crate::metrics::BrokerCounters;
 use crate::quota::Quota;
 use crate::region::{Elsewhere, Targets, is_here};
@@ -147,7 +147,7 @@ pub(crate) struct Broker {
     /// One set a core, then one for the thread that writes to the store and one for the thread that reads.
     pub(crate) counters: Box<[BrokerCounters]>,
     /// What it uses, one a core.
-    pub(crate) meters: Box<[Meter]>,
+    pub(crate) meters: Box<[UsageCounter]>,
     /// Bytes of its jobs that wait to be stored.
     pub(crate) unstored_bytes: AtomicUsize,
 }
@@ -174,7 +174,7 @@ impl Broker {
             incidents: Incidents::default(),
             is_over_cap: AtomicBool::new(false),
             counters: (0..cores + 2).map(|_| BrokerCounters::default()).collect(),
-            meters: (0..cores).map(|_| Meter::default()).collect(),
+            meters: (0..cores).map(|_| UsageCounter::default()).collect(),
             unstored_bytes: AtomicUsize::new(0),
         }
     }

@@ -1,16 +1,16 @@
-//! The one place that reads a clock.
+//! The only place that reads a clock.
 
 use std::time::{Instant, SystemTime};
 
 use millrace_session::Seconds;
 
-/// Time since the process started. Read once a turn; everything else is told the time.
+/// Time since the process started. Event loops read it once a turn and pass it on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     start: Instant,
-    /// Milliseconds since 1970 at the start. What is stored counts from there.
+    /// Milliseconds since 1970 at the start. Stored times derive from it.
     unix_start_ms: u64,
-    /// Microseconds of that millisecond: spans of several pods are compared.
+    /// Microseconds within that millisecond, so that spans of several pods can be compared.
     unix_start_us: u32,
 }
 
@@ -25,7 +25,6 @@ impl Clock {
         Self { unix_start_us, ..Self::at(u64::try_from(unix.as_millis()).unwrap_or(u64::MAX)) }
     }
 
-    /// A clock that was started at this time.
     #[allow(clippy::disallowed_methods)]
     pub(crate) fn at(unix_start_ms: u64) -> Self {
         Self { start: Instant::now(), unix_start_ms, unix_start_us: 0 }
@@ -35,33 +34,31 @@ impl Clock {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Microseconds since the process started: for durations that are measured.
+    /// For measured durations.
     pub(crate) fn micros(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// The time, milliseconds since 1970.
     pub(crate) fn unix_now_ms(&self) -> u64 {
         self.unix_start_ms + self.now()
     }
 
-    /// A time of [`Clock::micros`], nanoseconds since 1970.
     pub(crate) fn unix_ns(&self, micros: u64) -> u64 {
         1000 * (1000 * self.unix_start_ms + u64::from(self.unix_start_us) + micros)
     }
 
-    /// The time of a second of this process, milliseconds since 1970.
+    /// Milliseconds since 1970 at a second of this process.
     pub(crate) fn unix_ms(&self, at: Seconds) -> u64 {
         self.unix_start_ms + 1000 * u64::from(at)
     }
 
-    /// The second of this process at a time in milliseconds since 1970; 0 for what was before.
+    /// The second of this process at `unix_ms`; 0 before its start.
     pub(crate) fn seconds_of_unix_ms(&self, unix_ms: u64) -> Seconds {
         Seconds::try_from(unix_ms.saturating_sub(self.unix_start_ms) / 1000).unwrap_or(Seconds::MAX - 1)
     }
 }
 
-/// Whole seconds of a time in milliseconds. Starts at 1, so that 0 can stand for "never".
+/// Starts at 1, so that 0 can stand for "never".
 pub(crate) fn seconds(now: Millis) -> Seconds {
     Seconds::try_from(now / 1000 + 1).unwrap_or(Seconds::MAX)
 }

@@ -1,4 +1,4 @@
-//! What an edge process is started with.
+//! The configuration of an edge process.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -13,50 +13,51 @@ use crate::broker::DEFAULT_BROKER;
 use crate::limits::Limits;
 use crate::traces::Tracer;
 
-/// What an edge process is started with. [`Config::default`] listens nowhere.
+/// [`Config::default`] listens nowhere.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
-    /// Addresses for MQTT over TCP. Port 0 takes a free port, see [`crate::Edge::mqtt_addresses`].
+    /// MQTT over TCP. Port 0 takes a free port, see [`crate::Edge::mqtt_addresses`].
     pub mqtt_listen: Vec<SocketAddr>,
-    /// Addresses for MQTT over WebSocket, path `/mqtt`.
+    /// MQTT over WebSocket, path `/mqtt`.
     pub ws_listen: Vec<SocketAddr>,
-    /// Addresses for MQTT over TLS. A client may also open a WebSocket there.
+    /// MQTT over TLS. A client can also open a WebSocket there.
     pub mqtts_listen: Vec<SocketAddr>,
-    /// Addresses for MQTT over WebSocket over TLS. A client may also speak MQTT at once.
+    /// MQTT over WebSocket over TLS. A client can also speak MQTT at once.
     pub wss_listen: Vec<SocketAddr>,
-    /// Certificates for both; must be there where one of them is.
+    /// Certificates, required for `mqtts_listen` and `wss_listen`.
     pub tls: Option<Files>,
-    /// Web pages that may open a WebSocket.
+    /// Web pages that can open a WebSocket.
     pub ws_origins: Origins,
-    /// Brokers that are made at the start if they are not there, beside `default`.
+    /// Brokers that are created at the start if they are missing, besides `default`.
     pub brokers: Vec<String>,
-    /// Addresses for the gateway: every connection starts with a PROXY protocol v2 header, then speaks MQTT or opens a
-    /// WebSocket. On the other addresses such a header is an error.
+    /// Addresses for the gateway: every connection starts with a PROXY protocol v2 header, then speaks MQTT or opens a WebSocket.
+    /// On the other addresses such a header is an error.
     pub gateway_listen: Vec<SocketAddr>,
-    /// Where the gateway's connections come from; on its addresses any other peer is refused.
+    /// Addresses of the gateway; other peers are refused on `gateway_listen`.
     pub gateway_from: Vec<IpNet>,
-    /// Networks whose addresses have no limits of their own.
+    /// Networks without limits per address.
     pub unlimited_from: Networks,
-    /// The name of this process among several that share a store. `None`: it has its store for itself.
+    /// The name of this process among several that share a store. `None`: its store is its own.
     pub pod: Option<String>,
-    /// The network between them. Without it, pods hear of each other by the store alone: later, and only what it keeps.
+    /// The network between pods. Without it, pods notice each other's changes through the store alone: later, and only stored
+    /// ones.
     pub fabric: Option<millrace_fabric::Settings>,
-    /// How services of tenants are called: key sets of issuers, webhooks that authenticate, webhooks that are told.
-    pub outgoing: millrace_outgoing::Settings,
-    /// Where clients are to go when this process stops: told to 5.0 clients as Server Reference.
+    /// How tenants' services are called: key sets of issuers, and webhooks.
+    pub outgoing: millrace_outgoing::CallSettings,
+    /// The Server Reference for 5.0 clients when this process stops.
     pub server_reference: Option<String>,
-    /// Event loops; 0 is one a core.
+    /// Event loops; 0: one per core.
     pub threads: usize,
-    /// Who may connect.
+    /// Authentication for unmanaged brokers.
     pub authentication: Authentication,
-    /// Follows messages through the server; `None`: none is followed.
+    /// Samples messages and traces them; `None`: no traces.
     pub tracer: Option<Arc<Tracer>>,
     /// Limits, all with defaults.
     pub limits: Limits,
 }
 
 impl Config {
-    /// Whether what this peer says of others is believed.
+    /// True when the PROXY headers of this peer are trusted.
     pub(crate) fn is_gateway(&self, peer: IpAddr) -> bool {
         // A listener for both families has IPv4 peers mapped into IPv6.
         let peer = peer.to_canonical();
@@ -65,13 +66,13 @@ impl Config {
 }
 
 impl Config {
-    /// The brokers that are there from the start on.
+    /// The brokers that exist from the start.
     pub(crate) fn broker_names(&self) -> impl Iterator<Item = &str> {
         [DEFAULT_BROKER].into_iter().chain(self.brokers.iter().map(String::as_str))
     }
 }
 
-/// Who may connect and what they may do.
+/// Authentication and authorization by files.
 #[derive(Clone, Debug)]
 pub struct Authentication {
     /// Accept clients without user name.

@@ -1,4 +1,4 @@
-//! A process that is left in order: its clients go elsewhere at a rate, before it stops.
+//! An orderly stop: a process disconnects its clients at a rate, so that they move to other pods before it stops.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -6,20 +6,20 @@ use std::time::Duration;
 
 use crate::clock::Millis;
 
-/// How fast the clients of a process are sent away.
+/// The rate of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DrainPace {
-    /// Clients a second; 0 is all at once.
+    /// Clients a second; 0: all at once.
     pub per_second: u32,
-    /// The longest time: the rate is raised for so many clients that it would take longer.
+    /// The longest duration. The rate is raised if there are too many clients for it.
     pub at_most: Duration,
 }
 
-/// A drain that is under way.
+/// A drain in progress.
 pub struct Draining(pub(crate) Arc<Drain>);
 
 impl Draining {
-    /// Waits until every client has been sent away, for so long at most. Whether that is so.
+    /// Waits until every client is disconnected. False after `at_most`.
     #[must_use]
     pub fn wait(&self, at_most: Duration) -> bool {
         let at_work = self.0.at_work.lock().unwrap_or_else(PoisonError::into_inner);
@@ -54,7 +54,7 @@ impl Drain {
         Self { per_second, began_at: now, taken: AtomicU64::new(0), at_work, over }
     }
 
-    /// Whether one more client may be sent away: the first one at once.
+    /// True when one more client can be disconnected; the first one at once.
     pub(crate) fn take(&self, now: Millis) -> bool {
         let passed_ms = now.saturating_sub(self.began_at);
         let allowed = (passed_ms.saturating_mul(self.per_second) / 1000).max(self.per_second / 1000).max(1);

@@ -1,6 +1,5 @@
-//! Counters: one set a core, written by that core alone, summed when somebody asks.
-//!
-//! Each metric is declared in `services/edge/metrics.toml` too: `make lint` compares both.
+//! Counters: one set per core, written by that core alone and summed when read. Each metric is declared in
+//! `services/edge/metrics.toml` too: `make lint` compares both.
 
 mod histogram;
 mod loudest;
@@ -27,7 +26,7 @@ impl Count {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_sub(n as u64), Ordering::Relaxed);
     }
 
-    /// The sum over the cores. A gauge of one core may have wrapped below zero: the client came on another.
+    /// Sums over the cores. A gauge of one core may have wrapped below zero, because the client connected on another.
     pub(crate) fn sum<'c>(counts: impl Iterator<Item = &'c Self>) -> u64 {
         counts.fold(0, |sum, count| sum.wrapping_add(count.get()))
     }
@@ -37,7 +36,7 @@ impl Count {
     }
 }
 
-/// Declares a set of counters: field, kind, metric name, labels, help. The list that `/metrics` shows is this list.
+/// Declares a set of counters: field, kind, metric name, labels, help. `/metrics` shows exactly this list.
 macro_rules! counters {
     ($(#[$doc:meta])* $set:ident { $($field:ident: $kind:literal $metric:literal [$($label:literal)?] $help:literal,)* }) => {
         $(#[$doc])*
@@ -56,7 +55,6 @@ macro_rules! counters {
     };
 }
 
-/// One line of `/metrics`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Metric {
     pub(crate) kind: &'static str,
@@ -66,7 +64,6 @@ pub(crate) struct Metric {
 }
 
 counters! {
-    /// What concerns the process as a whole: before a connection belongs to a broker.
     CoreCounters {
         accepted: "counter" "millrace_connections_accepted_total" [] "Connections accepted on any listener.",
         open: "gauge" "millrace_connections_open" [] "Open network connections, whether or not they sent CONNECT.",
@@ -120,7 +117,6 @@ counters! {
 }
 
 counters! {
-    /// What belongs to one broker.
     BrokerCounters {
         connects: "counter" "millrace_connects_total" [] "CONNECT packets accepted.",
         waited: "counter" "millrace_connects_waited_total" [] "CONNECT packets that waited, for their turn or to be refused.",
@@ -189,7 +185,6 @@ counters! {
 }
 
 impl BrokerCounters {
-    /// Messages that did not reach a subscriber.
     pub(crate) fn dropped(&self) -> u64 {
         let reasons = [
             &self.dropped_busy,
@@ -202,12 +197,11 @@ impl BrokerCounters {
     }
 }
 
-/// A gauge without labels.
 pub(crate) fn gauge(name: &'static str, help: &'static str) -> Metric {
     Metric { kind: "gauge", name, labels: "", help }
 }
 
-/// The sum of sets of the same metrics. A gauge is a sum of wrapping differences: a client may come on one core and go on another.
+/// Sums sets of the same metrics, wrapping: a client can connect on one core and disconnect on another.
 pub(crate) fn sum(sets: impl IntoIterator<Item = Vec<u64>>) -> Vec<u64> {
     let add = |mut sums: Vec<u64>, set: Vec<u64>| {
         sums.iter_mut().zip(set).for_each(|(sum, value)| *sum = sum.wrapping_add(value));
@@ -216,7 +210,7 @@ pub(crate) fn sum(sets: impl IntoIterator<Item = Vec<u64>>) -> Vec<u64> {
     sets.into_iter().reduce(add).unwrap_or_default()
 }
 
-/// Appends the text format of `metrics`; each row has a label (with quotes), which comes first, and a value of each metric.
+/// Appends the text format of `metrics`. Each row has a label (with quotes), which comes first, and a value of each metric.
 #[allow(clippy::cast_precision_loss)]
 pub(crate) fn write(out: &mut String, metrics: &[Metric], rows: &[(String, Vec<u64>)]) {
     let columns: Vec<_> = metrics.iter().enumerate().collect();
@@ -228,7 +222,7 @@ pub(crate) fn write(out: &mut String, metrics: &[Metric], rows: &[(String, Vec<u
     }
 }
 
-/// Writes metrics, of which those of one name stand together, each with a label of its own or `""`, and its value.
+/// Writes metrics, each with its own label or `""`. Metrics of one name must be adjacent.
 pub(crate) fn write_lines<'l>(out: &mut String, lines: impl Iterator<Item = (Metric, &'l str, f64)>) {
     let mut last = "";
     for (Metric { name, kind, help, labels }, label, value) in lines {

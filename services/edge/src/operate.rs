@@ -1,4 +1,4 @@
-//! What an operator does to a running edge.
+//! Operations on a running edge, for the control plane and the operator.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -22,9 +22,9 @@ use crate::region::{Region, Tell};
 use crate::start::Edge;
 use crate::store::{Job, Publish, Purge, Write};
 
-/// A question to the pods of a region. Who drops it hears no more answers.
+/// A question to the pods of a region. Dropping it ends the replies.
 pub struct Asking {
-    /// The name of this pod, where there are several.
+    /// The name of this pod, if there are several.
     pub pod: Option<String>,
     elsewhere: Option<(Weak<Region>, u64)>,
 }
@@ -39,8 +39,8 @@ impl Drop for Asking {
 }
 
 impl Edge {
-    /// Asks this pod and those that it hears for connected clients of a broker. `tell` is called once for each that answers, on
-    /// threads that must not wait: this one always does, others may not.
+    /// Asks this pod and all reachable ones for connected clients of a broker. `tell` is called once per reply, on threads that
+    /// it must not block. This pod always replies, others may not.
     pub fn ask_clients(
         &self,
         broker: u64,
@@ -61,15 +61,12 @@ impl Edge {
         Asking { pod: process.config.pod.clone(), elsewhere }
     }
 
-    /// Opens a connection of a client within this process: MQTT to a broker, without a port. The client still has to send a CONNECT
-    /// that lets it in.
-    ///
-    /// # Errors
-    /// When the process may have no more open files.
+    /// Opens an in-process MQTT connection to a broker, without a port. The client still sends a CONNECT and is authenticated.
+    /// Fails when the process can open no more files.
     pub fn connect_inside(&self, broker: &str) -> io::Result<UnixStream> {
         let (ours, theirs) = UnixStream::pair()?;
         theirs.set_nonblocking(true)?;
-        // Event loops know one kind of socket. What only TCP has fails on this one, and is not needed.
+        // Event loops know one kind of socket. TCP options fail on this one and are not needed.
         let stream = std::net::TcpStream::from(OwnedFd::from(theirs));
         let server_name = Some(format!("{broker}.inside").into());
         let origin = Origin { address: None, server_name, certificate: None };
@@ -89,8 +86,8 @@ impl Edge {
         Ok(ours)
     }
 
-    /// The QoS with which the settings of this server allow a client of a broker that is not managed to publish (`retain` says how), or
-    /// to subscribe (`retain` is `None`).
+    /// The QoS that this server's settings grant a client of an unmanaged broker for a publish (with `retain`), or for a
+    /// subscription (`retain` is `None`).
     #[must_use]
     pub fn allowed_by_settings(
         &self,
@@ -112,13 +109,13 @@ impl Edge {
         granted.map(|qos| qos as u8)
     }
 
-    /// Whether other pods work with the same store.
+    /// True when other pods use the same store.
     #[must_use]
     pub fn has_peers(&self) -> bool {
         self.process.is_shared()
     }
 
-    /// How many subscribers of this pod a message on a topic is for; `None`: more than are counted.
+    /// The number of this pod's subscribers that a message on the topic has; `None`: too many to count.
     #[must_use]
     pub fn matching(&self, broker: &str, topic: &str) -> Option<u64> {
         let Some(broker) = self.process.brokers.get(broker) else { return Some(0) };
@@ -126,18 +123,18 @@ impl Edge {
         Some((matched.receivers.len() + matched.groups.len()) as u64)
     }
 
-    /// Removes the retained message of a topic: subscribers are told nothing. Returns whether there was one. It is gone for
-    /// clients when this returns, and from the store once the store's thread came to it; jobs keep their order.
+    /// Removes the retained message of a topic without notifying subscribers. Returns true when there was one. Clients no longer
+    /// get it when this returns; the store deletes it in the order of its jobs.
     ///
     /// # Errors
-    /// A sentence, when the broker is not there or cannot be read.
+    /// A sentence, when the broker does not exist or cannot be read.
     pub fn clear_retained(&self, broker: &str, topic: &str) -> Result<bool, String> {
         let broker = &self.process.open(broker)?;
         let gate = broker.retained_gate();
         let was_there = broker.remove_retained(topic);
         drop(gate);
         if let Some(store) = &self.process.store {
-            // With QoS 0 no stream keeps it.
+            // No stream keeps a message of QoS 0.
             let qos = QoS::AtMostOnce;
             let message = Message::new(topic.into(), qos, true, Properties::EMPTY, b"", 0);
             let publish = Publish {
@@ -156,11 +153,11 @@ impl Edge {
         Ok(was_there)
     }
 
-    /// Ends a session: closes its connection, publishes its will, removes all that it has. The answer comes once that is
-    /// durable: whether there was one, or a sentence that says why it cannot be done.
+    /// Ends a session: closes its connection, publishes its will, deletes its state. The reply comes once that is durable: true
+    /// when the session existed, or a sentence that explains the failure.
     ///
     /// # Errors
-    /// A sentence, when the broker is not there or cannot be read.
+    /// A sentence, when the broker does not exist or cannot be read.
     pub fn purge_session(
         &self,
         broker: &str,

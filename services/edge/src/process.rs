@@ -1,25 +1,25 @@
-//! What the cores of one edge process share.
+//! The state that all cores of one edge process share.
 
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use millrace_session::Settings;
+use millrace_session::SessionSettings;
 use millrace_storage::Stat;
 use millrace_transport::addresses::Addresses;
 use millrace_transport::throttle::Throttle;
 
-use crate::access::{Desk, counts_as_metrics};
+use crate::access::{AuthenticationService, counts_as_metrics};
 use crate::authenticator::Authenticator;
 use crate::broker::{Broker, Brokers};
 use crate::clock::{Clock, Millis};
 use crate::config::Config;
 use crate::drain::Drain;
-use crate::incidents::Scribe;
+use crate::incidents::IncidentRecorder;
 use crate::limits::Limits;
 use crate::mailbox::Mailbox;
 use crate::memory::Memory;
-use crate::metering::Teller;
+use crate::metering::UsageReporter;
 use crate::metrics::{self, BrokerCounters, CoreCounters, Count, Histogram, Loudest, Metric, Row};
 use crate::quota::Shares;
 use crate::region::Region;
@@ -27,10 +27,10 @@ use crate::store::Store;
 use crate::tls::Tls;
 use crate::webhooks::Webhooks;
 
-/// An event loop that has not turned for this long is stuck.
+/// An event loop without a turn for this long counts as stuck.
 const STUCK_MS: Millis = 5_000;
 
-/// What strangers can cause as often as they like is logged once a minute.
+/// Limits log lines that unknown clients can cause to one a minute.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
     pub(crate) accept_failed: Throttle,
@@ -42,52 +42,48 @@ pub(crate) struct Notices {
 pub(crate) struct Process {
     pub(crate) clock: Clock,
     pub(crate) limits: Limits,
-    pub(crate) settings: Settings,
+    pub(crate) settings: SessionSettings,
     pub(crate) config: Config,
     pub(crate) brokers: Arc<Brokers>,
     pub(crate) addresses: Addresses,
     pub(crate) tls: Option<Tls>,
     pub(crate) notices: Notices,
     pub(crate) authenticator: Authenticator,
-    /// Lets clients of managed brokers in, where there is a store.
-    pub(crate) desk: Option<Desk>,
-    /// Shares limits with other pods, where there are several.
+    /// Authenticates clients of managed brokers. Set with a store.
+    pub(crate) authentication: Option<AuthenticationService>,
     pub(crate) _shares: Option<Shares>,
-    pub(crate) _scribe: Option<Scribe>,
-    pub(crate) _teller: Option<Teller>,
-    /// Where what must survive is kept; without one it ends with the process.
+    pub(crate) _incident_recorder: Option<IncidentRecorder>,
+    pub(crate) _usage_reporter: Option<UsageReporter>,
+    /// Persistent state. Without a store, state ends with the process.
     pub(crate) store: Option<Store>,
     pub(crate) webhooks: Option<Webhooks>,
-    /// The other pods, where there are several.
     pub(crate) region: Option<Arc<Region>>,
     pub(crate) mailboxes: Arc<[Mailbox]>,
     pub(crate) counters: Box<[CoreCounters]>,
     pub(crate) loudest: Loudest,
-    /// When each core last turned, milliseconds.
+    /// The last turn of each core, milliseconds.
     pub(crate) turned_at: Box<[AtomicU64]>,
-    /// Turns of each core that began and ended: odd while it is in one. Who has put something into a router, and then seen a core
-    /// outside of a turn, knows that its next turn finds it.
+    /// Odd while the core is inside a turn. After changing a router, wait until this is even: the core's next turn sees the
+    /// change.
     pub(crate) turns: Box<[AtomicU64]>,
     pub(crate) memory: Memory,
     pub(crate) turn_times: Box<[Histogram]>,
-    /// Most units of work that a turn of each core did.
     pub(crate) work_max: Box<[AtomicU64]>,
-    /// Set once, when the clients are to be sent elsewhere.
     pub(crate) drain: OnceLock<Arc<Drain>>,
     pub(crate) stopping: AtomicBool,
     pub(crate) owners: foldhash::fast::RandomState,
 }
 
 impl Process {
-    /// The core on which sessions of this client id live. A connection moves there once, at its CONNECT, so that a
-    /// session never moves and everything about it happens on one core.
+    /// The core that owns the sessions of this client id. A connection moves there once, at its CONNECT, so a session never moves
+    /// and all its events happen on one core.
     pub(crate) fn owner(&self, broker: &Broker, client_id: &str) -> u16 {
         let hash = self.owners.hash_one((&*broker.name, client_id));
         let cores = self.mailboxes.len() as u64;
         u16::try_from((hash >> 32) % cores).unwrap_or(0)
     }
 
-    /// A broker, read from the store now if need be: not for event loops, which do not wait for the disk.
+    /// Opens a broker, from the store if necessary. It can block on the disk, so event loops must not call it.
     pub(crate) fn open(&self, name: &str) -> Result<Arc<Broker>, String> {
         let unknown = || format!("there is no broker \"{name}\"");
         match &self.store {
@@ -99,7 +95,6 @@ impl Process {
         }
     }
 
-    /// Whether other pods work with the same store.
     pub(crate) fn is_shared(&self) -> bool {
         self.config.pod.is_some()
     }
@@ -166,13 +161,16 @@ impl Process {
             (Metric { kind: kind.as_str(), name, labels, help }, value)
         });
         let region = self.region.iter().flat_map(|region| region.metrics());
-        let desk = self.desk.iter().flat_map(Desk::metrics);
+        let authentication = self.authentication.iter().flat_map(AuthenticationService::metrics);
         let webhooks = self.webhooks.iter().flat_map(Webhooks::metrics);
-        let checks = self.desk.iter().map(Desk::password_checks);
+        let checks = self.authentication.iter().map(AuthenticationService::password_checks);
         let checks = counts_as_metrics(checks.chain(self.authenticator.password_checks()));
         #[allow(clippy::cast_precision_loss)]
-        let counted =
-            region.chain(desk).chain(webhooks).chain(checks).map(|(metric, value)| (metric, value as f64));
+        let counted = region
+            .chain(authentication)
+            .chain(webhooks)
+            .chain(checks)
+            .map(|(metric, value)| (metric, value as f64));
         metrics::write_lines(&mut out, stats.chain(counted).map(|(metric, value)| (metric, "", value)));
         if let Some(store) = &self.store {
             store.write_metrics(&mut out);
@@ -180,7 +178,7 @@ impl Process {
         out
     }
 
-    /// Of the loudest brokers, and of all others together.
+    /// Writes the metrics of the busiest brokers, and of all others together.
     fn write_broker_metrics(&self, out: &mut String) {
         let gauges = [
             metrics::gauge("millrace_subscriptions", "Subscriptions of all sessions."),

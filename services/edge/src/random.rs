@@ -1,9 +1,6 @@
 //! Randomness of the system.
 
-/// Random bytes.
-///
-/// # Errors
-/// The system has none to give, which it says at the start if ever.
+/// Fails when the system has no randomness; such a system fails at the start already.
 pub(crate) fn bytes<const N: usize>() -> Result<[u8; N], getrandom::Error> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes)?;

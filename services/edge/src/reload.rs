@@ -1,6 +1,5 @@
-//! Files that are read again when they change, or when an operator says so: certificates, passwords and rules.
-//!
-//! A file that cannot be used is refused with a log line, and what was loaded before stays in force.
+//! Reads certificates, passwords and rules again when their files change or when an operator asks for it. A file that cannot be
+//! used is refused with a log line, and the loaded one stays in force.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -13,20 +12,17 @@ use crate::config::Config;
 use crate::mailbox::Mail;
 use crate::process::Process;
 
-/// How often files are looked at.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Reads files again, on a thread of its own.
 #[derive(Debug)]
 pub(crate) struct Reloader {
     /// `None` once it is stopped.
     running: Option<(SyncSender<()>, JoinHandle<()>)>,
 }
 
-/// What a file is told from another one by. A mounted secret is replaced by a link to another file.
+/// The identity of a file's contents. A mounted secret is replaced by a link to another file.
 type Stamp = Option<(SystemTime, u64, u64)>;
 
-/// Files that are only of use together.
 struct Part {
     what: &'static str,
     files: Vec<PathBuf>,
@@ -36,10 +32,9 @@ struct Part {
 }
 
 impl Reloader {
-    /// Starts the thread.
     pub(crate) fn start(config: &Config, process: &Arc<Process>) -> Result<Self, StartError> {
         let parts = parts(config);
-        // An order that is not carried out yet covers one that comes now.
+        // An unhandled order covers a new one.
         let (orders, received) = sync_channel(1);
         let process = Arc::downgrade(process);
         let thread = std::thread::Builder::new()
@@ -49,7 +44,7 @@ impl Reloader {
         Ok(Self { running: Some((orders, thread)) })
     }
 
-    /// Ends the thread: after this it holds nothing of the process.
+    /// Ends the thread, which then holds no reference to the process.
     pub(crate) fn stop(&mut self) {
         let Some((orders, thread)) = self.running.take() else { return };
         drop(orders);
@@ -58,7 +53,6 @@ impl Reloader {
         }
     }
 
-    /// Has all files read now.
     pub(crate) fn order(&self) {
         match self.running.as_ref().map(|(orders, _)| orders.try_send(())) {
             Some(Ok(()) | Err(TrySendError::Full(()))) | None => {}
@@ -106,8 +100,8 @@ fn run(mut parts: Vec<Part>, orders: &Receiver<()>, process: &Weak<Process>) {
 }
 
 impl Part {
-    /// Whether the files are to be read: they have changed, and did not change again since the last look. So files that are
-    /// replaced one after the other, or written slowly, are read when that is over.
+    /// True when the files changed, and did not change again since the last check. So files that are replaced one after the
+    /// other, or written slowly, are read once they are complete.
     fn is_due(&mut self, is_ordered: bool) -> bool {
         let now = stamps(&self.files);
         let is_steady = now == self.seen;
@@ -153,7 +147,6 @@ fn load_rules(process: &Process) -> Result<(), String> {
     Ok(())
 }
 
-/// Has every loop look at its clients again.
 fn tell(process: &Process, users: Vec<Box<str>>) {
     let users: Arc<[Box<str>]> = users.into();
     for mailbox in &*process.mailboxes {

@@ -1,4 +1,4 @@
-//! Starting and stopping the event loops of a process.
+//! Starts and stops the event loops of a process.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,24 +9,24 @@ use std::time::Duration;
 
 use millrace_access::scram::METHOD;
 use millrace_layers::Store as Layers;
-use millrace_session::Settings;
+use millrace_session::SessionSettings;
 use millrace_storage::Database;
 use millrace_transport::addresses::{self, Addresses};
 use millrace_transport::listeners::{Listener, Listeners, Speaks, listen};
 use mio::{Poll, Waker};
 
-use crate::access::Desk;
+use crate::access::AuthenticationService;
 use crate::authenticator::Authenticator;
 use crate::broker::{Broker, Brokers};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::core::Core;
 use crate::drain::{Drain, DrainPace, Draining};
-use crate::incidents::Scribe;
+use crate::incidents::IncidentRecorder;
 use crate::limits::{self, Limits};
 use crate::mailbox::Mailbox;
 use crate::memory::Memory;
-use crate::metering::Teller;
+use crate::metering::UsageReporter;
 use crate::metrics::{CoreCounters, Histogram, Loudest};
 use crate::process::{Notices, Process};
 use crate::quota::Shares;
@@ -36,13 +36,12 @@ use crate::store::{ALONE, Store};
 use crate::tls::Tls;
 use crate::webhooks::Webhooks;
 
-/// Why an edge could not be started. Says what happened and what to do.
+/// The text says what happened and what to do.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct StartError(pub String);
 
-/// A running edge: event loops, listeners and everything they hold. Dropping it without [`Edge::shutdown`] stops the
-/// loops at once.
+/// A running edge: event loops, listeners and their state. Dropping it without [`Edge::shutdown`] stops the loops at once.
 pub struct Edge {
     pub(crate) process: Arc<Process>,
     mqtt_addresses: Vec<SocketAddr>,
@@ -55,18 +54,12 @@ pub struct Edge {
     reloader: Reloader,
 }
 
-/// Binds the listeners and starts the event loops.
-///
-/// # Errors
-/// When an address cannot be bound or a file of the configuration cannot be read.
+/// Binds the listeners and starts the event loops. Fails when an address cannot be bound or a configured file cannot be read.
 pub fn start(config: Config) -> Result<Edge, StartError> {
     start_with(config, None)
 }
 
-/// As [`start`], on a store: what must survive the process is kept there.
-///
-/// # Errors
-/// As [`start`], and when the store cannot be read.
+/// As [`start`], with persistent state in a store, which must be readable.
 pub fn start_on(config: Config, database: Database) -> Result<Edge, StartError> {
     start_with(config, Some(database))
 }
@@ -116,20 +109,27 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
             Some(region.map_err(|error| StartError(error.to_string()))?)
         }
     };
-    let desk = |layers: &Layers| {
-        Desk::start(layers.clone(), clock, brokers.clone(), mailboxes.clone(), &config.outgoing)
+    let authentication = |layers: &Layers| {
+        AuthenticationService::start(
+            layers.clone(),
+            clock,
+            brokers.clone(),
+            mailboxes.clone(),
+            &config.outgoing,
+        )
     };
-    let desk = layers.as_ref().map(desk).transpose()?;
-    let scribe = |layers: &Layers| Scribe::start(layers.clone(), clock, brokers.clone());
-    let scribe = layers.as_ref().map(scribe).transpose()?;
+    let authentication = layers.as_ref().map(authentication).transpose()?;
+    let incident_recorder = |layers: &Layers| IncidentRecorder::start(layers.clone(), clock, brokers.clone());
+    let incident_recorder = layers.as_ref().map(incident_recorder).transpose()?;
     let shares = match (&layers, &config.pod) {
         (Some(layers), Some(pod)) => Some(Shares::start(layers.clone(), clock, brokers.clone(), pod)?),
         _ => None,
     };
     let pod = config.pod.as_deref().unwrap_or(ALONE);
     let every_s = config.limits.usage_interval_s;
-    let teller = |layers: &Layers| Teller::start(layers.clone(), clock, brokers.clone(), pod, every_s);
-    let teller = layers.as_ref().filter(|_| every_s > 0).map(teller).transpose()?;
+    let usage_reporter =
+        |layers: &Layers| UsageReporter::start(layers.clone(), clock, brokers.clone(), pod, every_s);
+    let usage_reporter = layers.as_ref().filter(|_| every_s > 0).map(usage_reporter).transpose()?;
     let told = layers.clone();
     let store = match layers {
         Some(layers) => {
@@ -149,20 +149,20 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
     let webhooks = told.zip(store.as_ref()).map(webhooks).transpose()?;
     let process = Arc::new(Process {
         clock,
-        _teller: teller,
+        _usage_reporter: usage_reporter,
         webhooks,
         store,
         region,
-        settings: Settings {
+        settings: SessionSettings {
             // Only brokers with records in a store have users for it.
-            authentication_method: desk.is_some().then_some(METHOD),
+            authentication_method: authentication.is_some().then_some(METHOD),
             ..settings(&config.limits)
         },
         memory,
         limits,
-        desk,
+        authentication,
         _shares: shares,
-        _scribe: scribe,
+        _incident_recorder: incident_recorder,
         addresses: Addresses::new(address_limits(&config.limits), config.unlimited_from.clone()),
         tls,
         notices: Notices::default(),
@@ -209,63 +209,60 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
 }
 
 impl Edge {
-    /// Bound addresses of MQTT over TCP, in the order of the configuration.
+    /// In the order of the configuration, as in the following functions.
     pub fn mqtt_addresses(&self) -> &[SocketAddr] {
         &self.mqtt_addresses
     }
 
-    /// Bound addresses of MQTT over WebSocket, in the order of the configuration.
+    /// MQTT over WebSocket.
     pub fn ws_addresses(&self) -> &[SocketAddr] {
         &self.ws_addresses
     }
 
-    /// Bound addresses of MQTT over TLS, in the order of the configuration.
+    /// MQTT over TLS.
     pub fn mqtts_addresses(&self) -> &[SocketAddr] {
         &self.mqtts_addresses
     }
 
-    /// Bound addresses of MQTT over WebSocket over TLS, in the order of the configuration.
+    /// MQTT over WebSocket over TLS.
     pub fn wss_addresses(&self) -> &[SocketAddr] {
         &self.wss_addresses
     }
 
-    /// Bound addresses for the gateway, in the order of the configuration.
+    /// Addresses for the gateway.
     pub fn gateway_addresses(&self) -> &[SocketAddr] {
         &self.gateway_addresses
     }
 
-    /// The metrics in Prometheus text format.
+    /// In Prometheus text format.
     pub fn metrics(&self) -> String {
         self.process.metrics()
     }
 
-    /// Whether every event loop turns and takes clients; the text names what does not.
-    ///
-    /// # Errors
-    /// When one does not, and while the clients are sent elsewhere.
+    /// Fails while an event loop is stuck or accepts no clients, and during a drain. The text names the cause.
     pub fn health(&self) -> Result<(), String> {
         self.process.health()
     }
 
-    /// How the network to other pods is, where there are others. A pod that has lost it goes on with its own clients, and with what the
-    /// store keeps.
+    /// The state of the network to other pods, if there are any. A disconnected pod still serves its own clients and the stored
+    /// messages.
     pub fn fabric_health(&self) -> Option<millrace_fabric::Health> {
         self.process.region.as_ref().and_then(|region| region.health())
     }
 
-    /// Connections that are open now.
+    /// Open connections.
     pub fn connections(&self) -> u64 {
         self.process.open_connections()
     }
 
-    /// Reads certificates, passwords and rules again; they are also read when their files change. Which were refused, the log says.
+    /// Reads certificates, passwords and rules again; this also happens when their files change. The log names refused files.
     pub fn reload(&self) {
         self.reloader.order();
     }
 
-    /// Sends the clients elsewhere, so many a second: no new connections, DISCONNECT to 5.0 clients (0x9C with the server
-    /// reference of the configuration, 0x8B without one), a close to others. Their sessions stay in the store. Those who are left
-    /// are served until it is their turn. Once begun, a drain cannot be changed.
+    /// Disconnects the clients at a rate: no new connections, DISCONNECT to 5.0 clients (0x9C with the server reference of the
+    /// configuration, 0x8B without one), a close to others. Their sessions stay in the store. The remaining clients are served
+    /// until their turn. A drain cannot be changed once begun.
     pub fn drain(&self, pace: &DrainPace) -> Draining {
         let (process, cores) = (&self.process, self.threads.len());
         let new = || Arc::new(Drain::new(pace, process.open_connections(), cores, process.clock.now()));
@@ -274,10 +271,10 @@ impl Edge {
         Draining(drain)
     }
 
-    /// Orderly end: no new connections, DISCONNECT to 5.0 clients as with [`Edge::drain`], to all at once, what is written is
-    /// flushed (for at most `grace`), then the loops end.
+    /// Orderly end: no new connections, DISCONNECT to all 5.0 clients at once as with [`Edge::drain`]. Written bytes are flushed
+    /// (for at most `grace`), then the loops end.
     pub fn shutdown(mut self, grace: Duration) {
-        // Set once: this consumes the edge.
+        // Set once, because this consumes the edge.
         let _ = self.grace.set(grace);
         self.stop();
     }
@@ -304,8 +301,8 @@ fn cannot(what: &str, error: &io::Error) -> StartError {
     StartError(format!("cannot {what}: {error}"))
 }
 
-fn address_limits(limits: &Limits) -> addresses::Limits {
-    addresses::Limits {
+fn address_limits(limits: &Limits) -> addresses::AddressLimits {
+    addresses::AddressLimits {
         connections_max: match limits.connections_per_address_max {
             0 => connections_per_address(open_files_max()),
             said => said,
@@ -315,20 +312,20 @@ fn address_limits(limits: &Limits) -> addresses::Limits {
     }
 }
 
-/// Files that the process may open, where the system says so.
+/// `None` when the system has no such limit.
 fn open_files_max() -> Option<u64> {
     rlimit::Resource::NOFILE.get_soft().ok()
 }
 
-/// Connections of one address that leave room for those of others.
+/// Leaves room for connections of other addresses.
 fn connections_per_address(open_files_max: Option<u64>) -> u32 {
     let share = open_files_max.map(|files| (files / limits::FILES_PER_ADDRESS_DIVISOR).max(1));
     let share = share.and_then(|share| u32::try_from(share).ok()).unwrap_or(u32::MAX);
     share.min(limits::CONNECTIONS_PER_ADDRESS_MAX)
 }
 
-fn settings(limits: &Limits) -> Settings {
-    Settings {
+fn settings(limits: &Limits) -> SessionSettings {
+    SessionSettings {
         receive_maximum: limits.receive_maximum.max(1),
         inflight_max: limits.inflight_max.max(1),
         packet_size_max: limits.packet_size_max,
@@ -344,7 +341,7 @@ fn settings(limits: &Limits) -> Settings {
     }
 }
 
-/// Binds each address once a core; the kernel spreads new connections over them.
+/// Binds each address once per core; the kernel spreads new connections over the sockets.
 fn bind_all(
     addresses: &[SocketAddr],
     speaks: Speaks,

@@ -1,5 +1,5 @@
-//! What the edge stores, taken apart for people who look into a store: the format of messages and options is known here and
-//! nowhere else. No event loop needs it.
+//! Decodes stored messages and options for people who inspect a store. Only the edge knows their format. No event loop needs this
+//! module.
 
 use millrace_mqtt::{Property, topic};
 use millrace_session::Message;
@@ -7,27 +7,27 @@ use millrace_session::Message;
 use crate::clock::Clock;
 use crate::store::record;
 
-/// A stored message.
+/// A decoded message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredMessage {
-    /// Quality of service, 0 to 2.
+    /// 0 to 2.
     pub qos: u8,
-    /// When it expires, in whole seconds as unix milliseconds; `None` when it never does.
+    /// Unix milliseconds, in whole seconds; `None` when it never expires.
     pub expires_at_ms: Option<u64>,
-    /// Names and values of its properties.
+    /// Names and values.
     pub properties: Vec<(String, Vec<u8>)>,
-    /// The payload.
+    /// The bytes as published.
     pub payload: Vec<u8>,
 }
 
-/// The retained message of a topic; `None` when the bytes are not of a format that this version knows.
+/// A retained message; `None` for an unknown format.
 #[must_use]
 pub fn retained(topic: &str, body: &[u8]) -> Option<StoredMessage> {
     let clock = unix_clock();
     record::decode(topic.into(), body, &clock).map(|message| taken_apart(&message, &clock))
 }
 
-/// A message of a stream, and its topic; `None` as above.
+/// A message of a stream, and its topic; `None` for an unknown format.
 #[must_use]
 pub fn entry(body: &[u8]) -> Option<(String, StoredMessage)> {
     let clock = unix_clock();
@@ -35,7 +35,7 @@ pub fn entry(body: &[u8]) -> Option<(String, StoredMessage)> {
     Some((message.topic().as_ref().into(), taken_apart(&message, &clock)))
 }
 
-/// A process that started with 1970 has seconds that are those of 1970.
+/// A clock whose process started in 1970 has the seconds of 1970.
 fn unix_clock() -> Clock {
     Clock::at(0)
 }
@@ -60,20 +60,20 @@ fn named(property: Property<'_>) -> (String, Vec<u8>) {
     }
 }
 
-/// What a subscription asks for.
+/// The options of a stored subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubscriptionOptions {
-    /// Highest quality of service, 0 to 2.
+    /// Highest QoS, 0 to 2.
     pub qos: u8,
-    /// Not what the client published itself.
+    /// Skip messages that the client published.
     pub no_local: bool,
-    /// RETAIN stays as it was published.
+    /// Keep the publisher's RETAIN flag.
     pub retain_as_published: bool,
     /// 0: retained messages with each SUBSCRIBE; 1: with the first one only; 2: never.
     pub retain_handling: u8,
 }
 
-/// The options byte of a stored subscription.
+/// Decodes the options byte of a stored subscription.
 #[must_use]
 pub fn subscription_options(bits: u8) -> SubscriptionOptions {
     SubscriptionOptions {
@@ -84,13 +84,13 @@ pub fn subscription_options(bits: u8) -> SubscriptionOptions {
     }
 }
 
-/// Whether this is a topic filter, with wildcards or without, shared or not.
+/// True for a valid topic filter, shared or not.
 #[must_use]
 pub fn is_filter(text: &str) -> bool {
     topic::Filter::parse(text).is_some()
 }
 
-/// Whether messages can be published to this topic.
+/// True for a valid topic name.
 #[must_use]
 pub fn is_topic(text: &str) -> bool {
     topic::is_valid_name(text)

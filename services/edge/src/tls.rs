@@ -1,4 +1,4 @@
-//! The certificates of this process: loaded at the start, and again when their files change.
+//! The TLS configurations of this process: loaded at the start, and again when their files change.
 
 use std::sync::Arc;
 
@@ -7,7 +7,6 @@ use millrace_transport::tls::files::{Files, LoadError, Servers};
 
 use crate::StartError;
 
-/// What listeners need for TLS handshakes.
 #[derive(Debug)]
 pub(crate) struct Tls {
     files: Files,
@@ -20,12 +19,11 @@ impl Tls {
         Ok(Self { files: files.clone(), servers: ArcSwap::from_pointee(servers) })
     }
 
-    /// What a new connection needs.
     pub(crate) fn servers(&self) -> arc_swap::Guard<Arc<Servers>> {
         self.servers.load()
     }
 
-    /// Reads the files again. Connections that are open go on as they are.
+    /// Reads the files again. Open connections keep the old certificates.
     pub(crate) fn reload(&self) -> Result<(), LoadError> {
         let servers = Servers::load(&self.files, Some(&self.servers.load()))?;
         self.servers.store(Arc::new(servers));

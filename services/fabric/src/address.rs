@@ -2,12 +2,11 @@
 
 use std::fmt;
 
-/// One run of a pod: a process that restarts gets another id.
+/// One run of a pod: a restarted process has another id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PodId(pub u64);
 
 impl PodId {
-    /// Makes a random id.
     #[must_use]
     pub fn random() -> Self {
         Self(fastrand::u64(1..))
@@ -23,27 +22,20 @@ impl fmt::Display for PodId {
 /// The receiver of a message. A pod never gets its own messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum To {
-    /// All pods that joined this broker.
     Broker(u64),
-    /// One of the pods that joined this group of a broker. A batch goes to one of them as a whole. Batches to groups
-    /// are not numbered, so no gap is noticed.
+    /// One pod of those that joined this group of a broker. A batch goes to one of them as a whole. Batches to groups are not
+    /// numbered, so gaps go unnoticed.
     Group {
-        /// The broker.
         broker: u64,
-        /// The group, unique within the broker.
+        /// Unique within the broker.
         group: u64,
     },
-    /// One pod.
     Pod(PodId),
-    /// One pod, for a broker that it has joined. Each broker has its own numbers and queue, so that no broker delays
-    /// another.
+    /// One pod, for a broker that it joined. Each broker has its own numbers and queue, so that no broker delays another.
     At {
-        /// The pod.
         pod: PodId,
-        /// The broker.
         broker: u64,
     },
-    /// All pods.
     Pods,
 }
 
@@ -68,11 +60,11 @@ impl To {
     }
 }
 
-/// Answers of the server to a message without a listener, by the subject of the answer.
+/// Subjects to which the server replies when a message has no listener.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Echo {
     Probe(To, u64),
-    /// A message that was sent to nobody on purpose.
+    /// A message without listener on purpose.
     Nobody(u64),
 }
 
@@ -98,12 +90,10 @@ impl Subjects {
         format!("{}{}", self.prefix, to.tail())
     }
 
-    /// Control messages to all pods.
     pub(crate) fn control(&self) -> String {
         format!("{}c", self.prefix)
     }
 
-    /// Control messages to one pod.
     pub(crate) fn control_of(&self, pod: PodId) -> String {
         format!("{}c.{pod}.a", self.prefix)
     }
@@ -113,7 +103,6 @@ impl Subjects {
         format!("{}.*", self.of(To::Pod(self.own)))
     }
 
-    /// The broker in a subject.
     pub(crate) fn broker_of(&self, subject: &str) -> Option<To> {
         let (_, broker) = subject.rsplit_once('.')?;
         Some(To::At { pod: self.own, broker: broker.parse().ok()? })
@@ -134,7 +123,7 @@ impl Subjects {
         format!("{}>", self.prefix)
     }
 
-    /// The subject to which the server answers when there is no listener.
+    /// The subject to which the server replies when there is no listener.
     pub(crate) fn echo(&self, echo: &Echo) -> String {
         match echo {
             Echo::Probe(to, probe) => format!("{}c.{}.e.{probe}.{}", self.prefix, self.own, to.tail()),

@@ -1,10 +1,9 @@
-//! The logic of a fabric without NATS, threads or clocks: events come in, frames to send go to the outbox, the rest to
-//! the sink.
+//! The protocol logic of a fabric, without NATS, threads or clocks. Events come in; frames go to the outbox, messages and
+//! notifications to the sink.
 //!
-//! A pod that joins announces it to all others (`Joined`). From then on each of them sends to it, answers with its
-//! position (`Answer`), and sends a heartbeat to the joined receivers in order with its messages. Once all have
-//! answered, the pod knows the next number of every sender, and notices every later loss. The same happens after each
-//! reconnect.
+//! A pod that joins announces it to all others (`Joined`). From then on each of them sends to it, answers with its position
+//! (`Answer`), and sends a heartbeat to the joined receivers in order with its messages. Once all have answered, the pod knows
+//! the next number of every sender and notices every later loss. The same happens after each reconnect.
 
 use std::sync::Arc;
 
@@ -17,18 +16,18 @@ use crate::counters::Counts;
 use crate::frame::{self, ANNOUNCED_MAX, Bad, Content, Frame};
 use crate::inbox::Inbox;
 use crate::joins::Joins;
-use crate::limits::Limits;
+use crate::limits::FabricLimits;
 use crate::outbox::{Destination, Outbox};
 use crate::sink::Sink;
 
-/// Time between two sweeps of the inbox, milliseconds.
+/// Interval of inbox sweeps, milliseconds.
 const SWEEP_MS: u64 = 8_000;
 
 struct Pod {
     name: String,
     heard_at: Millis,
     epoch: u32,
-    /// It has sent something lately.
+    /// It has sent something recently.
     is_alive: bool,
     /// It has answered with its positions for every join, or was there when it began.
     is_known: bool,
@@ -37,7 +36,7 @@ struct Pod {
 pub(crate) struct Core {
     own: PodId,
     name: String,
-    limits: Limits,
+    limits: FabricLimits,
     counts: Arc<Counts>,
     outbox: Arc<Outbox>,
     sink: Arc<dyn Sink>,
@@ -48,7 +47,7 @@ pub(crate) struct Core {
     was_connected: bool,
     epoch: u32,
     disconnected_at: Option<Millis>,
-    /// Time by which the earlier pods have made themselves known.
+    /// Time by which the earlier pods have announced themselves.
     settled_at: Millis,
     hello_at: Millis,
     sweep_at: Millis,
@@ -58,7 +57,7 @@ impl Core {
     pub(crate) fn new(
         own: PodId,
         name: String,
-        limits: Limits,
+        limits: FabricLimits,
         counts: Arc<Counts>,
         outbox: Arc<Outbox>,
         sink: Arc<dyn Sink>,
@@ -84,7 +83,7 @@ impl Core {
         }
     }
 
-    /// NATS is connected and takes messages of this size.
+    /// NATS is connected and accepts messages of this size.
     pub(crate) fn connected(&mut self, now: Millis, payload_max: usize) {
         let outage = self.disconnected_at.take().map(|at| now - at);
         let is_first = !std::mem::replace(&mut self.was_connected, true);
@@ -112,7 +111,7 @@ impl Core {
         self.outbox.disconnected();
     }
 
-    /// Joins for the user. Returns true when the caller must subscribe at NATS.
+    /// True when the caller must subscribe at NATS.
     pub(crate) fn join(&mut self, to: To, now: Millis) -> bool {
         let is_new = self.inbox.join(to);
         if is_new {
@@ -229,7 +228,7 @@ impl Core {
             if !std::mem::replace(&mut known.is_alive, true) {
                 self.sink.pod_came(pod, name, false);
                 self.count_pods();
-                // Announcements made in the meantime did not wait for this pod.
+                // Announcements made meanwhile did not wait for this pod.
                 self.joins.pod_found(pod);
                 self.remind(pod);
             }
@@ -261,7 +260,7 @@ impl Core {
         }
     }
 
-    /// Finds pods that are silent.
+    /// Finds silent pods.
     fn miss(&mut self, now: Millis) {
         let gone_ms = u64::from(self.limits.pod_gone_ms);
         let forgotten_ms = gone_ms + 2 * u64::from(self.limits.outage_ms_max);
@@ -331,7 +330,7 @@ impl Core {
             if !pod.is_known && !self.joins.waits_for(*id) {
                 pod.is_known = true;
                 self.inbox.began(*id, true);
-                // Until now a loss could go unnoticed.
+                // A loss could go unnoticed until now.
                 self.sink.pod_came(*id, &pod.name, false);
             }
         }

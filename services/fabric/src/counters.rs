@@ -19,12 +19,10 @@ impl Count {
     }
 }
 
-/// A counter or gauge as `/metrics` shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric {
     /// `counter` or `gauge`.
     pub kind: &'static str,
-    /// The name in `/metrics`.
     pub name: &'static str,
     /// Such as `reason="outage"`; may be empty.
     pub labels: &'static str,
@@ -32,13 +30,12 @@ pub struct Metric {
     pub help: &'static str,
 }
 
-/// Declares the counters: field, kind, metric name, labels, help.
+/// Each line is: field, kind, metric name, labels, help.
 macro_rules! counters {
     ($($field:ident: $kind:literal $name:literal [$($label:literal)?] $help:literal,)*) => {
         #[derive(Debug, Default)]
         pub(crate) struct Counts { $(pub(crate) $field: Count,)* }
 
-        /// The counters and gauges of a fabric at a moment.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct Counters { $(#[doc = $help] pub $field: u64,)* }
 
@@ -49,7 +46,7 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// Yields each metric with its value, in a fixed order; metrics of one name are adjacent.
+            /// In a fixed order; metrics of one name are adjacent.
             pub fn metrics(&self) -> impl Iterator<Item = (Metric, u64)> + use<> {
                 [$((Metric { kind: $kind, name: $name, labels: concat!($($label)?), help: $help }, self.$field),)*]
                     .into_iter()

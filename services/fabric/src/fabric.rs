@@ -17,18 +17,16 @@ use crate::shared::{Shared, Wishes};
 use crate::sink::Sink;
 use crate::tasks;
 
-/// The network between pods. All methods may be called from any thread and never block. Dropping it sends the queued
-/// messages, for a second at most, and says goodbye.
+/// The network between pods. Any thread can call all methods, and none blocks. Dropping it sends the queued messages, for a
+/// second at most, and says goodbye.
 pub struct Fabric {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Fabric {
-    /// Starts the fabric's thread. NATS need not be reachable; [`Fabric::health`] reports the connection.
-    ///
-    /// # Errors
-    /// The settings are invalid, whatever NATS would answer.
+    /// Starts the fabric's thread. NATS need not be reachable; [`Fabric::health`] reports the connection. Fails for invalid
+    /// settings only.
     pub fn start(settings: Settings, sink: Arc<dyn Sink>) -> Result<Self, SettingsError> {
         let (servers, client_options) = options::check(&settings)?;
         let Settings { pod, region, pod_name, limits, .. } = settings;
@@ -56,7 +54,7 @@ impl Fabric {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
-            // For name look-ups and files while connecting.
+            // For name lookups and files while connecting.
             .max_blocking_threads(2)
             .build()
             .map_err(SettingsError::Thread)?;
@@ -80,20 +78,19 @@ impl Fabric {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// This process.
     #[must_use]
     pub fn pod(&self) -> PodId {
         self.shared.subjects.own()
     }
 
-    /// Receives messages of others to a broker, to this pod about a broker, or to a group; [`Sink::joined`] says when.
-    /// Returns false at the limit of joins. Messages to this pod and to all pods always arrive.
+    /// Receives messages of other pods to a broker, to this pod about a broker, or to a group, once [`Sink::joined`] is called.
+    /// False at the limit of joins. Messages to this pod and to all pods always arrive.
     #[must_use]
     pub fn join(&self, to: To) -> bool {
         matches!(to, To::Pod(_) | To::Pods) || self.shared.wish(to, true)
     }
 
-    /// Stops receiving, except messages that are already on their way to the sink.
+    /// Messages on their way to the sink still arrive.
     pub fn leave(&self, to: To) {
         if !matches!(to, To::Pod(_) | To::Pods) {
             self.shared.wish(to, false);
@@ -105,27 +102,24 @@ impl Fabric {
         self.shared.outbox.send(to, pieces)
     }
 
-    /// Returns whether no other pod listens, so that `messages` need not be made and sent. Call it immediately before,
-    /// and then do not send them: they are counted, so that a listening pod that was disconnected learns that it missed
-    /// them.
+    /// True when no other pod listens, so that the caller can skip `messages`. Call it immediately before, and then do not send
+    /// them: they are counted, so that a listening pod that was disconnected notices that it missed them.
     #[must_use]
     pub fn unwanted(&self, to: To, messages: u32) -> bool {
         self.shared.outbox.unwanted(to, messages)
     }
 
-    /// The state of the connection to NATS.
     #[must_use]
     pub fn health(&self) -> Health {
         self.shared.link.health()
     }
 
-    /// Returns whether there is a connection to NATS.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.shared.link.is_connected()
     }
 
-    /// The counters since the start.
+    /// Since the start.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.shared.counts.read()

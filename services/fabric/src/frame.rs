@@ -1,4 +1,4 @@
-//! The frames in NATS messages. All numbers are big-endian.
+//! Encodes and decodes the frames in NATS messages. All numbers are big-endian.
 //!
 //! | kind | after version (1 byte), kind (1) and sender (8) |
 //! |---|---|
@@ -17,7 +17,6 @@ use bytes::{Buf, BufMut, Bytes, TryGetError};
 use crate::address::{PodId, To};
 
 const VERSION: u8 = 1;
-/// Bytes before the messages of a batch.
 pub(crate) const HEAD: usize = 30;
 /// Bytes before the piece in a part.
 const PART_HEAD: usize = HEAD + 4;
@@ -42,7 +41,7 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    /// The number after the last one.
+    /// The number after the last message.
     pub(crate) fn next(&self) -> u64 {
         self.first.saturating_add(u64::from(self.count))
     }
@@ -90,7 +89,6 @@ pub(crate) fn open() -> Vec<u8> {
     batch
 }
 
-/// Adds a message made of `pieces`, `length` bytes in all.
 pub(crate) fn add(batch: &mut Vec<u8>, pieces: &[&[u8]], length: usize) {
     batch.reserve(LENGTH + length);
     batch.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
@@ -132,8 +130,8 @@ pub(crate) fn cut(
     })
 }
 
-/// `asks`: the others must answer with a hello. `is_fresh`: the sender has sent nothing yet, or nothing that still
-/// counts; each `epoch` starts so.
+/// `asks`: the others must answer with a hello. `is_fresh`: nothing that the sender sent before counts any more; each `epoch`
+/// starts so.
 pub(crate) fn hello(from: PodId, asks: bool, is_fresh: bool, epoch: u32, name: &str) -> Bytes {
     let mut frame = start(HELLO, from, 5 + name.len());
     frame.put_u8(u8::from(asks) | u8::from(is_fresh) << 1);
@@ -200,7 +198,7 @@ pub(crate) fn decode(mut bytes: Bytes) -> Result<Frame, Bad> {
     Ok(Frame { from, content })
 }
 
-/// Decodes a frame, encodes it again and decodes that: the results must be equal.
+/// Checks that encoding a decoded frame and decoding it again gives the same frame.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn round_trip(bytes: &[u8]) {
     let Ok(frame) = decode(Bytes::copy_from_slice(bytes)) else { return };
@@ -227,7 +225,6 @@ pub(crate) fn round_trip(bytes: &[u8]) {
     assert_eq!(decode(written), Ok(frame));
 }
 
-/// Checks that `body` is exactly `count` messages.
 pub(crate) fn check_body(mut body: &[u8], count: u32) -> Result<(), Bad> {
     for _ in 0..count {
         let length = usize::try_from(body.try_get_u32()?).map_err(|_| Bad::Malformed)?;

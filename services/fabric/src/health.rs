@@ -1,12 +1,10 @@
-//! The state of the connection to NATS.
+//! The state of the connection to NATS, and explanations of its errors.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// The state of the connection to NATS.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Health {
-    /// Whether there is a connection.
     pub connected: bool,
     /// The server of the connection, or the last one tried, as `host:port`.
     pub server: Option<String>,
@@ -18,7 +16,7 @@ pub struct Health {
     pub rtt: Option<Duration>,
     /// Other pods that are alive.
     pub pods: usize,
-    /// The problem and its remedy, if there is a problem.
+    /// The problem and its remedy.
     pub problem: Option<String>,
 }
 

@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use crate::address::{PodId, To};
 use crate::clock::Millis;
 
-/// Time for an answer, milliseconds. Then the announcement is repeated to pods that have not answered.
+/// Time for an answer, milliseconds. Then the announcement is repeated.
 const ANSWER_MS_MAX: u64 = 1000;
-/// Most repetitions. Together with the longest outage they take less time than a sender needs to forget a receiver.
+/// Repetitions. Together with the longest outage they take less time than a sender needs to forget a receiver.
 const TRIES_MAX: u32 = 20;
 
 #[derive(Debug)]
@@ -30,8 +30,7 @@ pub(crate) struct Joins {
 #[derive(Default)]
 pub(crate) struct Outcome {
     pub(crate) complete: Vec<Announcement>,
-    /// Some pods did not answer in time. They are asked again under the same number, because their answers may just be
-    /// late.
+    /// Some pods did not answer in time. The repetition has the same number, because their answers may just be late.
     pub(crate) again: Vec<Announcement>,
     /// Some pods never answered.
     pub(crate) failed: Vec<Announcement>,
@@ -42,7 +41,6 @@ impl Joins {
         self.unreported.push_back((report_at, to));
     }
 
-    /// Makes a number for an announcement to `pods`.
     pub(crate) fn announce(&mut self, list: Vec<To>, waits_for: Vec<PodId>, now: Millis) -> u64 {
         self.next += 1;
         self.open.push(Announcement { number: self.next, list, waits_for, since: now, tries: 0 });
@@ -59,7 +57,7 @@ impl Joins {
         self.open.clear();
     }
 
-    /// The receivers of an announcement that this pod answers.
+    /// The receivers of an announcement that `from` answers.
     pub(crate) fn answered(&mut self, number: u64, from: PodId) -> Option<&[To]> {
         let announcement = self.open.iter_mut().find(|announcement| announcement.number == number)?;
         announcement.waits_for.retain(|pod| *pod != from);
@@ -75,7 +73,6 @@ impl Joins {
         }
     }
 
-    /// The announcements that a pod has not answered.
     pub(crate) fn unanswered(&self, pod: PodId) -> impl Iterator<Item = (u64, &[To])> {
         let waiting = self.open.iter().filter(move |announcement| announcement.waits_for.contains(&pod));
         waiting.map(|announcement| (announcement.number, &*announcement.list))

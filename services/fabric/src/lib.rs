@@ -5,8 +5,10 @@
 //! user <── Sink (messages, gaps, joins) ── core, inbox (checks numbers) <─────┘
 //! ```
 //!
-//! A message may be lost, but never unnoticed: the user gets a [`Gap`] and reads the store instead. This crate knows
-//! nothing of MQTT, and nothing of the store.
+//! A message can be lost, but never unnoticed: the user gets a [`Gap`] and reads the store instead. This crate knows nothing of
+//! MQTT or the store.
+
+#![allow(missing_docs, reason = "a comment says only what name and type do not")]
 
 mod address;
 mod clock;
@@ -33,16 +35,14 @@ pub use address::{PodId, To};
 pub use counters::{Counters, Metric};
 pub use fabric::Fabric;
 pub use health::Health;
-pub use limits::Limits;
+pub use limits::FabricLimits;
 pub use outbox::{Dropped, Sent};
-pub use settings::{Credentials, Settings, SettingsError, Tls};
+pub use settings::{Credentials, NatsTls, Settings, SettingsError};
 pub use sink::{Batch, Gap, Messages, Sink};
 
-/// Entry points of fuzz targets.
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing {
-    /// Decodes a frame, then encodes and decodes it again.
     pub fn frame(bytes: &[u8]) {
         crate::frame::round_trip(bytes);
     }

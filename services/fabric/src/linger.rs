@@ -22,7 +22,6 @@ impl Linger {
         self.last = instant();
     }
 
-    /// Waits until enough time has passed since the last round.
     pub(crate) async fn rest(&mut self) -> io::Result<()> {
         match self.least.checked_sub(self.last.elapsed()) {
             Some(left) if !left.is_zero() => self.timer.wait(left).await,

@@ -9,13 +9,13 @@ use crate::clock::{Clock, Millis};
 use crate::collections::{HashMap, HashSet};
 use crate::core::Core;
 use crate::counters::Counts;
-use crate::limits::Limits;
+use crate::limits::FabricLimits;
 use crate::link::state::Link;
 use crate::outbox::Outbox;
 use crate::sink::Sink;
 
 pub(crate) struct Shared {
-    pub(crate) limits: Limits,
+    pub(crate) limits: FabricLimits,
     pub(crate) subjects: Subjects,
     pub(crate) counts: Arc<Counts>,
     pub(crate) outbox: Arc<Outbox>,
@@ -25,9 +25,7 @@ pub(crate) struct Shared {
     /// Only the fabric's thread locks it, and calls the sink while it holds the lock.
     pub(crate) core: Mutex<Core>,
     pub(crate) wishes: Mutex<Wishes>,
-    /// There are new wishes.
     pub(crate) wished: Notify,
-    /// The user stops the fabric.
     pub(crate) stop: Notify,
     /// Send the queued messages, then end.
     pub(crate) last: Notify,
@@ -36,11 +34,10 @@ pub(crate) struct Shared {
     pub(crate) failed: Notify,
 }
 
-/// Receivers that the user wants to join.
 #[derive(Default)]
 pub(crate) struct Wishes {
     joined: HashSet<To>,
-    /// Changes since the fabric's last look: join or leave.
+    /// Unhandled changes: join (true) or leave.
     changes: HashMap<To, bool>,
 }
 

@@ -1,5 +1,5 @@
-//! Pods on a simulated NATS of two servers. Everything that may overtake does, connections break, and a seed repeats
-//! the run. The test compares what each pod received with the messages that were sent to it.
+//! Pods on a simulated NATS of two servers. Everything that can overtake does, connections break, and a seed repeats the run. The
+//! test compares the received messages of each pod with the messages that were sent to it.
 
 mod check;
 mod nats;
@@ -12,7 +12,7 @@ use fastrand::Rng;
 
 use crate::address::{PodId, To};
 use crate::clock::Millis;
-use crate::limits::Limits;
+use crate::limits::FabricLimits;
 use nats::Nats;
 use pod::Pod;
 
@@ -22,7 +22,7 @@ struct Plan {
     steps: usize,
     /// One step in so many breaks a connection; 0: never.
     breaks: usize,
-    /// One step in so many makes or ends a join.
+    /// One step in so many begins or ends a join.
     joins: usize,
     /// The longest simulated time of a step, milliseconds.
     step_ms_max: u64,
@@ -34,8 +34,12 @@ const CALM_MS: Millis = 40_000;
 fn run(seed: u64, plan: Plan) {
     let mut rng = Rng::with_seed(seed);
     // Time advances in leaps here, so an answer may take seconds.
-    let mut limits =
-        Limits { batch_bytes_max: 400, settle_ms: 5_000, join_wait_ms: 60_000, ..Limits::default() };
+    let mut limits = FabricLimits {
+        batch_bytes_max: 400,
+        settle_ms: 5_000,
+        join_wait_ms: 60_000,
+        ..FabricLimits::default()
+    };
     if plan.breaks > 0 {
         (limits.queue_bytes_max, limits.outage_bytes_max) = (5_000, 1_000);
     }
@@ -58,7 +62,6 @@ fn run(seed: u64, plan: Plan) {
     check::all(&pods, plan.breaks == 0, seed);
 }
 
-/// Runs without new events.
 fn calm(pods: &mut [Pod], nats: &mut Nats, time: Range<Millis>) {
     let mut rng = Rng::with_seed(1);
     for now in time.step_by(50) {
@@ -68,7 +71,7 @@ fn calm(pods: &mut [Pod], nats: &mut Nats, time: Range<Millis>) {
     }
 }
 
-/// Moves everything in flight one step; returns false when there was nothing.
+/// Moves everything in flight one step; false when there was nothing.
 fn settle(pods: &mut [Pod], nats: &mut Nats, rng: &mut Rng, now: Millis) -> bool {
     let mut moved = false;
     for pod in pods.iter_mut() {
@@ -130,7 +133,6 @@ fn step(rng: &mut Rng, nats: &mut Nats, pods: &mut [Pod], place: usize, now: Mil
     }
 }
 
-/// A receiver to send to, or for a pod to join.
 fn receiver(rng: &mut Rng, pods: usize, joins: Option<PodId>) -> To {
     match rng.usize(..if joins.is_some() { 6 } else { 9 }) {
         0..=2 => To::Broker(rng.u64(..3)),
@@ -144,9 +146,9 @@ fn receiver(rng: &mut Rng, pods: usize, joins: Option<PodId>) -> To {
     }
 }
 
-/// `count` pods that are connected and know each other.
+/// Pods that are connected and know each other.
 fn settled(count: u64, nats: &mut Nats) -> Vec<Pod> {
-    let mut pods: Vec<_> = (1..=count).map(|id| Pod::new(PodId(id), Limits::default())).collect();
+    let mut pods: Vec<_> = (1..=count).map(|id| Pod::new(PodId(id), FabricLimits::default())).collect();
     pods.iter_mut().for_each(|pod| pod.connect(nats, 0, 0));
     calm(&mut pods, nats, 0..1000);
     pods

@@ -6,8 +6,8 @@ use crate::address::{PodId, To};
 use crate::frame::LENGTH;
 use crate::health::Health;
 
-/// Receives messages and events. It is called on the fabric's thread, which receives nothing else meanwhile: pass the
-/// message to its thread and return. It may call the fabric.
+/// Receives messages and events on the fabric's thread, which receives nothing else meanwhile: pass the message to its thread and
+/// return. It can call the fabric.
 pub trait Sink: Send + Sync + 'static {
     /// Messages of one pod, in the order in which it sent them to this receiver.
     fn receive(&self, batch: &Batch);
@@ -15,9 +15,9 @@ pub trait Sink: Send + Sync + 'static {
     /// Messages are lost. Earlier ones were passed before this call, later ones follow.
     fn gap(&self, gap: &Gap);
 
-    /// A broker (as such, or at this pod) or group is joined. With `complete`, every message that a present pod sends
-    /// to it from now on arrives, or a gap is reported. Otherwise NATS or a pod has not confirmed the join in time, and
-    /// may do so later. Also called for [`To::Pods`] and this pod itself.
+    /// A broker (as such, or at this pod) or group is joined. With `complete`, every message that a present pod sends to it from
+    /// now on arrives, or a gap is reported. Otherwise NATS or a pod has not confirmed the join in time, and may do so later.
+    /// Also called for [`To::Pods`] and this pod itself.
     fn joined(&self, to: To, complete: bool) {
         let _ = (to, complete);
     }
@@ -32,25 +32,22 @@ pub trait Sink: Send + Sync + 'static {
         let _ = pod;
     }
 
-    /// The connection to NATS came or went, or its problem has changed.
+    /// The connection to NATS was made or lost, or its problem has changed.
     fn health_changed(&self, health: &Health) {
         let _ = health;
     }
 }
 
-/// Missing messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
-    /// The sender; `None` means any pod. This pod was then disconnected for long. The gap is reported on reconnect, and
-    /// again when all pods have confirmed this pod's joins. From then on messages arrive, or another gap is reported.
+    /// The sender; `None` means any pod. This pod was then disconnected for long. The gap is reported on reconnect, and again
+    /// when all pods have confirmed this pod's joins. From then on messages arrive, or another gap is reported.
     pub from: Option<PodId>,
-    /// The receiver.
     pub to: To,
-    /// The number of messages; `None` if it is unknown and perhaps zero.
+    /// `None` if it is unknown and perhaps zero.
     pub missing: Option<u64>,
 }
 
-/// Messages that arrived together.
 #[derive(Clone, Debug)]
 pub struct Batch {
     pub(crate) from: PodId,
@@ -61,19 +58,16 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// The sender.
     #[must_use]
     pub fn from(&self) -> PodId {
         self.from
     }
 
-    /// The receiver.
     #[must_use]
     pub fn to(&self) -> To {
         self.to
     }
 
-    /// The number of messages.
     #[must_use]
     pub fn len(&self) -> usize {
         self.count as usize
@@ -85,21 +79,19 @@ impl Batch {
         self.count == 0
     }
 
-    /// The messages in order.
     #[must_use]
     pub fn messages(&self) -> Messages<'_> {
         Messages { body: &self.body, left: self.count }
     }
 
-    /// Keeps a message of [`Batch::messages`] without a copy. This keeps the whole buffer alive, 64 KiB or more: copy a
-    /// short message that lives long.
+    /// Keeps a message of [`Batch::messages`] without a copy. This keeps the whole buffer alive, 64 KiB or more: copy a short
+    /// message that lives long.
     #[must_use]
     pub fn share(&self, message: &[u8]) -> Bytes {
         self.body.slice_ref(message)
     }
 }
 
-/// The messages of a [`Batch`].
 #[derive(Clone, Debug)]
 pub struct Messages<'b> {
     body: &'b [u8],

@@ -5,6 +5,8 @@
 //!
 //! `make loom` runs the tests in every order in which the threads can meet.
 
+#![allow(missing_docs, reason = "a comment says only what name and type do not")]
+
 use std::io;
 use std::sync::PoisonError;
 
@@ -19,7 +21,6 @@ use std::sync::{
     atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
-/// Ends the sleep of a loop.
 pub trait Wake {
     /// Ends the current sleep, or the next one if the loop is awake.
     ///
@@ -34,7 +35,6 @@ impl Wake for mio::Waker {
     }
 }
 
-/// A mailbox of one loop.
 #[derive(Debug)]
 pub struct Mailbox<M, W> {
     waiting: Mutex<Waiting<M>>,
@@ -51,7 +51,6 @@ struct Waiting<M> {
 }
 
 impl<M, W: Wake> Mailbox<M, W> {
-    /// Makes an empty mailbox of a loop that `waker` wakes.
     pub fn new(waker: W) -> Self {
         let waiting = Waiting { mail: Vec::new(), bytes: 0 };
         Self {
@@ -77,7 +76,6 @@ impl<M, W: Wake> Mailbox<M, W> {
         self.wake()
     }
 
-    /// Wakes the loop if it sleeps.
     pub fn wake(&self) -> bool {
         // `sleep` sets the flag before it locks. So either this thread sees the flag, or the loop sees the mail.
         let sleeps = self.sleeping.swap(false, Ordering::SeqCst);
@@ -87,7 +85,7 @@ impl<M, W: Wake> Mailbox<M, W> {
         sleeps
     }
 
-    /// Takes everything, into the empty `into`.
+    /// `into` must be empty.
     pub fn take(&self, into: &mut Vec<M>) {
         let mut waiting = self.waiting();
         std::mem::swap(&mut waiting.mail, into);
@@ -106,12 +104,10 @@ impl<M, W: Wake> Mailbox<M, W> {
         false
     }
 
-    /// Ends the announced sleep.
     pub fn awake(&self) {
         self.sleeping.store(false, Ordering::Relaxed);
     }
 
-    /// Bytes of the waiting work.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use millrace_edge::fabric::{Credentials, Settings, Tls};
+use millrace_edge::fabric::{Credentials, NatsTls, Settings};
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct NatsArgs {
@@ -66,9 +66,9 @@ impl NatsArgs {
         };
         let tls = match (self.nats_tls_cert, self.nats_tls_key) {
             (None, None) if self.nats_tls_ca.is_none() => None,
-            (None, None) => Some(Tls { ca: self.nats_tls_ca, identity: None }),
+            (None, None) => Some(NatsTls { ca: self.nats_tls_ca, identity: None }),
             (Some(certificate), Some(key)) => {
-                Some(Tls { ca: self.nats_tls_ca, identity: Some((certificate, key)) })
+                Some(NatsTls { ca: self.nats_tls_ca, identity: Some((certificate, key)) })
             }
             _ => return Err("nats_tls_cert and nats_tls_key belong together: set both, or none".into()),
         };

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use ipnet::IpNet;
-use millrace_edge::outgoing::Settings;
+use millrace_edge::outgoing::CallSettings;
 
 use crate::args::{network, yes_or_no};
 
@@ -20,8 +20,9 @@ pub(crate) struct OutgoingArgs {
 }
 
 impl OutgoingArgs {
-    pub(crate) fn settings(self) -> Settings {
-        Settings {
+    /// Settings of the HTTP client.
+    pub(crate) fn settings(self) -> CallSettings {
+        CallSettings {
             allow: self.outgoing_allow,
             plain_http: self.outgoing_http.unwrap_or_default(),
             roots: Vec::new(),

@@ -1,8 +1,8 @@
-//! Reasons why bytes are not a packet.
+//! Errors of the decoder.
 
 use crate::ReasonCode;
 
-/// Why bytes are not a packet. [`DecodeError::reason`] is the code that MQTT 5.0 names for it.
+/// Why bytes are not a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The packet breaks the wire format: lengths, flags, reserved bits, UTF-8, values out of range.
@@ -11,15 +11,13 @@ pub enum DecodeError {
     /// The packet is well formed but not allowed here: a property twice, a packet type that a server never gets.
     #[error("protocol error: {0}")]
     Protocol(&'static str),
-    /// The CONNECT names a protocol version that is not known.
     #[error("unsupported protocol version")]
     UnsupportedVersion,
-    /// The fixed header names a packet larger than the limit; found before anything is allocated for it.
+    /// Found before anything is allocated for it.
     #[error("packet of {size} bytes is over the limit of {limit}")]
     TooLarge {
-        /// Size of the whole packet, bytes.
+        /// Bytes of the whole packet.
         size: u32,
-        /// The limit it passed, bytes.
         limit: u32,
     },
     /// A topic name that is empty (3.x; in 5.0 an empty one without alias is a protocol error) or has a wildcard.
@@ -28,16 +26,15 @@ pub enum DecodeError {
     /// A topic filter that breaks the rules of section 4.7.
     #[error("malformed topic filter")]
     TopicFilter,
-    /// The topic alias is 0. The session checks for an alias over the maximum.
+    /// The session checks for an alias over the maximum.
     #[error("topic alias 0")]
     TopicAlias,
 }
 
 impl DecodeError {
-    /// The reason code that MQTT 5.0 names for this error.
     pub const fn reason(self) -> ReasonCode {
         match self {
-            // 0x8F and 0x90 are for names and filters that are correctly formed and not accepted (section 2.4).
+            // 0x8F and 0x90 are for well-formed names and filters that the server does not accept (section 2.4).
             //= [MQTT-4.13.1-1] v5
             Self::Malformed(_) | Self::TopicName | Self::TopicFilter => ReasonCode::MALFORMED_PACKET,
             Self::Protocol(_) => ReasonCode::PROTOCOL_ERROR,

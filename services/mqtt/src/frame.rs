@@ -1,26 +1,23 @@
-//! Finding packet boundaries in a byte stream.
+//! Finds packet boundaries in a byte stream.
 
 use crate::{DecodeError, packet, wire};
 
-/// One whole packet at the start of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// First byte: packet type and flags.
+    /// Packet type and flags.
     pub first: u8,
     /// Variable header and payload.
     pub body: &'a [u8],
-    /// Size of the whole packet, fixed header included, bytes: what to advance by.
+    /// Bytes of the whole packet, fixed header included: advance by this.
     pub size: usize,
 }
 
-/// Finds one whole packet at the start of `buf`.
-///
-/// `Ok(Err(needed))` means not yet: the packet needs `needed` bytes in all as far as is known now (always more than
-/// `buf.len()`; a lower bound while the fixed header itself is cut).
+/// Finds one whole packet at the start of `buf`. `Ok(Err(needed))` means that it is incomplete: it needs `needed` bytes in all
+/// (always more than `buf.len()`; a lower bound while the fixed header is incomplete).
 ///
 /// # Errors
-/// A remaining length of more than four bytes is malformed; a packet over `packet_size_max` bytes is too large, which
-/// is found as soon as the fixed header is there. A first byte that no version allows is malformed at once.
+/// A remaining length of more than four bytes, a first byte that no version allows, and a packet over `packet_size_max` bytes.
+/// All are found as soon as the fixed header is there.
 #[inline]
 pub fn frame(buf: &[u8], packet_size_max: u32) -> Result<Result<Frame<'_>, usize>, DecodeError> {
     let Some((&first, rest)) = buf.split_first() else { return Ok(Err(2)) };

@@ -8,7 +8,6 @@ use crate::PacketType;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ReasonCode(pub u8);
 
-#[allow(missing_docs)]
 impl ReasonCode {
     /// Also "normal disconnection" and "granted QoS 0".
     pub const SUCCESS: Self = Self(0x00);
@@ -57,12 +56,11 @@ impl ReasonCode {
 }
 
 impl ReasonCode {
-    /// True for 0x80 and above.
     pub const fn is_error(self) -> bool {
         self.0 >= 0x80
     }
 
-    /// The name that section 2.4 gives this code; `Unknown` for a code it does not list.
+    /// The name in section 2.4, or `Unknown`.
     pub const fn name(self) -> &'static str {
         match self.0 {
             0x00 => "Success",
@@ -112,7 +110,7 @@ impl ReasonCode {
         }
     }
 
-    /// True when the table of reason codes of this packet type in MQTT 5.0 has this code, whoever sends it.
+    /// True when the table of reason codes of this packet type lists the code, for either sender.
     pub const fn is_legal_in(self, kind: PacketType) -> bool {
         use PacketType as T;
         match kind {
@@ -134,7 +132,7 @@ impl ReasonCode {
             }
             //= [MQTT-3.11.3-2] v5
             T::UnsubAck => matches!(self.0, 0x00 | 0x11 | 0x80 | 0x83 | 0x87 | 0x8F | 0x91),
-            // 0x8C stands in section 2.4 for DISCONNECT, though not in the table of section 3.14.
+            // Section 2.4 allows 0x8C in DISCONNECT, the table of section 3.14 does not.
             //= [MQTT-3.14.2-1] v5
             T::Disconnect => matches!(
                 self.0,
@@ -146,8 +144,8 @@ impl ReasonCode {
         }
     }
 
-    /// The 3.x CONNACK return code with the same meaning; a 3.x return code (0 to 5) stays as it is. `None` when no
-    /// return code fits: 3.1.1 then requires to close the connection without a CONNACK.
+    /// The 3.x CONNACK return code with the same meaning; a 3.x return code (0 to 5) stays as it is. `None` when no return code
+    /// fits: 3.1.1 then requires to close the connection without a CONNACK.
     pub const fn to_return_code(self) -> Option<Self> {
         match self.0 {
             0..=5 => Some(self),

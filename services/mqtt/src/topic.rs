@@ -3,7 +3,7 @@
 use crate::wire::FIELD_BYTES_MAX;
 use crate::{DecodeError, Version};
 
-/// True when `topic` may be published to: not empty, at most 65,535 bytes, no wildcard, no U+0000.
+/// True for a topic that clients can publish to: not empty, at most 65,535 bytes, no wildcard, no U+0000.
 #[inline]
 pub fn is_valid_name(topic: &str) -> bool {
     //= [MQTT-4.7.3-1] v5 v3.1.1
@@ -11,10 +11,8 @@ pub fn is_valid_name(topic: &str) -> bool {
     !topic.is_empty() && topic.len() <= FIELD_BYTES_MAX && has_name_chars(topic)
 }
 
-/// True when `topic` has no character that a topic name must not have.
-///
-/// Compares blocks of a fixed size without an early exit, which compiles to vector code. Nearly all topics are valid,
-/// and every PUBLISH runs this.
+/// Compares blocks of a fixed size without an early exit, which compiles to vector code, because every PUBLISH runs this and
+/// nearly all topics are valid.
 #[inline]
 pub(crate) fn has_name_chars(topic: &str) -> bool {
     const BLOCK: usize = 16;
@@ -33,17 +31,15 @@ fn any_bad(bytes: &[u8]) -> bool {
     bytes.iter().fold(false, |bad, &b| bad | (b == 0) | (b == b'+') | (b == b'#'))
 }
 
-/// A topic filter, split from its share name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Filter<'a> {
-    /// The share name of `$share/<name>/<filter>`.
     pub share: Option<&'a str>,
-    /// The filter that topics are matched with.
+    /// The filter without `$share` and share name.
     pub filter: &'a str,
 }
 
 impl<'a> Filter<'a> {
-    /// Parses and checks a filter as it stands in SUBSCRIBE. `None` when it breaks a rule of section 4.7 or 4.8.2.
+    /// `None` when it breaks a rule of section 4.7 or 4.8.2.
     pub fn parse(text: &'a str) -> Option<Self> {
         //= [MQTT-4.7.3-3] v5 v3.1.1
         //= [MQTT-4.7.3-2] v5 v3.1.1
@@ -65,17 +61,13 @@ impl<'a> Filter<'a> {
         is_valid_filter(filter).then_some(Self { share, filter })
     }
 
-    /// True when the filter has a wildcard.
     pub fn has_wildcard(&self) -> bool {
         self.filter.bytes().any(|b| b == b'+' || b == b'#')
     }
 }
 
-/// Checks a filter of a SUBSCRIBE or UNSUBSCRIBE. Its characters have been checked as those of any string.
-///
-/// # Errors
-/// A filter that breaks section 4.7 is malformed. In 5.0 a shared subscription without a share name or without a
-/// filter is a protocol error; 3.x has no shared subscriptions, so there `$share/g` is a filter like any other.
+/// Checks a filter of a SUBSCRIBE or UNSUBSCRIBE, a valid string, by section 4.7. In 5.0 a shared subscription without a share
+/// name or without a filter is a protocol error; 3.x has no shared subscriptions, so `$share/g` is a normal filter there.
 pub(crate) fn check_filter(text: &str, version: Version) -> Result<(), DecodeError> {
     if !is_valid_filter(text) {
         return Err(DecodeError::TopicFilter);
@@ -109,8 +101,7 @@ fn is_valid_filter(filter: &str) -> bool {
     true
 }
 
-/// True when `filter` (without share name) matches `topic`. The plain definition of section 4.7, for tests and rare
-/// paths; the router has a trie.
+/// The plain definition of section 4.7, for tests and rare paths; the router has a trie. `filter` is without share name.
 pub fn matches(filter: &str, topic: &str) -> bool {
     //= [MQTT-4.7.2-1] v5 v3.1.1
     if topic.starts_with('$') && filter.starts_with(['+', '#']) {

@@ -1,8 +1,8 @@
-//! Integers, strings and binary data as they stand on the wire (MQTT 5.0 section 1.5).
+//! Integers, strings and binary data in wire format (MQTT 5.0 section 1.5).
 
 use crate::DecodeError;
 
-/// Largest value of a variable byte integer, and so of a remaining length.
+/// Largest variable byte integer, and so the largest remaining length.
 pub(crate) const VAR_INT_MAX: u32 = 268_435_455;
 
 /// Longest string or binary field, bytes: its length prefix has two bytes.
@@ -10,7 +10,7 @@ pub(crate) const FIELD_BYTES_MAX: usize = u16::MAX as usize;
 
 const CUT: DecodeError = DecodeError::Malformed("a field is cut short");
 
-/// Reads fields from the front of the bytes of one packet. Every method takes what it read, or fails without panic.
+/// Reads fields from the front of the bytes of one packet. Every method consumes what it reads, or fails without panic.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a>(&'a [u8]);
 
@@ -65,14 +65,14 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
-    /// Binary data, or the bytes of a string, with a length of two bytes before it.
+    /// Binary data, or the bytes of a string, with a length prefix of two bytes.
     #[inline]
     pub(crate) fn binary(&mut self) -> Result<&'a [u8], DecodeError> {
         let len = self.u16()?;
         self.take(len.into())
     }
 
-    /// A UTF-8 encoded string (section 1.5.4).
+    /// Section 1.5.4.
     #[inline]
     pub(crate) fn string(&mut self) -> Result<&'a str, DecodeError> {
         let text = utf8(self.binary()?)?;
@@ -96,8 +96,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Well-formed UTF-8, which Rust's `str` holds to exactly the standard's rule: no surrogates, nothing overlong, and
-/// U+FEFF is a character like any other.
+/// Rust's `str` is exactly the standard's well-formed UTF-8: no surrogates, nothing overlong, and U+FEFF is a character like any
+/// other.
 #[inline]
 pub(crate) fn utf8(bytes: &[u8]) -> Result<&str, DecodeError> {
     //= [MQTT-1.5.4-1] v5
@@ -107,7 +107,7 @@ pub(crate) fn utf8(bytes: &[u8]) -> Result<&str, DecodeError> {
     std::str::from_utf8(bytes).map_err(|_| DecodeError::Malformed("a string is not UTF-8"))
 }
 
-/// A variable byte integer at the start of `buf` and the number of bytes it takes; `None` when it is cut.
+/// Returns the integer and its length; `None` when it is incomplete.
 #[inline]
 pub(crate) fn read_var_int(buf: &[u8]) -> Result<Option<(u32, usize)>, DecodeError> {
     let Some(&byte) = buf.first() else { return Ok(None) };
@@ -129,7 +129,6 @@ pub(crate) fn read_var_int(buf: &[u8]) -> Result<Option<(u32, usize)>, DecodeErr
     Err(DecodeError::Malformed("a variable byte integer has more than four bytes"))
 }
 
-/// Bytes that `value` takes as a variable byte integer.
 #[inline]
 pub(crate) const fn var_int_len(value: usize) -> usize {
     match value {
@@ -140,7 +139,7 @@ pub(crate) const fn var_int_len(value: usize) -> usize {
     }
 }
 
-/// Appends `value` in the fewest bytes. A value over [`VAR_INT_MAX`] cannot be said on the wire and is cut to it.
+/// Uses the fewest bytes. A value over [`VAR_INT_MAX`] has no encoding and is cut to it.
 #[inline]
 pub(crate) fn put_var_int(value: usize, out: &mut Vec<u8>) {
     debug_assert!(value <= VAR_INT_MAX as usize, "{value} is over the largest variable byte integer");

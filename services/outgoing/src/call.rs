@@ -1,4 +1,4 @@
-//! What is called, and what came of it.
+//! An HTTP call and its response.
 
 use std::time::Duration;
 
@@ -8,41 +8,32 @@ use http::uri::Scheme;
 use http::{HeaderMap, Method, Request, StatusCode, Uri};
 use http_body_util::Full;
 
-use crate::Error;
+use crate::CallError;
 use crate::limits::URL_BYTES_MAX;
 
 const OURS: HeaderValue = HeaderValue::from_static(concat!("millrace/", env!("CARGO_PKG_VERSION")));
 
-/// A call to make.
 #[derive(Clone, Debug)]
 pub struct Call<'a> {
-    /// The method.
     pub method: Method,
-    /// The URL: `https`, or `http` where that is allowed.
     pub url: &'a str,
-    /// Headers, but for `host` and `content-length`.
+    /// Without `host` and `content-length`.
     pub headers: HeaderMap,
-    /// The body.
     pub body: Bytes,
-    /// The time for all of it: waiting for a place, connecting, the whole answer.
+    /// Covers the queue, the connection and the whole response.
     pub timeout: Duration,
-    /// The largest body of an answer, bytes.
     pub answer_bytes_max: usize,
 }
 
-/// What a server has answered; a redirect is an answer, too.
 #[derive(Clone, Debug)]
-pub struct Answer {
-    /// The status.
+pub struct Response {
     pub status: StatusCode,
-    /// The headers.
     pub headers: HeaderMap,
-    /// The whole body.
     pub body: Bytes,
 }
 
 impl Call<'_> {
-    pub(crate) fn into_request(self) -> Result<Request<Full<Bytes>>, Error> {
+    pub(crate) fn into_request(self) -> Result<Request<Full<Bytes>>, CallError> {
         let uri = parse(self.url)?;
         let mut request = Request::new(Full::new(self.body));
         (*request.method_mut(), *request.uri_mut(), *request.headers_mut()) =
@@ -52,20 +43,20 @@ impl Call<'_> {
     }
 }
 
-fn parse(url: &str) -> Result<Uri, Error> {
+fn parse(url: &str) -> Result<Uri, CallError> {
     if url.len() > URL_BYTES_MAX {
-        return Err(Error::Url("is too long"));
+        return Err(CallError::Url("is too long"));
     }
-    let uri: Uri = url.parse().map_err(|_| Error::Url("is not one"))?;
+    let uri: Uri = url.parse().map_err(|_| CallError::Url("is not one"))?;
     if uri.scheme() != Some(&Scheme::HTTP) && uri.scheme() != Some(&Scheme::HTTPS) {
-        return Err(Error::Url("does not start with https://"));
+        return Err(CallError::Url("does not start with https://"));
     }
-    let authority = uri.authority().ok_or(Error::Url("has no host"))?;
+    let authority = uri.authority().ok_or(CallError::Url("has no host"))?;
     if authority.as_str().contains('@') {
-        return Err(Error::Url("has a user name or password in it"));
+        return Err(CallError::Url("has a user name or password in it"));
     }
     if uri.host().is_none_or(str::is_empty) {
-        return Err(Error::Url("has no host"));
+        return Err(CallError::Url("has no host"));
     }
     Ok(uri)
 }

@@ -1,4 +1,4 @@
-//! Makes calls.
+//! The client that makes calls.
 
 use std::error::Error as StdError;
 use std::sync::Arc;
@@ -20,30 +20,28 @@ use crate::connector::{Connector, Tcp};
 use crate::guard::Guard;
 use crate::limits::{HEAD_BYTES_MAX, IDLE_MAX, IDLE_PER_HOST_MAX};
 use crate::places::{CALLS, Places};
-use crate::{Answer, Call, Error};
+use crate::{Call, CallError, Response};
 
-/// What the operator says of calls.
 #[derive(Clone, Debug, Default)]
-pub struct Settings {
-    /// Networks that may be called although they are not public, with `http` too.
+pub struct CallSettings {
+    /// Networks that can be called although they are not public, with `http` too.
     pub allow: Vec<IpNet>,
-    /// All may be called with `http`.
     pub plain_http: bool,
-    /// Authorities that are believed beside those of the system (`SSL_CERT_FILE`, `SSL_CERT_DIR` or the usual places).
+    /// Trusted authorities in addition to the system's (`SSL_CERT_FILE`, `SSL_CERT_DIR` or the usual paths).
     pub roots: Vec<CertificateDer<'static>>,
 }
 
-/// Makes calls. Cheap to clone; clones share their connections and limits, so a process has one.
+/// Cheap to clone. Clones share connections and limits, so a process has one client.
 #[derive(Clone)]
-pub struct Client {
+pub struct HttpClient {
     pool: Pool<Connector, Full<Bytes>>,
     places: Arc<Places>,
 }
 
-impl Client {
-    /// Reads the system's authorities; a server without any can call no `https`.
+impl HttpClient {
+    /// Reads the system's authorities; without any, `https` calls fail.
     #[must_use]
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: CallSettings) -> Self {
         let tls = tls(settings.roots);
         let tcp = Tcp::new(Guard { allow: settings.allow, plain_http: settings.plain_http });
         let connector = HttpsConnectorBuilder::new()
@@ -60,32 +58,30 @@ impl Client {
         Self { pool, places: Arc::new(Places::new(CALLS)) }
     }
 
-    /// Makes a call, in a runtime of tokio with time and I/O. Dropped before it is over, it is given up and its connection closed.
-    ///
-    /// # Errors
-    /// See [`Error`]. An answer of any status is none.
-    pub async fn call(&self, call: Call<'_>) -> Result<Answer, Error> {
+    /// Needs a tokio runtime with time and I/O. Dropping the future cancels the call and closes its connection. A response of any
+    /// status is `Ok`.
+    pub async fn call(&self, call: Call<'_>) -> Result<Response, CallError> {
         let until = Instant::now() + call.timeout;
         let answer_bytes_max = call.answer_bytes_max;
         let request = call.into_request()?;
         let host = request.uri().authority().map_or_else(String::new, |host| host.as_str().to_lowercase());
         let place = timeout_at(until, self.places.take(&host)).await;
-        let _place = place.ok().flatten().ok_or(Error::Busy)?;
-        timeout_at(until, self.exchange(request, answer_bytes_max)).await.unwrap_or(Err(Error::Timeout))
+        let _place = place.ok().flatten().ok_or(CallError::Busy)?;
+        timeout_at(until, self.exchange(request, answer_bytes_max)).await.unwrap_or(Err(CallError::Timeout))
     }
 
-    async fn exchange(&self, request: Request<Full<Bytes>>, bytes_max: usize) -> Result<Answer, Error> {
+    async fn exchange(&self, request: Request<Full<Bytes>>, bytes_max: usize) -> Result<Response, CallError> {
         let (head, body) = self.pool.request(request).await.map_err(failed)?.into_parts();
         let body = Limited::new(body, bytes_max).collect().await.map_err(|error| {
-            if error.is::<LengthLimitError>() { Error::TooLong } else { Error::Http(error.into()) }
+            if error.is::<LengthLimitError>() { CallError::TooLong } else { CallError::Http(error.into()) }
         })?;
-        Ok(Answer { status: head.status, headers: head.headers, body: body.to_bytes() })
+        Ok(Response { status: head.status, headers: head.headers, body: body.to_bytes() })
     }
 }
 
-impl std::fmt::Debug for Client {
+impl std::fmt::Debug for HttpClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Client").finish_non_exhaustive()
+        f.debug_struct("HttpClient").finish_non_exhaustive()
     }
 }
 
@@ -106,15 +102,15 @@ fn tls(more: Vec<CertificateDer<'static>>) -> ClientConfig {
         .with_no_client_auth()
 }
 
-/// What the pool's error means. Ours is in it when no connection could be made; other errors of connecting are of TLS.
-fn failed(error: legacy::Error) -> Error {
+/// Maps the pool's errors. A [`CallError`] is inside when no connection could be made; other connection errors are of TLS.
+fn failed(error: legacy::Error) -> CallError {
     let is_connect = error.is_connect();
     let mut cause: Option<&(dyn StdError + 'static)> = error.source();
     while let Some(inner) = cause {
-        if let Some(ours) = inner.downcast_ref::<Error>() {
+        if let Some(ours) = inner.downcast_ref::<CallError>() {
             return ours.clone();
         }
         cause = inner.source();
     }
-    if is_connect { Error::Tls(Arc::new(error)) } else { Error::Http(Arc::new(error)) }
+    if is_connect { CallError::Tls(Arc::new(error)) } else { CallError::Http(Arc::new(error)) }
 }

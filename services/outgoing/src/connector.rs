@@ -1,4 +1,4 @@
-//! Makes connections. The addresses that are checked are the ones that are connected to, so a name cannot change in between.
+//! Opens connections. It connects to exactly the addresses that it has checked, so that a DNS name cannot change in between.
 
 use std::error::Error as StdError;
 use std::future::Future;
@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tower_service::Service;
 
-use crate::Error;
+use crate::CallError;
 use crate::guard::Guard;
 use crate::limits::{ADDRESS_MAX, ADDRESSES_MAX, CONNECT_MAX, CONNECTIONS_MAX};
 use crate::lookups::Lookups;
@@ -24,7 +24,6 @@ use crate::stream::Stream;
 
 type Boxed<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
 
-/// Connects with TCP, to addresses that may be called.
 #[derive(Clone)]
 pub(crate) struct Tcp(Arc<Shared>);
 
@@ -34,7 +33,6 @@ struct Shared {
     lookups: Lookups,
 }
 
-/// Connects with TLS over that, or without, in bounded time.
 #[derive(Clone)]
 pub(crate) struct Connector(pub(crate) HttpsConnector<Tcp>);
 
@@ -47,10 +45,10 @@ impl Tcp {
 
 impl Service<Uri> for Tcp {
     type Response = Stream;
-    type Error = Error;
-    type Future = Boxed<Stream, Error>;
+    type Error = CallError;
+    type Future = Boxed<Stream, CallError>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), CallError>> {
         Poll::Ready(Ok(()))
     }
 
@@ -71,24 +69,24 @@ impl Service<Uri> for Connector {
 
     fn call(&mut self, uri: Uri) -> Self::Future {
         let connected = self.0.call(uri);
-        Box::pin(async move { timeout(CONNECT_MAX, connected).await.map_err(|_| Error::Timeout)? })
+        Box::pin(async move { timeout(CONNECT_MAX, connected).await.map_err(|_| CallError::Timeout)? })
     }
 }
 
 impl Shared {
-    async fn connect(&self, uri: &Uri) -> Result<Stream, Error> {
+    async fn connect(&self, uri: &Uri) -> Result<Stream, CallError> {
         let is_https = uri.scheme() == Some(&Scheme::HTTPS);
         let port = uri.port_u16().unwrap_or(if is_https { 443 } else { 80 });
         let found = self.resolve(uri.host().unwrap_or_default(), port).await?;
         let addresses = self.guard.pass(&found, is_https)?;
-        let place = self.connections.clone().acquire_owned().await.map_err(|_| Error::Busy)?;
+        let place = self.connections.clone().acquire_owned().await.map_err(|_| CallError::Busy)?;
         let stream = connect_to_one(&addresses).await.map_err(connect)?;
-        // A question is one small packet: it is not to wait for more.
+        // A request is one small packet that must not wait for more.
         stream.set_nodelay(true).map_err(connect)?;
         Ok(Stream::new(stream, place))
     }
 
-    async fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
+    async fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, CallError> {
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         if let Ok(address) = host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(address, port)]);
@@ -97,8 +95,8 @@ impl Shared {
     }
 }
 
-fn connect(error: io::Error) -> Error {
-    Error::Connect(error.into())
+fn connect(error: io::Error) -> CallError {
+    CallError::Connect(error.into())
 }
 
 async fn connect_to_one(addresses: &[SocketAddr]) -> io::Result<TcpStream> {

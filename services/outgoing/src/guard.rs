@@ -1,13 +1,13 @@
-//! Which addresses may be called.
+//! Decides which addresses can be called, so that tenants cannot reach private networks.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use crate::Error;
+use crate::CallError;
 
-/// IPv4 that is not the public internet: the special purposes of IANA's registry (RFC 6890) that are not "globally reachable", multicast,
-/// what is reserved, and the one address of a cloud's own service that looks public.
+/// IPv4 that is not the public internet: the special purposes of IANA's registry (RFC 6890) that are not "globally reachable",
+/// multicast, reserved networks, and the one public-looking address of a cloud's own service.
 const CLOSED_V4: [Ipv4Net; 16] = [
     v4([0, 0, 0, 0], 8),
     v4([10, 0, 0, 0], 8),
@@ -27,18 +27,17 @@ const CLOSED_V4: [Ipv4Net; 16] = [
     v4([240, 0, 0, 0], 4),
 ];
 
-/// The only IPv6 that is given out. Loopback, unique local, link-local, multicast and IPv4-compatible addresses are outside.
+/// The only allocated IPv6 space. Loopback, unique local, link-local, multicast and IPv4-compatible addresses are outside.
 const OPEN_V6: Ipv6Net = v6([0x2000, 0, 0], 3);
 
-/// What of it is special: protocols (Teredo among them), documentation.
+/// Special networks within it: protocols (Teredo among them), documentation.
 const CLOSED_V6: [Ipv6Net; 3] = [v6([0x2001, 0, 0], 23), v6([0x2001, 0xdb8, 0], 32), v6([0x3fff, 0, 0], 20)];
 
-/// IPv4 behind a NAT64 (RFC 6052), in the last four bytes. A network's own prefix cannot be known.
+/// Maps IPv4 into the last four bytes (NAT64, RFC 6052). A network's own prefix cannot be known.
 const NAT64: Ipv6Net = v6([0x64, 0xff9b, 0], 96);
-/// IPv4 in 6to4 (RFC 3056), after the first two bytes.
+/// Maps IPv4 behind the first two bytes (6to4, RFC 3056).
 const SIX_TO_FOUR: Ipv6Net = v6([0x2002, 0, 0], 16);
 
-/// Which addresses may be called.
 #[derive(Debug)]
 pub(crate) struct Guard {
     pub(crate) allow: Vec<IpNet>,
@@ -46,18 +45,17 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// The addresses of a host that may be called.
-    pub(crate) fn pass(&self, found: &[SocketAddr], is_https: bool) -> Result<Vec<SocketAddr>, Error> {
+    pub(crate) fn pass(&self, found: &[SocketAddr], is_https: bool) -> Result<Vec<SocketAddr>, CallError> {
         let may = |address: &&SocketAddr| self.is_allowed(address.ip()) || is_public(address.ip());
         let passed: Vec<SocketAddr> = found.iter().filter(may).copied().collect();
         if passed.is_empty() {
-            return Err(Error::Forbidden);
+            return Err(CallError::Forbidden);
         }
         if is_https || self.plain_http {
             return Ok(passed);
         }
         let allowed: Vec<_> = passed.into_iter().filter(|address| self.is_allowed(address.ip())).collect();
-        if allowed.is_empty() { Err(Error::Insecure) } else { Ok(allowed) }
+        if allowed.is_empty() { Err(CallError::Insecure) } else { Ok(allowed) }
     }
 
     fn is_allowed(&self, address: IpAddr) -> bool {
@@ -74,7 +72,7 @@ fn is_public(address: IpAddr) -> bool {
     }
 }
 
-/// The IPv4 address that is called, if it is one.
+/// The IPv4 address that a mapped or translated address reaches.
 fn meant(address: IpAddr) -> Option<Ipv4Addr> {
     let six = match address {
         IpAddr::V4(four) => return Some(four),
@@ -232,6 +230,6 @@ mod tests {
         let found = ["127.0.0.1:443", "8.8.8.8:443", "[::1]:443"].map(|address| address.parse().unwrap());
         assert_eq!(guard(&[]).pass(&found, true).unwrap(), [found[1]]);
         assert_eq!(guard(&["127.0.0.0/8"]).pass(&found, false).unwrap(), [found[0]]);
-        assert!(matches!(guard(&[]).pass(&[], true), Err(Error::Forbidden)));
+        assert!(matches!(guard(&[]).pass(&[], true), Err(CallError::Forbidden)));
     }
 }

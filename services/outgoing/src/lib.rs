@@ -1,10 +1,12 @@
 //! HTTP calls to URLs that tenants gave.
 //!
-//! A [`Client`] is one for a process. It does not follow redirects, takes no part of a URL for a name or password, and never connects to
-//! an address that is not of the public internet, whatever name or form of literal it hides behind, unless the operator has allowed its
-//! network. Calls, connections and answers are bounded ([`limits`]), by host too, so that one tenant's slow service does not take all.
+//! A process has one [`HttpClient`]. It does not follow redirects and refuses URLs with credentials. It connects only to the public
+//! internet, whatever name or literal hides the address, unless the operator has allowed the network. Calls, connections and
+//! responses are bounded ([`limits`]), also by host, so that one tenant's slow service does not take the capacity of all.
 //!
 //! This crate must never know brokers, tenants or the store.
+
+#![allow(missing_docs, reason = "a comment says only what name and type do not")]
 
 mod call;
 mod client;
@@ -16,6 +18,6 @@ mod lookups;
 mod places;
 mod stream;
 
-pub use call::{Answer, Call};
-pub use client::{Client, Settings};
-pub use error::Error;
+pub use call::{Call, Response};
+pub use client::{CallSettings, HttpClient};
+pub use error::CallError;

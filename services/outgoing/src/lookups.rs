@@ -1,7 +1,6 @@
-//! Resolves names. The system's resolver takes a thread until it gives up, so one zone with slow name servers has a share of the threads,
-//! and nobody waits longer than [`LOOKUP_MAX`].
-//!
-//! The share is of a zone and not of a tenant, because key sets of several tenants are fetched once for all of them.
+//! Resolves names. The system's resolver blocks a thread until it gives up, so each zone has a share of the threads, and no
+//! caller waits longer than [`LOOKUP_MAX`]. The share belongs to the zone rather than the tenant, because one fetch of a key set
+//! serves several tenants.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -9,18 +8,17 @@ use std::sync::Arc;
 
 use tokio::time::timeout;
 
-use crate::Error;
+use crate::CallError;
 use crate::limits::{
     LOOKUP_MAX, LOOKUPS_MAX, LOOKUPS_PER_ZONE_MAX, RESOLVED_MAX, WAITING_MAX, WAITING_PER_HOST_MAX,
 };
 use crate::places::{PlaceLimits, Places};
 
-/// Labels under which registries of countries sell names: `co.uk` and `com.au` are public suffixes.
+/// Labels that country registries use as public suffixes, as in `co.uk` and `com.au`.
 const SUFFIXES: [&str; 9] = ["ac", "co", "com", "edu", "gov", "ne", "net", "or", "org"];
 
 type Resolve = dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync;
 
-/// Names that are being resolved.
 pub(crate) struct Lookups {
     places: Arc<Places>,
     resolve: Arc<Resolve>,
@@ -41,24 +39,26 @@ impl Lookups {
         Self { places: Arc::new(Places::new(limits)), resolve: Arc::new(resolve) }
     }
 
-    pub(crate) async fn look_up(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
+    pub(crate) async fn look_up(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, CallError> {
         let found = timeout(LOOKUP_MAX, async {
-            let place = self.places.take(&zone(host)).await.ok_or(Error::Busy)?;
+            let place = self.places.take(&zone(host)).await.ok_or(CallError::Busy)?;
             let (name, resolve) = (host.to_owned(), Arc::clone(&self.resolve));
-            // The thread goes on when nobody waits any more, so it keeps the place.
+            // The thread outlives a caller that gives up, so the thread owns the permit.
             let looked = tokio::task::spawn_blocking(move || {
                 let found = resolve(&name, port);
                 drop(place);
                 found
             });
             let found = looked.await.map_err(io::Error::other).and_then(|found| found);
-            found.map_err(|error| Error::Resolve(error.into()))
+            found.map_err(|error| CallError::Resolve(error.into()))
         });
-        found.await.unwrap_or_else(|_| Err(Error::Resolve(io::Error::from(io::ErrorKind::TimedOut).into())))
+        found
+            .await
+            .unwrap_or_else(|_| Err(CallError::Resolve(io::Error::from(io::ErrorKind::TimedOut).into())))
     }
 }
 
-/// The part of a name that one owner has registered, as far as its labels tell.
+/// The registered domain of a name, guessed from its labels.
 fn zone(host: &str) -> String {
     let host = host.trim_end_matches('.').to_lowercase();
     let mut labels = host.rsplit('.');

@@ -1,4 +1,4 @@
-//! Places for calls: so many in all, and so many to one host.
+//! Concurrency limits: permits in total and per host, with bounded queues.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,17 +7,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::limits::{CALLS_MAX, CALLS_PER_HOST_MAX, WAITING_MAX, WAITING_PER_HOST_MAX};
 
-/// How many places there are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlaceLimits {
     pub(crate) all: usize,
     pub(crate) per_host: usize,
-    /// Taken or waited for.
     pub(crate) waiting: usize,
     pub(crate) waiting_per_host: usize,
 }
 
-/// Those of calls.
 pub(crate) const CALLS: PlaceLimits = PlaceLimits {
     all: CALLS_MAX,
     per_host: CALLS_PER_HOST_MAX,
@@ -25,7 +22,6 @@ pub(crate) const CALLS: PlaceLimits = PlaceLimits {
     waiting_per_host: WAITING_PER_HOST_MAX,
 };
 
-/// Where calls and look-ups of names take their places.
 #[derive(Debug)]
 pub(crate) struct Places {
     limits: PlaceLimits,
@@ -33,7 +29,6 @@ pub(crate) struct Places {
     hosts: Mutex<Hosts>,
 }
 
-/// Hosts that are called, or waited for.
 #[derive(Debug, Default)]
 struct Hosts {
     by_name: HashMap<Arc<str>, Host>,
@@ -46,14 +41,13 @@ struct Host {
     calls: usize,
 }
 
-/// The place of a call, until it is dropped.
+/// A permit, until it is dropped.
 pub(crate) struct Place {
     _host: OwnedSemaphorePermit,
     _all: OwnedSemaphorePermit,
     _noted: Noted,
 }
 
-/// That a call is under way or waits.
 struct Noted {
     places: Arc<Places>,
     host: Arc<str>,
@@ -64,7 +58,8 @@ impl Places {
         Self { limits, all: Arc::new(Semaphore::new(limits.all)), hosts: Mutex::default() }
     }
 
-    /// Waits for a place; `None` when too many wait. The host's comes first: who waits for a slow host takes no other's place.
+    /// Waits for a permit; `None` when the queue is full. The host's permit comes first, so that callers of a slow host hold no
+    /// global permit.
     pub(crate) async fn take(self: &Arc<Self>, host: &str) -> Option<Place> {
         let (noted, places) = self.note(host)?;
         let host = places.acquire_owned().await.ok()?;

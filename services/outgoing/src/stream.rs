@@ -1,4 +1,4 @@
-//! A connection that counts as long as it lives.
+//! A connection that holds its permit while it lives.
 
 use std::io;
 use std::pin::Pin;
@@ -10,7 +10,6 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 
-/// A connection, and its place among all.
 pub(crate) struct Stream {
     inner: TokioIo<TcpStream>,
     _place: OwnedSemaphorePermit,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
 use millrace_outgoing::limits::CALLS_PER_HOST_MAX;
-use millrace_outgoing::{Call, Client, Settings};
+use millrace_outgoing::{Call, CallSettings, HttpClient};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -19,9 +19,9 @@ use tokio_rustls::rustls::ServerConfig;
 
 const LONG: Duration = Duration::from_secs(30);
 
-fn client(roots: &[CertificateDer<'static>]) -> Client {
+fn client(roots: &[CertificateDer<'static>]) -> HttpClient {
     let allow = vec!["127.0.0.0/8".parse().unwrap()];
-    Client::new(Settings { allow, plain_http: false, roots: roots.to_vec() })
+    HttpClient::new(CallSettings { allow, plain_http: false, roots: roots.to_vec() })
 }
 
 fn get(url: &str) -> Call<'_> {
@@ -35,7 +35,7 @@ fn get(url: &str) -> Call<'_> {
     }
 }
 
-async fn reason(client: &Client, call: Call<'_>) -> &'static str {
+async fn reason(client: &HttpClient, call: Call<'_>) -> &'static str {
     client.call(call).await.map_or_else(|error| error.reason(), |_| "none")
 }
 
@@ -127,7 +127,7 @@ async fn no_redirect_is_followed() {
 async fn no_form_of_a_private_address_is_connected_to() {
     let (address, connections) = server(ok("secret")).await;
     let port = address.port();
-    let client = Client::new(Settings { plain_http: true, ..Settings::default() });
+    let client = HttpClient::new(CallSettings { plain_http: true, ..CallSettings::default() });
     for host in [
         "127.0.0.1",
         "127.1",

@@ -10,13 +10,12 @@ use crate::pmap::Map;
 use crate::seed::Seed;
 use crate::subscription::{Subscription, Target};
 
-/// The members of one share name on one filter, as of one snapshot.
 #[derive(Clone, Debug)]
 pub struct Group {
     name: CompactString,
     filter: CompactString,
-    /// The address of the member that was served last. All snapshots of the group share it. It is a position in the
-    /// order of members and not a count, so a member that joins or leaves does not change the turns of the others.
+    /// Address of the member served last, shared by all snapshots of the group. It is an address rather than a count, so that
+    /// members who join or leave do not change the turns of the others.
     turn: Arc<AtomicU64>,
     online: Map<Subscription>,
     offline: Map<Subscription>,
@@ -27,61 +26,54 @@ impl Group {
         Self {
             name: name.into(),
             filter: filter.into(),
-            // Greater than every address, so the first turn is the first member's.
+            // Greater than every address, so the first member is first.
             turn: Arc::new(AtomicU64::new(u64::MAX)),
             online: Map::Empty,
             offline: Map::Empty,
         }
     }
 
-    /// The share name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The filter, without `$share` and share name.
+    /// Without `$share` and share name.
     pub fn filter(&self) -> &str {
         &self.filter
     }
 
-    /// Members, online or not.
     pub fn len(&self) -> usize {
         self.online.len() + self.offline.len()
     }
 
-    /// True when the group has no member; no snapshot holds such a group.
     pub fn is_empty(&self) -> bool {
         self.online.is_empty() && self.offline.is_empty()
     }
 
-    /// Members that are online.
     pub fn online(&self) -> usize {
         self.online.len()
     }
 
     /// Picks the next member in turn. Offline members are picked only when no member is online.
     //= [MQTT-4.8.2-3] v5
-    // The receiver has the member's own quality of service.
+    // The receiver has the member's own QoS.
     pub fn pick(&self) -> Option<Receiver> {
         self.pick_online(|_| true).or_else(|| self.take_turn(&self.offline, |_| true))
     }
 
-    /// Picks the next online member for which `may` returns true.
     pub fn pick_online(&self, may: impl Fn(Target) -> bool) -> Option<Receiver> {
         self.take_turn(&self.online, may)
     }
 
-    /// Counts the online members for which `counts` returns true.
     pub fn count_online(&self, counts: impl Fn(Target) -> bool) -> usize {
         self.online.iter().filter(|member| counts(member.target)).count()
     }
 
-    /// Returns whether an online member satisfies `counts`.
     pub fn has_online(&self, counts: impl Fn(Target) -> bool) -> bool {
         self.online.iter().any(|member| counts(member.target))
     }
 
-    /// As [`Group::pick`], but never `target`: for a message that `target` cannot take now.
+    /// As [`Group::pick`], but never `target`, which cannot take the message now.
     pub fn pick_except(&self, target: Target) -> Option<Receiver> {
         let may = |other| other != target;
         self.take_turn(&self.online, may).or_else(|| self.take_turn(&self.offline, may))

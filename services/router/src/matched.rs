@@ -10,20 +10,18 @@ use crate::group::Group;
 use crate::pmap::Map;
 use crate::subscription::{Subscription, Target};
 
-/// A session that gets the message once.
+/// A session that gets one copy of the message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Receiver {
-    /// The session.
     pub target: Target,
-    /// The highest granted quality of service of the matching subscriptions.
     pub qos: QoS,
-    /// Do not send messages that this same client published.
+    /// Skip messages that this client published.
     pub no_local: bool,
-    /// Keep the RETAIN flag of the message as it was published.
+    /// Keep the publisher's RETAIN flag.
     pub retain_as_published: bool,
-    /// Number of its matching subscriptions that are persistent.
+    /// Number of its matching persistent subscriptions.
     pub kept: u16,
-    /// The subscription identifiers of the matching subscriptions, possibly with repeats.
+    /// Of all matching subscriptions, possibly with repeats.
     pub identifiers: SmallVec<[u32; 1]>,
 }
 
@@ -53,10 +51,10 @@ impl Receiver {
     //= [MQTT-3.3.5-1] v3.1.1
     fn merge(&mut self, other: &Subscription) {
         self.qos = self.qos.max(other.qos);
-        // No Local excludes one subscription only. If another subscription wants the message, the client gets it.
+        // No Local excludes one subscription only; another subscription can still want the message.
         self.no_local &= other.no_local;
-        // The single copy carries one RETAIN flag. For a subscription with Retain As Published a cleared flag would be
-        // wrong; for one without it a set flag is only surplus information.
+        // The single copy carries one RETAIN flag. A cleared flag would be wrong for a subscription with Retain As Published; a
+        // set flag is only surplus information for the others.
         self.retain_as_published |= other.retain_as_published;
         self.kept = self.kept.saturating_add(other.kept.into());
         if other.identifier != 0 {
@@ -65,7 +63,6 @@ impl Receiver {
     }
 }
 
-/// The receivers of messages to one topic, as of one snapshot.
 #[derive(Clone, Debug, Default)]
 pub struct Matched {
     /// Ordered by target, one entry per target.
@@ -75,14 +72,12 @@ pub struct Matched {
 }
 
 impl Matched {
-    /// Merges the subscribers of the filters that matched.
     pub(crate) fn new(found: &[&Map<Subscription>], groups: Vec<Arc<Group>>) -> Self {
         let mut receivers: Vec<Receiver> = Vec::with_capacity(found.iter().map(|map| map.len()).sum());
         match found {
-            // The usual case is one filter, in which each target appears once.
             [only] => {
                 receivers.extend(only.iter().map(Receiver::from));
-                // The list is already sorted, except for two users of one slot.
+                // Already sorted, except for successive users of one slot.
                 receivers.sort_by_key(|receiver| receiver.target.order());
             }
             _ => {
@@ -101,12 +96,10 @@ impl Matched {
         Self { receivers: receivers.into_boxed_slice(), groups: groups.into_boxed_slice() }
     }
 
-    /// True when there is no receiver.
     pub fn is_empty(&self) -> bool {
         self.receivers.is_empty() && self.groups.is_empty()
     }
 
-    /// The receivers on `core`.
     pub fn core_range(&self, core: u16) -> Range<usize> {
         let start = self.receivers.partition_point(|receiver| receiver.target.core < core);
         let len = self.receivers[start..].partition_point(|receiver| receiver.target.core == core);

@@ -1,7 +1,6 @@
-//! A persistent map: cloning is O(1), a change copies O(log n), and nodes that only the writer holds change in place.
-//!
-//! It is a hash trie. Most maps of a broker have at most two entries, so the small forms take at most one allocation.
-//! Beyond [`Entry::LEAF_MAX`] a leaf becomes a branch of 16, by the next four bits of the entry's address.
+//! A persistent map: cloning is O(1), a change copies O(log n), and nodes that only the writer holds change in place. It is a
+//! hash trie. Most maps of a broker have at most two entries, so the small forms take at most one allocation. Beyond
+//! [`Entry::LEAF_MAX`] a leaf becomes a branch of 16, by the next four bits of the entry's address.
 
 use std::mem;
 use std::sync::Arc;
@@ -62,7 +61,7 @@ impl<T> Map<T> {
         }
     }
 
-    /// Iterates in the order of addresses, within a leaf in the order of keys.
+    /// In the order of addresses, within a leaf in the order of keys.
     pub(crate) fn iter(&self) -> Iter<'_, T> {
         let mut iter = Iter { entries: [].iter(), branches: SmallVec::new() };
         iter.enter(self);
@@ -117,7 +116,7 @@ impl<T: Entry> Map<T> {
     pub(crate) fn get(&self, key: &T::Key, seed: &Seed) -> Option<&T> {
         let mut map = self;
         if let Self::Branch(_) = map {
-            // Small maps are never hashed for.
+            // Small maps need no hash.
             let mut address = T::address(key, seed);
             while let Self::Branch(branch) = map {
                 map = &branch.slots[slot(address)];
@@ -150,7 +149,7 @@ impl<T: Entry> Map<T> {
         }
     }
 
-    /// Returns the entry of `key` and whether it was created.
+    /// The flag is true when the entry was created.
     pub(crate) fn get_or_insert(
         &mut self,
         key: &T::Key,
@@ -232,7 +231,7 @@ impl<T: Entry> Map<T> {
     }
 
     pub(crate) fn remove(&mut self, key: &T::Key, seed: &Seed) -> Option<T> {
-        // A look-up first, because removing a missing key must not copy a path.
+        // Removing a missing key must not copy a path.
         self.get(key, seed)?;
         self.remove_at(key, T::address(key, seed))
     }
@@ -257,7 +256,7 @@ impl<T: Entry> Map<T> {
                 let branch = Arc::make_mut(branch);
                 let removed = branch.slots[slot(address)].remove_at(key, address << 4)?;
                 branch.len -= 1;
-                // Half of a leaf, so that one entry that is added and removed does not build and destroy a branch each
+                // Half of a leaf, so that an entry which is added and removed again does not build and destroy a branch each
                 // time.
                 if branch.len <= T::LEAF_MAX / 2 {
                     let mut entries: Leaf<T> = branch.slots.iter().flat_map(Self::iter).cloned().collect();

@@ -16,10 +16,10 @@ use crate::set::Set;
 use crate::subscription::{Subscription, Target};
 use crate::trie::{Content, Node};
 
-/// The subscriptions of one broker in this process. Any thread may read and write it.
+/// Any thread can read and write it.
 #[derive(Debug)]
 pub struct Router {
-    /// The writers' own tree; the published snapshot is a (cheap) clone of it.
+    /// The writers' tree; the published snapshot is a (cheap) clone.
     tree: Mutex<Tree>,
     published: ArcSwap<Snapshot>,
     generation: AtomicU64,
@@ -45,21 +45,19 @@ pub struct Snapshot {
     generation: u64,
 }
 
-/// Bounds of one match.
+/// Bounds the cost of one match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatchLimits {
-    /// Most filters that may match one topic. Each share name of a filter counts.
+    /// Filters that can match one topic. Each share name of a filter counts.
     pub filters_max: usize,
-    /// Most nodes of the trie that one match may visit.
+    /// Nodes of the trie that one match can visit.
     pub nodes_max: usize,
 }
 
 impl MatchLimits {
-    /// No bound.
     pub const NONE: Self = Self { filters_max: usize::MAX, nodes_max: usize::MAX };
 }
 
-/// A batch of changes, published together at its end.
 #[derive(Debug)]
 pub struct Edit<'a> {
     tree: &'a mut Tree,
@@ -73,12 +71,10 @@ impl Default for Router {
 }
 
 impl Router {
-    /// Makes a router without subscriptions.
     pub fn new() -> Self {
         Self::with(Seed::random())
     }
 
-    /// As [`Router::new`], with the same internal order in every process, for simulations.
     pub fn with_seed(seed: u64) -> Self {
         Self::with(Seed::fixed(seed))
     }
@@ -94,7 +90,7 @@ impl Router {
         }
     }
 
-    /// Counts the bytes of this router in `total`, too, from now on. Later calls have no effect.
+    /// Also counts the bytes of this router in `total`. Later calls have no effect.
     pub fn count_in(&self, total: &Arc<AtomicU64>) {
         let tree = self.tree.lock().unwrap_or_else(PoisonError::into_inner);
         if self.total.set(total.clone()).is_ok() {
@@ -102,14 +98,12 @@ impl Router {
         }
     }
 
-    /// Adds a subscription. Returns false when it replaced one of the same target, filter and share name.
-    ///
-    /// The member of a shared subscription is online from now on.
+    /// False when it replaced a subscription of the same target, filter and share name. A member of a shared subscription is then
+    /// online.
     pub fn subscribe(&self, filter: Filter<'_>, subscription: Subscription) -> bool {
         self.edit(|edit| edit.subscribe(filter, subscription))
     }
 
-    /// Removes a subscription. Returns false when there was none.
     pub fn unsubscribe(&self, filter: Filter<'_>, target: Target) -> bool {
         self.edit(|edit| edit.unsubscribe(filter, target))
     }
@@ -119,8 +113,8 @@ impl Router {
         self.edit(|edit| edit.set_online(filter, target, online));
     }
 
-    /// Makes changes as one batch, which is cheaper than single changes; no snapshot shows a part of it. Other writers
-    /// wait, and `f` must not call this router. An unchanged tree is not published.
+    /// Makes changes as one batch, which is cheaper than single changes; no snapshot shows a part of it. Other writers wait, and
+    /// `f` must not call this router. An unchanged tree is not published.
     pub fn edit<R>(&self, f: impl FnOnce(&mut Edit<'_>) -> R) -> R {
         // Each single change leaves a complete tree, even when a batch panics between two of them.
         let mut tree = self.tree.lock().unwrap_or_else(PoisonError::into_inner);
@@ -132,16 +126,16 @@ impl Router {
             total.fetch_add((tree.bytes as u64).wrapping_sub(before as u64), Ordering::Relaxed);
         }
         drop(tree);
-        // Dropped after the lock is released, because dropping the last reference to a snapshot may take long.
+        // Dropped after the lock is released, because dropping the last reference to a snapshot can take long.
         drop(old);
         result
     }
 
-    /// The writer swaps the snapshot before it stores the generation, and a reader loads the generation (acquire)
-    /// before the snapshot. So a reader of generation n gets snapshot n or a later one, and a cache that was filled
-    /// from an older snapshot has an older number. Both stores are sequentially consistent and done before the writer's
-    /// call returns. A later load sees them in any thread that was notified of the change (by a SUBACK, a channel, a
-    /// lock) or that follows in the order of all such operations.
+    /// The writer swaps the snapshot before it stores the generation, and a reader loads the generation (acquire) before the
+    /// snapshot. So a reader of generation n gets snapshot n or a later one, and a cache that was filled from an older snapshot
+    /// has an older number. Both stores are sequentially consistent and precede the writer's return. A later load sees them in
+    /// any thread that was notified of the change (by a SUBACK, a channel, a lock) or that follows in the order of all such
+    /// operations.
     fn publish(&self, tree: &Tree) -> Arc<Snapshot> {
         let generation = self.generation.load(Ordering::Relaxed) + 1;
         let old = self.published.swap(Arc::new(Snapshot { tree: tree.clone(), generation }));
@@ -149,25 +143,22 @@ impl Router {
         old
     }
 
-    /// The number of the newest snapshot, which any change of a subscription raises. A match of this generation's
-    /// snapshot is still valid.
+    /// The number of the newest snapshot, which any change raises. A match of this generation's snapshot is still valid.
     #[inline]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// The newest snapshot.
     #[inline]
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.published.load_full()
     }
 
-    /// Number of subscriptions.
     pub fn subscriptions(&self) -> usize {
         self.published.load().subscriptions()
     }
 
-    /// About how much memory the subscriptions take, in their sessions and here, bytes.
+    /// About the memory of the subscriptions, in their sessions and here, bytes.
     pub fn bytes(&self) -> usize {
         self.published.load().tree.bytes
     }
@@ -182,18 +173,16 @@ impl Drop for Router {
 }
 
 impl Snapshot {
-    /// The snapshot's number, to compare with [`Router::generation`].
+    /// Compare it with [`Router::generation`].
     #[inline]
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Number of subscriptions.
     pub fn subscriptions(&self) -> usize {
         self.tree.subscriptions
     }
 
-    /// A shared subscription, if it has members.
     pub fn group(&self, name: &str, filter: &str) -> Option<&Group> {
         self.tree.root.find(filter, &self.tree.seed)?.group(name, &self.tree.seed)
     }
@@ -207,7 +196,7 @@ impl Snapshot {
         self.tree.root.walk(start, step, visit);
     }
 
-    /// Matches a valid topic name. `None` when the topic matches more than `limits` allow.
+    /// `topic` must be valid. `None` when the topic exceeds `limits`.
     pub fn matches(&self, topic: &str, limits: MatchLimits) -> Option<Matched> {
         let mut found: SmallVec<[&Map<Subscription>; 12]> = SmallVec::new();
         let mut groups = Vec::new();
@@ -231,7 +220,7 @@ impl Snapshot {
 }
 
 impl Edit<'_> {
-    /// As [`Router::bytes`], with what this edit has changed so far.
+    /// As [`Router::bytes`], including this edit.
     pub fn bytes(&self) -> usize {
         self.tree.bytes
     }
@@ -241,7 +230,6 @@ impl Edit<'_> {
         self.tree.root.find(filter, &self.tree.seed).map_or(0, Set::groups_len)
     }
 
-    /// Whether `filter` has a share name `name`.
     pub fn has_group(&self, name: &str, filter: &str) -> bool {
         let set = self.tree.root.find(filter, &self.tree.seed);
         set.is_some_and(|set| set.group(name, &self.tree.seed).is_some())
@@ -275,7 +263,6 @@ impl Edit<'_> {
         is_new
     }
 
-    /// As [`Router::unsubscribe`].
     //= [MQTT-3.10.4-1] v5 v3.1.1
     pub fn unsubscribe(&mut self, filter: Filter<'_>, target: Target) -> bool {
         let Tree { root, seed, .. } = &mut *self.tree;
@@ -300,7 +287,6 @@ impl Edit<'_> {
         true
     }
 
-    /// As [`Router::set_online`].
     pub fn set_online(&mut self, filter: Filter<'_>, target: Target, online: bool) {
         let Tree { root, seed, .. } = &mut *self.tree;
         let Some(name) = filter.share else { return };

@@ -5,8 +5,8 @@ use std::hash::{BuildHasher, Hasher};
 use foldhash::SharedSeed;
 use foldhash::quality::SeedableRandomState;
 
-/// Seeds the hash of levels. Clients choose levels, so the seed is random outside of tests and simulations: a tenant
-/// cannot prepare colliding levels.
+/// Seeds the hash of levels. Clients choose the levels, so the seed is random outside of tests and simulations: a tenant cannot
+/// prepare collisions.
 #[derive(Clone, Debug)]
 pub(crate) struct Seed(SeedableRandomState);
 
@@ -15,7 +15,6 @@ impl Seed {
         Self(SeedableRandomState::random())
     }
 
-    /// The same number gives the same hashes in every process, so that a simulation can be repeated.
     pub(crate) fn fixed(seed: u64) -> Self {
         Self(SeedableRandomState::with_seed(seed, SharedSeed::global_fixed()))
     }

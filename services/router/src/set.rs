@@ -47,7 +47,7 @@ impl Set {
         self.groups.as_ref()?.get(name, seed).map(|group| &**group)
     }
 
-    /// The group of that name, created if it is missing. The caller must add a member to it.
+    /// Creates a missing group, to which the caller must add a member.
     pub(crate) fn group_mut(&mut self, name: &str, filter: &str, seed: &Seed) -> &mut Group {
         let groups = Arc::make_mut(self.groups.get_or_insert_default());
         Arc::make_mut(groups.get_or_insert(name, seed, || Arc::new(Group::new(name, filter))).0)

@@ -1,16 +1,15 @@
-//! Sessions and subscriptions, as the router sees them.
+//! Sessions and subscriptions as the router knows them.
 
 use millrace_mqtt::QoS;
 
 use crate::pmap::Entry;
 use crate::seed::Seed;
 
-/// A session in this process. Ordered by core, then slot.
+/// A session in this process, ordered by core, then slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Target {
-    /// The core (shard) that owns the session.
     pub core: u16,
-    /// The session's index in that core's table.
+    /// Index in that core's table.
     pub slot: u32,
     /// Distinguishes successive users of one slot.
     pub generation: u32,
@@ -23,10 +22,9 @@ impl Target {
         u128::from(self.core) << 64 | u128::from(self.slot) << 32 | u128::from(self.generation)
     }
 
-    /// 64 bits in the order of targets. Cores and slots are small numbers that count up from zero, so both are encoded
-    /// as length and digits (base 16): neighbours share a prefix, and no prefix is a run of zeros, which would cost a
-    /// map one branch per digit. The remaining bits are the low bits of the generation; the key distinguishes two
-    /// targets with the same address.
+    /// 64 bits in the order of targets. Cores and slots are small numbers, so both are encoded as length and digits (base 16):
+    /// neighbours share a prefix, and no prefix is a run of zeros, which would cost a map one branch per digit. The remaining
+    /// bits are the low bits of the generation; the key distinguishes two targets with the same address.
     pub(crate) fn address(self) -> u64 {
         let mut free = 64;
         let mut address = 0;
@@ -47,20 +45,17 @@ impl Target {
     }
 }
 
-/// One subscription of one session, without its filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subscription {
-    /// The subscriber.
     pub target: Target,
-    /// The granted (highest) quality of service.
     pub qos: QoS,
-    /// Do not send messages that this same client published.
+    /// Skip messages that this client published.
     pub no_local: bool,
-    /// Keep the RETAIN flag of the message as it was published.
+    /// Keep the publisher's RETAIN flag.
     pub retain_as_published: bool,
-    /// The subscription is persistent, according to the caller.
+    /// The subscription is persistent; only the caller uses it.
     pub kept: bool,
-    /// The subscription identifier, 0 for none.
+    /// 0 for none.
     pub identifier: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Values by topic name, found by topic filter: the index of retained messages.
+//! An index of values by topic name that can be searched by topic filter, for retained messages.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,7 +8,7 @@ use crate::pmap::Entry;
 use crate::seed::Seed;
 use crate::trie::{Content, Node, split_level};
 
-/// One value per topic name. Any thread may read and write it; readers never wait for writers.
+/// Any thread can read and write it; readers never wait for writers.
 #[derive(Debug)]
 pub struct TopicTree<V: Clone> {
     writer: Mutex<()>,
@@ -36,12 +36,11 @@ impl<V: Clone> Default for TopicTree<V> {
 }
 
 impl<V: Clone> TopicTree<V> {
-    /// Makes an empty tree.
     pub fn new() -> Self {
         Self::with(Seed::random())
     }
 
-    /// As [`TopicTree::new`], with the same order of visits in every process, for simulations.
+    /// Has the same order of visits in every process, for simulations.
     pub fn with_seed(seed: u64) -> Self {
         Self::with(Seed::fixed(seed))
     }
@@ -51,7 +50,7 @@ impl<V: Clone> TopicTree<V> {
         Self { writer: Mutex::new(()), published: ArcSwap::from_pointee(empty) }
     }
 
-    /// Sets the value of a valid topic name, and returns the earlier one.
+    /// `topic` must be valid.
     pub fn insert(&self, topic: &str, value: V) -> Option<V> {
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = TreeSnapshot::clone(&self.published.load());
@@ -59,12 +58,11 @@ impl<V: Clone> TopicTree<V> {
         next.len += usize::from(old.is_none());
         let last = self.published.swap(Arc::new(next));
         drop(writer);
-        // Dropped after the lock is released, because dropping the last reference to a snapshot may take long.
+        // Dropped after the lock is released, because dropping the last reference to a snapshot can take long.
         drop(last);
         old
     }
 
-    /// Removes and returns the value of a topic name.
     pub fn remove(&self, topic: &str) -> Option<V> {
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = TreeSnapshot::clone(&self.published.load());
@@ -79,56 +77,44 @@ impl<V: Clone> TopicTree<V> {
         old
     }
 
-    /// The value of a topic name.
     pub fn get(&self, topic: &str) -> Option<V> {
         self.published.load().get(topic).cloned()
     }
 
-    /// Number of values.
     pub fn len(&self) -> usize {
         self.published.load().len()
     }
 
-    /// True when there is no value.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The present values.
     pub fn snapshot(&self) -> Arc<TreeSnapshot<V>> {
         self.published.load_full()
     }
 }
 
 impl<V: Clone> TreeSnapshot<V> {
-    /// Number of values.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// True when there is no value.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The value of a topic name.
     pub fn get(&self, topic: &str) -> Option<&V> {
         self.root.find(topic, &self.seed)?.as_ref()
     }
 }
 
-/// The result of one step of a [`Walk`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step<V> {
-    /// The value of a topic that the filter matches.
     Value(V),
-    /// A node without a value.
     Nothing,
-    /// All values were visited.
     Done,
 }
 
-/// The remaining levels of a filter below a node.
 #[derive(Clone, Copy, Debug)]
 enum Rest {
     From(usize),
@@ -136,7 +122,6 @@ enum Rest {
     All,
 }
 
-/// A node whose children are not all visited.
 #[derive(Debug)]
 struct Open<V> {
     parent: Arc<Node<Option<V>>>,
@@ -145,9 +130,8 @@ struct Open<V> {
     hide_dollar: bool,
 }
 
-/// A walk over the values whose topics a filter matches, which can pause after every node.
-///
-/// It owns its snapshot, so the caller can spread a walk over many turns. The order has no meaning.
+/// A walk over the values of matching topics, in arbitrary order. It owns its snapshot and can pause after every node, so that
+/// the caller can spread it over many turns.
 #[derive(Debug)]
 pub struct Walk<V: Clone> {
     snapshot: Arc<TreeSnapshot<V>>,
@@ -157,12 +141,11 @@ pub struct Walk<V: Clone> {
 }
 
 impl<V: Clone> Walk<V> {
-    /// A walk over the topics that `filter` (without share name) matches.
+    /// `filter` must be without share name.
     pub fn new(snapshot: Arc<TreeSnapshot<V>>, filter: &str) -> Self {
         Self { snapshot, filter: filter.into(), has_begun: false, open: Vec::new() }
     }
 
-    /// Visits one more node.
     pub fn step(&mut self) -> Step<V> {
         if !self.has_begun {
             self.has_begun = true;

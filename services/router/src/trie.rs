@@ -1,7 +1,6 @@
 //! A persistent trie over topic levels. Each node is a level and holds the content of the filter that ends there: its
-//! subscribers, or the retained message of a topic.
-//!
-//! No function recurses over levels, because a filter may have 65,535 of them and would overflow the stack.
+//! subscribers, or the retained message of a topic. No function recurses over levels, because a filter can have 65,535 of them
+//! and would overflow the stack.
 
 use std::mem;
 use std::ops::ControlFlow;
@@ -17,12 +16,11 @@ pub(crate) trait Content: Clone + Default {
     fn is_empty(&self) -> bool;
 }
 
-/// One level. Every node except the root has content in it or below.
+/// One level. Every node except the root leads to content.
 #[derive(Clone, Debug)]
 pub(crate) struct Node<C> {
     level: CompactString,
     children: Map<Arc<Self>>,
-    /// Content of the filter that ends here.
     content: C,
     wild: Option<Arc<Wild<C>>>,
 }
@@ -50,14 +48,13 @@ impl<C> Entry for Arc<Node<C>> {
     }
 }
 
-/// About how much memory a node takes, with its entry in the map of its parent and its wildcards, bytes.
+/// About the memory of a node with its map entry and wildcards, bytes.
 fn node_bytes(level: &str) -> usize {
     const NODE_BYTES: usize = 128;
-    // A short level stands in the node itself.
+    // The node holds a short level itself.
     NODE_BYTES + if level.len() > size_of::<CompactString>() { level.len() } else { 0 }
 }
 
-/// The first level, and the rest after its separator.
 #[inline]
 pub(crate) fn split_level(text: &str) -> (&str, Option<&str>) {
     match text.as_bytes().iter().position(|byte| *byte == b'/') {
@@ -91,7 +88,6 @@ impl<C: Content> Node<C> {
         self.parts() == 0
     }
 
-    /// Number of parts that keep this node alive.
     fn parts(&self) -> usize {
         let wild = self
             .wild
@@ -115,13 +111,12 @@ impl<C: Content> Node<C> {
         Some(&node.content)
     }
 
-    /// The content of `filter`; missing nodes are created and shared ones copied. Call [`Node::prune`] if the content
-    /// stays empty.
+    /// The content of `filter`; creates missing nodes and copies shared ones. Call [`Node::prune`] if the content stays empty.
     pub(crate) fn make(&mut self, filter: &str, seed: &Seed) -> &mut C {
         self.make_counted(filter, seed, &mut 0)
     }
 
-    /// As [`Node::make`]; adds the memory of the nodes that were made to `bytes`.
+    /// Adds the memory of created nodes to `bytes`.
     pub(crate) fn make_counted(&mut self, filter: &str, seed: &Seed, bytes: &mut usize) -> &mut C {
         let mut node = self;
         let mut rest = Some(filter);
@@ -164,7 +159,7 @@ impl<C: Content> Node<C> {
         }
     }
 
-    /// Removes the nodes of `filter` without content, after its content became empty. Returns the memory that they took.
+    /// Removes the empty nodes of `filter` and returns their memory, bytes.
     pub(crate) fn prune(&mut self, filter: &str, seed: &Seed) -> usize {
         let levels = || filter.split('/').filter(|level| *level != "#");
         let mut keep = 0;
@@ -203,8 +198,7 @@ impl<C: Content> Node<C> {
         bytes
     }
 
-    /// Visits the content of every filter. `step` folds its levels one after the other; `true` means with `#` below
-    /// them.
+    /// Visits the content of every filter. `step` folds its levels one after the other; `true` means with `#` below them.
     pub(crate) fn walk<S: Copy>(
         &self,
         start: S,
@@ -236,11 +230,9 @@ impl<C: Content> Node<C> {
         }
     }
 
-    /// Visits the content of every filter that matches `topic`, until `visit` breaks or `nodes_max` nodes were visited.
-    /// Returns whether the walk was complete.
-    ///
-    /// Filters such as `{a,+}/{a,+}/...` double the walk with each level. Without a bound one subscriber could stop the
-    /// publishing thread.
+    /// Visits the content of every filter that matches `topic`, until `visit` breaks or `nodes_max` nodes were visited. Returns
+    /// true for a complete walk. Filters such as `{a,+}/{a,+}/...` double the walk with each level, so without a bound one
+    /// subscriber could block the publishing thread.
     //= [MQTT-4.7.3-4] v5 v3.1.1
     // Levels are compared as bytes, without normalisation or case folding, and an empty level is a level.
     pub(crate) fn matching<'a>(
@@ -308,7 +300,6 @@ impl<C> Drop for Node<C> {
 }
 
 impl<C> Node<C> {
-    /// Moves the children of this node to the list of nodes to drop.
     fn give_up(&mut self, chains: &mut Vec<Map<Arc<Self>>>) {
         let children = mem::take(&mut self.children);
         if !children.is_empty() {

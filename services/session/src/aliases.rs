@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-/// Topic aliases of one connection. They end with it.
+/// They end with the connection.
 #[derive(Debug, Default)]
 pub(crate) struct Aliases {
     /// Set by the client; the index is alias - 1.
@@ -55,7 +55,6 @@ impl Aliases {
         }
     }
 
-    /// Forgets an alias whose packet was not sent after all.
     pub(crate) fn unset(&mut self, topic: &Arc<str>) {
         self.outbound.remove(topic);
     }

@@ -1,4 +1,4 @@
-//! How much memory messages take while they wait for sessions.
+//! The memory budget of messages that wait for sessions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -7,31 +7,27 @@ use crate::Message;
 
 /// Memory of a message beside topic, properties and payload, bytes.
 const MESSAGE_BYTES: u64 = 128;
-/// Beyond the limit, a session may still hold so many messages, as long as each is small: a session that hoards must not
-/// cost the others of its broker every message.
+/// Beyond the budget, a session can still hold this many messages if each is small: a session that hoards must not cost the other
+/// sessions of its broker every message.
 const SPARED_MESSAGES_MAX: usize = 16;
 const SPARED_BYTES_MAX: u64 = 4 * 1024;
 
-/// Bytes that messages may take while sessions hold them: those that wait, and those that are sent and not acknowledged. A
-/// message counts once, however many sessions hold it.
+/// Bytes of messages that sessions hold, queued or unacknowledged. A message counts once, however many sessions hold it.
 #[derive(Debug)]
 pub struct Budget {
     used: AtomicU64,
     max: u64,
-    /// That of all brokers together.
     of_all: Option<Arc<Self>>,
 }
 
 impl Budget {
-    /// Memory that a session takes to hold a message, bytes.
+    /// Memory per held message and session, bytes.
     pub const HOLDER_BYTES: u64 = 96;
 
-    /// A budget of `max` bytes, which are part of another one.
     pub fn new(max: u64, of_all: Option<Arc<Self>>) -> Self {
         Self { used: AtomicU64::new(0), max, of_all }
     }
 
-    /// Bytes that are in use.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
@@ -55,11 +51,10 @@ impl Budget {
     }
 }
 
-/// How many sessions hold a message.
 #[derive(Debug, Default)]
 pub(crate) struct Holders(AtomicU32);
 
-/// A message that a session holds. It counts until this is dropped.
+/// Counts a message of a session until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Hold {
     message: Arc<Message>,
@@ -67,8 +62,8 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    /// Counts a message for a session that holds `held` others; `None` when there is no room. Several threads that ask at once
-    /// may exceed the budget by a message each.
+    /// `None` when the budget has no room for a session that holds `held` others. Concurrent callers can exceed the budget by one
+    /// message each.
     pub(crate) fn new(message: &Arc<Message>, budget: &Arc<Budget>, held: usize) -> Option<Self> {
         let bytes = bytes_of(message);
         let is_spared = held < SPARED_MESSAGES_MAX && bytes <= SPARED_BYTES_MAX;

@@ -2,36 +2,32 @@
 
 use millrace_mqtt::{ConnAck, Packet, Properties, Property, ReasonCode, Version, encode};
 
-use crate::{Connection, Out, Session, Settings};
+use crate::{Connection, Out, Session, SessionSettings};
 
-/// The server's answer to an accepted CONNECT.
 #[derive(Clone, Copy, Debug)]
 pub struct Accept<'a> {
-    /// The session existed already.
     pub session_present: bool,
-    /// The client identifier, when the server chose it.
     pub assigned_client_id: Option<&'a str>,
-    /// Session expiry that the client asked for, seconds.
+    /// The requested session expiry, seconds.
     pub requested_expiry_s: u32,
-    /// Session expiry that it got, seconds.
+    /// The granted session expiry, seconds.
     pub granted_expiry_s: u32,
-    /// Last data of enhanced authentication for the client.
     pub authentication_data: Option<&'a [u8]>,
 }
 
 impl Connection {
-    /// Answers the CONNECT with success; the connection is open from now on.
+    /// Accepts the CONNECT and opens the connection.
     //= [MQTT-3.2.0-1] [MQTT-3.1.4-5] v5
     //= [MQTT-3.1.4-4] [MQTT-3.2.0-1] v3.1.1
-    pub fn accept(&mut self, accept: &Accept<'_>, settings: &Settings, out: &mut impl Out) {
+    pub fn accept(&mut self, accept: &Accept<'_>, settings: &SessionSettings, out: &mut impl Out) {
         self.encode_accept(accept, settings, out);
         self.open();
     }
 
-    /// False when the CONNACK of [`Connection::accept`] would be over the client's Maximum Packet Size: then the client
-    /// can only be refused.
+    /// False when the CONNACK of [`Connection::accept`] would exceed the client's Maximum Packet Size. The client can then only
+    /// be refused.
     //= [MQTT-3.1.2-24] v5
-    pub fn takes_accept(&self, accept: &Accept<'_>, settings: &Settings) -> bool {
+    pub fn takes_accept(&self, accept: &Accept<'_>, settings: &SessionSettings) -> bool {
         if !self.has_packet_size_max() {
             return true;
         }
@@ -40,7 +36,7 @@ impl Connection {
         connack.len() <= self.packet_size_max()
     }
 
-    fn encode_accept(&self, accept: &Accept<'_>, settings: &Settings, out: &mut impl Out) {
+    fn encode_accept(&self, accept: &Accept<'_>, settings: &SessionSettings, out: &mut impl Out) {
         let mut properties = Vec::new();
         if self.version() == Version::V5 {
             self.accept_properties(accept, settings, &mut properties);
@@ -55,7 +51,7 @@ impl Connection {
         encode::packet(&Packet::ConnAck(connack), self.version(), out.buffer());
     }
 
-    fn accept_properties(&self, accept: &Accept<'_>, settings: &Settings, out: &mut Vec<u8>) {
+    fn accept_properties(&self, accept: &Accept<'_>, settings: &SessionSettings, out: &mut Vec<u8>) {
         if accept.granted_expiry_s != accept.requested_expiry_s {
             Property::SessionExpiryInterval(accept.granted_expiry_s).encode(out);
         }
@@ -75,7 +71,7 @@ impl Connection {
         self.authentication_properties(accept.authentication_data, settings, out);
     }
 
-    /// Answers the CONNECT with a refusal; the connection is to be closed.
+    /// Refuses the CONNECT. The caller then closes the connection.
     //= [MQTT-3.2.2-7] v5
     //= [MQTT-3.2.2-5] v3.1.1
     pub fn refuse(&mut self, reason: ReasonCode, what: &str, out: &mut impl Out) {
@@ -99,7 +95,7 @@ const PLAIN_CONNACK_BYTES: usize = 5;
 /// Most bytes of a 5.0 CONNACK or DISCONNECT without its properties.
 const FRAME_BYTES: usize = 13;
 
-/// The properties of the last packet before the server closes the connection, as far as the client accepts their size.
+/// The properties of the final packet before the server closes, as far as the client accepts their size.
 //= [MQTT-3.1.2-24] v5
 pub(crate) fn last_words(server_reference: Option<&str>, what: &str, packet_size_max: usize) -> Vec<u8> {
     let reference = server_reference.map(Property::ServerReference);
@@ -116,8 +112,8 @@ pub(crate) fn last_words(server_reference: Option<&str>, what: &str, packet_size
     properties
 }
 
-/// Appends a CONNACK that refuses. A 5.0 client gets `what` as reason string when it fits. A client that accepts no
-/// packet of that size gets nothing.
+/// Encodes a refusing CONNACK. A 5.0 client gets `what` as reason string if it fits. A client that accepts no packet of that size
+/// gets nothing.
 pub(crate) fn refusal(
     version: Version,
     reason: ReasonCode,
@@ -143,12 +139,12 @@ pub(crate) fn refusal(
 }
 
 impl Session {
-    /// The session expiry that a CONNECT requests, and the one that the server grants, seconds.
+    /// The requested and the granted session expiry, seconds.
     pub fn expiry_of(
         version: Version,
         clean_start: bool,
         asked: Option<u32>,
-        settings: &Settings,
+        settings: &SessionSettings,
     ) -> (u32, u32) {
         let asked = match version {
             //= [MQTT-3.1.2-4] v3.1.1

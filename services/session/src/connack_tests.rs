@@ -5,7 +5,7 @@ use crate::Effect;
 use crate::test_client::{Client, connect, lines, properties, publish, words};
 
 /// What a new connection does about a CONNECT, and the lines it answers.
-fn connected(connect: Connect<'_>, settings: &Settings) -> (String, Vec<String>) {
+fn connected(connect: Connect<'_>, settings: &SessionSettings) -> (String, Vec<String>) {
     let (mut connection, mut out) = (Connection::new(), Vec::new());
     let version = connect.version;
     let effect = match connection.input(Packet::Connect(connect), None, settings, &mut out) {
@@ -16,7 +16,11 @@ fn connected(connect: Connect<'_>, settings: &Settings) -> (String, Vec<String>)
     (effect, lines(&out, version))
 }
 
-fn accepted(connect: Connect<'_>, accept: &Accept<'_>, settings: &Settings) -> (Connection, Vec<String>) {
+fn accepted(
+    connect: Connect<'_>,
+    accept: &Accept<'_>,
+    settings: &SessionSettings,
+) -> (Connection, Vec<String>) {
     let (mut connection, mut out) = (Connection::new(), Vec::new());
     let version = connect.version;
     let effect = connection.input(Packet::Connect(connect), None, settings, &mut out);
@@ -37,7 +41,7 @@ const ACCEPT: Accept<'static> = Accept {
 fn a_client_identifier_is_refused_where_the_version_says_so() {
     //= [MQTT-3.1.3-8] [MQTT-3.1.3-9] [MQTT-3.1.3-5] v3.1.1
     //= [MQTT-3.1.3-8] [MQTT-3.1.3-5] v5
-    let settings = Settings { client_id_bytes_max: 30, ..Settings::default() };
+    let settings = SessionSettings { client_id_bytes_max: 30, ..SessionSettings::default() };
     let long = "x".repeat(31);
     let allowed = "0123456789abcdefghijklm";
     assert_eq!(allowed.len(), 23);
@@ -67,7 +71,7 @@ fn a_client_identifier_is_refused_where_the_version_says_so() {
 #[test]
 fn a_connack_says_what_was_granted_and_only_that() {
     //= [MQTT-3.2.2-22] v5
-    let settings = Settings { keep_alive_max_s: 60, topic_alias_max: 0, ..Settings::default() };
+    let settings = SessionSettings { keep_alive_max_s: 60, topic_alias_max: 0, ..SessionSettings::default() };
     let base = "ReceiveMaximum(1024) MaximumPacketSize(1048576)";
     let present = Accept { session_present: true, ..ACCEPT };
     let expiry = Accept { requested_expiry_s: 90, granted_expiry_s: 60, ..ACCEPT };
@@ -94,7 +98,7 @@ fn a_connack_says_what_was_granted_and_only_that() {
     let (_, answer) = accepted(
         connect(Version::V5),
         &ACCEPT,
-        &Settings { topic_alias_max: 7, keep_alive_max_s: 0, ..settings },
+        &SessionSettings { topic_alias_max: 7, keep_alive_max_s: 0, ..settings },
     );
     assert_eq!(answer, [format!("CONNACK 0x00 {base} TopicAliasMaximum(7)")]);
 }
@@ -104,7 +108,8 @@ fn an_authentication_method_is_refused_as_long_as_none_is_supported() {
     //= [MQTT-4.12.0-1] v5
     let properties = properties(&[Property::AuthenticationMethod("SCRAM-SHA-256")]);
     let properties = Properties::from_validated(&properties);
-    let (effect, answer) = connected(Connect { properties, ..connect(Version::V5) }, &Settings::default());
+    let (effect, answer) =
+        connected(Connect { properties, ..connect(Version::V5) }, &SessionSettings::default());
     assert!(effect.starts_with("close 0x8C"), "{effect}");
     assert!(answer.len() == 1 && answer[0].starts_with("CONNACK 0x8C"), "{answer:?}");
 }
@@ -119,12 +124,12 @@ fn a_reason_string_is_left_out_where_it_does_not_fit() {
         let expected = |line: &str| if told { format!("{line} ReasonString({what:?})") } else { line.into() };
 
         let (mut connection, mut out) = (Connection::new(), Vec::new());
-        connection.input(Packet::Connect(request.clone()), None, &Settings::default(), &mut out);
+        connection.input(Packet::Connect(request.clone()), None, &SessionSettings::default(), &mut out);
         connection.refuse(ReasonCode::SERVER_BUSY, what, &mut out);
         assert_eq!(lines(&out, Version::V5), [expected("CONNACK 0x89")]);
 
         let mut client =
-            Client::with(Version::V5, &[Property::MaximumPacketSize(maximum)], Settings::default());
+            Client::with(Version::V5, &[Property::MaximumPacketSize(maximum)], SessionSettings::default());
         client.publish(1, 1);
         client.published(1, 1, ReasonCode::QUOTA_EXCEEDED, what);
         let connection = client.connection.as_mut().unwrap();
@@ -143,19 +148,19 @@ fn where_to_go_is_told_before_why_as_far_as_both_fit() {
         let asked = properties(&[Property::MaximumPacketSize(maximum)]);
         let request = Connect { properties: Properties::from_validated(&asked), ..connect(Version::V5) };
         let (mut connection, mut out) = (Connection::new(), Vec::new());
-        connection.input(Packet::Connect(request), None, &Settings::default(), &mut out);
+        connection.input(Packet::Connect(request), None, &SessionSettings::default(), &mut out);
         connection.refuse_to(ReasonCode::USE_ANOTHER_SERVER, what, Some(to), &mut out);
         assert_eq!(lines(&out, Version::V5), [format!("CONNACK 0x9C{told}")]);
 
         let asked = [Property::MaximumPacketSize(maximum)];
-        let mut client = Client::with(Version::V5, &asked, Settings::default());
+        let mut client = Client::with(Version::V5, &asked, SessionSettings::default());
         let connection = client.connection.as_mut().unwrap();
         connection.disconnect_to(ReasonCode::USE_ANOTHER_SERVER, what, Some(to), &mut client.wire);
         assert_eq!(client.read(), [format!("DISCONNECT 0x9C{told}")]);
     }
     // 3.x is told nothing but that it cannot be here now.
     let (mut connection, mut out) = (Connection::new(), Vec::new());
-    connection.input(Packet::Connect(connect(Version::V311)), None, &Settings::default(), &mut out);
+    connection.input(Packet::Connect(connect(Version::V311)), None, &SessionSettings::default(), &mut out);
     connection.refuse_to(ReasonCode::USE_ANOTHER_SERVER, what, Some(to), &mut out);
     assert_eq!(out, [0x20, 2, 0, 3]);
 }
@@ -166,7 +171,7 @@ fn nothing_but_connect_opens_a_connection() {
     //= [MQTT-3.14.0-1] v5
     for packet in [Packet::PingReq, Packet::Publish(publish(0, 0)), Packet::PingResp] {
         let (mut connection, mut out) = (Connection::new(), Vec::new());
-        let effect = connection.input(packet, None, &Settings::default(), &mut out);
+        let effect = connection.input(packet, None, &SessionSettings::default(), &mut out);
         assert!(matches!(effect, Effect::Close(_)), "{effect:?}");
         assert!(out.is_empty() && !connection.is_open() && connection.decoding_version().is_none());
     }
@@ -176,8 +181,8 @@ fn nothing_but_connect_opens_a_connection() {
 fn nothing_is_done_between_connect_and_its_answer() {
     for packet in [Packet::PingReq, Packet::Publish(publish(1, 1)), Packet::Connect(connect(Version::V5))] {
         let (mut connection, mut out) = (Connection::new(), Vec::new());
-        connection.input(Packet::Connect(connect(Version::V5)), None, &Settings::default(), &mut out);
-        let effect = connection.input(packet, None, &Settings::default(), &mut out);
+        connection.input(Packet::Connect(connect(Version::V5)), None, &SessionSettings::default(), &mut out);
+        let effect = connection.input(packet, None, &SessionSettings::default(), &mut out);
         assert!(matches!(effect, Effect::Close(_)) && out.is_empty(), "{effect:?}");
     }
 }

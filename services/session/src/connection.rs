@@ -12,7 +12,7 @@ use millrace_mqtt::{
 
 use crate::aliases::{Aliases, Outbound};
 use crate::effect::{Closing, Effect};
-use crate::{Out, Session, Settings, connack};
+use crate::{Out, Session, SessionSettings, connack};
 
 /// Most bytes of an acknowledgement without its reason string and reason codes.
 const ACK_BYTES_MAX: usize = 16;
@@ -20,27 +20,24 @@ const ACK_BYTES_MAX: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Silent,
-    /// The CONNECT has arrived and is not answered yet.
     Connecting,
-    /// The server has asked the client to continue its authentication.
     Challenged,
     Open,
 }
 
-/// The protocol state of one network connection.
 #[derive(Debug)]
 pub struct Connection {
     phase: Phase,
     version: Version,
     request_problem_information: bool,
     is_bridge: bool,
-    /// CONNECT named the authentication method of [`Settings`].
+    /// The authentication method of the CONNECT is the one in [`SessionSettings`].
     has_method: bool,
     keep_alive_s: u16,
     requested_keep_alive_s: u16,
     receive_maximum: u16,
-    /// QoS 1 and 2 messages of the client on this connection that are not completed. They count against the server's
-    /// Receive Maximum; QoS 2 messages of an earlier connection do not.
+    /// Incomplete QoS 1 and 2 messages of the client on this connection. They count against the server's Receive Maximum; QoS 2
+    /// messages of an earlier connection do not.
     uncompleted: u16,
     topic_alias_max: u16,
     packet_size_max: u32,
@@ -67,34 +64,30 @@ impl Default for Connection {
 }
 
 impl Connection {
-    /// Makes the state of a new connection.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The protocol version, once the CONNECT has arrived.
     pub fn decoding_version(&self) -> Option<Version> {
         (self.phase != Phase::Silent).then_some(self.version)
     }
 
-    /// The protocol version; 3.1.1 before the CONNECT.
+    /// 3.1.1 before the CONNECT.
     #[inline]
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// True once the CONNECT was accepted.
     #[inline]
     pub fn is_open(&self) -> bool {
         self.phase == Phase::Open
     }
 
-    /// Keep alive, seconds; 0 for none. The connection is dead after one and a half times this without a packet.
+    /// Seconds; 0 for none. The connection is dead after one and a half times this without a packet.
     pub fn keep_alive_s(&self) -> u16 {
         self.keep_alive_s
     }
 
-    /// Bytes of the topics for which the client has set aliases.
     #[inline]
     pub fn alias_bytes(&self) -> usize {
         self.aliases.as_ref().map_or(0, |aliases| aliases.inbound_bytes())
@@ -108,13 +101,13 @@ impl Connection {
         self.phase = Phase::Open;
     }
 
-    /// True when a PUBLISH encoded for any client of this version can be sent as it is: no alias, no size limit.
+    /// True when a PUBLISH encoded for all clients of this version can be sent unchanged: no alias, no size limit.
     #[inline]
     pub fn takes_shared_bytes(&self) -> bool {
         self.phase == Phase::Open && self.topic_alias_max == 0 && self.packet_size_max == u32::MAX
     }
 
-    pub(crate) fn window_max(&self, settings: &Settings) -> usize {
+    pub(crate) fn window_max(&self, settings: &SessionSettings) -> usize {
         //= [MQTT-3.3.4-9] v5
         usize::from(self.receive_maximum.min(settings.inflight_max))
     }
@@ -142,13 +135,13 @@ impl Connection {
         }
     }
 
-    /// Handles one packet. `session` is the connection's session once the CONNECT was accepted.
+    /// Handles one packet. `session` is set once the CONNECT is accepted.
     #[inline]
     pub fn input<'a>(
         &mut self,
         packet: Packet<'a>,
         session: Option<&mut Session>,
-        settings: &Settings,
+        settings: &SessionSettings,
         out: &mut impl Out,
     ) -> Effect<'a> {
         let Some(session) = session.filter(|_| self.phase == Phase::Open) else {
@@ -180,7 +173,7 @@ impl Connection {
     fn input_before_open<'a>(
         &mut self,
         packet: Packet<'a>,
-        settings: &Settings,
+        settings: &SessionSettings,
         out: &mut impl Out,
     ) -> Effect<'a> {
         match (self.phase, packet) {
@@ -197,7 +190,12 @@ impl Connection {
         }
     }
 
-    fn connect<'a>(&mut self, connect: Connect<'a>, settings: &Settings, out: &mut impl Out) -> Effect<'a> {
+    fn connect<'a>(
+        &mut self,
+        connect: Connect<'a>,
+        settings: &SessionSettings,
+        out: &mut impl Out,
+    ) -> Effect<'a> {
         self.phase = Phase::Connecting;
         self.version = connect.version;
         self.is_bridge = connect.is_bridge;
@@ -252,8 +250,8 @@ impl Connection {
         Effect::Close(Closing { reason, what })
     }
 
-    /// Answers bytes that are not a packet. `first` and `body` belong to the frame when it was complete; they give the
-    /// version of a CONNECT that could not be decoded.
+    /// Answers undecodable bytes. `first` and `body` are of the frame, if it was complete; they give the version of an
+    /// undecodable CONNECT.
     //= [MQTT-4.13.1-1] v5
     pub fn undecodable(
         &mut self,
@@ -292,13 +290,12 @@ impl Connection {
         Closing { reason, what }
     }
 
-    /// Ends the connection from the server's side: a DISCONNECT for 5.0, nothing for 3.x.
+    /// Ends the connection: a DISCONNECT for 5.0, nothing for 3.x.
     //= [MQTT-3.14.0-1] v5
     pub fn disconnect(&mut self, reason: ReasonCode, what: &'static str, out: &mut impl Out) -> Closing {
         self.disconnect_to(reason, what, None, out)
     }
 
-    /// As [`Connection::disconnect`], with a Server Reference for 5.0 clients.
     pub fn disconnect_to(
         &mut self,
         reason: ReasonCode,
@@ -344,8 +341,8 @@ impl Connection {
         Effect::Unsubscribe(unsubscribe)
     }
 
-    /// Returns whether an answer with one reason code per filter fits into the client's Maximum Packet Size. The answer
-    /// cannot omit any of them.
+    /// True when an answer with one reason code per filter fits into the client's Maximum Packet Size. The codes cannot be
+    /// omitted.
     //= [MQTT-3.1.2-24] v5
     fn takes_reasons(&self, filters: impl Iterator) -> bool {
         if !self.has_packet_size_max() {
@@ -356,9 +353,9 @@ impl Connection {
         1 + length + body <= self.packet_size_max()
     }
 
-    /// Returns the options of a subscription. A bridge (3.x only) gets No Local, so that it does not receive its own
-    /// messages, and Retain As Published, so that a retained message is retained on its side, too; 3.x has no options
-    /// for these. A shared subscription cannot have No Local.
+    /// The effective options of a subscription. A bridge (3.x only) gets No Local, so that it does not receive its own messages,
+    /// and Retain As Published, so that retained messages stay retained on its side; 3.x has no options for these. A shared
+    /// subscription cannot have No Local.
     pub fn options_of(&self, filter: &str, options: SubscribeOptions) -> SubscribeOptions {
         if !self.is_bridge {
             return options;
@@ -367,15 +364,13 @@ impl Connection {
         SubscribeOptions { no_local, retain_as_published: true, ..options }
     }
 
-    /// Answers a SUBSCRIBE with one reason per filter. A 5.0 client gets `what` as reason string when it is not empty
-    /// and fits.
+    /// Answers a SUBSCRIBE with one reason per filter. A 5.0 client gets a non-empty `what` as reason string if it fits.
     //= [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-3.8.4-6] v5
     //= [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-3.8.4-5] v3.1.1
     pub fn subscribed(&self, id: PacketId, reasons: &[ReasonCode], what: &str, out: &mut impl Out) {
         self.subscribe_ack(PacketType::SubAck, id, reasons, what, out);
     }
 
-    /// Answers an UNSUBSCRIBE with one reason per filter.
     //= [MQTT-3.10.4-4] [MQTT-3.10.4-5] [MQTT-3.11.3-1] v5
     //= [MQTT-3.10.4-4] [MQTT-3.10.4-5] v3.1.1
     pub fn unsubscribed(&self, id: PacketId, reasons: &[ReasonCode], out: &mut impl Out) {
@@ -405,8 +400,8 @@ impl Connection {
         encode::subscribe_ack(kind, id, properties, reasons, self.version, out.buffer());
     }
 
-    /// Encodes the reason string property of an acknowledgement that has `more` bytes after its properties. It is empty
-    /// when there is no text, the client does not want one, or the packet would be too large for the client.
+    /// The reason string of an acknowledgement with `more` bytes behind its properties. Empty without text, when the client does
+    /// not want one, or when the packet would be too large for the client.
     //= [MQTT-3.1.2-29] [MQTT-3.4.2-2] [MQTT-3.5.2-2] [MQTT-3.6.2-2] [MQTT-3.7.2-2] [MQTT-3.9.2-1] v5
     fn reason_string(&self, what: &str, more: usize) -> Vec<u8> {
         let mut properties = Vec::new();
@@ -421,7 +416,7 @@ impl Connection {
         &mut self,
         disconnect: &Disconnect<'_>,
         session: &mut Session,
-        settings: &Settings,
+        settings: &SessionSettings,
         out: &mut impl Out,
     ) -> Effect<'a> {
         for property in disconnect.properties.iter() {
@@ -445,7 +440,6 @@ impl Connection {
     }
 }
 
-/// The protocol level of a CONNECT that names a known protocol.
 fn connect_level(body: &[u8]) -> Option<u8> {
     match body {
         [0, 4, b'M', b'Q', b'T', b'T', level, ..] => Some(*level),

@@ -10,7 +10,7 @@ const VERSIONS: [Version; 3] = [Version::V31, Version::V311, Version::V5];
 fn a_client_that_wants_no_problem_information_gets_reason_codes_alone() {
     //= [MQTT-3.1.2-29] v5
     let asked = [Property::RequestProblemInformation(0)];
-    let mut client = Client::with(Version::V5, &asked, Settings::default());
+    let mut client = Client::with(Version::V5, &asked, SessionSettings::default());
     for (level, number) in [(1, 1), (2, 2)] {
         client.publish(level, number);
         client.published(level, number, ReasonCode::QUOTA_EXCEEDED, "full");
@@ -196,7 +196,7 @@ fn a_suback_says_why_when_the_client_wants_it_and_it_fits() {
         (Version::V5, &[MaximumPacketSize(20)], true),
     ];
     for (version, asked, expected) in cases {
-        let mut client = Client::with(version, asked, Settings::default());
+        let mut client = Client::with(version, asked, SessionSettings::default());
         let denied = [ReasonCode::NOT_AUTHORIZED];
         client.connection.as_ref().unwrap().subscribed(id(1), &denied, "why", &mut client.wire);
         let said = client.wire.bytes.windows(3).any(|bytes| bytes == b"why");
@@ -212,7 +212,7 @@ fn the_subscriptions_of_a_bridge_get_nothing_of_its_own_and_keep_retain() {
         for is_bridge in [false, true] {
             let mut connection = Connection::new();
             let connect = Connect { is_bridge, ..connect(version) };
-            let (settings, wire) = (Settings::default(), &mut Wire::default());
+            let (settings, wire) = (SessionSettings::default(), &mut Wire::default());
             connection.input(Packet::Connect(connect), None, &settings, wire);
             let expected = if is_bridge { bridged } else { options };
             assert_eq!(connection.options_of("a/#", options), expected);
@@ -235,7 +235,7 @@ fn a_ping_is_answered() {
 #[test]
 fn a_disconnect_may_shorten_the_session_but_not_make_one_last() {
     use Property::{ServerReference, SessionExpiryInterval};
-    let settings = Settings { session_expiry_max_s: 100, ..Settings::default() };
+    let settings = SessionSettings { session_expiry_max_s: 100, ..SessionSettings::default() };
     // Expiry granted, reason, property; what follows, expiry that holds.
     let cases = [
         (60, 0x00, None, "disconnect", 60),
@@ -271,7 +271,7 @@ fn only_a_plain_5_0_client_takes_bytes_as_they_are() {
         (&[Property::MaximumPacketSize(1_000_000)], false),
     ];
     for (asked, expected) in cases {
-        let client = Client::with(Version::V5, asked, Settings::default());
+        let client = Client::with(Version::V5, asked, SessionSettings::default());
         assert_eq!(client.connection.unwrap().takes_shared_bytes(), expected, "{asked:?}");
     }
     assert!(!Connection::new().takes_shared_bytes());

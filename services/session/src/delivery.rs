@@ -1,4 +1,4 @@
-//! Messages from the server to one client.
+//! Sends messages of the server to one client, or queues them.
 
 use std::sync::Arc;
 
@@ -9,62 +9,49 @@ use smallvec::SmallVec;
 use crate::aliases::Outbound;
 use crate::budget::Hold;
 use crate::outbox::{Entry, State};
-use crate::{Budget, Connection, Message, Out, Seconds, Session, Settings};
+use crate::{Budget, Connection, Message, Out, Seconds, Session, SessionSettings};
 
-/// One message for one session.
 #[derive(Clone, Copy, Debug)]
 pub struct Delivery<'m> {
-    /// The message.
     pub message: &'m Arc<Message>,
-    /// The lower of the publisher's QoS and the subscription's.
     pub qos: QoS,
-    /// RETAIN flag of the PUBLISH.
     pub retain: bool,
     /// A retained message: live messages are queued until it is sent.
     pub replay: bool,
-    /// Number of the shared subscription that matched, as the caller counts them; 0 for none.
+    /// Number of the matching shared subscription, as the caller counts them; 0 for none.
     pub shared: u64,
-    /// Subscription identifiers.
     pub identifiers: &'m [u32],
 }
 
-/// The result of a [`Delivery`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivered {
-    /// Its bytes are in the outbound buffer.
     Sent,
-    /// It is queued in the session.
     Queued,
-    /// It is dropped, and the caller must count it.
+    /// The caller must count it.
     Dropped(DropReason),
 }
 
-/// Reasons why a message does not reach a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropReason {
-    /// QoS 0 for a session without a connection. This is no loss, because QoS 0 messages are not stored.
+    /// QoS 0 without a connection. This is no loss, because QoS 0 messages are not stored.
     Offline,
-    /// QoS 0 and the socket is busy with more than the soft limit.
+    /// QoS 0 while the socket's buffer exceeds the soft limit.
     Busy,
-    /// The session's queue is at its limit.
     QueueFull,
-    /// Its expiry interval passed before it was sent.
     Expired,
-    /// The messages that sessions of the broker, or of all brokers, hold take as much memory as they may.
     Memory,
-    /// Larger than the client's Maximum Packet Size.
     TooLarge,
 }
 
 impl Session {
-    /// Sends a message, or queues it until it can be sent. `connection` is the session's connection, if it has one. A queued
-    /// message counts for `budget`, unless a store has it or it is retained.
+    /// Sends or queues a message. `connection` is the session's connection, if it has one. A queued message counts against
+    /// `budget`, unless it is stored or retained.
     #[inline]
     pub fn deliver(
         &mut self,
         delivery: Delivery<'_>,
         connection: Option<&mut Connection>,
-        settings: &Settings,
+        settings: &SessionSettings,
         budget: Option<&Arc<Budget>>,
         now: Seconds,
         out: &mut impl Out,
@@ -79,14 +66,14 @@ impl Session {
             };
             return self.send(delivery.to_entry(), hold, connection, now, out);
         } else if !can_wait && !self.is_replaying() {
-            // QoS 0 is never queued: a queue would make the messages of a slow consumer late as well as lost.
+            // A queue of QoS 0 would make the messages of a slow consumer late as well as lost.
             self.settle(delivery.message, delivery.shared);
             return Delivered::Dropped(if out.is_full() { DropReason::Busy } else { DropReason::Offline });
         }
         self.keep(&delivery, settings, budget)
     }
 
-    /// Counts a message that the session is to hold; an error when it may not.
+    /// Counts a message against the budget; an error when there is no room.
     fn hold(&self, delivery: &Delivery<'_>, budget: Option<&Arc<Budget>>) -> Result<Option<Hold>, ()> {
         let Some(budget) = budget.filter(|_| !self.is_stored && !delivery.replay) else { return Ok(None) };
         let held = self.outbox.as_ref().map_or(0, |outbox| outbox.len());
@@ -98,7 +85,7 @@ impl Session {
         Delivered::Dropped(DropReason::Memory)
     }
 
-    fn may_send(&self, delivery: &Delivery<'_>, connection: &Connection, settings: &Settings) -> bool {
+    fn may_send(&self, delivery: &Delivery<'_>, connection: &Connection, settings: &SessionSettings) -> bool {
         if delivery.qos == QoS::ExactlyOnce && self.is_stored {
             return false;
         }
@@ -112,7 +99,7 @@ impl Session {
     fn keep(
         &mut self,
         delivery: &Delivery<'_>,
-        settings: &Settings,
+        settings: &SessionSettings,
         budget: Option<&Arc<Budget>>,
     ) -> Delivered {
         let is_stored = self.is_stored;
@@ -129,14 +116,13 @@ impl Session {
         Delivered::Queued
     }
 
-    /// Sends queued messages as far as Receive Maximum and the socket allow. `done` gets the result of each message
-    /// that is sent for the first time.
+    /// Sends queued messages as far as Receive Maximum and the socket allow. `done` gets the result of each first transmission.
     //= [MQTT-4.4.0-1] v5 v3.1.1
     //= [MQTT-4.6.0-6] v5
     pub fn pump(
         &mut self,
         connection: &mut Connection,
-        settings: &Settings,
+        settings: &SessionSettings,
         now: Seconds,
         out: &mut impl Out,
         done: &mut impl FnMut(Delivered, &Message),
@@ -167,7 +153,7 @@ impl Session {
             }
             let reserves = |entry: &Entry| entry.qos == QoS::ExactlyOnce && self.is_stored;
             match outbox.next_in_queue() {
-                // No message overtakes one that waits until the store knows its packet id.
+                // No message overtakes one that waits until the store has its packet id.
                 Some(entry) if !reserves(entry) && outbox.unsent() > 0 => break,
                 Some(entry) if entry.qos == QoS::AtMostOnce || outbox.has_room(window_max) => {}
                 _ => break,
@@ -213,7 +199,7 @@ impl Session {
         Delivered::Sent
     }
 
-    /// No client will acknowledge the message, so its shared subscription is done with it.
+    /// Settles a message that no client will acknowledge with its shared subscription.
     fn settle(&mut self, message: &Message, shared: u64) {
         if shared != 0
             && let Some(place) = message.place()
@@ -236,7 +222,7 @@ impl Delivery<'_> {
     }
 }
 
-/// Appends the PUBLISH of `entry`. Appends nothing and returns false when it exceeds the client's Maximum Packet Size.
+/// False, with nothing appended, when the PUBLISH exceeds the client's Maximum Packet Size.
 fn encode(
     entry: &Entry,
     packet_id: Option<PacketId>,

@@ -25,7 +25,7 @@ fn each_qos_is_sent_as_its_protocol_says() {
 #[test]
 fn no_more_is_sent_than_the_receive_maximum_allows() {
     //= [MQTT-3.3.4-9] [MQTT-4.9.0-1] [MQTT-4.9.0-2] v5
-    let mut client = Client::with(Version::V5, &[Property::ReceiveMaximum(2)], Settings::default());
+    let mut client = Client::with(Version::V5, &[Property::ReceiveMaximum(2)], SessionSettings::default());
     client.deliver_all(1, "abcd");
     assert_eq!(client.read(), ["PUBLISH q1 #1 a=a", "PUBLISH q1 #2 a=b"]);
     assert_eq!((client.session.unacknowledged(), client.session.waiting()), (2, 2));
@@ -41,7 +41,7 @@ fn no_more_is_sent_than_the_receive_maximum_allows() {
 #[test]
 fn a_qos_2_message_holds_its_place_until_pubcomp() {
     //= [MQTT-4.9.0-2] [MQTT-4.3.3-4] v5
-    let mut client = Client::with(Version::V5, &[Property::ReceiveMaximum(1)], Settings::default());
+    let mut client = Client::with(Version::V5, &[Property::ReceiveMaximum(1)], SessionSettings::default());
     client.deliver_all(2, "ab");
     assert_eq!(client.read(), ["PUBLISH q2 #1 a=a"]);
     assert_eq!(client.ack(PubRec, 1), "nothing");
@@ -57,7 +57,7 @@ fn a_qos_2_message_holds_its_place_until_pubcomp() {
 #[test]
 fn qos_0_and_acknowledgements_pass_a_full_receive_maximum() {
     //= [MQTT-4.9.0-3] v5
-    let mut client = Client::with(Version::V5, &[Property::ReceiveMaximum(1)], Settings::default());
+    let mut client = Client::with(Version::V5, &[Property::ReceiveMaximum(1)], SessionSettings::default());
     client.deliver_all(1, "ab");
     assert_eq!(client.deliver(0, "now"), Delivered::Sent);
     assert_eq!(client.publish(2, 9), "publish t");
@@ -69,7 +69,7 @@ fn qos_0_and_acknowledgements_pass_a_full_receive_maximum() {
 #[test]
 fn the_servers_own_maximum_holds_for_clients_that_cannot_say_one() {
     for version in [Version::V31, Version::V311, Version::V5] {
-        let settings = Settings { inflight_max: 2, ..Settings::default() };
+        let settings = SessionSettings { inflight_max: 2, ..SessionSettings::default() };
         let mut client = Client::with(version, &[], settings);
         client.deliver_all(1, "abc");
         assert_eq!(client.read().len(), 2, "{version:?}");
@@ -83,7 +83,7 @@ fn a_resumed_session_sends_what_is_unacknowledged_first_in_its_order_with_its_id
     //= [MQTT-4.4.0-1] [MQTT-3.3.1-1] [MQTT-4.3.3-6] v5
     //= [MQTT-4.4.0-1] [MQTT-3.3.1-1] [MQTT-4.3.2-1] [MQTT-4.3.3-1] v3.1.1
     for version in [Version::V31, Version::V311, Version::V5] {
-        let settings = Settings { inflight_max: 5, ..Settings::default() };
+        let settings = SessionSettings { inflight_max: 5, ..SessionSettings::default() };
         let mut client = Client::with(version, &[], settings);
         for (level, payload) in [(1, "a"), (2, "b"), (1, "c"), (2, "d"), (2, "e"), (1, "waits")] {
             client.deliver(level, payload);
@@ -114,7 +114,7 @@ fn a_resumed_session_sends_what_is_unacknowledged_first_in_its_order_with_its_id
 #[test]
 fn what_is_sent_again_counts_against_the_receive_maximum_too() {
     //= [MQTT-3.3.4-9] v5
-    let mut client = Client::with(Version::V5, &[], Settings::default());
+    let mut client = Client::with(Version::V5, &[], SessionSettings::default());
     client.deliver_all(1, "abc");
     client.cut();
     client.properties = properties(&[Property::ReceiveMaximum(2)]);
@@ -187,7 +187,7 @@ fn the_oldest_message_is_sent_again_when_every_packet_id_is_taken() {
 
 #[test]
 fn live_messages_wait_behind_retained_ones() {
-    let mut client = Client::with(Version::V5, &[Property::ReceiveMaximum(1)], Settings::default());
+    let mut client = Client::with(Version::V5, &[Property::ReceiveMaximum(1)], SessionSettings::default());
     for payload in ["r1", "r2"] {
         client.replay(1, payload);
     }
@@ -207,11 +207,11 @@ fn live_messages_wait_behind_retained_ones() {
 
 #[test]
 fn what_cannot_be_kept_says_why() {
-    let limits = Settings { queue_messages_max: 2, inflight_max: 1, ..Settings::default() };
-    let bytes = Settings { queue_bytes_max: 5, inflight_max: 1, ..Settings::default() };
+    let limits = SessionSettings { queue_messages_max: 2, inflight_max: 1, ..SessionSettings::default() };
+    let bytes = SessionSettings { queue_bytes_max: 5, inflight_max: 1, ..SessionSettings::default() };
     use Delivered::{Dropped, Queued, Sent};
     use DropReason::{Busy, Offline, QueueFull};
-    // Settings, connected, busy; QoS and payload of messages with what becomes of each.
+    // SessionSettings, connected, busy; QoS and payload of messages with what becomes of each.
     #[rustfmt::skip]
     let cases = [
         (limits, true, false, &[(1, "s", Sent), (1, "a", Queued), (2, "b", Queued), (1, "c", Dropped(QueueFull)), (0, "d", Sent)][..]),
@@ -238,7 +238,7 @@ fn what_cannot_be_kept_says_why() {
 #[test]
 fn what_a_session_holds_counts_until_the_client_has_it() {
     let budget = Arc::new(Budget::new(1_000_000, None));
-    let mut client = Client::with(Version::V5, &[Property::ReceiveMaximum(2)], Settings::default());
+    let mut client = Client::with(Version::V5, &[Property::ReceiveMaximum(2)], SessionSettings::default());
     client.budget = Some(budget.clone());
     assert_eq!(client.deliver(0, "not held"), Delivered::Sent);
     assert_eq!(budget.used(), 0);
@@ -260,7 +260,7 @@ fn what_a_session_holds_counts_until_the_client_has_it() {
 
 #[test]
 fn a_session_that_hoards_gets_no_more_beyond_the_budget_and_qos_0_goes_on() {
-    let settings = Settings { inflight_max: 1, ..Settings::default() };
+    let settings = SessionSettings { inflight_max: 1, ..SessionSettings::default() };
     let mut client = Client::with(Version::V5, &[], settings);
     let budget = Arc::new(Budget::new(10_000, None));
     client.budget = Some(budget.clone());
@@ -275,7 +275,7 @@ fn a_session_that_hoards_gets_no_more_beyond_the_budget_and_qos_0_goes_on() {
 
 #[test]
 fn retained_messages_are_not_kept_from_a_client_by_a_full_queue() {
-    let settings = Settings { queue_messages_max: 1, inflight_max: 1, ..Settings::default() };
+    let settings = SessionSettings { queue_messages_max: 1, inflight_max: 1, ..SessionSettings::default() };
     let mut client = Client::with(Version::V5, &[], settings);
     client.deliver_all(1, "ab");
     assert_eq!(client.replay(1, "r"), Delivered::Queued);
@@ -299,7 +299,7 @@ fn a_busy_socket_gets_the_rest_when_it_is_free_again() {
 #[test]
 fn an_expired_message_is_not_sent_and_one_on_its_way_is() {
     //= [MQTT-3.3.2-5] [MQTT-3.3.2-6] [MQTT-4.3.3-7] v5
-    let mut client = Client::with(Version::V5, &[Property::ReceiveMaximum(1)], Settings::default());
+    let mut client = Client::with(Version::V5, &[Property::ReceiveMaximum(1)], SessionSettings::default());
     let expiring = |seconds, payload, client: &Client| {
         message("a", 2, &properties(&[Property::MessageExpiryInterval(seconds)]), payload, client.now)
     };

@@ -7,12 +7,12 @@ use millrace_mqtt::PacketId;
 pub(crate) enum Receipt {
     /// The caller has the message and has not confirmed yet that it is stored or delivered.
     Pending,
-    /// PUBREC may be sent, also repeatedly.
+    /// PUBREC can be sent, also repeatedly.
     Received {
-        /// The store has the id, so the store must forget it before the client may use it again.
+        /// The store has the id and must delete it before the client can use it again.
         kept: bool,
     },
-    /// PUBREL has arrived; PUBCOMP waits until the store has forgotten the id.
+    /// PUBREL has arrived; PUBCOMP waits until the store has deleted the id.
     Released,
 }
 
@@ -31,8 +31,7 @@ impl Inbound {
         self.ids.get_or_insert_default().insert(id, receipt);
     }
 
-    /// Marks the message as received; `kept` says that the store has its id, too. Returns false when the id is no
-    /// longer known.
+    /// Marks the message as received; `kept` means that the store has its id, too. False when the id is unknown.
     pub(crate) fn receive(&mut self, id: PacketId, kept: bool) -> bool {
         let Some(receipt) = self.ids.as_mut().and_then(|ids| ids.get_mut(&id)) else { return false };
         *receipt = Receipt::Received { kept };
@@ -52,7 +51,7 @@ impl Inbound {
         self.ids.as_ref()?.get(&id).copied()
     }
 
-    /// Ids of received messages that are not in the store.
+    /// Received ids that are not in the store.
     pub(crate) fn unkept(&self) -> impl Iterator<Item = PacketId> {
         let unkept = |(id, receipt): (&PacketId, &Receipt)| {
             (*receipt == Receipt::Received { kept: false }).then_some(*id)

@@ -1,7 +1,7 @@
 use millrace_mqtt::PacketType::PubRel;
 use millrace_mqtt::{Packet, Properties, Property, Publish, ReasonCode, Version};
 
-use crate::Settings;
+use crate::SessionSettings;
 use crate::test_client::{Client, id, properties, publish};
 
 const VERSIONS: [Version; 3] = [Version::V31, Version::V311, Version::V5];
@@ -92,7 +92,7 @@ fn a_3_x_client_is_never_told_a_refusal() {
 #[test]
 fn more_unacknowledged_messages_than_the_receive_maximum_end_the_connection() {
     //= [MQTT-3.3.4-8] [MQTT-4.9.0-3] v5
-    let settings = Settings { receive_maximum: 2, ..Settings::default() };
+    let settings = SessionSettings { receive_maximum: 2, ..SessionSettings::default() };
     // Messages that are unacknowledged, and one more.
     for (before, one_more) in [([1, 1], 1), ([1, 2], 2), ([2, 2], 1), ([2, 2], 2)] {
         let mut client = Client::with(Version::V5, &[], settings);
@@ -184,7 +184,7 @@ fn a_topic_alias_that_was_not_allowed_or_not_set_ends_the_connection() {
         (3, "", 3, "close 0x82"),
     ];
     for (topic_alias_max, topic, alias, expected) in cases {
-        let settings = Settings { topic_alias_max, ..Settings::default() };
+        let settings = SessionSettings { topic_alias_max, ..SessionSettings::default() };
         let mut client = Client::with(Version::V5, &[], settings);
         let effect = client.send(Packet::Publish(aliased(topic, alias)));
         assert!(effect.starts_with(expected), "{topic_alias_max} {topic} {alias}: {effect}");

@@ -5,6 +5,8 @@
 //!
 //! A [`Connection`] lives as long as a network connection, a [`Session`] as long as the standard says.
 
+#![allow(missing_docs, reason = "a comment says only what name and type do not")]
+
 mod aliases;
 mod budget;
 mod connack;
@@ -33,4 +35,4 @@ pub use message::{Message, Place, Seconds, Trace};
 pub use out::Out;
 pub use outbox::{Entry, InFlight};
 pub use session::{Session, SessionWill, Subscription};
-pub use settings::Settings;
+pub use settings::SessionSettings;

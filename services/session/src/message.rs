@@ -1,4 +1,4 @@
-//! An application message on its way from a publisher to its receivers.
+//! An application message, shared by all of its receivers.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -10,37 +10,33 @@ use crate::budget::Holders;
 /// Whole seconds of the caller's clock; only differences matter.
 pub type Seconds = u32;
 
-/// The position of a message in the order of the store (a versionstamp). Only the store interprets it.
+/// The position of a message in the store's order (a versionstamp). Only the store interprets it.
 pub type Place = [u8; 12];
 
-/// The position of a message in a distributed trace. The session carries it and never reads it.
+/// The position of a message in a distributed trace. The session only carries it.
 #[derive(Clone, Copy, Debug)]
 pub struct Trace {
-    /// The same for every span of the trace.
     pub trace_id: [u8; 16],
     /// The span of the whole publish.
     pub span_id: [u8; 8],
     /// The publisher's span.
     pub parent: Option<[u8; 8]>,
-    /// When the publish began, microseconds of the caller's clock.
+    /// Microseconds of the caller's clock.
     pub started_us: u64,
 }
 
-/// An application message: the part that is the same for every receiver. Shared behind an [`Arc`].
 #[derive(Debug)]
 pub struct Message {
     topic: Arc<str>,
-    /// Forwarded properties, then the payload.
     body: Box<[u8]>,
     properties_len: u32,
     expires_at: Seconds,
     qos: QoS,
     retain: bool,
-    /// The position, or `None` for a message that will not be stored; unset until the writer decides.
+    /// `None` for a message that will not be stored; unset until the writer decides.
     place: OnceLock<Option<Place>>,
-    /// Stored sessions that have acknowledged the message.
     acknowledged: AtomicU32,
-    /// `None` for all but the few messages that are followed.
+    /// Set for sampled messages only.
     trace: Option<Box<Trace>>,
     holders: Holders,
 }
@@ -58,8 +54,8 @@ impl Eq for Message {}
 const NEVER: Seconds = Seconds::MAX;
 
 impl Message {
-    /// Makes a message from the fields of a PUBLISH or a will. It removes properties of one hop (topic alias) and
-    /// properties that change on the way (expiry).
+    /// Takes the fields of a PUBLISH or a will, without properties of one hop (topic alias) or properties that change on the way
+    /// (expiry).
     pub fn new(
         topic: Arc<str>,
         qos: QoS,
@@ -101,8 +97,7 @@ impl Message {
         }
     }
 
-    /// The same message, whose expiry interval begins at `now`. For a will, which is made at time 0 and published
-    /// later.
+    /// The same message with an expiry interval from `now`. For a will, which is created at time 0 and published later.
     pub fn issued(self: &Arc<Self>, now: Seconds) -> Arc<Self> {
         if self.expires_at == NEVER {
             return self.clone();
@@ -121,7 +116,7 @@ impl Message {
         })
     }
 
-    /// Restores a stored message. `properties` are those of [`Message::properties`].
+    /// `properties` must be those of [`Message::properties`].
     pub fn restored(
         topic: Arc<str>,
         qos: QoS,
@@ -135,30 +130,27 @@ impl Message {
         message
     }
 
-    /// The same message with its trace.
     #[must_use]
     pub fn traced(mut self, trace: Option<Trace>) -> Self {
         self.trace = trace.map(Box::new);
         self
     }
 
-    /// The trace, for a sampled message.
     #[inline]
     pub fn trace(&self) -> Option<&Trace> {
         self.trace.as_deref()
     }
 
-    /// Sets the position, or `None` for a message that is not stored. Later calls have no effect.
+    /// `None` for a message that is not stored. Later calls have no effect.
     pub fn set_place(&self, place: Option<Place>) {
         let _ = self.place.set(place);
     }
 
-    /// The position in the store, if it is known.
     pub fn place(&self) -> Option<Place> {
         self.place.get().copied().flatten()
     }
 
-    /// True once the position is known, or it is known that there is none.
+    /// True once the position is known, or is known to be none.
     pub fn is_placed(&self) -> bool {
         self.place.get().is_some()
     }
@@ -176,17 +168,15 @@ impl Message {
         &self.holders
     }
 
-    /// The time when it expires, if it does.
     pub fn expires_at(&self) -> Option<Seconds> {
         (self.expires_at != NEVER).then_some(self.expires_at)
     }
 
-    /// Topic name.
     pub fn topic(&self) -> &Arc<str> {
         &self.topic
     }
 
-    /// Quality of service of the publisher.
+    /// The publisher's QoS.
     pub fn qos(&self) -> QoS {
         self.qos
     }
@@ -196,22 +186,20 @@ impl Message {
         self.retain
     }
 
-    /// The properties that every receiver gets.
+    /// The properties for every receiver.
     pub fn properties(&self) -> Properties<'_> {
         Properties::from_validated(&self.body[..self.properties_len as usize])
     }
 
-    /// The payload.
     pub fn payload(&self) -> &[u8] {
         &self.body[self.properties_len as usize..]
     }
 
-    /// Size for limits, bytes: topic, properties and payload.
+    /// Topic, properties and payload, bytes: the size for limits.
     pub fn size(&self) -> usize {
         self.topic.len() + self.body.len()
     }
 
-    /// The size of a message with these fields.
     pub fn size_of(topic: &str, properties: Properties<'_>, payload: &[u8]) -> usize {
         let all = topic.len() + properties.as_bytes().len() + payload.len();
         let taken_out = |property| match property {
@@ -222,14 +210,12 @@ impl Message {
         all - properties.iter().map(taken_out).sum::<usize>()
     }
 
-    /// True when its expiry interval has passed.
     pub fn is_expired(&self, now: Seconds) -> bool {
-        // The message was published during a second that had already begun, so its interval has surely passed only one
-        // second later.
+        // The message was published within a second, so its interval has surely passed only one second later.
         now > self.expires_at
     }
 
-    /// Seconds left until it expires; `None` when it never does.
+    /// `None` when it never expires.
     pub fn expiry_left(&self, now: Seconds) -> Option<u32> {
         (self.expires_at != NEVER).then(|| self.expires_at.saturating_sub(now))
     }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use crate::outbox::Outbox;
 use crate::test_client::Client;
-use crate::{Delivered, Settings};
+use crate::{Delivered, SessionSettings};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -74,7 +74,8 @@ impl Model {
         let asked = [Property::ReceiveMaximum(receive_maximum)];
         let (asked, inflight_max) =
             if version == Version::V5 { (&asked[..], 1024) } else { (&[][..], receive_maximum) };
-        let mut server = Client::with(version, asked, Settings { inflight_max, ..Settings::default() });
+        let mut server =
+            Client::with(version, asked, SessionSettings { inflight_max, ..SessionSettings::default() });
         server.session.outbox = Some(Box::new(Outbox::beginning_at(first_id)));
         Self {
             server,

@@ -4,19 +4,16 @@ use std::sync::Arc;
 
 use crate::Message;
 
-/// The outbound bytes of one connection.
 pub trait Out {
-    /// The buffer that packets are appended to.
     fn buffer(&mut self) -> &mut Vec<u8>;
 
-    /// Appends the payload of `message`: a copy, or a reference to it when it is large.
+    /// Appends the payload: a copy, or a reference when it is large.
     fn payload(&mut self, message: &Arc<Message>);
 
     /// True while the socket is so busy that no further message should be sent.
     fn is_full(&self) -> bool;
 
-    /// True while so many bytes are queued for writing that messages should wait in the session, even if the socket
-    /// accepts them.
+    /// True while so much is queued for writing that messages should wait in the session, even if the socket accepts more.
     fn is_enough(&self) -> bool {
         self.is_full()
     }

@@ -1,4 +1,4 @@
-//! Messages to a client: the unacknowledged ones, then the queued ones.
+//! Messages to a client: first the unacknowledged ones, then the queued ones.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,20 +9,17 @@ use smallvec::SmallVec;
 use crate::budget::Hold;
 use crate::{Message, Place};
 
-/// Packet ids of one session, and the largest distance between two ids in use.
+/// The number of packet ids, and the largest distance of two ids in use.
 const PACKET_IDS: usize = 65_535;
 
-/// A message for one session.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
 pub struct Entry {
     pub message: Arc<Message>,
     pub qos: QoS,
     pub retain: bool,
-    /// A retained message, not a live one.
     pub replay: bool,
-    /// Number of the shared subscription that matched, as the caller counts them; 0 for none. If the session ends
-    /// without an acknowledgement, another member gets the message.
+    /// Number of the matching shared subscription, as the caller counts them; 0 for none. If the session ends without an
+    /// acknowledgement, another member gets the message.
     pub shared: u64,
     pub identifiers: SmallVec<[u32; 1]>,
 }
@@ -35,12 +32,11 @@ impl Entry {
 
 #[derive(Debug)]
 pub(crate) enum State {
-    /// PUBLISH with QoS 1 or 2 is unacknowledged.
     Published(Entry),
     /// PUBREC has arrived; PUBREL waits until the store has recorded it.
     Releasing(Option<Place>),
     Released(Option<Place>),
-    /// Acknowledged before an earlier message; the slot is freed when it reaches the front.
+    /// Acknowledged before an earlier message; the slot is freed once it reaches the front.
     Done,
 }
 
@@ -49,27 +45,24 @@ pub(crate) struct Slot {
     pub(crate) state: State,
     /// Sent on the present connection, so it counts against Receive Maximum.
     pub(crate) sent: bool,
-    /// The store does not have the packet id yet, so nothing may be sent under it.
+    /// The store does not have the packet id yet, so nothing can be sent under it.
     held: bool,
     /// Never sent on any connection.
     fresh: bool,
-    /// While the message counts.
     hold: Option<Hold>,
 }
 
 #[derive(Debug)]
 struct Waiting {
     entry: Entry,
-    /// Unless a store has it, or it is retained anyway.
+    /// Unset for stored and retained messages, which do not count.
     hold: Option<Hold>,
 }
 
-/// An unacknowledged message, as it is stored and restored.
+/// An unacknowledged message, for the store.
 #[derive(Clone, Debug)]
 pub enum InFlight {
-    /// PUBLISH was sent.
     Published(Entry),
-    /// PUBREC came.
     Released(Option<Place>),
 }
 
@@ -79,7 +72,7 @@ impl Slot {
     }
 }
 
-/// Unacknowledged messages in the order of sending, and queued messages.
+/// Unacknowledged messages in the order of sending, then queued messages.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     /// Packet ids count up from `first_id`, so an id's slot is found by subtraction.
@@ -91,12 +84,12 @@ pub(crate) struct Outbox {
     queue: VecDeque<Waiting>,
     queue_bytes: u64,
     replays: usize,
-    /// Points in the queue at which the caller supplies retained messages. Each is the number of entries before it,
-    /// counted from the first entry that this outbox ever had.
+    /// Replay points: positions in the queue at which the caller supplies retained messages. Each is the number of entries before
+    /// it, counted from this outbox's first entry.
     marks: VecDeque<u64>,
     taken: u64,
     reserved: Vec<PacketId>,
-    /// Messages of shared subscriptions that the client has taken: the subscription and the position.
+    /// Messages of shared subscriptions that the client has acknowledged: subscription and position.
     settled: Vec<(u64, Place)>,
 }
 
@@ -118,15 +111,15 @@ impl Default for Outbox {
     }
 }
 
-/// `id` plus `n`, from 65,535 on to 1.
+/// Wraps from 65,535 to 1.
 fn id_after(id: PacketId, n: usize) -> PacketId {
     let zero_based = (usize::from(id.get()) - 1 + n) % PACKET_IDS;
-    // At most 65,534, so neither the conversion nor the addition can fail.
+    // At most 65,534, so neither conversion nor addition can fail.
     PacketId::MIN.saturating_add(u16::try_from(zero_based).unwrap_or(0))
 }
 
 impl Outbox {
-    /// Starts a new connection: all unacknowledged messages are to be sent again.
+    /// A new connection sends all unacknowledged messages again.
     pub(crate) fn rewind(&mut self) {
         self.window = 0;
         self.resend = 0;
@@ -148,17 +141,17 @@ impl Outbox {
         self.window < window_max
     }
 
-    /// True when there is room for one more unacknowledged message, which needs a packet id, too.
+    /// True when there is room for a new message, which needs a packet id, too.
     pub(crate) fn has_room(&self, window_max: usize) -> bool {
         self.window + self.unsent() < window_max && self.slots.len() < PACKET_IDS
     }
 
-    /// Messages with a packet id that have not been sent on this connection.
+    /// Messages with a packet id that this connection has not sent.
     pub(crate) fn unsent(&self) -> usize {
         self.slots.len() - self.resend
     }
 
-    /// True when no message is queued, so that a message may be sent directly without overtaking.
+    /// True when a message can be sent directly without overtaking another.
     pub(crate) fn is_caught_up(&self) -> bool {
         self.queue.is_empty() && self.marks.is_empty() && self.resend == self.slots.len()
     }
@@ -175,7 +168,6 @@ impl Outbox {
         self.queue_bytes
     }
 
-    /// Messages that are sent and not completed, and those that wait.
     pub(crate) fn len(&self) -> usize {
         self.slots.len() + self.queue.len()
     }
@@ -197,17 +189,16 @@ impl Outbox {
         self.marks.front() == Some(&self.taken)
     }
 
-    /// Inserts a message at the replay point at the front of the queue.
+    /// Inserts a message at the replay point at the front.
     pub(crate) fn supply(&mut self, entry: Entry) {
         debug_assert!(self.is_at_mark(), "the front of the queue is no such place");
         self.queue_bytes += entry.message.size() as u64;
         self.replays += usize::from(entry.replay);
         self.queue.push_front(Waiting { entry, hold: None });
-        // The point stays after the entry, and every later point moves by one.
+        // The point stays behind the entry, and every later point moves by one.
         self.marks.iter_mut().for_each(|mark| *mark += 1);
     }
 
-    /// Closes the replay point at the front of the queue.
     pub(crate) fn close_mark(&mut self) {
         if self.is_at_mark() {
             self.marks.pop_front();
@@ -233,13 +224,12 @@ impl Outbox {
         self.queue.front().filter(|_| !self.is_at_mark()).map(|waiting| &waiting.entry)
     }
 
-    /// The packet id that [`Outbox::push`] will give.
+    /// The packet id that [`Outbox::push`] will assign.
     //= [MQTT-2.2.1-4] v5
     pub(crate) fn next_id(&self) -> PacketId {
         id_after(self.first_id, self.slots.len())
     }
 
-    /// Records a message that is being sent under [`Outbox::next_id`].
     pub(crate) fn push(&mut self, entry: Entry, hold: Option<Hold>) {
         let state = State::Published(entry);
         self.slots.push_back(Slot { state, sent: true, held: false, fresh: false, hold });
@@ -247,7 +237,7 @@ impl Outbox {
         self.window += 1;
     }
 
-    /// Gives a message [`Outbox::next_id`]; it is sent when the store has the id.
+    /// Assigns [`Outbox::next_id`] to a message that is sent once the store has the id.
     pub(crate) fn reserve(&mut self, entry: Entry) {
         self.reserved.push(self.next_id());
         let state = State::Published(entry);
@@ -262,7 +252,7 @@ impl Outbox {
         std::mem::take(&mut self.settled)
     }
 
-    /// Takes the reserved ids that the store does not have yet, with their messages.
+    /// Takes the reserved ids that are not stored yet, with their messages.
     pub(crate) fn take_reserved(&mut self) -> Vec<(PacketId, Entry)> {
         let reserved = std::mem::take(&mut self.reserved);
         let entry = |id: PacketId| match &self.slots[self.index_of(id)?].state {
@@ -282,8 +272,8 @@ impl Outbox {
         }
     }
 
-    /// Returns the next slot to send and whether it is a resend, and counts it as sent. It is a resend after a
-    /// reconnect, or the first time for a reserved id.
+    /// Returns the next slot to send and counts it as sent. The flag is true for a resend after a reconnect, false for the first
+    /// transmission of a reserved id.
     pub(crate) fn next_resend(&mut self) -> Option<(PacketId, &State, bool)> {
         while self.resend < self.slots.len() {
             let index = self.resend;
@@ -302,8 +292,8 @@ impl Outbox {
         None
     }
 
-    /// Returns unacknowledged messages in the order of sending, and the messages whose packet id the store does not
-    /// have. The client has never seen the latter.
+    /// Returns unacknowledged messages in the order of sending, and messages whose packet id is not stored. The client has never
+    /// received the latter.
     pub(crate) fn in_flight(&self) -> (Vec<(PacketId, InFlight)>, Vec<&Entry>) {
         let (mut sent, mut unseen) = (Vec::new(), Vec::new());
         for (index, slot) in self.slots.iter().enumerate() {
@@ -344,7 +334,6 @@ impl Outbox {
         slots.chain(self.queue())
     }
 
-    /// Removes entries from the end of the queue until `unwanted` returns false.
     pub(crate) fn cut_queue(&mut self, unwanted: impl Fn(&Entry) -> bool) {
         while let Some(Waiting { entry, .. }) = self.queue.pop_back_if(|waiting| unwanted(&waiting.entry)) {
             self.queue_bytes -= entry.message.size() as u64;
@@ -354,7 +343,7 @@ impl Outbox {
         self.marks.iter_mut().for_each(|mark| *mark = end.min(*mark));
     }
 
-    /// Restores an outbox with the messages in flight of an earlier connection, in the order of their packet ids.
+    /// `in_flight` must be in the order of packet ids.
     pub(crate) fn restored(in_flight: Vec<(PacketId, InFlight)>) -> Self {
         let mut outbox = Self::default();
         let Some((first, _)) = in_flight.first() else { return outbox };
@@ -384,7 +373,7 @@ impl Outbox {
         }
     }
 
-    /// Handles a PUBREC: the message can go, its packet id stays. With `known` PUBREL may be sent.
+    /// Handles a PUBREC: frees the message but not its packet id. With `known`, PUBREL can be sent.
     pub(crate) fn release(&mut self, id: PacketId, known: bool) {
         let Some(index) = self.index_of(id) else { return };
         let state = &mut self.slots[index].state;
@@ -400,7 +389,7 @@ impl Outbox {
         self.slots[index].hold = None;
     }
 
-    /// Handles a PUBACK, PUBCOMP or refusing PUBREC: the packet id is free.
+    /// Handles a PUBACK, PUBCOMP or refusing PUBREC: frees the packet id.
     pub(crate) fn complete(&mut self, id: PacketId) {
         let Some(index) = self.index_of(id) else { return };
         let slot = &mut self.slots[index];
@@ -439,8 +428,8 @@ impl Outbox {
         taken
     }
 
-    /// Ends the outbox. Returns the messages for other members of its shared subscriptions, in order, and the settled
-    /// ones. A message that was sent with QoS 2 counts as settled, because no other client may get it.
+    /// Returns the messages for other members of its shared subscriptions, in order, and the settled ones. A message that was
+    /// sent with QoS 2 counts as settled, because no other client may get it.
     //= [MQTT-4.8.2-5] v5
     pub(crate) fn into_legacy(mut self) -> (Vec<Entry>, Vec<(u64, Place)>) {
         let mut left = Vec::new();

@@ -4,7 +4,7 @@ use millrace_mqtt::PacketType::PubAck;
 use millrace_mqtt::{Property, Version};
 
 use crate::test_client::{Client, delivery, message, properties};
-use crate::{Delivered, Delivery, DropReason, Settings};
+use crate::{Delivered, Delivery, DropReason, SessionSettings};
 
 #[test]
 fn topics_are_replaced_by_aliases_as_far_as_the_client_allows() {
@@ -27,7 +27,7 @@ fn topics_are_replaced_by_aliases_as_far_as_the_client_allows() {
         ),
     ];
     for (allowed, set, expected) in cases {
-        let settings = Settings { topic_alias_outbound_max: set, ..Settings::default() };
+        let settings = SessionSettings { topic_alias_outbound_max: set, ..SessionSettings::default() };
         let mut client = Client::with(Version::V5, &[Property::TopicAliasMaximum(allowed)], settings);
         for topic in ["a", "a", "b", "b", "a"] {
             let message = message(topic, 0, &[], "x", 1);
@@ -41,7 +41,7 @@ fn topics_are_replaced_by_aliases_as_far_as_the_client_allows() {
 #[test]
 fn aliases_end_with_the_connection() {
     //= [MQTT-3.3.2-7] v5
-    let mut client = Client::with(Version::V5, &[Property::TopicAliasMaximum(1)], Settings::default());
+    let mut client = Client::with(Version::V5, &[Property::TopicAliasMaximum(1)], SessionSettings::default());
     client.deliver_all(1, "xy");
     assert_eq!(client.read(), ["PUBLISH q1 #1 a=x TopicAlias(1)", "PUBLISH q1 #2 =y TopicAlias(1)"]);
     client.reconnect();
@@ -59,7 +59,7 @@ fn nothing_larger_than_the_maximum_packet_size_is_sent() {
     for (level, size) in [(0, PLAIN), (1, PLAIN_QOS_1), (2, PLAIN_QOS_1)] {
         for (maximum, sent) in [(size - 1, false), (size, true), (size + 1, true)] {
             let asked = [Property::MaximumPacketSize(maximum)];
-            let mut client = Client::with(Version::V5, &asked, Settings::default());
+            let mut client = Client::with(Version::V5, &asked, SessionSettings::default());
             let outcome = client.deliver(level, "0123456789");
             let expected = if sent { Delivered::Sent } else { Delivered::Dropped(DropReason::TooLarge) };
             assert_eq!(outcome, expected, "QoS {level}, maximum {maximum}");
@@ -83,7 +83,7 @@ fn a_message_that_fits_only_without_an_alias_is_sent_without() {
             (size + 3, vec!["a=0123456789 TopicAlias(1)"]),
         ] {
             let asked = [Property::MaximumPacketSize(maximum), Property::TopicAliasMaximum(1)];
-            let mut client = Client::with(Version::V5, &asked, Settings::default());
+            let mut client = Client::with(Version::V5, &asked, SessionSettings::default());
             client.deliver(level, "0123456789");
             let got: Vec<_> =
                 client.read().iter().map(|line| line[line.find("a=").unwrap()..].to_owned()).collect();
@@ -105,7 +105,7 @@ fn a_message_that_fits_only_without_an_alias_is_sent_without() {
 fn a_known_alias_is_left_out_where_the_name_is_shorter_and_only_that_fits() {
     //= [MQTT-3.1.2-24] v5
     let asked = [Property::MaximumPacketSize(PLAIN), Property::TopicAliasMaximum(1)];
-    let mut client = Client::with(Version::V5, &asked, Settings::default());
+    let mut client = Client::with(Version::V5, &asked, SessionSettings::default());
     client.deliver_all(0, "x");
     client.deliver(0, "0123456789");
     client.deliver_all(0, "y");

@@ -9,35 +9,29 @@ use crate::inbound::{Inbound, Receipt};
 use crate::outbox::{Entry, InFlight, Outbox};
 use crate::{Delivery, Message, Place, Seconds};
 
-/// One subscription of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subscription {
-    /// The granted options.
     pub options: SubscribeOptions,
-    /// Subscription identifier, 0 for none.
+    /// 0 for none.
     pub identifier: u32,
 }
 
-/// A will that was accepted with the CONNECT.
 #[derive(Clone, Debug)]
 pub struct SessionWill {
-    /// The message to publish.
     pub message: Arc<Message>,
-    /// Seconds between the end of the connection and the publication.
+    /// Seconds from the end of the connection to the publication.
     pub delay_s: u32,
 }
 
-/// The server's state for a client id (MQTT 5.0 section 4.1): subscriptions, messages in flight both ways, the will.
 #[derive(Debug)]
 pub struct Session {
     client_id: Arc<str>,
     /// Seconds that the session survives its connection; [`Session::NO_EXPIRY`] means for ever.
     pub expiry_s: u32,
-    /// The will of the present or last connection.
     pub will: Option<Box<SessionWill>>,
     subscriptions: Option<Box<Subscriptions>>,
-    /// The store has the session and its messages. A packet id of a QoS 2 message must be stored before it is used, see
-    /// [`Session::take_reserved`]. The queue is not limited here, because the store is read only as fast as the client
+    /// The store has the session and its messages. A QoS 2 packet id must be stored before it is used, see
+    /// [`Session::take_reserved`]. The queue is not limited here, because the caller reads the store only as fast as the client
     /// takes messages.
     pub is_stored: bool,
     pub(crate) inbound: Inbound,
@@ -48,10 +42,8 @@ pub struct Session {
 type Subscriptions = HashMap<Box<str>, Subscription, foldhash::fast::RandomState>;
 
 impl Session {
-    /// Session expiry of a session that never expires.
     pub const NO_EXPIRY: u32 = u32::MAX;
 
-    /// Makes an empty session.
     pub fn new(client_id: Arc<str>) -> Self {
         Self {
             client_id,
@@ -64,27 +56,24 @@ impl Session {
         }
     }
 
-    /// The client identifier.
     pub fn client_id(&self) -> &Arc<str> {
         &self.client_id
     }
 
-    /// Adds or replaces a subscription, keyed by the whole filter (share name included). True when it is new.
+    /// The key is the whole filter, share name included. True when it is new.
     pub fn subscribe(&mut self, filter: &str, subscription: Subscription) -> bool {
         self.subscriptions.get_or_insert_default().insert(filter.into(), subscription).is_none()
     }
 
-    /// Removes a subscription; false when there was none.
     pub fn unsubscribe(&mut self, filter: &str) -> bool {
         self.subscriptions.as_mut().is_some_and(|all| all.remove(filter).is_some())
     }
 
-    /// The subscription with this filter.
     pub fn subscription(&self, filter: &str) -> Option<&Subscription> {
         self.subscriptions.as_ref()?.get(filter)
     }
 
-    /// Filters (share names included) and subscriptions, in no order.
+    /// Filters include share names; the order is arbitrary.
     pub fn subscriptions(&self) -> impl Iterator<Item = (&str, &Subscription)> {
         self.subscriptions
             .iter()
@@ -92,12 +81,11 @@ impl Session {
             .map(|(filter, subscription)| (&**filter, subscription))
     }
 
-    /// Number of subscriptions.
     pub fn subscriptions_len(&self) -> usize {
         self.subscriptions.as_ref().map_or(0, |all| all.len())
     }
 
-    /// Queued messages, without the sent and unacknowledged ones.
+    /// Queued messages, without the unacknowledged ones.
     pub fn waiting(&self) -> usize {
         self.outbox.as_ref().map_or(0, |outbox| outbox.queue_len())
     }
@@ -112,8 +100,8 @@ impl Session {
         self.outbox.as_ref().is_some_and(|outbox| outbox.replays() > 0)
     }
 
-    /// Opens a replay point for retained messages after the present queue. Later messages wait until
-    /// [`Session::end_replay`]. Retained messages can be many, so the caller looks them up as the client takes them.
+    /// Opens a replay point for retained messages after the present queue. Later messages wait until [`Session::end_replay`]. The
+    /// caller looks the retained messages up as the client takes them, because they can be many.
     pub fn begin_replay(&mut self) {
         self.outbox().open_mark();
     }
@@ -123,12 +111,12 @@ impl Session {
         self.outbox.as_ref().is_some_and(|outbox| outbox.is_at_mark())
     }
 
-    /// Inserts the next retained message at the replay point that `pump` has reached.
+    /// Inserts a retained message at the replay point that `pump` has reached.
     pub fn replay(&mut self, delivery: Delivery<'_>) {
         self.outbox().supply(delivery.to_entry());
     }
 
-    /// Closes the replay point that `pump` has reached.
+    /// Closes that replay point.
     pub fn end_replay(&mut self) {
         self.outbox().close_mark();
     }
@@ -138,7 +126,7 @@ impl Session {
         self.outbox.as_ref().is_some_and(|outbox| !outbox.is_caught_up())
     }
 
-    /// True when the QoS 2 id is between PUBLISH and PUBREL.
+    /// True while the QoS 2 id is between PUBLISH and PUBREL.
     pub fn is_receiving(&self, id: PacketId) -> bool {
         self.inbound.get(id).is_some()
     }
@@ -152,8 +140,7 @@ impl Session {
         }
     }
 
-    /// Restores a stored session: the messages in flight in the order of their packet ids, and the received QoS 2
-    /// packet ids.
+    /// Restores a stored session. The messages in flight must be in the order of their packet ids; the received ids are of QoS 2.
     pub fn restored(
         client_id: Arc<str>,
         in_flight: Vec<(PacketId, InFlight)>,
@@ -169,19 +156,17 @@ impl Session {
         session
     }
 
-    /// Packet ids of QoS 2 messages that the caller must store. [`Session::pump`] sends the messages after
-    /// [`Session::confirm`]. Only for stored sessions.
+    /// QoS 2 packet ids that the caller must store. [`Session::pump`] sends the messages after [`Session::confirm`]. Only for
+    /// stored sessions.
     //= [MQTT-4.3.3-2] v5
     pub fn take_reserved(&mut self) -> Vec<(PacketId, Entry)> {
         self.outbox.as_mut().map_or_else(Vec::new, |outbox| outbox.take_reserved())
     }
 
-    /// True when [`Session::take_reserved`] has something.
     pub fn has_reserved(&self) -> bool {
         self.outbox.as_ref().is_some_and(|outbox| outbox.has_reserved())
     }
 
-    /// Records that the store has a packet id.
     pub fn confirm(&mut self, id: PacketId) {
         if let Some(outbox) = &mut self.outbox {
             outbox.confirm(id);
@@ -201,7 +186,6 @@ impl Session {
         self.outbox.iter().flat_map(|outbox| outbox.entries())
     }
 
-    /// True when the packet id belongs to a message in flight to the client.
     pub fn is_sending(&self, id: PacketId) -> bool {
         self.outbox.as_ref().is_some_and(|outbox| outbox.is_in_use(id))
     }
@@ -218,7 +202,6 @@ impl Session {
         }
     }
 
-    /// Bytes of the queued messages.
     pub fn waiting_bytes(&self) -> u64 {
         self.outbox.as_ref().map_or(0, |outbox| outbox.queue_bytes())
     }
@@ -228,13 +211,13 @@ impl Session {
         self.inbound.unkept()
     }
 
-    /// Records that a QoS 2 message of the client and its packet id are stored. Returns false when the client has
-    /// abandoned the id in the meantime.
+    /// Records that a QoS 2 message of the client and its packet id are stored. False when the client has abandoned the id
+    /// meanwhile.
     pub fn keep_received(&mut self, id: PacketId) -> bool {
         self.inbound.receive(id, true)
     }
 
-    /// Records, without a connection, that a QoS 2 message of the client is stored or was refused.
+    /// Records, without a connection, that a QoS 2 message of the client was stored or refused.
     pub fn received(&mut self, id: PacketId, stored: bool) {
         if stored {
             self.inbound.receive(id, false);
@@ -243,24 +226,23 @@ impl Session {
         }
     }
 
-    /// Removes and returns the queued messages of shared subscriptions, for another member of the group.
+    /// Removes the queued messages of shared subscriptions, for other members of the groups.
     pub fn take_shared(&mut self) -> Vec<Entry> {
         self.outbox.as_mut().map_or_else(Vec::new, |outbox| outbox.take_waiting(|entry| entry.shared != 0))
     }
 
-    /// Ends the session. Returns the messages that other members of its shared subscriptions may get, in order, and the
-    /// settled ones as [`Session::take_settled`] does.
+    /// Returns the messages for other members of its shared subscriptions, in order, and the settled ones as
+    /// [`Session::take_settled`] does.
     pub fn into_legacy(self) -> (Vec<Entry>, Vec<(u64, Place)>) {
         self.outbox.map_or_else(Default::default, |outbox| outbox.into_legacy())
     }
 
-    /// Messages of shared subscriptions that the client has taken since the last call: the subscription, and the
-    /// position if there is one.
+    /// Messages of shared subscriptions that the client has acknowledged since the last call: subscription and position.
     pub fn take_settled(&mut self) -> Vec<(u64, Place)> {
         self.outbox.as_mut().map_or_else(Vec::new, |outbox| outbox.take_settled())
     }
 
-    /// The time at which the will is to be published, after the connection ended.
+    /// The time to publish the will.
     pub fn will_due(&self, ended: Seconds) -> Option<Seconds> {
         let will = self.will.as_ref()?;
         //= [MQTT-3.1.3-9] v5
@@ -271,9 +253,9 @@ impl Session {
         self.outbox.get_or_insert_default()
     }
 
-    /// Frees memory that an idle session does not need. Call it now and then, not for every message.
+    /// Frees memory that an idle session does not need. Call it occasionally, not for every message.
     pub fn shrink(&mut self) {
-        // The next packet id is in the outbox: it may restart at 1 once no message is unacknowledged.
+        // The outbox holds the next packet id, which can restart at 1 once no message is unacknowledged.
         if self.outbox.as_ref().is_some_and(|outbox| outbox.is_idle()) {
             self.outbox = None;
         }

@@ -3,14 +3,17 @@ use millrace_mqtt::{Property, QoS, Version};
 
 use super::*;
 use crate::test_client::{Client, delivery, message, properties};
-use crate::{Delivery, Settings};
+use crate::{Delivery, SessionSettings};
 
 const DAY: u32 = 86_400;
 
 #[test]
 fn the_session_expiry_of_each_version() {
-    let settings =
-        Settings { session_expiry_v3_s: 7 * DAY, session_expiry_max_s: 90 * DAY, ..Settings::default() };
+    let settings = SessionSettings {
+        session_expiry_v3_s: 7 * DAY,
+        session_expiry_max_s: 90 * DAY,
+        ..SessionSettings::default()
+    };
     // Version, clean start, asked for; what counts as asked for, what is granted.
     let cases = [
         (Version::V31, true, None, (0, 0)),
@@ -31,9 +34,9 @@ fn the_session_expiry_of_each_version() {
             "{version:?} {clean} {asked:?}"
         );
     }
-    let short = Settings { session_expiry_max_s: DAY, ..settings };
+    let short = SessionSettings { session_expiry_max_s: DAY, ..settings };
     assert_eq!(Session::expiry_of(Version::V311, false, None, &short), (7 * DAY, DAY));
-    let endless = Settings { session_expiry_max_s: u32::MAX, ..settings };
+    let endless = SessionSettings { session_expiry_max_s: u32::MAX, ..settings };
     let never = Session::NO_EXPIRY;
     assert_eq!(Session::expiry_of(Version::V5, false, Some(never), &endless), (never, never));
 }
@@ -79,7 +82,7 @@ fn a_subscription_is_replaced_by_one_with_the_same_filter() {
 
 /// A client with two messages under way and more waiting: QoS, group, payload.
 fn busy_client() -> Client {
-    let mut client = Client::with(Version::V5, &[Property::ReceiveMaximum(4)], Settings::default());
+    let mut client = Client::with(Version::V5, &[Property::ReceiveMaximum(4)], SessionSettings::default());
     for (level, shared, payload) in [
         (1, 7, "sent1"),
         (2, 7, "sent2"),

@@ -1,35 +1,32 @@
 //! Limits of the state machine; the edge fills them from its configuration.
 
-/// Limits that a server sets for its clients and for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct SessionSettings {
     /// Unacknowledged QoS 1 and 2 messages from one 5.0 client.
     pub receive_maximum: u16,
-    /// Unacknowledged QoS 1 and 2 messages towards one client, whatever the client allows.
+    /// Unacknowledged QoS 1 and 2 messages to one client, whatever it allows.
     pub inflight_max: u16,
     /// Largest packet from a client, bytes.
     pub packet_size_max: u32,
-    /// Topic aliases a client may set.
+    /// Topic aliases that a client can set.
     pub topic_alias_max: u16,
-    /// Topic aliases set towards one client, whatever the client allows.
+    /// Topic aliases towards one client, whatever it allows.
     pub topic_alias_outbound_max: u16,
-    /// Largest keep alive, seconds; 0 for none.
+    /// 0 for none.
     pub keep_alive_max_s: u16,
-    /// Longest session expiry, seconds.
     pub session_expiry_max_s: u32,
-    /// Session expiry of 3.x clients that do not ask for a clean session, seconds.
+    /// Session expiry of 3.x clients without clean session, seconds.
     pub session_expiry_v3_s: u32,
-    /// Longest client identifier, bytes.
     pub client_id_bytes_max: u16,
-    /// Messages waiting in one session.
+    /// Queued messages of one session.
     pub queue_messages_max: u32,
-    /// Bytes waiting in one session.
+    /// Queued bytes of one session.
     pub queue_bytes_max: u64,
-    /// The supported method of enhanced authentication; all others are refused.
+    /// The only supported method of enhanced authentication.
     pub authentication_method: Option<&'static str>,
 }
 
-impl Default for Settings {
+impl Default for SessionSettings {
     fn default() -> Self {
         Self {
             receive_maximum: 1024,

@@ -1,4 +1,4 @@
-//! A client for tests: what it sends goes through the state machine, what comes back is read as lines of text.
+//! A client for tests: its packets go through the state machine, and the answers come back as lines of text.
 
 use std::sync::Arc;
 
@@ -9,10 +9,9 @@ use millrace_mqtt::{
 
 use crate::{
     Accept, Budget, Closing, Connection, Delivered, Delivery, DropReason, Effect, Message, Out, Seconds,
-    Session, Settings,
+    Session, SessionSettings,
 };
 
-/// Outbound bytes of a socket that can be made busy.
 #[derive(Debug, Default)]
 pub(crate) struct Wire {
     pub(crate) bytes: Vec<u8>,
@@ -33,11 +32,9 @@ impl Out for Wire {
     }
 }
 
-/// A session and the connection that it has at the moment, if any.
 pub(crate) struct Client {
     pub(crate) version: Version,
-    pub(crate) settings: Settings,
-    /// Properties of its CONNECT.
+    pub(crate) settings: SessionSettings,
     pub(crate) properties: Vec<u8>,
     pub(crate) connection: Option<Connection>,
     pub(crate) session: Session,
@@ -90,12 +87,12 @@ pub(crate) fn message(
 }
 
 impl Client {
-    /// Connected, nothing read yet but the CONNACK.
+    /// Connected; the CONNACK is read.
     pub(crate) fn new(version: Version) -> Self {
-        Self::with(version, &[], Settings::default())
+        Self::with(version, &[], SessionSettings::default())
     }
 
-    pub(crate) fn with(version: Version, asked: &[Property<'_>], settings: Settings) -> Self {
+    pub(crate) fn with(version: Version, asked: &[Property<'_>], settings: SessionSettings) -> Self {
         let mut client = Self {
             version,
             settings,
@@ -111,14 +108,14 @@ impl Client {
         client
     }
 
-    /// Cuts the connection: what was not read is lost.
+    /// Cuts the connection and loses unread bytes.
     pub(crate) fn cut(&mut self) {
         self.connection = None;
         self.wire.bytes.clear();
         self.session.shrink();
     }
 
-    /// A new connection that resumes the session; the CONNACK is read, what follows is not.
+    /// Resumes the session on a new connection; only the CONNACK is read.
     pub(crate) fn reconnect(&mut self) {
         self.cut();
         let mut connection = Connection::new();
@@ -151,20 +148,19 @@ impl Client {
         });
     }
 
-    /// A message to this session, sent with `level`.
+    /// `level` is the QoS.
     pub(crate) fn deliver(&mut self, level: u8, payload: &str) -> Delivered {
         let message = message("a", level, &[], payload, self.now);
         self.deliver_as(&delivery(&message, level))
     }
 
-    /// A message for each character.
+    /// One message per character.
     pub(crate) fn deliver_all(&mut self, level: u8, payloads: &str) {
         for payload in payloads.chars() {
             self.deliver(level, &payload.to_string());
         }
     }
 
-    /// A message from the retained store.
     pub(crate) fn replay(&mut self, level: u8, payload: &str) -> Delivered {
         let message = message("a", level, &[], payload, self.now);
         self.deliver_as(&Delivery { retain: true, replay: true, ..delivery(&message, level) })
@@ -175,7 +171,7 @@ impl Client {
         self.session.deliver(*delivery, connection, &self.settings, budget, self.now, &mut self.wire)
     }
 
-    /// The client sends a packet; what the server does about it, in words.
+    /// Sends a packet and describes the server's effect.
     pub(crate) fn send(&mut self, packet: Packet<'_>) -> String {
         let connection = self.connection.as_mut().unwrap();
         let effect = connection.input(packet, Some(&mut self.session), &self.settings, &mut self.wire);
@@ -198,7 +194,6 @@ impl Client {
         }
     }
 
-    /// The client acknowledges with success.
     pub(crate) fn ack(&mut self, kind: PacketType, packet_id: u16) -> String {
         self.refuse(kind, packet_id, ReasonCode::SUCCESS)
     }
@@ -223,13 +218,13 @@ impl Client {
         self.send(Packet::Disconnect(Disconnect { reason, properties: Properties::from_validated(&all) }))
     }
 
-    /// What the router would say of a publication of this client.
+    /// Reports the router's result of a publication by this client.
     pub(crate) fn published(&mut self, level: u8, packet_id: u16, reason: ReasonCode, what: &str) {
         let connection = self.connection.as_mut().unwrap();
         connection.published(qos(level), id(packet_id), reason, what, &mut self.session, &mut self.wire);
     }
 
-    /// What came from the server since the last call, a line a packet.
+    /// The server's packets since the last call, one per line.
     pub(crate) fn read(&mut self) -> Vec<String> {
         lines(&std::mem::take(&mut self.wire.bytes), self.version)
     }

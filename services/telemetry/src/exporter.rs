@@ -19,22 +19,20 @@ use crate::queue::Inbox;
 use crate::request;
 use crate::sender::{Failed, Sender};
 
-/// How often the queues are emptied. Producers do not wake the thread: that would be a system call for each span.
+/// Producers do not wake the thread, because that would be a system call per span.
 const POLL: Duration = Duration::from_millis(200);
 const BATCH_MAX: usize = 512;
 /// First and longest pause after a failed request.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// A batch is dropped after failing for this long.
 const RETRY_FOR: Duration = Duration::from_secs(60);
-/// Time between two log lines about a failing collector.
+/// Limits the log lines about a failing collector.
 const BETWEEN_LINES: Duration = Duration::from_secs(60);
 
-/// Settings of the export.
 #[derive(Debug)]
 pub struct OtlpSettings {
-    /// The collector that receives all requests.
     pub endpoint: CollectorEndpoint,
-    /// Time between two exports of metrics. `None` exports no metrics.
+    /// Metrics are not exported without it.
     pub interval: Option<Duration>,
     /// How long dropping the exporter waits for the collector to take the queued items.
     pub end_max: Duration,
@@ -59,7 +57,7 @@ impl fmt::Debug for TelemetrySource {
     }
 }
 
-/// Handle of the exporting thread. Dropping it sends the queued items once and ends the thread.
+/// Dropping it sends the queued items once and ends the thread.
 #[derive(Debug)]
 pub struct Exporter {
     stop: Arc<Notify>,
@@ -67,10 +65,7 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Starts the thread.
-    ///
-    /// # Errors
-    /// When the thread cannot be started, or the system's certificate authorities cannot be read for an `https` endpoint.
+    /// Fails when the thread cannot be started, or the system's certificate authorities cannot be read for an `https` endpoint.
     pub fn start(settings: OtlpSettings, inbox: Inbox) -> std::io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let stop = Arc::new(Notify::new());
@@ -242,7 +237,6 @@ fn take<T>(pending: &mut Option<Pending<T>>, queued: impl FnOnce() -> Vec<T>) ->
     })
 }
 
-/// Pauses sending and limits log lines while the collector fails.
 #[derive(Default)]
 struct Trouble {
     pause: Option<Duration>,

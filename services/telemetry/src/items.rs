@@ -23,9 +23,7 @@ impl Signal {
     }
 }
 
-/// A value of an attribute.
 #[derive(Clone, Debug, PartialEq)]
-#[allow(missing_docs)]
 pub enum Value {
     Text(String),
     Number(i64),
@@ -33,22 +31,19 @@ pub enum Value {
     Bool(bool),
 }
 
-/// The part that a span plays between services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpanKind {
     /// A step inside this process.
     Internal,
-    /// It answers a request.
+    /// Answers a request.
     Server,
-    /// It hands a message to a receiver.
+    /// Hands a message to a receiver.
     Producer,
-    /// It takes a message from a sender.
+    /// Takes a message from a sender.
     Consumer,
 }
 
-/// A finished span.
 #[derive(Clone, Debug, PartialEq)]
-#[allow(missing_docs)]
 pub struct TraceSpan {
     /// Index into the `sources` of [`crate::OtlpSettings`].
     pub source: usize,

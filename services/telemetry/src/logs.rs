@@ -1,4 +1,4 @@
-//! Events of `tracing` as log records.
+//! Converts events of `tracing` into log records.
 
 use std::fmt;
 
@@ -10,15 +10,15 @@ use tracing_subscriber::layer::Context;
 use crate::items::{Record, Value, unix_ns};
 use crate::queue::Queue;
 
-/// Longest text of a message or a field, bytes; the rest is cut off.
+/// Longest message or field, bytes; the rest is cut off.
 const TEXT_BYTES_MAX: usize = 8192;
-/// Events of this crate say that telemetry cannot be sent, so they are not sent.
+/// This crate logs that telemetry cannot be sent, so its own events are not exported.
 const OWN_TARGET: &str = env!("CARGO_CRATE_NAME");
 
 /// Target of events that contain secrets for the operator who started the process. They are not exported.
 pub const SECRET_TARGET: &str = "millrace::secret";
 
-/// Queues every event that the subscriber's filter lets through.
+/// Queues every event that the subscriber's filter passes.
 #[derive(Debug)]
 pub struct LogLayer(pub Queue);
 

@@ -1,7 +1,5 @@
-//! Metrics in Prometheus text into those of OTLP, by the rules with which the collector's own Prometheus receiver does it: names stay,
-//! counters become cumulative monotonic sums.
-//!
-//! Both forms are made of one text, so a pushed metric and a scraped one cannot differ.
+//! Converts metrics in Prometheus text to OTLP, by the rules of the collector's own Prometheus receiver: names stay, counters
+//! become cumulative monotonic sums. Both forms come from one text, so a pushed metric and a scraped one cannot differ.
 
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
@@ -13,14 +11,14 @@ use opentelemetry_proto::tonic::metrics::v1::{
 use crate::items::Value;
 use crate::request;
 
-/// From when to when a data point counts, nanoseconds since 1970.
+/// The interval of a data point, nanoseconds since 1970.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Period {
     pub(crate) start_ns: u64,
     pub(crate) now_ns: u64,
 }
 
-/// Parses the metrics of a page and skips other lines.
+/// Skips lines that are no metric.
 pub(crate) fn metrics(text: &str, period: Period) -> Vec<Metric> {
     let mut families: Vec<Family<'_>> = Vec::new();
     for line in text.lines() {
@@ -54,7 +52,6 @@ pub(crate) fn points(metric: &Metric) -> usize {
     }
 }
 
-/// The samples under one name.
 #[derive(Default)]
 struct Family<'t> {
     name: &'t str,
@@ -123,7 +120,7 @@ impl<'t> Family<'t> {
             } else if sample.name.ends_with("_count") {
                 point.count = whole(sample.value);
             } else if let Some(bound) = bound {
-                // Prometheus counts what is at most as large; OTLP what is in the bucket alone.
+                // Prometheus buckets include all smaller ones; OTLP buckets do not.
                 let below: u64 = point.bucket_counts.iter().sum();
                 point.bucket_counts.push(whole(sample.value).saturating_sub(below));
                 point.explicit_bounds.extend(bound.parse::<f64>().ok().filter(|bound| bound.is_finite()));
@@ -153,7 +150,7 @@ impl<'t> Sample<'t> {
 
 type Labels<'t> = Vec<(&'t str, String)>;
 
-/// The labels up to the closing brace, and what stands behind it.
+/// Returns the labels up to the closing brace, and the rest of the line.
 fn labels(mut rest: &str) -> Option<(Labels<'_>, &str)> {
     let mut labels = Vec::new();
     loop {
@@ -199,7 +196,7 @@ fn whole(value: f64) -> u64 {
     value as u64
 }
 
-/// The unit in UCUM of a name that ends as Prometheus has it.
+/// The UCUM unit for the suffix of a Prometheus name.
 fn unit(name: &str) -> &'static str {
     match name.strip_suffix("_total").unwrap_or(name).rsplit('_').next() {
         Some("seconds") => "s",

@@ -7,15 +7,15 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use crate::items::{Record, Signal, TraceSpan};
 
-/// Spans that wait to be exported: 40 seconds' worth at the default rate of traces, 1 MiB.
+/// Queued spans: 40 s at the default rate of traces, 1 MiB.
 const SPANS_MAX: usize = 4096;
 const RECORDS_MAX: usize = 2048;
 
-/// Items of one signal, by result. Items of metrics are data points.
+/// Items of one signal by result. An item of metrics is a data point.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) exported: AtomicU64,
-    /// The collector refused them, or failed until the retry time was over.
+    /// The collector refused them, or failed until the retry time ended.
     pub(crate) failed: AtomicU64,
     queue_full: AtomicU64,
 }
@@ -47,7 +47,6 @@ impl Counters {
     }
 }
 
-/// The producers' end of the queues.
 #[derive(Clone, Debug)]
 pub struct Queue {
     spans: SyncSender<TraceSpan>,
@@ -55,7 +54,6 @@ pub struct Queue {
     counters: Arc<Counters>,
 }
 
-/// The exporting thread's end.
 #[derive(Debug)]
 pub struct Inbox {
     pub(crate) spans: Receiver<TraceSpan>,
@@ -63,7 +61,7 @@ pub struct Inbox {
     pub(crate) counters: Arc<Counters>,
 }
 
-/// Makes the queues. [`crate::Exporter::start`] takes the inbox.
+/// [`crate::Exporter::start`] takes the inbox.
 #[must_use]
 pub fn queue() -> (Queue, Inbox) {
     let (spans, spans_out) = sync_channel(SPANS_MAX);
@@ -74,7 +72,7 @@ pub fn queue() -> (Queue, Inbox) {
 }
 
 impl Queue {
-    /// Queues a span. Never waits and makes no system call: the exporting thread polls.
+    /// Never waits and makes no system call: the exporting thread polls.
     pub fn span(&self, span: TraceSpan) {
         self.count(Signal::Traces, self.spans.try_send(span).is_ok());
     }
@@ -89,7 +87,7 @@ impl Queue {
         }
     }
 
-    /// How many items were exported or dropped, in Prometheus text.
+    /// Exported and dropped items, in Prometheus text.
     #[must_use]
     pub fn metrics(&self) -> String {
         self.counters.text()

@@ -1,4 +1,4 @@
-//! Turns spans, log records and metrics into the export requests of OTLP.
+//! Converts spans, log records and metrics into OTLP export requests.
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -44,7 +44,7 @@ pub(crate) fn of_metrics(all: Vec<(Resource, Vec<Metric>)>) -> ExportMetricsServ
     ExportMetricsServiceRequest { resource_metrics: all.into_iter().map(of_source).collect() }
 }
 
-/// `resources` has the resource of each source, in order.
+/// `resources` are in the order of the sources.
 pub(crate) fn of_spans(spans: Vec<TraceSpan>, resources: &[Resource]) -> ExportTraceServiceRequest {
     let mut by_source: Vec<Vec<trace::Span>> = resources.iter().map(|_| Vec::new()).collect();
     for span in spans {
@@ -61,7 +61,7 @@ pub(crate) fn of_spans(spans: Vec<TraceSpan>, resources: &[Resource]) -> ExportT
     ExportTraceServiceRequest { resource_spans: used.map(of_source).collect() }
 }
 
-/// Log lines belong to the process, so they are sent under its first source.
+/// Log lines belong to the process, so they have the resource of its first source.
 pub(crate) fn of_records(records: Vec<Record>, resource: &Resource) -> ExportLogsServiceRequest {
     let log_records = records.into_iter().map(LogRecord::from).collect();
     let scope_logs = vec![ScopeLogs { scope: scope(), log_records, schema_url: String::new() }];

@@ -1,4 +1,4 @@
-//! Requests to the collector, one after the other.
+//! Sends requests to the collector, one after the other.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::endpoint::CollectorEndpoint;
 use crate::items::Signal;
 
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Largest answer that is read, bytes.
+/// Largest response that is read, bytes.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
 #[derive(Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ fn cause(error: &dyn std::error::Error) -> String {
     error.source().map_or_else(|| error.to_string(), cause)
 }
 
-/// The answers of all signals have the number of refused items in the same field.
+/// The responses of all signals have the number of refused items in the same field.
 fn refused(body: &[u8]) -> u64 {
     let answer = ExportTraceServiceResponse::decode(body).ok();
     let partial = answer.and_then(|answer| answer.partial_success);

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use millrace_transport::tls::files::{Files, Servers};
-use millrace_transport::tls::session::Session;
+use millrace_transport::tls::session::TlsSession;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -52,11 +52,11 @@ impl Write for Wire {
 }
 
 /// A session after its handshake, and the time that its side took.
-fn handshake(config: &Arc<ClientConfig>, servers: &Servers) -> (Session, Duration) {
+fn handshake(config: &Arc<ClientConfig>, servers: &Servers) -> (TlsSession, Duration) {
     let name = ServerName::try_from("localhost").unwrap();
     let mut client = ClientConnection::new(config.clone(), name).unwrap();
     let start = Instant::now();
-    let mut session = Session::new(servers.devices.clone()).unwrap();
+    let mut session = TlsSession::new(servers.devices.clone()).unwrap();
     let mut took = start.elapsed();
     let (mut wire, mut buffer) = (Wire::default(), [0; 1024]);
     while client.is_handshaking() || session.is_handshaking() || client.wants_write() {

@@ -17,14 +17,12 @@ const SHARDS: usize = 16;
 /// A part with fewer entries is not searched for stale entries.
 const SWEEP_LEN_MIN: usize = 1024;
 
-/// The limits of one address.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Connections at once.
+pub struct AddressLimits {
     pub connections_max: u32,
-    /// Cost that an address may cause each second; 0: no limit.
+    /// Cost per second; 0: no limit.
     pub cost_per_second_max: u32,
-    /// Cost that an address may cause at once after a quiet time.
+    /// Cost at once after a quiet time.
     pub burst: u32,
 }
 
@@ -40,8 +38,7 @@ impl Default for Networks {
 }
 
 impl Networks {
-    /// Returns whether one of the networks contains an address. A listener for both families has IPv4 peers mapped into
-    /// IPv6.
+    /// A listener for both families has IPv4 peers mapped into IPv6.
     pub fn contain(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.0.iter().any(|network| network.contains(&address))
@@ -70,12 +67,9 @@ impl Address {
     }
 }
 
-/// Reasons to refuse a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// The address has as many connections as it may have.
     Connections,
-    /// The connections of the address come too fast.
     Rate,
 }
 
@@ -92,24 +86,23 @@ struct Shard {
     sweep_len: usize,
 }
 
-/// Connections and cost of each address.
 #[derive(Debug)]
 pub struct Addresses {
-    limits: Limits,
+    limits: AddressLimits,
     unlimited: Networks,
     shards: [Mutex<Shard>; SHARDS],
 }
 
 impl Addresses {
-    /// Makes an empty table. Addresses of `unlimited` are never counted.
-    pub fn new(limits: Limits, unlimited: Networks) -> Self {
+    /// Addresses of `unlimited` are never counted.
+    pub fn new(limits: AddressLimits, unlimited: Networks) -> Self {
         Self { limits, unlimited, shards: Default::default() }
     }
 
-    /// Counts a new connection. The caller passes the returned address to [`Addresses::release`] later.
+    /// Counts a new connection. The caller must pass the returned address to [`Addresses::release`] later.
     ///
     /// # Errors
-    /// The address is over a limit, and nothing is to be released.
+    /// The address is over a limit, and nothing must be released.
     pub fn admit(&self, address: IpAddr, cost: u32, now: Millis) -> Result<Address, Refused> {
         if self.unlimited.contain(address) {
             return Ok(Address::NONE);
@@ -132,7 +125,6 @@ impl Addresses {
         Ok(address)
     }
 
-    /// Ends a connection.
     pub fn release(&self, address: Address) {
         if address == Address::NONE {
             return;

@@ -3,7 +3,7 @@
 use super::*;
 
 fn addresses(connections_max: u32, cost_per_second_max: u32, burst: u32) -> Addresses {
-    Addresses::new(Limits { connections_max, cost_per_second_max, burst }, Networks::default())
+    Addresses::new(AddressLimits { connections_max, cost_per_second_max, burst }, Networks::default())
 }
 
 fn ip(text: &str) -> IpAddr {

@@ -21,22 +21,17 @@ const KEEPALIVE_S: u64 = 300;
 const PROBE_S: u64 = 30;
 const PROBES: u32 = 4;
 
-/// The protocol that a listener's clients start with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speaks {
-    /// A CONNECT.
     Mqtt,
-    /// The request of a WebSocket handshake.
     WebSocket,
-    /// A PROXY header of the gateway.
     Proxy,
-    /// A TLS handshake; devices are asked for a certificate.
+    /// TLS that requests a client certificate.
     Mqtts,
-    /// A TLS handshake of a browser.
+    /// TLS of browsers.
     Wss,
 }
 
-/// One listening socket.
 #[derive(Debug)]
 pub struct Listener {
     socket: TcpListener,
@@ -46,41 +41,33 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// A listener on a socket of [`listen`].
+    /// `socket` is of [`listen`].
     pub fn new(socket: Socket, speaks: Speaks) -> Self {
         Self { socket: TcpListener::from_std(socket.into()), speaks, paused: false, more: false }
     }
 }
 
-/// The result of an accept.
 #[derive(Debug)]
-pub enum Accepted {
-    /// A connection.
+pub enum AcceptResult {
     Connection(TcpStream, SocketAddr, Speaks),
-    /// No connection for now.
     Nothing,
-    /// The process is out of files or memory, and the listener is paused now.
+    /// The process is out of files or memory, and the listener is now paused.
     Failed(io::Error),
 }
 
-/// The listening sockets of one event loop.
 #[derive(Debug, Default)]
 pub struct Listeners {
     all: Vec<Listener>,
-    /// The caller's timer for [`Listeners::retry`] runs.
+    /// The caller's timer for [`Listeners::retry`] is running.
     has_timer: bool,
 }
 
 impl Listeners {
-    /// Makes the set; tokens count from the index in `all`.
+    /// Tokens count from the index in `all`.
     pub fn new(all: Vec<Listener>) -> Self {
         Self { all, has_timer: false }
     }
 
-    /// Registers the sockets with the tokens from `first` on.
-    ///
-    /// # Errors
-    /// The system refuses it.
     pub fn register(&mut self, registry: &Registry, first: usize) -> io::Result<()> {
         for (index, listener) in self.all.iter_mut().enumerate() {
             registry.register(&mut listener.socket, Token(first + index), Interest::READABLE)?;
@@ -88,30 +75,26 @@ impl Listeners {
         Ok(())
     }
 
-    /// Closes them.
     pub fn close(&mut self) {
         self.all.clear();
     }
 
-    /// Notes that a listener may have connections.
     pub fn readable(&mut self, index: usize) {
         if let Some(listener) = self.all.get_mut(index) {
             listener.more = true;
         }
     }
 
-    /// Notes that all listeners may have connections.
     pub fn all_readable(&mut self) {
         self.all.iter_mut().for_each(|listener| listener.more = true);
     }
 
-    /// Whether connections are to be accepted now.
     pub fn has_more(&self) -> bool {
         self.all.iter().any(|listener| listener.more && !listener.paused)
     }
 
-    /// Accepts from each listener that has connections, up to a limit for one turn.
-    pub fn accept(&mut self, mut accepted: impl FnMut(Accepted)) {
+    /// Accepts from each ready listener, up to [`ACCEPTS_MAX`] connections.
+    pub fn accept(&mut self, mut accepted: impl FnMut(AcceptResult)) {
         for listener in self.all.iter_mut().filter(|listener| listener.more && !listener.paused) {
             for _ in 0..ACCEPTS_MAX {
                 let next = listener.accept();
@@ -126,14 +109,13 @@ impl Listeners {
         }
     }
 
-    /// Returns whether the caller must start a timer, after which it calls [`Listeners::retry`].
+    /// True when the caller must start a timer, after which it calls [`Listeners::retry`].
     pub fn wants_timer(&mut self) -> bool {
         let wanted = !self.has_timer && self.all.iter().any(|listener| listener.paused);
         self.has_timer |= wanted;
         wanted
     }
 
-    /// Ends the pauses.
     pub fn retry(&mut self) {
         self.has_timer = false;
         for listener in &mut self.all {
@@ -143,26 +125,26 @@ impl Listeners {
 }
 
 impl Listener {
-    fn accept(&mut self) -> Accepted {
+    fn accept(&mut self) -> AcceptResult {
         loop {
             match self.socket.accept() {
-                Ok((stream, peer)) => return Accepted::Connection(stream, peer, self.speaks),
+                Ok((stream, peer)) => return AcceptResult::Connection(stream, peer, self.speaks),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.more = false;
-                    return Accepted::Nothing;
+                    return AcceptResult::Nothing;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if is_about_one_connection(&error) => {}
                 Err(error) => {
                     self.paused = true;
-                    return Accepted::Failed(error);
+                    return AcceptResult::Failed(error);
                 }
             }
         }
     }
 }
 
-/// True for errors of `accept` that concern the connection and not the listener (accept(2)).
+/// True for errors of `accept` about the connection rather than the listener (accept(2)).
 fn is_about_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -174,11 +156,8 @@ fn is_about_one_connection(error: &io::Error) -> bool {
     )
 }
 
-/// A listening socket. The first one of an address (`joins` is false) binds alone, so another program or server that listens there is
-/// an error, and port 0 gives a port of its own. Further sockets of the same server then join it, one for each core.
-///
-/// # Errors
-/// The address cannot be bound.
+/// Opens a listening socket. The first socket of an address (`joins` is false) binds alone, so another program that listens there
+/// is an error, and port 0 gets a port of its own. Further sockets of the same server then join it, one for each core.
 pub fn listen(address: SocketAddr, joins: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
@@ -195,7 +174,7 @@ pub fn listen(address: SocketAddr, joins: bool) -> io::Result<Socket> {
             .with_retries(PROBES),
     )?;
     socket.bind(&address.into())?;
-    // The kernel compares SO_REUSEPORT when a socket binds: from here on others may join, and nobody could until now.
+    // The kernel compares SO_REUSEPORT when a socket binds: from here on other sockets can join, and none could before.
     socket.set_reuse_port(true)?;
     socket.listen(BACKLOG)?;
     Ok(socket)
@@ -223,7 +202,7 @@ mod tests {
         (listeners, poll, clients)
     }
 
-    fn accept(listeners: &mut Listeners) -> Vec<Accepted> {
+    fn accept(listeners: &mut Listeners) -> Vec<AcceptResult> {
         let mut all = Vec::new();
         listeners.accept(|accepted| all.push(accepted));
         all
@@ -254,7 +233,7 @@ mod tests {
     fn an_accepted_socket_finds_a_vanished_peer_by_itself() {
         let (mut listeners, _poll, _clients) = waiting(1);
         let all = accept(&mut listeners);
-        let [Accepted::Connection(stream, ..)] = &all[..] else { panic!("{all:?}") };
+        let [AcceptResult::Connection(stream, ..)] = &all[..] else { panic!("{all:?}") };
         let socket = SockRef::from(stream);
         assert!(socket.keepalive().unwrap() && socket.tcp_nodelay().unwrap());
         assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(KEEPALIVE_S));

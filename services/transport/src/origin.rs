@@ -1,5 +1,5 @@
-//! The origin of a client: its address, the server name and the certificate. They come from its TLS handshake with this
-//! process, or from the PROXY header of the gateway.
+//! The origin of a client: its address, server name and certificate, from its TLS handshake with this process or from the
+//! gateway's PROXY header.
 
 use std::fmt;
 use std::fmt::Write;
@@ -15,10 +15,8 @@ use crate::tls::session::Peer;
 /// Longest host name (RFC 1035 section 2.3.4), bytes.
 const NAME_BYTES_MAX: usize = 253;
 
-/// Facts about a client before its first packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// The client's address.
     pub address: Option<SocketAddr>,
     /// The server name of its TLS handshake (SNI), in lower case. `None` for an invalid host name.
     pub server_name: Option<Box<str>>,
@@ -33,12 +31,10 @@ pub struct Certificate {
     pub fingerprint: Box<str>,
     /// Its subject as RFC 2253 writes it, if the gateway sends it.
     pub subject: Option<Box<str>>,
-    /// The whole certificate.
     pub der: Option<Box<[u8]>>,
 }
 
 impl Origin {
-    /// Makes the origin from a TLS handshake with this process.
     pub fn of_peer(peer: Peer, address: Option<SocketAddr>) -> Self {
         let certificate = peer.certificate.map(|der| {
             let digest = ring::digest::digest(&ring::digest::SHA256, &der);
@@ -51,8 +47,7 @@ impl Origin {
         Self { address, server_name: peer.server_name.as_deref().and_then(host_name), certificate }
     }
 
-    /// Makes the origin from a PROXY header. `None` when the gateway speaks for itself (a health check) or sends no
-    /// address.
+    /// `None` when the gateway speaks for itself (a health check) or sends no address.
     pub fn of(header: &Header<'_>) -> Option<Self> {
         let tlvs = &header.tlvs;
         let certificate = tlvs.fingerprint().map(|fingerprint| {
@@ -69,7 +64,6 @@ impl Origin {
     }
 }
 
-/// Prints the fingerprint instead of the long certificate.
 impl fmt::Debug for Certificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Certificate")
@@ -80,7 +74,7 @@ impl fmt::Debug for Certificate {
     }
 }
 
-/// Validates a host name, because a client may write anything into its handshake.
+/// Clients can write anything into their handshake.
 fn host_name(name: &str) -> Option<Box<str>> {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     (name.len() <= NAME_BYTES_MAX && name.bytes().all(is_allowed)).then(|| name.to_ascii_lowercase().into())

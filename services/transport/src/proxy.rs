@@ -5,8 +5,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Largest header, bytes: 16 fixed ones and 16 KiB. It fits a certificate of 8 KiB with its details. A larger limit
-/// would let an unknown peer make the edge hold 64 KiB.
+/// Largest header: 16 fixed bytes and 16 KiB, which fits a certificate of 8 KiB with its details. A larger limit would let an
+/// unknown peer make the edge hold 64 KiB.
 pub const HEADER_BYTES_MAX: usize = 16 + 16 * 1024;
 
 const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
@@ -21,56 +21,40 @@ const CERTIFICATE: u8 = 0xE3;
 /// TLVs that may appear only once.
 const KNOWN: [u8; 5] = [AUTHORITY, FINGERPRINT, SUBJECT, TLS_DETAILS, CERTIFICATE];
 
-/// The gateway's description of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header<'a> {
-    /// Bytes of the header; the following bytes are the client's.
     pub size: usize,
     /// The client's address. `None` when the gateway sends none, or it is no IP address.
     pub source: Option<SocketAddr>,
     /// The gateway speaks for itself (a health check), not for a client.
     pub local: bool,
-    /// Further values.
     pub tlvs: Tlvs<'a>,
 }
 
-/// Reasons why a header cannot be believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProxyError {
-    /// No PROXY header, for example of a client that bypasses the gateway.
     #[error("the connection does not start with a PROXY protocol header")]
     NotProxy,
-    /// The text form.
     #[error("the peer speaks PROXY protocol version 1; set it to version 2")]
     Version1,
-    /// A version that does not exist yet.
     #[error("the PROXY protocol header has an unknown version")]
     Version,
-    /// Neither LOCAL nor PROXY.
     #[error("the PROXY protocol header has an unknown command")]
     Command,
-    /// An address family or a transport that is not defined.
     #[error("the PROXY protocol header has an unknown address family")]
     Family,
-    /// Over [`HEADER_BYTES_MAX`].
     #[error("the PROXY protocol header is too large")]
     TooLarge,
-    /// Shorter than its addresses.
     #[error("the PROXY protocol header is shorter than its addresses")]
     Addresses,
-    /// A TLV that reaches over the end.
     #[error("the PROXY protocol header ends within a TLV")]
     Tlv,
-    /// Two values of a TLV that may appear only once.
     #[error("the PROXY protocol header says TLV {0:#04x} twice")]
     Twice(u8),
 }
 
-/// Reads the header at the start of `buf`. `Ok(None)` means that it is incomplete; never returned once `buf` has
-/// [`HEADER_BYTES_MAX`] bytes.
-///
-/// # Errors
-/// The connection must be closed. An error is found as soon as possible, before the header is complete.
+/// Parses the header at the start of `buf`. `Ok(None)` means that it is incomplete, never once `buf` has [`HEADER_BYTES_MAX`]
+/// bytes. An error is found as soon as possible, before the header is complete.
 pub fn parse(buf: &[u8]) -> Result<Option<Header<'_>>, ProxyError> {
     let Some((&signature, after)) = buf.split_first_chunk() else { return begins(buf).map(|()| None) };
     if signature != SIGNATURE {
@@ -101,7 +85,7 @@ pub fn parse(buf: &[u8]) -> Result<Option<Header<'_>>, ProxyError> {
     Ok(Some(Header { size, source, local, tlvs: Tlvs::check(tlvs)? }))
 }
 
-/// Checks whether an incomplete signature can still become one.
+/// True for the beginning of a signature.
 fn begins(buf: &[u8]) -> Result<(), ProxyError> {
     if buf.starts_with(VERSION_1) {
         Err(ProxyError::Version1)
@@ -112,9 +96,8 @@ fn begins(buf: &[u8]) -> Result<(), ProxyError> {
     }
 }
 
-/// The client's address, and the bytes after the addresses.
 fn addresses(family: u8, body: &[u8]) -> Result<(Option<SocketAddr>, &[u8]), ProxyError> {
-    // The transport is the listener's business; a datagram address is valid, too.
+    // The listener determines the transport; a datagram address is valid, too.
     if family & 0x0F > 2 {
         return Err(ProxyError::Family);
     }
@@ -142,9 +125,9 @@ fn address(ip: impl Into<IpAddr>, port: [u8; 2]) -> SocketAddr {
     SocketAddr::new(ip.into(), u16::from_be_bytes(port))
 }
 
-/// Values beyond the addresses: type, length, value. Each was checked to be complete.
+/// Further fields of type, length and value. Each was checked to be complete.
 ///
-/// The gateway writes `-` for an unknown value; `-`, an empty value and invalid UTF-8 are returned as `None`.
+/// The gateway writes `-` for an unknown value; `-`, an empty value and invalid UTF-8 become `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tlvs<'a>(&'a [u8]);
 
@@ -163,7 +146,7 @@ impl<'a> Tlvs<'a> {
         Ok(Self(bytes))
     }
 
-    /// Type and value of each, in wire order.
+    /// In wire order.
     pub fn iter(&self) -> impl Iterator<Item = (u8, &'a [u8])> + use<'a> {
         let mut left = self.0;
         std::iter::from_fn(move || {
@@ -173,13 +156,13 @@ impl<'a> Tlvs<'a> {
         })
     }
 
-    /// The server name the client asked for (SNI), 0x02.
+    /// The requested server name (SNI), 0x02.
     pub fn authority(&self) -> Option<&'a str> {
         self.text(AUTHORITY)
     }
 
-    /// SHA-256 of the client's certificate, hexadecimal, 0xE0. It proves nothing by itself: the edge must check the
-    /// chain against the broker's own CA.
+    /// SHA-256 of the client's certificate, hexadecimal, 0xE0. It proves nothing by itself: the edge must check the chain against
+    /// the broker's own CA.
     pub fn fingerprint(&self) -> Option<&'a str> {
         self.text(FINGERPRINT)
     }

@@ -1,4 +1,4 @@
-//! A connection's socket, plain or with TLS. Both are read and written in the same way.
+//! A connection's socket, plain or with TLS, behind one interface.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr};
@@ -8,33 +8,24 @@ use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 use rustls::ServerConfig;
 
-use crate::tls::session::{Peer, Session};
+use crate::tls::session::{Peer, TlsSession};
 
-/// A connection's socket.
 #[derive(Debug)]
 pub struct Socket {
     tcp: TcpStream,
-    tls: Option<Box<Session>>,
+    tls: Option<Box<TlsSession>>,
 }
 
 impl Socket {
-    /// A socket without TLS.
     pub fn plain(tcp: TcpStream) -> Self {
         Self { tcp, tls: None }
     }
 
-    /// A socket whose client begins a TLS handshake.
-    ///
-    /// # Errors
-    /// rustls cannot use the configuration.
+    /// The client begins with a TLS handshake.
     pub fn tls(tcp: TcpStream, config: Arc<ServerConfig>) -> Result<Self, rustls::Error> {
-        Ok(Self { tcp, tls: Some(Box::new(Session::new(config)?)) })
+        Ok(Self { tcp, tls: Some(Box::new(TlsSession::new(config)?)) })
     }
 
-    /// The peer's address.
-    ///
-    /// # Errors
-    /// The peer is gone.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.tcp.peer_addr()
     }
@@ -54,38 +45,25 @@ impl Socket {
         self.tls.as_ref().is_some_and(|tls| tls.has_unsent())
     }
 
-    /// Takes the client's server name and certificate of the TLS handshake; `Some` only once.
+    /// `Some` only once.
     pub fn take_peer(&mut self) -> Option<Peer> {
         self.tls.as_mut()?.take_peer()
     }
 
-    /// Registers the socket for polling.
-    ///
-    /// # Errors
-    /// The system refuses it.
     pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         registry.register(&mut self.tcp, token, Interest::READABLE | Interest::WRITABLE)
     }
 
-    /// Ends the registration.
-    ///
-    /// # Errors
-    /// The system refuses it.
     pub fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
         registry.deregister(&mut self.tcp)
     }
 
-    /// Sends TLS' close notification.
     pub fn close_tls(&mut self) {
         if let Some(tls) = &mut self.tls {
             tls.close(&mut self.tcp);
         }
     }
 
-    /// Closes the sending side.
-    ///
-    /// # Errors
-    /// The peer is gone.
     pub fn shutdown(&mut self) -> io::Result<()> {
         self.close_tls();
         self.tcp.shutdown(Shutdown::Write)

@@ -7,7 +7,7 @@ use crate::Millis;
 /// Time between two log lines, milliseconds.
 const BETWEEN_MS: Millis = 60_000;
 
-/// Decides which occurrences of one kind of event are logged. Shared by all event loops.
+/// Decides which events of one kind are logged. All event loops share it.
 #[derive(Debug, Default)]
 pub struct Throttle {
     next_at: AtomicU64,
@@ -15,7 +15,7 @@ pub struct Throttle {
 }
 
 impl Throttle {
-    /// Counts an occurrence. `Some` when it is to be logged, with the number of occurrences since the last logged one.
+    /// Counts an event. `Some`, with the number of events since the last log line, when the caller must log it.
     pub fn occurred(&self, now: Millis) -> Option<u64> {
         let next_at = self.next_at.load(Ordering::Relaxed);
         let is_due = now >= next_at

@@ -1,31 +1,25 @@
-//! What the store says of a broker, made ready.
+//! The access records of one broker, compiled for authentication and authorization.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Grant, Method, Refusal, Standing};
+use super::{AccessRefusal, Grant, Method, Standing};
 use crate::jwt::Issuer;
 use crate::limits::AUTHORITIES_MAX;
 use crate::model::{Access, CertificateUse, ClientCa, Credential, Group, Invalid, JwtIssuer};
 use crate::rules::{Permissions, RuleList};
 use crate::x509::Authority;
 
-/// The records of a broker, as the store has them; all but its credentials.
 #[derive(Clone, Debug, Default)]
 pub struct Records {
-    /// How it lets clients in.
     pub access: Access,
-    /// Nobody enters, whatever the records say: the broker is suspended or gone.
+    /// True when the broker is suspended or deleted: every client is refused.
     pub is_closed: bool,
-    /// Its groups.
     pub groups: Vec<Group>,
-    /// Who issues tokens for it.
     pub issuers: Vec<JwtIssuer>,
-    /// Its certificate authorities.
     pub authorities: Vec<ClientCa>,
 }
 
-/// How a broker lets clients in.
 #[derive(Debug, Default)]
 pub struct BrokerAccess {
     pub(super) access: Access,
@@ -37,11 +31,11 @@ pub struct BrokerAccess {
 }
 
 impl BrokerAccess {
-    /// Makes records ready. Says also what of them is wrong, with the record's name in front of the field: what cannot be read lets
-    /// nobody in, and takes nobody else with it.
+    /// Compiles the records. Also returns the findings, with the record's name in front of the field: an invalid record
+    /// authenticates nobody and does not affect the others.
     ///
     /// # Errors
-    /// What is wrong with the broker's own rules: without them nobody enters.
+    /// The findings of the broker's own rules. Without those rules every client is refused.
     pub fn new(records: Records) -> Result<(Self, Vec<Invalid>), Vec<Invalid>> {
         let rules = Arc::new(RuleList::compile(&records.access.rules)?);
         let mut wrong = Vec::new();
@@ -64,52 +58,47 @@ impl BrokerAccess {
         Ok((Self { access: records.access, is_closed, rules, groups, issuers, authorities }, wrong))
     }
 
-    /// The record.
     #[must_use]
     pub fn access(&self) -> &Access {
         &self.access
     }
 
-    /// Who issues tokens for it.
     #[must_use]
     pub fn issuers(&self) -> &[Issuer] {
         &self.issuers
     }
 
-    /// What a client may do now. `credential`: that of its user name, if there is one.
-    ///
-    /// # Errors
-    /// Why it may not be connected.
+    /// The client's permissions at `now_ms`, or why it must be disconnected. `credential` belongs to its user name.
     pub fn review(
         &self,
         standing: &Standing,
         credential: Option<&Credential>,
         now_ms: u64,
-    ) -> Result<Grant, Refusal> {
+    ) -> Result<Grant, AccessRefusal> {
         if self.is_closed || !self.has(&standing.method) {
-            return Err(Refusal::MethodGone);
+            return Err(AccessRefusal::MethodGone);
         }
         let counts = standing.method != Method::ConnectToken;
         if counts && credential.is_some_and(|credential| !credential.is_active(now_ms)) {
-            return Err(Refusal::Disabled);
+            return Err(AccessRefusal::Disabled);
         }
         if standing.method == Method::Password && credential.is_none() {
-            return Err(Refusal::MethodGone);
+            return Err(AccessRefusal::MethodGone);
         }
         if standing.until_ms.is_some_and(|until_ms| until_ms <= now_ms) {
-            return Err(Refusal::Over);
+            return Err(AccessRefusal::Over);
         }
         if standing.method == Method::ConnectToken {
-            // It says all that its client may do.
+            // The rules of a connect token replace all others.
             let permissions = Permissions::new(standing.rules.clone());
             return Ok(Grant { permissions, until_ms: standing.until_ms });
         }
         let own = credential.map(|credential| RuleList::compile(&credential.rules)).transpose();
-        let own = own.map_err(|_| Refusal::Rules)?.map(Arc::new);
+        let own = own.map_err(|_| AccessRefusal::Rules)?.map(Arc::new);
         let group =
             credential.and_then(|credential| credential.group.as_deref()).or(standing.group.as_deref());
         let group =
-            group.map(|name| self.groups.get(name).cloned().ok_or_else(|| Refusal::Group(name.into())));
+            group.map(|name| self.groups.get(name).cloned().ok_or_else(|| AccessRefusal::Group(name.into())));
         let lists = standing.rules.clone().into_iter().chain(own).chain(group.transpose()?);
         let ends = [standing.until_ms, credential.and_then(|credential| credential.expires_at_ms)];
         Ok(Grant {
@@ -118,7 +107,6 @@ impl BrokerAccess {
         })
     }
 
-    /// Whether clients may be let in by a method.
     fn has(&self, method: &Method) -> bool {
         let access = &self.access;
         match method {

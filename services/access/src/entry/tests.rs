@@ -15,7 +15,7 @@ use crate::model::{
 use crate::rules::Client;
 use crate::secrets::chosen;
 use crate::secrets::generated::HashKeys;
-use crate::webhook::{Allowed, Answer};
+use crate::webhook::{Allowed, WebhookAnswer};
 
 /// 2026-06-01.
 const NOW_MS: u64 = 1_780_272_000_000;
@@ -34,7 +34,7 @@ struct World {
     broker: BrokerAccess,
     credentials: HashMap<String, Credential>,
     keys: HashKeys,
-    says: Answer,
+    says: WebhookAnswer,
 }
 
 impl World {
@@ -42,7 +42,7 @@ impl World {
         let (broker, wrong) = BrokerAccess::new(records).unwrap();
         assert_eq!(wrong, []);
         let keys = HashKeys::new([(1, [1; 32])]).unwrap();
-        Self { broker, credentials: HashMap::new(), keys, says: Answer::Refused }
+        Self { broker, credentials: HashMap::new(), keys, says: WebhookAnswer::Refused }
     }
 
     fn with(access: Access) -> Self {
@@ -60,31 +60,33 @@ impl World {
     }
 
     /// Does all that is asked for.
-    fn connect(&self, shown: Shown<'_>) -> Result<(Standing, Grant), Refusal> {
-        let mut entry = Entry::default();
+    fn connect(&self, shown: Shown<'_>) -> Result<(Standing, Grant), AccessRefusal> {
+        let mut entry = ConnectAuthentication::default();
         let mut step = entry.begin(&self.broker, shown, &NoKeys, NOW_MS);
         let mut credential = None;
         loop {
             step = match step {
-                Step::Credential(user) => {
+                AuthenticationStep::Credential(user) => {
                     credential = self.credentials.get(&*user);
                     entry.credential(&self.broker, credential, shown, &self.keys, NOW_MS)
                 }
-                Step::Hash(hashes) => {
+                AuthenticationStep::Hash(hashes) => {
                     let password = shown.password.unwrap_or_default();
                     let is_right = hashes.iter().any(|hash| chosen::verify(hash, password));
                     entry.hashed(&self.broker, credential, is_right, NOW_MS)
                 }
-                Step::Webhook(_) => entry.webhook(&self.broker, shown, self.says.clone(), NOW_MS),
-                Step::Keys(_) => return Err(Refusal::NoKeys),
-                Step::Accept(accepted) => return Ok(*accepted),
-                Step::Refuse(refusal) => return Err(refusal),
+                AuthenticationStep::Webhook(_) => {
+                    entry.webhook(&self.broker, shown, self.says.clone(), NOW_MS)
+                }
+                AuthenticationStep::Keys(_) => return Err(AccessRefusal::NoKeys),
+                AuthenticationStep::Accept(accepted) => return Ok(*accepted),
+                AuthenticationStep::Refuse(refusal) => return Err(refusal),
             }
         }
     }
 
     /// By which method a client is let in.
-    fn method(&self, shown: Shown<'_>) -> Result<Method, Refusal> {
+    fn method(&self, shown: Shown<'_>) -> Result<Method, AccessRefusal> {
         self.connect(shown).map(|(standing, _)| standing.method)
     }
 }
@@ -109,15 +111,15 @@ fn a_password_lets_in_who_has_it() {
     let world = world.user(Credential { user: "off".into(), enabled: false, ..world_credential("off") });
     for (user, password, expected) in [
         (Some("bob"), Some("right"), Ok(Method::Password)),
-        (Some("bob"), Some("wrong"), Err(Refusal::Password)),
-        (Some("bob"), None, Err(Refusal::Password)),
+        (Some("bob"), Some("wrong"), Err(AccessRefusal::Password)),
+        (Some("bob"), None, Err(AccessRefusal::Password)),
         (Some("ann"), Some("mine"), Ok(Method::Password)),
-        (Some("ann"), Some("right"), Err(Refusal::Password)),
-        (Some("off"), Some("right"), Err(Refusal::Password)),
-        (Some("eve"), Some("right"), Err(Refusal::Password)),
-        (Some(""), Some("right"), Err(Refusal::Anonymous)),
-        (None, Some("right"), Err(Refusal::Anonymous)),
-        (None, None, Err(Refusal::Anonymous)),
+        (Some("ann"), Some("right"), Err(AccessRefusal::Password)),
+        (Some("off"), Some("right"), Err(AccessRefusal::Password)),
+        (Some("eve"), Some("right"), Err(AccessRefusal::Password)),
+        (Some(""), Some("right"), Err(AccessRefusal::Anonymous)),
+        (None, Some("right"), Err(AccessRefusal::Anonymous)),
+        (None, None, Err(AccessRefusal::Anonymous)),
     ] {
         assert_eq!(world.method(shown(user, password)), expected, "{user:?} {password:?}");
     }
@@ -134,9 +136,9 @@ fn who_shows_nothing_is_anonymous_where_that_is_on() {
         World::with(Access { anonymous: true, passwords: false, scram: false, ..Access::default() }).bob();
     assert_eq!(world.method(shown(None, None)), Ok(Method::Anonymous));
     for shown in [shown(Some("bob"), Some("right")), shown(Some("bob"), None)] {
-        assert_eq!(world.method(shown), Err(Refusal::NoMethod));
+        assert_eq!(world.method(shown), Err(AccessRefusal::NoMethod));
     }
-    assert_eq!(world.method(shown(None, Some("x"))), Err(Refusal::Anonymous));
+    assert_eq!(world.method(shown(None, Some("x"))), Err(AccessRefusal::Anonymous));
 }
 
 /// A token of the issuer below, that ends in an hour.
@@ -175,14 +177,17 @@ fn a_token_lets_in_until_it_ends() {
         (Method::Token("issuer".into()), Some("bob"))
     );
     assert_eq!(grant.until_ms, Some(NOW_MS + 3_600_000));
-    assert_eq!(world.broker.review(&standing, None, NOW_MS + 3_600_000).err(), Some(Refusal::Over));
-    assert_eq!(world.method(shown(Some("eve"), Some(&good))), Err(Refusal::Token(jwt::Refusal::Client)));
+    assert_eq!(world.broker.review(&standing, None, NOW_MS + 3_600_000).err(), Some(AccessRefusal::Over));
+    assert_eq!(
+        world.method(shown(Some("eve"), Some(&good))),
+        Err(AccessRefusal::Token(jwt::TokenRefusal::Client))
+    );
     let forged = good.clone() + "A";
-    assert!(matches!(world.method(shown(None, Some(&forged))), Err(Refusal::Token(_))));
+    assert!(matches!(world.method(shown(None, Some(&forged))), Err(AccessRefusal::Token(_))));
     // Passwords go on beside it.
     assert_eq!(world.method(shown(Some("bob"), Some("right"))), Ok(Method::Password));
     let off = World::with(Access::default()).bob();
-    assert_eq!(off.method(shown(Some("bob"), Some(&good))), Err(Refusal::Password));
+    assert_eq!(off.method(shown(Some("bob"), Some(&good))), Err(AccessRefusal::Password));
 }
 
 #[test]
@@ -192,8 +197,8 @@ fn a_token_whose_key_is_not_there_waits_for_keys() {
     let access = Access { tokens: true, ..Access::default() };
     let world = World::new(Records { access, issuers: vec![keyed], ..Records::default() });
     let token = token(serde_json::json!({ "sub": "bob" }));
-    assert_eq!(world.method(shown(None, Some(&token))), Err(Refusal::NoKeys));
-    assert!(Refusal::NoKeys.is_passing() && !Refusal::Password.is_passing());
+    assert_eq!(world.method(shown(None, Some(&token))), Err(AccessRefusal::NoKeys));
+    assert!(AccessRefusal::NoKeys.is_passing() && !AccessRefusal::Password.is_passing());
 }
 
 /// An authority, and a certificate of it for a user.
@@ -216,16 +221,19 @@ fn a_certificate_is_off_accepted_required_or_additional() {
     let password = shown(Some("bob"), Some("right"));
     let with = |der| Shown { certificate: Some(der), ..shown(None, None) };
     let both = |der| Shown { certificate: Some(der), ..password };
-    let unknown = || Err(Refusal::Certificate(x509::Refusal::UnknownIssuer));
+    let unknown = || Err(AccessRefusal::Certificate(x509::CertificateRefusal::UnknownIssuer));
     let made = || Ok(Method::Certificate("factory".into()));
     let bob = || Ok(Method::Password);
     for (certificates, expected) in [
-        (CertificateUse::Off, [Err(Refusal::Anonymous), bob(), bob(), bob()]),
-        (CertificateUse::Accepted, [made(), Err(Refusal::OtherUser), bob(), bob()]),
-        (CertificateUse::Required, [made(), Err(Refusal::OtherUser), unknown(), Err(Refusal::NoCertificate)]),
+        (CertificateUse::Off, [Err(AccessRefusal::Anonymous), bob(), bob(), bob()]),
+        (CertificateUse::Accepted, [made(), Err(AccessRefusal::OtherUser), bob(), bob()]),
+        (
+            CertificateUse::Required,
+            [made(), Err(AccessRefusal::OtherUser), unknown(), Err(AccessRefusal::NoCertificate)],
+        ),
         (
             CertificateUse::Additional,
-            [Err(Refusal::Anonymous), bob(), unknown(), Err(Refusal::NoCertificate)],
+            [Err(AccessRefusal::Anonymous), bob(), unknown(), Err(AccessRefusal::NoCertificate)],
         ),
     ] {
         let (groups, authorities) = (vec![group.clone()], vec![authority.clone()]);
@@ -244,9 +252,11 @@ fn who_has_proven_its_password_shows_the_certificate_that_the_broker_wants_all_t
     let group = Group { name: "made".into(), ..Group::default() };
     let by = |name: &str| Ok(Method::Certificate(name.into()));
     let password = || Ok(Method::Password);
-    let (none, unknown) =
-        (|| Err(Refusal::NoCertificate), || Err(Refusal::Certificate(x509::Refusal::UnknownIssuer)));
-    let differs = || Err(Refusal::OtherUser);
+    let (none, unknown) = (
+        || Err(AccessRefusal::NoCertificate),
+        || Err(AccessRefusal::Certificate(x509::CertificateRefusal::UnknownIssuer)),
+    );
+    let differs = || Err(AccessRefusal::OtherUser);
     for (certificates, expected) in [
         (CertificateUse::Off, [password(), password(), password(), password()]),
         (CertificateUse::Accepted, [by("factory"), differs(), password(), password()]),
@@ -258,22 +268,27 @@ fn who_has_proven_its_password_shows_the_certificate_that_the_broker_wants_all_t
         let world = World::new(Records { access, groups, authorities, ..Records::default() });
         let bob = world_credential("bob");
         let proven = [Some(&*bobs), Some(&*pumps), Some(&*theirs), None].map(|certificate| {
-            match Entry::default().proven(
+            match ConnectAuthentication::default().proven(
                 &world.broker,
                 &bob,
                 Shown { certificate, ..Shown::default() },
                 NOW_MS,
             ) {
-                Step::Accept(accepted) => Ok(accepted.0.method),
-                Step::Refuse(refusal) => Err(refusal),
+                AuthenticationStep::Accept(accepted) => Ok(accepted.0.method),
+                AuthenticationStep::Refuse(refusal) => Err(refusal),
                 step => panic!("{step:?}"),
             }
         });
         assert_eq!(proven, expected, "{certificates:?}");
     }
     let off = World::with(Access { scram: false, ..Access::default() });
-    let step = Entry::default().proven(&off.broker, &world_credential("bob"), Shown::default(), NOW_MS);
-    assert!(matches!(step, Step::Refuse(Refusal::NoMethod)), "{step:?}");
+    let step = ConnectAuthentication::default().proven(
+        &off.broker,
+        &world_credential("bob"),
+        Shown::default(),
+        NOW_MS,
+    );
+    assert!(matches!(step, AuthenticationStep::Refuse(AccessRefusal::NoMethod)), "{step:?}");
 }
 
 #[test]
@@ -281,17 +296,18 @@ fn the_webhook_is_asked_about_who_is_not_known() {
     let webhook = WebhookAuth { url: "https://who.test".into(), ..WebhookAuth::default() };
     let mut world = World::with(Access { webhook: Some(webhook), ..Access::default() }).bob();
     let (bob, eve) = (shown(Some("bob"), Some("wrong")), shown(Some("eve"), Some("x")));
-    assert_eq!(world.method(bob), Err(Refusal::Password));
-    assert_eq!(world.method(eve), Err(Refusal::Webhook));
-    world.says = Answer::Failed("down");
-    assert_eq!(world.method(eve), Err(Refusal::WebhookFailed("down")));
-    world.says = Answer::Allowed(Box::new(Allowed { expires_at_ms: Some(NOW_MS + 5), ..Allowed::default() }));
+    assert_eq!(world.method(bob), Err(AccessRefusal::Password));
+    assert_eq!(world.method(eve), Err(AccessRefusal::Webhook));
+    world.says = WebhookAnswer::Failed("down");
+    assert_eq!(world.method(eve), Err(AccessRefusal::WebhookFailed("down")));
+    world.says =
+        WebhookAnswer::Allowed(Box::new(Allowed { expires_at_ms: Some(NOW_MS + 5), ..Allowed::default() }));
     let (standing, grant) = world.connect(eve).unwrap();
     assert_eq!((standing.method, standing.user.as_deref()), (Method::Webhook, Some("eve")));
     assert_eq!(grant.until_ms, Some(NOW_MS + 5));
     let (standing, _) = world.connect(shown(None, None)).unwrap();
     assert_eq!((standing.method, standing.user), (Method::Webhook, None));
-    world.says = Answer::Allowed(Box::new(Allowed { user: Some("bob".into()), ..Allowed::default() }));
+    world.says = WebhookAnswer::Allowed(Box::new(Allowed { user: Some("bob".into()), ..Allowed::default() }));
     let (standing, _) = world.connect(eve).unwrap();
     assert_eq!(standing.user.as_deref(), Some("bob"));
 }
@@ -326,15 +342,15 @@ fn rules_are_those_of_credential_group_and_broker_as_they_are_now() {
     assert!(may(&grant, "x") && !may(&grant, "broker/x"));
 
     let review = |broker: &BrokerAccess, credential| broker.review(&standing, credential, NOW_MS).err();
-    assert_eq!(review(&broker(vec![], vec![]), Some(&credential)), Some(Refusal::Group("g".into())));
+    assert_eq!(review(&broker(vec![], vec![]), Some(&credential)), Some(AccessRefusal::Group("g".into())));
     let off = Credential { enabled: false, ..credential.clone() };
-    assert_eq!(review(&after, Some(&off)), Some(Refusal::Disabled));
-    assert_eq!(review(&after, None), Some(Refusal::MethodGone));
+    assert_eq!(review(&after, Some(&off)), Some(AccessRefusal::Disabled));
+    assert_eq!(review(&after, None), Some(AccessRefusal::MethodGone));
     let wrong = Credential { rules: vec![allow("a#")], ..credential.clone() };
-    assert_eq!(review(&after, Some(&wrong)), Some(Refusal::Rules));
+    assert_eq!(review(&after, Some(&wrong)), Some(AccessRefusal::Rules));
     let access = Access { passwords: false, scram: false, ..Access::default() };
     let closed = BrokerAccess::new(Records { access, ..Records::default() }).unwrap().0;
-    assert_eq!(review(&closed, Some(&credential)), Some(Refusal::MethodGone));
+    assert_eq!(review(&closed, Some(&credential)), Some(AccessRefusal::MethodGone));
 }
 
 #[test]
@@ -368,12 +384,12 @@ fn a_wrong_record_lets_nobody_in_and_takes_nobody_with_it() {
 #[test]
 fn a_credential_that_is_bound_to_a_client_id_lets_in_no_other() {
     let bound = |client_id: &str| Credential { client_id: Some(client_id.into()), ..world_credential("bob") };
-    for (client_id, expected) in [("c1", Ok(Method::Password)), ("c2", Err(Refusal::OtherClient))] {
+    for (client_id, expected) in [("c1", Ok(Method::Password)), ("c2", Err(AccessRefusal::OtherClient))] {
         let world = World::with(Access::default()).user(bound(client_id));
         assert_eq!(world.method(shown(Some("bob"), Some("right"))), expected);
         let shown = Shown { client_id: "c1", ..Shown::default() };
         let scram = World::with(Access { scram: true, ..Access::default() });
-        let step = Entry::default().proven(&scram.broker, &bound(client_id), shown, NOW_MS);
-        assert_eq!(matches!(step, Step::Accept(_)), expected.is_ok(), "{step:?}");
+        let step = ConnectAuthentication::default().proven(&scram.broker, &bound(client_id), shown, NOW_MS);
+        assert_eq!(matches!(step, AuthenticationStep::Accept(_)), expected.is_ok(), "{step:?}");
     }
 }

@@ -1,39 +1,29 @@
 //! The password file: `user:hash` lines, as `millrace passwd` writes them.
 //!
-//! The hash is a PHC string of Argon2id. It has no colon, so the last colon of a line ends the user name,
-//! which may have some itself (a MAC address, say). Blank lines and lines that start with `#` are left alone.
+//! The hash is a PHC string of Argon2id. It has no colon, so the last colon of a line ends the user name, which may contain
+//! colons (a MAC address, say). Blank lines and lines that start with `#` are skipped.
 
 use std::collections::HashMap;
 
 use super::{FileError, lines, says_nothing};
 use crate::secrets::chosen;
 
-/// The users of a file and their hashes.
 #[derive(Clone, Debug, Default)]
 pub struct PasswordFile(HashMap<Box<str>, Box<str>>);
 
-/// A user name that the file has no way to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UserError {
-    /// Nothing.
     #[error("the user name is empty")]
     Empty,
-    /// It would be a comment.
     #[error("the user name starts with #, which makes the line a comment")]
     Comment,
-    /// It would not be seen by whoever reads the file.
     #[error("the user name starts or ends with a space")]
     Space,
-    /// Line ends above all.
     #[error("the user name has a control character")]
     Control,
 }
 
 impl PasswordFile {
-    /// Reads the text of a file.
-    ///
-    /// # Errors
-    /// At the first line that is wrong: a user twice, a name or a hash that cannot be.
     pub fn parse(text: &str) -> Result<Self, FileError> {
         let mut users = HashMap::new();
         for (line, text) in lines(text) {
@@ -51,23 +41,19 @@ impl PasswordFile {
         Ok(Self(users))
     }
 
-    /// All users with their hashes, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(user, phc)| (&**user, &**phc))
     }
 
-    /// The hash of a user. For an unknown one verify [`chosen::dummy`] and refuse, so that the time does not tell who
-    /// exists.
+    /// The hash of a user. For an unknown user, verify [`chosen::dummy`] and refuse, so that the response time does not reveal
+    /// whether the user exists.
     pub fn lookup(&self, user: &str) -> Option<&str> {
         self.0.get(user).map(|phc| &**phc)
     }
 }
 
-/// The text of a file with the line of a user added, replaced (`Some` hash) or deleted (`None`). All other
-/// lines stay as they are, comments and wrong ones too.
-///
-/// # Errors
-/// When the file cannot hold the user name.
+/// Returns the text with one user's line added, replaced (`Some` hash) or deleted (`None`). All other lines stay as they are,
+/// including comments and invalid lines.
 pub fn edit(text: &str, user: &str, phc: Option<&str>) -> Result<String, UserError> {
     check_user(user)?;
     let mut out = String::with_capacity(text.len() + 128);

@@ -1,7 +1,7 @@
 //! The file of access rules.
 //!
-//! One rule a line; `#` starts a comment line. The first rule that applies decides. When no rule applies the
-//! answer is no, unless the file has no rule at all: then everything is allowed. See [`crate::rules`] for when one applies.
+//! Each line is a rule; `#` starts a comment line. The first rule that applies decides. Without a matching rule access is denied,
+//! unless the file has no rules at all: then everything is allowed. [`crate::rules`] defines when a rule applies.
 //!
 //! ```text
 //! # what  action     user        topic filter
@@ -13,21 +13,18 @@
 //! ```
 //!
 //! - action: `publish`, `subscribe`, or `all` for both.
-//! - user: a user name, `*` for everybody, `$anonymous` for those without a user name. A name with spaces
-//!   cannot be written here: use `*` and `%u`.
-//! - topic filter: the rest of the line, so it may have spaces. `%c` stands for the client id, `%u` for the
-//!   user name. As everywhere in MQTT a filter that starts with a wildcard does not match topics that start
-//!   with `$`. Shared subscriptions are judged by the filter behind `$share/<name>/`.
+//! - user: a user name, `*` for everybody, `$anonymous` for clients without a user name. A name with spaces cannot be written
+//!   here: use `*` and `%u`.
+//! - topic filter: the rest of the line, so it may contain spaces. `%c` stands for the client id, `%u` for the user name. A
+//!   filter that starts with a wildcard does not match topics that start with `$`, as in MQTT. Shared subscriptions are judged by
+//!   the filter behind `$share/<name>/`.
 
 use super::{FileError, lines};
 use crate::model::rule::check_filter;
 use crate::model::{Action, Effect, Rule};
 use crate::rules::{Compiled, RuleList, Who};
 
-/// Reads the text of a file.
-///
-/// # Errors
-/// At the first line that is not a rule: no rule is better than half of them.
+/// Parses the text of a file. One invalid line fails the whole file, because half of the rules could allow too much.
 pub fn parse(text: &str) -> Result<RuleList, FileError> {
     lines(text).map(|(line, text)| rule(text).map_err(|what| FileError { line, what })).collect()
 }
@@ -57,7 +54,6 @@ fn rule(line: &str) -> Result<Compiled, String> {
     Ok(Compiled::new(&Rule::new(effect, action, filter), who))
 }
 
-/// The first word, and the rest without the blanks around it.
 fn word(text: &str) -> (&str, &str) {
     let text = text.trim();
     let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));

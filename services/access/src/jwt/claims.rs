@@ -1,33 +1,26 @@
-//! What a token says, once it is known to be of its issuer (RFC 7519 section 4.1).
+//! Claims of a token whose signature was checked (RFC 7519 section 4.1).
 
 use serde_json::{Map, Value};
 
-use super::Refusal;
+use super::TokenRefusal;
 use crate::model::{JwtIssuer, Rule};
 use crate::rules::RuleList;
 
-/// Who a token says its client is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// User name.
     pub user: Box<str>,
-    /// The only client id that it may connect with.
     pub client_id: Option<Box<str>>,
-    /// Rules of the token: they come first.
+    /// Rules of the token. They precede all others.
     pub rules: Option<RuleList>,
-    /// When it ends, unix seconds.
+    /// Expiry, unix seconds.
     pub expires_at_s: u64,
 }
 
 impl Identity {
-    /// Whether a client may show the token: it names itself as the token does, or not at all.
-    ///
-    /// # Errors
-    /// [`Refusal::Client`].
-    pub fn check_client(&self, user: Option<&str>, client_id: &str) -> Result<(), Refusal> {
+    pub fn check_client(&self, user: Option<&str>, client_id: &str) -> Result<(), TokenRefusal> {
         let is_user = user.is_none_or(|user| user.is_empty() || user == &*self.user);
         let is_client = self.client_id.as_deref().is_none_or(|id| id == client_id);
-        if is_user && is_client { Ok(()) } else { Err(Refusal::Client) }
+        if is_user && is_client { Ok(()) } else { Err(TokenRefusal::Client) }
     }
 }
 
@@ -35,20 +28,20 @@ pub(super) fn check(
     issuer: &JwtIssuer,
     claims: &Map<String, Value>,
     now_s: u64,
-) -> Result<Identity, Refusal> {
+) -> Result<Identity, TokenRefusal> {
     let leeway_s = u64::from(issuer.leeway_s);
     let expires_at_s = time(claims, "exp")?.ok_or_else(|| claim("exp"))?;
     if now_s >= expires_at_s.saturating_add(leeway_s) {
-        return Err(Refusal::Expired);
+        return Err(TokenRefusal::Expired);
     }
     if time(claims, "nbf")?.is_some_and(|at| now_s.saturating_add(leeway_s) < at) {
-        return Err(Refusal::NotYet);
+        return Err(TokenRefusal::NotYet);
     }
     if issuer.issuer.is_some() && text(claims, "iss")? != issuer.issuer.as_deref() {
-        return Err(Refusal::Issuer);
+        return Err(TokenRefusal::Issuer);
     }
     if !issuer.audience.is_empty() && !is_for(claims.get("aud"), &issuer.audience) {
-        return Err(Refusal::Audience);
+        return Err(TokenRefusal::Audience);
     }
     let mapping = &issuer.claims;
     let required =
@@ -62,7 +55,6 @@ pub(super) fn check(
     })
 }
 
-/// `aud` is one audience or a list of them.
 fn is_for(aud: Option<&Value>, audience: &[String]) -> bool {
     let is_ours =
         |value: &Value| value.as_str().is_some_and(|value| audience.iter().any(|ours| ours == value));
@@ -77,24 +69,24 @@ fn is_for(aud: Option<&Value>, audience: &[String]) -> bool {
 const TIME_S_MAX: u64 = 253_402_300_799;
 
 /// A `NumericDate`; it may have a fraction.
-fn time(claims: &Map<String, Value>, name: &str) -> Result<Option<u64>, Refusal> {
+fn time(claims: &Map<String, Value>, name: &str) -> Result<Option<u64>, TokenRefusal> {
     let Some(value) = claims.get(name) else { return Ok(None) };
     let seconds = value.as_u64().or_else(|| value.as_f64().map(|seconds| seconds as u64));
     seconds.map(|seconds| Some(seconds.min(TIME_S_MAX))).ok_or_else(|| claim(name))
 }
 
-fn text<'a>(claims: &'a Map<String, Value>, name: &str) -> Result<Option<&'a str>, Refusal> {
+fn text<'a>(claims: &'a Map<String, Value>, name: &str) -> Result<Option<&'a str>, TokenRefusal> {
     let Some(value) = claims.get(name) else { return Ok(None) };
     value.as_str().map(Some).ok_or_else(|| claim(name))
 }
 
-/// Half of the rules are no rules.
-fn rules(claims: &Map<String, Value>, name: &str) -> Result<Option<RuleList>, Refusal> {
+/// Fails on any invalid rule, because half of the rules could allow too much.
+fn rules(claims: &Map<String, Value>, name: &str) -> Result<Option<RuleList>, TokenRefusal> {
     let Some(value) = claims.get(name) else { return Ok(None) };
     let rules: Vec<Rule> = serde_json::from_value(value.clone()).map_err(|_| claim(name))?;
     RuleList::compile(&rules).map(Some).map_err(|_| claim(name))
 }
 
-fn claim(name: &str) -> Refusal {
-    Refusal::Claim(name.into())
+fn claim(name: &str) -> TokenRefusal {
+    TokenRefusal::Claim(name.into())
 }

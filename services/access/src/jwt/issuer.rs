@@ -1,11 +1,10 @@
-//! One who issues tokens.
+//! Compiled issuers of tokens.
 
 use super::claims::{Identity, check};
 use super::key::Key;
-use super::{KeySet, Refusal, Token};
+use super::{JsonWebToken, KeySet, TokenRefusal};
 use crate::model::{Invalid, JwtIssuer, JwtKey};
 
-/// An issuer, ready to check tokens.
 #[derive(Clone, Debug)]
 pub struct Issuer {
     record: JwtIssuer,
@@ -13,10 +12,6 @@ pub struct Issuer {
 }
 
 impl Issuer {
-    /// Makes a record ready.
-    ///
-    /// # Errors
-    /// What is wrong with it: all that [`JwtIssuer::validate`] says, and a key that cannot be read or is for another algorithm.
     pub fn new(record: JwtIssuer) -> Result<Self, Vec<Invalid>> {
         record.validate()?;
         let invalid =
@@ -28,19 +23,17 @@ impl Issuer {
         Ok(Self { record, keys: key.map(KeySet::fixed) })
     }
 
-    /// Its record.
     #[must_use]
     pub fn record(&self) -> &JwtIssuer {
         &self.record
     }
 
-    /// Its own keys; `None` when they are fetched, from [`Issuer::key_set_url`].
+    /// The keys of the record. `None` when they are fetched from [`Issuer::key_set_url`].
     #[must_use]
     pub fn keys(&self) -> Option<&KeySet> {
         self.keys.as_ref()
     }
 
-    /// Where its keys are fetched.
     #[must_use]
     pub fn key_set_url(&self) -> Option<&str> {
         match &self.record.key {
@@ -49,26 +42,26 @@ impl Issuer {
         }
     }
 
-    /// Whether a token, which nobody has checked yet, says that it is of this issuer. When it is not there is no need to check it with
-    /// its keys.
+    /// True when the unverified token names this issuer. Other issuers' keys need not be tried.
     #[must_use]
-    pub fn may_have_issued(&self, token: &Token<'_>) -> bool {
+    pub fn may_have_issued(&self, token: &JsonWebToken<'_>) -> bool {
         let is_named =
             || token.claims.get("iss").and_then(|iss| iss.as_str()) == self.record.issuer.as_deref();
         self.record.enabled && (self.record.issuer.is_none() || is_named())
     }
 
-    /// Who a token says its client is.
-    ///
-    /// # Errors
-    /// Why it lets nobody in.
-    pub fn verify(&self, token: &Token<'_>, keys: &KeySet, now_s: u64) -> Result<Identity, Refusal> {
+    pub fn verify(
+        &self,
+        token: &JsonWebToken<'_>,
+        keys: &KeySet,
+        now_s: u64,
+    ) -> Result<Identity, TokenRefusal> {
         if !self.record.algorithms.contains(&token.algorithm) {
-            return Err(Refusal::Algorithm);
+            return Err(TokenRefusal::Algorithm);
         }
-        let key = keys.find(token.key.as_deref(), token.algorithm).ok_or(Refusal::UnknownKey)?;
+        let key = keys.find(token.key.as_deref(), token.algorithm).ok_or(TokenRefusal::UnknownKey)?;
         if !key.verify(token.signed, &token.signature) {
-            return Err(Refusal::Signature);
+            return Err(TokenRefusal::Signature);
         }
         check(&self.record, &token.claims, now_s)
     }

@@ -1,4 +1,4 @@
-//! Keys that signatures are checked with.
+//! Public keys and shared secrets that check signatures.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -16,13 +16,12 @@ use x509_parser::x509::SubjectPublicKeyInfo;
 use crate::limits::HS256_SECRET_BYTES_MIN;
 use crate::model::{JwtAlgorithm, JwtKey};
 
-/// A point on P-256, not compressed: 4, x, y.
+/// An uncompressed point on P-256: 4, x, y.
 const POINT_BYTES: usize = 65;
-/// Smallest RSA key, bits (RFC 7518 section 3.3).
+/// Smallest RSA key (RFC 7518 section 3.3).
 const RSA_BITS_MIN: usize = 2_048;
 const RSA_BITS_MAX: usize = 8_192;
 
-/// A key. It is of one algorithm.
 #[derive(Clone)]
 pub(super) enum Key {
     Hs256(hmac::Key),
@@ -30,7 +29,7 @@ pub(super) enum Key {
     Es256([u8; POINT_BYTES]),
 }
 
-/// A key of a key set (RFC 7517 section 4, RFC 7518 section 6), as far as it is of interest.
+/// The used members of a JWK (RFC 7517 section 4, RFC 7518 section 6).
 #[derive(Deserialize)]
 pub(super) struct Jwk {
     kty: String,
@@ -46,10 +45,7 @@ pub(super) struct Jwk {
 }
 
 impl Key {
-    /// The key of a record; `None` for a key set.
-    ///
-    /// # Errors
-    /// The field of [`JwtKey`], and what is wrong with it and what to do.
+    /// `None` for a key set. An error names the field of [`JwtKey`], and the problem with its remedy.
     pub(super) fn of(key: &JwtKey) -> Result<Option<Self>, (&'static str, &'static str)> {
         Ok(Some(match key {
             JwtKey::Secret { secret, base64 } => {
@@ -68,7 +64,6 @@ impl Key {
         }))
     }
 
-    /// The public key of a `PUBLIC KEY` or a `CERTIFICATE`.
     fn from_pem(pem: &[u8]) -> Result<Self, &'static str> {
         const WRONG: &str =
             "no public key can be read: give a PUBLIC KEY (openssl pkey -pubout) or a CERTIFICATE";
@@ -85,13 +80,12 @@ impl Key {
         const KIND: &str = "the key is neither RSA of 2048 to 8192 bits nor EC on P-256";
         match info.parsed() {
             Ok(PublicKey::RSA(rsa)) => Self::rsa(rsa.modulus, rsa.exponent).ok_or(KIND),
-            // A point of another curve of that size fails when a signature is checked: it is not on P-256.
+            // A point of another curve with this size fails at the signature check, because it is not on P-256.
             Ok(PublicKey::EC(point)) => point.data().try_into().map(Self::Es256).map_err(|_| KIND),
             _ => Err(KIND),
         }
     }
 
-    /// `None` for keys that are for something else, or that we do not use.
     pub(super) fn from_jwk(jwk: &Jwk) -> Option<Self> {
         if jwk.usage.as_deref().is_some_and(|usage| usage != "sig") {
             return None;

@@ -1,4 +1,4 @@
-//! The keys of an issuer.
+//! The set of keys (JWKS) that checks an issuer's tokens.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -7,17 +7,13 @@ use super::key::{Jwk, Key};
 use crate::limits::KEYS_MAX;
 use crate::model::JwtAlgorithm;
 
-/// The keys of an issuer, by their ids.
 #[derive(Clone, Default)]
 pub struct KeySet(Vec<(Option<String>, Key)>);
 
-/// A key set that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum KeySetError {
-    /// It is something else.
     #[error("not a JWK set (RFC 7517 section 5): {0}")]
     Json(#[from] serde_json::Error),
-    /// It is one, but with no key in it that we use.
     #[error("no key for RS256 (2048 bits or more) or ES256 in the key set")]
     Empty,
 }
@@ -28,11 +24,8 @@ struct Document {
 }
 
 impl KeySet {
-    /// Reads a JWK set. Keys of other kinds, or for encryption, are left out; so are symmetric ones: who can read the set could
-    /// sign with them.
-    ///
-    /// # Errors
-    /// See [`KeySetError`].
+    /// Reads a JWK set. Encryption keys and unsupported kinds are skipped; so are symmetric keys, because everyone who can read
+    /// the set could sign with them.
     pub fn parse(json: &[u8]) -> Result<Self, KeySetError> {
         let document: Document = serde_json::from_slice(json)?;
         let jwks = document.keys.into_iter().filter_map(|jwk| serde_json::from_value::<Jwk>(jwk).ok());
@@ -45,7 +38,7 @@ impl KeySet {
         Self(vec![(None, key)])
     }
 
-    /// The key that checks a token: of its id when it names one and the keys have ids, else the only one of its algorithm.
+    /// The key for a token: by id if the token and the keys have ids, otherwise the only key of the algorithm.
     pub(super) fn find(&self, id: Option<&str>, algorithm: JwtAlgorithm) -> Option<&Key> {
         let mut fitting = self.0.iter().filter(|(key_id, key)| {
             key.algorithm() == algorithm && (id.is_none() || key_id.is_none() || key_id.as_deref() == id)
@@ -61,7 +54,6 @@ impl KeySet {
     }
 }
 
-/// Shows the ids.
 impl std::fmt::Debug for KeySet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_list().entries(self.0.iter().map(|(id, key)| (id, key.algorithm()))).finish()

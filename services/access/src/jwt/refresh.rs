@@ -1,38 +1,33 @@
-//! When the key set of an issuer is fetched.
+//! Schedules the fetches of issuers' key sets.
 
 use crate::limits::{
     KEY_SET_AGE_S, KEY_SET_AGE_S_MAX, KEY_SET_AGE_S_MIN, KEY_SET_FETCH_S_MAX, KEY_SET_INTERVAL_S_MAX,
     KEY_SET_INTERVAL_S_MIN, KEY_SET_STALE_S_MAX,
 };
 
-/// When the key set of one issuer is fetched: when there is none, when it is old, and when a token names a key that is not in it. In
-/// that last case, and when fetching fails, not before some time has passed since the last time; so neither tokens with invented
-/// keys nor an issuer that is down cause more fetches.
+/// Decides when to fetch the key set of one issuer: when it is missing, when it is old, and when a token names an unknown key.
+/// Fetches for unknown keys and retries after failures are spaced out, so that neither invented key ids nor an unreachable issuer
+/// causes a storm of fetches.
 ///
-/// Times are seconds of any clock that does not go backwards.
+/// Times are seconds of any monotonic clock.
 #[derive(Clone, Debug, Default)]
 pub struct Refresh {
-    /// When the keys that count came.
+    /// When the current keys arrived.
     had_s: Option<u64>,
-    /// How long they are taken to be new.
     age_s: u32,
-    /// When the last fetch began.
     begun_s: Option<u64>,
     is_under_way: bool,
-    /// Fetches that failed since the last that did not.
     failures: u32,
-    /// A token named a key that is not there.
     is_wanted: bool,
 }
 
 impl Refresh {
-    /// A token named a key that is not in the set.
     pub fn unknown(&mut self) {
         self.is_wanted = true;
     }
 
-    /// Whether to fetch now. True once; then [`Refresh::fetched`] is to be called with what came of it. Ask it for each token, or
-    /// every few seconds while there are clients.
+    /// True once per fetch; the caller then fetches and calls [`Refresh::fetched`]. Ask for each token, or every few seconds
+    /// while clients are connected.
     pub fn need_fetch(&mut self, now_s: u64) -> bool {
         let since = |at: u64| now_s.saturating_sub(at);
         let is_old = self.had_s.is_none_or(|at| since(at) >= self.age_s.into());
@@ -48,7 +43,7 @@ impl Refresh {
         true
     }
 
-    /// A fetch is over: with a key set that could be read, or in vain. `age_s` is the `max-age` of its answer.
+    /// Ends a fetch; `came` is true for a readable key set. `age_s` is the `max-age` of the HTTP response.
     pub fn fetched(&mut self, now_s: u64, came: bool, age_s: Option<u32>) {
         self.is_under_way = false;
         if came {
@@ -59,7 +54,6 @@ impl Refresh {
         }
     }
 
-    /// Whether the keys that came last still count.
     #[must_use]
     pub fn is_usable(&self, now_s: u64) -> bool {
         self.had_s.is_some_and(|at| {
@@ -67,7 +61,7 @@ impl Refresh {
         })
     }
 
-    /// Whether a token with a key that is not known may be answered later, because keys are on their way.
+    /// While a fetch is running, a token with an unknown key can be retried afterwards.
     #[must_use]
     pub fn is_under_way(&self) -> bool {
         self.is_under_way

@@ -1,16 +1,16 @@
-//! The three parts of a token (RFC 7515 section 7.1).
+//! Parser of the three parts of a token (RFC 7515 section 7.1).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::Refusal;
+use super::TokenRefusal;
 use crate::limits::TOKEN_BYTES_MAX;
 use crate::model::JwtAlgorithm;
 
-/// A token, taken apart. Nothing of it may be believed before its signature was checked.
-pub struct Token<'a> {
+/// A parsed token, untrusted until its signature is checked.
+pub struct JsonWebToken<'a> {
     pub(super) algorithm: JwtAlgorithm,
     pub(super) key: Option<String>,
     pub(super) claims: Map<String, Value>,
@@ -26,39 +26,35 @@ struct Header {
     crit: Option<Value>,
 }
 
-impl<'a> Token<'a> {
-    /// Takes a password apart.
-    ///
+impl<'a> JsonWebToken<'a> {
     /// # Errors
-    /// [`Refusal::Malformed`], or [`Refusal::Algorithm`] for those that nobody may use here, such as `none`.
-    pub fn parse(password: &'a [u8]) -> Result<Self, Refusal> {
+    /// [`TokenRefusal::Malformed`], or [`TokenRefusal::Algorithm`] for algorithms that are never accepted, such as `none`.
+    pub fn parse(password: &'a [u8]) -> Result<Self, TokenRefusal> {
         if password.len() > TOKEN_BYTES_MAX {
-            return Err(Refusal::Malformed);
+            return Err(TokenRefusal::Malformed);
         }
-        let dot = password.iter().rposition(|byte| *byte == b'.').ok_or(Refusal::Malformed)?;
+        let dot = password.iter().rposition(|byte| *byte == b'.').ok_or(TokenRefusal::Malformed)?;
         let (signed, signature) = (&password[..dot], &password[dot + 1..]);
-        let dot = signed.iter().position(|byte| *byte == b'.').ok_or(Refusal::Malformed)?;
+        let dot = signed.iter().position(|byte| *byte == b'.').ok_or(TokenRefusal::Malformed)?;
         let header: Header = json(&signed[..dot])?;
         if header.crit.is_some() {
-            return Err(Refusal::Malformed);
+            return Err(TokenRefusal::Malformed);
         }
         let algorithm = match header.alg.as_str() {
             "HS256" => JwtAlgorithm::Hs256,
             "RS256" => JwtAlgorithm::Rs256,
             "ES256" => JwtAlgorithm::Es256,
-            _ => return Err(Refusal::Algorithm),
+            _ => return Err(TokenRefusal::Algorithm),
         };
         let (claims, signature) = (json(&signed[dot + 1..])?, decode(signature)?);
         Ok(Self { algorithm, key: header.kid, claims, signed, signature })
     }
 
-    /// What it says. It may be believed after [`super::Issuer::verify`] only.
     #[must_use]
     pub fn claims(&self) -> &Map<String, Value> {
         &self.claims
     }
 
-    /// Whether a password looks like a token: a client may show either, and only a token is worth the work.
     #[must_use]
     pub fn is_likely(password: &[u8]) -> bool {
         // "{\"" in base64.
@@ -66,10 +62,10 @@ impl<'a> Token<'a> {
     }
 }
 
-fn json<T: for<'de> Deserialize<'de>>(part: &[u8]) -> Result<T, Refusal> {
-    serde_json::from_slice(&decode(part)?).map_err(|_| Refusal::Malformed)
+fn json<T: for<'de> Deserialize<'de>>(part: &[u8]) -> Result<T, TokenRefusal> {
+    serde_json::from_slice(&decode(part)?).map_err(|_| TokenRefusal::Malformed)
 }
 
-fn decode(part: &[u8]) -> Result<Vec<u8>, Refusal> {
-    URL_SAFE_NO_PAD.decode(part).map_err(|_| Refusal::Malformed)
+fn decode(part: &[u8]) -> Result<Vec<u8>, TokenRefusal> {
+    URL_SAFE_NO_PAD.decode(part).map_err(|_| TokenRefusal::Malformed)
 }

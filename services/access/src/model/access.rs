@@ -1,4 +1,4 @@
-//! How a broker lets clients in.
+//! How a broker authenticates its clients.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,29 +7,23 @@ use super::limits::Limits;
 use super::rule::Rule;
 use super::webhook::WebhookAuth;
 
-/// How a broker lets clients in, and what all of them may do. One a broker.
-///
-/// A client is asked for what it shows, in this order: a certificate, a token, a password, the webhook; the first method that knows
-/// it decides. A client that shows nothing is anonymous.
+/// One record per broker. The methods run in the order: certificate, token, password, webhook. The first that knows the client
+/// decides. A client that presents nothing is anonymous.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Access {
-    /// Clients without user name and certificate may connect.
     pub anonymous: bool,
-    /// Clients may show the password of a [`super::Credential`] in CONNECT.
     pub passwords: bool,
-    /// 5.0 clients may prove that they know it by SCRAM-SHA-256.
+    /// MQTT 5.0 clients can prove by SCRAM-SHA-256 that they know the password.
     pub scram: bool,
-    /// Clients may show a token of a [`super::JwtIssuer`].
     pub tokens: bool,
-    /// Whether clients show a certificate of a [`super::ClientCa`].
+    /// Whether clients present a certificate of a [`super::ClientCa`].
     pub certificates: CertificateUse,
-    /// A service of the tenant's that is asked last. `None`: nobody is asked.
+    /// The tenant's authentication service, which is asked last.
     pub webhook: Option<WebhookAuth>,
-    /// Rules of all clients: they come last. When a client has no rule at all, here, of its group or its own, it may do everything;
-    /// when it has one, it may do nothing but what they allow.
+    /// Rules of all clients; they come last. A client with no rule at all, here, in its group or of its own, can do everything.
+    /// Otherwise it can do only what a rule allows.
     pub rules: Vec<Rule>,
-    /// What the broker and its clients may use.
     pub limits: Limits,
     /// The most that limits may be, by the plan of the tenant. `None`: no plan.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -59,10 +53,6 @@ impl Access {
         self.ceiling.as_ref().map_or_else(|| self.limits.clone(), |ceiling| self.limits.within(ceiling))
     }
 
-    /// Says all that is wrong with it.
-    ///
-    /// # Errors
-    /// A list, by fields.
     pub fn validate(&self) -> Checked {
         let mut findings = Findings::default();
         if let Some(webhook) = &self.webhook {
@@ -74,7 +64,7 @@ impl Access {
     }
 }
 
-/// Passwords and SCRAM, for those who have a credential.
+/// Passwords and SCRAM, for clients with a credential.
 impl Default for Access {
     fn default() -> Self {
         Self {

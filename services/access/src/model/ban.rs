@@ -1,4 +1,4 @@
-//! Who may not connect.
+//! The stored record of a ban.
 
 use std::net::IpAddr;
 
@@ -8,31 +8,21 @@ use serde::{Deserialize, Serialize};
 use super::invalid::{Checked, Findings};
 use crate::limits::{BAN_REASON_BYTES_MAX, BANNED_CLIENT_ID_BYTES_MAX};
 
-/// Somebody who may not connect to a broker, whatever they show: a client id, a user or addresses. One of the three is set.
+/// A ban from one broker, by exactly one of client id, user and address.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Ban {
-    /// Its name, unique in its broker.
     pub name: String,
-    /// The client with this client id.
     pub client_id: Option<String>,
-    /// All clients of this user name.
     pub user: Option<String>,
-    /// All clients at this address, or in this network: `192.0.2.7`, `2001:db8::/32`.
+    /// An address or a network: `192.0.2.7`, `2001:db8::/32`.
     pub address: Option<String>,
-    /// When it ends. `None`: it does not.
     pub until_ms: Option<u64>,
-    /// Why, for people.
     pub reason: Option<String>,
-    /// When it was made.
     pub created_at_ms: u64,
 }
 
 impl Ban {
-    /// Says all that is wrong with it.
-    ///
-    /// # Errors
-    /// A list, by fields.
     pub fn validate(&self) -> Checked {
         let mut findings = Findings::default();
         findings.name("name", &self.name);
@@ -55,7 +45,6 @@ impl Ban {
     }
 }
 
-/// A network, or an address as the network of itself.
 pub(crate) fn network(text: &str) -> Option<IpNet> {
     match text.parse::<IpAddr>() {
         Ok(address) => Some(IpNet::from(address.to_canonical())),

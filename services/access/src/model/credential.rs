@@ -1,4 +1,4 @@
-//! Who may connect with a user name: credentials, and the groups that they are in.
+//! Stored records of users (credentials) and of their groups.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,100 +8,79 @@ use super::rule::Rule;
 use crate::limits::{SCRAM_ITERATIONS_MAX, SCRAM_ITERATIONS_MIN};
 use crate::secrets::chosen;
 
-/// A user of a broker.
-///
-/// Certificates, tokens and webhooks name users too. When there is a credential of that name its group, rules, `enabled` and
-/// `expires_at_ms` count for them as well; there need not be one.
+/// A user of a broker. Users named by certificates, tokens and webhooks need none; if they have one, its group, rules, `enabled`
+/// and `expires_at_ms` apply to them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Credential {
-    /// User name, unique in its broker.
     pub user: String,
-    /// What the client's password is checked against. `None`: no password is right.
+    /// The hash that checks the client's password. `None`: every password is wrong.
     pub secret: Option<Secret>,
-    /// The secret before the last rotation, while devices still have it.
+    /// The secret before the last rotation, while devices still use it.
     pub previous_secret: Option<PreviousSecret>,
-    /// What SCRAM-SHA-256 is done with: of the same password as `secret`, so it is made anew with it.
+    /// The SCRAM-SHA-256 verifier of the same password as `secret`. Both are replaced together.
     pub scram: Option<ScramVerifier>,
-    /// Name of the [`Group`] whose rules come after these.
+    /// Name of the [`Group`] whose rules follow these.
     pub group: Option<String>,
-    /// The user's own rules; they come first.
+    /// They precede the group's rules.
     pub rules: Vec<Rule>,
-    /// False: nobody may connect by this name, and who is connected is disconnected.
+    /// False: new clients of this user are refused and connected ones are disconnected.
     pub enabled: bool,
-    /// From then on it is as if it were not enabled.
+    /// From then on the credential counts as disabled.
     pub expires_at_ms: Option<u64>,
-    /// When it was made.
     pub created_at_ms: u64,
-    /// The only client id that may connect by this name.
+    /// The only client id that can use this credential.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_id: Option<String>,
 }
 
-/// What a password is checked against.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Secret {
-    /// We made it, with full entropy, so a fast hash is as good as a slow one.
+    /// Generated secrets have full entropy, so a fast hash is as safe as a slow one.
     Generated {
-        /// Which of the region's keys the hash is made with, so that the key can be replaced.
+        /// Id of the region's key that made the hash, so that the key can be rotated.
         #[serde(default)]
         key: u32,
         /// Keyed BLAKE3 of the secret.
         hash: HiddenBytes<32>,
     },
-    /// A person chose it.
     Chosen {
         /// PHC string of Argon2id.
         phc: HiddenText,
     },
 }
 
-/// A secret that is being replaced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PreviousSecret {
-    /// The secret.
     pub secret: Secret,
-    /// From then on it is wrong.
     pub until_ms: u64,
 }
 
-/// What SCRAM-SHA-256 needs to know of a password (RFC 5802 section 3): not enough to log in with.
+/// The SCRAM-SHA-256 verifier of a password (RFC 5802 section 3). It does not suffice to log in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScramVerifier {
-    /// Rounds of PBKDF2.
     pub iterations: u32,
-    /// Random, of this verifier.
     pub salt: HiddenBytes<16>,
-    /// `StoredKey`.
     pub stored_key: HiddenBytes<32>,
-    /// `ServerKey`.
     pub server_key: HiddenBytes<32>,
 }
 
-/// Users with rules in common.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Group {
-    /// Its name, unique in its broker.
     pub name: String,
-    /// Rules of its members: they come after a member's own and before the broker's.
+    /// They follow a member's own rules and precede the broker's.
     pub rules: Vec<Rule>,
-    /// When it was made.
     pub created_at_ms: u64,
 }
 
 impl Credential {
-    /// True when somebody may connect by this name.
     #[must_use]
     pub fn is_active(&self, now_ms: u64) -> bool {
         self.enabled && self.expires_at_ms.is_none_or(|at| now_ms < at)
     }
 
-    /// Says all that is wrong with it.
-    ///
-    /// # Errors
-    /// A list, by fields.
     pub fn validate(&self) -> Checked {
         let mut findings = Findings::default();
         findings.user("user", &self.user);
@@ -141,10 +120,6 @@ impl Secret {
 }
 
 impl Group {
-    /// Says all that is wrong with it.
-    ///
-    /// # Errors
-    /// A list, by fields.
     pub fn validate(&self) -> Checked {
         let mut findings = Findings::default();
         findings.name("name", &self.name);
@@ -153,7 +128,6 @@ impl Group {
     }
 }
 
-/// Nobody's, and enabled.
 impl Default for Credential {
     fn default() -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Values that no log and no error message may show.
+//! Values that neither logs nor error messages show.
 
 use std::fmt;
 
@@ -8,17 +8,17 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use subtle::ConstantTimeEq as _;
 
-/// Text that `Debug` does not show: a hash to verify against, a key. In JSON it is the text.
+/// Text that `Debug` does not show but JSON does, such as a hash or a key.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct HiddenText(Box<str>);
 
-/// Bytes that `Debug` does not show. They are compared in constant time. In JSON they are base64.
+/// Bytes that `Debug` does not show, compared in constant time, base64 in JSON.
 #[derive(Clone, Copy)]
 pub struct HiddenBytes<const N: usize>(pub [u8; N]);
 
 impl HiddenText {
-    /// The text. Whoever takes it out takes care of it.
+    /// The caller must keep the text out of logs.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
@@ -64,7 +64,7 @@ impl<const N: usize> Serialize for HiddenBytes<N> {
 }
 
 impl<'de, const N: usize> Deserialize<'de> for HiddenBytes<N> {
-    /// The errors do not say what was there.
+    /// The errors do not quote the input.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
         let bytes = STANDARD.decode(text.as_bytes()).map_err(|_| D::Error::custom("not base64"))?;

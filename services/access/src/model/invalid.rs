@@ -1,23 +1,20 @@
-//! What is wrong with a record, field by field.
+//! Findings of validation, field by field.
 
 use std::fmt;
 
 use crate::limits::{NAME_BYTES_MAX, PEM_BYTES_MAX, URL_BYTES_MAX, USER_BYTES_MAX};
 
-/// Something that is wrong with a field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {what}")]
 pub struct Invalid {
     /// Path of the field in the JSON: `rules[2].filter`.
     pub field: String,
-    /// What is wrong and what to do.
     pub what: String,
 }
 
-/// What `validate` of a record says: all that is wrong, in the order of the fields.
+/// The result of `validate`: every finding, in the order of the fields.
 pub type Checked = Result<(), Vec<Invalid>>;
 
-/// Gathers what is wrong while a record is walked through.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     path: String,
@@ -25,20 +22,17 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    /// Notes what is wrong with a field of the record that is walked through.
     pub(crate) fn add(&mut self, field: impl fmt::Display, what: impl Into<String>) {
         let dot = if self.path.is_empty() { "" } else { "." };
         self.found.push(Invalid { field: format!("{}{dot}{field}", self.path), what: what.into() });
     }
 
-    /// Notes what is wrong unless `is_right`.
     pub(crate) fn require(&mut self, is_right: bool, field: &str, what: &str) {
         if !is_right {
             self.add(field, what);
         }
     }
 
-    /// Walks through a record within the record.
     pub(crate) fn within(&mut self, field: impl fmt::Display, check: impl FnOnce(&mut Self)) {
         let length = self.path.len();
         let dot = if self.path.is_empty() { "" } else { "." };
@@ -47,7 +41,6 @@ impl Findings {
         self.path.truncate(length);
     }
 
-    /// Walks through the records of a list that may have `max` of them.
     pub(crate) fn each<T>(&mut self, field: &str, items: &[T], max: usize, check: impl Fn(&T, &mut Self)) {
         if items.len() > max {
             self.add(field, format!("more than {max}"));

@@ -1,4 +1,4 @@
-//! Who may issue tokens (JWT, RFC 7519) for a broker.
+//! Stored records of token issuers (JWT, RFC 7519).
 
 use serde::{Deserialize, Serialize};
 
@@ -6,31 +6,25 @@ use super::hidden::HiddenText;
 use super::invalid::{Checked, Findings};
 use crate::limits::{HS256_SECRET_BYTES_MIN, LEEWAY_S_MAX};
 
-/// An issuer of tokens. A client shows one as its password.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JwtIssuer {
-    /// Its name, unique in its broker.
     pub name: String,
-    /// False: its tokens are not taken.
     pub enabled: bool,
-    /// Algorithms that its tokens may be signed with. The key says which of them it can be used for, never the token.
+    /// Algorithms that its tokens may be signed with. The key determines which of them applies, never the token.
     pub algorithms: Vec<JwtAlgorithm>,
-    /// What signatures are checked with.
     pub key: JwtKey,
-    /// What `iss` must be. `None`: anything.
+    /// The required `iss`. `None`: any.
     pub issuer: Option<String>,
-    /// One of these must be in `aud`. Empty: anything.
+    /// `aud` must contain one of these. Empty: any.
     pub audience: Vec<String>,
-    /// What its claims are called and mean here.
     pub claims: ClaimMapping,
-    /// By how much the issuer's clock may be off, seconds.
+    /// Allowed difference of the issuer's clock, seconds.
     pub leeway_s: u32,
-    /// Name of the [`super::Group`] whose rules its users have, when no credential of their name says another.
+    /// Name of the [`super::Group`] of its users, unless their credential names another.
     pub group: Option<String>,
-    /// Clients are disconnected when their token expires (5.0 clients with enhanced authentication may bring a new one before).
+    /// Disconnects clients when their token expires. A 5.0 client with enhanced authentication can send a new token before.
     pub disconnect_at_expiry: bool,
-    /// When it was made.
     pub created_at_ms: u64,
 }
 
@@ -49,26 +43,23 @@ pub enum JwtAlgorithm {
     Es256,
 }
 
-/// What signatures are checked with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum JwtKey {
-    /// HS256.
+    /// For HS256.
     Secret {
-        /// The secret as it is, or its base64.
         secret: HiddenText,
-        /// `secret` is base64 of what signs.
         #[serde(default)]
         base64: bool,
     },
-    /// RS256 or ES256, whichever the key is for.
+    /// For RS256 or ES256, by the kind of the key.
     Pem {
-        /// `PUBLIC KEY`, or a `CERTIFICATE` with one.
+        /// A `PUBLIC KEY`, or a `CERTIFICATE`, whose key is used.
         pem: String,
     },
-    /// RS256 and ES256: the issuer replaces its keys by itself.
+    /// For RS256 and ES256. The issuer rotates its keys by itself.
     Jwks {
-        /// Where the key set (RFC 7517 section 5) is.
+        /// URL of the key set (RFC 7517 section 5).
         url: String,
     },
 }
@@ -87,10 +78,6 @@ pub struct ClaimMapping {
 }
 
 impl JwtIssuer {
-    /// Says all that is wrong with it.
-    ///
-    /// # Errors
-    /// A list, by fields.
     pub fn validate(&self) -> Checked {
         let mut findings = Findings::default();
         findings.name("name", &self.name);
@@ -158,14 +145,14 @@ impl Default for JwtIssuer {
     }
 }
 
-/// None that could be right.
+/// An invalid key: the empty secret is too short.
 impl Default for JwtKey {
     fn default() -> Self {
         Self::Pem { pem: String::new() }
     }
 }
 
-/// `sub` is the user.
+/// `sub` is the user name.
 impl Default for ClaimMapping {
     fn default() -> Self {
         Self { user: "sub".to_owned(), client_id: None, rules: None }

@@ -1,4 +1,4 @@
-//! What a broker and its clients may use.
+//! Stored limits of a broker and its clients.
 
 use serde::{Deserialize, Serialize};
 
@@ -77,9 +77,6 @@ impl Limits {
     }
 
     /// Says which limits are above their ceiling.
-    ///
-    /// # Errors
-    /// A list, by fields.
     pub fn check_within(&self, ceiling: &Self) -> Checked {
         let mut findings = Findings::default();
         self.clone().each(ceiling, |name, limit, most| {
@@ -108,10 +105,6 @@ impl Limits {
         }
     }
 
-    /// Says all that is wrong with them.
-    ///
-    /// # Errors
-    /// A list, by fields.
     pub fn validate(&self) -> Checked {
         let mut findings = Findings::default();
         findings.within("limits", |findings| self.check(findings));
@@ -129,7 +122,7 @@ impl Limits {
             ("client.publish_bytes_per_s", client.publish_bytes_per_s),
         ];
         for (field, rate) in rates {
-            // What waits for it would wait for ever.
+            // A rate of 0 would block its clients for ever.
             findings.require(rate != Some(0), field, "is 0: a rate is at least 1");
         }
         let packet = client.packet_bytes.unwrap_or(PACKET_BYTES_MIN);

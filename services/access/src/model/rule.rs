@@ -1,4 +1,4 @@
-//! A rule: what may be published or subscribed to.
+//! The stored record of an access rule.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,9 +9,9 @@ use crate::limits::RULES_MAX;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Rule {
-    /// Whether it lets or not.
+    /// Whether the rule allows or denies.
     pub effect: Effect,
-    /// What is done.
+    /// The requests that the rule applies to.
     pub action: Action,
     /// Topic filter, without share name. `%c` stands for the client id, `%u` for the user name.
     pub filter: String,
@@ -24,7 +24,7 @@ pub struct Rule {
     pub qos_max: u8,
 }
 
-/// Whether a rule lets or not.
+/// Whether a rule allows or denies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -35,7 +35,7 @@ pub enum Effect {
     Deny,
 }
 
-/// What a rule speaks of.
+/// The requests that a rule applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -49,16 +49,11 @@ pub enum Action {
 }
 
 impl Rule {
-    /// A rule with QoS 2 and RETAIN.
     #[must_use]
     pub fn new(effect: Effect, action: Action, filter: &str) -> Self {
         Self { effect, action, filter: filter.to_owned(), retain: true, qos_max: 2 }
     }
 
-    /// Says all that is wrong with a list, below `rules`.
-    ///
-    /// # Errors
-    /// A list, by fields.
     pub fn validate_all(rules: &[Self]) -> Checked {
         let mut findings = Findings::default();
         Self::check_all("rules", rules, &mut findings);
@@ -77,10 +72,7 @@ impl Rule {
     }
 }
 
-/// The rules of section 4.7, each with what to do.
-///
-/// # Errors
-/// What is wrong and what to do.
+/// Checks a topic filter by MQTT section 4.7. An error is the problem with its remedy.
 pub(crate) fn check_filter(filter: &str) -> Result<(), &'static str> {
     Err(if filter.is_empty() {
         "no topic filter: write # for every topic"

@@ -1,4 +1,4 @@
-//! A tenant's own HTTP services: one that says who may connect, and those that are told what happens.
+//! Stored records of a tenant's HTTP services: the authentication service, and receivers of events.
 
 use millrace_mqtt::topic::Filter;
 use serde::{Deserialize, Serialize};
@@ -7,19 +7,18 @@ use super::hidden::HiddenText;
 use super::invalid::{Checked, Findings};
 use crate::limits::{RULES_MAX, WEBHOOK_BATCH_MAX, WEBHOOK_CACHE_S_MAX, WEBHOOK_TIMEOUT_MS_MAX};
 
-/// A service that is asked about a client which no other method has let in.
+/// Authenticates clients that no other method knows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WebhookAuth {
-    /// Where it is asked, by POST.
     pub url: String,
-    /// Signs the body (HMAC-SHA-256), so that the service knows who asks. `None`: not signed.
+    /// HMAC-SHA-256 of the body, by which the service authenticates the edge. `None`: not signed.
     pub signing_key: Option<HiddenText>,
-    /// After that the client is refused as if the service could not be reached, milliseconds.
+    /// After this time the client is refused as if the service were unreachable, milliseconds.
     pub timeout_ms: u32,
-    /// For so long an answer counts for the same client with the same password, seconds; 0: every connect asks.
+    /// Lifetime of a response for the same client and password, seconds. 0: every connect calls the service.
     pub cache_s: u32,
-    /// Name of the [`super::Group`] whose rules its users have, when neither it nor a credential says another.
+    /// Name of the [`super::Group`] of its users, unless the response or a credential names another.
     pub group: Option<String>,
 }
 
@@ -44,29 +43,24 @@ impl Default for WebhookAuth {
     }
 }
 
-/// Where a tenant is told what happens at a broker.
+/// A receiver of a broker's events.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Webhook {
-    /// Its name, unique in its broker.
     pub name: String,
-    /// Where it is told, by POST.
     pub url: String,
-    /// What is told.
     pub events: Vec<WebhookEvent>,
-    /// Filters of the topics whose messages are told.
     pub filters: Vec<String>,
-    /// Signs the body (HMAC-SHA-256). `None`: not signed.
+    /// HMAC-SHA-256 of the body. `None`: not signed.
     pub signing_key: Option<HiddenText>,
-    /// Events in one request. 1: each by itself, as an object; more: as an array of up to so many.
+    /// Events in one request. 1: each request is one object; more: an array of up to this many.
     pub batch_max: u16,
-    /// False: nothing is told, and nothing is queued.
+    /// False: events are neither sent nor queued.
     pub enabled: bool,
-    /// When it was made, in unix milliseconds.
     pub created_at_ms: u64,
 }
 
-/// What may be told.
+/// A kind of event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -82,10 +76,6 @@ pub enum WebhookEvent {
 }
 
 impl Webhook {
-    /// Says what is wrong with it.
-    ///
-    /// # Errors
-    /// All that is wrong.
     pub fn validate(&self) -> Checked {
         let mut findings = Findings::default();
         findings.name("name", &self.name);
@@ -115,7 +105,6 @@ impl Webhook {
     }
 }
 
-/// Whether a filter is one of topics that clients publish to.
 fn is_of_topics(filter: &str) -> bool {
     let is_right = Filter::parse(filter).is_some_and(|parsed| parsed.share.is_none());
     is_right && !filter.starts_with("$SYS/") && filter != "$SYS" && !filter.starts_with("$share")

@@ -1,30 +1,25 @@
-//! A tenant's own certificate authority.
+//! The stored record of a tenant's certificate authority.
 
 use serde::{Deserialize, Serialize};
 
 use super::invalid::{Checked, Findings};
 
-/// An authority whose certificates are taken for a broker's clients.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ClientCa {
-    /// Its name, unique in its broker.
     pub name: String,
-    /// False: its certificates are not taken.
     pub enabled: bool,
     /// PEM: the authority's own certificates, and intermediate ones that clients do not send.
     pub pem: String,
-    /// PEM of its revocation lists (X509 CRL), each signed by the authority that it is of. `None`: nothing is revoked.
+    /// PEM of its revocation lists (X509 CRL), each signed by its authority. `None`: nothing is revoked.
     pub revoked: Option<String>,
-    /// What of a certificate is the user name.
     pub user: CertificateUser,
-    /// Name of the [`super::Group`] whose rules its users have, when no credential of their name says another.
+    /// Name of the [`super::Group`] of its users, unless their credential names another.
     pub group: Option<String>,
-    /// When it was made.
     pub created_at_ms: u64,
 }
 
-/// What of a certificate is the user name: the first of its kind.
+/// The field of a certificate that holds the user name; the first of its kind is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -41,10 +36,6 @@ pub enum CertificateUser {
 }
 
 impl ClientCa {
-    /// Says all that is wrong with it.
-    ///
-    /// # Errors
-    /// A list, by fields.
     pub fn validate(&self) -> Checked {
         let mut findings = Findings::default();
         findings.name("name", &self.name);

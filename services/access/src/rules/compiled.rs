@@ -1,4 +1,4 @@
-//! Rules with what can be known of them beforehand.
+//! Rules compiled for fast matching.
 
 use millrace_mqtt::QoS;
 
@@ -6,7 +6,7 @@ use super::filter::{Values, covers, overlaps};
 use super::permissions::Client;
 use crate::model::{Action, Effect, Invalid, Rule};
 
-/// The rules of one owner (a credential, a group, a broker, a file), checked and ready. Many clients share one.
+/// The compiled rules of one owner (a credential, a group, a broker, a file), shared by its clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleList(Box<[Compiled]>);
 
@@ -19,15 +19,13 @@ pub(crate) struct Compiled {
     pub(super) qos_max: QoS,
     who: Who,
     filter: Box<str>,
-    /// So many bytes of the filter begin every topic that it matches. A comparison of them settles most rules.
+    /// Length of the literal prefix of every matching topic. Comparing the prefix settles most rules.
     literal: usize,
-    /// The filter has `%c`; found once, for this is asked at every publish.
+    /// The filter has `%c`. Precomputed, because every publish asks for it.
     with_client: bool,
-    /// The filter has `%u`.
     with_user: bool,
 }
 
-/// Whom of its clients a list speaks of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Who {
     Everybody,
@@ -35,7 +33,6 @@ pub(crate) enum Who {
     User(Box<str>),
 }
 
-/// Whether a rule speaks of a client, and of what.
 enum Reach<'a> {
     Nothing,
     Everything,
@@ -43,16 +40,11 @@ enum Reach<'a> {
 }
 
 impl RuleList {
-    /// Checks rules and makes them ready.
-    ///
-    /// # Errors
-    /// What is wrong with them, below `rules`.
     pub fn compile(rules: &[Rule]) -> Result<Self, Vec<Invalid>> {
         Rule::validate_all(rules)?;
         Ok(rules.iter().map(|rule| Compiled::new(rule, Who::Everybody)).collect())
     }
 
-    /// True when there is no rule.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -78,7 +70,6 @@ impl FromIterator<Compiled> for RuleList {
 }
 
 impl Compiled {
-    /// Makes a valid rule ready.
     pub(crate) fn new(rule: &Rule, who: Who) -> Self {
         let filter: Box<str> = rule.filter.as_str().into();
         Self {
@@ -103,20 +94,18 @@ impl Compiled {
         self.subscribe
     }
 
-    /// Whether it is about publishing to a topic.
     pub(super) fn matches(&self, client: Client<'_>, topic: &str) -> bool {
         match self.reach(client) {
             Reach::Nothing => false,
             Reach::Everything => true,
             Reach::Filter(values) => {
                 let literal = &self.filter.as_bytes()[..self.literal];
-                // A topic is a filter that matches itself.
+                // A topic name is a filter that matches only itself.
                 topic.as_bytes().starts_with(literal) && covers(&self.filter, topic, values)
             }
         }
     }
 
-    /// Whether all topics of a filter are its.
     pub(super) fn covers(&self, client: Client<'_>, filter: &str) -> bool {
         match self.reach(client) {
             Reach::Nothing => false,
@@ -125,7 +114,6 @@ impl Compiled {
         }
     }
 
-    /// Whether some topic of a filter is its.
     pub(super) fn overlaps(&self, client: Client<'_>, filter: &str) -> bool {
         match self.reach(client) {
             Reach::Nothing => false,
@@ -151,8 +139,8 @@ impl Compiled {
     }
 }
 
-/// The length of the whole levels before the first that has a wildcard or a placeholder, without the slash behind them, which
-/// `a/#` does not need.
+/// The length of the levels before the first wildcard or placeholder. It excludes the slash behind them, because `a/#` also
+/// matches `a`.
 fn literal(filter: &str) -> usize {
     match filter.find(['+', '#', '%']) {
         Some(special) => filter[..special].rfind('/').unwrap_or(0),
@@ -160,7 +148,7 @@ fn literal(filter: &str) -> usize {
     }
 }
 
-/// True when a value can only ever be part of one level of a topic, and not of a topic of the server.
+/// True when a value can only be part of one level of a topic, and cannot begin a `$` topic.
 fn is_plain(value: &str) -> bool {
     !value.is_empty() && !value.starts_with('$') && !value.contains(['/', '+', '#'])
 }

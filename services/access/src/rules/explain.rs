@@ -1,46 +1,29 @@
-//! Which rule decides: the same decision as [`super::Permissions`], for people who ask why.
+//! Explains an authorization decision: the same decision as [`super::Permissions`], with the rule that made it.
 
 use std::sync::Arc;
 
 use millrace_mqtt::QoS;
 
 use super::compiled::{Compiled, RuleList};
-use super::permissions::{Client, Refusal};
+use super::permissions::{Client, RuleRefusal};
 
-/// What a client wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked<'a> {
-    /// To publish to a topic (a valid name, without wildcard).
-    Publish {
-        /// The topic.
-        topic: &'a str,
-        /// With RETAIN.
-        retain: bool,
-        /// With this QoS.
-        qos: QoS,
-    },
-    /// To subscribe to a filter (a valid one, without `$share/<name>/`).
-    Subscribe {
-        /// The filter.
-        filter: &'a str,
-        /// With this QoS.
-        qos: QoS,
-    },
+    /// A publish to a topic (a valid name, without wildcard).
+    Publish { topic: &'a str, retain: bool, qos: QoS },
+    /// A subscription to a filter (a valid one, without `$share/<name>/`).
+    Subscribe { filter: &'a str, qos: QoS },
 }
 
-/// Where a rule stands: the list, and the rule in it.
-pub type Place = (usize, usize);
+/// Index of the list, and index of the rule in that list.
+pub type RulePosition = (usize, usize);
 
-/// A decision and the rule that made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Explained {
-    /// The QoS that is granted, or why nothing is.
-    pub outcome: Result<QoS, Refusal>,
-    /// The rule that decides; `None`: no rule applies.
-    pub by: Option<Place>,
+    pub outcome: Result<QoS, RuleRefusal>,
+    pub by: Option<RulePosition>,
 }
 
-/// Decides as the rules of `lists` do, the first ones first.
 #[must_use]
 pub fn explain(lists: &[Arc<RuleList>], client: Client<'_>, asked: Asked<'_>) -> Explained {
     let qos = match asked {
@@ -57,25 +40,25 @@ pub fn explain(lists: &[Arc<RuleList>], client: Client<'_>, asked: Asked<'_>) ->
             }
         }
     }
-    Explained { outcome: Err(Refusal::Topic), by: None }
+    Explained { outcome: Err(RuleRefusal::Topic), by: None }
 }
 
-/// What one rule decides; `None`: nothing. A rule may lower the QoS that a later one grants.
+/// The decision of one rule; `None` when it does not apply. A rule can lower the QoS that a later rule grants.
 fn decision(
     rule: &Compiled,
     client: Client<'_>,
     asked: Asked<'_>,
     granted: &mut QoS,
-) -> Option<Result<QoS, Refusal>> {
+) -> Option<Result<QoS, RuleRefusal>> {
     match asked {
         Asked::Publish { topic, retain, qos } => {
             if !rule.is_for_publish() || !rule.matches(client, topic) {
                 return None;
             }
             Some(match rule.allow {
-                false => Err(Refusal::Topic),
-                true if retain && !rule.retain => Err(Refusal::Retain),
-                true if qos > rule.qos_max => Err(Refusal::QoS),
+                false => Err(RuleRefusal::Topic),
+                true if retain && !rule.retain => Err(RuleRefusal::Retain),
+                true if qos > rule.qos_max => Err(RuleRefusal::QoS),
                 true => Ok(qos),
             })
         }
@@ -84,7 +67,7 @@ fn decision(
                 return None;
             }
             if !rule.allow {
-                return rule.overlaps(client, filter).then_some(Err(Refusal::Topic));
+                return rule.overlaps(client, filter).then_some(Err(RuleRefusal::Topic));
             }
             if rule.covers(client, filter) {
                 return Some(Ok(rule.qos_max.min(*granted)));
@@ -171,6 +154,6 @@ mod tests {
         let client = Client { user: None, id: "c" };
         let asked = Asked::Publish { topic: "a/b", retain: false, qos: QoS::AtMostOnce };
         let explained = explain(&[own, broker], client, asked);
-        assert_eq!(explained, Explained { outcome: Err(Refusal::Topic), by: Some((1, 1)) });
+        assert_eq!(explained, Explained { outcome: Err(RuleRefusal::Topic), by: Some((1, 1)) });
     }
 }

@@ -1,19 +1,16 @@
-//! Two questions about topic filters: does one match all that another does, and is there a topic that both
-//! match?
+//! Relations of topic filters: whether one matches everything that another matches, and whether they have a topic in common.
 //!
-//! The filter of a rule may have the placeholders `%c` (client id) and `%u` (user name) within its levels;
-//! they are compared in place, without writing the filter out. Both filters must be valid, the second one
-//! without share name.
+//! The filter of a rule may contain the placeholders `%c` (client id) and `%u` (user name) within its levels. They are compared
+//! in place, without allocation. Both filters must be valid, the second one without share name.
 
-/// What placeholders stand for. A value must not have characters that mean something in a filter.
+/// Values of the placeholders, without `/`, `+` and `#`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Values<'a> {
     pub(super) client_id: &'a str,
     pub(super) user: &'a str,
 }
 
-/// True when every topic that `filter` matches is matched by `rule`. A topic name is a filter that matches
-/// itself.
+/// True when `rule` matches every topic that `filter` matches.
 pub(super) fn covers(rule: &str, filter: &str, values: Values<'_>) -> bool {
     if apart_by_dollar(rule, filter) {
         return false;
@@ -31,7 +28,6 @@ pub(super) fn covers(rule: &str, filter: &str, values: Values<'_>) -> bool {
     levels.next().is_none()
 }
 
-/// True when some topic is matched by both.
 pub(super) fn overlaps(rule: &str, filter: &str, values: Values<'_>) -> bool {
     if apart_by_dollar(rule, filter) {
         return false;
@@ -47,7 +43,7 @@ pub(super) fn overlaps(rule: &str, filter: &str, values: Values<'_>) -> bool {
     }
 }
 
-/// The same filter with the levels that `#` needs at least, because no topic is empty: they can be compared.
+/// An equivalent filter that spells out the levels which `#` needs at least, because no topic is empty.
 fn unrolled(filter: &str) -> &str {
     match filter {
         "#" => "+/#",
@@ -56,14 +52,13 @@ fn unrolled(filter: &str) -> &str {
     }
 }
 
-/// One of them starts with a wildcard, so matches no topic that the other can match.
+/// True when only one of them starts with `$` and the other with a wildcard, so that they have no topic in common.
 fn apart_by_dollar(a: &str, b: &str) -> bool {
     //= [MQTT-4.7.2-1] v5 v3.1.1
     let (wild, dollar) = (|f: &str| f.starts_with(['+', '#']), |f: &str| f.starts_with('$'));
     wild(a) && dollar(b) || dollar(a) && wild(b)
 }
 
-/// True when the level of a rule, its placeholders replaced, is `other`.
 fn equal(level: &str, other: &str, values: Values<'_>) -> bool {
     let Some((plain, after)) = level.split_once('%') else { return level == other };
     let Some(other) = other.strip_prefix(plain) else { return false };
@@ -75,7 +70,6 @@ fn equal(level: &str, other: &str, values: Values<'_>) -> bool {
     other.strip_prefix(value).is_some_and(|other| equal(after, other, values))
 }
 
-/// Section 4.7 as it is written, for topics.
 #[cfg(test)]
 pub(super) fn matches(filter: &str, topic: &str) -> bool {
     fn from(filter: &[&str], topic: &[&str]) -> bool {

@@ -1,4 +1,4 @@
-//! What one client may do.
+//! Decides what one client can publish and subscribe to.
 
 use std::sync::Arc;
 
@@ -7,53 +7,48 @@ use smallvec::SmallVec;
 
 use super::compiled::{Compiled, RuleList};
 
-/// Who a client is, for its rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Client<'a> {
-    /// Its user name; `None` for who is anonymous.
     pub user: Option<&'a str>,
-    /// Its client id.
     pub id: &'a str,
 }
 
-/// The rules of a client: made once when it connects, and again when rules change. The time of an answer grows with their
-/// number; nothing is allocated.
+/// The rule lists of a client, built when it connects and again when rules change. A decision takes time linear in the number of
+/// rules and allocates nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Permissions(SmallVec<[Arc<RuleList>; 1]>);
 
-/// Why something may not be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// No rule allows it, or one denies it.
+pub enum RuleRefusal {
     #[error("no rule allows this topic")]
     Topic,
-    /// The rule that allows the topic does not allow RETAIN.
     #[error("the rule for this topic does not allow retained messages")]
     Retain,
-    /// The rule that allows the topic allows a lower QoS.
     #[error("the rule for this topic does not allow this QoS")]
     QoS,
 }
 
 impl Permissions {
-    /// The rules of a client, the first ones first. Without any rule it may do everything.
+    /// Takes the client's lists in the order of precedence. Without any rule the client can do everything.
     pub fn new(lists: impl IntoIterator<Item = Arc<RuleList>>) -> Self {
         Self(lists.into_iter().filter(|list| !list.is_empty()).collect())
     }
 
-    /// True when everything is allowed.
     #[inline]
     #[must_use]
     pub fn is_everything(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether a client may publish to a topic (a valid name, without wildcard).
-    ///
-    /// # Errors
-    /// Why not.
+    /// `topic` must be a valid name without wildcard.
     #[inline]
-    pub fn publish(&self, client: Client<'_>, topic: &str, retain: bool, qos: QoS) -> Result<(), Refusal> {
+    pub fn publish(
+        &self,
+        client: Client<'_>,
+        topic: &str,
+        retain: bool,
+        qos: QoS,
+    ) -> Result<(), RuleRefusal> {
         if self.is_everything() {
             return Ok(());
         }
@@ -61,12 +56,9 @@ impl Permissions {
         decide_publish(rules, client, topic, retain, qos)
     }
 
-    /// Whether a client may subscribe to a filter (a valid one, without `$share/<name>/`), and the QoS that it is granted. When it
-    /// may, it may read every topic that the filter matches.
-    ///
-    /// # Errors
-    /// Why not.
-    pub fn subscribe(&self, client: Client<'_>, filter: &str, qos: QoS) -> Result<QoS, Refusal> {
+    /// Returns the granted QoS. `filter` must be valid and without `$share/<name>/`. A granted subscription receives every topic
+    /// that its filter matches.
+    pub fn subscribe(&self, client: Client<'_>, filter: &str, qos: QoS) -> Result<QoS, RuleRefusal> {
         if self.is_everything() {
             return Ok(qos);
         }
@@ -80,12 +72,12 @@ fn decide_publish<'a>(
     topic: &str,
     retain: bool,
     qos: QoS,
-) -> Result<(), Refusal> {
+) -> Result<(), RuleRefusal> {
     match rules.find(|rule| rule.matches(client, topic)) {
-        Some(rule) if rule.allow && retain && !rule.retain => Err(Refusal::Retain),
-        Some(rule) if rule.allow && qos > rule.qos_max => Err(Refusal::QoS),
+        Some(rule) if rule.allow && retain && !rule.retain => Err(RuleRefusal::Retain),
+        Some(rule) if rule.allow && qos > rule.qos_max => Err(RuleRefusal::QoS),
         Some(rule) if rule.allow => Ok(()),
-        _ => Err(Refusal::Topic),
+        _ => Err(RuleRefusal::Topic),
     }
 }
 
@@ -94,12 +86,12 @@ fn decide_subscribe<'a>(
     client: Client<'_>,
     filter: &str,
     qos: QoS,
-) -> Result<QoS, Refusal> {
+) -> Result<QoS, RuleRefusal> {
     let mut granted = qos;
     for rule in rules {
         if !rule.allow {
             if rule.overlaps(client, filter) {
-                return Err(Refusal::Topic);
+                return Err(RuleRefusal::Topic);
             }
         } else if rule.covers(client, filter) {
             return Ok(granted.min(rule.qos_max));
@@ -107,5 +99,5 @@ fn decide_subscribe<'a>(
             granted = rule.qos_max;
         }
     }
-    Err(Refusal::Topic)
+    Err(RuleRefusal::Topic)
 }

@@ -57,9 +57,9 @@ fn without_any_rule_everything_is_allowed_and_with_one_nothing_else() {
         assert_eq!(none.subscribe(BOB, "#", QOS[2]), Ok(QOS[2]));
     }
     let only_deny = permissions(&[&[], &[deny("x")]]);
-    assert_eq!(only_deny.publish(BOB, "y", false, QOS[0]), Err(Refusal::Topic));
+    assert_eq!(only_deny.publish(BOB, "y", false, QOS[0]), Err(RuleRefusal::Topic));
     let only_publish = permissions(&[&[allow(Action::Publish, "#")]]);
-    assert_eq!(only_publish.subscribe(BOB, "y", QOS[0]), Err(Refusal::Topic));
+    assert_eq!(only_publish.subscribe(BOB, "y", QOS[0]), Err(RuleRefusal::Topic));
 }
 
 #[test]
@@ -67,8 +67,8 @@ fn a_publish_is_refused_for_what_its_rule_leaves_out_and_no_later_rule_gives_it(
     let first = Rule { retain: false, qos_max: 1, ..allow(Action::All, "a/+") };
     let permissions = permissions(&[&[first, allow(Action::All, "#")]]);
     assert_eq!(permissions.publish(BOB, "a/b", false, QOS[1]), Ok(()));
-    assert_eq!(permissions.publish(BOB, "a/b", true, QOS[0]), Err(Refusal::Retain));
-    assert_eq!(permissions.publish(BOB, "a/b", false, QOS[2]), Err(Refusal::QoS));
+    assert_eq!(permissions.publish(BOB, "a/b", true, QOS[0]), Err(RuleRefusal::Retain));
+    assert_eq!(permissions.publish(BOB, "a/b", false, QOS[2]), Err(RuleRefusal::QoS));
     assert_eq!(permissions.publish(BOB, "b", true, QOS[2]), Ok(()));
 }
 
@@ -165,10 +165,10 @@ proptest! {
         for topic in topics {
             let expected = match naive(&all, Action::Publish, client, &topic) {
                 _ if all.is_empty() => Ok(()),
-                Some(rule) if rule.effect == Effect::Allow && retain && !rule.retain => Err(Refusal::Retain),
-                Some(rule) if rule.effect == Effect::Allow && qos > rule.qos_max.into() => Err(Refusal::QoS),
+                Some(rule) if rule.effect == Effect::Allow && retain && !rule.retain => Err(RuleRefusal::Retain),
+                Some(rule) if rule.effect == Effect::Allow && qos > rule.qos_max.into() => Err(RuleRefusal::QoS),
                 Some(rule) if rule.effect == Effect::Allow => Ok(()),
-                _ => Err(Refusal::Topic),
+                _ => Err(RuleRefusal::Topic),
             };
             prop_assert_eq!(permissions.publish(client, &topic, retain, QOS[qos]), expected, "{}", topic);
         }
@@ -202,7 +202,7 @@ proptest! {
         topic in "(a|b|c1|bob|xc1|\\$s|z)(/(a|b|c1|bob|xc1|z|)){0,3}",
     ) {
         let rule = naive(&rules, Action::Subscribe, client, &topic).filter(|rule| rule.effect == Effect::Allow);
-        let expected = rule.map(|rule| QOS[usize::from(rule.qos_max)]).ok_or(Refusal::Topic);
+        let expected = rule.map(|rule| QOS[usize::from(rule.qos_max)]).ok_or(RuleRefusal::Topic);
         prop_assert_eq!(permissions(&[&rules]).subscribe(client, &topic, QOS[2]), expected);
     }
 }

@@ -1,34 +1,32 @@
-//! One exchange: from the client's first message to the proof.
+//! One SCRAM exchange, from the client's first message to its proof.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::Refusal;
+use super::ScramRefusal;
 use super::message::{Final, First};
 use super::verifier::{hash, hmac};
 use crate::limits::SCRAM_ITERATIONS;
 use crate::model::{HiddenBytes, ScramVerifier};
 
-/// Randomness of the server's part of a nonce, bytes.
 pub const NONCE_BYTES: usize = 18;
 
-/// What the salts of users that do not exist are made of: a key of their broker, the same for as long as possible.
+/// The key that derives the salts of unknown users. It must stay the same, because a changing salt would reveal that the user
+/// does not exist.
 #[derive(Clone)]
 pub struct FakeKey(pub [u8; 32]);
 
-/// The server has sent its first message.
 pub(super) struct Exchange {
     pub(super) user: Box<str>,
     gs2_header: Box<str>,
     nonce: String,
-    /// Both first messages: they are signed.
+    /// Both first messages, which the proof signs.
     signed: String,
     verifier: ScramVerifier,
     is_known: bool,
 }
 
 impl Exchange {
-    /// The exchange, and the server's first message.
     pub(super) fn new(
         first: First,
         verifier: Option<&ScramVerifier>,
@@ -45,11 +43,10 @@ impl Exchange {
         (Self { user, gs2_header, nonce, signed, verifier, is_known }, message)
     }
 
-    /// The server's last message, when the client knows the password.
-    pub(super) fn finish(&self, message: &[u8]) -> Result<String, Refusal> {
+    pub(super) fn finish(&self, message: &[u8]) -> Result<String, ScramRefusal> {
         let last = Final::parse(message)?;
         if last.nonce != self.nonce || last.binding != self.gs2_header.as_bytes() {
-            return Err(Refusal::Malformed);
+            return Err(ScramRefusal::Malformed);
         }
         let signed = format!("{},{}", self.signed, last.without_proof);
         let signature = hmac(&self.verifier.stored_key.0, signed.as_bytes());
@@ -57,21 +54,21 @@ impl Exchange {
         client_key.iter_mut().zip(signature).for_each(|(byte, mask)| *byte ^= mask);
         let is_right = HiddenBytes(hash(&client_key)) == self.verifier.stored_key;
         if !(is_right && self.is_known) {
-            return Err(Refusal::Proof);
+            return Err(ScramRefusal::Proof);
         }
         Ok(format!("v={}", STANDARD.encode(hmac(&self.verifier.server_key.0, signed.as_bytes()))))
     }
 }
 
 impl FakeKey {
-    /// The key of a broker, made of that of the region: else a tenant could see in a broker of its own what a name looks like that
-    /// does not exist elsewhere.
+    /// Derives the key of a broker from the region's. With a common key, a tenant could learn from its own broker what the fake
+    /// salt of a name looks like.
     #[must_use]
     pub fn of_broker(region: &[u8; 32], broker: u64) -> Self {
         Self(hmac(region, &broker.to_be_bytes()))
     }
 
-    /// A verifier like that of a user, always the same for the same name.
+    /// Deterministic, so that a name always has the same salt.
     fn verifier(&self, user: &str) -> ScramVerifier {
         let random = hmac(&self.0, user.as_bytes());
         let mut salt = [0; 16];

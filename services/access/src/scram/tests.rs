@@ -54,7 +54,7 @@ fn client(
     password: &str,
     verifier: Option<&ScramVerifier>,
     random: u8,
-) -> Result<(), Refusal> {
+) -> Result<(), ScramRefusal> {
     let mut client = ScramSha256::new(password.as_bytes(), ChannelBinding::unsupported());
     assert_eq!(enhanced.begin(client.message()), Ok(""));
     let challenge = enhanced.found(verifier, &FAKE, &[random; NONCE_BYTES]).unwrap();
@@ -72,7 +72,7 @@ fn a_client_of_another_project_is_let_in_and_believes_the_server() {
     {
         let verifier = derive(stored, [3; 16], NonZeroU32::new(5_000).unwrap());
         assert_eq!(client(&mut Enhanced::default(), typed, Some(&verifier), 1), Ok(()), "{stored}");
-        assert_eq!(client(&mut Enhanced::default(), "other", Some(&verifier), 1), Err(Refusal::Proof));
+        assert_eq!(client(&mut Enhanced::default(), "other", Some(&verifier), 1), Err(ScramRefusal::Proof));
     }
 }
 
@@ -83,11 +83,11 @@ fn a_client_authenticates_anew_as_often_as_it_likes_but_as_itself() {
     for random in 0..3 {
         assert_eq!(client(&mut enhanced, "pencil", Some(&verifier), random), Ok(()));
     }
-    assert_eq!(enhanced.begin(FIRST.as_bytes()), Err(Refusal::OtherUser));
-    assert_eq!(enhanced.begin(b"n,,n=,r=a"), Err(Refusal::Order), "it is over");
+    assert_eq!(enhanced.begin(FIRST.as_bytes()), Err(ScramRefusal::OtherUser));
+    assert_eq!(enhanced.begin(b"n,,n=,r=a"), Err(ScramRefusal::Order), "it is over");
     let mut enhanced = Enhanced::default();
     assert_eq!(client(&mut enhanced, "pencil", Some(&verifier), 1), Ok(()));
-    assert_eq!(client(&mut enhanced, "wrong", Some(&verifier), 2), Err(Refusal::Proof));
+    assert_eq!(client(&mut enhanced, "wrong", Some(&verifier), 2), Err(ScramRefusal::Proof));
 }
 
 #[test]
@@ -106,9 +106,9 @@ fn a_user_that_does_not_exist_cannot_be_told_from_one_with_another_password() {
     let salt_of = |challenge: &str| challenge.split(',').nth(1).unwrap().to_owned();
     assert_eq!(salt_of(&unknown), salt_of(&challenge("ghost", None, 2)));
     assert_ne!(salt_of(&unknown), salt_of(&challenge("ghosts", None, 1)));
-    assert_eq!(challenged(None).proceed(FINAL.as_bytes()), Err(Refusal::Proof));
+    assert_eq!(challenged(None).proceed(FINAL.as_bytes()), Err(ScramRefusal::Proof));
     let other = verifier("another", salt());
-    assert_eq!(challenged(Some(&other)).proceed(FINAL.as_bytes()), Err(Refusal::Proof));
+    assert_eq!(challenged(Some(&other)).proceed(FINAL.as_bytes()), Err(ScramRefusal::Proof));
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn a_user_that_does_not_exist_looks_different_in_each_broker_and_the_same_in_one
 fn who_was_let_in_another_way_authenticates_anew_as_itself_too() {
     let verifier = pencil();
     let mut enhanced = Enhanced::anew("ann");
-    assert_eq!(enhanced.begin(FIRST.as_bytes()), Err(Refusal::OtherUser));
+    assert_eq!(enhanced.begin(FIRST.as_bytes()), Err(ScramRefusal::OtherUser));
     let mut enhanced = Enhanced::anew("user");
     assert_eq!(enhanced.begin(FIRST.as_bytes()), Ok("user"));
     enhanced.found_with(Some(&verifier), &FAKE, NONCE).unwrap();
@@ -140,26 +140,26 @@ fn who_was_let_in_another_way_authenticates_anew_as_itself_too() {
 fn what_does_not_belong_to_the_exchange_is_refused() {
     let verifier = pencil();
     for (message, refusal) in [
-        (FINAL.replace("k0,p", "k1,p"), Refusal::Malformed),
-        (FINAL.replace("r=rOprNGfwEbeRWgbNEkqO%", "r=%"), Refusal::Malformed),
-        (FINAL.replace("c=biws", "c=eSws"), Refusal::Malformed),
-        (FINAL.replace("p=dH", "p=dI"), Refusal::Proof),
-        (FINAL.replace(",p=", ",x=y,p="), Refusal::Proof),
-        (FIRST.to_owned(), Refusal::Malformed),
+        (FINAL.replace("k0,p", "k1,p"), ScramRefusal::Malformed),
+        (FINAL.replace("r=rOprNGfwEbeRWgbNEkqO%", "r=%"), ScramRefusal::Malformed),
+        (FINAL.replace("c=biws", "c=eSws"), ScramRefusal::Malformed),
+        (FINAL.replace("p=dH", "p=dI"), ScramRefusal::Proof),
+        (FINAL.replace(",p=", ",x=y,p="), ScramRefusal::Proof),
+        (FIRST.to_owned(), ScramRefusal::Malformed),
     ] {
         let mut enhanced = challenged(Some(&verifier));
         assert_eq!(enhanced.proceed(message.as_bytes()), Err(refusal), "{message}");
-        assert_eq!(enhanced.proceed(FINAL.as_bytes()), Err(Refusal::Order), "there is one try");
+        assert_eq!(enhanced.proceed(FINAL.as_bytes()), Err(ScramRefusal::Order), "there is one try");
     }
 }
 
 #[test]
 fn packets_out_of_turn_end_it() {
     let verifier = pencil();
-    assert_eq!(Enhanced::default().proceed(FINAL.as_bytes()), Err(Refusal::Order));
-    assert_eq!(Enhanced::default().found(None, &FAKE, &[0; NONCE_BYTES]), Err(Refusal::Order));
+    assert_eq!(Enhanced::default().proceed(FINAL.as_bytes()), Err(ScramRefusal::Order));
+    assert_eq!(Enhanced::default().found(None, &FAKE, &[0; NONCE_BYTES]), Err(ScramRefusal::Order));
     let mut enhanced = Enhanced::default();
     assert_eq!(enhanced.begin(FIRST.as_bytes()), Ok("user"));
-    assert_eq!(enhanced.begin(FIRST.as_bytes()), Err(Refusal::Order));
-    assert_eq!(challenged(Some(&verifier)).begin(FIRST.as_bytes()), Err(Refusal::Order));
+    assert_eq!(enhanced.begin(FIRST.as_bytes()), Err(ScramRefusal::Order));
+    assert_eq!(challenged(Some(&verifier)).begin(FIRST.as_bytes()), Err(ScramRefusal::Order));
 }

@@ -1,4 +1,4 @@
-//! What is stored of a password.
+//! Derives the stored verifier of a password.
 
 use std::num::NonZeroU32;
 
@@ -9,14 +9,14 @@ use crate::model::{HiddenBytes, ScramVerifier};
 
 const ROUNDS: NonZeroU32 = NonZeroU32::new(SCRAM_ITERATIONS).expect("not zero");
 
-/// The verifier of a new password, with [`SCRAM_ITERATIONS`] rounds. `salt` is random. Takes tens of milliseconds: not for an event loop.
+/// Takes tens of milliseconds, too long for an event loop. `salt` must be random.
 #[must_use]
 pub fn verifier(password: &str, salt: [u8; 16]) -> ScramVerifier {
     derive(password, salt, ROUNDS)
 }
 
 pub(super) fn derive(password: &str, salt: [u8; 16], iterations: NonZeroU32) -> ScramVerifier {
-    // What cannot be prepared is taken as it is, as most others do: both sides have to do the same.
+    // A password that SASLprep rejects is used unchanged, as most implementations do: client and server must agree.
     let prepared = stringprep::saslprep(password).unwrap_or(password.into());
     let mut salted = [0; 32];
     pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, iterations, &salt, prepared.as_bytes(), &mut salted);
@@ -38,7 +38,6 @@ pub(super) fn hash(message: &[u8]) -> [u8; 32] {
     array(digest::digest(&digest::SHA256, message).as_ref())
 }
 
-/// SHA-256 has 32 bytes.
 fn array(bytes: &[u8]) -> [u8; 32] {
     let mut array = [0; 32];
     array.copy_from_slice(bytes);

@@ -1,18 +1,16 @@
-//! Passwords that were found right a moment ago.
+//! A cache of recently verified passwords.
 
-/// Places that one entry may stand in.
+/// Associativity: the slots that one entry can occupy.
 const WAYS: usize = 4;
 
-/// Remembers for a while which passwords were found right, so that a client that reconnects does not cost an
-/// Argon2 each time (tens of milliseconds and 19 MiB).
+/// Remembers which passwords were verified recently, so that a reconnecting client does not cost an Argon2 hash each time (tens
+/// of milliseconds and 19 MiB).
 ///
-/// It holds a keyed hash of user, password and the line's hash, never a password: without the key, which
-/// lives in this process alone, the memory says nothing. A changed line is another entry, so a new password
-/// file needs no clearing. Its size is fixed; an entry that finds no place takes that of the oldest of four.
-/// Only a client with a right password can push another out.
+/// An entry is a keyed hash of user, password and stored hash, never a password. The key exists only in this process, so a memory
+/// dump without it reveals nothing. A changed stored hash is another entry, so a new password file needs no clearing. The size is
+/// fixed: a new entry evicts the oldest of its four slots. Only a client with a correct password can evict another one.
 #[derive(Debug)]
 pub struct VerifiedCache {
-    /// Keyed, before any input.
     hasher: blake3::Hasher,
     sets: Box<[[Entry; WAYS]]>,
     ttl_s: u32,
@@ -20,21 +18,20 @@ pub struct VerifiedCache {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
-    /// Zero: nothing stands here (a hash of zero is not remembered).
+    /// Zero marks an empty slot; a hash of zero is not remembered.
     tag: u128,
     since_s: u32,
 }
 
 impl VerifiedCache {
-    /// A cache of at least `entries` places (0: it remembers nothing) whose entries count for `ttl_s`
-    /// seconds. `key` is random and of this process.
+    /// Creates at least `entries` slots (0: it remembers nothing) that expire after `ttl_s` seconds. `key` must be random and of
+    /// this process.
     pub fn new(key: &[u8; 32], entries: usize, ttl_s: u32) -> Self {
         let sets = vec![[Entry::default(); WAYS]; entries.div_ceil(WAYS)];
         Self { hasher: blake3::Hasher::new_keyed(key), sets: sets.into(), ttl_s }
     }
 
-    /// True when [`VerifiedCache::insert`] was called with the same within the time to live. `now_s` is of
-    /// any clock that does not go backwards.
+    /// `now_s` is of any monotonic clock.
     pub fn contains(&self, user: &str, password: &[u8], phc: &str, now_s: u32) -> bool {
         let tag = self.tag(user, password, phc);
         tag != 0
@@ -43,8 +40,7 @@ impl VerifiedCache {
                 .is_some_and(|at| self.sets[at].iter().any(|e| e.tag == tag && self.is_fresh(e, now_s)))
     }
 
-    /// Remembers that the password is the one of the hash. Call it only after [`super::chosen::verify`]
-    /// said so.
+    /// Call it only after [`super::chosen::verify`] accepted the password.
     pub fn insert(&mut self, user: &str, password: &[u8], phc: &str, now_s: u32) {
         let tag = self.tag(user, password, phc);
         let Some(at) = self.set(tag) else { return };
@@ -61,11 +57,10 @@ impl VerifiedCache {
     }
 
     fn set(&self, tag: u128) -> Option<usize> {
-        // The remainder is smaller than the divisor, which is a `usize`.
         (tag >> 64).checked_rem(self.sets.len() as u128).map(|at| at as usize)
     }
 
-    /// Lengths are in front, so that no two inputs read the same.
+    /// Length prefixes keep different inputs from hashing alike.
     fn tag(&self, user: &str, password: &[u8], phc: &str) -> u128 {
         let mut hasher = self.hasher.clone();
         for part in [user.as_bytes(), password, phc.as_bytes()] {

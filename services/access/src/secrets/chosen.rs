@@ -1,33 +1,29 @@
-//! Passwords that people choose: PHC strings of Argon2id.
+//! Passwords that people choose, as PHC strings of Argon2id.
 
 use argon2::password_hash::phc::PasswordHash;
 use argon2::password_hash::{PasswordHasher as _, PasswordVerifier as _};
 use argon2::{ARGON2ID_IDENT, Algorithm, Argon2, Params, Version};
 
-/// Memory of a new hash, KiB. With the two below, the smallest that OWASP advises for Argon2id.
+/// Memory of a new hash, KiB. Together with [`PASSES`] and [`LANES`] the smallest cost that OWASP recommends for Argon2id.
 const MEMORY_KIB: u32 = 19_456;
 const PASSES: u32 = 2;
 const LANES: u32 = 1;
 
-/// Memory that a hash of elsewhere may ask for, KiB: it is taken at every connect.
+/// Largest memory that an imported hash can ask for, KiB. Every connect allocates it.
 const MEMORY_KIB_MAX: u32 = 1024 * 1024;
 
-/// Bytes of a new hash's salt, as the reference implementation has them.
+/// Salt of a new hash, bytes, as in the reference implementation.
 pub const SALT_BYTES: usize = 16;
 
-/// A hash of [`hash`]'s cost that no password is known to have.
+/// A hash that costs as much as [`hash`] and that no known password has.
 const DUMMY: &str =
     "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
-/// A password could not be hashed: the system is out of memory.
 #[derive(Debug, thiserror::Error)]
 #[error("the password could not be hashed")]
 pub struct HashError(#[from] argon2::password_hash::Error);
 
-/// The hash of a new password: a PHC string of about 100 bytes. `salt` is random.
-///
-/// # Errors
-/// See [`HashError`].
+/// Hashes a new password into a PHC string of about 100 bytes. `salt` must be random.
 pub fn hash(password: &[u8], salt: &[u8; SALT_BYTES]) -> Result<String, HashError> {
     let params = Params::new(MEMORY_KIB, PASSES, LANES, None).map_err(argon2::password_hash::Error::from)?;
     hash_with(params, password, salt)
@@ -39,23 +35,19 @@ fn hash_with(params: Params, password: &[u8], salt: &[u8; SALT_BYTES]) -> Result
     Ok(hash.to_string())
 }
 
-/// Whether a password is the one of a hash. Takes tens of milliseconds and the memory that the hash says: not
-/// for an event loop.
+/// Takes tens of milliseconds and the memory that the hash asks for, so it must not run on an event loop.
 #[must_use]
 pub fn verify(phc: &str, password: &[u8]) -> bool {
     PasswordHash::new(phc).is_ok_and(|hash| Argon2::default().verify_password(password, &hash).is_ok())
 }
 
-/// A hash to verify when the user is unknown. It costs what [`hash`]'s do; no password is known to be right.
+/// A hash to verify for an unknown user, so that the response time is that of a known one.
 #[must_use]
 pub fn dummy() -> &'static str {
     DUMMY
 }
 
-/// Whether a hash is one that [`verify`] can take.
-///
-/// # Errors
-/// What is wrong with it and what to do.
+/// Checks that [`verify`] can use a hash. An error is the problem with its remedy.
 pub(crate) fn check(phc: &str) -> Result<(), &'static str> {
     const WRONG: &str =
         "the hash is not a PHC string of Argon2id ($argon2id$v=19$m=...); `millrace passwd` makes one";
@@ -70,7 +62,6 @@ pub(crate) fn check(phc: &str) -> Result<(), &'static str> {
     }
 }
 
-/// A hash of the lowest cost there is, for tests of something else.
 #[cfg(test)]
 pub(crate) fn cheap(password: &[u8]) -> String {
     hash_with(Params::new(8, 1, 1, None).unwrap(), password, &[7; SALT_BYTES]).unwrap()

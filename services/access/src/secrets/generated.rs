@@ -1,4 +1,4 @@
-//! Secrets that we make.
+//! Secrets that the control plane generates.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use crate::model::{HiddenBytes, Secret};
 
-/// Randomness of a secret, bytes: as many as the keyed hash can tell apart in practice.
+/// Random bytes of a secret: 192 bits, so that guessing is hopeless even against a fast hash.
 pub const RANDOM_BYTES: usize = 24;
 
-/// What every secret begins with, so that tools which look for leaked secrets know it.
+/// Prefix of every secret, so that secret scanners recognise leaked ones.
 pub const PREFIX: &str = "mr_";
 
-/// A new secret, 35 characters that need no quoting anywhere. It is shown once and never stored.
+/// 35 characters that need no quoting anywhere, shown once and never stored.
 #[must_use]
 pub fn generate(random: &[u8; RANDOM_BYTES]) -> String {
     format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(random))
@@ -27,51 +27,46 @@ pub fn is_likely(password: &[u8]) -> bool {
     random.is_some_and(|random| random.len() == RANDOM_BYTES / 3 * 4 && random.iter().all(is_letter))
 }
 
-/// The region's keys of the hash: without them a copy of the hashes is not enough to try secrets with.
+/// The region's hash keys, without which a copy of the hashes does not suffice to guess secrets.
 #[derive(Clone, Default)]
 pub struct HashKeys(BTreeMap<u32, [u8; 32]>);
 
 impl HashKeys {
-    /// Keys by their ids, random each. The one with the highest id hashes new secrets; an old one stays until no credential
-    /// names it.
-    ///
-    /// `None` without a key.
+    /// Takes random keys by their ids; `None` without a key. The highest id hashes new secrets. An old key must stay until no
+    /// credential names it.
     #[must_use]
     pub fn new(keys: impl IntoIterator<Item = (u32, [u8; 32])>) -> Option<Self> {
         let keys: BTreeMap<_, _> = keys.into_iter().collect();
         (!keys.is_empty()).then_some(Self(keys))
     }
 
-    /// What is stored of a new secret.
     #[must_use]
     pub fn hash(&self, secret: &[u8]) -> Secret {
-        // There is one, see `new`.
+        // `new` requires a key.
         let (id, key) = self.0.last_key_value().map_or((0, &[0; 32]), |(id, key)| (*id, key));
         Secret::Generated { key: id, hash: HiddenBytes(keyed(key, secret)) }
     }
 
-    /// A keyed hash of text that only this region can make, and the id of the key. `purpose` keeps kinds of text apart.
+    /// A keyed hash that only this region can make, and the id of the key. `purpose` separates kinds of text.
     #[must_use]
     pub(crate) fn sign(&self, purpose: &[u8], text: &[u8]) -> (u32, [u8; 32]) {
         let (id, key) = self.0.last_key_value().map_or((0, &[0; 32]), |(id, key)| (*id, key));
         (id, keyed(key, &[purpose, text].concat()))
     }
 
-    /// Whether this region has made such a hash.
     #[must_use]
     pub(crate) fn is_signed(&self, key: u32, purpose: &[u8], text: &[u8], hash: &[u8; 32]) -> bool {
         let signed = |key| HiddenBytes(keyed(key, &[purpose, text].concat()));
         self.0.get(&key).is_some_and(|key| signed(key) == HiddenBytes(*hash))
     }
 
-    /// Whether a secret is the one of a hash. Takes about a tenth of a microsecond, and the same time wherever they differ.
+    /// Takes a tenth of a microsecond, in constant time.
     #[must_use]
     pub fn verify(&self, key: u32, hash: &HiddenBytes<32>, secret: &[u8]) -> bool {
         self.0.get(&key).is_some_and(|key| HiddenBytes(keyed(key, secret)) == *hash)
     }
 }
 
-/// Shows which keys there are, not the keys.
 impl std::fmt::Debug for HashKeys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("HashKeys").field(&self.0.keys()).finish()

@@ -1,4 +1,4 @@
-//! Whether a password is the one of a credential.
+//! Checks a password against a credential.
 
 use smallvec::{SmallVec, smallvec};
 
@@ -6,21 +6,18 @@ use super::chosen;
 use super::generated::HashKeys;
 use crate::model::{Credential, Secret};
 
-/// What can be said of a password at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer<'a> {
-    /// It is right.
+pub enum PasswordCheck<'a> {
     Right,
-    /// It is wrong.
     Wrong,
-    /// It is right when [`chosen::verify`] says so of one of these hashes.
+    /// The password is right when [`chosen::verify`] accepts one of these hashes.
     Slow(SmallVec<[&'a str; 2]>),
 }
 
-/// Whether a password is the one of a credential, or was it until a rotation that is not over.
+/// Checks a password against the secret of a credential, and against its previous secret until the rotation ends.
 ///
-/// A user that is not known, not enabled or expired costs what a chosen password costs, and no password is right: so neither time
-/// nor answer tells who exists. Remember what was wrong, too: else clients that come back with it again and again cost as much as
+/// For an unknown, disabled or expired user the result is a dummy hash, so that neither the response nor its time reveals which
+/// users exist. The caller should also cache wrong passwords: otherwise clients that retry with one cost as much as an attacker's
 /// guesses.
 #[must_use]
 pub fn check<'a>(
@@ -28,20 +25,22 @@ pub fn check<'a>(
     password: &[u8],
     keys: &HashKeys,
     now_ms: u64,
-) -> Answer<'a> {
+) -> PasswordCheck<'a> {
     let Some(credential) = credential.filter(|credential| credential.is_active(now_ms)) else {
-        return Answer::Slow(smallvec![chosen::dummy()]);
+        return PasswordCheck::Slow(smallvec![chosen::dummy()]);
     };
     let mut slow = SmallVec::new();
     let previous = credential.previous_secret.as_ref().filter(|previous| now_ms < previous.until_ms);
     for secret in credential.secret.iter().chain(previous.map(|previous| &previous.secret)) {
         match secret {
-            Secret::Generated { key, hash } if keys.verify(*key, hash, password) => return Answer::Right,
+            Secret::Generated { key, hash } if keys.verify(*key, hash, password) => {
+                return PasswordCheck::Right;
+            }
             Secret::Generated { .. } => {}
             Secret::Chosen { phc } => slow.push(phc.expose()),
         }
     }
-    if slow.is_empty() { Answer::Wrong } else { Answer::Slow(slow) }
+    if slow.is_empty() { PasswordCheck::Wrong } else { PasswordCheck::Slow(slow) }
 }
 
 #[cfg(test)]
@@ -62,18 +61,18 @@ mod tests {
         let from_chosen = Credential { previous_secret: previous(chosen()), ..rotated.clone() };
         let only_chosen = Credential { secret: Some(chosen()), ..rotated.clone() };
         let without = Credential::default();
-        let slow = || Answer::Slow(smallvec!["$argon2id$x"]);
+        let slow = || PasswordCheck::Slow(smallvec!["$argon2id$x"]);
         for (credential, password, now_ms, answer) in [
-            (&rotated, "new", 5, Answer::Right),
-            (&rotated, "old", 9, Answer::Right),
-            (&rotated, "old", 10, Answer::Wrong),
-            (&rotated, "", 5, Answer::Wrong),
-            (&from_chosen, "new", 5, Answer::Right),
+            (&rotated, "new", 5, PasswordCheck::Right),
+            (&rotated, "old", 9, PasswordCheck::Right),
+            (&rotated, "old", 10, PasswordCheck::Wrong),
+            (&rotated, "", 5, PasswordCheck::Wrong),
+            (&from_chosen, "new", 5, PasswordCheck::Right),
             (&from_chosen, "old", 5, slow()),
-            (&from_chosen, "old", 10, Answer::Wrong),
-            (&only_chosen, "old", 5, Answer::Right),
+            (&from_chosen, "old", 10, PasswordCheck::Wrong),
+            (&only_chosen, "old", 5, PasswordCheck::Right),
             (&only_chosen, "x", 10, slow()),
-            (&without, "", 5, Answer::Wrong),
+            (&without, "", 5, PasswordCheck::Wrong),
         ] {
             assert_eq!(
                 check(Some(credential), password.as_bytes(), &keys, now_ms),
@@ -90,7 +89,7 @@ mod tests {
         let disabled = Credential { enabled: false, ..active.clone() };
         let expired = Credential { expires_at_ms: Some(5), ..active };
         for credential in [None, Some(&disabled), Some(&expired)] {
-            assert_eq!(check(credential, b"s", &keys, 5), Answer::Slow(smallvec![chosen::dummy()]));
+            assert_eq!(check(credential, b"s", &keys, 5), PasswordCheck::Slow(smallvec![chosen::dummy()]));
         }
     }
 }

@@ -1,14 +1,15 @@
-//! Answers that count for a while.
+//! A cache of webhook responses.
 
 use std::collections::HashMap;
 
-use super::{Answer, Question};
+use super::{WebhookAnswer, WebhookQuestion};
 use crate::limits::WEBHOOK_REFUSED_S_MAX;
 use crate::model::WebhookAuth;
 
-/// Remembers what a service said of a client with the same names and password. It has a keyed hash of those, never a password.
+/// Caches the response about a client with the same names and password. An entry's key is a keyed hash of those, so no password
+/// is in memory.
 ///
-/// It has two halves: when the younger one is full the older one is dropped whole. So its size is bounded, without a list of ages.
+/// The cache has two generations: when the younger is full, the older is dropped. So its size is bounded without a list of ages.
 #[derive(Debug)]
 pub struct AnswerCache {
     key: [u8; 32],
@@ -19,31 +20,41 @@ pub struct AnswerCache {
 
 #[derive(Clone, Debug)]
 struct Entry {
-    answer: Answer,
+    answer: WebhookAnswer,
     until_s: u64,
 }
 
 impl AnswerCache {
-    /// A cache of about `entries` places. `key` is random and of this process.
+    /// `key` must be random and of this process.
     #[must_use]
     pub fn new(key: [u8; 32], entries: usize) -> Self {
         Self { key, young: HashMap::new(), old: HashMap::new(), half_max: entries / 2 }
     }
 
-    /// What is known of a client. `now_s` is of any clock that does not go backwards.
     #[must_use]
-    pub fn get(&self, webhook: &WebhookAuth, question: &Question<'_>, now_s: u64) -> Option<&Answer> {
+    pub fn get(
+        &self,
+        webhook: &WebhookAuth,
+        question: &WebhookQuestion<'_>,
+        now_s: u64,
+    ) -> Option<&WebhookAnswer> {
         let tag = self.tag(webhook, question)?;
         let entry = self.young.get(&tag).or_else(|| self.old.get(&tag))?;
         (now_s < entry.until_s).then_some(&entry.answer)
     }
 
-    /// Remembers an answer for as long as the record says; a "no" not for long, a failure not at all.
-    pub fn insert(&mut self, webhook: &WebhookAuth, question: &Question<'_>, answer: &Answer, now_s: u64) {
+    /// Remembers a response as long as the record says, a refusal for [`WEBHOOK_REFUSED_S_MAX`] at most, a failure never.
+    pub fn insert(
+        &mut self,
+        webhook: &WebhookAuth,
+        question: &WebhookQuestion<'_>,
+        answer: &WebhookAnswer,
+        now_s: u64,
+    ) {
         let cache_s = match answer {
-            Answer::Allowed(_) => webhook.cache_s,
-            Answer::Refused => webhook.cache_s.min(WEBHOOK_REFUSED_S_MAX),
-            Answer::Failed(_) => 0,
+            WebhookAnswer::Allowed(_) => webhook.cache_s,
+            WebhookAnswer::Refused => webhook.cache_s.min(WEBHOOK_REFUSED_S_MAX),
+            WebhookAnswer::Failed(_) => 0,
         };
         let Some(tag) = self.tag(webhook, question).filter(|_| cache_s > 0 && self.half_max > 0) else {
             return;
@@ -55,10 +66,10 @@ impl AnswerCache {
         self.young.insert(tag, entry);
     }
 
-    /// Stands for the whole question but the address, which changes; and for the URL, so that another service is asked anew.
+    /// An entry's key. It covers the URL, and the request without the address, which changes.
     #[must_use]
-    pub fn tag(&self, webhook: &WebhookAuth, question: &Question<'_>) -> Option<[u8; 16]> {
-        let asked = Question {
+    pub fn tag(&self, webhook: &WebhookAuth, question: &WebhookQuestion<'_>) -> Option<[u8; 16]> {
+        let asked = WebhookQuestion {
             broker: question.broker,
             client_id: question.client_id,
             user: question.user,
@@ -66,7 +77,7 @@ impl AnswerCache {
             certificate_user: question.certificate_user,
             address: None,
         };
-        // JSON, so no two inputs read the same.
+        // JSON keeps different inputs from reading alike.
         let input = serde_json::to_vec(&(&webhook.url, asked)).ok()?;
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         hasher.update(&input);
@@ -80,8 +91,8 @@ impl AnswerCache {
 mod tests {
     use super::*;
 
-    fn question<'a>(client_id: &'a str, password: &'a [u8]) -> Question<'a> {
-        Question {
+    fn question<'a>(client_id: &'a str, password: &'a [u8]) -> WebhookQuestion<'a> {
+        WebhookQuestion {
             broker: "acme",
             client_id,
             user: None,
@@ -97,14 +108,14 @@ mod tests {
 
     #[test]
     fn an_answer_counts_for_the_same_client_for_its_time() {
-        let (webhook, allowed) = (webhook(60), Answer::Allowed(Box::default()));
+        let (webhook, allowed) = (webhook(60), WebhookAnswer::Allowed(Box::default()));
         let mut cache = AnswerCache::new([1; 32], 100);
         cache.insert(&webhook, &question("a", b"s"), &allowed, 10);
-        let elsewhere = Question { address: None, ..question("a", b"s") };
+        let elsewhere = WebhookQuestion { address: None, ..question("a", b"s") };
         assert_eq!(cache.get(&webhook, &elsewhere, 69), Some(&allowed));
         assert_eq!(cache.get(&webhook, &elsewhere, 70), None);
         for other in
-            [question("b", b"s"), question("a", b"S"), Question { broker: "b", ..question("a", b"s") }]
+            [question("b", b"s"), question("a", b"S"), WebhookQuestion { broker: "b", ..question("a", b"s") }]
         {
             assert_eq!(cache.get(&webhook, &other, 10), None);
         }
@@ -115,12 +126,12 @@ mod tests {
     #[test]
     fn a_no_counts_for_a_short_time_and_a_failure_for_none() {
         let mut cache = AnswerCache::new([1; 32], 100);
-        cache.insert(&webhook(60), &question("a", b"s"), &Answer::Refused, 0);
-        assert_eq!(cache.get(&webhook(60), &question("a", b"s"), 9), Some(&Answer::Refused));
+        cache.insert(&webhook(60), &question("a", b"s"), &WebhookAnswer::Refused, 0);
+        assert_eq!(cache.get(&webhook(60), &question("a", b"s"), 9), Some(&WebhookAnswer::Refused));
         assert_eq!(cache.get(&webhook(60), &question("a", b"s"), 10), None);
-        cache.insert(&webhook(60), &question("b", b"s"), &Answer::Failed("x"), 0);
+        cache.insert(&webhook(60), &question("b", b"s"), &WebhookAnswer::Failed("x"), 0);
         assert_eq!(cache.get(&webhook(60), &question("b", b"s"), 0), None);
-        cache.insert(&webhook(0), &question("c", b"s"), &Answer::Allowed(Box::default()), 0);
+        cache.insert(&webhook(0), &question("c", b"s"), &WebhookAnswer::Allowed(Box::default()), 0);
         assert_eq!(cache.get(&webhook(0), &question("c", b"s"), 0), None);
     }
 
@@ -129,7 +140,7 @@ mod tests {
         let mut cache = AnswerCache::new([1; 32], 20);
         let names: Vec<String> = (0..1_000).map(|n| n.to_string()).collect();
         for name in &names {
-            cache.insert(&webhook(60), &question(name, b"s"), &Answer::Refused, 0);
+            cache.insert(&webhook(60), &question(name, b"s"), &WebhookAnswer::Refused, 0);
             assert!(cache.young.len() + cache.old.len() <= 20);
         }
         for name in &names[990..] {

@@ -1,4 +1,4 @@
-//! An authority, and whether it stands behind a certificate.
+//! Checks certificates against one authority.
 
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, TrustAnchor, UnixTime};
@@ -8,10 +8,9 @@ use webpki::{
 };
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use super::{Refusal, names};
+use super::{CertificateRefusal, names};
 use crate::model::{ClientCa, Invalid};
 
-/// An authority, ready to check certificates.
 #[derive(Debug)]
 pub struct Authority {
     record: ClientCa,
@@ -20,7 +19,7 @@ pub struct Authority {
     revoked: Vec<CertRevocationList<'static>>,
 }
 
-/// A certificate that is trusted as such. The library does not look at its dates.
+/// A trust anchor. The library does not check its dates, so they are kept here.
 #[derive(Debug)]
 struct Anchor {
     trusted: TrustAnchor<'static>,
@@ -29,11 +28,7 @@ struct Anchor {
 }
 
 impl Authority {
-    /// Makes a record ready. Of its certificates those that issued themselves are trusted, and all when there is none.
-    ///
-    /// # Errors
-    /// What is wrong with it: all that [`ClientCa::validate`] says, and certificates and lists that cannot be read or are none of an
-    /// authority.
+    /// Its self-issued certificates are the trust anchors, or all of them if none is self-issued.
     pub fn new(record: ClientCa) -> Result<Self, Vec<Invalid>> {
         record.validate()?;
         let invalid =
@@ -55,22 +50,18 @@ impl Authority {
         Ok(Self { record, anchors, intermediates, revoked })
     }
 
-    /// Its record.
     #[must_use]
     pub fn record(&self) -> &ClientCa {
         &self.record
     }
 
-    /// The user that a certificate names. `chain`: what the client showed, its own certificate first. `now_s`: unix seconds.
-    ///
-    /// # Errors
-    /// Why it lets nobody in.
-    pub fn verify(&self, chain: &[CertificateDer<'_>], now_s: u64) -> Result<Box<str>, Refusal> {
-        let (der, more) = chain.split_first().ok_or(Refusal::Malformed)?;
+    /// Checks a certificate and returns its user name. `chain` begins with the client's own certificate; `now_s` is unix seconds.
+    pub fn verify(&self, chain: &[CertificateDer<'_>], now_s: u64) -> Result<Box<str>, CertificateRefusal> {
+        let (der, more) = chain.split_first().ok_or(CertificateRefusal::Malformed)?;
         let certificate = EndEntityCert::try_from(der).map_err(|error| refusal(&error))?;
         let anchors = self.anchors_at(now_s);
         if anchors.is_empty() {
-            return Err(Refusal::Expired);
+            return Err(CertificateRefusal::Expired);
         }
         let intermediates: Vec<_> = self.intermediates.iter().chain(more).cloned().collect();
         let lists: Vec<&CertRevocationList<'_>> = self.revoked.iter().collect();
@@ -97,7 +88,6 @@ impl Authority {
     }
 }
 
-/// The certificates of a PEM, in their order; `None` when one of them is no PEM.
 #[must_use]
 pub fn chain(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
     CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().ok()
@@ -109,11 +99,10 @@ fn revocation_lists(pem: &str) -> Option<Vec<CertRevocationList<'static>>> {
         .collect()
 }
 
-/// A certificate of an authority, and whether it issued itself.
 fn anchor(der: &CertificateDer<'_>) -> Result<(Anchor, bool), &'static str> {
     const WRONG: &str = "one of its certificates cannot be read";
     let (_, certificate) = X509Certificate::from_der(der).map_err(|_| WRONG)?;
-    // Otherwise who has a device's key could issue certificates for others.
+    // Without this check, the holder of a device's key could issue certificates for others.
     let signs = certificate.key_usage().map_err(|_| WRONG)?.is_none_or(|usage| usage.value.key_cert_sign());
     if !certificate.is_ca() || !signs {
         return Err("one of its certificates is not of an authority (CA:TRUE, keyCertSign)");
@@ -125,21 +114,23 @@ fn anchor(der: &CertificateDer<'_>) -> Result<(Anchor, bool), &'static str> {
     Ok((Anchor { trusted, from_s, until_s }, is_root))
 }
 
-fn refusal(error: &Error) -> Refusal {
+fn refusal(error: &Error) -> CertificateRefusal {
     match error {
-        Error::UnsupportedCertVersion => Refusal::Version,
-        Error::CertExpired { .. } => Refusal::Expired,
-        Error::CertNotValidYet { .. } => Refusal::NotYet,
-        Error::CertRevoked => Refusal::Revoked,
-        Error::InvalidCrlSignatureForPublicKey | Error::IssuerNotCrlSigner => Refusal::RevocationList,
+        Error::UnsupportedCertVersion => CertificateRefusal::Version,
+        Error::CertExpired { .. } => CertificateRefusal::Expired,
+        Error::CertNotValidYet { .. } => CertificateRefusal::NotYet,
+        Error::CertRevoked => CertificateRefusal::Revoked,
+        Error::InvalidCrlSignatureForPublicKey | Error::IssuerNotCrlSigner => {
+            CertificateRefusal::RevocationList
+        }
         Error::RequiredEkuNotFoundContext(_) | Error::EmptyEkuExtension | Error::CaUsedAsEndEntity => {
-            Refusal::Purpose
+            CertificateRefusal::Purpose
         }
         Error::UnknownIssuer
         | Error::InvalidSignatureForPublicKey
         | Error::EndEntityUsedAsCa
         | Error::NameConstraintViolation
-        | Error::PathLenConstraintViolated => Refusal::UnknownIssuer,
-        _ => Refusal::Malformed,
+        | Error::PathLenConstraintViolated => CertificateRefusal::UnknownIssuer,
+        _ => CertificateRefusal::Malformed,
     }
 }

@@ -1,18 +1,18 @@
-//! What a certificate says of its holder.
+//! Extracts the user name from a certificate.
 
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use super::Refusal;
+use super::CertificateRefusal;
 use crate::limits::USER_BYTES_MAX;
 use crate::model::CertificateUser;
 
-/// The user that a certificate names. Its issuer was checked already; that it is for signing was not.
-pub(super) fn user(der: &[u8], kind: CertificateUser) -> Result<Box<str>, Refusal> {
-    let (_, certificate) = X509Certificate::from_der(der).map_err(|_| Refusal::Malformed)?;
-    let usage = certificate.key_usage().map_err(|_| Refusal::Malformed)?;
+/// The certificate's issuer must have been checked before.
+pub(super) fn user(der: &[u8], kind: CertificateUser) -> Result<Box<str>, CertificateRefusal> {
+    let (_, certificate) = X509Certificate::from_der(der).map_err(|_| CertificateRefusal::Malformed)?;
+    let usage = certificate.key_usage().map_err(|_| CertificateRefusal::Malformed)?;
     if usage.is_some_and(|usage| !usage.value.digital_signature()) {
-        return Err(Refusal::Purpose);
+        return Err(CertificateRefusal::Purpose);
     }
     let name = match kind {
         CertificateUser::CommonName => {
@@ -20,7 +20,7 @@ pub(super) fn user(der: &[u8], kind: CertificateUser) -> Result<Box<str>, Refusa
             first.and_then(|name| name.as_str().ok())
         }
         _ => {
-            let names = certificate.subject_alternative_name().map_err(|_| Refusal::Malformed)?;
+            let names = certificate.subject_alternative_name().map_err(|_| CertificateRefusal::Malformed)?;
             let mut names = names.iter().flat_map(|names| &names.value.general_names);
             names.find_map(|name| match (kind, name) {
                 (CertificateUser::SanDns, GeneralName::DNSName(name))
@@ -30,7 +30,7 @@ pub(super) fn user(der: &[u8], kind: CertificateUser) -> Result<Box<str>, Refusa
             })
         }
     };
-    name.filter(|name| is_usable(name)).map(Into::into).ok_or(Refusal::NoUser)
+    name.filter(|name| is_usable(name)).map(Into::into).ok_or(CertificateRefusal::NoUser)
 }
 
 fn is_usable(name: &str) -> bool {

@@ -89,7 +89,7 @@ impl Ca {
     }
 }
 
-fn verify(record: ClientCa, certificate: &CertificateDer<'_>) -> Result<Box<str>, Refusal> {
+fn verify(record: ClientCa, certificate: &CertificateDer<'_>) -> Result<Box<str>, CertificateRefusal> {
     Authority::new(record).unwrap().verify(std::slice::from_ref(certificate), NOW_S)
 }
 
@@ -107,15 +107,21 @@ fn a_certificate_of_the_authority_names_its_user() {
 fn a_certificate_of_somebody_else_is_refused() {
     let (ca, other, namesake) = (Ca::root("root"), Ca::root("other"), Ca::root("root"));
     for stranger in [&other, &namesake] {
-        assert_eq!(verify(ca.record(), &stranger.issue(&params("pump"))), Err(Refusal::UnknownIssuer));
+        assert_eq!(
+            verify(ca.record(), &stranger.issue(&params("pump"))),
+            Err(CertificateRefusal::UnknownIssuer)
+        );
     }
     let own = params("pump").self_signed(&KeyPair::generate().unwrap()).unwrap();
-    assert_eq!(verify(ca.record(), own.der()), Err(Refusal::UnknownIssuer));
+    assert_eq!(verify(ca.record(), own.der()), Err(CertificateRefusal::UnknownIssuer));
     // Whom the authority issued is no authority.
     let client = Ca { params: params("pump"), key: KeyPair::generate().unwrap(), pem: String::new() };
     let certificate = client.params.signed_by(&client.key, &ca.issuer()).unwrap();
     let chain = [client.issue(&params("eve")), certificate.der().clone()];
-    assert_eq!(Authority::new(ca.record()).unwrap().verify(&chain, NOW_S), Err(Refusal::UnknownIssuer));
+    assert_eq!(
+        Authority::new(ca.record()).unwrap().verify(&chain, NOW_S),
+        Err(CertificateRefusal::UnknownIssuer)
+    );
 }
 
 #[test]
@@ -127,9 +133,11 @@ fn a_certificate_counts_between_its_dates() {
         params.not_after = date_time_ymd(until, 1, 1);
         ca.issue(&params)
     };
-    for (from, until, expected) in
-        [(2020, 2030, Ok("pump")), (2020, 2026, Err(Refusal::Expired)), (2027, 2030, Err(Refusal::NotYet))]
-    {
+    for (from, until, expected) in [
+        (2020, 2030, Ok("pump")),
+        (2020, 2026, Err(CertificateRefusal::Expired)),
+        (2027, 2030, Err(CertificateRefusal::NotYet)),
+    ] {
         let user = verify(ca.record(), &dated(from, until));
         assert_eq!(user.as_deref().map_err(|refusal| *refusal), expected, "{from}");
     }
@@ -141,7 +149,7 @@ fn an_authority_counts_between_its_dates() {
     old.not_before = date_time_ymd(2020, 1, 1);
     old.not_after = date_time_ymd(2026, 5, 1);
     let old = Ca::of(old);
-    assert_eq!(verify(old.record(), &old.issue(&params("pump"))), Err(Refusal::Expired));
+    assert_eq!(verify(old.record(), &old.issue(&params("pump"))), Err(CertificateRefusal::Expired));
 }
 
 #[test]
@@ -149,7 +157,7 @@ fn an_intermediate_authority_is_the_tenants_or_shown_by_the_client() {
     let root = Ca::root("root");
     let middle = root.intermediate("middle");
     let client = middle.issue(&params("pump"));
-    assert_eq!(verify(root.record(), &client), Err(Refusal::UnknownIssuer));
+    assert_eq!(verify(root.record(), &client), Err(CertificateRefusal::UnknownIssuer));
     let both = ClientCa { pem: root.pem.clone() + &middle.pem, ..root.record() };
     assert_eq!(verify(both, &client).as_deref(), Ok("pump"));
     let shown = [client.clone(), chain(middle.pem.as_bytes()).unwrap().remove(0)];
@@ -157,7 +165,7 @@ fn an_intermediate_authority_is_the_tenants_or_shown_by_the_client() {
     assert_eq!(authority.verify(&shown, NOW_S).as_deref(), Ok("pump"));
     // The tenant trusts the intermediate one alone.
     assert_eq!(verify(middle.record(), &client).as_deref(), Ok("pump"));
-    assert_eq!(verify(middle.record(), &root.issue(&params("pump"))), Err(Refusal::UnknownIssuer));
+    assert_eq!(verify(middle.record(), &root.issue(&params("pump"))), Err(CertificateRefusal::UnknownIssuer));
 }
 
 #[test]
@@ -165,11 +173,11 @@ fn a_revoked_certificate_is_refused_also_when_the_list_is_old() {
     let ca = Ca::root("root");
     let serial = |serial: u64| with_serial(params("pump"), serial);
     let record = ClientCa { revoked: Some(ca.revokes(7)), ..ca.record() };
-    assert_eq!(verify(record.clone(), &ca.issue(&serial(7))), Err(Refusal::Revoked));
+    assert_eq!(verify(record.clone(), &ca.issue(&serial(7))), Err(CertificateRefusal::Revoked));
     assert_eq!(verify(record, &ca.issue(&serial(8))).as_deref(), Ok("pump"));
     // A list of a namesake with another key.
     let record = ClientCa { revoked: Some(Ca::root("root").revokes(7)), ..ca.record() };
-    assert_eq!(verify(record, &ca.issue(&serial(8))), Err(Refusal::RevocationList));
+    assert_eq!(verify(record, &ca.issue(&serial(8))), Err(CertificateRefusal::RevocationList));
 }
 
 #[test]
@@ -181,7 +189,7 @@ fn an_intermediate_authority_can_be_revoked_with_all_that_it_issued() {
     let middle = Ca { params: middle_params, key, pem };
     let pem = root.pem.clone() + &middle.pem;
     let record = ClientCa { pem, revoked: Some(root.revokes(9)), ..root.record() };
-    assert_eq!(verify(record, &middle.issue(&params("pump"))), Err(Refusal::Revoked));
+    assert_eq!(verify(record, &middle.issue(&params("pump"))), Err(CertificateRefusal::Revoked));
 }
 
 #[test]
@@ -192,7 +200,7 @@ fn a_certificate_for_something_else_is_refused() {
     let mut encryption = params("pump");
     encryption.key_usages = vec![KeyUsagePurpose::KeyEncipherment];
     for params in [server, encryption, ca_params("pump")] {
-        assert_eq!(verify(ca.record(), &ca.issue(&params)), Err(Refusal::Purpose));
+        assert_eq!(verify(ca.record(), &ca.issue(&params)), Err(CertificateRefusal::Purpose));
     }
 }
 
@@ -217,10 +225,14 @@ fn the_user_stands_where_the_record_says() {
         assert_eq!(verify(record.clone(), &ca.issue(&named)).as_deref(), Ok(expected));
         let mut unnamed = params("");
         unnamed.distinguished_name = DistinguishedName::new();
-        assert_eq!(verify(record, &ca.issue(&unnamed)), Err(Refusal::NoUser), "{user:?}");
+        assert_eq!(verify(record, &ca.issue(&unnamed)), Err(CertificateRefusal::NoUser), "{user:?}");
     }
     for name in ["", "a\nb", &"x".repeat(300)] {
-        assert_eq!(verify(ca.record(), &ca.issue(&params(name))), Err(Refusal::NoUser), "{name:.3}");
+        assert_eq!(
+            verify(ca.record(), &ca.issue(&params(name))),
+            Err(CertificateRefusal::NoUser),
+            "{name:.3}"
+        );
     }
 }
 
@@ -229,9 +241,9 @@ fn what_is_no_certificate_is_refused() {
     let ca = Ca::root("root");
     let good = ca.issue(&params("pump"));
     for wrong in [&b""[..], b"x", &good[..good.len() - 1]] {
-        assert_eq!(verify(ca.record(), &CertificateDer::from(wrong)), Err(Refusal::Malformed));
+        assert_eq!(verify(ca.record(), &CertificateDer::from(wrong)), Err(CertificateRefusal::Malformed));
     }
-    assert_eq!(Authority::new(ca.record()).unwrap().verify(&[], NOW_S), Err(Refusal::Malformed));
+    assert_eq!(Authority::new(ca.record()).unwrap().verify(&[], NOW_S), Err(CertificateRefusal::Malformed));
 }
 
 #[test]

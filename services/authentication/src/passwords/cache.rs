@@ -1,13 +1,13 @@
-//! Results of checks, as keyed hashes: never a password.
+//! A cache of check results, under keyed hashes: it never holds a password.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use millrace_access::secrets::VerifiedCache;
 
 use super::limits::{RIGHT_MAX, RIGHT_S, WRONG_MAX, WRONG_S};
-use super::{Outcome, Request};
+use super::{CheckOutcome, Request};
 
-/// Two caches, so that guesses push no right password out.
+/// Right and wrong passwords have separate caches, so that guesses evict no right password.
 pub(super) struct Remembered(Mutex<Both>);
 
 struct Both {
@@ -22,15 +22,14 @@ impl Remembered {
         Self(Mutex::new(Both { right, wrong }))
     }
 
-    /// What is remembered of a request.
-    pub(super) fn find<C>(&self, request: &Request<C>, now_s: u32) -> Option<Outcome> {
+    pub(super) fn find<C>(&self, request: &Request<C>, now_s: u32) -> Option<CheckOutcome> {
         let user = user(request);
         let both = self.lock();
         let has = |cache: &VerifiedCache, hash: &str| cache.contains(&user, &request.password, hash, now_s);
         if request.hashes.iter().any(|hash| has(&both.right, hash)) {
-            return Some(Outcome::Right);
+            return Some(CheckOutcome::Right);
         }
-        request.hashes.iter().all(|hash| has(&both.wrong, hash)).then_some(Outcome::Wrong)
+        request.hashes.iter().all(|hash| has(&both.wrong, hash)).then_some(CheckOutcome::Wrong)
     }
 
     pub(super) fn insert<C>(&self, request: &Request<C>, hash: &str, is_right: bool, now_s: u32) {
@@ -44,7 +43,7 @@ impl Remembered {
     }
 }
 
-/// Users of different brokers are different users.
+/// The broker is part of the key, because brokers can have users of the same name.
 fn user<C>(request: &Request<C>) -> String {
     format!("{}/{}", request.broker, request.user)
 }

@@ -1,4 +1,4 @@
-//! What became of password checks.
+//! Counters of password checks by result.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -11,20 +11,19 @@ pub(super) struct Counters {
     busy: AtomicU64,
 }
 
-/// What became of password checks since the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counts {
-    /// Hashes that were computed and fit.
+pub struct PasswordCheckCounts {
+    /// Computed hashes that matched.
     pub right: u64,
-    /// Hashes that were computed and did not fit.
+    /// Computed hashes that did not match.
     pub wrong: u64,
-    /// Requests that were answered from memory.
+    /// Requests answered from the cache.
     pub remembered: u64,
-    /// Requests that were skipped because their connection had gone.
+    /// Requests skipped because their client had disconnected.
     pub cancelled: u64,
-    /// Requests that found too many others waiting.
+    /// Requests refused because the queue was full.
     pub busy: u64,
-    /// Requests that wait now.
+    /// Requests queued now.
     pub waiting: u64,
 }
 
@@ -45,8 +44,8 @@ impl Counters {
         self.busy.fetch_add(1, Relaxed);
     }
 
-    pub(super) fn counts(&self, waiting: usize) -> Counts {
-        Counts {
+    pub(super) fn counts(&self, waiting: usize) -> PasswordCheckCounts {
+        PasswordCheckCounts {
             right: self.right.load(Relaxed),
             wrong: self.wrong.load(Relaxed),
             remembered: self.remembered.load(Relaxed),

@@ -1,15 +1,14 @@
-//! Checks passwords that people chose: each takes tens of milliseconds and 19 MiB (Argon2id).
+//! Checks passwords that people chose. Each check takes tens of milliseconds and 19 MiB (Argon2id).
 //!
 //! ```text
-//! check() ── remembered? ──> answer at once
+//! check() ── cached? ──> result at once
 //!    │
 //!    v
-//! fair queue: brokers take turns, then addresses, then users ──> threads ──> answers
+//! fair queue: brokers take turns, then addresses, then users ──> threads ──> results
 //! ```
 //!
-//! One address that guesses passwords costs the others one check in two at most. A request is skipped when its
-//! connection has gone. What was found out is remembered as a keyed hash: right passwords for minutes, wrong
-//! ones for seconds.
+//! An address that guesses passwords takes at most every second check. A request is skipped once its client has disconnected.
+//! Results are cached under keyed hashes: right passwords for minutes, wrong ones for seconds.
 
 mod cache;
 mod counters;
@@ -23,56 +22,45 @@ use std::thread::JoinHandle;
 
 use millrace_access::secrets::chosen;
 
-use crate::{Cancellation, StartError};
+use crate::{Cancellation, ThreadError};
 use cache::Remembered;
 use counters::Counters;
-pub use counters::Counts;
+pub use counters::PasswordCheckCounts;
 use queue::{FairQueue, Pushed};
-pub use source::Source;
+pub use source::ClientSource;
 
-/// A password to check.
 pub struct Request<C> {
     /// Brokers take turns by this id.
     pub broker: u64,
     /// Addresses of a broker take turns.
-    pub source: Source,
-    /// The user name, of this broker.
+    pub source: ClientSource,
     pub user: Box<str>,
-    /// The password as the client sent it.
     pub password: Box<[u8]>,
-    /// Hashes (PHC strings) that it may be the password of: more than one after a rotation with an overlap.
+    /// Hashes (PHC strings) to compare with. A rotation with an overlap has two.
     pub hashes: Vec<Box<str>>,
-    /// Whether somebody still waits.
     pub cancellation: Cancellation,
-    /// Comes back with the answer.
+    /// Returned with the result.
     pub context: C,
 }
 
-/// What a check found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The password is that of one of the hashes.
+pub enum CheckOutcome {
     Right,
-    /// It is that of none.
     Wrong,
-    /// Too many checks wait.
     Busy,
 }
 
-/// The answer to a [`Request`].
 #[derive(Debug)]
-pub struct Answer<C> {
-    /// That of the request.
+pub struct CheckedPassword<C> {
     pub context: C,
-    /// What was found out.
-    pub outcome: Outcome,
+    pub outcome: CheckOutcome,
 }
 
-/// Receives the answers that do not come at once.
-pub type Sender<C> = Box<dyn Fn(Answer<C>) + Send + Sync>;
+/// Receives the results that [`Checker::check`] does not return at once.
+pub type Sender<C> = Box<dyn Fn(CheckedPassword<C>) + Send + Sync>;
 
-/// Seconds of a clock that does not go backwards.
-pub type Clock = Box<dyn Fn() -> u32 + Send + Sync>;
+/// Seconds of a monotonic clock.
+pub type SecondsClock = Box<dyn Fn() -> u32 + Send + Sync>;
 
 /// Checks passwords on threads of its own, which end when it is dropped.
 pub struct Checker<C: Send + 'static> {
@@ -85,20 +73,17 @@ struct Shared<C> {
     remembered: Remembered,
     counters: Counters,
     answers: Sender<C>,
-    clock: Clock,
+    clock: SecondsClock,
 }
 
 impl<C: Send + 'static> Checker<C> {
-    /// Starts `threads` threads. `key` is random and of this process.
-    ///
-    /// # Errors
-    /// The system has no thread for it.
+    /// `key` must be random and of this process.
     pub fn start(
         threads: usize,
         key: &[u8; 32],
-        clock: Clock,
+        clock: SecondsClock,
         answers: Sender<C>,
-    ) -> Result<Self, StartError> {
+    ) -> Result<Self, ThreadError> {
         let shared = Arc::new(Shared {
             queue: FairQueue::new(limits::WAITING),
             remembered: Remembered::new(key),
@@ -116,8 +101,8 @@ impl<C: Send + 'static> Checker<C> {
         Ok(checker)
     }
 
-    /// Checks a password. The answer is returned when it is known at once; else `None`, and the sender gets it.
-    pub fn check(&self, request: Request<C>) -> Option<Answer<C>> {
+    /// Returns the result if it is known at once; otherwise `None`, and the sender gets the result.
+    pub fn check(&self, request: Request<C>) -> Option<CheckedPassword<C>> {
         let shared = &self.shared;
         if let Some(outcome) = shared.remembered.find(&request, (shared.clock)()) {
             shared.counters.remembered();
@@ -128,18 +113,17 @@ impl<C: Send + 'static> Checker<C> {
             Pushed::Waits => None,
             Pushed::Refused(request) => {
                 shared.counters.refused();
-                Some(request.answer(Outcome::Busy))
+                Some(request.answer(CheckOutcome::Busy))
             }
             Pushed::Instead(other) => {
                 shared.counters.refused();
-                (shared.answers)(other.answer(Outcome::Busy));
+                (shared.answers)(other.answer(CheckOutcome::Busy));
                 None
             }
         }
     }
 
-    /// What became of the requests so far, and how many wait.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> PasswordCheckCounts {
         self.shared.counters.counts(self.shared.queue.len())
     }
 }
@@ -156,7 +140,6 @@ impl<C: Send + 'static> Drop for Checker<C> {
 }
 
 impl<C> Shared<C> {
-    /// Until the queue is closed.
     fn run(&self) {
         yield_to_event_loops();
         while let Some(request) = self.queue.pop() {
@@ -172,27 +155,27 @@ impl<C> Shared<C> {
         }
     }
 
-    fn verify(&self, request: &Request<C>) -> Outcome {
+    fn verify(&self, request: &Request<C>) -> CheckOutcome {
         for hash in &request.hashes {
             let is_right = chosen::verify(hash, &request.password);
             self.counters.checked(is_right);
             self.remembered.insert(request, hash, is_right, (self.clock)());
             if is_right {
-                return Outcome::Right;
+                return CheckOutcome::Right;
             }
         }
-        Outcome::Wrong
+        CheckOutcome::Wrong
     }
 }
 
 impl<C> Request<C> {
-    fn answer(self, outcome: Outcome) -> Answer<C> {
-        Answer { context: self.context, outcome }
+    fn answer(self, outcome: CheckOutcome) -> CheckedPassword<C> {
+        CheckedPassword { context: self.context, outcome }
     }
 }
 
-/// Event loops come first when there are fewer cores than threads. On Linux the value is one of the thread alone;
-/// without it, the checks only take an equal share.
+/// Gives event loops priority when there are fewer cores than threads. On Linux a nice value belongs to the thread alone. If it
+/// cannot be set, the checks take an equal share.
 fn yield_to_event_loops() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::nice(limits::NICE) {

@@ -1,16 +1,16 @@
-//! The checks that wait: brokers take turns, then addresses, then users.
+//! The fair queue of waiting checks: brokers take turns, then addresses, then users.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::Source;
-use super::limits::Waiting;
+use super::ClientSource;
+use super::limits::QueueLimits;
 use super::rotation::{Ends, Rotation, Turns};
 
 type OfSource<J> = Rotation<Box<str>, Ends<J>>;
-type OfBroker<J> = Rotation<Source, OfSource<J>>;
+type OfBroker<J> = Rotation<ClientSource, OfSource<J>>;
 
 pub(super) struct FairQueue<J> {
-    limits: Waiting,
+    limits: QueueLimits,
     state: Mutex<State<J>>,
     came: Condvar,
 }
@@ -20,24 +20,22 @@ struct State<J> {
     is_closed: bool,
 }
 
-/// What became of a job that was pushed.
 pub(super) enum Pushed<J> {
     Waits,
-    /// There is no room for it.
     Refused(J),
-    /// It waits; this one, of the same address, has lost its place.
+    /// It is queued, and evicted this older job of the same address.
     Instead(J),
 }
 
 impl<J> FairQueue<J> {
-    pub(super) fn new(limits: Waiting) -> Self {
+    pub(super) fn new(limits: QueueLimits) -> Self {
         let state = State { jobs: Rotation::default(), is_closed: false };
         Self { limits, state: Mutex::new(state), came: Condvar::new() }
     }
 
-    /// A broker, and an address of a broker, may take as much room as it leaves free. So one of them takes half, and
-    /// another one that comes always finds some. An address at its limit gives up its oldest job.
-    pub(super) fn push(&self, broker: u64, source: Source, user: &str, job: J) -> Pushed<J> {
+    /// A broker, and an address of a broker, can take as much room as it leaves free. So one of them takes half at most, and a
+    /// newcomer always finds room. An address at its limit evicts its oldest job.
+    pub(super) fn push(&self, broker: u64, source: ClientSource, user: &str, job: J) -> Pushed<J> {
         let mut state = self.lock();
         let jobs = &mut state.jobs;
         let of_broker = jobs.get(&broker);
@@ -60,7 +58,7 @@ impl<J> FairQueue<J> {
         evicted.map_or(Pushed::Waits, Pushed::Instead)
     }
 
-    /// The next job, once there is one; `None` when the queue is closed.
+    /// Waits for the next job; `None` when the queue is closed.
     pub(super) fn pop(&self) -> Option<J> {
         let mut state = self.lock();
         loop {
@@ -78,7 +76,7 @@ impl<J> FairQueue<J> {
         self.lock().jobs.len()
     }
 
-    /// No job is handed out any more.
+    /// Wakes the waiting threads and ends the queue.
     pub(super) fn close(&self) {
         self.lock().is_closed = true;
         self.came.notify_all();
@@ -89,7 +87,7 @@ impl<J> FairQueue<J> {
     }
 }
 
-fn in_source<J>(of_broker: &OfBroker<J>, source: Source) -> usize {
+fn in_source<J>(of_broker: &OfBroker<J>, source: ClientSource) -> usize {
     of_broker.get(&source).map_or(0, Turns::len)
 }
 
@@ -97,12 +95,12 @@ fn in_source<J>(of_broker: &OfBroker<J>, source: Source) -> usize {
 mod tests {
     use super::*;
 
-    fn source(last: u8) -> Source {
-        Source::new(Some([10, 0, 0, last].into()))
+    fn source(last: u8) -> ClientSource {
+        ClientSource::new(Some([10, 0, 0, last].into()))
     }
 
     fn queue(all_max: usize, broker_max: usize) -> FairQueue<&'static str> {
-        FairQueue::new(Waiting { all_max, broker_max })
+        FairQueue::new(QueueLimits { all_max, broker_max })
     }
 
     /// What a push was answered with: nothing, or the job that has no place.

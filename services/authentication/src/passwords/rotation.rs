@@ -1,21 +1,17 @@
-//! Queues in which keys take turns, one inside the other.
+//! Round-robin queues that can be nested.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-/// A queue that can be a child of a [`Rotation`].
 pub(super) trait Turns {
     type Job;
     fn len(&self) -> usize;
-    /// The job whose turn it is.
     fn pop(&mut self) -> Option<Self::Job>;
-    /// The job that is given up for a new one.
     fn evict(&mut self) -> Option<Self::Job>;
 }
 
-/// Children that take turns, one job each.
 pub(super) struct Rotation<K, Q> {
-    /// None is empty.
+    /// Empty children are removed.
     children: HashMap<K, Q>,
     order: VecDeque<K>,
     len: usize,
@@ -28,7 +24,7 @@ impl<K, Q> Default for Rotation<K, Q> {
 }
 
 impl<K: Eq + Hash + Clone, Q: Turns + Default> Rotation<K, Q> {
-    /// Adds jobs to a child, which is made when it is not there.
+    /// Changes a child, which is created if it does not exist.
     pub(super) fn with<R>(&mut self, key: &K, change: impl FnOnce(&mut Q) -> R) -> R {
         if !self.children.contains_key(key) {
             self.order.push_back(key.clone());
@@ -67,7 +63,7 @@ impl<K: Eq + Hash + Clone, Q: Turns + Default> Turns for Rotation<K, Q> {
         job
     }
 
-    /// Of the child with the most jobs.
+    /// Evicts from the child with the most jobs.
     fn evict(&mut self) -> Option<Q::Job> {
         let at = (0..self.order.len()).max_by_key(|at| self.get(&self.order[*at]).map_or(0, Turns::len))?;
         let key = self.order[at].clone();
@@ -80,8 +76,8 @@ impl<K: Eq + Hash + Clone, Q: Turns + Default> Turns for Rotation<K, Q> {
     }
 }
 
-/// The jobs of one user at one address: the newest and the oldest in turn. So a client that comes when many wait
-/// does not wait for all of them, and the one that waits longest gets its answer.
+/// The jobs of one user at one address, taken from both ends in turn. A new client does not wait for a long queue, and the oldest
+/// client still gets its result.
 pub(super) struct Ends<J> {
     jobs: VecDeque<J>,
     oldest_next: bool,

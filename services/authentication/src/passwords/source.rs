@@ -1,16 +1,16 @@
-//! Where a client comes from, as far as fairness goes.
+//! The origin of a client, as the unit of fairness.
 
 use std::net::IpAddr;
 
-/// One address of IPv4, or a /64 of IPv6: a single host is commonly given so many.
+/// One IPv4 address, or a /64 of IPv6, because providers commonly give one host a whole /64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Source(u64);
+pub struct ClientSource(u64);
 
-/// An IPv4 address is below this; a /64 of the public internet is above.
+/// Above every IPv4 address and every /64 of the public internet.
 const UNKNOWN: u64 = u64::MAX;
 
-impl Source {
-    /// The source of an address; clients whose address is not known share one.
+impl ClientSource {
+    /// Clients of unknown address share one source.
     pub fn new(address: Option<IpAddr>) -> Self {
         Self(match address.map(|address| address.to_canonical()) {
             None => UNKNOWN,
@@ -26,11 +26,11 @@ mod tests {
 
     #[test]
     fn addresses_of_one_host_are_one_source() {
-        let source = |text: &str| Source::new(Some(text.parse().unwrap()));
+        let source = |text: &str| ClientSource::new(Some(text.parse().unwrap()));
         assert_eq!(source("2001:db8::1"), source("2001:db8::ffff:1"));
         assert_ne!(source("2001:db8::1"), source("2001:db8:0:1::1"));
         assert_eq!(source("::ffff:10.0.0.1"), source("10.0.0.1"));
         assert_ne!(source("10.0.0.2"), source("10.0.0.1"));
-        assert_ne!(source("::1"), Source::new(None));
+        assert_ne!(source("::1"), ClientSource::new(None));
     }
 }

@@ -9,8 +9,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 struct World {
     checker: Checker<&'static str>,
-    at_once: SyncSender<Answer<&'static str>>,
-    answers: Receiver<Answer<&'static str>>,
+    at_once: SyncSender<CheckedPassword<&'static str>>,
+    answers: Receiver<CheckedPassword<&'static str>>,
     now_s: Arc<AtomicU32>,
     pending: Pending,
     hash: Box<str>,
@@ -42,7 +42,7 @@ impl World {
     fn request(&self, last: u8, password: &str, context: &'static str) -> Request<&'static str> {
         Request {
             broker: 1,
-            source: Source::new(Some([10, 0, 0, last].into())),
+            source: ClientSource::new(Some([10, 0, 0, last].into())),
             user: "ann".into(),
             password: password.as_bytes().into(),
             hashes: vec![self.hash.clone()],
@@ -58,7 +58,7 @@ impl World {
         }
     }
 
-    fn next(&self) -> (&'static str, Outcome) {
+    fn next(&self) -> (&'static str, CheckOutcome) {
         let answer = self.answers.recv_timeout(PATIENCE).expect("an answer");
         (answer.context, answer.outcome)
     }
@@ -67,7 +67,7 @@ impl World {
 #[test]
 fn right_and_wrong_passwords_are_remembered_wrong_ones_for_seconds() {
     let world = World::new(2);
-    for (password, outcome) in [("right", Outcome::Right), ("guess", Outcome::Wrong)] {
+    for (password, outcome) in [("right", CheckOutcome::Right), ("guess", CheckOutcome::Wrong)] {
         for _ in 0..3 {
             world.check(world.request(1, password, "it"));
             assert_eq!(world.next(), ("it", outcome));
@@ -76,7 +76,7 @@ fn right_and_wrong_passwords_are_remembered_wrong_ones_for_seconds() {
     let counts = world.checker.counts();
     assert_eq!((counts.right, counts.wrong, counts.remembered, counts.waiting), (1, 1, 4, 0));
     world.now_s.fetch_add(limits::WRONG_S, Ordering::Relaxed);
-    for (password, outcome) in [("right", Outcome::Right), ("guess", Outcome::Wrong)] {
+    for (password, outcome) in [("right", CheckOutcome::Right), ("guess", CheckOutcome::Wrong)] {
         world.check(world.request(1, password, "again"));
         assert_eq!(world.next(), ("again", outcome));
     }

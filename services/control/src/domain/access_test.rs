@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use millrace_access::bans::{Bans, Suspect};
 use millrace_access::model::{Ban, Credential, Group, Rule};
-use millrace_access::rules::{Asked, Client, Refusal, RuleList, explain};
+use millrace_access::rules::{Asked, Client, RuleList, RuleRefusal, explain};
 use millrace_layers::accounts;
 use millrace_layers::accounts::ACCESS;
 use millrace_mqtt::{QoS, topic};
@@ -289,14 +289,14 @@ fn answer(question: &AccessQuestion, qos: QoS, found: Found) -> Result<AccessAns
     })
 }
 
-fn sentence(refusal: Option<Refusal>, by: DecidedBy) -> String {
+fn sentence(refusal: Option<RuleRefusal>, by: DecidedBy) -> String {
     match (refusal, by) {
         (None, DecidedBy::NoRules) => "there are no rules, so everything is allowed",
         (None, _) => "a rule allows it",
         (Some(_), DecidedBy::NoRule) => "there are rules, and none of them allows it",
-        (Some(Refusal::Retain), _) => "the rule for this topic does not allow RETAIN",
-        (Some(Refusal::QoS), _) => "the rule for this topic does not allow this QoS",
-        (Some(Refusal::Topic), _) => "a rule denies it",
+        (Some(RuleRefusal::Retain), _) => "the rule for this topic does not allow RETAIN",
+        (Some(RuleRefusal::QoS), _) => "the rule for this topic does not allow this QoS",
+        (Some(RuleRefusal::Topic), _) => "a rule denies it",
     }
     .into()
 }

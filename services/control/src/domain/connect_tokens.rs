@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use millrace_access::connect_token::ConnectToken as Sealed;
+use millrace_access::connect_token::ConnectTokenClaims as Sealed;
 use millrace_access::model::{Action, Effect, Rule};
 use millrace_storage::Read;
 use serde::{Deserialize, Serialize};

@@ -1,27 +1,26 @@
-//! The thread that calls services of tenants.
+//! The thread that makes HTTP calls to tenants' services.
 
 use std::sync::OnceLock;
 use std::thread::JoinHandle;
 
-use millrace_outgoing::{Answer, Call, Client, Error, Settings};
+use millrace_outgoing::{Call, CallError, CallSettings, HttpClient, Response};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-use super::desk::spawn;
+use super::service::spawn;
 use crate::StartError;
 
-/// Makes calls, on a thread of its own.
 pub(super) struct Calls {
     handle: Handle,
-    settings: Settings,
-    /// Made at the first call: it reads the authorities of the system.
-    client: OnceLock<Client>,
+    settings: CallSettings,
+    /// Created at the first call, because that reads the system's authorities.
+    client: OnceLock<HttpClient>,
 }
 
 impl Calls {
-    /// Starts the thread. It ends when what is returned is dropped, with all that is under way.
+    /// Starts the thread. Dropping the result ends the thread and all calls in progress.
     pub(super) fn start(
-        settings: &Settings,
+        settings: &CallSettings,
         threads: &mut Vec<JoinHandle<()>>,
     ) -> Result<(Self, oneshot::Sender<()>), StartError> {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build();
@@ -30,7 +29,7 @@ impl Calls {
         let handle = runtime.handle().clone();
         let run = move || {
             let _ = runtime.block_on(stopped);
-            // Without waiting for names that are being resolved.
+            // Does not wait for name lookups.
             runtime.shutdown_background();
         };
         threads.push(spawn("access-calls".into(), run)?);
@@ -41,7 +40,7 @@ impl Calls {
         self.handle.spawn(work);
     }
 
-    pub(super) async fn call(&self, call: Call<'_>) -> Result<Answer, Error> {
-        self.client.get_or_init(|| Client::new(self.settings.clone())).call(call).await
+    pub(super) async fn call(&self, call: Call<'_>) -> Result<Response, CallError> {
+        self.client.get_or_init(|| HttpClient::new(self.settings.clone())).call(call).await
     }
 }

@@ -1,18 +1,18 @@
-//! Clients with a connect token: nothing of them is stored, so they need the region's keys alone, also at a broker that is not managed.
+//! Authenticates clients with a connect token. The token carries everything, so only the region's keys are read, even for an
+//! unmanaged broker.
 
 use std::sync::Arc;
 
-use millrace_access::connect_token::ConnectToken;
+use millrace_access::connect_token::ConnectTokenClaims;
 pub(crate) use millrace_access::connect_token::is_likely;
-use millrace_access::entry::{BrokerAccess, Refusal};
+use millrace_access::entry::{AccessRefusal, BrokerAccess};
 use millrace_access::secrets::generated::HashKeys;
 use millrace_layers::accounts::keys;
 use millrace_storage::{Read, block_on};
 
-use super::desk::Shared;
+use super::service::Shared;
 use super::{Applicant, Granted, Refused};
 
-/// Whether a client with a connect token may enter.
 pub(super) fn enter(shared: &Shared, applicant: &Applicant) -> Result<Granted, Refused> {
     let loaded = applicant.broker.access();
     let keys = match &loaded {
@@ -21,8 +21,8 @@ pub(super) fn enter(shared: &Shared, applicant: &Applicant) -> Result<Granted, R
     };
     let now_ms = shared.clock.unix_now_ms();
     let shown = applicant.shown();
-    let token = ConnectToken::open(&keys, shown.password.unwrap_or_default());
-    let token = token.map_err(Refusal::ConnectToken)?;
+    let token = ConnectTokenClaims::open(&keys, shown.password.unwrap_or_default());
+    let token = token.map_err(AccessRefusal::ConnectToken)?;
     let standing = token.standing(applicant.broker.id, shown, now_ms)?;
     let not_managed = BrokerAccess::default();
     let access = loaded.as_ref().map_or(&not_managed, |loaded| &loaded.access);

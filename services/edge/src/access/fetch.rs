@@ -1,4 +1,4 @@
-//! Fetches key sets, and lets clients wait for them.
+//! Fetches issuers' key sets for waiting clients.
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,10 +11,10 @@ use millrace_access::jwt::KeySet;
 use millrace_access::limits::KEY_SET_BYTES_MAX;
 use millrace_outgoing::Call;
 
-use super::desk::{Job, Shared};
+use super::key_set_cache::{Fetched, KeySetCache, Waits};
 use super::limits::KEY_SET_TIMEOUT;
-use super::shelf::{Fetched, Shelf, Waits};
-use super::tally::{Results, Tally, gauge, results};
+use super::result_counters::{ResultCounters, Results, gauge, results};
+use super::service::{Job, Shared};
 use super::{Applicant, Entered};
 use crate::metrics::Metric;
 
@@ -22,14 +22,13 @@ const RESULTS: Results = results!("fetched" "status" "invalid" "url" "forbidden"
     "too_long" "busy" "http");
 
 pub(super) struct KeySets {
-    shelf: Mutex<Shelf<Box<Applicant>>>,
-    fetches: Tally,
+    cache: Mutex<KeySetCache<Box<Applicant>>>,
+    fetches: ResultCounters,
 }
 
-/// What a client's entry sees of them.
 pub(super) struct Lookup<'a> {
     shared: &'a Arc<Shared>,
-    /// [`Shelf::fetches`] of when it first looked.
+    /// [`KeySetCache::fetches`] at its first lookup.
     fetches: Cell<Option<u64>>,
 }
 
@@ -37,13 +36,13 @@ impl KeySets {
     pub(super) fn new() -> Self {
         let help = "Fetches of key sets of issuers, by result.";
         Self {
-            shelf: Mutex::new(Shelf::new()),
-            fetches: Tally::new("millrace_key_set_fetches_total", help, RESULTS),
+            cache: Mutex::new(KeySetCache::new()),
+            fetches: ResultCounters::new("millrace_key_set_fetches_total", help, RESULTS),
         }
     }
 
     pub(super) fn metrics(&self) -> Vec<(Metric, u64)> {
-        let (sets, waiting) = self.shelf().sizes();
+        let (sets, waiting) = self.cache().sizes();
         let sizes = [
             gauge("millrace_key_sets", "Key sets of issuers that are kept, or were asked for.", sets),
             gauge("millrace_key_set_waiting", "Clients that wait for a key set.", waiting),
@@ -51,17 +50,17 @@ impl KeySets {
         self.fetches.metrics().chain(sizes).collect()
     }
 
-    fn shelf(&self) -> MutexGuard<'_, Shelf<Box<Applicant>>> {
-        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cache(&self) -> MutexGuard<'_, KeySetCache<Box<Applicant>>> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl entry::KeySets for Lookup<'_> {
     fn get(&self, url: &str) -> Option<Arc<KeySet>> {
-        let mut shelf = self.shared.key_sets.shelf();
-        self.fetches.set(self.fetches.get().or(Some(shelf.fetches())));
-        let (keys, needs_fetch) = shelf.get(url, self.shared.now_s());
-        drop(shelf);
+        let mut cache = self.shared.key_sets.cache();
+        self.fetches.set(self.fetches.get().or(Some(cache.fetches())));
+        let (keys, needs_fetch) = cache.get(url, self.shared.now_s());
+        drop(cache);
         if needs_fetch {
             fetch(self.shared, url.into());
         }
@@ -74,15 +73,14 @@ impl<'a> Lookup<'a> {
         Self { shared, fetches: Cell::new(None) }
     }
 
-    /// [`Shelf::fetches`] of when it first looked.
     pub(super) fn fetches(&self) -> u64 {
         self.fetches.get().unwrap_or_default()
     }
 }
 
-/// Lets a client wait for keys of one of these URLs, or answers it. `fetches`: [`Lookup::fetches`].
+/// Parks a client until keys of one of these URLs arrive, or answers it. `fetches`: [`Lookup::fetches`].
 pub(super) fn wait(shared: &Arc<Shared>, applicant: Box<Applicant>, urls: &[Box<str>], fetches: u64) {
-    let (to_fetch, waits) = shared.key_sets.shelf().wait(urls, applicant, fetches, shared.now_s());
+    let (to_fetch, waits) = shared.key_sets.cache().wait(urls, applicant, fetches, shared.now_s());
     for url in to_fetch {
         fetch(shared, url);
     }
@@ -99,7 +97,7 @@ fn fetch(shared: &Arc<Shared>, url: Box<str>) {
     let to = shared.clone();
     shared.calls.spawn(async move {
         let fetched = get(&to, &url).await;
-        let waited = to.key_sets.shelf().fetched(&url, fetched, to.now_s());
+        let waited = to.key_sets.cache().fetched(&url, fetched, to.now_s());
         for applicant in waited {
             to.again(Job::Enter(applicant));
         }
@@ -117,7 +115,7 @@ async fn get(shared: &Shared, url: &str) -> Fetched {
     };
     let failed = |result: &str, what: &dyn std::fmt::Display| {
         shared.key_sets.fetches.add(result);
-        // Of its tenant, not of this server; once in 30 s at the most. Behind the `?` may be a secret.
+        // The tenant's problem, not this server's, so it is a warning, once in 30 s at most. The query may hold a secret.
         let url = url.split('?').next();
         tracing::warn!(url, reason = result, error = %what, "the key set of an issuer cannot be fetched");
         None
@@ -135,7 +133,7 @@ async fn get(shared: &Shared, url: &str) -> Fetched {
     }
 }
 
-/// For how long an answer counts (RFC 9111 sections 4.2.1 and 5.1); `None`: it does not say.
+/// The `max-age` of a response (RFC 9111 sections 4.2.1 and 5.1).
 fn age_s(headers: &HeaderMap) -> Option<u32> {
     let says = headers.get_all(CACHE_CONTROL).iter().filter_map(|value| value.to_str().ok());
     let directives: Vec<_> = says.flat_map(|value| value.split(',')).map(str::trim).collect();

@@ -1,14 +1,16 @@
-//! Passwords that people chose: from the desk to the threads that check them, and back.
+//! Passes chosen passwords to the threads that check them, and the results back to the clients.
 
 use std::num::NonZero;
 use std::sync::Arc;
 
-use millrace_access::entry::Entry;
+use millrace_access::entry::ConnectAuthentication;
 use millrace_access::model::Credential;
 use millrace_authentication::passwords::limits::THREADS_MAX;
-use millrace_authentication::passwords::{Answer, Checker, Counts, Outcome, Request, Source};
+use millrace_authentication::passwords::{
+    CheckOutcome, CheckedPassword, Checker, ClientSource, PasswordCheckCounts, Request,
+};
 
-use super::desk::{Shared, settle};
+use super::service::{Shared, settle};
 use super::{Applicant, Entered, Loaded, Refused};
 use crate::clock::seconds;
 use crate::metrics::Metric;
@@ -17,13 +19,13 @@ use crate::{StartError, random};
 pub(super) struct Waiting {
     pub(super) applicant: Box<Applicant>,
     pub(super) loaded: Arc<Loaded>,
-    pub(super) entry: Entry,
+    pub(super) entry: ConnectAuthentication,
     pub(super) credential: Option<Credential>,
 }
 
 pub(super) type Passwords = Checker<Waiting>;
 
-/// Threads that check passwords: one for each core, up to a limit.
+/// One thread for each core, up to a limit.
 pub(crate) fn checker_threads() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get).min(THREADS_MAX)
 }
@@ -38,12 +40,11 @@ pub(super) fn start(shared: &Arc<Shared>) -> Result<Passwords, StartError> {
     Checker::start(checker_threads(), &key, now, answered).map_err(|error| StartError(error.to_string()))
 }
 
-/// Finds out whether the password of a client is that of one of the hashes, and answers the client.
 pub(super) fn check(shared: &Shared, passwords: &Passwords, waiting: Waiting, hashes: Vec<Box<str>>) {
     let applicant = &waiting.applicant;
     let request = Request {
         broker: applicant.broker.id,
-        source: Source::new(applicant.address.map(|address| address.ip())),
+        source: ClientSource::new(applicant.address.map(|address| address.ip())),
         user: applicant.user.as_deref().unwrap_or_default().into(),
         password: applicant.password.as_deref().unwrap_or_default().into(),
         hashes,
@@ -55,12 +56,12 @@ pub(super) fn check(shared: &Shared, passwords: &Passwords, waiting: Waiting, ha
     }
 }
 
-fn answered(shared: &Shared, answer: Answer<Waiting>) {
+fn answered(shared: &Shared, answer: CheckedPassword<Waiting>) {
     let Waiting { applicant, loaded, mut entry, credential } = answer.context;
     let is_right = match answer.outcome {
-        Outcome::Right => true,
-        Outcome::Wrong => false,
-        Outcome::Busy => {
+        CheckOutcome::Right => true,
+        CheckOutcome::Wrong => false,
+        CheckOutcome::Busy => {
             let outcome = Err(Refused::Busy);
             return shared.tell(Entered { connection: applicant.connection, outcome });
         }
@@ -71,14 +72,13 @@ fn answered(shared: &Shared, answer: Answer<Waiting>) {
     shared.tell(Entered { connection: applicant.connection, outcome });
 }
 
-/// What became of password checks, for `/metrics`.
-pub(crate) fn counts_as_metrics(all: impl IntoIterator<Item = Counts>) -> Vec<(Metric, u64)> {
+pub(crate) fn counts_as_metrics(all: impl IntoIterator<Item = PasswordCheckCounts>) -> Vec<(Metric, u64)> {
     const NAME: &str = "millrace_password_checks_total";
     const HELP: &str =
         "Passwords checked against Argon2id hashes, by result: right and wrong cost a hash each.";
     let mut sums = [0; 6];
     for counts in all {
-        let Counts { right, wrong, remembered, cancelled, busy, waiting } = counts;
+        let PasswordCheckCounts { right, wrong, remembered, cancelled, busy, waiting } = counts;
         for (sum, count) in sums.iter_mut().zip([right, wrong, remembered, cancelled, busy, waiting]) {
             *sum += count;
         }

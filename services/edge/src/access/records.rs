@@ -1,4 +1,4 @@
-//! Reads the records of a broker.
+//! Reads a broker's access records from the store.
 
 use millrace_access::bans::Bans;
 use millrace_access::entry::{BrokerAccess, Records};
@@ -14,10 +14,10 @@ use super::Loaded;
 use crate::broker::Broker;
 use crate::random;
 
-/// Records read at a time.
 const PAGE: usize = 100;
 
-/// Sets who is banned from a broker. What else the store says of it, and how often that had changed by then; `None` for one that is not managed.
+/// Sets the broker's bans. Returns its other records (`None` for an unmanaged broker), and the change counter that they belong
+/// to.
 pub(crate) fn load(store: &Store, broker: &Broker) -> Result<(Option<Loaded>, u64), Error> {
     let id = broker.id;
     let name = broker.name.as_bytes();
@@ -27,14 +27,14 @@ pub(crate) fn load(store: &Store, broker: &Broker) -> Result<(Option<Loaded>, u6
         let bans = all(&accounts::bans(id), &tx).await?;
         let found = catalog::get(&tx, name, Read::Snapshot).await?.filter(|found| found.id == id);
         let Some(found) = found else {
-            // It was removed; who is still there has no business there.
+            // The broker was deleted, so its remaining clients must be disconnected.
             let records = Records { is_closed: true, ..Records::default() };
             return Ok((Some((records, Vec::new(), random)), bans, changes));
         };
         let details = found.details()?.value;
         broker.set_over_cap(details.is_over_cap);
         let access = accounts::access(id).get(&tx, ACCESS, Read::Snapshot).await?;
-        // Whose clients got in before somebody signed up must go on to.
+        // A broker of the settings stays unmanaged, so that clients from before the first sign-up can still connect.
         let is_set_up = details.organisation.is_some() && !details.by_settings;
         if access.is_none() && !is_set_up && !details.suspended {
             return Ok((None, bans, changes));
@@ -64,18 +64,22 @@ pub(crate) fn load(store: &Store, broker: &Broker) -> Result<(Option<Loaded>, u6
     Ok((loaded, changes))
 }
 
-/// Makes records ready. The control plane stores none that are wrong; if there is one, it lets nobody in.
+/// Compiles records. The control plane stores only valid ones; an invalid one authenticates nobody.
 fn ready(broker: &str, records: Records) -> BrokerAccess {
     match BrokerAccess::new(records) {
         Ok((access, wrong)) => {
             for invalid in wrong {
-                // Of its tenant, not of this server.
-                tracing::warn!(broker, %invalid, "a stored record is wrong and lets nobody in");
+                // The tenant's problem, not this server's.
+                tracing::warn!(broker, %invalid, "a stored record is invalid and authenticates nobody");
             }
             access
         }
         Err(wrong) => {
-            tracing::warn!(broker, ?wrong, "the stored rules of a broker are wrong: nobody may enter");
+            tracing::warn!(
+                broker,
+                ?wrong,
+                "the stored rules of a broker are invalid: all its clients are refused"
+            );
             let records = Records { is_closed: true, ..Records::default() };
             BrokerAccess::new(records).map(|(access, _)| access).unwrap_or_default()
         }

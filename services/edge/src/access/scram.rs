@@ -1,24 +1,23 @@
-//! SCRAM at the desk: a client comes with its name and gets a challenge, then with its proof. Both times its credential is read.
+//! SCRAM authentication of a client: first its name gets a challenge, then its proof is checked. Its credential is read both
+//! times.
 
 use std::sync::Arc;
 
-use millrace_access::entry::{Entry, Grant, Refusal, Standing, Step};
+use millrace_access::entry::{AccessRefusal, AuthenticationStep, ConnectAuthentication, Grant, Standing};
 use millrace_access::model::Credential;
-use millrace_access::scram::{Accepted, Enhanced};
+use millrace_access::scram::{Enhanced, ScramAccepted};
 use millrace_layers::Error;
 
-use super::desk::{Shared, settle};
+use super::service::{Shared, settle};
 use super::{Applicant, Granted, Loaded, Refused};
 use crate::core::connection::ConnectionId;
 use crate::mailbox::Mail;
 use crate::random;
 
-/// What a client says that authenticates.
 pub(crate) struct Attempt {
     pub(crate) applicant: Applicant,
     pub(crate) enhanced: Box<Enhanced>,
     pub(crate) data: Box<[u8]>,
-    /// Who it is already, when it authenticates anew.
     pub(crate) standing: Option<Arc<Standing>>,
 }
 
@@ -27,22 +26,17 @@ pub(crate) struct Attempted {
     pub(crate) outcome: Result<Progress, Refused>,
 }
 
-/// How far a client has come, with what it is told.
 pub(crate) enum Progress {
-    /// It is its turn.
     Challenged(Box<Enhanced>, Box<[u8]>),
-    /// It may enter.
     Entered(Box<Granted>, Box<[u8]>),
-    /// It has authenticated anew.
     Renewed(Grant, Box<[u8]>),
 }
 
-/// An attempt that waits for the credential of a user.
 pub(super) struct Case {
     attempt: Box<Attempt>,
     loaded: Arc<Loaded>,
     user: Box<str>,
-    /// What it is told when it may enter; `None` before the challenge.
+    /// The data for an accepted client; `None` before the challenge.
     proven: Option<Vec<u8>>,
 }
 
@@ -52,7 +46,6 @@ impl Case {
     }
 }
 
-/// What an attempt needs; `None` when it was answered already.
 pub(super) fn begin(shared: &Shared, mut attempt: Box<Attempt>) -> Option<Case> {
     let connection = attempt.applicant.connection;
     let Some(loaded) = attempt.applicant.broker.access() else {
@@ -60,7 +53,7 @@ pub(super) fn begin(shared: &Shared, mut attempt: Box<Attempt>) -> Option<Case> 
         return None;
     };
     let has_users = loaded.access.access().scram;
-    let understood = if has_users { understand(&mut attempt) } else { Err(Refusal::NoMethod) };
+    let understood = if has_users { understand(&mut attempt) } else { Err(AccessRefusal::NoMethod) };
     match understood {
         Ok((user, proven)) => Some(Case { attempt, loaded, user, proven }),
         Err(refusal) => {
@@ -70,15 +63,15 @@ pub(super) fn begin(shared: &Shared, mut attempt: Box<Attempt>) -> Option<Case> 
     }
 }
 
-/// The user whose credential is needed, and the answer to a good proof.
-fn understand(attempt: &mut Attempt) -> Result<(Box<str>, Option<Vec<u8>>), Refusal> {
+/// The user whose credential is needed, and the data for a valid proof.
+fn understand(attempt: &mut Attempt) -> Result<(Box<str>, Option<Vec<u8>>), AccessRefusal> {
     if attempt.enhanced.is_challenged() {
-        let Accepted { user, data } = attempt.enhanced.proceed(&attempt.data)?;
+        let ScramAccepted { user, data } = attempt.enhanced.proceed(&attempt.data)?;
         return Ok((user, Some(data)));
     }
     let user: Box<str> = attempt.enhanced.begin(&attempt.data)?.into();
     match attempt.applicant.user.as_deref() {
-        Some(named) if !named.is_empty() && *named != *user => Err(Refusal::OtherUser),
+        Some(named) if !named.is_empty() && *named != *user => Err(AccessRefusal::OtherUser),
         _ => Ok((user, None)),
     }
 }
@@ -101,17 +94,16 @@ pub(super) fn proceed(shared: &Shared, mut case: Case, credential: Result<Option
     tell(shared, connection, outcome);
 }
 
-/// The challenge for a user; one that may not connect gets one too.
+/// The challenge for a user. An unknown or disabled user gets one, too, so that it cannot be told apart.
 fn challenge(case: Case, credential: Option<&Credential>, now_ms: u64) -> Result<Progress, Refused> {
     let mut enhanced = case.attempt.enhanced;
     let active = credential.filter(|credential| credential.is_active(now_ms));
     let verifier = active.and_then(|credential| credential.scram.as_ref());
     let random = random::bytes().map_err(|_| Refused::Unread)?;
-    let data = enhanced.found(verifier, &case.loaded.fake, &random).map_err(Refusal::from)?;
+    let data = enhanced.found(verifier, &case.loaded.fake, &random).map_err(AccessRefusal::from)?;
     Ok(Progress::Challenged(enhanced, data.into()))
 }
 
-/// What a client that has proven to know its password may do.
 fn decide(
     case: &Case,
     credential: Option<Credential>,
@@ -119,12 +111,13 @@ fn decide(
     now_ms: u64,
 ) -> Result<Progress, Refused> {
     let access = &case.loaded.access;
-    let credential = credential.ok_or(Refusal::Password)?;
+    let credential = credential.ok_or(AccessRefusal::Password)?;
     if let Some(standing) = &case.attempt.standing {
         let grant = access.review(standing, Some(&credential), now_ms)?;
         return Ok(Progress::Renewed(grant, data));
     }
-    let step: Step<'_> = Entry::default().proven(access, &credential, case.attempt.applicant.shown(), now_ms);
+    let step: AuthenticationStep<'_> =
+        ConnectAuthentication::default().proven(access, &credential, case.attempt.applicant.shown(), now_ms);
     let granted = settle(step, &case.loaded).unwrap_or(Err(Refused::Unread))?;
     Ok(Progress::Entered(Box::new(granted), data))
 }

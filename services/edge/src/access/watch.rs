@@ -1,4 +1,4 @@
-//! Looks whether what the store says of a broker has changed.
+//! Watches the store for changes of brokers' access records.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -8,14 +8,14 @@ use futures_util::future::join_all;
 use millrace_layers::{Error, accounts};
 use millrace_storage::{Read, block_on};
 
-use super::desk::Shared;
 use super::load;
+use super::service::Shared;
 use crate::broker::Broker;
 use crate::mailbox::Mail;
 
-/// A change is for those who are connected within two seconds, reading and telling included.
+/// A change applies to connected clients within two seconds, including reading and notifying.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Brokers that are asked about at once.
+/// Brokers per request.
 const AT_ONCE: usize = 100;
 
 pub(super) fn run(shared: &Shared, stopped: &Receiver<()>) {
@@ -39,7 +39,6 @@ async fn changes(shared: &Shared, broker: u64) -> Result<u64, Error> {
     shared.store.run(async |tx| accounts::changes(&tx, broker, Read::Snapshot).await).await
 }
 
-/// Reads the broker anew, and has its clients reviewed.
 fn reload(shared: &Shared, broker: &Arc<Broker>) -> Result<(), Error> {
     let (loaded, changes) = load(&shared.store, broker)?;
     broker.set_access(loaded, changes);

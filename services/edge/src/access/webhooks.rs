@@ -1,4 +1,4 @@
-//! Asks services of tenants about clients.
+//! Calls the tenants' authentication webhooks.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,51 +9,48 @@ use http::Method;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use millrace_access::limits::WEBHOOK_ANSWER_BYTES_MAX;
 use millrace_access::model::WebhookAuth;
-use millrace_access::webhook::{Answer, AnswerCache, Question, SIGNATURE_HEADER, sign};
+use millrace_access::webhook::{AnswerCache, SIGNATURE_HEADER, WebhookAnswer, WebhookQuestion, sign};
 use millrace_outgoing::Call;
 
 use super::Applicant;
-use super::desk::{Candidate, Job, Shared};
 use super::limits::{ANSWERS_MAX, QUESTIONS_MAX, QUESTIONS_PER_BROKER_MAX, WAITING_PER_QUESTION_MAX};
-use super::tally::{Results, Tally, gauge, results};
+use super::result_counters::{ResultCounters, Results, gauge, results};
+use super::service::{Candidate, Job, Shared};
 use crate::metrics::Metric;
 use crate::{StartError, random};
 
 const RESULTS: Results = results!("allowed" "refused" "remembered" "shared" "answer" "url" "forbidden" "insecure" "resolve"
     "connect" "tls" "timeout" "too_long" "busy" "http");
 
-/// So often it is said of a broker that its service fails, seconds.
+/// Interval of warnings about one broker's failing service, seconds.
 const WARN_EVERY_S: u64 = 60;
 
-/// What stands for a question.
 type Tag = [u8; 16];
 
 pub(super) struct Webhooks {
     state: Mutex<State>,
-    questions: Tally,
+    questions: ResultCounters,
 }
 
 struct State {
     answers: AnswerCache,
-    /// Questions that are under way, and who waits for the answer beside the first.
+    /// Requests in progress, with the clients that wait for the response besides the first.
     asked: HashMap<Tag, Vec<Candidate>>,
     brokers: HashMap<u64, Service>,
 }
 
-/// The service of a broker.
 #[derive(Default)]
 struct Service {
     under_way: usize,
-    /// When it was last said that it fails.
     warned_s: Option<u64>,
 }
 
 enum Place {
-    /// It is known what its service says.
-    Answered(Candidate, Answer),
-    /// It waits for an answer that somebody else asked for.
+    /// The cache has the response.
+    Answered(Candidate, WebhookAnswer),
+    /// Another client's request in progress brings the response.
     Waits,
-    /// It is the first: ask.
+    /// This client's request must be made.
     Asks(Candidate, Tag),
 }
 
@@ -65,7 +62,7 @@ impl Webhooks {
         let help = "Clients that a tenant's service was to be asked about, by what came of it.";
         Ok(Self {
             state: Mutex::new(State { answers, asked: HashMap::new(), brokers: HashMap::new() }),
-            questions: Tally::new("millrace_webhook_questions_total", help, RESULTS),
+            questions: ResultCounters::new("millrace_webhook_questions_total", help, RESULTS),
         })
     }
 
@@ -80,19 +77,18 @@ impl Webhooks {
     }
 }
 
-/// Asks about a client. Gives it back with what its service says when that is known now.
 pub(super) fn ask(
     shared: &Arc<Shared>,
     candidate: Candidate,
     certificate_user: Option<&str>,
-) -> Option<(Candidate, Answer)> {
+) -> Option<(Candidate, WebhookAnswer)> {
     let Some(webhook) = candidate.loaded.access.access().webhook.clone() else {
-        return Some((candidate, Answer::Failed("the broker has no webhook any more")));
+        return Some((candidate, WebhookAnswer::Failed("the broker has no webhook any more")));
     };
     let placed = shared.webhooks.state().place(&webhook, candidate, certificate_user, shared.now_s());
     match placed {
         Place::Answered(candidate, answer) => {
-            shared.webhooks.questions.add(if matches!(answer, Answer::Failed(_)) {
+            shared.webhooks.questions.add(if matches!(answer, WebhookAnswer::Failed(_)) {
                 "busy"
             } else {
                 "remembered"
@@ -110,7 +106,6 @@ pub(super) fn ask(
     None
 }
 
-/// From the question to those who waited for its answer.
 async fn run(
     shared: &Arc<Shared>,
     webhook: &WebhookAuth,
@@ -125,10 +120,10 @@ async fn run(
     let mut state = shared.webhooks.state();
     state.answers.insert(webhook, &question, &answer, shared.now_s());
     let waited = state.asked.remove(&tag).unwrap_or_default();
-    let warns = state.answered(broker.id, matches!(answer, Answer::Failed(_)), shared.now_s());
+    let warns = state.answered(broker.id, matches!(answer, WebhookAnswer::Failed(_)), shared.now_s());
     drop(state);
     if warns {
-        // Of its tenant, not of this server.
+        // The tenant's problem, not this server's.
         tracing::warn!(broker = &*broker.name, reason = result, "a webhook that authenticates clients fails");
     }
     for candidate in std::iter::once(first).chain(waited) {
@@ -136,9 +131,13 @@ async fn run(
     }
 }
 
-async fn post(shared: &Shared, webhook: &WebhookAuth, question: &Question<'_>) -> (Answer, &'static str) {
+async fn post(
+    shared: &Shared,
+    webhook: &WebhookAuth,
+    question: &WebhookQuestion<'_>,
+) -> (WebhookAnswer, &'static str) {
     let Ok(body) = serde_json::to_vec(question) else {
-        return (Answer::Failed("the question cannot be written"), "answer");
+        return (WebhookAnswer::Failed("the question cannot be written"), "answer");
     };
     let mut headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
     if let Some(key) = &webhook.signing_key {
@@ -155,20 +154,22 @@ async fn post(shared: &Shared, webhook: &WebhookAuth, question: &Question<'_>) -
     };
     match shared.calls.call(call).await {
         Ok(said) => {
-            let answer = Answer::of(said.status.as_u16(), &said.body);
+            let answer = WebhookAnswer::of(said.status.as_u16(), &said.body);
             let result = match answer {
-                Answer::Allowed(_) => "allowed",
-                Answer::Refused => "refused",
-                Answer::Failed(_) => "answer",
+                WebhookAnswer::Allowed(_) => "allowed",
+                WebhookAnswer::Refused => "refused",
+                WebhookAnswer::Failed(_) => "answer",
             };
             (answer, result)
         }
-        Err(error) => (Answer::Failed("it cannot be asked, or does not answer in time"), error.reason()),
+        Err(error) => {
+            (WebhookAnswer::Failed("it cannot be asked, or does not answer in time"), error.reason())
+        }
     }
 }
 
-fn question<'a>(applicant: &'a Applicant, certificate_user: Option<&'a str>) -> Question<'a> {
-    Question {
+fn question<'a>(applicant: &'a Applicant, certificate_user: Option<&'a str>) -> WebhookQuestion<'a> {
+    WebhookQuestion {
         broker: &applicant.broker.name,
         client_id: if applicant.assigned { "" } else { &applicant.client_id },
         user: applicant.user.as_deref(),
@@ -190,7 +191,8 @@ impl State {
         if let Some(answer) = self.answers.get(webhook, &question, now_s).cloned() {
             return Place::Answered(candidate, answer);
         }
-        let busy = |candidate| Place::Answered(candidate, Answer::Failed("too many questions are under way"));
+        let busy =
+            |candidate| Place::Answered(candidate, WebhookAnswer::Failed("too many questions are under way"));
         let Some(tag) = self.answers.tag(webhook, &question) else { return busy(candidate) };
         if let Some(waiting) = self.asked.get_mut(&tag) {
             if waiting.len() >= WAITING_PER_QUESTION_MAX {
@@ -209,7 +211,7 @@ impl State {
         Place::Asks(candidate, tag)
     }
 
-    /// An answer came, or none. Whether it is to be said that the service fails.
+    /// Records the end of a call. True when the caller must log that the service fails.
     fn answered(&mut self, broker: u64, fails: bool, now_s: u64) -> bool {
         let service = self.brokers.entry(broker).or_default();
         service.under_way = service.under_way.saturating_sub(1);

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use millrace_session::Seconds;
 use millrace_transport::addresses::{Address, Refused};
-use millrace_transport::listeners::{Accepted, Speaks};
+use millrace_transport::listeners::{AcceptResult, Speaks};
 use millrace_transport::socket::Socket;
 use mio::Token;
 use mio::net::TcpStream;
@@ -44,9 +44,9 @@ impl Core {
         }
         let mut listeners = std::mem::take(&mut self.listeners);
         listeners.accept(|accepted| match accepted {
-            Accepted::Connection(stream, peer, speaks) => self.accepted(stream, speaks, peer),
-            Accepted::Nothing => {}
-            Accepted::Failed(error) => self.accept_failed(&error),
+            AcceptResult::Connection(stream, peer, speaks) => self.accepted(stream, speaks, peer),
+            AcceptResult::Nothing => {}
+            AcceptResult::Failed(error) => self.accept_failed(&error),
         });
         if listeners.wants_timer() {
             self.calendar.add(self.now + 1, Due::Accept);

@@ -13,7 +13,7 @@ use crate::incidents::{Kind, Note};
 use crate::memory::Pressure;
 use crate::metrics::Count;
 use crate::quota::Limit;
-use crate::quota::meter::nanos;
+use crate::quota::limiter::nanos;
 
 /// Sessions that may be asked of the store at once, on each loop. Beyond it the store is behind: more jobs would make it no faster.
 const ATTACHING_MAX: usize = 4096;

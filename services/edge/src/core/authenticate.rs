@@ -160,7 +160,8 @@ impl Core {
         if enhanced::method(connect).is_some() {
             return self.begin_exchange(slot, request, connect);
         }
-        let has_token = connect.password.is_some_and(is_connect_token) && self.process.desk.is_some();
+        let has_token =
+            connect.password.is_some_and(is_connect_token) && self.process.authentication.is_some();
         if has_token || broker.access().is_some() {
             return self.apply(slot, request, connect);
         }

@@ -37,7 +37,7 @@ impl Core {
             let what = "authentication method not supported";
             return self.refuse(slot, ReasonCode::BAD_AUTHENTICATION_METHOD, what);
         }
-        request.exchange = Some(Exchange { turn: Turn::Desk, until: self.connect_deadline() });
+        request.exchange = Some(Exchange { turn: Turn::Server, until: self.connect_deadline() });
         let enhanced = Box::default();
         match data(connect.properties) {
             Some(data) => self.attempt_entry(slot, Box::new(request), enhanced, data),
@@ -49,7 +49,7 @@ impl Core {
     fn attempt_entry(&mut self, slot: u32, request: Box<Request>, enhanced: Box<Enhanced>, data: &[u8]) {
         let applicant = self.applicant(slot, &request);
         let attempt = Attempt { applicant, enhanced, data: data.into(), standing: None };
-        if self.process.desk.as_ref().is_some_and(|desk| desk.attempt(attempt)) {
+        if self.process.authentication.as_ref().is_some_and(|service| service.attempt(attempt)) {
             self.connections[slot as usize].pending = Some(request);
         } else {
             self.refuse_entry(slot, &request, &Refused::Busy);
@@ -78,7 +78,7 @@ impl Core {
         }
         let Some(mut request) = self.connections[slot as usize].pending.take() else { return };
         let turn =
-            request.exchange.as_mut().map(|exchange| std::mem::replace(&mut exchange.turn, Turn::Desk));
+            request.exchange.as_mut().map(|exchange| std::mem::replace(&mut exchange.turn, Turn::Server));
         if let Some(Turn::Client(enhanced)) = turn {
             self.attempt_entry(slot, request, enhanced, data.unwrap_or_default());
         }
@@ -94,7 +94,7 @@ impl Core {
             _ => return self.close_for(slot, ReasonCode::PROTOCOL_ERROR, "AUTH out of turn"),
         };
         let standing = granted.standing.clone();
-        granted.anew = Some(Turn::Desk);
+        granted.anew = Some(Turn::Server);
         let data = match data {
             Some(data) => data,
             None if !enhanced.is_challenged() && reason == ReasonCode::RE_AUTHENTICATE => {
@@ -115,7 +115,7 @@ impl Core {
             certificate: None,
         };
         let attempt = Attempt { applicant, enhanced, data: data.into(), standing: Some(standing) };
-        if !self.process.desk.as_ref().is_some_and(|desk| desk.attempt(attempt)) {
+        if !self.process.authentication.as_ref().is_some_and(|service| service.attempt(attempt)) {
             self.close_for(slot, ReasonCode::SERVER_BUSY, "too many clients are authenticating");
         }
     }

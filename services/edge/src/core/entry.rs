@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use millrace_access::entry::Refusal;
+use millrace_access::entry::AccessRefusal;
 use millrace_access::rules::Client;
 use millrace_authentication::Cancellation;
 use millrace_mqtt::{Connect, QoS, ReasonCode};
@@ -29,7 +29,7 @@ impl Core {
         let password = connect.password.map(Into::into);
         let cancellation = request.begin_check();
         let applicant = Applicant { password, cancellation, ..self.applicant(slot, &request) };
-        if self.process.desk.as_ref().is_some_and(|desk| desk.enter(applicant)) {
+        if self.process.authentication.as_ref().is_some_and(|service| service.enter(applicant)) {
             self.connections[slot as usize].pending = Some(Box::new(request));
             self.end_if_gone(slot);
         } else {
@@ -99,20 +99,20 @@ impl Core {
             }
             Refused::For(refusal) if refusal.is_passing() => {
                 match refusal {
-                    Refusal::NoKeys => counters.refused_keys.add(1),
+                    AccessRefusal::NoKeys => counters.refused_keys.add(1),
                     _ => counters.refused_webhook.add(1),
                 }
                 (ReasonCode::SERVER_UNAVAILABLE, "who you are cannot be checked now")
             }
-            Refused::For(Refusal::Anonymous) => {
+            Refused::For(AccessRefusal::Anonymous) => {
                 counters.refused_credentials.add(1);
                 (ReasonCode::NOT_AUTHORIZED, ANONYMOUS)
             }
-            Refused::For(Refusal::Password | Refusal::NoMethod) => {
+            Refused::For(AccessRefusal::Password | AccessRefusal::NoMethod) => {
                 counters.refused_credentials.add(1);
                 (ReasonCode::BAD_USER_NAME_OR_PASSWORD, "bad user name or password")
             }
-            Refused::For(Refusal::Enhanced(_)) => {
+            Refused::For(AccessRefusal::Enhanced(_)) => {
                 counters.refused_credentials.add(1);
                 (ReasonCode::NOT_AUTHORIZED, "the authentication has failed")
             }
@@ -156,10 +156,10 @@ impl Core {
             Some(Review { connection: self.id_of(slot), broker: broker.clone(), standing })
         };
         let mut reviews: Vec<_> = slots.into_iter().filter_map(review).collect();
-        let Some(desk) = &self.process.desk else { return };
+        let Some(service) = &self.process.authentication else { return };
         while !reviews.is_empty() {
             let some = reviews.split_off(reviews.len().saturating_sub(REVIEWED_AT_ONCE));
-            if desk.review(some).is_err() {
+            if service.review(some).is_err() {
                 // The watch comes again for all.
                 return broker.forget_changes();
             }

@@ -11,7 +11,7 @@ use super::Core;
 use super::connection::{ConnectionId, NONE, Paused, Request};
 use crate::broker::Broker;
 use crate::clock::Millis;
-use crate::quota::meter::{Rate, millis, nanos};
+use crate::quota::limiter::{Rate, millis, nanos};
 use crate::quota::{Limit, Pace};
 
 /// Largest packet that a run may have, bytes.

@@ -17,7 +17,7 @@ use super::{Core, Ended, OutboundSlot, parts};
 use crate::broker::{Broker, OVER_CAP, Routes};
 use crate::incidents::{Kind, Note};
 use crate::mailbox::{Mail, Run};
-use crate::metering::{Amount, Meter};
+use crate::metering::{Amount, UsageCounter};
 use crate::quota::Limit;
 use crate::store::{self, Ack, IdWrite, Ids, Job, Write, record};
 use crate::traces::TraceStep;
@@ -467,7 +467,7 @@ impl Core {
         is_deep.then_some(("the topic has too many levels", false))
     }
 
-    fn meter<'b>(&self, broker: &'b Broker) -> &'b Meter {
+    fn meter<'b>(&self, broker: &'b Broker) -> &'b UsageCounter {
         &broker.meters[usize::from(self.index)]
     }
 

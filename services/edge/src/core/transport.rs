@@ -8,7 +8,7 @@ use super::input::Rest;
 use super::{Core, Ended, OutboundSlot, parts};
 use crate::origin::Origin;
 use crate::proxy;
-use crate::ws::frames::{self, Control};
+use crate::ws::frames::{self, ControlFrame};
 use crate::ws::handshake;
 
 impl Core {
@@ -102,10 +102,10 @@ impl Core {
         let Transport::WebSocket(decoder) = &mut self.connections[slot as usize].transport else {
             return None;
         };
-        let mut on_control = |control: Control<'_>| match control {
-            Control::Ping(payload) => frames::pong(payload, &mut replies),
-            Control::Pong => {}
-            Control::Close(code) => closing = Some(code),
+        let mut on_control = |control: ControlFrame<'_>| match control {
+            ControlFrame::Ping(payload) => frames::pong(payload, &mut replies),
+            ControlFrame::Pong => {}
+            ControlFrame::Close(code) => closing = Some(code),
         };
         let decoded = match decoder.decode(&mut bytes[raw_from..], data_max, &mut on_control) {
             Ok(decoded) => decoded,

@@ -1,7 +1,7 @@
-//! What a broker refuses or drops, gathered for its tenant: alike ones are one row, so a storm of them costs little. A thread of
-//! its own writes them to the store (`scribe`); event loops only count.
+//! Incidents: refused or dropped packets of a broker, aggregated for its tenant. Equal incidents share a row, so a storm of them
+//! costs little. A thread of its own writes them to the store (`recorder`); event loops only count.
 
-mod scribe;
+mod recorder;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -12,16 +12,14 @@ use millrace_layers::incidents::Incident;
 pub(crate) use millrace_layers::incidents::Kind;
 
 use crate::quota::Limit;
-pub(crate) use scribe::Scribe;
+pub(crate) use recorder::IncidentRecorder;
 
-/// Rows of one broker at a time; what is beyond is counted in one row for each kind.
+/// Rows per broker; further incidents share one row per kind.
 const ROWS_MAX: usize = 100;
-/// For so long alike ones are one row, milliseconds.
+/// Equal incidents share a row for this time, milliseconds.
 const WINDOW_MS: u64 = 10_000;
-/// Longest text of a client's, bytes.
 const TEXT_BYTES_MAX: usize = 256;
 
-/// Something that happened, and to whom.
 #[derive(Clone, Copy, Debug, Hash)]
 pub(crate) struct Note<'a> {
     pub(crate) kind: Kind,
@@ -32,10 +30,9 @@ pub(crate) struct Note<'a> {
     pub(crate) reason: &'a str,
 }
 
-/// What has happened to a broker, and is to be written.
 #[derive(Default)]
 pub(crate) struct Incidents {
-    /// Somebody may see them.
+    /// The broker has a tenant who can see incidents.
     is_on: AtomicBool,
     has_any: AtomicBool,
     rows: Mutex<HashMap<u64, Row>>,
@@ -43,7 +40,7 @@ pub(crate) struct Incidents {
 
 struct Row {
     incident: Incident,
-    /// When they were last written, unix milliseconds.
+    /// The last write, unix milliseconds.
     written_at: Option<u64>,
 }
 
@@ -60,7 +57,6 @@ impl<'a> Note<'a> {
         Self { client_id: Some(client_id), user, ..self }
     }
 
-    /// As one of many that there is no room for.
     fn unlisted(self) -> Note<'static> {
         Note::new(self.kind, "", "more of this kind, of other clients or topics")
     }
@@ -86,7 +82,6 @@ impl<'a> Note<'a> {
 }
 
 impl Incidents {
-    /// Whether there is a tenant who may see them.
     pub(crate) fn set_on(&self, is_on: bool) {
         self.is_on.store(is_on, Ordering::Relaxed);
     }
@@ -95,7 +90,7 @@ impl Incidents {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Notes what has happened so often. True when it begins: it did not happen in the window before.
+    /// Counts an incident. True for the first one, if none was in the window before.
     pub(crate) fn note(&self, note: &Note<'_>, count: u64, now_ms: u64) -> bool {
         if !self.is_on() || count == 0 {
             return false;
@@ -118,7 +113,7 @@ impl Incidents {
         is_new
     }
 
-    /// What is to be written now: what is new, and what has happened again when its window is over.
+    /// The rows to write now: new ones, and repeated ones whose window is over.
     fn take(&self, now_ms: u64) -> Vec<Incident> {
         if !self.has_any.load(Ordering::Relaxed) {
             return Vec::new();

@@ -1,10 +1,11 @@
-//! What each broker uses: counted by each core for itself, and told to the store every few seconds ([`Teller`]).
+//! Usage of each broker: each core counts for itself, and a thread adds the counts to the store every few seconds ([`UsageReporter`]).
 //!
-//! A message is measured by its topic, properties and payload, so it is as large for its publisher as for each of its receivers, whatever
-//! they speak. Messages that are stored are counted in the transaction that stores them, see `store/apply.rs`: they are exact also
-//! when this process is killed. `$SYS`, acknowledgements, pings and repeats of what was not acknowledged are free.
+//! A message is measured by its topic, properties and payload, so it has the same size for its publisher and each of its
+//! receivers, whatever protocol version they speak. The transaction that stores a message also counts it (`store/apply.rs`), so
+//! stored messages are counted exactly even when this process is killed. `$SYS`, acknowledgements, pings and retransmissions are
+//! free.
 
-mod teller;
+mod reporter;
 
 use std::sync::{Mutex, PoisonError};
 
@@ -14,21 +15,19 @@ use millrace_session::Message;
 
 use crate::clock::Millis;
 use crate::metrics::Count;
-pub(crate) use teller::Teller;
+pub(crate) use reporter::UsageReporter;
 
-/// What one core has counted of one broker.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct Meter {
+pub(crate) struct UsageCounter {
     pub(crate) received: Volume,
     pub(crate) delivered: Volume,
-    /// Messages that the store counts when it has them, and their bytes.
+    /// Messages that the store counts itself, and their bytes.
     stored: Count,
     stored_bytes: Count,
     presence: Mutex<Presence>,
 }
 
-/// Messages of one direction.
 #[derive(Debug, Default)]
 pub(crate) struct Volume {
     messages: Count,
@@ -36,7 +35,6 @@ pub(crate) struct Volume {
     bytes: Count,
 }
 
-/// A number of messages, as they are measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Amount {
     pub(crate) messages: usize,
@@ -44,11 +42,12 @@ pub(crate) struct Amount {
     pub(crate) bytes: usize,
 }
 
-/// Clients that are connected, and for how long they were. Rare enough for a lock, which nobody else holds for long.
+/// The connected clients and their connection time. Clients connect rarely enough for a lock.
 #[derive(Clone, Copy, Debug, Default)]
 struct Presence {
     connected: u64,
-    /// Ends of connections less their beginnings: with the present time for those that have not ended it is the time they took.
+    /// The sum of disconnection times minus the sum of connection times. Adding the present time for each open connection gives
+    /// the total connection time.
     ends_less_starts_ms: u64,
 }
 
@@ -59,7 +58,6 @@ impl Amount {
         amount
     }
 
-    /// Adds a message of this size.
     #[inline]
     pub(crate) fn add(&mut self, bytes: usize) {
         self.messages += 1;
@@ -69,7 +67,6 @@ impl Amount {
 }
 
 impl Volume {
-    /// Counts `times` as much as `amount`.
     #[inline]
     pub(crate) fn add(&self, amount: Amount, times: usize) {
         self.messages.add(amount.messages * times);
@@ -78,14 +75,14 @@ impl Volume {
     }
 }
 
-impl Meter {
+impl UsageCounter {
     pub(crate) fn delivered(&self, message: &Message) {
         if !message.topic().starts_with("$SYS/") {
             self.delivered.add(Amount::of(message.size()), 1);
         }
     }
 
-    /// A message is left with the store, which counts it.
+    /// Counts a message that was submitted to the store, which counts it again as stored.
     pub(crate) fn left_with_store(&self, bytes: usize) {
         self.stored.add(1);
         self.stored_bytes.add(bytes);
@@ -110,22 +107,21 @@ impl Meter {
     }
 }
 
-/// What a broker's meters show, of all cores together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Reading {
     connections: u64,
     connected_ms: u64,
-    /// What is not stored: units and bytes.
+    /// Messages that are not stored: units and bytes.
     received: [u64; 2],
     delivered: [u64; 2],
-    /// With what is stored: messages and bytes.
+    /// Including stored messages: messages and bytes.
     all_received: [u64; 2],
     messages_delivered: u64,
     dropped: u64,
 }
 
 impl Reading {
-    fn add(&mut self, meter: &Meter, now: Millis) {
+    fn add(&mut self, meter: &UsageCounter, now: Millis) {
         let presence = *meter.presence.lock().unwrap_or_else(PoisonError::into_inner);
         self.connections += presence.connected;
         let so_far = presence.connected.wrapping_mul(now);
@@ -149,7 +145,7 @@ fn add_each(sum: &mut [u64; 2], added: [u64; 2]) {
 mod tests {
     use super::*;
 
-    fn reading(meters: &[Meter], now: Millis) -> Reading {
+    fn reading(meters: &[UsageCounter], now: Millis) -> Reading {
         let mut reading = Reading::default();
         meters.iter().for_each(|meter| reading.add(meter, now));
         reading
@@ -157,7 +153,7 @@ mod tests {
 
     #[test]
     fn the_time_of_connections_is_exact_whenever_it_is_read() {
-        let meters = [Meter::default(), Meter::default()];
+        let meters = [UsageCounter::default(), UsageCounter::default()];
         meters[0].came(100);
         meters[1].came(250);
         assert_eq!(reading(&meters, 300).connected_ms, 250);
@@ -178,7 +174,7 @@ mod tests {
             amount.add(bytes);
         }
         assert_eq!(amount, Amount { messages: 4, units: 1 + 1 + 2 + 3, bytes: 18_194 });
-        let meter = Meter::default();
+        let meter = UsageCounter::default();
         meter.received.add(amount, 3);
         meter.left_with_store(5);
         let read = reading(&[meter], 0);

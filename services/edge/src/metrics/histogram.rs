@@ -1,20 +1,20 @@
-//! Durations counted by how long they took.
+//! Histograms of durations.
 
 use std::fmt::Write;
 
 use super::Count;
 
-/// Upper bounds of the buckets, microseconds: from a short turn of an event loop to a store that hardly answers.
+/// Upper bounds of the buckets, microseconds: from a short turn of an event loop to a store that hardly responds.
 const BOUNDS_US: [u64; 16] = [
     50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 20_000, 50_000, 100_000, 250_000, 500_000, 1_000_000,
     2_500_000, 10_000_000,
 ];
 
-/// Durations of one kind, counted by length. One thread adds to it.
+/// Only one thread adds to it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Histogram {
-    /// How many were at most as long as each of [`BOUNDS_US`] and longer than the one before; then the rest.
+    /// Counts of durations up to each of [`BOUNDS_US`] and above the one before; then the rest.
     buckets: [Count; BOUNDS_US.len() + 1],
     sum_us: Count,
 }
@@ -24,14 +24,12 @@ impl Histogram {
         self.note_many(micros, 1);
     }
 
-    /// Counts `n` things that took so long each.
     pub(crate) fn note_many(&self, micros: u64, n: usize) {
         let bucket = BOUNDS_US.partition_point(|bound| *bound < micros);
         self.buckets[bucket].add(n);
         self.sum_us.add(usize::try_from(micros).unwrap_or(usize::MAX).saturating_mul(n));
     }
 
-    /// Appends the sum of `parts` in the text format.
     #[allow(clippy::cast_precision_loss)]
     pub(crate) fn write(out: &mut String, name: &str, help: &str, parts: &[Self]) {
         let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} histogram");

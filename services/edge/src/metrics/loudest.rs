@@ -1,5 +1,5 @@
-//! Which brokers have metrics of their own: the loudest. So the number of series is bounded, however many brokers are open, and
-//! sums over the label `broker` are still right: everybody else is one broker, [`OTHER`].
+//! Chooses the busiest brokers, which have metrics of their own. So the number of series is bounded, however many brokers are
+//! open. Sums over the label `broker` stay right, because all other brokers are one series, [`OTHER`].
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
@@ -7,40 +7,39 @@ use std::sync::{Mutex, PoisonError};
 use super::{BrokerCounters, Metric};
 use crate::clock::Millis;
 
-/// The label of all brokers that have none of their own. No broker can have this name.
+/// The label of all other brokers. No broker can have this name.
 const OTHER: &str = "_other";
 /// How long a choice holds, so that several scrapers see the same brokers.
 const CHOOSE_EVERY_MS: Millis = 10_000;
-/// Metrics whose growth makes a broker loud.
+/// Metrics whose growth measures the activity of a broker.
 const LOUD: [&str; 3] =
     ["millrace_connects_total", "millrace_messages_received_total", "millrace_messages_sent_total"];
 
-/// A broker and its values, in the order of [`BrokerCounters::METRICS`] and what follows them.
+/// A broker and its values, in the order of [`BrokerCounters::METRICS`] and the gauges after them.
 pub(crate) struct Row<'b> {
     pub(crate) id: u64,
     pub(crate) name: &'b str,
     pub(crate) values: Vec<u64>,
 }
 
-/// Remembers between scrapes who was loud.
 #[derive(Debug, Default)]
 pub(crate) struct Loudest(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     chosen_at: Option<Millis>,
-    /// What makes loud, by broker, when it was last chosen.
     activity: HashMap<u64, u64>,
-    /// The chosen brokers, and their values when each was chosen: what it counted before stays with the others.
+    /// The chosen brokers, with their values at that time: earlier counts stay with the others.
     chosen: HashMap<u64, Vec<u64>>,
-    /// What brokers counted while they were chosen, of those that are not any more.
+    /// Counts of formerly chosen brokers while they were chosen.
     shown_before: Vec<u64>,
-    /// The others were shown: what a broker counted until it is chosen is theirs.
+    /// The others were shown, so counts of a broker before it is chosen are theirs.
     has_others: bool,
 }
 
 impl Loudest {
-    /// The labels and values to show. A counter of the others never falls: it gets what a broker counts while that is not chosen.
+    /// The labels and values to show. A counter of the others never falls: it includes the growth of brokers while they are not
+    /// chosen.
     pub(crate) fn rows(
         &self,
         now: Millis,
@@ -76,7 +75,7 @@ impl State {
                 (activity.wrapping_sub(before), self.chosen.contains_key(&row.id), row)
             })
             .collect();
-        // Among equals those stay that are shown already.
+        // Among equals, the brokers shown before stay.
         loudest.sort_by_key(|(growth, is_chosen, row)| (std::cmp::Reverse((*growth, *is_chosen)), row.id));
         loudest.truncate(max);
         let chosen: HashSet<u64> = loudest.iter().map(|(_, _, row)| row.id).collect();
@@ -164,7 +163,7 @@ mod tests {
             (0, [5, 7, 1], [("b1", 7, 1), ("_other", 6, 2)]),
             // A choice holds for a while.
             (9_999, [90, 8, 1], [("b1", 8, 1), ("_other", 91, 2)]),
-            // b0 is chosen: what it had counted stays with the others, and so does what b1 counts from now on.
+            // b0 is chosen: its earlier counts stay with the others, and so do the later counts of b1.
             (10_000, [95, 9, 1], [("b0", 95, 1), ("_other", 96, 2)]),
             (10_001, [99, 20, 2], [("b0", 99, 1), ("_other", 108, 2)]),
             (20_000, [99, 30, 2], [("b1", 30, 1), ("_other", 118, 2)]),

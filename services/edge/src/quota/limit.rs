@@ -1,9 +1,8 @@
-//! The limits, by name.
+//! Names, texts and counters of the tenant limits.
 
 use crate::metrics::CoreCounters;
 use crate::metrics::Count;
 
-/// A limit that was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Limit {
     BrokerConnections,
@@ -30,7 +29,6 @@ pub(crate) enum Limit {
 }
 
 impl Limit {
-    /// As the record of the broker has it.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::BrokerConnections => "broker.connections",
@@ -57,7 +55,6 @@ impl Limit {
         }
     }
 
-    /// What its tenant is told.
     pub(crate) fn meaning(self) -> &'static str {
         match self {
             Self::BrokerConnections => "the broker has as many connections as it may have",

@@ -1,11 +1,10 @@
-//! What a tenant's broker and its clients may use, as its record says, and what they use now.
-//!
-//! A broker without a record has no limits here; the process' own ([`crate::limits`]) are never exceeded. What is over a rate
-//! waits: its publishers are not read. The rest is refused with the protocol's reason. All loops of a process share one
-//! [`Quota`] a broker; pods share by what they tell each other ([`shares`]).
+//! Tenant limits: the limits in a broker's record, and the usage that counts against them. A broker without a record has no
+//! limits here; the process' own ([`crate::limits`]) are never exceeded. Over a rate limit, reading from the publishers pauses.
+//! Other limits refuse with the protocol's reason. All loops of a process share one [`Quota`] per broker; pods share limits by
+//! exchanging their usage ([`shares`]).
 
 mod limit;
-pub(crate) mod meter;
+pub(crate) mod limiter;
 mod shares;
 
 use std::sync::Arc;
@@ -13,28 +12,25 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::{ArcSwap, Guard};
 use millrace_access::model::Limits;
-use millrace_session::Settings;
+use millrace_session::SessionSettings;
 
 pub(crate) use limit::Limit;
-use meter::{Meter, Rate};
+use limiter::{Rate, RateLimiter};
 pub(crate) use shares::{Others, Shares};
 
-/// The limits of a broker, and what counts against them.
 #[derive(Default)]
 pub(crate) struct Quota {
     limits: ArcSwap<Limits>,
-    /// Something is limited that is looked at with each message.
+    /// A limit is set that every message must check.
     is_limited: AtomicBool,
     limits_queues: AtomicBool,
-    messages: Meter,
-    bytes: Meter,
-    connects: Meter,
-    /// What has passed the meters, for other pods.
+    messages: RateLimiter,
+    bytes: RateLimiter,
+    connects: RateLimiter,
     pub(crate) passed: Passed,
     pub(crate) others: Others,
 }
 
-/// Totals.
 #[derive(Debug, Default)]
 pub(crate) struct Passed {
     pub(crate) messages: AtomicU64,
@@ -42,7 +38,7 @@ pub(crate) struct Passed {
     pub(crate) connects: AtomicU64,
 }
 
-/// What one client has published: see [`Rate::add`].
+/// The rate limiters of one publishing client: see [`Rate::add`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pace {
     messages: u64,
@@ -50,7 +46,7 @@ pub(crate) struct Pace {
 }
 
 impl Quota {
-    /// These count from now on. Whoever waits for the former ones need not any more.
+    /// Sets new limits. Clients that wait for the old ones can go on.
     pub(crate) fn set(&self, limits: Limits) {
         let (broker, client) = (&limits.broker, &limits.client);
         let rates = [
@@ -76,12 +72,10 @@ impl Quota {
         self.limits.load()
     }
 
-    /// Whether what its clients publish is measured at all.
     pub(crate) fn is_limited(&self) -> bool {
         self.is_limited.load(Ordering::Relaxed)
     }
 
-    /// Largest packet of a client, bytes.
     pub(crate) fn packet_size_max(&self, most: u32) -> u32 {
         at_most(self.limits.load().client.packet_bytes, most)
     }
@@ -90,11 +84,10 @@ impl Quota {
         at_most(self.limits.load().client.subscriptions, most)
     }
 
-    /// What the state machine keeps for its sessions.
-    pub(crate) fn settings(&self, process: &Settings) -> Settings {
+    pub(crate) fn settings(&self, process: &SessionSettings) -> SessionSettings {
         let limits = self.limits.load();
         let client = &limits.client;
-        Settings {
+        SessionSettings {
             packet_size_max: at_most(client.packet_bytes, process.packet_size_max),
             queue_messages_max: at_most(client.queue_messages, process.queue_messages_max),
             queue_bytes_max: process.queue_bytes_max.min(client.queue_bytes.unwrap_or(u64::MAX)),
@@ -102,18 +95,17 @@ impl Quota {
         }
     }
 
-    /// The same, where queues are limited.
-    pub(crate) fn queue_settings(&self, process: &Settings) -> Option<Settings> {
+    /// The same; `None` when queues are not limited.
+    pub(crate) fn queue_settings(&self, process: &SessionSettings) -> Option<SessionSettings> {
         self.limits_queues.load(Ordering::Relaxed).then(|| self.settings(process))
     }
 
-    /// Messages and bytes that a client may publish at once without a debt.
     pub(crate) fn room(&self, pace: Pace, now: u64) -> (u64, u64) {
         let limits = self.limits.load();
         let own = |limit: Option<u64>, paid_at| {
             limit.map_or(u64::MAX, |limit| Rate::per_second(limit).room(paid_at, now))
         };
-        let all = |limit: Option<u64>, meter: &Meter, others: &AtomicU64| {
+        let all = |limit: Option<u64>, meter: &RateLimiter, others: &AtomicU64| {
             limit.map_or(u64::MAX, |limit| meter.room(share(limit, others), now))
         };
         let (client, broker) = (&limits.client, &limits.broker);
@@ -130,7 +122,7 @@ impl Quota {
         (messages, bytes)
     }
 
-    /// Notes what a client has published. When that is paid for, and the limit that this is for.
+    /// Adds a client's publishes. Returns when they are paid for, and the limit that decides it.
     pub(crate) fn publish(&self, pace: &mut Pace, messages: u64, bytes: u64, now: u64) -> (u64, Limit) {
         let limits = self.limits.load();
         let (client, broker) = (&limits.client, &limits.broker);
@@ -161,7 +153,7 @@ impl Quota {
         latest
     }
 
-    /// Whether one more CONNECT may be looked at now.
+    /// Takes a CONNECT from the rate limit; false when the rate is exceeded.
     pub(crate) fn take_connect(&self, now: u64) -> bool {
         let Some(limit) = self.limits.load().broker.connects_per_s else { return true };
         let taken = self.connects.take(share(limit, &self.others.connects), 1, now);
@@ -169,12 +161,10 @@ impl Quota {
         taken
     }
 
-    /// Connections that this process may have.
     pub(crate) fn connections_max(&self, most: u32) -> u64 {
         left(self.limits.load().broker.connections, &self.others.connections).min(most.into())
     }
 
-    /// Subscriptions that sessions of this process may have together.
     pub(crate) fn subscriptions_max(&self) -> u64 {
         left(self.limits.load().broker.subscriptions, &self.others.subscriptions)
     }
@@ -184,12 +174,10 @@ impl Quota {
     }
 }
 
-/// What other pods leave of a limit.
 fn left(limit: Option<u64>, others: &AtomicU64) -> u64 {
     limit.map_or(u64::MAX, |limit| limit.saturating_sub(others.load(Ordering::Relaxed)))
 }
 
-/// The rate that other pods leave of a limit.
 fn share(limit: u64, others: &AtomicU64) -> Rate {
     Rate::per_second(limit.saturating_sub(others.load(Ordering::Relaxed)).max(1))
 }

@@ -1,8 +1,9 @@
-//! What pods leave each other of a tenant's limits. Each says about once a second in the store what it uses, and hears what the
-//! others do.
+//! Shares tenants' limits among pods. Each pod writes its usage to the store about once a second and reads the usage of the
+//! others.
 //!
-//! Connections and subscriptions: a pod takes what the others do not have. A rate: it takes what the others do not use, where each
-//! of them has a right to an equal part. So a limit may be passed by what the others take within [`EVERY`] twice, and no longer.
+//! Of connections and subscriptions, a pod can use what the others leave. Of a rate, it can use what the others leave, where each
+//! of them is entitled to an equal part. So a limit can be exceeded by the others' growth within two intervals ([`EVERY`]), but
+//! not longer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,14 +22,13 @@ use crate::broker::{Broker, Brokers};
 use crate::clock::{Clock, Millis};
 use crate::metrics::Count;
 
-/// How often a pod says what it uses, and hears what the others do.
+/// How often a pod writes its usage and reads the others'.
 const EVERY: Duration = Duration::from_secs(1);
-/// What a pod has said counts for so long, milliseconds: as long as its lease.
+/// Lifetime of a pod's usage, milliseconds: the duration of its lease.
 const COUNTS_MS: u64 = 5_000;
-/// Brokers that are asked about at once.
 const AT_ONCE: usize = 100;
 
-/// What other pods have of a limit, at their last word.
+/// The other pods' usage of each limit, as last read.
 #[derive(Debug, Default)]
 pub(crate) struct Others {
     pub(super) connections: AtomicU64,
@@ -51,14 +51,14 @@ impl Others {
     }
 }
 
-/// What others use of a rate, as far as they have a right to it: an equal part for each that uses any, and for this pod.
+/// The others' usage of a rate, up to an equal part for each user and this pod.
 fn parts_of_others(limit: u64, others: &[Use], of: fn(&Use) -> u64) -> u64 {
     let users = others.iter().map(of).filter(|used| *used > 0);
     let equal = limit / (users.clone().count() as u64 + 1);
     users.map(|used| used.min(equal)).sum()
 }
 
-/// The thread that says and hears it. It ends with this.
+/// The thread that exchanges usage. It ends with this.
 pub(crate) struct Shares {
     stop: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -72,8 +72,9 @@ impl Shares {
         pod: &str,
     ) -> Result<Self, StartError> {
         let (stop, stopped) = sync_channel(0);
-        let mut teller = Teller { store, clock, brokers, pod: pod.as_bytes().into(), last_at: clock.now() };
-        let spawned = std::thread::Builder::new().name("shares".into()).spawn(move || teller.run(&stopped));
+        let mut exchange =
+            UsageExchange { store, clock, brokers, pod: pod.as_bytes().into(), last_at: clock.now() };
+        let spawned = std::thread::Builder::new().name("shares".into()).spawn(move || exchange.run(&stopped));
         let thread = spawned.map_err(|error| StartError(format!("cannot start a thread: {error}")))?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })
     }
@@ -88,7 +89,7 @@ impl Drop for Shares {
     }
 }
 
-struct Teller {
+struct UsageExchange {
     store: Store,
     clock: Clock,
     brokers: Arc<Brokers>,
@@ -96,7 +97,7 @@ struct Teller {
     last_at: Millis,
 }
 
-impl Teller {
+impl UsageExchange {
     fn run(&mut self, stopped: &Receiver<()>) {
         while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
             self.tell();
@@ -116,7 +117,7 @@ impl Teller {
                 match heard {
                     Ok(others) => broker.quota.others.set(&broker.quota.limits().broker, &others),
                     Err(error) => {
-                        tracing::warn!(%error, broker = &*broker.name, "what other pods use cannot be seen");
+                        tracing::warn!(%error, broker = &*broker.name, "the usage of other pods cannot be read");
                     }
                 }
             }
@@ -138,7 +139,6 @@ impl Teller {
     }
 }
 
-/// What this pod uses of a broker's limits, since it was last asked.
 fn used(broker: &Broker, elapsed_ms: u64) -> Use {
     let passed = &broker.quota.passed;
     let rate = |count: &AtomicU64| count.swap(0, Ordering::Relaxed).saturating_mul(1_000) / elapsed_ms;

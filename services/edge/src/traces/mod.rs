@@ -1,8 +1,7 @@
-//! Traces: samples messages, and makes a span for each step of a sampled message.
-//!
-//! A sampled message carries a [`Trace`] from its publisher's loop through the store and to other pods. Each step hands a finished
-//! [`MessageSpan`] to the [`SpanSink`]. Without a [`Tracer`] no message carries a trace, so every step costs one branch. This module
-//! knows nothing of brokers, the store or exporters.
+//! Traces: samples messages, and makes a span for each step of a sampled message. A sampled message carries a [`Trace`] from its
+//! publisher's loop through the store and to other pods. Each step passes a finished [`MessageSpan`] to the [`SpanSink`]. Without
+//! a [`Tracer`] no message carries a trace, so every step costs one branch. This module knows nothing of brokers, the store or
+//! exporters.
 
 mod sampler;
 mod w3c;
@@ -97,7 +96,6 @@ pub struct MessageSpan {
 /// The message, broker and result that a span shows.
 #[derive(Clone, Copy)]
 pub(crate) struct About<'a> {
-    /// Name of the broker.
     pub(crate) broker: &'a str,
     pub(crate) topic: &'a str,
     pub(crate) qos: QoS,
@@ -131,12 +129,12 @@ impl Tracer {
     /// `per_second_max` a second.
     #[must_use]
     pub fn new(sink: Arc<dyn SpanSink>, ratio: f64, per_second_max: u32) -> Self {
-        // If the system has no randomness, two processes may use the same ids. Spans are still exported.
+        // Without system randomness two processes may use the same ids. Spans are still exported.
         let seed = crate::random::bytes().map_or(1, u64::from_ne_bytes);
         Self { sink, ratio, per_second_max, last_id: AtomicU64::new(seed) }
     }
 
-    /// Returns a span id that is unique as far as 64 bits allow, and never 0.
+    /// Unique as far as 64 bits allow, and never 0.
     fn id(&self) -> u64 {
         // SplitMix64.
         let mut id = self.last_id.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
@@ -157,7 +155,7 @@ impl Tracer {
         }
     }
 
-    /// Ends a step. Times are microseconds of the process's clock.
+    /// Times are microseconds of the process's clock.
     pub(crate) fn step(
         &self,
         clock: &Clock,
@@ -169,7 +167,7 @@ impl Tracer {
         self.step_ns(trace, step, (clock.unix_ns(start), clock.unix_ns(end)), about);
     }
 
-    /// Ends a step. Times are nanoseconds since 1970.
+    /// Times are nanoseconds since 1970.
     pub(crate) fn step_ns(
         &self,
         trace: &Trace,

@@ -6,14 +6,14 @@ use millrace_session::Seconds;
 
 use super::Tracer;
 
-/// Chooses messages at random and bounds the traces of a second: in all, on request of publishers, and on request of one broker's
+/// Chooses messages at random and bounds the traces per second: in all, on request of publishers, and on request of one broker's
 /// publishers. So no tenant can use up the traces of the others.
 pub(crate) struct Sampler {
     /// Messages until the next random sample. Without a tracer it is never reached.
     left: u64,
     ratio: f64,
     random: u64,
-    /// Traces of one second.
+    /// Traces per second.
     max: u32,
     second: Seconds,
     followed: u32,
@@ -21,13 +21,12 @@ pub(crate) struct Sampler {
     by_broker: HashMap<u64, u32>,
 }
 
-/// Part of a second's traces that publishers may ask for.
+/// Publishers can ask for one part in so many of a second's traces.
 const REQUESTED_PART: u32 = 2;
-/// Part of a second's traces that publishers of one broker may ask for.
+/// Publishers of one broker can ask for one part in so many.
 const BROKER_PART: u32 = 4;
 
 impl Sampler {
-    /// For one of `cores` event loops.
     pub(crate) fn new(tracer: Option<&Tracer>, cores: usize) -> Self {
         let cores = u32::try_from(cores).unwrap_or(u32::MAX).max(1);
         let mut sampler = Self {
@@ -51,20 +50,20 @@ impl Sampler {
         self.left = self.left.saturating_sub(messages as u64);
     }
 
-    /// Whether the next message is a random sample.
+    /// True when the next message is a random sample.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
         self.left == 0
     }
 
-    /// Whether the second's limit allows a trace of the sampled message.
+    /// True when the second's limit allows a trace of the sampled message.
     pub(crate) fn chosen(&mut self, now: Seconds) -> bool {
         // The message itself is still to pass.
         self.left = self.gap().saturating_add(1);
         self.has_room(now)
     }
 
-    /// Whether the limits allow a trace that a publisher of this broker asks for.
+    /// True when the limits allow a trace that a publisher of this broker asks for.
     pub(crate) fn requested(&mut self, broker: u64, now: Seconds) -> bool {
         self.turn_to(now);
         let of_broker = self.by_broker.get(&broker).copied().unwrap_or(0);
@@ -126,7 +125,7 @@ mod tests {
         Sampler::new(Some(&Tracer::new(Arc::new(Nowhere), ratio, per_second_max)), 1)
     }
 
-    /// How many of `messages` are chosen.
+    /// The number of chosen messages.
     fn chosen(sampler: &mut Sampler, messages: u32) -> u32 {
         let mut chosen = 0;
         for _ in 0..messages {

@@ -1,10 +1,8 @@
-//! W3C Trace Context in the User Properties of a PUBLISH: <https://www.w3.org/TR/trace-context/>.
-//!
-//! The server passes `traceparent` and `tracestate` on unaltered, as it does every User Property [MQTT-3.3.2-17].
+//! W3C Trace Context in the User Properties of a PUBLISH: <https://www.w3.org/TR/trace-context/>. The server forwards
+//! `traceparent` and `tracestate` unaltered, as it does every User Property [MQTT-3.3.2-17].
 
 use millrace_mqtt::{Properties, Property};
 
-/// Properties that are searched for the `traceparent`.
 const PROPERTIES_MAX: usize = 16;
 /// `traceparent` of version 00, bytes.
 const LENGTH: usize = 55;
@@ -21,7 +19,7 @@ pub(crate) struct Parent {
     pub(crate) is_sampled: bool,
 }
 
-/// Returns the publisher's trace context, or `None` when it is missing or invalid.
+/// `None` when the publisher's trace context is missing or invalid.
 pub(crate) fn requested(properties: Properties<'_>) -> Option<Parent> {
     properties.iter().take(PROPERTIES_MAX).find_map(|property| match property {
         Property::UserProperty("traceparent", value) => Some(parse(value)),
@@ -29,7 +27,7 @@ pub(crate) fn requested(properties: Properties<'_>) -> Option<Parent> {
     })?
 }
 
-/// `version "-" trace-id "-" parent-id "-" trace-flags`, in small hexadecimal digits. A later version may append fields after
+/// `version "-" trace-id "-" parent-id "-" trace-flags`, in lower-case hexadecimal. A later version can append fields after
 /// another hyphen.
 fn parse(text: &str) -> Option<Parent> {
     let (head, rest) = text.as_bytes().split_at_checked(LENGTH)?;

@@ -1,4 +1,4 @@
-//! One delivery: what is sent, and what the answer means.
+//! One delivery: its HTTP request, and the meaning of the response.
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -6,14 +6,13 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use millrace_access::model::Webhook;
 use millrace_access::webhook::{SIGNATURE_HEADER, sign};
 use millrace_layers::webhooks::{Failure, NewLetter, Outcome, Work};
-use millrace_outgoing::{Answer, Call, Error};
+use millrace_outgoing::{Call, CallError, Response};
 
 use super::{ANSWER_BYTES_MAX, CALL_MAX, PAUSE_MS, PAUSE_MS_MAX, TRY_MS_MAX};
 
-/// Which one of a request's events it is, is in it; this is the first.
+/// The id of a request's first event. The body has the ids of all.
 const ID_HEADER: &str = "millrace-id";
 
-/// The call that tells these events.
 pub(super) fn call<'a>(webhook: &'a Webhook, events: &[Bytes], id: &str, now_ms: u64) -> Call<'a> {
     let (kind, body) = match events {
         [event] if webhook.batch_max <= 1 => ("application/cloudevents+json", event.clone()),
@@ -49,11 +48,11 @@ fn array(events: &[Bytes]) -> Bytes {
     body.into()
 }
 
-/// What an answer means for what was told. `random` is between 0 and 1.
+/// Interprets the response. `random` is between 0 and 1.
 pub(super) fn outcome(
     work: &Work,
     events: &[Bytes],
-    answer: &Result<Answer, Error>,
+    answer: &Result<Response, CallError>,
     now_ms: u64,
     random: f64,
 ) -> Outcome {
@@ -95,8 +94,8 @@ fn refused(status: StatusCode, at_ms: u64) -> Failure {
     Failure { at_ms, status: Some(status.as_u16()), reason }
 }
 
-/// Whether it would be refused again: what was sent is wrong, or nobody wants it any more. Others pass, as wrong keys and paths do that
-/// somebody repairs.
+/// True when a repetition would be refused, too: the request is wrong, or nobody wants it any more. Other refusals are retried,
+/// because the tenant may repair wrong keys and paths.
 fn is_final(status: StatusCode) -> bool {
     matches!(
         status,
@@ -108,7 +107,6 @@ fn is_final(status: StatusCode) -> bool {
     )
 }
 
-/// How long to wait after so many failures in a row.
 fn pause_ms(attempts: u32, random: f64) -> u64 {
     let longest = PAUSE_MS.saturating_mul(1 << attempts.min(20)).min(PAUSE_MS_MAX);
     longest / 2 + (longest as f64 / 2.0 * random) as u64

@@ -1,4 +1,4 @@
-//! What webhooks are told: CloudEvents 1.0 in JSON.
+//! The events of webhooks: CloudEvents 1.0 in JSON.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use time::OffsetDateTime;
 use crate::clock::Clock;
 use crate::store::record;
 
-/// What happened to a client. A message has a topic of its own.
+/// An event of a client. A message has a topic of its own instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Connect,
@@ -25,7 +25,7 @@ pub(crate) enum Kind {
 impl Kind {
     const ALL: [Self; 3] = [Self::Connect, Self::Disconnect, Self::LimitReached];
 
-    /// The topic that it stands under in the store: no client may publish there.
+    /// The event's topic in the store, to which no client can publish.
     pub(crate) const fn topic(self) -> &'static str {
         match self {
             Self::Connect => "$SYS/webhooks/connect",
@@ -46,7 +46,6 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| kind.topic() == topic)
     }
 
-    /// As it goes to the store.
     pub(crate) fn message(self, data: &Value) -> Arc<Message> {
         let data = data.to_string();
         let message =
@@ -55,7 +54,7 @@ impl Kind {
     }
 }
 
-/// An entry of a queue as it is told. `None` for one that cannot be read.
+/// The JSON of a queued event; `None` when it cannot be decoded.
 pub(super) fn event(broker: &str, entry: &Entry, clock: &Clock) -> Option<Bytes> {
     let (message, _) = record::decode_entry(&entry.body, clock)?;
     let (kind, subject, data) = match Kind::of_topic(message.topic()) {

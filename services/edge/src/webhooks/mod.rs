@@ -1,8 +1,7 @@
-//! Webhooks: tenants are told what happens at their brokers, by POST of CloudEvents.
-//!
-//! What a webhook is told stands in streams of its own (`millrace_layers::webhooks`): messages are appended by the transaction that
-//! makes their PUBACK true, and what clients do goes the same way. One thread takes from the queues and calls, of all brokers of
-//! the store, open here or not; a lease keeps pods from doing so twice at a time. What is not settled is told again, under the same id.
+//! Webhooks: POST a broker's events to its tenant as CloudEvents. Each webhook has a queue of its own in the store
+//! (`millrace_layers::webhooks`). The transaction that makes a message's PUBACK true also queues its event; events of clients are
+//! queued the same way. One thread delivers the queues of all brokers of the store, whether open here or not; a lease keeps two
+//! pods from delivering the same queue at once. An event without a result is delivered again, under the same id.
 
 mod deliver;
 mod event;
@@ -29,30 +28,29 @@ use crate::metrics::{Count, Metric};
 use crate::store::Hooked;
 use worker::{Parts, Worker};
 
-/// How often it is looked for queues that nobody here has noticed.
+/// How often the thread searches for queues that no local event announced.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// Webhooks that are told something at once.
 const AT_ONCE: usize = 256;
-/// Deliveries in a row to one webhook, before others that wait have their turn.
+/// Deliveries in a row to one webhook, before other webhooks have their turn.
 const TURN: usize = 16;
-/// How soon a webhook that waits is looked at again, milliseconds: its tenant may want it tried at once.
+/// How soon a pausing webhook is checked again, milliseconds: its tenant may ask for an immediate retry.
 const LOOK_AGAIN_MS: u64 = 5_000;
-/// The time of a call. Well below the lease.
+/// The timeout of a call, well below the lease.
 const CALL_MAX: Duration = Duration::from_secs(10);
-/// Largest answer, bytes; nothing is read from it.
+/// Largest response, bytes; it is discarded.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
-/// Bytes of events after which a request ends. One event is always told.
+/// Bytes of events after which a request ends. A single larger event is still sent.
 const REQUEST_BYTES: usize = 256 * 1024;
 /// First pause after a failure, milliseconds; it doubles each time.
 const PAUSE_MS: u64 = 1_000;
-/// Longest pause, milliseconds: a service that is back is noticed within the hour.
+/// Longest pause, milliseconds: a service that recovered is noticed within the hour.
 const PAUSE_MS_MAX: u64 = 3_600_000;
-/// After so long an event that is refused becomes a dead letter, milliseconds: a day, so a night's outage loses nothing.
+/// A refused event becomes a dead letter after this time, milliseconds: a day, so that a night's outage loses nothing.
 const TRY_MS_MAX: u64 = 86_400_000;
-/// Events that wait longer are removed from a queue that makes no progress, milliseconds: three days.
+/// A queue without progress drops events after this time, milliseconds: three days.
 const QUEUE_MS_MAX: u64 = 3 * 86_400_000;
 
-/// Tells webhooks, on a thread of its own, until it is dropped.
+/// The delivering thread. It ends when this is dropped.
 pub(crate) struct Webhooks {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -71,7 +69,6 @@ struct Counters {
 }
 
 impl Webhooks {
-    /// Starts the thread.
     pub(crate) fn start(
         store: Store,
         clock: Clock,
@@ -89,7 +86,7 @@ impl Webhooks {
         let run = move || {
             let worker = Rc::new(Worker::new(parts, &limits));
             LocalSet::new().block_on(&runtime, worker.run(stopped));
-            // Without waiting for names that are being resolved.
+            // Does not wait for name lookups.
             runtime.shutdown_background();
         };
         let thread = std::thread::Builder::new().name("webhooks".into()).spawn(run).map_err(failed)?;
@@ -122,12 +119,11 @@ impl Drop for Webhooks {
     fn drop(&mut self) {
         self.stop = None;
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread that tells webhooks ended with a panic");
+            tracing::error!("the thread that delivers webhooks ended with a panic");
         }
     }
 }
 
-/// What is told in one request.
 fn page(batch_max: u16) -> ReadLimit {
     ReadLimit { entries: batch_max.max(1).into(), bytes: REQUEST_BYTES }
 }

@@ -1,4 +1,4 @@
-//! Whose turn it is, and the turns.
+//! Schedules the deliveries of webhooks, and makes them.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -11,7 +11,7 @@ use millrace_access::model::Webhook;
 use millrace_layers::streams::Totals;
 use millrace_layers::webhooks::{self, Hook, Outcome, Taken, Work};
 use millrace_layers::{Error, Store, accounts, catalog};
-use millrace_outgoing::{Client, Settings};
+use millrace_outgoing::{CallSettings, HttpClient};
 use millrace_storage::Read;
 use tokio::sync::oneshot;
 use tokio::task::spawn_local;
@@ -23,21 +23,18 @@ use crate::clock::Clock;
 use crate::limits::Limits;
 use crate::store::Hooked;
 
-/// Rows of a page of queues.
 const PAGE: usize = 1_000;
 
-/// A webhook: its broker and its name.
 type Name = (u64, Arc<str>);
 
-/// What is going on with a webhook. One of which nothing is known is not there.
+/// The state of a webhook. An idle webhook has none.
 enum Stand {
-    /// It waits for its turn, or has it.
+    /// It has its turn, or waits for it.
     Busy,
-    /// It is left alone until then, milliseconds of the process.
+    /// It pauses until this time, milliseconds of the process.
     Until(u64),
 }
 
-/// How a turn ended.
 #[derive(Clone, Copy)]
 enum Turned {
     More,
@@ -45,27 +42,25 @@ enum Turned {
     Over,
 }
 
-/// What is needed for a delivery.
 enum Found {
     Taken(Taken, Webhook, String),
     Gone,
 }
 
-/// What a worker works with.
 pub(super) struct Parts {
     pub(super) store: Store,
     pub(super) clock: Clock,
     pub(super) hooked: Arc<Hooked>,
     pub(super) owner: String,
     pub(super) brokers: Arc<Brokers>,
-    pub(super) outgoing: Settings,
+    pub(super) outgoing: CallSettings,
     pub(super) counters: Arc<Counters>,
 }
 
 pub(super) struct Worker {
     parts: Parts,
-    /// Made at the first call: it reads the authorities of the system.
-    client: OnceCell<Client>,
+    /// Created at the first call, because that reads the system's authorities.
+    client: OnceCell<HttpClient>,
     keep: Totals,
     known: RefCell<HashMap<Name, Stand>>,
     ready: RefCell<VecDeque<Name>>,
@@ -86,7 +81,6 @@ impl Worker {
         }
     }
 
-    /// Until `stopped`.
     pub(super) async fn run(self: Rc<Self>, mut stopped: oneshot::Receiver<()>) {
         let mut looked_at = None;
         loop {
@@ -107,7 +101,7 @@ impl Worker {
         }
     }
 
-    /// Looks for queues that have something, whoever has noted it.
+    /// Searches for queues with events, whichever pod queued them.
     async fn look(&self) {
         let now = self.parts.clock.now();
         self.known.borrow_mut().retain(|_, stand| !matches!(stand, Stand::Until(at) if *at <= now));
@@ -118,7 +112,7 @@ impl Worker {
                 self.parts.store.run(|tx| async move { webhooks::queued(&tx, from, PAGE).await }).await;
             let page = match page {
                 Ok(page) => page,
-                Err(error) => return tracing::warn!(%error, "cannot see which webhooks are to be told"),
+                Err(error) => return tracing::warn!(%error, "the queues of webhooks cannot be listed"),
             };
             for (broker, name) in &page {
                 self.want((*broker, name.as_str().into()));
@@ -130,7 +124,6 @@ impl Worker {
         }
     }
 
-    /// A webhook may have something to be told.
     fn want(&self, name: Name) {
         let mut known = self.known.borrow_mut();
         match known.get(&name) {
@@ -142,7 +135,6 @@ impl Worker {
         self.ready.borrow_mut().push_back(name);
     }
 
-    /// Gives turns to those who wait, as many as there may be at once.
     fn begin(self: &Rc<Self>) {
         while *self.active.borrow() < AT_ONCE {
             let Some(name) = self.ready.borrow_mut().pop_front() else { return };
@@ -165,7 +157,6 @@ impl Worker {
         }
     }
 
-    /// Tells a webhook what waits for it, for a while.
     async fn turn(&self, name: &Name) -> Turned {
         let hook = Hook { broker: name.0, name: &name.1 };
         for _ in 0..TURN {
@@ -189,10 +180,10 @@ impl Worker {
             match self.deliver(hook, &webhook, &broker, &work).await {
                 Ok(Outcome::Failed { .. }) => {}
                 Ok(_) => continue,
-                // Another pod has it by now.
+                // Another pod has the lease now.
                 Err(Error::Fenced { .. }) => return Turned::Until(again),
                 Err(error) => {
-                    tracing::warn!(%error, "what a webhook was told cannot be noted; it is told again");
+                    tracing::warn!(%error, "the result of a delivery cannot be stored; its events are delivered again");
                     return Turned::Until(again);
                 }
             }
@@ -220,7 +211,7 @@ impl Worker {
             })
             .await?;
         if matches!(found, Found::Gone) {
-            // Its queue goes, where the broker is open.
+            // Removes its queue, if the broker is open here.
             self.parts.brokers.webhooks_changed(hook.broker);
         }
         Ok(found)
@@ -238,7 +229,7 @@ impl Worker {
             Outcome::Delivered
         } else {
             let call = deliver::call(webhook, &events, &id, self.parts.clock.unix_now_ms());
-            let client = self.client.get_or_init(|| Client::new(self.parts.outgoing.clone()));
+            let client = self.client.get_or_init(|| HttpClient::new(self.parts.outgoing.clone()));
             let answer = client.call(call).await;
             let now_ms = self.parts.clock.unix_now_ms();
             deliver::outcome(work, &events, &answer, now_ms, self.random(work.epoch))
@@ -248,13 +239,17 @@ impl Worker {
         let state = self.parts.store.run(settle).await?;
         self.count(&outcome, work, state.lost - work.state.lost.min(state.lost));
         if let Outcome::Failed { failure, .. } = &outcome {
-            tracing::debug!(broker, webhook = hook.name, reason = failure.reason, "a webhook was not told");
+            tracing::debug!(
+                broker,
+                webhook = hook.name,
+                reason = failure.reason,
+                "a delivery to a webhook failed"
+            );
             hook.limit(&self.parts.store, now_ms.saturating_sub(QUEUE_MS_MAX), self.keep).await?;
         }
         Ok(outcome)
     }
 
-    /// What is told, and the id of the first.
     fn events(&self, broker: &str, work: &Work) -> (Vec<Bytes>, String) {
         if let Some(letter) = &work.letter {
             return (vec![letter.event.clone()], letter.id.to_string());

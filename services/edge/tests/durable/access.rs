@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddr, TcpStream};
 
-use millrace_access::connect_token::ConnectToken;
+use millrace_access::connect_token::ConnectTokenClaims;
 use millrace_access::model::{
     Access, Action, CertificateUse, ClientCa, Credential, Effect, Group, JwtAlgorithm, JwtIssuer, JwtKey,
     Rule, Secret,
@@ -361,7 +361,7 @@ fn a_connect_token_neither_keeps_a_session_nor_gets_that_of_somebody_else() {
     let (database, id) = managed(&Access { anonymous: true, ..Access::default() });
     put(&database, id, &bob(vec![]));
     let server = Server::on(&database, |_| {});
-    let token = ConnectToken {
+    let token = ConnectTokenClaims {
         broker: id,
         user: "console:eve".into(),
         client_id: "c1".into(),

@@ -12,18 +12,18 @@ use crate::clock::Millis;
 use crate::collections::HashMap;
 use crate::counters::Counts;
 use crate::frame::{self, Content, Frame, Numbers, Position};
-use crate::limits::Limits;
+use crate::limits::FabricLimits;
 use crate::sink::{Batch, Gap, Sink};
 use parts::{Joined, Parts};
 use track::{Track, Verdict};
 
-/// A sender that was silent for so many heartbeats has forgotten the receiver (it does after 64).
+/// After this many silent heartbeats a sender has forgotten the receiver (it does after 64).
 const FORGET_HEARTBEATS: u64 = 128;
-/// Time after which an incomplete set of parts is dropped, milliseconds.
+/// An incomplete set of parts is dropped after this time, milliseconds.
 const PARTS_MS_MAX: u64 = 10_000;
 
 pub(crate) struct Inbox {
-    limits: Limits,
+    limits: FabricLimits,
     counts: Arc<Counts>,
     sink: Arc<dyn Sink>,
     interests: HashMap<To, Interest>,
@@ -33,13 +33,12 @@ pub(crate) struct Inbox {
 /// A receiver that this pod has joined.
 #[derive(Default)]
 struct Interest {
-    /// The announcement that contains it.
     announcement: u64,
     /// All others have confirmed it, so the numbers of an unknown sender start at 0.
     is_complete: bool,
     /// It was confirmed before a long outage of this pod.
     is_doubtful: bool,
-    /// The pod has subscribed at NATS, or will when it is connected again.
+    /// The pod has subscribed at NATS, or will after reconnecting.
     is_subscribed: bool,
     is_reported: bool,
     senders: Vec<(PodId, Track)>,
@@ -47,11 +46,11 @@ struct Interest {
 }
 
 impl Inbox {
-    pub(crate) fn new(limits: Limits, counts: Arc<Counts>, sink: Arc<dyn Sink>) -> Self {
+    pub(crate) fn new(limits: FabricLimits, counts: Arc<Counts>, sink: Arc<dyn Sink>) -> Self {
         Self { limits, counts, sink, interests: HashMap::default(), parts_bytes: 0 }
     }
 
-    /// Returns true for a new join. A repeated one is reported to its user again.
+    /// True for a new join. A repeated one is reported to its user again.
     pub(crate) fn join(&mut self, to: To) -> bool {
         match self.interests.get(&to) {
             None => {
@@ -75,7 +74,7 @@ impl Inbox {
         }
     }
 
-    /// Retains in `list` what is still joined.
+    /// Keeps the receivers in `list` that are still joined.
     pub(crate) fn subscribed(&mut self, list: &mut Vec<To>) {
         list.retain(|to| match self.interests.get_mut(to) {
             Some(interest) => {
@@ -92,7 +91,7 @@ impl Inbox {
         subscribed.map(|(to, _)| *to).collect()
     }
 
-    /// `list` was announced to the others under this number.
+    /// Records that `list` was announced under this number.
     pub(crate) fn announced(&mut self, announcement: u64, list: &[To]) {
         for to in list {
             if let Some(interest) = self.interests.get_mut(to) {
@@ -101,7 +100,7 @@ impl Inbox {
         }
     }
 
-    /// A pod answers an announcement with its positions. `is_known`: it did so before.
+    /// Takes a pod's answer to an announcement. `is_known`: the pod had answered before.
     pub(crate) fn answered(
         &mut self,
         (from, is_known): (PodId, bool),
@@ -113,8 +112,8 @@ impl Inbox {
             positions.iter().map(|position| (position.to, *position)).collect();
         for to in list {
             let Some(interest) = self.interests.get_mut(to) else { continue };
-            // A pod that knows all of them learns the rest from the heartbeats that follow the answer, in order with
-            // the messages.
+            // A pod that knows all of them learns the rest from the heartbeats that follow the answer, in order with the
+            // messages.
             let knows_all = interest.is_complete && is_known;
             if interest.announcement != announcement || knows_all || !to.is_numbered() {
                 continue;
@@ -135,8 +134,8 @@ impl Inbox {
         }
     }
 
-    /// A pod begins, or has answered everything: all else that it sends is sent while this pod listens. Unless `counts`, what has
-    /// come of it may be from before.
+    /// All later messages of the pod are sent while this pod listens, because it begins or has answered everything. Unless
+    /// `counts`, its received messages may be from before.
     pub(crate) fn began(&mut self, pod: PodId, counts: bool) {
         let mut gaps = Vec::new();
         for (to, interest) in self.interests.iter_mut().filter(|(_, interest)| interest.is_complete) {

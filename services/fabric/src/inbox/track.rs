@@ -1,4 +1,4 @@
-//! The position of one sender, as far as this pod knows.
+//! Tracks the position of one sender, to find lost messages.
 
 use crate::clock::Millis;
 use crate::frame::{Numbers, Position};
@@ -6,7 +6,6 @@ use crate::frame::{Numbers, Position};
 /// Holes remembered for one sender; the oldest are forgotten.
 const HOLES_MAX: usize = 16;
 
-/// The position of one sender at one receiver.
 #[derive(Debug)]
 pub(super) struct Track {
     generation: u64,
@@ -15,7 +14,7 @@ pub(super) struct Track {
     pub(super) heard_at: Millis,
 }
 
-/// The number from which on all messages must arrive. A sender need not send those from before it learned of the join.
+/// The number from which on all messages must arrive. A sender need not send earlier ones, from before it learned of the join.
 #[derive(Debug)]
 enum Since {
     Number(u64),
@@ -32,7 +31,7 @@ pub(super) enum Verdict {
 }
 
 impl Track {
-    /// Makes a track at the first batch of a sender. `knows_all`: everything that it sent before is known, or missing.
+    /// Starts at the first batch of a sender. `knows_all`: everything that it sent before is known, or missing.
     pub(super) fn new(numbers: Numbers, knows_all: bool, now: Millis) -> (Self, Verdict) {
         let since = if knows_all { Since::Number(0) } else { Since::Unknown(Vec::new()) };
         let mut track = Self { generation: numbers.generation, next: 0, since, heard_at: now };
@@ -40,7 +39,7 @@ impl Track {
         (track, verdict)
     }
 
-    /// Makes a track for a sender that announces its position.
+    /// Starts at an announced position.
     pub(super) fn told(position: Position, now: Millis) -> Self {
         let since = Since::Number(position.next);
         Self { generation: position.generation, next: 0, since, heard_at: now }
@@ -77,14 +76,14 @@ impl Track {
         Verdict::Take { missing }
     }
 
-    /// This pod was disconnected for so long that the sender may have forgotten it. Earlier messages are still not
-    /// accepted twice.
+    /// This pod was disconnected for so long that the sender may have forgotten it. Earlier messages are still not accepted
+    /// twice.
     pub(super) fn doubt(&mut self) {
         self.since = Since::Unknown(Vec::new());
     }
 
-    /// The sender answers with its position at the time when it learned of the join; `None` if it had sent nothing.
-    /// Returns how many messages after that are missing.
+    /// Takes the sender's position when it learned of the join; `None` if it had sent nothing. Returns the number of later
+    /// messages that are missing.
     pub(super) fn answered(&mut self, position: Option<Position>) -> u64 {
         let Since::Unknown(holes) = &mut self.since else { return 0 };
         let holes = std::mem::take(holes);

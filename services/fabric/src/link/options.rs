@@ -1,4 +1,4 @@
-//! From settings to the options of the NATS client.
+//! Converts settings into options of the NATS client.
 
 use std::fs;
 use std::path::Path;
@@ -10,10 +10,10 @@ use async_nats::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use async_nats::rustls::{self, ClientConfig, RootCertStore};
 use async_nats::{ConnectOptions, ServerAddr};
 
-use crate::limits::Limits;
-use crate::settings::{Credentials, Settings, SettingsError, Tls};
+use crate::limits::FabricLimits;
+use crate::settings::{Credentials, NatsTls, Settings, SettingsError};
 
-/// Commands queued between this crate and the NATS client. The rest stays in the outbox, where it is counted.
+/// Commands queued between this crate and the NATS client. The rest stays in the outbox, which counts it.
 const COMMANDS: usize = 64;
 /// Messages of one subscription between the NATS client and this crate.
 const MESSAGES: usize = 64 * 1024;
@@ -35,7 +35,7 @@ pub(crate) fn check(settings: &Settings) -> Result<(Vec<ServerAddr>, ConnectOpti
         return Err(SettingsError::NoServer);
     }
     let servers = settings.servers.iter().map(|server| address(server)).collect::<Result<_, _>>()?;
-    // A server may require TLS. An earlier choice of another part of the process is as good.
+    // A server may require TLS. A provider that the process installed earlier is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let options = base(settings);
     let options = credentials(options, &settings.credentials)?;
@@ -61,7 +61,7 @@ fn base(settings: &Settings) -> ConnectOptions {
         .connection_timeout(Duration::from_millis(limits.connect_timeout_ms.into()))
 }
 
-fn check_limits(limits: &Limits) -> Result<(), SettingsError> {
+fn check_limits(limits: &FabricLimits) -> Result<(), SettingsError> {
     let wrong = |reason| Err(SettingsError::Limits(reason));
     if limits.heartbeat_ms == 0 || limits.ping_ms == 0 || limits.hello_ms == 0 {
         return wrong("heartbeat_ms, ping_ms and hello_ms must be more than 0");
@@ -115,7 +115,7 @@ fn credentials(options: ConnectOptions, credentials: &Credentials) -> Result<Con
 }
 
 /// The files are read here only to refuse unusable ones early.
-fn secure(options: ConnectOptions, tls: &Tls) -> Result<ConnectOptions, SettingsError> {
+fn secure(options: ConnectOptions, tls: &NatsTls) -> Result<ConnectOptions, SettingsError> {
     let mut options = options.require_tls(true);
     let mut roots = RootCertStore::empty();
     if let Some(ca) = &tls.ca {

@@ -1,4 +1,4 @@
-//! The state of the connection, from the events of the NATS client.
+//! Derives the state of the connection from the events of the NATS client.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -12,7 +12,6 @@ use crate::health::{self, Health};
 
 use super::servers::Servers;
 
-/// The state of the connection, written by the NATS client's callbacks.
 pub(crate) struct Link {
     counts: Arc<Counts>,
     inner: Mutex<Inner>,
@@ -36,13 +35,12 @@ struct Inner {
     is_news: bool,
 }
 
-/// News that the fabric must handle.
 pub(crate) struct News {
     /// Connections (true) and disconnections in order.
     pub(crate) transitions: Vec<bool>,
     /// The server asks its clients to leave.
     pub(crate) is_lame: bool,
-    /// A changed state for the user.
+    /// Set when the state changed for the user.
     pub(crate) health: Option<Health>,
 }
 
@@ -85,7 +83,6 @@ impl Link {
         *self.connected.borrow()
     }
 
-    /// Waits until the connection is up, or down.
     pub(crate) async fn until(&self, connected: bool) {
         // Fails only when the sender is gone, and this object owns it.
         let _ = self.connected.subscribe().wait_for(|now| *now == connected).await;
@@ -100,7 +97,7 @@ impl Link {
         News { transitions, is_lame, health: health.then(|| self.health()) }
     }
 
-    /// Called before each try to connect, with the results of the last ones.
+    /// Called before each attempt to connect, with the results of the last ones.
     pub(crate) fn choose(&self, pool: &[Server]) -> Option<ReconnectToServer> {
         let mut inner = self.lock();
         let failed = inner.health.server.as_ref();
@@ -161,7 +158,7 @@ impl Link {
         self.echoed.send_replace(number);
     }
 
-    /// Waits until the server has answered this message, and so has taken everything sent before it.
+    /// Waits until the server has answered this message, and so has received everything sent before it.
     pub(crate) async fn until_echoed(&self, number: u64) {
         // Fails only when the sender is gone, and this object owns it.
         let _ = self.echoed.subscribe().wait_for(|last| *last >= number).await;

@@ -1,7 +1,7 @@
 //! The outbox: any thread adds messages, and the fabric's thread takes them.
 //!
-//! Messages are copied into the open batch of their receiver and get their numbers under one lock, which is held for
-//! about as long as the copy takes. A dropped message has a number, too, so its receivers notice the gap.
+//! One lock covers copying a message into the open batch of its receiver and numbering it, so it is held for about as long as the
+//! copy takes. A dropped message has a number, too, so its receivers notice the gap.
 
 mod state;
 mod stream;
@@ -15,36 +15,31 @@ use crate::address::{PodId, To};
 use crate::clock::Millis;
 use crate::counters::Counts;
 use crate::frame::{self, Numbers, Position};
-use crate::limits::Limits;
+use crate::limits::FabricLimits;
 use state::State;
 
-/// The result of sending a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Sent {
-    /// It leaves in a moment.
+    /// The next round sends it.
     Queued,
-    /// No other pod listens, so nothing was copied. The server reported that within the last seconds, and no pod has
-    /// joined since.
+    /// No other pod listens, so nothing was copied. The server reported that within the last seconds, and no pod has joined
+    /// since.
     Unwanted,
     /// It is not sent. Its receivers notice a gap, except those of a group.
     Dropped(Dropped),
 }
 
-/// Reasons to drop a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dropped {
-    /// The queue is full.
     QueueFull,
-    /// The queue of this receiver is full.
     ReceiverFull,
     /// NATS is disconnected, and the queue for outages is full.
     Outage,
-    /// It is longer than a message may be; for a group, longer than one NATS message.
+    /// Longer than a message can be; for a group, longer than one NATS message.
     TooLarge,
     /// Too many receivers have messages at the same time.
     TooManyStreams,
-    /// The fabric has stopped.
     Stopped,
 }
 
@@ -66,19 +61,19 @@ pub(crate) struct Outgoing {
 
 pub(crate) struct Outbox {
     own: PodId,
-    limits: Limits,
+    limits: FabricLimits,
     counts: Arc<Counts>,
     state: Mutex<State>,
     filled: Notify,
 }
 
 impl Outbox {
-    pub(crate) fn new(own: PodId, limits: Limits, counts: Arc<Counts>) -> Self {
+    pub(crate) fn new(own: PodId, limits: FabricLimits, counts: Arc<Counts>) -> Self {
         let state = State::new(own, &limits, counts.clone());
         Self { own, limits, counts, state: Mutex::new(state), filled: Notify::new() }
     }
 
-    /// Adds a message made of `pieces`, from any thread. It only waits for other threads that do the same.
+    /// Adds a message made of `pieces`. It only waits for other threads that do the same.
     pub(crate) fn send(&self, to: To, pieces: &[&[u8]]) -> Sent {
         if to.is_only(self.own) {
             self.counts.unwanted.add(1);
@@ -103,7 +98,7 @@ impl Outbox {
         sent
     }
 
-    /// Returns whether nobody listens to `to`. If so, `messages` get their numbers without being sent.
+    /// True when nobody listens to `to`. Then `messages` get their numbers without being sent.
     pub(crate) fn unwanted(&self, to: To, messages: u32) -> bool {
         let unwanted = to.is_only(self.own) || self.lock().unwanted(to, messages);
         if unwanted {
@@ -126,12 +121,12 @@ impl Outbox {
         }
     }
 
-    /// Closes the open batches, so that they can be taken.
+    /// Closes the open batches, so that they can be sent.
     pub(crate) fn close_batches(&self) {
         self.lock().close_batches();
     }
 
-    /// Takes the next frame; none while NATS is disconnected.
+    /// `None` while NATS is disconnected.
     pub(crate) fn pop(&self) -> Option<Outgoing> {
         self.lock().pop()
     }
@@ -140,8 +135,7 @@ impl Outbox {
         self.lock().no_responders(to, probe);
     }
 
-    /// A pod has joined these. Returns the position of each and, in order among the messages, sends how many there
-    /// were.
+    /// A pod has joined these receivers. Returns the position of each, and announces it in order with the messages.
     pub(crate) fn wanted(&self, list: &[To]) -> Vec<Position> {
         let mut state = self.lock();
         let positions = list.iter().filter_map(|to| state.wanted(*to)).collect();
@@ -149,7 +143,7 @@ impl Outbox {
         positions
     }
 
-    /// Announces the number of messages to receivers that were quiet, and forgets those that were quiet for long.
+    /// Announces the number of messages to quiet receivers, and forgets receivers that were quiet for long.
     pub(crate) fn tick(&self, now: Millis) {
         loop {
             let mut state = self.lock();
@@ -165,7 +159,7 @@ impl Outbox {
         self.lock().disconnected();
     }
 
-    /// NATS takes messages of this size. `starts_anew`: the queued messages and their numbers are too old.
+    /// NATS accepts messages of this size. `starts_anew`: the queued messages and their numbers are too old.
     pub(crate) fn connected(&self, now: Millis, starts_anew: bool, payload_max: usize) {
         let mut state = self.lock();
         state.connected(now, starts_anew, payload_max);

@@ -8,12 +8,12 @@ use crate::clock::Millis;
 use crate::collections::HashMap;
 use crate::counters::Counts;
 use crate::frame::{HEAD, LENGTH, Position};
-use crate::limits::Limits;
+use crate::limits::FabricLimits;
 
 use super::stream::Stream;
 use super::{Destination, Dropped, Outgoing, Sent};
 
-/// Times between checks of a receiver without new messages, in heartbeats. After the last one it is forgotten.
+/// Intervals of checks of a receiver without new messages, in heartbeats. After the last one it is forgotten.
 const STAGES: [u64; 4] = [1, 3, 12, 48];
 /// Receivers checked while the lock is held once.
 const LOOKS_MAX: usize = 1024;
@@ -22,7 +22,7 @@ const REASSURED_PER_MS: u64 = 100;
 
 pub(super) struct State {
     own: PodId,
-    limits: Limits,
+    limits: FabricLimits,
     counts: Arc<Counts>,
     streams: HashMap<To, Stream>,
     ready: VecDeque<Outgoing>,
@@ -40,12 +40,12 @@ pub(super) struct State {
     is_asleep: bool,
     /// The queue was full; it accepts messages again when a quarter has left.
     is_full: bool,
-    /// Largest frame to a group. It cannot travel in parts, because each part would go to another pod.
+    /// Largest frame to a group. It cannot be sent in parts, because each part would go to another pod.
     group_frame_bytes_max: usize,
 }
 
 impl State {
-    pub(super) fn new(own: PodId, limits: &Limits, counts: Arc<Counts>) -> Self {
+    pub(super) fn new(own: PodId, limits: &FabricLimits, counts: Arc<Counts>) -> Self {
         Self {
             own,
             group_frame_bytes_max: usize::MAX,
@@ -139,7 +139,7 @@ impl State {
         self.ready.push_back(outgoing);
     }
 
-    /// Returns whether there is nothing to send. If so, the next thread that changes that wakes the sender.
+    /// True when there is nothing to send. The next thread that changes this wakes the sender.
     pub(super) fn fell_asleep(&mut self) -> bool {
         self.is_asleep = !self.has_work();
         self.is_asleep
@@ -282,12 +282,12 @@ fn least(bytes_max: u32) -> usize {
     (bytes_max - bytes_max / 4) as usize
 }
 
-/// Returns the stream to a receiver, or makes one unless there are too many.
+/// Creates a missing stream, unless there are too many.
 fn stream<'s>(
     streams: &'s mut HashMap<To, Stream>,
     to: To,
     generations: &mut u64,
-    limits: &Limits,
+    limits: &FabricLimits,
 ) -> Option<&'s mut Stream> {
     if !streams.contains_key(&to) && streams.len() >= limits.streams_max as usize {
         return None;

@@ -1,4 +1,4 @@
-//! The messages to one receiver.
+//! The numbered messages to one receiver.
 
 use std::collections::VecDeque;
 
@@ -47,7 +47,6 @@ impl Stream {
         }
     }
 
-    /// Numbers messages that are not sent.
     pub(super) fn skip(&mut self, messages: u32, to: To, own: PodId, ready: &mut VecDeque<Outgoing>) {
         // Numbers within a batch have no holes.
         self.close(to, own, ready);
@@ -86,7 +85,6 @@ impl Stream {
         self.next += 1;
     }
 
-    /// Closes the open batch, if there is one, for sending.
     pub(super) fn close(&mut self, to: To, own: PodId, ready: &mut VecDeque<Outgoing>) {
         if self.open.is_empty() {
             return;
@@ -119,7 +117,7 @@ impl Stream {
         self.waiting = self.waiting.saturating_sub(bytes);
     }
 
-    /// A listener exists since the probe `probe`.
+    /// A listener exists since this probe.
     pub(super) fn wanted(&mut self, to: To, probe: u64) -> Option<Position> {
         self.is_quiet = false;
         self.wanted_at = probe;

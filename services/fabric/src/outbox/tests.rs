@@ -5,8 +5,8 @@ const OWN: PodId = PodId(1);
 const BROKER: To = To::Broker(1);
 const GROUP: To = To::Group { broker: 1, group: 2 };
 
-fn outbox(change: impl FnOnce(&mut Limits)) -> Outbox {
-    let mut limits = Limits { batch_bytes_max: 1024, ..Limits::default() };
+fn outbox(change: impl FnOnce(&mut FabricLimits)) -> Outbox {
+    let mut limits = FabricLimits { batch_bytes_max: 1024, ..FabricLimits::default() };
     change(&mut limits);
     let outbox = Outbox::new(OWN, limits, Arc::default());
     outbox.connected(0, false, 1 << 20);
@@ -100,7 +100,7 @@ fn during_an_outage_a_little_waits_and_the_rest_is_dropped() {
 
 #[test]
 fn after_a_long_outage_and_before_the_first_connection_there_is_nothing() {
-    let outbox = Outbox::new(OWN, Limits::default(), Arc::default());
+    let outbox = Outbox::new(OWN, FabricLimits::default(), Arc::default());
     assert_eq!(outbox.send(BROKER, &[b"x"]), Sent::Dropped(Dropped::Outage));
     outbox.connected(0, false, 1 << 20);
     queue(&outbox, BROKER, 1);

@@ -47,7 +47,6 @@ fn concerns(event: &Seen, window: To, sender: PodId) -> bool {
     }
 }
 
-/// The beginnings of joins.
 fn windows(seen: &[(Stamp, Seen)]) -> Vec<(usize, To)> {
     let asked = seen.iter().enumerate().filter_map(|(place, (_, event))| match event {
         Seen::Asked(to) => Some((place, *to)),
@@ -140,7 +139,7 @@ fn window(
         .map_err(|wrong| format!("in the end, {wrong}"))
 }
 
-/// Returns whether every missing message up to `index` was reported.
+/// Fails when a missing message up to `index` was not reported.
 fn covered(next: u64, before: Option<u64>, index: u64, reported: u64, is_vague: bool) -> Result<(), String> {
     let Some(before) = before else { return Ok(()) };
     let missing = index.saturating_sub(next.max(before))..=index - next;

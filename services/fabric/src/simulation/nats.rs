@@ -40,7 +40,6 @@ pub(super) enum Down {
     NoResponders { to: To, probe: u64 },
 }
 
-/// Between servers.
 enum Routed {
     Interest(Subject, bool),
     Message { subject: Subject, frame: Bytes },
@@ -80,7 +79,7 @@ impl Nats {
         }
     }
 
-    /// Its server takes one command of a pod; returns false when there is none.
+    /// Its server takes one command of a pod; false when there is none.
     pub(super) fn serve(&mut self, rng: &mut Rng, pod: &mut Pod) -> bool {
         let Some(up) = pod.wire.pop_front() else { return false };
         match up {
@@ -102,7 +101,6 @@ impl Nats {
         true
     }
 
-    /// One message passes one of the routes.
     pub(super) fn route(&mut self, rng: &mut Rng) -> bool {
         let first = rng.usize(..2);
         for from in [first, 1 - first] {

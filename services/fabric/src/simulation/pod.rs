@@ -10,7 +10,7 @@ use crate::address::{PodId, To};
 use crate::clock::Millis;
 use crate::core::Core;
 use crate::counters::Counts;
-use crate::limits::Limits;
+use crate::limits::FabricLimits;
 use crate::outbox::{Outbox, Sent};
 use crate::sink::{Batch, Gap, Sink};
 
@@ -103,7 +103,7 @@ pub(super) struct Pod {
 }
 
 impl Pod {
-    pub(super) fn new(id: PodId, limits: Limits) -> Self {
+    pub(super) fn new(id: PodId, limits: FabricLimits) -> Self {
         let counts = Arc::new(Counts::default());
         let outbox = Arc::new(Outbox::new(id, limits.clone(), counts.clone()));
         let recorder = Arc::new(Recorder::default());
@@ -240,7 +240,7 @@ impl Pod {
         }
     }
 
-    /// The fabric takes a message of one of the subscriptions; returns false when there is none.
+    /// The fabric takes a message of one of the subscriptions; false when there is none.
     pub(super) fn consume(&mut self, rng: &mut Rng, now: Millis) -> bool {
         let mut filled: Vec<_> = self
             .channels

@@ -1,4 +1,4 @@
-//! Turns the user's wishes into subscriptions, and passes their messages to the core.
+//! Subscribes at NATS to the receivers that the user wants, and passes their messages to the core.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use crate::shared::Shared;
 
 /// The queue group of all groups; their subjects distinguish them.
 const QUEUE: &str = "g";
-/// Joins between two looks at the user's wishes.
+/// Joins between two checks for new wishes.
 const JOINS_AT_ONCE: usize = 500;
-/// Time that the NATS client may block a subscription before the wishes are looked at again.
+/// How long the NATS client can block a subscription before new wishes are checked.
 const SUBSCRIBE_WAIT: Duration = Duration::from_millis(100);
 
 /// Joined receivers with the listening task; `None` while it waits for NATS.
@@ -140,8 +140,8 @@ async fn listen_to_fabrics(shared: Arc<Shared>, mut subscriber: Subscriber) {
     }
 }
 
-/// A task that takes all waiting messages before other tasks run. The connection reads many messages in one turn and
-/// would otherwise fill the channel between them.
+/// A task that takes all waiting messages before other tasks run. The connection reads many messages in one turn and would
+/// otherwise fill the channel between them.
 fn spawn(shared: Arc<Shared>, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
     let watched = async move {
         let _watch = Watch(shared);

@@ -1,4 +1,4 @@
-//! Periodic work, and changes of the connection.
+//! Runs periodic work, and handles changes of the connection.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::shared::Shared;
 use super::sending;
 
 const TICK: Duration = Duration::from_millis(100);
-/// Time between two measurements of the round trip, milliseconds.
+/// Interval of round-trip measurements, milliseconds.
 const ECHO_EVERY_MS: Millis = 5000;
 /// Time for passing a message to nobody to the NATS client.
 const ECHO_WAIT: Duration = Duration::from_millis(50);

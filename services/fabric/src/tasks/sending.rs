@@ -44,15 +44,14 @@ async fn last(shared: &Shared, client: &Client) -> Result<(), String> {
     until_taken(shared, client).await
 }
 
-/// Waits until the server has taken everything; closing the connection earlier would lose it.
+/// Waits until the server has everything; closing the connection earlier would lose it.
 async fn until_taken(shared: &Shared, client: &Client) -> Result<(), String> {
     let number = echo(shared, client).await.map_err(|error| error.to_string())?;
     shared.link.until_echoed(number).await;
     Ok(())
 }
 
-/// Sends a message to nobody. The answer gives the round-trip time, and shows that the server has taken everything sent
-/// before.
+/// Sends a message to nobody. The answer gives the round-trip time, and proves that the server has everything sent before.
 pub(super) async fn echo(shared: &Shared, client: &Client) -> Result<u64, PublishError> {
     let number = shared.link.echo();
     let reply = shared.subjects.echo(&Echo::Nobody(number));
@@ -60,7 +59,7 @@ pub(super) async fn echo(shared: &Shared, client: &Client) -> Result<u64, Publis
     Ok(number)
 }
 
-/// Moves to another server when this one has taken everything.
+/// Moves to another server once this one has everything.
 async fn move_on(shared: &Shared, client: &Client) {
     tokio::select! {
         _ = until_taken(shared, client) => {}

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use millrace_fabric::{Credentials, Fabric, Settings, Tls, To};
+use millrace_fabric::{Credentials, Fabric, NatsTls, Settings, To};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
 
@@ -54,9 +54,9 @@ impl Certificates {
         )
     }
 
-    fn tls(&self, ca: &str, identity: bool) -> Tls {
+    fn tls(&self, ca: &str, identity: bool) -> NatsTls {
         let identity = identity.then(|| (self.path("pod"), self.path("pod.key")));
-        Tls { ca: Some(self.path(ca)), identity }
+        NatsTls { ca: Some(self.path(ca)), identity }
     }
 }
 
@@ -205,7 +205,7 @@ fn settings_that_cannot_work_are_refused_at_the_start() {
         let error = Fabric::start(settings, std::sync::Arc::new(Nobody)).err().expect("an error");
         error.to_string()
     };
-    let ca = |path: &Path| Some(Tls { ca: Some(path.into()), identity: None });
+    let ca = |path: &Path| Some(NatsTls { ca: Some(path.into()), identity: None });
     for (said, expected) in [
         (refused(&|settings| settings.servers.clear()), "no NATS server is named"),
         (refused(&|settings| settings.servers = vec!["http://x".into()]), "is no address of a NATS server"),

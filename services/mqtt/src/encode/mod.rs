@@ -1,9 +1,9 @@
-//! Packets into bytes. Every function appends one whole packet to `out`.
+//! Encodes packets. Every function appends one whole packet to `out`.
 //!
-//! Limits of the wire: a string or binary field has at most 65,535 bytes, a packet at most 268,435,455 bytes after its
-//! fixed header. A field over that is cut (a string between two characters), so that the packet stays well formed; a
-//! debug build panics, because it is the caller's mistake. Nothing else is checked: properties and topics are those of
-//! decoded packets, or come from a caller who keeps their rules.
+//! A string or binary field has at most 65,535 bytes, a packet at most 268,435,455 bytes after its fixed header. A longer field
+//! is cut (a string between two characters), so that the packet stays well formed; a debug build panics, because it is the
+//! caller's mistake. Nothing else is checked: properties and topics must come from decoded packets or from a caller that keeps
+//! their rules.
 
 mod connect;
 mod publish;
@@ -17,9 +17,8 @@ use crate::{
 pub use publish::PublishHead;
 pub use subscribe::{subscribe, subscribe_ack, unsubscribe};
 
-/// Appends any packet. Fields that `version` does not have (properties, reasons) are left out.
-///
-/// A CONNECT is written for the version that it names itself. An AUTH is written only for 5.0.
+/// Appends any packet, without fields that `version` does not have (properties, reasons). A CONNECT has its own version. An AUTH
+/// is written for 5.0 only.
 pub fn packet(packet: &Packet<'_>, version: Version, out: &mut Vec<u8>) {
     match packet {
         Packet::Connect(p) => connect::connect(p, out),
@@ -66,7 +65,7 @@ pub fn packet(packet: &Packet<'_>, version: Version, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends PUBACK, PUBREC, PUBREL or PUBCOMP. In 5.0 the reason is left out when it is success without properties.
+/// In 5.0 a success without properties leaves the reason out.
 pub fn ack(kind: PacketType, ack: &Ack<'_>, version: Version, out: &mut Vec<u8>) {
     if version != Version::V5 || (ack.reason == ReasonCode::SUCCESS && ack.properties.is_empty()) {
         return plain_ack(kind, ack.packet_id, out);

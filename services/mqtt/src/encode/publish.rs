@@ -1,4 +1,4 @@
-//! The head of a PUBLISH. It is written once for many receivers, and the payload is shared.
+//! Encodes the head of a PUBLISH once for many receivers, who share the payload.
 
 use super::{put_header, put_var_int};
 use crate::{
@@ -6,28 +6,24 @@ use crate::{
     wire::{fit, put_string, var_int_len},
 };
 
-/// The part of a PUBLISH before its payload.
 #[derive(Clone, Copy, Debug)]
-#[allow(missing_docs)]
 pub struct PublishHead<'a> {
     /// Written only when `qos` is above 0.
     pub dup: bool,
     pub qos: QoS,
     pub retain: bool,
     pub topic: &'a str,
-    /// There exactly when `qos` is above 0.
+    /// Set exactly when `qos` is above 0.
     pub packet_id: Option<PacketId>,
-    /// Written only for 5.0. `properties` first, then `more` (two slices, so that shared bytes of a message and
-    /// those of one receiver need not be joined first).
+    /// Written only for 5.0. `properties` come first, then `more`: two slices, so that the shared properties of a message and
+    /// those of one receiver need not be joined first.
     pub properties: Properties<'a>,
     pub more: Properties<'a>,
     pub payload_len: usize,
 }
 
 impl PublishHead<'_> {
-    /// Size of the whole packet, payload included, bytes.
-    ///
-    /// A packet over 268,435,460 bytes cannot be written.
+    /// Bytes of the whole packet, payload included. A packet over 268,435,460 bytes cannot be written.
     #[inline]
     pub fn packet_size(&self, version: Version) -> usize {
         let body_len = self.body_len(version);

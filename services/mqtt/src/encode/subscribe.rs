@@ -1,4 +1,4 @@
-//! SUBSCRIBE, SUBACK, UNSUBSCRIBE and UNSUBACK.
+//! Encodes SUBSCRIBE, SUBACK, UNSUBSCRIBE and UNSUBACK.
 
 use super::{first_byte, properties_len, put_header, put_properties};
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     wire::{fit, put_string},
 };
 
-/// Appends a SUBSCRIBE for these filters (at least one).
+/// At least one filter.
 pub fn subscribe<'a>(
     packet_id: PacketId,
     properties: Properties<'_>,
@@ -23,7 +23,7 @@ pub fn subscribe<'a>(
     }
 }
 
-/// Appends an UNSUBSCRIBE for these filters (at least one).
+/// At least one filter.
 pub fn unsubscribe<'a>(
     packet_id: PacketId,
     properties: Properties<'_>,
@@ -39,9 +39,7 @@ pub fn unsubscribe<'a>(
     }
 }
 
-/// Appends a SUBACK or UNSUBACK with these reasons (for 3.x UNSUBACK they are left out).
-///
-/// For a 3.x SUBACK every error becomes 0x80, the one failure code that it has.
+/// Appends a SUBACK or UNSUBACK. A 3.x UNSUBACK has no reasons; in a 3.x SUBACK every error becomes 0x80, its only failure code.
 pub fn subscribe_ack(
     kind: PacketType,
     packet_id: PacketId,

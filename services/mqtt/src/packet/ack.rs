@@ -1,4 +1,4 @@
-//! PUBACK, PUBREC, PUBREL and PUBCOMP.
+//! Decodes PUBACK, PUBREC, PUBREL and PUBCOMP.
 
 use crate::{
     DecodeError, PacketId, PacketType, Properties, ReasonCode, Version,
@@ -6,9 +6,8 @@ use crate::{
     wire::Reader,
 };
 
-/// PUBACK, PUBREC, PUBREL, PUBCOMP (sections 3.4 to 3.7). 3.x has the packet id only: reason is success.
+/// PUBACK, PUBREC, PUBREL, PUBCOMP (sections 3.4 to 3.7). 3.x has the packet id only; its reason is success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct Ack<'a> {
     pub packet_id: PacketId,
     pub reason: ReasonCode,

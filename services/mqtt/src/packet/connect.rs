@@ -1,4 +1,4 @@
-//! CONNECT and CONNACK.
+//! Decodes CONNECT and CONNACK.
 
 use crate::{
     DecodeError, PacketType, Properties, QoS, ReasonCode, Version,
@@ -7,35 +7,29 @@ use crate::{
     wire::Reader,
 };
 
-/// CONNECT (MQTT 5.0 section 3.1).
+/// Section 3.1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connect<'a> {
-    /// Protocol version; every later packet of the connection is decoded with it.
+    /// All later packets of the connection have this version.
     pub version: Version,
-    /// The client is a bridge to another server: the highest bit of the protocol level, in 3.1 and 3.1.1 only.
-    ///
-    /// The standard has no such bit. mosquitto sets it by default, and other servers take it to mean No Local and
-    /// Retain As Published for all subscriptions, because 3.x has no options for them.
+    /// The client is a bridge to another server: the highest bit of the protocol level, in 3.1 and 3.1.1 only. The standard has
+    /// no such bit. mosquitto sets it by default, and other servers apply No Local and Retain As Published to all its
+    /// subscriptions, because 3.x has no options for them.
     pub is_bridge: bool,
     /// Clean Start (5.0) or Clean Session (3.x).
     pub clean_start: bool,
-    /// Keep alive in seconds, 0 for none.
+    /// 0 for none.
     pub keep_alive_s: u16,
-    /// Properties of the CONNECT; empty for 3.x.
+    /// Empty for 3.x.
     pub properties: Properties<'a>,
-    /// Client identifier, possibly empty.
+    /// May be empty.
     pub client_id: &'a str,
-    /// The will, if one is set.
     pub will: Option<Will<'a>>,
-    /// User name.
     pub user_name: Option<&'a str>,
-    /// Password.
     pub password: Option<&'a [u8]>,
 }
 
-/// The will message of a CONNECT.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct Will<'a> {
     pub qos: QoS,
     pub retain: bool,
@@ -44,22 +38,20 @@ pub struct Will<'a> {
     pub payload: &'a [u8],
 }
 
-/// CONNACK (section 3.2). For 3.x `reason` is the 3.x return code (0 to 5).
+/// Section 3.2. For 3.x `reason` is the 3.x return code (0 to 5).
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct ConnAck<'a> {
     pub session_present: bool,
     pub reason: ReasonCode,
     pub properties: Properties<'a>,
 }
 
-/// The protocol version that the body of a CONNECT names, also when the rest of it cannot be decoded: what to answer
-/// a bad CONNECT in. `None` when the version is not known or the body ends before it.
+/// The version of a CONNECT, to answer one that cannot be decoded. `None` for an unknown version.
 pub fn connect_version(body: &[u8]) -> Option<Version> {
     read_version(&mut Reader::new(body)).ok().map(|(version, _)| version)
 }
 
-/// The version, and whether the client is a bridge.
+/// Returns the version, and whether the client is a bridge.
 fn read_version(r: &mut Reader<'_>) -> Result<(Version, bool), DecodeError> {
     //= [MQTT-3.1.2-1] v5 v3.1.1
     //= [MQTT-3.1.2-2] v5 v3.1.1
@@ -75,7 +67,7 @@ fn read_version(r: &mut Reader<'_>) -> Result<(Version, bool), DecodeError> {
 /// The bit of the protocol level that a bridge sets.
 pub(crate) const BRIDGE: u8 = 0x80;
 
-/// The flags of a CONNECT, found to agree with each other.
+/// The flags of a CONNECT, checked for consistency.
 struct Flags {
     user_name: bool,
     password: bool,
@@ -86,7 +78,7 @@ struct Flags {
 impl Flags {
     fn read(mut bits: u8, version: Version) -> Result<Self, DecodeError> {
         if version == Version::V31 {
-            // 3.1 does not use bit 0, and disregards QoS and RETAIN of a will that is not there.
+            // 3.1 does not use bit 0, and ignores QoS and RETAIN without a will.
             let unused = if bits & 0x04 == 0 { 0x39 } else { 0x01 };
             bits &= !unused;
         }
@@ -187,7 +179,7 @@ fn decode_will<'a>(
 pub(super) fn decode_connack(body: &[u8], version: Version) -> Result<ConnAck<'_>, DecodeError> {
     let mut r = Reader::new(body);
     let flags = r.u8()?;
-    // 3.1 has no session present: the byte is not used.
+    // 3.1 does not use this byte, because it has no session present.
     //= [MQTT-3.2.2-1] v5
     if flags > 1 && version != Version::V31 {
         return Err(DecodeError::Malformed("a reserved flag of CONNACK is set"));

@@ -1,4 +1,4 @@
-//! DISCONNECT and AUTH.
+//! Decodes DISCONNECT and AUTH.
 
 use crate::{
     DecodeError, PacketType, Properties, ReasonCode, Version,
@@ -6,17 +6,15 @@ use crate::{
     wire::Reader,
 };
 
-/// DISCONNECT (section 3.14). 3.x: reason 0, no properties.
+/// Section 3.14. 3.x: reason 0, no properties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct Disconnect<'a> {
     pub reason: ReasonCode,
     pub properties: Properties<'a>,
 }
 
-/// AUTH (section 3.15), 5.0 only.
+/// Section 3.15, 5.0 only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct Auth<'a> {
     pub reason: ReasonCode,
     pub properties: Properties<'a>,
@@ -55,7 +53,7 @@ pub(super) fn decode_auth(body: &[u8], version: Version) -> Result<Auth<'_>, Dec
     let (properties, seen) = read_properties(&mut r, &Allowed::AUTH)?;
     r.end()?;
     let auth = Auth { reason, properties };
-    // Section 3.15.2.2.2 wants the method always; section 3.15.2.1 lets a plain success leave out everything.
+    // Section 3.15.2.2.2 always requires the method; section 3.15.2.1 lets a plain success leave out everything.
     if auth != success && !seen.has_authentication_method() {
         return Err(DecodeError::Protocol("AUTH without an authentication method"));
     }

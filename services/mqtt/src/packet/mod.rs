@@ -15,9 +15,8 @@ pub use disconnect::{Auth, Disconnect};
 pub use publish::Publish;
 pub use subscribe::{SubAck, Subscribe, SubscribeFilters, UnsubAck, Unsubscribe, UnsubscribeFilters};
 
-/// A decoded control packet that borrows from the bytes it was decoded from.
+/// Borrows from the bytes that it was decoded from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum Packet<'a> {
     Connect(Connect<'a>),
     ConnAck(ConnAck<'a>),
@@ -37,7 +36,6 @@ pub enum Packet<'a> {
 }
 
 impl Packet<'_> {
-    /// Its type.
     pub const fn packet_type(&self) -> PacketType {
         match self {
             Self::Connect(_) => PacketType::Connect,
@@ -59,12 +57,8 @@ impl Packet<'_> {
     }
 }
 
-/// Decodes one packet. `version` is that of the connection; before a CONNECT it is not known and only a CONNECT is
-/// decoded (any other type is a protocol error). Decodes packets of both directions; which a server may get is the
-/// session's to judge.
-///
-/// # Errors
-/// See [`DecodeError`].
+/// Decodes one packet of either direction; the session decides which a server may get. `version` is `None` before the CONNECT:
+/// any other packet is then a protocol error.
 #[inline]
 pub fn decode<'a>(first: u8, body: &'a [u8], version: Option<Version>) -> Result<Packet<'a>, DecodeError> {
     match version {
@@ -108,7 +102,7 @@ fn decode_other<'a>(first: u8, body: &'a [u8], version: Option<Version>) -> Resu
 
 const BAD_FIRST_BYTE: DecodeError = DecodeError::Malformed("packet type or flags that do not exist");
 
-/// For each packet type the flags that it may have, one bit for each value of the four flag bits.
+/// The allowed flags of each packet type, one bit for each value of the four flag bits.
 type Flags = [u16; 16];
 
 //= [MQTT-2.1.3-1] v5
@@ -131,7 +125,7 @@ const FLAGS: Flags = {
     flags
 };
 
-/// The same of 3.1, which calls the other bits unused (its section 2.1).
+/// 3.1 calls the other bits unused (its section 2.1).
 const FLAGS_3_1: Flags = {
     let mut flags = [u16::MAX; 16];
     flags[0] = 0;
@@ -146,7 +140,7 @@ const FLAGS_3_1: Flags = {
     flags
 };
 
-/// Fails for a packet type or flags that no version has: 3.1 takes whatever the others take.
+/// Fails for a packet type or flags that no version has: 3.1 allows everything that the others allow.
 #[inline]
 pub(crate) const fn check_first_byte(first: u8) -> Result<(), DecodeError> {
     check(first, &FLAGS_3_1)

@@ -1,4 +1,4 @@
-//! PUBLISH: the hot path, so no allocation and few branches.
+//! Decodes PUBLISH. This is the hot path, so it has no allocation and few branches.
 
 use crate::{
     DecodeError, PacketId, Properties, QoS, Version,
@@ -7,22 +7,20 @@ use crate::{
     wire::{Reader, utf8},
 };
 
-/// PUBLISH (section 3.3).
+/// Section 3.3.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Publish<'a> {
-    /// Sent before, perhaps.
+    /// Perhaps a retransmission.
     pub dup: bool,
-    /// Quality of service.
     pub qos: QoS,
     /// Inbound: store the message as the topic's retained message. Outbound: the message was a retained one.
     pub retain: bool,
-    /// Topic name; empty only with a topic alias (5.0).
+    /// Empty only with a topic alias (5.0).
     pub topic: &'a str,
-    /// There exactly when `qos` is above 0.
+    /// Set exactly when `qos` is above 0.
     pub packet_id: Option<PacketId>,
-    /// Properties; empty for 3.x.
+    /// Empty for 3.x.
     pub properties: Properties<'a>,
-    /// Application message.
     pub payload: &'a [u8],
 }
 
@@ -73,7 +71,7 @@ fn bad_topic(topic: &str) -> DecodeError {
     }
 }
 
-/// 5.0 calls a zero length topic name without an alias a protocol error (section 3.3.2.1).
+/// 5.0 calls an empty topic name without an alias a protocol error (section 3.3.2.1).
 #[cold]
 fn no_topic(version: Version) -> DecodeError {
     match version {

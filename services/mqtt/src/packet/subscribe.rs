@@ -1,4 +1,4 @@
-//! SUBSCRIBE, SUBACK, UNSUBSCRIBE and UNSUBACK.
+//! Decodes SUBSCRIBE, SUBACK, UNSUBSCRIBE and UNSUBACK.
 
 use std::iter::FusedIterator;
 
@@ -10,9 +10,8 @@ use crate::{
     wire::Reader,
 };
 
-/// SUBSCRIBE (section 3.8).
+/// Section 3.8.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct Subscribe<'a> {
     pub packet_id: PacketId,
     pub properties: Properties<'a>,
@@ -20,10 +19,8 @@ pub struct Subscribe<'a> {
     pub filters: SubscribeFilters<'a>,
 }
 
-/// The topic filters and options of a SUBSCRIBE, all valid; iterate to read them.
-///
-/// In 3.x a filter may begin with `$share/` without being a shared subscription, such as `$share/g`.
-/// [`crate::topic::Filter::parse`] decides.
+/// The valid filters and options of a SUBSCRIBE. In 3.x a filter may begin with `$share/` without being a shared subscription,
+/// such as `$share/g`; [`crate::topic::Filter::parse`] decides.
 #[derive(Clone, Debug, Eq)]
 pub struct SubscribeFilters<'a>(pub(crate) &'a [u8], pub(crate) Version);
 
@@ -35,12 +32,12 @@ impl PartialEq for SubscribeFilters<'_> {
 }
 
 impl<'a> SubscribeFilters<'a> {
-    /// The bytes as they stand on the wire.
+    /// In wire format.
     pub const fn as_bytes(&self) -> &'a [u8] {
         self.0
     }
 
-    /// Takes bytes that an earlier [`SubscribeFilters::as_bytes`] gave, and the version they were decoded with.
+    /// `bytes` must be of [`SubscribeFilters::as_bytes`], with the same version.
     pub const fn from_validated(bytes: &'a [u8], version: Version) -> Self {
         Self(bytes, version)
     }
@@ -59,18 +56,16 @@ impl<'a> Iterator for SubscribeFilters<'a> {
 
 impl FusedIterator for SubscribeFilters<'_> {}
 
-/// SUBACK (section 3.9): a reason code for each filter.
+/// Section 3.9: a reason code for each filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct SubAck<'a> {
     pub packet_id: PacketId,
     pub properties: Properties<'a>,
     pub reasons: &'a [u8],
 }
 
-/// UNSUBSCRIBE (section 3.10).
+/// Section 3.10.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct Unsubscribe<'a> {
     pub packet_id: PacketId,
     pub properties: Properties<'a>,
@@ -78,17 +73,16 @@ pub struct Unsubscribe<'a> {
     pub filters: UnsubscribeFilters<'a>,
 }
 
-/// The topic filters of an UNSUBSCRIBE, all valid; iterate to read them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnsubscribeFilters<'a>(pub(crate) &'a [u8]);
 
 impl<'a> UnsubscribeFilters<'a> {
-    /// The bytes as they stand on the wire.
+    /// In wire format.
     pub const fn as_bytes(&self) -> &'a [u8] {
         self.0
     }
 
-    /// Takes bytes that an earlier [`UnsubscribeFilters::as_bytes`] gave.
+    /// `bytes` must be of [`UnsubscribeFilters::as_bytes`].
     pub const fn from_validated(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
@@ -107,9 +101,8 @@ impl<'a> Iterator for UnsubscribeFilters<'a> {
 
 impl FusedIterator for UnsubscribeFilters<'_> {}
 
-/// UNSUBACK (section 3.11): a reason code for each filter; none for 3.x.
+/// Section 3.11: a reason code for each filter; none for 3.x.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct UnsubAck<'a> {
     pub packet_id: PacketId,
     pub properties: Properties<'a>,
@@ -194,7 +187,7 @@ fn read_filter<'a>(r: &mut Reader<'a>, version: Version) -> Result<(&'a str, Sub
     let bits = r.u8()?;
     let options = match version {
         Version::V5 => options_5(bits)?,
-        // The upper six bits are reserved in 3.1.1, but not used in 3.1.
+        // The upper six bits are reserved in 3.1.1, but unused in 3.1.
         Version::V311 => options_3(bits)?,
         Version::V31 => options_3(bits & 0x03)?,
     };

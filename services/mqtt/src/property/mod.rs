@@ -9,16 +9,11 @@ use crate::{
 
 pub(crate) use validate::{Allowed, read_properties};
 
-/// Validated properties of one packet, as they stand on the wire (without their length prefix).
-///
-/// Made by decoding (each allowed in its packet, no forbidden repeats, values in range) or by [`crate::encode`]'s
-/// property writer. 3.x packets have none.
+/// Validated properties of one packet, in wire format without the length prefix. 3.x packets have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Properties<'a>(pub(crate) &'a [u8]);
 
-/// One property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum Property<'a> {
     PayloadFormatIndicator(u8),
     MessageExpiryInterval(u32),
@@ -50,28 +45,26 @@ pub enum Property<'a> {
 }
 
 impl<'a> Properties<'a> {
-    /// No properties.
     pub const EMPTY: Properties<'static> = Properties(&[]);
 
-    /// True when there are none.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The bytes as they stand on the wire, without the length prefix.
+    /// In wire format, without the length prefix.
     #[inline]
     pub const fn as_bytes(&self) -> &'a [u8] {
         self.0
     }
 
-    /// Takes bytes that an earlier [`Properties::as_bytes`] gave, or that [`Property::encode`] wrote.
+    /// `bytes` must be of [`Properties::as_bytes`] or [`Property::encode`].
     #[inline]
     pub const fn from_validated(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
-    /// The properties in wire order.
+    /// In wire order.
     #[inline]
     pub fn iter(&self) -> PropertyIter<'a> {
         PropertyIter(self.0)
@@ -96,7 +89,6 @@ impl<'a> IntoIterator for &Properties<'a> {
     }
 }
 
-/// Iterator over the properties of a packet.
 #[derive(Clone, Debug)]
 pub struct PropertyIter<'a>(&'a [u8]);
 
@@ -115,7 +107,7 @@ impl<'a> Iterator for PropertyIter<'a> {
 impl std::iter::FusedIterator for PropertyIter<'_> {}
 
 impl<'a> Property<'a> {
-    /// Reads one property. Checks the wire form only: lengths and strings, not the value.
+    /// Checks lengths and strings, not the value.
     fn read(r: &mut Reader<'a>) -> Result<Self, DecodeError> {
         Ok(match r.u8()? {
             0x01 => Self::PayloadFormatIndicator(r.u8()?),
@@ -152,7 +144,7 @@ impl<'a> Property<'a> {
         })
     }
 
-    /// The identifier of this property on the wire.
+    /// In wire format.
     pub const fn id(&self) -> u8 {
         match self {
             Self::PayloadFormatIndicator(_) => 0x01,
@@ -185,10 +177,8 @@ impl<'a> Property<'a> {
         }
     }
 
-    /// Appends this property (identifier and value) to `out`.
-    ///
-    /// Longer values are cut: a string or binary value has at most 65,535 bytes on the wire, and a subscription
-    /// identifier is at most 268,435,455.
+    /// Appends identifier and value. Longer values are cut to the wire's limits: 65,535 bytes for a string or binary value,
+    /// 268,435,455 for a subscription identifier.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(self.id());
         match *self {

@@ -1,9 +1,9 @@
-//! Allowed properties of each packet: which ones, how often, and with which values.
+//! Checks the properties of a packet: which are allowed, how often, and with which values.
 
 use super::{Properties, Property};
 use crate::{DecodeError, topic, wire::Reader};
 
-/// A set of property identifiers. They all are below 64 (the highest is 0x2A), so one bit each.
+/// A set of property identifiers, one bit each, because all are below 64 (the highest is 0x2A).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IdSet(u64);
 
@@ -34,10 +34,10 @@ impl IdSet {
     }
 }
 
-/// The properties that one kind of packet, or the will, may have (table 2-4).
+/// The allowed properties of a packet type, or of the will (table 2-4).
 pub(crate) struct Allowed {
     once: IdSet,
-    /// A packet that the server sends names every subscription that matched.
+    /// A PUBLISH of the server names every subscription that matched.
     many_subscription_ids: bool,
 }
 
@@ -67,7 +67,7 @@ impl Allowed {
     }
 }
 
-/// Reads the property length and the properties, and returns the set of identifiers.
+/// Also returns the set of identifiers.
 #[inline]
 pub(crate) fn read_properties<'a>(
     r: &mut Reader<'a>,

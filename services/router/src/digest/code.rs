@@ -5,12 +5,11 @@ use millrace_mqtt::topic::Filter;
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Levels of a filter that are distinguished. A longer filter with wildcards counts as one that ends with `#` after so
-/// many levels.
+/// Distinguished levels of a filter. A longer filter with wildcards counts as one that ends with `#` after them.
 const LEVELS_MAX: u32 = 32;
 
-/// The mask of `+` (32 bits), the number of levels (6), and the flags below. All filters without wildcards are one
-/// shape. The value is never 0.
+/// The mask of `+` (32 bits), the number of levels (6), and the flags below; never 0. All filters without wildcards share one
+/// shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape(u64);
 
@@ -56,7 +55,6 @@ impl Shape {
     }
 }
 
-/// The code of a filter in digests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Code {
     shape: u64,
@@ -64,10 +62,9 @@ pub struct Code {
 }
 
 impl Code {
-    /// Bytes of an encoded code.
     pub const LEN: usize = 16;
 
-    /// Computes the code of a valid filter.
+    /// `filter` must be valid.
     #[must_use]
     pub fn of(filter: Filter<'_>) -> Self {
         let shared = filter.share.is_some();
@@ -79,13 +76,11 @@ impl Code {
         path.code(many, shared)
     }
 
-    /// Encodes the code.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::LEN] {
         (u128::from(self.shape) << 64 | u128::from(self.hash)).to_be_bytes()
     }
 
-    /// Decodes a code; `None` for invalid bytes.
     #[must_use]
     pub fn from_bytes(bytes: [u8; Self::LEN]) -> Option<Self> {
         let number = u128::from_be_bytes(bytes);
@@ -139,16 +134,15 @@ impl Path {
     }
 }
 
-/// A topic, as digests look it up.
 #[derive(Debug)]
 pub struct TopicCode {
     levels: SmallVec<[u64; 16]>,
-    /// Wildcards in the first level do not match it.
+    /// The topic starts with `$`, so wildcards in the first level do not match it.
     is_hidden: bool,
 }
 
 impl TopicCode {
-    /// Computes the code of a valid topic name.
+    /// `topic` must be valid.
     #[must_use]
     pub fn of(topic: &str) -> Self {
         let levels = topic.split('/').map(|level| xxh3_64(level.as_bytes())).collect();
@@ -160,7 +154,6 @@ impl TopicCode {
     pub(super) fn hash(&self, shape: Shape) -> Option<u64> {
         let levels = if shape.is_exact() { self.levels.len() } else { shape.levels() };
         let fits = match shape.is_many() {
-            // `a/#` matches `a`, too.
             true => self.levels.len() >= levels,
             false => self.levels.len() == levels,
         };

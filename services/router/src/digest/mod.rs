@@ -1,9 +1,9 @@
-//! Digests: which topics the filters of a pod may match, in about two bytes a filter, for pods that publish.
+//! Digests: summaries of a pod's filters for publishing pods, in about two bytes a filter.
 //!
-//! A filter is a *shape* (number of levels, positions of `+`, whether it ends with `#`) and a hash of its other levels.
-//! All filters without wildcards are one shape. One Bloom filter holds the hashes, so a topic is looked up once for
-//! each shape. A positive answer is wrong about once in three hundred for each shape; a negative answer is always
-//! right. With too many shapes or filters there is no digest, and everything may match.
+//! A filter is a *shape* (number of levels, positions of `+`, whether it ends with `#`) and a hash of its other levels. All
+//! filters without wildcards share one shape. One Bloom filter holds the hashes, so a topic is looked up once per shape. A
+//! positive answer is wrong about once in three hundred per shape; a negative answer is always right. With too many shapes or
+//! filters there is no digest, and everything may match.
 
 mod code;
 
@@ -16,15 +16,14 @@ use crate::group::Group;
 use crate::router::Snapshot;
 use crate::set::Set;
 
-/// Shapes of one digest. Each shape costs one look-up per topic. Devices use few shapes; only a deliberate tenant uses
-/// more.
+/// Shapes of one digest. Each costs one lookup per topic. Devices use few shapes; only a malicious tenant uses more.
 pub const SHAPES_MAX: usize = 32;
 /// Bits per filter of a new digest; a third of them is room for new filters.
 const BITS: usize = 16;
 /// Bits per filter below which a digest must be rebuilt: one topic in 270 then matches falsely, for each shape.
 const BITS_LEAST: usize = 12;
-/// Bits of the largest digest, 4 MiB: enough for 2.8 million filters of one broker, as many as a full pod's clients
-/// have. More filters cause more false matches.
+/// Bits of the largest digest, 4 MiB: enough for 2.8 million filters of one broker, as many as a full pod's clients have. More
+/// filters cause more false matches.
 const BITS_MAX: usize = 32 << 20;
 /// Filters of the largest digest: with more, one topic in four matches falsely.
 const FILTERS_MAX: usize = BITS_MAX / 4;
@@ -32,11 +31,11 @@ const FILTERS_MAX: usize = BITS_MAX / 4;
 const PROBES: u64 = 6;
 const WORDS_MIN: usize = 8;
 
-/// The filters do not fit into a digest: everything may match.
+/// The filters do not fit into a digest, so everything may match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooMany;
 
-/// A digest of filters. Any thread may read while one thread inserts.
+/// Any thread can read while one thread inserts.
 #[derive(Debug)]
 pub struct Digest {
     shapes: [AtomicU64; SHAPES_MAX],
@@ -45,7 +44,7 @@ pub struct Digest {
 }
 
 impl Digest {
-    /// Makes a digest with room for `filters` and a third more.
+    /// Adds room for a third more than `filters`.
     #[must_use]
     pub fn with_room(filters: usize) -> Self {
         let bits = filters.saturating_mul(BITS).min(BITS_MAX);
@@ -57,8 +56,7 @@ impl Digest {
         }
     }
 
-    /// Inserts a filter; only one thread at a time may do so. Returns false when the filter was found already and
-    /// nothing changed.
+    /// Inserts a filter; only one thread at a time may insert. False when the digest already matched it.
     ///
     /// # Errors
     /// There is one shape or one filter too many. The earlier filters remain.
@@ -79,7 +77,7 @@ impl Digest {
         Ok(changed)
     }
 
-    /// Returns whether a filter may match the topic. `shared` includes filters of shared subscriptions.
+    /// `shared` includes filters of shared subscriptions.
     #[must_use]
     pub fn may_match(&self, topic: &TopicCode, shared: bool) -> bool {
         self.shapes()
@@ -87,20 +85,19 @@ impl Digest {
             .any(|shape| topic.hash(shape).is_some_and(|hash| self.has(hash)))
     }
 
-    /// Returns whether the digest must be rebuilt with more room.
+    /// True when the digest must be rebuilt with more room.
     #[must_use]
     pub fn is_full(&self) -> bool {
         let bits = self.bits.len() * 64;
         bits < BITS_MAX && self.filters() * BITS_LEAST > bits
     }
 
-    /// About how many filters it has.
     #[must_use]
     pub fn filters(&self) -> usize {
         self.filters.load(Ordering::Relaxed)
     }
 
-    /// Returns whether another digest answers the same for every topic.
+    /// True when both digests answer the same for every topic.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         let bits = |digest: &Self| -> Vec<u64> { digest.words().collect() };
@@ -122,7 +119,6 @@ impl Digest {
         }
     }
 
-    /// Decodes a digest; `None` for invalid bytes.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (shapes, rest) = bytes.split_first()?;
@@ -153,8 +149,7 @@ impl Digest {
         self.places(hash).all(|(word, bit)| self.bits[word].load(Ordering::Relaxed) & bit != 0)
     }
 
-    /// The bits of a hash. They derive from its two halves, which is as good as independent hashes (Kirsch and
-    /// Mitzenmacher).
+    /// The bits of a hash, derived from its two halves, which is as good as independent hashes (Kirsch and Mitzenmacher).
     fn places(&self, hash: u64) -> impl Iterator<Item = (usize, u64)> {
         let bits = self.bits.len() as u64 * 64;
         let (start, step) = (hash >> 32, hash | 1);
@@ -167,10 +162,7 @@ impl Digest {
 }
 
 impl Snapshot {
-    /// Makes the digest of all plain filters and of the shared ones that count, with room for `spare` more.
-    ///
-    /// # Errors
-    /// There are too many filters or shapes.
+    /// The digest of all plain filters and of the shared ones for which `counts` is true, with room for `spare` more.
     pub fn digest(&self, counts: impl Fn(&Group) -> bool, spare: usize) -> Result<Digest, TooMany> {
         let mut filters = 0;
         self.walk(

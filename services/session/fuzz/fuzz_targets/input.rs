@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use millrace_mqtt::{PacketId, Properties, QoS, ReasonCode, Version, decode, frame};
-use millrace_session::{Accept, Connection, Delivery, Effect, Message, Session, Settings};
+use millrace_session::{Accept, Connection, Delivery, Effect, Message, Session, SessionSettings};
 
 /// Small, so that it is reached often.
 const RECEIVE_MAXIMUM: u16 = 4;
@@ -18,7 +18,7 @@ fuzz_target!(|input: (&[u8], &[u8])| {
 });
 
 struct Client {
-    settings: Settings,
+    settings: SessionSettings,
     session: Session,
     connection: Connection,
     sent: Vec<u8>,
@@ -30,7 +30,7 @@ struct Client {
 impl Client {
     fn new() -> Self {
         Self {
-            settings: Settings { receive_maximum: RECEIVE_MAXIMUM, inflight_max: 4, ..Settings::default() },
+            settings: SessionSettings { receive_maximum: RECEIVE_MAXIMUM, inflight_max: 4, ..SessionSettings::default() },
             session: Session::new("c".into()),
             connection: Connection::new(),
             sent: Vec::new(),

@@ -3,15 +3,14 @@
 use millrace_mqtt::{Auth, Packet, PacketType, Properties, Property, ReasonCode, encode};
 
 use super::{Connection, Phase};
-use crate::{Effect, Out, Settings};
+use crate::{Effect, Out, SessionSettings};
 
 const OTHER_METHOD: &str = "AUTH with another authentication method than CONNECT";
 
 impl Connection {
-    /// Asks the client to continue its authentication. Returns false when the client accepts no packet of that size and
-    /// can only be refused.
+    /// Sends the next AUTH. False when the client accepts no packet of that size and can only be refused.
     //= [MQTT-4.12.0-2] v5
-    pub fn challenge(&mut self, data: &[u8], settings: &Settings, out: &mut impl Out) -> bool {
+    pub fn challenge(&mut self, data: &[u8], settings: &SessionSettings, out: &mut impl Out) -> bool {
         let is_said = self.write_auth(ReasonCode::CONTINUE_AUTHENTICATION, data, settings, out);
         if is_said && self.phase == Phase::Connecting {
             self.phase = Phase::Challenged;
@@ -19,15 +18,20 @@ impl Connection {
         is_said
     }
 
-    /// Answers an open client that it has re-authenticated. Returns false when the client accepts no packet of that
-    /// size.
-    pub fn authenticated(&mut self, data: &[u8], settings: &Settings, out: &mut impl Out) -> bool {
+    /// Confirms a re-authentication. False when the client accepts no packet of that size.
+    pub fn authenticated(&mut self, data: &[u8], settings: &SessionSettings, out: &mut impl Out) -> bool {
         self.write_auth(ReasonCode::SUCCESS, data, settings, out)
     }
 
     /// The AUTH has neither reason string nor user properties.
     //= [MQTT-3.1.2-24] [MQTT-3.15.2-2] [MQTT-3.15.2-3] v5
-    fn write_auth(&self, reason: ReasonCode, data: &[u8], settings: &Settings, out: &mut impl Out) -> bool {
+    fn write_auth(
+        &self,
+        reason: ReasonCode,
+        data: &[u8],
+        settings: &SessionSettings,
+        out: &mut impl Out,
+    ) -> bool {
         let mut properties = Vec::new();
         self.authentication_properties(Some(data), settings, &mut properties);
         let auth = Auth { reason, properties: Properties::from_validated(&properties) };
@@ -45,7 +49,7 @@ impl Connection {
     pub(crate) fn authentication_properties(
         &self,
         data: Option<&[u8]>,
-        settings: &Settings,
+        settings: &SessionSettings,
         out: &mut Vec<u8>,
     ) {
         let Some(method) = settings.authentication_method.filter(|_| self.has_method) else { return };
@@ -55,9 +59,13 @@ impl Connection {
         }
     }
 
-    /// Handles an AUTH of an open client.
     //= [MQTT-4.12.0-7] [MQTT-4.12.1-1] v5
-    pub(super) fn auth<'a>(&mut self, auth: Auth<'a>, settings: &Settings, out: &mut impl Out) -> Effect<'a> {
+    pub(super) fn auth<'a>(
+        &mut self,
+        auth: Auth<'a>,
+        settings: &SessionSettings,
+        out: &mut impl Out,
+    ) -> Effect<'a> {
         let what = if !self.has_method {
             "AUTH without an authentication method in CONNECT"
         } else if method(&auth) != settings.authentication_method {
@@ -70,12 +78,12 @@ impl Connection {
         self.close(ReasonCode::PROTOCOL_ERROR, what, out)
     }
 
-    /// Handles a packet between challenge and CONNACK: AUTH and DISCONNECT are allowed, nothing else.
+    /// Between challenge and CONNACK, only AUTH and DISCONNECT are allowed.
     //= [MQTT-3.1.2-30] [MQTT-4.12.0-3] [MQTT-4.12.0-4] v5
     pub(super) fn input_while_challenged<'a>(
         &mut self,
         packet: Packet<'a>,
-        settings: &Settings,
+        settings: &SessionSettings,
         out: &mut impl Out,
     ) -> Effect<'a> {
         self.phase = Phase::Connecting;

@@ -4,8 +4,8 @@ use super::*;
 use crate::Accept;
 use crate::test_client::{connect, lines, properties, words};
 
-fn settings() -> Settings {
-    Settings { authentication_method: Some("M"), ..Settings::default() }
+fn settings() -> SessionSettings {
+    SessionSettings { authentication_method: Some("M"), ..SessionSettings::default() }
 }
 
 const ACCEPT: Accept<'static> = Accept {

@@ -1,4 +1,4 @@
-//! PUBLISH from the client and every acknowledgement, both ways (MQTT 5.0 section 4.3).
+//! Handles PUBLISH from the client and all acknowledgements, both ways (MQTT 5.0 section 4.3).
 
 use millrace_mqtt::{
     Ack, PacketId, PacketType, Properties, Property, Publish, QoS, ReasonCode, Version, encode,
@@ -8,14 +8,14 @@ use super::Connection;
 use crate::effect::{Effect, Publication, Topic};
 use crate::inbound::Receipt;
 use crate::outbox::State;
-use crate::{Out, Session, Settings};
+use crate::{Out, Session, SessionSettings};
 
 impl Connection {
     pub(super) fn publish<'a>(
         &mut self,
         publish: Publish<'a>,
         session: &mut Session,
-        settings: &Settings,
+        settings: &SessionSettings,
         out: &mut impl Out,
     ) -> Effect<'a> {
         let topic = if publish.properties.is_empty() {
@@ -34,7 +34,7 @@ impl Connection {
                         self.ack(PacketType::PubRec, id, ReasonCode::SUCCESS, "", out);
                         return Effect::None;
                     }
-                    // The PUBREC follows when the message is stored.
+                    // The PUBREC follows once the message is stored.
                     Some(Receipt::Pending) => return Effect::None,
                     None => {}
                 }
@@ -55,8 +55,8 @@ impl Connection {
         Effect::Publish(Publication { topic, publish })
     }
 
-    fn is_over_receive_maximum(&self, settings: &Settings) -> bool {
-        // A 3.x client cannot learn a maximum; its packet ids are the limit.
+    fn is_over_receive_maximum(&self, settings: &SessionSettings) -> bool {
+        // A 3.x client cannot learn a maximum, so its packet ids are the limit.
         let maximum = if self.version == Version::V5 { settings.receive_maximum } else { u16::MAX };
         self.uncompleted >= maximum
     }
@@ -73,7 +73,7 @@ impl Connection {
     fn inbound_topic<'a>(
         &mut self,
         publish: &Publish<'a>,
-        settings: &Settings,
+        settings: &SessionSettings,
     ) -> Result<Topic<'a>, (ReasonCode, &'static str)> {
         let mut alias = None;
         for property in publish.properties.iter() {
@@ -101,7 +101,7 @@ impl Connection {
         Ok(Topic::Named(publish.topic))
     }
 
-    /// Acknowledges a QoS 1 or 2 publication with success, or with `reason` when it was not accepted.
+    /// Acknowledges a QoS 1 or 2 publication, with the error in `reason` if it was refused.
     //= [MQTT-4.3.2-4] [MQTT-4.3.3-8] v5
     //= [MQTT-4.3.2-2] [MQTT-4.3.3-2] v3.1.1
     #[inline]
@@ -126,7 +126,7 @@ impl Connection {
                 match session.inbound.get(id) {
                     Some(Receipt::Pending) => session.inbound.set(id, Receipt::Received { kept: false }),
                     Some(Receipt::Received { .. }) => {}
-                    // The client has abandoned the message in the meantime.
+                    // The client abandoned the message meanwhile.
                     Some(Receipt::Released) | None => return,
                 }
             }
@@ -162,7 +162,7 @@ impl Connection {
                 }
                 outbox.complete(ack.packet_id);
             }
-            // An acknowledgement of an unknown packet id is harmless, perhaps a repeat.
+            // Harmless, perhaps a repeated acknowledgement.
             None => return Effect::None,
             Some(_) => return self.close(ReasonCode::PROTOCOL_ERROR, "PUBACK for a QoS 2 message", out),
         }
@@ -214,7 +214,7 @@ impl Connection {
                 session.inbound.set(ack.packet_id, Receipt::Released);
                 return Effect::Released(ack.packet_id);
             }
-            // The PUBCOMP follows when the store has forgotten the id.
+            // The PUBCOMP follows once the store has deleted the id.
             Some(Receipt::Released) => return Effect::None,
             _ => {}
         }
@@ -227,7 +227,7 @@ impl Connection {
         Effect::None
     }
 
-    /// Answers a PUBREC: the store has recorded that the message arrived.
+    /// Sends the PUBREL, after the store recorded the PUBREC.
     pub fn release(&mut self, id: PacketId, session: &mut Session, out: &mut impl Out) {
         let Some(outbox) = &mut session.outbox else { return };
         if let Some(State::Releasing(_)) = outbox.state(id) {
@@ -236,7 +236,7 @@ impl Connection {
         }
     }
 
-    /// Answers a PUBREL: the store has forgotten the packet id.
+    /// Sends the PUBCOMP, after the store deleted the packet id.
     pub fn complete(&mut self, id: PacketId, session: &mut Session, out: &mut impl Out) {
         if session.inbound.get(id) == Some(Receipt::Released) {
             session.inbound.remove(id);

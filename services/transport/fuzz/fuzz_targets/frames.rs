@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use millrace_transport::ws::frames::{Control, Decoder, FrameError};
+use millrace_transport::ws::frames::{ControlFrame, Decoder, FrameError};
 
 /// Longest data frame that is taken, bytes.
 const DATA_MAX: u64 = 1 << 40;
@@ -20,7 +20,7 @@ fn decode(stream: &[u8], reads: impl Iterator<Item = usize>) -> Result<Meaning, 
         let (now, later) = stream.split_at(len.min(stream.len()));
         buffer.extend_from_slice(now);
         stream = later;
-        let mut control = |control: Control<'_>| meaning.controls.push(format!("{control:?}"));
+        let mut control = |control: ControlFrame<'_>| meaning.controls.push(format!("{control:?}"));
         let decoded = decoder.decode(&mut buffer, DATA_MAX, &mut control)?;
         assert!(decoded.rest.start == decoded.data && decoded.rest.len() <= 138);
         meaning.data.extend_from_slice(&buffer[..decoded.data]);

@@ -1,4 +1,4 @@
-//! Loads the files of TLS listeners, again whenever they change.
+//! Loads the certificates, keys and authorities of TLS listeners from files.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,69 +15,36 @@ use rustls::{DEFAULT_VERSIONS, Error, RootCertStore};
 use super::resolver::Resolver;
 use super::verifier::Verifier;
 
-/// Protocols that a client may ask for (ALPN): MQTT by its registered name and by that of AWS' devices, and WebSocket.
+/// Protocols that a client can request (ALPN): MQTT by its registered name and by that of AWS devices, and WebSocket.
 const PROTOCOLS: [&[u8]; 3] = [b"mqtt", b"x-amzn-mqtt-ca", b"http/1.1"];
 /// A device has one connection, so it needs one ticket; it gets a new one whenever it resumes.
 const TICKETS: usize = 1;
 
-/// Paths of the files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
-    /// The server's certificate chain, PEM.
     pub certificate: PathBuf,
-    /// Its key, PEM.
     pub key: PathBuf,
-    /// Authorities of client certificates, PEM. With them, every MQTT client must show a certificate of one of them.
+    /// Authorities of client certificates, PEM. If set, every MQTT client must present a certificate of one of them.
     pub client_authorities: Option<PathBuf>,
-    /// Ask the clients of the WebSocket listeners for certificates too. Browsers ask their user then.
+    /// Requests certificates on WebSocket listeners, too. Browsers then ask their user.
     pub asks_browsers: bool,
 }
 
-/// Reasons why files cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// A file cannot be read.
     #[error("cannot read {}: {error}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        error: io::Error,
-    },
-    /// A file lacks a required part.
+    Read { path: PathBuf, error: io::Error },
     #[error("{} has no {what} in PEM", path.display())]
-    Lacks {
-        /// The file.
-        path: PathBuf,
-        /// The missing part.
-        what: &'static str,
-    },
-    /// The certificate and the key do not fit, or rustls refuses one of them.
+    Lacks { path: PathBuf, what: &'static str },
     #[error("the certificate {} with the key {}: {error}", certificate.display(), key.display())]
-    Refused {
-        /// The certificate's file.
-        certificate: PathBuf,
-        /// The key's file.
-        key: PathBuf,
-        /// The reason.
-        error: Error,
-    },
-    /// The authorities of clients.
+    Refused { certificate: PathBuf, key: PathBuf, error: Error },
     #[error("the authorities of client certificates in {}: {error}", path.display())]
-    Authorities {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        error: String,
-    },
+    Authorities { path: PathBuf, error: String },
 }
 
-/// TLS configurations of the listeners.
 #[derive(Debug)]
 pub struct Servers {
-    /// For MQTT over TLS.
     pub devices: Arc<ServerConfig>,
-    /// For WebSocket over TLS.
     pub browsers: Arc<ServerConfig>,
     ticketer: Arc<dyn ProducesTickets>,
     /// The bytes of the client authorities, because a change makes older tickets invalid.
@@ -85,10 +52,8 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Reads the files. Tickets of `before` stay valid while the client authorities are the same.
-    ///
-    /// # Errors
-    /// A file cannot be read or used. The caller can keep the earlier configuration.
+    /// Reads the files. Tickets of `before` stay valid while the client authorities are the same. After an error the caller can
+    /// keep the old configuration.
     pub fn load(files: &Files, before: Option<&Self>) -> Result<Self, LoadError> {
         let provider = Arc::new(default_provider());
         let refused = |error| LoadError::Refused {

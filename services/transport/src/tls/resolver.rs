@@ -1,4 +1,4 @@
-//! Returns the server's certificate, and remembers the requested server name.
+//! Returns the server's certificate and records the requested server name.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -12,7 +12,6 @@ thread_local! {
     static ASKED: RefCell<Option<Box<str>>> = const { RefCell::new(None) };
 }
 
-/// Uses the same certificate for every name.
 #[derive(Debug)]
 pub(super) struct Resolver(pub(super) Arc<CertifiedKey>);
 
@@ -23,7 +22,6 @@ impl ResolvesServerCert for Resolver {
     }
 }
 
-/// Takes the name that the resolver saw last on this thread.
 pub(super) fn take_asked() -> Option<Box<str>> {
     ASKED.take()
 }

@@ -23,7 +23,6 @@ const INCOMPLETE_MAX: usize = 80 * 1024;
 /// Plaintext that is encrypted at once, bytes: four records.
 const WRITE_BYTES: usize = 64 * 1024;
 
-/// Buffers that all sessions of a thread share.
 struct Scratch {
     ciphertext: Vec<u8>,
     plaintext: Vec<u8>,
@@ -35,25 +34,21 @@ thread_local! {
     };
 }
 
-/// The client's side of a handshake.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// The requested server name (SNI).
     pub server_name: Option<Box<str>>,
     /// Its certificate, DER. The handshake proved that the client has the key.
     pub certificate: Option<Box<[u8]>>,
-    /// The client resumed an earlier TLS session.
     pub is_resumed: bool,
 }
 
-/// One TLS connection.
-pub struct Session {
+pub struct TlsSession {
     tls: UnbufferedServerConnection,
     incomplete: Vec<u8>,
-    /// Plaintext that did not fit where it was read to.
+    /// Plaintext that did not fit into the caller's buffer.
     unread: Vec<u8>,
     unsent: Vec<u8>,
-    /// The name, during the handshake and until [`Session::take_peer`].
+    /// Set from the handshake until [`TlsSession::take_peer`].
     server_name: Option<Box<str>>,
     stage: Stage,
     closed: bool,
@@ -62,25 +57,21 @@ pub struct Session {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Handshake,
-    /// The handshake is over, and [`Session::take_peer`] was not called yet.
+    /// The handshake is over, and [`TlsSession::take_peer`] was not called yet.
     Introduced,
     Established,
 }
 
-impl std::fmt::Debug for Session {
+impl std::fmt::Debug for TlsSession {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Session")
+        f.debug_struct("TlsSession")
             .field("stage", &self.stage)
             .field("closed", &self.closed)
             .finish_non_exhaustive()
     }
 }
 
-impl Session {
-    /// The server's side of a new connection.
-    ///
-    /// # Errors
-    /// rustls cannot use the configuration.
+impl TlsSession {
     pub fn new(config: Arc<ServerConfig>) -> Result<Self, rustls::Error> {
         Ok(Self {
             tls: UnbufferedServerConnection::new(config)?,
@@ -93,7 +84,7 @@ impl Session {
         })
     }
 
-    /// True during the handshake, whose packets cost far more than others.
+    /// The packets of a handshake cost far more than others.
     pub fn is_handshaking(&self) -> bool {
         self.stage == Stage::Handshake
     }
@@ -103,7 +94,6 @@ impl Session {
         self.closed || !self.unread.is_empty()
     }
 
-    /// True when bytes wait until the socket takes more.
     pub fn has_unsent(&self) -> bool {
         !self.unsent.is_empty()
     }
@@ -113,7 +103,7 @@ impl Session {
         self.incomplete.capacity() + self.unread.capacity() + self.unsent.capacity()
     }
 
-    /// Takes the client's side of the handshake; `Some` only once.
+    /// `Some` only once.
     pub fn take_peer(&mut self) -> Option<Peer> {
         if self.stage != Stage::Introduced {
             return None;
@@ -127,10 +117,8 @@ impl Session {
         })
     }
 
-    /// Reads plaintext.
-    ///
     /// # Errors
-    /// As a non-blocking socket; `InvalidData` when the peer breaks the TLS protocol.
+    /// As for a non-blocking socket; `InvalidData` when the peer breaks the TLS protocol.
     pub fn read(&mut self, socket: &mut (impl Read + Write), into: &mut [u8]) -> io::Result<usize> {
         let mut filled = self.take_unread(into);
         while filled < into.len() && !self.closed {
@@ -194,7 +182,7 @@ impl Session {
         Ok(if count == room { More::Perhaps } else { More::No })
     }
 
-    /// Processes the records in `bytes`, and returns the number of bytes used.
+    /// Returns the number of bytes used.
     fn process(&mut self, bytes: &mut [u8], into: &mut [u8], filled: &mut usize) -> io::Result<usize> {
         let mut start = 0;
         loop {
@@ -246,7 +234,6 @@ impl Session {
         }
     }
 
-    /// Collects the alert of rustls after an error.
     fn encode_alert(&mut self) {
         if let Ok(ConnectionState::EncodeTlsData(mut data)) = self.tls.process_tls_records(&mut []).state {
             // An alert that cannot be encoded is skipped.
@@ -254,10 +241,7 @@ impl Session {
         }
     }
 
-    /// Writes plaintext. Returns the number of bytes taken, which is all of them unless the socket is busy.
-    ///
-    /// # Errors
-    /// As a non-blocking socket.
+    /// Returns the number of bytes taken: all of them unless the socket is busy.
     pub fn write(&mut self, socket: &mut impl Write, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         self.flush(socket)?;
         let (mut total, mut pieces) = (0, slices.iter().map(|slice| &**slice));
@@ -300,10 +284,7 @@ impl Session {
         }
     }
 
-    /// Writes the bytes that the socket did not take before.
-    ///
-    /// # Errors
-    /// `WouldBlock` while it does not take all of it.
+    /// Returns `WouldBlock` until the socket has taken all bytes.
     pub fn flush(&mut self, socket: &mut impl Write) -> io::Result<()> {
         self.send(socket)?;
         if self.has_unsent() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
@@ -328,7 +309,6 @@ impl Session {
         Ok(())
     }
 
-    /// Sends the close notification, as far as the socket takes it at once.
     pub fn close(&mut self, socket: &mut impl Write) {
         if self.stage != Stage::Handshake
             && let Ok(ConnectionState::WriteTraffic(mut traffic)) =
@@ -341,7 +321,6 @@ impl Session {
     }
 }
 
-/// Whether the socket may have more.
 enum More {
     Perhaps,
     No,

@@ -1,4 +1,4 @@
-//! A real rustls client against a [`Session`], over a pair of sockets, in pieces of every size.
+//! A real rustls client against a [`TlsSession`], over a pair of sockets, in pieces of every size.
 
 use std::fs;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
 use super::files::{Files, LoadError, Servers};
-use super::session::{Peer, Session};
+use super::session::{Peer, TlsSession};
 
 /// Two directions of bytes; the server's side takes and gives so many at once.
 #[derive(Default)]
@@ -116,7 +116,7 @@ impl Made {
 /// A client and a session with a wire between them.
 struct Both {
     client: ClientConnection,
-    session: Session,
+    session: TlsSession,
     wire: Wire,
     /// Plaintext that the session has read.
     read: Vec<u8>,
@@ -130,7 +130,7 @@ impl Both {
         let name = ServerName::try_from("acme.test").unwrap();
         Self {
             client: ClientConnection::new(config.clone(), name).unwrap(),
-            session: Session::new(servers.devices.clone()).unwrap(),
+            session: TlsSession::new(servers.devices.clone()).unwrap(),
             wire: Wire { piece, room: usize::MAX, ..Wire::default() },
             read: Vec::new(),
             received: Vec::new(),
@@ -300,7 +300,7 @@ fn bytes_that_are_no_tls_are_refused_with_an_alert() {
     let made = Made::new();
     let servers = Servers::load(&made.files(), None).unwrap();
     for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0x10, 0x0C, 0, 4, b'M', b'Q', b'T', b'T', 5, 2, 0, 0]] {
-        let mut session = Session::new(servers.devices.clone()).unwrap();
+        let mut session = TlsSession::new(servers.devices.clone()).unwrap();
         let mut wire =
             Wire { to_server: bytes.to_vec(), piece: usize::MAX, room: usize::MAX, ..Wire::default() };
         let error = session.read(&mut wire, &mut [0; 100]).unwrap_err();

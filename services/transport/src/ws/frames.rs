@@ -1,57 +1,45 @@
-//! WebSocket frames (RFC 6455 section 5), as a server sees them.
-//!
-//! The decoder works on the buffer that was read into: it unmasks in place and closes the gaps that frame
-//! headers leave, so that MQTT sees one run of bytes and nothing is allocated. Lengths need not be written in
-//! their shortest form: no reading of them is ambiguous.
+//! WebSocket frames (RFC 6455 section 5) on the server's side. The decoder works in the read buffer: it unmasks in place and
+//! closes the gaps of frame headers, so that MQTT gets one run of bytes and nothing is allocated. Lengths need not have their
+//! shortest form, because every form is unambiguous.
 
 use std::ops::Range;
 
 /// Most payload bytes of a control frame (RFC 6455 section 5.5).
 pub const CONTROL_BYTES_MAX: usize = 125;
 
-/// `code` of [`Control::Close`] and [`close`] when the frame has none (RFC 6455 section 7.4.1).
+/// `code` of [`ControlFrame::Close`] and [`close`] when the frame has none (RFC 6455 section 7.4.1).
 pub const CLOSE_WITHOUT_CODE: u16 = 1005;
 
 /// The code of a close without complaint (RFC 6455 section 7.4.1).
 pub const NORMAL_CLOSE: u16 = 1000;
 
-/// A frame that ends the connection. The names are counters' reasons.
+/// A frame that ends the connection. Counters use the variant names as reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// Text: MQTT is binary.
     #[error("the client sent a websocket text frame; MQTT packets go into binary frames")]
     Text,
-    /// A frame without mask.
     #[error("the client sent a websocket frame without mask")]
     NotMasked,
-    /// RSV1 to RSV3, which only an extension may set.
     #[error("the client used a websocket extension that was not agreed on")]
     ReservedBits,
-    /// An opcode without meaning.
     #[error("the client sent a websocket frame with an unknown opcode")]
     Opcode,
-    /// A continuation of nothing, or a new message before the last one ended.
     #[error("the client sent a websocket fragment out of order")]
     Fragment,
-    /// A control frame in fragments or longer than 125 bytes.
     #[error("the client sent a websocket control frame that is too long or in fragments")]
     Control,
-    /// A close frame with half a code or a code that must not be sent.
     #[error("the client sent a websocket close frame with a wrong code")]
     CloseCode,
-    /// A close reason that is not UTF-8.
     #[error("the client sent a websocket close reason that is not UTF-8")]
     CloseReason,
-    /// A length with its top bit set.
     #[error("the client sent a websocket frame of an impossible length")]
     Length,
-    /// Longer than the caller allows.
     #[error("the client sent a websocket frame that is too large")]
     TooLarge,
 }
 
 impl FrameError {
-    /// The close code of this error, see [`close`].
+    /// See [`close`].
     pub fn close_code(self) -> u16 {
         match self {
             //= [MQTT-6.0.0-1] v5 v3.1.1
@@ -65,16 +53,14 @@ impl FrameError {
 
 /// A control frame, reported between the data before and after it.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Control<'a> {
-    /// To be answered with [`pong`] and the same payload.
+pub enum ControlFrame<'a> {
+    /// The caller answers with [`pong`] and the same payload.
     Ping(&'a [u8]),
-    /// Nothing to do.
     Pong,
-    /// To be answered with [`close`] and the same code, once the data before it was handled. Later bytes are ignored.
+    /// The caller handles the data before it, then answers with [`close`] and the same code. Later bytes are ignored.
     Close(u16),
 }
 
-/// The contents of a buffer after [`Decoder::decode`].
 #[derive(Debug, PartialEq, Eq)]
 pub struct Decoded {
     /// `buf[..data]` are bytes of MQTT.
@@ -84,7 +70,6 @@ pub struct Decoded {
     pub rest: Range<usize>,
 }
 
-/// The state of a stream of frames between two reads.
 #[derive(Debug, Default)]
 pub struct Decoder {
     /// Payload bytes of the present data frame that have not arrived yet.
@@ -97,9 +82,8 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Decodes `buf`, whose first bytes are the `rest` of the last call. Payload is returned before its frame is
-    /// complete. `data_max` is the longest data frame, bytes. It does not limit MQTT packets: one may span frames, and
-    /// a frame may hold many.
+    /// Decodes `buf`, whose first bytes must be the `rest` of the last call. Payload is returned before its frame is complete.
+    /// `data_max` is the longest data frame, bytes. It does not limit MQTT packets, which can span frames.
     ///
     /// # Errors
     /// The connection must end: send [`close`] with [`FrameError::close_code`]. Earlier bytes of the same buffer are lost.
@@ -107,7 +91,7 @@ impl Decoder {
         &mut self,
         buf: &mut [u8],
         data_max: u64,
-        control: &mut impl FnMut(Control<'_>),
+        control: &mut impl FnMut(ControlFrame<'_>),
     ) -> Result<Decoded, FrameError> {
         let mut data = 0;
         let mut at = 0;
@@ -195,7 +179,7 @@ struct Head {
 }
 
 impl Head {
-    /// `None` when it is not whole. A header without mask is read to its end as well, to be refused for that.
+    /// `None` when it is incomplete. A header without mask is read completely, too, so that it can be refused.
     fn read(bytes: &[u8]) -> Option<Self> {
         let (&[first, second], after) = bytes.split_first_chunk()?;
         let (payload, after) = match second & 0x7F {
@@ -220,7 +204,7 @@ impl Head {
     }
 }
 
-/// Eight bytes at a time; the compiler makes vector instructions of it.
+/// Eight bytes at a time, which the compiler turns into vector instructions.
 fn unmask(bytes: &mut [u8], mask: [u8; 4]) {
     let [a, b, c, d] = mask;
     let wide = u64::from_ne_bytes([a, b, c, d, a, b, c, d]);
@@ -233,11 +217,11 @@ fn unmask(bytes: &mut [u8], mask: [u8; 4]) {
     }
 }
 
-fn control_frame(opcode: u8, payload: &[u8]) -> Result<Control<'_>, FrameError> {
+fn control_frame(opcode: u8, payload: &[u8]) -> Result<ControlFrame<'_>, FrameError> {
     match opcode {
-        PING => Ok(Control::Ping(payload)),
-        PONG => Ok(Control::Pong),
-        _ if payload.is_empty() => Ok(Control::Close(CLOSE_WITHOUT_CODE)),
+        PING => Ok(ControlFrame::Ping(payload)),
+        PONG => Ok(ControlFrame::Pong),
+        _ if payload.is_empty() => Ok(ControlFrame::Close(CLOSE_WITHOUT_CODE)),
         _ => {
             let (code, reason) = payload.split_first_chunk().ok_or(FrameError::CloseCode)?;
             let code = u16::from_be_bytes(*code);
@@ -246,12 +230,12 @@ fn control_frame(opcode: u8, payload: &[u8]) -> Result<Control<'_>, FrameError> 
                 return Err(FrameError::CloseCode);
             }
             std::str::from_utf8(reason).map_err(|_| FrameError::CloseReason)?;
-            Ok(Control::Close(code))
+            Ok(ControlFrame::Close(code))
         }
     }
 }
 
-/// Appends the header of an unmasked, unfragmented binary frame; the payload follows it.
+/// The header of an unmasked, unfragmented binary frame; the payload follows it.
 pub fn header(payload_len: usize, out: &mut Vec<u8>) {
     //= [MQTT-6.0.0-1] v5 v3.1.1
     out.push(FIN | BINARY);
@@ -268,7 +252,7 @@ pub fn header(payload_len: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a close frame. The reason is cut to what fits; [`CLOSE_WITHOUT_CODE`] makes an empty frame.
+/// Cuts the reason to the frame size. [`CLOSE_WITHOUT_CODE`] makes an empty frame.
 pub fn close(code: u16, reason: &str, out: &mut Vec<u8>) {
     if code == CLOSE_WITHOUT_CODE {
         return out.extend_from_slice(&[FIN | CLOSE, 0]);
@@ -279,7 +263,6 @@ pub fn close(code: u16, reason: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(reason.as_bytes());
 }
 
-/// Appends the answer to [`Control::Ping`].
 pub fn pong(payload: &[u8], out: &mut Vec<u8>) {
     let payload = &payload[..payload.len().min(CONTROL_BYTES_MAX)];
     out.extend_from_slice(&[FIN | PONG, payload.len() as u8]);

@@ -67,7 +67,7 @@ fn the_masked_ping_and_pong_of_the_rfc() {
     assert_eq!(decode(&pong).unwrap().controls, ["Pong"]);
     let mut ping = pong;
     ping[0] = 0x89;
-    assert_eq!(decode(&ping).unwrap().controls, [format!("{:?}", Control::Ping(b"Hello"))]);
+    assert_eq!(decode(&ping).unwrap().controls, [format!("{:?}", ControlFrame::Ping(b"Hello"))]);
     let mut binary = pong;
     binary[0] = 0x82;
     assert_eq!(decode(&binary).unwrap().data, b"Hello");
@@ -87,7 +87,7 @@ fn packets_span_frames_and_frames_hold_many_packets() {
     .concat();
     let meaning = decode(&stream).unwrap();
     assert_eq!(meaning.data, [0xC0, 0, 0xC0, 0, 0xC0, 0]);
-    assert_eq!(meaning.controls, [format!("{:?}", Control::Ping(b"?"))]);
+    assert_eq!(meaning.controls, [format!("{:?}", ControlFrame::Ping(b"?"))]);
 }
 
 #[test]
@@ -211,7 +211,7 @@ proptest! {
             match sent {
                 Sent::Ping(payload) => {
                     stream.extend(frame(0x89, payload));
-                    meant.controls.push(format!("{:?}", Control::Ping(payload)));
+                    meant.controls.push(format!("{:?}", ControlFrame::Ping(payload)));
                 }
                 Sent::Data(fragments) => for (i, payload) in fragments.iter().enumerate() {
                     let fin = if i + 1 == fragments.len() { 0x80 } else { 0 };

@@ -1,7 +1,6 @@
-//! The HTTP request that opens a WebSocket (RFC 6455 section 4.2), and the answer to it.
-//!
-//! No extension is accepted, because per-message compression costs a window of memory per connection. `Origin` is
-//! checked, because a web page must not reach a broker in its visitor's network without permission.
+//! The HTTP request that opens a WebSocket (RFC 6455 section 4.2), and the response. No extension is accepted, because
+//! per-message compression costs a window of memory per connection. `Origin` is checked, because a web page must not reach a
+//! broker in its visitor's network without permission.
 
 use base64::Engine as _;
 use base64::alphabet;
@@ -9,7 +8,6 @@ use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STAN
 use httparse::{Error, Request, Status};
 use sha1::{Digest, Sha1};
 
-/// The one path that speaks MQTT.
 pub const PATH: &str = "/mqtt";
 
 const HEADERS_MAX: usize = 64;
@@ -23,33 +21,30 @@ const KEY_BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
 );
 
-/// A successful handshake.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Upgrade {
-    /// Bytes of the request head; what follows in the buffer are frames.
+    /// Length of the request head; frames follow it.
     pub head_len: usize,
-    /// The whole answer (101), to be sent before any frame.
+    /// The whole response (101), to send before any frame.
     pub response: Vec<u8>,
 }
 
 /// A refused request. Send `response`, then close.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// A whole HTTP answer whose text explains what to do.
+pub struct HandshakeRefusal {
+    /// A whole HTTP response whose text explains the remedy.
     pub response: Vec<u8>,
-    /// For logs and counters.
     pub reason: &'static str,
 }
 
-/// The web pages that may open a WebSocket. A browser names the page's origin; other clients need not say one.
+/// Web pages that can open a WebSocket. Browsers name the page's origin; other clients need not name one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Origins {
-    /// Pages of the host that the WebSocket is opened to, whatever their scheme and port.
+    /// Pages of the WebSocket's own host, whatever their scheme and port.
     #[default]
     SameHost,
-    /// These origins, such as `https://app.example`, beside those of the same host.
+    /// These origins, such as `https://app.example`, and the same host.
     These(Vec<String>),
-    /// All.
     Any,
 }
 
@@ -69,7 +64,7 @@ impl Origins {
     }
 }
 
-/// The host of `host:port`; an IPv6 address is in brackets.
+/// IPv6 addresses are in brackets.
 fn without_port(authority: &[u8]) -> &[u8] {
     match authority.iter().rposition(|byte| matches!(byte, b':' | b']')) {
         Some(at) if authority[at] == b':' => &authority[..at],
@@ -77,12 +72,16 @@ fn without_port(authority: &[u8]) -> &[u8] {
     }
 }
 
-/// Reads the request head at the start of `buf`. `Ok(None)` means that it is incomplete; never returned once `buf` has
-/// `head_bytes_max` bytes.
+/// Parses the request head at the start of `buf`. `Ok(None)` means that it is incomplete, never once `buf` has `head_bytes_max`
+/// bytes.
 ///
 /// # Errors
-/// The request does not open an MQTT WebSocket. The error has the answer to send.
-pub fn parse(buf: &[u8], head_bytes_max: usize, origins: &Origins) -> Result<Option<Upgrade>, Refusal> {
+/// The request does not open an MQTT WebSocket; the error has the response.
+pub fn parse(
+    buf: &[u8],
+    head_bytes_max: usize,
+    origins: &Origins,
+) -> Result<Option<Upgrade>, HandshakeRefusal> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = Request::new(&mut headers);
     let head_len = match request.parse(buf) {
@@ -101,8 +100,8 @@ pub fn parse(buf: &[u8], head_bytes_max: usize, origins: &Origins) -> Result<Opt
     Ok(Some(Upgrade { head_len, response: response.into_bytes() }))
 }
 
-/// Everything but the subprotocol; gives the key.
-fn check<'b>(request: &Request<'_, 'b>, origins: &Origins) -> Result<&'b [u8], Refusal> {
+/// Checks everything but the subprotocol and returns the key.
+fn check<'b>(request: &Request<'_, 'b>, origins: &Origins) -> Result<&'b [u8], HandshakeRefusal> {
     if request.method != Some("GET") {
         return Err(refuse(&NOT_GET));
     }
@@ -123,7 +122,7 @@ fn check<'b>(request: &Request<'_, 'b>, origins: &Origins) -> Result<&'b [u8], R
         return Err(refuse(&OTHER_VERSION));
     }
     let key = only(request, "sec-websocket-key").ok_or_else(|| refuse(&BAD_KEY))?;
-    // One more than a key has: the decoder asks for room by its estimate.
+    // One byte more than a key, because the decoder asks for room by its estimate.
     let mut decoded = [0; 18];
     match KEY_BASE64.decode_slice(key, &mut decoded) {
         Ok(16) => Ok(key),
@@ -131,7 +130,7 @@ fn check<'b>(request: &Request<'_, 'b>, origins: &Origins) -> Result<&'b [u8], R
     }
 }
 
-/// The subprotocol to answer with. A 3.1 client may know only the older name.
+/// Chooses the subprotocol. A 3.1 client may know only the older name.
 fn choose_protocol(request: &Request<'_, '_>) -> Option<&'static str> {
     //= [MQTT-6.0.0-3] v5 v3.1.1
     //= [MQTT-6.0.0-4] v5 v3.1.1
@@ -147,7 +146,7 @@ fn accept(key: &[u8]) -> String {
     STANDARD.encode(hash.finalize())
 }
 
-/// The path of a request target, which may be a whole address (RFC 9112 section 3.2.2) and may have a query.
+/// The path of a request target, which may be an absolute URL (RFC 9112 section 3.2.2) with a query.
 fn path(target: &str) -> &str {
     let target = target.split('?').next().unwrap_or_default();
     match target.split_once("://") {
@@ -164,7 +163,7 @@ fn values<'r, 'b>(
     headers.iter().filter(move |h| h.name.eq_ignore_ascii_case(name)).map(|h| h.value.trim_ascii())
 }
 
-/// The value of a header that must be there once.
+/// `None` unless the header occurs exactly once.
 fn only<'b>(request: &Request<'_, 'b>, name: &'static str) -> Option<&'b [u8]> {
     let mut all = values(request, name);
     all.next().filter(|_| all.next().is_none())
@@ -186,7 +185,7 @@ struct Answer {
     text: &'static str,
 }
 
-fn refuse(answer: &Answer) -> Refusal {
+fn refuse(answer: &Answer) -> HandshakeRefusal {
     let Answer { status, headers, reason, text } = answer;
     // A 426 must name `Upgrade` in `Connection` too (RFC 9110 section 7.8).
     let connection = if headers.contains("Upgrade:") { "close, upgrade" } else { "close" };
@@ -195,7 +194,7 @@ fn refuse(answer: &Answer) -> Refusal {
          Content-Length: {}\r\n\r\n{text}\n",
         text.len() + 1
     );
-    Refusal { response: response.into_bytes(), reason }
+    HandshakeRefusal { response: response.into_bytes(), reason }
 }
 
 const NOT_HTTP: Answer = Answer {

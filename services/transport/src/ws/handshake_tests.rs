@@ -4,7 +4,7 @@ use super::*;
 
 const MAX: usize = 8192;
 
-fn parse(buf: &[u8], head_bytes_max: usize) -> Result<Option<Upgrade>, Refusal> {
+fn parse(buf: &[u8], head_bytes_max: usize) -> Result<Option<Upgrade>, HandshakeRefusal> {
     super::parse(buf, head_bytes_max, &Origins::Any)
 }
 
@@ -119,7 +119,7 @@ fn a_head_cut_anywhere_waits_for_the_rest_and_a_large_one_does_not() {
         assert_eq!(parse(&bytes.as_bytes()[..len], bytes.len()), Ok(None), "{len}");
     }
     assert!(parse(bytes.as_bytes(), bytes.len()).unwrap().is_some());
-    let reason = |r: Result<_, Refusal>| r.unwrap_err().reason;
+    let reason = |r: Result<_, HandshakeRefusal>| r.unwrap_err().reason;
     assert_eq!(reason(parse(bytes.as_bytes(), bytes.len() - 1)), TOO_LARGE.reason);
     assert_eq!(reason(parse(&bytes.as_bytes()[..100], 100)), TOO_LARGE.reason);
 }

@@ -312,7 +312,7 @@ type AccessWebhook struct {
 	Url *string `json:"url,omitempty"`
 }
 
-// Action What a rule speaks of.
+// Action The requests that a rule applies to.
 type Action string
 
 // Broker A broker.
@@ -376,7 +376,7 @@ type CapAction string
 // CertificateUse Whether clients show a certificate of the broker's own authorities.
 type CertificateUse string
 
-// CertificateUser What of a certificate is the user name: the first of its kind.
+// CertificateUser The field of a certificate that holds the user name; the first of its kind is used.
 type CertificateUser string
 
 // ClaimMapping Names of claims, and what they mean here.
@@ -481,7 +481,7 @@ type CredentialChange struct {
 	Rules *[]Rule `json:"rules,omitempty"`
 }
 
-// Effect Whether a rule lets or not.
+// Effect Whether a rule allows or denies.
 type Effect string
 
 // Endpoint One way to connect.
@@ -897,10 +897,10 @@ type Rotation struct {
 
 // Rule A rule of a list. The first one of the action whose filter applies decides; see `rules` for when that is.
 type Rule struct {
-	// Action What is done.
+	// Action The requests that the rule applies to.
 	Action Action `json:"action"`
 
-	// Effect Whether it lets or not.
+	// Effect Whether the rule allows or denies.
 	Effect Effect `json:"effect"`
 
 	// Filter Topic filter, without share name. `%c` stands for the client id, `%u` for the user name.
@@ -1052,7 +1052,7 @@ type Token struct {
 	Scopes []Permission `json:"scopes"`
 }
 
-// WebhookEvent What may be told.
+// WebhookEvent A kind of event.
 type WebhookEvent string
 
 // WebhookSettings Where you are told what happens.

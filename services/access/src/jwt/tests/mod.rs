@@ -57,9 +57,9 @@ fn sign(header: &Value, claims: &Value) -> String {
     format!("{signed}.{}", URL_SAFE_NO_PAD.encode(tag))
 }
 
-fn verify(issuer: JwtIssuer, token: &str, now_s: u64) -> Result<Identity, Refusal> {
+fn verify(issuer: JwtIssuer, token: &str, now_s: u64) -> Result<Identity, TokenRefusal> {
     let issuer = Issuer::new(issuer).unwrap();
-    issuer.verify(&Token::parse(token.as_bytes())?, issuer.keys().unwrap(), now_s)
+    issuer.verify(&JsonWebToken::parse(token.as_bytes())?, issuer.keys().unwrap(), now_s)
 }
 
 #[test]
@@ -70,12 +70,13 @@ fn the_examples_of_the_standard_are_taken() {
     for (issuer, token) in [(&hs256, vectors::HS256), (&rs256, vectors::RS256)] {
         let identity = verify(issuer.clone(), token, vectors::EXPIRES_S).unwrap();
         assert_eq!((&*identity.user, identity.expires_at_s), ("joe", vectors::EXPIRES_S));
-        assert_eq!(verify(issuer.clone(), token, vectors::EXPIRES_S + 5), Err(Refusal::Expired));
+        assert_eq!(verify(issuer.clone(), token, vectors::EXPIRES_S + 5), Err(TokenRefusal::Expired));
     }
     let keys = format!(r#"{{"keys":[{{"kty":"new"}},{},{}]}}"#, vectors::RS256_JWK, vectors::ES256_JWK);
     let keys = KeySet::parse(keys.as_bytes()).unwrap();
     for token in [vectors::RS256, vectors::ES256] {
-        let identity = jwks("iss").verify(&Token::parse(token.as_bytes()).unwrap(), &keys, NOW_S).unwrap();
+        let identity =
+            jwks("iss").verify(&JsonWebToken::parse(token.as_bytes()).unwrap(), &keys, NOW_S).unwrap();
         assert_eq!(&*identity.user, "joe");
     }
 }
@@ -87,45 +88,48 @@ fn a_changed_token_is_not_taken() {
         let keys = KeySet::parse(keys.as_bytes()).unwrap();
         let forged = token.replacen(".eyJpc3MiOiJqb2Ui", ".eyJpc3MiOiJKb2Ui", 1);
         assert_ne!(forged, token);
-        let refusal = jwks("iss").verify(&Token::parse(forged.as_bytes()).unwrap(), &keys, NOW_S);
-        assert_eq!(refusal, Err(Refusal::Signature));
+        let refusal = jwks("iss").verify(&JsonWebToken::parse(forged.as_bytes()).unwrap(), &keys, NOW_S);
+        assert_eq!(refusal, Err(TokenRefusal::Signature));
     }
     let good = token(&json!({ "sub": "bob", "exp": NOW_S + 1 }));
     let other = token(&json!({ "sub": "eve", "exp": NOW_S + 1 }));
     let (good_end, other_start) = (good.rsplit_once('.').unwrap().1, other.rsplit_once('.').unwrap().0);
     assert!(verify(hs256(), &good, NOW_S).is_ok());
-    assert_eq!(verify(hs256(), &format!("{other_start}.{good_end}"), NOW_S), Err(Refusal::Signature));
-    assert_eq!(verify(hs256(), &format!("{other_start}."), NOW_S), Err(Refusal::Signature));
+    assert_eq!(verify(hs256(), &format!("{other_start}.{good_end}"), NOW_S), Err(TokenRefusal::Signature));
+    assert_eq!(verify(hs256(), &format!("{other_start}."), NOW_S), Err(TokenRefusal::Signature));
 }
 
 #[test]
 fn a_token_cannot_choose_how_it_is_checked() {
     let claims = json!({ "sub": "bob", "iss": "bob", "exp": NOW_S + 1 });
-    let parse = |header: Value| Token::parse(sign(&header, &claims).as_bytes()).err();
+    let parse = |header: Value| JsonWebToken::parse(sign(&header, &claims).as_bytes()).err();
     for algorithm in ["none", "None", "HS384", "PS256", "", "hs256"] {
-        assert_eq!(parse(json!({ "alg": algorithm })), Some(Refusal::Algorithm), "{algorithm}");
+        assert_eq!(parse(json!({ "alg": algorithm })), Some(TokenRefusal::Algorithm), "{algorithm}");
     }
-    assert_eq!(parse(json!({ "alg": "HS256", "crit": ["b64"], "b64": false })), Some(Refusal::Malformed));
+    assert_eq!(
+        parse(json!({ "alg": "HS256", "crit": ["b64"], "b64": false })),
+        Some(TokenRefusal::Malformed)
+    );
     // The public key of RS256 as the secret of HS256.
     let signed = format!("{}.{}", part(&json!({ "alg": "HS256" })), part(&claims));
     let secret = hmac::Key::new(hmac::HMAC_SHA256, vectors::RS256_PEM.as_bytes());
     let confused = format!("{signed}.{}", URL_SAFE_NO_PAD.encode(hmac::sign(&secret, signed.as_bytes())));
     assert_eq!(
         verify(pem(vectors::RS256_PEM, JwtAlgorithm::Rs256), &confused, NOW_S),
-        Err(Refusal::Algorithm)
+        Err(TokenRefusal::Algorithm)
     );
-    assert_eq!(verify(hs256(), vectors::RS256, NOW_S), Err(Refusal::Algorithm));
+    assert_eq!(verify(hs256(), vectors::RS256, NOW_S), Err(TokenRefusal::Algorithm));
 }
 
 #[test]
 fn what_is_no_token_is_malformed() {
     let long = format!("{}.e30.", "A".repeat(20_000));
     for text in ["", ".", "..", "...", "a.b.c", "e30.e30.", "secret", "eyJhbGciOiJIUzI1NiJ9.e30=.", &long] {
-        assert_eq!(Token::parse(text.as_bytes()).err(), Some(Refusal::Malformed), "{text:.20}");
+        assert_eq!(JsonWebToken::parse(text.as_bytes()).err(), Some(TokenRefusal::Malformed), "{text:.20}");
     }
-    assert!(Token::is_likely(vectors::ES256.as_bytes()));
+    assert!(JsonWebToken::is_likely(vectors::ES256.as_bytes()));
     for text in ["secret", "eyJ", "eyJ.x", "a.b.c", ""] {
-        assert!(!Token::is_likely(text.as_bytes()), "{text}");
+        assert!(!JsonWebToken::is_likely(text.as_bytes()), "{text}");
     }
 }
 
@@ -139,23 +143,23 @@ fn claims_are_held_against_the_record() {
         claims[name] = value;
         verify(strict.clone(), &token(&claims), NOW_S).map(|_| ())
     };
-    let claim = |name: &str| Err(Refusal::Claim(name.into()));
+    let claim = |name: &str| Err(TokenRefusal::Claim(name.into()));
     for (name, value, expected) in [
         ("x", json!(1), Ok(())),
         ("exp", json!(NOW_S - 4), Ok(())),
-        ("exp", json!(NOW_S - 5), Err(Refusal::Expired)),
+        ("exp", json!(NOW_S - 5), Err(TokenRefusal::Expired)),
         ("exp", json!(NOW_S as f64 + 0.5), Ok(())),
-        ("exp", json!(-1), Err(Refusal::Expired)),
+        ("exp", json!(-1), Err(TokenRefusal::Expired)),
         ("exp", json!("tomorrow"), claim("exp")),
         ("exp", Value::Null, claim("exp")),
         ("nbf", json!(NOW_S + 5), Ok(())),
-        ("nbf", json!(NOW_S + 6), Err(Refusal::NotYet)),
-        ("iss", json!("them"), Err(Refusal::Issuer)),
+        ("nbf", json!(NOW_S + 6), Err(TokenRefusal::NotYet)),
+        ("iss", json!("them"), Err(TokenRefusal::Issuer)),
         ("iss", json!(["us"]), claim("iss")),
         ("aud", json!("all"), Ok(())),
-        ("aud", json!("web"), Err(Refusal::Audience)),
-        ("aud", json!([]), Err(Refusal::Audience)),
-        ("aud", Value::Null, Err(Refusal::Audience)),
+        ("aud", json!("web"), Err(TokenRefusal::Audience)),
+        ("aud", json!([]), Err(TokenRefusal::Audience)),
+        ("aud", Value::Null, Err(TokenRefusal::Audience)),
         ("sub", json!(""), claim("sub")),
         ("sub", json!(7), claim("sub")),
     ] {
@@ -166,7 +170,7 @@ fn claims_are_held_against_the_record() {
         claim("exp").map(|()| unreachable!())
     );
     let no_issuer = json!({ "sub": "bob", "exp": NOW_S + 1 });
-    assert_eq!(verify(strict, &token(&no_issuer), NOW_S), Err(Refusal::Issuer));
+    assert_eq!(verify(strict, &token(&no_issuer), NOW_S), Err(TokenRefusal::Issuer));
 }
 
 #[test]
@@ -189,11 +193,11 @@ fn a_token_says_client_id_and_rules() {
         assert_eq!(identity.check_client(user, id).is_ok(), may, "{user:?} {id}");
     }
     said["acl"] = json!([{ "effect": "allow", "action": "publish", "filter": "a/#/b" }]);
-    assert_eq!(verify(issuer.clone(), &token(&said), NOW_S), Err(Refusal::Claim("acl".into())));
+    assert_eq!(verify(issuer.clone(), &token(&said), NOW_S), Err(TokenRefusal::Claim("acl".into())));
     said["acl"] = json!([]);
     assert!(verify(issuer.clone(), &token(&said), NOW_S).is_ok_and(|identity| identity.rules.is_some()));
     said["dev"] = Value::Null;
-    assert_eq!(verify(issuer, &token(&said), NOW_S), Err(Refusal::Claim("dev".into())));
+    assert_eq!(verify(issuer, &token(&said), NOW_S), Err(TokenRefusal::Claim("dev".into())));
 }
 
 /// A key set with keys of these ids, and tokens that name one and are signed with it.
@@ -218,16 +222,19 @@ fn keys_are_found_by_their_id_and_replaced() {
     };
     let verify = |keys: &[&Value], token: &str| {
         let keys = KeySet::parse(json!({ "keys": keys }).to_string().as_bytes()).unwrap();
-        jwks("sub").verify(&Token::parse(token.as_bytes()).unwrap(), &keys, NOW_S).map(|_| ())
+        jwks("sub").verify(&JsonWebToken::parse(token.as_bytes()).unwrap(), &keys, NOW_S).map(|_| ())
     };
     let ((a, key_a), (b, key_b)) = (make("a"), make("b"));
     let (of_a, of_b, unnamed) = (sign(Some("a"), &key_a), sign(Some("b"), &key_b), sign(None, &key_a));
-    assert_eq!(verify(&[&a], &of_b), Err(Refusal::UnknownKey));
+    assert_eq!(verify(&[&a], &of_b), Err(TokenRefusal::UnknownKey));
     assert_eq!((verify(&[&a, &b], &of_a), verify(&[&a, &b], &of_b)), (Ok(()), Ok(())));
-    assert_eq!(verify(&[&b], &of_a), Err(Refusal::UnknownKey));
-    assert_eq!(verify(&[&a, &b], &sign(Some("a"), &key_b)), Err(Refusal::Signature));
+    assert_eq!(verify(&[&b], &of_a), Err(TokenRefusal::UnknownKey));
+    assert_eq!(verify(&[&a, &b], &sign(Some("a"), &key_b)), Err(TokenRefusal::Signature));
     // Without an id only when there is no choice.
-    assert_eq!((verify(&[&a], &unnamed), verify(&[&a, &b], &unnamed)), (Ok(()), Err(Refusal::UnknownKey)));
+    assert_eq!(
+        (verify(&[&a], &unnamed), verify(&[&a, &b], &unnamed)),
+        (Ok(()), Err(TokenRefusal::UnknownKey))
+    );
 }
 
 #[test]
@@ -266,7 +273,7 @@ fn a_record_with_a_wrong_key_is_named() {
 #[test]
 fn a_token_is_tried_with_the_issuers_that_it_may_be_of() {
     let token = token(&json!({ "iss": "us" }));
-    let token = Token::parse(token.as_bytes()).unwrap();
+    let token = JsonWebToken::parse(token.as_bytes()).unwrap();
     let issuer = |issuer: Option<&str>| JwtIssuer { issuer: issuer.map(Into::into), ..hs256() };
     let may = |record| Issuer::new(record).unwrap().may_have_issued(&token);
     assert!(may(issuer(None)) && may(issuer(Some("us"))) && !may(issuer(Some("them"))));

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use millrace_fabric::{Batch, Fabric, Gap, Health, Limits, PodId, Sent, Settings, Sink, To};
+use millrace_fabric::{Batch, Fabric, FabricLimits, Gap, Health, PodId, Sent, Settings, Sink, To};
 
 /// Longer than anything should take, on a busy machine too.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(120);
 
-/// Limits that make a test short where nothing is slow, and that a machine which is busy with other things does not reach.
-fn limits() -> Limits {
-    Limits {
+/// FabricLimits that make a test short where nothing is slow, and that a machine which is busy with other things does not reach.
+fn limits() -> FabricLimits {
+    FabricLimits {
         hello_ms: 500,
         pod_gone_ms: 30_000,
         settle_ms: 200,
@@ -20,7 +20,7 @@ fn limits() -> Limits {
         ping_ms: 20_000,
         connect_timeout_ms: 30_000,
         stop_ms: 60_000,
-        ..Limits::default()
+        ..FabricLimits::default()
     }
 }
 

@@ -1,4 +1,4 @@
-//! The thread that tells the store what was counted.
+//! The thread that adds usage counts to the store.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -20,19 +20,17 @@ use crate::metrics::BrokerCounters;
 
 /// Brokers in one transaction: about 15 keys each.
 const BROKERS_AT_ONCE: usize = 100;
-/// So long a process that ends waits for the store.
 const FAREWELL_MS: u64 = 5_000;
-/// How often it looks meanwhile whether the process ends.
+/// How often the thread checks meanwhile whether the process ends.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Tells the store until it is dropped, and then once more.
-pub(crate) struct Teller {
+/// Flushes usage until it is dropped, and then once more.
+pub(crate) struct UsageReporter {
     stop: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Teller {
-    /// Starts the thread, for the pod of this name; it tells every so many seconds.
+impl UsageReporter {
     pub(crate) fn start(
         store: Store,
         clock: Clock,
@@ -51,11 +49,11 @@ impl Teller {
     }
 }
 
-impl Drop for Teller {
+impl Drop for UsageReporter {
     fn drop(&mut self) {
         self.stop = None;
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread that tells the store of usage ended with a panic");
+            tracing::error!("the thread that writes usage to the store ended with a panic");
         }
     }
 }
@@ -70,11 +68,10 @@ struct Task {
     is_leaving: bool,
     is_replaced: bool,
     number: u64,
-    /// What was last read, by broker.
     known: HashMap<u64, Known>,
-    /// Words that are not known to be added, which are said again as they are.
+    /// Flushes whose result is unknown; they are repeated unchanged.
     unsaid: Vec<(u64, Vec<Said>)>,
-    /// Until when what is counted belongs to the window of `since_ms`.
+    /// The start of the window that present counts belong to.
     since_ms: u64,
     stopped: Receiver<()>,
     gives_up_at: Option<u64>,
@@ -84,7 +81,7 @@ struct Task {
 #[derive(Default)]
 struct Known {
     reading: Reading,
-    /// The window in which it was last told of.
+    /// The window of the last flush.
     window_ms: u64,
 }
 
@@ -109,11 +106,11 @@ impl Task {
         }
     }
 
-    /// What was counted since it last told is lost when the process is killed, to the tenant's favour.
+    /// A killed process loses the usage since the last flush, in the tenant's favour.
     fn run(&mut self, every_ms: u64) {
         loop {
             let left_ms = WINDOW_MS - self.clock.unix_now_ms() % WINDOW_MS;
-            // So that what is told belongs to one window.
+            // A flush must not span two windows.
             let wait = Duration::from_millis(left_ms.min(every_ms));
             let is_stopped = self.stopped.recv_timeout(wait) == Err(RecvTimeoutError::Disconnected);
             self.is_leaving = is_stopped;
@@ -125,14 +122,14 @@ impl Task {
         }
     }
 
-    /// Tells what was counted, after what could not be told before.
+    /// Writes the usage, after earlier usage that could not be written.
     fn tell(&mut self) -> Result<(), Error> {
         if self.is_replaced {
             return Ok(());
         }
         self.begin()?;
         self.say()?;
-        // It may have found that it was forgotten.
+        // The flush may have found that the store forgot this pod.
         self.begin()?;
         self.read();
         self.say()
@@ -162,7 +159,7 @@ impl Task {
         let now = self.clock.now();
         broker.meters.iter().for_each(|meter| reading.add(meter, now));
         if self.is_leaving {
-            // Also those who were not told so in time.
+            // Including clients whose disconnection was not counted in time.
             reading.connections = 0;
         }
         reading.dropped = broker.counters.iter().map(BrokerCounters::dropped).sum();
@@ -209,13 +206,12 @@ impl Task {
         wait(question(&self.store), &self.stopped, &self.clock, &mut self.gives_up_at)
     }
 
-    /// Says when the store begins to refuse, and when it takes it again.
     fn log(&mut self, error: Option<&Error>) {
         match error {
             Some(error) if !self.is_refused => {
-                tracing::warn!(%error, "what brokers have used cannot be told to the store; it is tried again");
+                tracing::warn!(%error, "usage cannot be written to the store; the server tries again");
             }
-            None if self.is_refused => tracing::info!("the store was told what brokers have used"),
+            None if self.is_refused => tracing::info!("usage was written to the store again"),
             _ => {}
         }
         self.is_refused = error.is_some();
@@ -247,7 +243,7 @@ impl Reading {
     }
 }
 
-/// Waits for the store; for a while only, once the process ends.
+/// Waits for the store; once the process ends, only for a while.
 fn wait<T>(
     asked: impl Future<Output = Result<T, Error>>,
     stopped: &Receiver<()>,

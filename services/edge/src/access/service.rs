@@ -1,14 +1,14 @@
-//! The threads that let clients in.
+//! The threads that authenticate the clients of managed brokers.
 
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 
 use futures_util::future::join_all;
-use millrace_access::entry::{BrokerAccess, Entry, Refusal, Shown, Step};
+use millrace_access::entry::{AccessRefusal, AuthenticationStep, BrokerAccess, ConnectAuthentication, Shown};
 use millrace_access::model::Credential;
-use millrace_access::webhook::Answer;
-use millrace_authentication::passwords::Counts;
+use millrace_access::webhook::WebhookAnswer;
+use millrace_authentication::passwords::PasswordCheckCounts;
 use millrace_layers::{Error, Store, accounts};
 use millrace_storage::{Read, block_on};
 use tokio::sync::oneshot;
@@ -25,22 +25,22 @@ use crate::clock::Clock;
 use crate::mailbox::{Mail, Mailbox};
 use crate::metrics::Metric;
 
-/// Clients, and reviews of 500 each, that wait for the threads; a CONNECT beyond it is refused as "server busy".
+/// Queued CONNECTs, and queued reviews of up to 500 clients each. A CONNECT beyond it is refused as "server busy".
 const JOBS_MAX: usize = 20_000;
-/// What a thread takes at a time. Their credentials are read at once, so on a store over the network a thread lets in so many in a
-/// millisecond or two.
+/// Jobs that a thread takes at once. Their credentials are read together, so on a network store a thread authenticates that many
+/// clients in a millisecond or two.
 const TAKEN: usize = 64;
 
 pub(super) enum Job {
     Enter(Box<Applicant>),
     Attempt(Box<Attempt>),
-    /// The service of a tenant has said this.
-    Answered(Box<(Candidate, Answer)>),
+    /// The webhook's response about this client.
+    Answered(Box<(Candidate, WebhookAnswer)>),
     Review(Vec<Review>),
 }
 
-/// Where event loops leave clients. Its threads end with it.
-pub(crate) struct Desk {
+/// The queue of authentication jobs, and its threads, which end when it is dropped.
+pub(crate) struct AuthenticationService {
     jobs: Option<Arc<SyncSender<Job>>>,
     shared: Arc<Shared>,
     passwords: Arc<Passwords>,
@@ -60,34 +60,31 @@ pub(super) struct Shared {
     jobs: Weak<SyncSender<Job>>,
 }
 
-/// A client that is not decided yet.
 pub(super) struct Candidate {
     pub(super) applicant: Box<Applicant>,
     pub(super) loaded: Arc<Loaded>,
-    pub(super) entry: Entry,
+    pub(super) entry: ConnectAuthentication,
 }
 
-/// A client whose credential is needed next.
 struct Case {
     candidate: Candidate,
     user: Box<str>,
 }
 
-/// What a client needs next, or what has become of it.
 enum Next {
     Credential(Box<str>),
     Webhook(Option<Box<str>>),
     Over(Result<Granted, Refused>),
 }
 
-impl Desk {
-    /// Starts the threads: one that lets in for each event loop, some that check passwords, one that looks for changes.
+impl AuthenticationService {
+    /// Starts the threads: one for each event loop that authenticates, some that check passwords, one that watches for changes.
     pub(crate) fn start(
         store: Store,
         clock: Clock,
         brokers: Arc<Brokers>,
         mailboxes: Arc<[Mailbox]>,
-        outgoing: &millrace_outgoing::Settings,
+        outgoing: &millrace_outgoing::CallSettings,
     ) -> Result<Self, StartError> {
         let cores = mailboxes.len();
         let (sender, receiver) = sync_channel(JOBS_MAX);
@@ -98,7 +95,7 @@ impl Desk {
         let shared = Arc::new(Shared { store, clock, brokers, mailboxes, calls, key_sets, webhooks, jobs });
         let (jobs, stop_calls) = (Some(sender), Some(stop_calls));
         let passwords = Arc::new(passwords::start(&shared)?);
-        let mut desk = Self {
+        let mut service = Self {
             jobs,
             shared: shared.clone(),
             passwords: passwords.clone(),
@@ -110,37 +107,34 @@ impl Desk {
         for number in 0..cores {
             let (shared, receiver, passwords) = (shared.clone(), receiver.clone(), passwords.clone());
             let name = format!("access-{number}");
-            desk.threads.push(spawn(name, move || serve(&shared, &receiver, &passwords))?);
+            service.threads.push(spawn(name, move || serve(&shared, &receiver, &passwords))?);
         }
         let (stop, stopped) = sync_channel(0);
-        desk.threads.push(spawn("access-watch".into(), move || watch::run(&shared, &stopped))?);
-        desk.stop = Some(stop);
-        Ok(desk)
+        service.threads.push(spawn("access-watch".into(), move || watch::run(&shared, &stopped))?);
+        service.stop = Some(stop);
+        Ok(service)
     }
 
-    /// Leaves a client; a [`Mail::Entered`] will tell. False when too many wait.
+    /// Queues a client; a [`Mail::Entered`] brings the result. False when the queue is full.
     pub(crate) fn enter(&self, applicant: Applicant) -> bool {
         self.jobs.as_ref().is_some_and(|jobs| jobs.try_send(Job::Enter(Box::new(applicant))).is_ok())
     }
 
-    /// Leaves what a client says that authenticates by SCRAM; a [`Mail::Attempted`] will tell. False when too many wait.
+    /// Queues a SCRAM message of a client; a [`Mail::Attempted`] brings the result. False when the queue is full.
     pub(crate) fn attempt(&self, attempt: Attempt) -> bool {
         self.jobs.as_ref().is_some_and(|jobs| jobs.try_send(Job::Attempt(Box::new(attempt))).is_ok())
     }
 
-    /// What was asked of tenants' services.
     pub(crate) fn metrics(&self) -> Vec<(Metric, u64)> {
         [self.shared.key_sets.metrics(), self.shared.webhooks.metrics()].concat()
     }
 
-    pub(crate) fn password_checks(&self) -> Counts {
+    pub(crate) fn password_checks(&self) -> PasswordCheckCounts {
         self.passwords.counts()
     }
 
-    /// Leaves clients whose rules may have changed; a [`Mail::Reviewed`] each will tell.
-    ///
-    /// # Errors
-    /// Gives them back when too many wait.
+    /// Queues clients whose rules may have changed; each gets a [`Mail::Reviewed`]. When the queue is full, the error returns
+    /// them.
     pub(crate) fn review(&self, reviews: Vec<Review>) -> Result<(), Vec<Review>> {
         let Some(jobs) = &self.jobs else { return Ok(()) };
         jobs.try_send(Job::Review(reviews)).map_err(|error| match error {
@@ -150,12 +144,12 @@ impl Desk {
     }
 }
 
-impl Drop for Desk {
+impl Drop for AuthenticationService {
     fn drop(&mut self) {
         (self.jobs, self.stop, self.stop_calls) = (None, None, None);
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
-                tracing::error!("a thread that lets clients in ended with a panic");
+                tracing::error!("a thread that authenticates clients ended with a panic");
             }
         }
     }
@@ -168,7 +162,7 @@ impl Shared {
     }
 
     pub(super) fn again(&self, job: Job) {
-        // Without a desk everything ends.
+        // The process is ending once the queue is gone.
         let Some(jobs) = self.jobs.upgrade() else { return };
         let Err(error) = jobs.try_send(job) else { return };
         let (TrySendError::Full(job) | TrySendError::Disconnected(job)) = error;
@@ -180,7 +174,6 @@ impl Shared {
         self.tell(Entered { connection: applicant.connection, outcome: Err(Refused::Busy) });
     }
 
-    /// Whole seconds since the process started.
     pub(super) fn now_s(&self) -> u64 {
         self.clock.now() / 1_000
     }
@@ -217,7 +210,7 @@ fn serve(shared: &Arc<Shared>, jobs: &Mutex<Receiver<Job>>, passwords: &Password
         let (mut cases, mut attempts) = (Vec::new(), Vec::new());
         for job in taken {
             match job {
-                // Nobody waits for an answer.
+                // The client has disconnected.
                 Job::Enter(applicant) if applicant.cancellation.is_cancelled() => {}
                 Job::Enter(applicant) => cases.extend(begin(shared, applicant)),
                 Job::Attempt(attempt) => attempts.extend(scram::begin(shared, attempt)),
@@ -230,7 +223,7 @@ fn serve(shared: &Arc<Shared>, jobs: &Mutex<Receiver<Job>>, passwords: &Password
         for (case, credential) in attempts.into_iter().zip(block_on(join_all(reads))) {
             scram::proceed(shared, case, credential);
         }
-        // A client whose webhook has just answered may have a credential of the name that it says.
+        // A client whose webhook has just responded may have a credential under the user name in the response.
         while !cases.is_empty() {
             let reads =
                 cases.iter().map(|case| shared.credential(case.candidate.applicant.broker.id, &case.user));
@@ -242,7 +235,7 @@ fn serve(shared: &Arc<Shared>, jobs: &Mutex<Receiver<Job>>, passwords: &Password
     }
 }
 
-/// What is needed of a client's credential; `None` when it waits elsewhere or was answered.
+/// Starts the authentication of a client. `None` when the client waits elsewhere or has its result.
 fn begin(shared: &Arc<Shared>, applicant: Box<Applicant>) -> Option<Case> {
     if applicant.password.as_deref().is_some_and(connect_token::is_likely) {
         let outcome = connect_token::enter(shared, &applicant);
@@ -250,15 +243,15 @@ fn begin(shared: &Arc<Shared>, applicant: Box<Applicant>) -> Option<Case> {
         return None;
     }
     let Some(loaded) = applicant.broker.access() else {
-        // Since it came the broker has stopped being managed.
+        // The broker stopped being managed after the client connected.
         shared.tell(Entered { connection: applicant.connection, outcome: Err(Refused::Unread) });
         return None;
     };
-    let mut entry = Entry::default();
+    let mut entry = ConnectAuthentication::default();
     let now_ms = shared.clock.unix_now_ms();
     let lookup = Lookup::new(shared);
     let step = entry.begin(&loaded.access, applicant.shown(), &lookup, now_ms);
-    if let Step::Keys(issuers) = step {
+    if let AuthenticationStep::Keys(issuers) = step {
         let urls: Vec<_> = issuers.iter().filter_map(|issuer| issuer.key_set_url()).map(Into::into).collect();
         fetch::wait(shared, applicant, &urls, lookup.fetches());
         return None;
@@ -280,7 +273,7 @@ fn proceed(
             let now_ms = shared.clock.unix_now_ms();
             let shown = applicant.shown();
             let step = entry.credential(&loaded.access, credential.as_ref(), shown, &loaded.keys, now_ms);
-            if let Step::Hash(hashes) = step {
+            if let AuthenticationStep::Hash(hashes) = step {
                 let hashes = hashes.into_iter().map(Into::into).collect();
                 let Candidate { applicant, loaded, entry } = candidate;
                 let waiting = passwords::Waiting { applicant, loaded, entry, credential };
@@ -297,22 +290,25 @@ fn proceed(
     go_on(shared, candidate, next)
 }
 
-fn answered_by_webhook(shared: &Arc<Shared>, (mut candidate, answer): (Candidate, Answer)) -> Option<Case> {
+fn answered_by_webhook(
+    shared: &Arc<Shared>,
+    (mut candidate, answer): (Candidate, WebhookAnswer),
+) -> Option<Case> {
     let Candidate { applicant, loaded, entry } = &mut candidate;
     let step = entry.webhook(&loaded.access, applicant.shown(), answer, shared.clock.unix_now_ms());
     let next = next(step, loaded);
     go_on(shared, candidate, next)
 }
 
-fn next(step: Step<'_>, loaded: &Loaded) -> Next {
+fn next(step: AuthenticationStep<'_>, loaded: &Loaded) -> Next {
     match step {
-        Step::Credential(user) => Next::Credential(user),
-        Step::Webhook(certificate_user) => Next::Webhook(certificate_user),
+        AuthenticationStep::Credential(user) => Next::Credential(user),
+        AuthenticationStep::Webhook(certificate_user) => Next::Webhook(certificate_user),
         step => Next::Over(settle(step, loaded).unwrap_or(Err(Refused::Unread))),
     }
 }
 
-/// Gives a client back when its credential is needed; else it is where it can wait, or was answered.
+/// Returns a client that needs its credential; others wait elsewhere or have their result.
 fn go_on(shared: &Arc<Shared>, candidate: Candidate, next: Next) -> Option<Case> {
     match next {
         Next::Credential(user) => return Some(Case { candidate, user }),
@@ -325,20 +321,22 @@ fn go_on(shared: &Arc<Shared>, candidate: Candidate, next: Next) -> Option<Case>
     None
 }
 
-/// What a step means that needs nothing more; `None` for others.
-pub(super) fn settle(step: Step<'_>, loaded: &Loaded) -> Option<Result<Granted, Refused>> {
+pub(super) fn settle(step: AuthenticationStep<'_>, loaded: &Loaded) -> Option<Result<Granted, Refused>> {
     Some(match step {
-        Step::Accept(accepted) => {
+        AuthenticationStep::Accept(accepted) => {
             let (standing, grant) = *accepted;
             Ok(Granted { standing: Arc::new(standing), grant, changes: loaded.changes, anew: None })
         }
-        Step::Refuse(refusal) => Err(refusal.into()),
-        Step::Keys(_) => Err(Refusal::NoKeys.into()),
-        Step::Credential(_) | Step::Hash(_) | Step::Webhook(_) => return None,
+        AuthenticationStep::Refuse(refusal) => Err(refusal.into()),
+        AuthenticationStep::Keys(_) => Err(AccessRefusal::NoKeys.into()),
+        AuthenticationStep::Credential(_) | AuthenticationStep::Hash(_) | AuthenticationStep::Webhook(_) => {
+            return None;
+        }
     })
 }
 
-/// What the clients may do now. One whose credential cannot be read keeps what it has: the watch comes again.
+/// Recomputes the clients' permissions. A client whose credential cannot be read keeps its permissions until the watch tries
+/// again.
 fn review(shared: &Shared, reviews: &[Review]) {
     let user = |review: &Review| review.standing.user.clone();
     let users: Vec<_> = reviews.iter().map(user).collect();
@@ -351,7 +349,7 @@ fn review(shared: &Shared, reviews: &[Review]) {
     for (review, credential) in reviews.iter().zip(credentials) {
         let loaded = review.broker.access();
         let closed_to_nobody = BrokerAccess::default();
-        // A broker that is not managed still has clients with connect tokens.
+        // An unmanaged broker still has clients with connect tokens.
         let access = loaded.as_ref().map_or(&closed_to_nobody, |loaded| &loaded.access);
         let credential = match credential {
             Ok(credential) => credential,

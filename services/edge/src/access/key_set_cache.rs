@@ -1,19 +1,18 @@
-//! The key sets of issuers, and who waits for them. What fetches is not here, nor a clock.
+//! A cache of issuers' key sets, and the clients that wait for a fetch. It reads no clock and does no I/O.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use millrace_access::entry::Refusal;
+use millrace_access::entry::AccessRefusal;
 use millrace_access::jwt::{self, KeySet, Refresh};
 
 use super::limits::{KEY_SETS_MAX, WAITING_FOR_KEYS_MAX, WAITING_PER_KEY_SET_MAX};
 
-/// The key sets of issuers, by their URLs, and clients (`W`) that wait for them. Times are whole seconds of a clock that does not go
-/// backwards.
-pub(super) struct Shelf<W> {
+/// Key sets by URL, and clients (`W`) that wait for them. Times are whole seconds of a monotonic clock.
+pub(super) struct KeySetCache<W> {
     sets: HashMap<Box<str>, Set<W>>,
     waiting: usize,
-    /// Fetches that are over.
+    /// Completed fetches.
     fetches: u64,
 }
 
@@ -25,39 +24,36 @@ struct Set<W> {
     used_s: u64,
 }
 
-/// Whether a client waits.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Waits<W> {
-    /// It does.
     Yes,
-    /// A fetch has ended since its token was compared: it is to begin anew.
+    /// A fetch has ended since its token was compared: begin again.
     Again(W),
-    /// None is under way, or too many wait.
-    No(W, Refusal),
+    /// No fetch is in progress, or too many clients wait.
+    No(W, AccessRefusal),
 }
 
-/// What a fetch brought: keys, and the `max-age` of the answer, seconds.
 pub(super) type Fetched = Option<(KeySet, Option<u32>)>;
 
-impl<W> Shelf<W> {
+impl<W> KeySetCache<W> {
     pub(super) fn new() -> Self {
         Self { sets: HashMap::new(), waiting: 0, fetches: 0 }
     }
 
-    /// The keys of a URL while they count, and whether they are to be fetched now.
+    /// The usable keys of a URL. The flag is true when the caller must fetch now.
     pub(super) fn get(&mut self, url: &str, now_s: u64) -> (Option<Arc<KeySet>>, bool) {
         let Some(set) = self.set(url, now_s) else { return (None, false) };
         let keys = set.keys.clone().filter(|_| set.refresh.is_usable(now_s));
         (keys, set.refresh.need_fetch(now_s))
     }
 
-    /// Fetches that are over: for [`Shelf::wait`], as of when keys were first looked for.
+    /// Completed fetches; [`KeySetCache::wait`] needs the value from before the first lookup.
     pub(super) fn fetches(&self) -> u64 {
         self.fetches
     }
 
-    /// A client's token names a key that none of these URLs has. It waits if one of them is being fetched. Also the URLs that are to be
-    /// fetched now.
+    /// Parks a client whose token names a key that none of these URLs has, if one of them is being fetched. Also returns the URLs
+    /// to fetch now.
     pub(super) fn wait(
         &mut self,
         urls: &[Box<str>],
@@ -69,10 +65,10 @@ impl<W> Shelf<W> {
             return (Vec::new(), Waits::Again(client));
         }
         let (mut to_fetch, mut under_way) = (Vec::new(), None);
-        let mut refusal = Refusal::Token(jwt::Refusal::UnknownKey);
+        let mut refusal = AccessRefusal::Token(jwt::TokenRefusal::UnknownKey);
         for url in urls {
             let Some(set) = self.set(url, now_s) else {
-                refusal = Refusal::NoKeys;
+                refusal = AccessRefusal::NoKeys;
                 continue;
             };
             set.refresh.unknown();
@@ -80,7 +76,7 @@ impl<W> Shelf<W> {
                 to_fetch.push(url.clone());
             }
             if set.has_failed || set.keys.is_none() {
-                refusal = Refusal::NoKeys;
+                refusal = AccessRefusal::NoKeys;
             }
             if set.refresh.is_under_way() {
                 under_way = under_way.or(Some(url));
@@ -101,11 +97,11 @@ impl<W> Shelf<W> {
                 self.waiting += 1;
                 Waits::Yes
             }
-            _ => Waits::No(client, Refusal::NoKeys),
+            _ => Waits::No(client, AccessRefusal::NoKeys),
         }
     }
 
-    /// A fetch is over. Who waited for it; they are to begin anew.
+    /// Ends a fetch. Returns the clients that waited for it and now begin again.
     pub(super) fn fetched(&mut self, url: &str, fetched: Fetched, now_s: u64) -> Vec<W> {
         self.fetches += 1;
         let Some(set) = self.sets.get_mut(url) else { return Vec::new() };
@@ -119,12 +115,11 @@ impl<W> Shelf<W> {
         std::mem::take(&mut set.waiting)
     }
 
-    /// Sets that are kept, and clients that wait.
     pub(super) fn sizes(&self) -> (usize, usize) {
         (self.sets.len(), self.waiting)
     }
 
-    /// `None` when there is no place for it.
+    /// `None` when the cache is full.
     fn set(&mut self, url: &str, now_s: u64) -> Option<&mut Set<W>> {
         if !self.sets.contains_key(url) {
             if self.sets.len() >= KEY_SETS_MAX {
@@ -144,7 +139,7 @@ impl<W> Shelf<W> {
         Some(set)
     }
 
-    /// The one that was not used for the longest time.
+    /// Evicts the least recently used set.
     fn forget_one(&mut self) -> Option<()> {
         let idle = self.sets.iter().filter(|(_, set)| !set.refresh.is_under_way());
         let url = idle.min_by_key(|(_, set)| set.used_s)?.0.clone();
@@ -167,110 +162,118 @@ mod tests {
         [format!("https://{name}.test/").into()]
     }
 
-    /// Whether there are keys, and whether they are to be fetched.
-    fn get(shelf: &mut Shelf<u32>, name: &str, now_s: u64) -> (bool, bool) {
-        let (keys, fetch) = shelf.get(&url(name)[0], now_s);
+    /// Whether there are keys, and whether they must be fetched.
+    fn get(cache: &mut KeySetCache<u32>, name: &str, now_s: u64) -> (bool, bool) {
+        let (keys, fetch) = cache.get(&url(name)[0], now_s);
         (keys.is_some(), fetch)
     }
 
     fn wait(
-        shelf: &mut Shelf<u32>,
+        cache: &mut KeySetCache<u32>,
         urls: &[Box<str>],
         client: u32,
         now_s: u64,
     ) -> (Vec<Box<str>>, Waits<u32>) {
-        let fetches = shelf.fetches();
-        shelf.wait(urls, client, fetches, now_s)
+        let fetches = cache.fetches();
+        cache.wait(urls, client, fetches, now_s)
     }
 
-    fn why(waited: (Vec<Box<str>>, Waits<u32>)) -> Option<Refusal> {
+    fn why(waited: (Vec<Box<str>>, Waits<u32>)) -> Option<AccessRefusal> {
         if let (_, Waits::No(_, refusal)) = waited { Some(refusal) } else { None }
     }
 
     #[test]
     fn clients_wait_for_one_fetch_and_all_go_on_after_it() {
-        let mut shelf = Shelf::new();
-        assert_eq!(get(&mut shelf, "a", 0), (false, true));
+        let mut cache = KeySetCache::new();
+        assert_eq!(get(&mut cache, "a", 0), (false, true));
         for client in 0..1_000 {
-            assert_eq!(get(&mut shelf, "a", 0), (false, false), "once");
-            assert_eq!(wait(&mut shelf, &url("a"), client, 0), (Vec::new(), Waits::Yes));
+            assert_eq!(get(&mut cache, "a", 0), (false, false), "once");
+            assert_eq!(wait(&mut cache, &url("a"), client, 0), (Vec::new(), Waits::Yes));
         }
-        assert_eq!(shelf.fetched(&url("a")[0], came(None), 1), Vec::from_iter(0..1_000));
-        assert_eq!((get(&mut shelf, "a", 1), shelf.sizes()), ((true, false), (1, 0)));
+        assert_eq!(cache.fetched(&url("a")[0], came(None), 1), Vec::from_iter(0..1_000));
+        assert_eq!((get(&mut cache, "a", 1), cache.sizes()), ((true, false), (1, 0)));
     }
 
     #[test]
     fn a_new_key_is_fetched_but_invented_ones_cause_no_more() {
-        let mut shelf = Shelf::new();
-        assert_eq!(get(&mut shelf, "a", 0), (false, true));
-        shelf.fetched(&url("a")[0], came(None), 0);
-        let refusal = why(wait(&mut shelf, &url("a"), 1, 29));
-        assert_eq!(refusal, Some(Refusal::Token(jwt::Refusal::UnknownKey)), "it was fetched just now");
-        assert_eq!(wait(&mut shelf, &url("a"), 1, 30), (url("a").to_vec(), Waits::Yes));
-        assert_eq!(wait(&mut shelf, &url("a"), 2, 31), (Vec::new(), Waits::Yes));
-        assert_eq!(shelf.fetched(&url("a")[0], came(None), 32), [1, 2]);
-        assert!(why(wait(&mut shelf, &url("a"), 1, 33)).is_some_and(|refusal| !refusal.is_passing()));
+        let mut cache = KeySetCache::new();
+        assert_eq!(get(&mut cache, "a", 0), (false, true));
+        cache.fetched(&url("a")[0], came(None), 0);
+        let refusal = why(wait(&mut cache, &url("a"), 1, 29));
+        assert_eq!(
+            refusal,
+            Some(AccessRefusal::Token(jwt::TokenRefusal::UnknownKey)),
+            "it was fetched just now"
+        );
+        assert_eq!(wait(&mut cache, &url("a"), 1, 30), (url("a").to_vec(), Waits::Yes));
+        assert_eq!(wait(&mut cache, &url("a"), 2, 31), (Vec::new(), Waits::Yes));
+        assert_eq!(cache.fetched(&url("a")[0], came(None), 32), [1, 2]);
+        assert!(why(wait(&mut cache, &url("a"), 1, 33)).is_some_and(|refusal| !refusal.is_passing()));
     }
 
     #[test]
     fn old_keys_count_while_new_ones_cannot_be_had_and_nobody_waits_for_them() {
-        let mut shelf = Shelf::new();
-        assert_eq!(get(&mut shelf, "a", 0), (false, true));
-        shelf.fetched(&url("a")[0], came(Some(600)), 0);
-        assert_eq!(get(&mut shelf, "a", 599), (true, false));
-        assert_eq!(get(&mut shelf, "a", 600), (true, true));
-        shelf.fetched(&url("a")[0], None, 605);
-        assert_eq!((get(&mut shelf, "a", 629), get(&mut shelf, "a", 630)), ((true, false), (true, true)));
-        shelf.fetched(&url("a")[0], None, 630);
-        // A key that is not in the old set may be one of the new one.
-        assert_eq!(why(wait(&mut shelf, &url("a"), 1, 631)), Some(Refusal::NoKeys));
-        assert!(get(&mut shelf, "a", 86_999).0);
-        assert!(!get(&mut shelf, "a", 87_000).0);
+        let mut cache = KeySetCache::new();
+        assert_eq!(get(&mut cache, "a", 0), (false, true));
+        cache.fetched(&url("a")[0], came(Some(600)), 0);
+        assert_eq!(get(&mut cache, "a", 599), (true, false));
+        assert_eq!(get(&mut cache, "a", 600), (true, true));
+        cache.fetched(&url("a")[0], None, 605);
+        assert_eq!((get(&mut cache, "a", 629), get(&mut cache, "a", 630)), ((true, false), (true, true)));
+        cache.fetched(&url("a")[0], None, 630);
+        // A key that is not in the old set may be in the new one.
+        assert_eq!(why(wait(&mut cache, &url("a"), 1, 631)), Some(AccessRefusal::NoKeys));
+        assert!(get(&mut cache, "a", 86_999).0);
+        assert!(!get(&mut cache, "a", 87_000).0);
     }
 
     #[test]
     fn a_fetch_that_failed_sends_all_away_and_is_not_repeated_at_once() {
-        let mut shelf = Shelf::new();
-        assert_eq!(wait(&mut shelf, &url("a"), 1, 0), (url("a").to_vec(), Waits::Yes));
-        assert_eq!(shelf.fetched(&url("a")[0], None, 5), [1]);
-        let (to_fetch, waits) = wait(&mut shelf, &url("a"), 1, 5);
-        assert_eq!((to_fetch, waits), (Vec::new(), Waits::No(1, Refusal::NoKeys)));
-        assert_eq!(wait(&mut shelf, &url("a"), 1, 30), (url("a").to_vec(), Waits::Yes));
+        let mut cache = KeySetCache::new();
+        assert_eq!(wait(&mut cache, &url("a"), 1, 0), (url("a").to_vec(), Waits::Yes));
+        assert_eq!(cache.fetched(&url("a")[0], None, 5), [1]);
+        let (to_fetch, waits) = wait(&mut cache, &url("a"), 1, 5);
+        assert_eq!((to_fetch, waits), (Vec::new(), Waits::No(1, AccessRefusal::NoKeys)));
+        assert_eq!(wait(&mut cache, &url("a"), 1, 30), (url("a").to_vec(), Waits::Yes));
     }
 
     #[test]
     fn of_several_issuers_all_are_fetched_and_one_that_is_under_way_is_waited_for() {
-        let mut shelf = Shelf::new();
+        let mut cache = KeySetCache::new();
         let both = [url("a"), url("b")].concat();
-        assert_eq!(wait(&mut shelf, &both, 1, 0), (both.clone(), Waits::Yes));
-        assert_eq!(shelf.fetched(&both[0], None, 1), [1]);
-        assert_eq!(wait(&mut shelf, &both, 1, 1), (Vec::new(), Waits::Yes));
-        assert_eq!(shelf.fetched(&both[1], came(None), 2), [1]);
-        assert_eq!(why(wait(&mut shelf, &both, 1, 2)), Some(Refusal::NoKeys), "the first may have its key");
+        assert_eq!(wait(&mut cache, &both, 1, 0), (both.clone(), Waits::Yes));
+        assert_eq!(cache.fetched(&both[0], None, 1), [1]);
+        assert_eq!(wait(&mut cache, &both, 1, 1), (Vec::new(), Waits::Yes));
+        assert_eq!(cache.fetched(&both[1], came(None), 2), [1]);
+        assert_eq!(
+            why(wait(&mut cache, &both, 1, 2)),
+            Some(AccessRefusal::NoKeys),
+            "the first may have its key"
+        );
     }
 
     #[test]
     fn keys_that_came_while_a_token_was_compared_are_looked_at() {
-        let mut shelf = Shelf::new();
-        assert_eq!(get(&mut shelf, "a", 0), (false, true));
-        let fetches = shelf.fetches();
-        shelf.fetched(&url("a")[0], came(None), 0);
-        assert_eq!(shelf.wait(&url("a"), 1, fetches, 0), (Vec::new(), Waits::Again(1)));
-        assert_eq!(get(&mut shelf, "a", 40), (true, false), "nothing is said of other keys");
+        let mut cache = KeySetCache::new();
+        assert_eq!(get(&mut cache, "a", 0), (false, true));
+        let fetches = cache.fetches();
+        cache.fetched(&url("a")[0], came(None), 0);
+        assert_eq!(cache.wait(&url("a"), 1, fetches, 0), (Vec::new(), Waits::Again(1)));
+        assert_eq!(get(&mut cache, "a", 40), (true, false), "nothing is said of other keys");
     }
 
     #[test]
     fn who_waits_and_what_is_kept_is_bounded() {
-        let mut shelf = Shelf::new();
+        let mut cache = KeySetCache::new();
         let sent_away =
-            (0..2_500).filter(|client| why(wait(&mut shelf, &url("a"), *client, 0)).is_some()).count();
-        assert_eq!((sent_away, shelf.sizes()), (500, (1, 2_000)));
+            (0..2_500).filter(|client| why(wait(&mut cache, &url("a"), *client, 0)).is_some()).count();
+        assert_eq!((sent_away, cache.sizes()), (500, (1, 2_000)));
         for n in 0..KEY_SETS_MAX + 50 {
             let name = format!("x{n}");
-            assert_eq!(get(&mut shelf, &name, 1), (false, true));
-            shelf.fetched(&url(&name)[0], None, 1);
+            assert_eq!(get(&mut cache, &name, 1), (false, true));
+            cache.fetched(&url(&name)[0], None, 1);
         }
-        assert_eq!(shelf.sizes(), (KEY_SETS_MAX, 2_000));
-        assert_eq!(shelf.fetched(&url("a")[0], came(None), 2).len(), 2_000);
+        assert_eq!(cache.sizes(), (KEY_SETS_MAX, 2_000));
+        assert_eq!(cache.fetched(&url("a")[0], came(None), 2).len(), 2_000);
     }
 }

@@ -1,10 +1,9 @@
-//! Counters of calls, by what came of them. Several threads write them, but none for each message.
+//! Counters of calls by result. Several threads write them, but none per message.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::metrics::Metric;
 
-/// Results with their labels.
 macro_rules! results {
     ($($result:literal)*) => { &[$(($result, concat!("result=\"", $result, "\""))),*] };
 }
@@ -13,19 +12,19 @@ pub(super) use results;
 
 pub(super) type Results = &'static [(&'static str, &'static str)];
 
-pub(super) struct Tally {
+pub(super) struct ResultCounters {
     name: &'static str,
     help: &'static str,
     results: Results,
     counts: Box<[AtomicU64]>,
 }
 
-impl Tally {
+impl ResultCounters {
     pub(super) fn new(name: &'static str, help: &'static str, results: Results) -> Self {
         Self { name, help, results, counts: results.iter().map(|_| AtomicU64::new(0)).collect() }
     }
 
-    /// The last result stands for those that are not listed.
+    /// Unlisted results count as the last one.
     pub(super) fn add(&self, result: &str) {
         let place = self.results.iter().position(|(one, _)| *one == result);
         self.counts[place.unwrap_or(self.results.len() - 1)].fetch_add(1, Ordering::Relaxed);

@@ -1,10 +1,10 @@
-//! How much may pass in a time: token buckets whose tokens are time. Knows no clock.
+//! Rate limiters: token buckets whose tokens are time (GCRA). They read no clock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::clock::Millis;
 
-/// Before the process began, so that a bucket is full then.
+/// An offset before the start of the process, so that a bucket is full then.
 const BEFORE_START_MS: u64 = 60_000;
 
 pub(crate) fn nanos(now: Millis) -> u64 {
@@ -16,7 +16,7 @@ pub(crate) fn millis(nanos: u64) -> Millis {
     nanos.div_ceil(1_000_000).saturating_sub(BEFORE_START_MS)
 }
 
-/// So much in a time; after a quiet one as much at once.
+/// An amount per time, which is also the burst after a quiet time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rate {
     amount: u64,
@@ -32,17 +32,16 @@ impl Rate {
         Self { amount, per_ns: 60_000_000_000 }
     }
 
-    /// The time that so much takes, nanoseconds.
     fn cost(self, amount: u64) -> u64 {
         amount.saturating_mul(self.per_ns) / self.amount.max(1)
     }
 
-    /// When what has passed is paid for, if this is added to it.
+    /// The time until which all passed amounts, with this one, are paid for.
     pub(crate) fn add(self, paid_at: u64, amount: u64, now: u64) -> u64 {
         paid_at.max(now.saturating_sub(self.per_ns)).saturating_add(self.cost(amount))
     }
 
-    /// How much may pass now without a debt.
+    /// The amount that can pass now without debt.
     pub(crate) fn room(self, paid_at: u64, now: u64) -> u64 {
         let saved = now.saturating_sub(paid_at).min(self.per_ns);
         let room = u128::from(saved) * u128::from(self.amount) / u128::from(self.per_ns);
@@ -50,12 +49,12 @@ impl Rate {
     }
 }
 
-/// When what has passed is paid for, for all threads.
+/// The time until which all passed amounts are paid for, shared by all threads.
 #[derive(Debug, Default)]
-pub(crate) struct Meter(AtomicU64);
+pub(crate) struct RateLimiter(AtomicU64);
 
-impl Meter {
-    /// Notes what passes. When it is paid for.
+impl RateLimiter {
+    /// Adds an amount, even into debt. Returns when it is paid for.
     pub(crate) fn add(&self, rate: Rate, amount: u64, now: u64) -> u64 {
         let mut paid_at = self.0.load(Ordering::Relaxed);
         loop {
@@ -67,7 +66,7 @@ impl Meter {
         }
     }
 
-    /// Lets it pass unless that would be a debt.
+    /// Adds an amount unless it would be a debt.
     pub(crate) fn take(&self, rate: Rate, amount: u64, now: u64) -> bool {
         let mut paid_at = self.0.load(Ordering::Relaxed);
         loop {
@@ -99,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_second_of_the_rate_passes_at_once_and_then_the_rate() {
-        let (meter, rate, start) = (Meter::default(), Rate::per_second(10), nanos(0));
+        let (meter, rate, start) = (RateLimiter::default(), Rate::per_second(10), nanos(0));
         assert_eq!(meter.room(rate, start), 10);
         let passed = (0..100).filter(|_| meter.take(rate, 1, start)).count();
         assert_eq!(passed, 10);
@@ -110,7 +109,7 @@ mod tests {
 
     #[test]
     fn what_is_too_much_passes_and_is_paid_for_later() {
-        let (meter, rate, start) = (Meter::default(), Rate::per_second(10), nanos(0));
+        let (meter, rate, start) = (RateLimiter::default(), Rate::per_second(10), nanos(0));
         assert_eq!(meter.add(rate, 10, start), start);
         assert_eq!(meter.add(rate, 25, start), start + 5 * SECOND / 2);
         assert_eq!(meter.add(rate, 5, start), start + 3 * SECOND);
@@ -123,7 +122,7 @@ mod tests {
     #[test]
     fn absurd_numbers_are_no_panic() {
         for rate in [Rate::per_second(0), Rate::per_second(u64::MAX), Rate::per_minute(u64::MAX)] {
-            let meter = Meter::default();
+            let meter = RateLimiter::default();
             let (at, _) = (meter.add(rate, u64::MAX, nanos(u64::MAX)), meter.room(rate, u64::MAX));
             assert!(at > 0);
         }

@@ -1,4 +1,4 @@
-//! The thread that writes incidents.
+//! The thread that writes incidents to the store.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -15,21 +15,19 @@ use crate::StartError;
 use crate::broker::{Broker, Brokers};
 use crate::clock::Clock;
 
-/// How often it writes.
 const EVERY: Duration = Duration::from_secs(1);
-/// How long incidents are kept, milliseconds: 7 days.
+/// Retention of incidents, milliseconds: 7 days.
 const KEPT_MS: u64 = 7 * 86_400_000;
-/// A store that does not answer for so long is away: nobody waits for incidents.
+/// Longest wait for the store: incidents may be lost.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Rows of a broker after which the old ones are removed.
 const TRIM_AFTER: usize = 100;
 
-pub(crate) struct Scribe {
+pub(crate) struct IncidentRecorder {
     stop: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Scribe {
+impl IncidentRecorder {
     pub(crate) fn start(store: Store, clock: Clock, brokers: Arc<Brokers>) -> Result<Self, StartError> {
         let (stop, stopped) = sync_channel(0);
         let mut writer = Writer { store, clock, brokers, written: HashMap::new() };
@@ -40,7 +38,7 @@ impl Scribe {
     }
 }
 
-impl Drop for Scribe {
+impl Drop for IncidentRecorder {
     fn drop(&mut self) {
         self.stop = None;
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
@@ -53,7 +51,7 @@ struct Writer {
     store: Store,
     clock: Clock,
     brokers: Arc<Brokers>,
-    /// Rows since the old ones of a broker were removed.
+    /// Rows written since the last removal of old ones, by broker.
     written: HashMap<u64, usize>,
 }
 
@@ -72,7 +70,7 @@ impl Writer {
             if incidents.is_empty() {
                 continue;
             }
-            // Whoever calls webhooks for `Kind::LimitReached` is told of `incidents` from here: once a window, not once a packet.
+            // Webhooks for `Kind::LimitReached` belong here: events once a window rather than once a packet.
             if let Err(error) = self.write(&broker, &incidents, now_ms) {
                 let lost = incidents.len();
                 tracing::warn!(%error, broker = &*broker.name, lost, "incidents cannot be written for their tenant");
@@ -93,7 +91,7 @@ impl Writer {
     }
 }
 
-/// Waits, but not for long.
+/// Gives up after [`PATIENCE`].
 fn soon<T>(asked: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     let away = || Err(StoreError::Unavailable("it does not answer".into()).into());
     block_on_for(pin!(asked), PATIENCE).unwrap_or_else(away)
