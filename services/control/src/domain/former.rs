@@ -2,7 +2,7 @@
 
 use millrace_layers::accounts::{
     self, audit,
-    expiring::{Expiring, Kind},
+    expiring::{Expiring, ExpiringKind},
 };
 use millrace_storage::{Read, Transaction};
 use serde::{Deserialize, Serialize};

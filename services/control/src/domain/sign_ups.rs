@@ -5,7 +5,7 @@
 
 use millrace_layers::accounts::{
     self,
-    expiring::{Expiring, Kind},
+    expiring::{Expiring, ExpiringKind},
 };
 use millrace_storage::{Read, Transaction};
 use serde::{Deserialize, Serialize};

@@ -66,7 +66,13 @@ pub async fn due(tx: &Transaction, now_ms: u64, limit: usize) -> Result<Vec<Expi
 }
 
 fn kind(number: u64) -> Result<ExpiringKind> {
-    let all = [ExpiringKind::SignIn, ExpiringKind::Invitation, ExpiringKind::Receipt, ExpiringKind::FormerOrganisation, ExpiringKind::SignUp];
+    let all = [
+        ExpiringKind::SignIn,
+        ExpiringKind::Invitation,
+        ExpiringKind::Receipt,
+        ExpiringKind::FormerOrganisation,
+        ExpiringKind::SignUp,
+    ];
     all.into_iter().find(|kind| *kind as u64 == number).ok_or(Error::Corrupt("key"))
 }
 
