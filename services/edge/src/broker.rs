@@ -286,6 +286,8 @@ pub(crate) struct Routes {
     pub(crate) copies: Targets,
     /// Other pods that may have sessions, or members of shared subscriptions, that read it from the store.
     pub(crate) nudges: Targets,
+    /// Nodes that the matches visited to find all this.
+    pub(crate) visited: usize,
 }
 
 /// Bytes that a node of the tree of retained messages takes: one for each level of a topic.
@@ -313,7 +315,8 @@ impl Routes {
     pub(crate) fn new(broker: Arc<Broker>, topic: Arc<str>) -> Self {
         let kept = broker.streams.matches(&topic);
         let snapshot = broker.router.snapshot();
-        let (generation, matched) = (snapshot.generation(), snapshot.matches(&topic, limits::MATCH));
+        let (generation, mut visited) = (snapshot.generation(), kept.visited);
+        let matched = snapshot.matches_counted(&topic, limits::MATCH, &mut visited);
         let is_over_limit = matched.is_none() || kept.is_over_limit;
         let matched = matched.unwrap_or_default();
         let mut cores: Vec<(u16, Range<usize>)> = Vec::new();
@@ -326,7 +329,7 @@ impl Routes {
         let (copies, nudges) = Default::default();
         let cores = cores.into_boxed_slice();
         let pace = cores.iter().map(|(_, range)| Pace::new(range.len())).collect();
-        Self { broker, topic, generation, matched, is_over_limit, kept, cores, pace, copies, nudges }
+        Self { broker, topic, generation, matched, is_over_limit, kept, cores, pace, copies, nudges, visited }
     }
 
     /// The shared subscriptions that get a message without the store.

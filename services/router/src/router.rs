@@ -209,9 +209,16 @@ impl Snapshot {
 
     /// Matches a valid topic name. `None` when the topic matches more than `limits` allow.
     pub fn matches(&self, topic: &str, limits: MatchLimits) -> Option<Matched> {
+        self.matches_counted(topic, limits, &mut 0)
+    }
+
+    /// As [`Snapshot::matches`]; adds the nodes that the match visited to `visited`, also when it gives up. The number
+    /// says what the match cost: many filters that share their first levels with the topic cost much and match nothing.
+    pub fn matches_counted(&self, topic: &str, limits: MatchLimits, visited: &mut usize) -> Option<Matched> {
         let mut found: SmallVec<[&Map<Subscription>; 12]> = SmallVec::new();
         let mut groups = Vec::new();
-        let is_complete = self.tree.root.matching(topic, &self.tree.seed, limits.nodes_max, |set: &Set| {
+        let Tree { root, seed, .. } = &self.tree;
+        let is_complete = root.matching(topic, seed, limits.nodes_max, visited, |set: &Set| {
             if !set.subscribers.is_empty() {
                 found.push(&set.subscribers);
             }

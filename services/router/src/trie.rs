@@ -237,7 +237,7 @@ impl<C: Content> Node<C> {
     }
 
     /// Visits the content of every filter that matches `topic`, until `visit` breaks or `nodes_max` nodes were visited.
-    /// Returns whether the walk was complete.
+    /// Returns whether the walk was complete. Adds the visited nodes to `visited`.
     ///
     /// Filters such as `{a,+}/{a,+}/...` double the walk with each level. Without a bound one subscriber could stop the
     /// publishing thread.
@@ -248,6 +248,7 @@ impl<C: Content> Node<C> {
         topic: &str,
         seed: &Seed,
         nodes_max: usize,
+        visited: &mut usize,
         mut visit: impl FnMut(&'a C) -> ControlFlow<()>,
     ) -> bool {
         //= [MQTT-4.7.2-1] v5 v3.1.1
@@ -256,12 +257,12 @@ impl<C: Content> Node<C> {
         // Pending `+` branches: the node below each, and the rest of the topic there.
         let mut open: SmallVec<[(&'a Self, Option<&str>); 12]> = SmallVec::new();
         let mut next = Some((self, Some(topic)));
-        let mut nodes = 0;
+        let visited_max = visited.saturating_add(nodes_max);
         while let Some((node, rest)) = next {
-            nodes += 1;
-            if nodes > nodes_max {
+            if *visited >= visited_max {
                 return false;
             }
+            *visited += 1;
             let wild = node.wild.as_deref().filter(|_| !hidden);
             hidden = false;
             // `a/#` matches `a`, too.

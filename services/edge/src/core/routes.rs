@@ -6,14 +6,13 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 use slab::Slab;
 
+use super::work::NODE;
 use crate::broker::{Broker, Routes};
 use crate::limits::ROUTE_CACHE_BYTES_MAX;
 
-/// Units of work of a match, and of how many bytes of its result a unit is made.
+/// Units of work of a match beside the nodes that it visits, and of how many bytes of its result a unit is made.
 const MATCH_WORK: u64 = 5;
 const MATCH_BYTES: usize = 64;
-/// Units of work of a match that was given up.
-const MATCH_TOO_LARGE_WORK: u64 = 8_000;
 
 /// The remembered topics of one event loop.
 ///
@@ -53,7 +52,7 @@ impl RouteCache {
             if !entry.routes.is_current() {
                 entry.routes = Arc::new(Routes::new(broker.clone(), entry.routes.topic.clone()));
                 let bytes = entry.routes.size();
-                self.work += MATCH_WORK + (bytes / MATCH_BYTES) as u64;
+                self.work += work_of(&entry.routes, bytes);
                 self.bytes = self.bytes - entry.bytes + bytes;
                 entry.bytes = bytes;
             }
@@ -61,10 +60,7 @@ impl RouteCache {
         }
         let routes = Arc::new(Routes::new(broker.clone(), topic.into()));
         let bytes = routes.size();
-        self.work += MATCH_WORK + (bytes / MATCH_BYTES) as u64;
-        if routes.is_over_limit {
-            self.work += MATCH_TOO_LARGE_WORK;
-        }
+        self.work += work_of(&routes, bytes);
         self.make_room(bytes);
         self.bytes += bytes;
         let key = self.entries.insert(Entry { hash, bytes, is_used: false, routes: routes.clone() });
@@ -92,6 +88,11 @@ impl RouteCache {
             }
         }
     }
+}
+
+/// Units of work that these routes of so many bytes took.
+fn work_of(routes: &Routes, bytes: usize) -> u64 {
+    MATCH_WORK + NODE * routes.visited as u64 + (bytes / MATCH_BYTES) as u64
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! headers leave, so that MQTT sees one run of bytes and nothing is allocated. Lengths need not be written in
 //! their shortest form: no reading of them is ambiguous.
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 /// Most payload bytes of a control frame (RFC 6455 section 5.5).
 pub const CONTROL_BYTES_MAX: usize = 125;
@@ -79,8 +79,9 @@ pub enum Control<'a> {
 pub struct Decoded {
     /// `buf[..data]` are bytes of MQTT.
     pub data: usize,
-    /// Bytes of an incomplete frame header or control frame, at most 138: the caller puts them before the next read.
-    /// They follow the data without a gap and end the buffer.
+    /// Bytes of an incomplete frame header or control frame, at most 138, or all that is behind the control frame at which
+    /// the caller broke off: the caller puts them before the next read. They follow the data without a gap and end the
+    /// buffer.
     pub rest: Range<usize>,
 }
 
@@ -99,7 +100,7 @@ pub struct Decoder {
 impl Decoder {
     /// Decodes `buf`, whose first bytes are the `rest` of the last call. Payload is returned before its frame is
     /// complete. `data_max` is the longest data frame, bytes. It does not limit MQTT packets: one may span frames, and
-    /// a frame may hold many.
+    /// a frame may hold many. `control` may break off behind a control frame, because each costs the caller work.
     ///
     /// # Errors
     /// The connection must end: send [`close`] with [`FrameError::close_code`]. Earlier bytes of the same buffer are lost.
@@ -107,7 +108,7 @@ impl Decoder {
         &mut self,
         buf: &mut [u8],
         data_max: u64,
-        control: &mut impl FnMut(Control<'_>),
+        control: &mut impl FnMut(Control<'_>) -> ControlFlow<()>,
     ) -> Result<Decoded, FrameError> {
         let mut data = 0;
         let mut at = 0;
@@ -129,9 +130,12 @@ impl Decoder {
             // At most 125 bytes, as was checked.
             let Some(payload) = buf.get_mut(end..end + head.payload as usize) else { break };
             unmask(payload, head.mask);
-            control(control_frame(head.opcode, payload)?);
+            let flow = control(control_frame(head.opcode, payload)?);
             self.closed = head.opcode == CLOSE;
             at = end + payload.len();
+            if flow.is_break() {
+                break;
+            }
         }
         if self.closed {
             return Ok(Decoded { data, rest: data..data });
