@@ -272,7 +272,8 @@ impl Broker {
 pub(crate) struct Routes {
     pub(crate) broker: Arc<Broker>,
     pub(crate) topic: Arc<str>,
-    pub(crate) generation: u64,
+    /// The generation of the router up to which this is known to be valid.
+    generation: AtomicU64,
     pub(crate) matched: Matched,
     /// The topic matches more filters than [`limits::MATCH`] allows: nobody may publish to it.
     pub(crate) is_over_limit: bool,
@@ -315,7 +316,7 @@ impl Routes {
     pub(crate) fn new(broker: Arc<Broker>, topic: Arc<str>) -> Self {
         let kept = broker.streams.matches(&topic);
         let snapshot = broker.router.snapshot();
-        let (generation, mut visited) = (snapshot.generation(), kept.visited);
+        let (generation, mut visited) = (AtomicU64::new(snapshot.generation()), kept.visited);
         let matched = snapshot.matches_counted(&topic, limits::MATCH, &mut visited);
         let is_over_limit = matched.is_none() || kept.is_over_limit;
         let matched = matched.unwrap_or_default();
@@ -377,8 +378,17 @@ impl Routes {
     }
 
     /// Whether this is what would be found now.
+    #[inline]
     pub(crate) fn is_current(&self) -> bool {
-        self.generation == self.broker.router.generation()
+        self.generation.load(Ordering::Relaxed) == self.broker.router.generation()
+            && self.kept.generation == self.broker.streams.generation()
+    }
+
+    /// The same, where a subscription has changed: whether none of the changed ones matches the topic.
+    pub(crate) fn is_still_valid(&self) -> bool {
+        let matched = self.generation.load(Ordering::Relaxed);
+        let valid = self.broker.router.still_valid(&self.topic, matched);
+        valid.inspect(|valid| self.generation.store(*valid, Ordering::Relaxed)).is_some()
             && self.kept.generation == self.broker.streams.generation()
     }
 

@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use crate::group::Group;
 use crate::matched::Matched;
 use crate::pmap::Map;
+use crate::recent::{Changed, Recent};
 use crate::seed::Seed;
 use crate::set::Set;
 use crate::subscription::{Subscription, Target};
@@ -23,6 +24,7 @@ pub struct Router {
     tree: Mutex<Tree>,
     published: ArcSwap<Snapshot>,
     generation: AtomicU64,
+    recent: Mutex<Recent>,
     /// Bytes of all routers together.
     total: OnceLock<Arc<AtomicU64>>,
 }
@@ -63,7 +65,7 @@ impl MatchLimits {
 #[derive(Debug)]
 pub struct Edit<'a> {
     tree: &'a mut Tree,
-    changed: bool,
+    changed: Changed,
 }
 
 impl Default for Router {
@@ -90,6 +92,7 @@ impl Router {
             tree: Mutex::new(tree),
             published: ArcSwap::from_pointee(snapshot),
             generation: AtomicU64::new(0),
+            recent: Mutex::default(),
             total: OnceLock::new(),
         }
     }
@@ -125,9 +128,10 @@ impl Router {
         // Each single change leaves a complete tree, even when a batch panics between two of them.
         let mut tree = self.tree.lock().unwrap_or_else(PoisonError::into_inner);
         let before = tree.bytes;
-        let mut edit = Edit { tree: &mut tree, changed: false };
+        let mut edit = Edit { tree: &mut tree, changed: Changed::default() };
         let result = f(&mut edit);
-        let old = edit.changed.then(|| self.publish(&tree));
+        let Edit { changed, .. } = edit;
+        let old = (!changed.is_empty()).then(|| self.publish(&tree, changed));
         if let Some(total) = self.total.get() {
             total.fetch_add((tree.bytes as u64).wrapping_sub(before as u64), Ordering::Relaxed);
         }
@@ -137,23 +141,32 @@ impl Router {
         result
     }
 
-    /// The writer swaps the snapshot before it stores the generation, and a reader loads the generation (acquire)
+    /// The writer notes what has changed and swaps the snapshot before it stores the generation, and a reader loads the generation (acquire)
     /// before the snapshot. So a reader of generation n gets snapshot n or a later one, and a cache that was filled
     /// from an older snapshot has an older number. Both stores are sequentially consistent and done before the writer's
     /// call returns. A later load sees them in any thread that was notified of the change (by a SUBACK, a channel, a
     /// lock) or that follows in the order of all such operations.
-    fn publish(&self, tree: &Tree) -> Arc<Snapshot> {
+    fn publish(&self, tree: &Tree, changed: Changed) -> Arc<Snapshot> {
         let generation = self.generation.load(Ordering::Relaxed) + 1;
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner).note(generation, changed);
         let old = self.published.swap(Arc::new(Snapshot { tree: tree.clone(), generation }));
         self.generation.store(generation, Ordering::SeqCst);
         old
     }
 
     /// The number of the newest snapshot, which any change of a subscription raises. A match of this generation's
-    /// snapshot is still valid.
+    /// snapshot is still valid, and [`Router::still_valid`] tells of earlier ones.
     #[inline]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
+    }
+
+    /// A generation of which a match of an earlier generation is still valid, as far as that is known: whether the
+    /// subscriptions that changed meanwhile match `topic` is known of the last few changes.
+    pub fn still_valid(&self, topic: &str, matched: u64) -> Option<u64> {
+        let now = self.generation();
+        let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.spare(topic, matched, now).then_some(now)
     }
 
     /// The newest snapshot.
@@ -278,7 +291,7 @@ impl Edit<'_> {
         }
         self.tree.subscriptions += usize::from(is_new);
         self.tree.bytes += bytes;
-        self.changed = true;
+        self.changed.note(filter.filter);
         is_new
     }
 
@@ -303,7 +316,7 @@ impl Edit<'_> {
         let nodes = if set.is_empty() { root.prune(filter.filter, seed) } else { 0 };
         self.tree.subscriptions -= 1;
         self.tree.bytes -= subscription_bytes(filter) + nodes;
-        self.changed = true;
+        self.changed.note(filter.filter);
         true
     }
 
@@ -316,7 +329,7 @@ impl Edit<'_> {
         if was_online != online {
             let set = Arc::make_mut(root).make(filter.filter, seed);
             set.group_mut(name, filter.filter, seed).join(member, online, seed);
-            self.changed = true;
+            self.changed.note(filter.filter);
         }
     }
 }
