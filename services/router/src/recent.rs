@@ -32,12 +32,10 @@ impl Changed {
     }
 }
 
-/// The filters of the last edits.
 #[derive(Debug, Default)]
 pub(crate) struct Recent {
     /// All changes after this generation are remembered.
     since: u64,
-    /// With their generations, oldest first.
     filters: VecDeque<(u64, CompactString)>,
 }
 
@@ -96,7 +94,6 @@ mod tests {
         assert!(recent.spare("a", 0, 16));
         recent.note(17, changed(["x"]));
         assert!(!recent.spare("a", 0, 17) && recent.spare("a", 1, 17));
-        // Of one edit, some are forgotten.
         recent.note(18, changed(["y"; 3]));
         recent.note(19, changed(["x"; FILTERS_MAX - 1]));
         assert!(!recent.spare("a", 17, 19) && recent.spare("a", 18, 19));

@@ -141,11 +141,11 @@ impl Router {
         result
     }
 
-    /// The writer notes what has changed and swaps the snapshot before it stores the generation, and a reader loads the generation (acquire)
-    /// before the snapshot. So a reader of generation n gets snapshot n or a later one, and a cache that was filled
-    /// from an older snapshot has an older number. Both stores are sequentially consistent and done before the writer's
-    /// call returns. A later load sees them in any thread that was notified of the change (by a SUBACK, a channel, a
-    /// lock) or that follows in the order of all such operations.
+    /// The writer notes the changes and swaps the snapshot before it stores the generation, and a reader loads the
+    /// generation (acquire) before the snapshot. So a reader of generation n gets snapshot n or a later one, and a cache
+    /// that was filled from an older snapshot has an older number. Both stores are sequentially consistent and done
+    /// before the writer's call returns. A later load sees them in any thread that was notified of the change (by a
+    /// SUBACK, a channel, a lock) or that follows in the order of all such operations.
     fn publish(&self, tree: &Tree, changed: Changed) -> Arc<Snapshot> {
         let generation = self.generation.load(Ordering::Relaxed) + 1;
         self.recent.lock().unwrap_or_else(PoisonError::into_inner).note(generation, changed);
@@ -155,14 +155,14 @@ impl Router {
     }
 
     /// The number of the newest snapshot, which any change of a subscription raises. A match of this generation's
-    /// snapshot is still valid, and [`Router::still_valid`] tells of earlier ones.
+    /// snapshot is still valid; see also [`Router::still_valid`].
     #[inline]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// A generation of which a match of an earlier generation is still valid, as far as that is known: whether the
-    /// subscriptions that changed meanwhile match `topic` is known of the last few changes.
+    /// The newest generation, if a match of generation `matched` is known to be valid for it: no filter that changed
+    /// since matches `topic`, and all of them are remembered.
     pub fn still_valid(&self, topic: &str, matched: u64) -> Option<u64> {
         let now = self.generation();
         let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
@@ -225,8 +225,7 @@ impl Snapshot {
         self.matches_counted(topic, limits, &mut 0)
     }
 
-    /// As [`Snapshot::matches`]; adds the nodes that the match visited to `visited`, also when it gives up. The number
-    /// says what the match cost: many filters that share their first levels with the topic cost much and match nothing.
+    /// As [`Snapshot::matches`]; adds the visited nodes to `visited`, also when the match is too large.
     pub fn matches_counted(&self, topic: &str, limits: MatchLimits, visited: &mut usize) -> Option<Matched> {
         let mut found: SmallVec<[&Map<Subscription>; 12]> = SmallVec::new();
         let mut groups = Vec::new();

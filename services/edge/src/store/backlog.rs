@@ -253,7 +253,7 @@ impl<J: Work> Backlog<J> {
             turn.retain(|broker| !owes(broker));
             let lanes = &self.lanes;
             self.debts.retain(|broker, debt| {
-                // What is less than a share adds up, or a broker that has a little too much each time would never pay.
+                // Debts below a share add up, or a broker that has a little too much each time would never pay.
                 let takes_part = *debt < share && lanes.contains_key(broker);
                 *debt -= if takes_part { 0 } else { share.min(*debt) };
                 *debt > 0

@@ -3,9 +3,9 @@
 //! A cluster refuses a transaction that is older than 5 s. A store that is slow to answer makes the same jobs take
 //! longer, so a batch that is bounded by jobs and bytes alone would be too old again and again.
 //!
-//! What a broker with much to write adds to a transaction delays everybody in it. On a fast disk a transaction with a
-//! few messages takes less than half a millisecond, on a slow one or across a network several. So the share of that
-//! broker follows from the time that a transaction takes whatever is in it.
+//! The jobs of a broker with much to write delay everybody in their transaction. A transaction with a few messages takes
+//! less than half a millisecond on a fast disk, and several across a network. So the share of that broker follows from
+//! the time of a commit (decision 0005).
 
 use super::backlog::{Budget, QUANTUM};
 

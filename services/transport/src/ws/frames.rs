@@ -100,7 +100,7 @@ pub struct Decoder {
 impl Decoder {
     /// Decodes `buf`, whose first bytes are the `rest` of the last call. Payload is returned before its frame is
     /// complete. `data_max` is the longest data frame, bytes. It does not limit MQTT packets: one may span frames, and
-    /// a frame may hold many. `control` may break off behind a control frame, because each costs the caller work.
+    /// a frame may hold many, and `control` may break off behind each control frame.
     ///
     /// # Errors
     /// The connection must end: send [`close`] with [`FrameError::close_code`]. Earlier bytes of the same buffer are lost.
