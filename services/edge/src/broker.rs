@@ -272,7 +272,8 @@ impl Broker {
 pub(crate) struct Routes {
     pub(crate) broker: Arc<Broker>,
     pub(crate) topic: Arc<str>,
-    pub(crate) generation: u64,
+    /// The generation of the router up to which this is known to be valid.
+    generation: AtomicU64,
     pub(crate) matched: Matched,
     /// The topic matches more filters than [`limits::MATCH`] allows: nobody may publish to it.
     pub(crate) is_over_limit: bool,
@@ -286,6 +287,8 @@ pub(crate) struct Routes {
     pub(crate) copies: Targets,
     /// Other pods that may have sessions, or members of shared subscriptions, that read it from the store.
     pub(crate) nudges: Targets,
+    /// Nodes that the matches visited to find all this.
+    pub(crate) visited: usize,
 }
 
 /// Bytes that a node of the tree of retained messages takes: one for each level of a topic.
@@ -313,7 +316,8 @@ impl Routes {
     pub(crate) fn new(broker: Arc<Broker>, topic: Arc<str>) -> Self {
         let kept = broker.streams.matches(&topic);
         let snapshot = broker.router.snapshot();
-        let (generation, matched) = (snapshot.generation(), snapshot.matches(&topic, limits::MATCH));
+        let (generation, mut visited) = (AtomicU64::new(snapshot.generation()), kept.visited);
+        let matched = snapshot.matches_counted(&topic, limits::MATCH, &mut visited);
         let is_over_limit = matched.is_none() || kept.is_over_limit;
         let matched = matched.unwrap_or_default();
         let mut cores: Vec<(u16, Range<usize>)> = Vec::new();
@@ -326,7 +330,7 @@ impl Routes {
         let (copies, nudges) = Default::default();
         let cores = cores.into_boxed_slice();
         let pace = cores.iter().map(|(_, range)| Pace::new(range.len())).collect();
-        Self { broker, topic, generation, matched, is_over_limit, kept, cores, pace, copies, nudges }
+        Self { broker, topic, generation, matched, is_over_limit, kept, cores, pace, copies, nudges, visited }
     }
 
     /// The shared subscriptions that get a message without the store.
@@ -374,8 +378,17 @@ impl Routes {
     }
 
     /// Whether this is what would be found now.
+    #[inline]
     pub(crate) fn is_current(&self) -> bool {
-        self.generation == self.broker.router.generation()
+        self.generation.load(Ordering::Relaxed) == self.broker.router.generation()
+            && self.kept.generation == self.broker.streams.generation()
+    }
+
+    /// The same, where a subscription has changed: whether none of the changed ones matches the topic.
+    pub(crate) fn is_still_valid(&self) -> bool {
+        let matched = self.generation.load(Ordering::Relaxed);
+        let valid = self.broker.router.still_valid(&self.topic, matched);
+        valid.inspect(|valid| self.generation.store(*valid, Ordering::Relaxed)).is_some()
             && self.kept.generation == self.broker.streams.generation()
     }
 

@@ -14,6 +14,7 @@ mod digest;
 mod group;
 mod matched;
 mod pmap;
+mod recent;
 mod router;
 mod seed;
 mod set;

@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use crate::group::Group;
 use crate::matched::Matched;
 use crate::pmap::Map;
+use crate::recent::{Changed, Recent};
 use crate::seed::Seed;
 use crate::set::Set;
 use crate::subscription::{Subscription, Target};
@@ -23,6 +24,7 @@ pub struct Router {
     tree: Mutex<Tree>,
     published: ArcSwap<Snapshot>,
     generation: AtomicU64,
+    recent: Mutex<Recent>,
     /// Bytes of all routers together.
     total: OnceLock<Arc<AtomicU64>>,
 }
@@ -61,7 +63,7 @@ impl MatchLimits {
 #[derive(Debug)]
 pub struct Edit<'a> {
     tree: &'a mut Tree,
-    changed: bool,
+    changed: Changed,
 }
 
 impl Default for Router {
@@ -86,6 +88,7 @@ impl Router {
             tree: Mutex::new(tree),
             published: ArcSwap::from_pointee(snapshot),
             generation: AtomicU64::new(0),
+            recent: Mutex::default(),
             total: OnceLock::new(),
         }
     }
@@ -119,9 +122,10 @@ impl Router {
         // Each single change leaves a complete tree, even when a batch panics between two of them.
         let mut tree = self.tree.lock().unwrap_or_else(PoisonError::into_inner);
         let before = tree.bytes;
-        let mut edit = Edit { tree: &mut tree, changed: false };
+        let mut edit = Edit { tree: &mut tree, changed: Changed::default() };
         let result = f(&mut edit);
-        let old = edit.changed.then(|| self.publish(&tree));
+        let Edit { changed, .. } = edit;
+        let old = (!changed.is_empty()).then(|| self.publish(&tree, changed));
         if let Some(total) = self.total.get() {
             total.fetch_add((tree.bytes as u64).wrapping_sub(before as u64), Ordering::Relaxed);
         }
@@ -131,22 +135,32 @@ impl Router {
         result
     }
 
-    /// The writer swaps the snapshot before it stores the generation, and a reader loads the generation (acquire) before the
-    /// snapshot. So a reader of generation n gets snapshot n or a later one, and a cache that was filled from an older snapshot
-    /// has an older number. Both stores are sequentially consistent and precede the writer's return. A later load sees them in
-    /// any thread that was notified of the change (by a SUBACK, a channel, a lock) or that follows in the order of all such
-    /// operations.
-    fn publish(&self, tree: &Tree) -> Arc<Snapshot> {
+    /// The writer notes the changes and swaps the snapshot before it stores the generation, and a reader loads the
+    /// generation (acquire) before the snapshot. So a reader of generation n gets snapshot n or a later one, and a cache
+    /// that was filled from an older snapshot has an older number. Both stores are sequentially consistent and done
+    /// before the writer's call returns. A later load sees them in any thread that was notified of the change (by a
+    /// SUBACK, a channel, a lock) or that follows in the order of all such operations.
+    fn publish(&self, tree: &Tree, changed: Changed) -> Arc<Snapshot> {
         let generation = self.generation.load(Ordering::Relaxed) + 1;
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner).note(generation, changed);
         let old = self.published.swap(Arc::new(Snapshot { tree: tree.clone(), generation }));
         self.generation.store(generation, Ordering::SeqCst);
         old
     }
 
-    /// The number of the newest snapshot, which any change raises. A match of this generation's snapshot is still valid.
+    /// The number of the newest snapshot, which any change of a subscription raises. A match of this generation's
+    /// snapshot is still valid; see also [`Router::still_valid`].
     #[inline]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
+    }
+
+    /// The newest generation, if a match of generation `matched` is known to be valid for it: no filter that changed
+    /// since matches `topic`, and all of them are remembered.
+    pub fn still_valid(&self, topic: &str, matched: u64) -> Option<u64> {
+        let now = self.generation();
+        let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.spare(topic, matched, now).then_some(now)
     }
 
     #[inline]
@@ -198,9 +212,15 @@ impl Snapshot {
 
     /// `topic` must be valid. `None` when the topic exceeds `limits`.
     pub fn matches(&self, topic: &str, limits: MatchLimits) -> Option<Matched> {
+        self.matches_counted(topic, limits, &mut 0)
+    }
+
+    /// As [`Snapshot::matches`]; adds the visited nodes to `visited`, also when the match is too large.
+    pub fn matches_counted(&self, topic: &str, limits: MatchLimits, visited: &mut usize) -> Option<Matched> {
         let mut found: SmallVec<[&Map<Subscription>; 12]> = SmallVec::new();
         let mut groups = Vec::new();
-        let is_complete = self.tree.root.matching(topic, &self.tree.seed, limits.nodes_max, |set: &Set| {
+        let Tree { root, seed, .. } = &self.tree;
+        let is_complete = root.matching(topic, seed, limits.nodes_max, visited, |set: &Set| {
             if !set.subscribers.is_empty() {
                 found.push(&set.subscribers);
             }
@@ -259,7 +279,7 @@ impl Edit<'_> {
         }
         self.tree.subscriptions += usize::from(is_new);
         self.tree.bytes += bytes;
-        self.changed = true;
+        self.changed.note(filter.filter);
         is_new
     }
 
@@ -283,7 +303,7 @@ impl Edit<'_> {
         let nodes = if set.is_empty() { root.prune(filter.filter, seed) } else { 0 };
         self.tree.subscriptions -= 1;
         self.tree.bytes -= subscription_bytes(filter) + nodes;
-        self.changed = true;
+        self.changed.note(filter.filter);
         true
     }
 
@@ -295,7 +315,7 @@ impl Edit<'_> {
         if was_online != online {
             let set = Arc::make_mut(root).make(filter.filter, seed);
             set.group_mut(name, filter.filter, seed).join(member, online, seed);
-            self.changed = true;
+            self.changed.note(filter.filter);
         }
     }
 }

@@ -230,9 +230,11 @@ impl<C: Content> Node<C> {
         }
     }
 
-    /// Visits the content of every filter that matches `topic`, until `visit` breaks or `nodes_max` nodes were visited. Returns
-    /// true for a complete walk. Filters such as `{a,+}/{a,+}/...` double the walk with each level, so without a bound one
-    /// subscriber could block the publishing thread.
+    /// Visits the content of every filter that matches `topic`, until `visit` breaks or `nodes_max` nodes were visited.
+    /// Returns whether the walk was complete. Adds the visited nodes to `visited`.
+    ///
+    /// Filters such as `{a,+}/{a,+}/...` double the walk with each level. Without a bound one subscriber could stop the
+    /// publishing thread.
     //= [MQTT-4.7.3-4] v5 v3.1.1
     // Levels are compared as bytes, without normalisation or case folding, and an empty level is a level.
     pub(crate) fn matching<'a>(
@@ -240,6 +242,7 @@ impl<C: Content> Node<C> {
         topic: &str,
         seed: &Seed,
         nodes_max: usize,
+        visited: &mut usize,
         mut visit: impl FnMut(&'a C) -> ControlFlow<()>,
     ) -> bool {
         //= [MQTT-4.7.2-1] v5 v3.1.1
@@ -248,12 +251,12 @@ impl<C: Content> Node<C> {
         // Pending `+` branches: the node below each, and the rest of the topic there.
         let mut open: SmallVec<[(&'a Self, Option<&str>); 12]> = SmallVec::new();
         let mut next = Some((self, Some(topic)));
-        let mut nodes = 0;
+        let visited_max = visited.saturating_add(nodes_max);
         while let Some((node, rest)) = next {
-            nodes += 1;
-            if nodes > nodes_max {
+            if *visited >= visited_max {
                 return false;
             }
+            *visited += 1;
             let wild = node.wild.as_deref().filter(|_| !hidden);
             hidden = false;
             // `a/#` matches `a`, too.

@@ -87,8 +87,10 @@ impl Core {
                         run_end = self.run_end(slot, &publish, at, framed.size).min(mqtt.end);
                     }
                     run = self.begin_run(slot, &publish, at, framed.size);
-                    at += framed.size;
-                    continue;
+                    if run.is_some() {
+                        at += framed.size;
+                        continue;
+                    }
                 }
                 Packet::Connect(connect) if version.is_none() => {
                     match self.home_of(slot, &connect, rest.len()) {

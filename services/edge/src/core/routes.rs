@@ -1,4 +1,4 @@
-//! The receivers of a topic, remembered by each event loop for as long as no subscription changes.
+//! The receivers of a topic, remembered by each event loop for as long as no subscription that matches it changes.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -6,14 +6,13 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 use slab::Slab;
 
+use super::work::NODE;
 use crate::broker::{Broker, Routes};
 use crate::limits::ROUTE_CACHE_BYTES_MAX;
 
-/// Units of work of a match, and of how many bytes of its result a unit is made.
+/// Units of work of a match beside the nodes that it visits, and of how many bytes of its result a unit is made.
 const MATCH_WORK: u64 = 5;
 const MATCH_BYTES: usize = 64;
-/// Units of work of a match that was given up.
-const MATCH_TOO_LARGE_WORK: u64 = 8_000;
 
 /// The remembered topics of one event loop.
 ///
@@ -50,10 +49,14 @@ impl RouteCache {
         if let Some(key) = self.index.find(hash, same).copied() {
             let entry = &mut self.entries[key];
             entry.is_used = true;
-            if !entry.routes.is_current() {
+            if entry.routes.is_current() {
+                return entry.routes.clone();
+            }
+            self.work += MATCH_WORK;
+            if !entry.routes.is_still_valid() {
                 entry.routes = Arc::new(Routes::new(broker.clone(), entry.routes.topic.clone()));
                 let bytes = entry.routes.size();
-                self.work += MATCH_WORK + (bytes / MATCH_BYTES) as u64;
+                self.work += work_of(&entry.routes, bytes);
                 self.bytes = self.bytes - entry.bytes + bytes;
                 entry.bytes = bytes;
             }
@@ -61,10 +64,7 @@ impl RouteCache {
         }
         let routes = Arc::new(Routes::new(broker.clone(), topic.into()));
         let bytes = routes.size();
-        self.work += MATCH_WORK + (bytes / MATCH_BYTES) as u64;
-        if routes.is_over_limit {
-            self.work += MATCH_TOO_LARGE_WORK;
-        }
+        self.work += work_of(&routes, bytes);
         self.make_room(bytes);
         self.bytes += bytes;
         let key = self.entries.insert(Entry { hash, bytes, is_used: false, routes: routes.clone() });
@@ -94,9 +94,59 @@ impl RouteCache {
     }
 }
 
+/// Units of work that these routes of so many bytes took.
+fn work_of(routes: &Routes, bytes: usize) -> u64 {
+    MATCH_WORK + NODE * routes.visited as u64 + (bytes / MATCH_BYTES) as u64
+}
+
 #[cfg(test)]
 mod tests {
+    use millrace_mqtt::QoS;
+    use millrace_mqtt::topic::Filter;
+    use millrace_router::{Subscription, Target};
+
     use super::*;
+
+    #[test]
+    fn a_subscription_makes_only_the_topics_that_it_matches_match_anew() {
+        let broker = Arc::new(Broker::new(1, "b", 1));
+        let mut cache = RouteCache::default();
+        let target = |slot| Target { core: 0, slot, generation: 0 };
+        let subscription = |slot| Subscription {
+            target: target(slot),
+            qos: QoS::AtMostOnce,
+            no_local: false,
+            retain_as_published: false,
+            kept: false,
+            identifier: 0,
+        };
+        (0..1_000).for_each(|slot| {
+            broker.router.subscribe(Filter { share: None, filter: "hot/+" }, subscription(slot));
+        });
+        let hot = cache.get(&broker, "hot/1");
+        let (of_match, mut work) = (cache.take_work(), 0);
+        for number in 0..500 {
+            let own = format!("device/{number}/#");
+            let filter = Filter { share: None, filter: &own };
+            broker.router.subscribe(filter, subscription(1_000 + number));
+            assert!(Arc::ptr_eq(&hot, &cache.get(&broker, "hot/1")), "{number}");
+            broker.router.unsubscribe(filter, target(1_000 + number));
+            assert!(Arc::ptr_eq(&hot, &cache.get(&broker, "hot/1")), "{number}");
+            work += cache.take_work();
+        }
+        assert_eq!(work, 1_000 * MATCH_WORK);
+        assert!(of_match > 100 * MATCH_WORK, "a match of 1,000 receivers takes {of_match} units");
+        for (filter, share) in [("hot/1", None), ("hot/#", None), ("hot/1", Some("group"))] {
+            let filter = Filter { share, filter };
+            let before = cache.get(&broker, "hot/1");
+            broker.router.subscribe(filter, subscription(5_000));
+            let with = cache.get(&broker, "hot/1");
+            assert!(!Arc::ptr_eq(&before, &with));
+            assert_eq!(with.matched.receivers.len() + with.matched.groups.len(), 1_001, "{filter:?}");
+            broker.router.unsubscribe(filter, target(5_000));
+            assert_eq!(cache.get(&broker, "hot/1").matched.receivers.len(), 1_000);
+        }
+    }
 
     #[test]
     fn topics_in_use_stay_when_others_take_all_the_room() {

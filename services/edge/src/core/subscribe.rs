@@ -31,9 +31,6 @@ const DENIED: &str =
 /// The reasons of one packet; most have one filter.
 type Reasons = SmallVec<[ReasonCode; 4]>;
 
-/// Filters of one packet that are added or removed in one turn of the event loop.
-pub(super) const FILTERS_AT_ONCE: usize = 500;
-
 /// A SUBSCRIBE that is being carried out: filters that are the same are one, and many filters take several turns.
 pub(super) struct SubscribeInProgress {
     identifier: u32,
@@ -98,6 +95,11 @@ impl SubscribeInProgress {
 }
 
 impl SubscribeInProgress {
+    /// Filters that are not carried out.
+    fn left(&self) -> impl Iterator<Item = &str> {
+        self.filters[self.done..].iter().map(|(filter, _)| &**filter)
+    }
+
     /// Whether live messages wait until it is carried out.
     pub(super) fn holds(&self) -> bool {
         self.holds
@@ -112,7 +114,7 @@ impl Core {
         for (text, options) in &mut subscribe.filters {
             *options = protocol.options_of(text, *options);
         }
-        if subscribe.filters.len() > FILTERS_AT_ONCE {
+        if work::filters_at_once(subscribe.left()).0 < subscribe.filters.len() {
             // Retained messages come before live ones, but not before the SUBACK.
             let session = self.connections[slot as usize].session;
             self.hold_for_replay(session);
@@ -134,8 +136,9 @@ impl Core {
         let target = self.target_of(session);
         let broker = self.sessions[session as usize].broker.clone();
         let from = subscribe.done;
-        let until = (from + FILTERS_AT_ONCE).min(subscribe.filters.len());
-        self.spend((until - from) as u64 * work::FILTER);
+        let (count, work) = work::filters_at_once(subscribe.left());
+        let until = from + count;
+        self.spend(work);
         let checked: SmallVec<[Result<QoS, (ReasonCode, &'static str)>; 4]> = subscribe.filters[from..until]
             .iter()
             .map(|(text, options)| self.may_subscribe(slot, text, options.qos))
@@ -463,8 +466,10 @@ impl Core {
         let session = self.connections[slot as usize].session;
         let target = self.target_of(session);
         let from = unsubscribe.reasons.len();
-        let until = (from + FILTERS_AT_ONCE).min(unsubscribe.filters.len());
-        self.spend((until - from) as u64 * work::FILTER);
+        let left = unsubscribe.filters[from..].iter().map(|filter| &**filter);
+        let (count, work) = work::filters_at_once(left);
+        let until = from + count;
+        self.spend(work);
         let homed = &mut self.sessions[session as usize];
         let broker = homed.broker.clone();
         let UnsubscribeInProgress { filters, reasons, .. } = &mut unsubscribe;

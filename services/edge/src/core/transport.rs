@@ -1,10 +1,13 @@
 //! From the bytes of a socket to the bytes of MQTT: PROXY header, WebSocket handshake, WebSocket frames.
 
+use std::ops::ControlFlow;
+
 use millrace_transport::addresses::Address;
 
 use super::accept::COST;
 use super::connection::{State, Transport};
 use super::input::Rest;
+use super::work::PACKET;
 use super::{Core, Ended, OutboundSlot, parts};
 use crate::origin::Origin;
 use crate::proxy;
@@ -98,14 +101,20 @@ impl Core {
     fn frames(&mut self, slot: u32, bytes: &mut [u8], start: usize, raw_from: usize) -> Option<Rest> {
         let data_max = u64::MAX >> 1;
         let mut replies = Vec::new();
-        let mut closing = None;
+        let (mut closing, mut is_broken_off) = (None, false);
+        let work = &mut self.work;
         let Transport::WebSocket(decoder) = &mut self.connections[slot as usize].transport else {
             return None;
         };
-        let mut on_control = |control: ControlFrame<'_>| match control {
-            ControlFrame::Ping(payload) => frames::pong(payload, &mut replies),
-            ControlFrame::Pong => {}
-            ControlFrame::Close(code) => closing = Some(code),
+        let mut on_control = |control: ControlFrame<'_>| {
+            match control {
+                ControlFrame::Ping(payload) => frames::pong(payload, &mut replies),
+                ControlFrame::Pong => {}
+                ControlFrame::Close(code) => closing = Some(code),
+            }
+            work.spend(PACKET);
+            is_broken_off = work.is_share_used();
+            if is_broken_off { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let decoded = match decoder.decode(&mut bytes[raw_from..], data_max, &mut on_control) {
             Ok(decoded) => decoded,
@@ -126,7 +135,11 @@ impl Core {
             }
             return None;
         }
-        rest
+        let rest = rest?;
+        if is_broken_off && !rest.raw.is_empty() {
+            self.pause_for_work(slot);
+        }
+        Some(rest)
     }
 
     fn push_control(&mut self, slot: u32, frame: Vec<u8>) {

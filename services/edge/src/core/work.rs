@@ -12,7 +12,7 @@ use millrace_router::Target;
 
 use super::connection::{ConnectionId, NONE, Paused};
 use super::fair::FairQueue;
-use super::subscribe::{FILTERS_AT_ONCE, SubscribeInProgress, UnsubscribeInProgress};
+use super::subscribe::{SubscribeInProgress, UnsubscribeInProgress};
 use super::{Core, State};
 use crate::broker::Broker;
 
@@ -22,15 +22,19 @@ pub(super) const TURN: u64 = 30_000;
 pub(super) const SHARE: u64 = 5_000;
 /// Work of one slice of a fan-out.
 pub(super) const SLICE: u64 = 5_000;
-/// Adding or removing a subscription, with its check.
-pub(super) const FILTER: u64 = 25;
-/// Decoding a packet and what it costs by itself.
+/// Adding or removing a subscription, with its check, beside the levels of its filter.
+const FILTER: u64 = 15;
+/// A level of that filter: a node of the tree that is found, copied or made.
+const LEVEL: u64 = 3;
+/// Work of the filters of one packet that are added or removed in one turn.
+const FILTERS: u64 = 12_500;
+/// Decoding a packet, or a control frame of a WebSocket, and what it costs by itself.
 pub(super) const PACKET: u64 = 4;
 /// Appending a message to one receiver's outbound buffer.
 pub(super) const COPY: u64 = 2;
 /// The same, encoded for this receiver alone.
 pub(super) const SINGLE_COPY: u64 = 5;
-/// A node of the tree of retained messages.
+/// A node of the tree of retained messages, or of the tree of filters.
 pub(super) const NODE: u64 = 2;
 /// Bytes that are copied for one unit.
 pub(super) const COPIED_BYTES: usize = 512;
@@ -44,6 +48,20 @@ pub(super) const HANDSHAKE: u64 = 3_000;
 pub(super) const END: u64 = 100;
 /// Sockets that are read, or written, before their brokers take turns.
 const FEW: usize = 64;
+
+/// How many of the first of these filters are added or removed in one turn, and the work of that.
+pub(super) fn filters_at_once<'f>(filters: impl Iterator<Item = &'f str>) -> (usize, u64) {
+    let (mut count, mut work) = (0, 0);
+    for filter in filters {
+        if work >= FILTERS {
+            break;
+        }
+        let levels = filter.bytes().filter(|byte| *byte == b'/').count() + 1;
+        count += 1;
+        work += FILTER + LEVEL * levels as u64;
+    }
+    (count, work)
+}
 
 /// A packet whose work takes several turns.
 pub(super) enum Task {
@@ -104,6 +122,12 @@ impl Work {
     pub(super) fn spent(&self) -> u64 {
         self.spent
     }
+
+    /// Whether the connection that is being read has used its share.
+    #[inline]
+    pub(super) fn is_share_used(&self) -> bool {
+        self.spent >= self.share_ends
+    }
 }
 
 impl Core {
@@ -120,7 +144,7 @@ impl Core {
     /// Whether the connection that is being read has used its share.
     #[inline]
     pub(super) fn is_share_used(&self) -> bool {
-        self.work.spent >= self.work.share_ends
+        self.work.is_share_used()
     }
 
     fn broker_of(&self, slot: u32) -> u64 {
@@ -188,7 +212,7 @@ impl Core {
 
     fn go_on_working(&mut self, id: ConnectionId) {
         let Some(connection) = self.connection_of(id) else { return };
-        if connection.state != State::Open || connection.session == NONE {
+        if connection.state != State::Open {
             return;
         }
         self.work.begin_share();
@@ -235,8 +259,9 @@ impl Core {
     /// Removes the subscriptions of a session that has ended from the router: a few now, many over several turns. The
     /// router may have them for a moment longer, because messages to a session that is gone are dropped.
     pub(super) fn remove_routes(&mut self, broker: &Arc<Broker>, target: Target, filters: &[&str]) {
-        let (now, later) = filters.split_at(filters.len().min(FILTERS_AT_ONCE));
-        self.spend(now.len() as u64 * FILTER);
+        let (count, work) = filters_at_once(filters.iter().copied());
+        let (now, later) = filters.split_at(count);
+        self.spend(work);
         broker.router.edit(|edit| {
             for filter in now.iter().filter_map(|text| Filter::parse(text)) {
                 edit.unsubscribe(filter, target);
@@ -251,9 +276,9 @@ impl Core {
     /// Goes on with that.
     pub(super) fn remove_more_routes(&mut self) {
         let Some(mut removal) = self.work.removals.pop_front() else { return };
-        let keep = removal.filters.len().saturating_sub(FILTERS_AT_ONCE);
-        let now = removal.filters.split_off(keep);
-        self.spend(now.len() as u64 * FILTER);
+        let (count, work) = filters_at_once(removal.filters.iter().rev().map(|filter| &**filter));
+        let now = removal.filters.split_off(removal.filters.len() - count);
+        self.spend(work);
         removal.broker.router.edit(|edit| {
             for filter in now.iter().filter_map(|text| Filter::parse(text)) {
                 edit.unsubscribe(filter, removal.target);

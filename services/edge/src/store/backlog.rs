@@ -53,13 +53,13 @@ pub(super) struct Budget {
     pub(super) jobs: usize,
     pub(super) bytes: usize,
     pub(super) cost: usize,
+    /// Cost that a broker may use beside others that have less to write, [`QUANTUM`] at least. Where several brokers have
+    /// more to write, they share twice of that, and each may use [`QUANTUM`].
+    pub(super) share: usize,
 }
 
 /// Cost that a broker may use before it is the next one's turn.
-const QUANTUM: usize = 25;
-/// Cost that a broker may use beside others that have less to write. Where several brokers have more to write, they
-/// share twice of that, and each may use [`QUANTUM`].
-const SHARE: usize = 100;
+pub(super) const QUANTUM: usize = 25;
 /// Cost that a broker owes at most after a job that was larger than its share.
 const DEBT_MAX: usize = 4_000;
 
@@ -204,7 +204,7 @@ impl<J: Work> Backlog<J> {
 
     fn fill(&mut self, batch: &mut Batch<J>) {
         let mut parts: HashMap<u64, Part> = HashMap::new();
-        let mut turn = self.without_debtors();
+        let mut turn = self.without_debtors(batch.budget.share);
         let brokers = turn.clone();
         // The first one of this transaction is the last one of the next.
         self.order.rotate_left(usize::from(self.order.len() > 1));
@@ -214,7 +214,8 @@ impl<J: Work> Backlog<J> {
         let mut with_more = turn.len();
         while let Some(broker) = turn.pop_front() {
             let part = parts.entry(broker).or_default();
-            let limit = measure.map_or(usize::MAX, |cost| cost.max(share(with_more)));
+            let share = (2 * batch.budget.share / with_more.max(1)).clamp(QUANTUM, batch.budget.share);
+            let limit = measure.map_or(usize::MAX, |cost| cost.max(share));
             let Some(lane) = self.lanes.get_mut(&broker) else { continue };
             part.until += QUANTUM;
             while part.cost < part.until.min(limit) && take_one(lane, part, batch) {}
@@ -238,20 +239,23 @@ impl<J: Work> Backlog<J> {
         if let Some(measure) =
             measure.filter(|_| parts.len() > 1 || self.recent.iter().any(is_absent(&parts)))
         {
-            self.note_debts(&parts, measure.max(SHARE));
+            self.note_debts(&parts, measure.max(batch.budget.share));
         }
         self.order.retain(|broker| self.lanes.contains_key(broker));
         self.note_recent(&parts);
     }
 
     /// The brokers in the order of their turns, without those that owe a share, unless all do. They pay by waiting.
-    fn without_debtors(&mut self) -> VecDeque<u64> {
+    fn without_debtors(&mut self, share: usize) -> VecDeque<u64> {
         let mut turn = self.order.clone();
-        let owes = |broker: &u64| self.debts.get(broker).is_some_and(|debt| *debt >= SHARE);
+        let owes = |broker: &u64| self.debts.get(broker).is_some_and(|debt| *debt >= share);
         if !turn.iter().all(owes) {
             turn.retain(|broker| !owes(broker));
-            self.debts.retain(|_, debt| {
-                *debt = debt.saturating_sub(SHARE);
+            let lanes = &self.lanes;
+            self.debts.retain(|broker, debt| {
+                // Debts below a share add up, or a broker that has a little too much each time would never pay.
+                let takes_part = *debt < share && lanes.contains_key(broker);
+                *debt -= if takes_part { 0 } else { share.min(*debt) };
                 *debt > 0
             });
         }
@@ -321,11 +325,6 @@ impl<J: Work> Backlog<J> {
 /// Brokers of the last transactions that are not in this one.
 fn is_absent(parts: &HashMap<u64, Part>) -> impl Fn(&Recent) -> bool {
     |recent| !parts.contains_key(&recent.broker)
-}
-
-/// Cost that each of so many brokers may use beside others that have less to write.
-fn share(brokers: usize) -> usize {
-    (2 * SHARE / brokers.max(1)).clamp(QUANTUM, SHARE)
 }
 
 /// Moves the next job of a broker, or a part of it, into the transaction. False when it must wait for the next one.
@@ -431,7 +430,8 @@ mod tests {
         batch
     }
 
-    const BUDGET: Budget = Budget { jobs: 1_000, bytes: 1_000_000, cost: 4_000 };
+    const SHARE: usize = 100;
+    const BUDGET: Budget = Budget { jobs: 1_000, bytes: 1_000_000, cost: 4_000, share: SHARE };
 
     fn backlog(jobs: impl IntoIterator<Item = Job>) -> Backlog<Job> {
         let mut backlog = Backlog::default();
@@ -697,6 +697,26 @@ mod tests {
             let batch = backlog.next_batch(BUDGET);
             let of_last = batch.iter().filter(|job| job.lane == Lane::Broker(17)).count();
             assert!(of_last == 8 && batch.len() <= 8 + 16 * QUANTUM, "{round}: {} jobs", batch.len());
+        }
+    }
+
+    #[test]
+    fn a_smaller_share_holds_for_jobs_with_parts_and_without() {
+        let budget = Budget { share: QUANTUM, ..BUDGET };
+        for flood in [in_parts(1, 5_000), of(1, "publish", 50), of(1, "attach", 30), of(1, "publish", 1)] {
+            let mut backlog = backlog(std::iter::repeat_n(flood, 3_000));
+            let mut total = [0; 3];
+            for _ in 0..100 {
+                backlog.push(std::iter::repeat_n(of(2, "publish", 1), 8));
+                let batch = backlog.next_batch(budget);
+                for job in batch.iter().filter(|job| job.part < job.cost && job.part_cost.is_some()) {
+                    backlog.put_back(Job { cost: job.cost - job.part, part: 0, ..*job });
+                }
+                costs(&batch).into_iter().zip(&mut total).for_each(|(cost, total)| *total += cost);
+            }
+            assert_eq!(total[1], 800, "the others are in every transaction");
+            let all = 100 * QUANTUM;
+            assert!(total[0].abs_diff(all) <= 50, "{} of {}: {}", flood.name, flood.cost, total[0]);
         }
     }
 

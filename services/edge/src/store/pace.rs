@@ -2,12 +2,16 @@
 //!
 //! A cluster refuses a transaction that is older than 5 s. A store that is slow to answer makes the same jobs take
 //! longer, so a batch that is bounded by jobs and bytes alone would be too old again and again.
+//!
+//! The jobs of a broker with much to write delay everybody in their transaction. A transaction with a few messages takes
+//! less than half a millisecond on a fast disk, and several across a network. So the share of that broker follows from
+//! the time of a commit (decision 0005).
 
-use super::backlog::Budget;
+use super::backlog::{Budget, QUANTUM};
 
 /// One transaction. Its bytes are counted generously below what the store allows. Its cost is some ten milliseconds, so
 /// that a job that comes when it has begun does not wait for longer.
-const BUDGET: Budget = Budget { jobs: 1_000, bytes: 2 * 1024 * 1024, cost: 4_000 };
+const BUDGET: Budget = Budget { jobs: 1_000, bytes: 2 * 1024 * 1024, cost: 4_000, share: SHARE_MAX };
 /// Cost that a transaction may always have.
 const COST_MIN: usize = 50;
 /// Longer work halves the cost of the next transaction.
@@ -15,20 +19,39 @@ const SLOW_MS: u64 = 500;
 /// Shorter work lets the cost grow.
 const FAST_MS: u64 = 100;
 
+/// The largest share of a broker beside others that have less to write.
+const SHARE_MAX: usize = 100;
+/// A share adds at most one part in so many to the time of a transaction.
+const SHARE_DIVISOR: u64 = 5;
+/// Time that a unit of cost takes, microseconds: half of it in the thread that writes, half in the engine.
+const UNIT_US: u64 = 4;
+/// The estimate of the shortest commit grows by one part in so many of the difference.
+const GROWTH_DIVISOR: u64 = 64;
+
 /// The cost that the next transaction may have.
 pub(super) struct Pace {
     cost: usize,
+    /// Time of a commit of little, microseconds.
+    commit_us: u64,
 }
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { cost: BUDGET.cost }
+        Self { cost: BUDGET.cost, commit_us: u64::MAX }
     }
 }
 
 impl Pace {
     pub(super) fn budget(&self) -> Budget {
-        Budget { cost: self.cost, ..BUDGET }
+        let share = usize::try_from(self.commit_us / SHARE_DIVISOR / UNIT_US).unwrap_or(SHARE_MAX);
+        Budget { cost: self.cost, share: share.clamp(QUANTUM, SHARE_MAX), ..BUDGET }
+    }
+
+    /// A commit took so long, from the end of the work. The shortest of the last ones shows what a commit takes that has
+    /// little to write.
+    pub(super) fn note_commit(&mut self, commit_us: u64) {
+        let longer_us = commit_us.saturating_sub(self.commit_us);
+        self.commit_us = commit_us.min(self.commit_us + longer_us.div_ceil(GROWTH_DIVISOR));
     }
 
     /// The work of a transaction took so long, without the commit: an fsync takes its time whatever is written.
@@ -55,5 +78,17 @@ mod tests {
         assert_eq!((note(0, 1), note(SLOW_MS, 1), note(FAST_MS, 9)), (4_000, 2_000, 2_000));
         assert_eq!((note(5_000, 20), note(1, 1)), (COST_MIN, 63));
         assert_eq!(note(1, 30), 4_000);
+    }
+
+    #[test]
+    fn a_share_is_small_where_commits_are_fast_and_follows_slowly_when_they_get_slower() {
+        let mut pace = Pace::default();
+        let mut note = |commit_us, times| {
+            (0..times).for_each(|_| pace.note_commit(commit_us));
+            pace.budget().share
+        };
+        assert_eq!((note(5_000, 0), note(5_000, 1), note(1_000, 1)), (SHARE_MAX, SHARE_MAX, 50));
+        assert_eq!((note(300, 1), note(10_000, 1)), (QUANTUM, QUANTUM), "one slow commit says little");
+        assert_eq!(note(5_000, 100), SHARE_MAX);
     }
 }

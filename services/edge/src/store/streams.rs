@@ -94,6 +94,8 @@ pub(crate) struct Kept {
     pub(crate) is_over_limit: bool,
     /// Those of them that belong to webhooks, which want messages of all QoS, with their names.
     pub(crate) hooks: Box<[(StreamRef, Arc<str>)]>,
+    /// Nodes of the filter index that the match visited.
+    pub(crate) visited: usize,
 }
 
 impl Kept {
@@ -133,8 +135,9 @@ impl Streams {
     pub(crate) fn matches(&self, topic: &str) -> Kept {
         let snapshot = self.router.snapshot();
         let generation = snapshot.generation();
-        let Some(found) = snapshot.matches(topic, crate::limits::MATCH) else {
-            return Kept { generation, is_over_limit: true, ..Kept::default() };
+        let mut visited = 0;
+        let Some(found) = snapshot.matches_counted(topic, crate::limits::MATCH, &mut visited) else {
+            return Kept { generation, is_over_limit: true, visited, ..Kept::default() };
         };
         let streams: Box<[StreamRef]> = found
             .receivers
@@ -147,7 +150,7 @@ impl Streams {
         let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
         let groups = streams.iter().filter_map(|stream| groups.get(&stream.stream).cloned()).collect();
         let hooks = if self.has_hooks() { self.hooks_among(&streams) } else { Box::default() };
-        Kept { generation, streams, subscribers, groups, hooks, is_over_limit: false }
+        Kept { generation, streams, subscribers, groups, hooks, is_over_limit: false, visited }
     }
 
     fn hooks_among(&self, streams: &[StreamRef]) -> Box<[(StreamRef, Arc<str>)]> {

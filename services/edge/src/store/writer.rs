@@ -281,6 +281,7 @@ impl<'s> Writer<'s> {
         let is_marked = shared.is_shared || batch.iter().any(|job| !job.is_repeatable());
         let (in_doubt, work_us, marks) = (Cell::new(false), Cell::new(0), Cell::new(false));
         let last = self.marked.take();
+        let began_us = shared.clock.micros();
         let run = shared.layers.database().run_committed(|tx, attempt| {
             let (attempts, in_doubt, work_us, marks) = (&attempts, &in_doubt, &work_us, &marks);
             async move {
@@ -311,6 +312,9 @@ impl<'s> Writer<'s> {
         });
         let result = self.wait(run, batch);
         self.pace.note(work_us.get() / 1_000);
+        if !batch.is_empty() {
+            self.pace.note_commit((shared.clock.micros() - began_us).saturating_sub(work_us.get()));
+        }
         let stamp = match result {
             Ok((earlier, committed)) => earlier.or(committed.versionstamp),
             Err(error) if in_doubt.get() || is_unknown(&error) => {

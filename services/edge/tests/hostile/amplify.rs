@@ -4,9 +4,9 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use millrace_mqtt::Version::{V5, V311};
-use millrace_mqtt::{Packet, Properties, Property, Publish, QoS, SubscribeOptions, encode};
+use millrace_mqtt::{Connect, Packet, Properties, Property, Publish, QoS, SubscribeOptions, encode};
 
-use crate::common::{Client, Server, id, properties, publish, publish_qos};
+use crate::common::{Client, Server, connect, id, properties, publish, publish_qos};
 use crate::tools::{Packets, Pair, counted, dropped, flood, metric, narrow_client, numbered};
 
 /// Units of work that one turn may do: what reading, fan-outs, retained messages and writing may each spend, and the
@@ -93,6 +93,60 @@ fn many_filters_come_and_go_over_several_turns() {
     assert_eq!(client.unsubscribe(&all).reasons, vec![0; FILTERS]);
     assert_eq!(metric(&server, "millrace_subscriptions", ""), 0);
     assert_turns_are_short(&server);
+}
+
+#[test]
+fn filters_of_many_levels_take_more_turns_than_short_ones() {
+    const FILTERS: usize = 600;
+    let turns = |levels: usize| {
+        let server = one_loop();
+        let names: Vec<_> = (0..FILTERS).map(|number| format!("{number}/{}#", "+/".repeat(levels))).collect();
+        let filters: Vec<_> = names.iter().map(|name| (&**name, granted(QoS::AtMostOnce))).collect();
+        let mut client = Client::connect(&server, V5, "deep");
+        let before = metric(&server, "millrace_loop_turns_total", "");
+        assert_eq!(client.subscribe_all(&filters, Properties::EMPTY).reasons, vec![0; FILTERS]);
+        let turns = metric(&server, "millrace_loop_turns_total", "") - before;
+        assert_turns_are_short(&server);
+        turns
+    };
+    // A filter of 122 levels costs as much as 15 of 2: 20 parts, of which a turn carries out three.
+    let deep = turns(120);
+    assert!(deep >= 6, "{deep} turns");
+}
+
+#[test]
+fn an_unsubscribe_in_parts_answers_each_filter_in_order() {
+    const FILTERS: usize = 1_700;
+    for expiry_s in [0, 600] {
+        let server = one_loop();
+        let expiry = Property::SessionExpiryInterval(expiry_s);
+        let request = Connect { properties: properties(&[expiry]), ..connect(V5, "leaves-some") };
+        let mut client = Client::open(&server, request);
+        let names: Vec<_> = (0..FILTERS).map(|number| format!("f/{number}/+")).collect();
+        // Two of five are there, and some stand in the packet twice.
+        let is_there = |number: usize| number % 5 % 3 == 1;
+        let there: Vec<_> = (0..FILTERS)
+            .filter(|number| is_there(*number))
+            .map(|number| (&*names[number], granted(QoS::AtLeastOnce)))
+            .collect();
+        assert_eq!(client.subscribe_all(&there, Properties::EMPTY).reasons, vec![1; there.len()]);
+        let mut filters = Vec::new();
+        let mut expected = Vec::new();
+        for (number, name) in names.iter().enumerate() {
+            filters.push(&**name);
+            expected.push(if is_there(number) { 0 } else { 0x11 });
+            if number % 7 == 0 {
+                filters.push(&**name);
+                expected.push(0x11);
+            }
+        }
+        let unsuback = client.unsubscribe(&filters);
+        assert_eq!(unsuback.reasons, expected, "expiry {expiry_s}");
+        assert_eq!(metric(&server, "millrace_subscriptions", ""), 0);
+        // The same packet again finds nothing.
+        assert_eq!(client.unsubscribe(&filters).reasons, vec![0x11; filters.len()]);
+        assert_turns_are_short(&server);
+    }
 }
 
 #[test]
@@ -202,6 +256,36 @@ fn a_topic_that_matches_too_many_filters_is_refused() {
         publisher.publish(publish("b", b"y"));
         assert_eq!(client.recv_publish().payload, b"y");
         assert_turns_are_short(&server);
+    }
+}
+
+#[test]
+fn publishes_that_walk_all_filters_and_match_none_are_carried_out_over_many_turns() {
+    const PUBLISHES: usize = 200;
+    /// Fewest turns for them: a match takes about half of what a turn may read.
+    const TURNS_MIN: u64 = 50;
+    // 8,191 nodes are walked, and 8,192 of 16,383 before the match is given up.
+    for (levels, refused) in [(12, 0), (13, PUBLISHES as u64)] {
+        let server = one_loop();
+        let names = overlapping(1 << levels, levels, "never");
+        let mut client = Client::connect(&server, V5, "overlaps");
+        for some in names.chunks(1000) {
+            let filters: Vec<_> = some.iter().map(|name| (&**name, granted(QoS::AtMostOnce))).collect();
+            client.subscribe_all(&filters, Properties::EMPTY);
+        }
+        let mut bytes = Vec::new();
+        for number in 0..PUBLISHES {
+            let topic = format!("{}{number}", "a/".repeat(levels));
+            encode::packet(&Packet::Publish(publish(&topic, b"x")), V5, &mut bytes);
+        }
+        let mut publisher = Client::connect(&server, V5, "publisher");
+        let before = metric(&server, "millrace_loop_turns_total", "");
+        publisher.send_bytes(&bytes);
+        publisher.ping();
+        let turns = metric(&server, "millrace_loop_turns_total", "") - before;
+        assert!(turns >= TURNS_MIN, "{levels} levels: {turns} turns");
+        assert_turns_are_short(&server);
+        assert_eq!(metric(&server, "millrace_publishes_refused_total", "matching_filters"), refused);
     }
 }
 

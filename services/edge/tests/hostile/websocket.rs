@@ -7,8 +7,8 @@ use millrace_mqtt::{Packet, PacketType, Properties, QoS, ReasonCode, encode};
 
 use crate::common::{Client, Server, connect, disconnect, id, publish, publish_qos};
 use crate::tools::{
-    Pair, Rng, encoded, ended, expect_clients, expect_count, flood, half_close, number_of, read_to_close,
-    refused, send_anyway,
+    Pair, Rng, encoded, ended, expect_clients, expect_count, flood, half_close, metric, number_of,
+    read_to_close, refused, send_anyway,
 };
 use crate::ws::{BINARY, CLOSE, CONTINUATION, FIN, PING, PONG, TEXT, WebSocket, frame_of, request};
 
@@ -107,6 +107,38 @@ fn a_ping_is_answered_with_its_payload() {
     );
     assert_eq!(client.recv_frame(), Some((PONG, vec![1; 125])));
     assert_eq!(client.recv(), Packet::PingResp);
+}
+
+#[test]
+fn pings_cost_work_as_packets_do_and_all_of_them_are_answered_in_order() {
+    /// Work of one share: a read of thousands of pings has more.
+    const SHARE: u64 = 5_000;
+    let server = Server::with(|config| config.threads = 1);
+    let (mut stranger, mut client) = (WebSocket::open(&server), WebSocket::connect(&server, V5, "pings"));
+    let last = encoded(&Packet::PingReq, V5);
+    let first = encoded(&Packet::Connect(connect(V5, "late")), V5);
+    // A stranger waits for its turn as a client does. The answers to it fit into the socket.
+    for (socket, pings, packet) in [(&mut client, 50_000u32, last), (&mut stranger, 2_500, first)] {
+        let mut bytes = Vec::new();
+        for number in 0..pings {
+            bytes.extend(frame_of(FIN | PING, &number.to_be_bytes()));
+            if number % 1_000 == 0 {
+                bytes.extend(frame_of(FIN | PONG, b"nobody asked"));
+            }
+        }
+        bytes.extend(frame_of(FIN | BINARY, &packet));
+        let stream = socket.stream.try_clone().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(move || send_anyway(&stream, &bytes));
+            for number in 0..pings {
+                assert_eq!(socket.recv_frame(), Some((PONG, number.to_be_bytes().to_vec())));
+            }
+        });
+    }
+    assert_eq!(client.recv(), Packet::PingResp);
+    assert_eq!(stranger.recv().packet_type(), PacketType::ConnAck);
+    let work = metric(&server, "millrace_edge_turn_work_max", "");
+    assert!((SHARE..200_000).contains(&work), "a turn did {work} units of work");
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! No bytes panic the decoder of WebSocket frames, and a stream means the same in one read and in many.
 #![no_main]
 
+use std::ops::ControlFlow;
+
 use libfuzzer_sys::fuzz_target;
 use millrace_transport::ws::frames::{ControlFrame, Decoder, FrameError};
 
@@ -20,7 +22,10 @@ fn decode(stream: &[u8], reads: impl Iterator<Item = usize>) -> Result<Meaning, 
         let (now, later) = stream.split_at(len.min(stream.len()));
         buffer.extend_from_slice(now);
         stream = later;
-        let mut control = |control: ControlFrame<'_>| meaning.controls.push(format!("{control:?}"));
+        let mut control = |control: ControlFrame<'_>| {
+            meaning.controls.push(format!("{control:?}"));
+            ControlFlow::Continue(())
+        };
         let decoded = decoder.decode(&mut buffer, DATA_MAX, &mut control)?;
         assert!(decoded.rest.start == decoded.data && decoded.rest.len() <= 138);
         meaning.data.extend_from_slice(&buffer[..decoded.data]);

@@ -2,7 +2,7 @@
 //! closes the gaps of frame headers, so that MQTT gets one run of bytes and nothing is allocated. Lengths need not have their
 //! shortest form, because every form is unambiguous.
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 /// Most payload bytes of a control frame (RFC 6455 section 5.5).
 pub const CONTROL_BYTES_MAX: usize = 125;
@@ -65,8 +65,9 @@ pub enum ControlFrame<'a> {
 pub struct Decoded {
     /// `buf[..data]` are bytes of MQTT.
     pub data: usize,
-    /// Bytes of an incomplete frame header or control frame, at most 138: the caller puts them before the next read.
-    /// They follow the data without a gap and end the buffer.
+    /// Bytes of an incomplete frame header or control frame, at most 138, or all that is behind the control frame at which
+    /// the caller broke off: the caller puts them before the next read. They follow the data without a gap and end the
+    /// buffer.
     pub rest: Range<usize>,
 }
 
@@ -82,8 +83,9 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Decodes `buf`, whose first bytes must be the `rest` of the last call. Payload is returned before its frame is complete.
-    /// `data_max` is the longest data frame, bytes. It does not limit MQTT packets, which can span frames.
+    /// Decodes `buf`, whose first bytes are the `rest` of the last call. Payload is returned before its frame is
+    /// complete. `data_max` is the longest data frame, bytes. It does not limit MQTT packets: one may span frames, and
+    /// a frame may hold many, and `control` may break off behind each control frame.
     ///
     /// # Errors
     /// The connection must end: send [`close`] with [`FrameError::close_code`]. Earlier bytes of the same buffer are lost.
@@ -91,7 +93,7 @@ impl Decoder {
         &mut self,
         buf: &mut [u8],
         data_max: u64,
-        control: &mut impl FnMut(ControlFrame<'_>),
+        control: &mut impl FnMut(ControlFrame<'_>) -> ControlFlow<()>,
     ) -> Result<Decoded, FrameError> {
         let mut data = 0;
         let mut at = 0;
@@ -113,9 +115,12 @@ impl Decoder {
             // At most 125 bytes, as was checked.
             let Some(payload) = buf.get_mut(end..end + head.payload as usize) else { break };
             unmask(payload, head.mask);
-            control(control_frame(head.opcode, payload)?);
+            let flow = control(control_frame(head.opcode, payload)?);
             self.closed = head.opcode == CLOSE;
             at = end + payload.len();
+            if flow.is_break() {
+                break;
+            }
         }
         if self.closed {
             return Ok(Decoded { data, rest: data..data });

@@ -35,8 +35,11 @@ fn decode_in(stream: &[u8], reads: &[usize], data_max: u64) -> Result<Meaning, F
         buf.extend_from_slice(now);
         stream = later;
         let controls = &mut meaning.controls;
-        let Decoded { data, rest } =
-            decoder.decode(&mut buf, data_max, &mut |c| controls.push(format!("{c:?}")))?;
+        let mut control = |control: ControlFrame<'_>| {
+            controls.push(format!("{control:?}"));
+            ControlFlow::Continue(())
+        };
+        let Decoded { data, rest } = decoder.decode(&mut buf, data_max, &mut control)?;
         assert_eq!(rest.start, data);
         assert!(rest.len() <= 138);
         meaning.data.extend_from_slice(&buf[..data]);
@@ -109,6 +112,30 @@ fn all_forms_of_length_are_read() {
     }
     let long_form = [0x82, 0xFF, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, b'x'];
     assert_eq!(decode(&long_form).unwrap().data, b"x");
+}
+
+#[test]
+fn the_caller_may_break_off_behind_each_control_frame() {
+    let stream =
+        [frame(2, b"ab"), frame(0x89, b"1"), frame(0x8A, b"2"), frame(0x80, b"cd"), frame(0x89, b"3")]
+            .concat();
+    let (mut decoder, mut buf, mut meant) = (Decoder::default(), stream, Vec::new());
+    loop {
+        let mut frames = 0;
+        let mut control = |_: ControlFrame<'_>| {
+            frames += 1;
+            ControlFlow::Break(())
+        };
+        let Decoded { data, rest } = decoder.decode(&mut buf, u64::MAX, &mut control).unwrap();
+        assert_eq!((rest.start, rest.end <= buf.len()), (data, true));
+        meant.push((buf[..data].to_vec(), frames));
+        buf.truncate(rest.end);
+        buf.drain(..data);
+        if buf.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(meant, [(b"ab".to_vec(), 1), (vec![], 1), (b"cd".to_vec(), 1)]);
 }
 
 #[test]
