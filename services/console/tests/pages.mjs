@@ -1,7 +1,7 @@
 // Every page of the console, and each of their tabs, with an address in the world of demo.mjs.
 
-/** `organisation` is a path of the API, `tenant` the name of a broker that somebody made. */
-export function pagesOf({ organisation, tenant }) {
+/** `organisation` is a path of the API, `tenant` the name of a broker that somebody made, `admin` where operators are served. */
+export function pagesOf({ organisation, tenant, admin }) {
   const org = organisation.replace('/organisations/', '/org/')
   return {
     brokers: '/?all=true',
@@ -53,6 +53,11 @@ export function pagesOf({ organisation, tenant }) {
     'org-usage': `${org}?tab=usage`,
     'org-settings': `${org}?tab=settings`,
     account: '/me',
+    operator: `${admin}/`,
+    'operator-tenants': `${admin}/tenants`,
+    'operator-tenant': `${admin}/tenants?tenant=${organisation.replace('/organisations/', '')}`,
+    'operator-empty': `${admin}/tenants?search=nobody`,
+    'operator-not-found': `${admin}/nowhere`,
     'not-found': '/b/nowhere',
     'sign-in': '/sign-in',
     'sign-up': '/sign-up#token',

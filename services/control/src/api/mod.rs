@@ -50,7 +50,7 @@ use crate::live::Live;
 use crate::oidc::{OidcSettings, Provider};
 use budget::Budget;
 pub use local::LocalDoor;
-pub use operator::{OPERATOR_PATH, Operations, operator_openapi, operator_router};
+pub use operator::{Fabric, OPERATOR_PATH, Operations, OwnPod, operator_openapi, operator_router};
 use problem::Problem;
 use rates::Rates;
 use streams::Streams;

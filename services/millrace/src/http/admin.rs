@@ -1,4 +1,4 @@
-//! The port of the operators: health, metrics and the operator API. Tenants have no way to it. Requests are answered on a thread of
+//! The port of the operators: health, metrics, the operator API and its pages. Tenants have no way to it. Requests are answered on a thread of
 //! its own, but what the operator API reads is read on another one, so that `/healthz` and `/metrics` never wait for it.
 
 use std::net::TcpListener;
@@ -13,6 +13,7 @@ use millrace_telemetry::Queue;
 
 use super::connections::Connections;
 use super::{Health, spawn, stopping, threads};
+use crate::console;
 use crate::limits::{ADMIN_CONNECTIONS_MAX, ConnectionLimits, HTTP_HEAD_TIME};
 use crate::process_metrics;
 use crate::serve::Running;
@@ -47,6 +48,7 @@ pub(crate) fn start(
             .enable_all()
             .build()?;
         app = app.nest(millrace_control::OPERATOR_PATH, threads::on(threads.handle(), operator));
+        app = console::around_operators(app);
         // It ends with the process.
         std::mem::forget(threads);
     }
