@@ -90,6 +90,12 @@ pub fn is_filter(text: &str) -> bool {
     topic::Filter::parse(text).is_some()
 }
 
+/// Whether a topic filter, without a group, is for a topic.
+#[must_use]
+pub fn is_for(filter: &str, topic: &str) -> bool {
+    topic::matches(filter, topic)
+}
+
 /// Whether messages can be published to this topic.
 #[must_use]
 pub fn is_topic(text: &str) -> bool {

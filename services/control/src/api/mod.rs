@@ -27,6 +27,7 @@ mod problem;
 mod rates;
 mod region;
 mod spend;
+mod stored;
 mod streams;
 mod tokens;
 mod usage;
@@ -163,6 +164,7 @@ fn routes() -> OpenApiRouter<Api> {
         .merge(webhooks::routes())
         .merge(live::routes())
         .merge(messages::routes())
+        .merge(stored::routes())
         .merge(incidents::routes())
         .merge(usage::routes())
         .merge(spend::routes())

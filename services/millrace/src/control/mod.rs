@@ -3,6 +3,7 @@
 mod clients;
 mod inside;
 mod live;
+mod messages;
 mod oidc;
 mod publish;
 mod reach;
