@@ -126,7 +126,7 @@ const podColumns = (others: number): Column<PodRow>[] => [
     width: 'minmax(0, 2fr)',
     cell: ({ name, own }) => (
       <>
-        <span className="mono">{own && name === 'self' ? 'This server' : name}</span>
+        {own && name === 'self' ? 'This server' : <span className="mono">{name}</span>}
         {own && name !== 'self' && (
           <Badge ml={8} size="sm" variant="default" tt="none" fw={500}>
             this one

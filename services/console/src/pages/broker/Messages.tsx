@@ -188,12 +188,19 @@ function List({ found: { items, filters, incomplete }, topic, onOpen }: ListProp
         idOf={({ position }) => position}
         onOpen={({ position }) => onOpen(position)}
         empty={
-          <Empty title="Nothing of this topic is stored now">
-            Each session has acknowledged what was published, or a limit has removed it.
-          </Empty>
+          incomplete ? (
+            <Empty title="Not among the latest messages of these filters">
+              The server looks at their last 500 messages, and this topic is in none of them. An older message
+              may still be stored.
+            </Empty>
+          ) : (
+            <Empty title="Nothing of this topic is stored now">
+              Each session has acknowledged what was published, or a limit has removed it.
+            </Empty>
+          )
         }
       />
-      {incomplete && (
+      {incomplete && items.length > 0 && (
         <Text size="xs" c="dimmed" p="md">
           The server looks at the last 500 messages of these filters and at 1,000 sessions. There are more.
         </Text>
@@ -220,6 +227,7 @@ function Filters({ found: { filters } }: { found: StoredMessages }) {
             header: 'Subscriptions',
             width: '112px',
             isNumber: true,
+            isExtra: true,
             cell: ({ subscriptions }) => count(subscriptions),
           },
           {
