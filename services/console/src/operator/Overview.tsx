@@ -123,7 +123,7 @@ const podColumns = (others: number): Column<PodRow>[] => [
   {
     key: 'name',
     header: 'Pod',
-    width: 'minmax(0, 2fr)',
+    width: 'minmax(0, 1.2fr)',
     cell: ({ name, own }) => (
       <>
         {own && name === 'self' ? 'This server' : <span className="mono">{name}</span>}
@@ -135,7 +135,7 @@ const podColumns = (others: number): Column<PodRow>[] => [
       </>
     ),
   },
-  { key: 'state', header: 'State', width: 'minmax(0, 1.4fr)', cell: (row) => <State {...row} /> },
+  { key: 'state', header: 'State', width: 'minmax(112px, 1.4fr)', cell: (row) => <State {...row} /> },
   {
     key: 'lease',
     header: 'Lease ends',
