@@ -118,8 +118,9 @@ test('a pod is drained after a question that says what happens', async () => {
         await question.getByLabel('Type drain to go on').fill('drain')
         await click(question, 'Drain pod')
         await left
-        await tab.getByRole('table', { name: 'Pods' }).getByText('draining').waitFor()
-        assert.ok(await tab.getByRole('button', { name: 'Drain pod' }).isDisabled())
+        const pods = tab.getByRole('table', { name: 'Pods' })
+        await pods.getByText('draining', { exact: true }).waitFor()
+        assert.ok(await pods.getByRole('button', { name: 'Drain pod' }).isDisabled())
       },
       drained,
     )
