@@ -18,7 +18,7 @@ has_node() {
 }
 
 # Files whose contents decide what a step gives.
-sources() { find src public scripts index.html vite.config.ts tsconfig.json package-lock.json ../control/openapi.json -type f ! -name schema.d.ts "$@"; }
+sources() { find src public scripts index.html vite.config.ts tsconfig.json package-lock.json ../control/openapi.json ../control/operator.openapi.json operator.html -type f ! -name schema.d.ts "$@"; }
 digest() { sources -print0 | sort -z | xargs -0 sha256sum | sha256sum; }
 
 install() {

@@ -5,6 +5,7 @@ import { budget } from './scripts/budget.ts'
 
 // The server that `npm run dev` talks to.
 const server = process.env.MILLRACE_URL ?? 'http://127.0.0.1:8080'
+const operators = process.env.MILLRACE_ADMIN_URL ?? 'http://127.0.0.1:8090'
 
 /** What the server says of its listeners, for the server of MILLRACE_URL. */
 const listeners: Plugin = {
@@ -26,12 +27,14 @@ export default defineConfig({
     target: 'es2022',
     // A data: URL would need an exception in the Content-Security-Policy.
     assetsInlineLimit: 0,
+    // Tenants and operators have a page each, on ports of their own.
+    rolldownOptions: { input: ['index.html', 'operator.html'] },
     modulePreload: { polyfill: false },
     chunkSizeWarningLimit: 400,
   },
   server: {
     host: '127.0.0.1',
-    proxy: { '/api': server },
+    proxy: { '/api': server, '/v1/operator': operators, '/metrics': operators },
   },
   test: { include: ['{src,scripts}/**/*.test.ts'], environment: 'node' },
 })

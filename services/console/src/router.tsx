@@ -136,6 +136,12 @@ const usageRoute = createRoute({
   validateSearch: texts('range'),
   component: lazyRouteComponent(() => import('./pages/broker/Usage'), 'Usage'),
 })
+const messagesRoute = createRoute({
+  ...under,
+  path: '/messages',
+  validateSearch: texts('topic', 'at'),
+  component: lazyRouteComponent(() => import('./pages/broker/Messages'), 'Messages'),
+})
 const incidentsRoute = createRoute({
   ...under,
   path: '/incidents',
@@ -188,6 +194,7 @@ const routeTree = rootRoute.addChildren([
       clientRoute,
       topicsRoute,
       sessionsRoute,
+      messagesRoute,
       accessRoute,
       webhooksRoute,
       usageRoute,

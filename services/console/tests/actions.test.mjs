@@ -333,3 +333,31 @@ test('a broker is deleted by its name, and all of it is counted before', async (
     assert.ok(!items.some(({ name }) => name === broker))
   })
 })
+
+test('a stored message is found, with the session that it waits for', async () => {
+  const at = `${organisation}/brokers/default`
+  const away = await harness.device({
+    clientId: 'away-9',
+    clean: false,
+    properties: { sessionExpiryInterval: 3600 },
+  })
+  await away.subscribeAsync('hall/9/#', { qos: 1 })
+  await away.endAsync()
+  await owner.post(`${at}/publish`, { topic: 'hall/9/door', payload: 'open' })
+  await on('/b/default/messages', async (tab) => {
+    await tab.getByText('Name a topic').waitFor()
+    await tab.getByLabel('Topic').fill('hall/9/door')
+    await click(tab, 'Find messages')
+    const row = tab
+      .getByRole('table', { name: 'Stored messages' })
+      .getByRole('row')
+      .filter({ hasText: 'waits for 1' })
+    await row.getByRole('button').click()
+    const drawer = tab.getByRole('dialog', { name: 'hall/9/door' })
+    await drawer.getByRole('link', { name: 'away-9' }).waitFor()
+    await drawer.getByText('waits: offline').waitFor()
+  })
+  await on('/b/default/messages?topic=nobody', (tab) =>
+    tab.getByText('No stored session subscribes to this topic').waitFor(),
+  )
+})

@@ -22,10 +22,13 @@ const policy = (nonce, ws) =>
 
 /** A browser goes to the API, too, when a provider sends it back. */
 const isPage = ({ method, headers }, pathname) =>
-  method === 'GET' && headers.accept?.includes('text/html') && !pathname.startsWith('/api/')
+  method === 'GET' &&
+  headers.accept?.includes('text/html') &&
+  !/^\/(api|v1|metrics|healthz)(\/|$)/.test(pathname)
 
-/** `folder` is dist/app; `ports` are those of the server. */
-export async function front(folder, ports) {
+/** `folder` is dist/app. `ports` are those of the server: `http` answers what this does not, `ws` is what the page connects to.
+ * `page` is operator.html before an admin port. */
+export async function front(folder, ports, page = 'index.html') {
   const listener = createServer((incoming, outgoing) => {
     const { pathname } = new URL(incoming.url, 'http://console')
     const file = join(folder, pathname)
@@ -39,8 +42,8 @@ export async function front(folder, ports) {
         'content-security-policy': policy(nonce, ports.ws),
         'cache-control': 'no-store',
       }
-      const page = readFileSync(join(folder, 'index.html'), 'utf8').replaceAll(NONCE, nonce)
-      outgoing.writeHead(200, headers).end(page)
+      const text = readFileSync(join(folder, page), 'utf8').replaceAll(NONCE, nonce)
+      outgoing.writeHead(200, headers).end(text)
     } else forward(incoming, outgoing, ports.http)
   })
   listener.listen(0, '127.0.0.1')

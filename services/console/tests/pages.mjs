@@ -1,7 +1,7 @@
 // Every page of the console, and each of their tabs, with an address in the world of demo.mjs.
 
-/** `organisation` is a path of the API, `tenant` the name of a broker that somebody made. */
-export function pagesOf({ organisation, tenant }) {
+/** `organisation` is a path of the API, `tenant` the name of a broker that somebody made, `admin` where operators are served. */
+export function pagesOf({ organisation, tenant, admin }) {
   const org = organisation.replace('/organisations/', '/org/')
   return {
     brokers: '/?all=true',
@@ -23,6 +23,9 @@ export function pagesOf({ organisation, tenant }) {
     'topics-empty': `/b/${tenant}/topics`,
     sessions: '/b/default/sessions',
     session: '/b/default/sessions?session=dashboard-1',
+    messages: '/b/default/messages',
+    'messages-topic': '/b/default/messages?topic=plant%2Fhall-1%2Fstate',
+    'messages-none': `/b/${tenant}/messages?topic=up%2Fpump-7%2Falarm`,
     incidents: `/b/${tenant}/incidents`,
     access: `/b/${tenant}/access`,
     'access-rules': `/b/${tenant}/access?tab=rules`,
@@ -53,6 +56,11 @@ export function pagesOf({ organisation, tenant }) {
     'org-usage': `${org}?tab=usage`,
     'org-settings': `${org}?tab=settings`,
     account: '/me',
+    operator: `${admin}/`,
+    'operator-tenants': `${admin}/tenants`,
+    'operator-tenant': `${admin}/tenants?tenant=${organisation.replace('/organisations/', '')}`,
+    'operator-empty': `${admin}/tenants?search=nobody`,
+    'operator-not-found': `${admin}/nowhere`,
     'not-found': '/b/nowhere',
     'sign-in': '/sign-in',
     'sign-up': '/sign-up#token',

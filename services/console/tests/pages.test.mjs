@@ -29,9 +29,9 @@ for (const { name, ...reader } of READERS) {
     const member = await harness.visitor(world.api, { ...reader, reducedMotion: 'reduce' })
     const guest = await harness.visitor(undefined, { ...reader, reducedMotion: 'reduce' })
     const found = []
-    for (const [page, path] of Object.entries(pagesOf(world))) {
+    for (const [page, path] of Object.entries(pagesOf({ ...world, admin: world.server.admin }))) {
       const { tab } = WITHOUT_SESSION.has(page) ? guest : member
-      await tab.goto(`${world.server.url}${path}`)
+      await tab.goto(new URL(path, world.server.url).href)
       await settled(tab)
       found.push(...(await serious(tab)).map((one) => `${page}: ${one}`))
       const wide = await tab.evaluate(() => document.documentElement.scrollWidth - innerWidth)

@@ -8,6 +8,7 @@ import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { launch, withSession } from './browser.mjs'
 import { demo } from './demo.mjs'
+import { settled } from './harness.mjs'
 import { pagesOf, WITHOUT_SESSION } from './pages.mjs'
 
 const [folder = 'target/screenshots', ...wanted] = process.argv.slice(2)
@@ -21,7 +22,7 @@ const SETTLE_MS = Number(process.env.SETTLE_MS ?? 1500)
 const world = await demo()
 const { server, api, organisation } = world
 const base = server.url
-const PAGES = pagesOf({ organisation, tenant: world.tenant })
+const PAGES = pagesOf({ organisation, tenant: world.tenant, admin: server.admin })
 
 mkdirSync(folder, { recursive: true })
 const browser = await launch()
@@ -36,7 +37,9 @@ try {
         if (wanted.length > 0 && !wanted.includes(page)) continue
         const tab = await (WITHOUT_SESSION.has(page) ? guest : context).newPage()
         tab.on('pageerror', (error) => console.log(`${page}: ${error}`))
-        await tab.goto(`${base}${path}`)
+        await tab.goto(new URL(path, base).href)
+        await settled(tab)
+        // Charts and numbers that come second by second.
         await tab.waitForTimeout(SETTLE_MS)
         if (process.env.FULL === '1') {
           // A window as high as the page, so that the navigation is as high too.

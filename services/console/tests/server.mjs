@@ -57,17 +57,25 @@ export class Server {
   static async #prepared(flags) {
     const server = new Server()
     server.folder = mkdtempSync(join(tmpdir(), 'console-'))
-    const [mqtt, ws, http] = [await freePort(), await freePort(), await freePort()]
-    server.ports = { mqtt, ws, http }
+    const [mqtt, ws] = [await freePort(), await freePort()]
+    const [http, admin] = [await freePort(), await freePort()]
+    server.ports = { mqtt, ws, http, admin }
     server.url = `http://127.0.0.1:${http}`
+    server.admin = `http://127.0.0.1:${admin}`
     if (process.env.CONSOLE_DIST) {
-      server.front = await front(resolve(process.env.CONSOLE_DIST), server.ports)
-      server.url = server.front.url
+      const folder = resolve(process.env.CONSOLE_DIST)
+      server.fronts = [
+        await front(folder, server.ports),
+        await front(folder, { http: admin, ws }, 'operator.html'),
+      ]
+      server.url = server.fronts[0].url
+      server.admin = server.fronts[1].url
     }
     server.flags = Object.entries({
       'mqtt-listen': `127.0.0.1:${mqtt}`,
       'ws-listen': `127.0.0.1:${ws}`,
       'http-listen': `127.0.0.1:${http}`,
+      'admin-listen': `127.0.0.1:${admin}`,
       'data-dir': join(server.folder, 'data'),
       'outgoing-allow': '127.0.0.0/8',
       ...(typeof flags === 'function' ? flags(server.url) : flags),
@@ -108,7 +116,7 @@ export class Server {
       this.process.kill('SIGINT')
     }
     await this.ended
-    this.front?.stop()
+    for (const front of this.fronts ?? []) front.stop()
     rmSync(this.folder, { recursive: true })
   }
 }

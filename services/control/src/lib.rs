@@ -13,7 +13,8 @@ mod oidc;
 mod secret;
 
 pub use api::{
-    LocalDoor, OPERATOR_PATH, Operations, Options, PATH, openapi, operator_openapi, operator_router, router,
+    Fabric, LocalDoor, OPERATOR_PATH, Operations, Options, OwnPod, PATH, openapi, operator_openapi,
+    operator_router, router,
 };
 pub use domain::*;
 pub use live::*;

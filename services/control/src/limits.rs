@@ -162,3 +162,8 @@ pub(crate) const CONNECT_TOKEN_S_MAX: u32 = 3_600;
 pub(crate) const CONNECT_TOKEN_RULES_MAX: usize = 50;
 
 const DAY_MS: u64 = 86_400_000;
+
+/// Stored messages of a topic in an answer: as many as are asked for, or this many.
+pub(crate) const STORED_MESSAGES: usize = 10;
+/// Most of them: each names up to 100 sessions.
+pub(crate) const STORED_MESSAGES_MAX: usize = 50;

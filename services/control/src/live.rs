@@ -108,6 +108,79 @@ pub struct Published {
     pub matched: Option<u64>,
 }
 
+/// The latest stored messages of a topic, and how far each session has come with them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+pub struct StoredMessages {
+    /// The last one first. A message leaves the store once each session has acknowledged it.
+    pub items: Vec<StoredMessage>,
+    /// Filters of stored sessions that are for the topic. None: nobody makes the server store its messages.
+    pub filters: Vec<StoringFilter>,
+    /// Whether something was not looked at: older messages, filters or sessions beyond what one answer looks at.
+    pub incomplete: bool,
+}
+
+/// A message in the store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct StoredMessage {
+    /// Its place in the order of commits: the larger, the later.
+    #[schema(example = "00000000000000f30000000a")]
+    pub position: String,
+    /// When it was published, in unix milliseconds.
+    pub at_ms: u64,
+    /// Quality of service with which it was published.
+    pub qos: u8,
+    /// Bytes of its payload.
+    pub payload_bytes: u64,
+    /// Until when it is delivered, in unix milliseconds; null: as long as it is stored.
+    pub expires_at_ms: Option<u64>,
+    /// Filters that it is stored for.
+    pub filters: Vec<String>,
+    /// Sessions and groups that have acknowledged it.
+    pub acknowledged: u64,
+    /// Connected sessions that have not yet acknowledged it, as far as the store knows.
+    pub in_flight: u64,
+    /// Offline sessions that it waits for.
+    pub waiting: u64,
+    /// Each of them, those that have not acknowledged it first; at most 100.
+    pub receivers: Vec<MessageReceiver>,
+}
+
+/// A session, or a group that shares a subscription, that a message is stored for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct MessageReceiver {
+    /// Client id; null for a group, which has one position for all of its clients.
+    pub client_id: Option<String>,
+    /// Its filter, with `$share/GROUP/` for a group.
+    pub filter: String,
+    /// How far it has come with the message.
+    pub state: ReceiverState,
+}
+
+/// How far a session has come with a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ReceiverState {
+    /// It is offline, and gets the message when it comes back.
+    Waiting,
+    /// The message has expired before the session acknowledged it, so it is not delivered any more.
+    Expired,
+    /// It is connected. The server sends it the message, or has sent it and not stored an acknowledgement.
+    InFlight,
+    /// It has acknowledged the message.
+    Acknowledged,
+}
+
+/// A filter for which messages are stored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct StoringFilter {
+    /// The filter, with `$share/GROUP/` for a group.
+    pub filter: String,
+    /// Its subscriptions.
+    pub subscriptions: u64,
+    /// Messages of all its topics that a limit removed before each session had them.
+    pub trimmed: u64,
+}
+
 /// What a tail shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TailEvent {
@@ -220,6 +293,16 @@ pub trait Live: Send + Sync + 'static {
 
     /// Removes the retained message of a topic.
     fn clear_retained<'a>(&'a self, _: &'a LiveBroker, _topic: &'a str) -> LiveAnswer<'a, ()> {
+        not_wired()
+    }
+
+    /// The latest stored messages of a topic.
+    fn messages<'a>(
+        &'a self,
+        _: &'a LiveBroker,
+        _topic: &'a str,
+        _limit: usize,
+    ) -> LiveAnswer<'a, StoredMessages> {
         not_wired()
     }
 

@@ -250,6 +250,11 @@ impl Edge {
         self.process.region.as_ref().and_then(|region| region.health())
     }
 
+    /// Whether the clients are being sent away.
+    pub fn is_draining(&self) -> bool {
+        self.process.drain.get().is_some()
+    }
+
     /// Open connections.
     pub fn connections(&self) -> u64 {
         self.process.open_connections()

@@ -90,6 +90,12 @@ pub fn is_filter(text: &str) -> bool {
     topic::Filter::parse(text).is_some()
 }
 
+/// True if a topic filter, without a group, matches a topic.
+#[must_use]
+pub fn is_for(filter: &str, topic: &str) -> bool {
+    topic::matches(filter, topic)
+}
+
 /// True for a valid topic name.
 #[must_use]
 pub fn is_topic(text: &str) -> bool {

@@ -1,6 +1,6 @@
-//! Serves the web console, whose files are part of the binary, on the HTTP port. A path that a browser opens and that
-//! nothing else serves gets the page, whose script shows the right view. The only part of the API that this module
-//! knows is its prefix.
+//! The web console on the HTTP port, and the pages of operators on the admin port. Their files are part of the binary. A path that a
+//! browser opens and that nothing else serves gets the page, whose script shows the right view. This module knows only the prefixes
+//! of the APIs.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,14 +26,16 @@ struct File {
 /// Made by build.rs; empty without a built console.
 const FILES: &[File] = include!(concat!(env!("OUT_DIR"), "/console.rs"));
 
+/// The page of tenants, and that of operators. Neither port serves the other one's.
 const PAGE: &str = "/index.html";
+const OPERATOR_PAGE: &str = "/operator.html";
 /// Vite names these files by their contents.
 const ASSETS: &str = "/assets/";
 /// The page gets a nonce here.
 const NONCE: &str = "__CSP_NONCE__";
 const NONCE_BYTES: usize = 16;
-/// Never served by the console.
-const OTHERS: [&str; 3] = ["/api/", "/healthz", "/metrics"];
+/// Paths that are never a page's.
+const OTHERS: [&str; 4] = ["/api/", "/v1/", "/healthz", "/metrics"];
 
 const SECURITY: [(HeaderName, &str); 5] = [
     (header::REFERRER_POLICY, "no-referrer"),
@@ -48,10 +50,29 @@ const SECURITY: [(HeaderName, &str); 5] = [
 
 /// Requests reach the console first, then `app`.
 pub(crate) fn around(app: Router, sockets: Sockets) -> Router {
-    match find(PAGE) {
-        Some(_) => app.layer(from_fn_with_state(Arc::new(sockets), serve)),
+    with_page(app, PAGE, sockets)
+}
+
+/// Serves the pages of operators before the routes of `app`, if they were built. They ask the operator API only.
+pub(crate) fn around_operators(app: Router) -> Router {
+    with_page(app, OPERATOR_PAGE, Sockets { ws: Vec::new(), gateway: None })
+}
+
+/// Whether this program has the pages of operators.
+pub(crate) fn has_operator_pages() -> bool {
+    find(OPERATOR_PAGE).is_some()
+}
+
+fn with_page(app: Router, page: &'static str, sockets: Sockets) -> Router {
+    match find(page) {
+        Some(_) => app.layer(from_fn_with_state(Arc::new(Site { page, sockets }), serve)),
         None => app,
     }
+}
+
+struct Site {
+    page: &'static str,
+    sockets: Sockets,
 }
 
 pub(crate) struct Sockets {
@@ -60,7 +81,7 @@ pub(crate) struct Sockets {
     pub(crate) gateway: Option<String>,
 }
 
-async fn serve(State(sockets): State<Arc<Sockets>>, request: Request, next: Next) -> Response {
+async fn serve(State(site): State<Arc<Site>>, request: Request, next: Next) -> Response {
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     let path = request.uri().path();
     if !is_read || OTHERS.iter().any(|other| path.starts_with(other)) {
@@ -69,10 +90,10 @@ async fn serve(State(sockets): State<Arc<Sockets>>, request: Request, next: Next
     let headers = request.headers();
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let answer = match path {
-        PAGE => StatusCode::NOT_FOUND.into_response(),
+        PAGE | OPERATOR_PAGE => StatusCode::NOT_FOUND.into_response(),
         _ if find(path).is_some() => asset(path, headers),
         _ if path.starts_with(ASSETS) => StatusCode::NOT_FOUND.into_response(),
-        _ if path == "/" || wants_page(headers) => page(&sockets, host),
+        _ if path == "/" || wants_page(headers) => page(&site, host),
         _ => return next.run(request).await,
     };
     secured(answer)
@@ -120,16 +141,17 @@ fn kind(path: &str) -> &'static str {
     }
 }
 
-fn page(sockets: &Sockets, host: Option<&str>) -> Response {
+/// The page, with a nonce for the style elements of its components.
+fn page(site: &Site, host: Option<&str>) -> Response {
     let mut bytes = [0; NONCE_BYTES];
-    let text = find(PAGE).and_then(|file| std::str::from_utf8(file.plain).ok());
+    let text = find(site.page).and_then(|file| std::str::from_utf8(file.plain).ok());
     let (Some(text), Ok(())) = (text, getrandom::fill(&mut bytes)) else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
     let nonce = STANDARD_NO_PAD.encode(bytes);
     let headers = [
         (header::CONTENT_TYPE, "text/html; charset=utf-8".to_owned()),
-        (header::CONTENT_SECURITY_POLICY, policy(&nonce, sockets, host)),
+        (header::CONTENT_SECURITY_POLICY, policy(&nonce, &site.sockets, host)),
         (header::CACHE_CONTROL, "no-store".to_owned()),
     ];
     (headers, text.replace(NONCE, &nonce)).into_response()
@@ -166,6 +188,8 @@ mod tests {
         assert!(own.contains("connect-src 'self' ws://console.example:8083;"), "{own}");
         assert!(own.contains("script-src 'self';") && own.contains("'nonce-abc'"), "{own}");
         assert!(!own.contains("unsafe"), "{own}");
+        let none = policy("abc", &Sockets { ws: Vec::new(), gateway: None }, None);
+        assert!(none.contains("connect-src 'self';"), "{none}");
         let gateway = policy("abc", &at(Some("wss://*.mqtt.example:443")), None);
         assert!(gateway.contains(" ws://127.0.0.1:8083 wss://*.mqtt.example:443;"), "{gateway}");
         let hostile = policy("abc", &at(None), Some("x; script-src *"));

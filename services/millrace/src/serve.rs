@@ -20,7 +20,7 @@ use crate::service_manager::ServiceManager;
 use crate::settings::{AdminListen, Settings};
 use crate::store::{Opened, Place};
 use crate::telemetry::{self, Telemetry};
-use crate::{http, inspect, logs, panics, pods};
+use crate::{console, http, inspect, logs, panics, pods};
 
 /// Interval of the log line with the number of clients left during a drain.
 const DRAIN_PROGRESS: Duration = Duration::from_secs(3);
@@ -166,6 +166,8 @@ pub(crate) struct Started {
     gateway: Vec<SocketAddr>,
     pub(crate) http: Option<SocketAddr>,
     admin: Option<SocketAddr>,
+    /// Whether the admin port has pages.
+    has_operator_pages: bool,
     /// The metrics of the pod count them.
     pub(crate) public: Option<Arc<Connections>>,
 }
@@ -241,6 +243,7 @@ fn start(
         http::start(listener, &running, &at, api, connections)
             .map_err(|error| Failure::Run(format!("the HTTP port {address} cannot be served: {error}")))?;
     }
+    let mut has_operator_pages = false;
     if let Some((listener, address)) = admin {
         let operator = durable.and_then(|(_, plane)| {
             plane.operator_api(
@@ -251,10 +254,20 @@ fn start(
                 &settings.drain,
             )
         });
+        has_operator_pages = operator.is_some() && console::has_operator_pages();
         http::admin::start(listener, &running, counted.clone(), telemetry.cloned(), operator)
             .map_err(|error| Failure::Run(format!("the admin port {address} cannot be served: {error}")))?;
     }
-    Ok(Started { name, running, at, gateway, http: http_address, admin: admin_address, public: counted })
+    Ok(Started {
+        name,
+        running,
+        at,
+        gateway,
+        http: http_address,
+        admin: admin_address,
+        has_operator_pages,
+        public: counted,
+    })
 }
 
 /// For `millrace sessions` and similar commands.
@@ -328,7 +341,8 @@ fn greet(pod: &Started, open_to_everybody: bool) {
         info!("HTTP is open at http://{address}/ (start page, /healthz)");
     }
     if let Some(address) = pod.admin {
-        info!("operators find /healthz and /metrics at http://{address}/");
+        let pages = if pod.has_operator_pages { "their pages, " } else { "" };
+        info!("operators find {pages}/healthz and /metrics at http://{address}/");
         if !address.ip().to_canonical().is_loopback() {
             warn!("{address} asks for no password, and /metrics names brokers: let only operators reach it");
         }

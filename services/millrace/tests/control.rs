@@ -324,7 +324,18 @@ fn operators_have_an_api_on_the_admin_port_alone() {
     for path in [tenants, "/api/v1/operator/tenants", "/metrics"] {
         assert!(ask(&server.http, path, "").starts_with("HTTP/1.1 404 "), "{path}");
     }
-    for path in ["/api/v1/me", "/"] {
+    for path in ["/api/v1/me", "/index.html", "/operator.html"] {
         assert!(ask(&server.admin, path, "").starts_with("HTTP/1.1 404 "), "{path}");
+    }
+    let own = ask(&server.admin, "/v1/operator/pod", "");
+    assert!(own.contains(r#""name":"self""#) && own.contains("cache-control: no-store"), "{own}");
+    assert!(ask(&server.http, "/operator.html", "").starts_with("HTTP/1.1 404 "));
+    // Without a built console there are no pages.
+    let page = ask(&server.admin, "/", "");
+    if page.starts_with("HTTP/1.1 200 ") {
+        assert!(page.contains("connect-src 'self';") && page.contains("<title>Operators"), "{page}");
+        assert!(!ask(&server.http, "/", "").contains("<title>Operators"));
+    } else {
+        assert!(page.starts_with("HTTP/1.1 404 "), "{page}");
     }
 }

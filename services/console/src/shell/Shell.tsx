@@ -5,13 +5,11 @@ import {
   Group,
   Menu,
   Text,
-  Tooltip,
   UnstyledButton,
-  useMantineColorScheme,
   VisuallyHidden,
 } from '@mantine/core'
 import { useDisclosure } from '@mantine/hooks'
-import { IconMoon, IconSearch, IconSun, IconUser } from '@tabler/icons-react'
+import { IconSearch, IconUser } from '@tabler/icons-react'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link, Outlet, useLocation, useNavigate, useRouter } from '@tanstack/react-router'
 import { lazy, Suspense, useEffect } from 'react'
@@ -21,6 +19,7 @@ import { Breadcrumb } from './Breadcrumb'
 import { Nav } from './Nav'
 import { OfflineBar } from './OfflineBar'
 import { preloadPages } from './preload'
+import { SchemeButton } from './SchemeButton'
 import classes from './shell.module.css'
 import { useShortcuts } from './shortcuts'
 
@@ -92,26 +91,6 @@ function SearchButton({ open }: { open: () => void }) {
         Ctrl K
       </Text>
     </UnstyledButton>
-  )
-}
-
-function SchemeButton() {
-  const { setColorScheme, colorScheme } = useMantineColorScheme()
-  const isDark =
-    colorScheme === 'dark' || (colorScheme === 'auto' && matchMedia('(prefers-color-scheme: dark)').matches)
-  const label = isDark ? 'Use the light theme' : 'Use the dark theme'
-  return (
-    <Tooltip label={label}>
-      <ActionIcon
-        variant="subtle"
-        color="gray"
-        size="lg"
-        aria-label={label}
-        onClick={() => setColorScheme(isDark ? 'light' : 'dark')}
-      >
-        {isDark ? <IconSun size={18} /> : <IconMoon size={18} />}
-      </ActionIcon>
-    </Tooltip>
   )
 }
 

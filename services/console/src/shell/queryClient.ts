@@ -1,35 +1,10 @@
 import { QueryClient } from '@tanstack/react-query'
 import { whenSignedOut } from '../api/client'
 import { whenBack } from '../api/link'
-import { Problem } from '../api/problem'
 import { meQuery } from '../api/session'
+import { queryDefaults } from './queryDefaults'
 
-const RETRY_MS_MAX = 10_000
-/** A busy server is asked again this often, with BUSY_MS between, before the page shows that it failed. */
-const BUSY_TIMES_MAX = 15
-const BUSY_MS = 1_000
-
-function retryMs(times: number, error: unknown) {
-  if (!(error instanceof Problem && error.isBusy)) return Math.min(500 * 2 ** times, RETRY_MS_MAX)
-  // Lists that were refused together must not come again together.
-  return Math.max((error.retryAfterS ?? 0) * 1_000, BUSY_MS) * (1 + Math.random() / 2)
-}
-
-export const queryClient = new QueryClient({
-  defaultOptions: {
-    queries: {
-      // Whether the browser has a network says nothing about a server on loopback.
-      networkMode: 'always',
-      staleTime: 2_000,
-      // While the server is away or busy, queries wait for it; all else is an answer that a repetition does not change.
-      retry: (times, error) =>
-        error instanceof Problem &&
-        (error.isOffline || (error.status === 503 && times < 3) || (error.isBusy && times < BUSY_TIMES_MAX)),
-      retryDelay: retryMs,
-    },
-    mutations: { networkMode: 'always' },
-  },
-})
+export const queryClient = new QueryClient({ defaultOptions: queryDefaults })
 
 whenSignedOut(() => queryClient.setQueryData(meQuery.queryKey, null))
 whenBack(() => queryClient.invalidateQueries())

@@ -70,52 +70,55 @@ export function Rows<T>(props: RowsProps<T>) {
   const style = { '--columns': wide, '--columns-narrow': narrow } as CSSProperties
   const own = height ?? Math.min(rows.length, rowsShown) * rowPx + 2
   return (
-    <div
-      role="table"
-      aria-label={label}
-      aria-rowcount={rows.length + 1}
-      className={classes.table}
-      style={style}
-    >
-      <div role="rowgroup">
-        <div role="row" className={classes.head} aria-rowindex={1}>
-          {columns.map(({ key, header, isNumber, isExtra }) => (
-            <div
-              role="columnheader"
-              key={key}
-              data-number={isNumber || undefined}
-              data-extra={isExtra || undefined}
-            >
-              {header}
-            </div>
-          ))}
-        </div>
-      </div>
-      {rows.length === 0 && empty}
-      {rows.length > 0 && (
-        // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reached by keyboard
-        <div ref={scroll} className={classes.scroll} style={{ height: own }} role="rowgroup" tabIndex={0}>
-          <div style={{ height: virtual.getTotalSize() }} role="presentation" className={classes.all}>
-            {shown.map(({ index, start, key }) => {
-              const row = rows[index]
-              if (row === undefined) return null
-              return (
-                <DrawnRow
-                  key={key}
-                  row={row as unknown}
-                  index={index}
-                  start={start}
-                  rowPx={rowPx}
-                  columns={columns as Column<unknown>[]}
-                  onOpen={onOpen as ((row: unknown) => void) | undefined}
-                  hasOwnControl={hasOwnControl}
-                />
-              )
-            })}
+    <>
+      <div
+        role="table"
+        aria-label={label}
+        aria-rowcount={rows.length + 1}
+        className={classes.table}
+        style={style}
+      >
+        <div role="rowgroup">
+          <div role="row" className={classes.head} aria-rowindex={1}>
+            {columns.map(({ key, header, isNumber, isExtra }) => (
+              <div
+                role="columnheader"
+                key={key}
+                data-number={isNumber || undefined}
+                data-extra={isExtra || undefined}
+              >
+                {header}
+              </div>
+            ))}
           </div>
         </div>
-      )}
-    </div>
+        {rows.length > 0 && (
+          // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reached by keyboard
+          <div ref={scroll} className={classes.scroll} style={{ height: own }} role="rowgroup" tabIndex={0}>
+            <div style={{ height: virtual.getTotalSize() }} role="presentation" className={classes.all}>
+              {shown.map(({ index, start, key }) => {
+                const row = rows[index]
+                if (row === undefined) return null
+                return (
+                  <DrawnRow
+                    key={key}
+                    row={row as unknown}
+                    index={index}
+                    start={start}
+                    rowPx={rowPx}
+                    columns={columns as Column<unknown>[]}
+                    onOpen={onOpen as ((row: unknown) => void) | undefined}
+                    hasOwnControl={hasOwnControl}
+                  />
+                )
+              })}
+            </div>
+          </div>
+        )}
+      </div>
+      {/* A table may have rows only. */}
+      {rows.length === 0 && empty}
+    </>
   )
 }
 

@@ -165,19 +165,25 @@ mod tests {
         assert!(parts > 4);
     }
 
-    const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi.json");
+    const FOLDER: &str = env!("CARGO_MANIFEST_DIR");
 
     #[test]
-    fn the_openapi_file_is_what_the_routes_say() {
-        let now = super::super::openapi().to_pretty_json().unwrap() + "\n";
-        if std::env::var("MILLRACE_OPENAPI").is_ok_and(|what| what == "write") {
-            std::fs::write(PATH, now).unwrap();
-            return;
+    fn the_openapi_files_are_what_the_routes_say() {
+        for (file, now) in [
+            ("openapi.json", super::super::openapi()),
+            ("operator.openapi.json", super::super::operator_openapi()),
+        ] {
+            let path = std::path::Path::new(FOLDER).join(file);
+            let now = now.to_pretty_json().unwrap() + "\n";
+            if std::env::var("MILLRACE_OPENAPI").is_ok_and(|what| what == "write") {
+                std::fs::write(path, now).unwrap();
+                continue;
+            }
+            let then = std::fs::read_to_string(path).unwrap_or_default();
+            assert!(
+                now == then,
+                "{file} is behind: MILLRACE_OPENAPI=write cargo test -p millrace-control openapi"
+            );
         }
-        let then = std::fs::read_to_string(PATH).unwrap_or_default();
-        assert!(
-            now == then,
-            "openapi.json is behind: MILLRACE_OPENAPI=write cargo test -p millrace-control openapi"
-        );
     }
 }

@@ -88,7 +88,8 @@ pub(crate) async fn in_time(request: Request, next: Next) -> Response {
     })
 }
 
-async fn with_headers(request: Request, next: Next) -> Response {
+/// Adds the headers that every answer has.
+pub(crate) async fn with_headers(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     for (name, value) in HEADERS {
         response.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));

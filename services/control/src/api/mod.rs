@@ -27,6 +27,7 @@ mod problem;
 mod rates;
 mod region;
 mod spend;
+mod stored;
 mod streams;
 mod tokens;
 mod usage;
@@ -50,7 +51,7 @@ use crate::live::Live;
 use crate::oidc::{OidcSettings, Provider};
 use budget::Budget;
 pub use local::LocalDoor;
-pub use operator::{OPERATOR_PATH, Operations, operator_openapi, operator_router};
+pub use operator::{Fabric, OPERATOR_PATH, Operations, OwnPod, operator_openapi, operator_router};
 use problem::Problem;
 use rates::Rates;
 use streams::Streams;
@@ -163,6 +164,7 @@ fn routes() -> OpenApiRouter<Api> {
         .merge(webhooks::routes())
         .merge(live::routes())
         .merge(messages::routes())
+        .merge(stored::routes())
         .merge(incidents::routes())
         .merge(usage::routes())
         .merge(spend::routes())

@@ -36,8 +36,45 @@ pub const OPERATOR_PATH: &str = "/v1/operator";
 
 /// What the operator API asks of the process that it is in.
 pub trait Operations: Send + Sync + 'static {
+    /// The pod; `None` while it stops.
+    fn pod(&self) -> Option<OwnPod>;
+
     /// Begins to send the clients of a pod away, at the pace of the server's settings. `false`: no pod of this process has that name.
     fn drain(&self, pod: &str) -> bool;
+}
+
+/// The pod that answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct OwnPod {
+    /// Its name; `self` for a server without a name.
+    pub name: String,
+    /// Version of the server.
+    pub version: String,
+    /// Why it takes no new clients, in words; null: it takes them.
+    pub problem: Option<String>,
+    /// Whether its clients are being sent away.
+    pub is_draining: bool,
+    /// Connections that are open.
+    pub connections: u64,
+    /// Addresses at which it expects a gateway. None: clients connect to it directly.
+    pub gateway: Vec<String>,
+    /// The network to the other pods; null: the server works without others.
+    pub fabric: Option<Fabric>,
+    /// Clients that a drain sends away in a second, at least; 0: all at once.
+    pub drain_per_second: u32,
+    /// The longest time that a drain takes, in seconds.
+    pub drain_s_max: u64,
+}
+
+/// The network between pods, as a pod sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Fabric {
+    /// Whether the pod is connected to it.
+    pub is_connected: bool,
+    /// How it is, in words.
+    pub state: String,
+    /// Other pods that are alive.
+    pub pods: usize,
 }
 
 #[derive(Clone)]
@@ -58,6 +95,7 @@ pub fn operator_router(control: Control, operations: Arc<dyn Operations>, token:
         .method_not_allowed_fallback(super::not_like_that)
         .layer(from_fn_with_state(operators.clone(), let_in))
         .layer(from_fn(super::guard::in_time))
+        .layer(from_fn(super::guard::with_headers))
         .with_state(operators)
 }
 
@@ -93,6 +131,7 @@ fn routes() -> OpenApiRouter<Operators> {
         .routes(routes!(set_plan, delete_plan))
         .routes(routes!(get_tenant_broker))
         .routes(routes!(list_loudest))
+        .routes(routes!(get_own_pod))
         .routes(routes!(list_pods))
         .routes(routes!(drain_pod))
         .routes(routes!(get_operator_openapi))
@@ -112,8 +151,8 @@ async fn let_in(State(operators): State<Operators>, request: Request, next: Next
                 Problem::new(StatusCode::UNAUTHORIZED, detail)
             })
         }
-        None => (!is_from_here(peer(request.extensions()), request.headers())).then(|| {
-            let detail = "without operator_token_file only programs on this machine use the operator API";
+        None => (!is_from_own_page_or_program(&request)).then(|| {
+            let detail = "without operator_token_file only programs on this machine and the pages of this port use the operator API";
             Problem::new(StatusCode::FORBIDDEN, detail)
         }),
     };
@@ -121,6 +160,13 @@ async fn let_in(State(operators): State<Operators>, request: Request, next: Next
         Some(problem) => problem.into_response(),
         None => next.run(request).await,
     }
+}
+
+/// Browsers say whose page asks. Pages of other ports of this machine are not ours, though they share its name.
+fn is_from_own_page_or_program(request: &Request) -> bool {
+    let site = request.headers().get("sec-fetch-site");
+    site.is_none_or(|site| site == "same-origin" || site == "none")
+        && is_from_here(peer(request.extensions()), request.headers())
 }
 
 fn peer(extensions: &axum::http::Extensions) -> Option<IpAddr> {
@@ -332,6 +378,13 @@ async fn resume_tenant(
 async fn list_loudest(State(operators): State<Operators>, request: Request) -> Answer<Json<Loudest>> {
     let LoudestQuery { limit: asked } = query(&request.into_parts().0)?;
     Ok(Json(operators.0.control.loudest(limit(asked, 20, LOUDEST_MAX)?).await?))
+}
+
+/// The pod that answers.
+#[utoipa::path(get, path = "/pod", tag = "operator", responses((status = 200, description = "The pod", body = OwnPod)))]
+async fn get_own_pod(State(operators): State<Operators>) -> Answer<Json<OwnPod>> {
+    let stopping = || Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the server is stopping");
+    operators.0.operations.pod().map(Json).ok_or_else(stopping)
 }
 
 /// The pods of the region, by their leases in the store. A server without other pods has none.

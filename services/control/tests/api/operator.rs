@@ -7,7 +7,7 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::ConnectInfo;
 use axum::http::{Request, StatusCode};
-use millrace_control::{Operations, operator_router};
+use millrace_control::{Operations, OwnPod, operator_router};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
@@ -18,6 +18,20 @@ use crate::tools::Region;
 struct Process(Mutex<Vec<String>>);
 
 impl Operations for Process {
+    fn pod(&self) -> Option<OwnPod> {
+        Some(OwnPod {
+            name: "pod-1".into(),
+            version: "1.2.3".into(),
+            problem: None,
+            is_draining: false,
+            connections: 7,
+            gateway: vec!["127.0.0.1:1884".into()],
+            fabric: None,
+            drain_per_second: 50,
+            drain_s_max: 60,
+        })
+    }
+
     fn drain(&self, pod: &str) -> bool {
         self.0.lock().unwrap().push(pod.to_owned());
         pod == "pod-1"
@@ -65,8 +79,15 @@ async fn only_operators_get_in() {
         ("127.0.0.1", &[("host", "evil.example")][..]),
         ("127.0.0.1", &[("host", "127.0.0.1:8090"), ("origin", "http://evil.example")]),
         ("127.0.0.1", &[("host", "127.0.0.1:8090"), ("x-forwarded-for", "192.0.2.1")]),
+        // A page of another port of this machine.
+        ("127.0.0.1", &[("host", "127.0.0.1:8090"), ("sec-fetch-site", "same-site")]),
+        ("127.0.0.1", &[("host", "127.0.0.1:8090"), ("sec-fetch-site", "cross-site")]),
     ] {
         assert_eq!(ask(&open, from, headers, "/tenants", None).await.0, StatusCode::FORBIDDEN, "{headers:?}");
+    }
+    for site in ["same-origin", "none"] {
+        let headers = [("host", "127.0.0.1:8090"), ("sec-fetch-site", site)];
+        assert_eq!(ask(&open, "127.0.0.1", &headers, "/tenants", None).await.0, StatusCode::OK, "{site}");
     }
     let guarded = router(&region, Some("the token of the operators, which is long"));
     for (shown, expected) in [
@@ -170,6 +191,11 @@ async fn tenants_are_listed_and_the_loudest_come_first() {
     assert_eq!(here(&operator, missing, None).await.0, StatusCode::NOT_FOUND);
     assert_eq!(here(&operator, "/tenants/nobody", None).await.0, StatusCode::NOT_FOUND);
     assert_eq!(here(&operator, "/pods", None).await.1, json!({ "items": [] }));
+    let (_, own) = here(&operator, "/pod", None).await;
+    assert_eq!(
+        (&own["name"], &own["connections"], &own["fabric"]),
+        (&json!("pod-1"), &json!(7), &Value::Null)
+    );
     assert_eq!(here(&operator, "/pods/pod-1/drain", Some(json!({}))).await.0, StatusCode::ACCEPTED);
     assert_eq!(here(&operator, "/pods/pod-9/drain", Some(json!({}))).await.0, StatusCode::NOT_FOUND);
     let (_, described) = here(&operator, "/openapi.json", None).await;

@@ -7,14 +7,14 @@ use std::time::Duration;
 use futures_util::stream::BoxStream;
 use millrace_control::{
     AccessQuestion, ClientDetails, Clients, Live, LiveAnswer, LiveBroker, LiveError, Metrics, Page,
-    PageRequest, Publication, Published, Retained, RetainedMessage, Session, SessionDetails, TailEvent,
-    TestedAction, TopicBranch, Visit,
+    PageRequest, Publication, Published, Retained, RetainedMessage, Session, SessionDetails, StoredMessages,
+    TailEvent, TestedAction, TopicBranch, Visit,
 };
 use millrace_layers::{Store, limits::NAME_BYTES_MAX, metering};
 use millrace_storage::{Database, Host as _, System, Transaction};
 use tokio::task::spawn_blocking;
 
-use super::{clients, publish, retained, sessions, tail};
+use super::{clients, messages, publish, retained, sessions, tail};
 use crate::inspect::Live as _;
 use crate::serve::Running;
 
@@ -176,6 +176,15 @@ impl Live for Edge {
         topic: &'a str,
     ) -> LiveAnswer<'a, RetainedMessage> {
         Box::pin(retained::show(self, broker.id, topic))
+    }
+
+    fn messages<'a>(
+        &'a self,
+        broker: &'a LiveBroker,
+        topic: &'a str,
+        limit: usize,
+    ) -> LiveAnswer<'a, StoredMessages> {
+        Box::pin(messages::list(self, broker.id, topic, limit))
     }
 
     fn clear_retained<'a>(&'a self, broker: &'a LiveBroker, topic: &'a str) -> LiveAnswer<'a, ()> {

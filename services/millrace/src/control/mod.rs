@@ -5,6 +5,7 @@ mod clients;
 mod inside;
 mod live;
 mod mail;
+mod messages;
 mod oidc;
 mod publish;
 mod reach;
@@ -20,7 +21,7 @@ use axum::Router;
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 use millrace_control::{
-    Clock, Control, LocalDoor, OidcSettings, Operations, Options, Price, Secret, SignUpBy,
+    Clock, Control, Fabric, LocalDoor, OidcSettings, Operations, Options, OwnPod, Price, Secret, SignUpBy,
 };
 use millrace_edge::DrainPace;
 use millrace_layers::accounts::keys;
@@ -243,9 +244,36 @@ struct Process {
     pace: DrainPace,
 }
 
+impl Process {
+    fn name(&self) -> &str {
+        self.pod.as_deref().unwrap_or("self")
+    }
+}
+
 impl Operations for Process {
+    fn pod(&self) -> Option<OwnPod> {
+        let running = self.running.read().unwrap_or_else(PoisonError::into_inner);
+        let edge = running.as_ref()?;
+        let fabric = edge.fabric_health().map(|health| Fabric {
+            is_connected: health.connected,
+            state: health.to_string(),
+            pods: health.pods,
+        });
+        Some(OwnPod {
+            name: self.name().into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            problem: edge.health().err(),
+            is_draining: edge.is_draining(),
+            connections: edge.connections(),
+            gateway: edge.gateway_addresses().iter().map(ToString::to_string).collect(),
+            fabric,
+            drain_per_second: self.pace.per_second,
+            drain_s_max: self.pace.at_most.as_secs(),
+        })
+    }
+
     fn drain(&self, pod: &str) -> bool {
-        if pod != self.pod.as_deref().unwrap_or("self") {
+        if pod != self.name() {
             return false;
         }
         let running = self.running.read().unwrap_or_else(PoisonError::into_inner);

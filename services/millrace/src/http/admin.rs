@@ -1,5 +1,5 @@
-//! The HTTP port for operators: health, metrics and the operator API. Tenants cannot reach it. The operator API reads
-//! the store on another thread, so that `/healthz` and `/metrics` never wait for the store.
+//! The HTTP port for operators: health, metrics, the operator API and its pages. Tenants cannot reach it. The operator API
+//! reads the store on another thread, so that `/healthz` and `/metrics` never wait for the store.
 
 use std::net::TcpListener;
 use std::sync::{Arc, PoisonError};
@@ -13,6 +13,7 @@ use millrace_telemetry::Queue;
 
 use super::connections::Connections;
 use super::{Health, spawn, stopping, threads};
+use crate::console;
 use crate::limits::{ADMIN_CONNECTIONS_MAX, ConnectionLimits, HTTP_HEAD_TIME};
 use crate::process_metrics;
 use crate::serve::Running;
@@ -47,6 +48,7 @@ pub(crate) fn start(
             .enable_all()
             .build()?;
         app = app.nest(millrace_control::OPERATOR_PATH, threads::on(threads.handle(), operator));
+        app = console::around_operators(app);
         // The threads end with the process.
         std::mem::forget(threads);
     }

@@ -87,6 +87,66 @@ fn what_is_published_over_http_is_stored_and_shown_as_it_happens() {
     }
 }
 
+#[test]
+fn a_stored_message_is_found_with_the_sessions_that_have_it_and_those_it_waits_for() {
+    let data = tempfile::tempdir().unwrap();
+    let mut server = Server::start(data.path());
+    let (owner, organisation) = server.machine_owner();
+    let broker = format!("{organisation}/brokers/default");
+    let look = |topic: &str| server.get(&owner, &format!("{broker}/messages?topic={topic}"));
+    let publish = |topic: &str, body: &str| {
+        let message = json!({ "topic": topic, "payload": body });
+        let published = server.ask(&owner, "POST", &format!("{broker}/publish"), &message);
+        assert_eq!(published.body["stored"], true, "{}", published.body);
+    };
+    publish("plant/1", "before anybody");
+    assert_eq!(look("plant/1"), json!({ "items": [], "filters": [], "incomplete": false }));
+
+    for (id, filter) in [("one", "plant/#"), ("two", "plant/1"), ("other", "hall/#")] {
+        let subscribe = |client: &Client| client.subscribe(filter, QoS::AtLeastOnce).unwrap();
+        client(&server, id, subscribe, |packet| matches!(packet, Packet::SubAck(_)));
+    }
+    publish("plant/2", "of another topic");
+    publish("plant/1", "first");
+    publish("plant/1", "second");
+    let found = look("plant/1");
+    let items = found["items"].as_array().unwrap();
+    assert_eq!(items.len(), 2, "{found}");
+    assert!(items[0]["position"].as_str() > items[1]["position"].as_str());
+    assert_eq!((&items[0]["payload_bytes"], &items[0]["qos"]), (&json!(6), &json!(1)));
+    let clients = |item: &Value| -> Vec<(Value, Value)> {
+        let receivers = item["receivers"].as_array().unwrap();
+        receivers.iter().map(|receiver| (receiver["client_id"].clone(), receiver["state"].clone())).collect()
+    };
+    let waits = |id: &str| (json!(id), json!("waiting"));
+    assert_eq!(clients(&items[0]), [waits("one"), waits("two")]);
+    assert_eq!(found["filters"].as_array().unwrap().len(), 2, "{found}");
+
+    // One reads both, and what it has acknowledged is known once that is stored.
+    let mut options = MqttOptions::new("two", "127.0.0.1", server.mqtt);
+    options.set_clean_session(false);
+    let (reader, mut connection) = Client::new(options, 10);
+    let reading = std::thread::spawn(move || connection.iter().take_while(Result::is_ok).count());
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        let found = look("plant/1");
+        let states = clients(&found["items"][0]);
+        // The message leaves the stream of a filter once all of that filter's sessions have it.
+        if states == [waits("one")] {
+            assert_eq!(found["items"][0]["filters"], json!(["plant/#"]), "{found}");
+            break;
+        }
+        assert!(Instant::now() < until, "{found}");
+        std::thread::park_timeout(Duration::from_millis(50));
+    }
+    reader.disconnect().unwrap();
+    reading.join().unwrap();
+    for (wrong, status) in [("plant/%2B", 422), ("", 422), ("a&limit=0", 422), ("a&limit=51", 422)] {
+        let answer = server.ask(&owner, "GET", &format!("{broker}/messages?topic={wrong}"), &Value::Null);
+        assert_eq!(answer.status, status, "{wrong}: {}", answer.body);
+    }
+}
+
 fn token(server: &Server, owner: &Browser, broker: &str, body: &Value) -> Value {
     let made = server.ask(owner, "POST", &format!("{broker}/connect-tokens"), body);
     assert_eq!(made.status, 201, "{}", made.body);

@@ -171,7 +171,12 @@ impl Collected {
     }
 }
 
-async fn body(tx: &Transaction, broker: BrokerId, position: Position, bytes: usize) -> Result<Bytes> {
+pub(super) async fn body(
+    tx: &Transaction,
+    broker: BrokerId,
+    position: Position,
+    bytes: usize,
+) -> Result<Bytes> {
     let chunks = rows::all(tx, keys::body(broker, position).children(), Read::Snapshot).await?;
     let body = rows::join(chunks);
     if body.len() == bytes { Ok(body) } else { Err(Error::Corrupt("body")) }

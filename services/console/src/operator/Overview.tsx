@@ -1,0 +1,351 @@
+import { Anchor, Badge, Button, Progress, Text } from '@mantine/core'
+import { useQuery } from '@tanstack/react-query'
+import { Link } from '@tanstack/react-router'
+import type { ReactNode } from 'react'
+import { Sparkline } from '../charts/Sparkline'
+import { bytes, count, plural, si } from '../lib/format'
+import { Page, Panel } from '../ui/Page'
+import { type Column, Rows } from '../ui/Rows'
+import { Facts, Stat, Stats } from '../ui/Stat'
+import { Empty, Loaded } from '../ui/State'
+import { Time } from '../ui/Time'
+import ui from '../ui/ui.module.css'
+import { Drain } from './Drain'
+import type { Numbers, Share } from './numbers'
+import {
+  type LoudTenant,
+  loudestQuery,
+  numbersQuery,
+  type OwnPod,
+  type PodLease,
+  podQuery,
+  podsQuery,
+} from './queries'
+
+/** Whether the region is healthy, which tenants are loud, and what runs out next. */
+export function Overview() {
+  const numbers = useQuery(numbersQuery)
+  const pod = useQuery(podQuery)
+  return (
+    <Page
+      title="Overview"
+      lead="The numbers are those of the pod that serves this page; tenants and pods are those of the region."
+    >
+      <Loaded query={numbers} height={110}>
+        {(found) => <Headline numbers={found} />}
+      </Loaded>
+      <Loaded query={pod} height={200}>
+        {(found) => <Pods own={found} />}
+      </Loaded>
+      <div className={`${ui.two} ${ui.twoBottom}`}>
+        <Panel title="Health of this pod">
+          <Loaded query={pod} height={220}>
+            {(found) => <Health pod={found} numbers={numbers.data} />}
+          </Loaded>
+        </Panel>
+        <Panel title="What runs out next" lead="Used by this pod, of what it may use.">
+          <Loaded query={numbers} height={220}>
+            {(found) => <Headroom numbers={found} />}
+          </Loaded>
+        </Panel>
+      </div>
+      <LoudestTenants />
+    </Page>
+  )
+}
+
+const milliseconds = (seconds: number) => (seconds * 1000).toFixed(1)
+
+function Headline({ numbers }: { numbers: Numbers }) {
+  const { connections, published, commit, waiting } = numbers
+  const connected = connections.at(-1)
+  const rate = published.at(-1)
+  const commitS = commit.at(-1)
+  const waits = waiting.at(-1)
+  return (
+    <Stats>
+      <Stat
+        label="Connections"
+        value={connected == null ? '–' : count(connected)}
+        note={<Sparkline values={connections} label="Connections in the last minutes" />}
+      />
+      <Stat
+        label="Published"
+        value={rate == null ? '–' : si(rate)}
+        unit="messages/s"
+        note={<Sparkline values={published} label="Messages a second in the last minutes" />}
+      />
+      <Stat
+        label="Commit, 99th percentile"
+        value={commitS == null ? '–' : milliseconds(commitS)}
+        unit="ms"
+        note={<Sparkline values={commit} label="Time to commit a message in the last minutes" />}
+      />
+      <Stat
+        label="Waits for the store"
+        value={waits == null ? '–' : bytes(waits)}
+        note={<Sparkline values={waiting} label="Bytes that wait for the store in the last minutes" />}
+      />
+    </Stats>
+  )
+}
+
+/** What a table shows of a pod. */
+interface PodRow {
+  name: string
+  lease: PodLease | null
+  own: OwnPod | null
+}
+
+function Pods({ own }: { own: OwnPod }) {
+  const query = useQuery(podsQuery)
+  return (
+    <Panel isFlush title="Pods" lead="A pod renews its lease in the store while it is alive.">
+      <Loaded query={query} height={90}>
+        {(leases) => {
+          const others = leases.filter(({ name }) => name !== own.name)
+          const lease = leases.find(({ name }) => name === own.name) ?? null
+          const rows: PodRow[] = [
+            { name: own.name, lease, own },
+            ...others.map((one) => ({ name: one.name, lease: one, own: null })),
+          ]
+          const alive = others.filter(({ is_alive }) => is_alive).length
+          return (
+            <Rows label="Pods" rows={rows} columns={podColumns(alive)} idOf={({ name }) => name} rowPx={52} />
+          )
+        }}
+      </Loaded>
+    </Panel>
+  )
+}
+
+const podColumns = (others: number): Column<PodRow>[] => [
+  {
+    key: 'name',
+    header: 'Pod',
+    width: 'minmax(0, 1.2fr)',
+    cell: ({ name, own }) => (
+      <>
+        {own && name === 'self' ? 'This server' : <span className="mono">{name}</span>}
+        {own && name !== 'self' && (
+          <Badge ml={8} size="sm" variant="default" tt="none" fw={500}>
+            this one
+          </Badge>
+        )}
+      </>
+    ),
+  },
+  { key: 'state', header: 'State', width: 'minmax(112px, 1.4fr)', cell: (row) => <State {...row} /> },
+  {
+    key: 'lease',
+    header: 'Lease ends',
+    width: '104px',
+    isExtra: true,
+    cell: ({ lease }) => (lease ? <Time at={lease.until_ms} /> : '–'),
+  },
+  {
+    key: 'connections',
+    header: 'Connections',
+    width: '104px',
+    isNumber: true,
+    isExtra: true,
+    cell: ({ own }) => (own ? count(own.connections) : '–'),
+  },
+  {
+    key: 'drain',
+    header: '',
+    width: '92px',
+    isNumber: true,
+    cell: ({ own }) =>
+      own ? (
+        <Drain pod={own} others={others}>
+          {(open) => (
+            <Button size="xs" variant="default" onClick={open} disabled={own.is_draining}>
+              Drain pod
+            </Button>
+          )}
+        </Drain>
+      ) : null,
+  },
+]
+
+const Mark = ({ color, children }: { color: 'good' | 'warn' | 'bad'; children: ReactNode }) => (
+  <span>
+    <span style={{ color: `var(--${color})` }} aria-hidden>
+      {color === 'good' ? '●' : color === 'warn' ? '▲' : '■'}
+    </span>{' '}
+    {children}
+  </span>
+)
+
+function State({ own, lease }: PodRow) {
+  if (own?.is_draining) return <Mark color="warn">draining</Mark>
+  if (own?.problem) return <Mark color="bad">{own.problem}</Mark>
+  if (own) return <Mark color="good">takes clients</Mark>
+  if (lease?.is_alive) return <Mark color="good">alive</Mark>
+  return <Mark color="bad">its lease is over</Mark>
+}
+
+const PRESSURES = [
+  'none',
+  'QoS 0 is dropped',
+  'new connections are refused, too',
+  'publishers are slowed down, too',
+]
+
+function Health({ pod, numbers }: { pod: OwnPod; numbers: Numbers | undefined }) {
+  const rows: [ReactNode, ReactNode][] = [
+    [
+      'Clients',
+      pod.problem ? (
+        <Mark key="bad" color="bad">
+          {pod.problem}
+        </Mark>
+      ) : (
+        <Mark key="good" color="good">
+          are taken
+        </Mark>
+      ),
+    ],
+    ['Store', numbers ? <Store key="store" numbers={numbers} /> : '–'],
+    ['Fabric', <FabricState key="fabric" pod={pod} />],
+    ['Gateway', <Gateway key="gateway" pod={pod} refused={numbers?.headersRefused ?? 0} />],
+    ['Memory pressure', PRESSURES[numbers?.pressure ?? 0] ?? '–'],
+    [
+      'Version',
+      <span key="version" className="mono">
+        {pod.version}
+      </span>,
+    ],
+  ]
+  return <Facts rows={rows} />
+}
+
+function Store({ numbers: { store } }: { numbers: Numbers }) {
+  if (store.failures === null && store.refused === null) return 'None: nothing outlives a restart.'
+  const failures = store.failures ?? 0
+  const said = [
+    plural(failures, 'failure'),
+    `${plural(store.refused ?? 0, 'transaction')} refused`,
+    plural(store.stalls ?? 0, 'stall'),
+  ].join(', ')
+  return <Mark color={failures > 0 ? 'warn' : 'good'}>{said} since the start</Mark>
+}
+
+function FabricState({ pod: { fabric } }: { pod: OwnPod }) {
+  if (!fabric) return 'None: this server works without other pods.'
+  return <Mark color={fabric.is_connected ? 'good' : 'bad'}>{fabric.state}</Mark>
+}
+
+function Gateway({ pod: { gateway }, refused }: { pod: OwnPod; refused: number }) {
+  if (gateway.length === 0) return 'None: clients connect to this server directly.'
+  return (
+    <>
+      Expected at <span className="mono">{gateway.join(', ')}</span>.{' '}
+      {refused > 0 && (
+        <Mark color="warn">{plural(refused, 'connection')} without a PROXY protocol header refused.</Mark>
+      )}
+    </>
+  )
+}
+
+function Headroom({ numbers }: { numbers: Numbers }) {
+  const rows: [string, Share | null, (value: number) => string][] = [
+    ['Memory', numbers.memory, bytes],
+    ['Disk of the data folder', numbers.disk, bytes],
+    ['Open files', numbers.files, count],
+  ]
+  const known = rows.flatMap(([label, share, format]) => (share ? [{ label, share, format }] : []))
+  if (known.length === 0) return <Empty title="This pod does not say what it may use" />
+  return known.map(({ label, share: { used, of }, format }) => {
+    const percent = Math.min(100, (used / of) * 100)
+    const color = percent >= 90 ? 'var(--bad)' : percent >= 75 ? 'var(--warn)' : 'var(--c1)'
+    return (
+      <div key={label} style={{ marginBottom: 16 }}>
+        <Text size="sm" component="div" style={{ display: 'flex', justifyContent: 'space-between', gap: 12 }}>
+          <span>{label}</span>
+          <span>
+            {format(used)} of {format(of)} · {percent.toFixed(0)} %
+          </span>
+        </Text>
+        <Progress value={percent} color={color} mt={6} aria-label={`${label}: ${percent.toFixed(0)} %`} />
+      </div>
+    )
+  })
+}
+
+const loudColumns: Column<LoudTenant>[] = [
+  {
+    key: 'tenant',
+    header: 'Tenant',
+    width: 'minmax(0, 2fr)',
+    cell: ({ id, name }) => (
+      <Anchor component={Link} {...({ to: '/tenants', search: { tenant: id } } as object)}>
+        {name}
+      </Anchor>
+    ),
+  },
+  { key: 'in', header: 'Published', width: '88px', isNumber: true, cell: ({ used }) => si(used.messages_in) },
+  {
+    key: 'out',
+    header: 'Delivered',
+    width: '88px',
+    isNumber: true,
+    cell: ({ used }) => si(used.messages_delivered),
+  },
+  {
+    key: 'bytes',
+    header: 'Bytes',
+    width: '96px',
+    isNumber: true,
+    isExtra: true,
+    cell: ({ used }) => bytes(used.bytes_in + used.bytes_out),
+  },
+  {
+    key: 'minutes',
+    header: 'Session minutes',
+    width: '128px',
+    isNumber: true,
+    isExtra: true,
+    cell: ({ used }) => si(used.connected_session_minutes),
+  },
+]
+
+function LoudestTenants() {
+  const query = useQuery(loudestQuery)
+  return (
+    <Panel
+      isFlush
+      title="Loudest tenants"
+      lead="By messages that their clients published in this month (UTC)."
+      actions={
+        <Anchor component={Link} to={'/tenants' as string} size="sm">
+          All tenants
+        </Anchor>
+      }
+    >
+      <Loaded query={query} height={120}>
+        {({ items, incomplete }) => (
+          <>
+            <Rows
+              label="Loudest tenants"
+              rows={items}
+              columns={loudColumns}
+              idOf={({ id }) => id}
+              empty={
+                <Empty title="There is no tenant yet">
+                  The first account makes one: open the link in the log of the server.
+                </Empty>
+              }
+            />
+            {incomplete && (
+              <Text size="xs" c="dimmed" p="md">
+                There are more tenants than the server looks through, so a louder one may be missing.
+              </Text>
+            )}
+          </>
+        )}
+      </Loaded>
+    </Panel>
+  )
+}

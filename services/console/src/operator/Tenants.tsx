@@ -1,0 +1,237 @@
+import { Badge, Button, Drawer, Group, SegmentedControl, Text, TextInput } from '@mantine/core'
+import { IconSearch, IconUsers } from '@tabler/icons-react'
+import { useQuery, useQueryClient } from '@tanstack/react-query'
+import { useNavigate, useSearch } from '@tanstack/react-router'
+import { type ReactNode, useState } from 'react'
+import { count, plural } from '../lib/format'
+import { Confirm } from '../ui/Confirm'
+import { done } from '../ui/notify'
+import { Page, Panel } from '../ui/Page'
+import { type Column, Rows } from '../ui/Rows'
+import { Facts } from '../ui/Stat'
+import { Empty, Loaded } from '../ui/State'
+import { Time } from '../ui/Time'
+import { resume, suspend, type Tenant, tenantQuery, tenantsQuery } from './queries'
+
+const REASON_CHARS_MAX = 100
+
+const columns: Column<Tenant>[] = [
+  { key: 'name', header: 'Tenant', width: 'minmax(0, 2fr)', cell: ({ name }) => name },
+  {
+    key: 'state',
+    header: 'State',
+    width: 'minmax(96px, 1fr)',
+    cell: ({ suspension }) =>
+      suspension ? (
+        <Badge variant="light" color="orange" tt="none" fw={500}>
+          suspended
+        </Badge>
+      ) : (
+        'runs'
+      ),
+  },
+  { key: 'brokers', header: 'Brokers', width: '72px', isNumber: true, cell: ({ brokers }) => count(brokers) },
+  {
+    key: 'members',
+    header: 'Members',
+    width: '80px',
+    isNumber: true,
+    isExtra: true,
+    cell: ({ members }) => count(members),
+  },
+  {
+    key: 'created',
+    header: 'Created',
+    width: '96px',
+    isNumber: true,
+    isExtra: true,
+    cell: ({ created_at_ms }) => <Time at={created_at_ms} />,
+  },
+]
+
+interface Asked {
+  tenant?: string
+  search?: string
+  state?: string
+}
+
+/** All tenants of the region. */
+export function Tenants() {
+  const asked = useSearch({ strict: false }) as Asked
+  const navigate = useNavigate()
+  const query = useQuery(tenantsQuery)
+  const change = (to: Asked) =>
+    void navigate({ to: '/tenants' as string, search: { ...asked, ...to } as never, replace: true })
+  const wanted = asked.search?.trim().toLowerCase() ?? ''
+  const isOne = ({ name, id, suspension }: Tenant) =>
+    (name.toLowerCase().includes(wanted) || id.startsWith(wanted)) &&
+    (asked.state !== 'suspended' || suspension !== null)
+  return (
+    <Page title="Tenants" lead="A tenant is an organisation with its members and brokers.">
+      <Panel isFlush>
+        <Group p="md" gap="sm">
+          <TextInput
+            data-search
+            aria-label="Search tenants"
+            placeholder="Name or id"
+            leftSection={<IconSearch size={16} />}
+            value={asked.search ?? ''}
+            onChange={(event) => change({ search: event.currentTarget.value || undefined })}
+            w={{ base: '100%', xs: 300 }}
+          />
+          <SegmentedControl
+            aria-label="State"
+            size="xs"
+            data={[
+              { value: 'all', label: 'All' },
+              { value: 'suspended', label: 'Suspended' },
+            ]}
+            value={asked.state === 'suspended' ? 'suspended' : 'all'}
+            onChange={(value) => change({ state: value === 'suspended' ? value : undefined })}
+          />
+        </Group>
+        <Loaded query={query} height={320}>
+          {({ items, isCut }) => (
+            <>
+              <Rows
+                label="Tenants"
+                rows={items.filter(isOne)}
+                columns={columns}
+                idOf={({ id }) => id}
+                onOpen={({ id }) => change({ tenant: id })}
+                empty={<NoTenant isFiltered={items.length > 0} />}
+              />
+              {isCut && (
+                <Text size="xs" c="dimmed" p="md">
+                  The first {count(items.length)} tenants. Find others by their id with the API.
+                </Text>
+              )}
+            </>
+          )}
+        </Loaded>
+      </Panel>
+      <Drawer
+        opened={asked.tenant !== undefined}
+        onClose={() => change({ tenant: undefined })}
+        title="Tenant"
+      >
+        {asked.tenant && <OneTenant id={asked.tenant} />}
+      </Drawer>
+    </Page>
+  )
+}
+
+function NoTenant({ isFiltered }: { isFiltered: boolean }) {
+  if (isFiltered) return <Empty title="No tenant is like this">Search for another name or state.</Empty>
+  return (
+    <Empty icon={<IconUsers size={28} stroke={1.4} />} title="There is no tenant yet">
+      The first account makes one: open the link in the log of the server.
+    </Empty>
+  )
+}
+
+function OneTenant({ id }: { id: string }) {
+  const query = useQuery(tenantQuery(id))
+  return (
+    <Loaded query={query}>
+      {(tenant) => (
+        <>
+          <Facts
+            rows={[
+              ['Name', tenant.name],
+              [
+                'Id',
+                <span key="id" className="mono">
+                  {tenant.id}
+                </span>,
+              ],
+              ['Created', <Time key="created" at={tenant.created_at_ms} />],
+              ['Brokers', count(tenant.brokers)],
+              ['Members', count(tenant.members)],
+              ...suspensionOf(tenant),
+            ]}
+          />
+          {tenant.suspension ? <Resume tenant={tenant} /> : <Suspend tenant={tenant} />}
+        </>
+      )}
+    </Loaded>
+  )
+}
+
+function suspensionOf({ suspension }: Tenant): [string, ReactNode][] {
+  if (!suspension) return [['State', 'runs']]
+  const { since_ms, reason, brokers } = suspension
+  return [
+    ['Suspended', <Time key="since" at={since_ms} />],
+    ['Reason', reason],
+    ['Stopped', brokers.length > 0 ? brokers.join(', ') : 'no broker was running'],
+  ]
+}
+
+function Suspend({ tenant }: { tenant: Tenant }) {
+  const client = useQueryClient()
+  const [reason, setReason] = useState('')
+  return (
+    <>
+      <TextInput
+        mt="lg"
+        label="Reason"
+        description="People of the tenant read it, and it stands in their audit log."
+        value={reason}
+        maxLength={REASON_CHARS_MAX}
+        onChange={(event) => setReason(event.currentTarget.value)}
+      />
+      <Confirm
+        verb="Suspend tenant"
+        title={`Suspend ${tenant.name}?`}
+        name={tenant.name}
+        loses={
+          <Text size="sm">
+            {plural(tenant.brokers, 'broker')} {tenant.brokers === 1 ? 'stops' : 'stop'} and all their clients
+            are disconnected. {plural(tenant.members, 'member')} can only look. Stored sessions and messages
+            stay; resuming the tenant starts the brokers again.
+          </Text>
+        }
+        act={() => suspend(tenant.id, reason.trim())}
+        onDone={() => {
+          done(`${tenant.name} is suspended.`)
+          void client.invalidateQueries({ queryKey: ['tenants'] })
+        }}
+      >
+        {(open) => (
+          <Button color="red" variant="light" mt="md" onClick={open} disabled={reason.trim() === ''}>
+            Suspend tenant
+          </Button>
+        )}
+      </Confirm>
+    </>
+  )
+}
+
+function Resume({ tenant }: { tenant: Tenant }) {
+  const client = useQueryClient()
+  const stopped = tenant.suspension?.brokers ?? []
+  return (
+    <Confirm
+      verb="Resume tenant"
+      title={`Resume ${tenant.name}?`}
+      loses={
+        <Text size="sm">
+          {plural(stopped.length, 'broker')} that the suspension stopped{' '}
+          {stopped.length === 1 ? 'runs' : 'run'} again, and clients can connect.
+        </Text>
+      }
+      act={() => resume(tenant.id)}
+      onDone={() => {
+        done(`${tenant.name} runs again.`)
+        void client.invalidateQueries({ queryKey: ['tenants'] })
+      }}
+    >
+      {(open) => (
+        <Button mt="lg" onClick={open}>
+          Resume tenant
+        </Button>
+      )}
+    </Confirm>
+  )
+}

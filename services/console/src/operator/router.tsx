@@ -1,0 +1,47 @@
+import { createRootRoute, createRoute, createRouter, lazyRouteComponent } from '@tanstack/react-router'
+import { Page } from '../ui/Page'
+import { Empty, Failure, Loading } from '../ui/State'
+import { Frame } from './Frame'
+
+const text = (value: unknown) => (typeof value === 'string' && value !== '' ? value : undefined)
+
+const rootRoute = createRootRoute({
+  component: Frame,
+  notFoundComponent: () => (
+    <Page title="Not found">
+      <Empty title="There is nothing at this address">
+        The pages of operators are Overview and Tenants. The console of tenants is on the HTTP port.
+      </Empty>
+    </Page>
+  ),
+})
+
+const overviewRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: '/',
+  component: lazyRouteComponent(() => import('./Overview'), 'Overview'),
+})
+
+const tenantsRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: '/tenants',
+  validateSearch: (search) => ({
+    tenant: text(search.tenant),
+    search: text(search.search),
+    state: text(search.state),
+  }),
+  component: lazyRouteComponent(() => import('./Tenants'), 'Tenants'),
+})
+
+export const router = createRouter({
+  routeTree: rootRoute.addChildren([overviewRoute, tenantsRoute]),
+  defaultPreload: 'intent',
+  defaultPendingComponent: Loading,
+  defaultPendingMs: 300,
+  defaultErrorComponent: ({ error, reset }) => (
+    <Page title="This page failed">
+      <Failure error={error} again={reset} />
+    </Page>
+  ),
+  scrollRestoration: true,
+})

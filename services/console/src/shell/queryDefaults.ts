@@ -1,0 +1,28 @@
+import type { DefaultOptions } from '@tanstack/react-query'
+import { Problem } from '../api/problem'
+
+const RETRY_MS_MAX = 10_000
+/** A busy server is asked again this often, with BUSY_MS between, before the page shows that it failed. */
+const BUSY_TIMES_MAX = 15
+const BUSY_MS = 1_000
+
+function retryMs(times: number, error: unknown) {
+  if (!(error instanceof Problem && error.isBusy)) return Math.min(500 * 2 ** times, RETRY_MS_MAX)
+  // Lists that were refused together must not come again together.
+  return Math.max((error.retryAfterS ?? 0) * 1_000, BUSY_MS) * (1 + Math.random() / 2)
+}
+
+/** How queries treat a server that is away or busy. */
+export const queryDefaults: DefaultOptions = {
+  queries: {
+    // Whether the browser has a network says nothing about a server on loopback.
+    networkMode: 'always',
+    staleTime: 2_000,
+    // While the server is away or busy, queries wait for it; all else is an answer that a repetition does not change.
+    retry: (times, error) =>
+      error instanceof Problem &&
+      (error.isOffline || (error.status === 503 && times < 3) || (error.isBusy && times < BUSY_TIMES_MAX)),
+    retryDelay: retryMs,
+  },
+  mutations: { networkMode: 'always' },
+}

@@ -1,0 +1,185 @@
+// The pages of operators on the admin port: their main actions against a real server, with real MQTT clients.
+
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { after, before, test } from 'node:test'
+import { Harness, serious, settled } from './harness.mjs'
+import { Api, Server, until } from './server.mjs'
+
+const TOKEN = 'a token that only the operators of this region know'
+
+let server
+let harness
+let owner
+let broker
+let password
+
+before(async () => {
+  server = await Server.make({ 'usage-interval-s': 1 })
+  harness = await Harness.on(server)
+  owner = new Api(server.url)
+  await owner.signUp('Ann', server.link('/sign-up'))
+  const [{ id }] = (await owner.get('/me')).organisations
+  await owner.ask('PATCH', `/organisations/${id}`, { name: 'Mill works' }, { 'if-match': '*' })
+  broker = await owner.post(`/organisations/${id}/brokers`, { display_name: 'Plant 7' })
+  const rules = [{ effect: 'allow', action: 'all', filter: '#' }]
+  const at = `/organisations/${id}/brokers/${broker.name}`
+  password = (await owner.post(`${at}/credentials`, { user: 'pump-1', rules })).secret
+})
+
+after(async () => {
+  await harness?.close()
+  await server?.stop()
+})
+
+const pump = () => ({ clientId: 'pump-1', username: `${broker.name}/pump-1`, password })
+const click = (place, name) => place.getByRole('button', { name, exact: true }).click()
+
+/** Opens a page of a server's operators, does something in it, and closes it. The page must not have complained. */
+async function on(path, act, at = server) {
+  const { tab, context, complaints } = await harness.visitor(undefined)
+  await tab.goto(`${at.admin}${path}`)
+  await settled(tab)
+  await act(tab)
+  assert.deepEqual(complaints, [])
+  await context.close()
+}
+
+test('the overview shows the health of the pod, its numbers, and the loudest tenant', async () => {
+  const device = await harness.device(pump())
+  await device.publishAsync('up/pump-1', 'on', { qos: 1 })
+  await on('/', async (tab) => {
+    await tab.getByText('takes clients').waitFor()
+    await tab.getByText('None: this server works without other pods.').waitFor()
+    await tab.getByText('0 failures, 0 transactions refused, 0 stalls since the start').waitFor()
+    // What a tenant uses is written once a second.
+    await until('the tenant among the loudest', async () => {
+      await tab.reload()
+      await settled(tab)
+      const rows = await tab
+        .getByRole('table', { name: 'Loudest tenants' })
+        .getByRole('row')
+        .allTextContents()
+      return rows.some((row) => /Mill works[1-9]/.test(row))
+    })
+    await tab.getByRole('link', { name: 'Mill works' }).click()
+    await tab.getByRole('dialog', { name: 'Tenant' }).getByText('Mill works').waitFor()
+    assert.deepEqual(await serious(tab), [])
+  })
+  device.end(true)
+})
+
+test('a tenant is suspended with a reason that its people read, and resumed', async () => {
+  const device = await harness.device(pump())
+  const closed = once(device, 'close')
+  await on('/tenants?search=mill', async (tab) => {
+    await tab.getByRole('button', { name: 'Mill works' }).click()
+    const drawer = tab.getByRole('dialog', { name: 'Tenant' })
+    assert.ok(await drawer.getByRole('button', { name: 'Suspend tenant' }).isDisabled(), 'it wants a reason')
+    await drawer.getByLabel('Reason').fill('invoice 4711 is not paid')
+    await click(drawer, 'Suspend tenant')
+    const question = tab.getByRole('dialog', { name: 'Suspend Mill works?' })
+    await question.getByText('2 brokers stop and all their clients are disconnected').waitFor()
+    assert.ok(
+      await question.getByRole('button', { name: 'Suspend tenant' }).isDisabled(),
+      'it wants the name',
+    )
+    await question.getByLabel('Type Mill works to go on').fill('Mill works')
+    await click(question, 'Suspend tenant')
+    await drawer.getByText('invoice 4711 is not paid').waitFor()
+    await closed
+    const refused = await owner.post('/organisations', { name: 'Elsewhere' }).catch(String)
+    assert.match(refused, /invoice 4711 is not paid/)
+    await assert.rejects(harness.device(pump()))
+
+    await click(drawer, 'Resume tenant')
+    await click(tab.getByRole('dialog', { name: 'Resume Mill works?' }), 'Resume tenant')
+    await drawer.getByRole('button', { name: 'Suspend tenant' }).waitFor()
+  })
+  await until('the device to be let in again', () => harness.device(pump()).catch(() => null))
+})
+
+test('a pod is drained after a question that says what happens', async () => {
+  const drained = await Server.make()
+  const other = await Harness.on(drained)
+  try {
+    const device = await other.device({ clientId: 'pump-1' })
+    const left = once(device, 'close')
+    await on(
+      '/',
+      async (tab) => {
+        await click(tab, 'Drain pod')
+        const question = tab.getByRole('dialog', { name: 'Drain this server?' })
+        await question.getByText(/^1 connection is closed/).waitFor()
+        await question.getByText(/No other pod is alive/).waitFor()
+        assert.deepEqual(await serious(tab), [])
+        await question.getByLabel('Type drain to go on').fill('drain')
+        await click(question, 'Drain pod')
+        await left
+        const pods = tab.getByRole('table', { name: 'Pods' })
+        await pods.getByText('draining', { exact: true }).waitFor()
+        assert.ok(await pods.getByRole('button', { name: 'Drain pod' }).isDisabled())
+      },
+      drained,
+    )
+    await assert.rejects(other.device({ clientId: 'pump-2' }))
+  } finally {
+    await other.close()
+    await drained.stop()
+  }
+})
+
+test('with an operator token the pages ask for it, and one tab keeps it', async () => {
+  const file = join(server.folder, 'operator-token')
+  writeFileSync(file, TOKEN)
+  const guarded = await Server.make({ 'operator-token-file': file })
+  try {
+    await on(
+      '/tenants',
+      async (tab) => {
+        assert.deepEqual(await serious(tab), [])
+        await tab.getByRole('textbox', { name: 'Operator token' }).fill('a wrong one')
+        await click(tab, 'Open')
+        await tab.getByText('The server does not take this token.').waitFor()
+        await tab.getByRole('textbox', { name: 'Operator token' }).fill(TOKEN)
+        await click(tab, 'Open')
+        await tab.getByRole('heading', { level: 1, name: 'Tenants' }).waitFor()
+        await tab.reload()
+        await tab.getByRole('heading', { level: 1, name: 'Tenants' }).waitFor()
+
+        const stranger = await tab.context().newPage()
+        await stranger.goto(`${guarded.admin}/`)
+        await stranger.getByRole('textbox', { name: 'Operator token' }).waitFor()
+
+        await click(tab, 'Forget the token')
+        await tab.getByRole('textbox', { name: 'Operator token' }).waitFor()
+      },
+      guarded,
+    )
+  } finally {
+    await guarded.stop()
+  }
+})
+
+test('while the server is away the page keeps its data, and it catches up', async () => {
+  const restarted = await Server.make()
+  try {
+    await on(
+      '/',
+      async (tab) => {
+        await tab.getByText('takes clients').waitFor()
+        await restarted.kill()
+        await tab.getByText('The server does not answer since').waitFor()
+        await tab.getByText('takes clients').waitFor()
+        await restarted.start()
+        await tab.getByText('The server does not answer since').waitFor({ state: 'detached' })
+        await tab.getByText('takes clients').waitFor()
+      },
+      restarted,
+    )
+  } finally {
+    await restarted.stop()
+  }
+})
