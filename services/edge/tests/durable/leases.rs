@@ -19,7 +19,7 @@ use crate::tools::{eventually, metric};
 /// Longer than a lease lasts, as the pods write it.
 const LEASES_MS: u64 = 12_000;
 
-fn with_will<'a>(pod: &Server, id: &'a str) -> Client {
+fn with_will(pod: &Server, id: &str) -> Client {
     let last = Will { qos: QoS::AtLeastOnce, ..will("will/fired", b"gone") };
     Client::open(pod, Connect { will: Some(last), ..lasting(V5, id) })
 }
@@ -94,6 +94,7 @@ fn clocks_that_differ_by_half_a_minute_make_nobody_dead_and_nobody_immortal() {
 }
 
 /// Sessions of a pod that no longer runs.
+#[allow(clippy::needless_pass_by_value, reason = "so that a closure can stand in the call")]
 fn make_sessions(
     store: &Store,
     broker: u64,
