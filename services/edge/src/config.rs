@@ -54,6 +54,9 @@ pub struct Config {
     pub tracer: Option<Arc<Tracer>>,
     /// Limits, all with defaults.
     pub limits: Limits,
+    /// Milliseconds by which the wall clock of this process is ahead of the machine's. For tests.
+    #[doc(hidden)]
+    pub clock_ahead_ms: i64,
 }
 
 impl Config {

@@ -91,7 +91,7 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
         mailboxes.push(Mailbox::new(waker));
     }
     let mailboxes: Arc<[Mailbox]> = mailboxes.into();
-    let clock = Clock::start();
+    let clock = Clock::start().ahead(config.clock_ahead_ms);
     let layers = database.map(Layers::new);
     let memory = Memory::new(config.limits.memory_max);
     let limits = config.limits.clone().with_memory(memory.budget());

@@ -1,8 +1,8 @@
 //! Topic to streams. A pod has all filters of a broker in memory. In the transaction that appends, it reads what has [`changes`]d since
 //! it last did, and [`watch`]es the topic: so the transaction conflicts with a filter for that topic that gains its first or loses its
 //! last subscriber, and with nothing else. With one that comes first, it is run again and finds the new stream; one that comes later was
-//! not acknowledged before the publish. For an exact filter its own row is watched; for wildcards a version key of all that begin with
-//! the same level.
+//! not acknowledged before the publish. For an exact filter its own row is watched; for wildcards the rows of all that have their first
+//! wildcard where one could match, behind the same levels. See decision 0013.
 
 mod changes;
 
@@ -55,14 +55,47 @@ pub enum Part {
 /// # Errors
 /// The store's.
 pub fn watch(tx: &Transaction, broker: BrokerId, topic: &[u8]) -> Result<()> {
-    for bucket in Bucket::of_topic(topic) {
-        conflict(tx, &version_key(broker, bucket))?;
+    for range in wildcards(broker, topic) {
+        tx.add_read_conflict_range(range)?;
     }
     // No filter is longer.
     if topic.len() <= NAME_BYTES_MAX {
         conflict(tx, &Key::new(broker, tags::EXACT).bytes(topic))?;
     }
     Ok(())
+}
+
+/// Levels of a topic that are told apart. Filters that share so many literal levels with a topic are watched together.
+const LEVELS_MAX: usize = 8;
+
+/// The rows of wildcard filters that can match a topic: for each level, those that begin with the literal levels before it and have
+/// a wildcard there. Some of these do not match, because of what stands behind the wildcard.
+fn wildcards(broker: BrokerId, topic: &[u8]) -> impl Iterator<Item = KeyRange> {
+    let literal = Key::new(broker, tags::WILDCARD).uint(Bucket::of_filter(topic).number());
+    let wild = Key::new(broker, tags::WILDCARD).uint(Bucket::WILD.number());
+    // Wildcards do not stand for a first level that begins with `$`.
+    let first = (!topic.starts_with(b"$")).then(|| between(&wild, b"", b'#', b'+' + 1));
+    let is_slash = |at: &usize| topic.get(*at).is_none_or(|byte| *byte == b'/');
+    let ends = (0..=topic.len()).filter(is_slash).take_while(|end| *end < NAME_BYTES_MAX);
+    let behind = ends.take(LEVELS_MAX).enumerate().map(move |(index, end)| {
+        let levels = [&topic[..end], b"/"].concat();
+        match end {
+            // Only `#` matches the level above it.
+            _ if end == topic.len() => between(&literal, &levels, b'#', b'#' + 1),
+            _ if index + 1 == LEVELS_MAX => {
+                let all = [&topic[..end], &[b'/' + 1]].concat();
+                KeyRange::new(literal.clone().bytes(&levels).as_ref(), literal.clone().bytes(&all).as_ref())
+            }
+            _ => between(&literal, &levels, b'#', b'+' + 1),
+        }
+    });
+    first.into_iter().chain(behind)
+}
+
+/// Names in a part of the index that go on after `levels` with a byte from `from` to before `to`.
+fn between(part: &Key, levels: &[u8], from: u8, to: u8) -> KeyRange {
+    let key = |byte| part.clone().bytes(&[levels, &[byte]].concat());
+    KeyRange::new(key(from).as_ref(), key(to).as_ref())
 }
 
 /// As [`watch`], for all topics of a broker: with any filter that comes or goes.
@@ -132,6 +165,7 @@ pub(crate) fn change(tx: &Transaction, broker: BrokerId, filter: &[u8], streams:
         tx.set(key, encode(streams))?;
     }
     if (Filter { group: b"", filter }).is_wildcard() {
+        // Pods of earlier versions watch this.
         tx.atomic_add(version_key(broker, Bucket::of_filter(filter)), 1)?;
     }
     changes::note(tx, broker, filter, streams)
@@ -165,4 +199,74 @@ fn decode(mut value: Bytes) -> Result<Vec<Indexed>> {
         streams.push(Indexed { stream, group: rows::take_sized(&mut value)? });
     }
     Ok(streams)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As MQTT matches.
+    fn matches(filter: &[&str], topic: &[&str]) -> bool {
+        match (filter, topic) {
+            (["#"], _) | ([], []) => true,
+            (["+", filter @ ..], [_, topic @ ..]) => matches(filter, topic),
+            ([one, filter @ ..], [level, topic @ ..]) => one == level && matches(filter, topic),
+            _ => false,
+        }
+    }
+
+    fn names(levels: &[&'static str], most: usize) -> Vec<Vec<&'static str>> {
+        let mut all: Vec<Vec<&str>> = levels.iter().map(|level| vec![*level]).collect();
+        let mut last = all.clone();
+        for _ in 1..most {
+            last = last
+                .iter()
+                .flat_map(|name| levels.iter().map(|level| [&name[..], &[level]].concat()))
+                .collect();
+            all.extend(last.clone());
+        }
+        all
+    }
+
+    fn is_watched(topic: &str, filter: &str) -> bool {
+        let row = row_key(1, filter.as_bytes());
+        wildcards(1, topic.as_bytes())
+            .any(|range| *range.begin <= *row.as_ref() && *row.as_ref() < *range.end)
+    }
+
+    #[test]
+    fn every_wildcard_filter_that_matches_is_watched_and_those_below_other_levels_are_not() {
+        let filters = names(&["a", "b", "", "$x", "+", "#"], 3);
+        let filters = filters.iter().filter(|filter| filter.iter().rev().skip(1).all(|level| *level != "#"));
+        let filters: Vec<_> =
+            filters.filter(|filter| filter.contains(&"+") || filter.contains(&"#")).collect();
+        for topic in names(&["a", "b", "", "$x"], 3) {
+            let is_special = topic[0].starts_with('$');
+            for filter in &filters {
+                let is_wild = matches!(filter[0], "+" | "#");
+                let expected = matches(filter, &topic) && !(is_special && is_wild);
+                let watched = is_watched(&topic.join("/"), &filter.join("/"));
+                assert!(watched || !expected, "{topic:?} {filter:?}");
+                let literal = filter.iter().take_while(|level| !matches!(**level, "+" | "#"));
+                // A level that begins with `$` stands between the wildcards.
+                let is_other = |(index, (one, other)): (usize, (&&str, &&str))| {
+                    one != other && (index == 0 || !one.starts_with('$'))
+                };
+                assert!(!(watched && literal.zip(&topic).enumerate().any(is_other)), "{topic:?} {filter:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn levels_of_long_topics_are_watched_together_and_names_without_end_are_not() {
+        let deep = ["a"; 30].join("/");
+        for levels in 1..30 {
+            let filter = format!("{}/+", ["a"; 30][..levels].join("/"));
+            assert!(is_watched(&deep, &filter), "{levels}");
+            assert!(!is_watched(&deep, &format!("a/b/{filter}")));
+        }
+        assert!(wildcards(1, deep.as_bytes()).count() <= LEVELS_MAX + 1);
+        let endless = format!("a/{}", "b".repeat(60_000));
+        assert!(is_watched(&endless, "a/+") && wildcards(1, endless.as_bytes()).count() == 2);
+    }
 }

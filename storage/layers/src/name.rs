@@ -42,8 +42,7 @@ impl<'a> Filter<'a> {
     }
 }
 
-/// A set of wildcard filters with one version key for all their changes. Filters with the same first level share a
-/// bucket, so a storm of first subscriptions below one level disturbs only publishes to topics of its bucket.
+/// A part of the wildcard filters in the index. Filters that begin with the same level are in the same bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Bucket(u8);
 
@@ -52,19 +51,13 @@ impl Bucket {
     const HASHED: u8 = 64;
 
     /// Of filters whose first level is a wildcard.
-    const WILD: Self = Self(Self::HASHED);
+    pub(crate) const WILD: Self = Self(Self::HASHED);
 
     pub(crate) fn of_filter(filter: &[u8]) -> Self {
         match first_level(filter) {
             b"+" | b"#" => Self::WILD,
             level => Self::hashed(level),
         }
-    }
-
-    /// The buckets whose filters may match a topic. Wildcards do not match a first level that begins with `$`.
-    pub(crate) fn of_topic(topic: &[u8]) -> impl Iterator<Item = Self> {
-        let wild = (!topic.starts_with(b"$")).then_some(Self::WILD);
-        [Self::hashed(first_level(topic))].into_iter().chain(wild)
     }
 
     pub(crate) fn number(self) -> u64 {
@@ -115,22 +108,6 @@ mod tests {
             let parsed = Filter::parse(name);
             assert_eq!(parsed, Filter { group, filter });
             assert_eq!(parsed.name(), name);
-        }
-    }
-
-    #[test]
-    fn a_topic_and_its_filters_meet_in_a_bucket() {
-        for (topic, filter, meet) in [
-            (&b"a/b"[..], &b"a/+"[..], true),
-            (b"a/b", b"a/#", true),
-            (b"a/b", b"#", true),
-            (b"a/b", b"+/b", true),
-            (b"/b", b"/+", true),
-            (b"$SYS/b", b"$SYS/#", true),
-            (b"$SYS/b", b"#", false),
-        ] {
-            let met = Bucket::of_topic(topic).any(|bucket| bucket == Bucket::of_filter(filter));
-            assert_eq!(met, meet, "{topic:?} {filter:?}");
         }
     }
 

@@ -4,7 +4,7 @@
 //! and only late: the epochs of its sessions keep it from writing, and notices tell it which it has lost.
 
 use bytes::{Buf, Bytes};
-use millrace_storage::{RangeOptions, Read, Transaction, Versionstamp};
+use millrace_storage::{KeyRange, KeyValue, RangeOptions, Read, Transaction, Version, Versionstamp, after};
 
 use crate::{
     error::Result,
@@ -47,15 +47,15 @@ pub fn renew(tx: &Transaction, pod: &[u8], until_ms: u64) -> Result<()> {
 pub async fn list(tx: &Transaction, limit: usize) -> Result<Vec<Pod>> {
     let prefix = pods();
     let page = tx.range(prefix.children(), RangeOptions::first(limit).snapshot()).await?;
-    let read = |mut row: millrace_storage::KeyValue| {
+    let read = |mut row: KeyValue| {
         let name = Elements::after(&prefix, &row.key)?.bytes()?.into();
         Ok(Pod { name, until_ms: row.value.try_get_u64()? })
     };
     page.items.into_iter().map(read).collect()
 }
 
-/// Forgets a pod, unless it has renewed its lease meanwhile. Its mark stays, for it may be alive and still wait for the answer to a
-/// commit: without the mark it would do that again. Marks that are much older go.
+/// Forgets a pod, unless it has renewed its lease meanwhile. Its mark and its notices stay, because it may be alive: it looks for the
+/// mark when it waits for the answer to a commit, and hears from the notices which sessions it has lost. [`tidy`] removes them.
 ///
 /// # Errors
 /// The store's.
@@ -65,22 +65,63 @@ pub async fn remove(tx: &Transaction, pod: &Pod) -> Result<()> {
     if value.is_some_and(|value| *value == pod.until_ms.to_be_bytes()) {
         tx.clear(key)?;
     }
-    let before = tx.read_version().await?.saturating_sub(MARK_VERSIONS);
-    let page = tx.range(all_marks().children(), RangeOptions::first(MARKS_MAX).snapshot()).await?;
-    for row in page.items {
-        let mut elements = Elements::after(&all_marks(), &row.key)?;
-        elements.bytes()?;
-        if elements.position()?.stamp().version() < before {
-            tx.clear(row.key)?;
-        }
-    }
     Ok(())
 }
 
-/// Versions for which the mark of a dead pod stays: about a day, as FoundationDB counts a million a second.
-const MARK_VERSIONS: u64 = 86_400 * 1_000_000;
-/// Marks that are looked at when a pod is forgotten.
-const MARKS_MAX: usize = 1_000;
+/// Versions for which the mark of a pod stays: about a day, as FoundationDB counts a million a second.
+pub const MARK_VERSIONS: u64 = 86_400 * 1_000_000;
+
+/// Removes what pods have left that are gone for good: marks that were written before a version, and notices to pods that have neither
+/// a lease nor a mark. Looks at about `limit` rows of each kind, from after the pod `from` on; returns the last pod unless there are no
+/// more.
+///
+/// # Errors
+/// The store's.
+pub async fn tidy(
+    tx: &Transaction,
+    before: Version,
+    from: Option<&[u8]>,
+    limit: usize,
+) -> Result<Option<Bytes>> {
+    let (mut last, mut ends) = (None, true);
+    let mut left = all_marks().children();
+    if let Some(from) = from {
+        left.begin = marks(from).end().into();
+    }
+    let page = tx.range(left, RangeOptions::first(limit).snapshot()).await?;
+    ends &= page.items.len() < limit;
+    for row in page.items {
+        let mut elements = Elements::after(&all_marks(), &row.key)?;
+        let pod = elements.bytes()?;
+        if elements.position()?.stamp().version() < before {
+            tx.clear(row.key)?;
+        }
+        last = Some(pod);
+    }
+    // Notices of pods up to the last mark that was read.
+    let through = last.clone().filter(|_| !ends);
+    let mut from = from.map(<[u8]>::to_vec);
+    for _ in 0..limit {
+        let mut range = all_notices().children();
+        if let Some(from) = &from {
+            range.begin = notices(from).end().into();
+        }
+        if let Some(through) = &through {
+            range.end = notices(through).end().into();
+        }
+        let page = tx.range(range, RangeOptions::first(1).snapshot()).await?;
+        let Some(row) = page.items.first() else { return Ok(through.map(Bytes::from)) };
+        let pod = Elements::after(&all_notices(), &row.key)?.bytes()?;
+        // A pod that begins now writes one or the other, and this transaction is in conflict with it.
+        let lease = tx.get(pods().bytes(&pod), Read::Serializable).await?;
+        let marks = tx.range(marks(&pod).children(), RangeOptions::first(1)).await?;
+        if lease.is_none() && marks.items.is_empty() {
+            tx.clear_range(notices(&pod).children())?;
+        }
+        from = Some(pod);
+    }
+    Ok(from.map(Bytes::from))
+}
 
 /// Forgets the mark of a pod that ends itself, and waits for no answer.
 ///
@@ -99,21 +140,38 @@ pub fn tell(tx: &Transaction, pod: &[u8], session: SessionId<'_>, epoch: u64) ->
     Ok(tx.set(key, Bytes::copy_from_slice(&epoch.to_be_bytes()))?)
 }
 
-/// What a pod was told, at most `limit`; it is not told again.
+/// What a pod was told, at most `limit`. A notice stays until the pod has [`heard`] it. A snapshot read.
 ///
 /// # Errors
 /// The store's.
-pub async fn take(tx: &Transaction, pod: &[u8], limit: usize) -> Result<Vec<Lost>> {
+pub async fn told(tx: &Transaction, pod: &[u8], limit: usize) -> Result<Vec<Lost>> {
     let prefix = notices(pod);
-    let page = tx.range(prefix.children(), RangeOptions::first(limit)).await?;
-    let mut lost = Vec::with_capacity(page.items.len());
-    for mut row in page.items {
+    let page = tx.range(prefix.children(), RangeOptions::first(limit).snapshot()).await?;
+    let read = |mut row: KeyValue| {
         let mut elements = Elements::after(&prefix, &row.key)?;
         let session = OwnedSession { broker: elements.uint()?, client: elements.bytes()?.into() };
-        lost.push(Lost { session, epoch: row.value.try_get_u64()? });
+        Ok(Lost { session, epoch: row.value.try_get_u64()? })
+    };
+    page.items.into_iter().map(read).collect()
+}
+
+/// Removes notices that a pod has acted upon, in the order of [`told`]. A later notice of the same session stays.
+///
+/// # Errors
+/// The store's.
+pub async fn heard(tx: &Transaction, pod: &[u8], told: &[Lost]) -> Result<()> {
+    let key = |lost: &Lost| notices(pod).uint(lost.session.broker).bytes(&lost.session.client);
+    let (Some(first), Some(last)) = (told.first(), told.last()) else { return Ok(()) };
+    let range = KeyRange::new(key(first).as_ref(), after(key(last).as_ref()));
+    // Others may have come in between.
+    let page = tx.range(range, RangeOptions::first(2 * told.len())).await?;
+    let heard = |row: &KeyValue| {
+        told.iter().any(|lost| *row.value == lost.epoch.to_be_bytes() && *row.key == *key(lost).as_ref())
+    };
+    for row in page.items.into_iter().filter(heard) {
         tx.clear(row.key)?;
     }
-    Ok(lost)
+    Ok(())
 }
 
 /// Marks a transaction of a pod with a number that is its own, so that it is seen whether it was committed when the answer was lost.
@@ -165,8 +223,12 @@ fn marks(pod: &[u8]) -> Key {
     all_marks().bytes(pod)
 }
 
+fn all_notices() -> Key {
+    Key::new(tags::REGION, tags::NOTICE)
+}
+
 fn notices(pod: &[u8]) -> Key {
-    Key::new(tags::REGION, tags::NOTICE).bytes(pod)
+    all_notices().bytes(pod)
 }
 
 #[cfg(test)]
@@ -209,7 +271,45 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_told_once_what_it_lost() {
+    fn nothing_is_left_of_pods_that_are_gone_and_nothing_is_lost_of_those_that_may_be_alive() {
+        for limit in [1, 2, 100] {
+            let database = Database::memory();
+            let id = SessionId { broker: 3, client: b"x" };
+            run(&database, async |tx| {
+                [&b"gone"[..], b"idle", b"late", b"lives", b"never"]
+                    .map(|pod| tell(tx, pod, id, 5))
+                    .into_iter()
+                    .collect::<Result<()>>()?;
+                mark(tx, b"gone", 1)?;
+                mark(tx, b"idle", 2)?;
+                renew(tx, b"idle", 9)?;
+                renew(tx, b"lives", 9)
+            });
+            let before = run(&database, async |tx| Ok(tx.read_version().await? + 1));
+            run(&database, async |tx| renew(tx, b"other", 9));
+            run(&database, async |tx| mark(tx, b"late", 3));
+            let mut from: Option<Bytes> = None;
+            for _ in 0..20 {
+                let at = from.take();
+                from = run(&database, async |tx| tidy(tx, before, at.as_deref(), limit).await);
+                if from.is_none() {
+                    break;
+                }
+            }
+            assert_eq!(from, None, "it ends");
+            let told = |pod: &'static [u8]| run(&database, async |tx| told(tx, pod, 9).await).len();
+            let marked = |pod: &'static [u8]| run(&database, async |tx| marked(tx, pod).await).is_some();
+            assert_eq!(
+                [&b"gone"[..], b"idle", b"late", b"lives", b"never"].map(told),
+                [0, 1, 1, 1, 0],
+                "{limit}"
+            );
+            assert_eq!([&b"gone"[..], b"idle", b"late"].map(marked), [false, false, true], "{limit}");
+        }
+    }
+
+    #[test]
+    fn a_pod_is_told_what_it_lost_until_it_has_heard_it() {
         let database = Database::memory();
         let id = |client: &'static str| SessionId { broker: 3, client: client.as_bytes() };
         run(&database, async |tx| {
@@ -218,13 +318,18 @@ mod tests {
             tell(tx, b"a", id("y"), 7)?;
             tell(tx, b"ab", id("z"), 8)
         });
-        let take = |pod: &'static [u8], limit| run(&database, async |tx| take(tx, pod, limit).await);
+        let told = |pod: &'static [u8], limit| run(&database, async |tx| told(tx, pod, limit).await);
+        let heard = |pod: &'static [u8], told: &[Lost]| run(&database, async |tx| heard(tx, pod, told).await);
         let lost = |client: &'static str, epoch| Lost {
             session: OwnedSession { broker: 3, client: client.into() },
             epoch,
         };
-        assert_eq!(take(b"a", 1), [lost("x", 6)]);
-        assert_eq!(take(b"a", 10), [lost("y", 7)]);
-        assert_eq!((take(b"a", 10), take(b"ab", 10)), (vec![], vec![lost("z", 8)]));
+        assert_eq!(told(b"a", 1), [lost("x", 6)]);
+        assert_eq!(told(b"a", 10), [lost("x", 6), lost("y", 7)], "the answer may be lost");
+        run(&database, async |tx| tell(tx, b"a", id("y"), 9));
+        heard(b"a", &[lost("x", 6), lost("y", 7)]);
+        assert_eq!((told(b"a", 10), told(b"ab", 10)), (vec![lost("y", 9)], vec![lost("z", 8)]));
+        heard(b"a", &[lost("x", 6), lost("y", 9)]);
+        assert_eq!(told(b"a", 10), []);
     }
 }

@@ -45,7 +45,10 @@ pub fn clear(tx: &Transaction, broker: BrokerId, pod: &[u8]) -> Result<()> {
     Ok(tx.clear(pods(broker).bytes(pod))?)
 }
 
-/// What all pods but one use now. A snapshot read.
+/// For so long after its time the row of a pod stays: longer than clocks of pods differ.
+const STALE_MS: u64 = 600_000;
+
+/// What all pods but one use now. A snapshot read. Removes the rows of pods that have been silent for long.
 ///
 /// # Errors
 /// The store's.
@@ -58,6 +61,8 @@ pub async fn of_others(tx: &Transaction, broker: BrokerId, pod: &[u8], now_ms: u
         let (until_ms, of_pod) = decode(row.value)?;
         if until_ms >= now_ms {
             used.push(of_pod);
+        } else if until_ms + STALE_MS < now_ms {
+            tx.clear(row.key)?;
         }
     }
     Ok(used)
@@ -99,5 +104,7 @@ mod tests {
         assert_eq!((others(b"c", 11), others(b"c", 21)), (vec![used(2)], vec![]));
         run(&database, async |tx| clear(tx, BROKER, b"b"));
         assert_eq!(others(b"a", 0), []);
+        assert_eq!(others(b"b", 11 + STALE_MS), []);
+        assert_eq!(others(b"b", 10), [], "nothing is left of a pod that is gone");
     }
 }

@@ -121,24 +121,36 @@ impl Store {
         keep: Totals,
         entries_per_transaction: usize,
     ) -> Result<Totals> {
-        let limit = entries_per_transaction.max(1);
         let mut removed = Totals::default();
         let mut count = |trimmed: &Trimmed| {
             removed.entries += trimmed.removed.entries;
             removed.bytes += trimmed.removed.bytes;
             trimmed.more
         };
-        // Trims must work on a nearly full disk.
-        let by_age = |tx: Transaction| async move {
-            tx.set_option(TransactionOption::Cleanup);
-            streams::trim_by_age(&tx, broker, stream, before_ms, limit).await
-        };
-        while count(&self.run(by_age).await?) {}
-        let by_size = |tx: Transaction| async move {
-            tx.set_option(TransactionOption::Cleanup);
-            streams::trim_by_size(&tx, broker, stream, keep, limit).await
-        };
-        while count(&self.run(by_size).await?) {}
+        let most = entries_per_transaction.max(1);
+        // It makes room on a disk that is nearly full.
+        let mut limit = most;
+        loop {
+            let by_age = self.run(|tx: Transaction| async move {
+                tx.set_option(TransactionOption::Cleanup);
+                streams::trim_by_age(&tx, broker, stream, before_ms, limit).await
+            });
+            match resized(by_age.await, &mut limit, most)? {
+                Some(trimmed) if !count(&trimmed) => break,
+                _ => {}
+            }
+        }
+        let mut limit = most;
+        loop {
+            let by_size = self.run(|tx: Transaction| async move {
+                tx.set_option(TransactionOption::Cleanup);
+                streams::trim_by_size(&tx, broker, stream, keep, limit).await
+            });
+            match resized(by_size.await, &mut limit, most)? {
+                Some(trimmed) if !count(&trimmed) => break,
+                _ => {}
+            }
+        }
         Ok(removed)
     }
 
@@ -216,5 +228,49 @@ impl Store {
             from = swept.next;
         }
         Ok((filters, entries, bodies))
+    }
+}
+
+/// What became of a piece of a sweep, and the size of the next one: half after any error but of a store that is away, and up to `most`
+/// again after that. `None` when the same is to be tried again.
+///
+/// # Errors
+/// That of a piece of size 1, or of a store that is away.
+pub fn resized<T>(piece: Result<T>, size: &mut usize, most: usize) -> Result<Option<T>> {
+    use millrace_storage::Error::{Closed, Unavailable};
+    match piece {
+        Ok(done) => {
+            *size = size.saturating_mul(2).min(most);
+            Ok(Some(done))
+        }
+        Err(error) if *size <= 1 || matches!(error, crate::Error::Store(Closed | Unavailable(_))) => {
+            Err(error)
+        }
+        Err(_) => {
+            *size /= 2;
+            Ok(None)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millrace_storage::Error as StoreError;
+
+    use super::*;
+
+    #[test]
+    fn a_sweep_that_fails_goes_on_with_smaller_pieces() {
+        let mut size = 500;
+        let failed = |size: &mut usize, error: StoreError| resized::<()>(Err(error.into()), size, 500);
+        for error in [StoreError::TransactionTooLarge, StoreError::TooOld, StoreError::Io("broken".into())] {
+            assert_eq!(failed(&mut size, error).unwrap(), None);
+        }
+        assert_eq!(size, 62);
+        assert!(failed(&mut size, StoreError::Unavailable("away".into())).is_err());
+        assert_eq!(resized(Ok(7), &mut size, 500).unwrap(), Some(7));
+        assert_eq!(size, 124);
+        size = 1;
+        assert!(failed(&mut size, StoreError::TransactionTooLarge).is_err());
     }
 }

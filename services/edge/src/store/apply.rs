@@ -462,6 +462,12 @@ impl Applier<'_> {
                 ),
             };
             let taken = sessions::attach(self.tx, id, request).await?;
+            if let Some((owner, epoch)) =
+                taken.replaced.as_ref().filter(|(owner, _)| **owner != *self.shared.owner)
+            {
+                // It was asked under an earlier epoch, or did not let go in time. With QoS 0 alone it would never be fenced.
+                pods::tell(self.tx, owner, id, *epoch)?;
+            }
             self.applied().count(broker).began += usize::from(!taken.existed);
             let mut attached = Attached {
                 client: client.clone(),

@@ -46,6 +46,11 @@ impl Away {
         std::mem::take(&mut self.held)
     }
 
+    /// Whether the store did not answer the last time.
+    pub(super) fn is_away(&self) -> bool {
+        self.is_away
+    }
+
     pub(super) fn take_told(&mut self) -> bool {
         std::mem::take(&mut self.told)
     }

@@ -4,8 +4,11 @@
 //! ```text
 //! queue ──> lane of broker 1 ─┐
 //!       ──> lane of broker 2 ─┼─ turns of QUANTUM ──> next transaction
-//!       ──> checkpoints ──────┘  (checkpoints first and by themselves)
+//!       ──> checkpoints ──────┘  (after each transaction of the others, one of their own)
 //! ```
+//!
+//! A publish does not wait for checkpoints that came before it. Other jobs wait for checkpoints of their own session: a
+//! checkpoint says which packet ids are free, and must not say so after a job that uses them again.
 //!
 //! A broker that is alone fills a transaction. Beside a broker with little to write, a broker with much to write gets a
 //! share, so that the transactions stay short. A job that is larger than the share is written in parts. If it has no
@@ -15,6 +18,7 @@
 //!
 //! Decision 0003 has the reasons and figures.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 
 /// What the backlog knows of a job.
@@ -29,6 +33,8 @@ pub(super) trait Work {
     fn part_cost(&self) -> Option<usize>;
     /// Only its first parts are in the next transaction, up to this cost.
     fn limit_to(&mut self, cost: usize);
+    /// A number of the session that it reads or writes more of than inbound packet ids. Several may have the same number.
+    fn session(&self) -> Option<u64>;
     /// It may change which streams a message goes to.
     fn changes_index(&self) -> bool;
     /// It cannot be in one transaction with those before it of its broker, `index_changed` telling whether one of these
@@ -41,7 +47,7 @@ pub(super) trait Work {
 pub(super) enum Lane {
     /// In order with the others of a broker.
     Broker(u64),
-    /// Before all others: it says what was true when it was submitted, and only of messages that are committed.
+    /// In order with other checkpoints, and before later jobs of its session.
     Checkpoint,
     /// Until all jobs of this broker that were submitted before it are committed.
     Mark(u64),
@@ -84,6 +90,10 @@ pub(super) struct Backlog<J> {
     /// Brokers in the order in which it is their turn.
     order: VecDeque<u64>,
     checkpoints: VecDeque<J>,
+    /// How many checkpoints wait, by session.
+    checkpointed: HashMap<u64, usize>,
+    /// Cost of the last transaction of other jobs, while checkpoints wait that have their turn after it.
+    before_checkpoints: Option<usize>,
     marks: Numbered<J>,
     /// Number of the next job.
     next: u64,
@@ -117,6 +127,8 @@ impl<J> Default for Backlog<J> {
             lanes: HashMap::new(),
             order: VecDeque::new(),
             checkpoints: VecDeque::new(),
+            checkpointed: HashMap::new(),
+            before_checkpoints: None,
             marks: VecDeque::new(),
             next: 0,
             transaction: 0,
@@ -132,7 +144,10 @@ impl<J: Work> Backlog<J> {
         for job in jobs {
             self.next += 1;
             match job.lane() {
-                Lane::Checkpoint => self.checkpoints.push_back(job),
+                Lane::Checkpoint => {
+                    self.note_checkpoint(&job);
+                    self.checkpoints.push_back(job);
+                }
                 Lane::Mark(_) => self.marks.push_back((self.next, job)),
                 Lane::Broker(broker) => {
                     let lane = self.lanes.entry(broker).or_default();
@@ -151,7 +166,10 @@ impl<J: Work> Backlog<J> {
         let broker = match job.lane() {
             Lane::Broker(broker) => broker,
             // A newer checkpoint of the same session must come after it.
-            Lane::Checkpoint => return self.checkpoints.push_front(job),
+            Lane::Checkpoint => {
+                self.note_checkpoint(&job);
+                return self.checkpoints.push_front(job);
+            }
             Lane::Mark(_) => return self.push([job]),
         };
         // A begun job is the last one of its broker in a transaction. Jobs before it have no number any more, and no
@@ -191,15 +209,39 @@ impl<J: Work> Backlog<J> {
     pub(super) fn next_batch(&mut self, budget: Budget) -> Vec<J> {
         let mut batch = Batch { budget, jobs: Vec::new(), bytes: 0, cost: 0 };
         self.unfinished.clear();
-        if self.checkpoints.is_empty() {
+        let has_others = !(self.lanes.is_empty() && self.marks.is_empty());
+        if has_others && (self.checkpoints.is_empty() || self.before_checkpoints.is_none()) {
             self.fill(&mut batch);
             self.add_marks(&mut batch);
-        } else {
-            while self.checkpoints.front().is_some_and(|job| batch.has_room(job.bytes())) {
-                batch.jobs.extend(self.checkpoints.pop_front().inspect(|job| batch.bytes += job.bytes()));
-            }
+            self.before_checkpoints = (!self.checkpoints.is_empty()).then_some(batch.cost);
+        }
+        // All others may wait for checkpoints of their sessions.
+        if batch.jobs.is_empty() {
+            let cost = self.before_checkpoints.take().filter(|_| has_others);
+            self.fill_with_checkpoints(&mut batch, cost.map_or(budget.cost, |cost| cost.max(SHARE)));
         }
         batch.jobs
+    }
+
+    fn fill_with_checkpoints(&mut self, batch: &mut Batch<J>, cost_max: usize) {
+        while let Some(job) = self.checkpoints.front()
+            && (batch.jobs.is_empty() || batch.cost < cost_max && batch.has_room(job.bytes()))
+        {
+            batch.bytes += job.bytes();
+            batch.cost += job.cost();
+            let Some(job) = self.checkpoints.pop_front() else { return };
+            if let Entry::Occupied(mut waiting) = self.checkpointed.entry(job.session().unwrap_or_default()) {
+                *waiting.get_mut() -= 1;
+                if *waiting.get() == 0 {
+                    waiting.remove();
+                }
+            }
+            batch.jobs.push(job);
+        }
+    }
+
+    fn note_checkpoint(&mut self, job: &J) {
+        *self.checkpointed.entry(job.session().unwrap_or_default()).or_default() += 1;
     }
 
     fn fill(&mut self, batch: &mut Batch<J>) {
@@ -218,7 +260,7 @@ impl<J: Work> Backlog<J> {
             let limit = measure.map_or(usize::MAX, |cost| cost.max(share));
             let Some(lane) = self.lanes.get_mut(&broker) else { continue };
             part.until += QUANTUM;
-            while part.cost < part.until.min(limit) && take_one(lane, part, batch) {}
+            while part.cost < part.until.min(limit) && take_one(lane, part, batch, &self.checkpointed) {}
             if lane.is_empty() {
                 self.lanes.remove(&broker);
                 part.is_over = true;
@@ -328,9 +370,15 @@ fn is_absent(parts: &HashMap<u64, Part>) -> impl Fn(&Recent) -> bool {
 }
 
 /// Moves the next job of a broker, or a part of it, into the transaction. False when it must wait for the next one.
-fn take_one<J: Work>(lane: &mut Numbered<J>, part: &mut Part, batch: &mut Batch<J>) -> bool {
+fn take_one<J: Work>(
+    lane: &mut Numbered<J>,
+    part: &mut Part,
+    batch: &mut Batch<J>,
+    checkpointed: &HashMap<u64, usize>,
+) -> bool {
     let Some((_, job)) = lane.front() else { return false };
-    let begins = part.jobs > 0 && job.begins_transaction(part.index_changed);
+    let is_behind = job.session().is_some_and(|session| checkpointed.contains_key(&session));
+    let begins = is_behind || part.jobs > 0 && job.begins_transaction(part.index_changed);
     let all = job.cost().max(1);
     let cost = job.part_cost().map_or(all, |cost| cost.clamp(1, all - part.begun));
     let bytes = job.bytes() * cost / all;
@@ -386,6 +434,7 @@ mod tests {
         part_cost: Option<usize>,
         /// What of it is in the transaction.
         part: usize,
+        session: Option<u64>,
     }
 
     impl Work for Job {
@@ -404,6 +453,9 @@ mod tests {
         fn limit_to(&mut self, cost: usize) {
             self.part = cost;
         }
+        fn session(&self) -> Option<u64> {
+            self.session
+        }
         fn changes_index(&self) -> bool {
             self.name == "subscribe"
         }
@@ -413,7 +465,7 @@ mod tests {
     }
 
     fn of(broker: u64, name: &'static str, cost: usize) -> Job {
-        Job { lane: Lane::Broker(broker), name, cost, part_cost: None, part: cost }
+        Job { lane: Lane::Broker(broker), name, cost, part_cost: None, part: cost, session: None }
     }
 
     /// A SUBSCRIBE that may be written in parts.
@@ -520,11 +572,47 @@ mod tests {
     }
 
     #[test]
-    fn checkpoints_come_first_and_by_themselves() {
-        let checkpoint = Job { lane: Lane::Checkpoint, ..of(0, "checkpoint", 1) };
-        let mut backlog = backlog([of(1, "publish", 1), checkpoint, checkpoint]);
-        assert_eq!(names(&mut backlog), ["checkpoint", "checkpoint"]);
-        assert_eq!(names(&mut backlog), ["publish"]);
+    fn checkpoints_take_turns_with_other_jobs_and_come_after_publishes() {
+        let checkpoint = Job { lane: Lane::Checkpoint, session: Some(1), ..of(0, "checkpoint", 1) };
+        let mut backlog = backlog(std::iter::repeat_n(checkpoint, 5_000));
+        backlog.push(std::iter::repeat_n(of(1, "publish", 1), 1_500));
+        let mut costs = Vec::new();
+        while !backlog.is_empty() {
+            backlog.push(std::iter::repeat_n(of(1, "publish", 1), if costs.len() < 8 { 10 } else { 0 }));
+            let names = names(&mut backlog);
+            assert!(names.iter().all(|name| *name == names[0]), "by themselves");
+            costs.push((names[0], names.len()));
+        }
+        let turns = [
+            ("publish", 1_000),
+            ("checkpoint", 1_000),
+            ("publish", 530),
+            ("checkpoint", 530),
+            ("publish", 20),
+            ("checkpoint", 100),
+            ("publish", 20),
+            ("checkpoint", 100),
+        ];
+        assert_eq!(costs[..8], turns, "as much as the others, or a share");
+        assert_eq!(
+            costs.iter().filter(|(name, _)| *name == "checkpoint").map(|(_, count)| count).sum::<usize>(),
+            5_000
+        );
+    }
+
+    #[test]
+    fn a_job_waits_for_the_checkpoints_of_its_session_and_a_publish_for_none() {
+        let of_session = |name, session| Job { session: Some(session), ..of(1, name, 1) };
+        let checkpoint = |session| Job { lane: Lane::Checkpoint, ..of_session("checkpoint", session) };
+        let mut backlog = backlog([checkpoint(5), checkpoint(5), checkpoint(6)]);
+        backlog.push([of(1, "publish", 1), of_session("ids", 7), of_session("ids", 5), of(1, "publish", 1)]);
+        assert_eq!(names(&mut backlog), ["publish", "ids"]);
+        assert_eq!(names(&mut backlog), ["checkpoint"; 3]);
+        assert_eq!(names(&mut backlog), ["ids", "publish"]);
+        backlog.push([checkpoint(5), of_session("detach", 5)]);
+        assert_eq!(names(&mut backlog), ["checkpoint"]);
+        assert_eq!(names(&mut backlog), ["detach"]);
+        assert!(backlog.is_empty() && backlog.checkpointed.is_empty());
     }
 
     #[test]

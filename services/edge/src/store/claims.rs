@@ -191,22 +191,26 @@ impl Writer<'_> {
 
     /// Frees what a pod has claimed, which is dead, or ends.
     pub(super) fn free_claims(&mut self, pod: &[u8]) {
-        loop {
-            let shared = self.shared;
-            let freed = shared.layers.run(async |tx| streams::free_all(&tx, pod, FREED).await);
-            let streams = match self.wait(freed, &[]) {
-                Ok(streams) if streams.is_empty() => return,
-                Ok(streams) => streams,
-                Err(error) => {
-                    return tracing::warn!(%error, "messages of shared subscriptions wait for a pod that is gone");
-                }
-            };
-            for (broker, stream) in streams {
-                self.claims.grew((broker, stream));
-                if let Some(region) = &shared.region {
-                    region.waiting(broker, stream);
-                }
+        while self.free_some_claims(pod) {}
+    }
+
+    /// As [`Self::free_claims`], for some streams. True when there may be more.
+    pub(super) fn free_some_claims(&mut self, pod: &[u8]) -> bool {
+        let shared = self.shared;
+        let freed = shared.layers.run(async |tx| streams::free_all(&tx, pod, FREED).await);
+        let streams = match self.wait(freed, &[]) {
+            Ok(streams) => streams,
+            Err(error) => {
+                tracing::warn!(%error, "messages of shared subscriptions wait for a pod that is gone");
+                return false;
+            }
+        };
+        for (broker, stream) in &streams {
+            self.claims.grew((*broker, *stream));
+            if let Some(region) = &shared.region {
+                region.waiting(*broker, *stream);
             }
         }
+        !streams.is_empty()
     }
 }

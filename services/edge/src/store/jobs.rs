@@ -1,6 +1,7 @@
 //! What event loops leave with the store, and what comes back.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
@@ -84,6 +85,10 @@ pub(crate) struct SessionKey {
 impl SessionKey {
     pub(crate) fn id(&self) -> SessionId<'_> {
         SessionId { broker: self.broker.id, client: self.client.as_bytes() }
+    }
+
+    fn name(&self) -> (u64, &str) {
+        (self.broker.id, &self.client)
     }
 }
 
@@ -556,12 +561,8 @@ impl Work for Job {
             Write::Purge(_) => cost::FILTER,
             Write::Webhooks(_) => cost::WEBHOOKS,
             Write::Ids(_) => cost::IDS,
-            Write::Checkpoint(_)
-            | Write::Shared(_)
-            | Write::Told(..)
-            | Write::Grown(..)
-            | Write::Notices
-            | Write::Mark { .. } => 1,
+            Write::Checkpoint(checkpoint) => 1 + checkpoint.streams.len(),
+            Write::Shared(_) | Write::Told(..) | Write::Grown(..) | Write::Notices | Write::Mark { .. } => 1,
         }
     }
 
@@ -585,6 +586,22 @@ impl Work for Job {
             }
             _ => {}
         }
+    }
+
+    fn session(&self) -> Option<u64> {
+        let (broker, client) = match &self.write {
+            Write::Checkpoint(checkpoint) => checkpoint.session.name(),
+            Write::Subscribe(subscribe) => subscribe.session.name(),
+            Write::Unsubscribe(unsubscribe) => unsubscribe.session.name(),
+            Write::Ids(ids) => ids.session.name(),
+            Write::Detach(detach) => detach.session.name(),
+            Write::Attach(attach) => (attach.broker.id, &*attach.client),
+            Write::Purge(purge) => (purge.broker.id, &*purge.client),
+            _ => return None,
+        };
+        let mut hasher = DefaultHasher::new();
+        (broker, client).hash(&mut hasher);
+        Some(hasher.finish())
     }
 
     fn changes_index(&self) -> bool {

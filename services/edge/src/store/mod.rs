@@ -12,9 +12,11 @@ mod apply;
 mod away;
 mod backlog;
 mod claims;
+mod duties;
 mod groups;
 pub(crate) mod inflight;
 mod jobs;
+mod lease;
 mod load;
 mod pace;
 mod pages;
@@ -35,6 +37,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use millrace_layers::{Position, catalog};
 use millrace_storage::{Stat, block_on};
@@ -53,6 +56,7 @@ pub(crate) use jobs::{
     Read, Reader, Reserve, SessionKey, Shared as SharedMessages, StreamKey, Subscribe, ToRead, Unsubscribe,
     Write,
 };
+use lease::Leases;
 use queue::Queue;
 pub(crate) use traced::StoredTraces;
 pub(crate) use webhooks::Hooked;
@@ -67,6 +71,8 @@ const READERS_SHARED: usize = 4;
 pub(crate) struct Store {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    /// Renews the lease of this pod, until the writer has ended.
+    lease: Option<JoinHandle<()>>,
 }
 
 /// What the threads of the store and its users share.
@@ -86,6 +92,7 @@ struct Shared {
     opening: Mutex<()>,
     writes: Queue<Job>,
     reads: Queue<ToRead>,
+    leases: Leases,
     /// Messages that became durable, by the time that took. The thread that writes adds to it.
     acknowledged: Histogram,
     /// Version up to which places are set.
@@ -122,16 +129,19 @@ impl Store {
             opening: Mutex::default(),
             writes: Queue::new(clock),
             reads: Queue::new(clock),
+            leases: Leases::default(),
             acknowledged: Histogram::default(),
             through: AtomicU64::new(through),
             touched: Mutex::default(),
             hooked: Arc::default(),
             tracer: config.tracer.clone(),
         });
+        let lease = shared.is_shared.then(|| start(&shared, "store-lease", lease::run)).transpose()?;
+        let mut store = Self { shared: shared.clone(), threads: Vec::new(), lease };
         if let Some(region) = &shared.region {
             let notices: Weak<Shared> = Arc::downgrade(&shared);
             region.tell_of_notices(notices);
-            let others = pods::others(&shared);
+            let others = lease::others(&shared);
             region.wait_for_pods(&block_on(others).map_err(unread)?);
         }
         for name in config.broker_names() {
@@ -144,21 +154,13 @@ impl Store {
             region.wait_for_joins(&shared.brokers.all());
         }
         writer::abandon(&shared);
-        let mut threads = Vec::new();
+        store.threads.push(start(&shared, "store-write", writer::run)?);
         let readers = if shared.is_shared { READERS_SHARED } else { 1 };
-        let runs = [writer::run as fn(&Shared), reader::run];
-        for (number, run) in
-            runs.into_iter().chain((1..readers).map(|_| reader::help as fn(&Shared))).enumerate()
-        {
-            let shared = shared.clone();
-            let name = if number == 0 { "store-write".into() } else { format!("store-read-{number}") };
-            let thread = std::thread::Builder::new()
-                .name(name)
-                .spawn(move || run(&shared))
-                .map_err(|error| StartError(format!("cannot start a thread: {error}")))?;
-            threads.push(thread);
+        for number in 1..=readers {
+            let run = if number == 1 { reader::run } else { reader::help };
+            store.threads.push(start(&shared, &format!("store-read-{number}"), run)?);
         }
-        Ok(Self { shared, threads })
+        Ok(store)
     }
 
     /// Leaves jobs; they are carried out in the order in which they were left. Empties `jobs`.
@@ -221,6 +223,12 @@ impl Store {
     pub(crate) fn is_over_share(&self, broker: &Broker, bytes_max: usize) -> bool {
         broker.unstored_bytes.load(Ordering::Relaxed) > self.shared.writes.share(bytes_max)
     }
+}
+
+fn start(shared: &Arc<Shared>, name: &str, run: fn(&Shared)) -> Result<JoinHandle<()>, StartError> {
+    let shared = shared.clone();
+    let thread = std::thread::Builder::new().name(name.into());
+    thread.spawn(move || run(&shared)).map_err(|error| StartError(format!("cannot start a thread: {error}")))
 }
 
 /// Hears that another pod wants a session, as the store says.
@@ -307,10 +315,14 @@ impl Drop for Store {
     fn drop(&mut self) {
         self.shared.writes.close();
         self.shared.reads.close();
-        for thread in self.threads.drain(..) {
+        let join = |thread: JoinHandle<()>| {
             if thread.join().is_err() {
                 tracing::error!("a thread of the store ended with a panic");
             }
-        }
+        };
+        self.threads.drain(..).for_each(join);
+        // The writer has ended it, if it was started.
+        self.shared.leases.end(Duration::ZERO);
+        self.lease.take().into_iter().for_each(join);
     }
 }

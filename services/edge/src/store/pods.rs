@@ -1,145 +1,115 @@
-//! This process among the pods of a region: it says that it is alive, looks for those that are not, and hears which sessions it has
-//! lost to others.
+//! This process among the pods of a region: it hears which sessions it has lost to others, and recovers those of dead pods.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use millrace_layers::pods::{self, Pod};
-use millrace_layers::{Error, metering, sessions, streams};
+use millrace_layers::sessions::{self, OwnedSession};
+use millrace_layers::{Error, metering, streams};
 use millrace_storage::Transaction;
 
+use super::sweep::{self, Abandoned};
 use super::writer::Writer;
-use super::{SessionKey, Shared, sweep};
+use super::{SessionKey, duties::Duty};
 
 /// How often it listens.
 pub(super) const TICK: Duration = Duration::from_millis(100);
 /// How often it listens while it is told over the network, milliseconds.
 pub(super) const TOLD_TICK_MS: u64 = 1_000;
-/// A pod whose lease was not renewed for so long, by the clock of the pod that watches it, is dead. Clocks of two pods
-/// are never compared.
-const LEASE_MS: u64 = 5_000;
-/// If two lease scans are further apart than this, the watcher itself was stalled, or the store was away and nobody could
-/// renew: it watches all leases anew.
-const GAP_MS: u64 = LEASE_MS / 2;
-/// How often a pod renews its own lease at least, also while it recovers sessions.
-const RENEW_MS: u64 = 1_000;
+/// How long a process that ends waits for the last renewal of its lease.
+const FAREWELL: Duration = Duration::from_secs(5);
 /// Pods of a region.
 const PODS_MAX: usize = 1_000;
+/// When a loop is told again of a session that it lost: it may still wait for the session's first page, and have no
+/// connection to close before.
+const AGAIN_MS: [u64; 3] = [500, 2_000, 10_000];
+/// Rows that [`tidy`] looks at.
+const TIDIED: usize = 100;
 /// Notices of one transaction.
 const NOTICES: usize = 500;
 
-/// The leases of other pods, as this pod has seen them.
-#[derive(Default)]
-pub(super) struct Watch {
-    last: u64,
-    renewed_at: u64,
-    /// By pod: its lease, and when it was first seen to be this.
-    leases: HashMap<Bytes, (u64, u64)>,
+/// How far the recovery of a dead pod has come.
+#[derive(Debug)]
+pub(super) struct Recovery {
+    pub(super) pod: Pod,
+    /// The last session that was recovered.
+    after: Option<OwnedSession>,
+    /// All sessions are recovered; claims of shared subscriptions may be left.
+    has_sessions: bool,
 }
 
-impl Watch {
-    /// The store has these pods now, in milliseconds of the process.
-    fn note(&mut self, now: u64, pods: &[Pod]) {
-        if self.last == 0 || now - self.last > GAP_MS {
-            self.leases.clear();
-        }
-        self.last = now.max(1);
-        self.leases.retain(|name, _| pods.iter().any(|pod| pod.name == *name));
-        for pod in pods {
-            let lease = self.leases.entry(pod.name.clone()).or_insert((pod.until_ms, now));
-            if lease.0 != pod.until_ms {
-                *lease = (pod.until_ms, now);
-            }
-        }
-    }
-
-    fn is_dead(&self, now: u64, pod: &Pod) -> bool {
-        self.leases.get(&pod.name).is_some_and(|(_, since)| now - since >= LEASE_MS)
-    }
-}
-
-/// Hears which sessions others want, or have taken.
+/// Hears which sessions others want, or have taken. A notice stays in the store until the loops have it, so a lost answer
+/// loses none.
 pub(super) fn listen(writer: &mut Writer<'_>) {
     let shared = writer.shared;
-    let asked = shared.layers.run(async |tx| pods::take(&tx, &shared.owner, NOTICES).await);
+    let now_ms = shared.clock.now();
+    let later = writer.losing.split_off(&(now_ms + 1));
+    for session in std::mem::replace(&mut writer.losing, later).into_values().flatten() {
+        writer.lose(&session, false);
+    }
+    writer.send_now();
+    let asked = shared.layers.run(async |tx| pods::told(&tx, &shared.owner, NOTICES).await);
     let told = writer.wait(asked, &[]);
     let told = match told {
         Ok(told) if told.is_empty() => return,
         Ok(told) => told,
         Err(error) => return tracing::warn!(%error, "this pod cannot hear which sessions others want"),
     };
-    for lost in told {
+    for lost in &told {
         let broker = shared.brokers.by_id(lost.session.broker);
         let client = std::str::from_utf8(&lost.session.client).map(Arc::from);
         if let (Some(broker), Ok(client)) = (broker, client) {
-            writer.lose(&SessionKey { broker, client, epoch: lost.epoch }, false);
+            let session = SessionKey { broker, client, epoch: lost.epoch };
+            writer.lose(&session, false);
+            for after_ms in AGAIN_MS {
+                writer.losing.entry(now_ms + after_ms).or_default().push(session.clone());
+            }
         }
     }
     writer.send_now();
+    let heard = shared.layers.run(async |tx| pods::heard(&tx, &shared.owner, &told).await);
+    if let Err(error) = writer.wait(heard, &[]) {
+        tracing::warn!(%error, "notices of lost sessions stay in the store, and are read again");
+    }
 }
 
-/// Says that this pod is alive, and looks after the others.
+/// Begins to recover the pods that are dead.
 pub(super) fn look(writer: &mut Writer<'_>) {
+    for pod in writer.shared.leases.dead() {
+        writer.duties.add(Duty::Recover(Recovery { pod, after: None, has_sessions: true }));
+    }
+}
+
+/// One step of a recovery. Gives what is left of it.
+pub(super) fn recover_some(writer: &mut Writer<'_>, mut recovery: Recovery) -> Option<Duty> {
+    let pod = &recovery.pod;
+    if !writer.shared.leases.is_dead(pod) {
+        // It renewed its lease, or another pod has recovered it. A scan that failed finds it again.
+        return None;
+    }
+    if recovery.after.is_none() && recovery.has_sessions {
+        tracing::warn!(pod = %String::from_utf8_lossy(&pod.name), "a pod is not heard of any more; its connections are ended");
+    }
+    if recovery.has_sessions {
+        match sweep::abandon_some(writer, &pod.name, recovery.after.as_ref()) {
+            Abandoned::Through(last) => recovery.after = Some(last),
+            Abandoned::Again => {}
+            Abandoned::All => recovery.has_sessions = false,
+            Abandoned::Unread => return None,
+        }
+        return Some(Duty::Recover(recovery));
+    }
+    if writer.free_some_claims(&pod.name) {
+        return Some(Duty::Recover(recovery));
+    }
+    remove(writer, pod);
+    None
+}
+
+/// Forgets a dead pod, in the transaction that finds nothing left of it. Sessions that a failure left are found by the next
+/// scan.
+fn remove(writer: &mut Writer<'_>, pod: &Pod) {
     let shared = writer.shared;
-    let asked = shared.layers.run(async |tx| {
-        // Now, and not when this was first tried: the store may have been away since.
-        pods::renew(&tx, &shared.owner, shared.clock.unix_now_ms() + LEASE_MS)?;
-        pods::list(&tx, PODS_MAX).await
-    });
-    let pods = writer.wait(asked, &[]);
-    let pods = match pods {
-        Ok(pods) => pods,
-        Err(error) => return tracing::warn!(%error, "this pod cannot say that it is alive"),
-    };
-    let now = shared.clock.now();
-    writer.watch.renewed_at = now;
-    writer.watch.note(now, &pods);
-    let (dead, alive): (Vec<&Pod>, Vec<&Pod>) =
-        pods.iter().filter(|pod| *pod.name != *shared.owner).partition(|pod| writer.watch.is_dead(now, pod));
-    if let Some(region) = &shared.region {
-        region.leases(alive.iter().map(|pod| &*pod.name));
-    }
-    for pod in dead {
-        bury(writer, pod);
-    }
-}
-
-/// Renews the lease of this pod when it is time: called between the steps of what takes long.
-pub(super) fn renew(writer: &mut Writer<'_>) {
-    let shared = writer.shared;
-    let now = shared.clock.now();
-    if !shared.is_shared || now < writer.watch.renewed_at + RENEW_MS {
-        return;
-    }
-    let until_ms = shared.clock.unix_now_ms() + LEASE_MS;
-    let renewed = shared.layers.run(async |tx| pods::renew(&tx, &shared.owner, until_ms));
-    match writer.wait(renewed, &[]) {
-        Ok(()) => writer.watch.renewed_at = now,
-        Err(error) => tracing::warn!(%error, "this pod cannot renew its lease"),
-    }
-}
-
-/// The other pods that are alive, by their names.
-pub(super) async fn others(shared: &Shared) -> Result<Vec<Bytes>, Error> {
-    let pods = shared.layers.run(async |tx| pods::list(&tx, PODS_MAX).await).await?;
-    Ok(alive(&pods, shared, shared.clock.unix_now_ms()).cloned().collect())
-}
-
-/// Those of them that hold a lease; but this one.
-fn alive<'p>(pods: &'p [Pod], shared: &Shared, now_ms: u64) -> impl Iterator<Item = &'p Bytes> {
-    let others = pods.iter().filter(move |pod| pod.until_ms >= now_ms && *pod.name != *shared.owner);
-    others.map(|pod| &pod.name)
-}
-
-/// Ends what a dead pod had.
-fn bury(writer: &mut Writer<'_>, pod: &Pod) {
-    tracing::warn!(pod = %String::from_utf8_lossy(&pod.name), "a pod is not heard of any more; its connections are ended");
-    sweep::abandoned(writer, &pod.name);
-    writer.free_claims(&pod.name);
-    let shared = writer.shared;
-    // In one transaction: sessions that a failure left are found by the next scan.
     let removed = writer.wait(
         shared.layers.run(async |tx| {
             if has_any(&tx, &pod.name).await? {
@@ -151,9 +121,23 @@ fn bury(writer: &mut Writer<'_>, pod: &Pod) {
         &[],
     );
     match removed {
-        Ok(true) => {}
+        Ok(true) => shared.leases.recovered(pod),
         Ok(false) => tracing::warn!("a dead pod stays listed because it still has sessions or messages"),
         Err(error) => tracing::warn!(%error, "a dead pod stays listed for now"),
+    }
+}
+
+/// Removes marks and notices of pods that are gone, a page at a time.
+pub(super) fn tidy(writer: &mut Writer<'_>) {
+    let shared = writer.shared;
+    let from = writer.tidied.take();
+    let tidied = shared.layers.run(async |tx| {
+        let before = tx.read_version().await?.saturating_sub(pods::MARK_VERSIONS);
+        pods::tidy(&tx, before, from.as_deref(), TIDIED).await
+    });
+    match writer.wait(tidied, &[]) {
+        Ok(next) => writer.tidied = next,
+        Err(error) => tracing::warn!(%error, "what is left of pods that are gone stays in the store for now"),
     }
 }
 
@@ -169,6 +153,8 @@ pub(super) fn leave(writer: &mut Writer<'_>) {
         return;
     }
     writer.free_claims(&shared.owner);
+    // A renewal after the removal would leave a lease without a pod.
+    shared.leases.end(FAREWELL);
     let asked = shared.layers.run(async |tx| {
         if has_any(&tx, &shared.owner).await? {
             // Another pod ends them once the lease is over.
@@ -182,32 +168,5 @@ pub(super) fn leave(writer: &mut Writer<'_>) {
     });
     if let Err(error) = writer.wait(asked, &[]) {
         tracing::warn!(%error, "this pod stays listed until its lease is over");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pod_is_dead_when_its_lease_stays_as_it_is_whatever_the_clock_of_that_pod_says() {
-        let mut watch = Watch::default();
-        let pod = |name: &'static str, until_ms| Pod { name: name.into(), until_ms };
-        let dead = |watch: &mut Watch, now, pods: &[Pod]| {
-            watch.note(now, pods);
-            pods.iter().map(|pod| watch.is_dead(now, pod)).collect::<Vec<_>>()
-        };
-        // One renews with a clock that is far behind, the other one is silent with a clock that is far ahead.
-        for now in (1_000..6_000).step_by(500) {
-            assert_eq!(dead(&mut watch, now, &[pod("late", now), pod("silent", u64::MAX)]), [false, false]);
-        }
-        assert_eq!(dead(&mut watch, 6_000, &[pod("late", 6_000), pod("silent", u64::MAX)]), [false, true]);
-        // Another one begins, and the watcher is stalled: all leases are watched anew.
-        assert_eq!(dead(&mut watch, 6_500, &[pod("new", 1)]), [false]);
-        assert_eq!(dead(&mut watch, 12_000, &[pod("new", 1), pod("silent", u64::MAX)]), [false, false]);
-        for now in (12_500..17_000).step_by(500) {
-            assert_eq!(dead(&mut watch, now, &[pod("new", 1)]), [false], "{now}");
-        }
-        assert_eq!(dead(&mut watch, 17_000, &[pod("new", 1)]), [true]);
     }
 }

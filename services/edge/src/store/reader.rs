@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use millrace_layers::streams;
-use millrace_layers::{Error, Position, index};
+use millrace_layers::{Error, Position, index, resized};
 use millrace_storage::block_on;
 
 use super::parts::Parts;
@@ -126,13 +126,17 @@ fn sweep(shared: &Shared) {
 }
 
 fn sweep_broker(shared: &Shared, broker: u64) {
-    let dropped = || block_on(shared.layers.run(async |tx| streams::sweep_dropped(&tx, broker, SWEPT).await));
-    let changes = || block_on(shared.layers.run(async |tx| index::trim_changes(&tx, broker, SWEPT).await));
+    let dropped =
+        |limit| block_on(shared.layers.run(async |tx| streams::sweep_dropped(&tx, broker, limit).await));
+    let changes =
+        |limit| block_on(shared.layers.run(async |tx| index::trim_changes(&tx, broker, limit).await));
     let swept = until_nothing(dropped).and_then(|()| until_nothing(changes)).and_then(|()| {
-        let mut bodies = Some(Position::MIN);
+        let (mut bodies, mut limit) = (Some(Position::MIN), SWEPT);
         while let Some(from) = bodies {
-            let run = shared.layers.run(async |tx| streams::sweep_bodies(&tx, broker, from, SWEPT).await);
-            bodies = block_on(run)?.next;
+            let run = shared.layers.run(async |tx| streams::sweep_bodies(&tx, broker, from, limit).await);
+            if let Some(swept) = resized(block_on(run), &mut limit, SWEPT)? {
+                bodies = swept.next;
+            }
         }
         Ok(())
     });
@@ -142,7 +146,8 @@ fn sweep_broker(shared: &Shared, broker: u64) {
 }
 
 /// Sweeps piece by piece, until a piece had nothing to remove.
-fn until_nothing(piece: impl Fn() -> Result<usize, Error>) -> Result<(), Error> {
-    while piece()? > 0 {}
+fn until_nothing(piece: impl Fn(usize) -> Result<usize, Error>) -> Result<(), Error> {
+    let mut limit = SWEPT;
+    while resized(piece(limit), &mut limit, SWEPT)? != Some(0) {}
     Ok(())
 }

@@ -1,5 +1,5 @@
 //! What is due without anybody asking: wills after their delay, sessions whose time is over, and the connections that an
-//! earlier process left open.
+//! earlier process left open. Each function does one transaction, see [`super::duties`].
 
 use futures_util::future::join_all;
 use millrace_layers::due::{self, SHARDS};
@@ -8,15 +8,13 @@ use millrace_layers::{Error, pods, subscriptions};
 use millrace_storage::TransactionOption;
 
 use super::apply::{Applier, is_hopeless};
-use super::writer::Writer;
+use super::duties::Duty;
+use super::writer::{CONFLICTS, Writer};
 
-/// Sessions that one transaction ends; fewer when they are too much for it.
-const SESSIONS: usize = 100;
-
-/// Sessions that are taken before one that ends them looks whether it is full.
+/// Sessions that are taken before a transaction that ends them looks whether it is full.
 const TOGETHER: usize = 5;
 
-/// Does what is due now.
+/// Finds what is due now.
 pub(super) fn due(writer: &mut Writer<'_>) {
     let now_ms = writer.shared.clock.unix_now_ms();
     // One question for all: a store across a network takes its time for each.
@@ -27,25 +25,31 @@ pub(super) fn due(writer: &mut Writer<'_>) {
     let Ok(next) = writer.wait(asked, &[]) else { return };
     let is_due = |(_, next): &(u8, Option<u64>)| next.is_some_and(|at_ms| at_ms <= now_ms);
     for (shard, _) in (0..SHARDS).zip(next).filter(is_due) {
-        let mut sessions = SESSIONS;
-        loop {
-            let swept = writer.transact(&[], &async |applier| settle(applier, shard, now_ms, sessions).await);
-            match swept {
-                Ok((applied, stamp)) => {
-                    writer.swept(applied, stamp);
-                    if !is_still_due(writer, shard, now_ms) {
-                        break;
-                    }
-                }
-                Err(_) if sessions > 1 => sessions /= 2,
-                Err(error) if is_hopeless(&error) && drop_first(writer, shard, now_ms, &error) => {
-                    sessions = SESSIONS;
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "a will or an expired session waits");
-                    break;
-                }
-            }
+        writer.duties.add(Duty::Due(shard, now_ms));
+    }
+}
+
+/// Does some of what is due in a shard. Gives the rest. What fails is tried again with fewer sessions, and by itself in the
+/// next round.
+pub(super) fn settle_some(writer: &mut Writer<'_>, shard: u8, now_ms: u64) -> Option<Duty> {
+    let sessions = writer.duties.sessions();
+    let swept =
+        writer.transact(&[], CONFLICTS, &async |applier| settle(applier, shard, now_ms, sessions).await);
+    match swept {
+        Ok((applied, stamp)) => {
+            writer.swept(applied, stamp);
+            is_still_due(writer, shard, now_ms).then_some(Duty::Due(shard, now_ms))
+        }
+        Err(_) if sessions > 1 => {
+            writer.duties.halve();
+            Some(Duty::Due(shard, now_ms))
+        }
+        Err(error) if is_hopeless(&error) && drop_first(writer, shard, now_ms, &error) => {
+            Some(Duty::Due(shard, now_ms))
+        }
+        Err(error) => {
+            tracing::warn!(%error, "a will or an expired session waits");
+            None
         }
     }
 }
@@ -53,7 +57,7 @@ pub(super) fn due(writer: &mut Writer<'_>) {
 /// Drops what is due first in a shard, because it can never be written and all that is due behind it would wait. The
 /// session itself stays until its client comes again. False when it could not be dropped now.
 fn drop_first(writer: &mut Writer<'_>, shard: u8, now_ms: u64, why: &Error) -> bool {
-    let dropped = writer.transact(&[], &async |applier| {
+    let dropped = writer.transact(&[], CONFLICTS, &async |applier| {
         applier.tx.set_option(TransactionOption::Cleanup);
         due::take_due(applier.tx, shard, now_ms, 1).await.map(|_| ())
     });
@@ -102,30 +106,66 @@ async fn settle_all(applier: &Applier<'_>, all: Vec<due::Due>, now_ms: u64) -> R
     Ok(())
 }
 
-/// Ends the connections of an owner that is gone: their wills fire, and their sessions wait.
+/// What became of some sessions of an owner that is gone.
+pub(super) enum Abandoned {
+    /// Sessions up to this one are done with.
+    Through(OwnedSession),
+    /// The same again, with fewer sessions.
+    Again,
+    /// There are no more.
+    All,
+    /// The store cannot tell now.
+    Unread,
+}
+
+/// Ends the connections of an owner that is gone: their wills fire, and their sessions wait. To be done before clients come.
 pub(super) fn abandoned(writer: &mut Writer<'_>, owner: &[u8]) {
-    let mut last: Option<OwnedSession> = None;
+    let mut after = None;
     loop {
-        let from = last.as_ref().map(|last| SessionId { broker: last.broker, client: &last.client });
-        let page = writer.shared.layers.run(async |tx| sessions::of_owner(&tx, owner, from, SESSIONS).await);
-        let mut page = match writer.wait(page, &[]) {
-            Ok(page) => page,
-            Err(error) => {
-                return tracing::error!(%error, "sessions of an earlier run could not be read");
+        match abandon_some(writer, owner, after.as_ref()) {
+            Abandoned::Through(last) => {
+                after = Some(last);
+                writer.duties.grow();
             }
-        };
-        if page.is_empty() {
-            return;
+            Abandoned::Again => {}
+            Abandoned::All | Abandoned::Unread => return,
         }
-        abandon(writer, owner, &page);
-        super::pods::renew(writer);
-        last = page.pop();
     }
 }
 
-/// Together, or by halves when that is too much.
-fn abandon(writer: &mut Writer<'_>, owner: &[u8], owned: &[OwnedSession]) {
-    let swept = writer.transact(&[], &async |applier| {
+/// One transaction of [`abandoned`], with the sessions behind `after`. A session that fails by itself is left out.
+pub(super) fn abandon_some(writer: &mut Writer<'_>, owner: &[u8], after: Option<&OwnedSession>) -> Abandoned {
+    let sessions = writer.duties.sessions();
+    let from = after.map(OwnedSession::id);
+    let page = writer.shared.layers.run(async |tx| sessions::of_owner(&tx, owner, from, sessions).await);
+    let mut page = match writer.wait(page, &[]) {
+        Ok(page) => page,
+        Err(error) => {
+            tracing::error!(%error, "sessions of an earlier run could not be read");
+            return Abandoned::Unread;
+        }
+    };
+    match abandon(writer, owner, &page) {
+        Ok(()) => {}
+        Err(_) if page.len() > 1 => {
+            writer.duties.halve();
+            return Abandoned::Again;
+        }
+        Err(error) => {
+            tracing::error!(%error, "the connection of a session of an earlier run could not be ended");
+        }
+    }
+    page.pop().map_or(Abandoned::All, Abandoned::Through)
+}
+
+fn abandon(writer: &mut Writer<'_>, owner: &[u8], owned: &[OwnedSession]) -> Result<(), Error> {
+    if owned.is_empty() {
+        return Ok(());
+    }
+    let is_own = owner == &*writer.shared.owner;
+    // Nobody else ends the sessions of this pod's own earlier run.
+    let conflicts = if is_own { u32::MAX } else { CONFLICTS };
+    let (applied, stamp) = writer.transact(&[], conflicts, &async |applier| {
         let now_ms = applier.shared.clock.unix_now_ms();
         applier.shared.open_all(owned.iter().map(|owned| owned.broker))?;
         for OwnedSession { broker, client } in owned {
@@ -133,7 +173,7 @@ fn abandon(writer: &mut Writer<'_>, owner: &[u8], owned: &[OwnedSession]) {
             applier.catch_up(&[&broker]).await?;
             let id = SessionId { broker: broker.id, client };
             let before = subscriptions::list(applier.tx, id).await?;
-            if owner != &*applier.shared.owner {
+            if !is_own {
                 // It may be alive.
                 let record = sessions::get(applier.tx, id, millrace_storage::Read::Snapshot).await?;
                 pods::tell(applier.tx, owner, id, record.map_or(0, |record| record.epoch))?;
@@ -145,16 +185,7 @@ fn abandon(writer: &mut Writer<'_>, owner: &[u8], owned: &[OwnedSession]) {
             applier.note_changes(&broker, before.iter().map(|subscription| &*subscription.filter)).await?;
         }
         Ok(())
-    });
-    match swept {
-        Ok((applied, stamp)) => writer.swept(applied, stamp),
-        Err(_) if owned.len() > 1 => {
-            let (first, second) = owned.split_at(owned.len() / 2);
-            abandon(writer, owner, first);
-            abandon(writer, owner, second);
-        }
-        Err(error) => {
-            tracing::error!(%error, "the connection of a session of an earlier run could not be ended");
-        }
-    }
+    })?;
+    writer.swept(applied, stamp);
+    Ok(())
 }

@@ -1,12 +1,13 @@
 //! The thread that writes: jobs into transactions, results into mail.
 
 use std::cell::Cell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use bytes::Bytes;
 use millrace_layers::once::{Attempts, Marks};
 use millrace_layers::{Error, Position, pods as layer_pods};
 use millrace_mqtt::QoS;
@@ -17,6 +18,7 @@ use super::apply::{Applied, Applier, Change, HAND_OVER_MS, Outcome, Retained};
 use super::away::Away;
 use super::backlog::Backlog;
 use super::claims::Claims;
+use super::duties::{self, Duties};
 use super::groups::Groups;
 use super::jobs::{Reader, cost};
 use super::pace::Pace;
@@ -31,8 +33,8 @@ use crate::mailbox::Mail;
 use crate::region::is_here;
 use crate::traces::{About, TraceStep};
 
-/// A batch that was in conflict, or too old, as often as this is split.
-const CONFLICTS_TOGETHER: u32 = 5;
+/// A transaction of several jobs or sessions that was in conflict, or too old, as often as this is split.
+pub(super) const CONFLICTS: u32 = 5;
 /// How long costly jobs wait for brokers that have just been answered: a round trip on one machine and some more.
 const LINGER_MICROS: u64 = 1_000;
 /// How soon it asks again for a session that another pod is to let go of; later it asks less often.
@@ -41,6 +43,8 @@ const RETRY: Duration = Duration::from_millis(10);
 const BATCH_WAITING_MAX: usize = 250;
 /// How often shared subscriptions look for messages whose notice was lost, milliseconds.
 const LOOK_AROUND_TOLD_MS: u64 = 30_000;
+/// How often what is left of dead pods is looked for, milliseconds.
+const TIDY_EVERY_MS: u64 = 60_000;
 /// How often it looks for what is due.
 const TICK: Duration = Duration::from_millis(500);
 
@@ -55,6 +59,7 @@ pub(super) fn abandon(shared: &Shared) {
 
 /// Until the queue is closed.
 pub(super) fn run(shared: &Shared) {
+    let _lease = EndsLease(shared);
     let mut writer = Writer::new(shared);
     loop {
         let wait = match () {
@@ -63,7 +68,7 @@ pub(super) fn run(shared: &Shared) {
             () if shared.is_shared => pods::TICK,
             () => TICK,
         };
-        let taken = shared.writes.take(wait);
+        let taken = shared.writes.take(wait.min(writer.until_step()));
         if writer.away.holds() {
             let held = writer.away.take_held();
             writer.backlog.push(held.into_iter().flat_map(Job::by_broker));
@@ -82,6 +87,15 @@ pub(super) fn run(shared: &Shared) {
         writer.ask_again();
         writer.sweep();
         writer.put_back_unfinished();
+    }
+}
+
+/// A pod whose writer has ended, also by a panic, is dead: others recover its sessions.
+struct EndsLease<'s>(&'s Shared);
+
+impl Drop for EndsLease<'_> {
+    fn drop(&mut self) {
+        self.0.leases.end(Duration::ZERO);
     }
 }
 
@@ -115,11 +129,18 @@ pub(super) struct Writer<'s> {
     /// Jobs of which the last transaction had a part, or nothing, in order.
     unfinished: Vec<Job>,
     pub(super) away: Away,
-    pub(super) watch: pods::Watch,
+    pub(super) duties: Duties,
+    /// Sessions that loops are told again that they lost, by milliseconds of the process.
+    pub(super) losing: BTreeMap<u64, Vec<SessionKey>>,
+    tidied_at: u64,
+    /// The pod up to which what is left of dead pods was removed.
+    pub(super) tidied: Option<Bytes>,
     marks: Marks,
     /// Key of the last commit marker; `None` while it is unknown.
     marked: Option<Versionstamp>,
     pace: Pace,
+    /// What the last transaction took without its commit.
+    pub(super) work_us: u64,
     /// Makes a number of a connection that no other pod has.
     senders: RandomState,
 }
@@ -147,10 +168,14 @@ impl<'s> Writer<'s> {
             backlog: Backlog::default(),
             unfinished: Vec::new(),
             away: Away::default(),
-            watch: pods::Watch::default(),
+            duties: Duties::default(),
+            losing: BTreeMap::new(),
+            tidied_at: 0,
+            tidied: None,
             marks: Marks::new(RandomState::new().hash_one(0)),
             marked: None,
             pace: Pace::default(),
+            work_us: 0,
             senders: RandomState::new(),
         }
     }
@@ -170,6 +195,9 @@ impl<'s> Writer<'s> {
     /// The next transaction of what waits.
     fn write_next(&mut self) {
         let jobs = self.backlog.next_batch(self.pace.budget());
+        if !jobs.is_empty() {
+            self.duties.note_jobs();
+        }
         let bytes: Vec<(Option<Arc<Broker>>, usize)> = jobs
             .chunk_by(|one, other| one.broker().map(Arc::as_ptr) == other.broker().map(Arc::as_ptr))
             .map(|jobs| (jobs[0].broker().cloned(), jobs.iter().map(Job::size).sum()))
@@ -227,7 +255,8 @@ impl<'s> Writer<'s> {
         }) {
             Ok((Applied::done(batch.len()), None))
         } else {
-            self.transact(&batch, &async |applier| {
+            let conflicts_max = if batch.len() > 1 { CONFLICTS } else { u32::MAX };
+            self.transact(&batch, conflicts_max, &async |applier| {
                 applier.warm(&batch).await?;
                 applier.all(&batch).await
             })
@@ -270,10 +299,11 @@ impl<'s> Writer<'s> {
 
     /// Runs `body` until it is committed, and once: when it is not known whether an attempt was committed, the commit
     /// marker tells. An error says that nothing was committed, unless it is [`StoreError::CommitUnknown`]: then the
-    /// process ends before the store has told. The publishers of `batch` wait for it.
+    /// process ends before the store has told. The publishers of `batch` wait for it. It is given up after so many conflicts.
     pub(super) fn transact(
         &mut self,
         batch: &[Job],
+        conflicts_max: u32,
         body: &impl AsyncFn(&Applier<'_>) -> Result<(), Error>,
     ) -> Result<(Applied, Option<Versionstamp>), Error> {
         let shared = self.shared;
@@ -291,7 +321,7 @@ impl<'s> Writer<'s> {
                 {
                     return Ok(Some(stamp));
                 }
-                if batch.len() > 1 && attempt.conflicts >= CONFLICTS_TOGETHER {
+                if attempt.conflicts >= conflicts_max {
                     return Err(Error::Contended(attempt.conflicts));
                 }
                 let began_us = shared.clock.micros();
@@ -311,9 +341,10 @@ impl<'s> Writer<'s> {
             }
         });
         let result = self.wait(run, batch);
-        self.pace.note(work_us.get() / 1_000);
+        self.work_us = work_us.get();
+        self.pace.note(self.work_us / 1_000);
         if !batch.is_empty() {
-            self.pace.note_commit((shared.clock.micros() - began_us).saturating_sub(work_us.get()));
+            self.pace.note_commit((shared.clock.micros() - began_us).saturating_sub(self.work_us));
         }
         let stamp = match result {
             Ok((earlier, committed)) => earlier.or(committed.versionstamp),
@@ -820,6 +851,12 @@ impl<'s> Writer<'s> {
         if is_told { pods::TOLD_TICK_MS } else { pods::TICK.as_millis() as u64 }
     }
 
+    /// How long the writer may wait for jobs.
+    fn until_step(&self) -> Duration {
+        let wait = self.duties.wait(self.shared.clock.micros());
+        wait.filter(|_| !self.away.is_away()).unwrap_or(Duration::MAX)
+    }
+
     fn sweep(&mut self) {
         // What is looked for here would wait for it one by one.
         if self.is_away() {
@@ -839,6 +876,10 @@ impl<'s> Writer<'s> {
             self.follow_webhooks();
             if self.shared.is_shared {
                 pods::look(self);
+                if now_ms >= self.tidied_at + TIDY_EVERY_MS {
+                    self.tidied_at = now_ms;
+                    pods::tidy(self);
+                }
             }
             self.save_groups();
             if self.shared.is_shared {
@@ -851,6 +892,7 @@ impl<'s> Writer<'s> {
                 self.claim_more();
             }
         }
+        duties::step(self);
     }
 }
 

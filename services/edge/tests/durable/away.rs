@@ -26,6 +26,8 @@ pub(crate) enum Way {
     Away,
     /// Reads are answered, and commits wait: then they are carried out.
     Stuck,
+    /// Commits that append something wait, as those of the writer do. Others are carried out.
+    Holds,
     /// Of three answers to commits one is lost; every other of these commits was carried out.
     Loses,
     /// The disk fails: the first commit that appends something is there once the way is fine again, and nobody knows. All
@@ -49,8 +51,13 @@ pub(crate) struct Far {
 
 impl Far {
     pub(crate) fn new() -> Arc<Self> {
+        Self::over(Database::memory())
+    }
+
+    /// A way to this store, beside others.
+    pub(crate) fn over(near: Database) -> Arc<Self> {
         Arc::new(Self {
-            near: Database::memory(),
+            near,
             way: Mutex::new(Way::Fine),
             stuck: Mutex::default(),
             survives: Mutex::default(),
@@ -74,11 +81,16 @@ impl Far {
             block_on(transaction.commit()).unwrap();
         }
         *self.way.lock().unwrap() = way;
-        if !matches!(way, Way::Away | Way::Stuck) {
+        if !matches!(way, Way::Away | Way::Stuck | Way::Holds) {
             for (transaction, done) in std::mem::take(&mut *self.stuck.lock().unwrap()) {
                 done.complete(block_on(transaction.commit()));
             }
         }
+    }
+
+    /// Whether a commit waits.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.stuck.lock().unwrap().is_empty()
     }
 
     fn way(&self) -> Way {
@@ -180,6 +192,9 @@ impl EngineTransaction for FarTransaction {
         let number = self.far.commits.fetch_add(1, Ordering::Relaxed);
         match self.far.way() {
             Way::Away | Way::Stuck => self.far.stuck.lock().unwrap().push((near, done)),
+            Way::Holds if self.appends.load(Ordering::Relaxed) => {
+                self.far.stuck.lock().unwrap().push((near, done));
+            }
             Way::Loses if number.is_multiple_of(3) => {
                 if number.is_multiple_of(2) {
                     let _ = block_on(near.commit());

@@ -23,6 +23,7 @@ mod history;
 mod hooks;
 mod inflight;
 mod key_sets;
+mod leases;
 mod limits;
 mod order;
 mod pods;

@@ -1,6 +1,6 @@
 //! Shared subscriptions with a stream and members on several pods: each message goes to one of them, and waits while none is there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use millrace_mqtt::Version::V5;
 use millrace_mqtt::{Packet, Properties, QoS, SubscribeOptions, encode};
 use millrace_storage::{Database, block_on};
 
+use crate::away::{Far, Way, named};
 use crate::common::{Client, Server, ack, connect, id, publish_qos};
 use crate::pods::now_ms;
 use crate::region::nets;
@@ -183,5 +184,26 @@ fn a_group_that_one_pod_had_for_itself_goes_on_among_several() {
         assert_eq!(got, [&b"one"[..], b"three"]);
         leave(&mut ann, false);
         drop(pods);
+    }
+}
+
+#[test]
+fn what_was_claimed_without_an_answer_comes_to_a_member_all_the_same() {
+    const COUNT: usize = 200;
+    let far = Far::new();
+    let pod = named(&far, "one");
+    let mut member = Client::open(&pod, lasting(V5, "member"));
+    member.subscribe(GROUP, QoS::AtLeastOnce);
+    far.set(Way::Loses);
+    let mut publisher = Client::connect(&pod, V5, "publisher");
+    for number in 0..COUNT {
+        let text = number.to_string();
+        assert!(!publisher.publish(publish_qos(QoS::AtLeastOnce, 1, "t/a", text.as_bytes())).is_error());
+    }
+    let mut got = BTreeSet::new();
+    while got.len() < COUNT {
+        let message = take(&mut member);
+        acknowledge(&mut member, &message);
+        got.insert(message.payload.to_vec());
     }
 }

@@ -220,6 +220,9 @@ fn a_publish_conflicts_with_the_first_and_the_last_subscription_that_it_would_mi
         ("a/c", "a/b", false),
         ("#", "$a/b", false),
         ("a/b/c/#", "home/b", false),
+        ("devices/8/#", "devices/7/temp", false),
+        ("devices/7/#", "devices/7/temp", true),
+        ("devices/+/temp", "devices/7/temp", true),
     ] {
         let database = database();
         let session = &sessions(&database, 1)[0];

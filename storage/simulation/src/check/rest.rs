@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use millrace_layers::{
     BrokerId, Position, Result,
     pods::{self, Pod as Lease},
+    retained,
     streams::{self, ReadLimit, Source, StreamId, Totals},
     subscriptions,
 };
-use millrace_storage::{Read, Versionstamp};
+use millrace_storage::{Read, Version, Versionstamp};
 
 use super::leftovers;
 use crate::{
@@ -35,7 +37,7 @@ pub(super) async fn look(checker: &Pod) -> Result<()> {
             checker.keep(mine);
         }
         count(checker, *broker).await?;
-        retained(checker, *broker).await?;
+        note_retained(checker, *broker).await?;
     }
     claim(checker).await?;
     for broker in &brokers {
@@ -49,8 +51,43 @@ pub(super) async fn look(checker: &Pod) -> Result<()> {
     checker.free_claims(&checker.name).await?;
     for broker in brokers {
         checker.clean(broker).await?;
+        forget_retained(checker, broker).await?;
     }
+    forget_pods(checker).await?;
     leftovers::check(checker).await
+}
+
+/// Clears the retained messages, as an empty payload does.
+async fn forget_retained(checker: &Pod, broker: BrokerId) -> Result<()> {
+    loop {
+        let page = checker
+            .read(async |tx| {
+                let page = retained::all(tx, broker, None, 50, Read::Snapshot).await?;
+                for item in &page.items {
+                    retained::clear(tx, broker, &item.topic).await?;
+                }
+                Ok(page)
+            })
+            .await?;
+        if page.items.is_empty() {
+            return Ok(());
+        }
+    }
+}
+
+/// Ends the pods that are left, much later than all wrote last.
+async fn forget_pods(checker: &Pod) -> Result<()> {
+    for lease in checker.read(async |tx| pods::list(tx, 1_000).await).await? {
+        checker.read(async |tx| pods::remove(tx, &lease).await).await?;
+    }
+    let mut from: Option<Bytes> = None;
+    loop {
+        let tidied = checker.read(async |tx| pods::tidy(tx, Version::MAX, from.as_deref(), 10).await).await?;
+        match tidied {
+            Some(last) => from = Some(last),
+            None => return Ok(()),
+        }
+    }
 }
 
 async fn recover(checker: &Pod) -> Result<()> {
@@ -102,7 +139,7 @@ async fn count(checker: &Pod, broker: BrokerId) -> Result<()> {
     Ok(())
 }
 
-async fn retained(checker: &Pod, broker: BrokerId) -> Result<()> {
+async fn note_retained(checker: &Pod, broker: BrokerId) -> Result<()> {
     let found = checker.read(async |tx| checker.retained(tx, broker, "#", Read::Snapshot).await).await?;
     let stamp = Versionstamp([0xff; 10]);
     let filter = "#".into();

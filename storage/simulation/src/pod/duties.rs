@@ -148,13 +148,14 @@ impl Pod {
     }
 
     pub(super) async fn listen(&self) -> Done {
-        let told = self.read(async |tx| pods::take(tx, self.name.as_bytes(), 100).await).await?;
+        let name = self.name.as_bytes();
+        let told = self.read(async |tx| pods::told(tx, name, 100).await).await?;
         self.sessions.borrow_mut().retain(|(broker, client), mine| {
             let is_lost = |id: SessionId<'_>, epoch| id == mine.id() && epoch >= mine.epoch;
             debug_assert_eq!((*broker, *client), (mine.broker, mine.client));
             !told.iter().any(|lost| is_lost(lost.session.id(), lost.epoch))
         });
-        Ok(())
+        self.read(async |tx| pods::heard(tx, name, &told).await).await
     }
 
     /// Trims even before every session has read.

@@ -1,0 +1,163 @@
+//! What the writer does beside jobs: due wills, expired sessions, and the sessions of dead pods.
+//!
+//! ```text
+//! shards with something due ─┐
+//! dead pods ─────────────────┴─> queue of duties ── one step, one transaction ──> jobs ──> next step
+//! ```
+//!
+//! A duty takes one step at a time, and jobs come in between. While there are jobs, steps get a quarter of the writer's
+//! time. A step that works long, or fails, halves the number of sessions of the next one.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::pods::{self, Recovery};
+use super::sweep;
+use super::writer::Writer;
+
+/// Sessions of one transaction.
+const SESSIONS: usize = 100;
+/// Fewer are not faster: each step has a commit, which takes its time whatever is written.
+const SESSIONS_MIN: usize = 10;
+/// Longer work, without the commit, halves the number of sessions, microseconds.
+const SLOW_US: u64 = 20_000;
+/// Shorter work doubles the number of sessions, microseconds.
+const FAST_US: u64 = 5_000;
+/// While there are jobs, the writer serves them for so many times as long as the last step took.
+const JOBS_SHARE: u64 = 3;
+
+/// Something that is done in steps.
+#[derive(Debug)]
+pub(super) enum Duty {
+    /// Wills and ends of sessions that are due in a shard, at this time.
+    Due(u8, u64),
+    /// The sessions and claims of a dead pod.
+    Recover(Recovery),
+}
+
+impl Duty {
+    fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Due(one, _), Self::Due(other, _)) => one == other,
+            (Self::Recover(one), Self::Recover(other)) => one.pod.name == other.pod.name,
+            _ => false,
+        }
+    }
+}
+
+pub(super) struct Duties {
+    waiting: VecDeque<Duty>,
+    sessions: usize,
+    /// Microseconds of the process.
+    not_before_us: u64,
+    /// Jobs were written since the last step.
+    has_jobs: bool,
+}
+
+impl Default for Duties {
+    fn default() -> Self {
+        Self { waiting: VecDeque::new(), sessions: SESSIONS, not_before_us: 0, has_jobs: false }
+    }
+}
+
+impl Duties {
+    /// Adds a duty that does not wait yet.
+    pub(super) fn add(&mut self, duty: Duty) {
+        if !self.waiting.iter().any(|known| known.is_like(&duty)) {
+            self.waiting.push_back(duty);
+        }
+    }
+
+    /// Sessions of the next step.
+    pub(super) fn sessions(&self) -> usize {
+        self.sessions
+    }
+
+    /// A step failed.
+    pub(super) fn halve(&mut self) {
+        self.sessions = (self.sessions / 2).max(1);
+    }
+
+    /// A step was fast.
+    pub(super) fn grow(&mut self) {
+        self.sessions = (2 * self.sessions).min(SESSIONS);
+    }
+
+    pub(super) fn note_jobs(&mut self) {
+        self.has_jobs = true;
+    }
+
+    /// How long the writer may wait for jobs before the next step; `None` without duties.
+    pub(super) fn wait(&self, now_us: u64) -> Option<Duration> {
+        (!self.waiting.is_empty()).then(|| Duration::from_micros(self.not_before_us.saturating_sub(now_us)))
+    }
+
+    fn next(&mut self, now_us: u64) -> Option<Duty> {
+        if now_us < self.not_before_us { None } else { self.waiting.pop_front() }
+    }
+
+    /// A step ended.
+    fn note_step(&mut self, now_us: u64, took_us: u64, work_us: u64) {
+        let jobs_us = if std::mem::take(&mut self.has_jobs) { JOBS_SHARE * took_us } else { 0 };
+        self.not_before_us = now_us + jobs_us;
+        if work_us >= SLOW_US && self.sessions > SESSIONS_MIN {
+            self.sessions = (self.sessions / 2).max(SESSIONS_MIN);
+        } else if work_us < FAST_US {
+            self.grow();
+        }
+    }
+}
+
+/// The next step, if it is time for one.
+pub(super) fn step(writer: &mut Writer<'_>) {
+    let clock = writer.shared.clock;
+    let began_us = clock.micros();
+    let Some(duty) = writer.duties.next(began_us) else { return };
+    let rest = match duty {
+        Duty::Due(shard, now_ms) => sweep::settle_some(writer, shard, now_ms),
+        Duty::Recover(recovery) => pods::recover_some(writer, recovery),
+    };
+    // Behind the others: a dead pod with many sessions does not delay wills that are due.
+    writer.duties.waiting.extend(rest);
+    let now_us = clock.micros();
+    writer.duties.note_step(now_us, now_us - began_us, writer.work_us);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_leave_most_of_the_time_to_jobs_and_take_it_all_when_there_are_none() {
+        let mut duties = Duties::default();
+        assert_eq!(duties.wait(0), None);
+        duties.add(Duty::Due(1, 5));
+        duties.add(Duty::Due(1, 6));
+        duties.add(Duty::Due(2, 6));
+        assert_eq!(duties.wait(0), Some(Duration::ZERO));
+        assert!(matches!(duties.next(1_000), Some(Duty::Due(1, 5))));
+        duties.note_jobs();
+        duties.note_step(11_000, 10_000, 0);
+        assert!(duties.next(40_999).is_none() && duties.wait(40_000) == Some(Duration::from_millis(1)));
+        assert!(matches!(duties.next(41_000), Some(Duty::Due(2, 6))), "a shard is there once");
+        duties.note_step(51_000, 10_000, 0);
+        duties.add(Duty::Due(3, 7));
+        assert_eq!(duties.wait(51_000), Some(Duration::ZERO), "no job came");
+    }
+
+    #[test]
+    fn slow_and_failed_steps_have_fewer_sessions_and_fast_ones_more() {
+        let mut duties = Duties::default();
+        duties.note_step(0, 0, SLOW_US);
+        duties.halve();
+        assert_eq!(duties.sessions(), SESSIONS / 4);
+        duties.note_step(0, 1_000_000, FAST_US);
+        assert_eq!(duties.sessions(), SESSIONS / 4);
+        (0..20).for_each(|_| duties.note_step(0, 0, SLOW_US));
+        assert_eq!(duties.sessions(), SESSIONS_MIN);
+        (0..20).for_each(|_| duties.halve());
+        assert_eq!(duties.sessions(), 1);
+        (0..20).for_each(|_| duties.note_step(0, 0, 1));
+        assert_eq!(duties.sessions(), SESSIONS);
+    }
+}

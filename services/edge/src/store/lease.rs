@@ -1,0 +1,252 @@
+//! The lease of this pod and those of the others, on a thread of its own: nothing that the writer waits for delays a
+//! renewal.
+//!
+//! ```text
+//! lease thread ── renews ──> lease rows <── other pods renew theirs
+//!       └─ dead pods, at each scan ──> writer, which recovers their sessions
+//! ```
+//!
+//! The time in a lease row is never compared with a clock. A pod is dead when its row has not changed for [`LEASE_MS`] of
+//! the watcher's own clock, see decision 0006.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::pin::pin;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use millrace_layers::Error;
+use millrace_layers::pods::{self, Pod};
+use millrace_storage::block_on_for;
+
+use super::Shared;
+
+/// A pod whose lease row was unchanged for so long is dead.
+const LEASE_MS: u64 = 5_000;
+/// If two scans are further apart than this, the watcher itself was stalled, or the store was away and nobody could renew:
+/// the watcher judges all leases anew.
+const GAP_MS: u64 = LEASE_MS / 2;
+/// How often the thread renews its lease and scans the others.
+const EVERY: Duration = Duration::from_millis(500);
+/// How often the thread looks whether the process ends, while the store does not answer.
+const LOOK_UP: Duration = Duration::from_millis(100);
+/// A dead pod is recovered by the first live pod in an order that all pods compute alike. Each later one waits so much
+/// longer, so that two pods recover the same sessions only if the first is slow.
+const HEAD_START_MS: u64 = 10_000;
+/// Live pods that wait for each other.
+const RANK_MAX: usize = 3;
+/// Pods of a region.
+const PODS_MAX: usize = 1_000;
+
+/// What the lease thread and the writer share.
+#[derive(Default)]
+pub(super) struct Leases {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Pods to recover, as of the last scan.
+    dead: Vec<Pod>,
+    ends: bool,
+    has_ended: bool,
+}
+
+impl Leases {
+    /// The pods whose sessions this pod recovers now: none when the last scan failed.
+    pub(super) fn dead(&self) -> Vec<Pod> {
+        self.lock().dead.clone()
+    }
+
+    /// Whether that pod is still to be recovered. It may have been late and have renewed its lease since.
+    pub(super) fn is_dead(&self, pod: &Pod) -> bool {
+        self.lock().dead.contains(pod)
+    }
+
+    /// Nothing is left of that pod.
+    pub(super) fn recovered(&self, pod: &Pod) {
+        self.lock().dead.retain(|dead| dead != pod);
+    }
+
+    /// Renews the lease no longer. Waits until the last renewal has ended, so long at most.
+    pub(super) fn end(&self, at_most: Duration) {
+        let mut state = self.lock();
+        state.ends = true;
+        self.changed.notify_all();
+        drop(self.changed.wait_timeout_while(state, at_most, |state| !state.has_ended));
+    }
+
+    fn set_dead(&self, dead: Vec<Pod>) {
+        self.lock().dead = dead;
+    }
+
+    fn ends(&self) -> bool {
+        self.lock().ends
+    }
+
+    /// Waits for the next turn. False when the process ends.
+    fn wait(&self) -> bool {
+        let waited = self.changed.wait_timeout_while(self.lock(), EVERY, |state| !state.ends);
+        !waited.unwrap_or_else(PoisonError::into_inner).0.ends
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Renews the lease and scans the others, until [`Leases::end`].
+pub(super) fn run(shared: &Shared) {
+    let _ended = Ended(&shared.leases);
+    let mut watch = Watch::default();
+    loop {
+        let dead = turn(shared, &mut watch).unwrap_or_else(|error| {
+            tracing::warn!(%error, "this pod cannot renew its lease");
+            Vec::new()
+        });
+        shared.leases.set_dead(dead);
+        if !shared.leases.wait() {
+            return;
+        }
+    }
+}
+
+/// The pods to recover.
+fn turn(shared: &Shared, watch: &mut Watch) -> Result<Vec<Pod>, Error> {
+    let Some(pods) = renew(shared) else { return Ok(Vec::new()) };
+    let pods = pods?;
+    let now = shared.clock.now();
+    watch.note(now, &pods);
+    let (dead, live): (Vec<&Pod>, Vec<&Pod>) =
+        pods.iter().filter(|pod| *pod.name != *shared.owner).partition(|pod| watch.is_dead(now, pod));
+    if let Some(region) = &shared.region {
+        region.leases(live.iter().map(|pod| &*pod.name));
+    }
+    let is_turn =
+        |pod: &&Pod| watch.silent_ms(now, pod) >= LEASE_MS + head_start_ms(&shared.owner, pod, &live);
+    Ok(dead.into_iter().filter(is_turn).cloned().collect())
+}
+
+/// Renews the lease and lists all of them. `None` when the process ends before the store has answered.
+fn renew(shared: &Shared) -> Option<Result<Vec<Pod>, Error>> {
+    let asked = shared.layers.run(async |tx| {
+        // The time of this attempt, so that each renewal changes the row.
+        pods::renew(&tx, &shared.owner, shared.clock.unix_now_ms() + LEASE_MS)?;
+        pods::list(&tx, PODS_MAX).await
+    });
+    let mut asked = pin!(asked);
+    loop {
+        if let Some(pods) = block_on_for(asked.as_mut(), LOOK_UP) {
+            return Some(pods);
+        }
+        if shared.leases.ends() {
+            return None;
+        }
+    }
+}
+
+/// The names of the other pods that have a lease. A dead pod is among them until it is recovered.
+pub(super) async fn others(shared: &Shared) -> Result<Vec<Bytes>, Error> {
+    let pods = shared.layers.run(async |tx| pods::list(&tx, PODS_MAX).await).await?;
+    Ok(pods.into_iter().map(|pod| pod.name).filter(|name| **name != *shared.owner).collect())
+}
+
+/// How much longer than others `own` waits before it recovers a dead pod.
+fn head_start_ms(own: &[u8], dead: &Pod, live: &[&Pod]) -> u64 {
+    let weight = |name: &[u8]| {
+        let mut hasher = DefaultHasher::new();
+        (&*dead.name, name).hash(&mut hasher);
+        hasher.finish()
+    };
+    let before = live.iter().filter(|pod| weight(&pod.name) < weight(own)).count();
+    before.min(RANK_MAX) as u64 * HEAD_START_MS
+}
+
+/// The leases of other pods, as this pod has seen them.
+#[derive(Default)]
+struct Watch {
+    last: u64,
+    /// By pod: its lease, and when it was first seen to be this.
+    leases: HashMap<Bytes, (u64, u64)>,
+}
+
+impl Watch {
+    /// The store has these pods now, in milliseconds of the process.
+    fn note(&mut self, now: u64, pods: &[Pod]) {
+        if self.last == 0 || now - self.last > GAP_MS {
+            self.leases.clear();
+        }
+        self.last = now.max(1);
+        self.leases.retain(|name, _| pods.iter().any(|pod| pod.name == *name));
+        for pod in pods {
+            let lease = self.leases.entry(pod.name.clone()).or_insert((pod.until_ms, now));
+            if lease.0 != pod.until_ms {
+                *lease = (pod.until_ms, now);
+            }
+        }
+    }
+
+    fn silent_ms(&self, now: u64, pod: &Pod) -> u64 {
+        self.leases.get(&pod.name).map_or(0, |(_, since)| now - since)
+    }
+
+    fn is_dead(&self, now: u64, pod: &Pod) -> bool {
+        self.silent_ms(now, pod) >= LEASE_MS
+    }
+}
+
+/// Tells who waits that the thread has ended, also after a panic.
+struct Ended<'l>(&'l Leases);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.lock().has_ended = true;
+        self.0.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(name: &'static str, until_ms: u64) -> Pod {
+        Pod { name: name.into(), until_ms }
+    }
+
+    #[test]
+    fn a_pod_is_dead_when_its_lease_stays_as_it_is_whatever_the_clock_of_that_pod_says() {
+        let mut watch = Watch::default();
+        let dead = |watch: &mut Watch, now, pods: &[Pod]| {
+            watch.note(now, pods);
+            pods.iter().map(|pod| watch.is_dead(now, pod)).collect::<Vec<_>>()
+        };
+        // One renews with a clock that is far behind, the other one is silent with a clock that is far ahead.
+        for now in (1_000..6_000).step_by(500) {
+            assert_eq!(dead(&mut watch, now, &[pod("late", now), pod("silent", u64::MAX)]), [false, false]);
+        }
+        assert_eq!(dead(&mut watch, 6_000, &[pod("late", 6_000), pod("silent", u64::MAX)]), [false, true]);
+        // Another one begins, and the watcher is stalled: all leases are watched anew.
+        assert_eq!(dead(&mut watch, 6_500, &[pod("new", 1)]), [false]);
+        assert_eq!(dead(&mut watch, 12_000, &[pod("new", 1), pod("silent", u64::MAX)]), [false, false]);
+        for now in (12_500..17_000).step_by(500) {
+            assert_eq!(dead(&mut watch, now, &[pod("new", 1)]), [false], "{now}");
+        }
+        assert_eq!(dead(&mut watch, 17_000, &[pod("new", 1)]), [true]);
+    }
+
+    #[test]
+    fn one_live_pod_recovers_a_dead_one_at_once_and_the_others_wait_for_it() {
+        let live = ["one", "two", "three", "four", "five"].map(|name| pod(name, 1));
+        for dead in ["a", "b", "c"].map(|name| pod(name, 1)) {
+            let waits = live.iter().map(|own| {
+                let others: Vec<&Pod> = live.iter().filter(|pod| pod.name != own.name).collect();
+                head_start_ms(&own.name, &dead, &others) / HEAD_START_MS
+            });
+            let mut waits: Vec<u64> = waits.collect();
+            waits.sort_unstable();
+            assert_eq!(waits, [0, 1, 2, 3, 3]);
+        }
+    }
+}

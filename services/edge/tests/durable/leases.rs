@@ -1,0 +1,177 @@
+//! A pod is dead when its lease is not renewed, and for no other reason; what is done for dead pods and expired sessions
+//! lets publishes go on.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use millrace_layers::sessions::{self, Attach, Detach, SessionId};
+use millrace_layers::{Error, Store, pods};
+use millrace_mqtt::Version::V5;
+use millrace_mqtt::{Connect, Packet, QoS, Will};
+use millrace_storage::{Database, block_on};
+
+use crate::away::{Far, Way, named};
+use crate::common::{Client, Server, publish_qos, will};
+use crate::pods::now_ms;
+use crate::steps::{lasting, say, subscribe_and_leave, take, texts};
+use crate::tools::{eventually, metric};
+
+/// Longer than a lease lasts, as the pods write it.
+const LEASES_MS: u64 = 12_000;
+
+fn with_will(pod: &Server, id: &str) -> Client {
+    let last = Will { qos: QoS::AtLeastOnce, ..will("will/fired", b"gone") };
+    Client::open(pod, Connect { will: Some(last), ..lasting(V5, id) })
+}
+
+fn leases(store: &Store) -> HashMap<Bytes, u64> {
+    let listed = block_on(store.run(async |tx| pods::list(&tx, 100).await)).unwrap();
+    listed.into_iter().map(|pod| (pod.name, pod.until_ms)).collect()
+}
+
+/// Waits until these pods have renewed their leases for longer than a lease lasts.
+fn wait_for_leases(store: &Store, names: &[&'static str]) {
+    let first = leases(store);
+    let is_longer = |name: &&'static str| {
+        let (name, now) = (Bytes::from_static(name.as_bytes()), leases(store));
+        let (first, now) = (first.get(&name), now.get(&name));
+        first.zip(now).is_some_and(|(first, now)| *now >= first + LEASES_MS)
+    };
+    eventually(|| names.iter().all(is_longer), || format!("{:?} and then {:?}", first, leases(store)));
+}
+
+#[test]
+fn a_pod_whose_writer_waits_for_the_store_is_not_taken_for_dead() {
+    let near = Database::memory();
+    let (slow, store) = (Far::over(near.clone()), Store::new(near.clone()));
+    let one = named(&slow, "one");
+    let start = |name: &str| Server::on(&near, |config| config.pod = Some(name.into()));
+    let two = start("two");
+    let mut watcher = Client::open(&two, lasting(V5, "watcher"));
+    watcher.subscribe("will/+", QoS::AtLeastOnce);
+    let mut ann = with_will(&one, "ann");
+    subscribe_and_leave(&one, V5, "offline", &[("t", QoS::AtLeastOnce)]);
+    let mut publisher = Client::connect(&one, V5, "publisher");
+    eventually(|| leases(&store).len() == 2, || "two pods".into());
+    slow.set(Way::Holds);
+    publisher.send(&Packet::Publish(publish_qos(QoS::AtLeastOnce, 1, "t", b"waits")));
+    eventually(|| slow.is_waiting(), || "nothing is committed".into());
+    let three = start("three");
+    eventually(|| leases(&store).len() == 3, || "three pods".into());
+    wait_for_leases(&store, &["one", "two", "three"]);
+    slow.set(Way::Fine);
+    ann.ping();
+    for pod in [&one, &two, &three] {
+        assert_eq!(metric(pod, "millrace_wills_published_total", ""), 0);
+    }
+    say(&three, QoS::AtLeastOnce, "will/end", &["the end"]);
+    assert_eq!(texts(&[take(&mut watcher)]), ["the end"]);
+}
+
+#[test]
+fn clocks_that_differ_by_half_a_minute_make_nobody_dead_and_nobody_immortal() {
+    let database = Database::memory();
+    let store = Store::new(database.clone());
+    let start = |name: &str, ahead_ms: i64| {
+        Server::on(&database, |config| {
+            config.pod = Some(name.into());
+            config.clock_ahead_ms = ahead_ms;
+        })
+    };
+    let mut pods = vec![start("ahead", 30_000), start("behind", -30_000), start("right", 0)];
+    let mut clients: Vec<Client> =
+        pods.iter().zip(["ann", "bob", "cid"]).map(|(pod, id)| with_will(pod, id)).collect();
+    eventually(|| leases(&store).len() == 3, || "three pods".into());
+    pods.extend([start("new ahead", 30_000), start("new behind", -30_000)]);
+    // A pod that died with a clock that was ahead.
+    block_on(store.run(async |tx| pods::renew(&tx, b"dead", now_ms() + 3_600_000))).unwrap();
+    wait_for_leases(&store, &["ahead", "behind", "right", "new ahead", "new behind"]);
+    eventually(|| !leases(&store).contains_key(&b"dead"[..]), || "the dead pod is not forgotten".into());
+    for pod in &pods {
+        assert_eq!(metric(pod, "millrace_wills_published_total", ""), 0);
+    }
+    clients.iter_mut().for_each(Client::ping);
+}
+
+/// Sessions of a pod that no longer runs.
+#[allow(clippy::needless_pass_by_value, reason = "so that a closure can stand in the call")]
+fn make_sessions(
+    store: &Store,
+    broker: u64,
+    count: usize,
+    then: impl AsyncFn(&millrace_storage::Transaction, SessionId<'_>, u64) -> Result<(), Error>,
+) {
+    let names: Vec<String> = (0..count).map(|number| format!("session {number}")).collect();
+    for names in names.chunks(500) {
+        block_on(store.run(async |tx| {
+            for name in names {
+                let id = SessionId { broker, client: name.as_bytes() };
+                let request = Attach {
+                    owner: "dead".into(),
+                    clean: false,
+                    expiry_s: 1,
+                    now_ms: now_ms(),
+                    will: None,
+                    details: None,
+                };
+                let epoch = sessions::attach(&tx, id, request).await?.epoch;
+                then(&tx, id, epoch).await?;
+            }
+            Ok(())
+        }))
+        .unwrap();
+    }
+}
+
+/// Publishes until `left` is 0, and returns how many messages were acknowledged while it was between.
+fn publish_meanwhile(server: &Server, total: usize, left: impl Fn() -> usize) -> usize {
+    let (mut publisher, mut between) = (Client::connect(server, V5, "publisher"), 0);
+    let is_done = || {
+        assert!(!publisher.publish(publish_qos(QoS::AtLeastOnce, 1, "kept/a", b"on")).is_error());
+        let left = left();
+        between += usize::from(0 < left && left < total);
+        left == 0
+    };
+    eventually(is_done, || "sessions are left".into());
+    between
+}
+
+const SESSIONS: usize = 800;
+
+#[test]
+fn publishes_go_on_while_the_sessions_of_a_dead_pod_are_recovered() {
+    let database = Database::memory();
+    let store = Store::new(database.clone());
+    let one = Server::on(&database, |config| config.pod = Some("one".into()));
+    subscribe_and_leave(&one, V5, "offline", &[("kept/#", QoS::AtLeastOnce)]);
+    let broker = block_on(store.ensure_broker(b"default")).unwrap().id;
+    make_sessions(&store, broker, SESSIONS, async |_, _, _| Ok(()));
+    block_on(store.run(async |tx| pods::renew(&tx, b"dead", now_ms()))).unwrap();
+    let left = || {
+        block_on(store.run(async |tx| sessions::of_owner(&tx, b"dead", None, SESSIONS).await)).unwrap().len()
+    };
+    let between = publish_meanwhile(&one, SESSIONS, left);
+    assert!(between >= 3, "{between} messages");
+}
+
+#[test]
+fn publishes_go_on_while_many_sessions_expire() {
+    let database = Database::memory();
+    let store = Store::new(database.clone());
+    let server = Server::on(&database, |_| {});
+    subscribe_and_leave(&server, V5, "offline", &[("kept/#", QoS::AtLeastOnce)]);
+    let broker = block_on(store.ensure_broker(b"default")).unwrap().id;
+    let left = || {
+        let all =
+            block_on(store.run(async |tx| sessions::list(&tx, broker, None, 2 * SESSIONS).await)).unwrap();
+        all.iter().filter(|(client, _)| client.starts_with(b"session ")).count()
+    };
+    // Made while the server runs, and due in a moment.
+    let at_ms = now_ms();
+    make_sessions(&store, broker, SESSIONS, async |tx, id, epoch| {
+        let how = Detach { now_ms: at_ms + 10_000, expiry_s: Some(1), keep_will: false };
+        sessions::detach(sessions::fence(tx, id, epoch).await?, how).await.map(drop)
+    });
+    let between = publish_meanwhile(&server, SESSIONS, left);
+    assert!(between >= 3, "{between} messages");
+}
