@@ -352,6 +352,7 @@ fn combine(args: ServeArgs, says_data_dir: bool) -> Result<Settings, String> {
         },
         shutdown_grace: Duration::from_secs(args.shutdown_grace_s),
         edge: millrace_edge::Config {
+            clock_ahead_ms: 0,
             mqtt_listen,
             ws_listen,
             mqtts_listen: tls.mqtts_listen,

@@ -218,7 +218,7 @@ impl<J: Work> Backlog<J> {
         // All others may wait for checkpoints of their sessions.
         if batch.jobs.is_empty() {
             let cost = self.before_checkpoints.take().filter(|_| has_others);
-            self.fill_with_checkpoints(&mut batch, cost.map_or(budget.cost, |cost| cost.max(SHARE)));
+            self.fill_with_checkpoints(&mut batch, cost.map_or(budget.cost, |cost| cost.max(budget.share)));
         }
         batch.jobs
     }

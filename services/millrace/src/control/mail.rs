@@ -141,6 +141,7 @@ fn transport(settings: &SmtpSettings) -> Result<SmtpTransport, String> {
     })
 }
 
+#[allow(clippy::disallowed_methods, reason = "the thread has nothing else to do until the next attempt")]
 fn send_all(transport: &SmtpTransport, from: &Mailbox, letters: &Receiver<Letter>) {
     while let Ok(letter) = letters.recv() {
         for wait in RETRY_AFTER {
@@ -151,7 +152,7 @@ fn send_all(transport: &SmtpTransport, from: &Mailbox, letters: &Receiver<Letter
                 }
                 // The address is a person's and the text holds a secret, so neither is logged.
                 Err(error) if wait.is_zero() => {
-                    warn!(error, subject = letter.subject, "a mail could not be sent")
+                    warn!(error, subject = letter.subject, "a mail could not be sent");
                 }
                 Err(_) => std::thread::sleep(wait),
             }
