@@ -5,6 +5,7 @@ use unicode_security::GeneralSecurityProfile as _;
 use unicode_security::MixedScript as _;
 use unicode_security::general_security_profile::IdentifierType;
 use unicode_security::mixed_script::is_potential_mixed_script_confusable_char as is_look_alike;
+use unicode_security::{RestrictionLevel, RestrictionLevelDetection as _};
 
 /// Joins symbols to one picture.
 const ZERO_WIDTH_JOINER: char = '\u{200D}';
@@ -49,9 +50,12 @@ fn is_symbol(letter: char) -> bool {
     !letter.is_ascii() && !letter.is_alphanumeric() && !letter.is_whitespace()
 }
 
-/// Whether a word has letters of two scripts, one of which looks like the other.
+/// Whether a word has letters of two scripts, one of which looks like the other. Chinese, Japanese and Korean names may have Latin
+/// letters: that is how they are written (UTS 39, "highly restrictive").
 fn is_mixed(word: &str) -> bool {
-    !word.is_single_script() && word.chars().any(|letter| !letter.is_ascii() && is_look_alike(letter))
+    !word.is_single_script()
+        && word.detect_restriction_level() > RestrictionLevel::HighlyRestrictive
+        && word.chars().any(|letter| !letter.is_ascii() && is_look_alike(letter))
 }
 
 #[cfg(test)]

@@ -108,7 +108,9 @@ fn body(method: &Method, path: &str) -> Option<Value> {
 }
 
 async fn ask(client: &Client, method: &Method, path: String, body: Option<Value>) -> Answer {
-    let path = if path.contains("/retained/message") { format!("{path}?topic=a") } else { path };
+    let needs_topic =
+        path.contains("/retained/message") || *method == Method::GET && path.ends_with("/messages");
+    let path = if needs_topic { format!("{path}?topic=a") } else { path };
     client.with("if-match", "*").send(method.clone(), &path, body).await
 }
 
