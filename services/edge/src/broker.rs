@@ -388,7 +388,9 @@ impl Routes {
     pub(crate) fn is_still_valid(&self) -> bool {
         let matched = self.generation.load(Ordering::Relaxed);
         let valid = self.broker.router.still_valid(&self.topic, matched);
-        valid.inspect(|valid| self.generation.store(*valid, Ordering::Relaxed)).is_some()
+        // Filters that do not match count for the limit, too.
+        !self.is_over_limit
+            && valid.inspect(|valid| self.generation.store(*valid, Ordering::Relaxed)).is_some()
             && self.kept.generation == self.broker.streams.generation()
     }
 

@@ -60,12 +60,16 @@ pub async fn list(tx: &Transaction, limit: usize) -> Result<Vec<Pod>> {
 /// # Errors
 /// The store's.
 pub async fn remove(tx: &Transaction, pod: &Pod) -> Result<()> {
-    let key = pods().bytes(&pod.name);
-    let value = tx.get(&key, Read::Serializable).await?;
-    if value.is_some_and(|value| *value == pod.until_ms.to_be_bytes()) {
-        tx.clear(key)?;
+    if is_unchanged(tx, pod).await? {
+        tx.clear(pods().bytes(&pod.name))?;
     }
     Ok(())
+}
+
+/// True while the pod has not renewed its lease. A later renewal conflicts with the transaction.
+pub async fn is_unchanged(tx: &Transaction, pod: &Pod) -> Result<bool> {
+    let value = tx.get(&pods().bytes(&pod.name), Read::Serializable).await?;
+    Ok(value.is_some_and(|value| *value == pod.until_ms.to_be_bytes()))
 }
 
 /// Versions for which the mark of a pod stays: about a day, as FoundationDB counts a million a second.

@@ -23,6 +23,8 @@ const SESSIONS_MIN: usize = 10;
 const SLOW_US: u64 = 20_000;
 /// Shorter work doubles the number of sessions, microseconds.
 const FAST_US: u64 = 5_000;
+/// A failed step is tried again after this, microseconds.
+const RETRY_US: u64 = 100_000;
 /// While there are jobs, the writer serves them for so many times as long as the last step took.
 const JOBS_SHARE: u64 = 3;
 
@@ -52,11 +54,19 @@ pub(super) struct Duties {
     not_before_us: u64,
     /// Jobs were written since the last step.
     has_jobs: bool,
+    /// The step that ends failed.
+    has_failed: bool,
 }
 
 impl Default for Duties {
     fn default() -> Self {
-        Self { waiting: VecDeque::new(), sessions: SESSIONS, not_before_us: 0, has_jobs: false }
+        Self {
+            waiting: VecDeque::new(),
+            sessions: SESSIONS,
+            not_before_us: 0,
+            has_jobs: false,
+            has_failed: false,
+        }
     }
 }
 
@@ -76,6 +86,7 @@ impl Duties {
     /// A step failed.
     pub(super) fn halve(&mut self) {
         self.sessions = (self.sessions / 2).max(1);
+        self.has_failed = true;
     }
 
     /// A step was fast.
@@ -99,6 +110,11 @@ impl Duties {
     /// A step ended.
     fn note_step(&mut self, now_us: u64, took_us: u64, work_us: u64) {
         let jobs_us = if std::mem::take(&mut self.has_jobs) { JOBS_SHARE * took_us } else { 0 };
+        if std::mem::take(&mut self.has_failed) {
+            // How long it worked says nothing. Growing again would repeat the failure for ever.
+            self.not_before_us = now_us + jobs_us.max(RETRY_US);
+            return;
+        }
         self.not_before_us = now_us + jobs_us;
         if work_us >= SLOW_US && self.sessions > SESSIONS_MIN {
             self.sessions = (self.sessions / 2).max(SESSIONS_MIN);
@@ -113,6 +129,8 @@ pub(super) fn step(writer: &mut Writer<'_>) {
     let clock = writer.shared.clock;
     let began_us = clock.micros();
     let Some(duty) = writer.duties.next(began_us) else { return };
+    // A step without a transaction is neither slow nor fast.
+    writer.work_us = FAST_US;
     let rest = match duty {
         Duty::Due(shard, now_ms) => sweep::settle_some(writer, shard, now_ms),
         Duty::Recover(recovery) => pods::recover_some(writer, recovery),
@@ -150,12 +168,18 @@ mod tests {
         let mut duties = Duties::default();
         duties.note_step(0, 0, SLOW_US);
         duties.halve();
+        duties.note_step(0, 0, 0);
         assert_eq!(duties.sessions(), SESSIONS / 4);
+        duties.add(Duty::Due(1, 5));
+        assert_eq!(duties.wait(0), Some(Duration::from_micros(RETRY_US)));
         duties.note_step(0, 1_000_000, FAST_US);
         assert_eq!(duties.sessions(), SESSIONS / 4);
         (0..20).for_each(|_| duties.note_step(0, 0, SLOW_US));
         assert_eq!(duties.sessions(), SESSIONS_MIN);
-        (0..20).for_each(|_| duties.halve());
+        (0..20).for_each(|_| {
+            duties.halve();
+            duties.note_step(0, 0, 0);
+        });
         assert_eq!(duties.sessions(), 1);
         (0..20).for_each(|_| duties.note_step(0, 0, 1));
         assert_eq!(duties.sessions(), SESSIONS);

@@ -197,11 +197,14 @@ impl Watch {
     }
 }
 
-/// Tells who waits that the thread has ended, also after a panic.
+/// Tells the waiting thread that this one has ended. A pod without a lease must not go on, so a panic ends the process.
 struct Ended<'l>(&'l Leases);
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::abort();
+        }
         self.0.lock().has_ended = true;
         self.0.changed.notify_all();
     }

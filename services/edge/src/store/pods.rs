@@ -91,7 +91,7 @@ pub(super) fn recover_some(writer: &mut Writer<'_>, mut recovery: Recovery) -> O
         tracing::warn!(pod = %String::from_utf8_lossy(&pod.name), "a pod is not heard of any more; its connections are ended");
     }
     if recovery.has_sessions {
-        match sweep::abandon_some(writer, &pod.name, recovery.after.as_ref()) {
+        match sweep::abandon_some(writer, &pod.name, Some(pod), recovery.after.as_ref()) {
             Abandoned::Through(last) => recovery.after = Some(last),
             Abandoned::Again => {}
             Abandoned::All => recovery.has_sessions = false,

@@ -1,10 +1,13 @@
 //! What is due without anybody asking: wills after their delay, sessions whose time is over, and the connections that an
 //! earlier process left open. Each function does one transaction, see [`super::duties`].
 
+use std::cell::Cell;
+
 use futures_util::future::join_all;
 use millrace_layers::due::{self, SHARDS};
+use millrace_layers::pods::{self, Pod};
 use millrace_layers::sessions::{self, OwnedSession, SessionId};
-use millrace_layers::{Error, pods, subscriptions};
+use millrace_layers::{Error, subscriptions};
 use millrace_storage::TransactionOption;
 
 use super::apply::{Applier, is_hopeless};
@@ -122,7 +125,7 @@ pub(super) enum Abandoned {
 pub(super) fn abandoned(writer: &mut Writer<'_>, owner: &[u8]) {
     let mut after = None;
     loop {
-        match abandon_some(writer, owner, after.as_ref()) {
+        match abandon_some(writer, owner, None, after.as_ref()) {
             Abandoned::Through(last) => {
                 after = Some(last);
                 writer.duties.grow();
@@ -133,8 +136,14 @@ pub(super) fn abandoned(writer: &mut Writer<'_>, owner: &[u8]) {
     }
 }
 
-/// One transaction of [`abandoned`], with the sessions behind `after`. A session that fails by itself is left out.
-pub(super) fn abandon_some(writer: &mut Writer<'_>, owner: &[u8], after: Option<&OwnedSession>) -> Abandoned {
+/// One transaction of [`abandoned`], with the sessions behind `after`. A session that fails by itself is left out. The owner is
+/// a dead pod, if not this one.
+pub(super) fn abandon_some(
+    writer: &mut Writer<'_>,
+    owner: &[u8],
+    dead: Option<&Pod>,
+    after: Option<&OwnedSession>,
+) -> Abandoned {
     let sessions = writer.duties.sessions();
     let from = after.map(OwnedSession::id);
     let page = writer.shared.layers.run(async |tx| sessions::of_owner(&tx, owner, from, sessions).await);
@@ -145,8 +154,9 @@ pub(super) fn abandon_some(writer: &mut Writer<'_>, owner: &[u8], after: Option<
             return Abandoned::Unread;
         }
     };
-    match abandon(writer, owner, &page) {
-        Ok(()) => {}
+    match abandon(writer, owner, dead, &page) {
+        Ok(true) => {}
+        Ok(false) => return Abandoned::Unread,
         Err(_) if page.len() > 1 => {
             writer.duties.halve();
             return Abandoned::Again;
@@ -158,15 +168,28 @@ pub(super) fn abandon_some(writer: &mut Writer<'_>, owner: &[u8], after: Option<
     page.pop().map_or(Abandoned::All, Abandoned::Through)
 }
 
-fn abandon(writer: &mut Writer<'_>, owner: &[u8], owned: &[OwnedSession]) -> Result<(), Error> {
+/// False when the pod has renewed its lease meanwhile: then nothing is written.
+fn abandon(
+    writer: &mut Writer<'_>,
+    owner: &[u8],
+    dead: Option<&Pod>,
+    owned: &[OwnedSession],
+) -> Result<bool, Error> {
     if owned.is_empty() {
-        return Ok(());
+        return Ok(true);
     }
-    let is_own = owner == &*writer.shared.owner;
+    let is_own = dead.is_none();
+    let is_alive = Cell::new(false);
     // Nobody else ends the sessions of this pod's own earlier run.
     let conflicts = if is_own { u32::MAX } else { CONFLICTS };
     let (applied, stamp) = writer.transact(&[], conflicts, &async |applier| {
         let now_ms = applier.shared.clock.unix_now_ms();
+        if let Some(dead) = dead {
+            is_alive.set(!pods::is_unchanged(applier.tx, dead).await?);
+            if is_alive.get() {
+                return Ok(());
+            }
+        }
         applier.shared.open_all(owned.iter().map(|owned| owned.broker))?;
         for OwnedSession { broker, client } in owned {
             let Some(broker) = applier.shared.open_by_id(*broker)? else { continue };
@@ -187,5 +210,5 @@ fn abandon(writer: &mut Writer<'_>, owner: &[u8], owned: &[OwnedSession]) -> Res
         Ok(())
     })?;
     writer.swept(applied, stamp);
-    Ok(())
+    Ok(!is_alive.get())
 }

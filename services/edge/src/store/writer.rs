@@ -343,7 +343,8 @@ impl<'s> Writer<'s> {
         let result = self.wait(run, batch);
         self.work_us = work_us.get();
         self.pace.note(self.work_us / 1_000);
-        if !batch.is_empty() {
+        // A transaction that has written nothing has no commit.
+        if result.as_ref().is_ok_and(|(_, committed)| committed.versionstamp.is_some()) && !batch.is_empty() {
             self.pace.note_commit((shared.clock.micros() - began_us).saturating_sub(self.work_us));
         }
         let stamp = match result {
