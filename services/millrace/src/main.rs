@@ -15,6 +15,7 @@ mod nats;
 mod outgoing;
 mod panics;
 mod passwd;
+mod permissions;
 mod pods;
 mod process_metrics;
 #[cfg(test)]

@@ -20,7 +20,7 @@ use crate::service_manager::ServiceManager;
 use crate::settings::{AdminListen, Settings};
 use crate::store::{Opened, Place};
 use crate::telemetry::{self, Telemetry};
-use crate::{console, http, inspect, logs, panics, pods};
+use crate::{http, inspect, logs, panics, pods};
 
 /// Interval of the log line with the number of clients left during a drain.
 const DRAIN_PROGRESS: Duration = Duration::from_secs(3);
@@ -254,9 +254,10 @@ fn start(
                 &settings.drain,
             )
         });
-        has_operator_pages = operator.is_some() && console::has_operator_pages();
-        http::admin::start(listener, &running, counted.clone(), telemetry.cloned(), operator)
-            .map_err(|error| Failure::Run(format!("the admin port {address} cannot be served: {error}")))?;
+        has_operator_pages =
+            http::admin::start(listener, &running, counted.clone(), telemetry.cloned(), operator).map_err(
+                |error| Failure::Run(format!("the admin port {address} cannot be served: {error}")),
+            )?;
     }
     Ok(Started {
         name,

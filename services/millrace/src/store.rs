@@ -11,6 +11,7 @@ use tracing::{info, warn};
 
 use crate::cli::Failure;
 use crate::limits::whole_number;
+use crate::permissions;
 use crate::pods;
 
 #[cfg(feature = "foundationdb")]
@@ -194,11 +195,6 @@ impl Place {
     }
 }
 
-/// Lets only the user of this process read what it writes.
-pub(crate) fn keep_private() {
-    rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
-}
-
 /// Takes a data folder away from other users of the machine that an earlier version has made readable.
 fn close_to_others(path: &Path) {
     let Ok(metadata) = std::fs::metadata(path) else { return };
@@ -211,7 +207,7 @@ fn close_to_others(path: &Path) {
 }
 
 fn open_folder(path: &Path) -> Result<Embedded, Failure> {
-    keep_private();
+    permissions::keep_private();
     close_to_others(path);
     Embedded::open(path, Options::default()).map_err(|error| {
         let advice = match &error {

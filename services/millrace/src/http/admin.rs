@@ -28,14 +28,15 @@ struct Shared {
     telemetry: Option<Queue>,
 }
 
-/// `listener` must be non-blocking.
+/// `listener` must be non-blocking. Returns whether there are pages.
 pub(crate) fn start(
     listener: TcpListener,
     running: &Running,
     public: Option<Arc<Connections>>,
     telemetry: Option<Queue>,
     operator: Option<Router>,
-) -> std::io::Result<()> {
+) -> std::io::Result<bool> {
+    let has_pages = operator.is_some() && console::has_operator_pages();
     let shared = Shared { health: Health::of(running), running: Arc::clone(running), public, telemetry };
     let mut app = Router::new()
         .route("/healthz", get(async |State(shared): State<Shared>| shared.health.answer()))
@@ -59,7 +60,8 @@ pub(crate) fn start(
         head: HTTP_HEAD_TIME,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    spawn("admin", runtime, listener, Connections::new(limits), app)
+    spawn("admin", runtime, listener, Connections::new(limits), app)?;
+    Ok(has_pages)
 }
 
 async fn metrics(State(shared): State<Shared>) -> Response {

@@ -12,7 +12,7 @@ use millrace_storage::{OpenError, Options, RestoreError};
 use super::place::{Ended, Out, Place};
 use super::rows::Row;
 use super::{source, text};
-use crate::store::keep_private;
+use crate::permissions::keep_private;
 
 /// Time between two rows of progress.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);

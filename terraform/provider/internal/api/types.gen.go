@@ -317,6 +317,8 @@ type Action string
 
 // Broker A broker.
 type Broker struct {
+	Ceiling *Limits `json:"ceiling,omitempty"`
+
 	// CreatedAtMs When it was made, in unix milliseconds.
 	CreatedAtMs int64 `json:"created_at_ms"`
 
@@ -459,6 +461,9 @@ type Credential struct {
 	// Rules Its own rules; they come first.
 	Rules []Rule `json:"rules"`
 
+	// Scram Clients may prove by SCRAM-SHA-256 that they know the password.
+	Scram *bool `json:"scram,omitempty"`
+
 	// User User name, unique in its broker.
 	User string `json:"user"`
 }
@@ -524,7 +529,7 @@ type Invitation struct {
 	// CreatedAtMs When it was made, in unix milliseconds.
 	CreatedAtMs int64 `json:"created_at_ms"`
 
-	// Email For whom it is meant. Whoever has the link may use it.
+	// Email E-mail address of the person who may take it.
 	Email string `json:"email"`
 
 	// ExpiresAtMs Until when it can be taken, in unix milliseconds.
@@ -626,7 +631,7 @@ type ListInvitation struct {
 		// CreatedAtMs When it was made, in unix milliseconds.
 		CreatedAtMs int64 `json:"created_at_ms"`
 
-		// Email For whom it is meant. Whoever has the link may use it.
+		// Email E-mail address of the person who may take it.
 		Email string `json:"email"`
 
 		// ExpiresAtMs Until when it can be taken, in unix milliseconds.
@@ -717,6 +722,9 @@ type MadeCredential struct {
 	// Rules Its own rules; they come first.
 	Rules []Rule `json:"rules"`
 
+	// Scram Clients may prove by SCRAM-SHA-256 that they know the password.
+	Scram *bool `json:"scram,omitempty"`
+
 	// Secret The password that was made. It is shown only now. Null when you chose one.
 	Secret *string `json:"secret,omitempty"`
 
@@ -729,7 +737,7 @@ type MadeInvitation struct {
 	// CreatedAtMs When it was made, in unix milliseconds.
 	CreatedAtMs int64 `json:"created_at_ms"`
 
-	// Email For whom it is meant. Whoever has the link may use it.
+	// Email E-mail address of the person who may take it.
 	Email string `json:"email"`
 
 	// ExpiresAtMs Until when it can be taken, in unix milliseconds.
@@ -816,13 +824,17 @@ type NewCredential struct {
 	// Rules Its own rules; they come first.
 	Rules *[]Rule `json:"rules,omitempty"`
 
+	// Scram Clients may prove by SCRAM-SHA-256 that they know the password. What is stored for that is easier to guess a chosen password
+	// from than its Argon2id hash.
+	Scram *bool `json:"scram,omitempty"`
+
 	// User User name, unique in its broker.
 	User string `json:"user"`
 }
 
 // NewInvitation A new invitation.
 type NewInvitation struct {
-	// Email For whom it is meant.
+	// Email E-mail address of the person who may take it: the one that they sign in with, or sign up with.
 	Email openapi_types.Email `json:"email"`
 
 	// Role What they will be.
@@ -893,6 +905,9 @@ type Role string
 type Rotation struct {
 	// OverlapS For so long the former secret is good too, seconds: 30 days at most.
 	OverlapS *int32 `json:"overlap_s,omitempty"`
+
+	// Scram Whether clients may use SCRAM-SHA-256 with the new secret; it stays as it is if it is left out.
+	Scram *bool `json:"scram,omitempty"`
 }
 
 // Rule A rule of a list. The first one of the action whose filter applies decides; see `rules` for when that is.

@@ -9,6 +9,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/booldefault"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/boolplanmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringplanmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
@@ -27,6 +29,7 @@ type credentialModel struct {
 	ClientID      types.String `tfsdk:"client_id"`
 	Group         types.String `tfsdk:"group"`
 	Rules         []rule       `tfsdk:"rules"`
+	Scram         types.Bool   `tfsdk:"scram"`
 	Enabled       types.Bool   `tfsdk:"enabled"`
 	ExpiresAtMs   types.Int64  `tfsdk:"expires_at_ms"`
 }
@@ -69,8 +72,15 @@ var credential = kind[credentialModel]{
 			},
 			"client_id": optionalText("The only client id that may connect by this name. Left out: any.",
 				stringvalidator.LengthBetween(1, 65_535)),
-			"group":   group("Name of the group whose rules come after these."),
-			"rules":   rulesAttribute("The user's own rules; they come first."),
+			"group": group("Name of the group whose rules come after these."),
+			"rules": rulesAttribute("The user's own rules; they come first."),
+			"scram": schema.BoolAttribute{
+				Optional:      true,
+				Computed:      true,
+				Default:       booldefault.StaticBool(false),
+				Description:   "Clients may prove by SCRAM-SHA-256 that they know the password. A change makes a new credential.",
+				PlanModifiers: []planmodifier.Bool{boolplanmodifier.RequiresReplace()},
+			},
 			"enabled": flag("False: nobody may connect by this name, and connected clients are disconnected.", true),
 			"expires_at_ms": schema.Int64Attribute{
 				Optional:    true,
@@ -84,6 +94,7 @@ var credential = kind[credentialModel]{
 		body := api.NewCredential{
 			User: plan.User.ValueString(), Password: plan.Password.ValueStringPointer(), Group: plan.Group.ValueStringPointer(),
 			Rules: &rules, ExpiresAtMs: plan.ExpiresAtMs.ValueInt64Pointer(), ClientId: plan.ClientID.ValueStringPointer(),
+			Scram: plan.Scram.ValueBoolPointer(),
 		}
 		var made api.MadeCredential
 		request := api.Request{Operation: api.OpCreateCredential, Path: []string{plan.Broker.ValueString()}, Body: body}
@@ -109,6 +120,7 @@ var credential = kind[credentialModel]{
 		state.ClientID = types.StringPointerValue(found.ClientId)
 		state.Group = types.StringPointerValue(found.Group)
 		state.Rules = shownRules(found.Rules)
+		state.Scram = types.BoolValue(found.Scram != nil && *found.Scram)
 		state.Enabled = types.BoolValue(found.Enabled)
 		state.ExpiresAtMs = types.Int64PointerValue(found.ExpiresAtMs)
 		return etag, nil
@@ -122,7 +134,7 @@ var credential = kind[credentialModel]{
 			plan.Secret = state.Secret
 			return etag, nil
 		}
-		body := api.Rotation{OverlapS: plan.OverlapS.ValueInt32Pointer()}
+		body := api.Rotation{OverlapS: plan.OverlapS.ValueInt32Pointer(), Scram: plan.Scram.ValueBoolPointer()}
 		var made api.MadeCredential
 		etag, err = client.Do(ctx, api.Request{Operation: api.OpRotateCredential, Path: plan.path(), Body: body}, &made)
 		if err != nil {
