@@ -68,7 +68,7 @@ pub async fn remove(tx: &Transaction, pod: &Pod) -> Result<()> {
 
 /// True while the pod has not renewed its lease. A later renewal conflicts with the transaction.
 pub async fn is_unchanged(tx: &Transaction, pod: &Pod) -> Result<bool> {
-    let value = tx.get(&pods().bytes(&pod.name), Read::Serializable).await?;
+    let value = tx.get(pods().bytes(&pod.name), Read::Serializable).await?;
     Ok(value.is_some_and(|value| *value == pod.until_ms.to_be_bytes()))
 }
 
