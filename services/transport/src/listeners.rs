@@ -93,7 +93,7 @@ impl Listeners {
         self.all.iter().any(|listener| listener.more && !listener.paused)
     }
 
-    /// Accepts from each ready listener, up to [`ACCEPTS_MAX`] connections.
+    /// Accepts from each ready listener, up to `ACCEPTS_MAX` connections.
     pub fn accept(&mut self, mut accepted: impl FnMut(AcceptResult)) {
         for listener in self.all.iter_mut().filter(|listener| listener.more && !listener.paused) {
             for _ in 0..ACCEPTS_MAX {
